@@ -1,0 +1,17 @@
+# Libraries of the distribution, as imported targets.
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(LZ4 REQUIRED IMPORTED_TARGET liblz4)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+find_package(Snappy REQUIRED)
+
+if(REVERB_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+if(REVERB_BENCHMARKS)
+  find_package(benchmark REQUIRED)
+endif()

@@ -1,0 +1,86 @@
+// buffer.h — immutable bytes with shared ownership, wherever they live.
+//
+// A Buffer is a view plus a reference on whatever keeps the bytes alive: a heap block
+// now; a shared-memory segment or a mapped file later, by deriving another BufferOwner.
+// Copying a Buffer costs one atomic increment; slicing shares the owner.
+//
+// Threads: distinct Buffers over the same bytes may be used concurrently.
+#ifndef REVERB_BASE_BUFFER_H_
+#define REVERB_BASE_BUFFER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace reverb::internal {
+
+class BufferOwner {
+ public:
+  BufferOwner() = default;
+  BufferOwner(const BufferOwner&) = delete;
+  BufferOwner& operator=(const BufferOwner&) = delete;
+  void Ref() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref() {
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) Destroy();
+  }
+
+ protected:
+  virtual ~BufferOwner() = default;
+  // Frees the bytes and this object; `delete this` unless it was placed by hand.
+  virtual void Destroy() { delete this; }
+
+ private:
+  std::atomic<uint32_t> refs_{1};
+};
+
+class Buffer {
+ public:
+  Buffer() = default;
+  // Takes over one reference on `owner` (which may be null for bytes that live for ever).
+  Buffer(BufferOwner* owner, const uint8_t* data, size_t size) : owner_(owner), data_(data), size_(size) {}
+  Buffer(const Buffer& other) : owner_(other.owner_), data_(other.data_), size_(other.size_) {
+    if (owner_) owner_->Ref();
+  }
+  Buffer(Buffer&& other) noexcept
+      : owner_(std::exchange(other.owner_, nullptr)),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  Buffer& operator=(Buffer other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Buffer() {
+    if (owner_) owner_->Unref();
+  }
+
+  // One allocation that holds owner and bytes. `*out` is where to write them.
+  static Buffer Allocate(size_t size, uint8_t** out);
+  static Buffer CopyOf(std::span<const uint8_t> bytes);
+  static Buffer CopyOf(std::string_view bytes);
+
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::span<const uint8_t> span() const { return {data_, size_}; }
+
+  // REQUIRES: offset + length <= size().
+  Buffer Slice(size_t offset, size_t length) const {
+    if (owner_) owner_->Ref();
+    return Buffer(owner_, data_ + offset, length);
+  }
+
+ private:
+  BufferOwner* owner_ = nullptr;
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_BASE_BUFFER_H_
