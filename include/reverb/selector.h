@@ -55,8 +55,8 @@ struct SelectorOptions {
   };
   Kind kind = Kind::kUniform;
   double priority_exponent = 1.0;      // kPrioritized only
-  std::optional<uint64_t> seed;        // kUniform, kPrioritized; absent = from the system's entropy
-  std::string custom_name;             // kCustom only
+  std::optional<uint64_t> seed = {};   // kUniform, kPrioritized; absent = from the system's entropy
+  std::string custom_name = {};        // kCustom only
 
   static SelectorOptions Fifo() { return {.kind = Kind::kFifo}; }
   static SelectorOptions Lifo() { return {.kind = Kind::kLifo}; }

@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
 
 #include "base/mutex.h"
 
@@ -37,10 +40,38 @@ class Clock {
 };
 
 // The process-wide real clock. Its thread ("rv-timer") starts with the first CallAt and
-// lives as long as the process.
+// lives as long as the process. A child made by fork() starts without alarms: those of the
+// parent fire in the parent only, and the first CallAt in the child starts a thread there.
 Clock* RealClock();
 
-// Stands still until told otherwise. All methods may be called concurrently.
+// Pending callbacks, by time and by name; those of one time stay in the order they were added.
+// No lock of its own.
+class AlarmQueue {
+ public:
+  struct Due {
+    TimePoint when;
+    std::function<void()> callback;
+  };
+
+  // REQUIRES: ids are unique and grow.
+  void Add(Clock::AlarmId id, TimePoint when, std::function<void()> callback);
+  // Takes the callback out, so that the caller can destroy it outside its lock.
+  std::optional<Due> Remove(Clock::AlarmId id);
+  // Takes out the earliest if its time is not after `now`.
+  std::optional<Due> PopDue(TimePoint now);
+  // The earliest time. REQUIRES: not empty.
+  TimePoint next() const { return by_time_.begin()->first.first; }
+  bool empty() const { return by_time_.empty(); }
+  size_t size() const { return by_time_.size(); }
+
+ private:
+  std::map<std::pair<TimePoint, Clock::AlarmId>, std::function<void()>> by_time_;
+  std::unordered_map<Clock::AlarmId, TimePoint> times_;
+};
+
+// Stands still until told otherwise; its wall clock starts in the year 2020. A callback whose
+// time has already come when it is added runs in the next Advance(), be it by zero.
+// All methods may be called concurrently, and from callbacks.
 class ManualClock final : public Clock {
  public:
   TimePoint Now() const override;
@@ -48,20 +79,19 @@ class ManualClock final : public Clock {
   AlarmId CallAt(TimePoint when, std::function<void()> callback) override;
   bool Cancel(AlarmId id) override;
 
-  // Moves time forward, running what falls due in order of its time, on this thread.
+  // Moves time forward, running what falls due in order of its time, on this thread, also what
+  // those callbacks add. In a callback Now() is the time it asked for, or later.
   void Advance(Duration by) EXCLUDES(mu_);
   // Callbacks waiting for their time.
   int64_t pending() const EXCLUDES(mu_);
 
  private:
-  struct Alarm {
-    AlarmId id;
-    std::function<void()> callback;
-  };
   mutable Mutex mu_;
   TimePoint now_ GUARDED_BY(mu_){Duration(0)};
+  // Where all calls of Advance() together lead; now_ follows while their callbacks run.
+  TimePoint target_ GUARDED_BY(mu_){Duration(0)};
   AlarmId next_id_ GUARDED_BY(mu_) = 1;
-  std::multimap<TimePoint, Alarm> alarms_ GUARDED_BY(mu_);
+  AlarmQueue alarms_ GUARDED_BY(mu_);
 };
 
 }  // namespace reverb::internal

@@ -14,6 +14,11 @@
 #define REVERB_THREAD_ANNOTATION_(x)
 #endif
 
+// Abseil still defines these three for old code of its own, with the same meaning.
+#undef GUARDED_BY
+#undef PT_GUARDED_BY
+#undef NO_THREAD_SAFETY_ANALYSIS
+
 #define CAPABILITY(x) REVERB_THREAD_ANNOTATION_(capability(x))
 #define SCOPED_CAPABILITY REVERB_THREAD_ANNOTATION_(scoped_lockable)
 #define GUARDED_BY(x) REVERB_THREAD_ANNOTATION_(guarded_by(x))

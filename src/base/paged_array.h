@@ -5,14 +5,19 @@
 // the number of pages, and the cost of keeping it by the pages written meanwhile.
 //
 // Threads: the array needs the caller's lock; a Capture may be read and dropped anywhere.
+// Invariants: (1) a page whose entry bears the array's epoch is in no capture; (2) a page that is
+// in a capture is never written; (3) what lies past size() in the last page is unspecified.
 #ifndef REVERB_BASE_PAGED_ARRAY_H_
 #define REVERB_BASE_PAGED_ARRAY_H_
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -30,10 +35,20 @@ class PagedArray {
   static constexpr size_t kShift = std::bit_width(kPerPage) - 1;
 
  private:
+  static_assert(sizeof(T) <= kPageBytes, "a page holds at least one element");
+
   struct alignas(64) Page {
-    T items[kPerPage];
+    Page() {}  // leaves the elements raw: a copy is about to overwrite them
+    union {
+      T items[kPerPage];
+    };
     std::atomic<uint32_t> refs{1};
   };
+  static Page* NewBlankPage() {
+    Page* page = new Page;
+    std::uninitialized_value_construct_n(page->items, kPerPage);
+    return page;
+  }
   static void Unref(Page* page) {
     if (page->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete page;
   }
@@ -45,8 +60,9 @@ class PagedArray {
     Capture(Capture&& other) noexcept
         : pages_(std::exchange(other.pages_, {})), size_(std::exchange(other.size_, 0)) {}
     Capture& operator=(Capture&& other) noexcept {
-      std::swap(pages_, other.pages_);
-      std::swap(size_, other.size_);
+      Capture taken(std::move(other));  // leaves with our former pages, at once
+      std::swap(pages_, taken.pages_);
+      std::swap(size_, taken.size_);
       return *this;
     }
     ~Capture() {
@@ -59,7 +75,8 @@ class PagedArray {
       return pages_[i >> kShift]->items[i & (kPerPage - 1)];
     }
     size_t num_pages() const { return pages_.size(); }
-    // Two captures that give the same address hold the same bytes in that page.
+    // Two live captures of one array that give the same address hold the same bytes in that page.
+    // (An address remembered from a dropped capture says nothing: the page may have been reused.)
     const void* page_identity(size_t page) const { return pages_[page]; }
 
    private:
@@ -74,11 +91,12 @@ class PagedArray {
   ~PagedArray() { Clear(); }
 
   size_t size() const { return size_; }
+  // The reference is valid until the next call of a method that is not const.
   const T& operator[](size_t i) const {
     assert(i < size_);
     return entries_[i >> kShift].page->items[i & (kPerPage - 1)];
   }
-  // A reference for writing, valid until the next Capture(), Resize() or Clear().
+  // A reference for writing, valid until the next TakeCapture(), Resize(), PushBack() or Clear().
   T& Mutable(size_t i) {
     assert(i < size_);
     Entry& entry = entries_[i >> kShift];
@@ -87,26 +105,28 @@ class PagedArray {
   }
   void Prefetch(size_t i) const { __builtin_prefetch(&(*this)[i], 1); }
 
-  // New elements are value-initialised.
+  // New elements are value-initialised. Shrinking writes nothing, so it copies no captured page.
   void Resize(size_t size) {
     const size_t pages = (size + kPerPage - 1) >> kShift;
     while (entries_.size() > pages) {
       Unref(entries_.back().page);
       entries_.pop_back();
     }
-    while (entries_.size() < pages) entries_.push_back({new Page(), epoch_});
-    if (size < size_ && size < entries_.size() << kShift) {
-      // A later growth inside the last page must find blank elements.
-      for (size_t i = size; i < std::min(size_, entries_.size() << kShift); ++i) {
-        size_ = i + 1;
-        Mutable(i) = T();
-      }
-    }
+    if (size > size_) BlankTail(std::min(size, entries_.size() << kShift));
+    while (entries_.size() < pages) AddPage();
     size_ = size;
   }
   void PushBack(const T& value) {
-    Resize(size_ + 1);
-    Mutable(size_ - 1) = value;
+    const T copy = value;  // it may lie in a page that is let go below
+    const size_t i = size_;
+    if (i == entries_.size() << kShift) [[unlikely]] AddPage();
+    ++size_;
+    Mutable(i) = copy;
+  }
+  void Swap(PagedArray& other) {
+    std::swap(entries_, other.entries_);
+    std::swap(size_, other.size_);
+    std::swap(epoch_, other.epoch_);
   }
   void Clear() {
     for (Entry& entry : entries_) Unref(entry.page);
@@ -132,10 +152,26 @@ class PagedArray {
     uint64_t epoch;  // the page is ours alone if this is the array's epoch
   };
 
+  void AddPage() {
+    std::unique_ptr<Page> page(NewBlankPage());  // until the entry is there
+    entries_.push_back({page.get(), epoch_});
+    page.release();
+  }
+
+  // Blanks [size_, end), which lies in the last page: it may hold what a shrinking left behind.
+  void BlankTail(size_t end) {
+    if (size_ >= end) return;
+    Entry& entry = entries_[size_ >> kShift];
+    if (entry.epoch != epoch_) Unshare(entry);
+    T* const first = entry.page->items + (size_ & (kPerPage - 1));
+    std::fill(first, first + (end - size_), T());
+  }
+
   void Unshare(Entry& entry) {
+    // Acquire: what a capture's reader read comes before what we are about to write.
     if (entry.page->refs.load(std::memory_order_acquire) != 1) {
-      Page* copy = new Page();
-      for (size_t i = 0; i < kPerPage; ++i) copy->items[i] = entry.page->items[i];
+      Page* copy = new Page;
+      std::memcpy(static_cast<void*>(copy->items), entry.page->items, sizeof(copy->items));
       Unref(entry.page);
       entry.page = copy;
     }

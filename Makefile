@@ -1,0 +1,69 @@
+# One verb a chore. `make` alone lists them; `make demo` and `make test` work as the first command on
+# a fresh machine. CMake does the building: see CMakePresets.json for what each build is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+BENCH_ARGS ?=
+export JOBS FUZZ_SECONDS
+
+# ccache keeps its cache in the home directory; where there is none to write to, it goes here.
+ifeq ($(CCACHE_DIR),)
+ifneq ($(shell test -n "$$HOME" -a -d "$$HOME" -a -w "$$HOME" && echo yes),yes)
+export CCACHE_DIR := $(CURDIR)/.cache/ccache
+endif
+endif
+
+.PHONY: help setup demo build test test-long lint format bench fuzz docs-check clean
+
+help: ## List what make can do
+	@echo "make <verb>, where <verb> is one of:"
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: ## Install the packages that are missing (tools/packages.txt)
+	@tools/setup.sh
+
+demo: setup build/dev/build.ninja ## Build and run the demo
+	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo
+	@build/dev/examples/reverb_demo
+
+build: build-dev ## Build everything with GCC (build/dev)
+
+build-%: setup build/%/build.ninja ## Build a preset: release, asan, tsan, clang, bench, fuzz
+	@cmake --build build/$* --parallel $(JOBS)
+
+# Configures once; afterwards the build itself notices changes of CMake files, and this rule those of
+# the presets.
+.PRECIOUS: build/%/build.ninja
+build/%/build.ninja: CMakePresets.json | setup
+	@CXX=$$(tools/cxx.sh) cmake --preset $*
+	@touch $@
+
+test: setup ## All checks and tests: GCC, clang, AddressSanitizer, ThreadSanitizer
+	@tools/test.sh
+
+test-long: setup ## The same with the tests' long settings
+	@REVERB_TEST_LONG=1 tools/test.sh
+
+lint: setup build/clang/build.ninja ## Check format, clang-tidy and include directions
+	@tools/lint.sh
+
+format: setup ## Format our C++ files in place
+	@tools/sources.sh | xargs --no-run-if-empty clang-format -i
+
+bench: build-bench ## Build and run the benchmarks; BENCH_ARGS="..." is passed on
+	@build/bench/benchmarks/engine_bench $(BENCH_ARGS)
+
+fuzz: setup build/fuzz/build.ninja ## Run each fuzzer for FUZZ_SECONDS (default 60)
+	@tools/fuzz.sh
+
+docs-check: setup ## Check that links between documents lead somewhere
+	@python3 tools/check_docs.py
+
+clean: ## Remove everything that was built
+	rm -rf build

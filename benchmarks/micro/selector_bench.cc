@@ -1,0 +1,235 @@
+// selector_bench — what a draw and a priority update cost in the prioritized selector.
+//
+//   selector_bench [items] [rounds]          (1000000 and 7 unless given)
+//
+// Ours is called through the Selector interface, as a table calls it. Beside it, in the same
+// rounds and turn by turn, runs a plain binary sum tree with branches, called directly. Times
+// are medians over the rounds, in ns per draw or update; the range is that of the rounds.
+// Before timing, both are checked: the frequency of one heavy item, and its probability.
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "reverb/selector.h"
+
+namespace reverb::internal {
+namespace {
+
+constexpr size_t kBatch = 32;
+constexpr size_t kOperations = 1 << 20;  // a round of one measurement
+
+// The yardstick: leaves at the bottom of a binary tree, a branch at each level of a draw, a
+// difference added at each level of an update.
+class BranchyTree {
+ public:
+  explicit BranchyTree(size_t n) : leaves_(std::bit_ceil(n)), sums_(2 * leaves_) {}
+
+  double total() const { return sums_[1]; }
+  double weight(size_t i) const { return sums_[leaves_ + i]; }
+
+  void Update(size_t i, double weight) {
+    i += leaves_;
+    const double difference = weight - sums_[i];
+    for (; i > 0; i /= 2) sums_[i] += difference;
+  }
+
+  size_t Find(double point) const {
+    size_t node = 1;
+    while (node < leaves_) {
+      node *= 2;
+      const double left = sums_[node];
+      if (point >= left) {
+        point -= left;
+        ++node;
+        asm volatile("");  // stays a branch
+      }
+    }
+    return node - leaves_;
+  }
+
+  // Level by level over the batch, with the next level fetched ahead.
+  void Find(std::span<double> points, std::span<size_t> found) const {
+    std::fill(found.begin(), found.end(), 1);
+    for (size_t width = 1; width < leaves_; width *= 2) {
+      for (size_t i = 0; i < points.size(); ++i) {
+        const size_t left = 2 * found[i];
+        const double sum = sums_[left];
+        const bool right = points[i] >= sum;
+        points[i] -= right ? sum : 0.0;
+        found[i] = left + right;
+        if (2 * width < leaves_) __builtin_prefetch(&sums_[2 * found[i]]);
+      }
+    }
+    for (size_t& node : found) node -= leaves_;
+  }
+
+ private:
+  size_t leaves_;
+  std::vector<double> sums_;
+};
+
+uint64_t sink = 0;  // keeps results alive
+
+struct Measurement {
+  std::string name;
+  std::function<void()> run;  // kOperations of them
+  std::vector<double> ns;
+
+  double Median() {
+    std::sort(ns.begin(), ns.end());
+    return ns[ns.size() / 2];
+  }
+};
+
+void RunRound(std::vector<Measurement>& measurements) {
+  for (Measurement& m : measurements) {
+    const auto start = std::chrono::steady_clock::now();
+    m.run();
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+    m.ns.push_back(took.count() / static_cast<double>(kOperations));
+  }
+}
+
+std::unique_ptr<Selector> Filled(double exponent, size_t items) {
+  std::unique_ptr<Selector> selector = *MakeSelector(SelectorOptions::Prioritized(exponent, 1));
+  Random random(2);
+  for (size_t i = 0; i < items; ++i) selector->Insert({.slot = static_cast<Slot>(i), .priority = 2 * random.Unit()});
+  return selector;
+}
+
+void Sample(Selector& selector, size_t batch) {
+  Selection picks[kBatch];
+  for (size_t i = 0; i < kOperations; i += batch) {
+    selector.Sample(std::span(picks, batch));
+    sink += picks[0].slot;
+  }
+}
+
+void Update(Selector& selector, Random& random, size_t items, size_t batch) {
+  SelectorItem changes[kBatch];
+  for (size_t i = 0; i < kOperations; i += batch) {
+    for (size_t j = 0; j < batch; ++j) {
+      changes[j] = {.slot = static_cast<Slot>(random.Below(items)), .priority = 2 * random.Unit()};
+    }
+    selector.Update(std::span(changes, batch));
+  }
+}
+
+// Half of all weight on one item: it must come half of the time, to 5 sigma.
+bool Check(size_t items) {
+  std::unique_ptr<Selector> selector = *MakeSelector(SelectorOptions::Prioritized(1, 3));
+  const Slot heavy = static_cast<Slot>(items / 3);
+  for (size_t i = 0; i < items; ++i) {
+    selector->Insert({.slot = static_cast<Slot>(i), .priority = i == heavy ? static_cast<double>(items - 1) : 1.0});
+  }
+  constexpr size_t kDraws = 1 << 16;
+  std::vector<Selection> picks(kDraws);
+  selector->Sample(picks);
+  size_t hits = 0;
+  for (const Selection& pick : picks) {
+    hits += pick.slot == heavy;
+    const double expected = pick.slot == heavy ? 0.5 : 0.5 / static_cast<double>(items - 1);
+    if (pick.slot >= items || pick.probability != expected) return false;
+  }
+  return std::abs(static_cast<double>(hits) - kDraws / 2.0) < 5 * std::sqrt(kDraws / 4.0);
+}
+
+int Main(size_t items, int rounds) {
+  if (!Check(items)) {
+    std::fprintf(stderr, "the selector draws wrongly\n");
+    return 1;
+  }
+  std::unique_ptr<Selector> ours = Filled(1, items);
+  std::unique_ptr<Selector> ours06 = Filled(0.6, items);
+  BranchyTree branchy(items);
+  Random random(4);
+  for (size_t i = 0; i < items; ++i) branchy.Update(i, 2 * random.Unit());
+
+  std::vector<Measurement> all;
+  const auto add = [&all](std::string name, std::function<void()> run) {
+    all.push_back({.name = std::move(name), .run = std::move(run), .ns = {}});
+  };
+  // Triples: the yardstick, ours, ours with an exponent that needs pow().
+  add("sample, 32 at once", [&] {
+    double points[kBatch];
+    size_t found[kBatch];
+    Selection picks[kBatch];
+    for (size_t i = 0; i < kOperations; i += kBatch) {
+      for (double& point : points) point = random.Unit() * branchy.total();
+      branchy.Find(points, found);
+      for (size_t j = 0; j < kBatch; ++j) {
+        picks[j] = {static_cast<Slot>(found[j]), branchy.weight(found[j]) / branchy.total()};
+      }
+      sink += picks[i % kBatch].slot + static_cast<uint64_t>(picks[kBatch - 1].probability);
+    }
+  });
+  add("", [&] { Sample(*ours, kBatch); });
+  add("", [&] { Sample(*ours06, kBatch); });
+  add("update, 32 at once", [&] {
+    std::pair<size_t, double> changes[kBatch];
+    for (size_t i = 0; i < kOperations; i += kBatch) {
+      for (auto& change : changes) change = {random.Below(items), 2 * random.Unit()};
+      for (const auto& [slot, weight] : changes) branchy.Update(slot, weight);
+    }
+  });
+  add("", [&] { Update(*ours, random, items, kBatch); });
+  add("", [&] { Update(*ours06, random, items, kBatch); });
+  add("sample, one by one", [&] {
+    for (size_t i = 0; i < kOperations; ++i) {
+      const size_t found = branchy.Find(random.Unit() * branchy.total());
+      const Selection pick = {static_cast<Slot>(found), branchy.weight(found) / branchy.total()};
+      sink += pick.slot + static_cast<uint64_t>(pick.probability);
+    }
+  });
+  add("", [&] { Sample(*ours, 1); });
+  add("", [&] { Sample(*ours06, 1); });
+  add("update, one by one", [&] {
+    for (size_t i = 0; i < kOperations; ++i) branchy.Update(random.Below(items), 2 * random.Unit());
+  });
+  add("", [&] { Update(*ours, random, items, 1); });
+  add("", [&] { Update(*ours06, random, items, 1); });
+
+  RunRound(all);  // warms up
+  for (Measurement& m : all) m.ns.clear();
+  for (int round = 0; round < rounds; ++round) RunRound(all);
+
+  std::printf("prioritized selector, %zu items, ns per operation, median of %d rounds (range)\n", items, rounds);
+  std::printf("%-20s %-22s %-22s %-22s %s\n", "", "branchy binary tree", "ours, exponent 1", "ours, exponent 0.6",
+              "tree / ours");
+  for (size_t i = 0; i < all.size(); i += 3) {
+    std::printf("%-20s", all[i].name.c_str());
+    for (size_t j = i; j < i + 3; ++j) {
+      char text[64];
+      const double median = all[j].Median();
+      std::snprintf(text, sizeof(text), "%.1f (%.1f-%.1f)", median, all[j].ns.front(), all[j].ns.back());
+      std::printf(" %-22s", text);
+    }
+    std::printf(" %.2fx\n", all[i].Median() / all[i + 1].Median());
+  }
+  return sink == 0 ? 2 : 0;
+}
+
+}  // namespace
+}  // namespace reverb::internal
+
+int main(int argc, char** argv) {
+  const size_t items = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 7;
+  if (items < 2 || rounds < 1) {
+    std::fprintf(stderr, "usage: selector_bench [items >= 2] [rounds >= 1]\n");
+    return 2;
+  }
+  return reverb::internal::Main(items, rounds);
+}

@@ -1,0 +1,48 @@
+// table_options.h — everything a table is made from.
+#ifndef REVERB_TABLE_OPTIONS_H_
+#define REVERB_TABLE_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reverb/extension.h"
+#include "reverb/rate_limiter.h"
+#include "reverb/selector.h"
+#include "reverb/signature.h"
+
+namespace reverb {
+
+struct TableOptions {
+  // --- Behaviour ---
+  std::string name = {};  // not empty; unique within a server
+
+  // What is handed out, and what goes when the table is full.
+  SelectorOptions sampler = SelectorOptions::Uniform();
+  SelectorOptions remover = SelectorOptions::Fifo();
+  // A selector of the user's own instead; asked once, when the table is made.
+  std::function<std::unique_ptr<Selector>()> custom_sampler = {};
+  std::function<std::unique_ptr<Selector>()> custom_remover = {};
+
+  int64_t max_size = 1'000'000;   // items; > 0, at most 2^31 - 2
+  int32_t max_times_sampled = 0;  // an item goes with its n-th sample; < 1 = never
+  RateLimiterOptions rate_limiter = {};
+
+  // Run in order, under the table's lock. Each object may serve one table.
+  std::vector<std::shared_ptr<TableExtension>> extensions = {};
+
+  // What trajectories look like. Kept and reported; writers and samplers check against it.
+  std::optional<Signature> signature = {};
+
+  static TableOptions Queue(std::string name, int64_t max_size);
+  static TableOptions Stack(std::string name, int64_t max_size);
+
+  Status Validate() const;
+};
+
+}  // namespace reverb
+
+#endif  // REVERB_TABLE_OPTIONS_H_

@@ -1,0 +1,323 @@
+#include "base/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace reverb::internal {
+namespace {
+
+// Larger appends go straight to the system.
+constexpr size_t kWriteBufferBytes = 64 * 1024;
+
+// strerror_r() comes in two kinds, told apart by what they return.
+[[maybe_unused]] const char* ErrorText(int result, const char* buffer) {
+  return result == 0 ? buffer : "unknown error";
+}
+[[maybe_unused]] const char* ErrorText(const char* result, const char*) { return result; }
+
+// Repeats a system call that a signal interrupted.
+template <typename Call>
+auto Retry(Call call) {
+  while (true) {
+    const auto result = call();
+    if (result != -1 || errno != EINTR) return result;
+  }
+}
+
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&&) = delete;
+  ~Fd() { static_cast<void>(Close()); }
+
+  bool is_open() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+  // 0 or an errno. Not repeated on EINTR: Linux has released the descriptor by then, and it may
+  // already be another thread's.
+  int Close() {
+    const int fd = std::exchange(fd_, -1);
+    if (fd < 0 || ::close(fd) == 0 || errno == EINTR) return 0;
+    return errno;
+  }
+
+ private:
+  int fd_;
+};
+
+Result<Fd> Open(const std::string& path, int flags) {
+  const int fd = Retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  if (fd < 0) return FileError("open", path, errno);
+  return Fd(fd);
+}
+
+// Of an open file that must not be a directory: reading those fails later and less clearly.
+Result<uint64_t> SizeOf(const Fd& fd, const std::string& path) {
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return FileError("stat", path, errno);
+  if (S_ISDIR(info.st_mode)) return FileError("open", path, EISDIR);
+  return static_cast<uint64_t>(info.st_size);
+}
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+
+  Status Append(std::span<const uint8_t> bytes) override {
+    REVERB_RETURN_IF_ERROR(CheckUsable("append to"));
+    if (buffer_.size() + bytes.size() > kWriteBufferBytes) REVERB_RETURN_IF_ERROR(Flush());
+    if (bytes.size() > kWriteBufferBytes) return Write(bytes);
+    if (buffer_.capacity() == 0) buffer_.reserve(kWriteBufferBytes);
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    return Status::Ok();
+  }
+
+  Status Flush() override {
+    REVERB_RETURN_IF_ERROR(CheckUsable("flush"));
+    REVERB_RETURN_IF_ERROR(Write(buffer_));
+    buffer_.clear();
+    return Status::Ok();
+  }
+
+  Status Sync() override {
+    REVERB_RETURN_IF_ERROR(Flush());
+    // A failed sync is final: the kernel may have dropped the dirty pages, and a second one succeed.
+    if (Retry([&] { return ::fdatasync(fd_.get()); }) != 0) return Fail("sync", errno);
+    return Status::Ok();
+  }
+
+  Status Close() override {
+    if (Status status = Flush(); !status.ok()) {
+      static_cast<void>(fd_.Close());
+      return status;
+    }
+    const int error = fd_.Close();
+    return error == 0 ? Status::Ok() : Fail("close", error);
+  }
+
+ private:
+  Status CheckUsable(const char* operation) const {
+    if (!failed_.ok()) return failed_;
+    if (fd_.is_open()) return Status::Ok();
+    return Status::FailedPrecondition(std::string("cannot ") + operation + " \"" + path_ + "\": it was closed");
+  }
+
+  Status Write(std::span<const uint8_t> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = Retry([&] { return ::write(fd_.get(), bytes.data(), bytes.size()); });
+      if (written < 0) return Fail("write", errno);
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+    return Status::Ok();
+  }
+
+  Status Fail(const char* operation, int error) { return failed_ = FileError(operation, path_, error); }
+
+  const std::string path_;
+  Fd fd_;
+  std::vector<uint8_t> buffer_;
+  Status failed_;  // the first error
+};
+
+class PosixRandomAccessFile final : public RandomAccessFile {
+ public:
+  PosixRandomAccessFile(std::string path, Fd fd, uint64_t size)
+      : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
+
+  Result<size_t> Read(uint64_t offset, std::span<uint8_t> out) const override {
+    size_t done = 0;
+    while (done < out.size()) {
+      if (offset + done > static_cast<uint64_t>(std::numeric_limits<off_t>::max())) break;  // past any end
+      const ssize_t got = Retry([&] {
+        return ::pread(fd_.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+      });
+      if (got < 0) return FileError("read", path_, errno);
+      if (got == 0) break;
+      done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+  uint64_t size() const override { return size_; }
+
+ private:
+  const std::string path_;
+  const Fd fd_;
+  const uint64_t size_;
+};
+
+class MappedFile final : public BufferOwner {
+ public:
+  MappedFile(void* address, size_t size) : address_(address), size_(size) {}
+
+ private:
+  ~MappedFile() override { ::munmap(address_, size_); }
+
+  void* const address_;
+  const size_t size_;
+};
+
+class ThePosixFileSystem final : public FileSystem {
+ public:
+  Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) override {
+    const int flags = O_WRONLY | O_CREAT | (mode == OpenMode::kTruncate ? O_TRUNC : O_APPEND);
+    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, flags));
+    return std::unique_ptr<WritableFile>(new PosixWritableFile(path, std::move(fd)));
+  }
+
+  Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) override {
+    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY));
+    REVERB_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fd, path));
+    return std::unique_ptr<RandomAccessFile>(new PosixRandomAccessFile(path, std::move(fd), size));
+  }
+
+  Result<Buffer> MapFile(const std::string& path) override {
+    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY));
+    REVERB_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fd, path));
+    if (size == 0) return Buffer();  // which cannot be mapped
+    if (size > std::numeric_limits<size_t>::max()) return FileError("map", path, EFBIG);
+    void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (address == MAP_FAILED) return FileError("map", path, errno);
+    return Buffer(new MappedFile(address, size), static_cast<const uint8_t*>(address), size);
+  }
+
+  Result<std::vector<std::string>> ListDir(const std::string& path) override {
+    DIR* const opened = ::opendir(path.c_str());
+    if (opened == nullptr) return FileError("list", path, errno);
+    const std::unique_ptr<DIR, int (*)(DIR*)> dir(opened, ::closedir);
+    std::vector<std::string> names;
+    while (true) {
+      errno = 0;  // the only way to tell the end from an error
+      const dirent* const entry = ::readdir(dir.get());
+      if (entry == nullptr) {
+        if (errno != 0) return FileError("list", path, errno);
+        break;
+      }
+      const std::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Status CreateDir(const std::string& path, Parents parents) override {
+    if (::mkdir(path.c_str(), 0777) == 0) return Status::Ok();
+    int error = errno;
+    if (parents == Parents::kMustExist) return FileError("create directory", path, error);
+    if (error == ENOENT) {
+      // The last component, whatever slashes follow it, and the directory above.
+      const size_t end = path.find_last_not_of('/');
+      const size_t slash = end == std::string::npos ? std::string::npos : path.find_last_of('/', end);
+      if (slash == std::string::npos || slash == 0) return FileError("create directory", path, error);
+      REVERB_RETURN_IF_ERROR(CreateDir(path.substr(0, slash), parents));
+      if (::mkdir(path.c_str(), 0777) == 0) return Status::Ok();
+      error = errno;
+    }
+    // Somebody else may have made it meanwhile; and some systems say EROFS or EISDIR for what is there.
+    struct stat info;
+    if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return Status::Ok();
+    return FileError("create directory", path, error);
+  }
+
+  Status RemoveFile(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) return FileError("remove", path, errno);
+    return Status::Ok();
+  }
+
+  Status RemoveDir(const std::string& path) override {
+    if (::rmdir(path.c_str()) != 0) return FileError("remove directory", path, errno);
+    return Status::Ok();
+  }
+
+  Status Rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) == 0) return Status::Ok();
+    const int error = errno;
+    return FileError("rename", from + "\" to \"" + to, error);
+  }
+
+  Status SyncDir(const std::string& path) override {
+    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY | O_DIRECTORY));
+    // EINVAL: a file system that has no such thing, so there is nothing to wait for.
+    if (Retry([&] { return ::fsync(fd.get()); }) != 0 && errno != EINVAL) {
+      return FileError("sync directory", path, errno);
+    }
+    return Status::Ok();
+  }
+
+  Result<bool> FileExists(const std::string& path) override {
+    struct stat info;
+    if (::stat(path.c_str(), &info) == 0) return true;
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    return FileError("stat", path, errno);
+  }
+
+  Result<uint64_t> FileSize(const std::string& path) override {
+    struct stat info;
+    if (::stat(path.c_str(), &info) != 0) return FileError("stat", path, errno);
+    if (S_ISDIR(info.st_mode)) return FileError("take the size of", path, EISDIR);
+    return static_cast<uint64_t>(info.st_size);
+  }
+
+  Result<uint64_t> GetFreeSpace(const std::string& path) override {
+    struct statvfs info;
+    if (Retry([&] { return ::statvfs(path.c_str(), &info); }) != 0) {
+      return FileError("take the free space of", path, errno);
+    }
+    return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+  }
+};
+
+StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT: return StatusCode::kNotFound;
+    case EEXIST: return StatusCode::kAlreadyExists;
+    case EACCES:
+    case EPERM:
+    case EROFS: return StatusCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return StatusCode::kResourceExhausted;
+    case EINVAL:
+    case ENAMETOOLONG:
+    case ELOOP: return StatusCode::kInvalidArgument;
+    case ENOTDIR:
+    case EISDIR:
+    case ENOTEMPTY:
+    case EBUSY:
+    case EXDEV: return StatusCode::kFailedPrecondition;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EAGAIN: return StatusCode::kUnavailable;
+    case EIO: return StatusCode::kDataLoss;  // the medium failed: what is on it cannot be trusted
+    default: return StatusCode::kUnknown;
+  }
+}
+
+}  // namespace
+
+FileSystem* PosixFileSystem() {
+  static FileSystem* const file_system = new ThePosixFileSystem();
+  return file_system;
+}
+
+Status FileError(std::string_view operation, std::string_view path, int error) {
+  char buffer[256] = "";
+  std::string message = "cannot ";
+  message.append(operation).append(" \"").append(path).append("\": ");
+  message.append(ErrorText(::strerror_r(error, buffer, sizeof(buffer)), buffer));
+  return Status(CodeOf(error), std::move(message));
+}
+
+}  // namespace reverb::internal

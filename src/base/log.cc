@@ -1,0 +1,99 @@
+#include "base/log.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+namespace reverb {
+namespace internal {
+namespace {
+
+struct SinkHolder {
+  Mutex mu;
+  // Shared, so that a sink which is replaced while it runs lives until it returns.
+  std::shared_ptr<const LogSink> sink GUARDED_BY(mu);
+};
+
+// The lock is not needed to see that there is no sink, the usual case.
+std::atomic<bool> has_sink{false};
+
+SinkHolder& Holder();
+
+// A child of fork() must not inherit the mutex in the hand of a thread it does not have.
+void LockForFork() NO_THREAD_SAFETY_ANALYSIS { Holder().mu.Lock(); }
+void UnlockAfterFork() NO_THREAD_SAFETY_ANALYSIS { Holder().mu.Unlock(); }
+
+SinkHolder& Holder() {
+  // Never destroyed: threads may log while the process exits.
+  static SinkHolder* const holder = new SinkHolder();
+  return *holder;
+}
+
+}  // namespace
+
+bool IsLogged() { return has_sink.load(std::memory_order_acquire); }
+
+void Log(LogLevel level, std::string message) {
+  if (!IsLogged()) return;
+  std::shared_ptr<const LogSink> sink;
+  {
+    SinkHolder& holder = Holder();
+    MutexLock lock(&holder.mu);
+    sink = holder.sink;
+  }
+  if (sink == nullptr) return;
+  try {
+    (*sink)(level, message);
+  } catch (...) {
+    // A line that cannot be written must not fail the operation that wrote it.
+  }
+}
+
+bool LogEvery::Log(LogLevel level, std::string_view key, std::string message) {
+  const TimePoint now = clock_->Now();
+  {
+    MutexLock lock(&mu_);
+    auto entry = entries_.find(key);
+    if (entry == entries_.end()) {
+      if (!MakeRoom(now)) return false;
+      entries_.emplace(key, Entry{now, 0});
+    } else if (now - entry->second.last < interval_) {
+      ++entry->second.suppressed;
+      return false;
+    } else {
+      const int64_t suppressed = std::exchange(entry->second.suppressed, 0);
+      entry->second.last = now;
+      if (suppressed > 0) message += " (" + std::to_string(suppressed) + " more like it since)";
+    }
+  }
+  internal::Log(level, std::move(message));
+  return true;
+}
+
+bool LogEvery::MakeRoom(TimePoint now) {
+  if (entries_.size() < kMaxKeys) return true;
+  std::erase_if(entries_, [&](const auto& item) { return now - item.second.last >= interval_; });
+  return entries_.size() < kMaxKeys;
+}
+
+}  // namespace internal
+
+void SetLogSink(LogSink sink) {
+  // Holder() first: the handlers must find it made. Registered here, as without a sink nobody locks.
+  internal::SinkHolder& holder = internal::Holder();
+  static const int registered =
+      pthread_atfork(internal::LockForFork, internal::UnlockAfterFork, internal::UnlockAfterFork);
+  static_cast<void>(registered);
+
+  std::shared_ptr<const LogSink> next = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
+  {
+    internal::MutexLock lock(&holder.mu);
+    internal::has_sink.store(next != nullptr, std::memory_order_release);
+    holder.sink.swap(next);
+  }
+  // `next` now holds the former sink and drops it here, outside the lock.
+}
+
+}  // namespace reverb

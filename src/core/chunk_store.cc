@@ -1,0 +1,199 @@
+#include "core/chunk_store.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace reverb::internal {
+
+// The sums of one store. Chunks point here rather than to the store, because they may outlive it;
+// so accounts are never deleted: those of a dead store are used again once its last chunk is gone.
+class ChunkAccounts {
+ public:
+  // Threads count on shards of their own, so that counting does not bounce a cache line.
+  struct alignas(64) Shard {
+    std::atomic<int64_t> live_chunks{0};
+    std::atomic<int64_t> live_bytes{0};
+    std::atomic<int64_t> stored_bytes{0};
+  };
+
+  Shard& shard() { return shards_[ThisThreadsShard()]; }
+
+  ChunkStore::Stats Sum() const {
+    ChunkStore::Stats sum;
+    for (const Shard& shard : shards_) {
+      sum.live_chunks += shard.live_chunks.load(std::memory_order_relaxed);
+      sum.live_bytes += shard.live_bytes.load(std::memory_order_relaxed);
+      sum.stored_bytes += shard.stored_bytes.load(std::memory_order_relaxed);
+    }
+    return sum;
+  }
+  int64_t StoredBytes() const {
+    int64_t sum = 0;
+    for (const Shard& shard : shards_) sum += shard.stored_bytes.load(std::memory_order_relaxed);
+    return sum;
+  }
+
+  uint64_t NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+
+  void Open(Clock* clock) {
+    MutexLock lock(&mu_);
+    clock_ = clock;
+  }
+  void Close() {
+    MutexLock lock(&mu_);
+    clock_ = nullptr;
+    waiters_.clear();
+    has_waiters_.store(false, std::memory_order_relaxed);
+  }
+  uint64_t AddWaiter(std::function<void()> wake) {
+    MutexLock lock(&mu_);
+    waiters_.emplace(++last_ticket_, std::move(wake));
+    has_waiters_.store(true, std::memory_order_seq_cst);
+    return last_ticket_;
+  }
+  void RemoveWaiter(uint64_t ticket) {
+    MutexLock lock(&mu_);
+    waiters_.erase(ticket);
+    if (waiters_.empty()) has_waiters_.store(false, std::memory_order_relaxed);
+  }
+  // Stored bytes were given back. May run under a table's lock, so the wake-ups go through the
+  // clock's thread: a waiter takes its own table's lock.
+  void RoomWasMade() {
+    if (!has_waiters_.load(std::memory_order_seq_cst)) return;
+    MutexLock lock(&mu_);
+    if (clock_ == nullptr) return;
+    for (auto& [ticket, wake] : waiters_) clock_->CallAt(clock_->Now(), std::move(wake));
+    waiters_.clear();
+    has_waiters_.store(false, std::memory_order_relaxed);
+  }
+
+  static ChunkAccounts* Take() {
+    Registry& registry = TheRegistry();
+    MutexLock lock(&registry.mu);
+    for (size_t i = 0; i < registry.retired.size(); ++i) {
+      ChunkAccounts* candidate = registry.retired[i];
+      if (candidate->Sum().live_chunks != 0) continue;
+      registry.retired.erase(registry.retired.begin() + static_cast<ptrdiff_t>(i));
+      return candidate;
+    }
+    return new ChunkAccounts();
+  }
+  static void Retire(ChunkAccounts* accounts) {
+    Registry& registry = TheRegistry();
+    MutexLock lock(&registry.mu);
+    registry.retired.push_back(accounts);
+  }
+
+ private:
+  static constexpr size_t kShards = 8;
+  struct Registry {
+    Mutex mu;
+    std::vector<ChunkAccounts*> retired GUARDED_BY(mu);
+  };
+  static Registry& TheRegistry() {
+    static Registry* registry = new Registry();  // lives as long as chunks may: for ever
+    return *registry;
+  }
+  static size_t ThisThreadsShard() {
+    static std::atomic<size_t> next{0};
+    static thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % kShards;
+    return mine;
+  }
+
+  std::array<Shard, kShards> shards_;
+  alignas(64) std::atomic<uint64_t> next_id_{1};
+  std::atomic<bool> has_waiters_{false};
+  Mutex mu_;
+  Clock* clock_ GUARDED_BY(mu_) = nullptr;
+  uint64_t last_ticket_ GUARDED_BY(mu_) = 0;
+  std::map<uint64_t, std::function<void()>> waiters_ GUARDED_BY(mu_);
+};
+
+void Chunk::CountStored(int64_t bytes) {
+  accounts_->shard().stored_bytes.fetch_add(bytes, std::memory_order_seq_cst);
+  if (bytes < 0) accounts_->RoomWasMade();
+}
+
+void Chunk::Destroy() {
+  ChunkAccounts* const accounts = accounts_;
+  const int64_t size = bytes();
+  if (payload_is_external_) reinterpret_cast<Buffer*>(reinterpret_cast<uint8_t*>(this) + tail_offset_)->~Buffer();
+  this->~Chunk();
+  ::operator delete(static_cast<void*>(this));
+  ChunkAccounts::Shard& shard = accounts->shard();
+  shard.live_bytes.fetch_sub(size, std::memory_order_relaxed);
+  shard.live_chunks.fetch_sub(1, std::memory_order_release);  // last: accounts may be used again from here on
+}
+
+ChunkStore::ChunkStore(const Options& options, Clock* clock) : options_(options), accounts_(ChunkAccounts::Take()) {
+  accounts_->Open(clock);
+}
+
+ChunkStore::~ChunkStore() {
+  accounts_->Close();
+  ChunkAccounts::Retire(accounts_);
+}
+
+Result<ChunkRef> ChunkStore::Allocate(const ChunkHeader& header, size_t payload_bytes, size_t tail_bytes) {
+  REVERB_RETURN_IF_ERROR(ValidateChunkHeader(header, options_.limits));
+  if (PayloadSize(header) != payload_bytes) {
+    return Status::DataLoss("chunk: the header describes " + std::to_string(PayloadSize(header)) +
+                            " payload bytes but there are " + std::to_string(payload_bytes));
+  }
+  const size_t tail_offset = sizeof(Chunk) + PackedSize(header);
+  if (payload_bytes > UINT32_MAX || tail_offset > INT32_MAX) {
+    return Status::ResourceExhausted("chunk of " + std::to_string(payload_bytes) +
+                                     " payload bytes is too large; write shorter chunks (at most 4 GiB)");
+  }
+  void* memory = ::operator new(tail_offset + tail_bytes, std::nothrow);
+  if (memory == nullptr) {
+    return Status::ResourceExhausted("no memory for a chunk of " + std::to_string(payload_bytes) + " bytes");
+  }
+  Chunk* chunk = new (memory) Chunk();
+  chunk->id_ = accounts_->NextId();
+  chunk->accounts_ = accounts_;
+  chunk->tail_offset_ = static_cast<uint32_t>(tail_offset);
+  chunk->payload_size_ = static_cast<uint32_t>(payload_bytes);
+  Pack(header, reinterpret_cast<uint8_t*>(chunk + 1));
+  ChunkAccounts::Shard& shard = accounts_->shard();
+  shard.live_chunks.fetch_add(1, std::memory_order_relaxed);
+  shard.live_bytes.fetch_add(chunk->bytes(), std::memory_order_relaxed);
+  return ChunkRef::Adopt(chunk);
+}
+
+Result<ChunkRef> ChunkStore::AddUninitialized(const ChunkHeader& header, uint8_t** payload) {
+  const uint64_t payload_bytes = PayloadSize(header);
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(header, payload_bytes, payload_bytes));
+  *payload = reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_;
+  return chunk;
+}
+
+Result<ChunkRef> ChunkStore::Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(header, payload.size(), payload.size()));
+  if (!payload.empty()) {
+    std::memcpy(reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_, payload.data(), payload.size());
+  }
+  return chunk;
+}
+
+Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer payload) {
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(header, payload.size(), sizeof(Buffer)));
+  new (reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_) Buffer(std::move(payload));
+  chunk->payload_is_external_ = true;
+  return chunk;
+}
+
+ChunkStore::Stats ChunkStore::stats() const { return accounts_->Sum(); }
+int64_t ChunkStore::stored_bytes() const { return accounts_->StoredBytes(); }
+uint64_t ChunkStore::WaitForRoom(std::function<void()> wake) { return accounts_->AddWaiter(std::move(wake)); }
+void ChunkStore::StopWaiting(uint64_t ticket) { accounts_->RemoveWaiter(ticket); }
+
+}  // namespace reverb::internal

@@ -1,0 +1,141 @@
+// operation.h — one call on a table while it is under way.
+//
+// A synchronous call lives on its caller's stack; an asynchronous one is shared between the table
+// and whoever may want to cancel it. The table owns an operation from Execute() until it is
+// finished; then the caller may look at the results.
+#ifndef REVERB_CORE_OPERATION_H_
+#define REVERB_CORE_OPERATION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/parker.h"
+#include "core/item.h"
+#include "reverb/status.h"
+#include "reverb/table_info.h"
+
+namespace reverb::internal {
+
+struct Operation {
+  enum class Kind : uint8_t { kInsert, kSample, kMutate };
+
+  explicit Operation(Kind kind_in) : kind(kind_in) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // --- Set by the caller ---
+  const Kind kind;
+  bool allow_partial = true;          // kSample: enough when the first is there and no more may follow now
+  std::optional<Duration> timeout;    // absent = wait for ever, zero = try once
+  std::span<Item> items;              // kInsert; consumed in order
+  int64_t count = 0;                  // kSample
+  std::vector<SampledItem>* samples = nullptr;  // kSample; appended to
+  std::span<const KeyPriority> updates;         // kMutate
+  std::span<const uint64_t> deletes;            // kMutate
+  std::function<void(Operation&)> on_done;      // asynchronous operations only
+
+  // --- Results, once finished ---
+  Status status;
+  int64_t progress = 0;  // items inserted, or samples drawn, whatever the status
+
+  // --- The table's ---
+  Operation* next_pushed = nullptr;   // list of operations handed to the lock's holder
+  std::shared_ptr<Operation> self;    // keeps an asynchronous operation alive until it was reported
+  bool has_waited = false;
+  WaitReason wait_reason = WaitReason::kNone;
+  TimePoint queued_at;                // start of the whole wait
+  TimePoint reason_since;             // start of the wait for the present reason
+  std::optional<TimePoint> deadline;
+  Operation* prev_waiter = nullptr;
+  Operation* next_waiter = nullptr;
+  bool is_waiting = false;            // linked into a queue
+  bool cancel_requested = false;      // before the table had looked at it
+  std::atomic<bool> is_queued{false};  // waits for the limiter: no use in spinning
+
+  // 0 = under way; 1 = finished; else the Parker of the sleeping caller.
+  static constexpr uintptr_t kUnderWay = 0;
+  static constexpr uintptr_t kFinished = 1;
+  std::atomic<uintptr_t> signal{kUnderWay};
+
+  bool finished() const { return signal.load(std::memory_order_acquire) == kFinished; }
+
+  // Storage for asynchronous operations.
+  std::vector<Item> own_items;
+  std::vector<SampledItem> own_samples;
+};
+
+// Operations that wait, first come first served.
+class WaitQueue {
+ public:
+  bool empty() const { return head_ == nullptr; }
+  int64_t size() const { return size_; }
+  Operation* head() const { return head_; }
+  void PushBack(Operation* op) {
+    op->prev_waiter = tail_;
+    op->next_waiter = nullptr;
+    (tail_ ? tail_->next_waiter : head_) = op;
+    tail_ = op;
+    op->is_waiting = true;
+    ++size_;
+  }
+  void Remove(Operation* op) {
+    (op->prev_waiter ? op->prev_waiter->next_waiter : head_) = op->next_waiter;
+    (op->next_waiter ? op->next_waiter->prev_waiter : tail_) = op->prev_waiter;
+    op->prev_waiter = op->next_waiter = nullptr;
+    op->is_waiting = false;
+    --size_;
+  }
+
+ private:
+  Operation* head_ = nullptr;
+  Operation* tail_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// Lets another thread give up a synchronous wait.
+class Cancellation {
+ public:
+  // The operations that wait with it end with CANCELLED, now and later.
+  void Cancel() EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    cancelled_ = true;
+    for (auto& [id, hook] : hooks_) hook();
+    hooks_.clear();
+  }
+  bool cancelled() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return cancelled_;
+  }
+  // `hook` runs at most once, under this object's lock, if Cancel() comes before Remove().
+  // False, and no registration, when it came already.
+  bool Add(uint64_t* id, std::function<void()> hook) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    if (cancelled_) return false;
+    *id = ++last_id_;
+    hooks_.emplace(*id, std::move(hook));
+    return true;
+  }
+  void Remove(uint64_t id) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    hooks_.erase(id);
+  }
+
+ private:
+  mutable Mutex mu_;
+  bool cancelled_ GUARDED_BY(mu_) = false;
+  uint64_t last_id_ GUARDED_BY(mu_) = 0;
+  std::map<uint64_t, std::function<void()>> hooks_ GUARDED_BY(mu_);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CORE_OPERATION_H_

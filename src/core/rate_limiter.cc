@@ -1,0 +1,125 @@
+#include "core/rate_limiter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace reverb {
+namespace {
+
+// As printf's %g, but "unbounded" for the two ends of the range.
+std::string Bound(double value) {
+  if (value >= std::numeric_limits<double>::max()) return "+unbounded";
+  if (value <= -std::numeric_limits<double>::max()) return "-unbounded";
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+}  // namespace
+
+Status RateLimiterOptions::Validate() const {
+  if (!(samples_per_insert > 0) || !std::isfinite(samples_per_insert)) {
+    return Status::InvalidArgument("rate limiter: samples_per_insert is " + Number(samples_per_insert) +
+                                   "; it must be a positive finite number");
+  }
+  if (min_size_to_sample < 1) {
+    return Status::InvalidArgument("rate limiter: min_size_to_sample is " + std::to_string(min_size_to_sample) +
+                                   "; it must be at least 1");
+  }
+  if (std::isnan(min_diff) || std::isnan(max_diff) || min_diff > max_diff) {
+    return Status::InvalidArgument("rate limiter: min_diff " + Number(min_diff) + " and max_diff " +
+                                   Number(max_diff) + " leave no room; min_diff must not exceed max_diff");
+  }
+  return Status::Ok();
+}
+
+Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double samples_per_insert,
+                                                                   int64_t min_size_to_sample,
+                                                                   double error_buffer) {
+  const double offset = samples_per_insert * static_cast<double>(min_size_to_sample);
+  return SampleToInsertRatio(samples_per_insert, min_size_to_sample, offset - error_buffer, offset + error_buffer);
+}
+
+Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double samples_per_insert,
+                                                                   int64_t min_size_to_sample, double min_diff,
+                                                                   double max_diff) {
+  const RateLimiterOptions options{.samples_per_insert = samples_per_insert,
+                                   .min_size_to_sample = min_size_to_sample,
+                                   .min_diff = min_diff,
+                                   .max_diff = max_diff};
+  if (!(samples_per_insert > 0)) return options.Validate();
+  const double needed = 2 * std::max(1.0, samples_per_insert);
+  if (!(max_diff - min_diff >= needed)) {
+    return Status::InvalidArgument("rate limiter: the error buffer spans " + Number(max_diff - min_diff) +
+                                   ", too small for samples_per_insert " + Number(samples_per_insert) +
+                                   ": inserts and samples could block each other for ever; make it at least " +
+                                   Number(needed));
+  }
+  const double start = samples_per_insert * static_cast<double>(min_size_to_sample);
+  if (min_diff > start) {
+    return Status::InvalidArgument(
+        "rate limiter: min_diff " + Number(min_diff) + " exceeds samples_per_insert * min_size_to_sample = " +
+        Number(start) + ": sampling could never begin; lower min_diff or raise min_size_to_sample");
+  }
+  if (Status status = options.Validate(); !status.ok()) return status;
+  return options;
+}
+
+std::string RateLimiterOptions::ToString() const {
+  return "samples_per_insert=" + Number(samples_per_insert) +
+         ", min_size_to_sample=" + std::to_string(min_size_to_sample) + ", min_diff=" + Bound(min_diff) +
+         ", max_diff=" + Bound(max_diff);
+}
+
+std::string_view WaitReasonName(WaitReason reason) {
+  switch (reason) {
+    case WaitReason::kNone: return "none";
+    case WaitReason::kMinSize: return "too few items to sample";
+    case WaitReason::kTooManySamples: return "too many samples per insert";
+    case WaitReason::kTooManyInserts: return "too many inserts per sample";
+    case WaitReason::kMemory: return "store is full";
+    case WaitReason::kQueued: return "behind earlier callers";
+  }
+  return "unknown";
+}
+
+namespace internal {
+
+int64_t RateLimiter::MaxSamples(int64_t n) const {
+  if (n < 1 || !CanSample(1)) return 0;
+  // Sampling one by one must give the same answer to the last bit of rounding, so the last
+  // steps before the bound are asked one by one; far from it there is nothing to ask.
+  const double room = cursor() - options_.min_diff;
+  if (room >= static_cast<double>(n) + 2) return n;
+  const double inserted = static_cast<double>(counters_.inserts) * options_.samples_per_insert;
+  int64_t k = std::max<int64_t>(0, static_cast<int64_t>(std::floor(room)) - 2);
+  while (k < n && inserted - static_cast<double>(counters_.samples + k) - 1.0 >= options_.min_diff) ++k;
+  return k;
+}
+
+WaitReason RateLimiter::SampleWaitReason() const {
+  if (CanSample(1)) return WaitReason::kNone;
+  return counters_.inserts - counters_.deletes < options_.min_size_to_sample ? WaitReason::kMinSize
+                                                                             : WaitReason::kTooManySamples;
+}
+
+WaitReason RateLimiter::InsertWaitReason() const {
+  return CanInsert(1) ? WaitReason::kNone : WaitReason::kTooManyInserts;
+}
+
+std::string RateLimiter::Describe() const {
+  return "size " + std::to_string(counters_.inserts - counters_.deletes) + ", min_size_to_sample " +
+         std::to_string(options_.min_size_to_sample) + "; cursor " + Number(cursor()) + " in [" +
+         Bound(options_.min_diff) + ", " + Bound(options_.max_diff) + "], samples_per_insert " +
+         Number(options_.samples_per_insert);
+}
+
+}  // namespace internal
+}  // namespace reverb

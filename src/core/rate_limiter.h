@@ -1,0 +1,63 @@
+// rate_limiter.h — the limiter's arithmetic: counters, and who may go.
+//
+// Threads: needs the table's lock.
+#ifndef REVERB_CORE_RATE_LIMITER_H_
+#define REVERB_CORE_RATE_LIMITER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "reverb/rate_limiter.h"
+#include "reverb/table_info.h"
+
+namespace reverb::internal {
+
+class RateLimiter {
+ public:
+  // REQUIRES: options.Validate().ok().
+  explicit RateLimiter(const RateLimiterOptions& options) : options_(options) {}
+
+  const RateLimiterOptions& options() const { return options_; }
+  void set_options(const RateLimiterOptions& options) { options_ = options; }
+  const RateLimiterCounters& counters() const { return counters_; }
+  void set_counters(const RateLimiterCounters& counters) { counters_ = counters; }
+  double cursor() const {
+    return static_cast<double>(counters_.inserts) * options_.samples_per_insert -
+           static_cast<double>(counters_.samples);
+  }
+
+  // `n` >= 1; beyond what could ever be allowed the answer is simply no.
+  bool CanSample(int64_t n) const {
+    return counters_.inserts - counters_.deletes >= options_.min_size_to_sample &&
+           cursor() - static_cast<double>(n) >= options_.min_diff;
+  }
+  bool CanInsert(int64_t n) const {
+    const int64_t size = counters_.inserts - counters_.deletes;
+    // Written so that a huge n cannot overflow.
+    return n <= options_.min_size_to_sample - size ||
+           (static_cast<double>(counters_.inserts) + static_cast<double>(n)) * options_.samples_per_insert -
+                   static_cast<double>(counters_.samples) <=
+               options_.max_diff;
+  }
+  // The largest k <= n for which k samples in a row are allowed while no item comes or goes.
+  int64_t MaxSamples(int64_t n) const;
+
+  void CountInsert() { ++counters_.inserts; }
+  void CountSamples(int64_t n) { counters_.samples += n; }
+  void CountDelete() { ++counters_.deletes; }
+  void Reset() { counters_ = {}; }
+
+  // Why one more sample or insert has to wait; kNone if it has not.
+  WaitReason SampleWaitReason() const;
+  WaitReason InsertWaitReason() const;
+  // "size 3, min_size_to_sample 100; cursor 2.5 in [-1, 9], samples_per_insert 2" for error texts.
+  std::string Describe() const;
+
+ private:
+  RateLimiterOptions options_;
+  RateLimiterCounters counters_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CORE_RATE_LIMITER_H_

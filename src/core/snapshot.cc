@@ -1,0 +1,66 @@
+#include "core/snapshot.h"
+
+#include <iterator>
+#include <utility>
+
+namespace reverb::internal {
+
+Graveyard::~Graveyard() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const TrajectoryHandle& handle = slots_[i].trajectory;
+    if (handle.bits == 0) continue;
+    Trajectory::ForEachChunk(handle, [](Chunk* chunk) { chunk->DropItemRef(); });
+    Trajectory::Adopt(handle);  // and drop
+  }
+}
+
+void SnapshotParking::Park(Trajectory trajectory) {
+  MutexLock lock(&mu_);
+  // The snapshot may have been dropped since IsShown(): then nobody needs it any more.
+  if (!lots_.empty()) lots_.rbegin()->second.trajectories.push_back(std::move(trajectory));
+}
+
+void SnapshotParking::Park(std::unique_ptr<Graveyard> graveyard) {
+  MutexLock lock(&mu_);
+  if (!lots_.empty()) lots_.rbegin()->second.graveyards.push_back(std::move(graveyard));
+}
+
+uint64_t SnapshotParking::Open(uint64_t sequence) {
+  MutexLock lock(&mu_);
+  lots_[++last_id_].sequence = sequence;
+  newest_.store(sequence, std::memory_order_release);
+  return last_id_;
+}
+
+void SnapshotParking::Close(uint64_t id) {
+  Lot dropped;  // freed after the lock
+  MutexLock lock(&mu_);
+  const auto it = lots_.find(id);
+  dropped = std::move(it->second);
+  if (it != lots_.begin()) {
+    // Older snapshots may show what was removed after this one was taken.
+    Lot& older = std::prev(it)->second;
+    std::move(dropped.trajectories.begin(), dropped.trajectories.end(), std::back_inserter(older.trajectories));
+    std::move(dropped.graveyards.begin(), dropped.graveyards.end(), std::back_inserter(older.graveyards));
+    dropped = {};
+  }
+  lots_.erase(it);
+  newest_.store(lots_.empty() ? 0 : lots_.rbegin()->second.sequence, std::memory_order_release);
+}
+
+TableSnapshot::TableSnapshot(State state, PagedArray<SlotRecord>::Capture slots,
+                             std::shared_ptr<SnapshotParking> parking, uint64_t parking_id)
+    : state_(std::move(state)), slots_(std::move(slots)), parking_(std::move(parking)), parking_id_(parking_id) {}
+
+TableSnapshot::~TableSnapshot() { parking_->Close(parking_id_); }
+
+PeekedItem TableSnapshot::item(size_t i) const {
+  const SlotRecord& record = slots_[i];
+  return {.key = record.key,
+          .priority = record.priority,
+          .inserted_at = record.inserted_at,
+          .times_sampled = record.times_sampled,
+          .trajectory = Trajectory::Share(record.trajectory)};
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,135 @@
+// snapshot.h — a table at one instant, readable while the table goes on.
+//
+// Taking one shares the table's pages and copies no item and no payload. What the table
+// removes meanwhile is parked here, so that everything the snapshot shows stays readable.
+//
+// Threads: reading is safe from several threads; a snapshot may be dropped on any thread.
+#ifndef REVERB_CORE_SNAPSHOT_H_
+#define REVERB_CORE_SNAPSHOT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/paged_array.h"
+#include "core/item.h"
+#include "reverb/rate_limiter.h"
+#include "reverb/selector.h"
+
+namespace reverb::internal {
+
+// An item in its slot. One cache line.
+struct alignas(64) SlotRecord {
+  uint64_t key = 0;  // of a free slot: 1 + the next free slot, 0 = none
+  double priority = 0;
+  int64_t inserted_at = 0;
+  uint64_t inserted = 0;  // operation numbers, see SelectorItem
+  uint64_t touched = 0;
+  TrajectoryHandle trajectory;  // owned; empty = the slot is free
+  int32_t times_sampled = 0;
+
+  bool is_free() const { return trajectory.bits == 0; }
+};
+static_assert(sizeof(SlotRecord) == 64);
+
+// The slots of a table that was reset: frees what they hold, away from the table's lock.
+class Graveyard {
+ public:
+  explicit Graveyard(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
+  ~Graveyard();
+
+ private:
+  PagedArray<SlotRecord> slots_;
+};
+
+// What was removed while snapshots were being held, kept for them.
+class SnapshotParking {
+ public:
+  // True when a live snapshot may show an item with this insert number: then Park it.
+  bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
+  void Park(Trajectory trajectory) EXCLUDES(mu_);
+  void Park(std::unique_ptr<Graveyard> graveyard) EXCLUDES(mu_);
+
+  // `sequence` is the number of the last operation the snapshot shows.
+  uint64_t Open(uint64_t sequence) EXCLUDES(mu_);
+  void Close(uint64_t id) EXCLUDES(mu_);
+
+ private:
+  struct Lot {
+    uint64_t sequence = 0;
+    std::vector<Trajectory> trajectories;
+    std::vector<std::unique_ptr<Graveyard>> graveyards;
+  };
+  std::atomic<uint64_t> newest_{0};  // 0 = no live snapshot
+  Mutex mu_;
+  uint64_t last_id_ GUARDED_BY(mu_) = 0;
+  std::map<uint64_t, Lot> lots_ GUARDED_BY(mu_);  // oldest first
+};
+
+class TableSnapshot {
+ public:
+  struct Counts {
+    int64_t num_deleted_episodes = 0;
+    int64_t num_unique_samples = 0;
+    int64_t evictions = 0;
+    int64_t expirations = 0;
+    int64_t explicit_deletes = 0;
+    int64_t updates = 0;
+    int64_t unknown_keys = 0;
+  };
+  // What is captured besides the slots; filled by TableState.
+  struct State {
+    std::string name;
+    SelectorOptions sampler;
+    SelectorOptions remover;
+    int64_t max_size = 0;
+    int32_t max_times_sampled = 0;
+    RateLimiterOptions rate_limiter;
+    RateLimiterCounters counters;
+    std::string signature;
+    Counts counts;
+    int64_t size = 0;
+    uint64_t sequence = 0;   // of the last operation
+    uint64_t free_head = 0;  // 1 + first free slot, 0 = none
+    std::unique_ptr<SelectorCapture> sampler_state;
+    std::unique_ptr<SelectorCapture> remover_state;
+    std::vector<std::pair<std::string, std::string>> extension_states;  // name, state
+  };
+
+  TableSnapshot(State state, PagedArray<SlotRecord>::Capture slots, std::shared_ptr<SnapshotParking> parking,
+                uint64_t parking_id);
+  ~TableSnapshot();
+  TableSnapshot(const TableSnapshot&) = delete;
+  TableSnapshot& operator=(const TableSnapshot&) = delete;
+
+  const State& state() const { return state_; }
+  int64_t size() const { return state_.size; }
+  size_t num_slots() const { return slots_.size(); }
+  // Free slots included: ask is_free().
+  const SlotRecord& slot(size_t i) const { return slots_[i]; }
+  const PagedArray<SlotRecord>::Capture& slots() const { return slots_; }
+  // The item of a used slot, with a reference of its own on the data.
+  PeekedItem item(size_t i) const;
+
+ private:
+  const State state_;
+  const PagedArray<SlotRecord>::Capture slots_;
+  const std::shared_ptr<SnapshotParking> parking_;
+  const uint64_t parking_id_;
+};
+
+// All tables of a server at one instant.
+struct Snapshot {
+  std::vector<std::unique_ptr<TableSnapshot>> tables;
+  Duration locks_held{0};  // from the first lock taken to the last one released
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CORE_SNAPSHOT_H_

@@ -1,0 +1,688 @@
+#include "core/table.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace reverb::internal {
+namespace {
+
+void CpuRelax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+std::string Millis(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) + "ms";
+}
+
+Detail DetailOf(WaitReason reason) {
+  switch (reason) {
+    case WaitReason::kMemory: return Detail::kMemoryFull;
+    case WaitReason::kQueued: return Detail::kQueued;
+    default: return Detail::kRateLimited;
+  }
+}
+
+}  // namespace
+
+void Table::Round::Clear() {
+  effects.released.clear();
+  effects.graveyards.clear();
+  effects.after_unlock.clear();
+  finished.clear();
+  callbacks.clear();
+}
+
+// This thread's Round, so that its vectors keep their memory from call to call. Callbacks may call
+// tables again; inner calls get a Round of their own.
+class Table::ScopedRound {
+ public:
+  ScopedRound() {
+    static thread_local Round mine;
+    if (!mine.in_use) {
+      round_ = &mine;
+    } else {
+      own_ = std::make_unique<Round>();
+      round_ = own_.get();
+    }
+    round_->in_use = true;
+  }
+  ~ScopedRound() {
+    round_->Clear();
+    round_->in_use = false;
+  }
+  Round* get() { return round_; }
+
+ private:
+  std::unique_ptr<Round> own_;
+  Round* round_;
+};
+
+Result<std::shared_ptr<Table>> Table::Create(TableOptions options, Environment environment) {
+  if (environment.store == nullptr) {
+    return Status::InvalidArgument("table \"" + options.name + "\": no chunk store was given");
+  }
+  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<TableState> state, TableState::Create(std::move(options)));
+  return std::shared_ptr<Table>(new Table(std::move(state), std::move(environment)));
+}
+
+Table::Table(std::unique_ptr<TableState> state, Environment environment)
+    : environment_(std::move(environment)), state_(std::move(state)), stats_(environment_.clock->Now()) {}
+
+Table::~Table() {
+  // Nobody else holds the table, so nobody waits in it: asynchronous operations hold it through
+  // their callbacks or were the last to go, and are told so.
+  Close();
+  MutexLock lock(&mu_);
+  if (alarm_ != 0) environment_.clock->Cancel(alarm_);
+}
+
+// --- Calls -----------------------------------------------------------------------------------
+
+Status Table::CheckItem(const Item& item) const {
+  REVERB_RETURN_IF_ERROR(state_->CheckItem(item));
+  const auto& max_bytes = environment_.store->options().max_bytes;
+  if (max_bytes && item.trajectory.chunk_bytes() > *max_bytes) {
+    return Status::ResourceExhausted("table \"" + name() + "\", item " + std::to_string(item.key) + ": its chunks take " +
+                                     std::to_string(item.trajectory.chunk_bytes()) +
+                                     " bytes, more than the store's max_bytes of " + std::to_string(*max_bytes) +
+                                     "; write shorter items or raise max_bytes")
+        .WithDetail(Detail::kMemoryFull);
+  }
+  return Status::Ok();
+}
+
+Status Table::Insert(std::span<Item> items, const Wait& wait, int64_t* applied) {
+  if (applied) *applied = 0;
+  for (const Item& item : items) REVERB_RETURN_IF_ERROR(CheckItem(item));
+  Operation op(Operation::Kind::kInsert);
+  op.items = items;
+  op.timeout = wait.timeout;
+  RunToEnd(&op, wait);
+  if (applied) *applied = op.progress;
+  return std::move(op.status);
+}
+
+Status Table::Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<SampledItem>* out) {
+  if (count < 1) {
+    return Status::InvalidArgument("table \"" + name() + "\": " + std::to_string(count) +
+                                   " samples asked for; ask for at least one");
+  }
+  Operation op(Operation::Kind::kSample);
+  op.count = count;
+  op.allow_partial = allow_partial;
+  op.samples = out;
+  op.timeout = wait.timeout;
+  RunToEnd(&op, wait);
+  return std::move(op.status);
+}
+
+Status Table::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes) {
+  for (const KeyPriority& update : updates) REVERB_RETURN_IF_ERROR(state_->CheckPriority(update.key, update.priority));
+  Operation op(Operation::Kind::kMutate);
+  op.updates = updates;
+  op.deletes = deletes;
+  RunToEnd(&op, {});
+  return std::move(op.status);
+}
+
+Table::Handle Table::InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
+                                 std::function<void(Operation&)> on_done) {
+  auto op = std::make_shared<Operation>(Operation::Kind::kInsert);
+  op->own_items = std::move(items);
+  op->items = op->own_items;
+  op->timeout = timeout;
+  op->on_done = std::move(on_done);
+  op->self = op;
+  for (const Item& item : op->items) {
+    op->status = CheckItem(item);
+    if (!op->status.ok()) break;
+  }
+  Execute(op.get());
+  return op;
+}
+
+Table::Handle Table::SampleAsync(int64_t count, bool allow_partial, std::optional<Duration> timeout,
+                                 std::function<void(Operation&)> on_done) {
+  auto op = std::make_shared<Operation>(Operation::Kind::kSample);
+  op->count = count;
+  op->allow_partial = allow_partial;
+  op->samples = &op->own_samples;
+  op->timeout = timeout;
+  op->on_done = std::move(on_done);
+  op->self = op;
+  if (count < 1) {
+    op->status = Status::InvalidArgument("table \"" + name() + "\": " + std::to_string(count) +
+                                         " samples asked for; ask for at least one");
+  }
+  Execute(op.get());
+  return op;
+}
+
+template <typename Body>
+void Table::WithLock(Body body) {
+  ScopedRound round;
+  mu_.Lock();
+  body(round.get());
+  FinishRound(round.get());
+}
+
+void Table::Cancel(const Handle& handle) {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    CancelLocked(handle.get(), round);
+  });
+}
+
+void Table::CancelLocked(Operation* op, Round* round) {
+  if (op->finished()) return;
+  if (!op->is_waiting) {
+    op->cancel_requested = true;  // handed over and not looked at yet; or finished and about to be reported
+    return;
+  }
+  Finish(op,
+         Status::Cancelled("table \"" + name() + "\": the " +
+                           (op->kind == Operation::Kind::kInsert ? "insert" : "sample") +
+                           " was cancelled by its caller while it waited (" +
+                           std::string(WaitReasonName(op->wait_reason)) + ")"),
+         round);
+}
+
+void Table::Reset() {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    state_->Reset(&round->effects);
+    stats_.ForgetCounters(environment_.clock->Now());
+  });
+}
+
+Status Table::SetRateLimiter(const RateLimiterOptions& options) {
+  if (Status status = options.Validate(); !status.ok()) {
+    return Status(status.code(), "table \"" + name() + "\": " + std::string(status.message()), status.detail());
+  }
+  WithLock([&](Round*) {
+    mu_.AssertHeld();
+    state_->SetRateLimiter(options);
+  });
+  return Status::Ok();
+}
+
+void Table::Close() {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    closed_ = true;
+    while (!inserts_.empty()) Finish(inserts_.head(), ClosedError(), round);
+    while (!samples_.empty()) Finish(samples_.head(), ClosedError(), round);
+    if (room_ticket_ != 0) environment_.store->StopWaiting(std::exchange(room_ticket_, 0));
+  });
+}
+
+Status Table::ClosedError() const {
+  return Status::Cancelled("table \"" + name() + "\" was closed").WithDetail(Detail::kTableClosed);
+}
+
+TableInfo Table::Info() {
+  TableInfo info;
+  MutexLock lock(&mu_);
+  const TimePoint now = environment_.clock->Now();
+  state_->FillInfo(&info);
+  stats_.FillInfo(now, info.counters, &info);
+  stats_.NoteCounters(now, info.counters);
+  info.waiting_inserts = inserts_.size();
+  info.waiting_samples = samples_.size();
+  const auto look_at = [&](const WaitQueue& queue, WaitReason* reason) {
+    if (queue.empty()) return;
+    *reason = queue.head()->wait_reason;
+    info.longest_wait_nanos = std::max(info.longest_wait_nanos, (now - queue.head()->queued_at).count());
+  };
+  look_at(inserts_, &info.insert_wait_reason);
+  look_at(samples_, &info.sample_wait_reason);
+  info.closed = closed_;
+  return info;
+}
+
+int64_t Table::size() {
+  MutexLock lock(&mu_);
+  return state_->size();
+}
+
+Result<bool> Table::CanInsert(int64_t n) {
+  if (n < 1) return Status::InvalidArgument("can_insert: the number of inserts is " + std::to_string(n) + "; ask for at least one");
+  MutexLock lock(&mu_);
+  return state_->limiter().CanInsert(n);
+}
+
+Result<bool> Table::CanSample(int64_t n) {
+  if (n < 1) return Status::InvalidArgument("can_sample: the number of samples is " + std::to_string(n) + "; ask for at least one");
+  MutexLock lock(&mu_);
+  return state_->limiter().CanSample(n);
+}
+
+std::optional<PeekedItem> Table::Find(uint64_t key) {
+  MutexLock lock(&mu_);
+  return state_->Find(key);
+}
+
+std::vector<PeekedItem> Table::Peek(int64_t n, uint64_t* cursor) {
+  MutexLock lock(&mu_);
+  return state_->Peek(n, cursor);
+}
+
+Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables) {
+  // One order for all who take several locks. Nothing else takes two.
+  std::vector<Table*> order;
+  for (const auto& table : tables) order.push_back(table.get());
+  std::ranges::sort(order);
+  order.erase(std::unique(order.begin(), order.end()), order.end());
+  Snapshot snapshot;
+  snapshot.tables.reserve(tables.size());
+  if (tables.empty()) return snapshot;
+  // Real time whatever clock the tables live by: this is a measurement.
+  std::optional<std::chrono::steady_clock::time_point> first_locked;
+  for (Table* table : order) {
+    table->mu_.Lock();
+    if (!first_locked) first_locked = std::chrono::steady_clock::now();
+  }
+  for (const auto& table : tables) snapshot.tables.push_back(table->state_->TakeSnapshot());
+  for (Table* table : order) table->mu_.Unlock();
+  snapshot.locks_held = std::chrono::steady_clock::now() - *first_locked;
+  // Callers who found a lock taken meanwhile have handed their operations over: see to them.
+  for (Table* table : order) table->WithLock([](Round*) {});
+  return snapshot;
+}
+
+// --- Running ---------------------------------------------------------------------------------
+
+void Table::Execute(Operation* op) {
+  if (!mu_.TryLock()) {
+    Push(op);
+    // The holder may have looked for the last time just before: then the lock is free by now.
+    if (!mu_.TryLock()) return;
+    ScopedRound round;
+    FinishRound(round.get());
+    return;
+  }
+  ScopedRound round;
+  Start(op, round.get());
+  FinishRound(round.get());
+}
+
+void Table::Push(Operation* op) {
+  Operation* head = pushed_.load(std::memory_order_relaxed);
+  do {
+    op->next_pushed = head;
+  } while (!pushed_.compare_exchange_weak(head, op, std::memory_order_seq_cst, std::memory_order_relaxed));
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Table::TakeHandedOver(Round* round) {
+  Operation* op = pushed_.exchange(nullptr, std::memory_order_seq_cst);
+  Operation* oldest = nullptr;
+  while (op != nullptr) {
+    Operation* const next = op->next_pushed;
+    op->next_pushed = oldest;
+    oldest = op;
+    op = next;
+  }
+  while (oldest != nullptr) {
+    Operation* const next = oldest->next_pushed;  // the operation may be gone once finished
+    Start(oldest, round);
+    oldest = next;
+  }
+}
+
+void Table::FinishRound(Round* round) {
+  for (;;) {
+    if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round);
+    if (!inserts_.empty() || !samples_.empty()) Advance(round);
+    const auto state = !samples_.empty()   ? TableStats::State::kSamplesWait
+                       : !inserts_.empty() ? TableStats::State::kInsertsWait
+                                           : TableStats::State::kIdle;
+    if (state != stats_.state()) stats_.SetState(state, environment_.clock->Now());
+    if (!deadlines_.empty()) ArmAlarm();
+    const bool again = std::exchange(advance_again_, false);
+    // Callbacks run one at a time: whoever runs them now will also see to these.
+    const bool run_callbacks = !callbacks_.empty() && !calling_back_;
+    if (run_callbacks) {
+      calling_back_ = true;
+      round->callbacks.swap(callbacks_);
+    }
+    mu_.Unlock();
+
+    LetGo(round);
+    if (run_callbacks) RunCallbacks(round);
+
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (again) {
+      mu_.Lock();
+    } else if (pushed_.load(std::memory_order_seq_cst) == nullptr || !mu_.TryLock()) {
+      return;
+    }
+  }
+}
+
+void Table::LetGo(Round* round) {
+  for (Operation* op : round->finished) {
+    const uintptr_t signal = op->signal.exchange(Operation::kFinished, std::memory_order_acq_rel);
+    // From here on `op` may be gone.
+    if (signal != Operation::kUnderWay) reinterpret_cast<Parker*>(signal)->Unpark();
+  }
+  round->finished.clear();
+  for (std::function<void()>& work : round->effects.after_unlock) work();
+  round->effects.after_unlock.clear();
+  round->effects.released.clear();
+  round->effects.graveyards.clear();
+}
+
+void Table::RunCallbacks(Round* round) {
+  for (;;) {
+    for (const std::shared_ptr<Operation>& op : round->callbacks) {
+      op->signal.store(Operation::kFinished, std::memory_order_release);
+      if (op->on_done) op->on_done(*op);
+      op->on_done = nullptr;  // lets go of what it holds
+    }
+    round->callbacks.clear();
+    MutexLock lock(&mu_);
+    if (callbacks_.empty()) {
+      calling_back_ = false;
+      return;
+    }
+    round->callbacks.swap(callbacks_);
+  }
+}
+
+void Table::RunToEnd(Operation* op, const Wait& wait) {
+  if (wait.cancellation == nullptr) {
+    Execute(op);
+    AwaitFinished(op);
+    return;
+  }
+  uint64_t id = 0;
+  const bool registered = wait.cancellation->Add(&id, [this, op] {
+    WithLock([&](Round* round) {
+      mu_.AssertHeld();
+      CancelLocked(op, round);
+    });
+  });
+  if (!registered) {
+    op->status = Status::Cancelled("table \"" + name() + "\": the call was cancelled before it began");
+    return;
+  }
+  Execute(op);
+  AwaitFinished(op);
+  wait.cancellation->Remove(id);
+}
+
+void Table::AwaitFinished(Operation* op) {
+  // Handed over: the holder of the lock is at most a few operations away, unless it was descheduled.
+  constexpr int kSpins = 64;
+  constexpr int kYields = 64;
+  for (int i = 0; i < kSpins + kYields; ++i) {
+    if (op->finished()) return;
+    if (op->is_queued.load(std::memory_order_acquire)) break;
+    if (i < kSpins) {
+      CpuRelax();
+    } else {
+      std::this_thread::yield();
+    }
+    if (i % 8 == 7 && mu_.TryLock()) {
+      ScopedRound round;
+      FinishRound(round.get());
+    }
+  }
+  Parker* const parker = Parker::Mine();
+  uintptr_t expected = Operation::kUnderWay;
+  if (!op->signal.compare_exchange_strong(expected, reinterpret_cast<uintptr_t>(parker), std::memory_order_acq_rel)) {
+    return;  // finished just now
+  }
+  // From here on the one who finishes it will call Unpark, and must be waited for. As long as nobody
+  // has looked at the operation, look after it ourselves now and then.
+  for (;;) {
+    if (op->is_queued.load(std::memory_order_acquire)) {
+      parker->Park();
+      return;
+    }
+    if (parker->ParkFor(std::chrono::milliseconds(1))) return;
+    if (mu_.TryLock()) {
+      ScopedRound round;
+      FinishRound(round.get());
+    }
+  }
+}
+
+// --- Operations under the lock ---------------------------------------------------------------
+
+void Table::Start(Operation* op, Round* round) {
+  if (!op->status.ok()) return Finish(op, std::move(op->status), round);  // refused before it came here
+  if (op->cancel_requested) {
+    return Finish(op, Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller"), round);
+  }
+  if (op->kind == Operation::Kind::kMutate) return StartMutate(op, round);
+  if (closed_) return Finish(op, ClosedError(), round);
+  const bool timed = stats_.ShouldTime();
+  const TimePoint began = timed ? environment_.clock->Now() : TimePoint();
+  const bool is_insert = op->kind == Operation::Kind::kInsert;
+  if (is_insert) {
+    StartInsert(op, round);
+  } else {
+    StartSample(op, round);
+  }
+  if (timed) {
+    const TimePoint ended = environment_.clock->Now();
+    is_insert ? stats_.CountInserting(ended - began) : stats_.CountSampling(ended - began);
+    stats_.NoteCounters(ended, state_->limiter().counters());
+  }
+}
+
+void Table::StartInsert(Operation* op, Round* round) {
+  const auto total = static_cast<int64_t>(op->items.size());
+  if (inserts_.empty()) {
+    WaitReason reason = WaitReason::kNone;
+    while (op->progress < total && reason == WaitReason::kNone) reason = ApplyNextItem(op, round);
+    return reason == WaitReason::kNone ? Finish(op, Status::Ok(), round) : Enqueue(op, reason, round);
+  }
+  // Others wait already. Priority updates in the guise of inserts need not.
+  while (op->progress < total && state_->Contains(op->items[op->progress].key)) {
+    state_->InsertOrAssign(std::move(op->items[op->progress++]), 0, &round->effects);
+  }
+  op->progress == total ? Finish(op, Status::Ok(), round) : Enqueue(op, WaitReason::kQueued, round);
+}
+
+WaitReason Table::ApplyNextItem(Operation* op, Round* round) {
+  Item& item = op->items[op->progress];
+  WaitReason reason = state_->limiter().InsertWaitReason();
+  if (reason == WaitReason::kNone && environment_.store->options().max_bytes) reason = MakeRoom(item, round);
+  if (reason != WaitReason::kNone && !state_->Contains(item.key)) return reason;
+  state_->InsertOrAssign(std::move(item), environment_.clock->WallNanos(), &round->effects);
+  ++op->progress;
+  return WaitReason::kNone;
+}
+
+WaitReason Table::MakeRoom(const Item& item, Round* round) {
+  ChunkStore& store = *environment_.store;
+  for (bool registered = false;;) {
+    int64_t more = 0;
+    item.trajectory.ForEachChunk([&](const Chunk* chunk) {
+      if (!chunk->is_stored()) more += chunk->bytes();
+    });
+    if (store.HasRoomFor(more)) return WaitReason::kNone;
+    if (store.options().policy == MemoryPolicy::kEvict && state_->size() > 0) {
+      state_->EvictOne(&round->effects);
+      continue;
+    }
+    if (registered) return WaitReason::kMemory;
+    // Ask to be woken, then look again: room made in between would go unnoticed.
+    WaitForRoom();
+    registered = true;
+  }
+}
+
+void Table::WaitForRoom() {
+  if (room_ticket_ != 0) environment_.store->StopWaiting(room_ticket_);
+  room_ticket_ = environment_.store->WaitForRoom([weak = weak_from_this()] {
+    if (const auto table = weak.lock()) table->WithLock([](Round*) {});
+  });
+}
+
+void Table::StartSample(Operation* op, Round* round) {
+  if (!samples_.empty()) return Enqueue(op, WaitReason::kQueued, round);
+  Draw(op, round);
+  if (HasEnough(*op)) return Finish(op, Status::Ok(), round);
+  Enqueue(op, state_->limiter().SampleWaitReason(), round);
+}
+
+void Table::Draw(Operation* op, Round* round) {
+  op->progress += state_->Sample(op->count - op->progress, op->has_waited, op->samples, &round->effects);
+}
+
+bool Table::HasEnough(const Operation& op) const {
+  return op.progress == op.count || (op.allow_partial && op.progress > 0);
+}
+
+void Table::StartMutate(Operation* op, Round* round) {
+  state_->Mutate(op->updates, op->deletes, &round->effects);
+  Finish(op, Status::Ok(), round);
+}
+
+void Table::Advance(Round* round) {
+  for (int budget = kMaxAdvance; budget > 0; --budget) {
+    const bool inserted = !inserts_.empty() && AdvanceInsert(round);
+    const bool sampled = !samples_.empty() && AdvanceSample(round);
+    if (!inserted && !sampled) return;
+  }
+  advance_again_ = true;
+}
+
+bool Table::AdvanceInsert(Round* round) {
+  Operation* const op = inserts_.head();
+  const WaitReason reason = ApplyNextItem(op, round);
+  if (reason != WaitReason::kNone) {
+    SetReason(op, reason);
+    return false;
+  }
+  if (op->progress == static_cast<int64_t>(op->items.size())) Finish(op, Status::Ok(), round);
+  return true;
+}
+
+bool Table::AdvanceSample(Round* round) {
+  Operation* const op = samples_.head();
+  const int64_t before = op->progress;
+  Draw(op, round);
+  if (HasEnough(*op)) {
+    Finish(op, Status::Ok(), round);
+    return true;
+  }
+  SetReason(op, state_->limiter().SampleWaitReason());
+  return op->progress > before;
+}
+
+// --- Waiting ---------------------------------------------------------------------------------
+
+WaitQueue& Table::QueueOf(const Operation& op) { return op.kind == Operation::Kind::kInsert ? inserts_ : samples_; }
+
+void Table::Enqueue(Operation* op, WaitReason reason, Round* round) {
+  op->wait_reason = reason;
+  if (op->timeout && *op->timeout <= Duration(0)) {
+    op->queued_at = environment_.clock->Now();
+    return Finish(op, TimeoutError(*op), round);
+  }
+  op->has_waited = true;
+  op->queued_at = op->reason_since = environment_.clock->Now();
+  QueueOf(*op).PushBack(op);
+  if (op->timeout) {
+    // A time-out so long that the sum would overflow is no time-out.
+    if (*op->timeout < TimePoint::max() - op->queued_at) {
+      op->deadline = op->queued_at + *op->timeout;
+      deadlines_.emplace(*op->deadline, op);
+    }
+  }
+  op->is_queued.store(true, std::memory_order_release);
+}
+
+void Table::Dequeue(Operation* op) {
+  QueueOf(*op).Remove(op);
+  stats_.CountWait(op->wait_reason, environment_.clock->Now() - op->reason_since);
+  if (!op->deadline) return;
+  for (auto it = deadlines_.lower_bound(*op->deadline); it != deadlines_.end(); ++it) {
+    if (it->second != op) continue;
+    deadlines_.erase(it);
+    return;
+  }
+}
+
+void Table::SetReason(Operation* op, WaitReason reason) {
+  if (op->wait_reason == reason) return;
+  const TimePoint now = environment_.clock->Now();
+  stats_.CountWait(op->wait_reason, now - op->reason_since);
+  op->wait_reason = reason;
+  op->reason_since = now;
+}
+
+void Table::Finish(Operation* op, Status status, Round* round) {
+  if (op->is_waiting) Dequeue(op);
+  op->status = std::move(status);
+  if (op->self) {
+    callbacks_.push_back(std::move(op->self));
+  } else {
+    round->finished.push_back(op);
+  }
+}
+
+Status Table::TimeoutError(const Operation& op) const {
+  const bool is_insert = op.kind == Operation::Kind::kInsert;
+  const Duration waited = environment_.clock->Now() - op.queued_at;
+  std::string text = "table \"" + name() + "\": Timeout exceeded: ";
+  if (is_insert) {
+    text += std::to_string(op.progress) + " of " + std::to_string(op.items.size()) + " items inserted in ";
+  } else {
+    text += std::to_string(op.progress) + " of " + std::to_string(op.count) + " samples drawn in ";
+  }
+  text += Millis(waited) + ", then " + std::string(WaitReasonName(op.wait_reason)) + " (" + state_->limiter().Describe();
+  if (op.wait_reason == WaitReason::kMemory) {
+    text += "; stored " + std::to_string(environment_.store->stored_bytes()) + " of max_bytes " +
+            std::to_string(environment_.store->options().max_bytes.value_or(0));
+  }
+  if (op.wait_reason == WaitReason::kQueued) {
+    const WaitQueue& queue = is_insert ? inserts_ : samples_;
+    text += "; " + std::to_string(queue.size()) + " callers in line";
+    if (!queue.empty()) text += ", the first: " + std::string(WaitReasonName(queue.head()->wait_reason));
+  }
+  return Status::DeadlineExceeded(text + ")").WithDetail(DetailOf(op.wait_reason));
+}
+
+void Table::ArmAlarm() {
+  const TimePoint next = deadlines_.begin()->first;
+  if (armed_for_ && *armed_for_ <= next) return;
+  if (alarm_ != 0) environment_.clock->Cancel(alarm_);
+  armed_for_ = next;
+  alarm_ = environment_.clock->CallAt(next, [weak = weak_from_this(), next] {
+    if (const auto table = weak.lock()) table->OnAlarm(next);
+  });
+}
+
+void Table::OnAlarm(TimePoint armed_for) {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    if (armed_for_ == armed_for) {
+      armed_for_.reset();
+      alarm_ = 0;
+    }
+    // Those who may go now go; then the time of the others is up.
+    Advance(round);
+    const TimePoint now = environment_.clock->Now();
+    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+      Operation* const op = deadlines_.begin()->second;
+      Finish(op, TimeoutError(*op), round);
+    }
+  });
+}
+
+}  // namespace reverb::internal

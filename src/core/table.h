@@ -1,0 +1,197 @@
+// table.h — a table that many threads use: one lock around the rules, fair queues in front of it.
+//
+// How a call runs. Whoever finds the lock free takes it, does its own operation and those that
+// others handed over meanwhile, and lets go; whoever finds it taken hands its operation over and
+// waits for the result. So a contended lock is passed on far less often than once per call.
+//
+// How a call waits. An insert or a sample that the limiter (or the memory bound) does not allow
+// goes to the end of a queue, one for each kind. Whoever changes the state moves the queues on,
+// one insert and one sample request in turn, at most kMaxAdvance operations before it gives
+// the lock up for a moment. No thread belongs to a waiter; time-outs come from the clock.
+// Priority updates, also those in the guise of inserts of existing keys, never queue.
+//
+// What happens outside the lock: freeing data, waking callers, callbacks of asynchronous
+// operations (one at a time, in the order in which the operations finished), and what extensions
+// asked to do later.
+//
+// Threads: all methods may be called concurrently. Callbacks must be quick; they may call the table.
+#ifndef REVERB_CORE_TABLE_H_
+#define REVERB_CORE_TABLE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "core/chunk_store.h"
+#include "core/item.h"
+#include "core/operation.h"
+#include "core/snapshot.h"
+#include "core/table_state.h"
+#include "core/table_stats.h"
+#include "reverb/status.h"
+#include "reverb/table_info.h"
+#include "reverb/table_options.h"
+
+namespace reverb::internal {
+
+// How long a synchronous call may wait, and who may end that.
+struct Wait {
+  std::optional<Duration> timeout;  // absent = for ever, zero = try once
+  Cancellation* cancellation = nullptr;
+};
+
+class Table : public std::enable_shared_from_this<Table> {
+ public:
+  struct Environment {
+    std::shared_ptr<ChunkStore> store;
+    Clock* clock = RealClock();
+  };
+
+  static Result<std::shared_ptr<Table>> Create(TableOptions options, Environment environment);
+  ~Table();
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  const std::string& name() const { return state_->options().name; }
+  const TableOptions& options() const { return state_->options(); }
+  const std::shared_ptr<ChunkStore>& store() const { return environment_.store; }
+
+  // --- Inserting ---
+  // Why this item could never be inserted, if so: a priority the selectors refuse, no data, or more
+  // data than the store may hold.
+  Status CheckItem(const Item& item) const;
+  // Applies the items in order, waiting where the limiter says so. An item that fails CheckItem fails
+  // the whole call before anything is done. On a time-out or cancellation the first *applied items are
+  // in and the others are not and will not be.
+  Status Insert(std::span<Item> items, const Wait& wait = {}, int64_t* applied = nullptr);
+  Status Insert(Item item, const Wait& wait = {}) { return Insert({&item, 1}, wait); }
+
+  // --- Sampling ---
+  // Appends `count` samples to *out; with allow_partial, at least one and as many as are allowed at
+  // that moment. Whatever the status, what was drawn is in *out.
+  Status Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<SampledItem>* out);
+
+  // --- Changing items ---
+  // Deletes, then updates, each in order. Unknown keys are ignored. A priority that is refused fails
+  // the whole call before anything is done.
+  Status Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes);
+
+  // --- The same without a waiting thread ---
+  // The operation is finished when on_done was called with it, once, on some thread.
+  using Handle = std::shared_ptr<Operation>;
+  Handle InsertAsync(std::vector<Item> items, std::optional<Duration> timeout, std::function<void(Operation&)> on_done);
+  Handle SampleAsync(int64_t count, bool allow_partial, std::optional<Duration> timeout,
+                     std::function<void(Operation&)> on_done);
+  // Ends a waiting operation with CANCELLED; does nothing to one that has finished.
+  void Cancel(const Handle& handle);
+
+  // --- The table as a whole ---
+  // Empties it. Calls that wait go on waiting, under a fresh limiter.
+  void Reset();
+  Status SetRateLimiter(const RateLimiterOptions& options);
+  // Ends all waits with CANCELLED; later inserts and samples end so at once. The rest keeps working.
+  void Close();
+
+  TableInfo Info();
+  int64_t size();
+  Result<bool> CanInsert(int64_t n);
+  Result<bool> CanSample(int64_t n);
+  std::optional<PeekedItem> Find(uint64_t key);
+  // Up to n items from *cursor on (0 = start); does not count as sampling.
+  std::vector<PeekedItem> Peek(int64_t n, uint64_t* cursor);
+
+  // All tables at one instant. Their locks are held together, for a time that does not grow with the
+  // payload and hardly with the number of items.
+  static Snapshot TakeSnapshot(std::span<const std::shared_ptr<Table>> tables) NO_THREAD_SAFETY_ANALYSIS;
+
+ private:
+  static constexpr int kMaxAdvance = 256;
+
+  // What one holder of the lock takes out with it.
+  struct Round {
+    Effects effects;
+    std::vector<Operation*> finished;                 // synchronous
+    std::deque<std::shared_ptr<Operation>> callbacks;  // asynchronous
+    bool in_use = false;
+    void Clear();
+  };
+  class ScopedRound;
+
+  Table(std::unique_ptr<TableState> state, Environment environment);
+
+  // Entry of every operation; finishes, queues or hands it over.
+  void Execute(Operation* op);
+  void RunToEnd(Operation* op, const Wait& wait);
+  void AwaitFinished(Operation* op);
+  void Push(Operation* op);
+  // Runs `body` under the lock and then all that follows from it.
+  template <typename Body>
+  void WithLock(Body body);
+
+  // Does what is left to do under the lock, gives it up, and does the rest.
+  void FinishRound(Round* round) RELEASE(mu_);
+  void TakeHandedOver(Round* round) REQUIRES(mu_);
+  void LetGo(Round* round) EXCLUDES(mu_);
+  void RunCallbacks(Round* round) EXCLUDES(mu_);
+
+  void Start(Operation* op, Round* round) REQUIRES(mu_);
+  void StartInsert(Operation* op, Round* round) REQUIRES(mu_);
+  void StartSample(Operation* op, Round* round) REQUIRES(mu_);
+  void StartMutate(Operation* op, Round* round) REQUIRES(mu_);
+  void Advance(Round* round) REQUIRES(mu_);
+  bool AdvanceInsert(Round* round) REQUIRES(mu_);
+  bool AdvanceSample(Round* round) REQUIRES(mu_);
+  // Applies the next item of `op`; kNone when done, else why it has to wait.
+  WaitReason ApplyNextItem(Operation* op, Round* round) REQUIRES(mu_);
+  WaitReason MakeRoom(const Item& item, Round* round) REQUIRES(mu_);
+  void Draw(Operation* op, Round* round) REQUIRES(mu_);
+  bool HasEnough(const Operation& op) const REQUIRES(mu_);
+
+  // Puts `op` to the end of its queue, or ends it if it may not wait.
+  void Enqueue(Operation* op, WaitReason reason, Round* round) REQUIRES(mu_);
+  void Dequeue(Operation* op) REQUIRES(mu_);
+  void Finish(Operation* op, Status status, Round* round) REQUIRES(mu_);
+  void SetReason(Operation* op, WaitReason reason) REQUIRES(mu_);
+  WaitQueue& QueueOf(const Operation& op) REQUIRES(mu_);
+  void CancelLocked(Operation* op, Round* round) REQUIRES(mu_);
+  Status TimeoutError(const Operation& op) const REQUIRES(mu_);
+  Status ClosedError() const;
+
+  void ArmAlarm() REQUIRES(mu_);
+  void OnAlarm(TimePoint armed_for);
+  void WaitForRoom() REQUIRES(mu_);
+
+  // Set once; read without a lock.
+  const Environment environment_;
+  const std::unique_ptr<TableState> state_;  // the object is guarded by mu_, save for its "any thread" methods
+
+  // Operations handed to the holder of the lock, newest first.
+  std::atomic<Operation*> pushed_{nullptr};
+
+  // Everything below is guarded by mu_.
+  Mutex mu_;
+  bool closed_ GUARDED_BY(mu_) = false;
+  WaitQueue inserts_ GUARDED_BY(mu_);
+  WaitQueue samples_ GUARDED_BY(mu_);
+  std::multimap<TimePoint, Operation*> deadlines_ GUARDED_BY(mu_);
+  std::optional<TimePoint> armed_for_ GUARDED_BY(mu_);
+  Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;
+  uint64_t room_ticket_ GUARDED_BY(mu_) = 0;
+  bool advance_again_ GUARDED_BY(mu_) = false;  // the budget ran out before the work did
+  bool calling_back_ GUARDED_BY(mu_) = false;   // some thread runs callbacks
+  std::deque<std::shared_ptr<Operation>> callbacks_ GUARDED_BY(mu_);
+  TableStats stats_ GUARDED_BY(mu_);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CORE_TABLE_H_

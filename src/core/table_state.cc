@@ -1,0 +1,438 @@
+#include "core/table_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace reverb {
+
+TableOptions TableOptions::Queue(std::string name, int64_t max_size) {
+  return {.name = std::move(name),
+          .sampler = SelectorOptions::Fifo(),
+          .remover = SelectorOptions::Fifo(),
+          .max_size = max_size,
+          .max_times_sampled = 1,
+          .rate_limiter = RateLimiterOptions::Queue(max_size)};
+}
+
+TableOptions TableOptions::Stack(std::string name, int64_t max_size) {
+  return {.name = std::move(name),
+          .sampler = SelectorOptions::Lifo(),
+          .remover = SelectorOptions::Lifo(),
+          .max_size = max_size,
+          .max_times_sampled = 1,
+          .rate_limiter = RateLimiterOptions::Stack(max_size)};
+}
+
+Status TableOptions::Validate() const {
+  if (name.empty()) return Status::InvalidArgument("table: the name is empty; every table needs one");
+  const std::string table = "table \"" + name + "\": ";
+  // One slot more than max_size is used during an insert, and slots are numbered from 0 in 32 bits.
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max() - 1;
+  if (max_size < 1 || max_size > kLargest) {
+    return Status::InvalidArgument(table + "max_size is " + std::to_string(max_size) + "; it must be in 1.." +
+                                   std::to_string(kLargest));
+  }
+  const auto in_table = [&](const Status& status) {
+    return Status(status.code(), table + std::string(status.message()), status.detail());
+  };
+  if (Status status = rate_limiter.Validate(); !status.ok()) return in_table(status);
+  if (!custom_sampler) {
+    if (Status status = sampler.Validate(); !status.ok()) return in_table(status);
+  }
+  if (!custom_remover) {
+    if (Status status = remover.Validate(); !status.ok()) return in_table(status);
+  }
+  for (const auto& extension : extensions) {
+    if (extension == nullptr) return Status::InvalidArgument(table + "an extension is null");
+  }
+  return Status::Ok();
+}
+
+namespace internal {
+namespace {
+
+Result<std::unique_ptr<Selector>> BuildSelector(const TableOptions& table, const char* role,
+                                                const SelectorOptions& options,
+                                                const std::function<std::unique_ptr<Selector>()>& custom) {
+  if (!custom) return MakeSelector(options);
+  std::unique_ptr<Selector> selector = custom();
+  if (selector == nullptr) {
+    return Status::InvalidArgument("table \"" + table.name + "\": the custom " + role + " factory returned null");
+  }
+  return selector;
+}
+
+}  // namespace
+
+// Collects what the hooks of one operation ask for.
+class TableState::HookContext final : public TableExtension::Context {
+ public:
+  explicit HookContext(Effects* effects) : effects_(effects) {}
+  void UpdatePriority(uint64_t key, double priority) override { updates.push_back({key, priority}); }
+  void AfterUnlock(std::function<void()> work) override { effects_->after_unlock.push_back(std::move(work)); }
+
+  std::vector<KeyPriority> updates;
+
+ private:
+  Effects* const effects_;
+};
+
+Result<std::unique_ptr<TableState>> TableState::Create(TableOptions options) {
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<Selector> sampler,
+                          BuildSelector(options, "sampler", options.sampler, options.custom_sampler));
+  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<Selector> remover,
+                          BuildSelector(options, "remover", options.remover, options.custom_remover));
+  for (size_t i = 0; i < options.extensions.size(); ++i) {
+    if (!options.extensions[i]->attached_.exchange(true)) continue;
+    for (size_t k = 0; k < i; ++k) options.extensions[k]->attached_ = false;
+    return Status::InvalidArgument("table \"" + options.name + "\": extension \"" + options.extensions[i]->name() +
+                                   "\" serves a table already; make one object per table");
+  }
+  return std::unique_ptr<TableState>(new TableState(std::move(options), std::move(sampler), std::move(remover)));
+}
+
+TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover)
+    : options_(std::move(options)),
+      sampler_(std::move(sampler)),
+      remover_(std::move(remover)),
+      limiter_(options_.rate_limiter) {}
+
+TableState::~TableState() {
+  for (const auto& extension : options_.extensions) extension->attached_ = false;
+  auto graveyard = std::make_unique<Graveyard>(&slots_);
+  if (parking_->IsShown(1)) parking_->Park(std::move(graveyard));
+}
+
+Status TableState::CheckPriority(uint64_t key, double priority) const {
+  Status status = sampler_->CheckPriority(priority);
+  if (status.ok()) status = remover_->CheckPriority(priority);
+  if (status.ok()) return status;
+  return Status(status.code(),
+                "table \"" + options_.name + "\", item " + std::to_string(key) + ": " + std::string(status.message()),
+                status.detail());
+}
+
+Status TableState::CheckItem(const Item& item) const {
+  if (item.trajectory.empty()) {
+    return Status::InvalidArgument("table \"" + options_.name + "\", item " + std::to_string(item.key) +
+                                   ": item trajectory must not be empty");
+  }
+  return CheckPriority(item.key, item.priority);
+}
+
+Slot TableState::TakeFreeSlot() {
+  if (free_head_ == 0) {
+    slots_.PushBack(SlotRecord());
+    return static_cast<Slot>(slots_.size() - 1);
+  }
+  const auto slot = static_cast<Slot>(free_head_ - 1);
+  free_head_ = slots_[slot].key;
+  return slot;
+}
+
+void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects) {
+  const Slot wanted = free_head_ != 0 ? static_cast<Slot>(free_head_ - 1) : static_cast<Slot>(slots_.size());
+  const auto [slot, is_new] = index_.FindOrInsert(item.key, wanted);
+  if (!is_new) {
+    SetPriority(slot, item.priority);
+    ++counts_.updates;
+    effects->released.push_back(std::move(item.trajectory));
+    RunHooks(&TableExtension::OnUpdate, slots_[slot], effects);
+    return;
+  }
+  TakeFreeSlot();
+  ++sequence_;
+  SlotRecord& record = slots_.Mutable(slot);
+  record.key = item.key;
+  record.priority = item.priority;
+  record.inserted_at = wall_nanos;
+  record.inserted = record.touched = sequence_;
+  record.times_sampled = item.times_sampled;
+  record.trajectory = item.trajectory.Release();
+  ++size_;
+  Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
+    chunk->AddItemRef();
+    referenced_bytes_ += chunk->bytes();
+    ++episodes_[chunk->header().episode_id()];
+  });
+  const SelectorItem entry{
+      .slot = slot, .priority = item.priority, .inserted = sequence_, .touched = sequence_};
+  sampler_->Insert(entry);
+  remover_->Insert(entry);
+  RunHooks(&TableExtension::OnInsert, record, effects);
+  if (size_ > options_.max_size) EvictOne(effects);
+  limiter_.CountInsert();
+}
+
+void TableState::EvictOne(Effects* effects) {
+  Selection pick;
+  remover_->Sample({&pick, 1});
+  Remove(pick.slot, Removal::kEvicted, effects);
+}
+
+void TableState::Remove(Slot slot, Removal why, Effects* effects) {
+  SlotRecord& record = slots_.Mutable(slot);
+  sampler_->Delete(slot);
+  remover_->Delete(slot);
+  index_.Erase(record.key);
+  --size_;
+  limiter_.CountDelete();
+  switch (why) {
+    case Removal::kEvicted: ++counts_.evictions; break;
+    case Removal::kExpired: ++counts_.expirations; break;
+    case Removal::kDeleted: ++counts_.explicit_deletes; break;
+  }
+  Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
+    chunk->DropItemRef();
+    referenced_bytes_ -= chunk->bytes();
+    const auto it = episodes_.find(chunk->header().episode_id());
+    if (--it->second == 0) {
+      episodes_.erase(it);
+      ++counts_.num_deleted_episodes;
+    }
+  });
+  const SlotRecord removed = record;
+  record = SlotRecord();
+  record.key = free_head_;
+  free_head_ = uint64_t{slot} + 1;
+
+  RunHooks(&TableExtension::OnDelete, removed, effects);
+  Trajectory trajectory = Trajectory::Adopt(removed.trajectory);
+  if (parking_->IsShown(removed.inserted)) {
+    parking_->Park(std::move(trajectory));
+  } else {
+    effects->released.push_back(std::move(trajectory));
+  }
+}
+
+void TableState::SetPriority(Slot slot, double priority) {
+  SlotRecord& record = slots_.Mutable(slot);
+  record.priority = priority;
+  record.touched = ++sequence_;
+  const SelectorItem entry{
+      .slot = slot, .priority = priority, .inserted = record.inserted, .touched = record.touched};
+  sampler_->Update({&entry, 1});
+  remover_->Update({&entry, 1});
+}
+
+int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects) {
+  if (size_ == 0) return 0;
+  const size_t before = out->size();
+  // Drawing does not change what the next draw sees unless samples remove items or hooks interfere.
+  if (options_.max_times_sampled < 1 && options_.extensions.empty()) {
+    const int64_t allowed = limiter_.MaxSamples(n);
+    if (allowed > 0) DrawBatch(allowed, rate_limited, out);
+    limiter_.CountSamples(allowed);
+  } else {
+    DrawOneByOne(n, rate_limited, out, effects);
+  }
+  return static_cast<int64_t>(out->size() - before);
+}
+
+SampledItem TableState::Record(const Selection& selection, bool rate_limited) {
+  SlotRecord& record = slots_.Mutable(selection.slot);
+  if (record.times_sampled == 0) ++counts_.num_unique_samples;
+  if (record.times_sampled < std::numeric_limits<int32_t>::max()) ++record.times_sampled;
+  return {.key = record.key,
+          .priority = record.priority,
+          .probability = selection.probability,
+          .table_size = size_,
+          .inserted_at = record.inserted_at,
+          .times_sampled = record.times_sampled,
+          .rate_limited = rate_limited,
+          .trajectory = Trajectory::Share(record.trajectory)};
+}
+
+void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem>* out) {
+  // Each pick touches three cold places: selector, slot, chunk. Asking for all slots of a group
+  // before using the first hides most of the waiting.
+  constexpr int64_t kGroup = 64;
+  out->reserve(out->size() + static_cast<size_t>(n));
+  while (n > 0) {
+    const int64_t group = std::min(n, kGroup);
+    selections_.resize(static_cast<size_t>(group));
+    sampler_->Sample(selections_);
+    for (const Selection& pick : selections_) slots_.Prefetch(pick.slot);
+    for (const Selection& pick : selections_) {
+      __builtin_prefetch(Trajectory::counted_object(slots_[pick.slot].trajectory), 1);
+    }
+    for (const Selection& pick : selections_) out->push_back(Record(pick, rate_limited));
+    n -= group;
+  }
+}
+
+void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects) {
+  for (int64_t i = 0; i < n && CanSample(); ++i) {
+    limiter_.CountSamples(1);
+    Selection pick;
+    sampler_->Sample({&pick, 1});
+    out->push_back(Record(pick, rate_limited));
+    const SlotRecord& record = slots_[pick.slot];
+    const bool used_up = options_.max_times_sampled >= 1 && record.times_sampled >= options_.max_times_sampled;
+    RunHooks(&TableExtension::OnSample, record, effects);
+    if (used_up) Remove(pick.slot, Removal::kExpired, effects);
+  }
+}
+
+void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes, Effects* effects) {
+  for (const uint64_t key : deletes) {
+    if (const auto slot = index_.Find(key)) {
+      Remove(*slot, Removal::kDeleted, effects);
+    } else {
+      ++counts_.unknown_keys;
+    }
+  }
+  // Look-ups first, so that their cache misses overlap; then each selector gets the whole batch.
+  constexpr size_t kAhead = 8;
+  updates_.clear();
+  for (size_t i = 0; i < updates.size(); ++i) {
+    if (i + kAhead < updates.size()) index_.Prefetch(updates[i + kAhead].key);
+    if (const auto slot = index_.Find(updates[i].key)) {
+      slots_.Prefetch(*slot);
+      updates_.push_back({.slot = *slot, .priority = updates[i].priority});
+    } else {
+      ++counts_.unknown_keys;
+    }
+  }
+  for (SelectorItem& entry : updates_) {
+    SlotRecord& record = slots_.Mutable(entry.slot);
+    record.priority = entry.priority;
+    record.touched = ++sequence_;
+    entry.inserted = record.inserted;
+    entry.touched = record.touched;
+  }
+  counts_.updates += static_cast<int64_t>(updates_.size());
+  if (updates_.empty()) return;
+  sampler_->Update(updates_);
+  remover_->Update(updates_);
+  if (options_.extensions.empty()) return;
+  // Hooks see the table after the whole batch. They may cause updates of their own, so the list is
+  // taken out of reach first; nothing a hook can do removes an item.
+  std::vector<SelectorItem> applied = std::move(updates_);
+  for (const SelectorItem& entry : applied) RunHooks(&TableExtension::OnUpdate, slots_[entry.slot], effects);
+  updates_ = std::move(applied);
+}
+
+void TableState::Reset(Effects* effects) {
+  for (const auto& extension : options_.extensions) extension->OnReset();
+  auto graveyard = std::make_unique<Graveyard>(&slots_);
+  if (parking_->IsShown(1)) {
+    parking_->Park(std::move(graveyard));
+  } else {
+    effects->graveyards.push_back(std::move(graveyard));
+  }
+  index_.Clear();
+  sampler_->Clear();
+  remover_->Clear();
+  episodes_ = {};
+  free_head_ = 0;
+  size_ = 0;
+  referenced_bytes_ = 0;
+  counts_.num_deleted_episodes = 0;
+  counts_.num_unique_samples = 0;
+  limiter_.Reset();
+}
+
+ItemView TableState::ViewOf(const SlotRecord& record, const Trajectory& trajectory) const {
+  const SliceView first = trajectory.slice(0, 0);
+  const PackedChunkHeader header = first.chunk->header();
+  return {.key = record.key,
+          .priority = record.priority,
+          .times_sampled = record.times_sampled,
+          .episode_id = header.episode_id(),
+          .first_step = header.first_step() + first.offset,
+          .bytes = trajectory.chunk_bytes(),
+          .trajectory = &trajectory};
+}
+
+template <typename Hook>
+void TableState::RunHooks(Hook hook, const SlotRecord& record, Effects* effects) {
+  if (options_.extensions.empty()) return;
+  HookContext context(effects);
+  {
+    const Trajectory trajectory = Trajectory::Share(record.trajectory);
+    const ItemView view = ViewOf(record, trajectory);
+    for (const auto& extension : options_.extensions) (extension.get()->*hook)(view, context);
+  }
+  for (const KeyPriority& update : context.updates) {
+    const auto slot = index_.Find(update.key);
+    if (slot && sampler_->CheckPriority(update.priority).ok() && remover_->CheckPriority(update.priority).ok()) {
+      SetPriority(*slot, update.priority);
+      ++counts_.updates;
+    } else {
+      ++counts_.unknown_keys;
+    }
+  }
+}
+
+std::optional<PeekedItem> TableState::Find(uint64_t key) const {
+  const auto slot = index_.Find(key);
+  if (!slot) return std::nullopt;
+  uint64_t cursor = *slot;
+  return std::move(Peek(1, &cursor).front());
+}
+
+std::vector<PeekedItem> TableState::Peek(int64_t n, uint64_t* cursor) const {
+  std::vector<PeekedItem> items;
+  for (; *cursor < slots_.size() && static_cast<int64_t>(items.size()) < n; ++*cursor) {
+    const SlotRecord& record = slots_[*cursor];
+    if (record.is_free()) continue;
+    items.push_back({.key = record.key,
+                     .priority = record.priority,
+                     .inserted_at = record.inserted_at,
+                     .times_sampled = record.times_sampled,
+                     .trajectory = Trajectory::Share(record.trajectory)});
+  }
+  return items;
+}
+
+void TableState::FillInfo(TableInfo* info) const {
+  info->name = options_.name;
+  info->sampler = sampler_->options();
+  info->remover = remover_->options();
+  info->max_size = options_.max_size;
+  info->max_times_sampled = options_.max_times_sampled;
+  info->rate_limiter = limiter_.options();
+  if (options_.signature) info->signature = EncodeSignature(*options_.signature);
+  info->current_size = size_;
+  info->num_episodes = static_cast<int64_t>(episodes_.size());
+  info->num_deleted_episodes = counts_.num_deleted_episodes;
+  info->num_unique_samples = counts_.num_unique_samples;
+  info->counters = limiter_.counters();
+  info->cursor = limiter_.cursor();
+  info->referenced_bytes = referenced_bytes_;
+  info->evictions = counts_.evictions;
+  info->expirations = counts_.expirations;
+  info->explicit_deletes = counts_.explicit_deletes;
+  info->updates = counts_.updates;
+  info->unknown_keys = counts_.unknown_keys;
+}
+
+std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
+  TableSnapshot::State state{.name = options_.name,
+                             .sampler = sampler_->options(),
+                             .remover = remover_->options(),
+                             .max_size = options_.max_size,
+                             .max_times_sampled = options_.max_times_sampled,
+                             .rate_limiter = limiter_.options(),
+                             .counters = limiter_.counters(),
+                             .signature = options_.signature ? EncodeSignature(*options_.signature) : std::string(),
+                             .counts = counts_,
+                             .size = size_,
+                             .sequence = sequence_,
+                             .free_head = free_head_,
+                             .sampler_state = sampler_->Capture(),
+                             .remover_state = remover_->Capture(),
+                             .extension_states = {}};
+  for (const auto& extension : options_.extensions) {
+    state.extension_states.emplace_back(extension->name(), extension->SaveState());
+  }
+  PagedArray<SlotRecord>::Capture slots = slots_.TakeCapture();
+  return std::make_unique<TableSnapshot>(std::move(state), std::move(slots), parking_, parking_->Open(sequence_));
+}
+
+}  // namespace internal
+}  // namespace reverb

@@ -1,0 +1,133 @@
+// table_state.h — all rules of a table, and no locks.
+//
+// Items live in slots; a key finds its slot by one look-up; the two selectors and the
+// limiter follow every change. Nothing here waits or fails half-way: whoever calls has
+// asked Check… and Can… first.
+//
+// What must not happen under the table's lock (freeing data, work on other tables) is put
+// into Effects for the caller to let go of after the lock.
+//
+// Threads: needs the table's lock, except for the methods marked "any thread".
+#ifndef REVERB_CORE_TABLE_STATE_H_
+#define REVERB_CORE_TABLE_STATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/paged_array.h"
+#include "core/item.h"
+#include "core/key_index.h"
+#include "core/rate_limiter.h"
+#include "core/snapshot.h"
+#include "reverb/extension.h"
+#include "reverb/selector.h"
+#include "reverb/status.h"
+#include "reverb/table_info.h"
+#include "reverb/table_options.h"
+
+namespace reverb::internal {
+
+struct Effects {
+  std::vector<Trajectory> released;
+  std::vector<std::unique_ptr<Graveyard>> graveyards;
+  std::vector<std::function<void()>> after_unlock;
+
+  bool empty() const { return released.empty() && graveyards.empty() && after_unlock.empty(); }
+};
+
+class TableState {
+ public:
+  static Result<std::unique_ptr<TableState>> Create(TableOptions options);
+  ~TableState();
+  TableState(const TableState&) = delete;
+  TableState& operator=(const TableState&) = delete;
+
+  const TableOptions& options() const { return options_; }  // any thread
+  int64_t size() const { return size_; }
+  const RateLimiter& limiter() const { return limiter_; }
+
+  // Whether both selectors take this priority. Any thread.
+  Status CheckPriority(uint64_t key, double priority) const;
+  // CheckPriority and a trajectory that is not empty. Any thread.
+  Status CheckItem(const Item& item) const;
+
+  bool Contains(uint64_t key) const { return index_.Find(key).has_value(); }
+  bool CanInsert() const { return limiter_.CanInsert(1); }
+  bool CanSample() const { return size_ > 0 && limiter_.CanSample(1); }
+
+  // Inserts, or sets the priority (and nothing else) if the key is there. Evicts one item if the
+  // table is over its size. REQUIRES: CheckItem(item).ok(), and CanInsert() unless Contains(key).
+  void InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects);
+  // Removes what the remover picks. REQUIRES: size() > 0.
+  void EvictOne(Effects* effects);
+
+  // Draws up to n items, as many as the limiter allows, and appends them to `out`.
+  int64_t Sample(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects);
+
+  // Deletes, then sets priorities, each in order; keys that are not there are counted and skipped.
+  // REQUIRES: CheckPriority for every update.
+  void Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes, Effects* effects);
+
+  // Empties the table and the limiter's counters.
+  void Reset(Effects* effects);
+  // REQUIRES: options.Validate().ok().
+  void SetRateLimiter(const RateLimiterOptions& options) { limiter_.set_options(options); }
+
+  std::optional<PeekedItem> Find(uint64_t key) const;
+  // Up to n items from slot `*cursor` on, which is moved past the last one looked at.
+  std::vector<PeekedItem> Peek(int64_t n, uint64_t* cursor) const;
+
+  // Fills the fields of `info` that the state knows.
+  void FillInfo(TableInfo* info) const;
+
+  std::unique_ptr<TableSnapshot> TakeSnapshot();
+
+ private:
+  class HookContext;
+  enum class Removal { kEvicted, kExpired, kDeleted };
+
+  TableState(TableOptions options, std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover);
+
+  Slot TakeFreeSlot();
+  void Remove(Slot slot, Removal why, Effects* effects);
+  void SetPriority(Slot slot, double priority);
+  void DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem>* out);
+  void DrawOneByOne(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects);
+  SampledItem Record(const Selection& selection, bool rate_limited);
+
+  ItemView ViewOf(const SlotRecord& record, const Trajectory& trajectory) const;
+  // Calls one hook of every extension for an item, then applies what they asked for.
+  template <typename Hook>
+  void RunHooks(Hook hook, const SlotRecord& record, Effects* effects);
+
+  const TableOptions options_;
+  const std::unique_ptr<Selector> sampler_;
+  const std::unique_ptr<Selector> remover_;
+  RateLimiter limiter_;
+
+  KeyIndex index_;
+  PagedArray<SlotRecord> slots_;
+  uint64_t free_head_ = 0;  // 1 + first free slot; free slots are chained through their keys
+  int64_t size_ = 0;
+  uint64_t sequence_ = 0;  // number of the last operation that touched an item
+
+  absl::flat_hash_map<uint64_t, int64_t> episodes_;  // chunks of present items, by episode
+  int64_t referenced_bytes_ = 0;
+  TableSnapshot::Counts counts_;
+
+  const std::shared_ptr<SnapshotParking> parking_ = std::make_shared<SnapshotParking>();
+
+  // Kept to avoid allocating in every call.
+  std::vector<Selection> selections_;
+  std::vector<SelectorItem> updates_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CORE_TABLE_STATE_H_

@@ -1,0 +1,215 @@
+#include "core/trajectory.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "tensor/column.h"
+
+namespace reverb::internal {
+namespace {
+
+Status CheckSlice(const SliceView& slice, size_t column, size_t index) {
+  const auto where = [&] { return "trajectory column " + std::to_string(column) + ", slice " + std::to_string(index); };
+  if (slice.chunk == nullptr) return Status::InvalidArgument(where() + ": names no chunk");
+  const PackedChunkHeader header = slice.chunk->header();
+  if (slice.chunk_column >= header.num_columns()) {
+    return Status::InvalidArgument(where() + ": names column " + std::to_string(slice.chunk_column) +
+                                   " of a chunk that has " + std::to_string(header.num_columns()));
+  }
+  if (slice.length == 0 || slice.offset >= header.rows() || slice.length > header.rows() - slice.offset) {
+    return Status::InvalidArgument(where() + ": rows " + std::to_string(slice.offset) + " to " +
+                                   std::to_string(uint64_t{slice.offset} + slice.length) +
+                                   " are not all in the chunk, which has " + std::to_string(header.rows()) + " rows");
+  }
+  return Status::Ok();
+}
+
+// Slices of one column are handed out as one array, so they must be of one kind.
+Status CheckAlike(const SliceView& first, const SliceView& other, size_t column) {
+  const ColumnView a = first.chunk->header().column(first.chunk_column);
+  const ColumnView b = other.chunk->header().column(other.chunk_column);
+  if (a.dtype == b.dtype && std::ranges::equal(a.row_shape, b.row_shape)) return Status::Ok();
+  const auto describe = [](const ColumnView& view) {
+    std::string text = std::string(DTypeName(view.dtype)) + "[";
+    for (size_t i = 0; i < view.row_shape.size(); ++i) text += (i ? ", " : "") + std::to_string(view.row_shape[i]);
+    return text + "]";
+  };
+  return Status::InvalidArgument("trajectory column " + std::to_string(column) + " mixes rows of " + describe(a) +
+                                 " and " + describe(b) + "; all rows of a column must be alike");
+}
+
+SliceView ViewOf(const SliceSpec& spec) {
+  return {.chunk = spec.chunk.get(), .chunk_column = spec.chunk_column, .offset = spec.offset, .length = spec.length};
+}
+
+}  // namespace
+
+Result<Trajectory> Trajectory::Single(ChunkRef chunk, uint32_t offset, uint32_t length, bool squeeze) {
+  REVERB_RETURN_IF_ERROR(CheckSlice({.chunk = chunk.get(), .offset = offset, .length = length}, 0, 0));
+  if (squeeze && length != 1) {
+    return Status::InvalidArgument("trajectory column 0 is to be squeezed but has " + std::to_string(length) +
+                                   " rows; only a single row can be");
+  }
+  if (length >= kSqueezeBit) return Status::InvalidArgument("trajectory column 0 has too many rows");
+  return Trajectory(TrajectoryHandle{.bits = reinterpret_cast<uintptr_t>(chunk.Release()),
+                                     .offset = offset,
+                                     .length = length | (squeeze ? kSqueezeBit : 0)});
+}
+
+Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
+  if (columns.empty()) return Status::InvalidArgument("item trajectory must not be empty: it has no column");
+  if (columns.size() == 1 && columns[0].slices.size() == 1 && columns[0].slices[0].chunk_column == 0) {
+    const SliceSpec& slice = columns[0].slices[0];
+    if (slice.length < kSqueezeBit) return Single(slice.chunk, slice.offset, slice.length, columns[0].squeeze);
+  }
+
+  size_t num_slices = 0;
+  std::vector<Chunk*> chunks;
+  // Items of a few chunks are the rule, and a scan beats hashing there.
+  absl::flat_hash_map<Chunk*, uint32_t> index;
+  const auto index_of = [&](Chunk* chunk) -> uint32_t {
+    constexpr size_t kScanLimit = 16;
+    if (index.empty()) {
+      const auto it = std::ranges::find(chunks, chunk);
+      if (it != chunks.end()) return static_cast<uint32_t>(it - chunks.begin());
+    } else if (const auto it = index.find(chunk); it != index.end()) {
+      return it->second;
+    }
+    chunks.push_back(chunk);
+    const auto added = static_cast<uint32_t>(chunks.size() - 1);
+    if (chunks.size() == kScanLimit) {
+      for (uint32_t i = 0; i < kScanLimit; ++i) index.emplace(chunks[i], i);
+    } else if (chunks.size() > kScanLimit) {
+      index.emplace(chunk, added);
+    }
+    return added;
+  };
+
+  std::vector<SliceEntry> entries;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const ColumnSpec& column = columns[c];
+    if (column.slices.empty()) {
+      return Status::InvalidArgument("item trajectory must not be empty: column " + std::to_string(c) +
+                                     " has no rows");
+    }
+    uint64_t rows = 0;
+    for (size_t s = 0; s < column.slices.size(); ++s) {
+      const SliceView slice = ViewOf(column.slices[s]);
+      REVERB_RETURN_IF_ERROR(CheckSlice(slice, c, s));
+      if (s > 0) REVERB_RETURN_IF_ERROR(CheckAlike(ViewOf(column.slices[0]), slice, c));
+      rows += slice.length;
+      entries.push_back({.chunk = index_of(slice.chunk),
+                         .chunk_column = slice.chunk_column,
+                         .offset = slice.offset,
+                         .length = slice.length});
+    }
+    if (column.squeeze && rows != 1) {
+      return Status::InvalidArgument("trajectory column " + std::to_string(c) + " is to be squeezed but has " +
+                                     std::to_string(rows) + " rows; only a single row can be");
+    }
+    num_slices += column.slices.size();
+    if (num_slices >= kSqueezeBit) return Status::InvalidArgument("item trajectory has too many slices");
+  }
+
+  const size_t bytes = sizeof(Block) + chunks.size() * sizeof(Chunk*) + num_slices * sizeof(SliceEntry) +
+                       columns.size() * sizeof(ColumnEntry);
+  void* memory = ::operator new(bytes, std::nothrow);
+  if (memory == nullptr) return Status::ResourceExhausted("no memory for a trajectory of " + std::to_string(bytes) + " bytes");
+  Block* block = new (memory) Block();
+  block->num_columns = static_cast<uint32_t>(columns.size());
+  block->num_slices = static_cast<uint32_t>(num_slices);
+  block->num_chunks = static_cast<uint32_t>(chunks.size());
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunks[i]->Ref();
+    block->chunks()[i] = chunks[i];
+  }
+  std::ranges::copy(entries, block->slices());
+  uint32_t end = 0;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    end += static_cast<uint32_t>(columns[c].slices.size());
+    block->columns()[c] = {.end_slice = end, .squeeze = columns[c].squeeze};
+  }
+  return Trajectory(TrajectoryHandle{.bits = reinterpret_cast<uintptr_t>(block) | 1});
+}
+
+void Trajectory::DestroyBlock(Block* block) {
+  for (uint32_t i = 0; i < block->num_chunks; ++i) block->chunks()[i]->Unref();
+  block->~Block();
+  ::operator delete(static_cast<void*>(block));
+}
+
+bool Trajectory::squeeze(uint32_t column) const {
+  return IsBlock(handle_) ? block(handle_)->columns()[column].squeeze : (handle_.length & kSqueezeBit) != 0;
+}
+
+uint32_t Trajectory::num_slices(uint32_t column) const {
+  if (!IsBlock(handle_)) return 1;
+  Block* const b = block(handle_);
+  return b->columns()[column].end_slice - b->first_slice(column);
+}
+
+SliceView Trajectory::slice(uint32_t column, uint32_t index) const {
+  if (!IsBlock(handle_)) {
+    return {.chunk = reinterpret_cast<Chunk*>(handle_.bits),
+            .chunk_column = 0,
+            .offset = handle_.offset,
+            .length = handle_.length & ~kSqueezeBit};
+  }
+  Block* const b = block(handle_);
+  const SliceEntry& entry = b->slices()[b->first_slice(column) + index];
+  return {.chunk = b->chunks()[entry.chunk],
+          .chunk_column = entry.chunk_column,
+          .offset = entry.offset,
+          .length = entry.length};
+}
+
+int64_t Trajectory::length(uint32_t column) const {
+  int64_t rows = 0;
+  for (uint32_t i = 0; i < num_slices(column); ++i) rows += slice(column, i).length;
+  return rows;
+}
+
+int64_t Trajectory::chunk_bytes() const {
+  int64_t bytes = 0;
+  ForEachChunk([&](const Chunk* chunk) { bytes += chunk->bytes(); });
+  return bytes;
+}
+
+ColumnView Trajectory::column_view(uint32_t column) const {
+  const SliceView first = slice(column, 0);
+  return first.chunk->header().column(first.chunk_column);
+}
+
+Status Trajectory::Read(uint32_t column, std::span<uint8_t> out) const {
+  for (uint32_t i = 0; i < num_slices(column); ++i) {
+    const SliceView s = slice(column, i);
+    const ColumnView view = s.chunk->header().column(s.chunk_column);
+    const size_t bytes = static_cast<size_t>(s.length) * view.row_bytes();
+    if (bytes > out.size()) {
+      return Status::InvalidArgument("column " + std::to_string(column) + ": the output is too small by at least " +
+                                     std::to_string(bytes - out.size()) + " bytes");
+    }
+    REVERB_RETURN_IF_ERROR(
+        DecodeRows(view, s.chunk->column_payload(s.chunk_column), s.offset, s.length, out.first(bytes)));
+    out = out.subspan(bytes);
+  }
+  if (!out.empty()) {
+    return Status::InvalidArgument("column " + std::to_string(column) + ": the output is too large by " +
+                                   std::to_string(out.size()) + " bytes");
+  }
+  return Status::Ok();
+}
+
+Status Trajectory::ReadStrings(uint32_t column, std::vector<std::string>* out) const {
+  for (uint32_t i = 0; i < num_slices(column); ++i) {
+    const SliceView s = slice(column, i);
+    const ColumnView view = s.chunk->header().column(s.chunk_column);
+    REVERB_RETURN_IF_ERROR(
+        DecodeStringRows(view, s.chunk->column_payload(s.chunk_column), s.offset, s.length, out));
+  }
+  return Status::Ok();
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,168 @@
+// trajectory.h — which rows of which chunks an item consists of.
+//
+// Columns, each a run of slices; a slice names a chunk, one of its columns, and rows. The
+// common shape, one slice of one chunk, is kept in the sixteen bytes of the handle itself;
+// everything else is one shared, immutable block. Either way copying costs one atomic
+// increment, and the chunks live as long as the trajectory.
+//
+// Threads: immutable; copies may be used and dropped anywhere.
+#ifndef REVERB_CORE_TRAJECTORY_H_
+#define REVERB_CORE_TRAJECTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/chunk.h"
+#include "reverb/status.h"
+#include "reverb/tensor.h"
+
+namespace reverb::internal {
+
+// A slice as a reader sees it.
+struct SliceView {
+  Chunk* chunk = nullptr;
+  uint32_t chunk_column = 0;  // which column of the chunk
+  uint32_t offset = 0;        // first row
+  uint32_t length = 0;        // rows
+};
+
+// What a trajectory is made from.
+struct SliceSpec {
+  ChunkRef chunk;
+  uint32_t chunk_column = 0;
+  uint32_t offset = 0;
+  uint32_t length = 0;
+};
+struct ColumnSpec {
+  std::vector<SliceSpec> slices;
+  bool squeeze = false;  // one row, handed out without the time dimension
+};
+
+// The bytes of a trajectory without the ownership, for storage that is copied as bytes.
+struct TrajectoryHandle {
+  uintptr_t bits = 0;  // Chunk*, or Block* with the lowest bit set
+  uint32_t offset = 0;
+  uint32_t length = 0;  // highest bit: squeeze
+};
+
+class Trajectory {
+ public:
+  Trajectory() = default;  // empty; not a valid item
+  Trajectory(Trajectory&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  Trajectory& operator=(Trajectory&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Trajectory(const Trajectory& other) : handle_(other.handle_) { Ref(handle_); }
+  Trajectory& operator=(const Trajectory& other) {
+    Trajectory copy(other);
+    std::swap(handle_, copy.handle_);
+    return *this;
+  }
+  ~Trajectory() { Unref(handle_); }
+
+  // Both check every slice against its chunk: a trajectory that exists can be read.
+  static Result<Trajectory> Create(std::span<const ColumnSpec> columns);
+  static Result<Trajectory> Single(ChunkRef chunk, uint32_t offset, uint32_t length, bool squeeze = false);
+
+  // Raw handles: Adopt takes over a reference, Share adds one, Release gives one away.
+  static Trajectory Adopt(const TrajectoryHandle& handle) { return Trajectory(handle); }
+  static Trajectory Share(const TrajectoryHandle& handle) {
+    Ref(handle);
+    return Trajectory(handle);
+  }
+  TrajectoryHandle Release() { return std::exchange(handle_, {}); }
+  const TrajectoryHandle& handle() const { return handle_; }
+
+  bool empty() const { return handle_.bits == 0; }
+  uint32_t num_columns() const { return IsBlock(handle_) ? block(handle_)->num_columns : !empty(); }
+  bool squeeze(uint32_t column) const;
+  uint32_t num_slices(uint32_t column) const;
+  SliceView slice(uint32_t column, uint32_t index) const;
+  // Rows of all slices of a column.
+  int64_t length(uint32_t column) const;
+
+  // The distinct chunks, in order of first appearance.
+  uint32_t num_chunks() const { return IsBlock(handle_) ? block(handle_)->num_chunks : !empty(); }
+  template <typename F>
+  void ForEachChunk(F&& visit) const {
+    ForEachChunk(handle_, visit);
+  }
+  int64_t chunk_bytes() const;
+
+  // dtype and row shape of a column, as its first slice has them (all slices agree).
+  ColumnView column_view(uint32_t column) const;
+  // Copies all rows of a fixed-size column, in order, into `out`, which must be of exactly
+  // length(column) * row bytes.
+  Status Read(uint32_t column, std::span<uint8_t> out) const;
+  Status ReadStrings(uint32_t column, std::vector<std::string>* out) const;
+
+  // The object whose count a copy will touch, for prefetching.
+  static const void* counted_object(const TrajectoryHandle& handle) {
+    return reinterpret_cast<const void*>(handle.bits & ~uintptr_t{1});
+  }
+  template <typename F>
+  static void ForEachChunk(const TrajectoryHandle& handle, F&& visit) {
+    if (!IsBlock(handle)) {
+      if (handle.bits != 0) visit(reinterpret_cast<Chunk*>(handle.bits));
+      return;
+    }
+    Block* const b = block(handle);
+    for (uint32_t i = 0; i < b->num_chunks; ++i) visit(b->chunks()[i]);
+  }
+
+ private:
+  static constexpr uint32_t kSqueezeBit = 1u << 31;
+  struct SliceEntry {
+    uint32_t chunk;
+    uint32_t chunk_column;
+    uint32_t offset;
+    uint32_t length;
+  };
+  struct ColumnEntry {
+    uint32_t end_slice : 31;
+    uint32_t squeeze : 1;
+  };
+  // Followed by Chunk*[num_chunks], SliceEntry[num_slices], ColumnEntry[num_columns].
+  struct Block {
+    std::atomic<uint32_t> refs{1};
+    uint32_t num_columns = 0;
+    uint32_t num_slices = 0;
+    uint32_t num_chunks = 0;
+    Chunk** chunks() { return reinterpret_cast<Chunk**>(this + 1); }
+    SliceEntry* slices() { return reinterpret_cast<SliceEntry*>(chunks() + num_chunks); }
+    ColumnEntry* columns() { return reinterpret_cast<ColumnEntry*>(slices() + num_slices); }
+    uint32_t first_slice(uint32_t column) { return column == 0 ? 0 : columns()[column - 1].end_slice; }
+  };
+
+  explicit Trajectory(const TrajectoryHandle& handle) : handle_(handle) {}
+  static bool IsBlock(const TrajectoryHandle& handle) { return handle.bits & 1; }
+  static Block* block(const TrajectoryHandle& handle) { return reinterpret_cast<Block*>(handle.bits - 1); }
+  static void Ref(const TrajectoryHandle& handle) {
+    if (handle.bits == 0) return;
+    if (IsBlock(handle)) {
+      block(handle)->refs.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      reinterpret_cast<Chunk*>(handle.bits)->Ref();
+    }
+  }
+  static void Unref(const TrajectoryHandle& handle) {
+    if (handle.bits == 0) return;
+    if (!IsBlock(handle)) {
+      reinterpret_cast<Chunk*>(handle.bits)->Unref();
+    } else if (block(handle)->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      DestroyBlock(block(handle));
+    }
+  }
+  static void DestroyBlock(Block* block);
+
+  TrajectoryHandle handle_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CORE_TRAJECTORY_H_

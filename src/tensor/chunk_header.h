@@ -1,0 +1,148 @@
+// chunk_header.h — what a chunk says about itself: where its rows come from and how each
+// column is stored. The payload is the columns' payloads one after the other.
+//
+// Three forms: ChunkHeader, a struct for building and looking; an encoded form for disk and
+// wire, checked in full when decoded; a packed form for the time that a chunk lives, read in
+// place through PackedChunkHeader, which is hot when sampling.
+//
+// Ownership: ChunkHeader owns; PackedChunkHeader borrows the packed bytes. Threads: values.
+//
+// Encoded form (all numbers varints of the shortest form unless said):
+//   version:u8=1 episode_id:u64 zigzag(first_step) last_step-first_step rows num_columns column*
+//   column := dtype:u8 codec:u8 flags:u8 rank dim*rank rows_per_block block*
+//   block  := stored_size [raw_size, for strings only] checksum:u64
+// flags: bit 0 = delta. The number of blocks follows from rows and rows_per_block.
+//
+// Packed form (native integers; in memory only, free to change):
+//   Head, Column*num_columns, dims u32*, padding to 8, BlockInfo*
+#ifndef REVERB_TENSOR_CHUNK_HEADER_H_
+#define REVERB_TENSOR_CHUNK_HEADER_H_
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverb/status.h"
+#include "tensor/column.h"
+
+namespace reverb::internal {
+
+struct ChunkHeader {
+  uint64_t episode_id = 0;
+  int64_t first_step = 0;
+  int64_t last_step = 0;  // at least first_step; rows may be fewer than the steps between
+  uint32_t rows = 0;      // the same for all columns
+  std::vector<ColumnHeader> columns;  // at least one
+
+  friend bool operator==(const ChunkHeader&, const ChunkHeader&) = default;
+};
+
+// Stored bytes of all columns together.
+uint64_t PayloadSize(const ChunkHeader& header);
+
+// Checks every column, the sums over columns and the rest. DATA_LOSS naming what is wrong.
+Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits = {});
+
+// Appends the encoded form to `*out`. REQUIRES: a valid header.
+void EncodeChunkHeader(const ChunkHeader& header, std::string* out);
+
+// DATA_LOSS unless `bytes` is exactly one encoded header, valid and within the limits. Safe
+// for bytes from anywhere: memory stays proportional to their size. A header that decodes
+// encodes to the same bytes again.
+Result<ChunkHeader> DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits = {});
+
+// Bytes of the packed form: a multiple of 8. REQUIRES: a valid header.
+size_t PackedSize(const ChunkHeader& header);
+// Writes them to `out`, which is aligned to 8. REQUIRES: a valid header.
+void Pack(const ChunkHeader& header, uint8_t* out);
+
+// A view of packed bytes: made by Pack in this process, thus not checked again.
+class PackedChunkHeader {
+ public:
+  // REQUIRES: `packed` is aligned to 8, was written by Pack and outlives the view.
+  explicit PackedChunkHeader(const uint8_t* packed) : packed_(packed) {}
+
+  uint64_t episode_id() const { return head().episode_id; }
+  int64_t first_step() const { return head().first_step; }
+  int64_t last_step() const { return head().last_step; }
+  uint32_t rows() const { return head().rows; }
+  uint32_t num_columns() const { return head().num_columns; }
+
+  // REQUIRES for all of these: i < num_columns().
+  ColumnView column(uint32_t i) const {
+    const Column& column = columns()[i];
+    ColumnView view;
+    view.dtype = static_cast<DType>(column.kind & kDTypeMask);
+    view.codec = static_cast<Codec>((column.kind >> kCodecShift) & kCodecMask);
+    view.delta = (column.kind & kDeltaBit) != 0;
+    view.row_shape = {dims() + column.first_dim, column.rank};
+    view.rows = head().rows;
+    view.rows_per_block = column.rows_per_block;
+    view.blocks = {blocks() + column.first_block, NumBlocks(head().rows, column.rows_per_block)};
+    return view;
+  }
+  // Where the column's bytes start in the chunk's payload.
+  uint64_t column_payload_offset(uint32_t i) const { return columns()[i].payload_offset; }
+  uint64_t column_payload_size(uint32_t i) const {
+    return (i + 1 < num_columns() ? columns()[i + 1].payload_offset : head().payload_size) - columns()[i].payload_offset;
+  }
+
+  uint64_t payload_size() const { return head().payload_size; }
+  // Raw bytes of all columns together; adds up the blocks.
+  uint64_t raw_size() const;
+  // Bytes of the packed form: where a payload may follow.
+  size_t packed_size() const;
+
+  ChunkHeader Unpack() const;
+
+ private:
+  friend size_t PackedSize(const ChunkHeader& header);
+  friend void Pack(const ChunkHeader& header, uint8_t* out);
+
+  struct Head {
+    uint64_t episode_id;
+    int64_t first_step;
+    int64_t last_step;
+    uint32_t rows;
+    uint32_t num_columns;
+    uint32_t payload_size;
+  };
+  static constexpr size_t kHeadBytes = 36;  // without the padding at the end
+  struct Column {
+    uint8_t kind;  // dtype, codec, delta
+    uint8_t rank;
+    uint16_t first_dim;
+    uint32_t rows_per_block;
+    uint32_t payload_offset;
+    uint32_t first_block;
+  };
+  static constexpr uint8_t kDTypeMask = 0x1f;
+  static constexpr int kCodecShift = 5;
+  static constexpr uint8_t kCodecMask = 0x3;
+  static constexpr uint8_t kDeltaBit = 0x80;
+
+  const Head& head() const { return *reinterpret_cast<const Head*>(packed_); }
+  const Column* columns() const { return reinterpret_cast<const Column*>(packed_ + kHeadBytes); }
+  const uint32_t* dims() const { return reinterpret_cast<const uint32_t*>(columns() + num_columns()); }
+  static constexpr size_t BlockOffset(size_t num_columns, size_t num_dims) {
+    return (kHeadBytes + num_columns * sizeof(Column) + num_dims * sizeof(uint32_t) + 7) / 8 * 8;
+  }
+  const BlockInfo* blocks() const {
+    const Column& last = columns()[num_columns() - 1];
+    return reinterpret_cast<const BlockInfo*>(packed_ + BlockOffset(num_columns(), last.first_dim + last.rank));
+  }
+  size_t num_blocks() const {
+    const Column& last = columns()[num_columns() - 1];
+    return last.first_block + NumBlocks(rows(), last.rows_per_block);
+  }
+
+  const uint8_t* packed_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TENSOR_CHUNK_HEADER_H_

@@ -1,0 +1,27 @@
+// codec_internal.h — what each codec_*.cc provides to codec.cc; the contracts are those of
+// codec.h, with the output of Decompress never empty.
+#ifndef REVERB_TENSOR_CODEC_INTERNAL_H_
+#define REVERB_TENSOR_CODEC_INTERNAL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "reverb/status.h"
+#include "tensor/codec.h"
+
+namespace reverb::internal {
+
+Result<size_t> CompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out, Effort effort);
+bool DecompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out);
+bool DecompressPrefixLz4(std::span<const uint8_t> in, std::span<uint8_t> out);
+
+Result<size_t> CompressZstd(std::span<const uint8_t> in, std::span<uint8_t> out);
+bool DecompressZstd(std::span<const uint8_t> in, std::span<uint8_t> out);
+
+Result<size_t> CompressSnappy(std::span<const uint8_t> in, std::span<uint8_t> out);
+bool DecompressSnappy(std::span<const uint8_t> in, std::span<uint8_t> out);
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TENSOR_CODEC_INTERNAL_H_

@@ -1,0 +1,36 @@
+#include <lz4.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "tensor/codec_internal.h"
+
+namespace reverb::internal {
+namespace {
+
+const char* Chars(std::span<const uint8_t> bytes) { return reinterpret_cast<const char*>(bytes.data()); }
+char* Chars(std::span<uint8_t> bytes) { return reinterpret_cast<char*>(bytes.data()); }
+
+}  // namespace
+
+Result<size_t> CompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out, Effort effort) {
+  if (in.size() > LZ4_MAX_INPUT_SIZE) return size_t{0};
+  const int acceleration = effort == Effort::kProbe ? 4 : 1;
+  const int capacity = static_cast<int>(std::min<size_t>(out.size(), INT_MAX));
+  const int written = LZ4_compress_fast(Chars(in), Chars(out), static_cast<int>(in.size()), capacity, acceleration);
+  return static_cast<size_t>(std::max(written, 0));
+}
+
+bool DecompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out) {
+  if (in.size() > INT_MAX || out.size() > INT_MAX) return false;
+  const int size = static_cast<int>(out.size());
+  return LZ4_decompress_safe(Chars(in), Chars(out), static_cast<int>(in.size()), size) == size;
+}
+
+bool DecompressPrefixLz4(std::span<const uint8_t> in, std::span<uint8_t> out) {
+  if (in.size() > INT_MAX || out.size() > INT_MAX) return false;
+  const int size = static_cast<int>(out.size());
+  return LZ4_decompress_safe_partial(Chars(in), Chars(out), static_cast<int>(in.size()), size, size) == size;
+}
+
+}  // namespace reverb::internal

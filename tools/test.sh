@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# What `make test` runs, in stages. A stage that fails does not stop the others, only those that need
+# it; the end names every failure. Each stage's output is kept in build/test-logs.
+#
+# To add a stage: one `stage <name> <command...>` line below; `needs <name>` in front of it skips it
+# when that stage failed. A runner that writes JUnit XML to $results/<name>.xml is counted among the
+# slowest tests.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+jobs=${JOBS:-$(nproc)}
+logs=$PWD/build/test-logs
+results=$PWD/build/test-results
+rm -rf "$logs" "$results"
+mkdir -p "$logs" "$results"
+
+declare -A outcome=()   # stage -> ok, FAILED or skipped
+names=()
+lines=()
+
+stage() {
+  local name=$1 start=$SECONDS
+  shift
+  printf '\n=== %s\n' "$name"
+  if "$@" 2>&1 | tee "$logs/${name// /-}.log"; then outcome[$name]=ok; else outcome[$name]=FAILED; fi
+  names+=("$name")
+  # The closing line of ctest or pytest, if there is one, goes into the summary too.
+  local closing
+  closing=$(grep -E '^[0-9]+% tests passed|^=+ .*(passed|failed).* =+$' "$logs/${name// /-}.log" | tail -n 1)
+  lines+=("$(printf '%-7s %5d s  %-20s %s' "${outcome[$name]}" $((SECONDS - start)) "$name" "$closing")")
+}
+
+# needs STAGE stage NAME...: runs the second stage only when the first was good.
+needs() {
+  local first=$1
+  shift
+  if [[ ${outcome[$first]} == ok ]]; then
+    "$@"
+  else
+    outcome[$2]=skipped
+    names+=("$2")
+    lines+=("$(printf '%-7s %5d s  %-20s needs "%s"' skipped 0 "$2" "$first")")
+  fi
+}
+
+# run_ctest PRESET [PREFIX...]: every test of that build.
+run_ctest() {
+  local preset=$1
+  shift
+  "$@" ctest --preset "$preset" --parallel "$jobs" --no-tests=error --output-junit "$results/$preset.xml"
+}
+
+# ThreadSanitizer's run-time of GCC 12 cannot live with more than 28 random address bits, which newer
+# kernels use.
+steady_addresses=()
+random_bits=$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)
+if [[ $random_bits -gt 28 ]] && setarch "$(uname -m)" -R true 2> /dev/null; then
+  steady_addresses=(setarch "$(uname -m)" -R)
+fi
+
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
+
+CXX=$(tools/cxx.sh)
+export CXX
+
+stage "include rules" python3 tools/check_includes.py --self-test
+stage "include directions" python3 tools/check_includes.py
+stage "documents" python3 tools/check_docs.py
+stage "headers alone" python3 tools/check_headers.py --jobs "$jobs"
+stage "build dev" "${MAKE:-make}" build-dev
+needs "build dev" stage "test dev" run_ctest dev
+stage "build clang" "${MAKE:-make}" build-clang
+stage "build asan" "${MAKE:-make}" build-asan
+needs "build asan" stage "test asan" run_ctest asan
+stage "build tsan" "${MAKE:-make}" build-tsan
+needs "build tsan" stage "test tsan" run_ctest tsan "${steady_addresses[@]}"
+
+printf '\n=== slowest tests\n'
+python3 tools/slowest_tests.py --count 10 "$results"
+
+printf '\n=== summary (%d s)\n' "$SECONDS"
+printf '%s\n' "${lines[@]}"
+failed=()
+for name in "${names[@]}"; do
+  [[ ${outcome[$name]} == ok ]] || failed+=("$name")
+done
+if [[ ${#failed[@]} -gt 0 ]]; then
+  python3 tools/slowest_tests.py --failed "$results"
+  printf 'FAILED:'
+  printf ' [%s]' "${failed[@]}"
+  printf '; logs in build/test-logs\n'
+  exit 1
+fi
+printf 'all good\n'
