@@ -127,7 +127,7 @@ class [[nodiscard]] Result {
   T&& value() && { assert(ok()); return *std::move(value_); }
   const T& operator*() const& { return value(); }
   T& operator*() & { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }  // a value, so that `for (x : *Call())` is sound
   const T* operator->() const { return &value(); }
   T* operator->() { return &value(); }
 

@@ -17,9 +17,10 @@ class HeapBlock final : public BufferOwner {
   static HeapBlock* New(size_t size) {
     const size_t alignment = size >= kLargeBytes ? kLargeAlignment : kSmallAlignment;
     const size_t header = HeaderBytes(alignment);
-    // A sum that would wrap asks for everything instead, and gets std::bad_alloc like any container.
-    const size_t total = size > std::numeric_limits<size_t>::max() - header ? std::numeric_limits<size_t>::max()
-                                                                             : header + size;
+    // No object can be larger. Asking for one more gets std::bad_alloc, like any container; a sum that
+    // wraps, here or when operator new rounds it up, would get a small block.
+    constexpr size_t kMost = std::numeric_limits<ptrdiff_t>::max();
+    const size_t total = size > kMost - header ? kMost + 1 : header + size;
     void* const memory = ::operator new(total, static_cast<std::align_val_t>(alignment));
     return new (memory) HeapBlock(alignment);
   }

@@ -282,7 +282,9 @@ TEST(PagedArrayTest, RandomOperationsAgreeWithAVectorUnderSeveralCaptures) {
         break;
     }
     ASSERT_EQ(array.size(), model.size()) << "step " << step;
-    if (step % 16 == 0) ASSERT_EQ(Contents(array), model) << "step " << step;
+    if (step % 16 == 0) {
+      ASSERT_EQ(Contents(array), model) << "step " << step;
+    }
   }
   for (const auto& [capture, expected] : captures) ASSERT_EQ(Contents(capture), expected);
 }

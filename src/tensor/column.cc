@@ -273,7 +273,7 @@ Result<ColumnEncoder::Verdict> ColumnEncoder::Probe(std::span<const uint8_t> sam
 Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Verdict verdict,
                                   std::vector<uint8_t>* payload, ColumnHeader* header) const {
   const auto append = [&](std::span<const uint8_t> stored) {
-    payload->insert(payload->end(), stored.begin(), stored.end());
+    payload->insert(payload->end(), stored.data(), stored.data() + stored.size());
     const auto in_payload = std::span<const uint8_t>(*payload).last(stored.size());
     header->blocks.push_back({static_cast<uint32_t>(stored.size()), static_cast<uint32_t>(raw.size()),
                               Checksum(in_payload)});

@@ -13,7 +13,15 @@
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
 
-namespace reverb::internal::test {
+namespace reverb::test {
+
+using internal::ChunkHeader;
+using internal::ChunkRef;
+using internal::ChunkStore;
+using internal::CodecPolicy;
+using internal::ColumnEncoder;
+using internal::Item;
+using internal::Trajectory;
 
 // `rows` rows of one int64 scalar column: first_value, first_value + 1, …
 inline ChunkRef MakeChunk(ChunkStore* store, uint64_t episode_id, int64_t first_step, uint32_t rows,
@@ -33,6 +41,6 @@ inline Item MakeItem(uint64_t key, double priority, ChunkRef chunk) {
   return {.key = key, .priority = priority, .trajectory = Trajectory::Single(std::move(chunk), 0, 1).value()};
 }
 
-}  // namespace reverb::internal::test
+}  // namespace reverb::test
 
 #endif  // REVERB_TESTS_TESTING_CHUNKS_H_

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "testing/seed.h"
 #include "testing/status_matchers.h"
@@ -19,7 +21,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 using Kind = FakeFileSystem::Kind;
 using OpenMode = internal::FileSystem::OpenMode;
@@ -78,12 +79,14 @@ TEST(FakeFileSystemTest, ReadersSeeWhatWasFlushed) {
   ASSERT_OK(file->Append("45"));
   file.reset();
   EXPECT_THAT(fs.ReadAll("/f"), IsOkAndHolds("0123")) << "dropped without Close()";
-  Open(fs, "/f", OpenMode::kAppend)->Append("x").ok();
-  ASSERT_OK(Open(fs, "/f", OpenMode::kAppend)->Close());
-  EXPECT_THAT(fs.ReadAll("/f"), IsOkAndHolds("0123"));
+  auto appender = Open(fs, "/f", OpenMode::kAppend);
+  ASSERT_OK(appender->Append("x"));
+  ASSERT_OK(appender->Close());
+  EXPECT_THAT(appender->Close(), StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(fs.ReadAll("/f"), IsOkAndHolds("0123x"));
   const auto mapped = fs.MapFile("/f");
   ASSERT_OK(mapped);
-  EXPECT_EQ(mapped->size(), 4u);
+  EXPECT_EQ(mapped->size(), 5u);
 }
 
 TEST(FakeFileSystemTest, ACrashLosesANameThatWasNotSynced) {
@@ -165,7 +168,9 @@ TEST(FakeFileSystemTest, ATornWriteLeavesAFirstPartOrZeros) {
     const size_t same = std::mismatch(content.begin(), content.end(), all.begin()).first - content.begin();
     ASSERT_GE(same, 4u);
     ASSERT_EQ(content.find_first_not_of('\0', same), std::string::npos) << content;
-    if (same < content.size()) ASSERT_EQ(content.size() % 4, 0u);
+    if (same < content.size()) {
+      ASSERT_EQ(content.size() % 4, 0u);
+    }
   }
   for (const std::string& expected :
        {std::string("kept"), std::string("keptAA"), std::string("keptAAAA"), std::string("keptAAAABBB"), all,
@@ -234,7 +239,8 @@ TEST(FakeFileSystemTest, TheSameSeedGivesTheSameCrash) {
   for (int i = 0; i < 10; ++i) Write(fs, "/f" + std::to_string(i), std::string(20, static_cast<char>('a' + i)));
   const auto contents = [](FakeFileSystem& after) {
     std::map<std::string, std::string> files;
-    for (const std::string& name : *after.ListDir("/")) files[name] = *after.ReadAll("/" + name);
+    const std::vector<std::string> names = *after.ListDir("/");
+    for (const std::string& name : names) files[name] = *after.ReadAll("/" + name);
     return files;
   };
   std::set<std::map<std::string, std::string>> different;
@@ -313,12 +319,14 @@ TEST(FakeFileSystemTest, TellsAProperReplacementFromACarelessOne) {
     for (uint64_t seed = 0; seed < 40; ++seed) {
       const auto content = fs.AfterCrash(seed)->ReadAll("/current");
       ASSERT_THAT(content, IsOkAndHolds(AnyOf("old", "new"))) << cut << " " << seed;
-      if (published) ASSERT_THAT(content, IsOkAndHolds("new"));
+      if (published) {
+        ASSERT_THAT(content, IsOkAndHolds("new"));
+      }
     }
     if (published) break;
     ASSERT_LT(cut, 20);
   }
-  for (const std::string& leave_out : {"sync", "sync dir"}) {
+  for (const char* const leave_out : {"sync", "sync dir"}) {
     FakeFileSystem fs;
     ASSERT_OK(fs.WriteAll("/current", "old"));
     ASSERT_OK(Publish(fs, "new", leave_out));

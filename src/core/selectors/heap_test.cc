@@ -1,4 +1,5 @@
 // MinHeap and MaxHeap. What they share with the others is in selectors_test.cc.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <utility>

@@ -3,6 +3,7 @@
 
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>

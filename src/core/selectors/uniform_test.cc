@@ -1,4 +1,5 @@
 // Uniform. What it shares with the others is in selectors_test.cc.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -1,0 +1,561 @@
+#include "core/table.h"
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "testing/chunks.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using ::reverb::test::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TableTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Table> Make(TableOptions options) {
+    if (options.name.empty()) options.name = "t";
+    Result<std::shared_ptr<Table>> table = Table::Create(std::move(options), {.store = store_, .clock = &clock_});
+    EXPECT_TRUE(table.ok()) << table.status().ToString();
+    return *std::move(table);
+  }
+  std::shared_ptr<Table> MakeQueue(int64_t size) { return Make(TableOptions::Queue("q", size)); }
+
+  Item MakeItem(uint64_t key, double priority = 1) {
+    return test::MakeItem(key, priority, test::MakeChunk(store_.get(), key, 0, 1));
+  }
+  Status Insert(Table& table, uint64_t key, double priority = 1, std::optional<Duration> timeout = Duration(0)) {
+    return table.Insert(MakeItem(key, priority), {.timeout = timeout});
+  }
+  // Keys of the samples drawn without waiting.
+  std::vector<uint64_t> Sample(Table& table, int64_t count) {
+    std::vector<SampledItem> samples;
+    (void)table.Sample(count, true, {.timeout = Duration(0)}, &samples);
+    return Keys(samples);
+  }
+  static std::vector<uint64_t> Keys(const std::vector<SampledItem>& samples) {
+    std::vector<uint64_t> keys;
+    for (const SampledItem& sample : samples) keys.push_back(sample.key);
+    return keys;
+  }
+
+  // An asynchronous operation whose end can be looked at.
+  struct Pending {
+    Table::Handle handle;
+    bool done = false;
+    Status status;
+    int64_t progress = 0;
+    std::vector<uint64_t> keys;
+  };
+  std::unique_ptr<Pending> InsertAsync(Table& table, std::vector<uint64_t> keys, std::optional<Duration> timeout = {}) {
+    auto pending = std::make_unique<Pending>();
+    std::vector<Item> items;
+    for (uint64_t key : keys) items.push_back(MakeItem(key));
+    pending->handle = table.InsertAsync(std::move(items), timeout, Recorder(pending.get()));
+    return pending;
+  }
+  std::unique_ptr<Pending> SampleAsync(Table& table, int64_t count, bool partial = true,
+                                       std::optional<Duration> timeout = {}) {
+    auto pending = std::make_unique<Pending>();
+    pending->handle = table.SampleAsync(count, partial, timeout, Recorder(pending.get()));
+    return pending;
+  }
+  std::function<void(Operation&)> Recorder(Pending* pending) {
+    return [this, pending](Operation& op) {
+      EXPECT_FALSE(pending->done) << "reported twice";
+      pending->done = true;
+      pending->status = op.status;
+      pending->progress = op.progress;
+      pending->keys = Keys(op.own_samples);
+      order_.push_back(pending);
+    };
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, &clock_);
+  std::vector<Pending*> order_;  // in which asynchronous operations ended
+};
+
+TEST_F(TableTest, SampleWaitsUntilMinSizeIsReached) {
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .rate_limiter = RateLimiterOptions::MinSize(3)});
+  ASSERT_OK(Insert(*table, 1));
+  auto sample = SampleAsync(*table, 1);
+  ASSERT_OK(Insert(*table, 2));
+  EXPECT_FALSE(sample->done);
+  ASSERT_OK(Insert(*table, 3));
+  EXPECT_TRUE(sample->done);
+  EXPECT_OK(sample->status);
+  EXPECT_THAT(sample->keys, ElementsAre(1));
+}
+
+TEST_F(TableTest, ATimeoutSaysWhoWhyAndHowLong) {
+  auto table = Make({.name = "per", .rate_limiter = RateLimiterOptions::MinSize(100)});
+  for (uint64_t key : {1, 2, 3}) ASSERT_OK(Insert(*table, key));
+  auto sample = SampleAsync(*table, 1, true, 200ms);
+  clock_.Advance(199ms);
+  EXPECT_FALSE(sample->done);
+  clock_.Advance(1ms);
+  ASSERT_TRUE(sample->done);
+  EXPECT_EQ(sample->status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(sample->status.detail(), Detail::kRateLimited);
+  const std::string text(sample->status.message());
+  EXPECT_THAT(text, HasSubstr("table \"per\""));
+  EXPECT_THAT(text, HasSubstr("200ms"));
+  EXPECT_THAT(text, HasSubstr("size 3, min_size_to_sample 100"));
+  EXPECT_THAT(text, HasSubstr("Timeout exceeded"));
+}
+
+TEST_F(TableTest, ATimeoutOfZeroTriesOnceAndLeavesNoTrace) {
+  auto table = MakeQueue(1);
+  ASSERT_OK(Insert(*table, 1));
+  EXPECT_THAT(Insert(*table, 2), StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
+  EXPECT_EQ(table->Info().waiting_inserts, 0);
+  EXPECT_EQ(clock_.pending(), 0);
+  // Unlike the insert that timed out, whose item must not turn up later.
+  EXPECT_THAT(Sample(*table, 1), ElementsAre(1));
+  EXPECT_EQ(table->size(), 0);
+}
+
+TEST_F(TableTest, ATimedOutInsertIsNotAppliedLater) {
+  auto table = MakeQueue(1);
+  auto insert = InsertAsync(*table, {1, 2, 3}, 50ms);
+  EXPECT_EQ(table->size(), 1);
+  clock_.Advance(50ms);
+  ASSERT_TRUE(insert->done);
+  EXPECT_THAT(insert->status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
+  EXPECT_EQ(insert->progress, 1) << "tells how much of it went in";
+  EXPECT_THAT(Sample(*table, 5), ElementsAre(1));
+  EXPECT_TRUE(Sample(*table, 5).empty());
+}
+
+TEST_F(TableTest, InsertsAndSamplesGoInTheOrderTheyCame) {
+  auto table = MakeQueue(2);
+  std::vector<std::unique_ptr<Pending>> inserts;
+  for (uint64_t key = 1; key <= 6; ++key) inserts.push_back(InsertAsync(*table, {key}));
+  EXPECT_TRUE(inserts[1]->done);
+  EXPECT_FALSE(inserts[2]->done);
+  EXPECT_EQ(table->Info().waiting_inserts, 4);
+  std::vector<uint64_t> drawn;
+  for (int i = 0; i < 6; ++i) {
+    for (uint64_t key : Sample(*table, 1)) drawn.push_back(key);
+  }
+  EXPECT_THAT(drawn, ElementsAre(1, 2, 3, 4, 5, 6));
+  for (const auto& insert : inserts) EXPECT_TRUE(insert->done);
+}
+
+TEST_F(TableTest, ABlockedCallerIsNotOvertakenByALaterOne) {
+  auto table = Make({.sampler = SelectorOptions::Fifo(),
+                     .max_times_sampled = 1,
+                     .rate_limiter = RateLimiterOptions::Queue(10)});
+  auto large = SampleAsync(*table, 3, false);
+  auto small = SampleAsync(*table, 1);
+  ASSERT_OK(Insert(*table, 1));
+  ASSERT_OK(Insert(*table, 2));
+  EXPECT_FALSE(large->done);
+  EXPECT_FALSE(small->done) << "the first in line holds what it has drawn";
+  ASSERT_OK(Insert(*table, 3));
+  EXPECT_TRUE(large->done);
+  EXPECT_THAT(large->keys, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(small->done);
+  ASSERT_OK(Insert(*table, 4));
+  EXPECT_THAT(small->keys, ElementsAre(4));
+}
+
+TEST_F(TableTest, WhatWasDrawnBeforeATimeoutIsHandedOut) {
+  auto table = MakeQueue(10);
+  auto sample = SampleAsync(*table, 3, false, 10ms);
+  ASSERT_OK(Insert(*table, 1));
+  clock_.Advance(10ms);
+  ASSERT_TRUE(sample->done);
+  EXPECT_EQ(sample->status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(sample->keys, ElementsAre(1));
+}
+
+TEST_F(TableTest, APartialSampleIsContentWithWhatThereIs) {
+  auto table = MakeQueue(10);
+  ASSERT_OK(Insert(*table, 1));
+  ASSERT_OK(Insert(*table, 2));
+  EXPECT_THAT(Sample(*table, 5), ElementsAre(1, 2));
+}
+
+TEST_F(TableTest, OnlyThoseWhoWaitedAreMarkedRateLimited) {
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .rate_limiter = RateLimiterOptions::MinSize(1)});
+  std::vector<bool> flags;
+  const auto record = [&](Operation& op) { flags.push_back(op.own_samples.at(0).rate_limited); };
+  table->SampleAsync(1, true, {}, record);
+  ASSERT_OK(Insert(*table, 1));
+  table->SampleAsync(1, true, {}, record);
+  EXPECT_THAT(flags, ElementsAre(true, false));
+}
+
+TEST_F(TableTest, PriorityUpdatesDoNotQueueBehindBlockedInserts) {
+  auto table = MakeQueue(1);
+  ASSERT_OK(Insert(*table, 1, 1.0));
+  auto blocked = InsertAsync(*table, {2});
+  EXPECT_FALSE(blocked->done);
+  ASSERT_OK(Insert(*table, 1, 7.0)) << "the key is there, so this only sets its priority";
+  EXPECT_EQ(table->Find(1)->priority, 7.0);
+  const KeyPriority update{1, 8.0};
+  ASSERT_OK(table->Mutate({&update, 1}, {}));
+  EXPECT_EQ(table->Find(1)->priority, 8.0);
+  EXPECT_FALSE(blocked->done);
+}
+
+TEST_F(TableTest, ADeleteLetsBlockedInsertsIn) {
+  auto table = Make({.max_size = 10, .rate_limiter = {.min_size_to_sample = 1, .min_diff = 0, .max_diff = 2}});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
+  auto blocked = InsertAsync(*table, {3});
+  const uint64_t first[] = {1}, second[] = {2};
+  ASSERT_OK(table->Mutate({}, first));
+  EXPECT_FALSE(blocked->done) << "the cursor does not move with deletes";
+  ASSERT_OK(table->Mutate({}, second));
+  EXPECT_TRUE(blocked->done) << "the table is back at its minimum size";
+}
+
+TEST_F(TableTest, ChangingTheLimiterMovesTheQueues) {
+  auto table = Make({.rate_limiter = RateLimiterOptions::MinSize(5)});
+  ASSERT_OK(Insert(*table, 1));
+  auto sample = SampleAsync(*table, 1);
+  EXPECT_THAT(table->SetRateLimiter({.samples_per_insert = 0}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_FALSE(sample->done);
+  ASSERT_OK(table->SetRateLimiter(RateLimiterOptions::MinSize(1)));
+  EXPECT_TRUE(sample->done);
+}
+
+TEST_F(TableTest, ResetKeepsThoseWhoWait) {
+  auto table = MakeQueue(1);
+  ASSERT_OK(Insert(*table, 1));
+  auto insert = InsertAsync(*table, {2});
+  table->Reset();
+  EXPECT_TRUE(insert->done) << "goes in under the fresh limiter";
+  EXPECT_OK(insert->status);
+  EXPECT_THAT(Sample(*table, 5), ElementsAre(2));
+  EXPECT_EQ(store_->stats().live_chunks, 0);
+}
+
+TEST_F(TableTest, CloseReleasesEverybodyWithAnError) {
+  auto table = MakeQueue(1);
+  auto sample = SampleAsync(*table, 1);
+  ASSERT_OK(Insert(*table, 1));
+  ASSERT_TRUE(sample->done);
+  ASSERT_OK(Insert(*table, 2));
+  auto insert = InsertAsync(*table, {3}, 1h);
+  auto other = Make({.name = "empty"});
+  auto waiting = SampleAsync(*other, 1);
+  table->Close();
+  other->Close();
+  EXPECT_THAT(insert->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
+  EXPECT_THAT(waiting->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
+  EXPECT_THAT(Insert(*table, 4), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
+  std::vector<SampledItem> samples;
+  EXPECT_THAT(table->Sample(1, true, {}, &samples), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
+  // Looking and changing still work.
+  EXPECT_EQ(table->Info().current_size, 1);
+  EXPECT_TRUE(table->Info().closed);
+  const KeyPriority update{2, 5.0};
+  EXPECT_OK(table->Mutate({&update, 1}, {}));
+  EXPECT_EQ(table->Find(2)->priority, 5.0);
+}
+
+TEST_F(TableTest, CancelEndsOneWaitAndNoOther) {
+  auto table = Make({});
+  auto first = SampleAsync(*table, 1);
+  auto second = SampleAsync(*table, 1, true, 1h);
+  table->Cancel(first->handle);
+  EXPECT_THAT(first->status, StatusIs(StatusCode::kCancelled, Detail::kNone));
+  EXPECT_FALSE(second->done);
+  ASSERT_OK(Insert(*table, 1));
+  EXPECT_OK(second->status);
+  table->Cancel(second->handle);  // too late: nothing happens
+  EXPECT_OK(second->status);
+}
+
+TEST_F(TableTest, ASynchronousWaitCanBeCancelledFromAnotherThread) {
+  auto table = Make({});
+  Cancellation cancellation;
+  Status status;
+  std::thread sampler([&] {
+    std::vector<SampledItem> samples;
+    status = table->Sample(1, true, {.cancellation = &cancellation}, &samples);
+  });
+  while (table->Info().waiting_samples == 0) std::this_thread::yield();
+  cancellation.Cancel();
+  sampler.join();
+  EXPECT_THAT(status, StatusIs(StatusCode::kCancelled, Detail::kNone));
+  std::vector<SampledItem> samples;
+  EXPECT_THAT(table->Sample(1, true, {.cancellation = &cancellation}, &samples),
+              StatusIs(StatusCode::kCancelled, Detail::kNone))
+      << "and stays cancelled";
+}
+
+TEST_F(TableTest, SynchronousCallersWakeWhenTheirTurnComes) {
+  auto table = MakeQueue(1);
+  std::vector<uint64_t> drawn;
+  std::thread consumer([&] {
+    std::vector<SampledItem> samples;
+    for (int i = 0; i < 100; ++i) ASSERT_OK(table->Sample(1, true, {}, &samples));
+    drawn = Keys(samples);
+  });
+  for (uint64_t key = 0; key < 100; ++key) ASSERT_OK(table->Insert(MakeItem(key)));
+  consumer.join();
+  ASSERT_EQ(drawn.size(), 100u);
+  for (uint64_t key = 0; key < 100; ++key) EXPECT_EQ(drawn[key], key);
+}
+
+TEST_F(TableTest, CallbacksRunInTheOrderOperationsEnd) {
+  auto table = MakeQueue(3);
+  std::vector<std::unique_ptr<Pending>> pending;
+  for (uint64_t key = 0; key < 8; ++key) pending.push_back(InsertAsync(*table, {key}));
+  for (int i = 0; i < 5; ++i) (void)Sample(*table, 1);
+  ASSERT_EQ(order_.size(), 8u);
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(order_[i], pending[i].get());
+}
+
+TEST_F(TableTest, ACallbackMayCallTheTable) {
+  auto table = MakeQueue(1);
+  std::vector<uint64_t> drawn;
+  // Each sample asks for the next from inside its callback.
+  std::function<void(Operation&)> next = [&](Operation& op) {
+    for (const SampledItem& sample : op.own_samples) drawn.push_back(sample.key);
+    if (drawn.size() < 500) table->SampleAsync(1, true, {}, next);
+  };
+  table->SampleAsync(1, true, {}, next);
+  for (uint64_t key = 0; key < 500; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_EQ(drawn.size(), 500u);
+}
+
+TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
+  auto table = Make({.sampler = SelectorOptions::Prioritized(1.0, 1)});
+  std::vector<Item> items;
+  items.push_back(MakeItem(1, 1.0));
+  items.push_back(MakeItem(2, -1.0));
+  int64_t applied = -1;
+  EXPECT_THAT(table->Insert(items, {}, &applied), StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
+  EXPECT_EQ(applied, 0);
+  EXPECT_EQ(table->size(), 0);
+  auto async = InsertAsync(*table, {3});
+  EXPECT_OK(async->status);
+  std::vector<Item> bad;
+  bad.push_back(MakeItem(4, std::numeric_limits<double>::quiet_NaN()));
+  Status status;
+  table->InsertAsync(std::move(bad), {}, [&](Operation& op) { status = op.status; });
+  EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
+  const KeyPriority updates[] = {{3, 5.0}, {3, std::numeric_limits<double>::infinity()}};
+  EXPECT_THAT(table->Mutate(updates, {}), StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
+  EXPECT_EQ(table->Find(3)->priority, 1.0) << "all or nothing";
+  ASSERT_OK(Insert(*table, 5));
+  EXPECT_EQ(Sample(*table, 4).size(), 4u) << "the table goes on";
+}
+
+TEST_F(TableTest, AskingForNoSampleIsAnError) {
+  auto table = Make({});
+  std::vector<SampledItem> samples;
+  EXPECT_THAT(table->Sample(0, true, {}, &samples), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_FALSE(table->CanSample(0).ok());
+  EXPECT_FALSE(table->CanInsert(-1).ok());
+  EXPECT_TRUE(*table->CanInsert(1'000'000'000));
+  EXPECT_FALSE(*table->CanSample(1'000'000'000));
+}
+
+TEST_F(TableTest, AnEmptyInsertIsDoneAtOnce) {
+  auto table = MakeQueue(1);
+  EXPECT_OK(table->Insert(std::span<Item>(), {}));
+}
+
+// --- Memory ---
+
+class TableMemoryTest : public TableTest {
+ protected:
+  void Limit(int64_t chunks, MemoryPolicy policy) {
+    const int64_t one = test::MakeChunk(store_.get(), 0, 0, 1)->bytes();
+    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = chunks * one, .policy = policy}, &clock_);
+  }
+};
+
+TEST_F(TableMemoryTest, InsertsWaitForRoomAndSayWhy) {
+  Limit(2, MemoryPolicy::kBlock);
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
+  auto blocked = InsertAsync(*table, {3});
+  auto timed = InsertAsync(*table, {4}, 5ms);
+  EXPECT_EQ(table->Info().insert_wait_reason, WaitReason::kMemory);
+  clock_.Advance(5ms);
+  EXPECT_THAT(timed->status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kQueued));
+  EXPECT_THAT(Insert(*table, 5), StatusIs(StatusCode::kDeadlineExceeded, Detail::kQueued));
+  EXPECT_FALSE(blocked->done);
+  EXPECT_THAT(Sample(*table, 1), ElementsAre(1));
+  clock_.Advance(0ms);
+  EXPECT_TRUE(blocked->done);
+  EXPECT_OK(blocked->status);
+  auto direct = InsertAsync(*table, {6}, 5ms);
+  clock_.Advance(5ms);
+  EXPECT_THAT(direct->status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+  EXPECT_THAT(std::string(direct->status.message()), HasSubstr("max_bytes"));
+}
+
+TEST_F(TableMemoryTest, RoomMadeInOneTableLetsAnotherGoOn) {
+  Limit(2, MemoryPolicy::kBlock);
+  auto a = Make({.name = "a"});
+  auto b = Make({.name = "b"});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*a, key));
+  auto blocked = InsertAsync(*b, {3});
+  EXPECT_FALSE(blocked->done);
+  a->Reset();
+  clock_.Advance(0ms);
+  EXPECT_TRUE(blocked->done);
+}
+
+TEST_F(TableMemoryTest, AChunkThatIsStoredAlreadyNeedsNoRoom) {
+  Limit(1, MemoryPolicy::kBlock);
+  auto a = Make({.name = "a"});
+  auto b = Make({.name = "b"});
+  ChunkRef chunk = test::MakeChunk(store_.get(), 1, 0, 1);
+  ASSERT_OK(a->Insert(test::MakeItem(1, 1, chunk), {.timeout = Duration(0)}));
+  ASSERT_OK(b->Insert(test::MakeItem(1, 1, chunk), {.timeout = Duration(0)}));
+  EXPECT_THAT(Insert(*b, 2), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+}
+
+TEST_F(TableMemoryTest, ByPolicyItemsAreEvictedInstead) {
+  Limit(2, MemoryPolicy::kEvict);
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo()});
+  for (uint64_t key : {1, 2, 3, 4}) ASSERT_OK(Insert(*table, key));
+  EXPECT_EQ(table->size(), 2);
+  EXPECT_FALSE(table->Find(2));
+  EXPECT_TRUE(table->Find(3));
+  EXPECT_LE(store_->stats().stored_bytes, *store_->options().max_bytes);
+  EXPECT_EQ(table->Info().evictions, 2);
+}
+
+TEST_F(TableMemoryTest, AnItemThatCouldNeverFitIsRefused) {
+  Limit(1, MemoryPolicy::kBlock);
+  auto table = Make({});
+  EXPECT_THAT(table->Insert(test::MakeItem(1, 1, test::MakeChunk(store_.get(), 1, 0, 100))),
+              StatusIs(StatusCode::kResourceExhausted, Detail::kMemoryFull));
+}
+
+// --- Information ---
+
+TEST_F(TableTest, InfoTellsWaitsByReason) {
+  auto table = Make({.rate_limiter = RateLimiterOptions::MinSize(2)});
+  auto sample = SampleAsync(*table, 1);
+  auto behind = SampleAsync(*table, 1);
+  clock_.Advance(3s);
+  TableInfo info = table->Info();
+  EXPECT_EQ(info.waiting_samples, 2);
+  EXPECT_EQ(info.sample_wait_reason, WaitReason::kMinSize);
+  EXPECT_EQ(info.longest_wait_nanos, Duration(3s).count());
+  EXPECT_EQ(info.work_time.waiting_for_inserts_nanos, Duration(3s).count());
+  ASSERT_OK(Insert(*table, 1));
+  ASSERT_OK(Insert(*table, 2));
+  clock_.Advance(1s);
+  info = table->Info();
+  EXPECT_EQ(info.waiting_samples, 0);
+  EXPECT_EQ(info.waits[static_cast<int>(WaitReason::kMinSize)].count, 1);
+  EXPECT_EQ(info.waits[static_cast<int>(WaitReason::kMinSize)].total_nanos, Duration(3s).count());
+  EXPECT_EQ(info.waits[static_cast<int>(WaitReason::kQueued)].count, 1);
+  EXPECT_EQ(info.work_time.idle_nanos, Duration(1s).count());
+  EXPECT_EQ(info.counters.inserts, 2);
+  EXPECT_EQ(info.counters.samples, 2);
+  EXPECT_EQ(info.current_size, 2);
+  EXPECT_GT(info.referenced_bytes, 0);
+}
+
+TEST_F(TableTest, InfoTellsRates) {
+  auto table = Make({});
+  for (int second = 0; second < 20; ++second) {
+    for (int i = 0; i < 50; ++i) ASSERT_OK(Insert(*table, static_cast<uint64_t>(second * 50 + i)));
+    (void)Sample(*table, 100);
+    clock_.Advance(1s);
+    (void)table->Info();
+  }
+  const TableInfo info = table->Info();
+  EXPECT_NEAR(info.inserts_per_second, 50, 5);
+  EXPECT_NEAR(info.samples_per_second, 100, 10);
+}
+
+TEST_F(TableTest, PeekingDoesNotCountAsSampling) {
+  auto table = Make({});
+  for (uint64_t key = 0; key < 10; ++key) ASSERT_OK(Insert(*table, key));
+  std::set<uint64_t> seen;
+  uint64_t cursor = 0;
+  for (;;) {
+    const std::vector<PeekedItem> page = table->Peek(3, &cursor);
+    if (page.empty()) break;
+    for (const PeekedItem& item : page) {
+      EXPECT_EQ(item.times_sampled, 0);
+      seen.insert(item.key);
+    }
+  }
+  EXPECT_EQ(seen.size(), 10u);
+  EXPECT_EQ(table->Info().counters.samples, 0);
+}
+
+TEST_F(TableTest, BadOptionsAreErrors) {
+  const auto create = [&](TableOptions options) { return Table::Create(std::move(options), {.store = store_}).status(); };
+  EXPECT_THAT(create({}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .max_size = 0}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .max_size = int64_t{1} << 40}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .sampler = SelectorOptions::Prioritized(-1)}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .rate_limiter = {.min_size_to_sample = 0}}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .extensions = {nullptr}}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .custom_sampler = [] { return nullptr; }}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(Table::Create({.name = "t"}, {}).status(), StatusIs(StatusCode::kInvalidArgument));
+}
+
+// A selector of a user's own: always the largest slot.
+class HighestSlot final : public Selector {
+ public:
+  SelectorOptions options() const override {
+    return {.kind = SelectorOptions::Kind::kCustom, .custom_name = "highest_slot"};
+  }
+  void Insert(const SelectorItem& item) override { slots_.insert(item.slot); }
+  void Update(std::span<const SelectorItem>) override {}
+  void Delete(Slot slot) override { slots_.erase(slot); }
+  void Clear() override { slots_.clear(); }
+  void Sample(std::span<Selection> out) override {
+    for (Selection& pick : out) pick = {*slots_.rbegin(), 1.0};
+  }
+
+ private:
+  std::set<Slot> slots_;
+};
+
+TEST_F(TableTest, AUsersOwnSelectorServes) {
+  auto table = Make({.custom_sampler = [] { return std::make_unique<HighestSlot>(); }});
+  for (uint64_t key : {10, 11, 12}) ASSERT_OK(Insert(*table, key));
+  EXPECT_THAT(Sample(*table, 2), ElementsAre(12, 12));
+  EXPECT_EQ(table->Info().sampler.custom_name, "highest_slot");
+}
+
+// --- Snapshots ---
+
+TEST_F(TableTest, ASnapshotIsOneInstantOverAllTables) {
+  auto a = Make({.name = "a"});
+  auto b = Make({.name = "b"});
+  ASSERT_OK(Insert(*a, 1));
+  ASSERT_OK(Insert(*b, 2));
+  const std::vector<std::shared_ptr<Table>> tables = {b, a};
+  Snapshot snapshot = Table::TakeSnapshot(tables);
+  a->Reset();
+  b->Reset();
+  ASSERT_OK(Insert(*a, 3));
+  ASSERT_EQ(snapshot.tables.size(), 2u);
+  EXPECT_EQ(snapshot.tables[0]->state().name, "b");
+  EXPECT_EQ(snapshot.tables[0]->item(0).key, 2u);
+  EXPECT_EQ(snapshot.tables[1]->item(0).key, 1u);
+  EXPECT_EQ(store_->stats().live_chunks, 3) << "what the snapshot shows stays alive";
+  snapshot = {};
+  EXPECT_EQ(store_->stats().live_chunks, 1);
+  EXPECT_TRUE(Table::TakeSnapshot({}).tables.empty());
+}
+
+}  // namespace
+}  // namespace reverb::internal

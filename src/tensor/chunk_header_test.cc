@@ -1,0 +1,197 @@
+#include "tensor/chunk_header.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using test::StatusIs;
+
+struct Example {
+  ChunkHeader header;
+  std::vector<uint8_t> payload;
+};
+
+// Three columns of 40 rows: frames in several blocks, strings, scalars.
+Example MakeExample() {
+  constexpr uint32_t kRows = 40;
+  Example example;
+  example.header = {.episode_id = 0x0123456789abcdef, .first_step = -3, .last_step = 50, .rows = kRows, .columns = {}};
+
+  std::mt19937 rng(1);
+  std::vector<uint8_t> frames(kRows * 84 * 84);
+  for (uint8_t& byte : frames) byte = rng() % 64 == 0 ? 200 : 7;
+  ColumnEncoder frame_encoder(DType::kUint8, {84, 84}, CodecPolicy::kAuto);
+  example.header.columns.push_back(*frame_encoder.Encode(frames, kRows, &example.payload));
+
+  const std::vector<std::string_view> strings(kRows, "a string");
+  ColumnEncoder string_encoder(DType::kString, {}, CodecPolicy::kZstd);
+  example.header.columns.push_back(*string_encoder.EncodeStrings(strings, kRows, &example.payload));
+
+  ColumnEncoder scalar_encoder(DType::kFloat64, {}, CodecPolicy::kAuto);
+  example.header.columns.push_back(*scalar_encoder.Encode(std::vector<uint8_t>(kRows * 8, 5), kRows, &example.payload));
+  return example;
+}
+
+std::string Encoded(const ChunkHeader& header) {
+  std::string bytes;
+  EncodeChunkHeader(header, &bytes);
+  return bytes;
+}
+
+TEST(ChunkHeaderTest, EncodesAndDecodes) {
+  const Example example = MakeExample();
+  EXPECT_EQ(PayloadSize(example.header), example.payload.size());
+  const std::string bytes = Encoded(example.header);
+  const auto decoded = DecodeChunkHeader(bytes);
+  ASSERT_OK(decoded);
+  EXPECT_EQ(*decoded, example.header);
+}
+
+TEST(ChunkHeaderTest, StepsMayLieAnywhere) {
+  ChunkHeader header = MakeExample().header;
+  for (auto [first, last] : std::vector<std::pair<int64_t, int64_t>>{
+           {INT64_MIN, INT64_MAX}, {INT64_MAX, INT64_MAX}, {INT64_MIN, INT64_MIN}, {-1, 0}}) {
+    header.first_step = first;
+    header.last_step = last;
+    const auto decoded = DecodeChunkHeader(Encoded(header));
+    ASSERT_OK(decoded);
+    EXPECT_EQ(*decoded, header);
+  }
+  header.first_step = 1;
+  header.last_step = 0;
+  EXPECT_THAT(DecodeChunkHeader(Encoded(header)), StatusIs(StatusCode::kDataLoss));
+}
+
+TEST(ChunkHeaderTest, SumsOverColumnsAreLimited) {
+  const Example example = MakeExample();
+  const std::string bytes = Encoded(example.header);
+  DecodeLimits limits;
+  limits.max_columns = 2;
+  EXPECT_THAT(DecodeChunkHeader(bytes, limits), StatusIs(StatusCode::kDataLoss));
+  limits = {};
+  limits.max_chunk_raw_bytes = 40 * 84 * 84 + 100;  // enough for each column, not for all
+  EXPECT_THAT(DecodeChunkHeader(bytes, limits), StatusIs(StatusCode::kDataLoss));
+  limits = {};
+  limits.max_rows = 39;
+  EXPECT_THAT(DecodeChunkHeader(bytes, limits), StatusIs(StatusCode::kDataLoss));
+
+  ChunkHeader empty;
+  empty.rows = 1;
+  EXPECT_THAT(DecodeChunkHeader(Encoded(empty)), StatusIs(StatusCode::kDataLoss));
+
+  // 2,000 columns of rank 64 have more dimensions than the packed form can index.
+  ColumnHeader column;
+  column.row_shape.assign(64, 1);
+  column.rows_per_block = 1;
+  column.blocks = {{4, 4, 0}};
+  ChunkHeader many;
+  many.rows = 1;
+  many.columns.assign(2000, column);
+  EXPECT_THAT(ValidateChunkHeader(many), StatusIs(StatusCode::kDataLoss));
+  many.columns.resize(1000);
+  EXPECT_TRUE(ValidateChunkHeader(many).ok());
+}
+
+TEST(ChunkHeaderTest, DamageIsAnErrorOrAnotherValidHeader) {
+  const std::string good = Encoded(MakeExample().header);
+  for (size_t cut = 0; cut < good.size(); ++cut) {
+    EXPECT_THAT(DecodeChunkHeader(good.substr(0, cut)), StatusIs(StatusCode::kDataLoss)) << cut;
+  }
+  EXPECT_THAT(DecodeChunkHeader(good + '\0'), StatusIs(StatusCode::kDataLoss));
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int flip = 1; flip < 256; ++flip) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ flip);
+      const auto decoded = DecodeChunkHeader(bad);
+      if (decoded.ok()) {
+        ASSERT_EQ(Encoded(*decoded), bad);
+      }
+    }
+  }
+}
+
+TEST(ChunkHeaderTest, RandomBytesNeverCrash) {
+  std::mt19937 rng(4);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes(rng() % 60, '\0');
+    for (char& c : bytes) c = static_cast<char>(rng() % (i % 2 ? 256 : 4));
+    if (!bytes.empty()) bytes[0] = 1;
+    const auto decoded = DecodeChunkHeader(bytes);
+    if (decoded.ok()) {
+      EXPECT_EQ(Encoded(*decoded), bytes);
+    }
+  }
+}
+
+std::vector<uint64_t> Packed(const ChunkHeader& header) {
+  std::vector<uint64_t> words(PackedSize(header) / 8);
+  EXPECT_EQ(PackedSize(header) % 8, 0u);
+  Pack(header, reinterpret_cast<uint8_t*>(words.data()));
+  return words;
+}
+
+TEST(PackedChunkHeaderTest, ShowsWhatWasPacked) {
+  const Example example = MakeExample();
+  const std::vector<uint64_t> words = Packed(example.header);
+  const PackedChunkHeader packed(reinterpret_cast<const uint8_t*>(words.data()));
+  EXPECT_EQ(packed.episode_id(), example.header.episode_id);
+  EXPECT_EQ(packed.first_step(), -3);
+  EXPECT_EQ(packed.last_step(), 50);
+  EXPECT_EQ(packed.rows(), 40u);
+  EXPECT_EQ(packed.num_columns(), 3u);
+  EXPECT_EQ(packed.packed_size(), words.size() * 8);
+  EXPECT_EQ(packed.payload_size(), example.payload.size());
+  EXPECT_EQ(packed.raw_size(), 40u * (84 * 84 + 12 + 8));
+  EXPECT_EQ(packed.Unpack(), example.header);
+
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(packed.column_payload_offset(i), offset);
+    const auto part = std::span(example.payload).subspan(offset, packed.column_payload_size(i));
+    EXPECT_TRUE(ValidateColumn(packed.column(i), part.size()).ok());
+    EXPECT_TRUE(VerifyChecksums(packed.column(i), part).ok());
+    offset += part.size();
+  }
+  EXPECT_EQ(offset, example.payload.size());
+}
+
+TEST(PackedChunkHeaderTest, ASmallChunkCostsLittle) {
+  ColumnEncoder encoder(DType::kFloat32, {100}, CodecPolicy::kAuto);
+  std::vector<uint8_t> payload;
+  ChunkHeader header;
+  header.rows = 1;
+  header.columns.push_back(*encoder.Encode(std::vector<uint8_t>(400), 1, &payload));
+  EXPECT_LE(PackedSize(header), 72u);
+  EXPECT_EQ(PackedChunkHeader(reinterpret_cast<const uint8_t*>(Packed(header).data())).Unpack(), header);
+  EXPECT_LE(Encoded(header).size(), 32u);
+}
+
+TEST(PackedChunkHeaderTest, EveryDTypeCodecAndRankSurvives) {
+  for (DType dtype : AllDTypes()) {
+    for (Codec codec : {Codec::kRaw, Codec::kLz4, Codec::kZstd, Codec::kSnappy}) {
+      for (size_t rank : {0, 1, 2, 5, 64}) {
+        ChunkHeader header;
+        header.rows = 7;
+        ColumnHeader column;
+        column.dtype = dtype;
+        column.codec = codec;
+        column.delta = codec != Codec::kRaw;
+        column.row_shape.assign(rank, 1);
+        column.rows_per_block = 3;
+        column.blocks = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
+        header.columns = {column, column};
+        const std::vector<uint64_t> words = Packed(header);
+        EXPECT_EQ(PackedChunkHeader(reinterpret_cast<const uint8_t*>(words.data())).Unpack(), header);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reverb::internal

@@ -1,0 +1,426 @@
+#include "tensor/column.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using test::StatusIs;
+
+using Bytes = std::vector<uint8_t>;
+constexpr CodecPolicy kPolicies[] = {CodecPolicy::kAuto, CodecPolicy::kNone, CodecPolicy::kLz4, CodecPolicy::kZstd,
+                                     CodecPolicy::kSnappy};
+
+struct Encoded {
+  ColumnHeader header;
+  Bytes payload;
+  uint32_t rows = 0;
+  ColumnView view() const { return ColumnView(header, rows); }
+};
+
+// Bytes that change little from row to row.
+Bytes SlowRows(size_t row_bytes, uint32_t rows, uint32_t seed = 1) {
+  std::mt19937 rng(seed);
+  Bytes row(row_bytes);
+  for (uint8_t& byte : row) byte = static_cast<uint8_t>(rng());
+  Bytes bytes;
+  for (uint32_t i = 0; i < rows; ++i) {
+    for (size_t k = 0; k < row_bytes / 50 + 1 && row_bytes > 0; ++k) row[rng() % row_bytes] += 1;
+    bytes.insert(bytes.end(), row.begin(), row.end());
+  }
+  return bytes;
+}
+
+Bytes RandomBytes(size_t size, uint32_t seed = 2) {
+  std::mt19937 rng(seed);
+  Bytes bytes(size);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(rng());
+  return bytes;
+}
+
+Encoded Encode(ColumnEncoder& encoder, const Bytes& raw, uint32_t rows) {
+  Encoded encoded;
+  encoded.payload = {1, 2, 3};  // blocks are appended to what is there
+  auto header = encoder.Encode(raw, rows, &encoded.payload);
+  EXPECT_OK(header);
+  if (header.ok()) encoded.header = *std::move(header);
+  EXPECT_EQ(encoded.payload[2], 3);
+  encoded.payload.erase(encoded.payload.begin(), encoded.payload.begin() + 3);
+  encoded.rows = rows;
+  return encoded;
+}
+
+void ExpectSound(const Encoded& encoded) {
+  const Status valid = ValidateColumn(encoded.view(), encoded.payload.size());
+  EXPECT_OK(valid);
+  const Status whole = VerifyChecksums(encoded.view(), encoded.payload);
+  EXPECT_OK(whole);
+}
+
+Bytes Decode(const Encoded& encoded, uint32_t offset, uint32_t count) {
+  Bytes out(count * encoded.view().row_bytes());
+  const Status status = DecodeRows(encoded.view(), encoded.payload, offset, count, out);
+  EXPECT_OK(status);
+  return out;
+}
+
+Bytes DecodeFromTouchedBlocks(const Encoded& encoded, uint32_t offset, uint32_t count) {
+  const BlockRange range = TouchedBlocks(encoded.view(), offset, count);
+  const auto begin = encoded.payload.begin() + static_cast<ptrdiff_t>(range.payload_offset);
+  const Bytes part(begin, begin + static_cast<ptrdiff_t>(range.payload_size));
+  const Status whole = VerifyChecksums(encoded.view(), part, range.first, range.count);
+  EXPECT_OK(whole);
+  Bytes out(count * encoded.view().row_bytes());
+  const Status status = DecodeRows(encoded.view(), part, offset, count, out, range.first);
+  EXPECT_OK(status);
+  return out;
+}
+
+TEST(ColumnTest, RoundTripsEveryDTypePolicyAndSize) {
+  std::mt19937 rng(3);
+  const std::vector<std::vector<uint32_t>> shapes = {{}, {1}, {3}, {100}, {7, 0, 2}, {20, 20}, {30'011}};
+  for (DType dtype : AllDTypes()) {
+    if (dtype == DType::kString) continue;
+    for (CodecPolicy policy : kPolicies) {
+      for (const auto& shape : shapes) {
+        for (uint32_t rows : {1u, 2u, 40u, 333u}) {
+          const size_t row_bytes = NumElements(shape) * ItemSize(dtype);
+          if (row_bytes * rows > 2'000'000) continue;
+          ColumnEncoder encoder(dtype, shape, policy);
+          for (const Bytes& raw : {SlowRows(row_bytes, rows), RandomBytes(row_bytes * rows)}) {
+            const Encoded encoded = Encode(encoder, raw, rows);
+            ExpectSound(encoded);
+            EXPECT_LE(encoded.payload.size(), raw.size());
+            ASSERT_EQ(Decode(encoded, 0, rows), raw) << DTypeName(dtype) << " rows " << rows;
+            for (int i = 0; i < 4; ++i) {
+              const uint32_t offset = rng() % rows;
+              const uint32_t count = rng() % (rows - offset + 1);
+              const auto begin = raw.begin() + static_cast<ptrdiff_t>(offset * row_bytes);
+              const Bytes slice(begin, begin + static_cast<ptrdiff_t>(count * row_bytes));
+              ASSERT_EQ(Decode(encoded, offset, count), slice);
+              ASSERT_EQ(DecodeFromTouchedBlocks(encoded, offset, count), slice);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ColumnTest, EverySliceEqualsTheSliceOfTheWhole) {
+  constexpr uint32_t kRows = 23;
+  constexpr size_t kRowBytes = 20'000;  // three rows a block
+  const Bytes raw = SlowRows(kRowBytes, kRows);
+  for (CodecPolicy policy : kPolicies) {
+    ColumnEncoder encoder(DType::kInt16, {100, 100}, policy);
+    const Encoded encoded = Encode(encoder, raw, kRows);
+    EXPECT_GT(encoded.header.blocks.size(), 5u);
+    for (uint32_t offset = 0; offset <= kRows; ++offset) {
+      for (uint32_t count = 0; offset + count <= kRows; ++count) {
+        const auto begin = raw.begin() + static_cast<ptrdiff_t>(offset * kRowBytes);
+        const Bytes slice(begin, begin + static_cast<ptrdiff_t>(count * kRowBytes));
+        ASSERT_EQ(DecodeFromTouchedBlocks(encoded, offset, count), slice);
+      }
+    }
+  }
+}
+
+TEST(ColumnTest, BlocksAreOfAboutTheSameSize) {
+  ColumnEncoder encoder(DType::kUint8, {84, 84}, CodecPolicy::kNone);
+  const Encoded encoded = Encode(encoder, Bytes(40 * 84 * 84), 40);
+  EXPECT_EQ(encoded.header.rows_per_block, 8u);
+  EXPECT_EQ(encoded.header.blocks.size(), 5u);
+  ColumnEncoder large(DType::kUint8, {100'000}, CodecPolicy::kNone);
+  EXPECT_EQ(Encode(large, Bytes(300'000), 3).header.rows_per_block, 1u);
+}
+
+TEST(ColumnTest, RowsWithoutBytesTakeOneEmptyBlock) {
+  ColumnEncoder encoder(DType::kFloat32, {0, 3}, CodecPolicy::kAuto);
+  const Encoded encoded = Encode(encoder, {}, 1000);
+  EXPECT_EQ(encoded.header.blocks.size(), 1u);
+  EXPECT_TRUE(encoded.payload.empty());
+  EXPECT_TRUE(Decode(encoded, 5, 900).empty());
+}
+
+// --- Strings ---
+
+Encoded EncodeStrings(ColumnEncoder& encoder, const std::vector<std::string_view>& elements, uint32_t rows) {
+  Encoded encoded;
+  auto header = encoder.EncodeStrings(elements, rows, &encoded.payload);
+  EXPECT_OK(header);
+  if (header.ok()) encoded.header = *std::move(header);
+  encoded.rows = rows;
+  return encoded;
+}
+
+TEST(ColumnTest, StringsRoundTrip) {
+  std::mt19937 rng(5);
+  for (CodecPolicy policy : kPolicies) {
+    for (uint32_t rows : {1u, 2u, 50u}) {
+      for (size_t longest : {0, 5, 3000, 100'000}) {
+        if (longest * rows > 1'000'000) continue;
+        std::vector<std::string> owned(rows * 4);
+        for (size_t i = 0; i < owned.size(); ++i) {
+          owned[i].assign(longest == 0 ? 0 : rng() % longest, static_cast<char>(i % 3));  // NULs too
+          if (i % 5 == 0) {
+            for (char& c : owned[i]) c = static_cast<char>(rng());
+          }
+        }
+        const std::vector<std::string_view> elements(owned.begin(), owned.end());
+        ColumnEncoder encoder(DType::kString, {2, 2}, policy);
+        const Encoded encoded = EncodeStrings(encoder, elements, rows);
+        ExpectSound(encoded);
+        std::vector<std::string> back;
+        Status status = DecodeStringRows(encoded.view(), encoded.payload, 0, rows, &back);
+        ASSERT_OK(status);
+        EXPECT_EQ(back, owned);
+
+        const uint32_t offset = rng() % rows;
+        const uint32_t count = rows - offset;
+        const BlockRange range = TouchedBlocks(encoded.view(), offset, count);
+        const Bytes part(encoded.payload.begin() + static_cast<ptrdiff_t>(range.payload_offset), encoded.payload.end());
+        back.clear();
+        status = DecodeStringRows(encoded.view(), part, offset, count, &back, range.first);
+        ASSERT_OK(status);
+        EXPECT_EQ(back, std::vector<std::string>(owned.begin() + offset * 4, owned.end()));
+      }
+    }
+  }
+}
+
+TEST(ColumnTest, StringRowsWithoutElements) {
+  ColumnEncoder encoder(DType::kString, {0}, CodecPolicy::kAuto);
+  const Encoded encoded = EncodeStrings(encoder, {}, 7);
+  ExpectSound(encoded);
+  std::vector<std::string> back;
+  EXPECT_TRUE(DecodeStringRows(encoded.view(), encoded.payload, 2, 5, &back).ok());
+  EXPECT_TRUE(back.empty());
+}
+
+TEST(ColumnTest, StringLengthsThatDoNotAddUpAreDataLoss) {
+  ColumnEncoder encoder(DType::kString, {}, CodecPolicy::kNone);
+  Encoded encoded = EncodeStrings(encoder, {"abc", "de"}, 2);
+  std::vector<std::string> back;
+  for (uint32_t length : {0u, 1u, 4u, 1000u, 0xffffffffu}) {
+    std::memcpy(encoded.payload.data() + 4, &length, 4);
+    EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &back), StatusIs(StatusCode::kDataLoss)) << length;
+    // Even when only the sound row is asked for.
+    EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 1, &back), StatusIs(StatusCode::kDataLoss)) << length;
+  }
+}
+
+// --- The policy ---
+
+TEST(ColumnPolicyTest, AutoLeavesRandomFloatsRaw) {
+  ColumnEncoder encoder(DType::kFloat32, {64}, CodecPolicy::kAuto);
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(40 * 64);
+  for (float& value : values) value = normal(rng);
+  Bytes raw(values.size() * 4);
+  std::memcpy(raw.data(), values.data(), raw.size());
+  const Encoded encoded = Encode(encoder, raw, 40);
+  EXPECT_EQ(encoded.header.codec, Codec::kRaw);
+  EXPECT_FALSE(encoded.header.delta);
+  EXPECT_EQ(encoded.payload, raw);
+}
+
+TEST(ColumnPolicyTest, AutoTakesDeltaForFramesThatHardlyChange) {
+  ColumnEncoder encoder(DType::kUint8, {84, 84}, CodecPolicy::kAuto);
+  const Bytes raw = SlowRows(84 * 84, 40);
+  const Encoded encoded = Encode(encoder, raw, 40);
+  EXPECT_EQ(encoded.header.codec, Codec::kLz4);
+  EXPECT_TRUE(encoded.header.delta);
+  EXPECT_LT(encoded.payload.size() * 3, raw.size());
+}
+
+TEST(ColumnPolicyTest, AutoTakesPlainLz4ForSparseFloats) {
+  ColumnEncoder encoder(DType::kFloat32, {64}, CodecPolicy::kAuto);
+  Bytes raw(40 * 256);
+  for (size_t i = 0; i < raw.size(); i += 256) raw[i + i / 256 * 4 % 256] = 63;
+  const Encoded encoded = Encode(encoder, raw, 40);
+  EXPECT_EQ(encoded.header.codec, Codec::kLz4);
+  EXPECT_FALSE(encoded.header.delta);
+}
+
+TEST(ColumnPolicyTest, SmallChunksStayRaw) {
+  for (CodecPolicy policy : kPolicies) {
+    ColumnEncoder encoder(DType::kInt32, {}, policy);
+    EXPECT_EQ(Encode(encoder, Bytes(252), 63).header.codec, Codec::kRaw);
+    EXPECT_EQ(Encode(encoder, Bytes(256), 64).header.codec == Codec::kRaw, policy == CodecPolicy::kNone);
+  }
+}
+
+TEST(ColumnPolicyTest, TheVerdictHoldsFor64Chunks) {
+  ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
+  const Bytes random = RandomBytes(10'000);
+  const Bytes zeros(10'000);
+  EXPECT_EQ(Encode(encoder, random, 10).header.codec, Codec::kRaw);
+  for (int i = 1; i < 64; ++i) EXPECT_EQ(Encode(encoder, zeros, 10).header.codec, Codec::kRaw) << i;
+  EXPECT_EQ(Encode(encoder, zeros, 10).header.codec, Codec::kLz4);
+}
+
+TEST(ColumnPolicyTest, AShiftOfTheRatioBringsTheNextProbe) {
+  ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
+  EXPECT_TRUE(Encode(encoder, SlowRows(1000, 10), 10).header.delta);
+  EXPECT_EQ(Encode(encoder, RandomBytes(10'000), 10).header.codec, Codec::kRaw);  // fell back, probe is due
+  EXPECT_EQ(Encode(encoder, RandomBytes(10'000), 10).header.codec, Codec::kRaw);  // probed: raw from here on
+  EXPECT_EQ(Encode(encoder, Bytes(10'000), 10).header.codec, Codec::kRaw);
+}
+
+TEST(ColumnPolicyTest, AVerdictFromSingleRowsIsReviewedForMore) {
+  ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
+  EXPECT_EQ(Encode(encoder, RandomBytes(1000), 1).header.codec, Codec::kRaw);
+  EXPECT_TRUE(Encode(encoder, SlowRows(1000, 10), 10).header.delta);
+}
+
+TEST(ColumnPolicyTest, ABlockThatDoesNotShrinkIsStoredRaw) {
+  ColumnEncoder encoder(DType::kUint8, {32'768}, CodecPolicy::kLz4);
+  Bytes raw(2 * 65'536);
+  const Bytes noise = RandomBytes(65'536);
+  std::copy(noise.begin(), noise.end(), raw.begin() + 65'536);
+  const Encoded encoded = Encode(encoder, raw, 4);
+  ASSERT_EQ(encoded.header.blocks.size(), 2u);
+  EXPECT_EQ(encoded.header.codec, Codec::kLz4);
+  EXPECT_LT(encoded.header.blocks[0].stored_size, 1000u);
+  EXPECT_EQ(encoded.header.blocks[1].stored_size, 65'536u);
+  ExpectSound(encoded);
+  EXPECT_EQ(Decode(encoded, 0, 4), raw);
+  EXPECT_EQ(Decode(encoded, 3, 1), Bytes(raw.end() - 32'768, raw.end()));
+}
+
+// --- Wrong arguments ---
+
+TEST(ColumnTest, EncoderRefusesWrongInput) {
+  Bytes payload = {9};
+  ColumnEncoder encoder(DType::kFloat32, {3}, CodecPolicy::kAuto);
+  EXPECT_THAT(encoder.Encode(Bytes(12), 0, &payload), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(encoder.Encode(Bytes(13), 1, &payload), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(encoder.EncodeStrings({}, 1, &payload), StatusIs(StatusCode::kInvalidArgument));
+  const std::vector<std::string_view> two = {"a", "b"};
+  ColumnEncoder strings(DType::kString, {}, CodecPolicy::kAuto);
+  EXPECT_THAT(strings.Encode(Bytes(1), 1, &payload), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(strings.EncodeStrings(two, 1, &payload), StatusIs(StatusCode::kInvalidArgument));
+  ColumnEncoder huge(DType::kFloat32, {0xffffffff, 0xffffffff, 0xffffffff}, CodecPolicy::kAuto);
+  EXPECT_THAT(huge.Encode(Bytes(1), 1, &payload), StatusIs(StatusCode::kInvalidArgument));
+  ColumnEncoder deep(DType::kFloat32, std::vector<uint32_t>(65, 1), CodecPolicy::kAuto);
+  EXPECT_THAT(deep.Encode(Bytes(4), 1, &payload), StatusIs(StatusCode::kInvalidArgument));
+  ColumnEncoder unknown(static_cast<DType>(77), {}, CodecPolicy::kAuto);
+  EXPECT_THAT(unknown.Encode({}, 1, &payload), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_EQ(payload, Bytes{9});
+}
+
+TEST(ColumnTest, DecoderRefusesRowsThatAreNotThere) {
+  ColumnEncoder encoder(DType::kUint8, {30'000}, CodecPolicy::kAuto);
+  const Encoded encoded = Encode(encoder, Bytes(300'000), 10);
+  Bytes out(60'000);
+  const auto decode = [&](uint32_t offset, uint32_t count, uint32_t first_block) {
+    return DecodeRows(encoded.view(), encoded.payload, offset, count, out, first_block).code();
+  };
+  EXPECT_EQ(decode(0, 2, 0), StatusCode::kOk);
+  EXPECT_EQ(decode(9, 2, 0), StatusCode::kInvalidArgument);
+  EXPECT_EQ(decode(0xffffffff, 2, 0), StatusCode::kInvalidArgument);
+  EXPECT_EQ(decode(0, 1, 0), StatusCode::kInvalidArgument);  // too much room
+  EXPECT_EQ(decode(0, 2, 1), StatusCode::kInvalidArgument);  // starts after the rows
+  EXPECT_EQ(decode(0, 2, 99), StatusCode::kInvalidArgument);
+  std::vector<std::string> strings;
+  EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &strings), StatusIs(StatusCode::kInvalidArgument));
+  const auto cut = std::span(encoded.payload).first(encoded.payload.size() - 1);
+  EXPECT_THAT(DecodeRows(encoded.view(), cut, 8, 2, out), StatusIs(StatusCode::kDataLoss));
+  EXPECT_THAT(VerifyChecksums(encoded.view(), cut), StatusIs(StatusCode::kDataLoss));
+}
+
+// --- Damage ---
+
+TEST(ColumnTest, ValidationFindsEveryBrokenInvariant) {
+  ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
+  const Bytes raw = SlowRows(1000, 100);
+  const Encoded good = Encode(encoder, raw, 100);
+  ASSERT_EQ(good.header.codec, Codec::kLz4);
+  ASSERT_EQ(good.header.blocks.size(), 2u);
+  const auto broken = [&](auto change) {
+    Encoded bad = good;
+    change(bad);
+    const Status status = ValidateColumn(bad.view(), bad.payload.size());
+    EXPECT_THAT(status, StatusIs(StatusCode::kDataLoss)) << status.ToString();
+    Bytes out(bad.view().row_bytes() == 1000 ? 100'000 : 0);
+    (void)DecodeRows(bad.view(), bad.payload, 0, 100, out);  // an error or not, but in bounds
+    Bytes one(1000);
+    (void)DecodeRows(bad.view(), bad.payload, 99, 1, one);
+  };
+  broken([](Encoded& e) { e.payload.pop_back(); });
+  broken([](Encoded& e) { e.payload.push_back(0); });
+  broken([](Encoded& e) { e.rows = 0; });
+  broken([](Encoded& e) { e.rows = 200; });
+  broken([](Encoded& e) { e.rows = 0xffffffff; });
+  broken([](Encoded& e) { e.header.rows_per_block = 0; });
+  broken([](Encoded& e) { e.header.rows_per_block = 49; });
+  broken([](Encoded& e) { e.header.rows_per_block = 101; });
+  broken([](Encoded& e) { e.header.blocks.pop_back(); });
+  broken([](Encoded& e) { e.header.blocks.clear(); });
+  broken([](Encoded& e) { e.header.blocks[0].raw_size -= 1; });
+  broken([](Encoded& e) { e.header.blocks[0].stored_size = 0; });
+  broken([](Encoded& e) { e.header.blocks[0].stored_size = 0xffffffff; });
+  broken([](Encoded& e) { e.header.blocks[0].stored_size = 10; });  // no codec expands that much
+  broken([](Encoded& e) { e.header.codec = Codec::kRaw; });
+  broken([](Encoded& e) { e.header.codec = static_cast<Codec>(9); });
+  broken([](Encoded& e) { e.header.dtype = static_cast<DType>(99); });
+  broken([](Encoded& e) { e.header.dtype = DType::kFloat32; });
+  broken([](Encoded& e) { e.header.row_shape = {0xffffffff, 0xffffffff, 0xffffffff}; });
+  broken([](Encoded& e) { e.header.row_shape = std::vector<uint32_t>(65, 1); });
+  broken([](Encoded& e) { e.header.row_shape = {0}; });
+
+  DecodeLimits limits;
+  limits.max_chunk_raw_bytes = 99'999;
+  EXPECT_THAT(ValidateColumn(good.view(), good.payload.size(), limits), StatusIs(StatusCode::kDataLoss));
+  limits = {};
+  limits.max_rows = 99;
+  EXPECT_THAT(ValidateColumn(good.view(), good.payload.size(), limits), StatusIs(StatusCode::kDataLoss));
+}
+
+TEST(ColumnTest, ABombIsRefusedBeforeMemoryIsTaken) {
+  ColumnHeader header;
+  header.dtype = DType::kString;
+  header.codec = Codec::kZstd;
+  header.rows_per_block = 1;
+  header.blocks = {{10, 0xffffffff, 0}};
+  const Bytes payload(10);
+  EXPECT_THAT(ValidateColumn(ColumnView(header, 1), 10), StatusIs(StatusCode::kDataLoss));
+  std::vector<std::string> out;
+  EXPECT_THAT(DecodeStringRows(ColumnView(header, 1), payload, 0, 1, &out), StatusIs(StatusCode::kDataLoss));
+  // Empty strings cost memory as well.
+  header.codec = Codec::kRaw;
+  header.row_shape = {1u << 26};
+  header.blocks = {{1u << 28, 1u << 28, 0}};
+  EXPECT_THAT(ValidateColumn(ColumnView(header, 1), 1u << 28), StatusIs(StatusCode::kDataLoss));
+}
+
+TEST(ColumnTest, EveryFlippedByteIsFoundByTheChecksumAndHarmlessWithoutIt) {
+  const Bytes raw = SlowRows(50, 20);
+  for (CodecPolicy policy : kPolicies) {
+    ColumnEncoder encoder(DType::kInt16, {25}, policy);
+    const Encoded good = Encode(encoder, raw, 20);
+    for (size_t i = 0; i < good.payload.size(); ++i) {
+      for (int flip : {1, 0x80, 0xff}) {
+        Encoded bad = good;
+        bad.payload[i] ^= static_cast<uint8_t>(flip);
+        const Status status = VerifyChecksums(bad.view(), bad.payload);
+        EXPECT_THAT(status, StatusIs(StatusCode::kDataLoss));
+        EXPECT_EQ(status.detail(), Detail::kCorruptData);
+        Bytes out(raw.size());
+        (void)DecodeRows(bad.view(), bad.payload, 0, 20, out);
+        Bytes part(3 * 50);
+        (void)DecodeRows(bad.view(), bad.payload, 15, 3, part);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reverb::internal

@@ -1,0 +1,248 @@
+// Many threads on a few tables, every kind of call at once. The checks hold whatever the
+// interleaving; the rest is for ThreadSanitizer, which runs this without any suppression.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "core/table.h"
+#include "testing/chunks.h"
+#include "testing/seed.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using ::reverb::test::StatusIs;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kRounds = 400;
+#else
+constexpr int kRounds = 4000;
+#endif
+
+void RunThreads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+class TableConcurrencyTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Table> Make(TableOptions options) {
+    return Table::Create(std::move(options), {.store = store_}).value();
+  }
+  Item NewItem(uint64_t key, double priority = 1) {
+    return test::MakeItem(key, priority, test::MakeChunk(store_.get(), key % 17, static_cast<int64_t>(key), 1));
+  }
+
+  std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{});
+};
+
+// Every item of a queue comes out once, and nothing else does.
+TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
+  constexpr int kProducers = 4, kConsumers = 4;
+  auto table = Make(TableOptions::Queue("q", 16));
+  std::array<std::vector<uint64_t>, kConsumers> drawn;
+  std::atomic<int> running_producers{kProducers};
+  RunThreads(kProducers + kConsumers, [&](int t) {
+    if (t < kProducers) {
+      for (int i = 0; i < kRounds; ++i) {
+        const uint64_t key = static_cast<uint64_t>(t) * 1'000'000 + static_cast<uint64_t>(i);
+        if (i % 5 == 0) {
+          std::vector<Item> pair;
+          pair.push_back(NewItem(key));
+          pair.push_back(NewItem(key + 500'000));
+          ASSERT_OK(table->Insert(pair));
+        } else {
+          ASSERT_OK(table->Insert(NewItem(key)));
+        }
+      }
+      if (--running_producers == 0) {
+        while (table->size() > 0) std::this_thread::yield();
+        table->Close();
+      }
+      return;
+    }
+    std::vector<SampledItem> samples;
+    while (table->Sample(1 + t % 3, true, {}, &samples).ok()) {
+    }
+    for (const SampledItem& sample : samples) drawn[static_cast<size_t>(t - kProducers)].push_back(sample.key);
+  });
+  std::vector<uint64_t> all;
+  for (const auto& part : drawn) {
+    all.insert(all.end(), part.begin(), part.end());
+    // One consumer sees one producer's items in the order they were written.
+    std::array<uint64_t, kProducers> last{};
+    for (uint64_t key : part) {
+      const uint64_t producer = key / 1'000'000, number = key % 1'000'000;
+      if (number >= 500'000) continue;
+      EXPECT_TRUE(last[producer] == 0 || number > last[producer]) << "producer " << producer;
+      last[producer] = number;
+    }
+  }
+  std::ranges::sort(all);
+  EXPECT_EQ(std::ranges::adjacent_find(all), all.end()) << "an item came out twice";
+  EXPECT_EQ(all.size(), static_cast<size_t>(kProducers * (kRounds + kRounds / 5)));
+  table.reset();
+  EXPECT_EQ(store_->stats().live_chunks, 0);
+}
+
+// All operations at once on two tables that share chunks; ends with Close while some still wait.
+TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
+  const uint64_t seed = test::Seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::vector<std::shared_ptr<Table>> tables = {
+      Make({.name = "per", .sampler = SelectorOptions::Prioritized(0.7, 1), .max_size = 200}),
+      Make({.name = "ratio",
+            .sampler = SelectorOptions::Uniform(2),
+            .remover = SelectorOptions::MinHeap(),
+            .max_size = 100,
+            .rate_limiter = *RateLimiterOptions::SampleToInsertRatio(2, 10, 20.0)}),
+      Make(TableOptions::Queue("q", 50))};
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> callbacks{0}, started{0};
+  const auto wait = Wait{.timeout = 2ms};
+
+  std::thread ender([&] {
+    // Long enough in operations, not in seconds.
+    while (tables[0]->Info().counters.inserts < kRounds) std::this_thread::yield();
+    stop = true;
+    for (const auto& table : tables) table->Close();
+  });
+  RunThreads(10, [&](int t) {
+    Random random(seed + static_cast<uint64_t>(t));
+    std::vector<SampledItem> samples;
+    while (!stop) {
+      Table& table = *tables[random.Below(tables.size())];
+      const uint64_t key = random.Below(400);
+      switch (t) {
+        case 0:
+        case 1:
+        case 2: {
+          // The same data in every table.
+          Item item = NewItem(key, random.Unit());
+          for (const auto& each : tables) {
+            (void)each->Insert({.key = item.key, .priority = item.priority, .trajectory = item.trajectory}, wait);
+          }
+          break;
+        }
+        case 3:
+        case 4: {
+          const Status status = table.Sample(1 + static_cast<int64_t>(random.Below(8)), random.Below(2) == 0, wait, &samples);
+          for (const SampledItem& sample : samples) {
+            // What was handed out stays readable whatever happens to the item.
+            int64_t value = -1;
+            ASSERT_OK(sample.trajectory.Read(0, {reinterpret_cast<uint8_t*>(&value), sizeof(value)}));
+            ASSERT_EQ(value, 0);
+            ASSERT_GT(sample.probability, 0);
+            ASSERT_LE(sample.probability, 1);
+          }
+          samples.clear();
+          break;
+        }
+        case 5: {
+          const KeyPriority updates[] = {{key, random.Unit()}, {key + 1, random.Unit()}};
+          const uint64_t deletes[] = {key + 2};
+          ASSERT_OK(table.Mutate(updates, deletes));
+          break;
+        }
+        case 6: {
+          if (random.Below(50) == 0) table.Reset();
+          const TableInfo info = table.Info();
+          ASSERT_LE(info.current_size, info.max_size);
+          ASSERT_EQ(info.current_size, info.counters.inserts - info.counters.deletes);
+          std::this_thread::yield();
+          break;
+        }
+        case 7: {
+          const Snapshot snapshot = Table::TakeSnapshot(tables);
+          for (const auto& shown : snapshot.tables) {
+            int64_t items = 0;
+            for (size_t i = 0; i < shown->num_slots(); ++i) {
+              if (shown->slot(i).is_free()) continue;
+              ++items;
+              int64_t value = -1;
+              ASSERT_OK(shown->item(i).trajectory.Read(0, {reinterpret_cast<uint8_t*>(&value), sizeof(value)}));
+              ASSERT_EQ(value, 0);
+            }
+            ASSERT_EQ(items, shown->size());
+          }
+          break;
+        }
+        case 8: {
+          ++started;
+          const Table::Handle handle =
+              table.SampleAsync(2, false, 1ms, [&callbacks](Operation&) { ++callbacks; });
+          if (random.Below(2) == 0) table.Cancel(handle);
+          break;
+        }
+        default: {
+          ++started;
+          std::vector<Item> items;
+          items.push_back(NewItem(random.Below(400)));
+          table.InsertAsync(std::move(items), 1ms, [&callbacks](Operation&) { ++callbacks; });
+          if (random.Below(100) == 0) {
+            ASSERT_OK(tables[1]->SetRateLimiter(*RateLimiterOptions::SampleToInsertRatio(2, 10, 10.0 + random.Below(20))));
+          }
+          break;
+        }
+      }
+    }
+  });
+  ender.join();
+  // Close has ended all waits; the callbacks of the last may be under way on the clock's thread.
+  while (callbacks != started) std::this_thread::yield();
+  tables.clear();
+  // So may be the last holder of a table.
+  while (store_->stats().live_chunks != 0) std::this_thread::yield();
+}
+
+// Callers that hand their operation to the lock's holder get their own answer.
+TEST_F(TableConcurrencyTest, ContendedSingleOperationsKeepTheirResultsApart) {
+  auto table = Make({.name = "t", .sampler = SelectorOptions::MaxHeap(), .max_size = 1'000'000});
+  RunThreads(8, [&](int t) {
+    for (int i = 0; i < kRounds; ++i) {
+      const uint64_t key = static_cast<uint64_t>(t) * 1'000'000 + static_cast<uint64_t>(i);
+      if (i % 7 == 3) {
+        ASSERT_THAT(table->Insert(NewItem(key, std::numeric_limits<double>::quiet_NaN())),
+                    StatusIs(StatusCode::kInvalidArgument));
+        continue;
+      }
+      ASSERT_OK(table->Insert(NewItem(key, static_cast<double>(key))));
+      ASSERT_EQ(table->Find(key)->priority, static_cast<double>(key));
+      std::vector<SampledItem> samples;
+      ASSERT_OK(table->Sample(2, false, {}, &samples));
+      ASSERT_EQ(samples.size(), 2u);
+      ASSERT_GE(samples[0].priority, static_cast<double>(key));
+    }
+  });
+  EXPECT_EQ(table->size(), 8 * (kRounds - (kRounds + 3) / 7));
+}
+
+// Time-outs come from the clock's thread while callers come and go.
+TEST_F(TableConcurrencyTest, RealTimeoutsEndEveryWait) {
+  auto table = Make({.name = "t"});
+  std::atomic<int> timed_out{0};
+  RunThreads(8, [&](int t) {
+    for (int i = 0; i < 20; ++i) {
+      std::vector<SampledItem> samples;
+      const Status status = table->Sample(1, true, {.timeout = std::chrono::microseconds(200 * (t + 1))}, &samples);
+      if (status.code() == StatusCode::kDeadlineExceeded) ++timed_out;
+    }
+  });
+  EXPECT_EQ(timed_out, 160);
+  EXPECT_EQ(table->Info().waiting_samples, 0);
+}
+
+}  // namespace
+}  // namespace reverb::internal

@@ -1,0 +1,24 @@
+// fuzz_target.h — what every fuzz target defines, and how it says that a property broke.
+//
+// A target is run by libFuzzer (REVERB_FUZZERS) and, on the stored corpus, by replay.cc as
+// an ordinary test.
+#ifndef REVERB_TESTS_FUZZ_FUZZ_TARGET_H_
+#define REVERB_TESTS_FUZZ_FUZZ_TARGET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+// Unlike assert(), also checked in optimised builds.
+#define FUZZ_CHECK(condition)                                                            \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      std::fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
+  } while (false)
+
+#endif  // REVERB_TESTS_FUZZ_FUZZ_TARGET_H_

@@ -1,0 +1,149 @@
+// make_corpus.cc — writes the seeds of the fuzz targets: make_corpus FOLDER fills
+// FOLDER/chunk and FOLDER/signature. The same bytes on every run.
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverb/signature.h"
+#include "tensor/chunk_header.h"
+#include "tensor/column.h"
+
+namespace {
+
+using namespace reverb;            // NOLINT
+using namespace reverb::internal;  // NOLINT
+
+bool Write(const std::filesystem::path& file, std::string_view bytes) {
+  std::ofstream out(file, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  return out.flush().good();
+}
+
+// Rows that change slowly, so that every codec has something to do.
+std::vector<uint8_t> Rows(size_t row_bytes, uint32_t rows, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::vector<uint8_t> row(row_bytes, 17);
+  std::vector<uint8_t> all;
+  for (uint32_t i = 0; i < rows; ++i) {
+    for (size_t k = 0; row_bytes > 0 && k < row_bytes / 64 + 1; ++k) row[rng() % row_bytes] ^= static_cast<uint8_t>(rng());
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  return all;
+}
+
+struct Spec {
+  DType dtype;
+  std::vector<uint32_t> shape;
+  CodecPolicy policy;
+};
+
+// A chunk as chunk_fuzz.cc reads it.
+std::string Chunk(const std::vector<Spec>& specs, uint32_t rows) {
+  ChunkHeader header;
+  header.episode_id = 42;
+  header.first_step = 7;
+  header.last_step = 6 + rows;
+  header.rows = rows;
+  std::vector<uint8_t> payload;
+  for (const Spec& spec : specs) {
+    ColumnEncoder encoder(spec.dtype, spec.shape, spec.policy);
+    const uint64_t elements = NumElements(spec.shape);
+    if (spec.dtype == DType::kString) {
+      std::vector<std::string> owned;
+      for (uint64_t i = 0; i < elements * rows; ++i) owned.emplace_back(i % 9, static_cast<char>('a' + i % 3));
+      const std::vector<std::string_view> views(owned.begin(), owned.end());
+      header.columns.push_back(encoder.EncodeStrings(views, rows, &payload).value());
+    } else {
+      const std::vector<uint8_t> raw = Rows(elements * ItemSize(spec.dtype), rows, 1);
+      header.columns.push_back(encoder.Encode(raw, rows, &payload).value());
+    }
+  }
+  std::string encoded;
+  EncodeChunkHeader(header, &encoded);
+  const auto size = static_cast<uint16_t>(encoded.size());
+  std::string out(sizeof size, '\0');
+  std::memcpy(out.data(), &size, sizeof size);
+  out += encoded;
+  out.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  return out;
+}
+
+bool WriteChunks(const std::filesystem::path& folder) {
+  bool ok = true;
+  const std::pair<const char*, CodecPolicy> policies[] = {{"auto", CodecPolicy::kAuto},
+                                                          {"none", CodecPolicy::kNone},
+                                                          {"lz4", CodecPolicy::kLz4},
+                                                          {"zstd", CodecPolicy::kZstd},
+                                                          {"snappy", CodecPolicy::kSnappy}};
+  for (const auto& [name, policy] : policies) {
+    const std::string prefix = std::string(name) + "_";
+    ok &= Write(folder / (prefix + "frame"), Chunk({{DType::kUint8, {20, 20}, policy}}, 4));
+    ok &= Write(folder / (prefix + "string"), Chunk({{DType::kString, {2}, policy}}, 40));
+    ok &= Write(folder / (prefix + "mixed"), Chunk({{DType::kInt32, {5}, policy},
+                                                    {DType::kFloat32, {}, policy},
+                                                    {DType::kBool, {0, 3}, policy},
+                                                    {DType::kInt64, {2, 3}, policy},
+                                                    {DType::kString, {}, policy}},
+                                                   20));
+    if (policy != CodecPolicy::kNone) {  // several blocks, yet few bytes
+      ok &= Write(folder / (prefix + "blocks"), Chunk({{DType::kUint16, {6000}, policy}}, 12));
+    }
+  }
+  for (DType dtype : AllDTypes()) {
+    ok &= Write(folder / ("dtype_" + std::string(DTypeName(dtype))), Chunk({{dtype, {3}, CodecPolicy::kLz4}}, 30));
+  }
+  std::string damaged = Chunk({{DType::kUint8, {100}, CodecPolicy::kLz4}}, 10);
+  ok &= Write(folder / "cut", std::string_view(damaged).substr(0, damaged.size() - 9));
+  damaged[damaged.size() - 20] ^= 0x55;
+  ok &= Write(folder / "flipped", damaged);
+  return ok;
+}
+
+bool WriteSignatures(const std::filesystem::path& folder) {
+  const auto leaf = [](std::string name, DType dtype, Shape shape) {
+    return Signature::Leaf({std::move(name), dtype, std::move(shape)}).value();
+  };
+  const Signature scalar = leaf("", DType::kFloat32, {});
+  const Signature frame = leaf("pixels", DType::kUint8, {84, 84, -1});
+  const Signature step =
+      Signature::NamedTuple("Step", {{"reward", scalar}, {"discount", scalar}, {"observation", frame}}).value();
+  const Signature dict =
+      Signature::Dict({{"action", leaf("", DType::kInt32, {})}, {"step", step}, {"extras", Signature()}}).value();
+  Signature deep = scalar;
+  while (deep.depth() < Signature::kMaxDepth) deep = Signature::Tuple({deep}).value();
+  bool ok = Write(folder / "none", EncodeSignature(Signature()));
+  ok &= Write(folder / "scalar", EncodeSignature(scalar));
+  ok &= Write(folder / "unknown_rank", EncodeSignature(leaf("x", DType::kString, Shape::UnknownRank())));
+  ok &= Write(folder / "namedtuple", EncodeSignature(step));
+  ok &= Write(folder / "dict", EncodeSignature(dict));
+  ok &= Write(folder / "list", EncodeSignature(Signature::List({dict, step, frame}).value()));
+  ok &= Write(folder / "empty", EncodeSignature(Signature::List({}).value()));
+  ok &= Write(folder / "deep", EncodeSignature(deep));
+  // One level more than allowed.
+  ok &= Write(folder / "too_deep", std::string("\x01\x03\x01", 3) + EncodeSignature(deep).substr(1));
+  ok &= Write(folder / "cut", EncodeSignature(dict).substr(0, 20));
+  return ok;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+    return 2;
+  }
+  const std::filesystem::path folder = argv[1];
+  std::error_code error;
+  std::filesystem::create_directories(folder / "chunk", error);
+  std::filesystem::create_directories(folder / "signature", error);
+  if (!WriteChunks(folder / "chunk") || !WriteSignatures(folder / "signature")) {
+    std::fprintf(stderr, "%s: cannot be written to\n", argv[1]);
+    return 1;
+  }
+  return 0;
+}
