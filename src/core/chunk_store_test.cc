@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -181,11 +182,11 @@ TEST(ChunkStoreTest, ExternalBytesAreUsedInPlaceAndLetGoWithTheChunk) {
 TEST(ChunkStoreTest, ASliceOfABufferKeepsTheWhole) {
   ChunkStore store({});
   const Encoded encoded = Encode(10);
-  std::vector<uint8_t> file(5, 0xee);
-  file.insert(file.end(), encoded.payload.begin(), encoded.payload.end());
+  std::vector<uint8_t> file(encoded.payload.size() + 5, 0xee);
+  std::copy(encoded.payload.begin(), encoded.payload.end(), file.begin() + 5);
   bool freed = false;
   Buffer whole = TrackedBytes::Make(file, &freed);
-  auto chunk = store.AddExternal(encoded.header, whole.Slice(5, 10));
+  auto chunk = store.AddExternal(encoded.header, whole.Slice(5, encoded.payload.size()));
   whole = Buffer();
   ASSERT_OK(chunk);
   EXPECT_FALSE(freed);

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>

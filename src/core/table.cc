@@ -319,12 +319,11 @@ void Table::Push(Operation* op) {
   Operation* head = pushed_.load(std::memory_order_relaxed);
   do {
     op->next_pushed = head;
-  } while (!pushed_.compare_exchange_weak(head, op, std::memory_order_seq_cst, std::memory_order_relaxed));
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  } while (!pushed_.compare_exchange_weak(head, op, std::memory_order_acq_rel, std::memory_order_relaxed));
 }
 
 void Table::TakeHandedOver(Round* round) {
-  Operation* op = pushed_.exchange(nullptr, std::memory_order_seq_cst);
+  Operation* op = pushed_.exchange(nullptr, std::memory_order_acq_rel);
   Operation* oldest = nullptr;
   while (op != nullptr) {
     Operation* const next = op->next_pushed;
@@ -360,12 +359,16 @@ void Table::FinishRound(Round* round) {
     LetGo(round);
     if (run_callbacks) RunCallbacks(round);
 
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (again) {
       mu_.Lock();
-    } else if (pushed_.load(std::memory_order_seq_cst) == nullptr || !mu_.TryLock()) {
-      return;
+      continue;
     }
+    // Was anything handed over since we looked? Either this exchange comes before the push, which then
+    // sees the lock given up and takes it; or it comes after, and sees what was pushed. (A plain load
+    // could do neither.)
+    Operation* expected = nullptr;
+    if (pushed_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel)) return;
+    if (!mu_.TryLock()) return;  // whoever has it now will look, too
   }
 }
 

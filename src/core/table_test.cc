@@ -1,6 +1,7 @@
 #include "core/table.h"
 
 #include <atomic>
+#include <deque>
 #include <set>
 #include <thread>
 #include <vector>
@@ -55,17 +56,17 @@ class TableTest : public ::testing::Test {
     int64_t progress = 0;
     std::vector<uint64_t> keys;
   };
-  std::unique_ptr<Pending> InsertAsync(Table& table, std::vector<uint64_t> keys, std::optional<Duration> timeout = {}) {
-    auto pending = std::make_unique<Pending>();
+  Pending* InsertAsync(Table& table, std::vector<uint64_t> keys, std::optional<Duration> timeout = {}) {
+    Pending* const pending = &pendings_.emplace_back();
     std::vector<Item> items;
     for (uint64_t key : keys) items.push_back(MakeItem(key));
-    pending->handle = table.InsertAsync(std::move(items), timeout, Recorder(pending.get()));
+    pending->handle = table.InsertAsync(std::move(items), timeout, Recorder(pending));
     return pending;
   }
-  std::unique_ptr<Pending> SampleAsync(Table& table, int64_t count, bool partial = true,
+  Pending* SampleAsync(Table& table, int64_t count, bool partial = true,
                                        std::optional<Duration> timeout = {}) {
-    auto pending = std::make_unique<Pending>();
-    pending->handle = table.SampleAsync(count, partial, timeout, Recorder(pending.get()));
+    Pending* const pending = &pendings_.emplace_back();
+    pending->handle = table.SampleAsync(count, partial, timeout, Recorder(pending));
     return pending;
   }
   std::function<void(Operation&)> Recorder(Pending* pending) {
@@ -81,6 +82,7 @@ class TableTest : public ::testing::Test {
 
   ManualClock clock_;
   std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, &clock_);
+  std::deque<Pending> pendings_;  // outlive the tables: a table ends what waits in it when it goes
   std::vector<Pending*> order_;  // in which asynchronous operations ended
 };
 
@@ -138,7 +140,7 @@ TEST_F(TableTest, ATimedOutInsertIsNotAppliedLater) {
 
 TEST_F(TableTest, InsertsAndSamplesGoInTheOrderTheyCame) {
   auto table = MakeQueue(2);
-  std::vector<std::unique_ptr<Pending>> inserts;
+  std::vector<Pending*> inserts;
   for (uint64_t key = 1; key <= 6; ++key) inserts.push_back(InsertAsync(*table, {key}));
   EXPECT_TRUE(inserts[1]->done);
   EXPECT_FALSE(inserts[2]->done);
@@ -312,11 +314,11 @@ TEST_F(TableTest, SynchronousCallersWakeWhenTheirTurnComes) {
 
 TEST_F(TableTest, CallbacksRunInTheOrderOperationsEnd) {
   auto table = MakeQueue(3);
-  std::vector<std::unique_ptr<Pending>> pending;
+  std::vector<Pending*> pending;
   for (uint64_t key = 0; key < 8; ++key) pending.push_back(InsertAsync(*table, {key}));
   for (int i = 0; i < 5; ++i) (void)Sample(*table, 1);
   ASSERT_EQ(order_.size(), 8u);
-  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(order_[i], pending[i].get());
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(order_[i], pending[i]);
 }
 
 TEST_F(TableTest, ACallbackMayCallTheTable) {

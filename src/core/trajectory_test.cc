@@ -257,7 +257,9 @@ TEST_F(TrajectoryTest, RefusesSlicesThatDoNotFitTheirChunk) {
                 StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("column 0, slice 1"), HasSubstr(std::string(text)))));
     EXPECT_THAT(Trajectory::Create({{{.slices = {good}}, {.slices = {bad}}}}),
                 StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("column 1, slice 0"), HasSubstr(std::string(text)))));
-    if (bad.chunk_column == 0) EXPECT_THAT(Trajectory::Single(bad.chunk, bad.offset, bad.length), is_refused);
+    if (bad.chunk_column == 0) {
+      EXPECT_THAT(Trajectory::Single(bad.chunk, bad.offset, bad.length), is_refused);
+    }
   };
   refused({.chunk = ChunkRef(), .offset = 0, .length = 1}, "no chunk");
   refused({.chunk = chunk, .chunk_column = 1, .offset = 0, .length = 1}, "column 1 of a chunk that has 1");

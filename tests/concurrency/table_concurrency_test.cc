@@ -25,9 +25,9 @@ using namespace std::chrono_literals;
 using ::reverb::test::StatusIs;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kRounds = 400;
+constexpr int kRounds = 1500;
 #else
-constexpr int kRounds = 4000;
+constexpr int kRounds = 20000;
 #endif
 
 void RunThreads(int count, const std::function<void(int)>& body) {

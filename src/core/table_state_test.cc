@@ -1,0 +1,1154 @@
+#include "core/table_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "testing/chunks.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using ::reverb::test::StatusIs;
+using test::MakeChunk;
+using test::MakeItem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<SelectorOptions> AllSelectors() {
+  return {SelectorOptions::Fifo(),    SelectorOptions::Lifo(),    SelectorOptions::Uniform(11),
+          SelectorOptions::MinHeap(), SelectorOptions::MaxHeap(), SelectorOptions::Prioritized(0.8, 12)};
+}
+
+class TableStateTest : public testing::Test {
+ protected:
+  static std::unique_ptr<TableState> Make(TableOptions options) {
+    options.name = "t";
+    auto state = TableState::Create(std::move(options));
+    EXPECT_OK(state);
+    return *std::move(state);
+  }
+
+  // Items have a chunk of their own: one row whose value is the key.
+  Item NewItem(uint64_t key, double priority, uint64_t episode = 1, int32_t times_sampled = 0) {
+    Item item = MakeItem(key, priority, MakeChunk(&store_, episode, 0, 1, static_cast<int64_t>(key)));
+    item.times_sampled = times_sampled;
+    return item;
+  }
+  void Insert(TableState* state, uint64_t key, double priority = 1, uint64_t episode = 1, int32_t times_sampled = 0) {
+    Item item = NewItem(key, priority, episode, times_sampled);
+    ASSERT_OK(state->CheckItem(item));
+    Effects effects;
+    state->InsertOrAssign(std::move(item), ++now_, &effects);
+  }
+  std::vector<SampledItem> Sample(TableState* state, int64_t n) {
+    Effects effects;
+    std::vector<SampledItem> samples;
+    EXPECT_EQ(state->Sample(n, false, &samples, &effects), static_cast<int64_t>(samples.size()));
+    return samples;
+  }
+  std::vector<uint64_t> SampleKeys(TableState* state, int64_t n) {
+    std::vector<uint64_t> keys;
+    for (const SampledItem& sample : Sample(state, n)) keys.push_back(sample.key);
+    return keys;
+  }
+  static void Update(TableState* state, std::vector<KeyPriority> updates, std::vector<uint64_t> deletes = {}) {
+    Effects effects;
+    state->Mutate(updates, deletes, &effects);
+  }
+  static void Delete(TableState* state, std::vector<uint64_t> keys) { Update(state, {}, std::move(keys)); }
+  static void Reset(TableState* state) {
+    Effects effects;
+    state->Reset(&effects);
+  }
+
+  static std::vector<PeekedItem> All(const TableState& state) {
+    uint64_t cursor = 0;
+    std::vector<PeekedItem> items = state.Peek(1'000'000, &cursor);
+    std::ranges::sort(items, {}, &PeekedItem::key);
+    return items;
+  }
+  static std::vector<uint64_t> Keys(const TableState& state) {
+    std::vector<uint64_t> keys;
+    for (const PeekedItem& item : All(state)) keys.push_back(item.key);
+    return keys;
+  }
+  static TableInfo Info(const TableState& state) {
+    TableInfo info;
+    state.FillInfo(&info);
+    return info;
+  }
+  static int64_t ValueOf(const Trajectory& trajectory) {
+    int64_t value = -1;
+    EXPECT_OK(trajectory.Read(0, {reinterpret_cast<uint8_t*>(&value), sizeof(value)}));
+    return value;
+  }
+
+  ChunkStore store_{{}};
+  int64_t now_ = 1'000;
+};
+
+// --- Making one ---
+
+TEST_F(TableStateTest, RefusesBadOptionsAndNamesTheTable) {
+  const auto refused = [](TableOptions options) { return TableState::Create(std::move(options)).status(); };
+  EXPECT_THAT(refused({.name = ""}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("name is empty")));
+  for (const int64_t size : {int64_t{0}, int64_t{-1}, int64_t{1} << 31, (int64_t{1} << 31) - 1}) {
+    EXPECT_THAT(refused({.name = "per", .max_size = size}),
+                StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr(std::to_string(size)))));
+  }
+  EXPECT_OK(refused({.name = "per", .max_size = (int64_t{1} << 31) - 2}));
+  EXPECT_THAT(refused({.name = "per", .sampler = SelectorOptions::Prioritized(-1)}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"per\"")));
+  EXPECT_THAT(refused({.name = "per", .remover = SelectorOptions::Prioritized(kNan)}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"per\"")));
+  EXPECT_THAT(refused({.name = "per", .rate_limiter = RateLimiterOptions::MinSize(0)}),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr("min_size_to_sample"))));
+  EXPECT_THAT(refused({.name = "per", .sampler = {.kind = SelectorOptions::Kind::kCustom}}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(refused({.name = "per", .custom_sampler = [] { return nullptr; }}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("sampler")));
+  EXPECT_THAT(refused({.name = "per", .custom_remover = [] { return nullptr; }}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("remover")));
+  EXPECT_THAT(refused({.name = "per", .extensions = {nullptr}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("extension")));
+}
+
+TEST_F(TableStateTest, StartsEmpty) {
+  const auto state = Make({.max_size = 7, .max_times_sampled = 3});
+  EXPECT_EQ(state->size(), 0);
+  EXPECT_FALSE(state->CanSample());
+  EXPECT_TRUE(state->CanInsert());
+  const TableInfo info = Info(*state);
+  EXPECT_EQ(info.name, "t");
+  EXPECT_EQ(info.max_size, 7);
+  EXPECT_EQ(info.max_times_sampled, 3);
+  EXPECT_EQ(info.sampler.kind, SelectorOptions::Kind::kUniform);
+  EXPECT_EQ(info.remover, SelectorOptions::Fifo());
+  EXPECT_EQ(info.current_size, 0);
+  EXPECT_EQ(info.num_episodes, 0);
+  EXPECT_EQ(info.counters, RateLimiterCounters());
+}
+
+TEST_F(TableStateTest, QueueAndStackOptions) {
+  const TableOptions queue = TableOptions::Queue("q", 5);
+  EXPECT_EQ(queue.sampler, SelectorOptions::Fifo());
+  EXPECT_EQ(queue.remover, SelectorOptions::Fifo());
+  EXPECT_EQ(queue.max_size, 5);
+  EXPECT_EQ(queue.max_times_sampled, 1);
+  EXPECT_EQ(queue.rate_limiter, RateLimiterOptions::Queue(5));
+  const TableOptions stack = TableOptions::Stack("s", 5);
+  EXPECT_EQ(stack.sampler, SelectorOptions::Lifo());
+  EXPECT_EQ(stack.remover, SelectorOptions::Lifo());
+  EXPECT_EQ(stack.max_times_sampled, 1);
+  EXPECT_EQ(stack.rate_limiter, RateLimiterOptions::Stack(5));
+}
+
+// --- Inserting ---
+
+TEST_F(TableStateTest, InsertStoresTheItemAsItCame) {
+  const auto state = Make({});
+  Insert(state.get(), 42, 1.5, 7, 2);
+  EXPECT_EQ(state->size(), 1);
+  EXPECT_TRUE(state->Contains(42));
+  EXPECT_FALSE(state->Contains(43));
+  const auto item = state->Find(42);
+  ASSERT_TRUE(item.has_value());
+  EXPECT_EQ(item->key, 42u);
+  EXPECT_EQ(item->priority, 1.5);
+  EXPECT_EQ(item->times_sampled, 2);
+  EXPECT_EQ(item->inserted_at, now_);
+  EXPECT_EQ(ValueOf(item->trajectory), 42);
+  EXPECT_FALSE(state->Find(43).has_value());
+  EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 1}));
+}
+
+TEST_F(TableStateTest, AnyKeyIsAllowed) {
+  const auto state = Make({.sampler = SelectorOptions::Fifo()});
+  for (const uint64_t key : {uint64_t{0}, uint64_t{1}, UINT64_MAX, UINT64_MAX - 1, uint64_t{1} << 63}) Insert(state.get(), key);
+  EXPECT_THAT(Keys(*state), ElementsAre(0, 1, uint64_t{1} << 63, UINT64_MAX - 1, UINT64_MAX));
+  EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(0));
+  Delete(state.get(), {0, UINT64_MAX});
+  EXPECT_THAT(Keys(*state), ElementsAre(1, uint64_t{1} << 63, UINT64_MAX - 1));
+}
+
+TEST_F(TableStateTest, InsertOfAnExistingKeySetsItsPriorityAndNothingElse) {
+  const auto state = Make({.sampler = SelectorOptions::MaxHeap(), .remover = SelectorOptions::Fifo(), .max_size = 2});
+  Insert(state.get(), 1, 10, /*episode=*/5, /*times_sampled=*/3);
+  Insert(state.get(), 2, 20);
+  const int64_t bytes = Info(*state).referenced_bytes;
+  Item again = MakeItem(1, 30, MakeChunk(&store_, 9, 0, 1, 111));
+  again.times_sampled = 77;
+  Effects effects;
+  state->InsertOrAssign(std::move(again), 999'999, &effects);
+
+  const auto item = state->Find(1);
+  EXPECT_EQ(item->priority, 30);
+  EXPECT_EQ(item->times_sampled, 3);
+  EXPECT_EQ(item->inserted_at, 1'001);
+  EXPECT_EQ(ValueOf(item->trajectory), 1) << "the new data is discarded";
+  EXPECT_EQ(effects.released.size(), 1u) << "outside the lock";
+  EXPECT_EQ(store_.stats().live_chunks, 3);
+  effects = {};
+  EXPECT_EQ(store_.stats().live_chunks, 2);
+
+  const TableInfo info = Info(*state);
+  EXPECT_EQ(info.counters, (RateLimiterCounters{.inserts = 2}));
+  EXPECT_EQ(info.current_size, 2);
+  EXPECT_EQ(info.num_episodes, 2);
+  EXPECT_EQ(info.referenced_bytes, bytes);
+  EXPECT_EQ(info.updates, 1);
+  EXPECT_EQ(info.evictions, 0);
+  EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(1)) << "the sampler knows";
+  // Its place in the order of insertion is the old one.
+  Insert(state.get(), 3, 1);
+  EXPECT_THAT(Keys(*state), ElementsAre(2, 3));
+}
+
+TEST_F(TableStateTest, AssigningCountsAsATouch) {
+  const auto state = Make({.sampler = SelectorOptions::MinHeap(), .max_times_sampled = 1});
+  for (const uint64_t key : {1, 2, 3}) Insert(state.get(), key, 5);
+  Insert(state.get(), 1, 5);
+  EXPECT_THAT(SampleKeys(state.get(), 3), ElementsAre(2, 3, 1));
+}
+
+TEST_F(TableStateTest, AnItemWithoutDataIsRefused) {
+  const auto state = Make({});
+  EXPECT_THAT(state->CheckItem({.key = 3, .priority = 1}),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"t\""), HasSubstr("item 3"), HasSubstr("must not be empty"))));
+}
+
+// --- Priorities that a selector does not take ---
+
+TEST_F(TableStateTest, RefusesPrioritiesThatEitherSelectorRefuses) {
+  for (const SelectorOptions& sampler : AllSelectors()) {
+    for (const SelectorOptions& remover : AllSelectors()) {
+      SCOPED_TRACE(sampler.ToString() + ", " + remover.ToString());
+      const auto state = Make({.sampler = sampler, .remover = remover});
+      Insert(state.get(), 1, 1);
+      const bool weighs = sampler.kind == SelectorOptions::Kind::kPrioritized || remover.kind == SelectorOptions::Kind::kPrioritized;
+      const auto refusal = StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority,
+                                    AllOf(HasSubstr("table \"t\""), HasSubstr("item 77")));
+      EXPECT_THAT(state->CheckPriority(77, kNan), refusal);
+      EXPECT_THAT(state->CheckItem(NewItem(77, kNan)), refusal);
+      for (const double priority : {-1.0, -1e-300, -kInfinity, kInfinity}) {
+        if (weighs) {
+          EXPECT_THAT(state->CheckPriority(77, priority), refusal) << priority;
+          EXPECT_THAT(state->CheckItem(NewItem(77, priority)), refusal) << priority;
+        } else {
+          EXPECT_OK(state->CheckPriority(77, priority)) << priority;
+        }
+      }
+      for (const double priority : {0.0, -0.0, 1e-300, 1.0, 1e200}) EXPECT_OK(state->CheckPriority(77, priority)) << priority;
+      // Asking changed nothing.
+      EXPECT_EQ(state->size(), 1);
+      EXPECT_FALSE(state->Contains(77));
+      EXPECT_EQ(state->Find(1)->priority, 1);
+      EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 1}));
+      EXPECT_EQ(Info(*state).updates, 0);
+      EXPECT_THAT(SampleKeys(state.get(), 2), ElementsAre(1, 1));
+    }
+  }
+  EXPECT_EQ(store_.stats().live_chunks, 0);
+}
+
+// --- Evicting ---
+
+TEST_F(TableStateTest, EveryRemoverEvictsByItsOwnRule) {
+  // Keys in order of insertion 1..4 into a table of three.
+  struct Case {
+    SelectorOptions remover;
+    std::vector<double> priorities;
+    std::vector<uint64_t> left;
+  };
+  const std::vector<Case> cases = {
+      {SelectorOptions::Fifo(), {1, 2, 3, 4}, {2, 3, 4}},
+      {SelectorOptions::Lifo(), {1, 2, 3, 4}, {1, 2, 3}},  // the new one itself
+      {SelectorOptions::MinHeap(), {3, 1, 2, 4}, {1, 3, 4}},
+      {SelectorOptions::MinHeap(), {3, 4, 2, 1}, {1, 2, 3}},  // the new one itself
+      {SelectorOptions::MinHeap(), {1, 1, 1, 1}, {2, 3, 4}},  // ties: the longest untouched
+      {SelectorOptions::MaxHeap(), {3, 9, 2, 4}, {1, 3, 4}},
+      {SelectorOptions::MaxHeap(), {7, 7, 7, 7}, {2, 3, 4}},
+      {SelectorOptions::Prioritized(1, 1), {0, 0, 5, 0}, {1, 2, 4}},  // only one has a weight
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.remover.ToString());
+    const auto state = Make({.remover = c.remover, .max_size = 3});
+    for (uint64_t key = 1; key <= 4; ++key) Insert(state.get(), key, c.priorities[key - 1]);
+    EXPECT_EQ(Keys(*state), c.left);
+    EXPECT_EQ(state->size(), 3);
+    EXPECT_EQ(Info(*state).evictions, 1);
+    EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 4, .deletes = 1}));
+    EXPECT_EQ(store_.stats().live_chunks, 3);
+  }
+}
+
+TEST_F(TableStateTest, RandomRemoversEvictEveryItemSoonerOrLater) {
+  for (const SelectorOptions& remover : {SelectorOptions::Uniform(5), SelectorOptions::Prioritized(0, 5)}) {
+    const auto state = Make({.remover = remover, .max_size = 4});
+    std::map<uint64_t, int> evicted;
+    for (uint64_t key = 0; key < 4; ++key) Insert(state.get(), key);
+    for (int round = 0; round < 400; ++round) {
+      Insert(state.get(), 4);
+      ASSERT_EQ(state->size(), 4);
+      for (uint64_t key = 0; key < 5; ++key) {
+        if (state->Contains(key)) continue;
+        ++evicted[key];
+        if (key != 4) {
+          Delete(state.get(), {4});
+          Insert(state.get(), key);
+        }
+      }
+    }
+    EXPECT_EQ(evicted.size(), 5u);
+    for (const auto& [key, count] : evicted) EXPECT_GT(count, 30) << key;
+  }
+}
+
+TEST_F(TableStateTest, EvictOneRemovesWhatTheRemoverPicks) {
+  const auto state = Make({.remover = SelectorOptions::Lifo()});
+  for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key);
+  Effects effects;
+  state->EvictOne(&effects);
+  EXPECT_THAT(Keys(*state), ElementsAre(1, 2));
+  EXPECT_EQ(effects.released.size(), 1u);
+  state->EvictOne(&effects);
+  state->EvictOne(&effects);
+  EXPECT_EQ(state->size(), 0);
+  EXPECT_EQ(Info(*state).evictions, 3);
+  EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 3, .deletes = 3}));
+}
+
+TEST_F(TableStateTest, ATableOfOneIsAlwaysFull) {
+  const auto state = Make({.remover = SelectorOptions::Fifo(), .max_size = 1});
+  for (uint64_t key = 1; key <= 5; ++key) {
+    Insert(state.get(), key);
+    EXPECT_THAT(Keys(*state), ElementsAre(key));
+  }
+}
+
+// --- Sampling ---
+
+TEST_F(TableStateTest, ASampleTellsEverything) {
+  const auto state = Make({.sampler = SelectorOptions::MaxHeap()});
+  Insert(state.get(), 1, 1);
+  Insert(state.get(), 2, 2.5);
+  const int64_t inserted_at = now_;
+  Effects effects;
+  std::vector<SampledItem> samples(1);
+  samples[0].key = 99;
+  EXPECT_EQ(state->Sample(2, true, &samples, &effects), 2);
+  ASSERT_EQ(samples.size(), 3u) << "appended";
+  EXPECT_EQ(samples[0].key, 99u);
+  for (int i = 1; i <= 2; ++i) {
+    EXPECT_EQ(samples[i].key, 2u);
+    EXPECT_EQ(samples[i].priority, 2.5);
+    EXPECT_EQ(samples[i].probability, 1);
+    EXPECT_EQ(samples[i].table_size, 2);
+    EXPECT_EQ(samples[i].inserted_at, inserted_at);
+    EXPECT_EQ(samples[i].times_sampled, i);
+    EXPECT_TRUE(samples[i].rate_limited);
+    EXPECT_EQ(ValueOf(samples[i].trajectory), 2);
+  }
+  EXPECT_TRUE(effects.empty());
+  EXPECT_FALSE(Sample(state.get(), 1)[0].rate_limited);
+  EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 2, .samples = 3}));
+}
+
+TEST_F(TableStateTest, SamplingAnEmptyTableGivesNothing) {
+  const auto state = Make({});
+  EXPECT_THAT(SampleKeys(state.get(), 5), IsEmpty());
+  Insert(state.get(), 1);
+  Delete(state.get(), {1});
+  EXPECT_FALSE(state->CanSample());
+  EXPECT_THAT(SampleKeys(state.get(), 5), IsEmpty());
+  EXPECT_EQ(state->limiter().counters().samples, 0);
+}
+
+TEST_F(TableStateTest, SamplesAsManyAsTheLimiterAllows) {
+  const auto state = Make({.sampler = SelectorOptions::Fifo(),
+                           .rate_limiter = {.samples_per_insert = 1.5, .min_size_to_sample = 2, .min_diff = 0, .max_diff = 100}});
+  Insert(state.get(), 1);
+  EXPECT_THAT(SampleKeys(state.get(), 10), IsEmpty());
+  Insert(state.get(), 2);
+  EXPECT_THAT(SampleKeys(state.get(), 10), ElementsAre(1, 1, 1));
+  Insert(state.get(), 3);
+  EXPECT_THAT(SampleKeys(state.get(), 10), ElementsAre(1));
+}
+
+TEST_F(TableStateTest, ABatchIsTheSameAsManySingleSamples) {
+  for (const SelectorOptions& sampler : AllSelectors()) {
+    SCOPED_TRACE(sampler.ToString());
+    const auto batched = Make({.sampler = sampler}), single = Make({.sampler = sampler});
+    for (uint64_t key = 1; key <= 20; ++key) {
+      Insert(batched.get(), key, static_cast<double>(key % 5));
+      Insert(single.get(), key, static_cast<double>(key % 5));
+    }
+    const std::vector<SampledItem> together = Sample(batched.get(), 300);
+    ASSERT_EQ(together.size(), 300u);
+    for (const SampledItem& sample : together) {
+      const std::vector<SampledItem> alone = Sample(single.get(), 1);
+      ASSERT_EQ(sample.key, alone[0].key);
+      ASSERT_EQ(sample.probability, alone[0].probability);
+      ASSERT_EQ(sample.times_sampled, alone[0].times_sampled);
+    }
+    EXPECT_EQ(Info(*batched).num_unique_samples, Info(*single).num_unique_samples);
+  }
+}
+
+TEST_F(TableStateTest, MaxTimesSampledRemovesWithTheLastSample) {
+  for (const int32_t limit : {1, 2, 3}) {
+    const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = limit});
+    Insert(state.get(), 1);
+    Insert(state.get(), 2);
+    std::vector<SampledItem> samples = Sample(state.get(), 100);
+    ASSERT_EQ(samples.size(), static_cast<size_t>(2 * limit));
+    for (int32_t i = 0; i < 2 * limit; ++i) {
+      EXPECT_EQ(samples[i].key, i < limit ? 1u : 2u);
+      EXPECT_EQ(samples[i].times_sampled, i % limit + 1);
+      EXPECT_EQ(samples[i].table_size, i < limit ? 2 : 1) << "before the deletion";
+      EXPECT_EQ(ValueOf(samples[i].trajectory), i < limit ? 1 : 2) << "still readable";
+    }
+    EXPECT_EQ(state->size(), 0);
+    EXPECT_EQ(Info(*state).expirations, 2);
+    EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 2, .samples = 2 * limit, .deletes = 2}));
+    EXPECT_EQ(store_.stats().live_chunks, 2) << "held by the samples";
+    samples.clear();
+    EXPECT_EQ(store_.stats().live_chunks, 0);
+  }
+}
+
+TEST_F(TableStateTest, ItemsThatArriveUsedUpGoWithTheirNextSample) {
+  const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 3});
+  Insert(state.get(), 1, 1, 1, /*times_sampled=*/2);
+  Insert(state.get(), 2, 1, 1, /*times_sampled=*/3);
+  Insert(state.get(), 3, 1, 1, /*times_sampled=*/100);
+  Insert(state.get(), 4, 1, 1, /*times_sampled=*/0);
+  EXPECT_THAT(SampleKeys(state.get(), 100), ElementsAre(1, 2, 3, 4, 4, 4));
+}
+
+TEST_F(TableStateTest, ZeroAndNegativeMaxTimesSampledMeanNever) {
+  for (const int32_t limit : {0, -1}) {
+    const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = limit});
+    Insert(state.get(), 1);
+    EXPECT_EQ(SampleKeys(state.get(), 500).size(), 500u);
+    EXPECT_EQ(state->Find(1)->times_sampled, 500);
+  }
+}
+
+TEST_F(TableStateTest, TheCountOfSamplesStopsAtItsLargestValue) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  const auto state = Make({});
+  Insert(state.get(), 1, 1, 1, kMost - 1);
+  EXPECT_EQ(Sample(state.get(), 1)[0].times_sampled, kMost);
+  EXPECT_EQ(Sample(state.get(), 1)[0].times_sampled, kMost);
+}
+
+TEST_F(TableStateTest, CountsUniqueSamples) {
+  const auto state = Make({.sampler = SelectorOptions::Lifo()});
+  Insert(state.get(), 1);
+  SampleKeys(state.get(), 3);
+  EXPECT_EQ(Info(*state).num_unique_samples, 1);
+  Insert(state.get(), 2);
+  SampleKeys(state.get(), 3);
+  EXPECT_EQ(Info(*state).num_unique_samples, 2);
+  Insert(state.get(), 3, 1, 1, /*times_sampled=*/1);
+  SampleKeys(state.get(), 3);
+  EXPECT_EQ(Info(*state).num_unique_samples, 2) << "it had been sampled before it came";
+  Delete(state.get(), {3});
+  EXPECT_EQ(Info(*state).num_unique_samples, 2);
+}
+
+// --- Mutating ---
+
+TEST_F(TableStateTest, DeletesComeBeforeUpdates) {
+  const auto state = Make({});
+  Insert(state.get(), 1, 1);
+  Insert(state.get(), 2, 1);
+  Update(state.get(), {{1, 10}, {2, 20}}, {1});
+  EXPECT_THAT(Keys(*state), ElementsAre(2));
+  EXPECT_EQ(state->Find(2)->priority, 20);
+  const TableInfo info = Info(*state);
+  EXPECT_EQ(info.explicit_deletes, 1);
+  EXPECT_EQ(info.updates, 1);
+  EXPECT_EQ(info.unknown_keys, 1) << "key 1 was gone when it was to be updated";
+}
+
+TEST_F(TableStateTest, UnknownKeysAreCountedAndSkipped) {
+  const auto state = Make({.sampler = SelectorOptions::MaxHeap()});
+  Insert(state.get(), 1, 1);
+  Update(state.get(), {{7, 100}, {1, 5}, {8, 100}}, {9, 9});
+  EXPECT_THAT(Keys(*state), ElementsAre(1));
+  EXPECT_EQ(state->Find(1)->priority, 5);
+  EXPECT_EQ(Info(*state).unknown_keys, 4);
+  EXPECT_EQ(Info(*state).updates, 1);
+  EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 1}));
+  Update(state.get(), {}, {});
+}
+
+TEST_F(TableStateTest, UpdatesAreAppliedInOrder) {
+  for (const SelectorOptions& heap : {SelectorOptions::MinHeap(), SelectorOptions::MaxHeap()}) {
+    SCOPED_TRACE(heap.ToString());
+    const auto state = Make({.sampler = heap, .max_times_sampled = 1});
+    for (const uint64_t key : {1, 2, 3, 4}) Insert(state.get(), key, static_cast<double>(key));
+    // The last of several updates of a key holds; the order of the touches decides ties.
+    Update(state.get(), {{3, 9}, {1, 5}, {4, 5}, {3, 5}, {2, 5}, {1, 5}});
+    EXPECT_EQ(Info(*state).updates, 6);
+    EXPECT_THAT(SampleKeys(state.get(), 4), ElementsAre(4, 3, 2, 1));
+  }
+}
+
+TEST_F(TableStateTest, BothSelectorsSeeUpdates) {
+  const auto state = Make({.sampler = SelectorOptions::Prioritized(1, 3), .remover = SelectorOptions::MinHeap(), .max_size = 3});
+  for (const uint64_t key : {1, 2, 3}) Insert(state.get(), key, 1);
+  Update(state.get(), {{1, 0}, {2, 0}, {3, 3}});
+  for (const SampledItem& sample : Sample(state.get(), 50)) {
+    ASSERT_EQ(sample.key, 3u);
+    ASSERT_EQ(sample.probability, 1);
+    ASSERT_EQ(sample.priority, 3);
+  }
+  Insert(state.get(), 4, 2);
+  EXPECT_THAT(Keys(*state), ElementsAre(2, 3, 4));
+}
+
+TEST_F(TableStateTest, ADeletedKeyMayComeBack) {
+  const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1});
+  for (const uint64_t key : {1, 2, 3}) Insert(state.get(), key);
+  Delete(state.get(), {1, 1});
+  EXPECT_EQ(Info(*state).explicit_deletes, 1);
+  EXPECT_EQ(Info(*state).unknown_keys, 1);
+  Insert(state.get(), 1);
+  EXPECT_EQ(state->Find(1)->times_sampled, 0);
+  EXPECT_THAT(SampleKeys(state.get(), 3), ElementsAre(2, 3, 1));
+}
+
+// --- Episodes and bytes ---
+
+TEST_F(TableStateTest, CountsEpisodesByTheChunksOfPresentItems) {
+  const auto state = Make({});
+  const ChunkRef a0 = MakeChunk(&store_, 100, 0, 2), a1 = MakeChunk(&store_, 100, 2, 2), b = MakeChunk(&store_, 200, 0, 2);
+  const auto insert = [&](uint64_t key, std::vector<ChunkRef> chunks) {
+    ColumnSpec column;
+    for (const ChunkRef& chunk : chunks) column.slices.push_back({.chunk = chunk, .offset = 0, .length = 1});
+    Effects effects;
+    state->InsertOrAssign({.key = key, .priority = 1, .trajectory = Trajectory::Create({{column}}).value()}, 0, &effects);
+  };
+  const auto counts = [&] {
+    const TableInfo info = Info(*state);
+    return std::pair(info.num_episodes, info.num_deleted_episodes);
+  };
+  insert(1, {a0, a1});
+  EXPECT_EQ(counts(), std::pair(1, 0));
+  insert(2, {a1, b, a1});
+  EXPECT_EQ(counts(), std::pair(2, 0));
+  insert(3, {b});
+  EXPECT_EQ(Info(*state).referenced_bytes, a0->bytes() + 2 * a1->bytes() + 2 * b->bytes());
+  EXPECT_EQ(store_.stored_bytes(), a0->bytes() + a1->bytes() + b->bytes()) << "each chunk once";
+  Delete(state.get(), {2});
+  EXPECT_EQ(counts(), std::pair(2, 0));
+  Delete(state.get(), {3});
+  EXPECT_EQ(counts(), std::pair(1, 1));
+  EXPECT_EQ(store_.stored_bytes(), a0->bytes() + a1->bytes());
+  insert(4, {b});
+  EXPECT_EQ(counts(), std::pair(2, 1)) << "an episode may come back";
+  Delete(state.get(), {1, 4});
+  EXPECT_EQ(counts(), std::pair(0, 3));
+  EXPECT_EQ(Info(*state).referenced_bytes, 0);
+  EXPECT_EQ(store_.stored_bytes(), 0);
+}
+
+TEST_F(TableStateTest, TablesMayShareChunks) {
+  const auto first = Make({}), second = Make({});
+  const ChunkRef chunk = MakeChunk(&store_, 1, 0, 2);
+  Effects effects;
+  first->InsertOrAssign(MakeItem(1, 1, chunk), 0, &effects);
+  second->InsertOrAssign(MakeItem(1, 1, chunk), 0, &effects);
+  EXPECT_EQ(store_.stored_bytes(), chunk->bytes());
+  Delete(first.get(), {1});
+  EXPECT_EQ(store_.stored_bytes(), chunk->bytes());
+  Delete(second.get(), {1});
+  EXPECT_EQ(store_.stored_bytes(), 0);
+}
+
+// --- What is let go outside the lock ---
+
+TEST_F(TableStateTest, DataIsFreedWithTheEffectsAndNotBefore) {
+  const auto state = Make({.remover = SelectorOptions::Fifo(), .max_size = 3, .max_times_sampled = 1});
+  for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key);
+  Effects effects;
+  EXPECT_TRUE(effects.empty());
+  state->InsertOrAssign(NewItem(4, 1), 0, &effects);  // evicts
+  EXPECT_EQ(effects.released.size(), 1u);
+  std::vector<SampledItem> samples;
+  state->Sample(1, false, &samples, &effects);  // uses one up
+  EXPECT_EQ(effects.released.size(), 2u);
+  state->Mutate({}, {{All(*state)[0].key}}, &effects);
+  EXPECT_EQ(effects.released.size(), 3u);
+  EXPECT_EQ(store_.stats().live_chunks, 4);
+  state->Reset(&effects);
+  EXPECT_EQ(effects.graveyards.size(), 1u);
+  EXPECT_EQ(store_.stats().live_chunks, 4);
+  samples.clear();
+  effects = {};
+  EXPECT_EQ(store_.stats().live_chunks, 0);
+  EXPECT_EQ(store_.stored_bytes(), 0);
+}
+
+TEST_F(TableStateTest, ADestroyedTableFreesEverything) {
+  auto state = Make({});
+  for (uint64_t key = 1; key <= 1'000; ++key) Insert(state.get(), key);
+  EXPECT_EQ(store_.stats().live_chunks, 1'000);
+  state.reset();
+  EXPECT_EQ(store_.stats().live_chunks, 0);
+  EXPECT_EQ(store_.stored_bytes(), 0);
+}
+
+// --- Looking ---
+
+TEST_F(TableStateTest, LookingDoesNotCountAsSampling) {
+  const auto state = Make({.sampler = SelectorOptions::MinHeap(), .max_times_sampled = 1});
+  for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key, 1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(All(*state).size(), 3u);
+    EXPECT_EQ(state->Find(1)->times_sampled, 0);
+  }
+  EXPECT_EQ(Info(*state).num_unique_samples, 0);
+  EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 3}));
+  EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(1)) << "nor as a touch";
+}
+
+TEST_F(TableStateTest, PeekWalksTheTableInSteps) {
+  const auto state = Make({});
+  for (uint64_t key = 0; key < 1'000; ++key) Insert(state.get(), key);
+  for (uint64_t key = 0; key < 1'000; key += 3) Delete(state.get(), {key});
+  uint64_t cursor = 0;
+  std::vector<uint64_t> keys;
+  for (;;) {
+    const std::vector<PeekedItem> part = state->Peek(7, &cursor);
+    if (part.empty()) break;
+    EXPECT_LE(part.size(), 7u);
+    for (const PeekedItem& item : part) keys.push_back(item.key);
+  }
+  std::ranges::sort(keys);
+  EXPECT_EQ(keys, Keys(*state));
+  EXPECT_EQ(keys.size(), static_cast<size_t>(state->size()));
+  EXPECT_THAT(state->Peek(7, &cursor), IsEmpty());
+  cursor = UINT64_MAX;
+  EXPECT_THAT(state->Peek(7, &cursor), IsEmpty());
+  cursor = 0;
+  EXPECT_THAT(state->Peek(0, &cursor), IsEmpty());
+}
+
+TEST_F(TableStateTest, ALookedAtItemOutlivesItsRemoval) {
+  const auto state = Make({});
+  Insert(state.get(), 5);
+  const auto item = state->Find(5);
+  Delete(state.get(), {5});
+  EXPECT_EQ(ValueOf(item->trajectory), 5);
+}
+
+// --- Reset ---
+
+TEST_F(TableStateTest, ResetEmptiesTheTableAndTheLimiter) {
+  for (const SelectorOptions& selector : AllSelectors()) {
+    SCOPED_TRACE(selector.ToString());
+    const auto state = Make({.sampler = selector, .remover = selector, .max_size = 3, .max_times_sampled = 2});
+    for (uint64_t key = 1; key <= 5; ++key) Insert(state.get(), key, 1, key);
+    SampleKeys(state.get(), 3);
+    Reset(state.get());
+    EXPECT_EQ(state->size(), 0);
+    EXPECT_THAT(Keys(*state), IsEmpty());
+    EXPECT_FALSE(state->CanSample());
+    EXPECT_EQ(store_.stats().live_chunks, 0);
+    TableInfo info = Info(*state);
+    EXPECT_EQ(info.counters, RateLimiterCounters());
+    EXPECT_EQ(info.num_episodes, 0);
+    EXPECT_EQ(info.num_deleted_episodes, 0);
+    EXPECT_EQ(info.num_unique_samples, 0);
+    EXPECT_EQ(info.referenced_bytes, 0);
+    for (uint64_t key = 1; key <= 5; ++key) EXPECT_FALSE(state->Contains(key));
+    // And goes on as new.
+    for (uint64_t key = 1; key <= 5; ++key) Insert(state.get(), key, 1, key);
+    EXPECT_EQ(state->size(), 3);
+    EXPECT_EQ(SampleKeys(state.get(), 1).size(), 1u);
+    info = Info(*state);
+    EXPECT_EQ(info.num_episodes, 3);
+    EXPECT_EQ(info.num_deleted_episodes, 2);
+    EXPECT_EQ(info.counters, (RateLimiterCounters{.inserts = 5, .samples = 1, .deletes = 2}));
+    Reset(state.get());
+    Reset(state.get());
+  }
+}
+
+// --- Extensions ---
+
+// Writes down what it is told and does what the test asks.
+class Recorder : public TableExtension {
+ public:
+  explicit Recorder(std::string name, std::vector<std::string>* log) : name_(std::move(name)), log_(log) {}
+  std::string name() const override { return name_; }
+  void OnInsert(const ItemView& item, Context& context) override { Note("insert", item, context); }
+  void OnDelete(const ItemView& item, Context& context) override { Note("delete", item, context); }
+  void OnUpdate(const ItemView& item, Context& context) override { Note("update", item, context); }
+  void OnSample(const ItemView& item, Context& context) override { Note("sample", item, context); }
+  void OnReset() override { log_->push_back(name_ + ": reset"); }
+  std::string SaveState() const override { return "state of " + name_; }
+
+  std::function<void(const std::string& what, const ItemView&, Context&)> then;
+
+ private:
+  void Note(const std::string& what, const ItemView& item, Context& context) {
+    EXPECT_NE(item.trajectory, nullptr);
+    EXPECT_EQ(item.trajectory->num_columns(), 1u);
+    EXPECT_EQ(item.bytes, item.trajectory->chunk_bytes());
+    const int priority = static_cast<int>(item.priority);
+    log_->push_back(name_ + ": " + what + " " + std::to_string(item.key) + " priority " + std::to_string(priority) +
+                    " times " + std::to_string(item.times_sampled));
+    if (then) then(what, item, context);
+  }
+
+  const std::string name_;
+  std::vector<std::string>* const log_;
+};
+
+class TableExtensionTest : public TableStateTest {
+ protected:
+  std::vector<std::string> TakeLog() { return std::exchange(log_, {}); }
+
+  std::vector<std::string> log_;
+  std::shared_ptr<Recorder> a_ = std::make_shared<Recorder>("a", &log_);
+  std::shared_ptr<Recorder> b_ = std::make_shared<Recorder>("b", &log_);
+};
+
+TEST_F(TableExtensionTest, HooksRunInOrder) {
+  const auto state = Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo(), .max_size = 2,
+                           .max_times_sampled = 2, .extensions = {a_, b_}});
+  Insert(state.get(), 1, 10);
+  EXPECT_THAT(TakeLog(), ElementsAre("a: insert 1 priority 10 times 0", "b: insert 1 priority 10 times 0"));
+  Insert(state.get(), 2, 20, 1, 5);
+  EXPECT_THAT(TakeLog(), ElementsAre("a: insert 2 priority 20 times 5", "b: insert 2 priority 20 times 5"));
+  Insert(state.get(), 1, 11);
+  EXPECT_THAT(TakeLog(), ElementsAre("a: update 1 priority 11 times 0", "b: update 1 priority 11 times 0"));
+  Insert(state.get(), 3, 30);
+  EXPECT_THAT(TakeLog(), ElementsAre("a: insert 3 priority 30 times 0", "b: insert 3 priority 30 times 0",
+                                     "a: delete 1 priority 11 times 0", "b: delete 1 priority 11 times 0"));
+  EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(2));
+  EXPECT_THAT(TakeLog(), ElementsAre("a: sample 2 priority 20 times 6", "b: sample 2 priority 20 times 6",
+                                     "a: delete 2 priority 20 times 6", "b: delete 2 priority 20 times 6"));
+  EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(3));
+  EXPECT_THAT(TakeLog(), ElementsAre("a: sample 3 priority 30 times 1", "b: sample 3 priority 30 times 1"));
+  Insert(state.get(), 4, 40);
+  TakeLog();
+  Update(state.get(), {{3, 31}, {77, 1}}, {4, 78});
+  EXPECT_THAT(TakeLog(), ElementsAre("a: delete 4 priority 40 times 0", "b: delete 4 priority 40 times 0",
+                                     "a: update 3 priority 31 times 1", "b: update 3 priority 31 times 1"));
+  Reset(state.get());
+  EXPECT_THAT(TakeLog(), ElementsAre("a: reset", "b: reset")) << "no deletes";
+}
+
+TEST_F(TableExtensionTest, LookingAndRefusalsCallNoHooks) {
+  const auto state = Make({.extensions = {a_}});
+  Insert(state.get(), 1);
+  TakeLog();
+  (void)state->CheckItem(NewItem(2, kNan));
+  (void)state->Find(1);
+  (void)All(*state);
+  (void)state->TakeSnapshot();
+  EXPECT_THAT(TakeLog(), IsEmpty());
+}
+
+TEST_F(TableExtensionTest, AnItemsViewTellsWhereItsDataComesFrom) {
+  const auto state = Make({.extensions = {a_}});
+  int calls = 0;
+  a_->then = [&](const std::string&, const ItemView& item, TableExtension::Context&) {
+    ++calls;
+    EXPECT_EQ(item.episode_id, 77u);
+    EXPECT_EQ(item.first_step, 1'003);
+    EXPECT_EQ(ValueOf(*item.trajectory), 53);
+  };
+  Effects effects;
+  const ChunkRef chunk = MakeChunk(&store_, 77, 1'000, 10, 50);
+  state->InsertOrAssign({.key = 1, .priority = 1, .trajectory = Trajectory::Single(chunk, 3, 1).value()}, 0, &effects);
+  Update(state.get(), {{1, 2}}, {});
+  SampleKeys(state.get(), 1);
+  Delete(state.get(), {1});
+  EXPECT_EQ(calls, 4);
+}
+
+TEST_F(TableExtensionTest, HooksMaySetPrioritiesOfOtherItemsWithoutRecursion) {
+  const auto state = Make({.sampler = SelectorOptions::MaxHeap(), .extensions = {a_, b_}});
+  for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key, 1);
+  TakeLog();
+  // Each sample makes all other items more urgent, and itself the least.
+  a_->then = [](const std::string& what, const ItemView& item, TableExtension::Context& context) {
+    if (what != "sample") return;
+    for (uint64_t key = 1; key <= 3; ++key) context.UpdatePriority(key, key == item.key ? 0 : 10 + static_cast<double>(key));
+  };
+  double seen_by_b = -1;
+  b_->then = [&](const std::string&, const ItemView& item, TableExtension::Context&) { seen_by_b = item.priority; };
+  EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(1));
+  EXPECT_EQ(seen_by_b, 1) << "what hooks ask for comes after all of them";
+  EXPECT_THAT(TakeLog(), ElementsAre("a: sample 1 priority 1 times 1", "b: sample 1 priority 1 times 1"))
+      << "no update hooks for updates by hooks";
+  EXPECT_EQ(state->Find(1)->priority, 0);
+  EXPECT_EQ(state->Find(2)->priority, 12);
+  EXPECT_EQ(state->Find(3)->priority, 13);
+  EXPECT_EQ(Info(*state).updates, 3);
+  // Draws of one call see what the hooks of the draws before them did.
+  EXPECT_THAT(SampleKeys(state.get(), 3), ElementsAre(3, 2, 3));
+}
+
+TEST_F(TableExtensionTest, HooksOfAnInsertRunBeforeItsEviction) {
+  const auto state = Make({.remover = SelectorOptions::MinHeap(), .max_size = 2, .extensions = {a_}});
+  Insert(state.get(), 1, 10);
+  Insert(state.get(), 2, 20);
+  a_->then = [](const std::string& what, const ItemView&, TableExtension::Context& context) {
+    if (what == "insert") context.UpdatePriority(2, 5);
+  };
+  Insert(state.get(), 3, 30);
+  EXPECT_THAT(Keys(*state), ElementsAre(1, 3));
+}
+
+TEST_F(TableExtensionTest, HooksOfABatchOfUpdatesSeeTheWholeBatch) {
+  const auto state = Make({.extensions = {a_}});
+  for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key, 1);
+  TakeLog();
+  a_->then = [](const std::string& what, const ItemView& item, TableExtension::Context& context) {
+    if (what == "update" && item.key == 1) context.UpdatePriority(3, 99);
+  };
+  Update(state.get(), {{1, 5}, {2, 6}});
+  EXPECT_THAT(TakeLog(), ElementsAre("a: update 1 priority 5 times 0", "a: update 2 priority 6 times 0"));
+  EXPECT_EQ(state->Find(3)->priority, 99);
+  EXPECT_EQ(Info(*state).updates, 5 - 2);
+}
+
+TEST_F(TableExtensionTest, ADeleteHookMayUpdateOthersButNotTheDeleted) {
+  const auto state = Make({.extensions = {a_}});
+  for (uint64_t key = 1; key <= 2; ++key) Insert(state.get(), key, 1);
+  a_->then = [](const std::string& what, const ItemView& item, TableExtension::Context& context) {
+    if (what != "delete") return;
+    context.UpdatePriority(item.key, 50);
+    context.UpdatePriority(2, 60);
+  };
+  Delete(state.get(), {1});
+  EXPECT_FALSE(state->Contains(1));
+  EXPECT_EQ(state->Find(2)->priority, 60);
+  EXPECT_EQ(Info(*state).unknown_keys, 1);
+}
+
+TEST_F(TableExtensionTest, WhatAHookMayNotSetIsIgnoredAndCounted) {
+  const auto state = Make({.sampler = SelectorOptions::Prioritized(1, 1), .remover = SelectorOptions::MinHeap(), .extensions = {a_}});
+  Insert(state.get(), 1, 1);
+  a_->then = [](const std::string&, const ItemView&, TableExtension::Context& context) {
+    context.UpdatePriority(1, kNan);
+    context.UpdatePriority(1, -1);
+    context.UpdatePriority(1, kInfinity);
+    context.UpdatePriority(404, 1);
+  };
+  EXPECT_EQ(SampleKeys(state.get(), 1).size(), 1u);
+  EXPECT_EQ(state->Find(1)->priority, 1);
+  EXPECT_EQ(Info(*state).unknown_keys, 4);
+  EXPECT_EQ(Info(*state).updates, 0);
+}
+
+TEST_F(TableExtensionTest, WorkForLaterIsHandedToTheCaller) {
+  const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1, .extensions = {a_, b_}});
+  Insert(state.get(), 1);
+  std::vector<std::string> done;
+  a_->then = [&](const std::string& what, const ItemView&, TableExtension::Context& context) {
+    context.AfterUnlock([&done, what] { done.push_back("a " + what); });
+  };
+  b_->then = [&](const std::string& what, const ItemView&, TableExtension::Context& context) {
+    context.AfterUnlock([&done, what] { done.push_back("b " + what); });
+  };
+  Effects effects;
+  std::vector<SampledItem> samples;
+  state->Sample(1, false, &samples, &effects);
+  EXPECT_THAT(done, IsEmpty());
+  for (const auto& work : effects.after_unlock) work();
+  EXPECT_THAT(done, ElementsAre("a sample", "b sample", "a delete", "b delete"));
+}
+
+TEST_F(TableExtensionTest, AnExtensionServesOneTableAtATime) {
+  auto first = Make({.extensions = {a_}});
+  const auto refused = [](TableOptions options) { return TableState::Create(std::move(options)).status(); };
+  EXPECT_THAT(refused({.name = "u", .extensions = {b_, a_}}),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"u\""), HasSubstr("\"a\""))));
+  EXPECT_THAT(refused({.name = "u", .extensions = {b_, b_}}), StatusIs(StatusCode::kInvalidArgument)) << "nor twice one table";
+  auto second = Make({.extensions = {b_}});  // the failures above let go of it
+  first.reset();
+  first = Make({.extensions = {a_}});
+}
+
+// --- Snapshots ---
+
+class TableSnapshotTest : public TableStateTest {
+ protected:
+  struct Shown {
+    double priority;
+    int32_t times_sampled;
+    int64_t inserted_at;
+    int64_t value;
+    bool operator==(const Shown&) const = default;
+  };
+  using Picture = std::map<uint64_t, Shown>;
+
+  static Picture PictureOf(const TableSnapshot& snapshot) {
+    Picture picture;
+    for (size_t i = 0; i < snapshot.num_slots(); ++i) {
+      if (snapshot.slot(i).is_free()) continue;
+      const PeekedItem item = snapshot.item(i);
+      const bool is_new =
+          picture.emplace(item.key, Shown{item.priority, item.times_sampled, item.inserted_at, ValueOf(item.trajectory)}).second;
+      EXPECT_TRUE(is_new) << "key " << item.key << " twice";
+    }
+    EXPECT_EQ(static_cast<int64_t>(picture.size()), snapshot.size());
+    return picture;
+  }
+  static Picture PictureOf(const TableState& state) {
+    Picture picture;
+    for (const PeekedItem& item : All(state)) {
+      picture.emplace(item.key, Shown{item.priority, item.times_sampled, item.inserted_at, ValueOf(item.trajectory)});
+    }
+    return picture;
+  }
+  static std::vector<SelectorItem> ItemsOf(const TableSnapshot& snapshot) {
+    std::vector<SelectorItem> items;
+    for (size_t i = 0; i < snapshot.num_slots(); ++i) {
+      const SlotRecord& record = snapshot.slot(i);
+      if (record.is_free()) continue;
+      items.push_back({.slot = static_cast<Slot>(i), .priority = record.priority, .inserted = record.inserted, .touched = record.touched});
+    }
+    std::ranges::sort(items, {}, &SelectorItem::inserted);
+    return items;
+  }
+  static std::unique_ptr<Selector> Restored(const SelectorOptions& options, const SelectorCapture* capture,
+                                            const TableSnapshot& snapshot) {
+    auto selector = MakeSelector(options);
+    EXPECT_OK(selector);
+    std::string encoded;
+    if (capture != nullptr) capture->Encode(&encoded);
+    EXPECT_OK((*selector)->Restore(ItemsOf(snapshot), encoded));
+    return *std::move(selector);
+  }
+};
+
+TEST_F(TableSnapshotTest, TellsAllThatATableIs) {
+  std::vector<std::string> log;
+  const auto state = Make({.sampler = SelectorOptions::Prioritized(0.5, 4), .remover = SelectorOptions::Lifo(), .max_size = 3,
+                           .max_times_sampled = 9, .rate_limiter = RateLimiterOptions::MinSize(2),
+                           .extensions = {std::make_shared<Recorder>("a", &log), std::make_shared<Recorder>("b", &log)}});
+  for (uint64_t key = 1; key <= 4; ++key) Insert(state.get(), key, static_cast<double>(key), key);
+  SampleKeys(state.get(), 2);
+  Update(state.get(), {{1, 5}, {70, 1}}, {2});
+  const auto snapshot = state->TakeSnapshot();
+  const TableSnapshot::State& shown = snapshot->state();
+  EXPECT_EQ(shown.name, "t");
+  EXPECT_EQ(shown.sampler, SelectorOptions::Prioritized(0.5, 4));
+  EXPECT_EQ(shown.remover, SelectorOptions::Lifo());
+  EXPECT_EQ(shown.max_size, 3);
+  EXPECT_EQ(shown.max_times_sampled, 9);
+  EXPECT_EQ(shown.rate_limiter, RateLimiterOptions::MinSize(2));
+  EXPECT_EQ(shown.counters, (RateLimiterCounters{.inserts = 4, .samples = 2, .deletes = 2}));
+  const TableInfo info = Info(*state);
+  EXPECT_EQ(shown.counts.num_unique_samples, info.num_unique_samples);
+  EXPECT_EQ(shown.counts.num_deleted_episodes, info.num_deleted_episodes);
+  EXPECT_EQ(shown.counts.evictions, 1);
+  EXPECT_EQ(shown.counts.explicit_deletes, 1);
+  EXPECT_EQ(shown.counts.updates, 1);
+  EXPECT_EQ(shown.counts.unknown_keys, 1);
+  EXPECT_THAT(shown.extension_states, ElementsAre(std::pair("a", "state of a"), std::pair("b", "state of b")));
+  EXPECT_EQ(snapshot->size(), 2);
+  EXPECT_EQ(PictureOf(*snapshot), PictureOf(*state));
+  EXPECT_NE(shown.free_head, 0u);
+  EXPECT_TRUE(snapshot->slot(shown.free_head - 1).is_free());
+}
+
+TEST_F(TableSnapshotTest, OfAnEmptyTable) {
+  const auto state = Make({});
+  auto snapshot = state->TakeSnapshot();
+  EXPECT_EQ(snapshot->size(), 0);
+  EXPECT_THAT(PictureOf(*snapshot), IsEmpty());
+  Insert(state.get(), 1);
+  Delete(state.get(), {1});
+  EXPECT_EQ(store_.stats().live_chunks, 0) << "nothing of it is shown";
+  Reset(state.get());
+  EXPECT_THAT(PictureOf(*snapshot), IsEmpty());
+}
+
+TEST_F(TableSnapshotTest, StaysWhileTheTableChanges) {
+  const auto state = Make({.sampler = SelectorOptions::Uniform(2), .remover = SelectorOptions::Fifo(), .max_size = 600, .max_times_sampled = 3});
+  for (uint64_t key = 1; key <= 600; ++key) Insert(state.get(), key, static_cast<double>(key));
+  SampleKeys(state.get(), 300);
+  const Picture before = PictureOf(*state);
+  auto snapshot = state->TakeSnapshot();
+  const auto unchanged = [&](const char* after) { EXPECT_EQ(PictureOf(*snapshot), before) << "after " << after; };
+  unchanged("nothing");
+  for (uint64_t key = 1'000; key < 1'300; ++key) Insert(state.get(), key);
+  unchanged("inserts and evictions");
+  std::vector<KeyPriority> updates;
+  for (uint64_t key = 1; key <= 1'300; ++key) updates.push_back({key, -1});
+  Update(state.get(), updates);
+  unchanged("updates");
+  SampleKeys(state.get(), 500);
+  unchanged("samples and expirations");
+  for (uint64_t key = 1; key <= 600; key += 2) Delete(state.get(), {key});
+  unchanged("deletes");
+  for (uint64_t key = 2'000; key < 2'100; ++key) Insert(state.get(), key);
+  unchanged("slots used again");
+  Reset(state.get());
+  unchanged("a reset");
+  for (uint64_t key = 1; key <= 50; ++key) Insert(state.get(), key, 7);
+  unchanged("a second life");
+  EXPECT_EQ(snapshot->state().counters.inserts, 600);
+  EXPECT_GE(store_.stats().live_chunks, static_cast<int64_t>(before.size()));
+  snapshot.reset();
+  EXPECT_EQ(store_.stats().live_chunks, 50);
+  EXPECT_EQ(store_.stored_bytes(), Info(*state).referenced_bytes);
+}
+
+TEST_F(TableSnapshotTest, WhatItShowsIsKeptAndWhatItDoesNotIsFreedAtOnce) {
+  const auto state = Make({});
+  for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key);
+  auto snapshot = state->TakeSnapshot();
+  Insert(state.get(), 4);
+  Delete(state.get(), {4});
+  EXPECT_EQ(store_.stats().live_chunks, 3) << "not shown";
+  Delete(state.get(), {1, 2});
+  EXPECT_EQ(store_.stats().live_chunks, 3) << "shown";
+  EXPECT_EQ(Info(*state).referenced_bytes, store_.stored_bytes()) << "parked data is not stored data";
+  EXPECT_EQ(PictureOf(*snapshot).size(), 3u);
+  snapshot.reset();
+  EXPECT_EQ(store_.stats().live_chunks, 1);
+}
+
+TEST_F(TableSnapshotTest, ItemsTakenFromItOutliveIt) {
+  const auto state = Make({});
+  Insert(state.get(), 1);
+  auto snapshot = state->TakeSnapshot();
+  PeekedItem item = snapshot->item(0);
+  Delete(state.get(), {1});
+  snapshot.reset();
+  EXPECT_EQ(ValueOf(item.trajectory), 1);
+  item = {};
+  EXPECT_EQ(store_.stats().live_chunks, 0);
+}
+
+TEST_F(TableSnapshotTest, OutlivesItsTable) {
+  auto state = Make({});
+  for (uint64_t key = 1; key <= 300; ++key) Insert(state.get(), key);
+  const Picture before = PictureOf(*state);
+  auto snapshot = state->TakeSnapshot();
+  Delete(state.get(), {5});
+  state.reset();
+  EXPECT_EQ(PictureOf(*snapshot), before);
+  EXPECT_EQ(store_.stats().live_chunks, 300);
+  snapshot.reset();
+  EXPECT_EQ(store_.stats().live_chunks, 0);
+  EXPECT_EQ(store_.stored_bytes(), 0);
+}
+
+TEST_F(TableSnapshotTest, SeveralOverlapAndAreDroppedInAnyOrder) {
+  std::vector<int> order = {0, 1, 2, 3};
+  do {
+    SCOPED_TRACE(testing::PrintToString(order));
+    const auto state = Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo(), .max_size = 8});
+    std::vector<std::unique_ptr<TableSnapshot>> snapshots;
+    std::vector<Picture> pictures;
+    uint64_t key = 0;
+    const auto change = [&](int round) {
+      for (int i = 0; i < 5; ++i) Insert(state.get(), ++key, round);
+      SampleKeys(state.get(), 2);
+      Update(state.get(), {{key, 50 + static_cast<double>(round)}}, {key - 2});
+      if (round == 2) Reset(state.get());
+    };
+    for (int i = 0; i < 4; ++i) {
+      change(i);
+      pictures.push_back(PictureOf(*state));
+      snapshots.push_back(state->TakeSnapshot());
+    }
+    change(4);
+    const auto check = [&] {
+      for (size_t i = 0; i < snapshots.size(); ++i) {
+        if (snapshots[i]) ASSERT_EQ(PictureOf(*snapshots[i]), pictures[i]) << "snapshot " << i;
+      }
+    };
+    for (const int i : order) {
+      check();
+      snapshots[i].reset();
+      change(5 + i);  // what is removed now may be shown by the ones that are left
+    }
+    EXPECT_EQ(store_.stats().live_chunks, state->size());
+  } while (std::ranges::next_permutation(order).found);
+  EXPECT_EQ(store_.stats().live_chunks, 0);
+}
+
+TEST_F(TableSnapshotTest, TakingOneCopiesNoItem) {
+  const auto state = Make({});
+  for (uint64_t key = 1; key <= 1'000; ++key) Insert(state.get(), key);
+  const auto first = state->TakeSnapshot();
+  const auto second = state->TakeSnapshot();
+  ASSERT_EQ(first->slots().num_pages(), second->slots().num_pages());
+  for (size_t page = 0; page < first->slots().num_pages(); ++page) {
+    EXPECT_EQ(first->slots().page_identity(page), second->slots().page_identity(page));
+  }
+  Update(state.get(), {{1, 2}});
+  const auto third = state->TakeSnapshot();
+  EXPECT_NE(first->slots().page_identity(0), third->slots().page_identity(0));
+  EXPECT_EQ(first->slots().page_identity(1), third->slots().page_identity(1)) << "only what was written";
+}
+
+TEST_F(TableSnapshotTest, SelectorsRestoredFromItDrawWhatTheTableDraws) {
+  for (const SelectorOptions& selector : AllSelectors()) {
+    SCOPED_TRACE(selector.ToString());
+    // Without a seed, so that only the captured state can make them agree.
+    SelectorOptions unseeded = selector;
+    unseeded.seed.reset();
+    const auto state = Make({.sampler = unseeded, .remover = unseeded, .max_size = 50});
+    for (uint64_t key = 1; key <= 80; ++key) {
+      Insert(state.get(), key, static_cast<double>(key * 7 % 11));
+      if (key % 9 == 0) Delete(state.get(), {key / 2, key});
+      if (key % 5 == 0) Update(state.get(), {{key - 1, 3}, {key / 3, static_cast<double>(key % 4)}});
+      SampleKeys(state.get(), 3);
+    }
+    const auto snapshot = state->TakeSnapshot();
+    // Changes that the capture must not see.
+    const auto sampler = Restored(unseeded, snapshot->state().sampler_state.get(), *snapshot);
+    const std::vector<SampledItem> drawn = Sample(state.get(), 200);
+    ASSERT_EQ(drawn.size(), 200u);
+    std::vector<Selection> picks(200);
+    sampler->Sample(picks);
+    for (size_t i = 0; i < picks.size(); ++i) {
+      ASSERT_EQ(snapshot->slot(picks[i].slot).key, drawn[i].key) << "draw " << i;
+      ASSERT_EQ(picks[i].probability, drawn[i].probability) << "draw " << i;
+    }
+    // The remover, down to the last item. Encoding late gives the state as it was.
+    const auto last = Restored(unseeded, snapshot->state().remover_state.get(), *snapshot);
+    for (int64_t left = state->size(); left > 0; --left) {
+      Selection pick;
+      last->Sample({&pick, 1});
+      last->Delete(pick.slot);
+      const uint64_t key = snapshot->slot(pick.slot).key;
+      ASSERT_TRUE(state->Contains(key));
+      Effects effects;
+      state->EvictOne(&effects);
+      ASSERT_FALSE(state->Contains(key)) << left << " left";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reverb::internal
