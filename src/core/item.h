@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/trajectory.h"
+#include "reverb/item.h"
 
 namespace reverb::internal {
 
@@ -33,11 +34,6 @@ struct PeekedItem {
   int64_t inserted_at = 0;
   int32_t times_sampled = 0;
   Trajectory trajectory;
-};
-
-struct KeyPriority {
-  uint64_t key = 0;
-  double priority = 0;
 };
 
 }  // namespace reverb::internal

@@ -311,6 +311,7 @@ TEST_F(TableStateTest, RandomRemoversEvictEveryItemSoonerOrLater) {
           Delete(state.get(), {4});
           Insert(state.get(), key);
         }
+        break;
       }
     }
     EXPECT_EQ(evicted.size(), 5u);
@@ -548,24 +549,24 @@ TEST_F(TableStateTest, CountsEpisodesByTheChunksOfPresentItems) {
   };
   const auto counts = [&] {
     const TableInfo info = Info(*state);
-    return std::pair(info.num_episodes, info.num_deleted_episodes);
+    return std::vector<int64_t>{info.num_episodes, info.num_deleted_episodes};
   };
   insert(1, {a0, a1});
-  EXPECT_EQ(counts(), std::pair(1, 0));
+  EXPECT_THAT(counts(), ElementsAre(1, 0));
   insert(2, {a1, b, a1});
-  EXPECT_EQ(counts(), std::pair(2, 0));
+  EXPECT_THAT(counts(), ElementsAre(2, 0));
   insert(3, {b});
   EXPECT_EQ(Info(*state).referenced_bytes, a0->bytes() + 2 * a1->bytes() + 2 * b->bytes());
   EXPECT_EQ(store_.stored_bytes(), a0->bytes() + a1->bytes() + b->bytes()) << "each chunk once";
   Delete(state.get(), {2});
-  EXPECT_EQ(counts(), std::pair(2, 0));
+  EXPECT_THAT(counts(), ElementsAre(2, 0));
   Delete(state.get(), {3});
-  EXPECT_EQ(counts(), std::pair(1, 1));
+  EXPECT_THAT(counts(), ElementsAre(1, 1));
   EXPECT_EQ(store_.stored_bytes(), a0->bytes() + a1->bytes());
   insert(4, {b});
-  EXPECT_EQ(counts(), std::pair(2, 1)) << "an episode may come back";
+  EXPECT_THAT(counts(), ElementsAre(2, 1)) << "an episode may come back";
   Delete(state.get(), {1, 4});
-  EXPECT_EQ(counts(), std::pair(0, 3));
+  EXPECT_THAT(counts(), ElementsAre(0, 3));
   EXPECT_EQ(Info(*state).referenced_bytes, 0);
   EXPECT_EQ(store_.stored_bytes(), 0);
 }
@@ -832,7 +833,7 @@ TEST_F(TableExtensionTest, HooksOfABatchOfUpdatesSeeTheWholeBatch) {
   Update(state.get(), {{1, 5}, {2, 6}});
   EXPECT_THAT(TakeLog(), ElementsAre("a: update 1 priority 5 times 0", "a: update 2 priority 6 times 0"));
   EXPECT_EQ(state->Find(3)->priority, 99);
-  EXPECT_EQ(Info(*state).updates, 5 - 2);
+  EXPECT_EQ(Info(*state).updates, 3);
 }
 
 TEST_F(TableExtensionTest, ADeleteHookMayUpdateOthersButNotTheDeleted) {
@@ -1083,7 +1084,8 @@ TEST_F(TableSnapshotTest, SeveralOverlapAndAreDroppedInAnyOrder) {
     change(4);
     const auto check = [&] {
       for (size_t i = 0; i < snapshots.size(); ++i) {
-        if (snapshots[i]) ASSERT_EQ(PictureOf(*snapshots[i]), pictures[i]) << "snapshot " << i;
+        if (snapshots[i] == nullptr) continue;
+        ASSERT_EQ(PictureOf(*snapshots[i]), pictures[i]) << "snapshot " << i;
       }
     };
     for (const int i : order) {
@@ -1125,7 +1127,6 @@ TEST_F(TableSnapshotTest, SelectorsRestoredFromItDrawWhatTheTableDraws) {
       SampleKeys(state.get(), 3);
     }
     const auto snapshot = state->TakeSnapshot();
-    // Changes that the capture must not see.
     const auto sampler = Restored(unseeded, snapshot->state().sampler_state.get(), *snapshot);
     const std::vector<SampledItem> drawn = Sample(state.get(), 200);
     ASSERT_EQ(drawn.size(), 200u);

@@ -447,8 +447,8 @@ TEST_F(TableMemoryTest, AnItemThatCouldNeverFitIsRefused) {
 
 TEST_F(TableTest, InfoTellsWaitsByReason) {
   auto table = Make({.rate_limiter = RateLimiterOptions::MinSize(2)});
-  auto sample = SampleAsync(*table, 1);
-  auto behind = SampleAsync(*table, 1);
+  (void)SampleAsync(*table, 1);
+  (void)SampleAsync(*table, 1);
   clock_.Advance(3s);
   TableInfo info = table->Info();
   EXPECT_EQ(info.waiting_samples, 2);

@@ -1,0 +1,189 @@
+// The handles of include/reverb/table.h over the engine.
+#include "reverb/table.h"
+
+#include <utility>
+
+#include "core/chunk_store.h"
+#include "core/table.h"
+#include "core/trajectory.h"
+#include "tensor/chunk_header.h"
+#include "tensor/column.h"
+
+namespace reverb {
+namespace {
+
+internal::CodecPolicy PolicyOf(Compression compression) {
+  switch (compression) {
+    case Compression::kAuto: return internal::CodecPolicy::kAuto;
+    case Compression::kNone: return internal::CodecPolicy::kNone;
+    case Compression::kLz4: return internal::CodecPolicy::kLz4;
+    case Compression::kZstd: return internal::CodecPolicy::kZstd;
+    case Compression::kSnappy: return internal::CodecPolicy::kSnappy;
+  }
+  return internal::CodecPolicy::kAuto;
+}
+
+// Encodes one tensor [rows, …] behind `payload`.
+Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t index, uint32_t rows,
+                                            Compression compression, std::vector<uint8_t>* payload) {
+  std::vector<uint32_t> row_shape;
+  for (const int64_t dim : tensor.dims.subspan(1)) {
+    if (dim < 0 || dim > UINT32_MAX) {
+      return Status::InvalidArgument("column " + std::to_string(index) + ": dimension " + std::to_string(dim) +
+                                     " is out of range");
+    }
+    row_shape.push_back(static_cast<uint32_t>(dim));
+  }
+  internal::ColumnEncoder encoder(tensor.dtype, std::move(row_shape), PolicyOf(compression));
+  return tensor.dtype == DType::kString ? encoder.EncodeStrings(tensor.strings(), rows, payload)
+                                        : encoder.Encode(tensor.bytes(), rows, payload);
+}
+
+}  // namespace
+
+// --- Store and Chunk ---
+
+Store::Store(const StoreOptions& options)
+    : store_(std::make_shared<internal::ChunkStore>(internal::ChunkStore::Options{
+          .max_bytes = options.max_bytes,
+          .policy = options.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock})) {}
+
+Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> columns, Compression compression) {
+  if (columns.empty()) return Status::InvalidArgument("a chunk needs at least one column");
+  std::optional<int64_t> rows;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i].dims.empty() || columns[i].dims[0] < 1 || columns[i].dims[0] > UINT32_MAX) {
+      return Status::InvalidArgument("column " + std::to_string(i) +
+                                     ": the first dimension is time and must be at least 1");
+    }
+    if (rows && *rows != columns[i].dims[0]) {
+      return Status::InvalidArgument("column " + std::to_string(i) + " has " + std::to_string(columns[i].dims[0]) +
+                                     " steps but column 0 has " + std::to_string(*rows) +
+                                     "; the columns of a chunk must be of the same length");
+    }
+    rows = columns[i].dims[0];
+  }
+  internal::ChunkHeader header{.episode_id = origin.episode_id,
+                               .first_step = origin.first_step,
+                               .last_step = origin.first_step + *rows - 1,
+                               .rows = static_cast<uint32_t>(*rows)};
+  std::vector<uint8_t> payload;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    REVERB_ASSIGN_OR_RETURN(internal::ColumnHeader column,
+                            EncodeColumn(columns[i], i, header.rows, compression, &payload));
+    header.columns.push_back(std::move(column));
+  }
+  REVERB_ASSIGN_OR_RETURN(internal::ChunkRef chunk, store_->Add(header, payload));
+  return Chunk(std::make_shared<const internal::ChunkRef>(std::move(chunk)));
+}
+
+Store::Stats Store::stats() const {
+  const internal::ChunkStore::Stats stats = store_->stats();
+  return {.live_chunks = stats.live_chunks, .live_bytes = stats.live_bytes, .stored_bytes = stats.stored_bytes};
+}
+
+uint32_t Chunk::num_rows() const { return (*ref_)->header().rows(); }
+uint32_t Chunk::num_columns() const { return (*ref_)->header().num_columns(); }
+int64_t Chunk::stored_bytes() const { return (*ref_)->bytes(); }
+
+// --- SampledTrajectory ---
+
+uint32_t SampledTrajectory::num_columns() const { return trajectory_->num_columns(); }
+
+Result<Tensor> SampledTrajectory::column(uint32_t index) const {
+  if (index >= num_columns()) {
+    return Status::InvalidArgument("item " + std::to_string(key_) + " has " + std::to_string(num_columns()) +
+                                   " columns; there is no column " + std::to_string(index));
+  }
+  const internal::ColumnView view = trajectory_->column_view(index);
+  std::vector<int64_t> dims;
+  if (!trajectory_->squeeze(index)) dims.push_back(trajectory_->length(index));
+  dims.insert(dims.end(), view.row_shape.begin(), view.row_shape.end());
+  REVERB_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(view.dtype, std::move(dims)));
+  if (view.dtype == DType::kString) {
+    tensor.strings().clear();
+    REVERB_RETURN_IF_ERROR(trajectory_->ReadStrings(index, &tensor.strings()));
+  } else {
+    REVERB_RETURN_IF_ERROR(trajectory_->Read(index, tensor.bytes()));
+  }
+  return tensor;
+}
+
+// --- Table ---
+
+Result<Table> Table::Create(TableOptions options, const Store& store) {
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Table> table,
+                          internal::Table::Create(std::move(options), {.store = store.store_}));
+  return Table(std::move(table));
+}
+
+const std::string& Table::name() const { return table_->name(); }
+
+Status Table::Insert(const NewItem& item, Timeout timeout) {
+  std::vector<internal::ColumnSpec> columns;
+  for (const Column& column : item.columns) {
+    internal::ColumnSpec& spec = columns.emplace_back();
+    spec.squeeze = column.squeeze;
+    for (const Slice& slice : column.slices) {
+      spec.slices.push_back({*slice.chunk.ref_, slice.column, slice.offset, slice.length});
+    }
+  }
+  REVERB_ASSIGN_OR_RETURN(internal::Trajectory trajectory, internal::Trajectory::Create(columns));
+  return table_->Insert({.key = item.key, .priority = item.priority, .trajectory = std::move(trajectory)},
+                        {.timeout = timeout});
+}
+
+Result<std::vector<SampledTrajectory>> Table::Sample(int64_t n, Timeout timeout,
+                                                     std::vector<SampledTrajectory>* partial) {
+  std::vector<internal::SampledItem> items;
+  const Status status = table_->Sample(n, /*allow_partial=*/false, {.timeout = timeout}, &items);
+  std::vector<SampledTrajectory> samples;
+  samples.reserve(items.size());
+  for (internal::SampledItem& item : items) {
+    SampledTrajectory sample;
+    sample.key_ = item.key;
+    sample.priority_ = item.priority;
+    sample.probability_ = item.probability;
+    sample.table_size_ = item.table_size;
+    sample.times_sampled_ = item.times_sampled;
+    sample.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
+    samples.push_back(std::move(sample));
+  }
+  if (status.ok()) return samples;
+  if (partial) *partial = std::move(samples);
+  return status;
+}
+
+Status Table::UpdatePriorities(std::span<const KeyPriority> updates) { return table_->Mutate(updates, {}); }
+Status Table::Delete(std::span<const uint64_t> keys) { return table_->Mutate({}, keys); }
+void Table::Reset() { table_->Reset(); }
+Status Table::SetRateLimiter(const RateLimiterOptions& options) { return table_->SetRateLimiter(options); }
+void Table::Close() { table_->Close(); }
+TableInfo Table::Info() const { return table_->Info(); }
+int64_t Table::size() const { return table_->size(); }
+Result<bool> Table::CanInsert(int64_t n) const { return table_->CanInsert(n); }
+Result<bool> Table::CanSample(int64_t n) const { return table_->CanSample(n); }
+
+std::optional<SampledTrajectory> Table::Find(uint64_t key) const {
+  std::optional<internal::PeekedItem> item = table_->Find(key);
+  if (!item) return std::nullopt;
+  return Look(*std::move(item));
+}
+
+std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
+  std::vector<SampledTrajectory> looks;
+  uint64_t cursor = 0;
+  for (internal::PeekedItem& item : table_->Peek(n, &cursor)) looks.push_back(Look(std::move(item)));
+  return looks;
+}
+
+SampledTrajectory Table::Look(internal::PeekedItem item) {
+  SampledTrajectory look;
+  look.key_ = item.key;
+  look.priority_ = item.priority;
+  look.times_sampled_ = item.times_sampled;
+  look.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
+  return look;
+}
+
+}  // namespace reverb

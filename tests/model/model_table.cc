@@ -1,0 +1,183 @@
+#include "model/model_table.h"
+
+#include <bit>
+#include <cmath>
+
+namespace reverb::model {
+namespace {
+
+using Kind = SelectorOptions::Kind;
+
+double WeightOf(const SelectorOptions& selector, double priority) {
+  if (selector.kind != Kind::kPrioritized || priority == 0) return 0;
+  return std::pow(priority, selector.priority_exponent);
+}
+
+bool SelectorAccepts(const SelectorOptions& selector, double priority) {
+  if (std::isnan(priority)) return false;
+  if (selector.kind != Kind::kPrioritized) return true;
+  // The last: so large that sums of weights could overflow.
+  return priority >= 0 && std::isfinite(priority) && WeightOf(selector, priority) <= std::ldexp(1.0, 991);
+}
+
+// Whether a heap prefers `a`: by priority, then by the longer time since it was touched.
+bool HeapPrefers(Kind kind, const ModelItem& a, const ModelItem& b) {
+  if (a.priority != b.priority) return (a.priority < b.priority) == (kind == Kind::kMinHeap);
+  return a.touched < b.touched;
+}
+
+}  // namespace
+
+ModelTable::ModelTable(const TableOptions& options) : options_(options) {}
+
+bool ModelTable::Accepts(double priority) const {
+  return SelectorAccepts(options_.sampler, priority) && SelectorAccepts(options_.remover, priority);
+}
+
+double ModelTable::cursor() const {
+  return static_cast<double>(counters.inserts) * options_.rate_limiter.samples_per_insert -
+         static_cast<double>(counters.samples);
+}
+
+bool ModelTable::CanInsert() const {
+  const RateLimiterOptions& limiter = options_.rate_limiter;
+  if (counters.inserts + 1 - counters.deletes <= limiter.min_size_to_sample) return true;
+  return static_cast<double>(counters.inserts + 1) * limiter.samples_per_insert - static_cast<double>(counters.samples) <=
+         limiter.max_diff;
+}
+
+bool ModelTable::CanSample() const {
+  const RateLimiterOptions& limiter = options_.rate_limiter;
+  return !items_.empty() && counters.inserts - counters.deletes >= limiter.min_size_to_sample &&
+         cursor() - 1 >= limiter.min_diff;
+}
+
+const ModelItem* ModelTable::Find(uint64_t key) const {
+  for (const ModelItem& item : items_) {
+    if (item.key == key) return &item;
+  }
+  return nullptr;
+}
+
+ModelItem* ModelTable::FindMutable(uint64_t key) { return const_cast<ModelItem*>(Find(key)); }
+
+std::optional<double> ModelTable::ChanceOf(Role role, uint64_t key) const {
+  const ModelItem* const item = Find(key);
+  if (item == nullptr) return std::nullopt;
+  const SelectorOptions& selector = role == Role::kSampler ? options_.sampler : options_.remover;
+  switch (selector.kind) {
+    case Kind::kCustom:
+      return std::nullopt;
+    case Kind::kFifo:
+      if (item != &items_.front()) return std::nullopt;
+      return 1;
+    case Kind::kLifo:
+      if (item != &items_.back()) return std::nullopt;
+      return 1;
+    case Kind::kUniform:
+      return 1.0 / static_cast<double>(items_.size());
+    case Kind::kMinHeap:
+    case Kind::kMaxHeap:
+      for (const ModelItem& other : items_) {
+        if (HeapPrefers(selector.kind, other, *item)) return std::nullopt;
+      }
+      return 1;
+    case Kind::kPrioritized: {
+      const auto weight = role == Role::kSampler ? &ModelItem::sampler_weight : &ModelItem::remover_weight;
+      double sum = 0;
+      for (const ModelItem& other : items_) sum += other.*weight;
+      if (sum == 0) return 1.0 / static_cast<double>(items_.size());
+      if (item->*weight == 0) return std::nullopt;
+      return item->*weight / sum;
+    }
+  }
+  return std::nullopt;
+}
+
+void ModelTable::SetPriority(ModelItem* item, double priority) {
+  item->priority = priority;
+  item->sampler_weight = WeightOf(options_.sampler, priority);
+  item->remover_weight = WeightOf(options_.remover, priority);
+  item->touched = ++now_;
+}
+
+bool ModelTable::Insert(const ModelItem& item) {
+  if (ModelItem* const present = FindMutable(item.key)) {
+    SetPriority(present, item.priority);
+    ++updates;
+    return false;
+  }
+  items_.push_back(item);
+  SetPriority(&items_.back(), item.priority);
+  items_.back().inserted = now_;
+  return true;
+}
+
+void ModelTable::Remove(uint64_t key) {
+  uint32_t gone = 0, left = 0;
+  for (const ModelItem& item : items_) (item.key == key ? gone : left) |= item.data.episodes;
+  num_deleted_episodes += std::popcount(gone & ~left);
+  std::erase_if(items_, [key](const ModelItem& item) { return item.key == key; });
+  ++counters.deletes;
+}
+
+void ModelTable::Evict(uint64_t key) {
+  Remove(key);
+  ++evictions;
+}
+
+bool ModelTable::Sample(uint64_t key) {
+  ModelItem* const item = FindMutable(key);
+  ++counters.samples;
+  if (item->times_sampled == 0) ++num_unique_samples;
+  ++item->times_sampled;
+  if (options_.max_times_sampled < 1 || item->times_sampled < options_.max_times_sampled) return false;
+  Remove(key);
+  ++expirations;
+  return true;
+}
+
+void ModelTable::Update(uint64_t key, double priority) {
+  if (ModelItem* const item = FindMutable(key)) {
+    SetPriority(item, priority);
+    ++updates;
+  } else {
+    ++unknown_keys;
+  }
+}
+
+void ModelTable::Delete(uint64_t key) {
+  if (Find(key) != nullptr) {
+    Remove(key);
+    ++explicit_deletes;
+  } else {
+    ++unknown_keys;
+  }
+}
+
+void ModelTable::Reset() {
+  items_.clear();
+  counters = {};
+  num_deleted_episodes = 0;
+  num_unique_samples = 0;
+}
+
+int64_t ModelTable::num_episodes() const {
+  uint32_t episodes = 0;
+  for (const ModelItem& item : items_) episodes |= item.data.episodes;
+  return std::popcount(episodes);
+}
+
+int64_t ModelTable::referenced_bytes() const {
+  int64_t bytes = 0;
+  for (const ModelItem& item : items_) bytes += item.data.chunk_bytes;
+  return bytes;
+}
+
+uint32_t ModelTable::chunks() const {
+  uint32_t chunks = 0;
+  for (const ModelItem& item : items_) chunks |= item.data.chunks;
+  return chunks;
+}
+
+}  // namespace reverb::model

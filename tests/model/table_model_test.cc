@@ -1,0 +1,582 @@
+// The table's rules against a model, under random operations: every pair of selectors with every kind
+// of limiter, 200,000 operations each.
+//
+// A failure names the seed, the configuration, the step and the operation. Fewer or more operations:
+// REVERB_TEST_OPERATIONS.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "core/chunk_store.h"
+#include "core/table_state.h"
+#include "model/model_table.h"
+#include "testing/chunks.h"
+#include "testing/seed.h"
+
+namespace reverb::model {
+namespace {
+
+using internal::ChunkRef;
+using internal::ChunkStore;
+using internal::ColumnSpec;
+using internal::Effects;
+using internal::Item;
+using internal::KeyPriority;
+using internal::PeekedItem;
+using internal::Random;
+using internal::SampledItem;
+using internal::SlotRecord;
+using internal::TableSnapshot;
+using internal::TableState;
+using internal::Trajectory;
+using Kind = SelectorOptions::Kind;
+using Role = ModelTable::Role;
+
+int64_t OperationsPerConfiguration() {
+  if (const char* text = std::getenv("REVERB_TEST_OPERATIONS")) return std::strtoll(text, nullptr, 10);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 10'000;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  return 10'000;
+#endif
+#endif
+  return 200'000;
+}
+
+// Each configuration is played on several tables of different sizes, one after the other.
+constexpr int64_t kTablesPerConfiguration = 8;
+
+enum class Limiter { kMinSize, kSampleToInsertRatio, kQueue, kStack };
+constexpr Limiter kLimiters[] = {Limiter::kMinSize, Limiter::kSampleToInsertRatio, Limiter::kQueue, Limiter::kStack};
+constexpr const char* kLimiterNames[] = {"MinSize", "SampleToInsertRatio", "Queue", "Stack"};
+
+RateLimiterOptions RandomLimiter(Limiter kind, int64_t max_size, Random* random) {
+  const auto size = static_cast<int64_t>(1 + random->Below(static_cast<uint64_t>(max_size)));
+  switch (kind) {
+    case Limiter::kMinSize:
+      return RateLimiterOptions::MinSize(size);
+    case Limiter::kSampleToInsertRatio: {
+      constexpr double kRatios[] = {0.1, 1.0 / 3, 0.5, 1, 2, 4.7};
+      const double ratio = kRatios[random->Below(std::size(kRatios))];
+      return RateLimiterOptions::SampleToInsertRatio(ratio, size, std::max(1.0, ratio) + 20 * random->Unit()).value();
+    }
+    case Limiter::kQueue:
+      return RateLimiterOptions::Queue(size);
+    case Limiter::kStack:
+      return RateLimiterOptions::Stack(size);
+  }
+  return {};
+}
+
+// Data that the items of a test are made of: trajectories over a few chunks of a few episodes.
+class DataPool {
+ public:
+  explicit DataPool(ChunkStore* store) {
+    for (uint32_t i = 0; i < kChunks; ++i) {
+      chunks_.push_back(internal::test::MakeChunk(store, /*episode_id=*/1'000 + i / 3, i % 3 * 10, 1 + i % 4, i));
+    }
+    for (uint32_t i = 0; i < kChunks; ++i) Add({i});
+    for (uint32_t i = 0; i + 5 < kChunks; i += 2) Add({i, i + 1, i + 5});
+    for (uint32_t i = 0; i < 4; ++i) Add({i, i + 9, i});  // one chunk twice
+  }
+
+  size_t size() const { return trajectories_.size(); }
+  const Trajectory& trajectory(size_t i) const { return trajectories_[i]; }
+  const ModelData& data(size_t i) const { return data_[i]; }
+  int64_t chunk_count() const { return kChunks; }
+  int64_t BytesOf(uint32_t chunks) const {
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < kChunks; ++i) bytes += (chunks >> i & 1) * chunks_[i]->bytes();
+    return bytes;
+  }
+
+ private:
+  static constexpr uint32_t kChunks = 18;
+
+  void Add(std::vector<uint32_t> indices) {
+    ColumnSpec column;
+    ModelData data{.id = static_cast<int>(data_.size())};
+    for (const uint32_t i : indices) {
+      column.slices.push_back({.chunk = chunks_[i], .offset = 0, .length = 1});
+      data.chunks |= 1u << i;
+      data.episodes |= 1u << (i / 3);
+    }
+    data.chunk_bytes = BytesOf(data.chunks);
+    trajectories_.push_back(Trajectory::Create({{column}}).value());
+    data_.push_back(data);
+  }
+
+  std::vector<ChunkRef> chunks_;
+  std::vector<Trajectory> trajectories_;
+  std::vector<ModelData> data_;
+};
+
+// "what: the table says x, the model y".
+template <typename A, typename B>
+std::string Disagree(const char* what, const A& table, const B& model) {
+  std::ostringstream text;
+  text.precision(17);
+  text << what << ": the table says " << table << ", the model " << model;
+  return text.str();
+}
+
+// Returns from a function that gives back a disagreement, or "" when there is none.
+#define AGREE(what, table, model)                                             \
+  do {                                                                        \
+    const auto& said_by_table = (table);                                      \
+    const auto& said_by_model = (model);                                      \
+    if (!(said_by_table == said_by_model)) return Disagree(what, said_by_table, said_by_model); \
+  } while (false)
+#define RETURN_DISAGREEMENT(expr)                                             \
+  do {                                                                        \
+    if (std::string disagreement_ = (expr); !disagreement_.empty()) return disagreement_; \
+  } while (false)
+
+// A table and its model, given the same operations.
+class Duel {
+ public:
+  Duel(const TableOptions& options, Limiter limiter, const DataPool& pool, const ChunkStore& store, uint64_t seed)
+      : options_(options),
+        limiter_(limiter),
+        pool_(pool),
+        store_(store),
+        random_(seed),
+        table_(TableState::Create(options).value()),
+        model_(options) {}
+
+  // One random operation on both. Returns what they disagree about, or "".
+  std::string Step() {
+    RETURN_DISAGREEMENT(Operate());
+    effects_.released.clear();
+    effects_.graveyards.clear();
+    RETURN_DISAGREEMENT(CompareNumbers());
+    if (random_.Below(64) == 0) RETURN_DISAGREEMENT(CompareItems());
+    return "";
+  }
+  // The last comparisons.
+  std::string Finish() {
+    RETURN_DISAGREEMENT(CompareItems());
+    while (!held_.empty()) RETURN_DISAGREEMENT(DropSnapshot(random_.Below(held_.size())));
+    return CompareStoredBytes();
+  }
+  std::string operation() const { return std::string(operation_) + " " + detail_; }
+
+ private:
+  struct Held {
+    std::unique_ptr<TableSnapshot> snapshot;
+    ModelTable model;
+  };
+
+  std::string Operate() {
+    detail_.clear();
+    const uint64_t dice = random_.Below(2'000);
+    if (dice < 800) return InsertNew();
+    if (dice < 950) return InsertExisting();
+    if (dice < 1'450) return Sample();
+    if (dice < 1'700) return Mutate();
+    if (dice < 1'800) return Refuse();
+    if (dice < 1'950) return Find();
+    if (dice < 1'965) return Peek();
+    if (dice < 1'980) return Evict();
+    if (dice < 1'985) return ChangeLimiter();
+    if (dice < 1'992) return TakeSnapshot();
+    if (dice < 1'999) return held_.empty() ? TakeSnapshot() : DropSnapshot(random_.Below(held_.size()));
+    return random_.Below(4) == 0 ? Reset() : Find();
+  }
+
+  // --- Random arguments ---
+
+  // Few different ones, so that ties and the return of old keys are common.
+  uint64_t RandomKey() {
+    const uint64_t number = random_.Below(4 * static_cast<uint64_t>(options_.max_size) + 4);
+    return number % 3 == 0 ? number * 0x9E3779B97F4A7C15u : number;
+  }
+  uint64_t ExistingKey() { return model_.items()[random_.Below(model_.items().size())].key; }
+  uint64_t AnyKey() { return model_.items().empty() || random_.Below(4) == 0 ? RandomKey() : ExistingKey(); }
+
+  double WildPriority() {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    constexpr double kPriorities[] = {0,    0,    0,    1,     1,     1,         2,    0.5,   0.1,        3,
+                                      1e-15, 1e6, -0.0, -1,    -2.5,  kInfinity, -kInfinity, 1e300, 1e200, 1e-300};
+    if (random_.Below(5) == 0) return 10 * random_.Unit();
+    return kPriorities[random_.Below(std::size(kPriorities))];
+  }
+  // One that both selectors take.
+  double RandomPriority() {
+    for (;;) {
+      // For a while nothing but zeros, so that all weights are.
+      const double priority = only_zeros_ > 0 ? 0 : WildPriority();
+      only_zeros_ -= only_zeros_ > 0;
+      // Infinite and enormous ones are rare: they drown the others.
+      if (std::abs(priority) > 1e100 && random_.Below(20) != 0) continue;
+      if (model_.Accepts(priority)) return priority;
+    }
+  }
+
+  // --- Operations ---
+
+  std::string InsertNew() {
+    operation_ = "insert";
+    AGREE("CanInsert", table_->CanInsert(), model_.CanInsert());
+    if (!model_.CanInsert()) return "";
+    uint64_t key = RandomKey();
+    while (model_.Find(key) != nullptr) key += 0x10001;
+    return Insert(key);
+  }
+
+  std::string InsertExisting() {
+    operation_ = "insert existing";
+    if (model_.items().empty()) return "";
+    return Insert(ExistingKey());
+  }
+
+  std::string Insert(uint64_t key) {
+    const size_t data = random_.Below(pool_.size());
+    const ModelItem item{.key = key,
+                         .priority = RandomPriority(),
+                         .times_sampled = random_.Below(8) == 0 ? static_cast<int32_t>(random_.Below(6)) : 0,
+                         .inserted_at = ++wall_,
+                         .data = pool_.data(data)};
+    Item real{.key = key, .priority = item.priority, .times_sampled = item.times_sampled, .trajectory = pool_.trajectory(data)};
+    AGREE("CheckItem", table_->CheckItem(real).ok(), true);
+    table_->InsertOrAssign(std::move(real), wall_, &effects_);
+    if (!model_.Insert(item)) {
+      AGREE("released", effects_.released.size(), 1u);
+      return "";
+    }
+    if (model_.IsOverfull()) RETURN_DISAGREEMENT(FollowEviction());
+    model_.FinishInsert();
+    return "";
+  }
+
+  // Finds out what the table evicted, and whether it could.
+  std::string FollowEviction() {
+    AGREE("size after an eviction", table_->size(), model_.size() - 1);
+    const ModelItem* evicted = nullptr;
+    for (const ModelItem& item : model_.items()) {
+      if (!table_->Contains(item.key)) evicted = &item;
+    }
+    if (evicted == nullptr) return "the table evicted nothing";
+    if (!model_.ChanceOf(Role::kRemover, evicted->key)) {
+      return Disagree("evicted item", evicted->key, "that it cannot be chosen");
+    }
+    model_.Evict(evicted->key);
+    return "";
+  }
+
+  std::string Evict() {
+    operation_ = "evict";
+    if (model_.items().empty()) return "";
+    table_->EvictOne(&effects_);
+    return FollowEviction();
+  }
+
+  std::string Sample() {
+    operation_ = "sample";
+    const auto n = static_cast<int64_t>(random_.Below(8) == 0 ? random_.Below(100) : 1 + random_.Below(3));
+    const bool rate_limited = random_.Below(2) == 0;
+    samples_.clear();
+    AGREE("CanSample", table_->CanSample(), model_.CanSample());
+    AGREE("result of Sample", table_->Sample(n, rate_limited, &samples_, &effects_), static_cast<int64_t>(samples_.size()));
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      if (!model_.CanSample()) return Disagree("samples", samples_.size(), i);
+      const SampledItem& sample = samples_[i];
+      const auto chance = model_.ChanceOf(Role::kSampler, sample.key);
+      if (!chance) return Disagree("sampled item", sample.key, "that it cannot be chosen");
+      if (!(std::abs(sample.probability - *chance) <= 1e-12 * *chance)) {
+        return Disagree("probability", sample.probability, *chance);
+      }
+      const ModelItem& item = *model_.Find(sample.key);
+      AGREE("priority of a sample", sample.priority, item.priority);
+      AGREE("times_sampled of a sample", sample.times_sampled, item.times_sampled + 1);
+      AGREE("table_size of a sample", sample.table_size, model_.size());
+      AGREE("inserted_at of a sample", sample.inserted_at, item.inserted_at);
+      AGREE("rate_limited of a sample", sample.rate_limited, rate_limited);
+      RETURN_DISAGREEMENT(CompareData(sample.trajectory, item));
+      model_.Sample(sample.key);
+    }
+    if (static_cast<int64_t>(samples_.size()) < n && model_.CanSample()) return Disagree("samples", samples_.size(), "more");
+    if (static_cast<int64_t>(samples_.size()) > n) return Disagree("samples", samples_.size(), n);
+    samples_.clear();
+    return "";
+  }
+
+  std::string Mutate() {
+    operation_ = "mutate";
+    std::array<uint64_t, 2> deletes;
+    std::array<KeyPriority, 8> updates;
+    const size_t num_deletes = random_.Below(4) == 0 ? 1 + random_.Below(deletes.size()) : 0;
+    const size_t num_updates = random_.Below(updates.size() + 1);
+    for (size_t i = 0; i < num_deletes; ++i) deletes[i] = AnyKey();
+    for (size_t i = 0; i < num_updates; ++i) {
+      updates[i] = {AnyKey(), RandomPriority()};
+      AGREE("CheckPriority", table_->CheckPriority(updates[i].key, updates[i].priority).ok(), true);
+    }
+    table_->Mutate(std::span(updates).first(num_updates), std::span(deletes).first(num_deletes), &effects_);
+    for (size_t i = 0; i < num_deletes; ++i) model_.Delete(deletes[i]);
+    for (size_t i = 0; i < num_updates; ++i) model_.Update(updates[i].key, updates[i].priority);
+    return "";
+  }
+
+  // A priority that may or may not be taken; asking changes nothing.
+  std::string Refuse() {
+    operation_ = "check priority";
+    const double priority = random_.Below(4) == 0 ? std::numeric_limits<double>::quiet_NaN() : WildPriority();
+    const bool accepted = model_.Accepts(priority);
+    const Status status = table_->CheckPriority(7, priority);
+    if (status.ok() != accepted) detail_ = std::to_string(priority);
+    AGREE("CheckPriority", status.ok(), accepted);
+    if (!accepted) {
+      AGREE("code of a refusal", static_cast<int>(status.code()), static_cast<int>(StatusCode::kInvalidArgument));
+      AGREE("detail of a refusal", static_cast<int>(status.detail()), static_cast<int>(Detail::kInvalidPriority));
+    }
+    return "";
+  }
+
+  std::string Find() {
+    operation_ = "find";
+    const uint64_t key = AnyKey();
+    const ModelItem* const expected = model_.Find(key);
+    AGREE("Contains", table_->Contains(key), expected != nullptr);
+    const auto found = table_->Find(key);
+    AGREE("Find", found.has_value(), expected != nullptr);
+    return found ? ComparePeeked(*found, *expected) : "";
+  }
+
+  std::string Peek() {
+    operation_ = "peek";
+    uint64_t cursor = 0;
+    const auto n = static_cast<int64_t>(1 + random_.Below(10));
+    int64_t seen = 0;
+    for (;;) {
+      const std::vector<PeekedItem> part = table_->Peek(n, &cursor);
+      if (part.empty()) break;
+      seen += static_cast<int64_t>(part.size());
+      for (const PeekedItem& item : part) {
+        const ModelItem* const expected = model_.Find(item.key);
+        if (expected == nullptr) return Disagree("peeked item", item.key, "that it is not there");
+        RETURN_DISAGREEMENT(ComparePeeked(item, *expected));
+      }
+    }
+    AGREE("number of peeked items", seen, model_.size());
+    return "";
+  }
+
+  std::string ChangeLimiter() {
+    operation_ = "change limiter";
+    const RateLimiterOptions limiter = RandomLimiter(limiter_, options_.max_size, &random_);
+    table_->SetRateLimiter(limiter);
+    model_.SetRateLimiter(limiter);
+    return "";
+  }
+
+  std::string Reset() {
+    operation_ = "reset";
+    table_->Reset(&effects_);
+    model_.Reset();
+    return "";
+  }
+
+  std::string TakeSnapshot() {
+    operation_ = "take a snapshot";
+    if (random_.Below(4) == 0) only_zeros_ = 40;
+    if (held_.size() >= 3) return "";
+    held_.push_back({.snapshot = table_->TakeSnapshot(), .model = model_});
+    return "";
+  }
+
+  // Compares a snapshot with the model of the time when it was taken, and lets it go.
+  std::string DropSnapshot(size_t which) {
+    operation_ = "drop a snapshot";
+    const Held held = std::move(held_[which]);
+    held_.erase(held_.begin() + static_cast<ptrdiff_t>(which));
+    return CompareSnapshot(*held.snapshot, held.model);
+  }
+
+  // --- Comparisons ---
+
+  std::string CompareData(const Trajectory& trajectory, const ModelItem& item) const {
+    const Trajectory& expected = pool_.trajectory(static_cast<size_t>(item.data.id));
+    AGREE("data", trajectory.handle().bits, expected.handle().bits);
+    return "";
+  }
+
+  std::string ComparePeeked(const PeekedItem& peeked, const ModelItem& item) const {
+    AGREE("key", peeked.key, item.key);
+    AGREE("priority", peeked.priority, item.priority);
+    AGREE("times_sampled", peeked.times_sampled, item.times_sampled);
+    AGREE("inserted_at", peeked.inserted_at, item.inserted_at);
+    return CompareData(peeked.trajectory, item);
+  }
+
+  std::string CompareNumbers() {
+    table_->FillInfo(&info_);
+    AGREE("size", table_->size(), model_.size());
+    AGREE("current_size", info_.current_size, model_.size());
+    AGREE("inserts", info_.counters.inserts, model_.counters.inserts);
+    AGREE("samples", info_.counters.samples, model_.counters.samples);
+    AGREE("deletes", info_.counters.deletes, model_.counters.deletes);
+    AGREE("cursor", info_.cursor, model_.cursor());
+    AGREE("num_episodes", info_.num_episodes, model_.num_episodes());
+    AGREE("num_deleted_episodes", info_.num_deleted_episodes, model_.num_deleted_episodes);
+    AGREE("num_unique_samples", info_.num_unique_samples, model_.num_unique_samples);
+    AGREE("referenced_bytes", info_.referenced_bytes, model_.referenced_bytes());
+    AGREE("evictions", info_.evictions, model_.evictions);
+    AGREE("expirations", info_.expirations, model_.expirations);
+    AGREE("explicit_deletes", info_.explicit_deletes, model_.explicit_deletes);
+    AGREE("updates", info_.updates, model_.updates);
+    AGREE("unknown_keys", info_.unknown_keys, model_.unknown_keys);
+    return "";
+  }
+
+  std::string CompareItems() {
+    for (const ModelItem& item : model_.items()) {
+      const auto found = table_->Find(item.key);
+      if (!found) return Disagree("item", item.key, "that it is there");
+      RETURN_DISAGREEMENT(ComparePeeked(*found, item));
+    }
+    return held_.empty() ? CompareStoredBytes() : "";
+  }
+
+  // While snapshots are held, what was reset may still count.
+  std::string CompareStoredBytes() {
+    AGREE("stored bytes", store_.stored_bytes(), pool_.BytesOf(model_.chunks()));
+    AGREE("live chunks", store_.stats().live_chunks, pool_.chunk_count());
+    return "";
+  }
+
+  std::string CompareSnapshot(const TableSnapshot& snapshot, const ModelTable& model) const {
+    AGREE("size of a snapshot", snapshot.size(), model.size());
+    AGREE("inserts of a snapshot", snapshot.state().counters.inserts, model.counters.inserts);
+    AGREE("samples of a snapshot", snapshot.state().counters.samples, model.counters.samples);
+    AGREE("deletes of a snapshot", snapshot.state().counters.deletes, model.counters.deletes);
+    AGREE("updates of a snapshot", snapshot.state().counts.updates, model.updates);
+    AGREE("evictions of a snapshot", snapshot.state().counts.evictions, model.evictions);
+    AGREE("num_unique_samples of a snapshot", snapshot.state().counts.num_unique_samples, model.num_unique_samples);
+    AGREE("num_deleted_episodes of a snapshot", snapshot.state().counts.num_deleted_episodes, model.num_deleted_episodes);
+    std::vector<const SlotRecord*> records;
+    for (size_t i = 0; i < snapshot.num_slots(); ++i) {
+      if (snapshot.slot(i).is_free()) continue;
+      const PeekedItem item = snapshot.item(i);
+      const ModelItem* const expected = model.Find(item.key);
+      if (expected == nullptr) return Disagree("item of a snapshot", item.key, "that it was not there");
+      RETURN_DISAGREEMENT(ComparePeeked(item, *expected));
+      records.push_back(&snapshot.slot(i));
+    }
+    AGREE("items of a snapshot", static_cast<int64_t>(records.size()), model.size());
+    // The numbers are the table's own, but they must order the items as the model's do.
+    std::ranges::sort(records, {}, &SlotRecord::inserted);
+    for (size_t i = 0; i < records.size(); ++i) {
+      AGREE("order of insertion in a snapshot", records[i]->key, model.items()[i].key);
+    }
+    std::vector<const ModelItem*> by_touch;
+    for (const ModelItem& item : model.items()) by_touch.push_back(&item);
+    std::ranges::sort(by_touch, {}, &ModelItem::touched);
+    std::ranges::sort(records, {}, &SlotRecord::touched);
+    for (size_t i = 0; i < records.size(); ++i) AGREE("order of touches in a snapshot", records[i]->key, by_touch[i]->key);
+    return "";
+  }
+
+  const TableOptions options_;
+  const Limiter limiter_;
+  const DataPool& pool_;
+  const ChunkStore& store_;
+  Random random_;
+  const std::unique_ptr<TableState> table_;
+  ModelTable model_;
+  std::vector<Held> held_;
+
+  int64_t wall_ = 1'600'000'000'000'000'000;
+  int only_zeros_ = 0;
+  const char* operation_ = "";
+  std::string detail_;
+  Effects effects_;
+  std::vector<SampledItem> samples_;
+  TableInfo info_;
+};
+
+SelectorOptions RandomSelector(Kind kind, Random* random) {
+  SelectorOptions options{.kind = kind};
+  if (!options.is_deterministic()) options.seed = random->Next();
+  constexpr double kExponents[] = {1, 1, 0.6, 0.5, 2, 0};
+  if (kind == Kind::kPrioritized) options.priority_exponent = kExponents[random->Below(std::size(kExponents))];
+  return options;
+}
+
+TableOptions RandomTable(Kind sampler, Kind remover, Limiter limiter, Random* random) {
+  constexpr int64_t kSizes[] = {1, 2, 3, 5, 8, 8, 16, 17, 33};
+  constexpr int32_t kTimes[] = {0, 0, 1, 2, 5};
+  TableOptions options{.name = "t",
+                       .sampler = RandomSelector(sampler, random),
+                       .remover = RandomSelector(remover, random),
+                       .max_size = kSizes[random->Below(std::size(kSizes))],
+                       .max_times_sampled = kTimes[random->Below(std::size(kTimes))]};
+  const bool is_queue = limiter == Limiter::kQueue || limiter == Limiter::kStack;
+  if (is_queue && random->Below(2) == 0) options.max_times_sampled = 1;
+  options.rate_limiter = RandomLimiter(limiter, options.max_size, random);
+  return options;
+}
+
+class TableModelTest : public testing::TestWithParam<std::tuple<Kind, Kind>> {};
+
+TEST_P(TableModelTest, RandomOperationsAgree) {
+  const auto [sampler, remover] = GetParam();
+  const uint64_t seed = test::Seed();
+  SCOPED_TRACE(test::SeedTrace(seed));
+  const int64_t steps = OperationsPerConfiguration() / kTablesPerConfiguration;
+  ChunkStore store({});
+  {
+    const DataPool pool(&store);
+    for (const Limiter limiter : kLimiters) {
+      Random random(seed + 1'000 * static_cast<uint64_t>(sampler) + 100 * static_cast<uint64_t>(remover) +
+                    10 * static_cast<uint64_t>(limiter));
+      for (int64_t table = 0; table < kTablesPerConfiguration; ++table) {
+        const TableOptions options = RandomTable(sampler, remover, limiter, &random);
+        const auto configuration = [&] {
+          return std::string(kLimiterNames[static_cast<size_t>(limiter)]) + ", table " + std::to_string(table) + ": sampler " +
+                 options.sampler.ToString() + ", remover " + options.remover.ToString() + ", max_size " +
+                 std::to_string(options.max_size) + ", max_times_sampled " + std::to_string(options.max_times_sampled) + ", " +
+                 options.rate_limiter.ToString();
+        };
+        Duel duel(options, limiter, pool, store, random.Next());
+        for (int64_t step = 0; step < steps; ++step) {
+          const std::string disagreement = duel.Step();
+          if (disagreement.empty()) [[likely]] continue;
+          FAIL() << disagreement << "\n  step " << step << ", " << duel.operation() << "\n  " << configuration();
+        }
+        const std::string disagreement = duel.Finish();
+        ASSERT_EQ(disagreement, "") << "at the end\n  " << configuration();
+      }
+    }
+  }
+  EXPECT_EQ(store.stats().live_chunks, 0);
+  EXPECT_EQ(store.stored_bytes(), 0);
+}
+
+constexpr Kind kKinds[] = {Kind::kFifo, Kind::kLifo, Kind::kUniform, Kind::kMinHeap, Kind::kMaxHeap, Kind::kPrioritized};
+constexpr const char* kKindNames[] = {"Custom", "Fifo", "Lifo", "Uniform", "MinHeap", "MaxHeap", "Prioritized"};
+
+INSTANTIATE_TEST_SUITE_P(EveryPair, TableModelTest, testing::Combine(testing::ValuesIn(kKinds), testing::ValuesIn(kKinds)),
+                         [](const auto& info) {
+                           return std::string(kKindNames[static_cast<size_t>(std::get<0>(info.param))]) + "Sampler" +
+                                  kKindNames[static_cast<size_t>(std::get<1>(info.param))] + "Remover";
+                         });
+
+}  // namespace
+}  // namespace reverb::model
