@@ -22,7 +22,7 @@ namespace reverb::internal {
 namespace {
 
 using test::MakeChunk;
-using ::reverb::test::StatusIs;
+using test::StatusIs;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 

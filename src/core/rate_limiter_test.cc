@@ -20,7 +20,7 @@
 namespace reverb::internal {
 namespace {
 
-using ::reverb::test::StatusIs;
+using test::StatusIs;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -74,8 +74,8 @@ RateLimiterCounters RandomCounters(Random* random, const RateLimiterOptions& opt
 }
 
 TEST(RateLimiterArithmeticTest, AgreesWithTheFormulas) {
-  const uint64_t seed = ::reverb::test::Seed();
-  SCOPED_TRACE(::reverb::test::SeedTrace(seed));
+  const uint64_t seed = test::Seed();
+  SCOPED_TRACE(test::SeedTrace(seed));
   Random random(seed);
   int allowed = 0, refused = 0;
   for (int i = 0; i < 300'000; ++i) {
@@ -114,8 +114,8 @@ int64_t SamplesOneByOne(RateLimiter limiter, int64_t n) {
 }
 
 TEST(RateLimiterArithmeticTest, MaxSamplesIsSamplingOneByOne) {
-  const uint64_t seed = ::reverb::test::Seed();
-  SCOPED_TRACE(::reverb::test::SeedTrace(seed));
+  const uint64_t seed = test::Seed();
+  SCOPED_TRACE(test::SeedTrace(seed));
   Random random(seed);
   int cut_short = 0;
   for (int i = 0; i < 100'000; ++i) {

@@ -19,7 +19,7 @@
 namespace reverb::internal {
 namespace {
 
-using ::reverb::test::StatusIs;
+using test::StatusIs;
 using test::MakeChunk;
 using test::MakeItem;
 using testing::AllOf;
@@ -59,7 +59,8 @@ class TableStateTest : public testing::Test {
   std::vector<SampledItem> Sample(TableState* state, int64_t n) {
     Effects effects;
     std::vector<SampledItem> samples;
-    EXPECT_EQ(state->Sample(n, false, &samples, &effects), static_cast<int64_t>(samples.size()));
+    const int64_t drawn = state->Sample(n, false, &samples, &effects);
+    EXPECT_EQ(drawn, static_cast<int64_t>(samples.size()));
     return samples;
   }
   std::vector<uint64_t> SampleKeys(TableState* state, int64_t n) {

@@ -18,7 +18,7 @@
 namespace reverb::internal {
 namespace {
 
-using ::reverb::test::StatusIs;
+using test::StatusIs;
 using test::MakeChunk;
 using testing::AllOf;
 using testing::ElementsAre;

@@ -36,7 +36,6 @@ using internal::ChunkStore;
 using internal::ColumnSpec;
 using internal::Effects;
 using internal::Item;
-using internal::KeyPriority;
 using internal::PeekedItem;
 using internal::Random;
 using internal::SampledItem;
@@ -89,7 +88,7 @@ class DataPool {
  public:
   explicit DataPool(ChunkStore* store) {
     for (uint32_t i = 0; i < kChunks; ++i) {
-      chunks_.push_back(internal::test::MakeChunk(store, /*episode_id=*/1'000 + i / 3, i % 3 * 10, 1 + i % 4, i));
+      chunks_.push_back(test::MakeChunk(store, /*episode_id=*/1'000 + i / 3, i % 3 * 10, 1 + i % 4, i));
     }
     for (uint32_t i = 0; i < kChunks; ++i) Add({i});
     for (uint32_t i = 0; i + 5 < kChunks; i += 2) Add({i, i + 1, i + 5});
@@ -166,7 +165,7 @@ class Duel {
     effects_.released.clear();
     effects_.graveyards.clear();
     RETURN_DISAGREEMENT(CompareNumbers());
-    if (random_.Below(64) == 0) RETURN_DISAGREEMENT(CompareItems());
+    if (random_.Below(16) == 0) RETURN_DISAGREEMENT(CompareItems());
     return "";
   }
   // The last comparisons.
@@ -520,7 +519,7 @@ SelectorOptions RandomSelector(Kind kind, Random* random) {
 }
 
 TableOptions RandomTable(Kind sampler, Kind remover, Limiter limiter, Random* random) {
-  constexpr int64_t kSizes[] = {1, 2, 3, 5, 8, 8, 16, 17, 33};
+  constexpr int64_t kSizes[] = {1, 2, 3, 5, 8, 16, 17, 33, 64};
   constexpr int32_t kTimes[] = {0, 0, 1, 2, 5};
   TableOptions options{.name = "t",
                        .sampler = RandomSelector(sampler, random),
