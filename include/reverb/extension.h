@@ -47,7 +47,8 @@ class TableExtension {
     // Sets another item's priority. Unknown keys and priorities that the table's selectors
     // refuse are ignored and counted.
     virtual void UpdatePriority(uint64_t key, double priority) = 0;
-    // Runs `work` soon, on the thread of the operation, with no lock held.
+    // Runs `work` soon after, on the thread that held the lock, with no lock held. The caller of the
+    // operation may have its answer by then.
     virtual void AfterUnlock(std::function<void()> work) = 0;
   };
 

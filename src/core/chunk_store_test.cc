@@ -33,7 +33,8 @@ struct Encoded {
 };
 
 Encoded Encode(uint32_t rows, std::vector<uint32_t> row_shape = {}) {
-  Encoded encoded{.header = {.episode_id = 7, .first_step = 10, .last_step = 10 + int64_t{rows} - 1, .rows = rows}};
+  Encoded encoded{
+      .header = {.episode_id = 7, .first_step = 10, .last_step = 10 + int64_t{rows} - 1, .rows = rows}};
   std::vector<uint8_t> raw(rows * NumElements(row_shape));
   for (size_t i = 0; i < raw.size(); ++i) raw[i] = static_cast<uint8_t>(i * 7 + 1);
   ColumnEncoder encoder(DType::kUint8, std::move(row_shape), CodecPolicy::kNone);
@@ -66,7 +67,8 @@ TEST(ChunkStoreTest, AddCopiesHeaderAndPayload) {
   EXPECT_THAT((*chunk)->payload(), ElementsAreArray(expected));
   EXPECT_THAT((*chunk)->column_payload(0), ElementsAreArray(expected));
   EXPECT_EQ((*chunk)->header().Unpack(), encoded.header);
-  EXPECT_GE((*chunk)->bytes(), static_cast<int64_t>(sizeof(Chunk) + PackedSize(encoded.header) + expected.size()));
+  EXPECT_GE((*chunk)->bytes(),
+            static_cast<int64_t>(sizeof(Chunk) + PackedSize(encoded.header) + expected.size()));
 }
 
 TEST(ChunkStoreTest, ColumnsLieOneAfterTheOther) {
@@ -213,12 +215,14 @@ TEST(ChunkStoreTest, RefusesAPayloadThatIsNotTheHeaders) {
   const Encoded encoded = Encode(10);
   std::vector<uint8_t> payload = encoded.payload;
   payload.pop_back();
-  EXPECT_THAT(store.Add(encoded.header, payload), StatusIs(StatusCode::kDataLoss, HasSubstr("10 payload bytes")));
+  EXPECT_THAT(store.Add(encoded.header, payload),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("10 payload bytes")));
   payload.resize(11);
   EXPECT_THAT(store.Add(encoded.header, payload), StatusIs(StatusCode::kDataLoss));
   EXPECT_THAT(store.Add(encoded.header, {}), StatusIs(StatusCode::kDataLoss));
   bool freed = false;
-  EXPECT_THAT(store.AddExternal(encoded.header, TrackedBytes::Make(payload, &freed)), StatusIs(StatusCode::kDataLoss));
+  EXPECT_THAT(store.AddExternal(encoded.header, TrackedBytes::Make(payload, &freed)),
+              StatusIs(StatusCode::kDataLoss));
   EXPECT_TRUE(freed);
   EXPECT_EQ(store.stats().live_chunks, 0);
   EXPECT_EQ(store.stats().live_bytes, 0);
@@ -235,7 +239,8 @@ TEST(ChunkStoreTest, RefusesABrokenHeader) {
   };
   EXPECT_THAT(refused([](ChunkHeader* h) { h->columns.clear(); }), StatusIs(StatusCode::kDataLoss));
   EXPECT_THAT(refused([](ChunkHeader* h) { h->rows = 0; }), StatusIs(StatusCode::kDataLoss));
-  EXPECT_THAT(refused([](ChunkHeader* h) { h->last_step = h->first_step - 1; }), StatusIs(StatusCode::kDataLoss));
+  EXPECT_THAT(refused([](ChunkHeader* h) { h->last_step = h->first_step - 1; }),
+              StatusIs(StatusCode::kDataLoss));
   EXPECT_THAT(refused([](ChunkHeader* h) { h->rows = 11; }), StatusIs(StatusCode::kDataLoss));
   EXPECT_THAT(refused([](ChunkHeader* h) { h->columns[0].blocks.clear(); }), StatusIs(StatusCode::kDataLoss));
   EXPECT_EQ(store.stats().live_chunks, 0);
@@ -320,7 +325,8 @@ TEST(ChunkStoreRoomTest, OnlyStoredChunksTakeRoom) {
   ChunkStore probe({});
   const int64_t size = MakeChunk(&probe, 1, 0, 10)->bytes();
   ChunkStore store({.max_bytes = 2 * size});
-  const ChunkRef a = MakeChunk(&store, 1, 0, 10), b = MakeChunk(&store, 1, 0, 10), c = MakeChunk(&store, 1, 0, 10);
+  const ChunkRef a = MakeChunk(&store, 1, 0, 10), b = MakeChunk(&store, 1, 0, 10),
+                 c = MakeChunk(&store, 1, 0, 10);
   EXPECT_TRUE(store.HasRoomFor(2 * size)) << "no item refers to them yet";
   EXPECT_FALSE(store.HasRoomFor(2 * size + 1));
   a->AddItemRef();

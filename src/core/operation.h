@@ -104,19 +104,28 @@ class WaitQueue {
 // Lets another thread give up a synchronous wait.
 class Cancellation {
  public:
-  // The operations that wait with it end with CANCELLED, now and later.
+  // The operations that wait with it end with CANCELLED, now and later. Returns when all were told.
   void Cancel() EXCLUDES(mu_) {
+    // Hooks take a table's lock and may run other people's callbacks, which may come back here: so they
+    // run without our lock, and Remove() waits for them.
+    std::map<uint64_t, std::function<void()>> hooks;
+    {
+      MutexLock lock(&mu_);
+      cancelled_ = true;
+      hooks.swap(hooks_);
+      ++running_;
+    }
+    for (auto& [id, hook] : hooks) hook();
     MutexLock lock(&mu_);
-    cancelled_ = true;
-    for (auto& [id, hook] : hooks_) hook();
-    hooks_.clear();
+    --running_;
+    idle_.NotifyAll();
   }
   bool cancelled() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return cancelled_;
   }
-  // `hook` runs at most once, under this object's lock, if Cancel() comes before Remove().
-  // False, and no registration, when it came already.
+  // `hook` runs at most once, if Cancel() comes before Remove(). False, and no registration, when it
+  // came already.
   bool Add(uint64_t* id, std::function<void()> hook) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     if (cancelled_) return false;
@@ -124,14 +133,18 @@ class Cancellation {
     hooks_.emplace(*id, std::move(hook));
     return true;
   }
+  // Afterwards the hook does not run and is not running.
   void Remove(uint64_t id) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
-    hooks_.erase(id);
+    if (hooks_.erase(id) > 0) return;
+    while (running_ > 0) idle_.Wait(&mu_);
   }
 
  private:
   mutable Mutex mu_;
+  CondVar idle_;
   bool cancelled_ GUARDED_BY(mu_) = false;
+  int running_ GUARDED_BY(mu_) = 0;
   uint64_t last_id_ GUARDED_BY(mu_) = 0;
   std::map<uint64_t, std::function<void()>> hooks_ GUARDED_BY(mu_);
 };

@@ -39,13 +39,15 @@ RateLimiter WithCounters(const RateLimiterOptions& options, RateLimiterCounters 
 // --- The arithmetic against the formulas of the contract, written a second time ---
 
 bool MaySample(const RateLimiterOptions& o, const RateLimiterCounters& c, int64_t n) {
-  const double cursor = static_cast<double>(c.inserts) * o.samples_per_insert - static_cast<double>(c.samples);
+  const double cursor =
+      static_cast<double>(c.inserts) * o.samples_per_insert - static_cast<double>(c.samples);
   return c.inserts - c.deletes >= o.min_size_to_sample && cursor - static_cast<double>(n) >= o.min_diff;
 }
 
 bool MayInsert(const RateLimiterOptions& o, const RateLimiterCounters& c, int64_t n) {
   if (c.inserts + n - c.deletes <= o.min_size_to_sample) return true;
-  return static_cast<double>(c.inserts + n) * o.samples_per_insert - static_cast<double>(c.samples) <= o.max_diff;
+  return static_cast<double>(c.inserts + n) * o.samples_per_insert - static_cast<double>(c.samples) <=
+         o.max_diff;
 }
 
 RateLimiterOptions RandomOptions(Random* random) {
@@ -66,7 +68,8 @@ RateLimiterCounters RandomCounters(Random* random, const RateLimiterOptions& opt
   RateLimiterCounters counters;
   counters.inserts = static_cast<int64_t>(random->Below(random->Below(3) == 0 ? 1'000'000'000 : 60));
   counters.deletes = static_cast<int64_t>(random->Below(static_cast<uint64_t>(counters.inserts) + 1));
-  if (random->Below(2) == 0) counters.deletes = std::max<int64_t>(0, counters.inserts - static_cast<int64_t>(random->Below(25)));
+  if (random->Below(2) == 0)
+    counters.deletes = std::max<int64_t>(0, counters.inserts - static_cast<int64_t>(random->Below(25)));
   const double cursor = 80 * random->Unit() - 20;
   counters.samples = std::max<int64_t>(
       0, static_cast<int64_t>(static_cast<double>(counters.inserts) * options.samples_per_insert - cursor));
@@ -133,9 +136,10 @@ TEST(RateLimiterArithmeticTest, MaxSamplesWithFractionsThatDoublesCannotHold) {
   for (const double ratio : {0.1, 1.0 / 3, 0.7, 1.1, 1e-3}) {
     for (int64_t inserts = 1; inserts <= 2'000; ++inserts) {
       for (const double min_diff : {0.0, 0.1, -0.3, 1.0 / 3}) {
-        const RateLimiter limiter = WithCounters({.samples_per_insert = ratio, .min_diff = min_diff, .max_diff = 1e9},
-                                                 {.inserts = inserts});
-        ASSERT_EQ(limiter.MaxSamples(kHuge), SamplesOneByOne(limiter, kHuge)) << ratio << " " << inserts << " " << min_diff;
+        const RateLimiter limiter = WithCounters(
+            {.samples_per_insert = ratio, .min_diff = min_diff, .max_diff = 1e9}, {.inserts = inserts});
+        ASSERT_EQ(limiter.MaxSamples(kHuge), SamplesOneByOne(limiter, kHuge))
+            << ratio << " " << inserts << " " << min_diff;
       }
     }
   }
@@ -167,7 +171,8 @@ TEST(RateLimiterArithmeticTest, HugeNumbersNeitherOverflowNorPass) {
 
   // Counters of a table that ran for years.
   constexpr int64_t kLong = int64_t{1} << 52;
-  const RateLimiter old = WithCounters(RateLimiterOptions::Queue(10), {.inserts = kLong, .samples = kLong - 7, .deletes = kLong - 7});
+  const RateLimiter old = WithCounters(RateLimiterOptions::Queue(10),
+                                       {.inserts = kLong, .samples = kLong - 7, .deletes = kLong - 7});
   EXPECT_EQ(old.cursor(), 7);
   EXPECT_TRUE(old.CanSample(7));
   EXPECT_FALSE(old.CanSample(8));
@@ -177,7 +182,8 @@ TEST(RateLimiterArithmeticTest, HugeNumbersNeitherOverflowNorPass) {
 }
 
 TEST(RateLimiterArithmeticTest, BothBoundsAreInclusive) {
-  const RateLimiterOptions options{.samples_per_insert = 1, .min_size_to_sample = 1, .min_diff = 2, .max_diff = 5};
+  const RateLimiterOptions options{
+      .samples_per_insert = 1, .min_size_to_sample = 1, .min_diff = 2, .max_diff = 5};
   const RateLimiter limiter = WithCounters(options, {.inserts = 4});
   EXPECT_TRUE(limiter.CanSample(2));
   EXPECT_FALSE(limiter.CanSample(3));
@@ -186,7 +192,8 @@ TEST(RateLimiterArithmeticTest, BothBoundsAreInclusive) {
 }
 
 TEST(RateLimiterArithmeticTest, InsertsAreFreeUpToTheMinimumSize) {
-  const RateLimiterOptions options{.samples_per_insert = 10, .min_size_to_sample = 3, .min_diff = -1, .max_diff = 0};
+  const RateLimiterOptions options{
+      .samples_per_insert = 10, .min_size_to_sample = 3, .min_diff = -1, .max_diff = 0};
   RateLimiter limiter(options);
   EXPECT_TRUE(limiter.CanInsert(3));
   EXPECT_FALSE(limiter.CanInsert(4));
@@ -197,7 +204,8 @@ TEST(RateLimiterArithmeticTest, InsertsAreFreeUpToTheMinimumSize) {
 }
 
 TEST(RateLimiterArithmeticTest, ResetClearsCountersAndKeepsOptions) {
-  RateLimiter limiter = WithCounters(RateLimiterOptions::Queue(2), {.inserts = 3, .samples = 2, .deletes = 1});
+  RateLimiter limiter =
+      WithCounters(RateLimiterOptions::Queue(2), {.inserts = 3, .samples = 2, .deletes = 1});
   limiter.Reset();
   EXPECT_EQ(limiter.counters(), RateLimiterCounters());
   EXPECT_EQ(limiter.options(), RateLimiterOptions::Queue(2));
@@ -210,11 +218,13 @@ TEST(RateLimiterTest, DescribesItself) {
                    {.inserts = 4, .samples = 5, .deletes = 1});
   EXPECT_EQ(limiter.Describe(), "size 3, min_size_to_sample 100; cursor 3 in [-1, 9], samples_per_insert 2");
   EXPECT_THAT(RateLimiterOptions::MinSize(7).ToString(),
-              AllOf(HasSubstr("min_size_to_sample=7"), HasSubstr("min_diff=-unbounded"), HasSubstr("max_diff=+unbounded")));
+              AllOf(HasSubstr("min_size_to_sample=7"), HasSubstr("min_diff=-unbounded"),
+                    HasSubstr("max_diff=+unbounded")));
 }
 
 TEST(RateLimiterTest, EveryWaitReasonHasAName) {
-  for (int i = 0; i < kNumWaitReasons; ++i) EXPECT_NE(WaitReasonName(static_cast<WaitReason>(i)), "unknown") << i;
+  for (int i = 0; i < kNumWaitReasons; ++i)
+    EXPECT_NE(WaitReasonName(static_cast<WaitReason>(i)), "unknown") << i;
 }
 
 // --- Factories ---
@@ -266,9 +276,11 @@ TEST(RateLimiterOptionsTest, SampleToInsertRatioRefusesBuffersThatCouldBlockForE
   EXPECT_THAT(with_range(5, 10, 8, 12), StatusIs(StatusCode::kInvalidArgument, HasSubstr("too small")));
   EXPECT_THAT(with_range(0.1, 10, 9.5, 10.5), StatusIs(StatusCode::kInvalidArgument, HasSubstr("too small")));
   EXPECT_OK(with_range(1, 10, 5, 9));
-  EXPECT_THAT(with_range(1, 10, 11, 15), StatusIs(StatusCode::kInvalidArgument, HasSubstr("could never begin")));
+  EXPECT_THAT(with_range(1, 10, 11, 15),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("could never begin")));
   EXPECT_OK(with_range(1, 10, 7, 12));
-  EXPECT_THAT(with_range(1, 0, -100, 100), StatusIs(StatusCode::kInvalidArgument, HasSubstr("min_size_to_sample is 0")));
+  EXPECT_THAT(with_range(1, 0, -100, 100),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("min_size_to_sample is 0")));
 
   // Exactly enough is enough.
   EXPECT_OK(with_buffer(5, 10, 5));
@@ -277,11 +289,14 @@ TEST(RateLimiterOptionsTest, SampleToInsertRatioRefusesBuffersThatCouldBlockForE
 
 TEST(RateLimiterOptionsTest, SampleToInsertRatioRefusesNonsense) {
   for (const double ratio : {0.0, -1.0, kNan, kInfinity}) {
-    EXPECT_THAT(RateLimiterOptions::SampleToInsertRatio(ratio, 1, 100.0), StatusIs(StatusCode::kInvalidArgument)) << ratio;
+    EXPECT_THAT(RateLimiterOptions::SampleToInsertRatio(ratio, 1, 100.0),
+                StatusIs(StatusCode::kInvalidArgument))
+        << ratio;
   }
   EXPECT_THAT(RateLimiterOptions::SampleToInsertRatio(1, 1, kNan), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(RateLimiterOptions::SampleToInsertRatio(1, 1, -5.0), StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(RateLimiterOptions::SampleToInsertRatio(1, 1, 0.0, kNan), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(RateLimiterOptions::SampleToInsertRatio(1, 1, 0.0, kNan),
+              StatusIs(StatusCode::kInvalidArgument));
 }
 
 TEST(RateLimiterOptionsTest, ValidateNamesWhatIsWrong) {
@@ -293,7 +308,8 @@ TEST(RateLimiterOptionsTest, ValidateNamesWhatIsWrong) {
   }
   for (const int64_t min_size : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
     EXPECT_THAT(RateLimiterOptions::MinSize(min_size).Validate(),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("min_size_to_sample is " + std::to_string(min_size))));
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr("min_size_to_sample is " + std::to_string(min_size))));
   }
   EXPECT_THAT((RateLimiterOptions{.min_diff = 2, .max_diff = 1}).Validate(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("min_diff 2 and max_diff 1")));
@@ -339,13 +355,14 @@ class LimiterTraceTest : public testing::Test {
 };
 
 TEST_F(LimiterTraceTest, SampleToInsertRatio) {
-  Make({.sampler = SelectorOptions::Fifo(), .rate_limiter = *RateLimiterOptions::SampleToInsertRatio(2, 3, 3.0)});
+  Make({.sampler = SelectorOptions::Fifo(),
+        .rate_limiter = *RateLimiterOptions::SampleToInsertRatio(2, 3, 3.0)});
   for (uint64_t key = 1; key <= 3; ++key) {
     EXPECT_THAT(Sample(1), ElementsAre()) << "before item " << key;
     EXPECT_TRUE(Insert(key));
     EXPECT_EQ(cursor(), 2.0 * static_cast<double>(key));
   }
-  EXPECT_TRUE(Insert(4));  // 8 <= 9
+  EXPECT_TRUE(Insert(4));   // 8 <= 9
   EXPECT_FALSE(Insert(5));  // 10 > 9
   EXPECT_EQ(Sample(100).size(), 5u);
   EXPECT_EQ(cursor(), 3);
@@ -356,7 +373,9 @@ TEST_F(LimiterTraceTest, SampleToInsertRatio) {
 }
 
 TEST_F(LimiterTraceTest, SamplingWithDeletesStopsAtTheMinimumSize) {
-  Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1, .rate_limiter = RateLimiterOptions::MinSize(3)});
+  Make({.sampler = SelectorOptions::Fifo(),
+        .max_times_sampled = 1,
+        .rate_limiter = RateLimiterOptions::MinSize(3)});
   for (uint64_t key = 1; key <= 5; ++key) EXPECT_TRUE(Insert(key));
   EXPECT_THAT(Sample(10), ElementsAre(1, 2, 3));
   EXPECT_EQ(state_->limiter().SampleWaitReason(), WaitReason::kMinSize);

@@ -66,6 +66,33 @@ class Table::ScopedRound {
   Round* round_;
 };
 
+template <typename Body>
+void Table::WithLock(Body body) {
+  ScopedRound round;
+  mu_.Lock();
+  body(round.get());
+  FinishRound(round.get());
+}
+
+// The lock for a look at the state. Operations handed over meanwhile are seen to afterwards: nobody waits
+// for the asynchronous ones who could look after them.
+class SCOPED_CAPABILITY Table::ReadLock {
+ public:
+  explicit ReadLock(Table* table) ACQUIRE(table->mu_) : table_(table) { table_->mu_.Lock(); }
+  ~ReadLock() RELEASE() {
+    table_->mu_.Unlock();
+    Operation* expected = nullptr;  // as in FinishRound()
+    if (!table_->pushed_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel)) {
+      table_->WithLock([](Round*) {});
+    }
+  }
+  ReadLock(const ReadLock&) = delete;
+  ReadLock& operator=(const ReadLock&) = delete;
+
+ private:
+  Table* const table_;
+};
+
 Result<std::shared_ptr<Table>> Table::Create(TableOptions options, Environment environment) {
   if (environment.store == nullptr) {
     return Status::InvalidArgument("table \"" + options.name + "\": no chunk store was given");
@@ -167,14 +194,6 @@ Table::Handle Table::SampleAsync(int64_t count, bool allow_partial, std::optiona
   return op;
 }
 
-template <typename Body>
-void Table::WithLock(Body body) {
-  ScopedRound round;
-  mu_.Lock();
-  body(round.get());
-  FinishRound(round.get());
-}
-
 void Table::Cancel(const Handle& handle) {
   WithLock([&](Round* round) {
     mu_.AssertHeld();
@@ -231,7 +250,7 @@ Status Table::ClosedError() const {
 
 TableInfo Table::Info() {
   TableInfo info;
-  MutexLock lock(&mu_);
+  ReadLock lock(this);
   const TimePoint now = environment_.clock->Now();
   state_->FillInfo(&info);
   stats_.FillInfo(now, info.counters, &info);
@@ -250,29 +269,29 @@ TableInfo Table::Info() {
 }
 
 int64_t Table::size() {
-  MutexLock lock(&mu_);
+  ReadLock lock(this);
   return state_->size();
 }
 
 Result<bool> Table::CanInsert(int64_t n) {
   if (n < 1) return Status::InvalidArgument("can_insert: the number of inserts is " + std::to_string(n) + "; ask for at least one");
-  MutexLock lock(&mu_);
+  ReadLock lock(this);
   return state_->limiter().CanInsert(n);
 }
 
 Result<bool> Table::CanSample(int64_t n) {
   if (n < 1) return Status::InvalidArgument("can_sample: the number of samples is " + std::to_string(n) + "; ask for at least one");
-  MutexLock lock(&mu_);
+  ReadLock lock(this);
   return state_->limiter().CanSample(n);
 }
 
 std::optional<PeekedItem> Table::Find(uint64_t key) {
-  MutexLock lock(&mu_);
+  ReadLock lock(this);
   return state_->Find(key);
 }
 
 std::vector<PeekedItem> Table::Peek(int64_t n, uint64_t* cursor) {
-  MutexLock lock(&mu_);
+  ReadLock lock(this);
   return state_->Peek(n, cursor);
 }
 
@@ -502,8 +521,12 @@ void Table::StartInsert(Operation* op, Round* round) {
 WaitReason Table::ApplyNextItem(Operation* op, Round* round) {
   Item& item = op->items[op->progress];
   WaitReason reason = state_->limiter().InsertWaitReason();
-  if (reason == WaitReason::kNone && environment_.store->options().max_bytes) reason = MakeRoom(item, round);
-  if (reason != WaitReason::kNone && !state_->Contains(item.key)) return reason;
+  // The data of an item that is there already is not kept, so it needs no room.
+  const bool is_bounded = environment_.store->options().max_bytes.has_value();
+  if ((is_bounded || reason != WaitReason::kNone) && !state_->Contains(item.key)) {
+    if (reason == WaitReason::kNone) reason = MakeRoom(item, round);
+    if (reason != WaitReason::kNone) return reason;
+  }
   state_->InsertOrAssign(std::move(item), environment_.clock->WallNanos(), &round->effects);
   ++op->progress;
   return WaitReason::kNone;
@@ -611,8 +634,15 @@ void Table::Enqueue(Operation* op, WaitReason reason, Round* round) {
 }
 
 void Table::Dequeue(Operation* op) {
-  QueueOf(*op).Remove(op);
+  WaitQueue& queue = QueueOf(*op);
+  queue.Remove(op);
   stats_.CountWait(op->wait_reason, environment_.clock->Now() - op->reason_since);
+  // The next in line no longer waits for others.
+  if (!queue.empty() && queue.head()->wait_reason == WaitReason::kQueued) {
+    const WaitReason reason = op->kind == Operation::Kind::kInsert ? state_->limiter().InsertWaitReason()
+                                                                   : state_->limiter().SampleWaitReason();
+    if (reason != WaitReason::kNone) SetReason(queue.head(), reason);
+  }
   if (!op->deadline) return;
   for (auto it = deadlines_.lower_bound(*op->deadline); it != deadlines_.end(); ++it) {
     if (it->second != op) continue;

@@ -125,6 +125,7 @@ class Table : public std::enable_shared_from_this<Table> {
     void Clear();
   };
   class ScopedRound;
+  class ReadLock;
 
   Table(std::unique_ptr<TableState> state, Environment environment);
 

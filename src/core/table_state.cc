@@ -285,6 +285,19 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
       ++counts_.unknown_keys;
     }
   }
+  if (!options_.extensions.empty()) {
+    // One by one: hooks of the first may change what the second is about to set.
+    for (const KeyPriority& update : updates) {
+      if (const auto slot = index_.Find(update.key)) {
+        SetPriority(*slot, update.priority);
+        ++counts_.updates;
+        RunHooks(&TableExtension::OnUpdate, slots_[*slot], effects);
+      } else {
+        ++counts_.unknown_keys;
+      }
+    }
+    return;
+  }
   // Look-ups first, so that their cache misses overlap; then each selector gets the whole batch.
   constexpr size_t kAhead = 8;
   updates_.clear();
@@ -308,12 +321,6 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
   if (updates_.empty()) return;
   sampler_->Update(updates_);
   remover_->Update(updates_);
-  if (options_.extensions.empty()) return;
-  // Hooks see the table after the whole batch. They may cause updates of their own, so the list is
-  // taken out of reach first; nothing a hook can do removes an item.
-  std::vector<SelectorItem> applied = std::move(updates_);
-  for (const SelectorItem& entry : applied) RunHooks(&TableExtension::OnUpdate, slots_[entry.slot], effects);
-  updates_ = std::move(applied);
 }
 
 void TableState::Reset(Effects* effects) {

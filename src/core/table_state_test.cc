@@ -19,9 +19,9 @@
 namespace reverb::internal {
 namespace {
 
-using test::StatusIs;
 using test::MakeChunk;
 using test::MakeItem;
+using test::StatusIs;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -50,7 +50,8 @@ class TableStateTest : public testing::Test {
     item.times_sampled = times_sampled;
     return item;
   }
-  void Insert(TableState* state, uint64_t key, double priority = 1, uint64_t episode = 1, int32_t times_sampled = 0) {
+  void Insert(TableState* state, uint64_t key, double priority = 1, uint64_t episode = 1,
+              int32_t times_sampled = 0) {
     Item item = NewItem(key, priority, episode, times_sampled);
     ASSERT_OK(state->CheckItem(item));
     Effects effects;
@@ -68,7 +69,8 @@ class TableStateTest : public testing::Test {
     for (const SampledItem& sample : Sample(state, n)) keys.push_back(sample.key);
     return keys;
   }
-  static void Update(TableState* state, std::vector<KeyPriority> updates, std::vector<uint64_t> deletes = {}) {
+  static void Update(TableState* state, std::vector<KeyPriority> updates,
+                     std::vector<uint64_t> deletes = {}) {
     Effects effects;
     state->Mutate(updates, deletes, &effects);
   }
@@ -110,22 +112,26 @@ TEST_F(TableStateTest, RefusesBadOptionsAndNamesTheTable) {
   const auto refused = [](TableOptions options) { return TableState::Create(std::move(options)).status(); };
   EXPECT_THAT(refused({.name = ""}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("name is empty")));
   for (const int64_t size : {int64_t{0}, int64_t{-1}, int64_t{1} << 31, (int64_t{1} << 31) - 1}) {
-    EXPECT_THAT(refused({.name = "per", .max_size = size}),
-                StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr(std::to_string(size)))));
+    EXPECT_THAT(
+        refused({.name = "per", .max_size = size}),
+        StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr(std::to_string(size)))));
   }
   EXPECT_OK(refused({.name = "per", .max_size = (int64_t{1} << 31) - 2}));
   EXPECT_THAT(refused({.name = "per", .sampler = SelectorOptions::Prioritized(-1)}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"per\"")));
   EXPECT_THAT(refused({.name = "per", .remover = SelectorOptions::Prioritized(kNan)}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"per\"")));
-  EXPECT_THAT(refused({.name = "per", .rate_limiter = RateLimiterOptions::MinSize(0)}),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr("min_size_to_sample"))));
-  EXPECT_THAT(refused({.name = "per", .sampler = {.kind = SelectorOptions::Kind::kCustom}}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(
+      refused({.name = "per", .rate_limiter = RateLimiterOptions::MinSize(0)}),
+      StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr("min_size_to_sample"))));
+  EXPECT_THAT(refused({.name = "per", .sampler = {.kind = SelectorOptions::Kind::kCustom}}),
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(refused({.name = "per", .custom_sampler = [] { return nullptr; }}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("sampler")));
   EXPECT_THAT(refused({.name = "per", .custom_remover = [] { return nullptr; }}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("remover")));
-  EXPECT_THAT(refused({.name = "per", .extensions = {nullptr}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("extension")));
+  EXPECT_THAT(refused({.name = "per", .extensions = {nullptr}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("extension")));
 }
 
 TEST_F(TableStateTest, StartsEmpty) {
@@ -179,7 +185,8 @@ TEST_F(TableStateTest, InsertStoresTheItemAsItCame) {
 
 TEST_F(TableStateTest, AnyKeyIsAllowed) {
   const auto state = Make({.sampler = SelectorOptions::Fifo()});
-  for (const uint64_t key : {uint64_t{0}, uint64_t{1}, UINT64_MAX, UINT64_MAX - 1, uint64_t{1} << 63}) Insert(state.get(), key);
+  for (const uint64_t key : {uint64_t{0}, uint64_t{1}, UINT64_MAX, UINT64_MAX - 1, uint64_t{1} << 63})
+    Insert(state.get(), key);
   EXPECT_THAT(Keys(*state), ElementsAre(0, 1, uint64_t{1} << 63, UINT64_MAX - 1, UINT64_MAX));
   EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(0));
   Delete(state.get(), {0, UINT64_MAX});
@@ -187,7 +194,8 @@ TEST_F(TableStateTest, AnyKeyIsAllowed) {
 }
 
 TEST_F(TableStateTest, InsertOfAnExistingKeySetsItsPriorityAndNothingElse) {
-  const auto state = Make({.sampler = SelectorOptions::MaxHeap(), .remover = SelectorOptions::Fifo(), .max_size = 2});
+  const auto state =
+      Make({.sampler = SelectorOptions::MaxHeap(), .remover = SelectorOptions::Fifo(), .max_size = 2});
   Insert(state.get(), 1, 10, /*episode=*/5, /*times_sampled=*/3);
   Insert(state.get(), 2, 20);
   const int64_t bytes = Info(*state).referenced_bytes;
@@ -229,7 +237,8 @@ TEST_F(TableStateTest, AssigningCountsAsATouch) {
 TEST_F(TableStateTest, AnItemWithoutDataIsRefused) {
   const auto state = Make({});
   EXPECT_THAT(state->CheckItem({.key = 3, .priority = 1}),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"t\""), HasSubstr("item 3"), HasSubstr("must not be empty"))));
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("\"t\""), HasSubstr("item 3"), HasSubstr("must not be empty"))));
 }
 
 // --- Priorities that a selector does not take ---
@@ -240,7 +249,8 @@ TEST_F(TableStateTest, RefusesPrioritiesThatEitherSelectorRefuses) {
       SCOPED_TRACE(sampler.ToString() + ", " + remover.ToString());
       const auto state = Make({.sampler = sampler, .remover = remover});
       Insert(state.get(), 1, 1);
-      const bool weighs = sampler.kind == SelectorOptions::Kind::kPrioritized || remover.kind == SelectorOptions::Kind::kPrioritized;
+      const bool weighs = sampler.kind == SelectorOptions::Kind::kPrioritized ||
+                          remover.kind == SelectorOptions::Kind::kPrioritized;
       const auto refusal = StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority,
                                     AllOf(HasSubstr("table \"t\""), HasSubstr("item 77")));
       EXPECT_THAT(state->CheckPriority(77, kNan), refusal);
@@ -253,7 +263,8 @@ TEST_F(TableStateTest, RefusesPrioritiesThatEitherSelectorRefuses) {
           EXPECT_OK(state->CheckPriority(77, priority)) << priority;
         }
       }
-      for (const double priority : {0.0, -0.0, 1e-300, 1.0, 1e200}) EXPECT_OK(state->CheckPriority(77, priority)) << priority;
+      for (const double priority : {0.0, -0.0, 1e-300, 1.0, 1e200})
+        EXPECT_OK(state->CheckPriority(77, priority)) << priority;
       // Asking changed nothing.
       EXPECT_EQ(state->size(), 1);
       EXPECT_FALSE(state->Contains(77));
@@ -381,8 +392,9 @@ TEST_F(TableStateTest, SamplingAnEmptyTableGivesNothing) {
 }
 
 TEST_F(TableStateTest, SamplesAsManyAsTheLimiterAllows) {
-  const auto state = Make({.sampler = SelectorOptions::Fifo(),
-                           .rate_limiter = {.samples_per_insert = 1.5, .min_size_to_sample = 2, .min_diff = 0, .max_diff = 100}});
+  const auto state = Make(
+      {.sampler = SelectorOptions::Fifo(),
+       .rate_limiter = {.samples_per_insert = 1.5, .min_size_to_sample = 2, .min_diff = 0, .max_diff = 100}});
   Insert(state.get(), 1);
   EXPECT_THAT(SampleKeys(state.get(), 10), IsEmpty());
   Insert(state.get(), 2);
@@ -426,7 +438,8 @@ TEST_F(TableStateTest, MaxTimesSampledRemovesWithTheLastSample) {
     }
     EXPECT_EQ(state->size(), 0);
     EXPECT_EQ(Info(*state).expirations, 2);
-    EXPECT_EQ(state->limiter().counters(), (RateLimiterCounters{.inserts = 2, .samples = 2 * limit, .deletes = 2}));
+    EXPECT_EQ(state->limiter().counters(),
+              (RateLimiterCounters{.inserts = 2, .samples = 2 * limit, .deletes = 2}));
     EXPECT_EQ(store_.stats().live_chunks, 2) << "held by the samples";
     samples.clear();
     EXPECT_EQ(store_.stats().live_chunks, 0);
@@ -514,7 +527,8 @@ TEST_F(TableStateTest, UpdatesAreAppliedInOrder) {
 }
 
 TEST_F(TableStateTest, BothSelectorsSeeUpdates) {
-  const auto state = Make({.sampler = SelectorOptions::Prioritized(1, 3), .remover = SelectorOptions::MinHeap(), .max_size = 3});
+  const auto state = Make(
+      {.sampler = SelectorOptions::Prioritized(1, 3), .remover = SelectorOptions::MinHeap(), .max_size = 3});
   for (const uint64_t key : {1, 2, 3}) Insert(state.get(), key, 1);
   Update(state.get(), {{1, 0}, {2, 0}, {3, 3}});
   for (const SampledItem& sample : Sample(state.get(), 50)) {
@@ -541,12 +555,14 @@ TEST_F(TableStateTest, ADeletedKeyMayComeBack) {
 
 TEST_F(TableStateTest, CountsEpisodesByTheChunksOfPresentItems) {
   const auto state = Make({});
-  const ChunkRef a0 = MakeChunk(&store_, 100, 0, 2), a1 = MakeChunk(&store_, 100, 2, 2), b = MakeChunk(&store_, 200, 0, 2);
+  const ChunkRef a0 = MakeChunk(&store_, 100, 0, 2), a1 = MakeChunk(&store_, 100, 2, 2),
+                 b = MakeChunk(&store_, 200, 0, 2);
   const auto insert = [&](uint64_t key, std::vector<ChunkRef> chunks) {
     ColumnSpec column;
     for (const ChunkRef& chunk : chunks) column.slices.push_back({.chunk = chunk, .offset = 0, .length = 1});
     Effects effects;
-    state->InsertOrAssign({.key = key, .priority = 1, .trajectory = Trajectory::Create({{column}}).value()}, 0, &effects);
+    state->InsertOrAssign({.key = key, .priority = 1, .trajectory = Trajectory::Create({{column}}).value()},
+                          0, &effects);
   };
   const auto counts = [&] {
     const TableInfo info = Info(*state);
@@ -667,7 +683,8 @@ TEST_F(TableStateTest, ALookedAtItemOutlivesItsRemoval) {
 TEST_F(TableStateTest, ResetEmptiesTheTableAndTheLimiter) {
   for (const SelectorOptions& selector : AllSelectors()) {
     SCOPED_TRACE(selector.ToString());
-    const auto state = Make({.sampler = selector, .remover = selector, .max_size = 3, .max_times_sampled = 2});
+    const auto state =
+        Make({.sampler = selector, .remover = selector, .max_size = 3, .max_times_sampled = 2});
     for (uint64_t key = 1; key <= 5; ++key) Insert(state.get(), key, 1, key);
     SampleKeys(state.get(), 3);
     Reset(state.get());
@@ -717,8 +734,8 @@ class Recorder : public TableExtension {
     EXPECT_EQ(item.trajectory->num_columns(), 1u);
     EXPECT_EQ(item.bytes, item.trajectory->chunk_bytes());
     const int priority = static_cast<int>(item.priority);
-    log_->push_back(name_ + ": " + what + " " + std::to_string(item.key) + " priority " + std::to_string(priority) +
-                    " times " + std::to_string(item.times_sampled));
+    log_->push_back(name_ + ": " + what + " " + std::to_string(item.key) + " priority " +
+                    std::to_string(priority) + " times " + std::to_string(item.times_sampled));
     if (then) then(what, item, context);
   }
 
@@ -736,8 +753,11 @@ class TableExtensionTest : public TableStateTest {
 };
 
 TEST_F(TableExtensionTest, HooksRunInOrder) {
-  const auto state = Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo(), .max_size = 2,
-                           .max_times_sampled = 2, .extensions = {a_, b_}});
+  const auto state = Make({.sampler = SelectorOptions::Fifo(),
+                           .remover = SelectorOptions::Fifo(),
+                           .max_size = 2,
+                           .max_times_sampled = 2,
+                           .extensions = {a_, b_}});
   Insert(state.get(), 1, 10);
   EXPECT_THAT(TakeLog(), ElementsAre("a: insert 1 priority 10 times 0", "b: insert 1 priority 10 times 0"));
   Insert(state.get(), 2, 20, 1, 5);
@@ -783,7 +803,8 @@ TEST_F(TableExtensionTest, AnItemsViewTellsWhereItsDataComesFrom) {
   };
   Effects effects;
   const ChunkRef chunk = MakeChunk(&store_, 77, 1'000, 10, 50);
-  state->InsertOrAssign({.key = 1, .priority = 1, .trajectory = Trajectory::Single(chunk, 3, 1).value()}, 0, &effects);
+  state->InsertOrAssign({.key = 1, .priority = 1, .trajectory = Trajectory::Single(chunk, 3, 1).value()}, 0,
+                        &effects);
   Update(state.get(), {{1, 2}}, {});
   SampleKeys(state.get(), 1);
   Delete(state.get(), {1});
@@ -797,10 +818,13 @@ TEST_F(TableExtensionTest, HooksMaySetPrioritiesOfOtherItemsWithoutRecursion) {
   // Each sample makes all other items more urgent, and itself the least.
   a_->then = [](const std::string& what, const ItemView& item, TableExtension::Context& context) {
     if (what != "sample") return;
-    for (uint64_t key = 1; key <= 3; ++key) context.UpdatePriority(key, key == item.key ? 0 : 10 + static_cast<double>(key));
+    for (uint64_t key = 1; key <= 3; ++key)
+      context.UpdatePriority(key, key == item.key ? 0 : 10 + static_cast<double>(key));
   };
   double seen_by_b = -1;
-  b_->then = [&](const std::string&, const ItemView& item, TableExtension::Context&) { seen_by_b = item.priority; };
+  b_->then = [&](const std::string&, const ItemView& item, TableExtension::Context&) {
+    seen_by_b = item.priority;
+  };
   EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(1));
   EXPECT_EQ(seen_by_b, 1) << "what hooks ask for comes after all of them";
   EXPECT_THAT(TakeLog(), ElementsAre("a: sample 1 priority 1 times 1", "b: sample 1 priority 1 times 1"))
@@ -852,7 +876,9 @@ TEST_F(TableExtensionTest, ADeleteHookMayUpdateOthersButNotTheDeleted) {
 }
 
 TEST_F(TableExtensionTest, WhatAHookMayNotSetIsIgnoredAndCounted) {
-  const auto state = Make({.sampler = SelectorOptions::Prioritized(1, 1), .remover = SelectorOptions::MinHeap(), .extensions = {a_}});
+  const auto state = Make({.sampler = SelectorOptions::Prioritized(1, 1),
+                           .remover = SelectorOptions::MinHeap(),
+                           .extensions = {a_}});
   Insert(state.get(), 1, 1);
   a_->then = [](const std::string&, const ItemView&, TableExtension::Context& context) {
     context.UpdatePriority(1, kNan);
@@ -867,7 +893,8 @@ TEST_F(TableExtensionTest, WhatAHookMayNotSetIsIgnoredAndCounted) {
 }
 
 TEST_F(TableExtensionTest, WorkForLaterIsHandedToTheCaller) {
-  const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1, .extensions = {a_, b_}});
+  const auto state =
+      Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1, .extensions = {a_, b_}});
   Insert(state.get(), 1);
   std::vector<std::string> done;
   a_->then = [&](const std::string& what, const ItemView&, TableExtension::Context& context) {
@@ -889,7 +916,8 @@ TEST_F(TableExtensionTest, AnExtensionServesOneTableAtATime) {
   const auto refused = [](TableOptions options) { return TableState::Create(std::move(options)).status(); };
   EXPECT_THAT(refused({.name = "u", .extensions = {b_, a_}}),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"u\""), HasSubstr("\"a\""))));
-  EXPECT_THAT(refused({.name = "u", .extensions = {b_, b_}}), StatusIs(StatusCode::kInvalidArgument)) << "nor twice one table";
+  EXPECT_THAT(refused({.name = "u", .extensions = {b_, b_}}), StatusIs(StatusCode::kInvalidArgument))
+      << "nor twice one table";
   auto second = Make({.extensions = {b_}});  // the failures above let go of it
   first.reset();
   first = Make({.extensions = {a_}});
@@ -913,8 +941,10 @@ class TableSnapshotTest : public TableStateTest {
     for (size_t i = 0; i < snapshot.num_slots(); ++i) {
       if (snapshot.slot(i).is_free()) continue;
       const PeekedItem item = snapshot.item(i);
-      const bool is_new =
-          picture.emplace(item.key, Shown{item.priority, item.times_sampled, item.inserted_at, ValueOf(item.trajectory)}).second;
+      const bool is_new = picture
+                              .emplace(item.key, Shown{item.priority, item.times_sampled, item.inserted_at,
+                                                       ValueOf(item.trajectory)})
+                              .second;
       EXPECT_TRUE(is_new) << "key " << item.key << " twice";
     }
     EXPECT_EQ(static_cast<int64_t>(picture.size()), snapshot.size());
@@ -923,7 +953,8 @@ class TableSnapshotTest : public TableStateTest {
   static Picture PictureOf(const TableState& state) {
     Picture picture;
     for (const PeekedItem& item : All(state)) {
-      picture.emplace(item.key, Shown{item.priority, item.times_sampled, item.inserted_at, ValueOf(item.trajectory)});
+      picture.emplace(item.key,
+                      Shown{item.priority, item.times_sampled, item.inserted_at, ValueOf(item.trajectory)});
     }
     return picture;
   }
@@ -932,7 +963,10 @@ class TableSnapshotTest : public TableStateTest {
     for (size_t i = 0; i < snapshot.num_slots(); ++i) {
       const SlotRecord& record = snapshot.slot(i);
       if (record.is_free()) continue;
-      items.push_back({.slot = static_cast<Slot>(i), .priority = record.priority, .inserted = record.inserted, .touched = record.touched});
+      items.push_back({.slot = static_cast<Slot>(i),
+                       .priority = record.priority,
+                       .inserted = record.inserted,
+                       .touched = record.touched});
     }
     std::ranges::sort(items, {}, &SelectorItem::inserted);
     return items;
@@ -950,9 +984,13 @@ class TableSnapshotTest : public TableStateTest {
 
 TEST_F(TableSnapshotTest, TellsAllThatATableIs) {
   std::vector<std::string> log;
-  const auto state = Make({.sampler = SelectorOptions::Prioritized(0.5, 4), .remover = SelectorOptions::Lifo(), .max_size = 3,
-                           .max_times_sampled = 9, .rate_limiter = RateLimiterOptions::MinSize(2),
-                           .extensions = {std::make_shared<Recorder>("a", &log), std::make_shared<Recorder>("b", &log)}});
+  const auto state =
+      Make({.sampler = SelectorOptions::Prioritized(0.5, 4),
+            .remover = SelectorOptions::Lifo(),
+            .max_size = 3,
+            .max_times_sampled = 9,
+            .rate_limiter = RateLimiterOptions::MinSize(2),
+            .extensions = {std::make_shared<Recorder>("a", &log), std::make_shared<Recorder>("b", &log)}});
   for (uint64_t key = 1; key <= 4; ++key) Insert(state.get(), key, static_cast<double>(key), key);
   SampleKeys(state.get(), 2);
   Update(state.get(), {{1, 5}, {70, 1}}, {2});
@@ -972,7 +1010,8 @@ TEST_F(TableSnapshotTest, TellsAllThatATableIs) {
   EXPECT_EQ(shown.counts.explicit_deletes, 1);
   EXPECT_EQ(shown.counts.updates, 1);
   EXPECT_EQ(shown.counts.unknown_keys, 1);
-  EXPECT_THAT(shown.extension_states, ElementsAre(std::pair("a", "state of a"), std::pair("b", "state of b")));
+  EXPECT_THAT(shown.extension_states,
+              ElementsAre(std::pair("a", "state of a"), std::pair("b", "state of b")));
   EXPECT_EQ(snapshot->size(), 2);
   EXPECT_EQ(PictureOf(*snapshot), PictureOf(*state));
   EXPECT_NE(shown.free_head, 0u);
@@ -992,12 +1031,17 @@ TEST_F(TableSnapshotTest, OfAnEmptyTable) {
 }
 
 TEST_F(TableSnapshotTest, StaysWhileTheTableChanges) {
-  const auto state = Make({.sampler = SelectorOptions::Uniform(2), .remover = SelectorOptions::Fifo(), .max_size = 600, .max_times_sampled = 3});
+  const auto state = Make({.sampler = SelectorOptions::Uniform(2),
+                           .remover = SelectorOptions::Fifo(),
+                           .max_size = 600,
+                           .max_times_sampled = 3});
   for (uint64_t key = 1; key <= 600; ++key) Insert(state.get(), key, static_cast<double>(key));
   SampleKeys(state.get(), 300);
   const Picture before = PictureOf(*state);
   auto snapshot = state->TakeSnapshot();
-  const auto unchanged = [&](const char* after) { EXPECT_EQ(PictureOf(*snapshot), before) << "after " << after; };
+  const auto unchanged = [&](const char* after) {
+    EXPECT_EQ(PictureOf(*snapshot), before) << "after " << after;
+  };
   unchanged("nothing");
   for (uint64_t key = 1'000; key < 1'300; ++key) Insert(state.get(), key);
   unchanged("inserts and evictions");
@@ -1020,6 +1064,40 @@ TEST_F(TableSnapshotTest, StaysWhileTheTableChanges) {
   snapshot.reset();
   EXPECT_EQ(store_.stats().live_chunks, 50);
   EXPECT_EQ(store_.stored_bytes(), Info(*state).referenced_bytes);
+}
+
+TEST_F(TableSnapshotTest, StaysWhateverTheFirstChangeIs) {
+  const std::vector<std::pair<std::string, std::function<void(TableState*)>>> changes = {
+      {"insert", [&](TableState* state) { Insert(state, 100); }},
+      {"assign", [&](TableState* state) { Insert(state, 1, 50); }},
+      {"sample", [&](TableState* state) { SampleKeys(state, 1); }},
+      {"sample many", [&](TableState* state) { SampleKeys(state, 20); }},
+      {"update",
+       [](TableState* state) {
+         Update(state, {{1, 50}, {2, 60}});
+       }},
+      {"delete", [](TableState* state) { Delete(state, {2}); }},
+      {"evict",
+       [](TableState* state) {
+         Effects effects;
+         state->EvictOne(&effects);
+       }},
+      {"reset", [](TableState* state) { Reset(state); }},
+  };
+  for (const int32_t max_times_sampled : {0, 2}) {
+    for (const auto& [name, change] : changes) {
+      SCOPED_TRACE(name);
+      const auto state =
+          Make({.sampler = SelectorOptions::Uniform(1), .max_times_sampled = max_times_sampled});
+      for (uint64_t key = 1; key <= 5; ++key) Insert(state.get(), key);
+      const Picture before = PictureOf(*state);
+      const auto snapshot = state->TakeSnapshot();
+      change(state.get());
+      EXPECT_NE(PictureOf(*state), before);
+      EXPECT_EQ(PictureOf(*snapshot), before);
+    }
+  }
+  EXPECT_EQ(store_.stats().live_chunks, 0);
 }
 
 TEST_F(TableSnapshotTest, WhatItShowsIsKeptAndWhatItDoesNotIsFreedAtOnce) {
@@ -1067,7 +1145,8 @@ TEST_F(TableSnapshotTest, SeveralOverlapAndAreDroppedInAnyOrder) {
   std::vector<int> order = {0, 1, 2, 3};
   do {
     SCOPED_TRACE(testing::PrintToString(order));
-    const auto state = Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo(), .max_size = 8});
+    const auto state =
+        Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo(), .max_size = 8});
     std::vector<std::unique_ptr<TableSnapshot>> snapshots;
     std::vector<Picture> pictures;
     uint64_t key = 0;

@@ -298,6 +298,17 @@ TEST_F(TableTest, ASynchronousWaitCanBeCancelledFromAnotherThread) {
       << "and stays cancelled";
 }
 
+TEST_F(TableTest, TheNextInLineWaitsForItsOwnReason) {
+  auto table = Make({.rate_limiter = RateLimiterOptions::MinSize(2)});
+  auto first = SampleAsync(*table, 1, true, 10ms);
+  auto second = SampleAsync(*table, 1, true, 20ms);
+  clock_.Advance(10ms);
+  EXPECT_TRUE(first->done);
+  EXPECT_EQ(table->Info().sample_wait_reason, WaitReason::kMinSize);
+  clock_.Advance(10ms);
+  EXPECT_THAT(second->status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
+}
+
 TEST_F(TableTest, SynchronousCallersWakeWhenTheirTurnComes) {
   auto table = MakeQueue(1);
   std::vector<uint64_t> drawn;
@@ -434,6 +445,16 @@ TEST_F(TableMemoryTest, ByPolicyItemsAreEvictedInstead) {
   EXPECT_TRUE(table->Find(3));
   EXPECT_LE(store_->stats().stored_bytes, *store_->options().max_bytes);
   EXPECT_EQ(table->Info().evictions, 2);
+}
+
+TEST_F(TableMemoryTest, APriorityUpdateByInsertEvictsNothing) {
+  Limit(2, MemoryPolicy::kEvict);
+  auto table = Make({});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
+  ASSERT_OK(Insert(*table, 2, 5.0));
+  EXPECT_EQ(table->size(), 2);
+  EXPECT_EQ(table->Find(2)->priority, 5.0);
+  EXPECT_EQ(table->Info().evictions, 0);
 }
 
 TEST_F(TableMemoryTest, AnItemThatCouldNeverFitIsRefused) {

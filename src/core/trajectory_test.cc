@@ -18,8 +18,8 @@
 namespace reverb::internal {
 namespace {
 
-using test::StatusIs;
 using test::MakeChunk;
+using test::StatusIs;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
@@ -45,12 +45,15 @@ class TrajectoryTest : public testing::Test {
       pairs.push_back(static_cast<float>(s) + 0.5f);
       names.push_back("step " + std::to_string(s));
     }
-    ChunkHeader header{.episode_id = 1, .first_step = first_step, .last_step = first_step + rows - 1, .rows = rows};
+    ChunkHeader header{
+        .episode_id = 1, .first_step = first_step, .last_step = first_step + rows - 1, .rows = rows};
     std::vector<uint8_t> payload;
-    header.columns.push_back(
-        ColumnEncoder(DType::kInt64, {}, CodecPolicy::kNone).Encode(BytesOf(numbers), rows, &payload).value());
-    header.columns.push_back(
-        ColumnEncoder(DType::kFloat32, {2}, CodecPolicy::kNone).Encode(BytesOf(pairs), rows, &payload).value());
+    header.columns.push_back(ColumnEncoder(DType::kInt64, {}, CodecPolicy::kNone)
+                                 .Encode(BytesOf(numbers), rows, &payload)
+                                 .value());
+    header.columns.push_back(ColumnEncoder(DType::kFloat32, {2}, CodecPolicy::kNone)
+                                 .Encode(BytesOf(pairs), rows, &payload)
+                                 .value());
     const std::vector<std::string_view> views(names.begin(), names.end());
     header.columns.push_back(
         ColumnEncoder(DType::kString, {}, CodecPolicy::kNone).EncodeStrings(views, rows, &payload).value());
@@ -115,7 +118,8 @@ TEST_F(TrajectoryTest, OneSliceOfOneChunk) {
 TEST_F(TrajectoryTest, CreateOfOneSliceIsTheSameAsSingle) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 10);
   const auto single = Trajectory::Single(chunk, 3, 1, true);
-  const auto created = Trajectory::Create({{{.slices = {{.chunk = chunk, .offset = 3, .length = 1}}, .squeeze = true}}});
+  const auto created =
+      Trajectory::Create({{{.slices = {{.chunk = chunk, .offset = 3, .length = 1}}, .squeeze = true}}});
   ASSERT_OK(single);
   ASSERT_OK(created);
   EXPECT_EQ(created->handle().bits, single->handle().bits);
@@ -176,7 +180,8 @@ TEST_F(TrajectoryTest, SlicesOfOneChunkMaySkipRepeatAndRunBackwards) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 10, 100);
   const auto rows = [&](std::vector<std::pair<uint32_t, uint32_t>> slices) {
     ColumnSpec column;
-    for (const auto& [offset, length] : slices) column.slices.push_back({.chunk = chunk, .offset = offset, .length = length});
+    for (const auto& [offset, length] : slices)
+      column.slices.push_back({.chunk = chunk, .offset = offset, .length = length});
     const auto trajectory = Trajectory::Create({{column}});
     EXPECT_OK(trajectory);
     EXPECT_EQ(trajectory->num_slices(0), slices.size());
@@ -227,23 +232,29 @@ TEST_F(TrajectoryTest, OnlyASingleRowCanBeSqueezed) {
   EXPECT_THAT(Trajectory::Single(chunk, 0, 2, true),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("column 0"), HasSubstr("2 rows"))));
   const ColumnSpec plain{.slices = {{.chunk = chunk, .offset = 0, .length = 3}}};
-  const ColumnSpec two_slices{.slices = {{.chunk = chunk, .offset = 0, .length = 1}, {.chunk = chunk, .offset = 4, .length = 1}},
-                              .squeeze = true};
+  const ColumnSpec two_slices{
+      .slices = {{.chunk = chunk, .offset = 0, .length = 1}, {.chunk = chunk, .offset = 4, .length = 1}},
+      .squeeze = true};
   EXPECT_THAT(Trajectory::Create({{plain, two_slices}}),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("column 1"), HasSubstr("squeezed"), HasSubstr("2 rows"))));
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("column 1"), HasSubstr("squeezed"), HasSubstr("2 rows"))));
   const ColumnSpec long_slice{.slices = {{.chunk = chunk, .offset = 0, .length = 3}}, .squeeze = true};
-  EXPECT_THAT(Trajectory::Create({{long_slice}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("3 rows")));
-  EXPECT_THAT(Trajectory::Create({{plain, long_slice}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("column 1")));
+  EXPECT_THAT(Trajectory::Create({{long_slice}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("3 rows")));
+  EXPECT_THAT(Trajectory::Create({{plain, long_slice}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("column 1")));
 }
 
 TEST_F(TrajectoryTest, RefusesColumnsWithoutRows) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 10);
-  EXPECT_THAT(Trajectory::Create({}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("item trajectory must not be empty")));
+  EXPECT_THAT(Trajectory::Create({}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("item trajectory must not be empty")));
   EXPECT_THAT(Trajectory::Create({{ColumnSpec()}}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("item trajectory must not be empty")));
   const ColumnSpec good{.slices = {{.chunk = chunk, .offset = 0, .length = 3}}};
-  EXPECT_THAT(Trajectory::Create({{good, ColumnSpec()}}),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("must not be empty"), HasSubstr("column 1"))));
+  EXPECT_THAT(
+      Trajectory::Create({{good, ColumnSpec()}}),
+      StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("must not be empty"), HasSubstr("column 1"))));
 }
 
 TEST_F(TrajectoryTest, RefusesSlicesThatDoNotFitTheirChunk) {
@@ -254,9 +265,11 @@ TEST_F(TrajectoryTest, RefusesSlicesThatDoNotFitTheirChunk) {
     const auto is_refused = StatusIs(StatusCode::kInvalidArgument, HasSubstr(std::string(text)));
     EXPECT_THAT(Trajectory::Create({{{.slices = {bad}}}}), is_refused);
     EXPECT_THAT(Trajectory::Create({{{.slices = {good, bad}}}}),
-                StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("column 0, slice 1"), HasSubstr(std::string(text)))));
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("column 0, slice 1"), HasSubstr(std::string(text)))));
     EXPECT_THAT(Trajectory::Create({{{.slices = {good}}, {.slices = {bad}}}}),
-                StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("column 1, slice 0"), HasSubstr(std::string(text)))));
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("column 1, slice 0"), HasSubstr(std::string(text)))));
     if (bad.chunk_column == 0) {
       EXPECT_THAT(Trajectory::Single(bad.chunk, bad.offset, bad.length), is_refused);
     }
@@ -284,11 +297,13 @@ TEST_F(TrajectoryTest, RefusesColumnsOfMixedKinds) {
   const ChunkRef triples = MakeTypedChunk(DType::kFloat32, {3});
   const ChunkRef tall = MakeTypedChunk(DType::kFloat32, {2, 1});
   const auto join = [](const ChunkRef& a, const ChunkRef& b) {
-    return Trajectory::Create({{{.slices = {{.chunk = a, .offset = 0, .length = 1}, {.chunk = b, .offset = 0, .length = 1}}}}})
+    return Trajectory::Create({{{.slices = {{.chunk = a, .offset = 0, .length = 1},
+                                            {.chunk = b, .offset = 0, .length = 1}}}}})
         .status();
   };
-  EXPECT_THAT(join(numbers, floats), StatusIs(StatusCode::kInvalidArgument,
-                                              AllOf(HasSubstr("column 0 mixes"), HasSubstr("int64[]"), HasSubstr("float32[]"))));
+  EXPECT_THAT(join(numbers, floats),
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("column 0 mixes"), HasSubstr("int64[]"), HasSubstr("float32[]"))));
   EXPECT_THAT(join(floats, pairs), StatusIs(StatusCode::kInvalidArgument, HasSubstr("float32[2]")));
   EXPECT_THAT(join(pairs, triples), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(join(pairs, tall), StatusIs(StatusCode::kInvalidArgument, HasSubstr("float32[2, 1]")));
@@ -308,17 +323,20 @@ TEST_F(TrajectoryTest, ReadWantsExactlyTheBytesOfTheRows) {
   std::vector<uint8_t> out(40);
   for (const Trajectory* trajectory : {&*single, &*several}) {
     EXPECT_OK(trajectory->Read(0, std::span(out).first(32)));
-    EXPECT_THAT(trajectory->Read(0, std::span(out).first(31)), StatusIs(StatusCode::kInvalidArgument, HasSubstr("too small")));
-    EXPECT_THAT(trajectory->Read(0, std::span(out).first(33)), StatusIs(StatusCode::kInvalidArgument, HasSubstr("too large")));
+    EXPECT_THAT(trajectory->Read(0, std::span(out).first(31)),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("too small")));
+    EXPECT_THAT(trajectory->Read(0, std::span(out).first(33)),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("too large")));
     EXPECT_THAT(trajectory->Read(0, {}), StatusIs(StatusCode::kInvalidArgument));
   }
 }
 
 TEST_F(TrajectoryTest, StringsAndNumbersAreReadByTheirOwnMethods) {
   const ChunkRef chunk = MakeWideChunk(0, 3);
-  const auto trajectory = Trajectory::Create({{{.slices = {{.chunk = chunk, .chunk_column = 0, .offset = 0, .length = 3}}},
-                                               {.slices = {{.chunk = chunk, .chunk_column = 2, .offset = 2, .length = 1},
-                                                           {.chunk = chunk, .chunk_column = 2, .offset = 0, .length = 2}}}}});
+  const auto trajectory =
+      Trajectory::Create({{{.slices = {{.chunk = chunk, .chunk_column = 0, .offset = 0, .length = 3}}},
+                           {.slices = {{.chunk = chunk, .chunk_column = 2, .offset = 2, .length = 1},
+                                       {.chunk = chunk, .chunk_column = 2, .offset = 0, .length = 2}}}}});
   ASSERT_OK(trajectory);
   std::vector<std::string> names;
   ASSERT_OK(trajectory->ReadStrings(1, &names));
@@ -333,12 +351,14 @@ TEST_F(TrajectoryTest, CompressedBlocksAreReadWhereverTheSlicesLie) {
   for (uint32_t i = 0; i < kRows; ++i) values[i] = i / 3;
   ChunkHeader header{.episode_id = 1, .first_step = 0, .last_step = kRows - 1, .rows = kRows};
   std::vector<uint8_t> payload;
-  header.columns.push_back(ColumnEncoder(DType::kInt64, {}, CodecPolicy::kAuto).Encode(BytesOf(values), kRows, &payload).value());
+  header.columns.push_back(
+      ColumnEncoder(DType::kInt64, {}, CodecPolicy::kAuto).Encode(BytesOf(values), kRows, &payload).value());
   ASSERT_GT(header.columns[0].blocks.size(), 1u);
   const ChunkRef chunk = store_.Add(header, payload).value();
-  const auto trajectory = Trajectory::Create({{{.slices = {{.chunk = chunk, .offset = 29'990, .length = 10},
-                                                           {.chunk = chunk, .offset = 0, .length = kRows},
-                                                           {.chunk = chunk, .offset = 8'000, .length = 500}}}}});
+  const auto trajectory =
+      Trajectory::Create({{{.slices = {{.chunk = chunk, .offset = 29'990, .length = 10},
+                                       {.chunk = chunk, .offset = 0, .length = kRows},
+                                       {.chunk = chunk, .offset = 8'000, .length = 500}}}}});
   ASSERT_OK(trajectory);
   std::vector<int64_t> expected(values.end() - 10, values.end());
   expected.insert(expected.end(), values.begin(), values.end());
@@ -351,7 +371,8 @@ TEST_F(TrajectoryTest, CompressedBlocksAreReadWhereverTheSlicesLie) {
 TEST_F(TrajectoryTest, KeepsItsChunksAliveAndLetsThemGo) {
   ChunkRef a = MakeChunk(&store_, 1, 0, 4, 10), b = MakeChunk(&store_, 1, 4, 4, 20);
   auto single = Trajectory::Single(a, 0, 4);
-  auto several = Trajectory::Create({{{.slices = {{.chunk = a, .offset = 0, .length = 1}, {.chunk = b, .offset = 0, .length = 1},
+  auto several = Trajectory::Create({{{.slices = {{.chunk = a, .offset = 0, .length = 1},
+                                                  {.chunk = b, .offset = 0, .length = 1},
                                                   {.chunk = a, .offset = 2, .length = 1}}}}});
   ASSERT_OK(single);
   ASSERT_OK(several);
@@ -370,7 +391,9 @@ TEST_F(TrajectoryTest, ARefusedOneKeepsNothing) {
   {
     const ChunkRef chunk = MakeChunk(&store_, 1, 0, 4);
     EXPECT_FALSE(Trajectory::Single(chunk, 4, 1).ok());
-    EXPECT_FALSE(Trajectory::Create({{{.slices = {{.chunk = chunk, .offset = 0, .length = 1}, {.chunk = chunk, .offset = 4, .length = 1}}}}}).ok());
+    EXPECT_FALSE(Trajectory::Create({{{.slices = {{.chunk = chunk, .offset = 0, .length = 1},
+                                                  {.chunk = chunk, .offset = 4, .length = 1}}}}})
+                     .ok());
   }
   EXPECT_EQ(store_.stats().live_chunks, 0);
 }

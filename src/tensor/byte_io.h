@@ -66,8 +66,8 @@ class ByteReader {
     for (int shift = 0; shift < 64; shift += 7) {
       uint8_t byte = 0;
       if (!ReadByte(&byte)) return false;
-      if (shift == 63 && byte > 1) return false;       // past 64 bits
-      if (shift > 0 && byte == 0) return false;        // not the shortest form
+      if (shift == 63 && byte > 1) return false;  // past 64 bits
+      if (shift > 0 && byte == 0) return false;   // not the shortest form
       result |= static_cast<uint64_t>(byte & 0x7f) << shift;
       if ((byte & 0x80) == 0) {
         *value = result;

@@ -11,9 +11,10 @@ namespace {
 
 constexpr uint8_t kVersion = 1;
 constexpr uint8_t kDeltaFlag = 1;
-constexpr size_t kMinBlockBytes = 1 + sizeof(uint64_t);               // stored_size, checksum
-constexpr size_t kMinColumnBytes = 3 + 1 + 1 + kMinBlockBytes;       // dtype, codec, flags, rank, rows_per_block
-constexpr size_t kMaxDims = std::numeric_limits<uint16_t>::max();    // of all columns together: what Pack can index
+constexpr size_t kMinBlockBytes = 1 + sizeof(uint64_t);         // stored_size, checksum
+constexpr size_t kMinColumnBytes = 3 + 1 + 1 + kMinBlockBytes;  // dtype, codec, flags, rank, rows_per_block
+constexpr size_t kMaxDims =
+    std::numeric_limits<uint16_t>::max();  // of all columns together: what Pack can index
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
@@ -48,7 +49,8 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
                    std::to_string(header.first_step));
   }
   if (header.columns.empty() || header.columns.size() > limits.max_columns) {
-    return Damaged(Number(header.columns.size()) + " columns, 1 to " + Number(limits.max_columns) + " are accepted");
+    return Damaged(Number(header.columns.size()) + " columns, 1 to " + Number(limits.max_columns) +
+                   " are accepted");
   }
   uint64_t raw = 0;
   size_t dims = 0;
@@ -56,13 +58,16 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
     const ColumnHeader& column = header.columns[i];
     const Status status = ValidateColumn(ColumnView(column, header.rows), StoredSize(column), limits);
     if (!status.ok()) {
-      return Status(status.code(), "chunk header: column " + Number(i) + " of " + Number(header.columns.size()) + ": " +
-                                       std::string(status.message()), status.detail());
+      return Status(status.code(),
+                    "chunk header: column " + Number(i) + " of " + Number(header.columns.size()) + ": " +
+                        std::string(status.message()),
+                    status.detail());
     }
     raw += RawSize(column);
     dims += column.row_shape.size();
     if (raw > limits.raw_bytes()) {
-      return Damaged("more than the " + Number(limits.raw_bytes()) + " raw bytes that are accepted in a chunk");
+      return Damaged("more than the " + Number(limits.raw_bytes()) +
+                     " raw bytes that are accepted in a chunk");
     }
     if (dims > kMaxDims) {
       return Damaged("its columns have more than " + Number(kMaxDims) + " dimensions together");
@@ -111,7 +116,8 @@ Status DecodeColumn(ByteReader* reader, uint32_t rows, ColumnHeader* column) {
   if (!IsKnownCodec(codec)) return Damaged("codec number " + Number(codec) + " is not known");
   if ((flags & ~kDeltaFlag) != 0) return Damaged("column flags " + Number(flags) + " are not known");
   if (rank > kMaxRowRank) {
-    return Damaged("rows have " + Number(rank) + " dimensions, at most " + Number(kMaxRowRank) + " are allowed");
+    return Damaged("rows have " + Number(rank) + " dimensions, at most " + Number(kMaxRowRank) +
+                   " are allowed");
   }
   column->dtype = static_cast<DType>(dtype);
   column->codec = static_cast<Codec>(codec);
@@ -122,7 +128,8 @@ Status DecodeColumn(ByteReader* reader, uint32_t rows, ColumnHeader* column) {
   }
   if (!reader->ReadVarint32(&column->rows_per_block)) return Damaged("it is cut short");
   if (column->rows_per_block == 0 || column->rows_per_block > rows) {
-    return Damaged(Number(column->rows_per_block) + " rows in each block of a chunk of " + Number(rows) + " rows");
+    return Damaged(Number(column->rows_per_block) + " rows in each block of a chunk of " + Number(rows) +
+                   " rows");
   }
   const uint32_t num_blocks = NumBlocks(rows, column->rows_per_block);
   if (num_blocks > reader->remaining() / kMinBlockBytes) {
@@ -139,8 +146,10 @@ Status DecodeColumn(ByteReader* reader, uint32_t rows, ColumnHeader* column) {
     } else {
       uint64_t raw_size = 0;
       const uint64_t block_rows = ColumnView(*column, rows).rows_in_block(i);
-      if (__builtin_mul_overflow(row_bytes, block_rows, &raw_size) || raw_size > std::numeric_limits<uint32_t>::max()) {
-        return Damaged(Number(block_rows) + " rows of " + Number(row_bytes) + " bytes in a block are too many");
+      if (__builtin_mul_overflow(row_bytes, block_rows, &raw_size) ||
+          raw_size > std::numeric_limits<uint32_t>::max()) {
+        return Damaged(Number(block_rows) + " rows of " + Number(row_bytes) +
+                       " bytes in a block are too many");
       }
       block.raw_size = static_cast<uint32_t>(raw_size);
     }
@@ -163,8 +172,9 @@ Result<ChunkHeader> DecodeChunkHeader(std::string_view bytes, const DecodeLimits
   uint64_t first_step = 0;
   uint64_t steps = 0;
   uint32_t num_columns = 0;
-  if (!reader.ReadFixed64(&header.episode_id) || !reader.ReadVarint(&first_step) || !reader.ReadVarint(&steps) ||
-      !reader.ReadVarint32(&header.rows) || !reader.ReadVarint32(&num_columns)) {
+  if (!reader.ReadFixed64(&header.episode_id) || !reader.ReadVarint(&first_step) ||
+      !reader.ReadVarint(&steps) || !reader.ReadVarint32(&header.rows) ||
+      !reader.ReadVarint32(&num_columns)) {
     return Damaged("it is cut short or a number in it is malformed");
   }
   header.first_step = UnZigZag(first_step);

@@ -34,8 +34,8 @@ namespace reverb::internal {
 struct ChunkHeader {
   uint64_t episode_id = 0;
   int64_t first_step = 0;
-  int64_t last_step = 0;  // at least first_step; rows may be fewer than the steps between
-  uint32_t rows = 0;      // the same for all columns
+  int64_t last_step = 0;              // at least first_step; rows may be fewer than the steps between
+  uint32_t rows = 0;                  // the same for all columns
   std::vector<ColumnHeader> columns;  // at least one
 
   friend bool operator==(const ChunkHeader&, const ChunkHeader&) = default;
@@ -88,7 +88,8 @@ class PackedChunkHeader {
   // Where the column's bytes start in the chunk's payload.
   uint64_t column_payload_offset(uint32_t i) const { return columns()[i].payload_offset; }
   uint64_t column_payload_size(uint32_t i) const {
-    return (i + 1 < num_columns() ? columns()[i + 1].payload_offset : head().payload_size) - columns()[i].payload_offset;
+    return (i + 1 < num_columns() ? columns()[i + 1].payload_offset : head().payload_size) -
+           columns()[i].payload_offset;
   }
 
   uint64_t payload_size() const { return head().payload_size; }
@@ -133,7 +134,8 @@ class PackedChunkHeader {
   }
   const BlockInfo* blocks() const {
     const Column& last = columns()[num_columns() - 1];
-    return reinterpret_cast<const BlockInfo*>(packed_ + BlockOffset(num_columns(), last.first_dim + last.rank));
+    return reinterpret_cast<const BlockInfo*>(packed_ +
+                                              BlockOffset(num_columns(), last.first_dim + last.rank));
   }
   size_t num_blocks() const {
     const Column& last = columns()[num_columns() - 1];

@@ -21,7 +21,8 @@ struct Example {
 Example MakeExample() {
   constexpr uint32_t kRows = 40;
   Example example;
-  example.header = {.episode_id = 0x0123456789abcdef, .first_step = -3, .last_step = 50, .rows = kRows, .columns = {}};
+  example.header = {
+      .episode_id = 0x0123456789abcdef, .first_step = -3, .last_step = 50, .rows = kRows, .columns = {}};
 
   std::mt19937 rng(1);
   std::vector<uint8_t> frames(kRows * 84 * 84);
@@ -34,7 +35,8 @@ Example MakeExample() {
   example.header.columns.push_back(*string_encoder.EncodeStrings(strings, kRows, &example.payload));
 
   ColumnEncoder scalar_encoder(DType::kFloat64, {}, CodecPolicy::kAuto);
-  example.header.columns.push_back(*scalar_encoder.Encode(std::vector<uint8_t>(kRows * 8, 5), kRows, &example.payload));
+  example.header.columns.push_back(
+      *scalar_encoder.Encode(std::vector<uint8_t>(kRows * 8, 5), kRows, &example.payload));
   return example;
 }
 

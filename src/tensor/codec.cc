@@ -10,8 +10,8 @@ namespace {
 
 Status Damaged(Codec codec, size_t stored, size_t raw) {
   return Status::DataLoss("a block of " + std::to_string(stored) + " bytes compressed with " +
-                          std::string(CodecName(codec)) + " does not decompress to the " + std::to_string(raw) +
-                          " bytes that its header states; the data is damaged")
+                          std::string(CodecName(codec)) + " does not decompress to the " +
+                          std::to_string(raw) + " bytes that its header states; the data is damaged")
       .WithDetail(Detail::kCorruptData);
 }
 
@@ -19,10 +19,14 @@ Status Damaged(Codec codec, size_t stored, size_t raw) {
 
 std::string_view CodecName(Codec codec) {
   switch (codec) {
-    case Codec::kRaw: return "raw";
-    case Codec::kLz4: return "lz4";
-    case Codec::kZstd: return "zstd";
-    case Codec::kSnappy: return "snappy";
+    case Codec::kRaw:
+      return "raw";
+    case Codec::kLz4:
+      return "lz4";
+    case Codec::kZstd:
+      return "zstd";
+    case Codec::kSnappy:
+      return "snappy";
   }
   return "unknown";
 }
@@ -30,10 +34,14 @@ std::string_view CodecName(Codec codec) {
 Result<size_t> Compress(Codec codec, std::span<const uint8_t> in, std::span<uint8_t> out, Effort effort) {
   if (in.empty() || out.empty()) return size_t{0};
   switch (codec) {
-    case Codec::kLz4: return CompressLz4(in, out, effort);
-    case Codec::kZstd: return CompressZstd(in, out);
-    case Codec::kSnappy: return CompressSnappy(in, out);
-    case Codec::kRaw: break;
+    case Codec::kLz4:
+      return CompressLz4(in, out, effort);
+    case Codec::kZstd:
+      return CompressZstd(in, out);
+    case Codec::kSnappy:
+      return CompressSnappy(in, out);
+    case Codec::kRaw:
+      break;
   }
   return Status::Internal("codec number " + std::to_string(static_cast<int>(codec)) + " does not compress");
 }
@@ -42,10 +50,17 @@ Status Decompress(Codec codec, std::span<const uint8_t> in, std::span<uint8_t> o
   bool ok = false;
   if (!in.empty() && !out.empty()) {
     switch (codec) {
-      case Codec::kLz4: ok = DecompressLz4(in, out); break;
-      case Codec::kZstd: ok = DecompressZstd(in, out); break;
-      case Codec::kSnappy: ok = DecompressSnappy(in, out); break;
-      case Codec::kRaw: break;
+      case Codec::kLz4:
+        ok = DecompressLz4(in, out);
+        break;
+      case Codec::kZstd:
+        ok = DecompressZstd(in, out);
+        break;
+      case Codec::kSnappy:
+        ok = DecompressSnappy(in, out);
+        break;
+      case Codec::kRaw:
+        break;
     }
   }
   return ok ? Status::Ok() : Damaged(codec, in.size(), out.size());
@@ -60,10 +75,14 @@ Status DecompressPrefix(Codec codec, std::span<const uint8_t> in, std::span<uint
 
 uint64_t MaxRawSize(Codec codec, uint64_t stored_size) {
   switch (codec) {
-    case Codec::kRaw: return stored_size;
-    case Codec::kLz4: return stored_size * 255;        // a length byte stands for 255 bytes at most
-    case Codec::kZstd: return stored_size * 43'691;    // a zstd block: three bytes of header, 128 KiB at most
-    case Codec::kSnappy: return stored_size * 64;      // a copy element: two bytes or more, 64 at most
+    case Codec::kRaw:
+      return stored_size;
+    case Codec::kLz4:
+      return stored_size * 255;  // a length byte stands for 255 bytes at most
+    case Codec::kZstd:
+      return stored_size * 43'691;  // a zstd block: three bytes of header, 128 KiB at most
+    case Codec::kSnappy:
+      return stored_size * 64;  // a copy element: two bytes or more, 64 at most
   }
   return 0;
 }

@@ -17,7 +17,8 @@ Result<size_t> CompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out, 
   if (in.size() > LZ4_MAX_INPUT_SIZE) return size_t{0};
   const int acceleration = effort == Effort::kProbe ? 4 : 1;
   const int capacity = static_cast<int>(std::min<size_t>(out.size(), INT_MAX));
-  const int written = LZ4_compress_fast(Chars(in), Chars(out), static_cast<int>(in.size()), capacity, acceleration);
+  const int written =
+      LZ4_compress_fast(Chars(in), Chars(out), static_cast<int>(in.size()), capacity, acceleration);
   return static_cast<size_t>(std::max(written, 0));
 }
 

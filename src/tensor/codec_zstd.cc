@@ -21,7 +21,8 @@ struct FreeContext {
 Result<size_t> CompressZstd(std::span<const uint8_t> in, std::span<uint8_t> out) {
   thread_local const std::unique_ptr<ZSTD_CCtx, FreeContext> context(ZSTD_createCCtx());
   if (context == nullptr) return Status::ResourceExhausted("no memory for a zstd compression context");
-  const size_t written = ZSTD_compressCCtx(context.get(), out.data(), out.size(), in.data(), in.size(), kLevel);
+  const size_t written =
+      ZSTD_compressCCtx(context.get(), out.data(), out.size(), in.data(), in.size(), kLevel);
   if (ZSTD_isError(written) == 0) return written;
   if (ZSTD_getErrorCode(written) == ZSTD_error_dstSize_tooSmall) return size_t{0};
   return Status::Internal("zstd could not compress " + std::to_string(in.size()) +

@@ -15,8 +15,8 @@ namespace reverb::internal {
 namespace {
 
 constexpr size_t kMinCompressBytes = 256;
-constexpr uint32_t kProbeEvery = 64;       // chunks
-constexpr double kRatioShift = 2.0;        // probe anew when the ratio moved by this factor
+constexpr uint32_t kProbeEvery = 64;  // chunks
+constexpr double kRatioShift = 2.0;   // probe anew when the ratio moved by this factor
 constexpr size_t kProbeWindow = 2048;
 constexpr size_t kProbeWindows = 3;
 constexpr size_t kStringLengthBytes = sizeof(uint32_t);
@@ -30,7 +30,8 @@ constexpr uint64_t WorthIt(uint64_t raw_size) { return raw_size - raw_size / 8 -
 std::string Number(uint64_t value) { return std::to_string(value); }
 
 Status Damaged(std::string what) {
-  return Status::DataLoss("column: " + std::move(what) + "; the data is damaged").WithDetail(Detail::kCorruptData);
+  return Status::DataLoss("column: " + std::move(what) + "; the data is damaged")
+      .WithDetail(Detail::kCorruptData);
 }
 
 Status DamagedBlock(size_t block, std::string what) {
@@ -53,10 +54,14 @@ uint32_t ChooseRowsPerBlock(uint64_t raw_bytes, uint32_t rows) {
 std::optional<Codec> CodecOf(CodecPolicy policy) {
   switch (policy) {
     case CodecPolicy::kAuto:
-    case CodecPolicy::kLz4: return Codec::kLz4;
-    case CodecPolicy::kZstd: return Codec::kZstd;
-    case CodecPolicy::kSnappy: return Codec::kSnappy;
-    case CodecPolicy::kNone: break;
+    case CodecPolicy::kLz4:
+      return Codec::kLz4;
+    case CodecPolicy::kZstd:
+      return Codec::kZstd;
+    case CodecPolicy::kSnappy:
+      return Codec::kSnappy;
+    case CodecPolicy::kNone:
+      break;
   }
   return std::nullopt;
 }
@@ -83,18 +88,19 @@ Status ColumnEncoder::CheckShape(uint32_t rows) const {
                                    " is not known; use one of those in reverb/tensor.h");
   }
   if (row_shape_.size() > kMaxRowRank) {
-    return Status::InvalidArgument("column: rows have " + Number(row_shape_.size()) + " dimensions, at most " +
-                                   Number(kMaxRowRank) + " are allowed");
+    return Status::InvalidArgument("column: rows have " + Number(row_shape_.size()) +
+                                   " dimensions, at most " + Number(kMaxRowRank) + " are allowed");
   }
   if (rows == 0 || rows > limits.max_rows) {
-    return Status::InvalidArgument("column: " + Number(rows) + " rows in a chunk, 1 to " + Number(limits.max_rows) +
-                                   " are allowed; use another chunk length");
+    return Status::InvalidArgument("column: " + Number(rows) + " rows in a chunk, 1 to " +
+                                   Number(limits.max_rows) + " are allowed; use another chunk length");
   }
   const bool too_large = dtype_ == DType::kString ? row_elements_ > limits.raw_bytes() / kStringCost / rows
                                                   : row_bytes_ > limits.raw_bytes() / rows;
   if (too_large) {
     return Status::InvalidArgument("column: " + Number(rows) + " rows of " + std::string(DTypeName(dtype_)) +
-                                   ShapeString(row_shape_) + " take more than the " + Number(limits.raw_bytes()) +
+                                   ShapeString(row_shape_) + " take more than the " +
+                                   Number(limits.raw_bytes()) +
                                    " bytes allowed in a chunk; use shorter chunks or smaller tensors");
   }
   return Status::Ok();
@@ -107,9 +113,9 @@ Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, ui
     return Status::InvalidArgument("column: string rows were given as plain bytes; use EncodeStrings");
   }
   if (raw_rows.size() != rows * row_bytes_) {
-    return Status::InvalidArgument("column: " + Number(rows) + " rows of " + Number(row_bytes_) + " bytes need " +
-                                   Number(rows * row_bytes_) + " bytes, but " + Number(raw_rows.size()) +
-                                   " were given; give exactly the rows");
+    return Status::InvalidArgument("column: " + Number(rows) + " rows of " + Number(row_bytes_) +
+                                   " bytes need " + Number(rows * row_bytes_) + " bytes, but " +
+                                   Number(raw_rows.size()) + " were given; give exactly the rows");
   }
   ColumnHeader header;
   header.dtype = dtype_;
@@ -126,8 +132,8 @@ Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, ui
   for (uint32_t block = 0; block < num_blocks; ++block) {
     const uint32_t first = block * header.rows_per_block;
     const uint32_t count = std::min(header.rows_per_block, rows - first);
-    const Status status =
-        AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), count, verdict, payload, &header);
+    const Status status = AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), count,
+                                      verdict, payload, &header);
     if (!status.ok()) {
       payload->resize(size_before);
       return status;
@@ -222,7 +228,8 @@ Result<ColumnEncoder::Verdict> ColumnEncoder::Decide(std::span<const uint8_t> sa
   return verdict_;
 }
 
-Result<ColumnEncoder::Verdict> ColumnEncoder::Probe(std::span<const uint8_t> sample, uint32_t rows_per_block) {
+Result<ColumnEncoder::Verdict> ColumnEncoder::Probe(std::span<const uint8_t> sample,
+                                                    uint32_t rows_per_block) {
   const Codec codec = *CodecOf(policy_);
   const size_t width = DeltaWidth(dtype_);
   const bool try_delta = width != 0 && rows_per_block > 1 && sample.size() >= 2 * row_bytes_;
@@ -255,7 +262,8 @@ Result<ColumnEncoder::Verdict> ColumnEncoder::Probe(std::span<const uint8_t> sam
       offset = std::min(std::max<size_t>(offset, row_bytes_), sample.size() - size);
       offset -= offset % width;
       if (offset < row_bytes_) offset = row_bytes_;
-      DeltaSubtract(sample.data() + offset, sample.data() + offset - row_bytes_, difference.data(), size, width);
+      DeltaSubtract(sample.data() + offset, sample.data() + offset - row_bytes_, difference.data(), size,
+                    width);
     }
     REVERB_ASSIGN_OR_RETURN(const size_t delta_size, compressed_size(std::span(difference).first(size)));
     delta += delta_size;
@@ -275,8 +283,8 @@ Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, uint32_t rows, V
   const auto append = [&](std::span<const uint8_t> stored) {
     payload->insert(payload->end(), stored.data(), stored.data() + stored.size());
     const auto in_payload = std::span<const uint8_t>(*payload).last(stored.size());
-    header->blocks.push_back({static_cast<uint32_t>(stored.size()), static_cast<uint32_t>(raw.size()),
-                              Checksum(in_payload)});
+    header->blocks.push_back(
+        {static_cast<uint32_t>(stored.size()), static_cast<uint32_t>(raw.size()), Checksum(in_payload)});
   };
   if (verdict.codec == Codec::kRaw || raw.size() < 2) {
     append(raw);
@@ -330,17 +338,19 @@ Status CheckBlock(const ColumnView& column, size_t block, uint64_t row_elements,
   const uint64_t rows = column.rows_in_block(block);
   if (column.dtype == DType::kString) {
     // Guard the product: 2^32 rows of up to 2^64 elements.
-    if (row_elements > info.raw_size / kStringLengthBytes / rows || (row_elements == 0 && info.raw_size != 0)) {
-      return DamagedBlock(block, "states " + Number(info.raw_size) + " raw bytes, which cannot hold " + Number(rows) +
-                                     " rows of " + Number(row_elements) + " strings");
+    if (row_elements > info.raw_size / kStringLengthBytes / rows ||
+        (row_elements == 0 && info.raw_size != 0)) {
+      return DamagedBlock(block, "states " + Number(info.raw_size) + " raw bytes, which cannot hold " +
+                                     Number(rows) + " rows of " + Number(row_elements) + " strings");
     }
   } else if (row_bytes > std::numeric_limits<uint32_t>::max() || info.raw_size != rows * row_bytes) {
-    return DamagedBlock(block, "states " + Number(info.raw_size) + " raw bytes for " + Number(rows) + " rows of " +
-                                   Number(row_bytes) + " bytes");
+    return DamagedBlock(block, "states " + Number(info.raw_size) + " raw bytes for " + Number(rows) +
+                                   " rows of " + Number(row_bytes) + " bytes");
   }
   if (info.stored_size > info.raw_size || (info.stored_size < info.raw_size && column.codec == Codec::kRaw)) {
-    return DamagedBlock(block, "states " + Number(info.stored_size) + " stored bytes for " + Number(info.raw_size) +
-                                   " raw bytes with codec " + std::string(CodecName(column.codec)));
+    return DamagedBlock(block, "states " + Number(info.stored_size) + " stored bytes for " +
+                                   Number(info.raw_size) + " raw bytes with codec " +
+                                   std::string(CodecName(column.codec)));
   }
   if (info.raw_size > MaxRawSize(column.codec, info.stored_size)) {
     return DamagedBlock(block, "states that " + Number(info.stored_size) + " stored bytes become " +
@@ -363,8 +373,8 @@ Status CheckColumn(const ColumnView& column) {
   }
   if (column.rows == 0 || column.rows_per_block == 0 || column.rows_per_block > column.rows ||
       column.blocks.size() != NumBlocks(column.rows, column.rows_per_block)) {
-    return Damaged(Number(column.rows) + " rows, " + Number(column.rows_per_block) + " in each block, do not make " +
-                   Number(column.blocks.size()) + " blocks");
+    return Damaged(Number(column.rows) + " rows, " + Number(column.rows_per_block) +
+                   " in each block, do not make " + Number(column.blocks.size()) + " blocks");
   }
   return Status::Ok();
 }
@@ -374,8 +384,8 @@ Status CheckColumn(const ColumnView& column) {
 Status ValidateColumn(const ColumnView& column, uint64_t payload_size, const DecodeLimits& limits) {
   REVERB_RETURN_IF_ERROR(CheckColumn(column));
   if (column.row_shape.size() > kMaxRowRank) {
-    return Damaged("rows have " + Number(column.row_shape.size()) + " dimensions, at most " + Number(kMaxRowRank) +
-                   " are allowed");
+    return Damaged("rows have " + Number(column.row_shape.size()) + " dimensions, at most " +
+                   Number(kMaxRowRank) + " are allowed");
   }
   if (column.rows > limits.max_rows) {
     return Damaged(Number(column.rows) + " rows, at most " + Number(limits.max_rows) + " are accepted");
@@ -394,10 +404,12 @@ Status ValidateColumn(const ColumnView& column, uint64_t payload_size, const Dec
     stored += column.blocks[block].stored_size;
   }
   if (raw > limits.raw_bytes()) {
-    return Damaged(Number(raw) + " raw bytes, at most " + Number(limits.raw_bytes()) + " are accepted in a chunk");
+    return Damaged(Number(raw) + " raw bytes, at most " + Number(limits.raw_bytes()) +
+                   " are accepted in a chunk");
   }
   if (stored != payload_size) {
-    return Damaged("the blocks take " + Number(stored) + " bytes, but the payload has " + Number(payload_size));
+    return Damaged("the blocks take " + Number(stored) + " bytes, but the payload has " +
+                   Number(payload_size));
   }
   return Status::Ok();
 }
@@ -425,12 +437,14 @@ namespace {
 //   visit(block, stored bytes, first row wanted in the block, number of rows wanted)
 // after checking that all of it is in bounds.
 template <typename Visit>
-Status ForEachBlock(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset, uint32_t count,
-                    uint32_t first_block, uint64_t row_elements, uint64_t row_bytes, const Visit& visit) {
+Status ForEachBlock(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset,
+                    uint32_t count, uint32_t first_block, uint64_t row_elements, uint64_t row_bytes,
+                    const Visit& visit) {
   REVERB_RETURN_IF_ERROR(CheckColumn(column));
   if (uint64_t{offset} + count > column.rows) {
-    return Status::InvalidArgument("column: rows " + Number(offset) + " to " + Number(uint64_t{offset} + count) +
-                                   " were asked for, but it has " + Number(column.rows) + "; ask for fewer");
+    return Status::InvalidArgument("column: rows " + Number(offset) + " to " +
+                                   Number(uint64_t{offset} + count) + " were asked for, but it has " +
+                                   Number(column.rows) + "; ask for fewer");
   }
   if (count == 0) return Status::Ok();
   const uint32_t rows_per_block = column.rows_per_block;
@@ -476,7 +490,8 @@ Status DecodeRows(const ColumnView& column, std::span<const uint8_t> payload, ui
                                    " bytes of the output; give exactly the room they need");
   }
   uint8_t* to = out.data();
-  const auto visit = [&](uint32_t block, std::span<const uint8_t> stored, size_t first, size_t wanted) -> Status {
+  const auto visit = [&](uint32_t block, std::span<const uint8_t> stored, size_t first,
+                         size_t wanted) -> Status {
     const BlockInfo& info = column.blocks[block];
     const size_t size = wanted * row_bytes;
     if (size == 0) return Status::Ok();
@@ -515,14 +530,15 @@ Status DecodeRows(const ColumnView& column, std::span<const uint8_t> payload, ui
   return ForEachBlock(column, payload, offset, count, first_block, 0, row_bytes, visit);
 }
 
-Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset, uint32_t count,
-                        std::vector<std::string>* out, uint32_t first_block) {
+Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset,
+                        uint32_t count, std::vector<std::string>* out, uint32_t first_block) {
   if (column.dtype != DType::kString) {
     return Status::InvalidArgument("column: its dtype is " + std::string(DTypeName(column.dtype)) +
                                    ", not string; use DecodeRows");
   }
   const uint64_t row_elements = column.row_elements();
-  const auto visit = [&](uint32_t block, std::span<const uint8_t> stored, size_t first, size_t wanted) -> Status {
+  const auto visit = [&](uint32_t block, std::span<const uint8_t> stored, size_t first,
+                         size_t wanted) -> Status {
     const BlockInfo& info = column.blocks[block];
     if (row_elements == 0) return Status::Ok();
     const bool compressed = info.stored_size != info.raw_size;
@@ -565,9 +581,9 @@ Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payloa
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload, uint32_t first_block,
                        uint32_t num_blocks) {
   if (uint64_t{first_block} + num_blocks > column.blocks.size()) {
-    return Status::InvalidArgument("column: blocks " + Number(first_block) + " to " +
-                                   Number(uint64_t{first_block} + num_blocks) + " were asked for, but it has " +
-                                   Number(column.blocks.size()) + "; ask for fewer");
+    return Status::InvalidArgument(
+        "column: blocks " + Number(first_block) + " to " + Number(uint64_t{first_block} + num_blocks) +
+        " were asked for, but it has " + Number(column.blocks.size()) + "; ask for fewer");
   }
   size_t position = 0;
   for (uint32_t block = first_block; block < first_block + num_blocks; ++block) {
@@ -578,7 +594,8 @@ Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payloa
     }
     const uint64_t found = Checksum(payload.subspan(position, info.stored_size));
     if (found != info.checksum) {
-      return DamagedBlock(block, "has checksum " + Number(found) + ", its header states " + Number(info.checksum));
+      return DamagedBlock(block,
+                          "has checksum " + Number(found) + ", its header states " + Number(info.checksum));
     }
     position += info.stored_size;
   }

@@ -100,8 +100,13 @@ struct ColumnView {
   ColumnView() = default;
   // Borrows from `header`.
   ColumnView(const ColumnHeader& header, uint32_t num_rows)
-      : dtype(header.dtype), codec(header.codec), delta(header.delta), row_shape(header.row_shape), rows(num_rows),
-        rows_per_block(header.rows_per_block), blocks(header.blocks) {}
+      : dtype(header.dtype),
+        codec(header.codec),
+        delta(header.delta),
+        row_shape(header.row_shape),
+        rows(num_rows),
+        rows_per_block(header.rows_per_block),
+        blocks(header.blocks) {}
 
   // Both are the largest number when the true one does not fit.
   uint64_t row_elements() const { return NumElements(row_shape); }
@@ -137,7 +142,8 @@ class ColumnEncoder {
 
   // Appends the blocks of `rows` rows to `payload` and returns their header. On an error
   // `payload` is as before. `raw_rows` holds exactly the rows, row-major.
-  Result<ColumnHeader> Encode(std::span<const uint8_t> raw_rows, uint32_t rows, std::vector<uint8_t>* payload);
+  Result<ColumnHeader> Encode(std::span<const uint8_t> raw_rows, uint32_t rows,
+                              std::vector<uint8_t>* payload);
 
   // The same for dtype string: rows * (elements of a row) elements, row-major.
   Result<ColumnHeader> EncodeStrings(std::span<const std::string_view> elements, uint32_t rows,
@@ -156,8 +162,8 @@ class ColumnEncoder {
   // Decides about a chunk of `raw_size` bytes, of which `sample` are at hand: probes it when due.
   Result<Verdict> Decide(std::span<const uint8_t> sample, uint64_t raw_size, uint32_t rows_per_block);
   Result<Verdict> Probe(std::span<const uint8_t> sample, uint32_t rows_per_block);
-  Status AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Verdict verdict, std::vector<uint8_t>* payload,
-                     ColumnHeader* header) const;
+  Status AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Verdict verdict,
+                     std::vector<uint8_t>* payload, ColumnHeader* header) const;
   // Takes note of what the verdict achieved, and names the codec of the header.
   void Finish(Verdict verdict, ColumnHeader* header);
 
@@ -170,9 +176,9 @@ class ColumnEncoder {
 
   Verdict verdict_;
   bool probe_due_ = true;
-  bool probed_delta_ = false;      // delta was among the candidates of the last probe
+  bool probed_delta_ = false;  // delta was among the candidates of the last probe
   uint32_t chunks_since_probe_ = 0;
-  double ratio_at_probe_ = 0;      // raw / stored of the chunk that was probed; 0 = not known yet
+  double ratio_at_probe_ = 0;  // raw / stored of the chunk that was probed; 0 = not known yet
 };
 
 // Checks every invariant of a column against `payload_size`, the bytes that its blocks
@@ -201,8 +207,8 @@ Status DecodeRows(const ColumnView& column, std::span<const uint8_t> payload, ui
 
 // The same for dtype string; appends count * row_elements() elements to `*out`. On an
 // error some of them may have been appended.
-Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset, uint32_t count,
-                        std::vector<std::string>* out, uint32_t first_block = 0);
+Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset,
+                        uint32_t count, std::vector<std::string>* out, uint32_t first_block = 0);
 
 // DATA_LOSS, naming the block, when stored bytes do not have the checksum of their header.
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload);

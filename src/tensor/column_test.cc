@@ -14,8 +14,8 @@ namespace {
 using test::StatusIs;
 
 using Bytes = std::vector<uint8_t>;
-constexpr CodecPolicy kPolicies[] = {CodecPolicy::kAuto, CodecPolicy::kNone, CodecPolicy::kLz4, CodecPolicy::kZstd,
-                                     CodecPolicy::kSnappy};
+constexpr CodecPolicy kPolicies[] = {CodecPolicy::kAuto, CodecPolicy::kNone, CodecPolicy::kLz4,
+                                     CodecPolicy::kZstd, CodecPolicy::kSnappy};
 
 struct Encoded {
   ColumnHeader header;
@@ -184,7 +184,8 @@ TEST(ColumnTest, StringsRoundTrip) {
         const uint32_t offset = rng() % rows;
         const uint32_t count = rows - offset;
         const BlockRange range = TouchedBlocks(encoded.view(), offset, count);
-        const Bytes part(encoded.payload.begin() + static_cast<ptrdiff_t>(range.payload_offset), encoded.payload.end());
+        const Bytes part(encoded.payload.begin() + static_cast<ptrdiff_t>(range.payload_offset),
+                         encoded.payload.end());
         back.clear();
         status = DecodeStringRows(encoded.view(), part, offset, count, &back, range.first);
         ASSERT_OK(status);
@@ -209,9 +210,13 @@ TEST(ColumnTest, StringLengthsThatDoNotAddUpAreDataLoss) {
   std::vector<std::string> back;
   for (uint32_t length : {0u, 1u, 4u, 1000u, 0xffffffffu}) {
     std::memcpy(encoded.payload.data() + 4, &length, 4);
-    EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &back), StatusIs(StatusCode::kDataLoss)) << length;
+    EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &back),
+                StatusIs(StatusCode::kDataLoss))
+        << length;
     // Even when only the sound row is asked for.
-    EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 1, &back), StatusIs(StatusCode::kDataLoss)) << length;
+    EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 1, &back),
+                StatusIs(StatusCode::kDataLoss))
+        << length;
   }
 }
 
@@ -330,7 +335,8 @@ TEST(ColumnTest, DecoderRefusesRowsThatAreNotThere) {
   EXPECT_EQ(decode(0, 2, 1), StatusCode::kInvalidArgument);  // starts after the rows
   EXPECT_EQ(decode(0, 2, 99), StatusCode::kInvalidArgument);
   std::vector<std::string> strings;
-  EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &strings), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &strings),
+              StatusIs(StatusCode::kInvalidArgument));
   const auto cut = std::span(encoded.payload).first(encoded.payload.size() - 1);
   EXPECT_THAT(DecodeRows(encoded.view(), cut, 8, 2, out), StatusIs(StatusCode::kDataLoss));
   EXPECT_THAT(VerifyChecksums(encoded.view(), cut), StatusIs(StatusCode::kDataLoss));

@@ -83,11 +83,16 @@ void Decode(uint8_t* data, size_t rows, size_t row_bytes) {
 
 void DeltaSubtract(const uint8_t* in, const uint8_t* previous, uint8_t* out, size_t size, size_t width) {
   switch (width) {
-    case 1: return Subtract<uint8_t>(in, previous, out, size);
-    case 2: return Subtract<uint16_t>(in, previous, out, size);
-    case 4: return Subtract<uint32_t>(in, previous, out, size);
-    case 8: return Subtract<uint64_t>(in, previous, out, size);
-    default: assert(false && "width is 1, 2, 4 or 8");
+    case 1:
+      return Subtract<uint8_t>(in, previous, out, size);
+    case 2:
+      return Subtract<uint16_t>(in, previous, out, size);
+    case 4:
+      return Subtract<uint32_t>(in, previous, out, size);
+    case 8:
+      return Subtract<uint64_t>(in, previous, out, size);
+    default:
+      assert(false && "width is 1, 2, 4 or 8");
   }
 }
 
@@ -100,11 +105,16 @@ void DeltaEncode(const uint8_t* in, uint8_t* out, size_t rows, size_t row_bytes,
 void DeltaDecode(uint8_t* data, size_t rows, size_t row_bytes, size_t width) {
   if (rows <= 1 || row_bytes == 0) return;
   switch (width) {
-    case 1: return Decode<uint8_t>(data, rows, row_bytes);
-    case 2: return Decode<uint16_t>(data, rows, row_bytes);
-    case 4: return Decode<uint32_t>(data, rows, row_bytes);
-    case 8: return Decode<uint64_t>(data, rows, row_bytes);
-    default: assert(false && "width is 1, 2, 4 or 8");
+    case 1:
+      return Decode<uint8_t>(data, rows, row_bytes);
+    case 2:
+      return Decode<uint16_t>(data, rows, row_bytes);
+    case 4:
+      return Decode<uint32_t>(data, rows, row_bytes);
+    case 8:
+      return Decode<uint64_t>(data, rows, row_bytes);
+    default:
+      assert(false && "width is 1, 2, 4 or 8");
   }
 }
 

@@ -37,21 +37,27 @@ std::string Quoted(std::string_view name) {
 
 std::string_view KindName(Kind kind) {
   switch (kind) {
-    case Kind::kNone: return "None";
-    case Kind::kLeaf: return "leaf";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return "tuple";
-    case Kind::kDict: return "dict";
-    case Kind::kNamedTuple: return "namedtuple";
+    case Kind::kNone:
+      return "None";
+    case Kind::kLeaf:
+      return "leaf";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamedTuple:
+      return "namedtuple";
   }
   return "unknown";
 }
 
 Status CheckName(std::string_view what, std::string_view name) {
   if (name.size() <= Signature::kMaxNameLength) return Status::Ok();
-  return Status::InvalidArgument("signature: " + std::string(what) + " " + Quoted(name) + " has " +
-                                 std::to_string(name.size()) + " bytes, at most " +
-                                 std::to_string(Signature::kMaxNameLength) + " are allowed; use a shorter one");
+  return Status::InvalidArgument(
+      "signature: " + std::string(what) + " " + Quoted(name) + " has " + std::to_string(name.size()) +
+      " bytes, at most " + std::to_string(Signature::kMaxNameLength) + " are allowed; use a shorter one");
 }
 
 std::pair<std::vector<std::string>, std::vector<Signature>> Split(std::vector<Signature::Field> fields) {
@@ -82,7 +88,8 @@ Result<Signature> Signature::Leaf(TensorSpec spec) {
   }
   for (int64_t dim : spec.shape.dims()) {
     if (dim < 0 && dim != Shape::kUnknownDim) {
-      return Status::InvalidArgument("signature: spec " + Quoted(spec.name) + " has shape " + spec.shape.ToString() +
+      return Status::InvalidArgument("signature: spec " + Quoted(spec.name) + " has shape " +
+                                     spec.shape.ToString() +
                                      "; dimensions are 0 or more, or -1 when unknown");
     }
   }
@@ -104,7 +111,8 @@ Result<Signature> Signature::Tuple(std::vector<Signature> children) {
 }
 
 Result<Signature> Signature::Dict(std::vector<Field> fields) {
-  std::stable_sort(fields.begin(), fields.end(), [](const Field& a, const Field& b) { return a.first < b.first; });
+  std::stable_sort(fields.begin(), fields.end(),
+                   [](const Field& a, const Field& b) { return a.first < b.first; });
   auto [keys, children] = Split(std::move(fields));
   return Make(Kind::kDict, {}, std::move(keys), std::move(children));
 }
@@ -120,7 +128,8 @@ Result<Signature> Signature::Make(Kind kind, std::string type_name, std::vector<
   std::unordered_set<std::string_view> seen;
   for (size_t i = 0; i < keys.size(); ++i) {
     REVERB_RETURN_IF_ERROR(CheckName("key", keys[i]));
-    const bool repeated = kind == Kind::kDict ? i > 0 && keys[i] == keys[i - 1] : !seen.insert(keys[i]).second;
+    const bool repeated =
+        kind == Kind::kDict ? i > 0 && keys[i] == keys[i - 1] : !seen.insert(keys[i]).second;
     if (repeated) {
       return Status::InvalidArgument("signature: a " + std::string(KindName(kind)) + " has the key " +
                                      Quoted(keys[i]) + " twice; keys must differ");
@@ -152,7 +161,9 @@ const TensorSpec& Signature::spec() const {
   return rep_->spec;
 }
 
-std::string_view Signature::type_name() const { return rep_ ? std::string_view(rep_->type_name) : std::string_view(); }
+std::string_view Signature::type_name() const {
+  return rep_ ? std::string_view(rep_->type_name) : std::string_view();
+}
 
 std::span<const Signature> Signature::children() const {
   if (!rep_) return {};
@@ -191,7 +202,8 @@ size_t Enter(std::string* path, std::string_view part) {
   return length;
 }
 
-Status FlattenInto(const Signature& node, std::string* path, size_t* name_bytes, std::vector<TensorSpec>* out) {
+Status FlattenInto(const Signature& node, std::string* path, size_t* name_bytes,
+                   std::vector<TensorSpec>* out) {
   if (node.kind() == Kind::kNone) {
     return Status::InvalidArgument("signature: " + (path->empty() ? "the root" : Quoted(*path)) +
                                    " is None, where a TensorSpec is needed; give it a spec or leave it out");
@@ -290,7 +302,8 @@ class Decoder {
                      std::to_string(kVersion) + "; use a build at least as new as the writer's");
     }
     REVERB_ASSIGN_OR_RETURN(Signature root, Node(1));
-    if (reader_.remaining() != 0) return Damaged(std::to_string(reader_.remaining()) + " bytes follow its end");
+    if (reader_.remaining() != 0)
+      return Damaged(std::to_string(reader_.remaining()) + " bytes follow its end");
     return root;
   }
 
@@ -338,7 +351,8 @@ class Decoder {
   Result<Signature> LeafNode() {
     uint8_t dtype = 0;
     if (!reader_.ReadByte(&dtype)) return CutShort();
-    if (!IsKnownDType(dtype)) return Damaged("a spec has dtype number " + std::to_string(dtype) + ", which is not known");
+    if (!IsKnownDType(dtype))
+      return Damaged("a spec has dtype number " + std::to_string(dtype) + ", which is not known");
     TensorSpec spec;
     spec.dtype = static_cast<DType>(dtype);
     REVERB_ASSIGN_OR_RETURN(spec.name, Name());
@@ -373,8 +387,8 @@ class Decoder {
     if (!reader_.ReadVarint(&count)) return CutShort();
     // A child takes at least a byte, a key one more: what is reserved stays in proportion.
     if (count > reader_.remaining() / (keyed ? 2 : 1)) {
-      return Damaged("a " + std::string(KindName(kind)) + " claims " + std::to_string(count) + " children, but " +
-                     std::to_string(reader_.remaining()) + " bytes are left");
+      return Damaged("a " + std::string(KindName(kind)) + " claims " + std::to_string(count) +
+                     " children, but " + std::to_string(reader_.remaining()) + " bytes are left");
     }
     std::vector<Signature> children;
     std::vector<Signature::Field> fields;
@@ -395,8 +409,9 @@ class Decoder {
     }
     Result<Signature> made = kind == Kind::kList    ? Signature::List(std::move(children))
                              : kind == Kind::kTuple ? Signature::Tuple(std::move(children))
-                             : kind == Kind::kDict  ? Signature::Dict(std::move(fields))
-                                                    : Signature::NamedTuple(std::move(type_name), std::move(fields));
+                             : kind == Kind::kDict
+                                 ? Signature::Dict(std::move(fields))
+                                 : Signature::NamedTuple(std::move(type_name), std::move(fields));
     if (!made.ok()) return Damaged(std::string(made.status().message()));
     return made;
   }

@@ -17,7 +17,8 @@ Signature Leaf(std::string name, DType dtype, Shape shape) {
 Signature Example() {
   const Signature reward = Leaf("", DType::kFloat32, {});
   return *Signature::Dict({
-      {"obs", *Signature::List({Leaf("pixels", DType::kUint8, {84, 84, -1}), Leaf("", DType::kInt64, Shape::UnknownRank())})},
+      {"obs", *Signature::List({Leaf("pixels", DType::kUint8, {84, 84, -1}),
+                                Leaf("", DType::kInt64, Shape::UnknownRank())})},
       {"step", *Signature::NamedTuple("Step", {{"reward", reward}, {"discount", reward}})},
       {"", *Signature::Tuple({Leaf("s", DType::kString, {0})})},
       {"action", Leaf("", DType::kInt32, {2})},
@@ -33,7 +34,8 @@ std::vector<std::string> Names(const std::vector<TensorSpec>& specs) {
 TEST(SignatureTest, FlattensBySortedKeyAndDeclaredOrder) {
   const auto flat = Example().Flatten();
   ASSERT_OK(flat);
-  EXPECT_THAT(Names(*flat), testing::ElementsAre("0/s", "action", "obs/0/pixels", "obs/1", "step/reward", "step/discount"));
+  EXPECT_THAT(Names(*flat),
+              testing::ElementsAre("0/s", "action", "obs/0/pixels", "obs/1", "step/reward", "step/discount"));
   EXPECT_EQ((*flat)[1].dtype, DType::kInt32);
   EXPECT_FALSE((*flat)[3].shape.has_rank());
   EXPECT_EQ(Example().num_leaves(), 6u);
@@ -61,8 +63,9 @@ TEST(SignatureTest, PrintsForPeople) {
 
 TEST(SignatureTest, EncodesAndDecodes) {
   for (const Signature& signature :
-       {Example(), Signature(), Leaf("x", DType::kBfloat16, {INT64_MAX}), *Signature::List({}), *Signature::Tuple({}),
-        *Signature::Dict({}), *Signature::NamedTuple("Empty", {}), *Signature::List({Signature(), Example()})}) {
+       {Example(), Signature(), Leaf("x", DType::kBfloat16, {INT64_MAX}), *Signature::List({}),
+        *Signature::Tuple({}), *Signature::Dict({}), *Signature::NamedTuple("Empty", {}),
+        *Signature::List({Signature(), Example()})}) {
     const std::string bytes = EncodeSignature(signature);
     const auto decoded = DecodeSignature(bytes);
     ASSERT_OK(decoded);
@@ -80,13 +83,15 @@ TEST(SignatureTest, DifferentStructuresDiffer) {
 
 TEST(SignatureTest, RefusesRepeatedKeysLongNamesAndBadSpecs) {
   EXPECT_THAT(Signature::Dict({{"a", {}}, {"a", {}}}), StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(Signature::NamedTuple("T", {{"a", {}}, {"b", {}}, {"a", {}}}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(Signature::NamedTuple("T", {{"a", {}}, {"b", {}}, {"a", {}}}),
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Signature::Dict({{std::string(2000, 'k'), {}}}), StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(Signature::Leaf({std::string(2000, 'k'), DType::kBool, {}}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(Signature::Leaf({std::string(2000, 'k'), DType::kBool, {}}),
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Signature::Leaf({"", DType::kBool, {-2}}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Signature::Leaf({"", static_cast<DType>(0), {}}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Signature::Leaf({"", DType::kBool, Shape(std::vector<int64_t>(65, 1))}),
-            StatusIs(StatusCode::kInvalidArgument));
+              StatusIs(StatusCode::kInvalidArgument));
 }
 
 TEST(SignatureTest, DepthIsLimitedWhenBuiltAndWhenDecoded) {
@@ -120,7 +125,12 @@ TEST(SignatureTest, RefusesClaimsLargerThanTheInput) {
   for (const std::string& bytes :
        {""s, "\x02\x00"s, "\x01"s, "\x01\x09"s, "\x01\x00\x00"s, "\x01\x02\xff\xff\xff\xff\x0f"s,
         "\x01\x02\x80\x00"s /* not the shortest */, "\x01\x01\x01\xff\x7f"s, "\x01\x01\x00\x00\x00"s,
-        "\x01\x04\x02\x01" "b\x00\x01" "a\x00"s /* not sorted */, "\x01\x04\x02\x01" "a\x00\x01" "a\x00"s,
+        "\x01\x04\x02\x01"
+        "b\x00\x01"
+        "a\x00"s /* not sorted */,
+        "\x01\x04\x02\x01"
+        "a\x00\x01"
+        "a\x00"s,
         "\x01\x01\x01\x00\x43"s /* rank 66 */}) {
     EXPECT_THAT(DecodeSignature(bytes), StatusIs(StatusCode::kDataLoss));
   }

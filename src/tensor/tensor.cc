@@ -131,7 +131,8 @@ Result<Tensor> Tensor::Allocate(DType dtype, std::vector<int64_t> dims) {
   }
   const Shape shape(std::move(dims));
   REVERB_ASSIGN_OR_RETURN(const int64_t count, shape.NumElements());
-  const auto item_size = static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : ItemSize(dtype));
+  const auto item_size =
+      static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : ItemSize(dtype));
   if (count > kMaxTensorBytes / item_size) {
     return Status::InvalidArgument("a tensor " + ToString(TensorSpec{"", dtype, shape}) +
                                    " is larger than 64 TiB; use smaller dimensions");
@@ -146,8 +147,8 @@ Result<Tensor> Tensor::Allocate(DType dtype, std::vector<int64_t> dims) {
     tensor.bytes_.reset(static_cast<uint8_t*>(
         ::operator new[](tensor.num_bytes(), std::align_val_t{kAlignment}, std::nothrow)));
     if (tensor.bytes_ == nullptr) {
-      return Status::ResourceExhausted("no memory for a tensor " + ToString(TensorSpec{"", dtype, shape}) + " of " +
-                                       std::to_string(tensor.num_bytes()) + " bytes");
+      return Status::ResourceExhausted("no memory for a tensor " + ToString(TensorSpec{"", dtype, shape}) +
+                                       " of " + std::to_string(tensor.num_bytes()) + " bytes");
     }
   }
   return tensor;

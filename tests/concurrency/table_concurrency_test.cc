@@ -229,6 +229,28 @@ TEST_F(TableConcurrencyTest, ContendedSingleOperationsKeepTheirResultsApart) {
   EXPECT_EQ(table->size(), 8 * (kRounds - (kRounds + 3) / 7));
 }
 
+// An operation handed to somebody who only came to look is done all the same.
+TEST_F(TableConcurrencyTest, AsynchronousOperationsAreServedByThoseWhoLook) {
+  auto table = Make({.name = "t", .max_size = 5000});
+  for (uint64_t key = 0; key < 5000; ++key) ASSERT_OK(table->Insert(NewItem(key)));
+  std::atomic<bool> stop{false};
+  std::atomic<int> looks{0};
+  std::thread looker([&] {
+    while (!stop) {
+      uint64_t cursor = 0;
+      (void)table->Peek(5000, &cursor);
+      ++looks;
+    }
+  });
+  while (looks < 100) {
+    std::atomic<bool> done{false};
+    table->SampleAsync(1, true, {}, [&](Operation&) { done = true; });
+    while (!done) std::this_thread::yield();  // never, if it was lost: the looker stops only afterwards
+  }
+  stop = true;
+  looker.join();
+}
+
 // Time-outs come from the clock's thread while callers come and go.
 TEST_F(TableConcurrencyTest, RealTimeoutsEndEveryWait) {
   auto table = Make({.name = "t"});

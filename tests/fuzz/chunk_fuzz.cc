@@ -37,7 +37,8 @@ void DecodeFixed(const ColumnView& column, std::span<const uint8_t> payload) {
   const bool part_ok = DecodeRows(column, payload.subspan(start), offset, count, part, range.first).ok();
   if (ok) {
     FUZZ_CHECK(part_ok);
-    FUZZ_CHECK(std::equal(part.begin(), part.end(), whole.begin() + static_cast<ptrdiff_t>(offset * row_bytes)));
+    FUZZ_CHECK(
+        std::equal(part.begin(), part.end(), whole.begin() + static_cast<ptrdiff_t>(offset * row_bytes)));
   }
 }
 

@@ -30,7 +30,8 @@ std::vector<uint8_t> Rows(size_t row_bytes, uint32_t rows, uint32_t seed) {
   std::vector<uint8_t> row(row_bytes, 17);
   std::vector<uint8_t> all;
   for (uint32_t i = 0; i < rows; ++i) {
-    for (size_t k = 0; row_bytes > 0 && k < row_bytes / 64 + 1; ++k) row[rng() % row_bytes] ^= static_cast<uint8_t>(rng());
+    for (size_t k = 0; row_bytes > 0 && k < row_bytes / 64 + 1; ++k)
+      row[rng() % row_bytes] ^= static_cast<uint8_t>(rng());
     all.insert(all.end(), row.begin(), row.end());
   }
   return all;
@@ -55,7 +56,8 @@ std::string Chunk(const std::vector<Spec>& specs, uint32_t rows) {
     const uint64_t elements = NumElements(spec.shape);
     if (spec.dtype == DType::kString) {
       std::vector<std::string> owned;
-      for (uint64_t i = 0; i < elements * rows; ++i) owned.emplace_back(i % 9, static_cast<char>('a' + i % 3));
+      for (uint64_t i = 0; i < elements * rows; ++i)
+        owned.emplace_back(i % 9, static_cast<char>('a' + i % 3));
       const std::vector<std::string_view> views(owned.begin(), owned.end());
       header.columns.push_back(encoder.EncodeStrings(views, rows, &payload).value());
     } else {
@@ -95,7 +97,8 @@ bool WriteChunks(const std::filesystem::path& folder) {
     }
   }
   for (DType dtype : AllDTypes()) {
-    ok &= Write(folder / ("dtype_" + std::string(DTypeName(dtype))), Chunk({{dtype, {3}, CodecPolicy::kLz4}}, 30));
+    ok &= Write(folder / ("dtype_" + std::string(DTypeName(dtype))),
+                Chunk({{dtype, {3}, CodecPolicy::kLz4}}, 30));
   }
   std::string damaged = Chunk({{DType::kUint8, {100}, CodecPolicy::kLz4}}, 10);
   ok &= Write(folder / "cut", std::string_view(damaged).substr(0, damaged.size() - 9));
@@ -111,9 +114,11 @@ bool WriteSignatures(const std::filesystem::path& folder) {
   const Signature scalar = leaf("", DType::kFloat32, {});
   const Signature frame = leaf("pixels", DType::kUint8, {84, 84, -1});
   const Signature step =
-      Signature::NamedTuple("Step", {{"reward", scalar}, {"discount", scalar}, {"observation", frame}}).value();
+      Signature::NamedTuple("Step", {{"reward", scalar}, {"discount", scalar}, {"observation", frame}})
+          .value();
   const Signature dict =
-      Signature::Dict({{"action", leaf("", DType::kInt32, {})}, {"step", step}, {"extras", Signature()}}).value();
+      Signature::Dict({{"action", leaf("", DType::kInt32, {})}, {"step", step}, {"extras", Signature()}})
+          .value();
   Signature deep = scalar;
   while (deep.depth() < Signature::kMaxDepth) deep = Signature::Tuple({deep}).value();
   bool ok = Write(folder / "none", EncodeSignature(Signature()));

@@ -23,7 +23,8 @@ int main(int argc, char** argv) {
       if (it->is_regular_file()) files.push_back(it->path());
     }
     if (error || files.empty()) {
-      std::fprintf(stderr, "%s: no files to replay%s%s\n", argv[i], error ? ": " : "", error.message().c_str());
+      std::fprintf(stderr, "%s: no files to replay%s%s\n", argv[i], error ? ": " : "",
+                   error.message().c_str());
       return 1;
     }
     std::sort(files.begin(), files.end());

@@ -42,7 +42,8 @@ double ModelTable::cursor() const {
 bool ModelTable::CanInsert() const {
   const RateLimiterOptions& limiter = options_.rate_limiter;
   if (counters.inserts + 1 - counters.deletes <= limiter.min_size_to_sample) return true;
-  return static_cast<double>(counters.inserts + 1) * limiter.samples_per_insert - static_cast<double>(counters.samples) <=
+  return static_cast<double>(counters.inserts + 1) * limiter.samples_per_insert -
+             static_cast<double>(counters.samples) <=
          limiter.max_diff;
 }
 

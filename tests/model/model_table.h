@@ -20,10 +20,10 @@ namespace reverb::model {
 
 // What an item's data is, as far as a table cares.
 struct ModelData {
-  int id = 0;                 // names it
-  uint32_t chunks = 0;        // bit i: it uses chunk i
-  uint32_t episodes = 0;      // bit i: one of its chunks is of episode i
-  int64_t chunk_bytes = 0;    // of its distinct chunks together
+  int id = 0;               // names it
+  uint32_t chunks = 0;      // bit i: it uses chunk i
+  uint32_t episodes = 0;    // bit i: one of its chunks is of episode i
+  int64_t chunk_bytes = 0;  // of its distinct chunks together
 };
 
 struct ModelItem {

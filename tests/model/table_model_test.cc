@@ -62,7 +62,8 @@ int64_t OperationsPerConfiguration() {
 constexpr int64_t kTablesPerConfiguration = 8;
 
 enum class Limiter { kMinSize, kSampleToInsertRatio, kQueue, kStack };
-constexpr Limiter kLimiters[] = {Limiter::kMinSize, Limiter::kSampleToInsertRatio, Limiter::kQueue, Limiter::kStack};
+constexpr Limiter kLimiters[] = {Limiter::kMinSize, Limiter::kSampleToInsertRatio, Limiter::kQueue,
+                                 Limiter::kStack};
 constexpr const char* kLimiterNames[] = {"MinSize", "SampleToInsertRatio", "Queue", "Stack"};
 
 RateLimiterOptions RandomLimiter(Limiter kind, int64_t max_size, Random* random) {
@@ -73,7 +74,8 @@ RateLimiterOptions RandomLimiter(Limiter kind, int64_t max_size, Random* random)
     case Limiter::kSampleToInsertRatio: {
       constexpr double kRatios[] = {0.1, 1.0 / 3, 0.5, 1, 2, 4.7};
       const double ratio = kRatios[random->Below(std::size(kRatios))];
-      return RateLimiterOptions::SampleToInsertRatio(ratio, size, std::max(1.0, ratio) + 20 * random->Unit()).value();
+      return RateLimiterOptions::SampleToInsertRatio(ratio, size, std::max(1.0, ratio) + 20 * random->Unit())
+          .value();
     }
     case Limiter::kQueue:
       return RateLimiterOptions::Queue(size);
@@ -97,6 +99,8 @@ class DataPool {
 
   size_t size() const { return trajectories_.size(); }
   const Trajectory& trajectory(size_t i) const { return trajectories_[i]; }
+  // The same data in a block of its own, which lives only as long as somebody holds it.
+  Trajectory FreshTrajectory(size_t i) const { return Trajectory::Create({&columns_[i], 1}).value(); }
   const ModelData& data(size_t i) const { return data_[i]; }
   int64_t chunk_count() const { return kChunks; }
   int64_t BytesOf(uint32_t chunks) const {
@@ -117,11 +121,13 @@ class DataPool {
       data.episodes |= 1u << (i / 3);
     }
     data.chunk_bytes = BytesOf(data.chunks);
-    trajectories_.push_back(Trajectory::Create({{column}}).value());
+    columns_.push_back(std::move(column));
     data_.push_back(data);
+    trajectories_.push_back(FreshTrajectory(columns_.size() - 1));
   }
 
   std::vector<ChunkRef> chunks_;
+  std::vector<ColumnSpec> columns_;
   std::vector<Trajectory> trajectories_;
   std::vector<ModelData> data_;
 };
@@ -136,21 +142,22 @@ std::string Disagree(const char* what, const A& table, const B& model) {
 }
 
 // Returns from a function that gives back a disagreement, or "" when there is none.
-#define AGREE(what, table, model)                                             \
-  do {                                                                        \
-    const auto& said_by_table = (table);                                      \
-    const auto& said_by_model = (model);                                      \
+#define AGREE(what, table, model)                                                               \
+  do {                                                                                          \
+    const auto& said_by_table = (table);                                                        \
+    const auto& said_by_model = (model);                                                        \
     if (!(said_by_table == said_by_model)) return Disagree(what, said_by_table, said_by_model); \
   } while (false)
-#define RETURN_DISAGREEMENT(expr)                                             \
-  do {                                                                        \
+#define RETURN_DISAGREEMENT(expr)                                                         \
+  do {                                                                                    \
     if (std::string disagreement_ = (expr); !disagreement_.empty()) return disagreement_; \
   } while (false)
 
 // A table and its model, given the same operations.
 class Duel {
  public:
-  Duel(const TableOptions& options, Limiter limiter, const DataPool& pool, const ChunkStore& store, uint64_t seed)
+  Duel(const TableOptions& options, Limiter limiter, const DataPool& pool, const ChunkStore& store,
+       uint64_t seed)
       : options_(options),
         limiter_(limiter),
         pool_(pool),
@@ -211,8 +218,9 @@ class Duel {
 
   double WildPriority() {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    constexpr double kPriorities[] = {0,    0,    0,    1,     1,     1,         2,    0.5,   0.1,        3,
-                                      1e-15, 1e6, -0.0, -1,    -2.5,  kInfinity, -kInfinity, 1e300, 1e200, 1e-300};
+    constexpr double kPriorities[] = {0,    0,         0,          1,     1,     1,     2,
+                                      0.5,  0.1,       3,          1e-15, 1e6,   -0.0,  -1,
+                                      -2.5, kInfinity, -kInfinity, 1e300, 1e200, 1e-300};
     if (random_.Below(5) == 0) return 10 * random_.Unit();
     return kPriorities[random_.Below(std::size(kPriorities))];
   }
@@ -252,7 +260,8 @@ class Duel {
                          .times_sampled = random_.Below(8) == 0 ? static_cast<int32_t>(random_.Below(6)) : 0,
                          .inserted_at = ++wall_,
                          .data = pool_.data(data)};
-    Item real{.key = key, .priority = item.priority, .times_sampled = item.times_sampled, .trajectory = pool_.trajectory(data)};
+    Item real{.key = key, .priority = item.priority, .times_sampled = item.times_sampled};
+    real.trajectory = random_.Below(4) == 0 ? pool_.FreshTrajectory(data) : pool_.trajectory(data);
     AGREE("CheckItem", table_->CheckItem(real).ok(), true);
     table_->InsertOrAssign(std::move(real), wall_, &effects_);
     if (!model_.Insert(item)) {
@@ -292,7 +301,8 @@ class Duel {
     const bool rate_limited = random_.Below(2) == 0;
     samples_.clear();
     AGREE("CanSample", table_->CanSample(), model_.CanSample());
-    AGREE("result of Sample", table_->Sample(n, rate_limited, &samples_, &effects_), static_cast<int64_t>(samples_.size()));
+    AGREE("result of Sample", table_->Sample(n, rate_limited, &samples_, &effects_),
+          static_cast<int64_t>(samples_.size()));
     for (size_t i = 0; i < samples_.size(); ++i) {
       if (!model_.CanSample()) return Disagree("samples", samples_.size(), i);
       const SampledItem& sample = samples_[i];
@@ -310,7 +320,8 @@ class Duel {
       RETURN_DISAGREEMENT(CompareData(sample.trajectory, item));
       model_.Sample(sample.key);
     }
-    if (static_cast<int64_t>(samples_.size()) < n && model_.CanSample()) return Disagree("samples", samples_.size(), "more");
+    if (static_cast<int64_t>(samples_.size()) < n && model_.CanSample())
+      return Disagree("samples", samples_.size(), "more");
     if (static_cast<int64_t>(samples_.size()) > n) return Disagree("samples", samples_.size(), n);
     samples_.clear();
     return "";
@@ -342,8 +353,10 @@ class Duel {
     if (status.ok() != accepted) detail_ = std::to_string(priority);
     AGREE("CheckPriority", status.ok(), accepted);
     if (!accepted) {
-      AGREE("code of a refusal", static_cast<int>(status.code()), static_cast<int>(StatusCode::kInvalidArgument));
-      AGREE("detail of a refusal", static_cast<int>(status.detail()), static_cast<int>(Detail::kInvalidPriority));
+      AGREE("code of a refusal", static_cast<int>(status.code()),
+            static_cast<int>(StatusCode::kInvalidArgument));
+      AGREE("detail of a refusal", static_cast<int>(status.detail()),
+            static_cast<int>(Detail::kInvalidPriority));
     }
     return "";
   }
@@ -412,7 +425,12 @@ class Duel {
 
   std::string CompareData(const Trajectory& trajectory, const ModelItem& item) const {
     const Trajectory& expected = pool_.trajectory(static_cast<size_t>(item.data.id));
-    AGREE("data", trajectory.handle().bits, expected.handle().bits);
+    AGREE("columns", trajectory.num_columns(), 1u);
+    AGREE("slices", trajectory.num_slices(0), expected.num_slices(0));
+    for (uint32_t i = 0; i < expected.num_slices(0); ++i) {
+      AGREE("chunk of a slice", trajectory.slice(0, i).chunk, expected.slice(0, i).chunk);
+      AGREE("length of a slice", trajectory.slice(0, i).length, expected.slice(0, i).length);
+    }
     return "";
   }
 
@@ -467,8 +485,10 @@ class Duel {
     AGREE("deletes of a snapshot", snapshot.state().counters.deletes, model.counters.deletes);
     AGREE("updates of a snapshot", snapshot.state().counts.updates, model.updates);
     AGREE("evictions of a snapshot", snapshot.state().counts.evictions, model.evictions);
-    AGREE("num_unique_samples of a snapshot", snapshot.state().counts.num_unique_samples, model.num_unique_samples);
-    AGREE("num_deleted_episodes of a snapshot", snapshot.state().counts.num_deleted_episodes, model.num_deleted_episodes);
+    AGREE("num_unique_samples of a snapshot", snapshot.state().counts.num_unique_samples,
+          model.num_unique_samples);
+    AGREE("num_deleted_episodes of a snapshot", snapshot.state().counts.num_deleted_episodes,
+          model.num_deleted_episodes);
     std::vector<const SlotRecord*> records;
     for (size_t i = 0; i < snapshot.num_slots(); ++i) {
       if (snapshot.slot(i).is_free()) continue;
@@ -488,7 +508,8 @@ class Duel {
     for (const ModelItem& item : model.items()) by_touch.push_back(&item);
     std::ranges::sort(by_touch, {}, &ModelItem::touched);
     std::ranges::sort(records, {}, &SlotRecord::touched);
-    for (size_t i = 0; i < records.size(); ++i) AGREE("order of touches in a snapshot", records[i]->key, by_touch[i]->key);
+    for (size_t i = 0; i < records.size(); ++i)
+      AGREE("order of touches in a snapshot", records[i]->key, by_touch[i]->key);
     return "";
   }
 
@@ -514,7 +535,8 @@ SelectorOptions RandomSelector(Kind kind, Random* random) {
   SelectorOptions options{.kind = kind};
   if (!options.is_deterministic()) options.seed = random->Next();
   constexpr double kExponents[] = {1, 1, 0.6, 0.5, 2, 0};
-  if (kind == Kind::kPrioritized) options.priority_exponent = kExponents[random->Below(std::size(kExponents))];
+  if (kind == Kind::kPrioritized)
+    options.priority_exponent = kExponents[random->Below(std::size(kExponents))];
   return options;
 }
 
@@ -548,16 +570,19 @@ TEST_P(TableModelTest, RandomOperationsAgree) {
       for (int64_t table = 0; table < kTablesPerConfiguration; ++table) {
         const TableOptions options = RandomTable(sampler, remover, limiter, &random);
         const auto configuration = [&] {
-          return std::string(kLimiterNames[static_cast<size_t>(limiter)]) + ", table " + std::to_string(table) + ": sampler " +
-                 options.sampler.ToString() + ", remover " + options.remover.ToString() + ", max_size " +
-                 std::to_string(options.max_size) + ", max_times_sampled " + std::to_string(options.max_times_sampled) + ", " +
+          return std::string(kLimiterNames[static_cast<size_t>(limiter)]) + ", table " +
+                 std::to_string(table) + ": sampler " + options.sampler.ToString() + ", remover " +
+                 options.remover.ToString() + ", max_size " + std::to_string(options.max_size) +
+                 ", max_times_sampled " + std::to_string(options.max_times_sampled) + ", " +
                  options.rate_limiter.ToString();
         };
         Duel duel(options, limiter, pool, store, random.Next());
         for (int64_t step = 0; step < steps; ++step) {
           const std::string disagreement = duel.Step();
-          if (disagreement.empty()) [[likely]] continue;
-          FAIL() << disagreement << "\n  step " << step << ", " << duel.operation() << "\n  " << configuration();
+          if (disagreement.empty()) [[likely]]
+            continue;
+          FAIL() << disagreement << "\n  step " << step << ", " << duel.operation() << "\n  "
+                 << configuration();
         }
         const std::string disagreement = duel.Finish();
         ASSERT_EQ(disagreement, "") << "at the end\n  " << configuration();
@@ -568,13 +593,17 @@ TEST_P(TableModelTest, RandomOperationsAgree) {
   EXPECT_EQ(store.stored_bytes(), 0);
 }
 
-constexpr Kind kKinds[] = {Kind::kFifo, Kind::kLifo, Kind::kUniform, Kind::kMinHeap, Kind::kMaxHeap, Kind::kPrioritized};
-constexpr const char* kKindNames[] = {"Custom", "Fifo", "Lifo", "Uniform", "MinHeap", "MaxHeap", "Prioritized"};
+constexpr Kind kKinds[] = {Kind::kFifo,    Kind::kLifo,    Kind::kUniform,
+                           Kind::kMinHeap, Kind::kMaxHeap, Kind::kPrioritized};
+constexpr const char* kKindNames[] = {"Custom",  "Fifo",    "Lifo",       "Uniform",
+                                      "MinHeap", "MaxHeap", "Prioritized"};
 
-INSTANTIATE_TEST_SUITE_P(EveryPair, TableModelTest, testing::Combine(testing::ValuesIn(kKinds), testing::ValuesIn(kKinds)),
+INSTANTIATE_TEST_SUITE_P(EveryPair, TableModelTest,
+                         testing::Combine(testing::ValuesIn(kKinds), testing::ValuesIn(kKinds)),
                          [](const auto& info) {
-                           return std::string(kKindNames[static_cast<size_t>(std::get<0>(info.param))]) + "Sampler" +
-                                  kKindNames[static_cast<size_t>(std::get<1>(info.param))] + "Remover";
+                           return std::string(kKindNames[static_cast<size_t>(std::get<0>(info.param))]) +
+                                  "Sampler" + kKindNames[static_cast<size_t>(std::get<1>(info.param))] +
+                                  "Remover";
                          });
 
 }  // namespace

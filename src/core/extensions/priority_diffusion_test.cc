@@ -68,6 +68,14 @@ class PriorityDiffusionTest : public ::testing::Test {
   const std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options(), &clock_);
 };
 
+TEST_F(PriorityDiffusionTest, ABatchOfUpdatesSpreadsInOrder) {
+  auto table = MakeTable({});
+  Fill(table.get(), 1, 2, 1.0);
+  const KeyPriority updates[] = {{1, 10}, {2, 7}};
+  ASSERT_OK(table->Mutate(updates, {}));
+  EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 10), Pair(2, 7))) << "what was set last stands";
+}
+
 TEST_F(PriorityDiffusionTest, OptionsAreChecked) {
   EXPECT_OK(PriorityDiffusionOptions().Validate());
   for (const double decay : {0.0, 1.0, -0.5, 2.0, std::numeric_limits<double>::quiet_NaN()}) {
