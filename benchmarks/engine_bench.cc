@@ -49,7 +49,9 @@ int g_rounds = 7;
 size_t g_items = 1'000'000;
 std::string g_only;
 
-double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double Median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -65,7 +67,8 @@ void Check(bool ok, const char* what) {
 uint64_t KeyOf(uint64_t i) { return i * 0x9E3779B97F4A7C15u; }
 
 void PrintHeader() {
-  std::printf("%-58s %12s %12s %8s   %s\n", "1 M items unless said", "reference", "engine", "ratio", "must reach");
+  std::printf("%-58s %12s %12s %8s   %s\n", "1 M items unless said", "reference", "engine", "ratio",
+              "must reach");
 }
 
 // Runs both in turn; both return nanoseconds per operation.
@@ -77,11 +80,14 @@ void CompareRow(const char* name, const char* goal, const std::function<double()
     ours.push_back(engine());
     ratios.push_back(faster_is_ratio ? refs.back() / ours.back() : ours.back() / refs.back());
   }
-  std::printf("%-58s %9.1f ns %9.1f ns %7.2fx   %s\n", name, Median(refs), Median(ours), Median(ratios), goal);
+  std::printf("%-58s %9.1f ns %9.1f ns %7.2fx   %s\n", name, Median(refs), Median(ours), Median(ratios),
+              goal);
   std::fflush(stdout);
 }
 
-bool Wanted(const char* group) { return g_only.empty() || std::string(group).find(g_only) != std::string::npos; }
+bool Wanted(const char* group) {
+  return g_only.empty() || std::string(group).find(g_only) != std::string::npos;
+}
 
 // --- Chunks and tables -----------------------------------------------------------------------
 
@@ -101,13 +107,18 @@ std::shared_ptr<Table> MakeTable(std::shared_ptr<ChunkStore> store, size_t size,
 }
 
 struct Engine {
-  explicit Engine(SelectorOptions sampler = SelectorOptions::Uniform(1)) : table(MakeTable(store, g_items, sampler)) {
+  explicit Engine(SelectorOptions sampler = SelectorOptions::Uniform(1))
+      : table(MakeTable(store, g_items, sampler)) {
     raw.assign(400, 7);
     header = FloatHeader(100, raw);
     shared = store->Add(header, raw).value();
   }
   void InsertShared(uint64_t i, double priority = 1) {
-    Check(table->Insert({.key = KeyOf(i), .priority = priority, .trajectory = Trajectory::Single(shared, 0, 1).value()}).ok(),
+    Check(table
+              ->Insert({.key = KeyOf(i),
+                        .priority = priority,
+                        .trajectory = Trajectory::Single(shared, 0, 1).value()})
+              .ok(),
           "insert");
   }
   void InsertNewChunk(uint64_t i) {
@@ -116,7 +127,11 @@ struct Engine {
     header.episode_id = i / 1000;
     ChunkRef chunk = store->AddUninitialized(header, &payload).value();
     std::memcpy(payload, raw.data(), raw.size());
-    Check(table->Insert({.key = KeyOf(i), .priority = 1, .trajectory = Trajectory::Single(std::move(chunk), 0, 1).value()}).ok(),
+    Check(table
+              ->Insert({.key = KeyOf(i),
+                        .priority = 1,
+                        .trajectory = Trajectory::Single(std::move(chunk), 0, 1).value()})
+              .ok(),
           "insert");
   }
 
@@ -167,13 +182,14 @@ void InsertRows() {
     block = std::malloc(400);
     std::memset(block, 1, 400);
   }
-  CompareRow("insert + evict, one new 400 B chunk per item", "<= 3 x (flat + malloc/memcpy/free)",
-             [&] { return flat_insert() + malloc_copy_free(); },
-             [&] {
-               const double start = Now();
-               for (int i = 0; i < kOps; ++i) engine.InsertNewChunk(chunk_key++);
-               return (Now() - start) / kOps * 1e9;
-             });
+  CompareRow(
+      "insert + evict, one new 400 B chunk per item", "<= 3 x (flat + malloc/memcpy/free)",
+      [&] { return flat_insert() + malloc_copy_free(); },
+      [&] {
+        const double start = Now();
+        for (int i = 0; i < kOps; ++i) engine.InsertNewChunk(chunk_key++);
+        return (Now() - start) / kOps * 1e9;
+      });
   for (void* block : blocks) std::free(block);
 }
 
@@ -228,7 +244,8 @@ void PrioritizedRows() {
     for (size_t i = 0; i < g_items; ++i) {
       const double priority = random.Unit() * 2;
       tree.Update(i, priority);
-      selector->Insert({.slot = static_cast<Slot>(i), .priority = priority, .inserted = i + 1, .touched = i + 1});
+      selector->Insert(
+          {.slot = static_cast<Slot>(i), .priority = priority, .inserted = i + 1, .touched = i + 1});
     }
     const std::string suffix = exponent == 1.0 ? ", exponent 1" : ", exponent 0.6";
     std::vector<Selection> picks(kBatch);
@@ -307,8 +324,10 @@ void PrioritizedRows() {
     }
     update_ns.push_back((Now() - start) / kOps * 1e9);
   }
-  std::printf("%-58s %12s %9.1f ns\n", "  whole table, prioritized: sample, 32 a call", "", Median(sample_ns));
-  std::printf("%-58s %12s %9.1f ns\n", "  whole table, prioritized: update by key, 32 a call", "", Median(update_ns));
+  std::printf("%-58s %12s %9.1f ns\n", "  whole table, prioritized: sample, 32 a call", "",
+              Median(sample_ns));
+  std::printf("%-58s %12s %9.1f ns\n", "  whole table, prioritized: update by key, 32 a call", "",
+              Median(update_ns));
 }
 
 // --- Memory ----------------------------------------------------------------------------------
@@ -322,7 +341,8 @@ int64_t ResidentBytes() {
 }
 
 // Runs `fill` in a child of its own, so that nobody else's memory is counted; prints RSS growth per item.
-void MemoryRow(const char* name, const char* goal, double payload_per_item, const std::function<void()>& fill) {
+void MemoryRow(const char* name, const char* goal, double payload_per_item,
+               const std::function<void()>& fill) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
@@ -354,7 +374,8 @@ void MemoryRows() {
   // obs f32[100], action f32[6], reward and discount f32, next obs = the neighbour's obs: 832 B in four
   // columns (action; reward and discount; obs; next obs), 432 B of them stored per item.
   for (const uint32_t rows : {1u, 40u}) {
-    const std::string name = "memory, 832 B transition sharing its obs, " + std::to_string(rows) + "-row chunks";
+    const std::string name =
+        "memory, 832 B transition sharing its obs, " + std::to_string(rows) + "-row chunks";
     MemoryRow(name.c_str(), "(stated)", 432, [&] {
       engine = std::make_unique<Engine>();
       ColumnEncoder obs(DType::kFloat32, {100}, internal::CodecPolicy::kNone);
@@ -368,7 +389,8 @@ void MemoryRows() {
                            .rows = rows};
         std::vector<uint8_t> payload;
         for (auto& [encoder, row_bytes] : columns) {
-          header.columns.push_back(encoder->Encode(std::span(bytes).first(row_bytes * rows), rows, &payload).value());
+          header.columns.push_back(
+              encoder->Encode(std::span(bytes).first(row_bytes * rows), rows, &payload).value());
         }
         return engine->store->Add(header, payload).value();
       };
@@ -382,8 +404,11 @@ void MemoryRows() {
                                       {.slices = {{small_chunk, 0, row, 1}}, .squeeze = true},
                                       {.slices = {{small_chunk, 1, row, 1}}, .squeeze = true},
                                       {.slices = {{next_chunk, 0, next_row, 1}}, .squeeze = true}};
-        Check(engine->table->Insert({.key = KeyOf(i), .priority = 1, .trajectory = Trajectory::Create(columns).value()}).ok(),
-              "insert");
+        Check(
+            engine->table
+                ->Insert({.key = KeyOf(i), .priority = 1, .trajectory = Trajectory::Create(columns).value()})
+                .ok(),
+            "insert");
         if (next_row == 0) small_chunk = make(i + 1, {{&action, 24}, {&reward, 8}});
         obs_chunk = next_chunk;
       }
@@ -409,8 +434,8 @@ void ThreadRow(const char* name, const char* goal, int ops, const std::function<
     eight.push_back(Throughput(8, ops / 4, work));
     ratios.push_back(eight.back() / one.back());
   }
-  std::printf("%-58s %8.2f M/s %8.2f M/s %7.2fx   %s\n", name, Median(one) / 1e6, Median(eight) / 1e6, Median(ratios),
-              goal);
+  std::printf("%-58s %8.2f M/s %8.2f M/s %7.2fx   %s\n", name, Median(one) / 1e6, Median(eight) / 1e6,
+              Median(ratios), goal);
   std::fflush(stdout);
 }
 
@@ -442,18 +467,23 @@ void ThreadRows() {
       samples.clear();
     }
   });
-  ThreadRow("single operations: insert, sample, update in turn", ">= 0.6 (one mutex: 0.5)", 400'000, [&](int, int ops) {
-    std::vector<SampledItem> samples;
-    for (int i = 0; i < ops; i += 3) {
-      const uint64_t key = KeyOf(next_key.fetch_add(1, std::memory_order_relaxed));
-      Check(engine.table->Insert({.key = key, .priority = 1, .trajectory = Trajectory::Single(engine.shared, 0, 1).value()}).ok(),
-            "insert");
-      Check(engine.table->Sample(1, false, {}, &samples).ok(), "sample");
-      const KeyPriority update{samples[0].key, 2.0};
-      Check(engine.table->Mutate({&update, 1}, {}).ok(), "update");
-      samples.clear();
-    }
-  });
+  ThreadRow("single operations: insert, sample, update in turn", ">= 0.6 (one mutex: 0.5)", 400'000,
+            [&](int, int ops) {
+              std::vector<SampledItem> samples;
+              for (int i = 0; i < ops; i += 3) {
+                const uint64_t key = KeyOf(next_key.fetch_add(1, std::memory_order_relaxed));
+                Check(engine.table
+                          ->Insert({.key = key,
+                                    .priority = 1,
+                                    .trajectory = Trajectory::Single(engine.shared, 0, 1).value()})
+                          .ok(),
+                      "insert");
+                Check(engine.table->Sample(1, false, {}, &samples).ok(), "sample");
+                const KeyPriority update{samples[0].key, 2.0};
+                Check(engine.table->Mutate({&update, 1}, {}).ok(), "update");
+                samples.clear();
+              }
+            });
   ThreadRow("single operations: sample", ">= 0.6", 400'000, [&](int, int ops) {
     std::vector<SampledItem> samples;
     for (int i = 0; i < ops; ++i) {
@@ -483,7 +513,11 @@ void SnapshotRows() {
     const std::vector<uint8_t> raw(40, 1);
     ChunkRef chunk = store->Add(FloatHeader(10, raw), raw).value();
     for (uint64_t i = 0; i < items; ++i) {
-      Check(tables[0]->Insert({.key = KeyOf(i), .priority = 1, .trajectory = Trajectory::Single(chunk, 0, 1).value()}).ok(), "insert");
+      Check(tables[0]
+                ->Insert(
+                    {.key = KeyOf(i), .priority = 1, .trajectory = Trajectory::Single(chunk, 0, 1).value()})
+                .ok(),
+            "insert");
     }
     std::vector<double> held;
     std::vector<SampledItem> samples;
@@ -494,8 +528,8 @@ void SnapshotRows() {
       for (int i = 0; i < 1000; ++i) Check(tables[0]->Sample(64, false, {}, &samples).ok(), "sample");
       samples.clear();
     }
-    std::printf("snapshot of %7zu items: locks held %.2f ms median, %.2f ms at most   %s\n", items, Median(held),
-                *std::ranges::max_element(held), items == 200'000 ? "<= 5 ms" : "<= 10 ms");
+    std::printf("snapshot of %7zu items: locks held %.2f ms median, %.2f ms at most   %s\n", items,
+                Median(held), *std::ranges::max_element(held), items == 200'000 ? "<= 5 ms" : "<= 10 ms");
   }
 }
 
@@ -511,7 +545,9 @@ int main(int argc, char** argv) {
       g_only = argv[i] + 7;
       continue;
     }
-    std::fprintf(stderr, "usage: engine_bench [--rounds=N] [--items=N] [--only=insert|sample|prioritized|memory|threads|snapshot]\n");
+    std::fprintf(stderr,
+                 "usage: engine_bench [--rounds=N] [--items=N] "
+                 "[--only=insert|sample|prioritized|memory|threads|snapshot]\n");
     return 2;
   }
   MemoryRows();  // first: it forks, and the children must be small

@@ -26,6 +26,9 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(reverb_options INTERFACE -Wthread-safety)
 endif()
 
+# Sums must be the same to the last bit everywhere: no fused multiply-add unless asked for by name.
+target_compile_options(reverb_options INTERFACE -ffp-contract=off)
+
 # The oldest x86-64 we build for; wider SIMD is chosen at run time.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(reverb_options INTERFACE -march=x86-64-v2)

@@ -105,7 +105,8 @@ void RunRound(std::vector<Measurement>& measurements) {
 std::unique_ptr<Selector> Filled(double exponent, size_t items) {
   std::unique_ptr<Selector> selector = *MakeSelector(SelectorOptions::Prioritized(exponent, 1));
   Random random(2);
-  for (size_t i = 0; i < items; ++i) selector->Insert({.slot = static_cast<Slot>(i), .priority = 2 * random.Unit()});
+  for (size_t i = 0; i < items; ++i)
+    selector->Insert({.slot = static_cast<Slot>(i), .priority = 2 * random.Unit()});
   return selector;
 }
 
@@ -132,7 +133,8 @@ bool Check(size_t items) {
   std::unique_ptr<Selector> selector = *MakeSelector(SelectorOptions::Prioritized(1, 3));
   const Slot heavy = static_cast<Slot>(items / 3);
   for (size_t i = 0; i < items; ++i) {
-    selector->Insert({.slot = static_cast<Slot>(i), .priority = i == heavy ? static_cast<double>(items - 1) : 1.0});
+    selector->Insert(
+        {.slot = static_cast<Slot>(i), .priority = i == heavy ? static_cast<double>(items - 1) : 1.0});
   }
   constexpr size_t kDraws = 1 << 16;
   std::vector<Selection> picks(kDraws);
@@ -205,9 +207,10 @@ int Main(size_t items, int rounds) {
   for (Measurement& m : all) m.ns.clear();
   for (int round = 0; round < rounds; ++round) RunRound(all);
 
-  std::printf("prioritized selector, %zu items, ns per operation, median of %d rounds (range)\n", items, rounds);
-  std::printf("%-20s %-22s %-22s %-22s %s\n", "", "branchy binary tree", "ours, exponent 1", "ours, exponent 0.6",
-              "tree / ours");
+  std::printf("prioritized selector, %zu items, ns per operation, median of %d rounds (range)\n", items,
+              rounds);
+  std::printf("%-20s %-22s %-22s %-22s %s\n", "", "branchy binary tree", "ours, exponent 1",
+              "ours, exponent 0.6", "tree / ours");
   for (size_t i = 0; i < all.size(); i += 3) {
     std::printf("%-20s", all[i].name.c_str());
     for (size_t j = i; j < i + 3; ++j) {

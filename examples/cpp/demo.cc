@@ -63,8 +63,8 @@ void Act(reverb::Store store, reverb::Table table) {
     const int64_t frame_dims[] = {kChunkSteps, kSide, kSide}, reward_dims[] = {kChunkSteps};
     const reverb::TensorView columns[] = {{reverb::DType::kUint8, frame_dims, frames.data()},
                                           {reverb::DType::kFloat32, reward_dims, rewards.data()}};
-    const reverb::Chunk chunk =
-        Expect(store.AddChunk({.episode_id = 1 + static_cast<uint64_t>(first) / 400, .first_step = first}, columns));
+    const reverb::Chunk chunk = Expect(
+        store.AddChunk({.episode_id = 1 + static_cast<uint64_t>(first) / 400, .first_step = first}, columns));
     // Many items share it: three frames and the last reward each.
     for (uint32_t row = 0; row + 3 <= kChunkSteps; ++row) {
       Expect(table.Insert({.key = next_key++,
@@ -104,7 +104,8 @@ int main() {
       .rate_limiter = Expect(reverb::RateLimiterOptions::SampleToInsertRatio(kSamplesPerInsert, 100, 200.0)),
       .extensions = {statistics}};
   reverb::Table table = Expect(reverb::Table::Create(std::move(options), store));
-  std::printf("table \"replay\": prioritized, at most 2000 items, %g samples per insert\n", kSamplesPerInsert);
+  std::printf("table \"replay\": prioritized, at most 2000 items, %g samples per insert\n",
+              kSamplesPerInsert);
 
   std::map<double, int64_t> seen;
   std::thread learner([&] { seen = Learn(table); });
@@ -121,8 +122,10 @@ int main() {
               static_cast<double>(info.counters.samples) / static_cast<double>(info.counters.inserts));
   std::printf("evicted %lld, kept %lld items of %lld episodes\n", static_cast<long long>(info.evictions),
               static_cast<long long>(info.current_size), static_cast<long long>(info.num_episodes));
-  std::printf("their data would take %.1f MB on its own; shared and compressed it takes %.2f MB (%.0f times less)\n",
-              raw / 1e6, static_cast<double>(stats.stored_bytes) / 1e6, raw / static_cast<double>(stats.stored_bytes));
+  std::printf(
+      "their data would take %.1f MB on its own; shared and compressed it takes %.2f MB (%.0f times less)\n",
+      raw / 1e6, static_cast<double>(stats.stored_bytes) / 1e6,
+      raw / static_cast<double>(stats.stored_bytes));
   for (const auto& [priority, count] : seen) {
     std::printf("samples of priority %4.1f: %lld\n", priority, static_cast<long long>(count));
   }

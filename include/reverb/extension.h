@@ -68,7 +68,8 @@ class TableExtension {
   // State for checkpoints. SaveState runs under the lock: keep it small.
   virtual std::string SaveState() const { return {}; }
   virtual Status LoadState(std::string_view state) {
-    return state.empty() ? Status::Ok() : Status::InvalidArgument("extension \"" + name() + "\" keeps no state");
+    return state.empty() ? Status::Ok()
+                         : Status::InvalidArgument("extension \"" + name() + "\" keeps no state");
   }
 
  private:

@@ -18,8 +18,8 @@
 namespace reverb {
 
 struct RateLimiterOptions {
-  double samples_per_insert = 1.0;     // > 0
-  int64_t min_size_to_sample = 1;      // > 0
+  double samples_per_insert = 1.0;  // > 0
+  int64_t min_size_to_sample = 1;   // > 0
   double min_diff = -std::numeric_limits<double>::max();
   double max_diff = std::numeric_limits<double>::max();
 

@@ -54,13 +54,15 @@ struct SelectorOptions {
     kPrioritized = 6,
   };
   Kind kind = Kind::kUniform;
-  double priority_exponent = 1.0;      // kPrioritized only
-  std::optional<uint64_t> seed = {};   // kUniform, kPrioritized; absent = from the system's entropy
-  std::string custom_name = {};        // kCustom only
+  double priority_exponent = 1.0;     // kPrioritized only
+  std::optional<uint64_t> seed = {};  // kUniform, kPrioritized; absent = from the system's entropy
+  std::string custom_name = {};       // kCustom only
 
   static SelectorOptions Fifo() { return {.kind = Kind::kFifo}; }
   static SelectorOptions Lifo() { return {.kind = Kind::kLifo}; }
-  static SelectorOptions Uniform(std::optional<uint64_t> seed = {}) { return {.kind = Kind::kUniform, .seed = seed}; }
+  static SelectorOptions Uniform(std::optional<uint64_t> seed = {}) {
+    return {.kind = Kind::kUniform, .seed = seed};
+  }
   static SelectorOptions MinHeap() { return {.kind = Kind::kMinHeap}; }
   static SelectorOptions MaxHeap() { return {.kind = Kind::kMaxHeap}; }
   static SelectorOptions Prioritized(double exponent, std::optional<uint64_t> seed = {}) {
@@ -68,7 +70,9 @@ struct SelectorOptions {
   }
 
   // True when the same state always gives the same pick.
-  bool is_deterministic() const { return kind != Kind::kUniform && kind != Kind::kPrioritized && kind != Kind::kCustom; }
+  bool is_deterministic() const {
+    return kind != Kind::kUniform && kind != Kind::kPrioritized && kind != Kind::kCustom;
+  }
   // "prioritized(exponent=0.8)" and so on.
   std::string ToString() const;
   // Fails for an exponent that is not finite or is negative.

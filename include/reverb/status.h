@@ -22,9 +22,9 @@ namespace reverb {
 // The numbers travel over the wire: never change them.
 enum class StatusCode : uint8_t {
   kOk = 0,
-  kCancelled = 1,           // the caller, or Close(), gave the operation up
+  kCancelled = 1,  // the caller, or Close(), gave the operation up
   kUnknown = 2,
-  kInvalidArgument = 3,     // wrong whatever the state of the system is
+  kInvalidArgument = 3,  // wrong whatever the state of the system is
   kDeadlineExceeded = 4,
   kNotFound = 5,
   kAlreadyExists = 6,
@@ -32,23 +32,23 @@ enum class StatusCode : uint8_t {
   kResourceExhausted = 8,   // would not fit even in an empty store
   kFailedPrecondition = 9,  // do not retry before the state was changed
   kAborted = 10,
-  kOutOfRange = 11,         // the end of a sequence was reached
+  kOutOfRange = 11,  // the end of a sequence was reached
   kUnimplemented = 12,
-  kInternal = 13,           // a fault of ours
-  kUnavailable = 14,        // retrying the same call may help
-  kDataLoss = 15,           // stored or received bytes are damaged
+  kInternal = 13,     // a fault of ours
+  kUnavailable = 14,  // retrying the same call may help
+  kDataLoss = 15,     // stored or received bytes are damaged
   kUnauthenticated = 16,
 };
 
 // What a program may want to tell apart beyond the code. The numbers travel.
 enum class Detail : uint8_t {
   kNone = 0,
-  kRateLimited = 1,      // the table's rate limiter did not allow it in time
-  kMemoryFull = 2,       // the store's max_bytes did not allow it in time
+  kRateLimited = 1,  // the table's rate limiter did not allow it in time
+  kMemoryFull = 2,   // the store's max_bytes did not allow it in time
   kTableClosed = 3,
   kInvalidPriority = 4,
   kCorruptData = 5,
-  kQueued = 6,           // waited behind earlier callers of the same kind
+  kQueued = 6,  // waited behind earlier callers of the same kind
 };
 
 // "INVALID_ARGUMENT" and so on.
@@ -112,8 +112,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                    // NOLINT: meant to be implicit
-  Result(Status status) : status_(std::move(status)) {             // NOLINT: meant to be implicit
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: meant to be implicit
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: meant to be implicit
     assert(!status_.ok() && "a Result without a value needs an error");
   }
 
@@ -122,9 +122,18 @@ class [[nodiscard]] Result {
   Status status() && { return std::move(status_); }
 
   // REQUIRES: ok().
-  const T& value() const& { assert(ok()); return *value_; }
-  T& value() & { assert(ok()); return *value_; }
-  T&& value() && { assert(ok()); return *std::move(value_); }
+  const T& value() const& {
+    assert(ok());
+    return *value_;
+  }
+  T& value() & {
+    assert(ok());
+    return *value_;
+  }
+  T&& value() && {
+    assert(ok());
+    return *std::move(value_);
+  }
   const T& operator*() const& { return value(); }
   T& operator*() & { return value(); }
   T operator*() && { return std::move(*this).value(); }  // a value, so that `for (x : *Call())` is sound
@@ -139,8 +148,8 @@ class [[nodiscard]] Result {
 }  // namespace reverb
 
 // Returns from the enclosing function when `expr` is not OK.
-#define REVERB_RETURN_IF_ERROR(expr)                       \
-  do {                                                     \
+#define REVERB_RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                         \
     if (::reverb::Status reverb_status_ = (expr); !reverb_status_.ok()) return reverb_status_; \
   } while (false)
 

@@ -115,8 +115,8 @@ class SampledTrajectory {
  public:
   uint64_t key() const { return key_; }
   double priority() const { return priority_; }
-  double probability() const { return probability_; }      // of having been picked; 0 when only looked at
-  int64_t table_size() const { return table_size_; }       // when it was picked
+  double probability() const { return probability_; }       // of having been picked; 0 when only looked at
+  int64_t table_size() const { return table_size_; }        // when it was picked
   int32_t times_sampled() const { return times_sampled_; }  // this sample included
 
   uint32_t num_columns() const;

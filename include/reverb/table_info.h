@@ -14,18 +14,18 @@ namespace reverb {
 // Why a caller waits. The numbers travel.
 enum class WaitReason : uint8_t {
   kNone = 0,
-  kMinSize = 1,      // samples: the table holds too few items
+  kMinSize = 1,         // samples: the table holds too few items
   kTooManySamples = 2,  // samples: another one would push the cursor below min_diff
   kTooManyInserts = 3,  // inserts: another one would push the cursor above max_diff
-  kMemory = 4,       // inserts: the store has reached max_bytes
-  kQueued = 5,       // behind an earlier caller of the same kind
+  kMemory = 4,          // inserts: the store has reached max_bytes
+  kQueued = 5,          // behind an earlier caller of the same kind
 };
 inline constexpr int kNumWaitReasons = 6;
 std::string_view WaitReasonName(WaitReason reason);
 
 struct WaitStats {
-  int64_t count = 0;         // waits that have ended
-  int64_t total_nanos = 0;   // their sum
+  int64_t count = 0;        // waits that have ended
+  int64_t total_nanos = 0;  // their sum
 };
 
 // Where the time of the table went, in the words of the Python API. Inserting and sampling are
@@ -57,11 +57,11 @@ struct TableInfo {
   // Bytes of the chunks that items of this table refer to, as stored. A chunk that several
   // items share counts once per item here; the store counts it once.
   int64_t referenced_bytes = 0;
-  int64_t evictions = 0;       // by the remover, because of max_size or max_bytes
-  int64_t expirations = 0;     // by max_times_sampled
+  int64_t evictions = 0;    // by the remover, because of max_size or max_bytes
+  int64_t expirations = 0;  // by max_times_sampled
   int64_t explicit_deletes = 0;
-  int64_t updates = 0;         // priorities set on existing items
-  int64_t unknown_keys = 0;    // updates and deletes of keys that were not there
+  int64_t updates = 0;            // priorities set on existing items
+  int64_t unknown_keys = 0;       // updates and deletes of keys that were not there
   double inserts_per_second = 0;  // over the last ten seconds or so
   double samples_per_second = 0;
 
@@ -69,7 +69,7 @@ struct TableInfo {
   int64_t waiting_samples = 0;
   WaitReason insert_wait_reason = WaitReason::kNone;  // of the first in line
   WaitReason sample_wait_reason = WaitReason::kNone;
-  int64_t longest_wait_nanos = 0;  // of those waiting now
+  int64_t longest_wait_nanos = 0;    // of those waiting now
   WaitStats waits[kNumWaitReasons];  // by reason
   TableWorkTime work_time;
   bool closed = false;

@@ -60,7 +60,8 @@ TEST(BufferTest, AnImpossibleSizeIsBadAllocNotASmallBlock) {
 TEST(BufferTest, CopyOfOwnsItsBytes) {
   std::string source = "some bytes";
   const Buffer from_text = Buffer::CopyOf(source);
-  const Buffer from_span = Buffer::CopyOf(std::span(reinterpret_cast<const uint8_t*>(source.data()), source.size()));
+  const Buffer from_span =
+      Buffer::CopyOf(std::span(reinterpret_cast<const uint8_t*>(source.data()), source.size()));
   source.assign(source.size(), 'x');
   EXPECT_EQ(Text(from_text), "some bytes");
   EXPECT_EQ(Text(from_span), "some bytes");

@@ -79,11 +79,13 @@ class Timer {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_t thread;
-    const bool started =
-        pthread_create(&thread, nullptr, [](void* self) -> void* {
-          static_cast<Timer*>(self)->Run();
-          return nullptr;
-        }, this) == 0;
+    const bool started = pthread_create(
+                             &thread, nullptr,
+                             [](void* self) -> void* {
+                               static_cast<Timer*>(self)->Run();
+                               return nullptr;
+                             },
+                             this) == 0;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!started) return false;
     pthread_setname_np(thread, "rv-timer");

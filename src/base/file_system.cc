@@ -110,7 +110,8 @@ class PosixWritableFile final : public WritableFile {
   Status CheckUsable(const char* operation) const {
     if (!failed_.ok()) return failed_;
     if (fd_.is_open()) return Status::Ok();
-    return Status::FailedPrecondition(std::string("cannot ") + operation + " \"" + path_ + "\": it was closed");
+    return Status::FailedPrecondition(std::string("cannot ") + operation + " \"" + path_ +
+                                      "\": it was closed");
   }
 
   Status Write(std::span<const uint8_t> bytes) {
@@ -280,28 +281,37 @@ class ThePosixFileSystem final : public FileSystem {
 
 StatusCode CodeOf(int error) {
   switch (error) {
-    case ENOENT: return StatusCode::kNotFound;
-    case EEXIST: return StatusCode::kAlreadyExists;
+    case ENOENT:
+      return StatusCode::kNotFound;
+    case EEXIST:
+      return StatusCode::kAlreadyExists;
     case EACCES:
     case EPERM:
-    case EROFS: return StatusCode::kPermissionDenied;
+    case EROFS:
+      return StatusCode::kPermissionDenied;
     case ENOSPC:
     case EDQUOT:
-    case EFBIG: return StatusCode::kResourceExhausted;
+    case EFBIG:
+      return StatusCode::kResourceExhausted;
     case EINVAL:
     case ENAMETOOLONG:
-    case ELOOP: return StatusCode::kInvalidArgument;
+    case ELOOP:
+      return StatusCode::kInvalidArgument;
     case ENOTDIR:
     case EISDIR:
     case ENOTEMPTY:
     case EBUSY:
-    case EXDEV: return StatusCode::kFailedPrecondition;
+    case EXDEV:
+      return StatusCode::kFailedPrecondition;
     case EMFILE:
     case ENFILE:
     case ENOMEM:
-    case EAGAIN: return StatusCode::kUnavailable;
-    case EIO: return StatusCode::kDataLoss;  // the medium failed: what is on it cannot be trusted
-    default: return StatusCode::kUnknown;
+    case EAGAIN:
+      return StatusCode::kUnavailable;
+    case EIO:
+      return StatusCode::kDataLoss;  // the medium failed: what is on it cannot be trusted
+    default:
+      return StatusCode::kUnknown;
   }
 }
 

@@ -66,7 +66,7 @@ class RandomAccessFile {
 
 class FileSystem {
  public:
-  enum class OpenMode { kTruncate, kAppend };      // both create what is not there
+  enum class OpenMode { kTruncate, kAppend };  // both create what is not there
   enum class Parents { kMustExist, kCreateMissing };
 
   FileSystem() = default;

@@ -135,8 +135,9 @@ TEST_F(PosixFileSystemTest, AFullDiskIsResourceExhaustedAndFinal) {
   ASSERT_OK(file);
   ASSERT_OK((*file)->Append("x"));
   const Status first = (*file)->Flush();
-  EXPECT_THAT(first, StatusIs(StatusCode::kResourceExhausted,
-                              AllOf(HasSubstr("write"), HasSubstr("\"/dev/full\""), HasSubstr("No space left"))));
+  EXPECT_THAT(first,
+              StatusIs(StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("write"), HasSubstr("\"/dev/full\""), HasSubstr("No space left"))));
   EXPECT_EQ((*file)->Append("y"), first);
   EXPECT_EQ((*file)->Sync(), first);
   EXPECT_EQ((*file)->Close(), first);
@@ -204,7 +205,8 @@ TEST_F(PosixFileSystemTest, MissingParentsAreCreatedOnRequest) {
   ASSERT_OK(fs_->CreateDir("/", Parents::kCreateMissing));
   Write(Path("file"), "");
   EXPECT_THAT(fs_->CreateDir(Path("file"), Parents::kCreateMissing), StatusIs(StatusCode::kAlreadyExists));
-  EXPECT_THAT(fs_->CreateDir(Path("file/d"), Parents::kCreateMissing), StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(fs_->CreateDir(Path("file/d"), Parents::kCreateMissing),
+              StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(fs_->CreateDir("", Parents::kCreateMissing), StatusIs(StatusCode::kNotFound));
 }
 
@@ -219,8 +221,9 @@ TEST_F(PosixFileSystemTest, RenameReplacesWhatIsThere) {
 }
 
 TEST_F(PosixFileSystemTest, ErrorsNameOperationPathAndReason) {
-  EXPECT_THAT(fs_->NewRandomAccessFile(Path("none")),
-              StatusIs(StatusCode::kNotFound, "cannot open \"" + Path("none") + "\": No such file or directory"));
+  EXPECT_THAT(
+      fs_->NewRandomAccessFile(Path("none")),
+      StatusIs(StatusCode::kNotFound, "cannot open \"" + Path("none") + "\": No such file or directory"));
   EXPECT_THAT(fs_->MapFile(Path("none")), StatusIs(StatusCode::kNotFound));
   EXPECT_THAT(fs_->ListDir(Path("none")), StatusIs(StatusCode::kNotFound));
   EXPECT_THAT(fs_->RemoveFile(Path("none")), StatusIs(StatusCode::kNotFound));
@@ -232,7 +235,8 @@ TEST_F(PosixFileSystemTest, ErrorsNameOperationPathAndReason) {
 }
 
 TEST_F(PosixFileSystemTest, ADirectoryIsNotAFile) {
-  EXPECT_THAT(fs_->NewRandomAccessFile(dir_), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("directory")));
+  EXPECT_THAT(fs_->NewRandomAccessFile(dir_),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("directory")));
   EXPECT_THAT(fs_->MapFile(dir_), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(fs_->FileSize(dir_), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(fs_->NewWritableFile(dir_, OpenMode::kAppend), StatusIs(StatusCode::kFailedPrecondition));
@@ -254,7 +258,8 @@ TEST(FileErrorTest, CodesSayWhatAProgramCanDo) {
   EXPECT_EQ(code(EIO), StatusCode::kDataLoss);
   EXPECT_EQ(code(EMFILE), StatusCode::kUnavailable);
   EXPECT_EQ(code(12345), StatusCode::kUnknown);
-  EXPECT_EQ(FileError("open", "a/b", EACCES).ToString(), "PERMISSION_DENIED: cannot open \"a/b\": Permission denied");
+  EXPECT_EQ(FileError("open", "a/b", EACCES).ToString(),
+            "PERMISSION_DENIED: cannot open \"a/b\": Permission denied");
 }
 
 }  // namespace

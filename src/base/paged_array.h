@@ -100,7 +100,8 @@ class PagedArray {
   T& Mutable(size_t i) {
     assert(i < size_);
     Entry& entry = entries_[i >> kShift];
-    if (entry.epoch != epoch_) [[unlikely]] Unshare(entry);
+    if (entry.epoch != epoch_) [[unlikely]]
+      Unshare(entry);
     return entry.page->items[i & (kPerPage - 1)];
   }
   void Prefetch(size_t i) const { __builtin_prefetch(&(*this)[i], 1); }
@@ -119,7 +120,8 @@ class PagedArray {
   void PushBack(const T& value) {
     const T copy = value;  // it may lie in a page that is let go below
     const size_t i = size_;
-    if (i == entries_.size() << kShift) [[unlikely]] AddPage();
+    if (i == entries_.size() << kShift) [[unlikely]]
+      AddPage();
     ++size_;
     Mutable(i) = copy;
   }

@@ -92,7 +92,8 @@ TEST(PagedArrayTest, GrowingAgainFindsBlankElements) {
       array.Resize(low);
       EXPECT_EQ(array.size(), low);
       array.Resize(high);
-      for (size_t i = 0; i < high; ++i) ASSERT_EQ(array[i], i < low ? i : 0) << low << " " << high << " " << i;
+      for (size_t i = 0; i < high; ++i)
+        ASSERT_EQ(array[i], i < low ? i : 0) << low << " " << high << " " << i;
     }
   }
 }
@@ -242,7 +243,8 @@ TEST(PagedArrayTest, RandomOperationsAgreeWithAVectorUnderSeveralCaptures) {
   const auto random_size = [&]() -> size_t {
     const size_t pages = random.Below(4);
     const size_t near = random.Below(7);
-    return random.Below(2) == 0 ? random.Below(4 * kPerPage) : std::max<size_t>(pages * kPerPage + near, 3) - 3;
+    return random.Below(2) == 0 ? random.Below(4 * kPerPage)
+                                : std::max<size_t>(pages * kPerPage + near, 3) - 3;
   };
   for (int step = 0; step < 4000; ++step) {
     switch (random.Below(8)) {

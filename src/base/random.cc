@@ -16,7 +16,8 @@ uint64_t EntropySeed() {
   // still tell apart two processes and two calls.
   const uint64_t now = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   const uint64_t wall = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  Random mix(now ^ (wall << 1) ^ (static_cast<uint64_t>(getpid()) << 32) ^ reinterpret_cast<uintptr_t>(&seed));
+  Random mix(now ^ (wall << 1) ^ (static_cast<uint64_t>(getpid()) << 32) ^
+             reinterpret_cast<uintptr_t>(&seed));
   return mix.Next();
 }
 

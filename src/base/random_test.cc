@@ -12,8 +12,8 @@ namespace {
 TEST(RandomTest, GivesTheSameNumbersInEveryRelease) {
   // Computed apart, in Python integers, from the published splitmix64 and xoshiro256++.
   Random random(42);
-  EXPECT_EQ(random.state(), (Random::State{13679457532755275413u, 2949826092126892291u,
-                                           5139283748462763858u, 6349198060258255764u}));
+  EXPECT_EQ(random.state(), (Random::State{13679457532755275413u, 2949826092126892291u, 5139283748462763858u,
+                                           6349198060258255764u}));
   for (const uint64_t expected :
        {15021278609987233951u, 5881210131331364753u, 18149643915985481100u, 12933668939759105464u}) {
     EXPECT_EQ(random.Next(), expected);

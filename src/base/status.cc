@@ -6,13 +6,20 @@ namespace {
 // Empty for kNone and for numbers that a newer peer may send.
 std::string_view DetailName(Detail detail) {
   switch (detail) {
-    case Detail::kNone: return "";
-    case Detail::kRateLimited: return "RATE_LIMITED";
-    case Detail::kMemoryFull: return "MEMORY_FULL";
-    case Detail::kTableClosed: return "TABLE_CLOSED";
-    case Detail::kInvalidPriority: return "INVALID_PRIORITY";
-    case Detail::kCorruptData: return "CORRUPT_DATA";
-    case Detail::kQueued: return "QUEUED";
+    case Detail::kNone:
+      return "";
+    case Detail::kRateLimited:
+      return "RATE_LIMITED";
+    case Detail::kMemoryFull:
+      return "MEMORY_FULL";
+    case Detail::kTableClosed:
+      return "TABLE_CLOSED";
+    case Detail::kInvalidPriority:
+      return "INVALID_PRIORITY";
+    case Detail::kCorruptData:
+      return "CORRUPT_DATA";
+    case Detail::kQueued:
+      return "QUEUED";
   }
   return "";
 }
@@ -21,30 +28,48 @@ std::string_view DetailName(Detail detail) {
 
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return "OK";
-    case StatusCode::kCancelled: return "CANCELLED";
-    case StatusCode::kUnknown: return "UNKNOWN";
-    case StatusCode::kInvalidArgument: return "INVALID_ARGUMENT";
-    case StatusCode::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
-    case StatusCode::kNotFound: return "NOT_FOUND";
-    case StatusCode::kAlreadyExists: return "ALREADY_EXISTS";
-    case StatusCode::kPermissionDenied: return "PERMISSION_DENIED";
-    case StatusCode::kResourceExhausted: return "RESOURCE_EXHAUSTED";
-    case StatusCode::kFailedPrecondition: return "FAILED_PRECONDITION";
-    case StatusCode::kAborted: return "ABORTED";
-    case StatusCode::kOutOfRange: return "OUT_OF_RANGE";
-    case StatusCode::kUnimplemented: return "UNIMPLEMENTED";
-    case StatusCode::kInternal: return "INTERNAL";
-    case StatusCode::kUnavailable: return "UNAVAILABLE";
-    case StatusCode::kDataLoss: return "DATA_LOSS";
-    case StatusCode::kUnauthenticated: return "UNAUTHENTICATED";
+    case StatusCode::kOk:
+      return "OK";
+    case StatusCode::kCancelled:
+      return "CANCELLED";
+    case StatusCode::kUnknown:
+      return "UNKNOWN";
+    case StatusCode::kInvalidArgument:
+      return "INVALID_ARGUMENT";
+    case StatusCode::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
+    case StatusCode::kNotFound:
+      return "NOT_FOUND";
+    case StatusCode::kAlreadyExists:
+      return "ALREADY_EXISTS";
+    case StatusCode::kPermissionDenied:
+      return "PERMISSION_DENIED";
+    case StatusCode::kResourceExhausted:
+      return "RESOURCE_EXHAUSTED";
+    case StatusCode::kFailedPrecondition:
+      return "FAILED_PRECONDITION";
+    case StatusCode::kAborted:
+      return "ABORTED";
+    case StatusCode::kOutOfRange:
+      return "OUT_OF_RANGE";
+    case StatusCode::kUnimplemented:
+      return "UNIMPLEMENTED";
+    case StatusCode::kInternal:
+      return "INTERNAL";
+    case StatusCode::kUnavailable:
+      return "UNAVAILABLE";
+    case StatusCode::kDataLoss:
+      return "DATA_LOSS";
+    case StatusCode::kUnauthenticated:
+      return "UNAUTHENTICATED";
   }
   return "UNKNOWN";  // a number that came from outside
 }
 
 // An OK status has nothing to say: message and detail are dropped.
 Status::Status(StatusCode code, std::string message, Detail detail)
-    : rep_(code == StatusCode::kOk ? nullptr : std::make_unique<Rep>(Rep{code, detail, std::move(message)})) {}
+    : rep_(code == StatusCode::kOk ? nullptr : std::make_unique<Rep>(Rep{code, detail, std::move(message)})) {
+}
 
 std::string Status::ToString() const {
   std::string text(StatusCodeName(code()));

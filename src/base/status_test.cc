@@ -31,16 +31,18 @@ TEST(StatusTest, TextHasCodeMessageAndDetail) {
   EXPECT_EQ(Status::NotFound("no table \"per\"").ToString(), "NOT_FOUND: no table \"per\"");
   EXPECT_EQ(Status::DeadlineExceeded("late").WithDetail(Detail::kRateLimited).ToString(),
             "DEADLINE_EXCEEDED: late [RATE_LIMITED]");
-  EXPECT_EQ(Status::DataLoss("x").WithDetail(static_cast<Detail>(200)).ToString(), "DATA_LOSS: x [detail 200]");
+  EXPECT_EQ(Status::DataLoss("x").WithDetail(static_cast<Detail>(200)).ToString(),
+            "DATA_LOSS: x [detail 200]");
 }
 
 TEST(StatusTest, EveryCodeHasANameOfItsOwn) {
   std::vector<std::string_view> names;
   for (int code = 0; code <= 16; ++code) names.push_back(StatusCodeName(static_cast<StatusCode>(code)));
-  EXPECT_THAT(names, testing::ElementsAre("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
-                                          "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
-                                          "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-                                          "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"));
+  EXPECT_THAT(names,
+              testing::ElementsAre("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
+                                   "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
+                                   "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+                                   "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"));
 }
 
 TEST(StatusTest, ANumberFromElsewhereIsUnknown) {

@@ -31,7 +31,8 @@ class Chunk {
   PackedChunkHeader header() const { return PackedChunkHeader(reinterpret_cast<const uint8_t*>(this + 1)); }
   std::span<const uint8_t> payload() const {
     const uint8_t* tail = reinterpret_cast<const uint8_t*>(this) + tail_offset_;
-    if (!payload_is_external_) [[likely]] return {tail, payload_size_};
+    if (!payload_is_external_) [[likely]]
+      return {tail, payload_size_};
     return {reinterpret_cast<const Buffer*>(tail)->data(), payload_size_};
   }
   std::span<const uint8_t> column_payload(uint32_t column) const {

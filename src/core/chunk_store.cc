@@ -125,7 +125,8 @@ void Chunk::CountStored(int64_t bytes) {
 void Chunk::Destroy() {
   ChunkAccounts* const accounts = accounts_;
   const int64_t size = bytes();
-  if (payload_is_external_) reinterpret_cast<Buffer*>(reinterpret_cast<uint8_t*>(this) + tail_offset_)->~Buffer();
+  if (payload_is_external_)
+    reinterpret_cast<Buffer*>(reinterpret_cast<uint8_t*>(this) + tail_offset_)->~Buffer();
   this->~Chunk();
   ::operator delete(static_cast<void*>(this));
   ChunkAccounts::Shard& shard = accounts->shard();
@@ -133,7 +134,8 @@ void Chunk::Destroy() {
   shard.live_chunks.fetch_sub(1, std::memory_order_release);  // last: accounts may be used again from here on
 }
 
-ChunkStore::ChunkStore(const Options& options, Clock* clock) : options_(options), accounts_(ChunkAccounts::Take()) {
+ChunkStore::ChunkStore(const Options& options, Clock* clock)
+    : options_(options), accounts_(ChunkAccounts::Take()) {
   accounts_->Open(clock);
 }
 
@@ -179,7 +181,8 @@ Result<ChunkRef> ChunkStore::AddUninitialized(const ChunkHeader& header, uint8_t
 Result<ChunkRef> ChunkStore::Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
   REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(header, payload.size(), payload.size()));
   if (!payload.empty()) {
-    std::memcpy(reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_, payload.data(), payload.size());
+    std::memcpy(reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_, payload.data(),
+                payload.size());
   }
   return chunk;
 }

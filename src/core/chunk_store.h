@@ -68,7 +68,7 @@ class ChunkStore {
   }
 
   // Calls `wake` once, soon after stored bytes were next given back. Returns a ticket for
-  // StopWaiting, after which `wake` is not called any more (it may be running).
+  // StopWaiting, after which no call is set off; one that is on its way already still comes.
   uint64_t WaitForRoom(std::function<void()> wake);
   void StopWaiting(uint64_t ticket);
 

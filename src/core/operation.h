@@ -34,10 +34,10 @@ struct Operation {
 
   // --- Set by the caller ---
   const Kind kind;
-  bool allow_partial = true;          // kSample: enough when the first is there and no more may follow now
-  std::optional<Duration> timeout;    // absent = wait for ever, zero = try once
-  std::span<Item> items;              // kInsert; consumed in order
-  int64_t count = 0;                  // kSample
+  bool allow_partial = true;        // kSample: enough when the first is there and no more may follow now
+  std::optional<Duration> timeout;  // absent = wait for ever, zero = try once
+  std::span<Item> items;            // kInsert; consumed in order
+  int64_t count = 0;                // kSample
   std::vector<SampledItem>* samples = nullptr;  // kSample; appended to
   std::span<const KeyPriority> updates;         // kMutate
   std::span<const uint64_t> deletes;            // kMutate
@@ -48,17 +48,17 @@ struct Operation {
   int64_t progress = 0;  // items inserted, or samples drawn, whatever the status
 
   // --- The table's ---
-  Operation* next_pushed = nullptr;   // list of operations handed to the lock's holder
-  std::shared_ptr<Operation> self;    // keeps an asynchronous operation alive until it was reported
+  Operation* next_pushed = nullptr;  // list of operations handed to the lock's holder
+  std::shared_ptr<Operation> self;   // keeps an asynchronous operation alive until it was reported
   bool has_waited = false;
   WaitReason wait_reason = WaitReason::kNone;
-  TimePoint queued_at;                // start of the whole wait
-  TimePoint reason_since;             // start of the wait for the present reason
+  TimePoint queued_at;     // start of the whole wait
+  TimePoint reason_since;  // start of the wait for the present reason
   std::optional<TimePoint> deadline;
   Operation* prev_waiter = nullptr;
   Operation* next_waiter = nullptr;
-  bool is_waiting = false;            // linked into a queue
-  bool cancel_requested = false;      // before the table had looked at it
+  bool is_waiting = false;             // linked into a queue
+  bool cancel_requested = false;       // before the table had looked at it
   std::atomic<bool> is_queued{false};  // waits for the limiter: no use in spinning
 
   // 0 = under way; 1 = finished; else the Parker of the sleeping caller.

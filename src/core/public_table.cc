@@ -14,11 +14,16 @@ namespace {
 
 internal::CodecPolicy PolicyOf(Compression compression) {
   switch (compression) {
-    case Compression::kAuto: return internal::CodecPolicy::kAuto;
-    case Compression::kNone: return internal::CodecPolicy::kNone;
-    case Compression::kLz4: return internal::CodecPolicy::kLz4;
-    case Compression::kZstd: return internal::CodecPolicy::kZstd;
-    case Compression::kSnappy: return internal::CodecPolicy::kSnappy;
+    case Compression::kAuto:
+      return internal::CodecPolicy::kAuto;
+    case Compression::kNone:
+      return internal::CodecPolicy::kNone;
+    case Compression::kLz4:
+      return internal::CodecPolicy::kLz4;
+    case Compression::kZstd:
+      return internal::CodecPolicy::kZstd;
+    case Compression::kSnappy:
+      return internal::CodecPolicy::kSnappy;
   }
   return internal::CodecPolicy::kAuto;
 }
@@ -29,8 +34,8 @@ Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t ind
   std::vector<uint32_t> row_shape;
   for (const int64_t dim : tensor.dims.subspan(1)) {
     if (dim < 0 || dim > UINT32_MAX) {
-      return Status::InvalidArgument("column " + std::to_string(index) + ": dimension " + std::to_string(dim) +
-                                     " is out of range");
+      return Status::InvalidArgument("column " + std::to_string(index) + ": dimension " +
+                                     std::to_string(dim) + " is out of range");
     }
     row_shape.push_back(static_cast<uint32_t>(dim));
   }
@@ -46,9 +51,11 @@ Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t ind
 Store::Store(const StoreOptions& options)
     : store_(std::make_shared<internal::ChunkStore>(internal::ChunkStore::Options{
           .max_bytes = options.max_bytes,
-          .policy = options.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock})) {}
+          .policy =
+              options.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock})) {}
 
-Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> columns, Compression compression) {
+Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> columns,
+                              Compression compression) {
   if (columns.empty()) return Status::InvalidArgument("a chunk needs at least one column");
   std::optional<int64_t> rows;
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -57,8 +64,9 @@ Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> 
                                      ": the first dimension is time and must be at least 1");
     }
     if (rows && *rows != columns[i].dims[0]) {
-      return Status::InvalidArgument("column " + std::to_string(i) + " has " + std::to_string(columns[i].dims[0]) +
-                                     " steps but column 0 has " + std::to_string(*rows) +
+      return Status::InvalidArgument("column " + std::to_string(i) + " has " +
+                                     std::to_string(columns[i].dims[0]) + " steps but column 0 has " +
+                                     std::to_string(*rows) +
                                      "; the columns of a chunk must be of the same length");
     }
     rows = columns[i].dims[0];
@@ -79,7 +87,8 @@ Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> 
 
 Store::Stats Store::stats() const {
   const internal::ChunkStore::Stats stats = store_->stats();
-  return {.live_chunks = stats.live_chunks, .live_bytes = stats.live_bytes, .stored_bytes = stats.stored_bytes};
+  return {
+      .live_chunks = stats.live_chunks, .live_bytes = stats.live_bytes, .stored_bytes = stats.stored_bytes};
 }
 
 uint32_t Chunk::num_rows() const { return (*ref_)->header().rows(); }

@@ -27,7 +27,8 @@ TEST(PublicTableTest, WhatIsInsertedComesBack) {
   const int64_t observation_dims[] = {3, 2};
   const std::string_view names[] = {"a", std::string_view("b\0b", 3), "c"};
   const int64_t name_dims[] = {3};
-  const TensorView columns[] = {{DType::kFloat32, observation_dims, observations}, {DType::kString, name_dims, names}};
+  const TensorView columns[] = {{DType::kFloat32, observation_dims, observations},
+                                {DType::kString, name_dims, names}};
   const Chunk chunk = store.AddChunk({.episode_id = 1}, columns).value();
   EXPECT_EQ(chunk.num_rows(), 3u);
   EXPECT_EQ(chunk.num_columns(), 2u);
@@ -80,7 +81,8 @@ TEST(PublicTableTest, ATimeoutGivesTheReasonAndWhatWasDrawn) {
   const TensorView column{DType::kInt32, dims, values};
   ASSERT_OK(table.Insert({.key = 1, .columns = {{.slices = {{store.AddChunk({}, {&column, 1}).value()}}}}}));
   std::vector<SampledTrajectory> partial;
-  EXPECT_THAT(table.Sample(2, 1ms, &partial).status(), StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
+  EXPECT_THAT(table.Sample(2, 1ms, &partial).status(),
+              StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
   EXPECT_EQ(partial.size(), 1u);
 }
 

@@ -30,8 +30,8 @@ Status RateLimiterOptions::Validate() const {
                                    "; it must be a positive finite number");
   }
   if (min_size_to_sample < 1) {
-    return Status::InvalidArgument("rate limiter: min_size_to_sample is " + std::to_string(min_size_to_sample) +
-                                   "; it must be at least 1");
+    return Status::InvalidArgument("rate limiter: min_size_to_sample is " +
+                                   std::to_string(min_size_to_sample) + "; it must be at least 1");
   }
   if (std::isnan(min_diff) || std::isnan(max_diff) || min_diff > max_diff) {
     return Status::InvalidArgument("rate limiter: min_diff " + Number(min_diff) + " and max_diff " +
@@ -44,12 +44,13 @@ Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double sample
                                                                    int64_t min_size_to_sample,
                                                                    double error_buffer) {
   const double offset = samples_per_insert * static_cast<double>(min_size_to_sample);
-  return SampleToInsertRatio(samples_per_insert, min_size_to_sample, offset - error_buffer, offset + error_buffer);
+  return SampleToInsertRatio(samples_per_insert, min_size_to_sample, offset - error_buffer,
+                             offset + error_buffer);
 }
 
 Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double samples_per_insert,
-                                                                   int64_t min_size_to_sample, double min_diff,
-                                                                   double max_diff) {
+                                                                   int64_t min_size_to_sample,
+                                                                   double min_diff, double max_diff) {
   const RateLimiterOptions options{.samples_per_insert = samples_per_insert,
                                    .min_size_to_sample = min_size_to_sample,
                                    .min_diff = min_diff,
@@ -57,10 +58,10 @@ Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double sample
   if (!(samples_per_insert > 0)) return options.Validate();
   const double needed = 2 * std::max(1.0, samples_per_insert);
   if (!(max_diff - min_diff >= needed)) {
-    return Status::InvalidArgument("rate limiter: the error buffer spans " + Number(max_diff - min_diff) +
-                                   ", too small for samples_per_insert " + Number(samples_per_insert) +
-                                   ": inserts and samples could block each other for ever; make it at least " +
-                                   Number(needed));
+    return Status::InvalidArgument(
+        "rate limiter: the error buffer spans " + Number(max_diff - min_diff) +
+        ", too small for samples_per_insert " + Number(samples_per_insert) +
+        ": inserts and samples could block each other for ever; make it at least " + Number(needed));
   }
   const double start = samples_per_insert * static_cast<double>(min_size_to_sample);
   if (min_diff > start) {
@@ -80,12 +81,18 @@ std::string RateLimiterOptions::ToString() const {
 
 std::string_view WaitReasonName(WaitReason reason) {
   switch (reason) {
-    case WaitReason::kNone: return "none";
-    case WaitReason::kMinSize: return "too few items to sample";
-    case WaitReason::kTooManySamples: return "too many samples per insert";
-    case WaitReason::kTooManyInserts: return "too many inserts per sample";
-    case WaitReason::kMemory: return "store is full";
-    case WaitReason::kQueued: return "behind earlier callers";
+    case WaitReason::kNone:
+      return "none";
+    case WaitReason::kMinSize:
+      return "too few items to sample";
+    case WaitReason::kTooManySamples:
+      return "too many samples per insert";
+    case WaitReason::kTooManyInserts:
+      return "too many inserts per sample";
+    case WaitReason::kMemory:
+      return "store is full";
+    case WaitReason::kQueued:
+      return "behind earlier callers";
   }
   return "unknown";
 }

@@ -6,11 +6,16 @@
 namespace reverb::internal {
 
 Graveyard::~Graveyard() {
+  DropItemRefs();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const TrajectoryHandle& handle = slots_[i].trajectory;
-    if (handle.bits == 0) continue;
-    Trajectory::ForEachChunk(handle, [](Chunk* chunk) { chunk->DropItemRef(); });
-    Trajectory::Adopt(handle);  // and drop
+    if (!slots_[i].is_free()) Trajectory::Adopt(slots_[i].trajectory);  // and drop
+  }
+}
+
+void Graveyard::DropItemRefs() {
+  if (std::exchange(item_refs_dropped_, true)) return;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Trajectory::ForEachChunk(slots_[i].trajectory, [](Chunk* chunk) { chunk->DropItemRef(); });
   }
 }
 
@@ -20,7 +25,7 @@ void SnapshotParking::Park(Trajectory trajectory) {
   if (!lots_.empty()) lots_.rbegin()->second.trajectories.push_back(std::move(trajectory));
 }
 
-void SnapshotParking::Park(std::unique_ptr<Graveyard> graveyard) {
+void SnapshotParking::Park(std::shared_ptr<Graveyard> graveyard) {
   MutexLock lock(&mu_);
   if (!lots_.empty()) lots_.rbegin()->second.graveyards.push_back(std::move(graveyard));
 }
@@ -40,7 +45,8 @@ void SnapshotParking::Close(uint64_t id) {
   if (it != lots_.begin()) {
     // Older snapshots may show what was removed after this one was taken.
     Lot& older = std::prev(it)->second;
-    std::move(dropped.trajectories.begin(), dropped.trajectories.end(), std::back_inserter(older.trajectories));
+    std::move(dropped.trajectories.begin(), dropped.trajectories.end(),
+              std::back_inserter(older.trajectories));
     std::move(dropped.graveyards.begin(), dropped.graveyards.end(), std::back_inserter(older.graveyards));
     dropped = {};
   }
@@ -50,7 +56,10 @@ void SnapshotParking::Close(uint64_t id) {
 
 TableSnapshot::TableSnapshot(State state, PagedArray<SlotRecord>::Capture slots,
                              std::shared_ptr<SnapshotParking> parking, uint64_t parking_id)
-    : state_(std::move(state)), slots_(std::move(slots)), parking_(std::move(parking)), parking_id_(parking_id) {}
+    : state_(std::move(state)),
+      slots_(std::move(slots)),
+      parking_(std::move(parking)),
+      parking_id_(parking_id) {}
 
 TableSnapshot::~TableSnapshot() { parking_->Close(parking_id_); }
 

@@ -43,9 +43,13 @@ class Graveyard {
  public:
   explicit Graveyard(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
   ~Graveyard();
+  // The items no longer count as stored, though a snapshot may still show them. Done by the destructor
+  // if not before.
+  void DropItemRefs();
 
  private:
   PagedArray<SlotRecord> slots_;
+  bool item_refs_dropped_ = false;
 };
 
 // What was removed while snapshots were being held, kept for them.
@@ -54,7 +58,7 @@ class SnapshotParking {
   // True when a live snapshot may show an item with this insert number: then Park it.
   bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
   void Park(Trajectory trajectory) EXCLUDES(mu_);
-  void Park(std::unique_ptr<Graveyard> graveyard) EXCLUDES(mu_);
+  void Park(std::shared_ptr<Graveyard> graveyard) EXCLUDES(mu_);
 
   // `sequence` is the number of the last operation the snapshot shows.
   uint64_t Open(uint64_t sequence) EXCLUDES(mu_);
@@ -64,7 +68,7 @@ class SnapshotParking {
   struct Lot {
     uint64_t sequence = 0;
     std::vector<Trajectory> trajectories;
-    std::vector<std::unique_ptr<Graveyard>> graveyards;
+    std::vector<std::shared_ptr<Graveyard>> graveyards;
   };
   std::atomic<uint64_t> newest_{0};  // 0 = no live snapshot
   Mutex mu_;

@@ -25,21 +25,16 @@ std::string Millis(Duration duration) {
 
 Detail DetailOf(WaitReason reason) {
   switch (reason) {
-    case WaitReason::kMemory: return Detail::kMemoryFull;
-    case WaitReason::kQueued: return Detail::kQueued;
-    default: return Detail::kRateLimited;
+    case WaitReason::kMemory:
+      return Detail::kMemoryFull;
+    case WaitReason::kQueued:
+      return Detail::kQueued;
+    default:
+      return Detail::kRateLimited;
   }
 }
 
 }  // namespace
-
-void Table::Round::Clear() {
-  effects.released.clear();
-  effects.graveyards.clear();
-  effects.after_unlock.clear();
-  finished.clear();
-  callbacks.clear();
-}
 
 // This thread's Round, so that its vectors keep their memory from call to call. Callbacks may call
 // tables again; inner calls get a Round of their own.
@@ -55,10 +50,7 @@ class Table::ScopedRound {
     }
     round_->in_use = true;
   }
-  ~ScopedRound() {
-    round_->Clear();
-    round_->in_use = false;
-  }
+  ~ScopedRound() { round_->in_use = false; }  // FinishRound() has emptied it
   Round* get() { return round_; }
 
  private:
@@ -118,10 +110,10 @@ Status Table::CheckItem(const Item& item) const {
   REVERB_RETURN_IF_ERROR(state_->CheckItem(item));
   const auto& max_bytes = environment_.store->options().max_bytes;
   if (max_bytes && item.trajectory.chunk_bytes() > *max_bytes) {
-    return Status::ResourceExhausted("table \"" + name() + "\", item " + std::to_string(item.key) + ": its chunks take " +
-                                     std::to_string(item.trajectory.chunk_bytes()) +
-                                     " bytes, more than the store's max_bytes of " + std::to_string(*max_bytes) +
-                                     "; write shorter items or raise max_bytes")
+    return Status::ResourceExhausted("table \"" + name() + "\", item " + std::to_string(item.key) +
+                                     ": its chunks take " + std::to_string(item.trajectory.chunk_bytes()) +
+                                     " bytes, more than the store's max_bytes of " +
+                                     std::to_string(*max_bytes) + "; write shorter items or raise max_bytes")
         .WithDetail(Detail::kMemoryFull);
   }
   return Status::Ok();
@@ -139,10 +131,7 @@ Status Table::Insert(std::span<Item> items, const Wait& wait, int64_t* applied) 
 }
 
 Status Table::Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<SampledItem>* out) {
-  if (count < 1) {
-    return Status::InvalidArgument("table \"" + name() + "\": " + std::to_string(count) +
-                                   " samples asked for; ask for at least one");
-  }
+  REVERB_RETURN_IF_ERROR(CheckCount(count));
   Operation op(Operation::Kind::kSample);
   op.count = count;
   op.allow_partial = allow_partial;
@@ -152,8 +141,16 @@ Status Table::Sample(int64_t count, bool allow_partial, const Wait& wait, std::v
   return std::move(op.status);
 }
 
+Status Table::CheckCount(int64_t count) const {
+  if (count >= 1 && count <= kMaxSampleCount) return Status::Ok();
+  return Status::InvalidArgument("table \"" + name() + "\": " + std::to_string(count) +
+                                 " samples asked for in one call; ask for 1 to " +
+                                 std::to_string(kMaxSampleCount));
+}
+
 Status Table::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes) {
-  for (const KeyPriority& update : updates) REVERB_RETURN_IF_ERROR(state_->CheckPriority(update.key, update.priority));
+  for (const KeyPriority& update : updates)
+    REVERB_RETURN_IF_ERROR(state_->CheckPriority(update.key, update.priority));
   Operation op(Operation::Kind::kMutate);
   op.updates = updates;
   op.deletes = deletes;
@@ -186,10 +183,7 @@ Table::Handle Table::SampleAsync(int64_t count, bool allow_partial, std::optiona
   op->timeout = timeout;
   op->on_done = std::move(on_done);
   op->self = op;
-  if (count < 1) {
-    op->status = Status::InvalidArgument("table \"" + name() + "\": " + std::to_string(count) +
-                                         " samples asked for; ask for at least one");
-  }
+  op->status = CheckCount(count);
   Execute(op.get());
   return op;
 }
@@ -225,7 +219,8 @@ void Table::Reset() {
 
 Status Table::SetRateLimiter(const RateLimiterOptions& options) {
   if (Status status = options.Validate(); !status.ok()) {
-    return Status(status.code(), "table \"" + name() + "\": " + std::string(status.message()), status.detail());
+    return Status(status.code(), "table \"" + name() + "\": " + std::string(status.message()),
+                  status.detail());
   }
   WithLock([&](Round*) {
     mu_.AssertHeld();
@@ -274,13 +269,17 @@ int64_t Table::size() {
 }
 
 Result<bool> Table::CanInsert(int64_t n) {
-  if (n < 1) return Status::InvalidArgument("can_insert: the number of inserts is " + std::to_string(n) + "; ask for at least one");
+  if (n < 1)
+    return Status::InvalidArgument("can_insert: the number of inserts is " + std::to_string(n) +
+                                   "; ask for at least one");
   ReadLock lock(this);
   return state_->limiter().CanInsert(n);
 }
 
 Result<bool> Table::CanSample(int64_t n) {
-  if (n < 1) return Status::InvalidArgument("can_sample: the number of samples is " + std::to_string(n) + "; ask for at least one");
+  if (n < 1)
+    return Status::InvalidArgument("can_sample: the number of samples is " + std::to_string(n) +
+                                   "; ask for at least one");
   ReadLock lock(this);
   return state_->limiter().CanSample(n);
 }
@@ -398,10 +397,7 @@ void Table::LetGo(Round* round) {
     if (signal != Operation::kUnderWay) reinterpret_cast<Parker*>(signal)->Unpark();
   }
   round->finished.clear();
-  for (std::function<void()>& work : round->effects.after_unlock) work();
-  round->effects.after_unlock.clear();
-  round->effects.released.clear();
-  round->effects.graveyards.clear();
+  round->effects.LetGo();
 }
 
 void Table::RunCallbacks(Round* round) {
@@ -462,7 +458,8 @@ void Table::AwaitFinished(Operation* op) {
   }
   Parker* const parker = Parker::Mine();
   uintptr_t expected = Operation::kUnderWay;
-  if (!op->signal.compare_exchange_strong(expected, reinterpret_cast<uintptr_t>(parker), std::memory_order_acq_rel)) {
+  if (!op->signal.compare_exchange_strong(expected, reinterpret_cast<uintptr_t>(parker),
+                                          std::memory_order_acq_rel)) {
     return;  // finished just now
   }
   // From here on the one who finishes it will call Unpark, and must be waited for. As long as nobody
@@ -485,7 +482,8 @@ void Table::AwaitFinished(Operation* op) {
 void Table::Start(Operation* op, Round* round) {
   if (!op->status.ok()) return Finish(op, std::move(op->status), round);  // refused before it came here
   if (op->cancel_requested) {
-    return Finish(op, Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller"), round);
+    return Finish(op, Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller"),
+                  round);
   }
   if (op->kind == Operation::Kind::kMutate) return StartMutate(op, round);
   if (closed_) return Finish(op, ClosedError(), round);
@@ -612,7 +610,9 @@ bool Table::AdvanceSample(Round* round) {
 
 // --- Waiting ---------------------------------------------------------------------------------
 
-WaitQueue& Table::QueueOf(const Operation& op) { return op.kind == Operation::Kind::kInsert ? inserts_ : samples_; }
+WaitQueue& Table::QueueOf(const Operation& op) {
+  return op.kind == Operation::Kind::kInsert ? inserts_ : samples_;
+}
 
 void Table::Enqueue(Operation* op, WaitReason reason, Round* round) {
   op->wait_reason = reason;
@@ -678,7 +678,8 @@ Status Table::TimeoutError(const Operation& op) const {
   } else {
     text += std::to_string(op.progress) + " of " + std::to_string(op.count) + " samples drawn in ";
   }
-  text += Millis(waited) + ", then " + std::string(WaitReasonName(op.wait_reason)) + " (" + state_->limiter().Describe();
+  text += Millis(waited) + ", then " + std::string(WaitReasonName(op.wait_reason)) + " (" +
+          state_->limiter().Describe();
   if (op.wait_reason == WaitReason::kMemory) {
     text += "; stored " + std::to_string(environment_.store->stored_bytes()) + " of max_bytes " +
             std::to_string(environment_.store->options().max_bytes.value_or(0));

@@ -76,8 +76,8 @@ class Table : public std::enable_shared_from_this<Table> {
   Status Insert(Item item, const Wait& wait = {}) { return Insert({&item, 1}, wait); }
 
   // --- Sampling ---
-  // Appends `count` samples to *out; with allow_partial, at least one and as many as are allowed at
-  // that moment. Whatever the status, what was drawn is in *out.
+  // Appends `count` samples (at most 2^20) to *out; with allow_partial, at least one and as many as are
+  // allowed at that moment. Whatever the status, what was drawn is in *out.
   Status Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<SampledItem>* out);
 
   // --- Changing items ---
@@ -88,7 +88,8 @@ class Table : public std::enable_shared_from_this<Table> {
   // --- The same without a waiting thread ---
   // The operation is finished when on_done was called with it, once, on some thread.
   using Handle = std::shared_ptr<Operation>;
-  Handle InsertAsync(std::vector<Item> items, std::optional<Duration> timeout, std::function<void(Operation&)> on_done);
+  Handle InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
+                     std::function<void(Operation&)> on_done);
   Handle SampleAsync(int64_t count, bool allow_partial, std::optional<Duration> timeout,
                      std::function<void(Operation&)> on_done);
   // Ends a waiting operation with CANCELLED; does nothing to one that has finished.
@@ -115,20 +116,22 @@ class Table : public std::enable_shared_from_this<Table> {
 
  private:
   static constexpr int kMaxAdvance = 256;
+  // Drawn under one hold of the lock, so there is a bound.
+  static constexpr int64_t kMaxSampleCount = int64_t{1} << 20;
 
   // What one holder of the lock takes out with it.
   struct Round {
     Effects effects;
-    std::vector<Operation*> finished;                 // synchronous
+    std::vector<Operation*> finished;                  // synchronous
     std::deque<std::shared_ptr<Operation>> callbacks;  // asynchronous
     bool in_use = false;
-    void Clear();
   };
   class ScopedRound;
   class ReadLock;
 
   Table(std::unique_ptr<TableState> state, Environment environment);
 
+  Status CheckCount(int64_t count) const;
   // Entry of every operation; finishes, queues or hands it over.
   void Execute(Operation* op);
   void RunToEnd(Operation* op, const Wait& wait);
@@ -173,7 +176,8 @@ class Table : public std::enable_shared_from_this<Table> {
 
   // Set once; read without a lock.
   const Environment environment_;
-  const std::unique_ptr<TableState> state_;  // the object is guarded by mu_, save for its "any thread" methods
+  const std::unique_ptr<TableState>
+      state_;  // the object is guarded by mu_, save for its "any thread" methods
 
   // Operations handed to the holder of the lock, newest first.
   std::atomic<Operation*> pushed_{nullptr};

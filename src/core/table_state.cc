@@ -56,15 +56,30 @@ namespace {
 Result<std::unique_ptr<Selector>> BuildSelector(const TableOptions& table, const char* role,
                                                 const SelectorOptions& options,
                                                 const std::function<std::unique_ptr<Selector>()>& custom) {
-  if (!custom) return MakeSelector(options);
+  if (!custom) {
+    Result<std::unique_ptr<Selector>> made = MakeSelector(options);
+    if (made.ok()) return made;
+    return Status(made.status().code(),
+                  "table \"" + table.name + "\", " + role + ": " + std::string(made.status().message()),
+                  made.status().detail());
+  }
   std::unique_ptr<Selector> selector = custom();
   if (selector == nullptr) {
-    return Status::InvalidArgument("table \"" + table.name + "\": the custom " + role + " factory returned null");
+    return Status::InvalidArgument("table \"" + table.name + "\": the custom " + role +
+                                   " factory returned null");
   }
   return selector;
 }
 
 }  // namespace
+
+void Effects::LetGo() {
+  for (std::function<void()>& work : after_unlock) work();
+  after_unlock.clear();
+  released.clear();
+  for (const std::shared_ptr<Graveyard>& graveyard : graveyards) graveyard->DropItemRefs();
+  graveyards.clear();
+}
 
 // Collects what the hooks of one operation ask for.
 class TableState::HookContext final : public TableExtension::Context {
@@ -88,13 +103,16 @@ Result<std::unique_ptr<TableState>> TableState::Create(TableOptions options) {
   for (size_t i = 0; i < options.extensions.size(); ++i) {
     if (!options.extensions[i]->attached_.exchange(true)) continue;
     for (size_t k = 0; k < i; ++k) options.extensions[k]->attached_ = false;
-    return Status::InvalidArgument("table \"" + options.name + "\": extension \"" + options.extensions[i]->name() +
+    return Status::InvalidArgument("table \"" + options.name + "\": extension \"" +
+                                   options.extensions[i]->name() +
                                    "\" serves a table already; make one object per table");
   }
-  return std::unique_ptr<TableState>(new TableState(std::move(options), std::move(sampler), std::move(remover)));
+  return std::unique_ptr<TableState>(
+      new TableState(std::move(options), std::move(sampler), std::move(remover)));
 }
 
-TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover)
+TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
+                       std::unique_ptr<Selector> remover)
     : options_(std::move(options)),
       sampler_(std::move(sampler)),
       remover_(std::move(remover)),
@@ -102,7 +120,8 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler, 
 
 TableState::~TableState() {
   for (const auto& extension : options_.extensions) extension->attached_ = false;
-  auto graveyard = std::make_unique<Graveyard>(&slots_);
+  auto graveyard = std::make_shared<Graveyard>(&slots_);
+  graveyard->DropItemRefs();
   if (parking_->IsShown(1)) parking_->Park(std::move(graveyard));
 }
 
@@ -110,15 +129,21 @@ Status TableState::CheckPriority(uint64_t key, double priority) const {
   Status status = sampler_->CheckPriority(priority);
   if (status.ok()) status = remover_->CheckPriority(priority);
   if (status.ok()) return status;
-  return Status(status.code(),
-                "table \"" + options_.name + "\", item " + std::to_string(key) + ": " + std::string(status.message()),
-                status.detail());
+  return Status(
+      status.code(),
+      "table \"" + options_.name + "\", item " + std::to_string(key) + ": " + std::string(status.message()),
+      status.detail());
 }
 
 Status TableState::CheckItem(const Item& item) const {
   if (item.trajectory.empty()) {
     return Status::InvalidArgument("table \"" + options_.name + "\", item " + std::to_string(item.key) +
                                    ": item trajectory must not be empty");
+  }
+  if (item.times_sampled < 0) {
+    return Status::InvalidArgument("table \"" + options_.name + "\", item " + std::to_string(item.key) +
+                                   ": times_sampled is " + std::to_string(item.times_sampled) +
+                                   "; it must not be negative");
   }
   return CheckPriority(item.key, item.priority);
 }
@@ -181,9 +206,15 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   --size_;
   limiter_.CountDelete();
   switch (why) {
-    case Removal::kEvicted: ++counts_.evictions; break;
-    case Removal::kExpired: ++counts_.expirations; break;
-    case Removal::kDeleted: ++counts_.explicit_deletes; break;
+    case Removal::kEvicted:
+      ++counts_.evictions;
+      break;
+    case Removal::kExpired:
+      ++counts_.expirations;
+      break;
+    case Removal::kDeleted:
+      ++counts_.explicit_deletes;
+      break;
   }
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
     chunk->DropItemRef();
@@ -250,7 +281,8 @@ void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem
   // Each pick touches three cold places: selector, slot, chunk. Asking for all slots of a group
   // before using the first hides most of the waiting.
   constexpr int64_t kGroup = 64;
-  out->reserve(out->size() + static_cast<size_t>(n));
+  // n may be far more than memory holds: grow with what is drawn.
+  out->reserve(out->size() + static_cast<size_t>(std::min(n, kGroup)));
   while (n > 0) {
     const int64_t group = std::min(n, kGroup);
     selections_.resize(static_cast<size_t>(group));
@@ -271,13 +303,15 @@ void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<SampledI
     sampler_->Sample({&pick, 1});
     out->push_back(Record(pick, rate_limited));
     const SlotRecord& record = slots_[pick.slot];
-    const bool used_up = options_.max_times_sampled >= 1 && record.times_sampled >= options_.max_times_sampled;
+    const bool used_up =
+        options_.max_times_sampled >= 1 && record.times_sampled >= options_.max_times_sampled;
     RunHooks(&TableExtension::OnSample, record, effects);
     if (used_up) Remove(pick.slot, Removal::kExpired, effects);
   }
 }
 
-void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes, Effects* effects) {
+void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes,
+                        Effects* effects) {
   for (const uint64_t key : deletes) {
     if (const auto slot = index_.Find(key)) {
       Remove(*slot, Removal::kDeleted, effects);
@@ -325,12 +359,9 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
 
 void TableState::Reset(Effects* effects) {
   for (const auto& extension : options_.extensions) extension->OnReset();
-  auto graveyard = std::make_unique<Graveyard>(&slots_);
-  if (parking_->IsShown(1)) {
-    parking_->Park(std::move(graveyard));
-  } else {
-    effects->graveyards.push_back(std::move(graveyard));
-  }
+  auto graveyard = std::make_shared<Graveyard>(&slots_);
+  if (parking_->IsShown(1)) parking_->Park(graveyard);
+  effects->graveyards.push_back(std::move(graveyard));
   index_.Clear();
   sampler_->Clear();
   remover_->Clear();
@@ -366,7 +397,8 @@ void TableState::RunHooks(Hook hook, const SlotRecord& record, Effects* effects)
   }
   for (const KeyPriority& update : context.updates) {
     const auto slot = index_.Find(update.key);
-    if (slot && sampler_->CheckPriority(update.priority).ok() && remover_->CheckPriority(update.priority).ok()) {
+    if (slot && sampler_->CheckPriority(update.priority).ok() &&
+        remover_->CheckPriority(update.priority).ok()) {
       SetPriority(*slot, update.priority);
       ++counts_.updates;
     } else {
@@ -419,26 +451,28 @@ void TableState::FillInfo(TableInfo* info) const {
 }
 
 std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
-  TableSnapshot::State state{.name = options_.name,
-                             .sampler = sampler_->options(),
-                             .remover = remover_->options(),
-                             .max_size = options_.max_size,
-                             .max_times_sampled = options_.max_times_sampled,
-                             .rate_limiter = limiter_.options(),
-                             .counters = limiter_.counters(),
-                             .signature = options_.signature ? EncodeSignature(*options_.signature) : std::string(),
-                             .counts = counts_,
-                             .size = size_,
-                             .sequence = sequence_,
-                             .free_head = free_head_,
-                             .sampler_state = sampler_->Capture(),
-                             .remover_state = remover_->Capture(),
-                             .extension_states = {}};
+  TableSnapshot::State state{
+      .name = options_.name,
+      .sampler = sampler_->options(),
+      .remover = remover_->options(),
+      .max_size = options_.max_size,
+      .max_times_sampled = options_.max_times_sampled,
+      .rate_limiter = limiter_.options(),
+      .counters = limiter_.counters(),
+      .signature = options_.signature ? EncodeSignature(*options_.signature) : std::string(),
+      .counts = counts_,
+      .size = size_,
+      .sequence = sequence_,
+      .free_head = free_head_,
+      .sampler_state = sampler_->Capture(),
+      .remover_state = remover_->Capture(),
+      .extension_states = {}};
   for (const auto& extension : options_.extensions) {
     state.extension_states.emplace_back(extension->name(), extension->SaveState());
   }
   PagedArray<SlotRecord>::Capture slots = slots_.TakeCapture();
-  return std::make_unique<TableSnapshot>(std::move(state), std::move(slots), parking_, parking_->Open(sequence_));
+  return std::make_unique<TableSnapshot>(std::move(state), std::move(slots), parking_,
+                                         parking_->Open(sequence_));
 }
 
 }  // namespace internal

@@ -35,10 +35,13 @@ namespace reverb::internal {
 
 struct Effects {
   std::vector<Trajectory> released;
-  std::vector<std::unique_ptr<Graveyard>> graveyards;
+  // Let go of by LetGo(): first their claims on chunks, then, unless a snapshot shows them, the data.
+  std::vector<std::shared_ptr<Graveyard>> graveyards;
   std::vector<std::function<void()>> after_unlock;
 
   bool empty() const { return released.empty() && graveyards.empty() && after_unlock.empty(); }
+  // Does all of it. REQUIRES: no lock is held.
+  void LetGo();
 };
 
 class TableState {

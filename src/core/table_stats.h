@@ -64,9 +64,15 @@ class TableStats {
   void AddStateTime(TableWorkTime* work, TimePoint now) const {
     const int64_t nanos = (now - state_since_).count();
     switch (state_) {
-      case State::kIdle: work->idle_nanos += nanos; break;
-      case State::kInsertsWait: work->waiting_for_sampling_nanos += nanos; break;
-      case State::kSamplesWait: work->waiting_for_inserts_nanos += nanos; break;
+      case State::kIdle:
+        work->idle_nanos += nanos;
+        break;
+      case State::kInsertsWait:
+        work->waiting_for_sampling_nanos += nanos;
+        break;
+      case State::kSamplesWait:
+        work->waiting_for_inserts_nanos += nanos;
+        break;
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <deque>
+#include <limits>
 #include <set>
 #include <thread>
 #include <vector>
@@ -24,7 +25,8 @@ class TableTest : public ::testing::Test {
  protected:
   std::shared_ptr<Table> Make(TableOptions options) {
     if (options.name.empty()) options.name = "t";
-    Result<std::shared_ptr<Table>> table = Table::Create(std::move(options), {.store = store_, .clock = &clock_});
+    Result<std::shared_ptr<Table>> table =
+        Table::Create(std::move(options), {.store = store_, .clock = &clock_});
     EXPECT_TRUE(table.ok()) << table.status().ToString();
     return *std::move(table);
   }
@@ -33,7 +35,8 @@ class TableTest : public ::testing::Test {
   Item MakeItem(uint64_t key, double priority = 1) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), key, 0, 1));
   }
-  Status Insert(Table& table, uint64_t key, double priority = 1, std::optional<Duration> timeout = Duration(0)) {
+  Status Insert(Table& table, uint64_t key, double priority = 1,
+                std::optional<Duration> timeout = Duration(0)) {
     return table.Insert(MakeItem(key, priority), {.timeout = timeout});
   }
   // Keys of the samples drawn without waiting.
@@ -64,7 +67,7 @@ class TableTest : public ::testing::Test {
     return pending;
   }
   Pending* SampleAsync(Table& table, int64_t count, bool partial = true,
-                                       std::optional<Duration> timeout = {}) {
+                       std::optional<Duration> timeout = {}) {
     Pending* const pending = &pendings_.emplace_back();
     pending->handle = table.SampleAsync(count, partial, timeout, Recorder(pending));
     return pending;
@@ -83,7 +86,7 @@ class TableTest : public ::testing::Test {
   ManualClock clock_;
   std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, &clock_);
   std::deque<Pending> pendings_;  // outlive the tables: a table ends what waits in it when it goes
-  std::vector<Pending*> order_;  // in which asynchronous operations ended
+  std::vector<Pending*> order_;   // in which asynchronous operations ended
 };
 
 TEST_F(TableTest, SampleWaitsUntilMinSizeIsReached) {
@@ -212,7 +215,8 @@ TEST_F(TableTest, PriorityUpdatesDoNotQueueBehindBlockedInserts) {
 }
 
 TEST_F(TableTest, ADeleteLetsBlockedInsertsIn) {
-  auto table = Make({.max_size = 10, .rate_limiter = {.min_size_to_sample = 1, .min_diff = 0, .max_diff = 2}});
+  auto table =
+      Make({.max_size = 10, .rate_limiter = {.min_size_to_sample = 1, .min_diff = 0, .max_diff = 2}});
   for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
   auto blocked = InsertAsync(*table, {3});
   const uint64_t first[] = {1}, second[] = {2};
@@ -351,7 +355,8 @@ TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
   items.push_back(MakeItem(1, 1.0));
   items.push_back(MakeItem(2, -1.0));
   int64_t applied = -1;
-  EXPECT_THAT(table->Insert(items, {}, &applied), StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
+  EXPECT_THAT(table->Insert(items, {}, &applied),
+              StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
   EXPECT_EQ(applied, 0);
   EXPECT_EQ(table->size(), 0);
   auto async = InsertAsync(*table, {3});
@@ -368,10 +373,12 @@ TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
   EXPECT_EQ(Sample(*table, 4).size(), 4u) << "the table goes on";
 }
 
-TEST_F(TableTest, AskingForNoSampleIsAnError) {
+TEST_F(TableTest, AskingForNoSampleOrForTooManyIsAnError) {
   auto table = Make({});
   std::vector<SampledItem> samples;
   EXPECT_THAT(table->Sample(0, true, {}, &samples), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(table->Sample(std::numeric_limits<int64_t>::max(), true, {}, &samples),
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_FALSE(table->CanSample(0).ok());
   EXPECT_FALSE(table->CanInsert(-1).ok());
   EXPECT_TRUE(*table->CanInsert(1'000'000'000));
@@ -389,7 +396,8 @@ class TableMemoryTest : public TableTest {
  protected:
   void Limit(int64_t chunks, MemoryPolicy policy) {
     const int64_t one = test::MakeChunk(store_.get(), 0, 0, 1)->bytes();
-    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = chunks * one, .policy = policy}, &clock_);
+    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = chunks * one, .policy = policy},
+                                          &clock_);
   }
 };
 
@@ -424,6 +432,18 @@ TEST_F(TableMemoryTest, RoomMadeInOneTableLetsAnotherGoOn) {
   a->Reset();
   clock_.Advance(0ms);
   EXPECT_TRUE(blocked->done);
+}
+
+TEST_F(TableMemoryTest, AResetMakesRoomThoughASnapshotIsHeld) {
+  Limit(1, MemoryPolicy::kBlock);
+  auto table = Make({});
+  ASSERT_OK(Insert(*table, 1));
+  const std::vector<std::shared_ptr<Table>> tables = {table};
+  const Snapshot snapshot = Table::TakeSnapshot(tables);
+  table->Reset();
+  EXPECT_EQ(store_->stats().stored_bytes, 0);
+  EXPECT_EQ(store_->stats().live_chunks, 1);
+  ASSERT_OK(Insert(*table, 2));
 }
 
 TEST_F(TableMemoryTest, AChunkThatIsStoredAlreadyNeedsNoRoom) {
@@ -522,14 +542,19 @@ TEST_F(TableTest, PeekingDoesNotCountAsSampling) {
 }
 
 TEST_F(TableTest, BadOptionsAreErrors) {
-  const auto create = [&](TableOptions options) { return Table::Create(std::move(options), {.store = store_}).status(); };
+  const auto create = [&](TableOptions options) {
+    return Table::Create(std::move(options), {.store = store_}).status();
+  };
   EXPECT_THAT(create({}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(create({.name = "t", .max_size = 0}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(create({.name = "t", .max_size = int64_t{1} << 40}), StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(create({.name = "t", .sampler = SelectorOptions::Prioritized(-1)}), StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(create({.name = "t", .rate_limiter = {.min_size_to_sample = 0}}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .sampler = SelectorOptions::Prioritized(-1)}),
+              StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .rate_limiter = {.min_size_to_sample = 0}}),
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(create({.name = "t", .extensions = {nullptr}}), StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(create({.name = "t", .custom_sampler = [] { return nullptr; }}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(create({.name = "t", .custom_sampler = [] { return nullptr; }}),
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Table::Create({.name = "t"}, {}).status(), StatusIs(StatusCode::kInvalidArgument));
 }
 

@@ -11,7 +11,9 @@ namespace reverb::internal {
 namespace {
 
 Status CheckSlice(const SliceView& slice, size_t column, size_t index) {
-  const auto where = [&] { return "trajectory column " + std::to_string(column) + ", slice " + std::to_string(index); };
+  const auto where = [&] {
+    return "trajectory column " + std::to_string(column) + ", slice " + std::to_string(index);
+  };
   if (slice.chunk == nullptr) return Status::InvalidArgument(where() + ": names no chunk");
   const PackedChunkHeader header = slice.chunk->header();
   if (slice.chunk_column >= header.num_columns()) {
@@ -21,7 +23,8 @@ Status CheckSlice(const SliceView& slice, size_t column, size_t index) {
   if (slice.length == 0 || slice.offset >= header.rows() || slice.length > header.rows() - slice.offset) {
     return Status::InvalidArgument(where() + ": rows " + std::to_string(slice.offset) + " to " +
                                    std::to_string(uint64_t{slice.offset} + slice.length) +
-                                   " are not all in the chunk, which has " + std::to_string(header.rows()) + " rows");
+                                   " are not all in the chunk, which has " + std::to_string(header.rows()) +
+                                   " rows");
   }
   return Status::Ok();
 }
@@ -33,15 +36,20 @@ Status CheckAlike(const SliceView& first, const SliceView& other, size_t column)
   if (a.dtype == b.dtype && std::ranges::equal(a.row_shape, b.row_shape)) return Status::Ok();
   const auto describe = [](const ColumnView& view) {
     std::string text = std::string(DTypeName(view.dtype)) + "[";
-    for (size_t i = 0; i < view.row_shape.size(); ++i) text += (i ? ", " : "") + std::to_string(view.row_shape[i]);
+    for (size_t i = 0; i < view.row_shape.size(); ++i)
+      text += (i ? ", " : "") + std::to_string(view.row_shape[i]);
     return text + "]";
   };
-  return Status::InvalidArgument("trajectory column " + std::to_string(column) + " mixes rows of " + describe(a) +
-                                 " and " + describe(b) + "; all rows of a column must be alike");
+  return Status::InvalidArgument("trajectory column " + std::to_string(column) + " mixes rows of " +
+                                 describe(a) + " and " + describe(b) +
+                                 "; all rows of a column must be alike");
 }
 
 SliceView ViewOf(const SliceSpec& spec) {
-  return {.chunk = spec.chunk.get(), .chunk_column = spec.chunk_column, .offset = spec.offset, .length = spec.length};
+  return {.chunk = spec.chunk.get(),
+          .chunk_column = spec.chunk_column,
+          .offset = spec.offset,
+          .length = spec.length};
 }
 
 }  // namespace
@@ -62,7 +70,8 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
   if (columns.empty()) return Status::InvalidArgument("item trajectory must not be empty: it has no column");
   if (columns.size() == 1 && columns[0].slices.size() == 1 && columns[0].slices[0].chunk_column == 0) {
     const SliceSpec& slice = columns[0].slices[0];
-    if (slice.length < kSqueezeBit) return Single(slice.chunk, slice.offset, slice.length, columns[0].squeeze);
+    if (slice.length < kSqueezeBit)
+      return Single(slice.chunk, slice.offset, slice.length, columns[0].squeeze);
   }
 
   size_t num_slices = 0;
@@ -106,8 +115,9 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
                          .length = slice.length});
     }
     if (column.squeeze && rows != 1) {
-      return Status::InvalidArgument("trajectory column " + std::to_string(c) + " is to be squeezed but has " +
-                                     std::to_string(rows) + " rows; only a single row can be");
+      return Status::InvalidArgument("trajectory column " + std::to_string(c) +
+                                     " is to be squeezed but has " + std::to_string(rows) +
+                                     " rows; only a single row can be");
     }
     num_slices += column.slices.size();
     if (num_slices >= kSqueezeBit) return Status::InvalidArgument("item trajectory has too many slices");
@@ -116,7 +126,8 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
   const size_t bytes = sizeof(Block) + chunks.size() * sizeof(Chunk*) + num_slices * sizeof(SliceEntry) +
                        columns.size() * sizeof(ColumnEntry);
   void* memory = ::operator new(bytes, std::nothrow);
-  if (memory == nullptr) return Status::ResourceExhausted("no memory for a trajectory of " + std::to_string(bytes) + " bytes");
+  if (memory == nullptr)
+    return Status::ResourceExhausted("no memory for a trajectory of " + std::to_string(bytes) + " bytes");
   Block* block = new (memory) Block();
   block->num_columns = static_cast<uint32_t>(columns.size());
   block->num_slices = static_cast<uint32_t>(num_slices);
@@ -188,7 +199,8 @@ Status Trajectory::Read(uint32_t column, std::span<uint8_t> out) const {
     const ColumnView view = s.chunk->header().column(s.chunk_column);
     const size_t bytes = static_cast<size_t>(s.length) * view.row_bytes();
     if (bytes > out.size()) {
-      return Status::InvalidArgument("column " + std::to_string(column) + ": the output is too small by at least " +
+      return Status::InvalidArgument("column " + std::to_string(column) +
+                                     ": the output is too small by at least " +
                                      std::to_string(bytes - out.size()) + " bytes");
     }
     REVERB_RETURN_IF_ERROR(

@@ -42,7 +42,8 @@ class TableConcurrencyTest : public ::testing::Test {
     return Table::Create(std::move(options), {.store = store_}).value();
   }
   Item NewItem(uint64_t key, double priority = 1) {
-    return test::MakeItem(key, priority, test::MakeChunk(store_.get(), key % 17, static_cast<int64_t>(key), 1));
+    return test::MakeItem(key, priority,
+                          test::MakeChunk(store_.get(), key % 17, static_cast<int64_t>(key), 1));
   }
 
   std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{});
@@ -76,7 +77,8 @@ TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
     std::vector<SampledItem> samples;
     while (table->Sample(1 + t % 3, true, {}, &samples).ok()) {
     }
-    for (const SampledItem& sample : samples) drawn[static_cast<size_t>(t - kProducers)].push_back(sample.key);
+    for (const SampledItem& sample : samples)
+      drawn[static_cast<size_t>(t - kProducers)].push_back(sample.key);
   });
   std::vector<uint64_t> all;
   for (const auto& part : drawn) {
@@ -132,13 +134,15 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
           // The same data in every table.
           Item item = NewItem(key, random.Unit());
           for (const auto& each : tables) {
-            (void)each->Insert({.key = item.key, .priority = item.priority, .trajectory = item.trajectory}, wait);
+            (void)each->Insert({.key = item.key, .priority = item.priority, .trajectory = item.trajectory},
+                               wait);
           }
           break;
         }
         case 3:
         case 4: {
-          const Status status = table.Sample(1 + static_cast<int64_t>(random.Below(8)), random.Below(2) == 0, wait, &samples);
+          const Status status =
+              table.Sample(1 + static_cast<int64_t>(random.Below(8)), random.Below(2) == 0, wait, &samples);
           for (const SampledItem& sample : samples) {
             // What was handed out stays readable whatever happens to the item.
             int64_t value = -1;
@@ -172,7 +176,8 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
               if (shown->slot(i).is_free()) continue;
               ++items;
               int64_t value = -1;
-              ASSERT_OK(shown->item(i).trajectory.Read(0, {reinterpret_cast<uint8_t*>(&value), sizeof(value)}));
+              ASSERT_OK(
+                  shown->item(i).trajectory.Read(0, {reinterpret_cast<uint8_t*>(&value), sizeof(value)}));
               ASSERT_EQ(value, 0);
             }
             ASSERT_EQ(items, shown->size());
@@ -192,7 +197,8 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
           items.push_back(NewItem(random.Below(400)));
           table.InsertAsync(std::move(items), 1ms, [&callbacks](Operation&) { ++callbacks; });
           if (random.Below(100) == 0) {
-            ASSERT_OK(tables[1]->SetRateLimiter(*RateLimiterOptions::SampleToInsertRatio(2, 10, 10.0 + random.Below(20))));
+            ASSERT_OK(tables[1]->SetRateLimiter(
+                *RateLimiterOptions::SampleToInsertRatio(2, 10, 10.0 + random.Below(20))));
           }
           break;
         }
@@ -258,7 +264,8 @@ TEST_F(TableConcurrencyTest, RealTimeoutsEndEveryWait) {
   RunThreads(8, [&](int t) {
     for (int i = 0; i < 20; ++i) {
       std::vector<SampledItem> samples;
-      const Status status = table->Sample(1, true, {.timeout = std::chrono::microseconds(200 * (t + 1))}, &samples);
+      const Status status =
+          table->Sample(1, true, {.timeout = std::chrono::microseconds(200 * (t + 1))}, &samples);
       if (status.code() == StatusCode::kDeadlineExceeded) ++timed_out;
     }
   });

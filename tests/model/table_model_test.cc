@@ -169,8 +169,7 @@ class Duel {
   // One random operation on both. Returns what they disagree about, or "".
   std::string Step() {
     RETURN_DISAGREEMENT(Operate());
-    effects_.released.clear();
-    effects_.graveyards.clear();
+    effects_.LetGo();
     RETURN_DISAGREEMENT(CompareNumbers());
     if (random_.Below(16) == 0) RETURN_DISAGREEMENT(CompareItems());
     return "";

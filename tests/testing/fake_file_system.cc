@@ -102,8 +102,9 @@ class FakeFileSystem::Writer final : public internal::WritableFile {
     const int error = fs_->Count(Kind::kWrite);
     if (!failed_.ok()) return failed_;
     if (closed_ || crashes_ != fs_->crashes_) {
-      return Status::FailedPrecondition(std::string("cannot ") + operation + " \"" + path_ +
-                                        (closed_ ? "\": it was closed" : "\": it was open when the power went"));
+      return Status::FailedPrecondition(
+          std::string("cannot ") + operation + " \"" + path_ +
+          (closed_ ? "\": it was closed" : "\": it was open when the power went"));
     }
     if (error == 0) return Status::Ok();
     if (std::string_view(operation) != "append to") {
@@ -309,7 +310,7 @@ uint64_t FakeFileSystem::UsedBytes() const {
 }
 
 Result<std::unique_ptr<internal::WritableFile>> FakeFileSystem::NewWritableFile(const std::string& path,
-                                                                               OpenMode mode) {
+                                                                                OpenMode mode) {
   MutexLock lock(&mu_);
   Place place;
   int error = Count(Kind::kWrite);
@@ -326,7 +327,8 @@ Result<std::unique_ptr<internal::WritableFile>> FakeFileSystem::NewWritableFile(
   return std::unique_ptr<internal::WritableFile>(new Writer(this, place.node, path, crashes_));
 }
 
-Result<std::unique_ptr<internal::RandomAccessFile>> FakeFileSystem::NewRandomAccessFile(const std::string& path) {
+Result<std::unique_ptr<internal::RandomAccessFile>> FakeFileSystem::NewRandomAccessFile(
+    const std::string& path) {
   MutexLock lock(&mu_);
   Place place;
   int error = Count(Kind::kRead);
@@ -377,7 +379,10 @@ Status FakeFileSystem::CreateDir(const std::string& path, Parents parents) {
       if (parents == Parents::kMustExist || !place.node->is_dir) error = EEXIST;
       continue;
     }
-    Change({.node = std::make_shared<Node>(true), .from_dir = nullptr, .from = "", .to_dir = place.dir,
+    Change({.node = std::make_shared<Node>(true),
+            .from_dir = nullptr,
+            .from = "",
+            .to_dir = place.dir,
             .to = place.name});
   }
   return error == 0 ? Status::Ok() : FileError("create directory", path, error);
@@ -400,9 +405,9 @@ Status FakeFileSystem::RemoveDir(const std::string& path) {
   int error = Count(Kind::kWrite);
   if (error == 0) error = Find(path, &place);
   if (error == 0) {
-    error = !place.node            ? ENOENT
-            : !place.node->is_dir  ? ENOTDIR
-            : !place.dir           ? EBUSY  // the root
+    error = !place.node                  ? ENOENT
+            : !place.node->is_dir        ? ENOTDIR
+            : !place.dir                 ? EBUSY  // the root
             : !place.node->names.empty() ? ENOTEMPTY
                                          : 0;
   }
@@ -424,8 +429,8 @@ Status FakeFileSystem::Rename(const std::string& from, const std::string& to) {
   if (error == 0 && source.node->is_dir) {
     // Not into itself.
     const std::function<bool(const NodePtr&)> holds = [&](const NodePtr& node) {
-      return node == target.dir ||
-             std::any_of(node->names.begin(), node->names.end(), [&](const auto& name) { return holds(name.second); });
+      return node == target.dir || std::any_of(node->names.begin(), node->names.end(),
+                                               [&](const auto& name) { return holds(name.second); });
     };
     if (holds(source.node)) error = EINVAL;
   }
@@ -435,7 +440,11 @@ Status FakeFileSystem::Rename(const std::string& from, const std::string& to) {
     if (source.node->is_dir && target.node->is_dir && !target.node->names.empty()) error = ENOTEMPTY;
   }
   if (error != 0) return FileError("rename", from + "\" to \"" + to, error);
-  Change({.node = source.node, .from_dir = source.dir, .from = source.name, .to_dir = target.dir, .to = target.name});
+  Change({.node = source.node,
+          .from_dir = source.dir,
+          .from = source.name,
+          .to_dir = target.dir,
+          .to = target.name});
   return Status::Ok();
 }
 

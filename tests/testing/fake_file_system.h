@@ -38,9 +38,9 @@ class FakeFileSystem final : public internal::FileSystem {
   enum class Kind { kWrite, kRead, kAny };
   struct Fault {
     Kind kind = Kind::kWrite;
-    int64_t after = 0;       // that many operations of this kind succeed first
-    bool for_ever = false;   // all that follow fail too, as if the disk were gone
-    int error = EIO;         // an errno
+    int64_t after = 0;      // that many operations of this kind succeed first
+    bool for_ever = false;  // all that follow fail too, as if the disk were gone
+    int error = EIO;        // an errno
   };
 
   FakeFileSystem();
@@ -67,7 +67,8 @@ class FakeFileSystem final : public internal::FileSystem {
 
   // --- FileSystem; paths are absolute or not, it makes no difference, and have no ".." ---
 
-  Result<std::unique_ptr<internal::WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) override;
+  Result<std::unique_ptr<internal::WritableFile>> NewWritableFile(const std::string& path,
+                                                                  OpenMode mode) override;
   Result<std::unique_ptr<internal::RandomAccessFile>> NewRandomAccessFile(const std::string& path) override;
   Result<internal::Buffer> MapFile(const std::string& path) override;
   Result<std::vector<std::string>> ListDir(const std::string& path) override;

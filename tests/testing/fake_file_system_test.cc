@@ -172,9 +172,8 @@ TEST(FakeFileSystemTest, ATornWriteLeavesAFirstPartOrZeros) {
       ASSERT_EQ(content.size() % 4, 0u);
     }
   }
-  for (const std::string& expected :
-       {std::string("kept"), std::string("keptAA"), std::string("keptAAAA"), std::string("keptAAAABBB"), all,
-        std::string("keptA\0\0\0", 8)}) {
+  for (const std::string& expected : {std::string("kept"), std::string("keptAA"), std::string("keptAAAA"),
+                                      std::string("keptAAAABBB"), all, std::string("keptA\0\0\0", 8)}) {
     EXPECT_THAT(seen, Contains(expected));
   }
 }
@@ -236,7 +235,8 @@ TEST(FakeFileSystemTest, TheSameSeedGivesTheSameCrash) {
   const uint64_t first_seed = Seed();
   SCOPED_TRACE(SeedTrace(first_seed));
   FakeFileSystem fs;
-  for (int i = 0; i < 10; ++i) Write(fs, "/f" + std::to_string(i), std::string(20, static_cast<char>('a' + i)));
+  for (int i = 0; i < 10; ++i)
+    Write(fs, "/f" + std::to_string(i), std::string(20, static_cast<char>('a' + i)));
   const auto contents = [](FakeFileSystem& after) {
     std::map<std::string, std::string> files;
     const std::vector<std::string> names = *after.ListDir("/");
@@ -260,10 +260,10 @@ TEST(FakeFileSystemTest, TheSameSeedGivesTheSameCrash) {
 TEST(FakeFileSystemTest, TheNthOperationFailsOnRequest) {
   FakeFileSystem fs;
   fs.Inject({.kind = Kind::kWrite, .after = 2, .for_ever = false, .error = ENOSPC});
-  auto file = Open(fs, "/f");                                                   // 0
-  EXPECT_THAT(fs.FileExists("/f"), IsOkAndHolds(true));                         // a read does not count
-  ASSERT_OK(file->Append("0123"));                                              // 1
-  const Status failed = file->Flush();                                          // 2
+  auto file = Open(fs, "/f");                            // 0
+  EXPECT_THAT(fs.FileExists("/f"), IsOkAndHolds(true));  // a read does not count
+  ASSERT_OK(file->Append("0123"));                       // 1
+  const Status failed = file->Flush();                   // 2
   EXPECT_THAT(failed, StatusIs(StatusCode::kResourceExhausted, HasSubstr("/f")));
   EXPECT_EQ(file->Sync(), failed) << "the file stays failed";
   EXPECT_THAT(fs.ReadAll("/f"), IsOkAndHolds("01")) << "half was written";
@@ -301,7 +301,8 @@ TEST(FakeFileSystemTest, AFullDiskTakesWhatFits) {
 
 // The proper way to replace a file, with one step left out on request.
 Status Publish(FakeFileSystem& fs, std::string_view bytes, const std::string& leave_out) {
-  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs.NewWritableFile("/tmp", OpenMode::kTruncate));
+  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
+                          fs.NewWritableFile("/tmp", OpenMode::kTruncate));
   REVERB_RETURN_IF_ERROR(file->Append(bytes));
   if (leave_out != "sync") REVERB_RETURN_IF_ERROR(file->Sync());
   REVERB_RETURN_IF_ERROR(file->Close());

@@ -37,7 +37,9 @@ namespace test {
 
 inline const Status& GetStatus(const Status& status) { return status; }
 template <typename T>
-const Status& GetStatus(const Result<T>& result) { return result.status(); }
+const Status& GetStatus(const Result<T>& result) {
+  return result.status();
+}
 
 MATCHER(IsOk, negation ? "is not OK" : "is OK") {
   const Status& status = GetStatus(arg);
@@ -84,8 +86,8 @@ inline StatusIsMatcher StatusIs(StatusCode code) { return {code, ::testing::_, :
 inline StatusIsMatcher StatusIs(StatusCode code, Detail detail) { return {code, detail, ::testing::_}; }
 // `message`: a matcher such as HasSubstr(), or the whole text.
 template <typename Message>
-  requires(!std::is_same_v<std::decay_t<Message>, Detail>)
-StatusIsMatcher StatusIs(StatusCode code, Message&& message) {
+requires(!std::is_same_v<std::decay_t<Message>, Detail>) StatusIsMatcher
+    StatusIs(StatusCode code, Message&& message) {
   return {code, ::testing::_, ::testing::SafeMatcherCast<std::string>(std::forward<Message>(message))};
 }
 template <typename Message>

@@ -47,7 +47,8 @@ Status InsertOnSampleOptions::Validate() const {
 
 class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
  public:
-  explicit Copier(const InsertOnSampleOptions& options) : options_(options), log_(options.clock, kLogInterval) {}
+  explicit Copier(const InsertOnSampleOptions& options)
+      : options_(options), log_(options.clock, kLogInterval) {}
 
   void set_target(const std::shared_ptr<Table>& target) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
@@ -72,9 +73,9 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
     }
     if (!target) return Drop(key, Status::NotFound("the target table is gone, or none was set"));
     if (is_full) {
-      return Drop(key, Status::ResourceExhausted("table \"" + target->name() + "\": " +
-                                                 std::to_string(options_.max_under_way) +
-                                                 " copies are under way, the most that max_under_way allows"));
+      return Drop(key, Status::ResourceExhausted(
+                           "table \"" + target->name() + "\": " + std::to_string(options_.max_under_way) +
+                           " copies are under way, the most that max_under_way allows"));
     }
     target->InsertAsync({item}, options_.timeout, [self = shared_from_this(), key](Operation& op) {
       {
@@ -105,7 +106,8 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   Counts counts_ GUARDED_BY(mu_);
 };
 
-InsertOnSample::InsertOnSample(const InsertOnSampleOptions& options) : copier_(std::make_shared<Copier>(options)) {}
+InsertOnSample::InsertOnSample(const InsertOnSampleOptions& options)
+    : copier_(std::make_shared<Copier>(options)) {}
 
 InsertOnSample::~InsertOnSample() = default;
 

@@ -43,7 +43,7 @@ struct InsertOnSampleOptions {
 class InsertOnSample final : public TableExtension {
  public:
   struct Counts {
-    int64_t inserted = 0;   // new in the target, or an update of an item that was there
+    int64_t inserted = 0;  // new in the target, or an update of an item that was there
     int64_t timed_out = 0;
     int64_t failed = 0;     // refused, target closed or gone, too many under way
     int64_t under_way = 0;  // now

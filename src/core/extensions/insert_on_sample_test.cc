@@ -19,10 +19,10 @@ namespace reverb::internal {
 namespace {
 
 using ::reverb::test::StatusIs;
+using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using std::chrono::milliseconds;
 
 class InsertOnSampleTest : public ::testing::Test {
  protected:
@@ -32,7 +32,8 @@ class InsertOnSampleTest : public ::testing::Test {
     return Table::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
   }
   // A table, first in first out, whose samples go to `target` too.
-  std::shared_ptr<Table> MakeSource(const std::shared_ptr<Table>& target, InsertOnSampleOptions options = {}) {
+  std::shared_ptr<Table> MakeSource(const std::shared_ptr<Table>& target,
+                                    InsertOnSampleOptions options = {}) {
     options.clock = &clock_;
     extension_ = MakeInsertOnSample(target, options).value();
     return MakeTable({.name = "source", .sampler = SelectorOptions::Fifo(), .extensions = {extension_}});
@@ -177,8 +178,10 @@ TEST_F(InsertOnSampleTest, WhatTheTargetRefusesIsCountedAndLoggedOnceInAWhile) {
   });
   auto target = MakeTable({.name = "target", .sampler = SelectorOptions::Prioritized(1)});
   extension_ = MakeInsertOnSample(target, {.clock = &clock_}).value();
-  auto source = MakeTable(
-      {.name = "source", .sampler = SelectorOptions::Fifo(), .max_times_sampled = 1, .extensions = {extension_}});
+  auto source = MakeTable({.name = "source",
+                           .sampler = SelectorOptions::Fifo(),
+                           .max_times_sampled = 1,
+                           .extensions = {extension_}});
   for (uint64_t key = 1; key <= 5; ++key) ASSERT_OK(source->Insert(MakeItem(key, -1)));
   Sample(source.get(), 5);
   EXPECT_EQ(extension_->counts().failed, 5);
@@ -238,7 +241,8 @@ TEST_F(InsertOnSampleTest, TheSourceMayGoWhileACopyWaits) {
 
 TEST_F(InsertOnSampleTest, ATableIsNotItsOwnTarget) {
   auto source = MakeSource(nullptr);
-  EXPECT_THAT(extension_->Bind(source), StatusIs(StatusCode::kInvalidArgument, HasSubstr("table \"source\"")));
+  EXPECT_THAT(extension_->Bind(source),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("table \"source\"")));
   ASSERT_OK(source->Insert(MakeItem(1)));
   Sample(source.get());
   EXPECT_EQ(extension_->counts().failed, 1);  // no target was set
@@ -252,8 +256,9 @@ TEST_F(InsertOnSampleTest, OptionsAreChecked) {
 TEST_F(InsertOnSampleTest, OneObjectServesOneTable) {
   auto target = MakeTable({.name = "target"});
   auto source = MakeSource(target);
-  EXPECT_THAT(Table::Create({.name = "second", .extensions = {extension_}}, {.store = store_, .clock = &clock_}),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("insert_on_sample")));
+  EXPECT_THAT(
+      Table::Create({.name = "second", .extensions = {extension_}}, {.store = store_, .clock = &clock_}),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("insert_on_sample")));
 }
 
 TEST_F(InsertOnSampleTest, ACopyIsNotCopiedBack) {
@@ -308,7 +313,8 @@ TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
   // Real time, for a target that makes copies wait now and then.
   auto to_right = MakeInsertOnSample(nullptr, {.timeout = milliseconds(5)}).value();
   auto to_left = MakeInsertOnSample(nullptr, {.timeout = milliseconds(5)}).value();
-  const auto make = [&](std::string name, RateLimiterOptions limiter, std::shared_ptr<TableExtension> extension) {
+  const auto make = [&](std::string name, RateLimiterOptions limiter,
+                        std::shared_ptr<TableExtension> extension) {
     return Table::Create({.name = std::move(name),
                           .max_size = 100,
                           .rate_limiter = limiter,

@@ -56,7 +56,8 @@ class PriorityDiffusion final : public TableExtension {
 
   void Enter(const ItemView& item) {
     Episode& episode = episodes_[item.episode_id];
-    episode.insert_or_assign(episode.end(), PlaceOf(item), item.priority);  // most items are the newest of theirs
+    episode.insert_or_assign(episode.end(), PlaceOf(item),
+                             item.priority);  // most items are the newest of theirs
   }
 
   void Reach(Episode::value_type* neighbour, double spread, Context& context) const {

@@ -79,9 +79,11 @@ TEST_F(PriorityDiffusionTest, ABatchOfUpdatesSpreadsInOrder) {
 TEST_F(PriorityDiffusionTest, OptionsAreChecked) {
   EXPECT_OK(PriorityDiffusionOptions().Validate());
   for (const double decay : {0.0, 1.0, -0.5, 2.0, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_THAT(MakePriorityDiffusion({.decay = decay}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("decay")));
+    EXPECT_THAT(MakePriorityDiffusion({.decay = decay}),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("decay")));
   }
-  EXPECT_THAT(MakePriorityDiffusion({.radius = 0}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("radius")));
+  EXPECT_THAT(MakePriorityDiffusion({.radius = 0}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("radius")));
   EXPECT_THAT(MakePriorityDiffusion({.rule = static_cast<Rule>(7)}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rule")));
 }
@@ -95,7 +97,8 @@ TEST_F(PriorityDiffusionTest, AnUpdateHasReachedTheNeighboursWhenItReturns) {
 }
 
 TEST_F(PriorityDiffusionTest, TheSelectorsSeeTheSpreadPriorities) {
-  auto table = MakeTable({.decay = 0.5, .radius = 1}, {.sampler = SelectorOptions::MaxHeap(), .max_times_sampled = 1});
+  auto table =
+      MakeTable({.decay = 0.5, .radius = 1}, {.sampler = SelectorOptions::MaxHeap(), .max_times_sampled = 1});
   Fill(table.get(), 1, 5, 1);
   Update(table.get(), 2, 100);
   Update(table.get(), 3, 60);  // its 30 does not lower the 100 of item 2, nor does item 2 still spread
@@ -140,18 +143,21 @@ TEST_F(PriorityDiffusionTest, StaysWithinTheEpisode) {
 TEST_F(PriorityDiffusionTest, ItemsAreOrderedByStepThenKeyHoweverTheyCame) {
   auto table = MakeTable({.decay = 0.5, .radius = 2});
   // In order: 9 (step 0), 3 and 5 and 8 (step 7), 1 (step 100).
-  for (const auto& [key, step] : std::vector<std::pair<uint64_t, int64_t>>{{1, 100}, {8, 7}, {3, 7}, {9, 0}, {5, 7}}) {
+  for (const auto& [key, step] :
+       std::vector<std::pair<uint64_t, int64_t>>{{1, 100}, {8, 7}, {3, 7}, {9, 0}, {5, 7}}) {
     ASSERT_OK(table->Insert(MakeItem(key, 1, step, 0)));
   }
   Update(table.get(), 5, 8);
-  EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 2), Pair(3, 4), Pair(5, 8), Pair(8, 4), Pair(9, 2)));
+  EXPECT_THAT(Priorities(table.get()),
+              ElementsAre(Pair(1, 2), Pair(3, 4), Pair(5, 8), Pair(8, 4), Pair(9, 2)));
 }
 
 TEST_F(PriorityDiffusionTest, TheFirstRowCountsNotTheChunk) {
   auto table = MakeTable({.decay = 0.5, .radius = 1});
   const ChunkRef chunk = test::MakeChunk(store_.get(), 1, 100, 4);
   for (uint32_t i = 0; i < 4; ++i) {  // keys against the order of steps
-    ASSERT_OK(table->Insert({.key = 10 - i, .priority = 0, .trajectory = Trajectory::Single(chunk, i, 1).value()}));
+    ASSERT_OK(
+        table->Insert({.key = 10 - i, .priority = 0, .trajectory = Trajectory::Single(chunk, i, 1).value()}));
   }
   Update(table.get(), 10, 8);
   EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(7, 0), Pair(8, 0), Pair(9, 4), Pair(10, 8)));
@@ -172,7 +178,8 @@ TEST_F(PriorityDiffusionTest, NothingRecurses) {
   Fill(table.get(), 1, 5, 0);
   Update(table.get(), 3, 8);
   // Items 1 and 5 are out of reach of 3, though not of 2 and 4; and nobody is told of 2 and 4.
-  EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 0), Pair(2, 4), Pair(3, 8), Pair(4, 4), Pair(5, 0)));
+  EXPECT_THAT(Priorities(table.get()),
+              ElementsAre(Pair(1, 0), Pair(2, 4), Pair(3, 8), Pair(4, 4), Pair(5, 0)));
   EXPECT_THAT(watcher->seen, ElementsAre(Pair(3, 8)));
 }
 
@@ -237,7 +244,8 @@ TEST_F(PriorityDiffusionTest, ManyThreadsMayUpdate) {
       for (uint64_t i = 0; i < 500; ++i) {
         Update(table.get(), 1 + random.Below(50), random.Unit());
         const uint64_t key = 100 + 1'000 * t + i;
-        ASSERT_OK(table->Insert(MakeItem(key, 1 + random.Below(3), static_cast<int64_t>(random.Below(500)), 1)));
+        ASSERT_OK(
+            table->Insert(MakeItem(key, 1 + random.Below(3), static_cast<int64_t>(random.Below(500)), 1)));
         Update(table.get(), key, 2);
         ASSERT_OK(table->Sample(1, /*allow_partial=*/true, {}, &samples));
       }
@@ -262,7 +270,8 @@ class Model {
       : options_(options), max_size_(max_size), max_times_sampled_(max_times_sampled) {}
 
   void Insert(const Entry& entry) {
-    if (std::ranges::find(entries_, entry.key, &Entry::key) != entries_.end()) return Update(entry.key, entry.priority);
+    if (std::ranges::find(entries_, entry.key, &Entry::key) != entries_.end())
+      return Update(entry.key, entry.priority);
     entries_.push_back(entry);
     if (entries_.size() > max_size_) entries_.erase(entries_.begin());
   }

@@ -35,9 +35,9 @@ size_t Bucket(int32_t times_sampled) {
 }
 
 // --- Saved state ---
-//   state := version:u8 inserted sampled deleted updated:count resets:varint insert update:range bucket:varint[32]
-//   count := items:varint bytes:varint
-//   range := count:varint (mean min max:f64)?      the numbers only if count > 0
+//   state := version:u8 inserted sampled deleted updated:count resets:varint insert update:range
+//   bucket:varint[32] count := items:varint bytes:varint range := count:varint (mean min max:f64)?      the
+//   numbers only if count > 0
 constexpr uint8_t kVersion = 1;
 // No count gets this far, and beyond it counting on could overflow.
 constexpr uint64_t kMaxCount = uint64_t{1} << 62;
@@ -72,8 +72,8 @@ bool Read(ByteReader* in, Count* count) { return Read(in, &count->items) && Read
 bool Read(ByteReader* in, PriorityRange* range) {
   if (!Read(in, &range->count)) return false;
   if (range->count == 0) return true;
-  return Read(in, &range->mean) && Read(in, &range->min) && Read(in, &range->max) && range->min <= range->mean &&
-         range->mean <= range->max;
+  return Read(in, &range->mean) && Read(in, &range->min) && Read(in, &range->max) &&
+         range->min <= range->mean && range->mean <= range->max;
 }
 
 std::string Encode(const StatisticsSnapshot& s) {
@@ -92,7 +92,8 @@ bool Decode(ByteReader* in, StatisticsSnapshot* s) {
     if (!Read(in, count)) return false;
   }
   if (!Read(in, &s->resets) || !Read(in, &s->insert_priority) || !Read(in, &s->update_priority)) return false;
-  if (s->insert_priority.count > s->inserted.items || s->update_priority.count > s->updated.items) return false;
+  if (s->insert_priority.count > s->inserted.items || s->update_priority.count > s->updated.items)
+    return false;
   int64_t in_no_bucket = s->deleted.items;
   for (int64_t& bucket : s->times_sampled_at_delete) {
     if (!Read(in, &bucket) || bucket > in_no_bucket) return false;
@@ -143,13 +144,14 @@ class Statistics final : public StatisticsExtension {
       uint8_t version = 0;
       (void)in.ReadByte(&version);
       if (version != kVersion) {
-        return Status::DataLoss("extension \"statistics\": the saved state is of version " + std::to_string(version) +
-                                ", this build reads version " + std::to_string(kVersion))
+        return Status::DataLoss("extension \"statistics\": the saved state is of version " +
+                                std::to_string(version) + ", this build reads version " +
+                                std::to_string(kVersion))
             .WithDetail(Detail::kCorruptData);
       }
       if (!Decode(&in, &loaded)) {
-        return Status::DataLoss("extension \"statistics\": the saved state of " + std::to_string(state.size()) +
-                                " bytes is damaged")
+        return Status::DataLoss("extension \"statistics\": the saved state of " +
+                                std::to_string(state.size()) + " bytes is damaged")
             .WithDetail(Detail::kCorruptData);
       }
     }

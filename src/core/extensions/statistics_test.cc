@@ -48,9 +48,10 @@ class StatisticsTest : public ::testing::Test {
 TEST_F(StatisticsTest, CountsWhatHappens) {
   auto table = MakeTable({.sampler = SelectorOptions::Fifo(), .max_size = 3});
   const int64_t bytes = MakeItem(0, 0).trajectory.chunk_bytes();
-  for (uint64_t key = 1; key <= 4; ++key) ASSERT_OK(table->Insert(MakeItem(key, static_cast<double>(key))));  // 1 goes
-  Sample(table.get(), 3);                                                                                     // 2, 3x
-  ASSERT_OK(table->Insert(MakeItem(3, 10)));  // an update
+  for (uint64_t key = 1; key <= 4; ++key)
+    ASSERT_OK(table->Insert(MakeItem(key, static_cast<double>(key))));  // 1 goes
+  Sample(table.get(), 3);                                               // 2, 3x
+  ASSERT_OK(table->Insert(MakeItem(3, 10)));                            // an update
   const KeyPriority updates[] = {{2, -2}, {99, 5}};
   const uint64_t deletes[] = {2, 4, 77};
   ASSERT_OK(table->Mutate(updates, {}));
@@ -61,8 +62,10 @@ TEST_F(StatisticsTest, CountsWhatHappens) {
   EXPECT_EQ(got.sampled, (StatisticsSnapshot::Count{3, 3 * bytes}));
   EXPECT_EQ(got.updated, (StatisticsSnapshot::Count{2, 2 * bytes}));
   EXPECT_EQ(got.deleted, (StatisticsSnapshot::Count{3, 3 * bytes}));
-  EXPECT_EQ(got.insert_priority, (StatisticsSnapshot::PriorityRange{.count = 4, .mean = 2.5, .min = 1, .max = 4}));
-  EXPECT_EQ(got.update_priority, (StatisticsSnapshot::PriorityRange{.count = 2, .mean = 4, .min = -2, .max = 10}));
+  EXPECT_EQ(got.insert_priority,
+            (StatisticsSnapshot::PriorityRange{.count = 4, .mean = 2.5, .min = 1, .max = 4}));
+  EXPECT_EQ(got.update_priority,
+            (StatisticsSnapshot::PriorityRange{.count = 2, .mean = 4, .min = -2, .max = 10}));
   EXPECT_EQ(got.times_sampled_at_delete[0], 2);  // 1 and 4
   EXPECT_EQ(got.times_sampled_at_delete[2], 1);  // 2, sampled three times
   EXPECT_EQ(got.resets, 0);
@@ -143,7 +146,8 @@ TEST_F(StatisticsTest, StateMakesTheRoundTripAndCountingGoesOn) {
   EXPECT_EQ(restored->Get(), statistics_->Get());
   EXPECT_NE(restored->Get(), StatisticsSnapshot());
 
-  auto other = Table::Create({.name = "other", .extensions = {restored}}, {.store = store_, .clock = &clock_}).value();
+  auto other =
+      Table::Create({.name = "other", .extensions = {restored}}, {.store = store_, .clock = &clock_}).value();
   ASSERT_OK(other->Insert(MakeItem(1, 7)));
   EXPECT_EQ(restored->Get().inserted.items, 6);
   EXPECT_EQ(restored->Get().insert_priority.max, 7);

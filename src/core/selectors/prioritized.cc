@@ -54,9 +54,11 @@ class PrioritizedSelector final : public Selector {
     } else if (std::isinf(priority)) {
       reason = "must be finite; give a large number instead";
     } else if (!(Weight(priority) <= SumTree::kMaxWeight)) {
-      reason = "is too large: priority ^ exponent must not exceed 2^991 (about 2e298); scale the priorities down";
+      reason =
+          "is too large: priority ^ exponent must not exceed 2^991 (about 2e298); scale the priorities down";
     }
-    if (reason == nullptr) [[likely]] return Status::Ok();
+    if (reason == nullptr) [[likely]]
+      return Status::Ok();
     return Status::InvalidArgument("priority " + NumberText(priority) + ": " + reason)
         .WithDetail(Detail::kInvalidPriority);
   }
@@ -107,7 +109,8 @@ class PrioritizedSelector final : public Selector {
     const double total = tree_.total();
     if (!(total > 0)) [[unlikely]] {
       const double probability = 1.0 / static_cast<double>(present_.size());
-      for (Selection& selection : out) selection = {present_.Select(random_.Below(present_.size())), probability};
+      for (Selection& selection : out)
+        selection = {present_.Select(random_.Below(present_.size())), probability};
       return;
     }
     double points[SumTree::kFindGroup];
@@ -138,9 +141,10 @@ class PrioritizedSelector final : public Selector {
     if (!state.empty()) {
       uint8_t version = 0;
       Random::State random;
-      if (!TakeLittleEndian(&state, &version) || version != kStateVersion || !TakeRandomState(&state, &random) ||
-          !state.empty()) {
-        return CorruptState("restoring a prioritized selector: the saved state is damaged or of a later release");
+      if (!TakeLittleEndian(&state, &version) || version != kStateVersion ||
+          !TakeRandomState(&state, &random) || !state.empty()) {
+        return CorruptState(
+            "restoring a prioritized selector: the saved state is damaged or of a later release");
       }
       random_.set_state(random);
     }

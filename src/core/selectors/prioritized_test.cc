@@ -184,7 +184,8 @@ TEST(PrioritizedTest, ATinyWeightSurvivesManyLargerOnesComingAndGoing) {
 
 TEST(PrioritizedTest, ItemsWithoutWeightAreNeverDrawnWhateverTheRounding) {
   Random random(9);
-  const double weights[] = {0, 5e-324, 1e-310, 1e-300, 1e-15, 0.1, 0.3, 1e15, 1e300 / 0x1p33, SumTree::kMaxWeight};
+  const double weights[] = {0,   5e-324, 1e-310, 1e-300,         1e-15,
+                            0.1, 0.3,    1e15,   1e300 / 0x1p33, SumTree::kMaxWeight};
   for (int round = 0; round < 300; ++round) {
     MiniTable table(SelectorOptions::Prioritized(1, 100 + round));
     const uint64_t kinds = 2 + random.Below(std::size(weights) - 1);
@@ -222,9 +223,11 @@ TEST(PrioritizedTest, PicksDoNotDependOnHowTheStateCameAbout) {
 TEST(PrioritizedTest, ABatchMayNameTheSameItemAgain) {
   MiniTable table(SelectorOptions::Prioritized(1, 12));
   for (int i = 0; i < 10; ++i) table.Insert(1);
-  const std::vector<std::pair<Slot, double>> changes = {{1, 5.0}, {2, 0.0}, {1, 0.0}, {2, 3.0}, {1, 1.0}, {2, 4.0}};
+  const std::vector<std::pair<Slot, double>> changes = {{1, 5.0}, {2, 0.0}, {1, 0.0},
+                                                        {2, 3.0}, {1, 1.0}, {2, 4.0}};
   table.Update(changes);
-  for (const Selection& pick : table.Sample(100)) EXPECT_EQ(pick.probability, (pick.slot == 2 ? 4.0 : 1.0) / 13);
+  for (const Selection& pick : table.Sample(100))
+    EXPECT_EQ(pick.probability, (pick.slot == 2 ? 4.0 : 1.0) / 13);
 }
 
 }  // namespace

@@ -79,14 +79,16 @@ Status SelectorOptions::Validate() const {
 
 Status Selector::CheckPriority(double priority) const {
   if (std::isnan(priority)) {
-    return Status::InvalidArgument("priority nan: must not be NaN; give a number").WithDetail(Detail::kInvalidPriority);
+    return Status::InvalidArgument("priority nan: must not be NaN; give a number")
+        .WithDetail(Detail::kInvalidPriority);
   }
   return Status::Ok();
 }
 
 Status Selector::Restore(std::span<const SelectorItem> items, std::string_view state) {
   if (!state.empty()) {
-    return internal::CorruptState("restoring a " + options().ToString() + " selector: it keeps no state of its own, but " +
+    return internal::CorruptState("restoring a " + options().ToString() +
+                                  " selector: it keeps no state of its own, but " +
                                   std::to_string(state.size()) + " bytes were saved");
   }
   REVERB_RETURN_IF_ERROR(internal::CheckItems(*this, items));
@@ -110,8 +112,9 @@ Result<std::unique_ptr<Selector>> MakeSelector(const SelectorOptions& options) {
     case SelectorOptions::Kind::kPrioritized:
       return internal::MakePrioritizedSelector(options);
   }
-  return Status::InvalidArgument("selector " + options.ToString() +
-                                 ": the library cannot make a custom selector; hand the object over in TableOptions");
+  return Status::InvalidArgument(
+      "selector " + options.ToString() +
+      ": the library cannot make a custom selector; hand the object over in TableOptions");
 }
 
 }  // namespace reverb

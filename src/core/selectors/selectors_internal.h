@@ -51,7 +51,8 @@ template <typename T>
 bool TakeLittleEndian(std::string_view* in, T* value) {
   if (in->size() < sizeof(T)) return false;
   T result = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) result |= static_cast<T>(static_cast<unsigned char>((*in)[i])) << (8 * i);
+  for (size_t i = 0; i < sizeof(T); ++i)
+    result |= static_cast<T>(static_cast<unsigned char>((*in)[i])) << (8 * i);
   in->remove_prefix(sizeof(T));
   *value = result;
   return true;

@@ -55,7 +55,8 @@ TEST(SelectorOptionsTest, OnlySensibleExponentsAreValid) {
   for (double exponent : {-0.1, kInfinity, -kInfinity, kNan}) {
     const Status status = SelectorOptions::Prioritized(exponent).Validate();
     EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, HasSubstr("priority_exponent"))) << exponent;
-    EXPECT_THAT(MakeSelector(SelectorOptions::Prioritized(exponent)).status(), StatusIs(StatusCode::kInvalidArgument));
+    EXPECT_THAT(MakeSelector(SelectorOptions::Prioritized(exponent)).status(),
+                StatusIs(StatusCode::kInvalidArgument));
   }
   SelectorOptions fifo = SelectorOptions::Fifo();
   fifo.priority_exponent = kNan;  // says nothing there
@@ -152,7 +153,8 @@ class SelectorTest : public ::testing::TestWithParam<Case> {
   static double RandomPriority(Random& random) { return static_cast<double>(random.Below(8)) / 4; }
   static Slot RandomSlot(const MiniTable& table, Random& random) {
     // Any slot will do; the map's order is that of slots, which are dense but for holes.
-    auto it = table.items().lower_bound(static_cast<Slot>(random.Below(table.items().rbegin()->first + uint64_t{1})));
+    auto it = table.items().lower_bound(
+        static_cast<Slot>(random.Below(table.items().rbegin()->first + uint64_t{1})));
     return it->first;
   }
 };
@@ -424,7 +426,8 @@ class Model {
   // Fails the test unless `pick` is what the rules say.
   void ExpectPick(const std::map<Slot, SelectorItem>& items, const Selection& pick) {
     if (kind() == Kind::kUniform) {
-      EXPECT_EQ(pick, (Selection{dense_[random_.Below(dense_.size())], 1.0 / static_cast<double>(dense_.size())}));
+      EXPECT_EQ(pick,
+                (Selection{dense_[random_.Below(dense_.size())], 1.0 / static_cast<double>(dense_.size())}));
     } else if (kind() == Kind::kPrioritized) {
       ExpectPrioritized(items, pick);
     } else {

@@ -49,7 +49,8 @@ class MiniTable {
   }
   void InsertAt(Slot slot, double priority) {
     ++operation_;
-    const SelectorItem item = {.slot = slot, .priority = priority, .inserted = operation_, .touched = operation_};
+    const SelectorItem item = {
+        .slot = slot, .priority = priority, .inserted = operation_, .touched = operation_};
     EXPECT_TRUE(selector_->CheckPriority(priority).ok());
     selector_->Insert(item);
     items_[slot] = item;
@@ -94,7 +95,8 @@ class MiniTable {
   std::vector<SelectorItem> ItemsByAge() const {
     std::vector<SelectorItem> items;
     for (const auto& [slot, item] : items_) items.push_back(item);
-    std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.inserted < b.inserted; });
+    std::sort(items.begin(), items.end(),
+              [](const auto& a, const auto& b) { return a.inserted < b.inserted; });
     return items;
   }
   std::string Encode() {

@@ -22,7 +22,9 @@ inline double JustBelow(double value) { return std::bit_cast<double>(std::bit_ca
 
 // What every instruction set computes, in plain words. Running sums as invariant (2) says.
 struct ScalarNode {
-  static double Sum(const double* c) { return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7])); }
+  static double Sum(const double* c) {
+    return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
+  }
 
   // The child that holds `point`; makes the point relative to that child.
   static size_t Find(const double* c, double* point) {
@@ -40,7 +42,8 @@ struct ScalarNode {
     p[7] = p[3] + (q1 + (c[6] + c[7]));
     double x = *point;
     // Rounding further up may have left the point at or past the end.
-    if (x >= p[7]) [[unlikely]] x = JustBelow(p[7]);
+    if (x >= p[7]) [[unlikely]]
+      x = JustBelow(p[7]);
     size_t child = 0;
     for (size_t i = 0; i < 7; ++i) child += p[i] <= x;
     *point = x - running[child];
@@ -177,7 +180,8 @@ HWY_ATTR double Refresh(const SumTreeLevels& levels, Slot* slots, size_t n) {
     } else {
       uint64_t touched = 0;
       for (size_t i = 0; i < n; ++i) touched |= uint64_t{1} << (slots[i] >> 3);
-      for (n = 0; touched != 0; touched &= touched - 1) slots[n++] = static_cast<Slot>(std::countr_zero(touched));
+      for (n = 0; touched != 0; touched &= touched - 1)
+        slots[n++] = static_cast<Slot>(std::countr_zero(touched));
     }
     const double* const children = levels.values[level];
     double* const sums = levels.values[level + 1];
@@ -236,7 +240,8 @@ void SumTree::RefreshAll() {
   for (int level = 0; level + 1 < levels_.depth; ++level) {
     const double* const children = levels_.values[level];
     double* const sums = levels_.values[level + 1];
-    for (size_t node = 0; node < levels_.size(level) / 8; ++node) sums[node] = ScalarNode::Sum(children + 8 * node);
+    for (size_t node = 0; node < levels_.size(level) / 8; ++node)
+      sums[node] = ScalarNode::Sum(children + 8 * node);
   }
   total_ = ScalarNode::Sum(levels_.values[levels_.depth - 1]);
 }

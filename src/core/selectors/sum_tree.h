@@ -76,7 +76,8 @@ class SumTree {
 
   // Makes room for `slot`. New weights are 0.
   void Reserve(Slot slot) {
-    if (slot >= levels_.capacity) [[unlikely]] Grow(slot);
+    if (slot >= levels_.capacity) [[unlikely]]
+      Grow(slot);
   }
 
   // REQUIRES: slot < capacity(), 0 <= weight <= kMaxWeight.

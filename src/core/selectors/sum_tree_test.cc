@@ -44,7 +44,8 @@ Slot FindByDefinition(const std::vector<double>& weights, double point) {
     const double p1 = c[0] + c[1];
     const double p3 = p1 + (c[2] + c[3]);
     const double q1 = c[4] + c[5];
-    const double p[8] = {c[0], p1, p1 + c[2], p3, p3 + c[4], p3 + q1, p3 + (q1 + c[6]), p3 + (q1 + (c[6] + c[7]))};
+    const double p[8] = {c[0],      p1,      p1 + c[2],        p3,
+                         p3 + c[4], p3 + q1, p3 + (q1 + c[6]), p3 + (q1 + (c[6] + c[7]))};
     point = std::min(point, std::nextafter(p[7], 0.0));
     size_t child = 0;
     while (p[child] <= point) ++child;
@@ -222,8 +223,8 @@ TEST_P(SumTreeTest, FindsWhatTheDefinitionSaysWithEveryInstructionSet) {
 }
 
 TEST_P(SumTreeTest, NeverFindsASlotWithoutWeight) {
-  const double kinds[] = {0, kDenormal, 2 * kDenormal, 0x1p-1022, 1e-300, 0.1, 0.2, 0.3, 1e16, 1e300 / 0x1p33,
-                          SumTree::kMaxWeight};
+  const double kinds[] = {0,   kDenormal, 2 * kDenormal,  0x1p-1022,          1e-300, 0.1, 0.2,
+                          0.3, 1e16,      1e300 / 0x1p33, SumTree::kMaxWeight};
   Random random(4);
   for (int round = 0; round < 2000; ++round) {
     const size_t first = random.Below(std::size(kinds));
@@ -231,7 +232,8 @@ TEST_P(SumTreeTest, NeverFindsASlotWithoutWeight) {
     const uint64_t zeros = random.Below(8);
     SumTree tree;
     std::vector<double> weights(1 + random.Below(600));
-    for (double& weight : weights) weight = random.Below(8) < zeros ? 0 : kinds[first + random.Below(last - first + 1)];
+    for (double& weight : weights)
+      weight = random.Below(8) < zeros ? 0 : kinds[first + random.Below(last - first + 1)];
     weights[random.Below(weights.size())] = kinds[1 + random.Below(std::size(kinds) - 1)];
     Fill(tree, weights);
     // The points where running sums meet are the ones where rounding decides.
@@ -269,7 +271,8 @@ TEST_P(SumTreeTest, TheLargestSumIsFinite) {
   EXPECT_TRUE(std::isfinite(sum));
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, SumTreeTest, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, SumTreeTest,
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
 
 TEST(SlotSetTest, SelectsByRank) {

@@ -47,7 +47,8 @@ class UniformCapture final : public SelectorCapture {
 
 class UniformSelector final : public Selector {
  public:
-  explicit UniformSelector(const SelectorOptions& options) : options_(options), random_(MakeRandom(options)) {}
+  explicit UniformSelector(const SelectorOptions& options)
+      : options_(options), random_(MakeRandom(options)) {}
 
   SelectorOptions options() const override { return options_; }
 
@@ -74,7 +75,8 @@ class UniformSelector final : public Selector {
     positions_[slot] = kNoPosition;
     // A spare page stays, so that a table that hovers around a page's end does not
     // allocate and free one at every operation.
-    if (dense_.size() - count_ >= 2 * DenseSlots::kPerPage) dense_.Resize(dense_.size() - DenseSlots::kPerPage);
+    if (dense_.size() - count_ >= 2 * DenseSlots::kPerPage)
+      dense_.Resize(dense_.size() - DenseSlots::kPerPage);
   }
 
   void Clear() override {
@@ -119,8 +121,9 @@ class UniformSelector final : public Selector {
     uint8_t version = 0;
     Random::State random;
     uint32_t count = 0;
-    if (!TakeLittleEndian(&state, &version) || version != kStateVersion || !TakeRandomState(&state, &random) ||
-        !TakeLittleEndian(&state, &count) || state.size() != size_t{4} * count) {
+    if (!TakeLittleEndian(&state, &version) || version != kStateVersion ||
+        !TakeRandomState(&state, &random) || !TakeLittleEndian(&state, &count) ||
+        state.size() != size_t{4} * count) {
       return CorruptState("restoring a uniform selector: the saved state is damaged or of a later release");
     }
     if (count != items.size()) {
@@ -134,8 +137,8 @@ class UniformSelector final : public Selector {
     for (Slot& slot : order) {
       (void)TakeLittleEndian(&state, &slot);
       if (!missing.Contains(slot)) {
-        return CorruptState("restoring a uniform selector: the saved state names slot " + std::to_string(slot) +
-                            ", which holds no item or comes twice");
+        return CorruptState("restoring a uniform selector: the saved state names slot " +
+                            std::to_string(slot) + ", which holds no item or comes twice");
       }
       missing.Erase(slot);
     }
