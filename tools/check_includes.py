@@ -44,8 +44,7 @@ FOLDERS = {
     ],
     "apps": ["src/server", "src/client", "include/reverb"],
     "python/bindings": ["include/reverb"],
-    # The demo drives the engine itself until the handles of include/reverb are there.
-    "examples": ["src/core", "src/tensor", "src/base", "include/reverb"],
+    "examples": ["include/reverb"],
 }
 
 # How an include of an outside library begins -> the files that may have it. A `*` matches `/` too.
@@ -60,6 +59,7 @@ LIBRARIES = {
     "xxhash.h": ["src/tensor/*.cc"],
     "hwy/": ["src/core/selectors/*"],
     "absl/container/": [
+        "src/tensor/*",
         "src/core/*",
         "src/checkpoint/*",
         "src/transport/*",

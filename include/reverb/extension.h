@@ -35,7 +35,7 @@ struct ItemView {
   uint64_t episode_id = 0;
   int64_t first_step = 0;
   int64_t bytes = 0;  // of its chunks as stored
-  // The data; to keep it beyond the call, share it (engine type, see core/trajectory.h).
+  // The data; to keep it beyond the call, share it (engine type, see tensor/trajectory.h).
   const internal::Trajectory* trajectory = nullptr;
 };
 

@@ -165,7 +165,7 @@ namespace {
 
 // While the program is loaded, when no other thread can be half-way through it as fork() happens.
 // Registering fails only for want of memory; then children have no timer.
-[[maybe_unused]] const bool prepared_for_fork = [] {
+[[maybe_unused]] const bool kPreparedForFork = [] {
   RealClock();
   return pthread_atfork(nullptr, nullptr, [] {
            parents_timer.store(current_timer.load(std::memory_order_relaxed), std::memory_order_relaxed);

@@ -35,7 +35,7 @@ SinkHolder& Holder() {
 
 bool IsLogged() { return has_sink.load(std::memory_order_acquire); }
 
-void Log(LogLevel level, std::string message) {
+void Log(LogLevel level, std::string_view message) {
   if (!IsLogged()) return;
   std::shared_ptr<const LogSink> sink;
   {

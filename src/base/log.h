@@ -19,7 +19,7 @@
 namespace reverb::internal {
 
 // Hands `message` to the sink, if there is one.
-void Log(LogLevel level, std::string message);
+void Log(LogLevel level, std::string_view message);
 
 // False while lines are discarded, so that callers may spare themselves the formatting.
 bool IsLogged();

@@ -38,7 +38,8 @@ class PagedArray {
   static_assert(sizeof(T) <= kPageBytes, "a page holds at least one element");
 
   struct alignas(64) Page {
-    Page() {}  // leaves the elements raw: a copy is about to overwrite them
+    Page() {
+    }  // NOLINT(modernize-use-equals-default): leaves the elements raw: a copy is about to overwrite them
     union {
       T items[kPerPage];
     };
@@ -157,7 +158,7 @@ class PagedArray {
   void AddPage() {
     std::unique_ptr<Page> page(NewBlankPage());  // until the entry is there
     entries_.push_back({page.get(), epoch_});
-    page.release();
+    (void)page.release();
   }
 
   // Blanks [size_, end), which lies in the last page: it may hold what a shrinking left behind.

@@ -15,16 +15,23 @@ namespace reverb::internal {
 
 // The sums of one store. Chunks point here rather than to the store, because they may outlive it;
 // so accounts are never deleted: those of a dead store are used again once its last chunk is gone.
-class ChunkAccounts {
+class ChunkAccounts final : public ChunkLedger {
  public:
-  // Threads count on shards of their own, so that counting does not bounce a cache line.
-  struct alignas(64) Shard {
-    std::atomic<int64_t> live_chunks{0};
-    std::atomic<int64_t> live_bytes{0};
-    std::atomic<int64_t> stored_bytes{0};
-  };
-
-  Shard& shard() { return shards_[ThisThreadsShard()]; }
+  void CountNew(int64_t bytes) override {
+    Shard& mine = shard();
+    mine.live_chunks.fetch_add(1, std::memory_order_relaxed);
+    mine.live_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void CountStored(int64_t bytes) override {
+    shard().stored_bytes.fetch_add(bytes, std::memory_order_seq_cst);
+    if (bytes < 0) RoomWasMade();
+  }
+  void CountGone(int64_t bytes) override {
+    Shard& mine = shard();
+    mine.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+    mine.live_chunks.fetch_sub(1,
+                               std::memory_order_release);  // last: accounts may be used again from here on
+  }
 
   ChunkStore::Stats Sum() const {
     ChunkStore::Stats sum;
@@ -94,6 +101,13 @@ class ChunkAccounts {
 
  private:
   static constexpr size_t kShards = 8;
+  // Threads count on shards of their own, so that counting does not bounce a cache line.
+  struct alignas(64) Shard {
+    std::atomic<int64_t> live_chunks{0};
+    std::atomic<int64_t> live_bytes{0};
+    std::atomic<int64_t> stored_bytes{0};
+  };
+  Shard& shard() { return shards_[ThisThreadsShard()]; }
   struct Registry {
     Mutex mu;
     std::vector<ChunkAccounts*> retired GUARDED_BY(mu);
@@ -117,23 +131,6 @@ class ChunkAccounts {
   std::map<uint64_t, std::function<void()>> waiters_ GUARDED_BY(mu_);
 };
 
-void Chunk::CountStored(int64_t bytes) {
-  accounts_->shard().stored_bytes.fetch_add(bytes, std::memory_order_seq_cst);
-  if (bytes < 0) accounts_->RoomWasMade();
-}
-
-void Chunk::Destroy() {
-  ChunkAccounts* const accounts = accounts_;
-  const int64_t size = bytes();
-  if (payload_is_external_)
-    reinterpret_cast<Buffer*>(reinterpret_cast<uint8_t*>(this) + tail_offset_)->~Buffer();
-  this->~Chunk();
-  ::operator delete(static_cast<void*>(this));
-  ChunkAccounts::Shard& shard = accounts->shard();
-  shard.live_bytes.fetch_sub(size, std::memory_order_relaxed);
-  shard.live_chunks.fetch_sub(1, std::memory_order_release);  // last: accounts may be used again from here on
-}
-
 ChunkStore::ChunkStore(const Options& options, Clock* clock)
     : options_(options), accounts_(ChunkAccounts::Take()) {
   accounts_->Open(clock);
@@ -144,54 +141,21 @@ ChunkStore::~ChunkStore() {
   ChunkAccounts::Retire(accounts_);
 }
 
-Result<ChunkRef> ChunkStore::Allocate(const ChunkHeader& header, size_t payload_bytes, size_t tail_bytes) {
-  REVERB_RETURN_IF_ERROR(ValidateChunkHeader(header, options_.limits));
-  if (PayloadSize(header) != payload_bytes) {
-    return Status::DataLoss("chunk: the header describes " + std::to_string(PayloadSize(header)) +
-                            " payload bytes but there are " + std::to_string(payload_bytes));
-  }
-  const size_t tail_offset = sizeof(Chunk) + PackedSize(header);
-  if (payload_bytes > UINT32_MAX || tail_offset > INT32_MAX) {
-    return Status::ResourceExhausted("chunk of " + std::to_string(payload_bytes) +
-                                     " payload bytes is too large; write shorter chunks (at most 4 GiB)");
-  }
-  void* memory = ::operator new(tail_offset + tail_bytes, std::nothrow);
-  if (memory == nullptr) {
-    return Status::ResourceExhausted("no memory for a chunk of " + std::to_string(payload_bytes) + " bytes");
-  }
-  Chunk* chunk = new (memory) Chunk();
-  chunk->id_ = accounts_->NextId();
-  chunk->accounts_ = accounts_;
-  chunk->tail_offset_ = static_cast<uint32_t>(tail_offset);
-  chunk->payload_size_ = static_cast<uint32_t>(payload_bytes);
-  Pack(header, reinterpret_cast<uint8_t*>(chunk + 1));
-  ChunkAccounts::Shard& shard = accounts_->shard();
-  shard.live_chunks.fetch_add(1, std::memory_order_relaxed);
-  shard.live_bytes.fetch_add(chunk->bytes(), std::memory_order_relaxed);
-  return ChunkRef::Adopt(chunk);
-}
-
-Result<ChunkRef> ChunkStore::AddUninitialized(const ChunkHeader& header, uint8_t** payload) {
-  const uint64_t payload_bytes = PayloadSize(header);
-  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(header, payload_bytes, payload_bytes));
-  *payload = reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_;
+Result<ChunkRef> ChunkStore::Entered(Result<ChunkRef> chunk) {
+  if (chunk.ok()) (*chunk)->EnterIn(accounts_);
   return chunk;
 }
 
 Result<ChunkRef> ChunkStore::Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
-  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(header, payload.size(), payload.size()));
-  if (!payload.empty()) {
-    std::memcpy(reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_, payload.data(),
-                payload.size());
-  }
-  return chunk;
+  return Entered(Chunk::Copy(accounts_->NextId(), header, payload, options_.limits));
+}
+
+Result<ChunkRef> ChunkStore::AddUninitialized(const ChunkHeader& header, uint8_t** payload) {
+  return Entered(Chunk::Uninitialized(accounts_->NextId(), header, payload, options_.limits));
 }
 
 Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer payload) {
-  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(header, payload.size(), sizeof(Buffer)));
-  new (reinterpret_cast<uint8_t*>(chunk.get()) + chunk->tail_offset_) Buffer(std::move(payload));
-  chunk->payload_is_external_ = true;
-  return chunk;
+  return Entered(Chunk::External(accounts_->NextId(), header, std::move(payload), options_.limits));
 }
 
 ChunkStore::Stats ChunkStore::stats() const { return accounts_->Sum(); }

@@ -19,8 +19,8 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
-#include "core/chunk.h"
 #include "reverb/status.h"
+#include "tensor/chunk.h"
 #include "tensor/chunk_header.h"
 
 namespace reverb::internal {
@@ -30,6 +30,8 @@ enum class MemoryPolicy : uint8_t {
   kBlock,  // it waits until there is room, and says so
   kEvict,  // it first evicts items of its own table, as the remover picks them
 };
+
+class ChunkAccounts;
 
 class ChunkStore {
  public:
@@ -73,8 +75,7 @@ class ChunkStore {
   void StopWaiting(uint64_t ticket);
 
  private:
-  // Checks the header and makes a chunk with `tail_bytes` behind its header.
-  Result<ChunkRef> Allocate(const ChunkHeader& header, size_t payload_bytes, size_t tail_bytes);
+  Result<ChunkRef> Entered(Result<ChunkRef> chunk);
 
   const Options options_;
   ChunkAccounts* const accounts_;

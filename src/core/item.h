@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/trajectory.h"
 #include "reverb/item.h"
+#include "tensor/trajectory.h"
 
 namespace reverb::internal {
 

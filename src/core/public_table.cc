@@ -5,9 +5,9 @@
 
 #include "core/chunk_store.h"
 #include "core/table.h"
-#include "core/trajectory.h"
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
+#include "tensor/trajectory.h"
 
 namespace reverb {
 namespace {

@@ -60,7 +60,7 @@ Status CheckName(std::string_view what, std::string_view name) {
       " bytes, at most " + std::to_string(Signature::kMaxNameLength) + " are allowed; use a shorter one");
 }
 
-std::pair<std::vector<std::string>, std::vector<Signature>> Split(std::vector<Signature::Field> fields) {
+std::pair<std::vector<std::string>, std::vector<Signature>> Split(std::vector<Signature::Field>&& fields) {
   std::vector<std::string> keys;
   std::vector<Signature> children;
   keys.reserve(fields.size());
@@ -271,7 +271,7 @@ void Print(const Signature& node, std::string* out) {
 //   namedtuple body := type:string count (key:string node)*count            keys differ
 // string := length bytes; all counts and lengths are varints of the shortest form.
 void EncodeNode(const Signature& node, std::string* out) {
-  using namespace internal;
+  using internal::PutByte, internal::PutString, internal::PutVarint;
   PutByte(out, static_cast<uint8_t>(node.kind()));
   if (node.kind() == Kind::kNone) return;
   if (node.kind() == Kind::kLeaf) {

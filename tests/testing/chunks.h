@@ -9,9 +9,9 @@
 
 #include "core/chunk_store.h"
 #include "core/item.h"
-#include "core/trajectory.h"
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
+#include "tensor/trajectory.h"
 
 namespace reverb::test {
 
@@ -24,8 +24,10 @@ using internal::Item;
 using internal::Trajectory;
 
 // `rows` rows of one int64 scalar column: first_value, first_value + 1, …
-inline ChunkRef MakeChunk(ChunkStore* store, uint64_t episode_id, int64_t first_step, uint32_t rows,
-                          int64_t first_value = 0) {
+// `Store` is a ChunkStore, or anything with its Add().
+template <typename Store>
+ChunkRef MakeChunk(Store* store, uint64_t episode_id, int64_t first_step, uint32_t rows,
+                   int64_t first_value = 0) {
   std::vector<int64_t> values(rows);
   for (uint32_t i = 0; i < rows; ++i) values[i] = first_value + i;
   std::vector<uint8_t> raw(rows * sizeof(int64_t)), payload;

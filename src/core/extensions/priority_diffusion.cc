@@ -48,7 +48,7 @@ class PriorityDiffusion final : public TableExtension {
   struct Place {
     int64_t first_step = 0;
     uint64_t key = 0;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr): the check's own error
   };
   using Episode = std::map<Place, double>;  // to the priority
 

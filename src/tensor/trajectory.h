@@ -6,8 +6,8 @@
 // increment, and the chunks live as long as the trajectory.
 //
 // Threads: immutable; copies may be used and dropped anywhere.
-#ifndef REVERB_CORE_TRAJECTORY_H_
-#define REVERB_CORE_TRAJECTORY_H_
+#ifndef REVERB_TENSOR_TRAJECTORY_H_
+#define REVERB_TENSOR_TRAJECTORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/chunk.h"
 #include "reverb/status.h"
 #include "reverb/tensor.h"
+#include "tensor/chunk.h"
 
 namespace reverb::internal {
 
@@ -165,4 +165,4 @@ class Trajectory {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_CORE_TRAJECTORY_H_
+#endif  // REVERB_TENSOR_TRAJECTORY_H_

@@ -1,4 +1,4 @@
-#include "core/trajectory.h"
+#include "tensor/trajectory.h"
 
 #include <algorithm>
 #include <new>

@@ -1,16 +1,17 @@
-#include "core/trajectory.h"
+#include "tensor/trajectory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "core/chunk_store.h"
 #include "tensor/column.h"
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
@@ -31,6 +32,28 @@ std::vector<uint8_t> BytesOf(const std::vector<T>& values) {
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
+
+// Makes chunks and counts those that live.
+class CountingStore final : public ChunkLedger {
+ public:
+  struct Stats {
+    int64_t live_chunks = 0;
+  };
+  Result<ChunkRef> Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
+    Result<ChunkRef> chunk = Chunk::Copy(++last_id_, header, payload);
+    if (chunk.ok()) (*chunk)->EnterIn(this);
+    return chunk;
+  }
+  Stats stats() const { return {live_}; }
+
+  void CountNew(int64_t) override { ++live_; }
+  void CountStored(int64_t) override {}
+  void CountGone(int64_t) override { --live_; }
+
+ private:
+  uint64_t last_id_ = 0;
+  std::atomic<int64_t> live_{0};
+};
 
 class TrajectoryTest : public testing::Test {
  protected:
@@ -79,7 +102,7 @@ class TrajectoryTest : public testing::Test {
     return chunks;
   }
 
-  ChunkStore store_{{}};
+  CountingStore store_;
 };
 
 TEST_F(TrajectoryTest, ADefaultOneIsEmpty) {

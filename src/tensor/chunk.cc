@@ -1,0 +1,72 @@
+#include "tensor/chunk.h"
+
+#include <cstring>
+#include <new>
+#include <string>
+
+namespace reverb::internal {
+
+Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t payload_bytes,
+                                 size_t tail_bytes, const DecodeLimits& limits) {
+  REVERB_RETURN_IF_ERROR(ValidateChunkHeader(header, limits));
+  if (PayloadSize(header) != payload_bytes) {
+    return Status::DataLoss("chunk: the header describes " + std::to_string(PayloadSize(header)) +
+                            " payload bytes but there are " + std::to_string(payload_bytes));
+  }
+  const size_t tail_offset = sizeof(Chunk) + PackedSize(header);
+  if (payload_bytes > UINT32_MAX || tail_offset > INT32_MAX) {
+    return Status::ResourceExhausted("chunk of " + std::to_string(payload_bytes) +
+                                     " payload bytes is too large; write shorter chunks (at most 4 GiB)");
+  }
+  void* memory = ::operator new(tail_offset + tail_bytes, std::nothrow);
+  if (memory == nullptr) {
+    return Status::ResourceExhausted("no memory for a chunk of " + std::to_string(payload_bytes) + " bytes");
+  }
+  Chunk* chunk = new (memory) Chunk();
+  chunk->id_ = id;
+  chunk->tail_offset_ = static_cast<uint32_t>(tail_offset);
+  chunk->payload_size_ = static_cast<uint32_t>(payload_bytes);
+  Pack(header, reinterpret_cast<uint8_t*>(chunk + 1));
+  return ChunkRef::Adopt(chunk);
+}
+
+Result<ChunkRef> Chunk::Uninitialized(uint64_t id, const ChunkHeader& header, uint8_t** payload,
+                                      const DecodeLimits& limits) {
+  const uint64_t payload_bytes = PayloadSize(header);
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload_bytes, payload_bytes, limits));
+  *payload = chunk->tail();
+  return chunk;
+}
+
+Result<ChunkRef> Chunk::Copy(uint64_t id, const ChunkHeader& header, std::span<const uint8_t> payload,
+                             const DecodeLimits& limits) {
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload.size(), payload.size(), limits));
+  if (!payload.empty()) std::memcpy(chunk->tail(), payload.data(), payload.size());
+  return chunk;
+}
+
+Result<ChunkRef> Chunk::External(uint64_t id, const ChunkHeader& header, Buffer payload,
+                                 const DecodeLimits& limits) {
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload.size(), sizeof(Buffer), limits));
+  new (chunk->tail()) Buffer(std::move(payload));
+  chunk->payload_is_external_ = true;
+  return chunk;
+}
+
+ChunkLedger* Chunk::EnterIn(ChunkLedger* ledger) {
+  ChunkLedger* present = nullptr;
+  if (!ledger_.compare_exchange_strong(present, ledger, std::memory_order_acq_rel)) return present;
+  ledger->CountNew(bytes());
+  return ledger;
+}
+
+void Chunk::Destroy() {
+  ChunkLedger* const ledger = ledger_.load(std::memory_order_acquire);
+  const int64_t size = bytes();
+  if (payload_is_external_) reinterpret_cast<Buffer*>(tail())->~Buffer();
+  this->~Chunk();
+  ::operator delete(static_cast<void*>(this));
+  if (ledger != nullptr) ledger->CountGone(size);
+}
+
+}  // namespace reverb::internal
