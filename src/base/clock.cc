@@ -140,7 +140,9 @@ class TheRealClock final : public Clock {
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
 
   int64_t WallNanos() const override {
-    return std::chrono::duration_cast<Duration>(std::chrono::system_clock::now().time_since_epoch()).count();
+    timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   }
 
   AlarmId CallAt(TimePoint when, std::function<void()> callback) override {

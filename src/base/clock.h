@@ -29,7 +29,8 @@ class Clock {
   virtual ~Clock() = default;
 
   virtual TimePoint Now() const = 0;
-  // Nanoseconds since the Unix epoch, for people and for files.
+  // Nanoseconds since the Unix epoch, for people and for files: right to some milliseconds, and a fourth of
+  // the price of Now(), which matters when every insert asks.
   virtual int64_t WallNanos() const = 0;
 
   // Calls `callback` once, at `when` or soon after, on a thread of the clock's choosing and

@@ -105,7 +105,7 @@ class PagedArray {
       Unshare(entry);
     return entry.page->items[i & (kPerPage - 1)];
   }
-  void Prefetch(size_t i) const { __builtin_prefetch(&(*this)[i], 1); }
+  [[gnu::always_inline]] void Prefetch(size_t i) const { __builtin_prefetch(&(*this)[i], 1); }
 
   // New elements are value-initialised. Shrinking writes nothing, so it copies no captured page.
   void Resize(size_t size) {

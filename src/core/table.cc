@@ -23,6 +23,20 @@ std::string Millis(Duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) + "ms";
 }
 
+// Worth handing over: little to read and to write, compared with passing the lock on.
+bool IsSmall(const Operation& op) {
+  constexpr size_t kFew = 4;
+  switch (op.kind) {
+    case Operation::Kind::kInsert:
+      return op.items.size() <= kFew;
+    case Operation::Kind::kSample:
+      return op.count <= static_cast<int64_t>(kFew);
+    case Operation::Kind::kMutate:
+      return op.updates.size() + op.deletes.size() <= kFew;
+  }
+  return false;
+}
+
 Detail DetailOf(WaitReason reason) {
   switch (reason) {
     case WaitReason::kMemory:
@@ -52,6 +66,7 @@ class Table::ScopedRound {
   }
   ~ScopedRound() { round_->in_use = false; }  // FinishRound() has emptied it
   Round* get() { return round_; }
+  Round* operator->() { return round_; }
 
  private:
   std::unique_ptr<Round> own_;
@@ -321,6 +336,12 @@ Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables) {
 
 void Table::Execute(Operation* op) {
   if (!mu_.TryLock()) {
+    // A large operation moves so much memory that its own thread had better do it.
+    if (!IsSmall(*op)) {
+      mu_.Lock();
+      StartOwn(op);
+      return;
+    }
     Push(op);
     // The holder may have looked for the last time just before: then the lock is free by now.
     if (!mu_.TryLock()) return;
@@ -328,8 +349,15 @@ void Table::Execute(Operation* op) {
     FinishRound(round.get());
     return;
   }
+  StartOwn(op);
+}
+
+void Table::StartOwn(Operation* op) {
   ScopedRound round;
+  // Nobody sleeps on an operation that its own caller finishes.
+  round->own = op;
   Start(op, round.get());
+  round->own = nullptr;
   FinishRound(round.get());
 }
 
@@ -441,7 +469,8 @@ void Table::RunToEnd(Operation* op, const Wait& wait) {
 
 void Table::AwaitFinished(Operation* op) {
   // Handed over: the holder of the lock is at most a few operations away, unless it was descheduled.
-  constexpr int kSpins = 64;
+  // Few spins: with more threads than processors they would take the time that the holder needs.
+  constexpr int kSpins = 8;
   constexpr int kYields = 64;
   for (int i = 0; i < kSpins + kYields; ++i) {
     if (op->finished()) return;
@@ -517,7 +546,7 @@ void Table::StartInsert(Operation* op, Round* round) {
 }
 
 WaitReason Table::ApplyNextItem(Operation* op, Round* round) {
-  Item& item = op->items[op->progress];
+  Item& item = op->items[static_cast<size_t>(op->progress)];
   WaitReason reason = state_->limiter().InsertWaitReason();
   // The data of an item that is there already is not kept, so it needs no room.
   const bool is_bounded = environment_.store->options().max_bytes.has_value();
@@ -664,6 +693,8 @@ void Table::Finish(Operation* op, Status status, Round* round) {
   op->status = std::move(status);
   if (op->self) {
     callbacks_.push_back(std::move(op->self));
+  } else if (op == round->own) {
+    op->signal.store(Operation::kFinished, std::memory_order_relaxed);
   } else {
     round->finished.push_back(op);
   }

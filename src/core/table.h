@@ -2,7 +2,8 @@
 //
 // How a call runs. Whoever finds the lock free takes it, does its own operation and those that
 // others handed over meanwhile, and lets go; whoever finds it taken hands its operation over and
-// waits for the result. So a contended lock is passed on far less often than once per call.
+// waits for the result. So a contended lock is passed on far less often than once per call. (Large
+// batches are not handed over: there the work outweighs the lock.)
 //
 // How a call waits. An insert or a sample that the limiter (or the memory bound) does not allow
 // goes to the end of a queue, one for each kind. Whoever changes the state moves the queues on,
@@ -124,6 +125,7 @@ class Table : public std::enable_shared_from_this<Table> {
     Effects effects;
     std::vector<Operation*> finished;                  // synchronous
     std::deque<std::shared_ptr<Operation>> callbacks;  // asynchronous
+    Operation* own = nullptr;                          // the one that this thread is starting for itself
     bool in_use = false;
   };
   class ScopedRound;
@@ -136,6 +138,7 @@ class Table : public std::enable_shared_from_this<Table> {
   void Execute(Operation* op);
   void RunToEnd(Operation* op, const Wait& wait);
   void AwaitFinished(Operation* op);
+  void StartOwn(Operation* op) RELEASE(mu_);
   void Push(Operation* op);
   // Runs `body` under the lock and then all that follows from it.
   template <typename Body>

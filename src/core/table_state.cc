@@ -116,6 +116,7 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
     : options_(std::move(options)),
       sampler_(std::move(sampler)),
       remover_(std::move(remover)),
+      remover_is_deterministic_(remover_->options().is_deterministic()),
       limiter_(options_.rate_limiter) {}
 
 TableState::~TableState() {
@@ -158,7 +159,19 @@ Slot TableState::TakeFreeSlot() {
   return slot;
 }
 
+void TableState::PrefetchEviction() const {
+  Selection pick;
+  remover_->Sample({&pick, 1});  // changes nothing: the remover is deterministic
+  const SlotRecord& record = slots_[pick.slot];
+  index_.Prefetch(record.key);
+  sampler_->Prefetch(pick.slot);
+  __builtin_prefetch(Trajectory::counted_object(record.trajectory), 1);
+}
+
 void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects) {
+  // What will be touched is mostly cold: ask for all of it before waiting for any of it.
+  index_.Prefetch(item.key);
+  if (size_ >= options_.max_size && remover_is_deterministic_) PrefetchEviction();
   const Slot wanted = free_head_ != 0 ? static_cast<Slot>(free_head_ - 1) : static_cast<Slot>(slots_.size());
   const auto [slot, is_new] = index_.FindOrInsert(item.key, wanted);
   if (!is_new) {

@@ -98,6 +98,8 @@ class TableState {
   TableState(TableOptions options, std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover);
 
   Slot TakeFreeSlot();
+  // Asks the processor for what evicting the likely next item will touch.
+  void PrefetchEviction() const;
   void Remove(Slot slot, Removal why, Effects* effects);
   void SetPriority(Slot slot, double priority);
   void DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem>* out);
@@ -112,6 +114,7 @@ class TableState {
   const TableOptions options_;
   const std::unique_ptr<Selector> sampler_;
   const std::unique_ptr<Selector> remover_;
+  const bool remover_is_deterministic_;
   RateLimiter limiter_;
 
   KeyIndex index_;

@@ -1,0 +1,72 @@
+#include "core/key_index.h"
+
+#include <gtest/gtest.h>
+
+#include <unordered_map>
+#include <vector>
+
+#include "base/random.h"
+#include "testing/seed.h"
+
+namespace reverb::internal {
+namespace {
+
+TEST(KeyIndexTest, FindsWhatWasInsertedAndNothingElse) {
+  KeyIndex index;
+  EXPECT_FALSE(index.Find(0));
+  EXPECT_EQ(index.FindOrInsert(0, 7), std::pair(Slot{7}, true));
+  EXPECT_EQ(index.FindOrInsert(0, 8), std::pair(Slot{7}, false));
+  EXPECT_EQ(index.Find(0), Slot{7});
+  EXPECT_FALSE(index.Find(1));
+  index.Erase(1);
+  index.Erase(0);
+  EXPECT_FALSE(index.Find(0));
+  index.Erase(0);
+  index.Prefetch(0);
+}
+
+TEST(KeyIndexTest, TheLargestKeyAndSlotAreOrdinary) {
+  KeyIndex index;
+  EXPECT_TRUE(index.FindOrInsert(UINT64_MAX, UINT32_MAX - 1).second);
+  EXPECT_EQ(index.Find(UINT64_MAX), UINT32_MAX - 1);
+}
+
+TEST(KeyIndexTest, ClearForgetsAll) {
+  KeyIndex index;
+  for (uint64_t key = 0; key < 1000; ++key) index.FindOrInsert(key, static_cast<Slot>(key));
+  index.Clear();
+  for (uint64_t key = 0; key < 1000; ++key) EXPECT_FALSE(index.Find(key));
+  EXPECT_TRUE(index.FindOrInsert(5, 1).second);
+}
+
+// Keys in a row, keys that differ in high bits only, random keys; inserts and deletes in random order.
+TEST(KeyIndexTest, AgreesWithAnOrdinaryMap) {
+  const uint64_t seed = test::Seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (const int shift : {0, 20, 52}) {
+    KeyIndex index;
+    std::unordered_map<uint64_t, Slot> model;
+    Random random(seed + static_cast<uint64_t>(shift));
+    for (int step = 0; step < 200'000; ++step) {
+      // Fewer keys than steps, so that most operations meet what earlier ones did.
+      const uint64_t key =
+          shift == 20 ? random.Below(3000) * 0x123456789ABCDEFu : random.Below(3000) << shift;
+      const auto slot = static_cast<Slot>(random.Below(1'000'000));
+      if (random.Below(2) == 0) {
+        const auto [it, is_new] = model.try_emplace(key, slot);
+        ASSERT_EQ(index.FindOrInsert(key, slot), std::pair(it->second, is_new)) << "step " << step;
+      } else {
+        index.Erase(key);
+        model.erase(key);
+      }
+      const uint64_t other = random.Below(3000) << shift;
+      const auto it = model.find(other);
+      ASSERT_EQ(index.Find(other), it == model.end() ? std::nullopt : std::optional(it->second))
+          << "step " << step;
+    }
+    for (const auto& [key, slot] : model) ASSERT_EQ(index.Find(key), slot);
+  }
+}
+
+}  // namespace
+}  // namespace reverb::internal
