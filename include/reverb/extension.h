@@ -1,7 +1,7 @@
 // extension.h — actions that run as part of a table's operations.
 //
 // A hook runs under the table's lock, atomically with the operation that caused it, so its
-// time is everybody's time: be quick, never block, never call into a table. What a hook
+// time is everybody's time: be quick, never block or throw, never call into a table. What a hook
 // wants done it asks of the Context:
 //   * other priorities: applied when the hooks of this operation have run; these
 //     updates call no hooks themselves, so nothing recurses;

@@ -15,6 +15,7 @@
 
 #include "reverb/extension.h"
 #include "reverb/status.h"
+#include "reverb/table.h"
 
 namespace reverb {
 
@@ -87,6 +88,27 @@ struct PriorityDiffusionOptions {
 // Neighbours' priorities are known from inserts, updates and its own changes. What another extension
 // of the same table changes stays unknown to kMax until the next update of that item.
 Result<std::shared_ptr<TableExtension>> MakePriorityDiffusion(const PriorityDiffusionOptions& options);
+
+// --- Insert on sample ---------------------------------------------------------------------------
+
+struct InsertOnSampleCounts {
+  int64_t inserted = 0;  // new in the target, or an update of an item that was there
+  int64_t timed_out = 0;
+  int64_t failed = 0;     // refused, target closed or gone, too many under way
+  int64_t under_way = 0;  // now
+};
+
+class InsertOnSampleExtension : public TableExtension {
+ public:
+  // From any thread, while the table works.
+  virtual InsertOnSampleCounts counts() const = 0;
+};
+
+// The first sample of an item puts a copy (same key, same data, sampled once) into `target`. The copy
+// never makes the sampling caller wait; where the target makes it wait longer than `timeout` (absent =
+// for ever), it is dropped, counted and logged. Keeps the target's table alive no longer than others do.
+Result<std::shared_ptr<InsertOnSampleExtension>> MakeInsertOnSample(const Table& target,
+                                                                    Timeout timeout = {});
 
 }  // namespace reverb
 

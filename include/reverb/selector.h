@@ -8,8 +8,9 @@
 // delete, so that a selector can be an array indexed by slot instead of a map.
 //
 // Users may write their own: derive from Selector, hand it over in TableOptions.
-// Threads: a selector belongs to one table, which calls it under its lock. Methods
-// must be quick, must not block, and must not call back into the table.
+// Threads: a selector belongs to one table, which calls it under its lock, save for CheckPriority: that
+// one is called from any thread at any time and must depend on nothing that changes. Methods must be
+// quick, must not block or throw, and must not call back into the table.
 #ifndef REVERB_SELECTOR_H_
 #define REVERB_SELECTOR_H_
 

@@ -41,6 +41,8 @@ class Trajectory;
 struct PeekedItem;
 }  // namespace internal
 
+class InsertOnSampleExtension;
+
 // How long a call may wait. Absent = for ever, zero = try once.
 using Timeout = std::optional<std::chrono::nanoseconds>;
 
@@ -167,6 +169,8 @@ class Table {
  private:
   explicit Table(std::shared_ptr<internal::Table> table) : table_(std::move(table)) {}
   static SampledTrajectory Look(internal::PeekedItem item);
+  friend Result<std::shared_ptr<InsertOnSampleExtension>> MakeInsertOnSample(const Table& target,
+                                                                             Timeout timeout);
   std::shared_ptr<internal::Table> table_;
 };
 

@@ -1,7 +1,7 @@
-// parker.h — a place for one thread to sleep until somebody wakes it.
+// parker.h — a place for one thread to sleep until somebody wakes it, once.
 //
-// Each thread has one (`Parker::Mine()`). A sleeper hands its address to whoever will wake it, and
-// must not leave before that one Unpark() has come: so the waker never touches a parker that is gone.
+// Made for one wait, on the sleeper's stack. The sleeper hands its address to whoever will wake it,
+// and must not leave before that one Unpark() has come: so the waker never touches a parker that is gone.
 #ifndef REVERB_BASE_PARKER_H_
 #define REVERB_BASE_PARKER_H_
 
@@ -13,11 +13,6 @@ namespace reverb::internal {
 
 class alignas(16) Parker {
  public:
-  static Parker* Mine() {
-    static thread_local Parker parker;
-    return &parker;
-  }
-
   // Sleeps until Unpark(); returns at once if it came already.
   void Park() EXCLUDES(mu_) {
     MutexLock lock(&mu_);

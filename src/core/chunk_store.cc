@@ -44,7 +44,8 @@ class ChunkAccounts final : public ChunkLedger {
   }
   int64_t StoredBytes() const {
     int64_t sum = 0;
-    for (const Shard& shard : shards_) sum += shard.stored_bytes.load(std::memory_order_relaxed);
+    // seq_cst: after AddWaiter() this look must not come before the waiter can be seen by RoomWasMade().
+    for (const Shard& shard : shards_) sum += shard.stored_bytes.load(std::memory_order_seq_cst);
     return sum;
   }
 
@@ -158,6 +159,7 @@ Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer paylo
   return Entered(Chunk::External(accounts_->NextId(), header, std::move(payload), options_.limits));
 }
 
+bool ChunkStore::Holds(const Chunk& chunk) const { return chunk.ledger() == accounts_; }
 ChunkStore::Stats ChunkStore::stats() const { return accounts_->Sum(); }
 int64_t ChunkStore::stored_bytes() const { return accounts_->StoredBytes(); }
 uint64_t ChunkStore::WaitForRoom(std::function<void()> wake) { return accounts_->AddWaiter(std::move(wake)); }

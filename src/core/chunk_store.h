@@ -6,7 +6,8 @@
 // Two sums are kept. `live_bytes` is all memory that chunks take. `stored_bytes` counts the
 // chunks that at least one item of a table refers to, each once however many items and
 // tables share it; max_bytes bounds this one, because only a stored chunk can be made
-// to go away by evicting or using up items.
+// to go away by evicting or using up items. Tables that insert at the same moment may together exceed
+// it by an item each.
 //
 // Threads: all methods may be called concurrently. A chunk may outlive its store.
 #ifndef REVERB_CORE_CHUNK_STORE_H_
@@ -62,6 +63,8 @@ class ChunkStore {
   // A chunk over bytes that live elsewhere (shared memory, a mapped file).
   Result<ChunkRef> AddExternal(const ChunkHeader& header, Buffer payload);
 
+  // Whether the chunk is counted here.
+  bool Holds(const Chunk& chunk) const;
   Stats stats() const;
   int64_t stored_bytes() const;
   // Whether `more` bytes may be stored now. False is final if `more` alone exceeds max_bytes.

@@ -8,7 +8,7 @@
 // There are sixty-four such tables, picked by the key: one that grows moves all it holds, which for
 // millions of keys would stall the table; here it moves one part in sixty-four.
 //
-// Keys come from clients: the hash is seeded, so that nobody can choose keys that collide.
+// Keys come from clients: the hash is seeded, so that keys that collide are not easily chosen.
 //
 // Threads: needs the table's lock.
 #ifndef REVERB_CORE_KEY_INDEX_H_

@@ -1,6 +1,8 @@
 // The handles of include/reverb/table.h over the engine.
 #include "reverb/table.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/chunk_store.h"
@@ -70,6 +72,10 @@ Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> 
                                      "; the columns of a chunk must be of the same length");
     }
     rows = columns[i].dims[0];
+  }
+  constexpr int64_t kLastStep = std::numeric_limits<int64_t>::max() / 2;
+  if (origin.first_step < -kLastStep || origin.first_step > kLastStep) {
+    return Status::InvalidArgument("first_step " + std::to_string(origin.first_step) + " is out of range");
   }
   internal::ChunkHeader header{.episode_id = origin.episode_id,
                                .first_step = origin.first_step,
@@ -181,8 +187,14 @@ std::optional<SampledTrajectory> Table::Find(uint64_t key) const {
 
 std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
   std::vector<SampledTrajectory> looks;
+  constexpr int64_t kPage = 1024;  // under one hold of the lock
   uint64_t cursor = 0;
-  for (internal::PeekedItem& item : table_->Peek(n, &cursor)) looks.push_back(Look(std::move(item)));
+  for (int64_t left = n; left > 0;) {
+    std::vector<internal::PeekedItem> page = table_->Peek(std::min(left, kPage), &cursor);
+    if (page.empty()) break;
+    left -= static_cast<int64_t>(page.size());
+    for (internal::PeekedItem& item : page) looks.push_back(Look(std::move(item)));
+  }
   return looks;
 }
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reverb/extensions.h"
 #include "testing/status_matchers.h"
 
 namespace reverb {
@@ -71,6 +72,23 @@ TEST(PublicTableTest, LookingDoesNotCount) {
   const uint64_t key = 1;
   ASSERT_OK(table.Delete({&key, 1}));
   EXPECT_EQ(table.size(), 0);
+}
+
+TEST(PublicTableTest, WhatIsSampledGoesOnIntoAnotherTable) {
+  Store store;
+  Table target = Table::Create({.name = "seen"}, store).value();
+  const std::shared_ptr<InsertOnSampleExtension> copies = MakeInsertOnSample(target).value();
+  Table table = Table::Create({.name = "t", .extensions = {copies}}, store).value();
+  const int32_t values[] = {5};
+  const int64_t dims[] = {1};
+  const TensorView column{DType::kInt32, dims, values};
+  const Chunk chunk = store.AddChunk({}, {&column, 1}).value();
+  ASSERT_OK(table.Insert({.key = 9, .columns = {{.slices = {{chunk}}}}}));
+  EXPECT_EQ(target.size(), 0);
+  ASSERT_OK(table.Sample(2).status());
+  ASSERT_TRUE(target.Find(9));
+  EXPECT_EQ(target.Find(9)->times_sampled(), 1);
+  EXPECT_EQ(copies->counts().inserted, 1) << "once, though sampled twice";
 }
 
 TEST(PublicTableTest, ATimeoutGivesTheReasonAndWhatWasDrawn) {

@@ -51,12 +51,17 @@ Detail DetailOf(WaitReason reason) {
 }  // namespace
 
 // This thread's Round, so that its vectors keep their memory from call to call. Callbacks may call
-// tables again; inner calls get a Round of their own.
+// tables again; inner calls get a Round of their own, and so do calls of static objects that die after
+// the thread's own.
 class Table::ScopedRound {
  public:
   ScopedRound() {
-    static thread_local Round mine;
-    if (!mine.in_use) {
+    static thread_local bool is_gone = false;  // trivial, so it outlives the Round
+    struct ThreadsRound : Round {
+      ~ThreadsRound() { is_gone = true; }
+    };
+    static thread_local ThreadsRound mine;
+    if (!is_gone && !mine.in_use) {
       round_ = &mine;
     } else {
       own_ = std::make_unique<Round>();
@@ -64,7 +69,12 @@ class Table::ScopedRound {
     }
     round_->in_use = true;
   }
-  ~ScopedRound() { round_->in_use = false; }  // FinishRound() has emptied it
+  ~ScopedRound() {
+    // FinishRound() has emptied it; memory for an unusually large call is not kept.
+    constexpr size_t kKeep = 4096;
+    if (round_->effects.released.capacity() > kKeep) round_->effects.released = {};
+    round_->in_use = false;
+  }
   Round* get() { return round_; }
   Round* operator->() { return round_; }
 
@@ -77,6 +87,7 @@ template <typename Body>
 void Table::WithLock(Body body) {
   ScopedRound round;
   mu_.Lock();
+  if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round.get());
   body(round.get());
   FinishRound(round.get());
 }
@@ -123,6 +134,12 @@ Table::~Table() {
 
 Status Table::CheckItem(const Item& item) const {
   REVERB_RETURN_IF_ERROR(state_->CheckItem(item));
+  bool is_foreign = false;
+  item.trajectory.ForEachChunk([&](const Chunk* chunk) { is_foreign |= !environment_.store->Holds(*chunk); });
+  if (is_foreign) {
+    return Status::InvalidArgument("table \"" + name() + "\", item " + std::to_string(item.key) +
+                                   ": a chunk belongs to another store; add it to this table's store first");
+  }
   const auto& max_bytes = environment_.store->options().max_bytes;
   if (max_bytes && item.trajectory.chunk_bytes() > *max_bytes) {
     return Status::ResourceExhausted("table \"" + name() + "\", item " + std::to_string(item.key) +
@@ -354,6 +371,8 @@ void Table::Execute(Operation* op) {
 
 void Table::StartOwn(Operation* op) {
   ScopedRound round;
+  // What was handed over before goes first, also what this very thread handed over.
+  if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round.get());
   // Nobody sleeps on an operation that its own caller finishes.
   round->own = op;
   Start(op, round.get());
@@ -385,7 +404,9 @@ void Table::TakeHandedOver(Round* round) {
 }
 
 void Table::FinishRound(Round* round) {
-  for (;;) {
+  bool runs_callbacks = false;   // this thread, for now
+  std::shared_ptr<Table> alive;  // a callback may let go of the last other reference
+  for (int turn = 1;; ++turn) {
     if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round);
     if (!inserts_.empty() || !samples_.empty()) Advance(round);
     const auto state = !samples_.empty()   ? TableStats::State::kSamplesWait
@@ -393,19 +414,30 @@ void Table::FinishRound(Round* round) {
                                            : TableStats::State::kIdle;
     if (state != stats_.state()) stats_.SetState(state, environment_.clock->Now());
     if (!deadlines_.empty()) ArmAlarm();
-    const bool again = std::exchange(advance_again_, false);
+
+    if (!callbacks_.empty() && alive == nullptr) alive = weak_from_this().lock();  // null in the destructor
+    // Others' work must not keep one caller, or the clock's thread, for ever: after some turns the clock
+    // is asked to call again.
+    const bool hand_on = turn >= kMaxTurns && alive != nullptr;
     // Callbacks run one at a time: whoever runs them now will also see to these.
-    const bool run_callbacks = !callbacks_.empty() && !calling_back_;
-    if (run_callbacks) {
-      calling_back_ = true;
+    if (callbacks_.empty() || hand_on) {
+      if (std::exchange(runs_callbacks, false)) calling_back_ = false;
+    } else if (runs_callbacks || !calling_back_) {
+      calling_back_ = runs_callbacks = true;
       round->callbacks.swap(callbacks_);
     }
+    const bool again = std::exchange(advance_again_, false);
     mu_.Unlock();
 
     LetGo(round);
-    if (run_callbacks) RunCallbacks(round);
-
-    if (again) {
+    if (hand_on) {
+      environment_.clock->CallAt(environment_.clock->Now(), [weak = weak_from_this()] {
+        if (const auto table = weak.lock()) table->WithLock([](Round*) {});
+      });
+      return;
+    }
+    if (runs_callbacks) RunCallbacks(round);
+    if (again || runs_callbacks) {
       mu_.Lock();
       continue;
     }
@@ -429,20 +461,12 @@ void Table::LetGo(Round* round) {
 }
 
 void Table::RunCallbacks(Round* round) {
-  for (;;) {
-    for (const std::shared_ptr<Operation>& op : round->callbacks) {
-      op->signal.store(Operation::kFinished, std::memory_order_release);
-      if (op->on_done) op->on_done(*op);
-      op->on_done = nullptr;  // lets go of what it holds
-    }
-    round->callbacks.clear();
-    MutexLock lock(&mu_);
-    if (callbacks_.empty()) {
-      calling_back_ = false;
-      return;
-    }
-    round->callbacks.swap(callbacks_);
+  for (const std::shared_ptr<Operation>& op : round->callbacks) {
+    op->signal.store(Operation::kFinished, std::memory_order_release);
+    if (op->on_done) op->on_done(*op);
+    op->on_done = nullptr;  // lets go of what it holds
   }
+  round->callbacks.clear();
 }
 
 void Table::RunToEnd(Operation* op, const Wait& wait) {
@@ -485,9 +509,10 @@ void Table::AwaitFinished(Operation* op) {
       FinishRound(round.get());
     }
   }
-  Parker* const parker = Parker::Mine();
+  // Of this wait alone: while we look after the table, callbacks may wait in calls of their own.
+  Parker parker;
   uintptr_t expected = Operation::kUnderWay;
-  if (!op->signal.compare_exchange_strong(expected, reinterpret_cast<uintptr_t>(parker),
+  if (!op->signal.compare_exchange_strong(expected, reinterpret_cast<uintptr_t>(&parker),
                                           std::memory_order_acq_rel)) {
     return;  // finished just now
   }
@@ -495,10 +520,10 @@ void Table::AwaitFinished(Operation* op) {
   // has looked at the operation, look after it ourselves now and then.
   for (;;) {
     if (op->is_queued.load(std::memory_order_acquire)) {
-      parker->Park();
+      parker.Park();
       return;
     }
-    if (parker->ParkFor(std::chrono::milliseconds(1))) return;
+    if (parker.ParkFor(std::chrono::milliseconds(1))) return;
     if (mu_.TryLock()) {
       ScopedRound round;
       FinishRound(round.get());
@@ -535,7 +560,11 @@ void Table::StartInsert(Operation* op, Round* round) {
   const auto total = static_cast<int64_t>(op->items.size());
   if (inserts_.empty()) {
     WaitReason reason = WaitReason::kNone;
-    while (op->progress < total && reason == WaitReason::kNone) reason = ApplyNextItem(op, round);
+    while (op->progress < total && reason == WaitReason::kNone) {
+      reason = ApplyNextItem(op, round);
+      // In turn with those who wait to sample, who may make way for the next item.
+      if (!samples_.empty() && AdvanceSample(round)) reason = WaitReason::kNone;
+    }
     return reason == WaitReason::kNone ? Finish(op, Status::Ok(), round) : Enqueue(op, reason, round);
   }
   // Others wait already. Priority updates in the guise of inserts need not.
@@ -567,7 +596,14 @@ WaitReason Table::MakeRoom(const Item& item, Round* round) {
       if (!chunk->is_stored()) more += chunk->bytes();
     });
     if (store.HasRoomFor(more)) return WaitReason::kNone;
-    if (store.options().policy == MemoryPolicy::kEvict && state_->size() > 0) {
+    // A full table would evict for this item anyway; by policy any table evicts, unless what others
+    // hold leaves no room even so. (Shared chunks make that last sum too hopeful, never too strict.)
+    const bool could_fit =
+        store.stored_bytes() - state_->referenced_bytes() + more <= *store.options().max_bytes;
+    const bool may_evict = store.options().policy == MemoryPolicy::kEvict
+                               ? could_fit && state_->size() > 0
+                               : state_->size() >= options().max_size;
+    if (may_evict) {
       state_->EvictOne(&round->effects);
       continue;
     }
@@ -740,10 +776,11 @@ void Table::OnAlarm(TimePoint armed_for) {
       armed_for_.reset();
       alarm_ = 0;
     }
-    // Those who may go now go; then the time of the others is up.
+    // Those who may go now go; then the time of the others is up. If more may go than one turn takes,
+    // the alarm rings again.
     Advance(round);
     const TimePoint now = environment_.clock->Now();
-    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    while (!advance_again_ && !deadlines_.empty() && deadlines_.begin()->first <= now) {
       Operation* const op = deadlines_.begin()->second;
       Finish(op, TimeoutError(*op), round);
     }

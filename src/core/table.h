@@ -15,7 +15,8 @@
 // operations (one at a time, in the order in which the operations finished), and what extensions
 // asked to do later.
 //
-// Threads: all methods may be called concurrently. Callbacks must be quick; they may call the table.
+// Threads: all methods may be called concurrently. Callbacks must be quick and must not throw; they may
+// call the table. One that waits to be called and holds the table keeps both alive until Close().
 #ifndef REVERB_CORE_TABLE_H_
 #define REVERB_CORE_TABLE_H_
 
@@ -117,6 +118,7 @@ class Table : public std::enable_shared_from_this<Table> {
 
  private:
   static constexpr int kMaxAdvance = 256;
+  static constexpr int kMaxTurns = 64;
   // Drawn under one hold of the lock, so there is a bound.
   static constexpr int64_t kMaxSampleCount = int64_t{1} << 20;
 

@@ -127,7 +127,11 @@ TableState::~TableState() {
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
-  Status status = sampler_->CheckPriority(priority);
+  // NaN has no place in any order, whatever a selector of the user's own may say.
+  Status status =
+      std::isnan(priority)
+          ? Status::InvalidArgument("priority is NaN; give a number").WithDetail(Detail::kInvalidPriority)
+          : sampler_->CheckPriority(priority);
   if (status.ok()) status = remover_->CheckPriority(priority);
   if (status.ok()) return status;
   return Status(
@@ -294,8 +298,8 @@ void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem
   // Each pick touches three cold places: selector, slot, chunk. Asking for all slots of a group
   // before using the first hides most of the waiting.
   constexpr int64_t kGroup = 64;
-  // n may be far more than memory holds: grow with what is drawn.
-  out->reserve(out->size() + static_cast<size_t>(std::min(n, kGroup)));
+  // n may be far more than memory holds: grow with what is drawn, and never by a little each time.
+  if (out->empty()) out->reserve(static_cast<size_t>(std::min(n, kGroup)));
   while (n > 0) {
     const int64_t group = std::min(n, kGroup);
     selections_.resize(static_cast<size_t>(group));
@@ -410,8 +414,7 @@ void TableState::RunHooks(Hook hook, const SlotRecord& record, Effects* effects)
   }
   for (const KeyPriority& update : context.updates) {
     const auto slot = index_.Find(update.key);
-    if (slot && sampler_->CheckPriority(update.priority).ok() &&
-        remover_->CheckPriority(update.priority).ok()) {
+    if (slot && CheckPriority(update.key, update.priority).ok()) {
       SetPriority(*slot, update.priority);
       ++counts_.updates;
     } else {

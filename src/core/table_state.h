@@ -53,6 +53,7 @@ class TableState {
 
   const TableOptions& options() const { return options_; }  // any thread
   int64_t size() const { return size_; }
+  int64_t referenced_bytes() const { return referenced_bytes_; }
   const RateLimiter& limiter() const { return limiter_; }
 
   // Whether both selectors take this priority. Any thread.

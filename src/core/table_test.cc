@@ -327,6 +327,54 @@ TEST_F(TableTest, SynchronousCallersWakeWhenTheirTurnComes) {
   for (uint64_t key = 0; key < 100; ++key) EXPECT_EQ(drawn[key], key);
 }
 
+TEST_F(TableTest, ASampleThatWaitsSeesEveryItemOfABatch) {
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .max_size = 1});
+  auto sample = SampleAsync(*table, 1);
+  std::vector<Item> items;
+  for (uint64_t key : {1, 2, 3}) items.push_back(MakeItem(key));
+  ASSERT_OK(table->Insert(items));
+  EXPECT_THAT(sample->keys, ElementsAre(1)) << "not the last, which has evicted the others";
+}
+
+TEST_F(TableTest, ALongRunOfCallbacksIsHandedOnAndFinished) {
+  auto table = MakeQueue(1);
+  int64_t callbacks = 0;
+  // Every callback sets off the next.
+  std::function<void(Operation&)> next = [&](Operation&) {
+    if (++callbacks == 10'000) return;
+    std::vector<Item> items;
+    items.push_back(MakeItem(7));  // the key is there: never waits
+    table->InsertAsync(std::move(items), {}, next);
+  };
+  ASSERT_OK(Insert(*table, 7));
+  std::vector<Item> items;
+  items.push_back(MakeItem(7));
+  table->InsertAsync(std::move(items), {}, next);
+  EXPECT_LT(callbacks, 10'000) << "the caller got away";
+  for (int i = 0; i < 1000 && callbacks < 10'000; ++i) clock_.Advance(0ms);
+  EXPECT_EQ(callbacks, 10'000);
+}
+
+TEST_F(TableTest, ACallbackMayHoldTheLastReference) {
+  auto table = Make({});
+  Status status;
+  Table* const raw = table.get();
+  raw->SampleAsync(1, true, 5ms, [&status, table](Operation& op) { status = op.status; });
+  bool other = false;
+  raw->SampleAsync(1, true, {}, [&other](Operation&) { other = true; });
+  table.reset();
+  clock_.Advance(5ms);  // the first ends, and with it the table
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(other) << "who waited in it was told";
+}
+
+TEST_F(TableTest, ChunksOfAnotherStoreAreRefused) {
+  auto table = Make({});
+  ChunkStore other{{}};
+  EXPECT_THAT(table->Insert(test::MakeItem(1, 1, test::MakeChunk(&other, 1, 0, 1))),
+              StatusIs(StatusCode::kInvalidArgument));
+}
+
 TEST_F(TableTest, CallbacksRunInTheOrderOperationsEnd) {
   auto table = MakeQueue(3);
   std::vector<Pending*> pending;
@@ -477,6 +525,28 @@ TEST_F(TableMemoryTest, APriorityUpdateByInsertEvictsNothing) {
   EXPECT_EQ(table->Info().evictions, 0);
 }
 
+TEST_F(TableMemoryTest, AFullTableReplacesItsItemsWithoutWaiting) {
+  Limit(2, MemoryPolicy::kBlock);
+  auto table = Make({.remover = SelectorOptions::Fifo(), .max_size = 2});
+  for (uint64_t key : {1, 2, 3, 4}) ASSERT_OK(Insert(*table, key));
+  EXPECT_EQ(table->size(), 2);
+}
+
+TEST_F(TableMemoryTest, NothingIsEvictedInVain) {
+  Limit(2, MemoryPolicy::kEvict);
+  auto a = Make({.name = "a"});
+  auto b = Make({.name = "b"});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*a, key));
+  // What is in the other table leaves no room, whatever this one gives up.
+  EXPECT_THAT(Insert(*b, 3), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+  const uint64_t key = 1;
+  ASSERT_OK(a->Mutate({}, {&key, 1}));
+  ASSERT_OK(Insert(*b, 3));
+  ASSERT_OK(Insert(*b, 4));
+  EXPECT_EQ(b->size(), 1);
+  EXPECT_EQ(a->size(), 1);
+}
+
 TEST_F(TableMemoryTest, AnItemThatCouldNeverFitIsRefused) {
   Limit(1, MemoryPolicy::kBlock);
   auto table = Make({});
@@ -558,9 +628,10 @@ TEST_F(TableTest, BadOptionsAreErrors) {
   EXPECT_THAT(Table::Create({.name = "t"}, {}).status(), StatusIs(StatusCode::kInvalidArgument));
 }
 
-// A selector of a user's own: always the largest slot.
+// A selector of a user's own: always the largest slot, whatever the priority.
 class HighestSlot final : public Selector {
  public:
+  Status CheckPriority(double) const override { return Status::Ok(); }
   SelectorOptions options() const override {
     return {.kind = SelectorOptions::Kind::kCustom, .custom_name = "highest_slot"};
   }
@@ -581,6 +652,8 @@ TEST_F(TableTest, AUsersOwnSelectorServes) {
   for (uint64_t key : {10, 11, 12}) ASSERT_OK(Insert(*table, key));
   EXPECT_THAT(Sample(*table, 2), ElementsAre(12, 12));
   EXPECT_EQ(table->Info().sampler.custom_name, "highest_slot");
+  EXPECT_THAT(Insert(*table, 13, std::numeric_limits<double>::quiet_NaN()),
+              StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
 }
 
 // --- Snapshots ---

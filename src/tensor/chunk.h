@@ -78,6 +78,8 @@ class Chunk {
 
   // Enters the chunk in a ledger, unless it is in one already. Returns the one it is in now.
   ChunkLedger* EnterIn(ChunkLedger* ledger);
+  // Null if it is in none.
+  ChunkLedger* ledger() const { return ledger_.load(std::memory_order_relaxed); }
   // An item of a table refers to the chunk, or no longer does. Cheap; called under the table's lock.
   // REQUIRES: the chunk is entered in a ledger.
   void AddItemRef() {
@@ -94,7 +96,6 @@ class Chunk {
   static Result<ChunkRef> Allocate(uint64_t id, const ChunkHeader& header, size_t payload_bytes,
                                    size_t tail_bytes, const DecodeLimits& limits);
   uint8_t* tail() { return reinterpret_cast<uint8_t*>(this) + tail_offset_; }
-  ChunkLedger* ledger() const { return ledger_.load(std::memory_order_relaxed); }
   void Destroy();
 
   std::atomic<uint32_t> refs_{1};

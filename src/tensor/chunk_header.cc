@@ -48,6 +48,12 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
     return Damaged("its last step " + std::to_string(header.last_step) + " lies before its first, " +
                    std::to_string(header.first_step));
   }
+  // As unsigned numbers the difference cannot overflow.
+  if (header.rows > 0 && static_cast<uint64_t>(header.last_step) - static_cast<uint64_t>(header.first_step) <
+                             uint64_t{header.rows} - 1) {
+    return Damaged(Number(header.rows) + " rows, more than the steps from " +
+                   std::to_string(header.first_step) + " to " + std::to_string(header.last_step));
+  }
   if (header.columns.empty() || header.columns.size() > limits.max_columns) {
     return Damaged(Number(header.columns.size()) + " columns, 1 to " + Number(limits.max_columns) +
                    " are accepted");

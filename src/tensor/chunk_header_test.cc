@@ -55,10 +55,13 @@ TEST(ChunkHeaderTest, EncodesAndDecodes) {
   EXPECT_EQ(*decoded, example.header);
 }
 
-TEST(ChunkHeaderTest, StepsMayLieAnywhere) {
+TEST(ChunkHeaderTest, StepsMayLieAnywhereIfThereAreEnough) {
   ChunkHeader header = MakeExample().header;
-  for (auto [first, last] : std::vector<std::pair<int64_t, int64_t>>{
-           {INT64_MIN, INT64_MAX}, {INT64_MAX, INT64_MAX}, {INT64_MIN, INT64_MIN}, {-1, 0}}) {
+  const int64_t more = int64_t{header.rows} - 1;
+  for (auto [first, last] : std::vector<std::pair<int64_t, int64_t>>{{INT64_MIN, INT64_MAX},
+                                                                     {INT64_MAX - more, INT64_MAX},
+                                                                     {INT64_MIN, INT64_MIN + more},
+                                                                     {-1, more}}) {
     header.first_step = first;
     header.last_step = last;
     const auto decoded = DecodeChunkHeader(Encoded(header));
@@ -67,6 +70,8 @@ TEST(ChunkHeaderTest, StepsMayLieAnywhere) {
   }
   header.first_step = 1;
   header.last_step = 0;
+  EXPECT_THAT(DecodeChunkHeader(Encoded(header)), StatusIs(StatusCode::kDataLoss));
+  header.last_step = more;  // one step short of the rows
   EXPECT_THAT(DecodeChunkHeader(Encoded(header)), StatusIs(StatusCode::kDataLoss));
 }
 

@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "core/table.h"
 #include "testing/chunks.h"
+#include "testing/effort.h"
 #include "testing/seed.h"
 #include "testing/status_matchers.h"
 
@@ -24,11 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::reverb::test::StatusIs;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kRounds = 1500;
-#else
-constexpr int kRounds = 20000;
-#endif
+const int kRounds = static_cast<int>(test::Effort(20'000, 1'500));
 
 void RunThreads(int count, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
@@ -255,6 +252,67 @@ TEST_F(TableConcurrencyTest, AsynchronousOperationsAreServedByThoseWhoLook) {
   }
   stop = true;
   looker.join();
+}
+
+// Operations of one thread are applied and confirmed in the order in which it gave them.
+TEST_F(TableConcurrencyTest, AsynchronousOperationsOfOneThreadKeepTheirOrder) {
+  auto table = Make({.name = "t", .max_size = 1000});
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> noise;
+  for (int i = 0; i < 2; ++i) {
+    noise.emplace_back([&] {
+      const KeyPriority update{1, 1.0};
+      while (!stop) {
+        (void)table->Mutate({&update, 1}, {});
+        (void)table->Info();
+      }
+    });
+  }
+  std::vector<int> order;  // callbacks of a table run one at a time
+  std::atomic<int> done{0};
+  for (int i = 0; i < kRounds; ++i) {
+    std::vector<Item> items;
+    items.push_back(NewItem(static_cast<uint64_t>(i)));
+    table->InsertAsync(std::move(items), {}, [&, i](Operation&) {
+      order.push_back(i);
+      ++done;
+    });
+  }
+  while (done < kRounds) std::this_thread::yield();
+  stop = true;
+  for (std::thread& thread : noise) thread.join();
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+// Hooks and callbacks may wait in calls of their own, whatever the thread that runs them waits for.
+TEST_F(TableConcurrencyTest, WorkPutOffByAnExtensionMayWait) {
+  class WaitsLater final : public TableExtension {
+   public:
+    explicit WaitsLater(std::shared_ptr<Table> other) : other_(std::move(other)) {}
+    std::string name() const override { return "waits_later"; }
+    void OnUpdate(const ItemView&, Context& context) override {
+      context.AfterUnlock([this] {
+        std::vector<SampledItem> samples;
+        const Status status = other_->Sample(1, true, {.timeout = 1ms}, &samples);
+        if (status.code() == StatusCode::kDeadlineExceeded) ++timed_out;
+      });
+    }
+    std::atomic<int> timed_out{0};
+
+   private:
+    const std::shared_ptr<Table> other_;
+  };
+  auto empty = Make({.name = "empty"});
+  auto extension = std::make_shared<WaitsLater>(empty);
+  auto table = Make({.name = "t", .extensions = {extension}});
+  ASSERT_OK(table->Insert(NewItem(1)));
+  constexpr int kUpdates = 20;
+  RunThreads(8, [&](int) {
+    const KeyPriority update{1, 1.0};
+    for (int i = 0; i < kUpdates; ++i) ASSERT_OK(table->Mutate({&update, 1}, {}));
+  });
+  while (extension->timed_out < 8 * kUpdates) std::this_thread::yield();
+  EXPECT_EQ(empty->Info().waiting_samples, 0);
 }
 
 // Time-outs come from the clock's thread while callers come and go.

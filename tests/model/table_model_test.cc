@@ -1,15 +1,13 @@
 // The table's rules against a model, under random operations: every pair of selectors with every kind
 // of limiter, 200,000 operations each.
 //
-// A failure names the seed, the configuration, the step and the operation. Fewer or more operations:
-// REVERB_TEST_OPERATIONS.
+// A failure names the seed, the configuration, the step and the operation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -26,6 +24,7 @@
 #include "core/table_state.h"
 #include "model/model_table.h"
 #include "testing/chunks.h"
+#include "testing/effort.h"
 #include "testing/seed.h"
 
 namespace reverb::model {
@@ -46,17 +45,7 @@ using internal::Trajectory;
 using Kind = SelectorOptions::Kind;
 using Role = ModelTable::Role;
 
-int64_t OperationsPerConfiguration() {
-  if (const char* text = std::getenv("REVERB_TEST_OPERATIONS")) return std::strtoll(text, nullptr, 10);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 10'000;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return 10'000;
-#endif
-#endif
-  return 200'000;
-}
+int64_t OperationsPerConfiguration() { return test::Effort(200'000, 10'000); }
 
 // Each configuration is played on several tables of different sizes, one after the other.
 constexpr int64_t kTablesPerConfiguration = 8;

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "core/table.h"
-#include "reverb/extension.h"
+#include "reverb/extensions.h"
 #include "reverb/status.h"
 
 namespace reverb::internal {
@@ -40,14 +40,9 @@ struct InsertOnSampleOptions {
   Status Validate() const;
 };
 
-class InsertOnSample final : public TableExtension {
+class InsertOnSample final : public InsertOnSampleExtension {
  public:
-  struct Counts {
-    int64_t inserted = 0;  // new in the target, or an update of an item that was there
-    int64_t timed_out = 0;
-    int64_t failed = 0;     // refused, target closed or gone, too many under way
-    int64_t under_way = 0;  // now
-  };
+  using Counts = InsertOnSampleCounts;
 
   // REQUIRES: options.Validate().ok(). Use MakeInsertOnSample().
   explicit InsertOnSample(const InsertOnSampleOptions& options);
@@ -60,7 +55,7 @@ class InsertOnSample final : public TableExtension {
   // after Bind(nullptr), they are dropped. Fails for the table that this extension serves.
   Status Bind(const std::shared_ptr<Table>& target);
 
-  Counts counts() const;
+  Counts counts() const override;
 
  private:
   class Copier;
