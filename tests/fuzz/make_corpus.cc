@@ -1,5 +1,5 @@
 // make_corpus.cc — writes the seeds of the fuzz targets: make_corpus FOLDER fills
-// FOLDER/chunk and FOLDER/signature. The same bytes on every run.
+// FOLDER/chunk, FOLDER/signature and FOLDER/wire. The same bytes on every run.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +12,8 @@
 #include "reverb/signature.h"
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
+#include "transport/wire.h"
+#include "transport/wire_testing.h"
 
 namespace {
 
@@ -135,6 +137,63 @@ bool WriteSignatures(const std::filesystem::path& folder) {
   return ok;
 }
 
+// Messages as wire_fuzz.cc reads them.
+bool WriteMessages(const std::filesystem::path& folder) {
+  const auto seed = [](int type, int step, const std::string& bytes) {
+    return std::string{static_cast<char>(type), static_cast<char>(step)} + bytes;
+  };
+  const auto with_length = [](const WireMessage& message) {
+    const std::string bytes = message.Flatten();
+    return std::string{static_cast<char>(bytes.size() & 0xff), static_cast<char>(bytes.size() >> 8)} + bytes;
+  };
+  bool ok = true;
+  const std::pair<const char*, CodecPolicy> policies[] = {
+      {"raw", CodecPolicy::kNone}, {"lz4", CodecPolicy::kLz4}, {"zstd", CodecPolicy::kZstd}};
+  for (const auto& [name, policy] : policies) {
+    Random random(1);
+    const std::vector<test::ColumnKind> kinds = {{DType::kUint8, {40}, policy},
+                                                 {DType::kString, {}, policy},
+                                                 {DType::kInt32, {}, policy},
+                                                 {DType::kBool, {0}, policy}};
+    std::vector<ChunkRef> chunks;
+    for (uint64_t id = 1; id <= 3; ++id) chunks.push_back(test::MakeChunk(id, kinds, 8, &random));
+    const std::vector<Sample> samples = test::RandomSamples(chunks, {0, 1, 2, 3, 0}, 3, &random);
+    InsertEncoder encoder;
+    std::string stream;
+    for (uint64_t i = 0; i < samples.size(); ++i) {
+      InsertMessage message;
+      for (uint64_t k = 1; k <= 2; ++k) {
+        message.items.push_back({.number = 2 * i + k,
+                                 .key = i,
+                                 .table = "t",
+                                 .priority = 1,
+                                 .trajectory = samples[i].trajectory});
+      }
+      if (i == 1) message.forget_chunks = {1, 2};
+      stream += with_length(encoder.Encode(message));
+    }
+    ok &= Write(folder / (std::string("insert_") + name), seed(0, 0, stream));
+    const SampleReply reply{
+        .welcome = test::ExampleWelcome(), .request_id = 1, .samples = samples, .end = Status()};
+    ok &= Write(folder / (std::string("sample_") + name), seed(1, 0, EncodeSampleReply(reply).Flatten()));
+    ok &= Write(folder / (std::string("inspect_") + name),
+                seed(2, 100, EncodeInspectReply({.next_cursor = 1, .items = samples}).Flatten()));
+  }
+  ok &= Write(folder / "insert_hello", seed(3, 1, EncodeInsertHello(test::ExampleHello()).Flatten()));
+  ok &= Write(folder / "insert_reply", seed(4, 3, EncodeInsertReply(test::ExampleInsertReply()).Flatten()));
+  ok &= Write(folder / "sample_request",
+              seed(5, 0, EncodeSampleRequest(test::ExampleSampleRequest()).Flatten()));
+  ok &= Write(folder / "mutate", seed(6, 5, EncodeMutateRequest(test::ExampleMutateRequest()).Flatten()));
+  ok &= Write(folder / "info", seed(7, 0, EncodeServerInfo(test::ExampleServerInfo()).Flatten()));
+  ok &= Write(folder / "inspect_request",
+              seed(8, 0, EncodeInspectRequest(test::ExampleInspectRequest()).Flatten()));
+  ok &= Write(folder / "rate_limiter",
+              seed(9, 0, EncodeSetRateLimiterRequest(test::ExampleSetRateLimiter()).Flatten()));
+  ok &= Write(folder / "reset", seed(10, 0, EncodeResetRequest("t").Flatten()));
+  ok &= Write(folder / "checkpoint", seed(11, 0, EncodeCheckpointReply("/a").Flatten()));
+  return ok;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -146,7 +205,9 @@ int main(int argc, char** argv) {
   std::error_code error;
   std::filesystem::create_directories(folder / "chunk", error);
   std::filesystem::create_directories(folder / "signature", error);
-  if (!WriteChunks(folder / "chunk") || !WriteSignatures(folder / "signature")) {
+  std::filesystem::create_directories(folder / "wire", error);
+  if (!WriteChunks(folder / "chunk") || !WriteSignatures(folder / "signature") ||
+      !WriteMessages(folder / "wire")) {
     std::fprintf(stderr, "%s: cannot be written to\n", argv[1]);
     return 1;
   }

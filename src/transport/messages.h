@@ -1,0 +1,156 @@
+// messages.h — what clients and servers say to each other, as values.
+//
+// These are the meeting point of client and service: a transport carries them, as they are inside one
+// process, as the bytes of proto/reverb/v1 elsewhere (wire.h). Data travels as trajectories over
+// shared chunks on both sides; what a chunk is at the far end is the transport's business.
+#ifndef REVERB_TRANSPORT_MESSAGES_H_
+#define REVERB_TRANSPORT_MESSAGES_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "reverb/item.h"
+#include "reverb/rate_limiter.h"
+#include "reverb/status.h"
+#include "reverb/table_info.h"
+#include "tensor/trajectory.h"
+
+namespace reverb::internal {
+
+// The versions of the protocol that this library speaks.
+inline constexpr uint32_t kMinProtocolVersion = 1;
+inline constexpr uint32_t kMaxProtocolVersion = 1;
+
+// 128 random bits: a writer session, or one life of a server.
+using Id128 = std::array<uint8_t, 16>;
+
+struct Hello {
+  uint32_t min_version = kMinProtocolVersion;
+  uint32_t max_version = kMaxProtocolVersion;
+  Id128 session_id{};  // writers
+  std::string client_name;
+  uint64_t receive_window_bytes = 0;  // samplers; 0 = the server's choice
+};
+
+struct Limits {
+  uint64_t max_message_bytes = 0;
+  uint64_t max_chunk_bytes = 0;
+  uint64_t insert_window_bytes = 0;
+};
+
+struct Welcome {
+  uint32_t version = kMaxProtocolVersion;
+  Id128 server_life_id{};
+  std::string server_name;
+  uint64_t applied_through = 0;  // writers
+  Limits limits;
+};
+
+// --- Insert ---
+
+struct InsertItem {
+  uint64_t number = 0;  // in its session: 1, 2, 3, …
+  uint64_t key = 0;
+  std::string table;
+  double priority = 0;
+  int32_t times_sampled = 0;
+  Trajectory trajectory;
+};
+
+struct InsertMessage {
+  std::vector<InsertItem> items;
+  std::vector<uint64_t> forget_chunks;  // ids of chunks that no later item refers to
+  bool heartbeat = false;
+};
+
+struct Rejection {
+  uint64_t number = 0;
+  Status status;
+};
+
+struct WaitState {
+  std::string table;
+  WaitReason reason = WaitReason::kNone;
+  Duration waited{0};
+  std::string text;
+};
+
+struct InsertReply {
+  std::optional<Welcome> welcome;
+  uint64_t confirmed_through = 0;
+  std::vector<Rejection> rejections;
+  std::optional<WaitState> waiting;
+};
+
+// --- Sample ---
+
+struct SampleRequest {
+  uint64_t request_id = 0;
+  std::string table;
+  int64_t count = 0;
+  std::optional<Duration> timeout;  // of the rate limiter; absent = for ever, zero = try once
+  uint32_t batch = 0;               // > 0: columns of so many samples in one piece
+  uint64_t taken_bytes = 0;         // of replies, since the last message
+  bool heartbeat = false;
+};
+
+struct Sample {
+  uint64_t key = 0;
+  double priority = 0;
+  double probability = 0;
+  int64_t table_size = 0;
+  int64_t inserted_at = 0;  // nanoseconds since the Unix epoch
+  int32_t times_sampled = 0;
+  bool rate_limited = false;
+  Trajectory trajectory;
+};
+
+struct SampleReply {
+  std::optional<Welcome> welcome;
+  uint64_t request_id = 0;
+  std::vector<Sample> samples;
+  std::optional<Status> end;  // the request is over
+};
+
+// --- Single calls ---
+
+struct ServerInfo {
+  Id128 server_life_id{};
+  std::string server_name;
+  std::vector<TableInfo> tables;
+  int64_t live_chunks = 0;
+  int64_t live_bytes = 0;
+  int64_t stored_bytes = 0;
+  std::optional<int64_t> max_bytes;
+};
+
+struct MutateRequest {
+  std::string table;
+  std::vector<KeyPriority> updates;
+  std::vector<uint64_t> deletes;
+};
+
+struct SetRateLimiterRequest {
+  std::string table;
+  RateLimiterOptions options;
+};
+
+struct InspectRequest {
+  std::string table;
+  uint64_t cursor = 0;  // 0 = from the start
+  uint32_t count = 0;
+  std::vector<uint64_t> keys;  // these instead of the next `count`
+};
+
+struct InspectReply {
+  uint64_t next_cursor = 0;  // 0 = the end
+  std::vector<Sample> items;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_MESSAGES_H_

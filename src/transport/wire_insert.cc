@@ -1,0 +1,393 @@
+// Insert streams.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "transport/wire.h"
+#include "transport/wire_internal.h"
+
+namespace reverb::internal {
+namespace {
+
+constexpr std::string_view kRequest = "InsertRequest";
+constexpr std::string_view kResponse = "InsertResponse";
+
+// What a header takes on the wire, roughly, for one guess of the length.
+uint64_t HeaderBytes(const PackedChunkHeader& header) {
+  uint64_t bytes = 40;
+  for (uint32_t i = 0; i < header.num_columns(); ++i) bytes += 16 + 18 * header.column(i).blocks.size();
+  return bytes;
+}
+
+void WriteChunk(Chunk* chunk, WireWriter* writer) {
+  const PackedChunkHeader header = chunk->header();
+  const auto nested = writer->Begin(15, HeaderBytes(header) + chunk->payload().size());
+  writer->Uint(1, chunk->id());
+  writer->Uint(2, header.episode_id());
+  writer->Sint(3, header.first_step());
+  writer->Sint(4, header.last_step());
+  writer->Uint(5, header.rows());
+  for (uint32_t i = 0; i < header.num_columns(); ++i) {
+    const auto column = writer->Begin(6);
+    WriteColumnHeader(header.column(i), writer);
+    writer->End(column);
+  }
+  const std::span<const uint8_t> payload = chunk->payload();
+  if (!payload.empty()) {
+    writer->BeginBytes(15, payload.size());
+    writer->AppendOf(chunk, payload);
+  }
+  writer->End(nested);
+}
+
+void WriteItem(const InsertItem& item, bool with_table, WireWriter* writer) {
+  const auto nested = writer->Begin(2);
+  writer->Uint(1, item.number);
+  writer->Fixed64(2, item.key);
+  if (with_table) writer->Bytes(3, item.table);
+  writer->Double(4, item.priority);
+  writer->Count(5, item.times_sampled);
+  const Trajectory& trajectory = item.trajectory;
+  for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
+    const auto column = writer->Begin(6);
+    for (uint32_t s = 0; s < trajectory.num_slices(c); ++s) {
+      const SliceView slice = trajectory.slice(c, s);
+      WriteSlice({slice.chunk->id(), slice.chunk_column, slice.offset, slice.length}, writer);
+    }
+    writer->Bool(2, trajectory.squeeze(c));
+    writer->End(column);
+  }
+  writer->End(nested);
+}
+
+}  // namespace
+
+WireMessage EncodeInsertHello(const Hello& hello) {
+  WireWriter writer;
+  const auto nested = writer.Begin(1);
+  WriteHello(hello, &writer);
+  writer.End(nested);
+  return writer.Finish();
+}
+
+Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
+  WireReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits));
+  std::optional<Hello> hello;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseHello(reader.ReadMessage(), limits, &hello.emplace()));
+        break;
+      case 2:
+      case 3:
+      case 4:
+      case 15:
+        return Status::InvalidArgument(
+            "message InsertRequest: the first message of a stream greets and says nothing else, but it has "
+            "field " +
+            Number(reader.field()));
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kRequest));
+  if (!hello) return Status::InvalidArgument("message InsertRequest: the first of a stream must greet");
+  return *std::move(hello);
+}
+
+// --- InsertEncoder ---
+
+WireMessage InsertEncoder::Encode(const InsertMessage& message) {
+  WireWriter writer(64 * message.items.size() + 64);
+  std::vector<Chunk*> fresh;
+  const std::string* table = nullptr;
+  for (const InsertItem& item : message.items) {
+    WriteItem(item, table == nullptr || *table != item.table, &writer);
+    table = &item.table;
+    item.trajectory.ForEachChunk([&](Chunk* chunk) {
+      if (sent_.insert(chunk->id()).second) fresh.push_back(chunk);
+    });
+  }
+  std::vector<uint64_t> forgotten;
+  for (uint64_t id : message.forget_chunks) {
+    if (sent_.erase(id) != 0) forgotten.push_back(id);
+  }
+  writer.PackedUint(3, forgotten);
+  writer.Bool(4, message.heartbeat);
+  for (Chunk* chunk : fresh) WriteChunk(chunk, &writer);
+  return writer.Finish();
+}
+
+uint64_t InsertEncoder::NewBytes(const Trajectory& trajectory) const {
+  uint64_t bytes = 40;
+  for (uint32_t c = 0; c < trajectory.num_columns(); ++c) bytes += 4 + 20 * trajectory.num_slices(c);
+  trajectory.ForEachChunk([&](const Chunk* chunk) {
+    if (!sent_.contains(chunk->id())) bytes += HeaderBytes(chunk->header()) + chunk->payload().size();
+  });
+  return bytes;
+}
+
+// --- InsertDecoder ---
+
+Status InsertDecoder::AddChunk(WireReader reader) {
+  uint64_t id = 0;
+  ChunkHeader header;
+  WireReader payload;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.Read(&id);
+        break;
+      case 2:
+        reader.Read(&header.episode_id);
+        break;
+      case 3:
+        reader.ReadSint(&header.first_step);
+        break;
+      case 4:
+        reader.ReadSint(&header.last_step);
+        break;
+      case 5:
+        reader.Read(&header.rows);
+        break;
+      case 6:
+        if (header.columns.size() >= limits_.chunk.max_columns) {
+          return TooMany("Chunk", "columns", limits_.chunk.max_columns);
+        }
+        REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader.ReadMessage(), &header.columns.emplace_back()));
+        break;
+      case 15:
+        payload = reader.ReadMessage();
+        break;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status("Chunk"));
+  const auto where = [&] { return "chunk " + Number(id); };
+  if (window_.contains(id)) {
+    return Status::InvalidArgument(where() + " was sent before and not forgotten; send a chunk once");
+  }
+  if (payload.remaining() > limits_.max_chunk_bytes) {
+    return Status::ResourceExhausted(where() + " has " + Number(payload.remaining()) + " bytes, at most " +
+                                     Number(limits_.max_chunk_bytes) + " are accepted; write shorter chunks");
+  }
+  if (PayloadSize(header) != payload.remaining()) {
+    return Status::DataLoss(where() + ": its header describes " + Number(PayloadSize(header)) +
+                            " payload bytes, but there are " + Number(payload.remaining()))
+        .WithDetail(Detail::kCorruptData);
+  }
+  if (window_.size() >= limits_.max_window_chunks ||
+      payload.remaining() > limits_.max_window_bytes - std::min(limits_.max_window_bytes, window_bytes_)) {
+    return Status::ResourceExhausted(
+        where() + ": the window of the stream holds " + Number(window_.size()) + " chunks of " +
+        Number(window_bytes_) + " bytes; at most " + Number(limits_.max_window_chunks) + " chunks and " +
+        Number(limits_.max_window_bytes) + " bytes are accepted; forget chunks that are no longer needed");
+  }
+  uint8_t* room = nullptr;
+  Result<ChunkRef> chunk = make_chunk_(header, &room);
+  if (!chunk.ok()) return At(where(), chunk.status());
+  payload.CopyRest(room);
+  const PackedChunkHeader packed = (*chunk)->header();
+  for (uint32_t i = 0; i < packed.num_columns(); ++i) {
+    const Status status = VerifyChecksums(packed.column(i), (*chunk)->column_payload(i));
+    if (!status.ok()) return At(where() + ", column " + Number(i), status);
+  }
+  window_bytes_ += static_cast<uint64_t>((*chunk)->bytes());
+  window_.emplace(id, *std::move(chunk));
+  return Status::Ok();
+}
+
+Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, std::string_view last_table,
+                                InsertItem* item) {
+  std::vector<ColumnSpec> columns;
+  const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t id) -> Chunk* {
+    const auto it = window_.find(id);
+    return it == window_.end() ? nullptr : it->second.get();
+  };
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.Read(&item->number);
+        break;
+      case 2:
+        reader.ReadFixed(&item->key);
+        break;
+      case 3:
+        reader.Read(&item->table, limits_.max_name_bytes);
+        break;
+      case 4:
+        reader.Read(&item->priority);
+        break;
+      case 5:
+        reader.ReadCount(&item->times_sampled);
+        break;
+      case 6: {
+        if (columns.size() >= limits_.max_columns) return TooMany("Item", "columns", limits_.max_columns);
+        const Status status =
+            ParseColumn(reader.ReadMessage(), resolve, slices_left, &columns.emplace_back());
+        if (!status.ok()) return At("column " + Number(columns.size() - 1), status);
+        break;
+      }
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status("Item"));
+  if (item->table.empty()) item->table = last_table;
+  if (item->table.empty()) return Status::InvalidArgument("names no table, and there is no item before it");
+  if (item->number <= last_number_) {
+    return Status::InvalidArgument("comes after number " + Number(last_number_) +
+                                   "; numbers start at 1 and grow");
+  }
+  last_number_ = item->number;
+  REVERB_ASSIGN_OR_RETURN(item->trajectory, Trajectory::Create(columns));
+  return Status::Ok();
+}
+
+Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
+  WireReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits_));
+  InsertMessage message;
+  // Chunks come after the items that refer to them.
+  std::vector<WireReader> items;
+  size_t num_chunks = 0;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        return Status::InvalidArgument("message InsertRequest: greets again; only the first one does");
+      case 2:
+        if (items.size() >= limits_.max_items) return TooMany(kRequest, "items", limits_.max_items);
+        items.push_back(reader.ReadMessage());
+        break;
+      case 3:
+        reader.ReadVarints([&](uint64_t id) { message.forget_chunks.push_back(id); });
+        if (message.forget_chunks.size() > limits_.max_window_chunks) {
+          return TooMany(kRequest, "chunks to forget", limits_.max_window_chunks);
+        }
+        break;
+      case 4:
+        reader.Read(&message.heartbeat);
+        break;
+      case 15: {
+        if (++num_chunks > limits_.max_chunks) return TooMany(kRequest, "chunks", limits_.max_chunks);
+        const WireReader chunk = reader.ReadMessage();
+        if (reader.ok()) REVERB_RETURN_IF_ERROR(AddChunk(chunk));
+        break;
+      }
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kRequest));
+
+  message.items.resize(items.size());
+  size_t slices_left = limits_.max_slices;
+  for (size_t i = 0; i < items.size(); ++i) {
+    InsertItem& item = message.items[i];
+    const std::string_view table = i == 0 ? std::string_view() : message.items[i - 1].table;
+    const Status status = ParseItem(items[i], &slices_left, table, &item);
+    if (!status.ok()) return At("item " + Number(i) + " (number " + Number(item.number) + ")", status);
+  }
+  for (uint64_t id : message.forget_chunks) {
+    const auto it = window_.find(id);
+    if (it == window_.end()) {
+      return Status::InvalidArgument("message InsertRequest: chunk " + Number(id) +
+                                     " is to be forgotten, but is not known here");
+    }
+    window_bytes_ -= static_cast<uint64_t>(it->second->bytes());
+    window_.erase(it);
+  }
+  return message;
+}
+
+// --- Replies ---
+
+WireMessage EncodeInsertReply(const InsertReply& reply) {
+  WireWriter writer;
+  if (reply.welcome) {
+    const auto nested = writer.Begin(1);
+    WriteWelcome(*reply.welcome, &writer);
+    writer.End(nested);
+  }
+  writer.Uint(2, reply.confirmed_through);
+  for (const Rejection& rejection : reply.rejections) {
+    const auto nested = writer.Begin(3);
+    writer.Uint(1, rejection.number);
+    const auto status = writer.Begin(2);
+    WriteStatus(rejection.status, &writer);
+    writer.End(status);
+    writer.End(nested);
+  }
+  if (reply.waiting) {
+    const auto nested = writer.Begin(4);
+    writer.Bytes(1, reply.waiting->table);
+    writer.Uint(2, static_cast<uint64_t>(reply.waiting->reason));
+    writer.Count(3, reply.waiting->waited.count());
+    writer.Bytes(4, reply.waiting->text);
+    writer.End(nested);
+  }
+  return writer.Finish();
+}
+
+namespace {
+
+Status ParseRejection(WireReader reader, const WireLimits& limits, Rejection* rejection) {
+  while (reader.Next()) {
+    if (reader.field() == 1) reader.Read(&rejection->number);
+    if (reader.field() == 2) {
+      REVERB_RETURN_IF_ERROR(ParseStatus(reader.ReadMessage(), limits, &rejection->status));
+    }
+  }
+  if (rejection->status.ok()) rejection->status = Status(StatusCode::kUnknown, "rejected without a reason");
+  return reader.status("Rejection");
+}
+
+Status ParseWaitState(WireReader reader, const WireLimits& limits, WaitState* state) {
+  uint32_t reason = 0;
+  int64_t nanos = 0;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.Read(&state->table, limits.max_name_bytes);
+        break;
+      case 2:
+        reader.Read(&reason);
+        break;
+      case 3:
+        reader.ReadCount(&nanos);
+        break;
+      case 4:
+        reader.Read(&state->text, limits.max_text_bytes);
+        break;
+    }
+  }
+  state->reason = ToWaitReason(reason);
+  state->waited = Duration(nanos);
+  return reader.status("WaitState");
+}
+
+}  // namespace
+
+Result<InsertReply> DecodeInsertReply(ByteSlices slices, const WireLimits& limits) {
+  WireReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
+  InsertReply reply;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseWelcome(reader.ReadMessage(), limits, &reply.welcome.emplace()));
+        break;
+      case 2:
+        reader.Read(&reply.confirmed_through);
+        break;
+      case 3:
+        if (reply.rejections.size() >= limits.max_items) {
+          return TooMany(kResponse, "rejections", limits.max_items);
+        }
+        REVERB_RETURN_IF_ERROR(
+            ParseRejection(reader.ReadMessage(), limits, &reply.rejections.emplace_back()));
+        break;
+      case 4:
+        REVERB_RETURN_IF_ERROR(ParseWaitState(reader.ReadMessage(), limits, &reply.waiting.emplace()));
+        break;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kResponse));
+  return reply;
+}
+
+}  // namespace reverb::internal

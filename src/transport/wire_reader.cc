@@ -1,0 +1,252 @@
+#include "transport/wire_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace reverb::internal {
+namespace {
+
+constexpr const char* kCutShort = "is cut short";
+constexpr const char* kTooLongVarint = "is a number of more than 64 bits";
+constexpr const char* kDoesNotFit = "is a number that does not fit its type";
+constexpr size_t kMaxVarintBytes = 10;
+
+}  // namespace
+
+WireReader::WireReader(ByteSlices slices) {
+  if (slices.empty()) return;
+  slice_ = slices.data();
+  here_ = slice_->data();
+  end_ = here_ + slice_->size();
+  for (const ByteSlice& slice : slices.subspan(1)) rest_ += slice.size();
+}
+
+bool WireReader::Refill() {
+  while (here_ == end_) {
+    if (rest_ == 0) return false;
+    ++slice_;
+    const size_t size = std::min(slice_->size(), rest_);
+    here_ = slice_->data();
+    end_ = here_ + size;
+    rest_ -= size;
+  }
+  return true;
+}
+
+bool WireReader::Varint(uint64_t* value) {
+  if (here_ != end_ && *here_ < 0x80) [[likely]] {
+    *value = *here_++;
+    return true;
+  }
+  return SlowVarint(value);
+}
+
+bool WireReader::SlowVarint(uint64_t* value) {
+  uint64_t result = 0;
+  for (size_t i = 0; i < kMaxVarintBytes; ++i) {
+    if (here_ == end_ && !Refill()) return Fail(kCutShort);
+    const uint8_t byte = *here_++;
+    if (i == kMaxVarintBytes - 1 && byte > 1) break;
+    result |= static_cast<uint64_t>(byte & 0x7f) << (7 * i);
+    if (byte < 0x80) {
+      *value = result;
+      return true;
+    }
+  }
+  return Fail(kTooLongVarint);
+}
+
+bool WireReader::Fixed64(uint64_t* value) {
+  if (remaining() < sizeof *value) return Fail(kCutShort);
+  CopyOut(reinterpret_cast<uint8_t*>(value), sizeof *value);
+  return true;
+}
+
+void WireReader::CopyOut(uint8_t* out, size_t size) {
+  while (size > 0) {
+    if (here_ == end_ && !Refill()) return;
+    const size_t part = std::min(size, static_cast<size_t>(end_ - here_));
+    std::memcpy(out, here_, part);
+    here_ += part;
+    out += part;
+    size -= part;
+  }
+}
+
+void WireReader::Advance(size_t size) {
+  while (size > 0) {
+    if (here_ == end_ && !Refill()) return;
+    const size_t part = std::min(size, static_cast<size_t>(end_ - here_));
+    here_ += part;
+    size -= part;
+  }
+}
+
+WireReader WireReader::Sub(size_t size) const {
+  WireReader sub;
+  sub.slice_ = slice_;
+  sub.here_ = here_;
+  const auto present = static_cast<size_t>(end_ - here_);
+  sub.end_ = here_ + std::min(size, present);
+  sub.rest_ = size - std::min(size, present);
+  return sub;
+}
+
+bool WireReader::Next() {
+  if (error_ != nullptr) return false;
+  if (unread_) {
+    unread_ = false;
+    uint64_t size = 0;
+    switch (type_) {
+      case WireType::kVarint:
+        if (!Varint(&size)) return false;
+        size = 0;
+        break;
+      case WireType::kFixed64:
+        size = 8;
+        break;
+      case WireType::kFixed32:
+        size = 4;
+        break;
+      case WireType::kBytes:
+        if (!Varint(&size)) return false;
+        break;
+    }
+    if (size > remaining()) return Fail(kCutShort);
+    Advance(size);
+  }
+  if (remaining() == 0) return false;
+  uint64_t tag = 0;
+  field_ = 0;
+  if (!Varint(&tag)) return false;
+  if (tag > std::numeric_limits<uint32_t>::max() || tag >> 3 == 0) {
+    return Fail("is the number of a field that protobuf does not have");
+  }
+  field_ = static_cast<uint32_t>(tag >> 3);
+  const auto type = static_cast<uint8_t>(tag & 7);
+  if (type == 3 || type == 4) return Fail("is a group, which this protocol does not have");
+  if (type > 5) return Fail("has a wire type that protobuf does not have");
+  type_ = static_cast<WireType>(type);
+  unread_ = true;
+  return true;
+}
+
+void WireReader::Read(uint64_t* value) {
+  if (Expect(WireType::kVarint)) (void)Varint(value);
+}
+
+void WireReader::Read(uint32_t* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (!ok()) return;
+  if (wide > std::numeric_limits<uint32_t>::max()) {
+    Fail(kDoesNotFit);
+  } else {
+    *value = static_cast<uint32_t>(wide);
+  }
+}
+
+void WireReader::Read(bool* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (ok()) *value = wide != 0;
+}
+
+void WireReader::Read(double* value) {
+  uint64_t bits = 0;
+  ReadFixed(&bits);
+  if (ok()) *value = std::bit_cast<double>(bits);
+}
+
+void WireReader::ReadCount(int64_t* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (!ok()) return;
+  if (wide > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    Fail(kDoesNotFit);
+  } else {
+    *value = static_cast<int64_t>(wide);
+  }
+}
+
+void WireReader::ReadCount(int32_t* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (!ok()) return;
+  if (wide > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
+    Fail(kDoesNotFit);
+  } else {
+    *value = static_cast<int32_t>(wide);
+  }
+}
+
+void WireReader::ReadInt(int32_t* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (!ok()) return;
+  const auto number = static_cast<int64_t>(wide);
+  if (number < std::numeric_limits<int32_t>::min() || number > std::numeric_limits<int32_t>::max()) {
+    Fail(kDoesNotFit);
+  } else {
+    *value = static_cast<int32_t>(number);
+  }
+}
+
+void WireReader::ReadSint(int64_t* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (ok()) *value = UnZigZag(wide);
+}
+
+void WireReader::ReadFixed(uint64_t* value) {
+  if (Expect(WireType::kFixed64)) (void)Fixed64(value);
+}
+
+void WireReader::Read(std::string* value, size_t max_bytes) {
+  WireReader bytes = ReadMessage();
+  if (!ok()) return;
+  if (bytes.remaining() > max_bytes) {
+    Fail("is longer than is accepted", true);
+    return;
+  }
+  value->resize(bytes.remaining());
+  bytes.CopyRest(reinterpret_cast<uint8_t*>(value->data()));
+}
+
+void WireReader::Read(std::array<uint8_t, 16>* value) {
+  WireReader bytes = ReadMessage();
+  if (!ok()) return;
+  if (bytes.remaining() == 0) {
+    value->fill(0);
+  } else if (bytes.remaining() != value->size()) {
+    Fail("is an id that has not 16 bytes");
+  } else {
+    bytes.CopyRest(value->data());
+  }
+}
+
+WireReader WireReader::ReadMessage() {
+  uint64_t size = 0;
+  if (!Expect(WireType::kBytes) || !Varint(&size)) return {};
+  if (size > remaining()) {
+    Fail(kCutShort);
+    return {};
+  }
+  WireReader sub = Sub(size);
+  Advance(size);
+  return sub;
+}
+
+void WireReader::CopyRest(uint8_t* out) { CopyOut(out, remaining()); }
+
+Status WireReader::status(std::string_view message) const {
+  if (error_ == nullptr) return Status::Ok();
+  std::string text = "message " + std::string(message) + ": ";
+  text += field_ == 0 ? std::string("a field") : "field " + std::to_string(field_);
+  text += std::string(" ") + error_;
+  if (too_large_) return Status::ResourceExhausted(std::move(text));
+  return Status::DataLoss(std::move(text)).WithDetail(Detail::kCorruptData);
+}
+
+}  // namespace reverb::internal

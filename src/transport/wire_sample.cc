@@ -1,0 +1,712 @@
+// Sample streams, and what looking at items shares with them.
+//
+// How pieces are chosen. Every slice of every sample is a Use of rows of one column of a chunk.
+//   1. Uses are sorted by chunk, column and row, so that what lies together is found together.
+//   2. A use of strings or of compressed blocks travels as blocks: runs of neighbouring blocks that are
+//      touched become one piece each.
+//   3. A use of raw rows is gathered: the rows of the same column position of consecutive samples become
+//      one piece, in the order of the samples. But if the uses of a position overlap so much that runs of
+//      distinct rows would be shorter by a third, such runs become the pieces (frames that overlap).
+//   4. Pieces are numbered by their first use.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "tensor/checksum.h"
+#include "transport/wire.h"
+#include "transport/wire_internal.h"
+
+namespace reverb::internal {
+namespace {
+
+constexpr std::string_view kRequest = "SampleRequest";
+constexpr std::string_view kResponse = "SampleResponse";
+
+// Rows that overlap are sent once when sending them for each sample would take this many times the bytes.
+constexpr double kOverlapFactor = 1.5;
+// A gathered piece ends here, so that it stays within what decoders accept by default.
+constexpr uint64_t kMaxGatherBytes = uint64_t{128} << 20;
+constexpr uint64_t kMaxGatherRows = uint64_t{1} << 24;
+
+struct Use {
+  Chunk* chunk;
+  uint32_t column;  // of the chunk
+  uint32_t offset;
+  uint32_t length;
+  uint32_t position;  // the column of the trajectory
+  bool raw;           // fixed-size rows in blocks that are not compressed
+  // Where it is in the reply.
+  uint32_t piece;
+  uint32_t piece_offset;
+};
+
+ColumnView ViewOf(const Use& use) { return use.chunk->header().column(use.column); }
+
+struct Piece {
+  enum class Kind : uint8_t { kBlocks, kRows, kGathered };
+  Kind kind;
+  uint32_t first_use;  // the lowest index of a use
+  Chunk* chunk = nullptr;
+  uint32_t column = 0;
+  uint32_t first = 0;  // of blocks or rows; not for gathered ones
+  uint32_t count = 0;
+  uint64_t rows = 0;
+  std::vector<uint32_t> gathered;  // uses
+};
+
+// The stored bytes of raw rows: they lie together also across blocks.
+std::span<const uint8_t> RawBytes(const ColumnView& view, Chunk* chunk, uint32_t column, uint32_t offset,
+                                  uint32_t rows) {
+  const BlockRange range = TouchedBlocks(view, offset, rows);
+  const uint64_t row_bytes = view.row_bytes();
+  const uint64_t skipped = (offset - uint64_t{range.first} * view.rows_per_block) * row_bytes;
+  return chunk->column_payload(column).subspan(range.payload_offset + skipped, rows * row_bytes);
+}
+
+// A checksum that exists is passed on: damage since it was made shows at the far end.
+uint64_t RawChecksum(const ColumnView& view, uint32_t offset, uint32_t rows, std::span<const uint8_t> bytes) {
+  const uint32_t block = offset / view.rows_per_block;
+  const bool is_block = offset % view.rows_per_block == 0 && rows == view.rows_in_block(block);
+  return is_block ? view.blocks[block].checksum : Checksum(bytes);
+}
+
+class PieceBuilder {
+ public:
+  explicit PieceBuilder(const std::vector<Sample>& samples) : samples_(samples) {
+    CollectUses();
+    SortUses();
+    ChooseBlocks();
+    ChooseRows();
+    Gather();
+    NumberPieces();
+  }
+
+  // As field `field` of the reply.
+  void WriteSamples(uint32_t field, WireWriter* writer) const;
+  void WritePieces(WireWriter* writer) const {
+    for (const uint32_t piece : order_) WritePiece(pieces_[piece], writer);
+  }
+
+ private:
+  void CollectUses();
+  void SortUses();
+  void ChooseBlocks();
+  void ChooseRows();
+  void Gather();
+  void NumberPieces();
+  void WritePiece(const Piece& piece, WireWriter* writer) const;
+  void WriteGathered(const Piece& piece, WireWriter* writer) const;
+  static void WritePiece(const ColumnView& view, std::span<const std::span<const uint8_t>> parts,
+                         Chunk* chunk, WireWriter* writer);
+
+  // Calls visit(first, last) for each run of sorted_ of the same chunk and column.
+  template <typename F>
+  void ForEachGroup(const F& visit) {
+    for (size_t first = 0; first < sorted_.size();) {
+      const Use& use = uses_[sorted_[first]];
+      size_t last = first + 1;
+      while (last < sorted_.size() && uses_[sorted_[last]].chunk == use.chunk &&
+             uses_[sorted_[last]].column == use.column) {
+        ++last;
+      }
+      visit(std::span<const uint32_t>(sorted_).subspan(first, last - first));
+      first = last;
+    }
+  }
+  // Makes a piece of each run of units (blocks or rows) that the uses of `group` cover for which
+  // `is_meant` holds; interval(use) gives first and end in units. Runs that only touch become one.
+  template <typename IsMeant, typename Interval>
+  void CoverByRuns(std::span<const uint32_t> group, Piece::Kind kind, uint32_t rows_per_unit,
+                   const IsMeant& is_meant, const Interval& interval);
+
+  bool IsShared(const Use& use) const { return shared_positions_[use.position]; }
+
+  const std::vector<Sample>& samples_;
+  std::vector<Use> uses_;         // by sample, column, slice
+  std::vector<uint32_t> sorted_;  // indices of uses_ by chunk, column, offset
+  std::vector<bool> shared_positions_;
+  std::vector<Piece> pieces_;
+  std::vector<uint32_t> order_;    // pieces_ as they are sent
+  std::vector<uint32_t> numbers_;  // of pieces_, as they are sent
+};
+
+void PieceBuilder::CollectUses() {
+  size_t positions = 0;
+  for (const Sample& sample : samples_) {
+    const Trajectory& trajectory = sample.trajectory;
+    positions = std::max<size_t>(positions, trajectory.num_columns());
+    for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
+      for (uint32_t s = 0; s < trajectory.num_slices(c); ++s) {
+        const SliceView slice = trajectory.slice(c, s);
+        Use use{.chunk = slice.chunk,
+                .column = slice.chunk_column,
+                .offset = slice.offset,
+                .length = slice.length,
+                .position = c,
+                .raw = true,
+                .piece = 0,
+                .piece_offset = 0};
+        const ColumnView view = ViewOf(use);
+        if (view.dtype == DType::kString) {
+          use.raw = false;
+        } else if (view.codec != Codec::kRaw) {
+          const BlockRange range = TouchedBlocks(view, use.offset, use.length);
+          for (const BlockInfo& block : view.blocks.subspan(range.first, range.count)) {
+            use.raw &= block.stored_size == block.raw_size;
+          }
+        }
+        uses_.push_back(use);
+      }
+    }
+  }
+  shared_positions_.resize(positions);
+}
+
+void PieceBuilder::SortUses() {
+  sorted_.resize(uses_.size());
+  for (uint32_t i = 0; i < sorted_.size(); ++i) sorted_[i] = i;
+  std::ranges::sort(sorted_, [&](uint32_t a, uint32_t b) {
+    const Use& x = uses_[a];
+    const Use& y = uses_[b];
+    if (x.chunk != y.chunk) return x.chunk < y.chunk;
+    if (x.column != y.column) return x.column < y.column;
+    if (x.offset != y.offset) return x.offset < y.offset;
+    return a < b;
+  });
+}
+
+template <typename IsMeant, typename Interval>
+void PieceBuilder::CoverByRuns(std::span<const uint32_t> group, Piece::Kind kind, uint32_t rows_per_unit,
+                               const IsMeant& is_meant, const Interval& interval) {
+  bool open = false;
+  for (const uint32_t index : group) {
+    Use& use = uses_[index];
+    if (!is_meant(use)) continue;
+    const auto [first, end] = interval(use);
+    if (!open || first > pieces_.back().first + pieces_.back().count) {
+      open = true;
+      pieces_.push_back({.kind = kind,
+                         .first_use = index,
+                         .chunk = use.chunk,
+                         .column = use.column,
+                         .first = first,
+                         .count = end - first});
+    } else {
+      Piece& piece = pieces_.back();
+      piece.count = std::max(piece.count, end - piece.first);
+      piece.first_use = std::min(piece.first_use, index);
+    }
+    use.piece = static_cast<uint32_t>(pieces_.size() - 1);
+    use.piece_offset = use.offset - pieces_.back().first * rows_per_unit;
+  }
+}
+
+void PieceBuilder::ChooseBlocks() {
+  ForEachGroup([&](std::span<const uint32_t> group) {
+    const ColumnView view = ViewOf(uses_[group[0]]);
+    CoverByRuns(
+        group, Piece::Kind::kBlocks, view.rows_per_block, [](const Use& use) { return !use.raw; },
+        [&](const Use& use) {
+          const BlockRange range = TouchedBlocks(view, use.offset, use.length);
+          return std::pair(range.first, range.first + range.count);
+        });
+  });
+}
+
+void PieceBuilder::ChooseRows() {
+  // By position: bytes of its raw uses, and what they would be if shared rows were counted once.
+  struct Cost {
+    double all = 0;
+    double distinct = 0;
+  };
+  std::vector<Cost> costs(shared_positions_.size());
+  ForEachGroup([&](std::span<const uint32_t> group) {
+    uint64_t all = 0;
+    uint64_t distinct = 0;
+    uint64_t end = 0;
+    for (const uint32_t index : group) {
+      const Use& use = uses_[index];
+      if (!use.raw) continue;
+      const uint64_t use_end = uint64_t{use.offset} + use.length;
+      all += use.length;
+      if (use_end > end) distinct += use_end - std::max<uint64_t>(end, use.offset);
+      end = std::max(end, use_end);
+    }
+    if (all == 0) return;
+    const double ratio = static_cast<double>(distinct) / static_cast<double>(all);
+    const auto row_bytes = static_cast<double>(ViewOf(uses_[group[0]]).row_bytes());
+    for (const uint32_t index : group) {
+      if (!uses_[index].raw) continue;
+      Cost& cost = costs[uses_[index].position];
+      cost.all += uses_[index].length * row_bytes;
+      cost.distinct += uses_[index].length * row_bytes * ratio;
+    }
+  });
+  bool any = false;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    shared_positions_[i] = costs[i].all > kOverlapFactor * costs[i].distinct;
+    any |= shared_positions_[i];
+  }
+  if (!any) return;
+  ForEachGroup([&](std::span<const uint32_t> group) {
+    CoverByRuns(
+        group, Piece::Kind::kRows, 1, [&](const Use& use) { return use.raw && IsShared(use); },
+        [](const Use& use) { return std::pair(use.offset, use.offset + use.length); });
+  });
+}
+
+void PieceBuilder::Gather() {
+  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+  std::vector<uint32_t> current(shared_positions_.size(), kNone);  // piece, by position
+  for (uint32_t i = 0; i < uses_.size(); ++i) {
+    Use& use = uses_[i];
+    if (!use.raw || IsShared(use)) continue;
+    uint32_t& piece = current[use.position];
+    if (piece != kNone) {
+      const ColumnView view = ViewOf(use);
+      const ColumnView before = ViewOf(uses_[pieces_[piece].gathered[0]]);
+      const uint64_t rows = pieces_[piece].rows + use.length;
+      if (view.dtype != before.dtype || !std::ranges::equal(view.row_shape, before.row_shape) ||
+          rows > kMaxGatherRows || rows * view.row_bytes() > kMaxGatherBytes) {
+        piece = kNone;
+      }
+    }
+    if (piece == kNone) {
+      piece = static_cast<uint32_t>(pieces_.size());
+      pieces_.push_back({.kind = Piece::Kind::kGathered, .first_use = i});
+    }
+    use.piece = piece;
+    use.piece_offset = static_cast<uint32_t>(pieces_[piece].rows);
+    pieces_[piece].rows += use.length;
+    pieces_[piece].gathered.push_back(i);
+  }
+}
+
+void PieceBuilder::NumberPieces() {
+  order_.resize(pieces_.size());
+  for (uint32_t i = 0; i < order_.size(); ++i) order_[i] = i;
+  std::ranges::sort(order_, {}, [&](uint32_t piece) { return pieces_[piece].first_use; });
+  numbers_.resize(pieces_.size());
+  for (uint32_t i = 0; i < order_.size(); ++i) numbers_[order_[i]] = i;
+}
+
+void PieceBuilder::WriteSamples(uint32_t field, WireWriter* writer) const {
+  const Use* use = uses_.data();
+  for (const Sample& sample : samples_) {
+    const auto nested = writer->Begin(field);
+    const auto info = writer->Begin(1);
+    writer->Fixed64(1, sample.key);
+    writer->Double(2, sample.priority);
+    writer->Double(3, sample.probability);
+    writer->Count(4, sample.table_size);
+    writer->Count(5, sample.times_sampled);
+    writer->Bool(6, sample.rate_limited);
+    writer->Sint(7, sample.inserted_at);
+    writer->End(info);
+    for (uint32_t c = 0; c < sample.trajectory.num_columns(); ++c) {
+      const auto column = writer->Begin(2);
+      WireSlice slice;
+      for (uint32_t s = 0; s < sample.trajectory.num_slices(c); ++s, ++use) {
+        const uint32_t number = numbers_[use->piece];
+        if (slice.length > 0 && slice.chunk_id == number &&
+            slice.offset + slice.length == use->piece_offset) {
+          slice.length += use->length;
+          continue;
+        }
+        if (slice.length > 0) WriteSlice(slice, writer);
+        slice = {number, 0, use->piece_offset, use->length};
+      }
+      WriteSlice(slice, writer);
+      writer->Bool(2, sample.trajectory.squeeze(c));
+      writer->End(column);
+    }
+    writer->End(nested);
+  }
+}
+
+// A piece whose bytes lie in `chunk`.
+void PieceBuilder::WritePiece(const ColumnView& view, std::span<const std::span<const uint8_t>> parts,
+                              Chunk* chunk, WireWriter* writer) {
+  uint64_t size = 0;
+  for (const auto& part : parts) size += part.size();
+  const auto nested = writer->Begin(15, 40 + 18 * view.blocks.size() + size);
+  const auto header = writer->Begin(1);
+  WriteColumnHeader(view, writer);
+  writer->End(header);
+  writer->Uint(2, view.rows);
+  if (size > 0) {
+    writer->BeginBytes(15, size);
+    for (const auto& part : parts) writer->AppendOf(chunk, part);
+  }
+  writer->End(nested);
+}
+
+void PieceBuilder::WritePiece(const Piece& piece, WireWriter* writer) const {
+  if (piece.kind == Piece::Kind::kGathered) return WriteGathered(piece, writer);
+  const ColumnView whole = piece.chunk->header().column(piece.column);
+  ColumnView view = whole;
+  if (piece.kind == Piece::Kind::kBlocks) {
+    const uint64_t first_row = uint64_t{piece.first} * whole.rows_per_block;
+    view.rows = static_cast<uint32_t>(
+        std::min<uint64_t>(whole.rows - first_row, uint64_t{piece.count} * whole.rows_per_block));
+    view.rows_per_block = std::min(whole.rows_per_block, view.rows);
+    view.blocks = whole.blocks.subspan(piece.first, piece.count);
+    const BlockRange range = TouchedBlocks(whole, static_cast<uint32_t>(first_row), view.rows);
+    const std::span<const uint8_t> bytes =
+        piece.chunk->column_payload(piece.column).subspan(range.payload_offset, range.payload_size);
+    return WritePiece(view, {&bytes, 1}, piece.chunk, writer);
+  }
+  const std::span<const uint8_t> bytes = RawBytes(whole, piece.chunk, piece.column, piece.first, piece.count);
+  const auto size = static_cast<uint32_t>(bytes.size());
+  const BlockInfo block{
+      .stored_size = size, .raw_size = size, .checksum = RawChecksum(whole, piece.first, piece.count, bytes)};
+  view.codec = Codec::kRaw;
+  view.delta = false;
+  view.rows = view.rows_per_block = piece.count;
+  view.blocks = {&block, 1};
+  WritePiece(view, {&bytes, 1}, piece.chunk, writer);
+}
+
+void PieceBuilder::WriteGathered(const Piece& piece, WireWriter* writer) const {
+  const ColumnView like = ViewOf(uses_[piece.gathered[0]]);
+  const uint64_t row_bytes = like.row_bytes();
+  const uint32_t unit = uses_[piece.gathered[0]].length;
+  // Long runs of one length are blocks of their own, sent from where they lie. All others are put together
+  // first: a checksum is of bytes in one piece.
+  bool by_reference = unit * row_bytes >= kShareBytes;
+  for (size_t i = 0; by_reference && i < piece.gathered.size(); ++i) {
+    const uint32_t length = uses_[piece.gathered[i]].length;
+    by_reference = length == unit || (i + 1 == piece.gathered.size() && length < unit);
+  }
+  ColumnView view = like;
+  view.codec = Codec::kRaw;
+  view.delta = false;
+  view.rows = static_cast<uint32_t>(piece.rows);
+  std::vector<std::span<const uint8_t>> runs;
+  runs.reserve(piece.gathered.size());
+  for (const uint32_t index : piece.gathered) {
+    const Use& use = uses_[index];
+    runs.push_back(RawBytes(ViewOf(use), use.chunk, use.column, use.offset, use.length));
+  }
+
+  std::vector<BlockInfo> blocks;
+  const auto add_block = [&](std::span<const uint8_t> bytes, uint64_t checksum) {
+    const auto size = static_cast<uint32_t>(bytes.size());
+    blocks.push_back({.stored_size = size, .raw_size = size, .checksum = checksum});
+  };
+  const uint64_t size = piece.rows * row_bytes;
+  Buffer together;
+  if (by_reference) {
+    view.rows_per_block = unit;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const Use& use = uses_[piece.gathered[i]];
+      add_block(runs[i], RawChecksum(ViewOf(use), use.offset, use.length, runs[i]));
+    }
+  } else {
+    view.rows_per_block = view.rows;
+    uint8_t* out = nullptr;
+    together = Buffer::Allocate(size, &out);
+    for (const auto& run : runs) {
+      if (run.empty()) continue;
+      std::memcpy(out, run.data(), run.size());
+      out += run.size();
+    }
+    add_block(together.span(), Checksum(together.span()));
+  }
+  view.blocks = blocks;
+
+  const auto nested = writer->Begin(15, 40 + 18 * blocks.size() + size);
+  const auto header = writer->Begin(1);
+  WriteColumnHeader(view, writer);
+  writer->End(header);
+  writer->Uint(2, view.rows);
+  if (size > 0) {
+    writer->BeginBytes(15, size);
+    if (by_reference) {
+      for (size_t i = 0; i < runs.size(); ++i) writer->AppendOf(uses_[piece.gathered[i]].chunk, runs[i]);
+    } else if (size >= kShareBytes) {
+      writer->AppendShared(std::move(together));
+    } else {
+      writer->Append(together.span());
+    }
+  }
+  writer->End(nested);
+}
+
+// --- Decoding ---
+
+Status ParsePiece(WireReader reader, uint64_t number, const WireLimits& limits, ChunkRef* piece) {
+  ChunkHeader header;
+  header.columns.resize(1);
+  WireReader payload;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader.ReadMessage(), &header.columns[0]));
+        break;
+      case 2:
+        reader.Read(&header.rows);
+        break;
+      case 15:
+        payload = reader.ReadMessage();
+        break;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status("Piece"));
+  if (payload.remaining() > limits.max_chunk_bytes) {
+    return Status::ResourceExhausted(Number(payload.remaining()) + " bytes, at most " +
+                                     Number(limits.max_chunk_bytes) + " are accepted");
+  }
+  if (PayloadSize(header) != payload.remaining()) {
+    return Status::DataLoss("its header describes " + Number(PayloadSize(header)) +
+                            " payload bytes, but there are " + Number(payload.remaining()))
+        .WithDetail(Detail::kCorruptData);
+  }
+  header.last_step = int64_t{header.rows} - 1;
+  uint8_t* room = nullptr;
+  REVERB_ASSIGN_OR_RETURN(*piece, Chunk::Uninitialized(number, header, &room, limits.chunk));
+  payload.CopyRest(room);
+  return VerifyChecksums((*piece)->header().column(0), (*piece)->payload());
+}
+
+Status ParseSampleInfo(WireReader reader, Sample* sample) {
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.ReadFixed(&sample->key);
+        break;
+      case 2:
+        reader.Read(&sample->priority);
+        break;
+      case 3:
+        reader.Read(&sample->probability);
+        break;
+      case 4:
+        reader.ReadCount(&sample->table_size);
+        break;
+      case 5:
+        reader.ReadCount(&sample->times_sampled);
+        break;
+      case 6:
+        reader.Read(&sample->rate_limited);
+        break;
+      case 7:
+        reader.ReadSint(&sample->inserted_at);
+        break;
+    }
+  }
+  return reader.status("SampleInfo");
+}
+
+Status ParseSample(WireReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+                   const WireLimits& limits, Sample* sample) {
+  std::vector<ColumnSpec> columns;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseSampleInfo(reader.ReadMessage(), sample));
+        break;
+      case 2: {
+        if (columns.size() >= limits.max_columns) return TooMany("Sample", "columns", limits.max_columns);
+        const Status status =
+            ParseColumn(reader.ReadMessage(), resolve, slices_left, &columns.emplace_back());
+        if (!status.ok()) return At("column " + Number(columns.size() - 1), status);
+        break;
+      }
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status("Sample"));
+  REVERB_ASSIGN_OR_RETURN(sample->trajectory, Trajectory::Create(columns));
+  return Status::Ok();
+}
+
+// Samples and pieces as they are met in a message; together they become samples.
+class SampleParser {
+ public:
+  SampleParser(std::string_view message, const WireLimits& limits) : message_(message), limits_(limits) {}
+
+  // The readers that ReadMessage() gave for a Sample and for a Piece.
+  Status AddSample(WireReader reader) {
+    if (samples_.size() >= limits_.max_items) return TooMany(message_, "samples", limits_.max_items);
+    samples_.push_back(reader);
+    return Status::Ok();
+  }
+  Status AddPiece(WireReader reader) {
+    if (pieces_.size() >= limits_.max_chunks) return TooMany(message_, "pieces", limits_.max_chunks);
+    const size_t number = pieces_.size();
+    const Status status = ParsePiece(reader, number, limits_, &pieces_.emplace_back());
+    return status.ok() ? status : At("piece " + Number(number), status);
+  }
+
+  Status Finish(std::vector<Sample>* samples) {
+    const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t number) {
+      return number < pieces_.size() ? pieces_[number].get() : nullptr;
+    };
+    size_t slices_left = limits_.max_slices;
+    samples->resize(samples_.size());
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      const Status status = ParseSample(samples_[i], resolve, &slices_left, limits_, &(*samples)[i]);
+      if (!status.ok()) return At("sample " + Number(i), status);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  const std::string_view message_;
+  const WireLimits& limits_;
+  std::vector<WireReader> samples_;
+  std::vector<ChunkRef> pieces_;
+};
+
+}  // namespace
+
+WireMessage EncodeSampleRequest(const SampleStreamMessage& message) {
+  WireWriter writer;
+  if (message.hello) {
+    const auto nested = writer.Begin(1);
+    WriteHello(*message.hello, &writer);
+    writer.End(nested);
+  }
+  const SampleRequest& request = message.request;
+  writer.Uint(2, request.request_id);
+  writer.Bytes(3, request.table);
+  writer.Count(4, request.count);
+  if (request.timeout) {
+    writer.AlwaysUint(5, static_cast<uint64_t>(std::max<int64_t>(request.timeout->count(), 0)));
+  }
+  writer.Uint(6, request.batch);
+  writer.Uint(7, request.taken_bytes);
+  writer.Bool(8, request.heartbeat);
+  return writer.Finish();
+}
+
+Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLimits& limits) {
+  WireReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits));
+  SampleStreamMessage message;
+  SampleRequest& request = message.request;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseHello(reader.ReadMessage(), limits, &message.hello.emplace()));
+        break;
+      case 2:
+        reader.Read(&request.request_id);
+        break;
+      case 3:
+        reader.Read(&request.table, limits.max_name_bytes);
+        break;
+      case 4:
+        reader.ReadCount(&request.count);
+        break;
+      case 5: {
+        // Longer than there are nanoseconds (292 years) is for ever, near enough.
+        uint64_t nanos = 0;
+        reader.Read(&nanos);
+        request.timeout = Duration(static_cast<int64_t>(
+            std::min(nanos, static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))));
+        break;
+      }
+      case 6:
+        reader.Read(&request.batch);
+        break;
+      case 7:
+        reader.Read(&request.taken_bytes);
+        break;
+      case 8:
+        reader.Read(&request.heartbeat);
+        break;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kRequest));
+  return message;
+}
+
+WireMessage EncodeSampleReply(const SampleReply& reply) {
+  WireWriter writer(128 * reply.samples.size() + 128);
+  if (reply.welcome) {
+    const auto nested = writer.Begin(1);
+    WriteWelcome(*reply.welcome, &writer);
+    writer.End(nested);
+  }
+  writer.Uint(2, reply.request_id);
+  const PieceBuilder pieces(reply.samples);
+  pieces.WriteSamples(3, &writer);
+  if (reply.end) {
+    const auto nested = writer.Begin(4);
+    WriteStatus(*reply.end, &writer);
+    writer.End(nested);
+  }
+  pieces.WritePieces(&writer);
+  return writer.Finish();
+}
+
+Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits) {
+  WireReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
+  SampleReply reply;
+  SampleParser parser(kResponse, limits);
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseWelcome(reader.ReadMessage(), limits, &reply.welcome.emplace()));
+        break;
+      case 2:
+        reader.Read(&reply.request_id);
+        break;
+      case 3:
+        REVERB_RETURN_IF_ERROR(parser.AddSample(reader.ReadMessage()));
+        break;
+      case 4:
+        REVERB_RETURN_IF_ERROR(ParseStatus(reader.ReadMessage(), limits, &reply.end.emplace()));
+        break;
+      case 15: {
+        const WireReader piece = reader.ReadMessage();
+        if (reader.ok()) REVERB_RETURN_IF_ERROR(parser.AddPiece(piece));
+        break;
+      }
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kResponse));
+  REVERB_RETURN_IF_ERROR(parser.Finish(&reply.samples));
+  return reply;
+}
+
+WireMessage EncodeInspectReply(const InspectReply& reply) {
+  WireWriter writer(128 * reply.items.size() + 64);
+  writer.Uint(1, reply.next_cursor);
+  const PieceBuilder pieces(reply.items);
+  pieces.WriteSamples(2, &writer);
+  pieces.WritePieces(&writer);
+  return writer.Finish();
+}
+
+Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits) {
+  constexpr std::string_view kName = "InspectResponse";
+  WireReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
+  InspectReply reply;
+  SampleParser parser(kName, limits);
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.Read(&reply.next_cursor);
+        break;
+      case 2:
+        REVERB_RETURN_IF_ERROR(parser.AddSample(reader.ReadMessage()));
+        break;
+      case 15: {
+        const WireReader piece = reader.ReadMessage();
+        if (reader.ok()) REVERB_RETURN_IF_ERROR(parser.AddPiece(piece));
+        break;
+      }
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kName));
+  REVERB_RETURN_IF_ERROR(parser.Finish(&reply.items));
+  return reply;
+}
+
+}  // namespace reverb::internal

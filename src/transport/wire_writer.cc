@@ -1,0 +1,111 @@
+#include "transport/wire_writer.h"
+
+namespace reverb::internal {
+namespace {
+
+class StringOwner final : public BufferOwner {
+ public:
+  explicit StringOwner(std::string bytes) : bytes_(std::move(bytes)) {}
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  ~StringOwner() override = default;
+  const std::string bytes_;
+};
+
+class ChunkOwner final : public BufferOwner {
+ public:
+  explicit ChunkOwner(ChunkRef chunk) : chunk_(std::move(chunk)) {}
+
+ private:
+  ~ChunkOwner() override = default;
+  const ChunkRef chunk_;
+};
+
+void WriteVarintAt(char* out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) *out++ = static_cast<char>(value | 0x80);
+  *out = static_cast<char>(value);
+}
+
+}  // namespace
+
+std::string WireMessage::Flatten() const {
+  std::string all;
+  all.reserve(total_bytes_);
+  for (const Buffer& part : parts_) all.append(reinterpret_cast<const char*>(part.data()), part.size());
+  return all;
+}
+
+void WireWriter::PackedUint(uint32_t field, std::span<const uint32_t> values) {
+  if (values.empty()) return;
+  uint64_t size = 0;
+  for (uint32_t value : values) size += VarintSize(value);
+  BeginBytes(field, size);
+  for (uint32_t value : values) PutVarint(&bytes_, value);
+}
+
+void WireWriter::PackedUint(uint32_t field, std::span<const uint64_t> values) {
+  if (values.empty()) return;
+  uint64_t size = 0;
+  for (uint64_t value : values) size += VarintSize(value);
+  BeginBytes(field, size);
+  for (uint64_t value : values) PutVarint(&bytes_, value);
+}
+
+void WireWriter::PackedFixed64(uint32_t field, std::span<const uint64_t> values) {
+  if (values.empty()) return;
+  BeginBytes(field, values.size_bytes());
+  Append({reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()});
+}
+
+void WireWriter::End(const Nested& nested) {
+  const size_t body = nested.length_at + nested.length_bytes;
+  const uint64_t length = (bytes_.size() - body) + (shared_bytes_ - nested.shared_before);
+  const size_t needed = VarintSize(length);
+  if (needed != nested.length_bytes) [[unlikely]] {
+    const auto moved = static_cast<ptrdiff_t>(needed) - static_cast<ptrdiff_t>(nested.length_bytes);
+    if (moved > 0) {
+      bytes_.insert(body, static_cast<size_t>(moved), '\0');
+    } else {
+      bytes_.erase(nested.length_at, static_cast<size_t>(-moved));
+    }
+    // What is shared inside this message was entered after it began.
+    for (auto share = shares_.rbegin(); share != shares_.rend() && share->at >= body; ++share) {
+      share->at += static_cast<size_t>(moved);
+    }
+  }
+  WriteVarintAt(bytes_.data() + nested.length_at, length);
+}
+
+void WireWriter::AppendShared(Buffer buffer) {
+  if (buffer.empty()) return;
+  shared_bytes_ += buffer.size();
+  shares_.push_back({bytes_.size(), std::move(buffer)});
+}
+
+void WireWriter::AppendOf(Chunk* chunk, std::span<const uint8_t> bytes) {
+  if (bytes.size() < kShareBytes) {
+    Append(bytes);
+  } else {
+    AppendShared(Buffer(new ChunkOwner(ChunkRef::Share(chunk)), bytes.data(), bytes.size()));
+  }
+}
+
+WireMessage WireWriter::Finish() {
+  std::vector<Buffer> parts;
+  std::vector<Share> shares = std::exchange(shares_, {});
+  shared_bytes_ = 0;
+  const size_t size = bytes_.size();
+  auto* const owner = new StringOwner(std::exchange(bytes_, {}));
+  const Buffer own(owner, reinterpret_cast<const uint8_t*>(owner->bytes().data()), size);
+  size_t position = 0;
+  for (Share& share : shares) {
+    if (share.at > position) parts.push_back(own.Slice(position, share.at - position));
+    position = share.at;
+    parts.push_back(std::move(share.buffer));
+  }
+  if (position < size) parts.push_back(own.Slice(position, size - position));
+  return WireMessage(std::move(parts));
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,144 @@
+// wire_writer.h — writes protobuf messages, large payloads by reference.
+//
+// A message becomes a WireMessage: a sequence of Buffers. Small fields and small payloads lie together in
+// one block of heap memory; a payload of kShareBytes or more is a Buffer over the memory where it lies
+// already, which it keeps alive. Fields with the default value of proto3 are left out.
+//
+// The length of a nested message is not known before its end. One byte is left for it, which mostly
+// suffices; where not, what was written of the nested message moves up. Large ones say beforehand about
+// how long they will be.
+//
+// Threads: a WireWriter belongs to one thread; a WireMessage is a value.
+#ifndef REVERB_TRANSPORT_WIRE_WRITER_H_
+#define REVERB_TRANSPORT_WIRE_WRITER_H_
+
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/buffer.h"
+#include "tensor/byte_io.h"
+#include "tensor/chunk.h"
+
+namespace reverb::internal {
+
+// From this size on, passing a payload on by reference is cheaper than copying it.
+inline constexpr size_t kShareBytes = 1536;
+
+enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };  // protobuf's numbers
+
+class WireMessage {
+ public:
+  WireMessage() = default;
+  explicit WireMessage(std::vector<Buffer> parts) : parts_(std::move(parts)) {
+    for (const Buffer& part : parts_) total_bytes_ += part.size();
+  }
+
+  // None of them is empty.
+  const std::vector<Buffer>& parts() const { return parts_; }
+  uint64_t total_bytes() const { return total_bytes_; }
+  // A copy of all bytes in one piece.
+  std::string Flatten() const;
+
+ private:
+  std::vector<Buffer> parts_;
+  uint64_t total_bytes_ = 0;
+};
+
+class WireWriter {
+ public:
+  // `expected_bytes`: about how much will be written, payloads by reference left out.
+  explicit WireWriter(size_t expected_bytes = 0) { bytes_.reserve(expected_bytes); }
+
+  // --- Fields, left out when they have the default value ---
+
+  void Uint(uint32_t field, uint64_t value) {
+    if (value != 0) AlwaysUint(field, value);
+  }
+  // For numbers that are never negative; a negative one counts as 0.
+  void Count(uint32_t field, int64_t value) {
+    if (value > 0) AlwaysUint(field, static_cast<uint64_t>(value));
+  }
+  void Int(uint32_t field, int64_t value) { Uint(field, static_cast<uint64_t>(value)); }
+  void Sint(uint32_t field, int64_t value) { Uint(field, ZigZag(value)); }
+  void Bool(uint32_t field, bool value) { Uint(field, value ? 1 : 0); }
+  void Fixed64(uint32_t field, uint64_t value) {
+    if (value == 0) return;
+    Tag(field, WireType::kFixed64);
+    PutFixed64(&bytes_, value);
+  }
+  void Double(uint32_t field, double value) { Fixed64(field, std::bit_cast<uint64_t>(value)); }
+  void Bytes(uint32_t field, std::string_view value) {
+    if (value.empty()) return;
+    BeginBytes(field, value.size());
+    bytes_.append(value);
+  }
+  // Packed; nothing when empty.
+  void PackedUint(uint32_t field, std::span<const uint32_t> values);
+  void PackedUint(uint32_t field, std::span<const uint64_t> values);
+  void PackedFixed64(uint32_t field, std::span<const uint64_t> values);
+
+  // For fields that are `optional`, whose presence says something.
+  void AlwaysUint(uint32_t field, uint64_t value) {
+    Tag(field, WireType::kVarint);
+    PutVarint(&bytes_, value);
+  }
+
+  // --- Nested messages: everything between Begin and End ---
+
+  struct Nested {
+    size_t length_at;        // where the length goes
+    size_t length_bytes;     // room that was left for it
+    uint64_t shared_before;  // bytes by reference at the beginning
+  };
+  [[nodiscard]] Nested Begin(uint32_t field, uint64_t expected_bytes = 0) {
+    Tag(field, WireType::kBytes);
+    const Nested nested{bytes_.size(), VarintSize(expected_bytes), shared_bytes_};
+    bytes_.append(nested.length_bytes, '\0');
+    return nested;
+  }
+  void End(const Nested& nested);
+
+  // --- Payloads: BeginBytes, then exactly `size` bytes by the functions below it ---
+
+  void BeginBytes(uint32_t field, uint64_t size) {
+    Tag(field, WireType::kBytes);
+    PutVarint(&bytes_, size);
+  }
+  void Append(std::span<const uint8_t> bytes) {
+    bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  void AppendShared(Buffer buffer);
+  // Bytes of a chunk: by reference when they are many.
+  void AppendOf(Chunk* chunk, std::span<const uint8_t> bytes);
+
+  // The writer is empty afterwards.
+  WireMessage Finish();
+
+  static constexpr size_t VarintSize(uint64_t value) {
+    return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
+  }
+
+ private:
+  struct Share {
+    size_t at;  // it comes before this byte of bytes_
+    Buffer buffer;
+  };
+
+  void Tag(uint32_t field, WireType type) { PutVarint(&bytes_, field << 3 | static_cast<uint32_t>(type)); }
+
+  std::string bytes_;
+  std::vector<Share> shares_;
+  uint64_t shared_bytes_ = 0;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_WIRE_WRITER_H_

@@ -1,0 +1,143 @@
+// wire_samples.cc — one message of every type for check_wire.py, and its way back.
+//
+//   wire_samples write FOLDER   writes FOLDER/<message type>.<name>
+//   wire_samples read FOLDER    reads them as protobuf has written them anew, and compares
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/wire.h"
+#include "transport/wire_testing.h"
+
+namespace {
+
+using namespace reverb;            // NOLINT
+using namespace reverb::internal;  // NOLINT
+
+struct Case {
+  std::string file;
+  std::string bytes;
+  // Decodes bytes and encodes them again; data of samples and items in readable form instead.
+  std::function<std::string(ByteSlices)> normalize;
+};
+
+template <typename T, typename Encode>
+std::string Again(const Result<T>& result, const Encode& encode) {
+  return result.ok() ? encode(*result).Flatten() : result.status().ToString();
+}
+
+std::string Describe(const std::vector<Sample>& samples) {
+  std::string all;
+  for (const Sample& sample : samples) {
+    all += std::to_string(sample.key) + " " + std::to_string(sample.priority) + " " +
+           std::to_string(sample.inserted_at) + "\n" + test::Contents(sample.trajectory);
+  }
+  return all;
+}
+
+std::vector<Case> Cases() {
+  Random random(11);
+  std::vector<ChunkRef> chunks;
+  for (uint64_t id = 1; id <= 3; ++id) chunks.push_back(test::MakeChunk(id, test::AllKinds(), 20, &random));
+  const std::vector<Sample> samples =
+      test::RandomSamples(chunks, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 4, &random);
+  InsertMessage insert;
+  for (uint64_t i = 0; i < samples.size(); ++i) {
+    insert.items.push_back({.number = i + 1,
+                            .key = samples[i].key,
+                            .table = i < 2 ? "first" : "second",
+                            .priority = 0.25,
+                            .times_sampled = 3,
+                            .trajectory = samples[i].trajectory});
+  }
+  insert.forget_chunks = {1, 3};
+  insert.heartbeat = true;
+  const SampleReply reply{.welcome = test::ExampleWelcome(),
+                          .request_id = 300,
+                          .samples = samples,
+                          .end = Status(StatusCode::kDeadlineExceeded, "late", Detail::kRateLimited)};
+  const InspectReply inspect{.next_cursor = 12, .items = samples};
+  return {
+      {"InsertRequest.hello", EncodeInsertHello(test::ExampleHello()).Flatten(),
+       [](ByteSlices s) { return Again(DecodeInsertHello(s), EncodeInsertHello); }},
+      {"InsertRequest.items", InsertEncoder().Encode(insert).Flatten(),
+       [](ByteSlices s) {
+         InsertDecoder decoder([](const ChunkHeader& header, uint8_t** payload) {
+           return Chunk::Uninitialized(1, header, payload);
+         });
+         const auto message = decoder.Decode(s);
+         if (!message.ok()) return message.status().ToString();
+         std::string all;
+         for (const InsertItem& item : message->items) {
+           all += std::to_string(item.number) + item.table + test::Contents(item.trajectory);
+         }
+         return all;
+       }},
+      {"InsertResponse.all", EncodeInsertReply(test::ExampleInsertReply()).Flatten(),
+       [](ByteSlices s) { return Again(DecodeInsertReply(s), EncodeInsertReply); }},
+      {"SampleRequest.all", EncodeSampleRequest(test::ExampleSampleRequest()).Flatten(),
+       [](ByteSlices s) { return Again(DecodeSampleRequest(s), EncodeSampleRequest); }},
+      {"SampleResponse.all", EncodeSampleReply(reply).Flatten(),
+       [](ByteSlices s) {
+         const auto got = DecodeSampleReply(s);
+         return got.ok() ? got->end->ToString() + Describe(got->samples) : got.status().ToString();
+       }},
+      {"InspectResponse.all", EncodeInspectReply(inspect).Flatten(),
+       [](ByteSlices s) {
+         const auto got = DecodeInspectReply(s);
+         return got.ok() ? Describe(got->items) : got.status().ToString();
+       }},
+      {"InspectRequest.all", EncodeInspectRequest(test::ExampleInspectRequest()).Flatten(),
+       [](ByteSlices s) { return Again(DecodeInspectRequest(s), EncodeInspectRequest); }},
+      {"MutatePrioritiesRequest.all", EncodeMutateRequest(test::ExampleMutateRequest()).Flatten(),
+       [](ByteSlices s) { return Again(DecodeMutateRequest(s), EncodeMutateRequest); }},
+      {"SetRateLimiterRequest.all", EncodeSetRateLimiterRequest(test::ExampleSetRateLimiter()).Flatten(),
+       [](ByteSlices s) { return Again(DecodeSetRateLimiterRequest(s), EncodeSetRateLimiterRequest); }},
+      {"InfoResponse.all", EncodeServerInfo(test::ExampleServerInfo()).Flatten(),
+       [](ByteSlices s) { return Again(DecodeServerInfo(s), EncodeServerInfo); }},
+      {"ResetRequest.all", EncodeResetRequest("replay").Flatten(),
+       [](ByteSlices s) { return Again(DecodeResetRequest(s), EncodeResetRequest); }},
+      {"CheckpointResponse.all", EncodeCheckpointReply("/a/b").Flatten(),
+       [](ByteSlices s) { return Again(DecodeCheckpointReply(s), EncodeCheckpointReply); }},
+      {"Status.all", EncodeStatus(Status(StatusCode::kAborted, "so", Detail::kMemoryFull)).Flatten(),
+       [](ByteSlices s) {
+         Status status;
+         const Status read = DecodeStatus(s, &status);
+         return read.ok() ? status.ToString() : read.ToString();
+       }},
+  };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view verb = argc == 3 ? argv[1] : "";
+  if (verb != "write" && verb != "read") {
+    std::fprintf(stderr, "usage: %s write|read FOLDER\n", argv[0]);
+    return 2;
+  }
+  const std::filesystem::path folder = argv[2];
+  int failures = 0;
+  for (const Case& c : Cases()) {
+    if (verb == "write") {
+      std::ofstream out(folder / c.file, std::ios::binary);
+      out.write(c.bytes.data(), static_cast<std::streamsize>(c.bytes.size()));
+      if (!out.flush().good()) ++failures;
+      continue;
+    }
+    std::ifstream in(folder / c.file, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    const ByteSlice ours = test::SliceOf(c.bytes);
+    const ByteSlice theirs = test::SliceOf(bytes);
+    if (bytes.empty() || c.normalize({&ours, 1}) != c.normalize({&theirs, 1})) {
+      std::fprintf(stderr, "%s: what protobuf wrote is read as another message\n", c.file.c_str());
+      ++failures;
+    }
+  }
+  return failures == 0 ? 0 : 1;
+}
