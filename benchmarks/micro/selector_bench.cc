@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "benchmarks/reference/binary_sum_tree.h"
 #include "reverb/selector.h"
 
 namespace reverb::internal {
@@ -29,56 +30,6 @@ namespace {
 
 constexpr size_t kBatch = 32;
 constexpr size_t kOperations = 1 << 20;  // a round of one measurement
-
-// The yardstick: leaves at the bottom of a binary tree, a branch at each level of a draw, a
-// difference added at each level of an update.
-class BranchyTree {
- public:
-  explicit BranchyTree(size_t n) : leaves_(std::bit_ceil(n)), sums_(2 * leaves_) {}
-
-  double total() const { return sums_[1]; }
-  double weight(size_t i) const { return sums_[leaves_ + i]; }
-
-  void Update(size_t i, double weight) {
-    i += leaves_;
-    const double difference = weight - sums_[i];
-    for (; i > 0; i /= 2) sums_[i] += difference;
-  }
-
-  size_t Find(double point) const {
-    size_t node = 1;
-    while (node < leaves_) {
-      node *= 2;
-      const double left = sums_[node];
-      if (point >= left) {
-        point -= left;
-        ++node;
-        asm volatile("");  // stays a branch
-      }
-    }
-    return node - leaves_;
-  }
-
-  // Level by level over the batch, with the next level fetched ahead.
-  void Find(std::span<double> points, std::span<size_t> found) const {
-    std::fill(found.begin(), found.end(), 1);
-    for (size_t width = 1; width < leaves_; width *= 2) {
-      for (size_t i = 0; i < points.size(); ++i) {
-        const size_t left = 2 * found[i];
-        const double sum = sums_[left];
-        const bool right = points[i] >= sum;
-        points[i] -= right ? sum : 0.0;
-        found[i] = left + right;
-        if (2 * width < leaves_) __builtin_prefetch(&sums_[2 * found[i]]);
-      }
-    }
-    for (size_t& node : found) node -= leaves_;
-  }
-
- private:
-  size_t leaves_;
-  std::vector<double> sums_;
-};
 
 uint64_t sink = 0;  // keeps results alive
 
@@ -155,7 +106,7 @@ int Main(size_t items, int rounds) {
   }
   std::unique_ptr<Selector> ours = Filled(1, items);
   std::unique_ptr<Selector> ours06 = Filled(0.6, items);
-  BranchyTree branchy(items);
+  bench::BinarySumTree branchy(items);
   Random random(4);
   for (size_t i = 0; i < items; ++i) branchy.Update(i, 2 * random.Unit());
 
@@ -170,7 +121,7 @@ int Main(size_t items, int rounds) {
     Selection picks[kBatch];
     for (size_t i = 0; i < kOperations; i += kBatch) {
       for (double& point : points) point = random.Unit() * branchy.total();
-      branchy.Find(points, found);
+      branchy.SampleInterleaved(&points[0], kBatch, &found[0]);
       for (size_t j = 0; j < kBatch; ++j) {
         picks[j] = {static_cast<Slot>(found[j]), branchy.weight(found[j]) / branchy.total()};
       }
@@ -190,7 +141,7 @@ int Main(size_t items, int rounds) {
   add("", [&] { Update(*ours06, random, items, kBatch); });
   add("sample, one by one", [&] {
     for (size_t i = 0; i < kOperations; ++i) {
-      const size_t found = branchy.Find(random.Unit() * branchy.total());
+      const size_t found = branchy.Sample(random.Unit() * branchy.total());
       const Selection pick = {static_cast<Slot>(found), branchy.weight(found) / branchy.total()};
       sink += pick.slot + static_cast<uint64_t>(pick.probability);
     }

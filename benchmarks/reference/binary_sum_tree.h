@@ -13,6 +13,7 @@ class BinarySumTree {
   explicit BinarySumTree(size_t leaves) : leaves_(std::bit_ceil(leaves)), sums_(2 * leaves_) {}
 
   double total() const { return sums_[1]; }
+  double weight(size_t leaf) const { return sums_[leaves_ + leaf]; }
   void Update(size_t leaf, double weight) {
     const double change = weight - sums_[leaves_ + leaf];
     for (size_t node = leaves_ + leaf; node > 0; node /= 2) sums_[node] += change;
