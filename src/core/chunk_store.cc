@@ -49,8 +49,6 @@ class ChunkAccounts final : public ChunkLedger {
     return sum;
   }
 
-  uint64_t NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
-
   void Open(Clock* clock) {
     MutexLock lock(&mu_);
     clock_ = clock;
@@ -124,8 +122,7 @@ class ChunkAccounts final : public ChunkLedger {
   }
 
   std::array<Shard, kShards> shards_;
-  alignas(64) std::atomic<uint64_t> next_id_{1};
-  std::atomic<bool> has_waiters_{false};
+  alignas(64) std::atomic<bool> has_waiters_{false};
   Mutex mu_;
   Clock* clock_ GUARDED_BY(mu_) = nullptr;
   uint64_t last_ticket_ GUARDED_BY(mu_) = 0;
@@ -148,15 +145,49 @@ Result<ChunkRef> ChunkStore::Entered(Result<ChunkRef> chunk) {
 }
 
 Result<ChunkRef> ChunkStore::Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
-  return Entered(Chunk::Copy(accounts_->NextId(), header, payload, options_.limits));
+  return Entered(Chunk::Copy(NextChunkId(), header, payload, options_.limits));
 }
 
 Result<ChunkRef> ChunkStore::AddUninitialized(const ChunkHeader& header, uint8_t** payload) {
-  return Entered(Chunk::Uninitialized(accounts_->NextId(), header, payload, options_.limits));
+  return Entered(Chunk::Uninitialized(NextChunkId(), header, payload, options_.limits));
 }
 
 Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer payload) {
-  return Entered(Chunk::External(accounts_->NextId(), header, std::move(payload), options_.limits));
+  return Entered(Chunk::External(NextChunkId(), header, std::move(payload), options_.limits));
+}
+
+Result<ChunkRef> ChunkStore::Enter(const ChunkRef& chunk) {
+  if (chunk->EnterIn(accounts_) == accounts_) return chunk;
+  // Another store counts it: a second chunk over the same bytes, which the first keeps alive.
+  return AddExternal(chunk->header().Unpack(), ShareBytes(chunk, chunk->payload()));
+}
+
+Result<Trajectory> ChunkStore::Enter(Trajectory trajectory) {
+  bool is_foreign = false;
+  trajectory.ForEachChunk([&](Chunk* chunk) { is_foreign |= chunk->EnterIn(accounts_) != accounts_; });
+  if (!is_foreign) [[likely]] {
+    return trajectory;
+  }
+  std::map<const Chunk*, ChunkRef> entered;
+  Status status;
+  trajectory.ForEachChunk([&](Chunk* chunk) {
+    Result<ChunkRef> mine = Enter(ChunkRef::Share(chunk));
+    if (mine.ok()) {
+      entered.emplace(chunk, *std::move(mine));
+    } else if (status.ok()) {
+      status = std::move(mine).status();
+    }
+  });
+  REVERB_RETURN_IF_ERROR(status);
+  std::vector<ColumnSpec> columns(trajectory.num_columns());
+  for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
+    columns[c].squeeze = trajectory.squeeze(c);
+    for (uint32_t s = 0; s < trajectory.num_slices(c); ++s) {
+      const SliceView slice = trajectory.slice(c, s);
+      columns[c].slices.push_back({entered.at(slice.chunk), slice.chunk_column, slice.offset, slice.length});
+    }
+  }
+  return Trajectory::Create(columns);
 }
 
 bool ChunkStore::Holds(const Chunk& chunk) const { return chunk.ledger() == accounts_; }

@@ -23,6 +23,7 @@
 #include "reverb/status.h"
 #include "tensor/chunk.h"
 #include "tensor/chunk_header.h"
+#include "tensor/trajectory.h"
 
 namespace reverb::internal {
 
@@ -62,6 +63,12 @@ class ChunkStore {
   Result<ChunkRef> AddUninitialized(const ChunkHeader& header, uint8_t** payload);
   // A chunk over bytes that live elsewhere (shared memory, a mapped file).
   Result<ChunkRef> AddExternal(const ChunkHeader& header, Buffer payload);
+
+  // The same data as a chunk of this store: the chunk itself, entered here, or, when another store counts
+  // it, a new one over the same bytes.
+  Result<ChunkRef> Enter(const ChunkRef& chunk);
+  // The same for all chunks of a trajectory.
+  Result<Trajectory> Enter(Trajectory trajectory);
 
   // Whether the chunk is counted here.
   bool Holds(const Chunk& chunk) const;

@@ -34,10 +34,10 @@ struct Operation {
 
   // --- Set by the caller ---
   const Kind kind;
-  bool allow_partial = true;        // kSample: enough when the first is there and no more may follow now
-  std::optional<Duration> timeout;  // absent = wait for ever, zero = try once
-  std::span<Item> items;            // kInsert; consumed in order
-  int64_t count = 0;                // kSample
+  bool allow_partial = false;  // not kMutate: done when the first is in (or out) and no more may follow now
+  std::optional<Duration> timeout;              // absent = wait for ever, zero = try once
+  std::span<Item> items;                        // kInsert; consumed in order
+  int64_t count = 0;                            // kSample
   std::vector<SampledItem>* samples = nullptr;  // kSample; appended to
   std::span<const KeyPriority> updates;         // kMutate
   std::span<const uint64_t> deletes;            // kMutate

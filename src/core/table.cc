@@ -191,8 +191,9 @@ Status Table::Mutate(std::span<const KeyPriority> updates, std::span<const uint6
 }
 
 Table::Handle Table::InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
-                                 std::function<void(Operation&)> on_done) {
+                                 std::function<void(Operation&)> on_done, bool allow_partial) {
   auto op = std::make_shared<Operation>(Operation::Kind::kInsert);
+  op->allow_partial = allow_partial;
   op->own_items = std::move(items);
   op->items = op->own_items;
   op->timeout = timeout;
@@ -556,6 +557,12 @@ void Table::Start(Operation* op, Round* round) {
   }
 }
 
+// For an insert that can go no further now.
+bool Table::IsDone(const Operation& insert) {
+  return insert.progress == static_cast<int64_t>(insert.items.size()) ||
+         (insert.allow_partial && insert.progress > 0);
+}
+
 void Table::StartInsert(Operation* op, Round* round) {
   const auto total = static_cast<int64_t>(op->items.size());
   if (inserts_.empty()) {
@@ -565,13 +572,13 @@ void Table::StartInsert(Operation* op, Round* round) {
       // In turn with those who wait to sample, who may make way for the next item.
       if (!samples_.empty() && AdvanceSample(round)) reason = WaitReason::kNone;
     }
-    return reason == WaitReason::kNone ? Finish(op, Status::Ok(), round) : Enqueue(op, reason, round);
+    return IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, reason, round);
   }
   // Others wait already. Priority updates in the guise of inserts need not.
   while (op->progress < total && state_->Contains(op->items[op->progress].key)) {
     state_->InsertOrAssign(std::move(op->items[op->progress++]), 0, &round->effects);
   }
-  op->progress == total ? Finish(op, Status::Ok(), round) : Enqueue(op, WaitReason::kQueued, round);
+  IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, WaitReason::kQueued, round);
 }
 
 WaitReason Table::ApplyNextItem(Operation* op, Round* round) {
@@ -654,6 +661,10 @@ bool Table::AdvanceInsert(Round* round) {
   Operation* const op = inserts_.head();
   const WaitReason reason = ApplyNextItem(op, round);
   if (reason != WaitReason::kNone) {
+    if (IsDone(*op)) {
+      Finish(op, Status::Ok(), round);
+      return true;
+    }
     SetReason(op, reason);
     return false;
   }

@@ -90,8 +90,10 @@ class Table : public std::enable_shared_from_this<Table> {
   // --- The same without a waiting thread ---
   // The operation is finished when on_done was called with it, once, on some thread.
   using Handle = std::shared_ptr<Operation>;
+  // With allow_partial an insert is done when at least one item is in and the next would have to wait:
+  // `progress` says how many are, the others are still in own_items.
   Handle InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
-                     std::function<void(Operation&)> on_done);
+                     std::function<void(Operation&)> on_done, bool allow_partial = false);
   Handle SampleAsync(int64_t count, bool allow_partial, std::optional<Duration> timeout,
                      std::function<void(Operation&)> on_done);
   // Ends a waiting operation with CANCELLED; does nothing to one that has finished.
@@ -153,6 +155,7 @@ class Table : public std::enable_shared_from_this<Table> {
   void RunCallbacks(Round* round) EXCLUDES(mu_);
 
   void Start(Operation* op, Round* round) REQUIRES(mu_);
+  static bool IsDone(const Operation& insert);
   void StartInsert(Operation* op, Round* round) REQUIRES(mu_);
   void StartSample(Operation* op, Round* round) REQUIRES(mu_);
   void StartMutate(Operation* op, Round* round) REQUIRES(mu_);

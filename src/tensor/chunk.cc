@@ -6,6 +6,11 @@
 
 namespace reverb::internal {
 
+uint64_t NextChunkId() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t payload_bytes,
                                  size_t tail_bytes, const DecodeLimits& limits) {
   REVERB_RETURN_IF_ERROR(ValidateChunkHeader(header, limits));
@@ -58,6 +63,19 @@ ChunkLedger* Chunk::EnterIn(ChunkLedger* ledger) {
   if (!ledger_.compare_exchange_strong(present, ledger, std::memory_order_acq_rel)) return present;
   ledger->CountNew(bytes());
   return ledger;
+}
+
+namespace {
+
+struct ChunkOwner final : BufferOwner {
+  explicit ChunkOwner(ChunkRef ref) : chunk(std::move(ref)) {}
+  ChunkRef chunk;
+};
+
+}  // namespace
+
+Buffer ShareBytes(ChunkRef chunk, std::span<const uint8_t> bytes) {
+  return Buffer(new ChunkOwner(std::move(chunk)), bytes.data(), bytes.size());
 }
 
 void Chunk::Destroy() {

@@ -38,6 +38,9 @@ class ChunkLedger {
 
 class ChunkRef;
 
+// A number that no other chunk of this process has had.
+uint64_t NextChunkId();
+
 class Chunk {
  public:
   Chunk(const Chunk&) = delete;
@@ -143,6 +146,9 @@ class ChunkRef {
   explicit ChunkRef(Chunk* chunk) : chunk_(chunk) {}
   Chunk* chunk_ = nullptr;
 };
+
+// Bytes of a chunk as a Buffer that keeps the chunk alive. REQUIRES: they are part of its payload.
+Buffer ShareBytes(ChunkRef chunk, std::span<const uint8_t> bytes);
 
 }  // namespace reverb::internal
 

@@ -13,15 +13,6 @@ class StringOwner final : public BufferOwner {
   const std::string bytes_;
 };
 
-class ChunkOwner final : public BufferOwner {
- public:
-  explicit ChunkOwner(ChunkRef chunk) : chunk_(std::move(chunk)) {}
-
- private:
-  ~ChunkOwner() override = default;
-  const ChunkRef chunk_;
-};
-
 void WriteVarintAt(char* out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) *out++ = static_cast<char>(value | 0x80);
   *out = static_cast<char>(value);
@@ -87,7 +78,7 @@ void WireWriter::AppendOf(Chunk* chunk, std::span<const uint8_t> bytes) {
   if (bytes.size() < kShareBytes) {
     Append(bytes);
   } else {
-    AppendShared(Buffer(new ChunkOwner(ChunkRef::Share(chunk)), bytes.data(), bytes.size()));
+    AppendShared(ShareBytes(ChunkRef::Share(chunk), bytes));
   }
 }
 
