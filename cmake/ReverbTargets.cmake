@@ -3,10 +3,11 @@
 # every *_test.cc beside them is a test program of its own.
 include(GNUInstallDirs)
 
-# reverb_library(<name> [DEPS ...] [PRIVATE_DEPS ...] [FOLDERS ...]): reverb::<name> from the *.cc of
-# this folder and of the named folders below it.
+# reverb_library(<name> [DEPS ...] [PRIVATE_DEPS ...] [FOLDERS ...] [NO_TSAN_TESTS]): reverb::<name> from the
+# *.cc of this folder and of the named folders below it. NO_TSAN_TESTS: the tests lean on a library that is
+# not built for ThreadSanitizer, which would report races that are none.
 function(reverb_library name)
-  cmake_parse_arguments(arg "" "" "DEPS;PRIVATE_DEPS;FOLDERS" ${ARGN})
+  cmake_parse_arguments(arg "NO_TSAN_TESTS" "" "DEPS;PRIVATE_DEPS;FOLDERS" ${ARGN})
   set(patterns *.cc)
   foreach(folder IN LISTS arg_FOLDERS)
     list(APPEND patterns ${folder}/*.cc)
@@ -23,7 +24,14 @@ function(reverb_library name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(reverb_${name} PUBLIC ${arg_DEPS}
                         PRIVATE ${arg_PRIVATE_DEPS} $<BUILD_INTERFACE:reverb_options>)
+  target_include_directories(reverb_${name} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(reverb_${name} PUBLIC cxx_std_20)
+  set_target_properties(reverb_${name} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS reverb_${name} EXPORT reverbTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
+  if(arg_NO_TSAN_TESTS AND REVERB_SANITIZE STREQUAL "thread")
+    return()
+  endif()
   foreach(test IN LISTS tests)
     get_filename_component(test_name ${test} NAME_WE)
     reverb_test(${test_name} SOURCES ${test} DEPS reverb::${name})

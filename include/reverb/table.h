@@ -16,7 +16,6 @@
 #ifndef REVERB_TABLE_H_
 #define REVERB_TABLE_H_
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +29,7 @@
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
 #include "reverb/tensor.h"
+#include "reverb/wait.h"
 
 namespace reverb {
 
@@ -39,12 +39,11 @@ class ChunkStore;
 class Table;
 class Trajectory;
 struct PeekedItem;
+struct SampleFactory;
+struct TableFactory;
 }  // namespace internal
 
 class InsertOnSampleExtension;
-
-// How long a call may wait. Absent = for ever, zero = try once.
-using Timeout = std::optional<std::chrono::nanoseconds>;
 
 // How a column's bytes are kept. `kAuto` looks at the data: raw if it does not compress, otherwise
 // LZ4, on differences between steps where that pays.
@@ -127,6 +126,7 @@ class SampledTrajectory {
 
  private:
   friend class Table;
+  friend struct internal::SampleFactory;
   SampledTrajectory() = default;
   uint64_t key_ = 0;
   double priority_ = 0;
@@ -169,6 +169,7 @@ class Table {
  private:
   explicit Table(std::shared_ptr<internal::Table> table) : table_(std::move(table)) {}
   static SampledTrajectory Look(internal::PeekedItem item);
+  friend struct internal::TableFactory;
   friend Result<std::shared_ptr<InsertOnSampleExtension>> MakeInsertOnSample(const Table& target,
                                                                              Timeout timeout);
   std::shared_ptr<internal::Table> table_;

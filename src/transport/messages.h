@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "reverb/item.h"
 #include "reverb/rate_limiter.h"
+#include "reverb/server_info.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "tensor/trajectory.h"
@@ -117,16 +118,6 @@ struct SampleReply {
 };
 
 // --- Single calls ---
-
-struct ServerInfo {
-  Id128 server_life_id{};
-  std::string server_name;
-  std::vector<TableInfo> tables;
-  int64_t live_chunks = 0;
-  int64_t live_bytes = 0;
-  int64_t stored_bytes = 0;
-  std::optional<int64_t> max_bytes;
-};
 
 struct MutateRequest {
   std::string table;

@@ -183,7 +183,7 @@ inline internal::InspectRequest ExampleInspectRequest() {
   return {.table = "replay", .cursor = 1'000, .count = 50, .keys = {9, 8, ~uint64_t{0}}};
 }
 
-inline internal::ServerInfo ExampleServerInfo() {
+inline ServerInfo ExampleServerInfo() {
   TableInfo table;
   table.name = "replay";
   table.sampler = SelectorOptions::Prioritized(0.8);

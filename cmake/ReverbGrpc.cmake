@@ -1,0 +1,22 @@
+# reverb::grpc_library: gRPC from the distribution's archives, with what they need.
+#
+# Static, because a process that also loads another gRPC (TensorFlow, grpcio) must not mix the two up; abseil and re2
+# stay shared: abseil's names carry its version, and its archives cannot go into a shared object.
+pkg_check_modules(GRPC REQUIRED grpc++)
+# Imported, so that an installed package names it and makes it anew where it is used.
+add_library(reverb::grpc_library INTERFACE IMPORTED GLOBAL)
+
+set(reverb_archives)
+foreach(name grpc++ grpc address_sorting upb gpr cares ssl crypto)
+  find_library(REVERB_LIB_${name} NAMES lib${name}.a REQUIRED)
+  mark_as_advanced(REVERB_LIB_${name})
+  list(APPEND reverb_archives ${REVERB_LIB_${name}})
+endforeach()
+set(reverb_shared ${GRPC_LIBRARIES})
+list(FILTER reverb_shared INCLUDE REGEX "^absl_")
+list(REMOVE_DUPLICATES reverb_shared)
+target_include_directories(reverb::grpc_library SYSTEM INTERFACE ${GRPC_INCLUDE_DIRS})
+target_link_libraries(reverb::grpc_library INTERFACE
+  -Wl,--start-group ${reverb_archives} -Wl,--end-group
+  -Wl,--push-state,--as-needed ${reverb_shared} re2 z -Wl,--pop-state
+  Threads::Threads ${CMAKE_DL_LIBS})

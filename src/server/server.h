@@ -1,0 +1,64 @@
+// server.h — a server put together: tables and their store, the service, the transports.
+//
+// Threads: all methods may be called concurrently.
+#ifndef REVERB_SERVER_SERVER_H_
+#define REVERB_SERVER_SERVER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "core/chunk_store.h"
+#include "core/table.h"
+#include "reverb/status.h"
+#include "reverb/table_options.h"
+#include "service/service.h"
+#include "transport/grpc/grpc_server.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+class Server {
+ public:
+  struct Options {
+    std::vector<TableOptions> tables;
+    ChunkStore::Options store;
+    std::optional<std::string> address;  // host:port or unix:path; absent: this process only
+    std::string name = "reverb";
+    ServiceLimits limits;
+    Clock* clock = RealClock();
+  };
+
+  static Result<std::unique_ptr<Server>> Start(Options options);
+  ~Server();  // Stop()
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const { return grpc_ ? grpc_->port() : 0; }
+  Result<std::shared_ptr<Table>> table(std::string_view name) const { return service_->FindTable(name); }
+  const std::shared_ptr<Service>& service() const { return service_; }
+  const std::shared_ptr<ChunkStore>& store() const { return store_; }
+  // A connection of this process.
+  std::shared_ptr<Connection> Connect() const;
+
+  void Stop() EXCLUDES(mu_);
+
+ private:
+  Server() = default;
+
+  // Set once.
+  std::shared_ptr<ChunkStore> store_;
+  std::vector<std::shared_ptr<Table>> tables_;
+  std::shared_ptr<Service> service_;
+  std::unique_ptr<GrpcServer> grpc_;
+
+  Mutex mu_;
+  bool stopped_ GUARDED_BY(mu_) = false;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_SERVER_SERVER_H_

@@ -1,0 +1,269 @@
+#include "service/sample_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverb::internal {
+
+uint64_t EstimateBytes(const Trajectory& trajectory) {
+  uint64_t bytes = 64;
+  for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
+    for (uint32_t s = 0; s < trajectory.num_slices(c); ++s) {
+      const SliceView slice = trajectory.slice(c, s);
+      const PackedChunkHeader header = slice.chunk->header();
+      const ColumnView column = header.column(slice.chunk_column);
+      // Raw rows travel alone, others with their blocks; half a column is a fair guess for those.
+      bytes += column.codec == Codec::kRaw && column.dtype != DType::kString
+                   ? slice.length * column.row_bytes()
+                   : std::min<uint64_t>(header.column_payload_size(slice.chunk_column),
+                                        slice.length * (header.column_payload_size(slice.chunk_column) /
+                                                            std::max<uint32_t>(1, column.rows) +
+                                                        1) +
+                                            kBlockBytes / 2);
+    }
+  }
+  return bytes;
+}
+
+SampleStreamSession::SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer,
+                                         uint64_t stream_id, uint64_t window_bytes)
+    : service_(std::move(service)),
+      stream_id_(stream_id),
+      window_bytes_(window_bytes),
+      peer_(std::move(peer)) {}
+
+void SampleStreamSession::Begin() {
+  {
+    MutexLock lock(&mu_);
+    read_wanted_ = true;
+  }
+  Proceed();
+}
+
+void SampleStreamSession::OnRequest(SampleRequest request) {
+  bool too_many = false;
+  {
+    MutexLock lock(&mu_);
+    unclaimed_bytes_ -= std::min(unclaimed_bytes_, request.taken_bytes);
+    heartbeat_ |= request.heartbeat;
+    read_wanted_ = true;
+    if (!request.table.empty()) {
+      too_many = requests_.size() >= service_->limits().max_waiting_requests;
+      if (!too_many) requests_.push_back(std::move(request));
+    }
+  }
+  if (too_many) {
+    return End(Status::ResourceExhausted("more than " +
+                                         std::to_string(service_->limits().max_waiting_requests) +
+                                         " sample requests wait on this stream; send fewer at a time"));
+  }
+  Proceed();
+}
+
+void SampleStreamSession::Proceed() {
+  mu_.Lock();
+  if (busy_) {
+    again_ = true;
+    mu_.Unlock();
+    return;
+  }
+  busy_ = true;
+  do {
+    again_ = false;
+    const std::shared_ptr<SamplePeer> peer = peer_;
+    if (peer == nullptr || ended_) break;
+    if (read_wanted_ && greeted_ && !done_) {
+      read_wanted_ = false;
+      mu_.Unlock();
+      peer->ReadNext();
+      mu_.Lock();
+      again_ = true;
+    }
+    if (BeginNextRequest()) again_ = true;
+    if (const int64_t count = NextDraw(); count > 0) {
+      drawing_ = true;
+      const std::shared_ptr<Table> table = table_;
+      const std::optional<Duration> timeout = requests_.front().timeout;
+      mu_.Unlock();
+      Draw(table, count, timeout);
+      mu_.Lock();
+      again_ = true;
+    }
+    if (ready_ && unclaimed_bytes_ < window_bytes_) {
+      if (std::optional<SampleReply> reply = NextReply()) {
+        ready_ = false;
+        mu_.Unlock();
+        const SamplePeer::Sent sent = peer->Reply(*std::move(reply));
+        mu_.Lock();
+        unclaimed_bytes_ += sent.bytes;
+        ready_ |= sent.ready;
+        again_ = true;
+      } else if (done_ && requests_.empty()) {
+        ended_ = true;
+        mu_.Unlock();
+        peer->End(Status::Ok());
+        mu_.Lock();
+      }
+    }
+  } while (again_);
+  busy_ = false;
+  mu_.Unlock();
+}
+
+bool SampleStreamSession::BeginNextRequest() {
+  if (table_ != nullptr || end_.has_value() || requests_.empty()) return false;
+  const SampleRequest& request = requests_.front();
+  Result<std::shared_ptr<Table>> table = service_->FindTable(request.table);
+  if (!table.ok()) {
+    end_ = std::move(table).status();
+  } else if (request.count < 1) {
+    end_ = Status::InvalidArgument("table \"" + request.table + "\": " + std::to_string(request.count) +
+                                   " samples asked for; ask for at least 1");
+  } else {
+    table_ = *std::move(table);
+    to_draw_ = request.count;
+  }
+  return true;
+}
+
+int64_t SampleStreamSession::NextDraw() const {
+  if (table_ == nullptr || drawing_ || to_draw_ == 0 || end_.has_value()) return 0;
+  const uint32_t batch = requests_.front().batch;
+  if (batch > 0)
+    return std::min<int64_t>(to_draw_, static_cast<int64_t>(batch) - static_cast<int64_t>(drawn_.size()));
+  // The next draw waits until what was drawn is on its way.
+  if (!drawn_.empty() || unclaimed_bytes_ >= window_bytes_) return 0;
+  if (bytes_per_sample_ <= 0) return std::min(to_draw_, kFirstDraw);
+  const auto fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);
+  return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
+}
+
+void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t count,
+                               std::optional<Duration> timeout) {
+  uint64_t sequence = 0;
+  {
+    MutexLock lock(&mu_);
+    sequence = ++draw_sequence_;
+  }
+  // The table draws a bounded number at a time.
+  constexpr int64_t kMaxDraw = int64_t{1} << 20;
+  Table::Handle operation =
+      table->SampleAsync(std::min(count, kMaxDraw), /*allow_partial=*/true, timeout,
+                         [self = shared_from_this()](Operation& done) { self->OnDrawn(done); });
+  bool cancel = false;
+  {
+    MutexLock lock(&mu_);
+    if (drawing_ && draw_sequence_ == sequence) operation_ = operation;
+    cancel = peer_ == nullptr;
+  }
+  if (cancel) table->Cancel(operation);
+}
+
+void SampleStreamSession::OnDrawn(Operation& done) {
+  {
+    MutexLock lock(&mu_);
+    drawing_ = false;
+    operation_.reset();
+    to_draw_ -= done.progress;
+    if (peer_ == nullptr) {
+      service_->CountUndelivered(done.progress);
+      return;
+    }
+    for (SampledItem& item : done.own_samples) drawn_.push_back(std::move(item));
+    if (!done.status.ok()) {
+      end_ = std::move(done.status);
+    } else if (to_draw_ == 0) {
+      end_ = Status::Ok();
+    }
+  }
+  Proceed();
+}
+
+std::optional<SampleReply> SampleStreamSession::NextReply() {
+  SampleReply reply;
+  const bool is_news = !greeted_ || heartbeat_;
+  if (!greeted_) reply.welcome = service_->MakeWelcome(0);
+  greeted_ = true;
+  heartbeat_ = false;
+  if (requests_.empty()) return is_news ? std::optional(std::move(reply)) : std::nullopt;
+
+  const SampleRequest& request = requests_.front();
+  const bool batch_is_full = request.batch == 0 || drawn_.size() >= request.batch || end_.has_value();
+  if (!(batch_is_full && (!drawn_.empty() || end_.has_value()))) {
+    return is_news ? std::optional(std::move(reply)) : std::nullopt;
+  }
+  reply.request_id = request.request_id;
+  const size_t most = request.batch > 0 ? request.batch : kReplySamples;
+  uint64_t bytes = 0;
+  while (!drawn_.empty() && reply.samples.size() < most) {
+    SampledItem& item = drawn_.front();
+    if (request.batch == 0) {
+      const uint64_t more = EstimateBytes(item.trajectory);
+      if (!reply.samples.empty() && bytes + more > kReplyBytes) break;
+      bytes += more;
+    }
+    reply.samples.push_back({.key = item.key,
+                             .priority = item.priority,
+                             .probability = item.probability,
+                             .table_size = item.table_size,
+                             .inserted_at = item.inserted_at,
+                             .times_sampled = item.times_sampled,
+                             .rate_limited = item.rate_limited,
+                             .trajectory = std::move(item.trajectory)});
+    drawn_.pop_front();
+  }
+  if (bytes > 0) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(reply.samples.size());
+  if (drawn_.empty() && end_.has_value()) {
+    reply.end = std::exchange(end_, std::nullopt);
+    table_.reset();
+    to_draw_ = 0;
+    requests_.pop_front();
+  }
+  return reply;
+}
+
+void SampleStreamSession::OnWritten() {
+  {
+    MutexLock lock(&mu_);
+    ready_ = true;
+  }
+  Proceed();
+}
+
+void SampleStreamSession::OnDone() {
+  {
+    MutexLock lock(&mu_);
+    done_ = true;
+  }
+  Proceed();
+}
+
+void SampleStreamSession::End(Status status) {
+  std::shared_ptr<SamplePeer> peer;
+  {
+    MutexLock lock(&mu_);
+    if (peer_ == nullptr || ended_) return;
+    ended_ = true;
+    peer = peer_;
+  }
+  peer->End(std::move(status));
+}
+
+void SampleStreamSession::OnGone() {
+  std::shared_ptr<SamplePeer> peer;
+  std::shared_ptr<Table> table;
+  Table::Handle operation;
+  {
+    MutexLock lock(&mu_);
+    peer = std::move(peer_);
+    peer_ = nullptr;
+    operation = operation_;
+    table = table_;
+    service_->CountUndelivered(static_cast<int64_t>(drawn_.size()));
+    drawn_.clear();
+  }
+  if (operation) table->Cancel(operation);
+  service_->StreamGone(stream_id_);
+}
+
+}  // namespace reverb::internal

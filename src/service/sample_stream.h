@@ -1,0 +1,88 @@
+// sample_stream.h — the server's end of a stream of samples.
+//
+// Requests are served one after the other. For each, samples are drawn in small draws, as the limiter allows,
+// and sent in replies of about kReplyBytes; the next draw is made when the last reply has left and the
+// client still has credit. So no more is drawn than was asked for, and a client that does not keep up
+// stops the drawing, not the server.
+//
+// Threads: all methods may be called concurrently. No lock is held while calling a table or the peer.
+#ifndef REVERB_SERVICE_SAMPLE_STREAM_H_
+#define REVERB_SERVICE_SAMPLE_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "base/mutex.h"
+#include "core/table.h"
+#include "service/service.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+class SampleStreamSession final : public SampleSession,
+                                  public std::enable_shared_from_this<SampleStreamSession> {
+ public:
+  SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer, uint64_t stream_id,
+                      uint64_t window_bytes);
+
+  // Greets the client.
+  void Begin();
+  void End(Status status) EXCLUDES(mu_);
+
+  void OnRequest(SampleRequest request) override EXCLUDES(mu_);
+  void OnWritten() override EXCLUDES(mu_);
+  void OnDone() override EXCLUDES(mu_);
+  void OnGone() override EXCLUDES(mu_);
+
+ private:
+  // A reply aims at so many bytes and at most so many samples: smaller ones waste messages, larger
+  // ones make the client wait for the first of them.
+  static constexpr uint64_t kReplyBytes = 256 << 10;
+  static constexpr size_t kReplySamples = 64;
+  static constexpr int64_t kFirstDraw = 16;
+
+  // Does what can be done: sends what was drawn, draws, takes the next request.
+  void Proceed() EXCLUDES(mu_);
+  bool BeginNextRequest() REQUIRES(mu_);
+  std::optional<SampleReply> NextReply() REQUIRES(mu_);
+  // How many to draw now; 0 = none.
+  int64_t NextDraw() const REQUIRES(mu_);
+  void Draw(const std::shared_ptr<Table>& table, int64_t count, std::optional<Duration> timeout)
+      EXCLUDES(mu_);
+  void OnDrawn(Operation& done) EXCLUDES(mu_);
+
+  const std::shared_ptr<Service> service_;
+  const uint64_t stream_id_;
+  const uint64_t window_bytes_;
+
+  mutable Mutex mu_;
+  std::shared_ptr<SamplePeer> peer_ GUARDED_BY(mu_);
+  bool busy_ GUARDED_BY(mu_) = false;   // some thread is in Proceed()
+  bool again_ GUARDED_BY(mu_) = false;  // it shall look once more
+  bool ready_ GUARDED_BY(mu_) = true;   // the peer takes another reply
+  bool greeted_ GUARDED_BY(mu_) = false;
+  bool heartbeat_ GUARDED_BY(mu_) = false;
+  bool read_wanted_ GUARDED_BY(mu_) = false;
+  bool done_ GUARDED_BY(mu_) = false;
+  bool ended_ GUARDED_BY(mu_) = false;
+  uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet
+
+  std::deque<SampleRequest> requests_ GUARDED_BY(mu_);  // the first is being served once table_ is set
+  std::shared_ptr<Table> table_ GUARDED_BY(mu_);
+  int64_t to_draw_ GUARDED_BY(mu_) = 0;
+  std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
+  std::deque<SampledItem> drawn_ GUARDED_BY(mu_);
+  double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
+  bool drawing_ GUARDED_BY(mu_) = false;
+  uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
+  Table::Handle operation_ GUARDED_BY(mu_);
+};
+
+// What a sampled trajectory adds to a message, more or less.
+uint64_t EstimateBytes(const Trajectory& trajectory);
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_SERVICE_SAMPLE_STREAM_H_

@@ -1,0 +1,315 @@
+#include "service/service.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/random.h"
+#include "service/sample_stream.h"
+#include "service/writer_session.h"
+
+namespace reverb::internal {
+namespace {
+
+Status ShuttingDown() { return Status::Unavailable("the server is shutting down"); }
+
+// One stream of a writer.
+class InsertStreamSession final : public InsertSession {
+ public:
+  InsertStreamSession(std::shared_ptr<Service> service, std::shared_ptr<WriterSession> writer,
+                      uint64_t generation, uint64_t stream_id)
+      : service_(std::move(service)),
+        writer_(std::move(writer)),
+        generation_(generation),
+        stream_id_(stream_id) {}
+
+  void OnMessage(InsertMessage message) override { writer_->OnMessage(generation_, std::move(message)); }
+  void OnWritten() override { writer_->OnWritten(generation_); }
+  void OnDone() override { writer_->OnDone(generation_); }
+  void OnGone() override {
+    writer_->Detach(generation_);
+    service_->StreamGone(stream_id_);
+  }
+
+ private:
+  const std::shared_ptr<Service> service_;
+  const std::shared_ptr<WriterSession> writer_;
+  const uint64_t generation_;
+  const uint64_t stream_id_;
+};
+
+Sample ToSample(PeekedItem item, int64_t table_size) {
+  return {.key = item.key,
+          .priority = item.priority,
+          .table_size = table_size,
+          .inserted_at = item.inserted_at,
+          .times_sampled = item.times_sampled,
+          .trajectory = std::move(item.trajectory)};
+}
+
+}  // namespace
+
+Id128 RandomId() {
+  Id128 id;
+  for (size_t half = 0; half < 2; ++half) {
+    const uint64_t bits = EntropySeed();
+    std::memcpy(id.data() + 8 * half, &bits, 8);
+  }
+  return id;
+}
+
+Result<std::shared_ptr<Service>> Service::Create(Options options) {
+  std::map<std::string, std::shared_ptr<Table>, std::less<>> tables;
+  for (const std::shared_ptr<Table>& table : options.tables) {
+    if (table->store() != options.store) {
+      return Status::InvalidArgument("table \"" + table->name() +
+                                     "\" lies in another store than the server's");
+    }
+    if (!tables.emplace(table->name(), table).second) {
+      return Status::InvalidArgument("there are two tables named \"" + table->name() +
+                                     "\"; names must be unique");
+    }
+  }
+  std::shared_ptr<Service> service(new Service(std::move(options)));
+  service->tables_ = std::move(tables);
+  return service;
+}
+
+Service::Service(Options options) : options_(std::move(options)), life_id_(RandomId()) {}
+Service::~Service() = default;
+
+void Service::Stop() {
+  std::vector<std::function<void(Status)>> ends;
+  std::vector<std::shared_ptr<WriterSession>> writers;
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
+    for (auto& [id, end] : streams_) ends.push_back(end);
+    for (auto& [id, writer] : writers_) writers.push_back(std::move(writer));
+    writers_.clear();
+  }
+  for (auto& end : ends) end(ShuttingDown());
+  for (auto& writer : writers) writer->Abandon();
+}
+
+Result<std::shared_ptr<Table>> Service::FindTable(std::string_view name) const {
+  const auto found = tables_.find(name);
+  if (found != tables_.end()) return found->second;
+  std::string known;
+  for (const std::shared_ptr<Table>& table : options_.tables) {
+    known += (known.empty() ? "\"" : ", \"") + table->name() + "\"";
+  }
+  return Status::NotFound("there is no table \"" + std::string(name.substr(0, 200)) +
+                          "\" on this server; it has " + (known.empty() ? "none" : known));
+}
+
+Welcome Service::MakeWelcome(uint64_t applied_through) const {
+  return {.version = kMaxProtocolVersion,
+          .server_life_id = life_id_,
+          .server_name = options_.server_name,
+          .applied_through = applied_through,
+          .limits = {.max_message_bytes = options_.limits.wire.max_message_bytes,
+                     .max_chunk_bytes = options_.limits.wire.max_chunk_bytes,
+                     .insert_window_bytes = options_.limits.insert_window_bytes}};
+}
+
+Status Service::CheckVersion(const Hello& hello) const {
+  if (hello.min_version <= kMaxProtocolVersion && hello.max_version >= kMinProtocolVersion)
+    return Status::Ok();
+  return Status::FailedPrecondition("this server speaks versions " + std::to_string(kMinProtocolVersion) +
+                                    " to " + std::to_string(kMaxProtocolVersion) +
+                                    " of the protocol, the client " + std::to_string(hello.min_version) +
+                                    " to " + std::to_string(hello.max_version) +
+                                    "; install matching versions of Reverb on both sides");
+}
+
+Result<uint64_t> Service::EnterStream(std::function<void(Status)> end) {
+  MutexLock lock(&mu_);
+  if (stopped_) return ShuttingDown();
+  if (streams_.size() >= options_.limits.max_streams) {
+    return Status::ResourceExhausted("the server has " + std::to_string(streams_.size()) +
+                                     " streams open, which is its limit; close some, or raise max_streams");
+  }
+  const uint64_t id = ++last_stream_id_;
+  streams_.emplace(id, std::move(end));
+  return id;
+}
+
+bool Service::stopped() const {
+  MutexLock lock(&mu_);
+  return stopped_;
+}
+
+void Service::StreamGone(uint64_t stream_id) {
+  std::function<void(Status)> end;  // holds the session: dies outside the lock
+  MutexLock lock(&mu_);
+  const auto found = streams_.find(stream_id);
+  if (found == streams_.end()) return;
+  end = std::move(found->second);
+  streams_.erase(found);
+}
+
+void Service::ForgetWriter(const Id128& id) {
+  std::shared_ptr<WriterSession> writer;
+  MutexLock lock(&mu_);
+  const auto found = writers_.find(id);
+  if (found == writers_.end()) return;
+  writer = std::move(found->second);
+  writers_.erase(found);
+}
+
+Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
+                                                           std::shared_ptr<InsertPeer> peer) {
+  REVERB_RETURN_IF_ERROR(CheckVersion(hello));
+  if (hello.session_id == Id128{}) {
+    return Status::InvalidArgument("the greeting of a writer has no session id; draw 16 random bytes");
+  }
+  DropOldWriters();
+  std::shared_ptr<WriterSession> writer;
+  {
+    MutexLock lock(&mu_);
+    std::shared_ptr<WriterSession>& known = writers_[hello.session_id];
+    if (known == nullptr) known = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
+    writer = known;
+  }
+  // The generation is known only once the stream is attached, which must not happen to one that is refused.
+  auto generation = std::make_shared<std::atomic<uint64_t>>(0);
+  REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream([writer, generation](Status status) {
+                            writer->End(*generation, status);
+                          }));
+  *generation = writer->Attach(std::move(peer));
+  auto session = std::make_shared<InsertStreamSession>(shared_from_this(), writer, *generation, stream_id);
+  writer->Greet();
+  if (stopped()) writer->End(*generation, ShuttingDown());  // Stop() may have come before it was attached
+  return std::shared_ptr<InsertSession>(std::move(session));
+}
+
+Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
+                                                           std::shared_ptr<SamplePeer> peer) {
+  REVERB_RETURN_IF_ERROR(CheckVersion(hello));
+  const uint64_t most = options_.limits.sample_window_bytes;
+  const uint64_t window = hello.receive_window_bytes == 0 ? most : std::min(hello.receive_window_bytes, most);
+  auto weak = std::make_shared<std::weak_ptr<SampleStreamSession>>();
+  REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream([weak](Status status) {
+                            if (auto session = weak->lock()) session->End(std::move(status));
+                          }));
+  auto session =
+      std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window);
+  *weak = session;
+  session->Begin();
+  if (stopped()) session->End(ShuttingDown());  // Stop() may have come before it was there
+  return std::shared_ptr<SampleSession>(std::move(session));
+}
+
+void Service::DropOldWriters() {
+  std::vector<std::pair<TimePoint, Id128>> away;
+  std::vector<std::shared_ptr<WriterSession>> dropped;
+  {
+    MutexLock lock(&mu_);
+    const TimePoint now = options_.clock->Now();
+    const bool too_many = writers_.size() >= options_.limits.max_writers;
+    if (!too_many && now < next_sweep_) return;
+    next_sweep_ = now + options_.limits.writer_memory / 8;
+    for (const auto& [id, writer] : writers_) {
+      if (const auto since = writer->away_since()) away.emplace_back(*since, id);
+    }
+    std::sort(away.begin(), away.end());
+    // When there are too many, an eighth of the room is made at once, lest each newcomer has to look.
+    size_t surplus = too_many ? writers_.size() - options_.limits.max_writers * 7 / 8 : 0;
+    for (const auto& [since, id] : away) {
+      if (surplus == 0 && now - since < options_.limits.writer_memory) break;
+      if (surplus > 0) --surplus;
+      const auto found = writers_.find(id);
+      dropped.push_back(std::move(found->second));
+      writers_.erase(found);
+    }
+  }
+  for (auto& writer : dropped) writer->Abandon();
+}
+
+Result<ChunkRef> Service::AllocateChunk(const ChunkHeader& header, uint8_t** payload) {
+  return options_.store->AddUninitialized(header, payload);
+}
+
+Result<ServerInfo> Service::Info() {
+  ServerInfo info;
+  info.server_life_id = life_id_;
+  info.server_name = options_.server_name;
+  for (const std::shared_ptr<Table>& table : options_.tables) info.tables.push_back(table->Info());
+  const ChunkStore::Stats stats = options_.store->stats();
+  info.live_chunks = stats.live_chunks;
+  info.live_bytes = stats.live_bytes;
+  info.stored_bytes = stats.stored_bytes;
+  info.max_bytes = options_.store->options().max_bytes;
+  return info;
+}
+
+Status Service::Mutate(const MutateRequest& request) {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(request.table));
+  return table->Mutate(request.updates, request.deletes);
+}
+
+Status Service::Reset(std::string_view name) {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(name));
+  table->Reset();
+  return Status::Ok();
+}
+
+Status Service::SetRateLimiter(const SetRateLimiterRequest& request) {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(request.table));
+  return table->SetRateLimiter(request.options);
+}
+
+Result<InspectReply> Service::Inspect(const InspectRequest& request) {
+  // One reply shows no more than this; the cursor leads on.
+  constexpr uint64_t kMaxBytes = uint64_t{4} << 20;
+  constexpr size_t kMaxItems = 10'000;
+  constexpr int64_t kItemsAtATime = 16;
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(request.table));
+  InspectReply reply;
+  uint64_t bytes = 0;
+  const int64_t size = table->size();
+  if (!request.keys.empty()) {
+    for (const uint64_t key : request.keys) {
+      std::optional<PeekedItem> item = table->Find(key);
+      if (!item) continue;
+      bytes += EstimateBytes(item->trajectory);
+      if (!reply.items.empty() && bytes > kMaxBytes) {
+        return Status::ResourceExhausted("the " + std::to_string(request.keys.size()) +
+                                         " items asked for take more than " + std::to_string(kMaxBytes) +
+                                         " bytes; ask for fewer keys at a time");
+      }
+      reply.items.push_back(ToSample(*std::move(item), size));
+    }
+    return reply;
+  }
+  reply.next_cursor = request.cursor;
+  const size_t wanted = std::min<size_t>(request.count, kMaxItems);
+  while (reply.items.size() < wanted && bytes < kMaxBytes) {
+    const int64_t asked = std::min(static_cast<int64_t>(wanted - reply.items.size()), kItemsAtATime);
+    std::vector<PeekedItem> items = table->Peek(asked, &reply.next_cursor);
+    for (PeekedItem& item : items) {
+      bytes += EstimateBytes(item.trajectory);
+      reply.items.push_back(ToSample(std::move(item), size));
+    }
+    if (static_cast<int64_t>(items.size()) < asked) {
+      reply.next_cursor = 0;
+      break;
+    }
+  }
+  return reply;
+}
+
+Result<std::string> Service::Checkpoint() {
+  if (options_.checkpoint) return options_.checkpoint();
+  return Status::InvalidArgument("this server was started without a place for checkpoints");
+}
+
+Service::Stats Service::stats() const {
+  MutexLock lock(&mu_);
+  return {.streams = streams_.size(),
+          .writers = writers_.size(),
+          .undelivered_samples = undelivered_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,129 @@
+// service.h — what a server does with each request, whatever brought it.
+//
+// A Service answers for a set of tables over one chunk store. Streams become sessions: a WriterSession
+// (writer_session.h) outlives the streams of its writer, a sample stream is an object of its own
+// (sample_stream.h). All waiting is the tables' business: no thread is kept for a client.
+//
+// Threads: all methods may be called concurrently.
+#ifndef REVERB_SERVICE_SERVICE_H_
+#define REVERB_SERVICE_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "core/chunk_store.h"
+#include "core/table.h"
+#include "reverb/status.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+// What clients may ask of a server at most.
+struct ServiceLimits {
+  WireLimits wire;
+  // Of one writer: bytes of items that were received and are not in their tables yet, and how many.
+  // Beyond either the server stops reading from that writer. The client is told the first.
+  uint64_t insert_window_bytes = uint64_t{64} << 20;
+  size_t max_waiting_items = size_t{1} << 17;
+  // Of one sampler: replies on their way, at most, whatever the client would allow.
+  uint64_t sample_window_bytes = uint64_t{64} << 20;
+  size_t max_waiting_requests = 1024;
+  // Streams at a time, and writers that are remembered, those connected included.
+  size_t max_streams = 10'000;
+  size_t max_writers = 100'000;
+  // How long a writer that lost its connection is remembered, with what it had sent and what still waits.
+  Duration writer_memory = std::chrono::minutes(5);
+};
+
+class WriterSession;
+
+class Service final : public RequestHandler, public std::enable_shared_from_this<Service> {
+ public:
+  struct Options {
+    std::vector<std::shared_ptr<Table>> tables;  // of one store; names are unique
+    std::shared_ptr<ChunkStore> store;
+    std::string server_name = "reverb";
+    ServiceLimits limits;
+    // Writes a checkpoint and says where; absent = there are none.
+    std::function<Result<std::string>()> checkpoint;
+    Clock* clock = RealClock();
+  };
+
+  static Result<std::shared_ptr<Service>> Create(Options options);
+  ~Service() override;
+
+  // Ends all streams with UNAVAILABLE and refuses new ones; single calls go on being answered. What
+  // writers had under way in tables is given up. Idempotent.
+  void Stop();
+
+  const Id128& life_id() const override { return life_id_; }
+  const WireLimits& wire_limits() const override { return options_.limits.wire; }
+  Result<std::shared_ptr<InsertSession>> OpenInsert(const Hello& hello,
+                                                    std::shared_ptr<InsertPeer> peer) override;
+  Result<std::shared_ptr<SampleSession>> OpenSample(const Hello& hello,
+                                                    std::shared_ptr<SamplePeer> peer) override;
+  Result<ChunkRef> AllocateChunk(const ChunkHeader& header, uint8_t** payload) override;
+  Result<ServerInfo> Info() override;
+  Status Mutate(const MutateRequest& request) override;
+  Status Reset(std::string_view table) override;
+  Status SetRateLimiter(const SetRateLimiterRequest& request) override;
+  Result<InspectReply> Inspect(const InspectRequest& request) override;
+  Result<std::string> Checkpoint() override;
+
+  struct Stats {
+    size_t streams = 0;
+    size_t writers = 0;
+    int64_t undelivered_samples = 0;  // drawn for clients that went away before they were sent
+  };
+  Stats stats() const EXCLUDES(mu_);
+
+  // --- For the sessions ---
+  const ServiceLimits& limits() const { return options_.limits; }
+  Clock* clock() const { return options_.clock; }
+  ChunkStore& store() { return *options_.store; }
+  // NOT_FOUND, naming the tables that there are.
+  Result<std::shared_ptr<Table>> FindTable(std::string_view name) const;
+  Welcome MakeWelcome(uint64_t applied_through) const;
+  // A stream is over; `end` was its way to be stopped.
+  void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
+  // A writer took its leave: nothing of it waits, it will not come back.
+  void ForgetWriter(const Id128& id) EXCLUDES(mu_);
+  void CountUndelivered(int64_t samples) { undelivered_.fetch_add(samples, std::memory_order_relaxed); }
+
+ private:
+  explicit Service(Options options);
+  Status CheckVersion(const Hello& hello) const;
+  bool stopped() const EXCLUDES(mu_);
+  // Counts the stream in, or says why not. `end` ends it with a status.
+  Result<uint64_t> EnterStream(std::function<void(Status)> end) EXCLUDES(mu_);
+  // Drops writers that were away for too long, and the longest away when there are too many.
+  void DropOldWriters() EXCLUDES(mu_);
+
+  const Options options_;
+  const Id128 life_id_;
+  std::map<std::string, std::shared_ptr<Table>, std::less<>> tables_;  // set once
+
+  std::atomic<int64_t> undelivered_{0};
+  mutable Mutex mu_;
+  bool stopped_ GUARDED_BY(mu_) = false;
+  uint64_t last_stream_id_ GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint64_t, std::function<void(Status)>> streams_ GUARDED_BY(mu_);
+  absl::flat_hash_map<Id128, std::shared_ptr<WriterSession>> writers_ GUARDED_BY(mu_);
+  TimePoint next_sweep_ GUARDED_BY(mu_);
+};
+
+// 128 bits of the system's entropy.
+Id128 RandomId();
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_SERVICE_SERVICE_H_

@@ -1,0 +1,299 @@
+#include "service/writer_session.h"
+
+#include <algorithm>
+
+namespace reverb::internal {
+namespace {
+
+// Asks the table, which may run callbacks on this thread: no lock of ours may be held.
+WaitState DescribeWait(Table& table, Duration waited, size_t waiting_items) {
+  const TableInfo info = table.Info();
+  WaitState state;
+  state.table = info.name;
+  state.reason = info.insert_wait_reason;
+  state.waited = waited;
+  state.text = "table \"" + info.name + "\" holds " + std::to_string(info.current_size) + " of " +
+               std::to_string(info.max_size) +
+               " items; inserts wait: " + std::string(WaitReasonName(info.insert_wait_reason)) + " (" +
+               info.rate_limiter.ToString() + ", " + std::to_string(info.counters.inserts) + " inserts and " +
+               std::to_string(info.counters.samples) + " samples so far); " + std::to_string(waiting_items) +
+               " items of this writer wait";
+  return state;
+}
+
+}  // namespace
+
+uint64_t WriterSession::Attach(std::shared_ptr<InsertPeer> peer) {
+  std::shared_ptr<InsertPeer> former;
+  uint64_t generation = 0;
+  {
+    MutexLock lock(&mu_);
+    former = std::exchange(peer_, std::move(peer));
+    generation = ++generation_;
+    away_since_.reset();
+    greeted_ = heartbeat_ = done_ = ended_ = false;
+    ready_ = read_wanted_ = true;
+    // The new connection hears of rejections that the old one may not have delivered.
+    unreported_.assign(remembered_.begin(), remembered_.end());
+  }
+  if (former) former->End(Status(StatusCode::kAborted, "the writer came back on another connection"));
+  return generation;
+}
+
+void WriterSession::OnMessage(uint64_t generation, InsertMessage message) {
+  {
+    MutexLock lock(&mu_);
+    if (!IsAttached(generation)) return;
+    heartbeat_ |= message.heartbeat;
+    read_wanted_ = true;
+    Receive(std::move(message));
+  }
+  Proceed();
+}
+
+void WriterSession::Receive(InsertMessage message) {
+  Line* line = nullptr;
+  for (InsertItem& from : message.items) {
+    if (from.number <= received_through_) continue;  // came before, on a connection that broke
+    received_through_ = from.number;
+    if (line == nullptr || line->table->name() != from.table) {
+      Result<Line*> found = FindLine(from.table);
+      if (!found.ok()) {
+        Reject(from.number, std::move(found).status());
+        continue;
+      }
+      line = *found;
+    }
+    Result<Trajectory> trajectory = service_->store().Enter(std::move(from.trajectory));
+    if (!trajectory.ok()) {
+      Reject(from.number, std::move(trajectory).status());
+      continue;
+    }
+    WaitingItem to{.number = from.number,
+                   .bytes = trajectory->chunk_bytes(),
+                   .item = {.key = from.key,
+                            .priority = from.priority,
+                            .times_sampled = from.times_sampled,
+                            .trajectory = *std::move(trajectory)}};
+    if (Status status = line->table->CheckItem(to.item); !status.ok()) {
+      Reject(from.number, std::move(status));
+      continue;
+    }
+    waiting_bytes_ += to.bytes;
+    ++waiting_items_;
+    line->waiting.push_back(std::move(to));
+  }
+}
+
+void WriterSession::Reject(uint64_t number, Status status) {
+  unreported_.push_back({number, status});
+  remembered_.push_back({number, std::move(status)});
+  if (remembered_.size() > kRememberedRejections) remembered_.pop_front();
+}
+
+Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
+  for (const auto& line : lines_) {
+    if (line->table->name() == table) return line.get();
+  }
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Table> found, service_->FindTable(table));
+  lines_.push_back(std::make_unique<Line>());
+  lines_.back()->table = std::move(found);
+  return lines_.back().get();
+}
+
+void WriterSession::Proceed() {
+  // Lines are only ever added, and stay where they are.
+  for (size_t i = 0;; ++i) {
+    Line* line = nullptr;
+    {
+      MutexLock lock(&mu_);
+      if (i >= lines_.size()) break;
+      line = lines_[i].get();
+    }
+    StartOperation(line);
+  }
+  PumpReplies();
+}
+
+void WriterSession::StartOperation(Line* line) {
+  std::vector<Item> items;
+  uint64_t sequence = 0;
+  {
+    MutexLock lock(&mu_);
+    if (abandoned_ || line->under_way > 0 || line->waiting.empty()) return;
+    line->under_way = std::min(line->waiting.size(), kItemsPerOperation);
+    sequence = ++line->sequence;
+    line->blocked_since = service_->clock()->Now();
+    items.reserve(line->under_way);
+    for (size_t i = 0; i < line->under_way; ++i) items.push_back(std::move(line->waiting[i].item));
+  }
+  Table::Handle operation = line->table->InsertAsync(
+      std::move(items), /*timeout=*/{},
+      [self = shared_from_this(), line](Operation& done) { self->OnInserted(line, done); },
+      /*allow_partial=*/true);
+  bool cancel = false;
+  {
+    MutexLock lock(&mu_);
+    // It may be done already, and the next one under way.
+    if (line->under_way > 0 && line->sequence == sequence) line->operation = operation;
+    cancel = abandoned_;
+  }
+  if (cancel) line->table->Cancel(operation);
+}
+
+void WriterSession::OnInserted(Line* line, Operation& done) {
+  {
+    MutexLock lock(&mu_);
+    line->operation.reset();
+    const auto applied = static_cast<size_t>(done.progress);
+    // An error is final for all that the operation had: the table was closed, or the writer given up.
+    const size_t finished = done.status.ok() ? applied : line->under_way;
+    for (size_t i = 0; i < finished; ++i) {
+      WaitingItem& item = line->waiting[i];
+      if (i >= applied) Reject(item.number, done.status);
+      waiting_bytes_ -= item.bytes;
+      --waiting_items_;
+    }
+    for (size_t i = finished; i < line->under_way; ++i) line->waiting[i].item = std::move(done.own_items[i]);
+    line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
+    line->under_way = 0;
+  }
+  StartOperation(line);
+  PumpReplies();
+}
+
+void WriterSession::PumpReplies() {
+  mu_.Lock();
+  while (peer_ != nullptr && !pumping_) {
+    const std::shared_ptr<InsertPeer> peer = peer_;
+    const uint64_t generation = generation_;
+    std::optional<InsertReply> reply = ready_ ? NextReply() : std::nullopt;
+    if (reply) {
+      pumping_ = true;
+      ready_ = false;
+      const Line* const blocked = std::exchange(heartbeat_, false) ? OldestLine() : nullptr;
+      const TimePoint blocked_since = blocked ? blocked->blocked_since : TimePoint();
+      const size_t waiting = waiting_items_;
+      mu_.Unlock();
+      if (blocked)
+        reply->waiting = DescribeWait(*blocked->table, service_->clock()->Now() - blocked_since, waiting);
+      const bool ready = peer->Reply(*std::move(reply));
+      mu_.Lock();
+      pumping_ = false;
+      if (generation == generation_ && ready) ready_ = true;
+      continue;
+    }
+    if (ready_ && !ended_ && IsOver()) {
+      ended_ = true;
+      mu_.Unlock();
+      service_->ForgetWriter(id_);
+      peer->End(Status::Ok());
+      mu_.Lock();
+      continue;
+    }
+    if (read_wanted_ && greeted_ && !done_ && !ended_ && HasRoom()) {
+      read_wanted_ = false;
+      mu_.Unlock();
+      peer->ReadNext();
+      mu_.Lock();
+      continue;
+    }
+    break;
+  }
+  mu_.Unlock();
+}
+
+std::optional<InsertReply> WriterSession::NextReply() {
+  const uint64_t confirmed = ConfirmedThrough();
+  if (greeted_ && !heartbeat_ && unreported_.empty() && confirmed == reported_through_) return std::nullopt;
+  InsertReply reply;
+  if (!greeted_) reply.welcome = service_->MakeWelcome(confirmed);
+  reply.confirmed_through = reported_through_ = confirmed;
+  reply.rejections = std::exchange(unreported_, {});
+  greeted_ = true;
+  return reply;
+}
+
+bool WriterSession::IsOver() const {
+  return done_ && waiting_items_ == 0 && unreported_.empty() && reported_through_ == received_through_;
+}
+
+const WriterSession::Line* WriterSession::OldestLine() const {
+  const Line* oldest = nullptr;
+  for (const auto& line : lines_) {
+    if (line->waiting.empty()) continue;
+    if (oldest == nullptr || line->waiting.front().number < oldest->waiting.front().number)
+      oldest = line.get();
+  }
+  return oldest;
+}
+
+uint64_t WriterSession::ConfirmedThrough() const {
+  uint64_t confirmed = received_through_;
+  for (const auto& line : lines_) {
+    if (!line->waiting.empty()) confirmed = std::min(confirmed, line->waiting.front().number - 1);
+  }
+  return confirmed;
+}
+
+bool WriterSession::HasRoom() const {
+  return waiting_items_ < service_->limits().max_waiting_items &&
+         waiting_bytes_ < static_cast<int64_t>(service_->limits().insert_window_bytes) &&
+         unreported_.size() < service_->limits().wire.max_items;
+}
+
+void WriterSession::OnWritten(uint64_t generation) {
+  {
+    MutexLock lock(&mu_);
+    if (!IsAttached(generation)) return;
+    ready_ = true;
+  }
+  PumpReplies();
+}
+
+void WriterSession::OnDone(uint64_t generation) {
+  {
+    MutexLock lock(&mu_);
+    if (!IsAttached(generation)) return;
+    done_ = true;
+  }
+  PumpReplies();
+}
+
+void WriterSession::Detach(uint64_t generation) {
+  std::shared_ptr<InsertPeer> former;
+  MutexLock lock(&mu_);
+  if (!IsAttached(generation)) return;
+  former = std::move(peer_);
+  peer_ = nullptr;
+  away_since_ = service_->clock()->Now();
+}
+
+void WriterSession::End(uint64_t generation, Status status) {
+  std::shared_ptr<InsertPeer> peer;
+  {
+    MutexLock lock(&mu_);
+    if (!IsAttached(generation)) return;
+    peer = peer_;
+  }
+  peer->End(std::move(status));
+}
+
+std::optional<TimePoint> WriterSession::away_since() const {
+  MutexLock lock(&mu_);
+  return away_since_;
+}
+
+void WriterSession::Abandon() {
+  std::vector<std::pair<std::shared_ptr<Table>, Table::Handle>> operations;
+  {
+    MutexLock lock(&mu_);
+    abandoned_ = true;
+    for (const auto& line : lines_) {
+      if (line->operation) operations.emplace_back(line->table, line->operation);
+    }
+  }
+  for (auto& [table, operation] : operations) table->Cancel(operation);
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,119 @@
+// writer_session.h — one writer as the server knows it, over all its connections.
+//
+// Items come numbered. They are lined up by table and put in, table by table in order, as limiter and
+// memory allow; a table that makes one writer wait does not hold up that writer's items for
+// other tables. Confirmations go out in the order of the numbers. What was received is never received
+// again: a number that came before, on this connection or an earlier one, is skipped. So within one life
+// of the server each item goes in once.
+//
+// One stream is attached at a time; a newer one pushes the older out.
+//
+// Threads: all methods may be called concurrently. No lock is held while calling a table or a peer.
+#ifndef REVERB_SERVICE_WRITER_SESSION_H_
+#define REVERB_SERVICE_WRITER_SESSION_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "core/item.h"
+#include "core/table.h"
+#include "service/service.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+class WriterSession : public std::enable_shared_from_this<WriterSession> {
+ public:
+  WriterSession(std::shared_ptr<Service> service, const Id128& id)
+      : service_(std::move(service)), id_(id), away_since_(service_->clock()->Now()) {}
+
+  // Attaches a stream. Returns its generation, which the calls below name: those of a stream that was
+  // pushed out do nothing. Greet() lets it begin.
+  uint64_t Attach(std::shared_ptr<InsertPeer> peer) EXCLUDES(mu_);
+  void Greet() EXCLUDES(mu_) { PumpReplies(); }
+  void OnMessage(uint64_t generation, InsertMessage message) EXCLUDES(mu_);
+  void OnWritten(uint64_t generation) EXCLUDES(mu_);
+  void OnDone(uint64_t generation) EXCLUDES(mu_);
+  void Detach(uint64_t generation) EXCLUDES(mu_);
+  void End(uint64_t generation, Status status) EXCLUDES(mu_);
+
+  // Since when no stream is attached; absent while one is.
+  std::optional<TimePoint> away_since() const EXCLUDES(mu_);
+  // Gives up what waits, for good.
+  void Abandon() EXCLUDES(mu_);
+
+ private:
+  struct WaitingItem {
+    uint64_t number = 0;
+    int64_t bytes = 0;
+    Item item;
+  };
+  // The items of this writer for one table, in order. At most one operation is under way.
+  struct Line {
+    std::shared_ptr<Table> table;
+    std::deque<WaitingItem> waiting;  // those under way are at the front
+    size_t under_way = 0;             // how many the operation has
+    uint64_t sequence = 0;            // of the operation
+    Table::Handle operation;          // while it waits
+    TimePoint blocked_since;
+  };
+
+  // Rejections that a client may not have seen, because its connection broke.
+  static constexpr size_t kRememberedRejections = 256;
+  static constexpr size_t kItemsPerOperation = 256;
+
+  bool IsAttached(uint64_t generation) const REQUIRES(mu_) {
+    return peer_ != nullptr && generation == generation_;
+  }
+  void Receive(InsertMessage message) REQUIRES(mu_);
+  void Reject(uint64_t number, Status status) REQUIRES(mu_);
+  Result<Line*> FindLine(const std::string& table) REQUIRES(mu_);
+  // Starts operations where there is something to do, then sends what there is to say.
+  void Proceed() EXCLUDES(mu_);
+  void StartOperation(Line* line) EXCLUDES(mu_);
+  void OnInserted(Line* line, Operation& operation) EXCLUDES(mu_);
+  void PumpReplies() EXCLUDES(mu_);
+  std::optional<InsertReply> NextReply() REQUIRES(mu_);
+  // Whether this writer has said farewell: every item is accounted for and the client was told.
+  bool IsOver() const REQUIRES(mu_);
+  const Line* OldestLine() const REQUIRES(mu_);
+  uint64_t ConfirmedThrough() const REQUIRES(mu_);
+  bool HasRoom() const REQUIRES(mu_);
+
+  const std::shared_ptr<Service> service_;
+  const Id128 id_;
+
+  mutable Mutex mu_;
+  std::vector<std::unique_ptr<Line>> lines_ GUARDED_BY(mu_);
+  uint64_t received_through_ GUARDED_BY(mu_) = 0;
+  size_t waiting_items_ GUARDED_BY(mu_) = 0;
+  int64_t waiting_bytes_ GUARDED_BY(mu_) = 0;
+  bool abandoned_ GUARDED_BY(mu_) = false;
+  std::optional<TimePoint> away_since_ GUARDED_BY(mu_);
+
+  // --- The attached stream ---
+  uint64_t generation_ GUARDED_BY(mu_) = 0;
+  std::shared_ptr<InsertPeer> peer_ GUARDED_BY(mu_);
+  bool greeted_ GUARDED_BY(mu_) = false;
+  bool heartbeat_ GUARDED_BY(mu_) = false;    // to be answered
+  bool read_wanted_ GUARDED_BY(mu_) = false;  // the next message was not asked for yet
+  bool done_ GUARDED_BY(mu_) = false;         // the client will send nothing more
+  bool ended_ GUARDED_BY(mu_) = false;
+  bool ready_ GUARDED_BY(mu_) = false;    // the peer takes another reply
+  bool pumping_ GUARDED_BY(mu_) = false;  // some thread is handing replies over
+  uint64_t reported_through_ GUARDED_BY(mu_) = 0;
+  std::vector<Rejection> unreported_ GUARDED_BY(mu_);
+  std::deque<Rejection> remembered_ GUARDED_BY(mu_);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_SERVICE_WRITER_SESSION_H_

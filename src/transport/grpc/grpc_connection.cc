@@ -1,0 +1,484 @@
+#include "transport/grpc/grpc_connection.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/parker.h"
+#include "transport/grpc/grpc_internal.h"
+#include "transport/wire.h"
+
+namespace reverb::internal {
+
+namespace {
+
+// How often a waiting call looks up.
+constexpr Duration kWaitStep = std::chrono::milliseconds(50);
+// What "try once" gives the network.
+constexpr Duration kOneTry = std::chrono::seconds(1);
+// Beyond this a time-out is as good as none, and would not fit gRPC's arithmetic.
+constexpr Duration kForEver = std::chrono::hours(24 * 365 * 10);
+
+std::string Seconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(MaxReceiveBytes(limits.max_message_bytes));
+  // Channels to the same server would otherwise share one connection, and one core of each machine.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A server that was restarted is found soon.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  // Despite its name this is how long one attempt may take; a busy host needs more than the default back-off.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
+  return arguments;
+}
+
+// What streams share with their Connection.
+struct Channel {
+  Channel(std::string server, const WireLimits& wire_limits)
+      : address(std::move(server)),
+        limits(wire_limits),
+        channel(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                          MakeChannelArguments(limits))),
+        stub(channel) {}
+
+  // What gRPC says about the end of a call that this side did not give up. Errors of the server pass as they
+  // are; those of the connection name the address.
+  Status Explain(const grpc::Status& status) const {
+    const Status plain = FromGrpcStatus(status);
+    if (plain.ok() || HasDetails(status)) return plain;
+    const std::string text(plain.message());
+    switch (plain.code()) {
+      case StatusCode::kUnavailable:
+        return Status::Unavailable("no connection to the server at " + address + ": " + text);
+      case StatusCode::kCancelled:  // what a server that is shut down leaves behind
+      case StatusCode::kUnknown:    // what a connection that breaks sometimes leaves behind
+        return Status::Unavailable("the server at " + address + " broke the call off: " + text);
+      default:
+        return Status(plain.code(), "server at " + address + ": " + text);
+    }
+  }
+
+  const std::string address;
+  const WireLimits limits;
+  const std::shared_ptr<grpc::Channel> channel;
+  grpc::GenericStub stub;
+};
+
+// --- Streams --------------------------------------------------------------------------------------
+
+// A stream as gRPC sees it.
+//
+// A read is under way from the beginning to the end; when it fails the stream is over. gRPC deletes its half
+// once nothing is under way; a hold keeps it until the last read has failed and no other thread is inside a
+// Start function. No lock is held while calling gRPC: it may free buffers, and with them chunks.
+//
+// Keeps itself alive until gRPC's OnDone().
+class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit ClientCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+
+  // To be called once. `first` goes out at once.
+  void Begin(std::shared_ptr<ClientCall> self, const char* method, const WireMessage& first) {
+    self_ = std::move(self);
+    channel_->stub.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
+    AddHold();
+    StartRead(received_.buffer());
+    StartCall();
+    Enqueue(first, /*tell=*/false);
+  }
+
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnDone(const grpc::Status& status) final {
+    HandleClosed(CloseStatus(status));
+    const std::shared_ptr<ClientCall> self = std::move(self_);
+  }
+
+ protected:
+  const Channel& channel() const { return *channel_; }
+
+  // --- From any thread; all do nothing when the stream is over ---
+
+  // `tell`: HandleSent() is called when the next may follow.
+  void Enqueue(const WireMessage& message, bool tell) EXCLUDES(mu_) {
+    {
+      MutexLock lock(&mu_);
+      if (over_ || finishing_) return;
+      queue_.push_back({ToByteBuffer(message), tell});
+    }
+    Advance();
+  }
+  // After what is queued, the client's half is closed.
+  void FinishWriting() EXCLUDES(mu_) {
+    {
+      MutexLock lock(&mu_);
+      finishing_ = true;
+    }
+    Advance();
+  }
+  void CancelCall() EXCLUDES(mu_) { Fail(Status::Cancelled("the stream was cancelled on this side")); }
+  bool IsOver() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return over_;
+  }
+
+  // --- What kinds of streams do ---
+
+  // Decodes a message and hands it on. An error ends the stream with it.
+  virtual Status HandleMessage(ReceivedMessage* received) = 0;
+  virtual void HandleSent() {}
+  // The last call.
+  virtual void HandleClosed(Status status) = 0;
+
+ private:
+  struct Outgoing {
+    grpc::ByteBuffer bytes;
+    bool tell = false;
+  };
+  enum class Step { kNothing, kWrite, kWritesDone, kRelease };
+
+  // The first reason is the one that is told.
+  void Fail(Status why) EXCLUDES(mu_) {
+    {
+      MutexLock lock(&mu_);
+      if (over_ || !failure_.ok()) return;
+      failure_ = std::move(why);
+    }
+    context_.TryCancel();
+  }
+  bool HasFailed() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return !failure_.ok();
+  }
+  // Starts what is due.
+  void Advance() EXCLUDES(mu_);
+  Step NextStep() EXCLUDES(mu_);
+  void Started() EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    --starting_;
+  }
+  Status CloseStatus(const grpc::Status& status) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return failure_.ok() ? channel_->Explain(status) : failure_;
+  }
+
+  const std::shared_ptr<Channel> channel_;
+  grpc::ClientContext context_;
+  std::shared_ptr<ClientCall> self_;  // until OnDone()
+  // Belongs to gRPC while a read is under way, else to OnReadDone().
+  ReceivedMessage received_;
+
+  mutable Mutex mu_;
+  std::deque<Outgoing> queue_ GUARDED_BY(mu_);
+  bool writing_ GUARDED_BY(mu_) = false;
+  Outgoing out_;                            // belongs to gRPC while writing_
+  bool finishing_ GUARDED_BY(mu_) = false;  // nothing more may be queued
+  bool closed_ GUARDED_BY(mu_) = false;     // the client's half was closed
+  int starting_ GUARDED_BY(mu_) = 0;        // threads inside a Start function
+  bool over_ GUARDED_BY(mu_) = false;       // nothing may be started any more
+  bool released_ GUARDED_BY(mu_) = false;   // the hold
+  Status failure_ GUARDED_BY(mu_);          // why this side gave up
+};
+
+ClientCall::Step ClientCall::NextStep() {
+  MutexLock lock(&mu_);
+  if (over_) {
+    if (released_ || starting_ > 0) return Step::kNothing;
+    released_ = true;
+    return Step::kRelease;
+  }
+  if (writing_) return Step::kNothing;
+  if (!queue_.empty()) {
+    out_ = std::move(queue_.front());
+    queue_.pop_front();
+    writing_ = true;
+    ++starting_;
+    return Step::kWrite;
+  }
+  if (!finishing_ || closed_) return Step::kNothing;
+  closed_ = true;
+  ++starting_;
+  return Step::kWritesDone;
+}
+
+void ClientCall::Advance() {
+  for (;;) {
+    switch (NextStep()) {
+      case Step::kNothing:
+        return;
+      case Step::kWrite:
+        StartWrite(&out_.bytes);
+        Started();
+        break;
+      case Step::kWritesDone:
+        StartWritesDone();
+        Started();
+        break;
+      case Step::kRelease:
+        RemoveHold();
+        return;
+    }
+  }
+}
+
+void ClientCall::OnReadDone(bool ok) {
+  if (ok) {
+    // What still comes after this side gave up is read, as the end comes behind it, and dropped.
+    if (!HasFailed()) {
+      if (Status status = HandleMessage(&received_); !status.ok()) Fail(std::move(status));
+    }
+    StartRead(received_.buffer());
+    return;
+  }
+  std::deque<Outgoing> unsent;  // freed without the lock
+  {
+    MutexLock lock(&mu_);
+    over_ = true;
+    unsent.swap(queue_);
+  }
+  Advance();
+}
+
+void ClientCall::OnWriteDone(bool ok) {
+  Outgoing sent;  // freed without the lock
+  {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    std::swap(sent, out_);
+  }
+  sent.bytes.Clear();
+  if (ok && sent.tell) HandleSent();
+  Advance();
+}
+
+class GrpcInsertStream final : public ClientCall, public InsertStream {
+ public:
+  GrpcInsertStream(std::shared_ptr<Channel> channel, std::shared_ptr<InsertEvents> events)
+      : ClientCall(std::move(channel)), events_(std::move(events)) {}
+
+  Sent Send(InsertMessage message) override {
+    if (IsOver()) return {};
+    WireMessage encoded;
+    {
+      MutexLock lock(&encoder_mu_);
+      encoded = encoder_.Encode(message);
+    }
+    Enqueue(encoded, /*tell=*/true);
+    return {.bytes = encoded.total_bytes(), .ready = false};
+  }
+  uint64_t NewBytes(const Trajectory& trajectory) const override {
+    MutexLock lock(&encoder_mu_);
+    return encoder_.NewBytes(trajectory);
+  }
+  void Finish() override { FinishWriting(); }
+  void Cancel() override { CancelCall(); }
+
+ protected:
+  Status HandleMessage(ReceivedMessage* received) override {
+    Result<InsertReply> reply = DecodeInsertReply(received->Open(), channel().limits);
+    received->Release();
+    if (!reply.ok()) return std::move(reply).status();
+    events_->OnReply(*std::move(reply));
+    return Status::Ok();
+  }
+  void HandleSent() override { events_->OnSent(); }
+  void HandleClosed(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
+
+ private:
+  std::shared_ptr<InsertEvents> events_;  // for reactions of gRPC only
+
+  mutable Mutex encoder_mu_;
+  InsertEncoder encoder_ GUARDED_BY(encoder_mu_);
+};
+
+class GrpcSampleStream final : public ClientCall, public SampleStream {
+ public:
+  GrpcSampleStream(std::shared_ptr<Channel> channel, std::shared_ptr<SampleEvents> events)
+      : ClientCall(std::move(channel)), events_(std::move(events)) {}
+
+  void Send(SampleRequest request) override {
+    if (IsOver()) return;
+    Enqueue(EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)}), /*tell=*/false);
+  }
+  void Finish() override { FinishWriting(); }
+  void Cancel() override { CancelCall(); }
+
+ protected:
+  Status HandleMessage(ReceivedMessage* received) override {
+    const uint64_t bytes = received->buffer()->Length();
+    Result<SampleReply> reply = DecodeSampleReply(received->Open(), channel().limits);
+    received->Release();
+    if (!reply.ok()) return std::move(reply).status();
+    events_->OnReply(*std::move(reply), bytes);
+    return Status::Ok();
+  }
+  void HandleClosed(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
+
+ private:
+  std::shared_ptr<SampleEvents> events_;  // for reactions of gRPC only
+};
+
+// --- Single calls ---------------------------------------------------------------------------------
+
+// One call and the thread that waits for it.
+class SingleCall {
+ public:
+  SingleCall(Channel* channel, const char* method, const WaitOptions& wait)
+      : channel_(channel), method_(method), wait_(wait) {
+    const bool one_try = wait.timeout && *wait.timeout <= Duration(0);
+    if (wait.timeout) limit_ = one_try ? kOneTry : *wait.timeout;
+    context_.set_wait_for_ready(!one_try);
+    if (limit_ && *limit_ < kForEver) {
+      context_.set_deadline(
+          gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(limit_->count(), GPR_TIMESPAN)));
+    }
+  }
+
+  Status Run(const WireMessage& request, ReceivedMessage* reply) {
+    const grpc::ByteBuffer bytes = ToByteBuffer(request);
+    channel_->stub.UnaryCall(&context_, method_, grpc::StubOptions(), &bytes, reply->buffer(),
+                             [this](grpc::Status status) {
+                               status_ = std::move(status);
+                               done_.Unpark();
+                             });
+    if (Status given_up = Wait(); !given_up.ok()) return given_up;
+    return Outcome();
+  }
+
+ private:
+  // Returns when the call is over. An error: because on_wait wished so.
+  Status Wait() {
+    if (!wait_.on_wait) {
+      done_.Park();
+      return Status::Ok();
+    }
+    while (!done_.ParkFor(kWaitStep)) {
+      if (Status status = wait_.on_wait(); !status.ok()) {
+        context_.TryCancel();
+        done_.Park();
+        return status;
+      }
+    }
+    return Status::Ok();
+  }
+
+  Status Outcome() const {
+    if (status_.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED || HasDetails(status_)) {
+      return channel_->Explain(status_);
+    }
+    const std::string_view name = std::string_view(method_).substr(kServicePrefix.size());
+    std::string text = std::string(name) + ": no answer from the server at " + channel_->address +
+                       " within " + Seconds(limit_.value_or(Duration(0)));
+    if (channel_->channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY) {
+      text += "; it could not be reached";
+    }
+    return Status::DeadlineExceeded(std::move(text));
+  }
+
+  Channel* const channel_;
+  const char* const method_;
+  const WaitOptions& wait_;
+  std::optional<Duration> limit_;
+  grpc::ClientContext context_;
+  grpc::Status status_;  // set before done_
+  Parker done_;
+};
+
+class GrpcConnection final : public Connection {
+ public:
+  explicit GrpcConnection(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+
+  std::string address() const override { return channel_->address; }
+  bool in_process() const override { return false; }
+
+  std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
+                                           std::shared_ptr<InsertEvents> events) override {
+    auto stream = std::make_shared<GrpcInsertStream>(channel_, std::move(events));
+    stream->Begin(stream, kInsertMethod, EncodeInsertHello(hello));
+    return stream;
+  }
+  std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
+                                           std::shared_ptr<SampleEvents> events) override {
+    auto stream = std::make_shared<GrpcSampleStream>(channel_, std::move(events));
+    // Alone: the first request follows without waiting for the answer.
+    stream->Begin(stream, kSampleMethod, EncodeSampleRequest({.hello = hello, .request = {}}));
+    return stream;
+  }
+
+  Result<ServerInfo> Info(const WaitOptions& wait) override {
+    ReceivedMessage reply;
+    REVERB_RETURN_IF_ERROR(Call(kInfoMethod, EncodeEmpty(), wait, &reply));
+    return DecodeServerInfo(reply.Open(), channel_->limits);
+  }
+  Status Mutate(const MutateRequest& request, const WaitOptions& wait) override {
+    return CallForNothing(kMutateMethod, EncodeMutateRequest(request), wait);
+  }
+  Status Reset(std::string_view table, const WaitOptions& wait) override {
+    return CallForNothing(kResetMethod, EncodeResetRequest(table), wait);
+  }
+  Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) override {
+    return CallForNothing(kSetRateLimiterMethod, EncodeSetRateLimiterRequest(request), wait);
+  }
+  Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) override {
+    ReceivedMessage reply;
+    REVERB_RETURN_IF_ERROR(Call(kInspectMethod, EncodeInspectRequest(request), wait, &reply));
+    return DecodeInspectReply(reply.Open(), channel_->limits);
+  }
+  Result<std::string> Checkpoint(const WaitOptions& wait) override {
+    ReceivedMessage reply;
+    REVERB_RETURN_IF_ERROR(Call(kCheckpointMethod, EncodeEmpty(), wait, &reply));
+    return DecodeCheckpointReply(reply.Open(), channel_->limits);
+  }
+
+ private:
+  Status Call(const char* method, const WireMessage& request, const WaitOptions& wait,
+              ReceivedMessage* reply) {
+    return SingleCall(channel_.get(), method, wait).Run(request, reply);
+  }
+  Status CallForNothing(const char* method, const WireMessage& request, const WaitOptions& wait) {
+    ReceivedMessage reply;
+    REVERB_RETURN_IF_ERROR(Call(method, request, wait, &reply));
+    return DecodeEmpty(reply.Open(), channel_->limits);
+  }
+
+  const std::shared_ptr<Channel> channel_;
+};
+
+// gRPC would take a missing port for that of https.
+bool HasPort(std::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view port = address.substr(colon + 1);
+  return !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcOptions& options) {
+  if (!address.starts_with("unix:") && !HasPort(address)) {
+    return Status::InvalidArgument("address \"" + address +
+                                   "\" has no port: give it as host:port, for example "
+                                   "localhost:8000");
+  }
+  InitGrpc();
+  return std::shared_ptr<Connection>(
+      std::make_shared<GrpcConnection>(std::make_shared<Channel>(std::move(address), options.limits)));
+}
+
+}  // namespace reverb::internal

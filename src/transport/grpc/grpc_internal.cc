@@ -1,0 +1,128 @@
+#include "transport/grpc/grpc_internal.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <cstdio>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/buffer.h"
+#include "base/log.h"
+#include "base/parker.h"
+
+namespace reverb::internal {
+
+namespace {
+
+// A receiver accepts 8 KiB of trailers by default. In them the text appears twice, once with up to three
+// bytes per byte and once in base 64.
+constexpr size_t kMaxStatusText = 1500;
+
+// Does not cut a UTF-8 sequence in two.
+std::string_view Cut(std::string_view text) {
+  if (text.size() <= kMaxStatusText) return text;
+  size_t end = kMaxStatusText;
+  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+grpc::Slice ToSlice(const Buffer& part) {
+  if (part.size() < kShareBytes) return grpc::Slice(part.data(), part.size());
+  return grpc::Slice(
+      const_cast<uint8_t*>(part.data()), part.size(),  // gRPC only reads it
+      [](void* buffer) { delete static_cast<Buffer*>(buffer); }, new Buffer(part));
+}
+
+void LogFromGrpc(gpr_log_func_args* args) {
+  // The process is about to be aborted, and this is the only hint why.
+  if (std::string_view(args->message).starts_with("assertion failed")) {
+    std::fprintf(stderr, "gRPC, %s:%d: %s\n", args->file, args->line, args->message);
+  }
+  if (!IsLogged()) return;
+  // What matters comes back as a Status; these lines help to find out why.
+  Log(LogLevel::kDebug, std::string("gRPC: ") + args->message);
+}
+
+// gRPC 1.51 stops its callback threads together with the last channel or server, and joins them. When that
+// last one goes on a callback thread, as it may with a stream that is just closing, the thread joins itself
+// and goes on with a queue that is gone. So one channel, which leads nowhere, stays for ever. It counts
+// after its first call.
+void KeepCallbackThreads() {
+  static auto* const anchor = new grpc::GenericStub(grpc::CreateChannel("unreachable", nullptr));
+  grpc::ClientContext context;
+  const grpc::ByteBuffer request = ToByteBuffer(EncodeEmpty());
+  grpc::ByteBuffer reply;
+  Parker done;
+  anchor->UnaryCall(&context, "/none", grpc::StubOptions(), &request, &reply,
+                    [&done](const grpc::Status& /*fails*/) { done.Unpark(); });
+  done.Park();
+}
+
+}  // namespace
+
+grpc::ByteBuffer ToByteBuffer(const WireMessage& message) {
+  std::vector<grpc::Slice> slices;
+  slices.reserve(message.parts().size());
+  for (const Buffer& part : message.parts()) slices.push_back(ToSlice(part));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+ByteSlices ReceivedMessage::Open() {
+  Release();
+  if (!buffer_.Valid() || !buffer_.Dump(&slices_).ok()) slices_.clear();
+  buffer_.Clear();
+  for (const grpc::Slice& slice : slices_) views_.emplace_back(slice.begin(), slice.size());
+  return views_;
+}
+
+void ReceivedMessage::Release() {
+  views_.clear();
+  slices_.clear();
+}
+
+grpc::Status ToGrpcStatus(const Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const Status cut(status.code(), std::string(Cut(status.message())), status.detail());
+  return grpc::Status(static_cast<grpc::StatusCode>(cut.code()), std::string(cut.message()),
+                      EncodeStatus(cut).Flatten());
+}
+
+Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return Status::Ok();
+  if (HasDetails(status)) {
+    const std::string bytes = status.error_details();
+    const ByteSlice slice(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    Status decoded;
+    // Another service may use the details for something else; ours repeats the code.
+    if (DecodeStatus(ByteSlices(&slice, 1), &decoded).ok() &&
+        static_cast<int>(decoded.code()) == static_cast<int>(status.error_code())) {
+      return decoded;
+    }
+  }
+  const int code = status.error_code();
+  const bool known = code > 0 && code <= static_cast<int>(StatusCode::kUnauthenticated);
+  return Status(known ? static_cast<StatusCode>(code) : StatusCode::kUnknown, status.error_message());
+}
+
+bool HasDetails(const grpc::Status& status) { return !status.error_details().empty(); }
+
+int MaxReceiveBytes(uint64_t max_message_bytes) {
+  constexpr uint64_t kSlack = 64 << 10;
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int>::max());
+  if (max_message_bytes >= kMost - kSlack) return -1;
+  return static_cast<int>(max_message_bytes + kSlack);
+}
+
+void InitGrpc() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    gpr_set_log_function(&LogFromGrpc);
+    KeepCallbackThreads();
+  });
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,195 @@
+#include "transport/inproc/inproc.h"
+
+#include <map>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace reverb::internal {
+namespace {
+
+// Both ends of a stream in one object. What the two ends share: who is at the other end, until it is over.
+template <typename Session, typename Events>
+class Link {
+ public:
+  explicit Link(std::shared_ptr<Events> events) : events_(std::move(events)) {}
+
+  // The handler has accepted or refused the stream.
+  void Opened(Result<std::shared_ptr<Session>> session) EXCLUDES(mu_) {
+    if (!session.ok()) return Close(std::move(session).status());
+    {
+      MutexLock lock(&mu_);
+      if (!closed_) {
+        session_ = *std::move(session);
+        return;
+      }
+    }
+    (*session)->OnGone();  // it was over before it was there
+  }
+  void Close(Status status) EXCLUDES(mu_) {
+    std::shared_ptr<Session> session;
+    std::shared_ptr<Events> events;
+    {
+      MutexLock lock(&mu_);
+      closed_ = true;
+      session = std::move(session_);
+      events = std::move(events_);
+    }
+    if (session) session->OnGone();
+    if (events) events->OnClosed(std::move(status));
+  }
+  // Null when it is over.
+  std::shared_ptr<Session> session() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return session_;
+  }
+  std::shared_ptr<Events> events() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return events_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  bool closed_ GUARDED_BY(mu_) = false;
+  std::shared_ptr<Session> session_ GUARDED_BY(mu_);
+  std::shared_ptr<Events> events_ GUARDED_BY(mu_);
+};
+
+Status Cancelled() { return Status::Cancelled("the stream was cancelled by the client"); }
+
+class InprocInsert final : public InsertStream, public InsertPeer {
+ public:
+  explicit InprocInsert(std::shared_ptr<InsertEvents> events) : link_(std::move(events)) {}
+  void Opened(Result<std::shared_ptr<InsertSession>> session) { link_.Opened(std::move(session)); }
+
+  InsertStream::Sent Send(InsertMessage message) override {
+    const std::shared_ptr<InsertSession> session = link_.session();
+    if (!session) return {};
+    session->OnMessage(std::move(message));
+    return {.bytes = 0, .ready = true};
+  }
+  uint64_t NewBytes(const Trajectory&) const override { return 0; }
+  void Finish() override {
+    if (const auto session = link_.session()) session->OnDone();
+  }
+  void Cancel() override { link_.Close(Cancelled()); }
+
+  void ReadNext() override {}
+  bool Reply(InsertReply reply) override {
+    const std::shared_ptr<InsertEvents> events = link_.events();
+    if (events) events->OnReply(std::move(reply));
+    return events != nullptr;
+  }
+  void End(Status status) override { link_.Close(std::move(status)); }
+
+ private:
+  Link<InsertSession, InsertEvents> link_;
+};
+
+class InprocSample final : public SampleStream, public SamplePeer {
+ public:
+  explicit InprocSample(std::shared_ptr<SampleEvents> events) : link_(std::move(events)) {}
+  void Opened(Result<std::shared_ptr<SampleSession>> session) { link_.Opened(std::move(session)); }
+
+  void Send(SampleRequest request) override {
+    if (const auto session = link_.session()) session->OnRequest(std::move(request));
+  }
+  void Finish() override {
+    if (const auto session = link_.session()) session->OnDone();
+  }
+  void Cancel() override { link_.Close(Cancelled()); }
+
+  void ReadNext() override {}
+  SamplePeer::Sent Reply(SampleReply reply) override {
+    const std::shared_ptr<SampleEvents> events = link_.events();
+    if (events) events->OnReply(std::move(reply), 0);
+    return {.bytes = 0, .ready = events != nullptr};
+  }
+  void End(Status status) override { link_.Close(std::move(status)); }
+
+ private:
+  Link<SampleSession, SampleEvents> link_;
+};
+
+class InprocConnection final : public Connection {
+ public:
+  explicit InprocConnection(std::shared_ptr<RequestHandler> handler) : handler_(std::move(handler)) {}
+
+  std::string address() const override { return "this process"; }
+  bool in_process() const override { return true; }
+
+  std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
+                                           std::shared_ptr<InsertEvents> events) override {
+    auto stream = std::make_shared<InprocInsert>(std::move(events));
+    stream->Opened(handler_->OpenInsert(hello, stream));
+    return stream;
+  }
+  std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
+                                           std::shared_ptr<SampleEvents> events) override {
+    auto stream = std::make_shared<InprocSample>(std::move(events));
+    stream->Opened(handler_->OpenSample(hello, stream));
+    return stream;
+  }
+
+  Result<ServerInfo> Info(const WaitOptions&) override { return handler_->Info(); }
+  Status Mutate(const MutateRequest& request, const WaitOptions&) override {
+    return handler_->Mutate(request);
+  }
+  Status Reset(std::string_view table, const WaitOptions&) override { return handler_->Reset(table); }
+  Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions&) override {
+    return handler_->SetRateLimiter(request);
+  }
+  Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions&) override {
+    return handler_->Inspect(request);
+  }
+  Result<std::string> Checkpoint(const WaitOptions&) override { return handler_->Checkpoint(); }
+
+ private:
+  const std::shared_ptr<RequestHandler> handler_;
+};
+
+struct Registry {
+  Mutex mu;
+  std::map<Id128, std::weak_ptr<RequestHandler>> servers GUARDED_BY(mu);
+};
+Registry& TheRegistry() {
+  static Registry* registry = new Registry();  // servers may be stopped late: never destroyed
+  return *registry;
+}
+
+}  // namespace
+
+void RegisterInprocServer(const std::shared_ptr<RequestHandler>& handler) {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  registry.servers[handler->life_id()] = handler;
+}
+
+void UnregisterInprocServer(const Id128& life_id) {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  registry.servers.erase(life_id);
+}
+
+bool HasInprocServers() {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  return !registry.servers.empty();
+}
+
+std::shared_ptr<Connection> ConnectInproc(const Id128& life_id) {
+  std::shared_ptr<RequestHandler> handler;
+  {
+    Registry& registry = TheRegistry();
+    MutexLock lock(&registry.mu);
+    const auto found = registry.servers.find(life_id);
+    if (found != registry.servers.end()) handler = found->second.lock();
+  }
+  return handler ? ConnectInproc(std::move(handler)) : nullptr;
+}
+
+std::shared_ptr<Connection> ConnectInproc(std::shared_ptr<RequestHandler> handler) {
+  return std::make_shared<InprocConnection>(std::move(handler));
+}
+
+}  // namespace reverb::internal
