@@ -29,8 +29,9 @@ setup: ## Install the packages that are missing (tools/packages.txt)
 	@tools/setup.sh
 
 demo: setup build/dev/build.ninja ## Build and run the demo
-	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo
-	@build/dev/examples/reverb_demo
+	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo reverb_actor_learner
+	@build/dev/examples/cpp/reverb_demo
+	@build/dev/examples/cpp/reverb_actor_learner
 
 build: build-dev ## Build everything with GCC (build/dev)
 

@@ -1,0 +1,138 @@
+// actor_learner.cc — a server, an actor and a learner, talking over a socket.
+//
+//   reverb_actor_learner                    all three in this process
+//   reverb_actor_learner serve 8000         a server alone
+//   reverb_actor_learner act HOST:8000      an actor
+//   reverb_actor_learner learn HOST:8000    a learner
+//
+// The actor writes overlapping sequences of observations and actions; the learner takes batches, computes
+// an error and sends it back as the new priority. A rate limiter keeps four samples per insert.
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "reverb/client.h"
+#include "reverb/server.h"
+
+namespace {
+
+constexpr int64_t kSequence = 5;
+constexpr int64_t kObservation = 16;
+constexpr int kSteps = 2'000;
+constexpr int64_t kBatch = 32;
+constexpr double kSamplesPerInsert = 4.0;
+
+void Expect(const reverb::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "actor_learner: %s\n", status.ToString().c_str());
+  std::exit(1);
+}
+template <typename T>
+T Expect(reverb::Result<T> result) {
+  if (!result.ok()) Expect(result.status());
+  return *std::move(result);
+}
+
+reverb::Server Serve(int port) {
+  reverb::TableOptions table;
+  table.name = "replay";
+  table.sampler = reverb::SelectorOptions::Prioritized(0.8);
+  table.max_size = 10'000;
+  table.rate_limiter = Expect(reverb::RateLimiterOptions::SampleToInsertRatio(kSamplesPerInsert, 100, 400));
+  return Expect(reverb::Server::Start({.tables = {table}, .host = "127.0.0.1", .port = port}));
+}
+
+void Act(const reverb::Client& client) {
+  auto writer = Expect(client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = kSequence}}));
+  for (int step = 0; step < kSteps; ++step) {
+    std::array<float, kObservation> observation;
+    for (size_t i = 0; i < observation.size(); ++i) {
+      observation[i] = static_cast<float>(std::sin(0.01 * step + static_cast<double>(i)));
+    }
+    const int32_t action = step % 4;
+    const std::array<int64_t, 1> dims{kObservation};
+    Expect(writer.Append(std::array{
+        reverb::ColumnValue{0, {reverb::DType::kFloat32, dims, observation.data()}},
+        reverb::ColumnValue{1, {reverb::DType::kInt32, {}, &action}},
+    }));
+    if (writer.history_length() < kSequence) continue;
+    const int64_t end = writer.position();
+    const reverb::CellRange observations{0, end - kSequence, end}, actions{1, end - kSequence, end};
+    Expect(writer.CreateItem(
+        "replay", 1.0,
+        std::array{reverb::ItemColumn{{&observations, 1}}, reverb::ItemColumn{{&actions, 1}}}));
+  }
+  Expect(writer.EndEpisode());
+}
+
+void Learn(const reverb::Client& client) {
+  auto sampler =
+      Expect(client.NewSampler({.table = "replay", .rate_limiter_timeout = std::chrono::seconds(1)}));
+  reverb::Batch batch;
+  int batches = 0;
+  double loss = 0;
+  while (true) {
+    const reverb::Status status = sampler.NextBatch(kBatch, &batch);
+    if (status.code() == reverb::StatusCode::kDeadlineExceeded) break;  // the actor has stopped
+    Expect(status);
+    const auto* observations = reinterpret_cast<const float*>(batch.columns[0].data());
+    std::vector<reverb::KeyPriority> updates;
+    for (size_t i = 0; i < batch.info.keys.size(); ++i) {
+      // A stand-in for a real error: how much the sequence moves.
+      const float* first = observations + i * kSequence * kObservation;
+      const double error = std::abs(first[(kSequence - 1) * kObservation] - first[0]);
+      loss += error;
+      updates.push_back({batch.info.keys[i], error + 0.01});
+    }
+    Expect(client.UpdatePriorities("replay", updates));
+    ++batches;
+  }
+  std::printf("learned from %d batches of %ld, mean error %.4f\n", batches, static_cast<long>(kBatch),
+              loss / std::max(1, batches) / kBatch);
+}
+
+void Report(const reverb::Client& client) {
+  const reverb::ServerInfo info = Expect(client.Info());
+  for (const reverb::TableInfo& table : info.tables) {
+    std::printf("table %s: %ld items, %ld inserts, %ld samples (%.2f per insert)\n", table.name.c_str(),
+                static_cast<long>(table.current_size), static_cast<long>(table.counters.inserts),
+                static_cast<long>(table.counters.samples),
+                static_cast<double>(table.counters.samples) / static_cast<double>(table.counters.inserts));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string role = argc > 1 ? argv[1] : "";
+  const std::string where = argc > 2 ? argv[2] : "";
+  if (role == "serve") {
+    reverb::Server server = Serve(std::atoi(where.c_str()));
+    std::printf("serving on port %d; Enter stops\n", server.port());
+    std::getchar();
+  } else if (role == "act") {
+    Act(Expect(reverb::Client::Connect(where)));
+  } else if (role == "learn") {
+    const reverb::Client client = Expect(reverb::Client::Connect(where));
+    Learn(client);
+    Report(client);
+  } else if (role.empty()) {
+    reverb::Server server = Serve(0);
+    const std::string address = "127.0.0.1:" + std::to_string(server.port());
+    // A server of the same process would be used without a socket; here the socket is the point.
+    const reverb::Client client = Expect(reverb::Client::Connect(address, {.in_process = false}));
+    std::thread actor([&] { Act(client); });
+    Learn(client);
+    actor.join();
+    Report(client);
+  } else {
+    std::fprintf(stderr, "usage: %s [serve PORT | act HOST:PORT | learn HOST:PORT]\n", argv[0]);
+    return 2;
+  }
+  return 0;
+}

@@ -1,0 +1,94 @@
+// client.h — the way to a server: writers, samplers and single calls.
+//
+//   auto client = reverb::Client::Connect("localhost:8000").value();
+//   auto writer = client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 4}}).value();
+//   auto sampler = client.NewSampler({.table = "replay"}).value();
+//
+// Connecting is done when it is first needed, and again when a connection was lost. A server in the same
+// process is recognised and used without a socket. Client is a handle: copies refer to the same thing.
+// Threads: all methods may be called concurrently.
+#ifndef REVERB_CLIENT_H_
+#define REVERB_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "reverb/item.h"
+#include "reverb/rate_limiter.h"
+#include "reverb/sampler.h"
+#include "reverb/server_info.h"
+#include "reverb/status.h"
+#include "reverb/table.h"
+#include "reverb/tensor.h"
+#include "reverb/wait.h"
+#include "reverb/writer.h"
+
+namespace reverb {
+
+class Server;
+
+struct ClientOptions {
+  // Bytes of chunks that a writer may have unconfirmed before it has to wait; absent = no bound.
+  std::optional<int64_t> write_window_bytes = int64_t{64} << 20;
+  // How long writers look for a server that was lost before they fail; absent = for ever.
+  Timeout reconnect_timeout = {};
+  // Whether a server of this process is used without a socket.
+  bool in_process = true;
+  std::string name = {};  // for those who look at the server
+};
+
+class Client {
+ public:
+  // host:port, or unix:path. Fails for what is no address; the server need not be there yet.
+  static Result<Client> Connect(std::string address, ClientOptions options = {});
+
+  const std::string& address() const;
+
+  Result<TrajectoryWriter> NewTrajectoryWriter(TrajectoryWriterOptions options) const;
+  Result<StructuredWriter> NewStructuredWriter(StructuredWriterOptions options) const;
+  Result<Writer> NewWriter(WriterOptions options) const;
+  Result<Sampler> NewSampler(SamplerOptions options) const;
+
+  // One step as an item of one row in each of these tables; the data is sent and kept once. Returns when all
+  // are in.
+  using TablePriority = std::pair<std::string, double>;
+  Status Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
+                const WaitOptions& wait = {}) const;
+  // n samples, drawn now. With `rate_limiter_timeout`, fewer than n are an error.
+  Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
+                                                const WaitOptions& wait = {}) const;
+
+  // Keys that are not there are ignored. A priority that a selector refuses fails the call as a whole.
+  Status UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,
+                          const WaitOptions& wait = {}) const;
+  Status Delete(std::string_view table, std::span<const uint64_t> keys, const WaitOptions& wait = {}) const;
+  Status Reset(std::string_view table, const WaitOptions& wait = {}) const;
+  Status SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
+                        const WaitOptions& wait = {}) const;
+  Result<ServerInfo> Info(const WaitOptions& wait = {}) const;
+  // What tables promise about their items, for the `signatures` of writers.
+  Result<std::shared_ptr<const TableSignatures>> Signatures(const WaitOptions& wait = {}) const;
+  // Items without sampling them: the next `n` from *cursor on (0 = from the start; 0 again at the end).
+  Result<std::vector<SampledTrajectory>> Inspect(std::string_view table, int64_t n, uint64_t* cursor,
+                                                 const WaitOptions& wait = {}) const;
+  // Where it was written.
+  Result<std::string> Checkpoint(const WaitOptions& wait = {}) const;
+
+  // Whether the server is used without a socket. Asks it if that is not known yet.
+  Result<bool> is_in_process(const WaitOptions& wait = {}) const;
+
+ private:
+  friend class Server;
+  struct Rep;
+  explicit Client(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
+  std::shared_ptr<Rep> rep_;
+};
+
+}  // namespace reverb
+
+#endif  // REVERB_CLIENT_H_

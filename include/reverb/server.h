@@ -1,0 +1,75 @@
+// server.h — tables, served to this process and to others.
+//
+//   auto server = reverb::Server::Start({.tables = {{.name = "replay"}}, .port = 8000}).value();
+//   …
+//   server.Stop();
+//
+// A Server is moved, not copied; it stops when destroyed. Threads: all methods may be called concurrently.
+#ifndef REVERB_SERVER_H_
+#define REVERB_SERVER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverb/client.h"
+#include "reverb/status.h"
+#include "reverb/table.h"
+#include "reverb/table_options.h"
+
+namespace reverb {
+
+// What the server accepts from others at most: memory that clients can make it use stays within these.
+struct ServerLimits {
+  uint64_t max_message_bytes = uint64_t{256} << 20;
+  uint64_t max_chunk_bytes = uint64_t{256} << 20;
+  // Of one writer: bytes and number of items that were received and wait for their tables.
+  uint64_t insert_window_bytes = uint64_t{64} << 20;
+  size_t max_waiting_items = size_t{1} << 17;
+  // Of one sampler: replies that it has not taken yet.
+  uint64_t sample_window_bytes = uint64_t{64} << 20;
+  size_t max_streams = 10'000;
+  // How long a writer that lost its connection may stay away before what it left waiting is given up.
+  std::chrono::nanoseconds writer_memory = std::chrono::minutes(5);
+};
+
+struct ServerOptions {
+  std::vector<TableOptions> tables = {};
+  StoreOptions store = {};
+  // Where to listen. Port 0 takes any that is free; absent: this process only. "[::]" are all interfaces.
+  std::string host = "[::]";
+  std::optional<int> port = 0;
+  ServerLimits limits = {};
+};
+
+class Server {
+ public:
+  static Result<Server> Start(ServerOptions options);
+  Server(Server&&) noexcept;
+  Server& operator=(Server&&) noexcept;
+  ~Server();
+
+  // 0 when it does not listen.
+  int port() const;
+  // NOT_FOUND when there is none of that name.
+  Result<Table> table(std::string_view name) const;
+  // A client that needs no socket.
+  Client in_process_client(ClientOptions options = {}) const;
+
+  // Ends all that is under way with an error that says so, and returns when nothing is; at most two seconds
+  // or so. Tables can be looked at afterwards. Idempotent.
+  void Stop();
+
+ private:
+  struct Rep;
+  explicit Server(std::unique_ptr<Rep> rep);
+  std::unique_ptr<Rep> rep_;
+};
+
+}  // namespace reverb
+
+#endif  // REVERB_SERVER_H_

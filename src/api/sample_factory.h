@@ -1,0 +1,33 @@
+// sample_factory.h — public values made of internal ones.
+#ifndef REVERB_API_SAMPLE_FACTORY_H_
+#define REVERB_API_SAMPLE_FACTORY_H_
+
+#include <memory>
+#include <utility>
+
+#include "core/table.h"
+#include "reverb/table.h"
+#include "transport/messages.h"
+
+namespace reverb::internal {
+
+struct SampleFactory {
+  static SampledTrajectory Make(Sample sample) {
+    SampledTrajectory made;
+    made.key_ = sample.key;
+    made.priority_ = sample.priority;
+    made.probability_ = sample.probability;
+    made.table_size_ = sample.table_size;
+    made.times_sampled_ = sample.times_sampled;
+    made.trajectory_ = std::make_shared<const Trajectory>(std::move(sample.trajectory));
+    return made;
+  }
+};
+
+struct TableFactory {
+  static reverb::Table Make(std::shared_ptr<Table> table) { return reverb::Table(std::move(table)); }
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_API_SAMPLE_FACTORY_H_

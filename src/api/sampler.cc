@@ -1,0 +1,159 @@
+// The handle of include/reverb/sampler.h over the client's sampler and batcher.
+#include "reverb/sampler.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "api/sample_factory.h"
+#include "api/sampler_rep.h"
+#include "client/batcher.h"
+
+namespace reverb {
+namespace {
+
+using internal::ColumnLayout;
+using internal::ColumnTarget;
+
+void FillInfo(std::span<const internal::Sample> samples, BatchInfo* info) {
+  const size_t n = samples.size();
+  info->keys.resize(n);
+  info->priorities.resize(n);
+  info->probabilities.resize(n);
+  info->table_sizes.resize(n);
+  info->times_sampled.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    info->keys[i] = samples[i].key;
+    info->priorities[i] = samples[i].priority;
+    info->probabilities[i] = samples[i].probability;
+    info->table_sizes[i] = samples[i].table_size;
+    info->times_sampled[i] = samples[i].times_sampled;
+  }
+}
+
+// Tensors of the layout: those of the last batch where they fit.
+Status MakeColumns(std::span<const ColumnLayout> layout, int64_t n, std::vector<Tensor>* columns) {
+  columns->resize(layout.size());
+  for (size_t c = 0; c < layout.size(); ++c) {
+    Tensor& column = (*columns)[c];
+    std::vector<int64_t> dims = layout[c].Dims(n);
+    if (column.dtype() == layout[c].dtype && column.dims() == dims) continue;
+    REVERB_ASSIGN_OR_RETURN(column, Tensor::Allocate(layout[c].dtype, std::move(dims)));
+  }
+  return Status::Ok();
+}
+
+Status GatherTensors(std::span<const internal::Sample> samples, std::vector<Tensor>* columns) {
+  REVERB_ASSIGN_OR_RETURN(const std::vector<ColumnLayout> layout, internal::LayoutOf(samples.front()));
+  REVERB_RETURN_IF_ERROR(MakeColumns(layout, static_cast<int64_t>(samples.size()), columns));
+  std::vector<ColumnTarget> targets(layout.size());
+  for (size_t c = 0; c < layout.size(); ++c) {
+    Tensor& column = (*columns)[c];
+    if (layout[c].dtype == DType::kString) {
+      column.strings().clear();
+      targets[c].strings = &column.strings();
+    } else {
+      targets[c].data = column.data();
+    }
+  }
+  return internal::Gather(samples, layout, targets);
+}
+
+Status GatherInto(std::span<const internal::Sample> samples, std::span<const ColumnMemory> columns) {
+  REVERB_ASSIGN_OR_RETURN(const std::vector<ColumnLayout> layout, internal::LayoutOf(samples.front()));
+  if (columns.size() != layout.size()) {
+    return Status::InvalidArgument("memory was given for " + std::to_string(columns.size()) +
+                                   " columns while the samples have " + std::to_string(layout.size()));
+  }
+  std::vector<ColumnTarget> targets(layout.size());
+  for (size_t c = 0; c < layout.size(); ++c) {
+    if (layout[c].dtype == DType::kString) {
+      return Status::InvalidArgument("column " + std::to_string(c) + " holds strings, which need a Batch");
+    }
+    const size_t bytes = layout[c].sample_bytes * samples.size();
+    if (columns[c].bytes != bytes) {
+      return Status::InvalidArgument("column " + std::to_string(c) + " takes " + std::to_string(bytes) +
+                                     " bytes but memory of " + std::to_string(columns[c].bytes) +
+                                     " was given");
+    }
+    targets[c].data = static_cast<uint8_t*>(columns[c].data);
+  }
+  return internal::Gather(samples, layout, targets);
+}
+
+// To the front of what is left over, in order.
+void PutBack(std::vector<internal::Sample> samples, internal::Mutex* mu,
+             std::vector<internal::Sample>* left_over) {
+  internal::MutexLock lock(mu);
+  for (internal::Sample& sample : *left_over) samples.push_back(std::move(sample));
+  *left_over = std::move(samples);
+}
+
+// n samples, those first that an earlier call left over. On an error what came is left over in turn.
+Status TakeSamples(internal::Sampler& sampler, internal::Mutex* mu, std::vector<internal::Sample>* left_over,
+                   int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) {
+  {
+    internal::MutexLock lock(mu);
+    const auto taken = std::min(left_over->size(), static_cast<size_t>(std::max<int64_t>(n, 0)));
+    const auto end = left_over->begin() + static_cast<ptrdiff_t>(taken);
+    std::move(left_over->begin(), end, std::back_inserter(*samples));
+    left_over->erase(left_over->begin(), end);
+  }
+  const int64_t missing = n - static_cast<int64_t>(samples->size());
+  if (missing == 0 && n > 0) return Status::Ok();
+  Status status = sampler.Next(missing, wait, samples);
+  if (!status.ok()) PutBack(std::move(*samples), mu, left_over);
+  return status;
+}
+
+}  // namespace
+
+Sampler::Sampler(std::unique_ptr<Rep> rep) : rep_(std::move(rep)) {}
+Sampler::Sampler(Sampler&&) noexcept = default;
+Sampler& Sampler::operator=(Sampler&& other) noexcept {
+  if (rep_) Close();
+  rep_ = std::move(other.rep_);
+  return *this;
+}
+Sampler::~Sampler() {
+  if (rep_) Close();
+}
+
+Result<SampledTrajectory> Sampler::Next(const WaitOptions& wait) {
+  std::vector<internal::Sample> one;
+  REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, 1, wait, &one));
+  return internal::SampleFactory::Make(std::move(one.front()));
+}
+
+Status Sampler::NextBatch(int64_t n, Batch* batch, const WaitOptions& wait) {
+  std::vector<internal::Sample> samples;
+  REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, n, wait, &samples));
+  FillInfo(samples, &batch->info);
+  Status status = GatherTensors(samples, &batch->columns);
+  if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
+  return status;
+}
+
+Status Sampler::NextBatch(int64_t n, std::span<const ColumnMemory> columns, BatchInfo* info,
+                          const WaitOptions& wait) {
+  std::vector<internal::Sample> samples;
+  REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, n, wait, &samples));
+  FillInfo(samples, info);
+  Status status = GatherInto(samples, columns);
+  if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
+  return status;
+}
+
+void Sampler::Close() { rep_->sampler->Close(); }
+
+Sampler::Stats Sampler::stats() const {
+  const internal::Sampler::Stats stats = rep_->sampler->stats();
+  internal::MutexLock lock(&rep_->mu);
+  const auto left = static_cast<int64_t>(rep_->left_over.size());
+  return {.delivered = stats.delivered - left,
+          .waiting = stats.waiting + left,
+          .undelivered = stats.undelivered,
+          .unanswered = stats.unanswered};
+}
+
+}  // namespace reverb

@@ -1,0 +1,23 @@
+// sampler_rep.h — what a public Sampler holds.
+#ifndef REVERB_API_SAMPLER_REP_H_
+#define REVERB_API_SAMPLER_REP_H_
+
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "client/sampler.h"
+#include "reverb/sampler.h"
+
+namespace reverb {
+
+struct Sampler::Rep {
+  std::shared_ptr<internal::Sampler> sampler;
+  // Samples that a failed batch had taken already: they come first next time.
+  internal::Mutex mu;
+  std::vector<internal::Sample> left_over GUARDED_BY(mu);
+};
+
+}  // namespace reverb
+
+#endif  // REVERB_API_SAMPLER_REP_H_

@@ -1,0 +1,75 @@
+// The handle of include/reverb/server.h over src/server.
+#include "reverb/server.h"
+
+#include <utility>
+
+#include "api/client_rep.h"
+#include "api/sample_factory.h"
+#include "server/server.h"
+
+namespace reverb {
+
+struct Server::Rep {
+  std::unique_ptr<internal::Server> server;
+};
+
+namespace {
+
+internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
+  internal::ServiceLimits to;
+  to.wire.max_message_bytes = limits.max_message_bytes;
+  to.wire.max_chunk_bytes = limits.max_chunk_bytes;
+  to.insert_window_bytes = limits.insert_window_bytes;
+  to.max_waiting_items = limits.max_waiting_items;
+  to.sample_window_bytes = limits.sample_window_bytes;
+  to.max_streams = limits.max_streams;
+  to.writer_memory = limits.writer_memory;
+  return to;
+}
+
+}  // namespace
+
+Result<Server> Server::Start(ServerOptions options) {
+  internal::Server::Options inner;
+  inner.tables = std::move(options.tables);
+  inner.store.max_bytes = options.store.max_bytes;
+  inner.store.policy =
+      options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;
+  inner.limits = ToServiceLimits(options.limits);
+  if (options.port) {
+    if (*options.port < 0 || *options.port > 65535) {
+      return Status::InvalidArgument("port " + std::to_string(*options.port) +
+                                     " does not exist; give one from 1 to 65535, or 0 for any that is free");
+    }
+    inner.address = options.host + ":" + std::to_string(*options.port);
+  }
+  auto rep = std::make_unique<Rep>();
+  REVERB_ASSIGN_OR_RETURN(rep->server, internal::Server::Start(std::move(inner)));
+  return Server(std::move(rep));
+}
+
+Server::Server(std::unique_ptr<Rep> rep) : rep_(std::move(rep)) {}
+Server::Server(Server&&) noexcept = default;
+Server& Server::operator=(Server&&) noexcept = default;
+Server::~Server() = default;
+
+int Server::port() const { return rep_->server->port(); }
+
+Result<Table> Server::table(std::string_view name) const {
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Table> table, rep_->server->table(name));
+  return internal::TableFactory::Make(std::move(table));
+}
+
+Client Server::in_process_client(ClientOptions options) const {
+  auto rep = std::make_shared<Client::Rep>();
+  rep->address = "this process";
+  rep->options = std::move(options);
+  rep->is_pinned = true;
+  internal::MutexLock lock(&rep->mu);
+  rep->inproc = rep_->server->Connect();
+  return Client(rep);
+}
+
+void Server::Stop() { rep_->server->Stop(); }
+
+}  // namespace reverb

@@ -1,0 +1,669 @@
+#include "client/column_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/buffer.h"
+#include "tensor/chunk_header.h"
+
+namespace reverb {
+
+Status ChunkingOptions::Validate() const {
+  const auto number = [](int64_t n) { return std::to_string(n); };
+  if (num_keep_alive_refs <= 0) {
+    return Status::InvalidArgument("num_keep_alive_refs must be > 0 but got " + number(num_keep_alive_refs) +
+                                   ".");
+  }
+  if (max_chunk_length && *max_chunk_length <= 0) {
+    return Status::InvalidArgument("max_chunk_length must be > 0 but got " + number(*max_chunk_length) + ".");
+  }
+  if (max_chunk_length && num_keep_alive_refs < *max_chunk_length) {
+    return Status::InvalidArgument("num_keep_alive_refs (" + number(num_keep_alive_refs) +
+                                   ") must be >= max_chunk_length (" + number(*max_chunk_length) + ").");
+  }
+  if (!(throughput_weight >= 0)) {  // also when it is not a number
+    return Status::InvalidArgument("throughput_weight must be >= 0 but got " +
+                                   std::to_string(throughput_weight) + ".");
+  }
+  return Status::Ok();
+}
+
+namespace internal {
+namespace {
+
+// Rows below this share a chunk with others: a chunk of its own costs about 200 bytes on the way.
+constexpr uint64_t kSmallRowBytes = 1024;
+// From here on a chunk takes over the encoder's bytes instead of copying them.
+constexpr size_t kOwnPayloadBytes = 4096;
+// What a string counts at least against the limit of a chunk (see DecodeLimits).
+constexpr uint64_t kStringCost = 32;
+
+std::string Number(int64_t value) { return std::to_string(value); }
+
+class VectorOwner final : public BufferOwner {
+ public:
+  static Buffer Wrap(std::vector<uint8_t> bytes) {
+    auto* const owner = new VectorOwner(std::move(bytes));
+    return Buffer(owner, owner->bytes_.data(), owner->bytes_.size());
+  }
+
+ private:
+  explicit VectorOwner(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {}
+  const std::vector<uint8_t> bytes_;
+};
+
+}  // namespace
+
+std::string_view TensorFlowName(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return "float";
+    case DType::kFloat64:
+      return "double";
+    case DType::kFloat16:
+      return "half";
+    default:
+      return DTypeName(dtype);
+  }
+}
+
+std::string ShapeText(std::span<const int64_t> dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i > 0) text += ',';
+    text += dims[i] == Shape::kUnknownDim ? "?" : Number(dims[i]);
+  }
+  return text + "]";
+}
+
+CodecPolicy PolicyOf(Compression compression) {
+  switch (compression) {
+    case Compression::kAuto:
+      return CodecPolicy::kAuto;
+    case Compression::kNone:
+      return CodecPolicy::kNone;
+    case Compression::kLz4:
+      return CodecPolicy::kLz4;
+    case Compression::kZstd:
+      return CodecPolicy::kZstd;
+    case Compression::kSnappy:
+      return CodecPolicy::kSnappy;
+  }
+  return CodecPolicy::kAuto;
+}
+
+ColumnStore::ColumnStore(const Options& options, uint64_t episode_id, ItemSink* sink)
+    : options_(options),
+      sink_(sink),
+      episode_id_(episode_id),
+      max_keep_(options_.chunking.num_keep_alive_refs) {}
+
+// --- Columns ---
+
+Status ColumnStore::EnsureColumn(uint32_t column) {
+  constexpr uint32_t kMaxColumns = DecodeLimits{}.max_columns;
+  if (column < columns_.size()) return Status::Ok();
+  if (column >= kMaxColumns) {
+    return Status::InvalidArgument("column " + std::to_string(column) +
+                                   " is out of range: a writer has at most " + std::to_string(kMaxColumns) +
+                                   " columns; number them from 0");
+  }
+  columns_.resize(column + 1);
+  return Status::Ok();
+}
+
+std::string ColumnStore::Describe(uint32_t column) const {
+  const std::string& path = columns_[column].path;
+  if (options_.texts == Texts::kStructured) {
+    return std::to_string(column) + " (path=" + (path.empty() ? std::to_string(column) : path) + ")";
+  }
+  return path.empty() ? std::to_string(column) : path;
+}
+
+Status ColumnStore::NameColumn(uint32_t column, std::string path) {
+  REVERB_RETURN_IF_ERROR(EnsureColumn(column));
+  columns_[column].path = std::move(path);
+  return Status::Ok();
+}
+
+Status ColumnStore::Discard(uint32_t column) {
+  REVERB_RETURN_IF_ERROR(EnsureColumn(column));
+  columns_[column].discarded = true;
+  return Status::Ok();
+}
+
+Status ColumnStore::Configure(uint32_t index, const ChunkingOptions& options) {
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  REVERB_RETURN_IF_ERROR(EnsureColumn(index));
+  Column& column = columns_[index];
+  if (column.group != kNoGroup) {
+    if (groups_[column.group].running != nullptr) {
+      return Status::FailedPrecondition("Flush must be called before ApplyConfig.");
+    }
+    std::erase(groups_[column.group].columns, index);
+    column.group = NewGroup(options);
+    groups_[column.group].columns.push_back(index);
+    column.keep = options.num_keep_alive_refs;
+    Trim(column);
+  }
+  column.own = options;
+  max_keep_ = std::max(max_keep_, options.num_keep_alive_refs);
+  return Status::Ok();
+}
+
+// --- Appending ---
+
+Status ColumnStore::CheckValue(const ColumnValue& value, uint64_t* cost) {
+  REVERB_RETURN_IF_ERROR(EnsureColumn(value.column));
+  const TensorView& tensor = value.value;
+  Column& column = columns_[value.column];
+  if (column.given != nullptr || (step_is_open_ && column.last_position == position_)) {
+    if (options_.texts == Texts::kStructured) {
+      return Status::FailedPrecondition(
+          "Append/AppendPartial called with data containing column that was present in previous "
+          "AppendPartial call: column " +
+          Describe(value.column) + ".");
+    }
+    return Status::InvalidArgument("Field " + Describe(value.column) +
+                                   " has already been set in the active step by a previous (partial) append; "
+                                   "leave it out or close the step first.");
+  }
+  if (column.known) [[likely]] {
+    if (tensor.dtype != column.dtype) {
+      return Status::InvalidArgument("Tensor of wrong dtype provided for column " + Describe(value.column) +
+                                     ". Got " + std::string(TensorFlowName(tensor.dtype)) + " but expected " +
+                                     std::string(TensorFlowName(column.dtype)) + ".");
+    }
+    if (!std::ranges::equal(tensor.dims, column.dims)) {
+      return Status::InvalidArgument("Tensor of incompatible shape provided for column " +
+                                     Describe(value.column) + ". Got " + ShapeText(tensor.dims) +
+                                     " which is incompatible with " + ShapeText(column.dims) + ".");
+    }
+    *cost = column.row_bytes;
+    if (column.dtype != DType::kString) [[likely]]
+      return Status::Ok();
+  } else {
+    if (!IsKnownDType(static_cast<uint8_t>(tensor.dtype))) {
+      return Status::InvalidArgument("column " + Describe(value.column) + ": dtype number " +
+                                     std::to_string(static_cast<int>(tensor.dtype)) +
+                                     " is not known; use one of those in reverb/tensor.h");
+    }
+    if (tensor.dims.size() > kMaxRowRank) {
+      return Status::InvalidArgument("column " + Describe(value.column) + ": " +
+                                     std::to_string(tensor.dims.size()) + " dimensions, at most " +
+                                     std::to_string(kMaxRowRank) + " are allowed");
+    }
+    uint64_t elements = 1;
+    bool overflow = false;
+    for (const int64_t dim : tensor.dims) {
+      if (dim < 0 || dim > std::numeric_limits<uint32_t>::max()) {
+        return Status::InvalidArgument("column " + Describe(value.column) + ": dimension " + Number(dim) +
+                                       " of shape " + ShapeText(tensor.dims) + " is out of range");
+      }
+      overflow |= __builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements);
+    }
+    const uint64_t item_size = tensor.dtype == DType::kString ? kStringCost : ItemSize(tensor.dtype);
+    overflow |= __builtin_mul_overflow(elements, item_size, cost);
+    if (overflow) *cost = std::numeric_limits<uint64_t>::max();
+  }
+  if (tensor.data == nullptr && *cost > 0) {
+    return Status::InvalidArgument("column " + Describe(value.column) + ": a tensor of shape " +
+                                   ShapeText(tensor.dims) + " was given without data");
+  }
+  const uint64_t limit = DecodeLimits{}.raw_bytes();
+  if (*cost <= limit && tensor.dtype == DType::kString) {
+    *cost = 0;
+    for (const std::string_view element : tensor.strings()) {
+      *cost += std::max<uint64_t>(kStringCost, element.size() + sizeof(uint32_t));
+      if (*cost > limit) break;
+    }
+  }
+  if (*cost > limit) {
+    return Status::InvalidArgument("column " + Describe(value.column) + ": a value of shape " +
+                                   ShapeText(tensor.dims) + " takes more than the " + std::to_string(limit) +
+                                   " bytes allowed in a chunk; use smaller tensors");
+  }
+  return Status::Ok();
+}
+
+void ColumnStore::ForgetGiven(std::span<const ColumnValue> values) {
+  for (const ColumnValue& value : values) {
+    if (value.column < columns_.size()) columns_[value.column].given = nullptr;
+  }
+}
+
+Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step) {
+  REVERB_RETURN_IF_ERROR(failure_);
+  // All is checked before anything is kept.
+  uint64_t total = 0;
+  for (const ColumnValue& value : values) {
+    uint64_t cost = 0;
+    Status status = CheckValue(value, &cost);
+    total += cost;
+    if (status.ok() && options_.packing == Packing::kAll && total > DecodeLimits{}.raw_bytes()) {
+      status =
+          Status::InvalidArgument("a step takes more than the " + std::to_string(DecodeLimits{}.raw_bytes()) +
+                                  " bytes allowed in a chunk; use smaller tensors");
+    }
+    if (!status.ok()) [[unlikely]] {
+      ForgetGiven(values);
+      return status;
+    }
+    columns_[value.column].given = &value.value;
+  }
+
+  new_columns_.clear();
+  touched_groups_.clear();
+  for (const ColumnValue& value : values) {
+    Column& column = columns_[value.column];
+    column.last_position = position_;
+    if (!column.known) [[unlikely]] {
+      column.known = true;
+      column.dtype = value.value.dtype;
+      column.dims.assign(value.value.dims.begin(), value.value.dims.end());
+      column.row_elements = value.value.num_elements();
+      column.row_bytes = value.value.num_bytes();
+      if (!column.discarded) new_columns_.push_back(value.column);
+    } else if (column.group != kNoGroup) {
+      if (groups_[column.group].given++ == 0) touched_groups_.push_back(column.group);
+    }
+  }
+  if (!new_columns_.empty()) [[unlikely]]
+    FormGroups();
+
+  Status status;
+  const size_t touched = touched_groups_.size();
+  for (size_t i = 0; i < touched; ++i) {
+    const uint32_t group = touched_groups_[i];
+    if (groups_[group].given != groups_[group].columns.size()) [[unlikely]] {
+      if (Status split = Split(group); status.ok()) status = std::move(split);
+    }
+  }
+  for (const uint32_t group : touched_groups_) {
+    groups_[group].given = 0;
+    if (status.ok()) status = AddRow(group);
+  }
+  ForgetGiven(values);
+  step_is_open_ = !closes_step;
+  position_ += closes_step;
+  if (!status.ok()) [[unlikely]]
+    failure_ = status;
+  return status;
+}
+
+// --- Groups ---
+
+uint32_t ColumnStore::NewGroup(const ChunkingOptions& options) {
+  Group& group = groups_.emplace_back();
+  if (options.max_chunk_length) {
+    group.fixed_length = *options.max_chunk_length;
+  } else {
+    group.tuner.emplace(options.num_keep_alive_refs, options.throughput_weight);
+  }
+  return static_cast<uint32_t>(groups_.size() - 1);
+}
+
+void ColumnStore::FormGroups() {
+  uint32_t shared = kNoGroup;
+  for (const uint32_t index : new_columns_) {
+    Column& column = columns_[index];
+    std::vector<uint32_t> row_shape(column.dims.begin(), column.dims.end());
+    column.encoder.emplace(column.dtype, std::move(row_shape), options_.codec);
+    const ChunkingOptions& chunking = column.own ? *column.own : options_.chunking;
+    column.keep = chunking.num_keep_alive_refs;
+    // Strings can be of any size, so they are not thought small.
+    const bool is_small = column.dtype != DType::kString && column.row_bytes < kSmallRowBytes;
+    if (options_.packing == Packing::kAll || (is_small && !column.own)) {
+      if (shared == kNoGroup) shared = NewGroup(options_.chunking);
+      column.group = shared;
+    } else {
+      column.group = NewGroup(chunking);
+    }
+    Group& group = groups_[column.group];
+    group.columns.push_back(index);
+    if (group.given++ == 0) touched_groups_.push_back(column.group);
+  }
+}
+
+Status ColumnStore::Split(uint32_t index) {
+  REVERB_RETURN_IF_ERROR(FinishGroup(index));
+  groups_.emplace_back();  // the others; may move the groups
+  Group& group = groups_[index];
+  Group& others = groups_.back();
+  others.fixed_length = group.fixed_length;
+  others.tuner = group.tuner;
+  const auto is_given = [&](uint32_t column) { return columns_[column].given != nullptr; };
+  const auto first_other = std::stable_partition(group.columns.begin(), group.columns.end(), is_given);
+  others.columns.assign(first_other, group.columns.end());
+  group.columns.erase(first_other, group.columns.end());
+  for (const uint32_t column : others.columns) {
+    columns_[column].group = static_cast<uint32_t>(groups_.size() - 1);
+  }
+  return Status::Ok();
+}
+
+Status ColumnStore::AddRow(uint32_t index) {
+  Group* group = &groups_[index];
+  uint64_t raw_bytes = 0;
+  for (const uint32_t c : group->columns) {
+    const Column& column = columns_[c];
+    raw_bytes += column.row_bytes;
+    if (column.dtype != DType::kString) [[likely]]
+      continue;
+    for (const std::string_view element : column.given->strings()) {
+      raw_bytes += std::max<uint64_t>(kStringCost, element.size() + sizeof(uint32_t));
+    }
+  }
+  // A chunk has bounds of its own, whatever length was asked for.
+  constexpr DecodeLimits limits;
+  if (group->running != nullptr && group->raw_bytes + raw_bytes > limits.raw_bytes()) {
+    REVERB_RETURN_IF_ERROR(FinishGroup(index));
+  }
+
+  if (group->running == nullptr && group->length() <= 1) {
+    REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Encode(*group, 1, raw_bytes, position_, position_, true));
+    ChunkSlot* const slot = NewSlot(index);
+    slot->chunk = std::move(chunk);
+    uint32_t chunk_column = 0;
+    for (const uint32_t c : group->columns) PushCell(columns_[c], slot, 0, chunk_column++);
+    return Status::Ok();
+  }
+
+  if (group->running == nullptr) {
+    group->running = NewSlot(index);
+    Ref(group->running);
+    group->rows = 0;
+    group->raw_bytes = 0;
+    group->first_position = position_;
+  }
+  group->last_position = position_;
+  group->raw_bytes += raw_bytes;
+  uint32_t chunk_column = 0;
+  for (const uint32_t c : group->columns) {
+    Column& column = columns_[c];
+    if (column.dtype == DType::kString) {
+      for (const std::string_view element : column.given->strings()) {
+        column.rows.insert(column.rows.end(), element.begin(), element.end());
+        column.string_lengths.push_back(static_cast<uint32_t>(element.size()));
+      }
+    } else {
+      const std::span<const uint8_t> bytes = column.given->bytes();
+      column.rows.insert(column.rows.end(), bytes.begin(), bytes.end());
+    }
+    PushCell(column, group->running, group->rows, chunk_column++);
+  }
+  ++group->rows;
+  if (group->rows >= group->length() || group->rows >= limits.max_rows) return FinishGroup(index);
+  return Status::Ok();
+}
+
+Status ColumnStore::FinishGroup(uint32_t index) {
+  Group& group = groups_[index];
+  if (group.running == nullptr) return Status::Ok();
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Encode(group, group.rows, group.raw_bytes, group.first_position,
+                                                 group.last_position, false));
+  ChunkSlot* const slot = std::exchange(group.running, nullptr);
+  slot->chunk = std::move(chunk);
+  for (const uint32_t c : group.columns) {
+    columns_[c].rows.clear();
+    columns_[c].string_lengths.clear();
+  }
+  Unref(slot);
+  return Status::Ok();
+}
+
+Status ColumnStore::Finish(ChunkSlot* slot) {
+  if (slot->chunk) return Status::Ok();
+  return FinishGroup(slot->group);
+}
+
+Result<ChunkRef> ColumnStore::Encode(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first,
+                                     int64_t last, bool from_given) {
+  header_.episode_id = episode_id_;
+  header_.first_step = first - episode_begin_;
+  header_.last_step = last - episode_begin_;
+  header_.rows = rows;
+  header_.columns.clear();
+  // Large payloads are handed over to the chunk, so they begin with memory of their own.
+  std::vector<uint8_t> own;
+  std::vector<uint8_t>* const payload = raw_bytes < kOwnPayloadBytes ? &payload_ : &own;
+  payload->clear();
+  if (group.columns.size() > 1) payload->reserve(raw_bytes);
+  for (const uint32_t c : group.columns) {
+    Column& column = columns_[c];
+    if (column.dtype != DType::kString) {
+      REVERB_ASSIGN_OR_RETURN(
+          ColumnHeader header,
+          column.encoder->Encode(from_given ? column.given->bytes() : std::span<const uint8_t>(column.rows),
+                                 rows, payload));
+      header_.columns.push_back(std::move(header));
+      continue;
+    }
+    std::span<const std::string_view> elements;
+    if (from_given) {
+      elements = column.given->strings();
+    } else {
+      strings_.clear();
+      const char* bytes = reinterpret_cast<const char*>(column.rows.data());
+      for (const uint32_t length : column.string_lengths) {
+        strings_.emplace_back(bytes, length);
+        bytes += length;
+      }
+      elements = strings_;
+    }
+    REVERB_ASSIGN_OR_RETURN(ColumnHeader header, column.encoder->EncodeStrings(elements, rows, payload));
+    header_.columns.push_back(std::move(header));
+  }
+  // A vector with much unused room would hold on to it for as long as the chunk lives.
+  const bool hand_over =
+      payload == &own && own.size() >= kOwnPayloadBytes && own.capacity() - own.size() <= own.size() / 8;
+  return hand_over ? Chunk::External(NextChunkId(), header_, VectorOwner::Wrap(std::move(own)))
+                   : Chunk::Copy(NextChunkId(), header_, *payload);
+}
+
+// --- Cells and slots ---
+
+ChunkSlot* ColumnStore::NewSlot(uint32_t group) {
+  if (free_slots_.empty()) free_slots_.push_back(&slots_.emplace_back());
+  ChunkSlot* const slot = free_slots_.back();
+  free_slots_.pop_back();
+  slot->group = group;
+  return slot;
+}
+
+void ColumnStore::Release(ChunkSlot* slot) {
+  if (slot->handed_out) sink_->Forget(slot->chunk->id());
+  *slot = {};
+  free_slots_.push_back(slot);
+}
+
+void ColumnStore::PushCell(Column& column, ChunkSlot* slot, uint32_t row, uint32_t chunk_column) {
+  column.cells.push_back() = {.position = position_, .slot = slot, .row = row, .chunk_column = chunk_column};
+  Ref(slot);
+  Trim(column);
+}
+
+void ColumnStore::Trim(Column& column) {
+  while (column.cells.size() > static_cast<size_t>(column.keep)) {
+    Unref(column.cells.front().slot);
+    column.cells.pop_front();
+  }
+}
+
+Status ColumnStore::StartEpisode(uint64_t episode_id, bool clear) {
+  Status status;
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    if (group.running == nullptr) continue;
+    size_t cells = 0;  // that count on the slot
+    if (clear) {
+      for (const uint32_t c : group.columns) cells += std::min<size_t>(group.rows, columns_[c].cells.size());
+    }
+    if (!clear || group.running->refs > cells + 1) {
+      if (Status finished = FinishGroup(g); status.ok()) status = std::move(finished);
+      continue;
+    }
+    for (const uint32_t c : group.columns) {
+      columns_[c].rows.clear();
+      columns_[c].string_lengths.clear();
+    }
+    Unref(std::exchange(group.running, nullptr));
+  }
+  position_ += step_is_open_;
+  step_is_open_ = false;
+  if (clear) {
+    for (Column& column : columns_) {
+      while (!column.cells.empty()) {
+        Unref(column.cells.front().slot);
+        column.cells.pop_front();
+      }
+    }
+    history_begin_ = position_;
+  }
+  episode_begin_ = position_;
+  episode_id_ = episode_id;
+  if (!status.ok()) failure_ = status;  // rows of the last episode are left over
+  return status;
+}
+
+void ColumnStore::NoteItem(std::span<const RowRun> runs) {
+  const uint64_t item = ++items_noted_;
+  noted_groups_.clear();
+  for (const RowRun& run : runs) {
+    Group& group = groups_[run.slot->group];
+    if (!group.tuner) continue;
+    if (group.item != item) {
+      group.item = item;
+      group.references = group.counted = 0;
+      group.counted_column = run.chunk_column;
+      noted_groups_.push_back(run.slot->group);
+    }
+    // Columns of a group travel together: its steps are counted, not its cells. Runs of one column
+    // follow each other.
+    if (group.counted_column != run.chunk_column) {
+      group.counted_column = run.chunk_column;
+      group.counted = 0;
+    }
+    group.counted += run.length;
+    group.references = std::max(group.references, group.counted);
+    if (run.slot->seen_by == item) continue;
+    run.slot->seen_by = item;
+    const Chunk& chunk = *run.slot->chunk;
+    group.tuner->AddChunk(chunk.id(), chunk.header().rows(), chunk.bytes());
+  }
+  for (const uint32_t group : noted_groups_) groups_[group].tuner->AddItem(groups_[group].references);
+}
+
+// --- Looking ---
+
+int64_t ColumnStore::IndexOf(const Column& column, int64_t position) {
+  const Ring<Cell>& cells = column.cells;
+  if (cells.empty() || position < cells.front().position || position > cells.back().position) return -1;
+  const auto guess = static_cast<size_t>(position - cells.front().position);
+  if (guess < cells.size() && cells[guess].position == position) return static_cast<int64_t>(guess);
+  // The column lacks steps: then the cell lies before the guess.
+  size_t low = 0;
+  size_t high = std::min(guess, cells.size());
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (cells[middle].position < position) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < cells.size() && cells[low].position == position ? static_cast<int64_t>(low) : -1;
+}
+
+Status ColumnStore::Resolve(const CellRange& range, size_t first, std::vector<RowRun>* runs,
+                            int64_t* rows) const {
+  if (range.stride == 0) {
+    return Status::InvalidArgument("the stride of a range of cells is 0; it must not be");
+  }
+  if (range.begin == range.end || (range.begin < range.end) != (range.stride > 0)) return Status::Ok();
+  if (!is_known(range.column)) {
+    return Status::InvalidArgument("column " + std::to_string(range.column) +
+                                   " has no values; append some before referring to them");
+  }
+  const Column& column = columns_[range.column];
+  const Ring<Cell>& cells = column.cells;
+  int64_t index = IndexOf(column, range.begin);
+  for (int64_t position = range.begin;;) {
+    if (index < 0 || index >= static_cast<int64_t>(cells.size()) || cells[index].position != position) {
+      index = IndexOf(column, position);
+    }
+    if (index < 0) [[unlikely]] {
+      const bool may_have_expired = cells.empty() || position < cells.front().position;
+      if (position >= 0 && position < position_ + step_is_open_ && may_have_expired) {
+        return Status::InvalidArgument("Column contains expired CellRef.");
+      }
+      return Status::InvalidArgument("Column cannot contain any None: column " + Describe(range.column) +
+                                     " has no value at position " + Number(position) + ".");
+    }
+    const Cell& cell = cells[index];
+    if (runs->size() > first && runs->back().slot == cell.slot &&
+        runs->back().chunk_column == cell.chunk_column &&
+        runs->back().offset + runs->back().length == cell.row) {
+      ++runs->back().length;
+    } else {
+      runs->push_back(
+          {.slot = cell.slot, .chunk_column = cell.chunk_column, .offset = cell.row, .length = 1});
+    }
+    ++*rows;
+    if (__builtin_add_overflow(position, range.stride, &position)) break;
+    if (range.stride > 0 ? position >= range.end : position <= range.end) break;
+    if (__builtin_add_overflow(index, range.stride, &index)) index = -1;
+  }
+  return Status::Ok();
+}
+
+bool ColumnStore::HasCell(uint32_t index, int64_t position) const {
+  if (!is_known(index)) return false;
+  const Column& column = columns_[index];
+  return column.discarded ? column.last_position == position && position >= history_begin_
+                          : IndexOf(column, position) >= 0;
+}
+
+Result<Tensor> ColumnStore::Read(uint32_t index, int64_t position) const {
+  const int64_t found = is_known(index) ? IndexOf(columns_[index], position) : -1;
+  if (found < 0) {
+    return Status::FailedPrecondition(
+        "column " + (index < columns_.size() ? Describe(index) : std::to_string(index)) +
+        ": the cell at position " + Number(position) + " has expired or never had a value; the newest " +
+        Number(is_known(index) ? columns_[index].keep : max_keep_) +
+        " of the column are kept (num_keep_alive_refs)");
+  }
+  const Column& column = columns_[index];
+  const Cell& cell = column.cells[found];
+  REVERB_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(column.dtype, column.dims));
+  if (cell.slot->chunk) {
+    const ColumnView view = cell.slot->chunk->header().column(cell.chunk_column);
+    const std::span<const uint8_t> payload = cell.slot->chunk->column_payload(cell.chunk_column);
+    if (column.dtype == DType::kString) {
+      tensor.strings().clear();
+      REVERB_RETURN_IF_ERROR(DecodeStringRows(view, payload, cell.row, 1, &tensor.strings()));
+    } else {
+      REVERB_RETURN_IF_ERROR(DecodeRows(view, payload, cell.row, 1, tensor.bytes()));
+    }
+    return tensor;
+  }
+  if (column.dtype != DType::kString) {
+    if (column.row_bytes > 0) {
+      std::memcpy(tensor.data(), column.rows.data() + cell.row * column.row_bytes, column.row_bytes);
+    }
+    return tensor;
+  }
+  size_t element = 0;
+  size_t offset = 0;
+  for (; element < cell.row * column.row_elements; ++element) offset += column.string_lengths[element];
+  for (std::string& text : tensor.strings()) {
+    const uint32_t length = column.string_lengths[element++];
+    text.assign(reinterpret_cast<const char*>(column.rows.data()) + offset, length);
+    offset += length;
+  }
+  return tensor;
+}
+
+}  // namespace internal
+}  // namespace reverb

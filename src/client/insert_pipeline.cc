@@ -1,0 +1,401 @@
+#include "client/insert_pipeline.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "client/waiting.h"
+
+namespace reverb::internal {
+namespace {
+
+constexpr Duration kSayAfter = std::chrono::seconds(2);
+constexpr Duration kAskEvery = std::chrono::seconds(1);
+
+Hello MakeHello(const std::string& client_name) {
+  Hello hello;
+  for (size_t half = 0; half < 2; ++half) {
+    const uint64_t bits = EntropySeed();
+    std::memcpy(hello.session_id.data() + 8 * half, &bits, 8);
+  }
+  hello.client_name = client_name;
+  return hello;
+}
+
+// A writer's share of a pipeline: what it closes when it goes.
+class OwnedSink final : public ItemSink {
+ public:
+  explicit OwnedSink(std::shared_ptr<InsertPipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+  ~OwnedSink() override { pipeline_->Close(); }
+  Status Add(OutgoingItem item) override { return pipeline_->Add(std::move(item)); }
+  void Forget(uint64_t chunk_id) override { pipeline_->Forget(chunk_id); }
+  int64_t pending_items() const override { return pipeline_->pending_items(); }
+  bool is_full() const override { return pipeline_->is_full(); }
+  Status WaitForRoom(const WaitOptions& wait) override { return pipeline_->WaitForRoom(wait); }
+  Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
+    return pipeline_->AwaitPending(at_most, wait);
+  }
+  Status status() const override { return pipeline_->status(); }
+  void Close() override { pipeline_->Close(); }
+
+ private:
+  const std::shared_ptr<InsertPipeline> pipeline_;
+};
+
+}  // namespace
+
+// What one stream reports, with the attempt it belongs to: late words of a former one are not listened to.
+class InsertPipeline::Events final : public InsertEvents {
+ public:
+  Events(std::shared_ptr<InsertPipeline> pipeline, uint64_t attempt)
+      : pipeline_(std::move(pipeline)), attempt_(attempt) {}
+  void OnReply(InsertReply reply) override { pipeline_->OnReply(attempt_, std::move(reply)); }
+  void OnSent() override { pipeline_->OnSent(attempt_); }
+  void OnClosed(Status status) override { pipeline_->OnClosed(attempt_, std::move(status)); }
+
+ private:
+  const std::shared_ptr<InsertPipeline> pipeline_;
+  const uint64_t attempt_;
+};
+
+std::shared_ptr<InsertPipeline> InsertPipeline::Create(std::shared_ptr<Connection> connection,
+                                                       Options options) {
+  std::shared_ptr<InsertPipeline> pipeline(new InsertPipeline(std::move(connection), std::move(options)));
+  pipeline->Connect();
+  return pipeline;
+}
+
+std::unique_ptr<ItemSink> InsertPipeline::CreateOwned(std::shared_ptr<Connection> connection,
+                                                      Options options) {
+  return std::make_unique<OwnedSink>(Create(std::move(connection), std::move(options)));
+}
+
+InsertPipeline::InsertPipeline(std::shared_ptr<Connection> connection, Options options)
+    : connection_(std::move(connection)),
+      options_(std::move(options)),
+      hello_(MakeHello(options_.client_name)),
+      backoff_(EntropySeed()) {}
+
+InsertPipeline::~InsertPipeline() = default;
+
+// --- The writer's side ---
+
+Status InsertPipeline::Add(OutgoingItem item) {
+  {
+    MutexLock lock(&mu_);
+    REVERB_RETURN_IF_ERROR(status_);
+    CountChunks(item.trajectory, true);
+    items_.push_back({std::move(item)});
+    if (!ready_ || pumping_ || !welcomed_) return Status::Ok();  // it goes with the next message
+  }
+  Pump();
+  return Status::Ok();
+}
+
+void InsertPipeline::Forget(uint64_t chunk_id) {
+  if (connection_->in_process()) return;  // nothing is remembered there
+  MutexLock lock(&mu_);
+  forget_.emplace_back(last_number(), chunk_id);
+}
+
+int64_t InsertPipeline::pending_items() const {
+  MutexLock lock(&mu_);
+  return static_cast<int64_t>(items_.size());
+}
+
+bool InsertPipeline::is_full() const {
+  MutexLock lock(&mu_);
+  return IsFull();
+}
+
+Status InsertPipeline::status() const {
+  MutexLock lock(&mu_);
+  return status_;
+}
+
+InsertPipeline::Stats InsertPipeline::stats() const {
+  MutexLock lock(&mu_);
+  return stats_;
+}
+
+Status InsertPipeline::WaitForRoom(const WaitOptions& wait) {
+  return Await("for room in the window of unconfirmed data", wait,
+               [this]() REQUIRES(mu_) { return !IsFull(); });
+}
+
+Status InsertPipeline::AwaitPending(int64_t at_most, const WaitOptions& wait) {
+  return Await("for items to be confirmed", wait,
+               [this, at_most]() REQUIRES(mu_) { return static_cast<int64_t>(items_.size()) <= at_most; });
+}
+
+template <typename Done>
+Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done done) {
+  mu_.Lock();
+  WaitLoop loop(wait);
+  Duration asked{0};
+  bool said = false;
+  ++waiters_;
+  Status result;
+  while (true) {
+    if (!status_.ok()) {
+      result = status_;
+      break;
+    }
+    if (done()) break;
+    const Duration waited = loop.waited();
+    if (loop.expired()) {
+      result = Status::DeadlineExceeded("Timeout exceeded: " + DescribeWait(what, waited));
+      break;
+    }
+    if (!said && waited > kSayAfter) {
+      said = true;
+      const std::string text = "still waiting " + DescribeWait(what, waited);
+      mu_.Unlock();
+      Log(LogLevel::kWarning, text);
+      mu_.Lock();
+      continue;
+    }
+    if (waited - asked > kAskEvery) {
+      asked = waited;
+      heartbeat_ = true;  // the answer tells why
+      mu_.Unlock();
+      Pump();
+      mu_.Lock();
+      continue;
+    }
+    result = loop.Sleep(&changed_, &mu_);
+    if (!result.ok()) break;
+  }
+  --waiters_;
+  mu_.Unlock();
+  return result;
+}
+
+std::string InsertPipeline::DescribeWait(const char* what, Duration waited) const {
+  std::string text = std::string(what) + " by " + connection_->address() + " for " + Seconds(waited) + "; " +
+                     std::to_string(items_.size()) + " items with " + std::to_string(pending_bytes_) +
+                     " bytes are not confirmed";
+  if (lost_at_) {
+    text += "; the server cannot be reached: " + last_failure_.ToString();
+  } else if (!wait_text_.empty()) {
+    text += "; " + wait_text_;
+  }
+  return text;
+}
+
+void InsertPipeline::Close() {
+  std::shared_ptr<InsertStream> stream;
+  bool all_confirmed = false;
+  std::deque<Entry> dropped;  // data is freed outside the lock
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return;
+    closed_ = true;
+    all_confirmed = items_.empty();
+    if (status_.ok()) status_ = Status::Cancelled("the writer was closed");
+    stream = std::move(stream_);
+    stream_ = nullptr;
+    dropped.swap(items_);
+    chunks_.clear();
+    changed_.NotifyAll();
+  }
+  if (stream) all_confirmed ? stream->Finish() : stream->Cancel();
+}
+
+// --- Sending ---
+
+void InsertPipeline::Pump() {
+  mu_.Lock();
+  while (!pumping_ && stream_ != nullptr && welcomed_ && ready_ && !closed_) {
+    std::optional<InsertMessage> message = NextMessage();
+    if (!message) break;
+    const std::shared_ptr<InsertStream> stream = stream_;
+    const uint64_t attempt = attempt_;
+    const uint64_t last_number = sent_through_;
+    pumping_ = true;
+    ready_ = false;
+    mu_.Unlock();
+    const InsertStream::Sent sent = stream->Send(*std::move(message));
+    mu_.Lock();
+    pumping_ = false;
+    stats_.sent_bytes += static_cast<int64_t>(sent.bytes);
+    ++stats_.sent_messages;
+    if (attempt != attempt_) continue;
+    ready_ |= sent.ready;
+    if (last_number > confirmed_through_ && sent.bytes > 0) {
+      sent_.push_back({last_number, sent.bytes});
+      unconfirmed_bytes_ += sent.bytes;
+    }
+  }
+  mu_.Unlock();
+}
+
+std::optional<InsertMessage> InsertPipeline::NextMessage() {
+  InsertMessage message;
+  message.heartbeat = heartbeat_;
+  const bool window_is_open = sent_.empty() || unconfirmed_bytes_ < limits_.insert_window_bytes;
+  if (window_is_open && sent_through_ < last_number()) {
+    uint64_t bytes = 0;
+    const size_t first = sent_through_ - confirmed_through_;
+    const size_t count = std::min(items_.size() - first, kMessageItems);
+    message.items.reserve(count);
+    for (size_t i = first; i < first + count; ++i) {
+      const OutgoingItem& item = items_[i].item;
+      bytes += stream_->NewBytes(item.trajectory);
+      if (!message.items.empty() && bytes > kMessageBytes) break;
+      message.items.push_back({.number = confirmed_through_ + i + 1,
+                               .key = item.key,
+                               .table = item.table,
+                               .priority = item.priority,
+                               .trajectory = item.trajectory});
+    }
+    sent_through_ += message.items.size();
+  }
+  if (message.items.empty() && !heartbeat_) return std::nullopt;
+  heartbeat_ = false;
+  while (!forget_.empty() && forget_.front().first <= sent_through_) {
+    message.forget_chunks.push_back(forget_.front().second);
+    forget_.pop_front();
+  }
+  return message;
+}
+
+// --- What the stream says ---
+
+void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
+  {
+    MutexLock lock(&mu_);
+    if (attempt != attempt_ || closed_) return;
+    OnRejections(std::move(reply.rejections));
+    if (reply.welcome) OnWelcome(*reply.welcome);
+    if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
+    Confirm(reply.confirmed_through);
+    if (waiters_ > 0) changed_.NotifyAll();
+  }
+  Pump();
+}
+
+void InsertPipeline::OnWelcome(const Welcome& welcome) {
+  if (life_id_ && *life_id_ != welcome.server_life_id && confirmed_through_ > welcome.applied_through) {
+    const uint64_t lost = confirmed_through_ - welcome.applied_through;
+    stats_.lost += static_cast<int64_t>(lost);
+    Log(LogLevel::kWarning, "the server at " + connection_->address() +
+                                " was restarted: of the items that it had confirmed, " +
+                                std::to_string(lost) + " are not in what it restored");
+  }
+  life_id_ = welcome.server_life_id;
+  limits_ = welcome.limits;
+  if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
+  welcomed_ = true;
+  lost_at_.reset();
+  ++stats_.connections;
+  connected_at_ = options_.clock->Now();
+  Confirm(welcome.applied_through);
+  sent_through_ = confirmed_through_;
+}
+
+void InsertPipeline::OnRejections(std::vector<Rejection> rejections) {
+  for (Rejection& rejection : rejections) {
+    if (rejection.number <= confirmed_through_ || rejection.number > last_number() || !status_.ok()) continue;
+    const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1].item;
+    status_ = Status(rejection.status.code(),
+                     "item " + std::to_string(item.key) + " for table \"" + item.table +
+                         "\" was rejected: " + std::string(rejection.status.message()),
+                     rejection.status.detail());
+  }
+}
+
+void InsertPipeline::Confirm(uint64_t through) {
+  through = std::min(through, last_number());
+  while (confirmed_through_ < through) {
+    CountChunks(items_.front().item.trajectory, false);
+    items_.pop_front();
+    ++confirmed_through_;
+    ++stats_.confirmed;
+  }
+  sent_through_ = std::max(sent_through_, confirmed_through_);
+  while (!sent_.empty() && sent_.front().last_number <= confirmed_through_) {
+    unconfirmed_bytes_ -= sent_.front().bytes;
+    sent_.pop_front();
+  }
+}
+
+void InsertPipeline::CountChunks(const Trajectory& trajectory, bool add) {
+  trajectory.ForEachChunk([this, add](const Chunk* chunk) REQUIRES(mu_) {
+    if (add) {
+      if (chunks_[chunk]++ == 0) pending_bytes_ += chunk->bytes();
+      return;
+    }
+    const auto found = chunks_.find(chunk);
+    if (--found->second > 0) return;
+    pending_bytes_ -= chunk->bytes();
+    chunks_.erase(found);
+  });
+}
+
+void InsertPipeline::OnSent(uint64_t attempt) {
+  {
+    MutexLock lock(&mu_);
+    if (attempt != attempt_) return;
+    ready_ = true;
+  }
+  Pump();
+}
+
+// --- Coming and going of connections ---
+
+void InsertPipeline::Connect() {
+  uint64_t attempt = 0;
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return;
+    attempt = ++attempt_;
+    welcomed_ = ready_ = attempt_over_ = false;
+    sent_.clear();
+    unconfirmed_bytes_ = 0;
+    forget_.clear();  // a new stream knows no chunks
+    sent_through_ = confirmed_through_;
+    connected_at_ = options_.clock->Now();
+  }
+  std::shared_ptr<InsertStream> stream =
+      connection_->OpenInsert(hello_, std::make_shared<Events>(shared_from_this(), attempt));
+  bool unwanted = false;
+  {
+    MutexLock lock(&mu_);
+    unwanted = closed_ || attempt != attempt_ || attempt_over_;
+    if (!unwanted) {
+      stream_ = stream;
+      ready_ = true;
+    }
+  }
+  if (unwanted) return stream->Cancel();
+  Pump();
+}
+
+void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
+  std::shared_ptr<InsertStream> former;
+  MutexLock lock(&mu_);
+  if (attempt != attempt_) return;
+  attempt_over_ = true;
+  welcomed_ = ready_ = false;
+  former = std::move(stream_);
+  stream_ = nullptr;
+  if (closed_) return;
+  const TimePoint now = options_.clock->Now();
+  if (!lost_at_) lost_at_ = now;
+  last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
+  const bool gave_up = options_.reconnect_timeout && now - *lost_at_ >= *options_.reconnect_timeout;
+  if (connection_->in_process() || gave_up || !IsTransient(last_failure_)) {
+    if (status_.ok()) status_ = last_failure_;
+    changed_.NotifyAll();
+    return;
+  }
+  const Duration pause = backoff_.Next(now - connected_at_);
+  options_.clock->CallAt(now + pause, [weak = weak_from_this()] {
+    if (const auto pipeline = weak.lock()) pipeline->Connect();
+  });
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,147 @@
+// insert_pipeline.h — items on their way to a server: numbered, sent in order, kept until confirmed.
+//
+// Whoever finds the stream ready fills a message with what has gathered meanwhile and sends it: the
+// writer's thread when nothing is under way, else the transport's, when the last message has left. So
+// there is no thread here, and messages grow with the load.
+//
+// A connection that breaks is made anew, with growing pauses; what was not confirmed is sent again under
+// the same numbers, and the server skips what it has. A server that came back with another memory is
+// noticed by its life id, and what it lacks is said in the log and counted.
+//
+// Ownership: shared between the writer and the stream under way. Threads: the ItemSink methods belong to
+// one writer; the rest comes from any thread. No lock is held while calling the transport.
+#ifndef REVERB_CLIENT_INSERT_PIPELINE_H_
+#define REVERB_CLIENT_INSERT_PIPELINE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "client/backoff.h"
+#include "client/item_sink.h"
+#include "reverb/status.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+class InsertPipeline final : public ItemSink, public std::enable_shared_from_this<InsertPipeline> {
+ public:
+  struct Options {
+    // Bytes of unconfirmed chunks from which on the writer is made to wait; absent = never.
+    std::optional<int64_t> window_bytes = int64_t{64} << 20;
+    std::string client_name = {};
+    // How long a lost server is looked for before the writer fails; absent = for ever.
+    Timeout reconnect_timeout = {};
+    Clock* clock = RealClock();
+  };
+  struct Stats {
+    int64_t confirmed = 0;
+    int64_t connections = 0;
+    int64_t lost = 0;  // confirmed by a server that came back without them
+    int64_t sent_bytes = 0;
+    int64_t sent_messages = 0;
+  };
+
+  // Connects at once, in the background.
+  static std::shared_ptr<InsertPipeline> Create(std::shared_ptr<Connection> connection, Options options);
+  // The same as a writer owns it: closes when destroyed.
+  static std::unique_ptr<ItemSink> CreateOwned(std::shared_ptr<Connection> connection, Options options);
+  ~InsertPipeline() override;
+
+  Status Add(OutgoingItem item) override EXCLUDES(mu_);
+  void Forget(uint64_t chunk_id) override EXCLUDES(mu_);
+  int64_t pending_items() const override EXCLUDES(mu_);
+  bool is_full() const override EXCLUDES(mu_);
+  Status WaitForRoom(const WaitOptions& wait) override EXCLUDES(mu_);
+  Status AwaitPending(int64_t at_most, const WaitOptions& wait) override EXCLUDES(mu_);
+  Status status() const override EXCLUDES(mu_);
+  void Close() override EXCLUDES(mu_);
+
+  Stats stats() const EXCLUDES(mu_);
+
+ private:
+  class Events;
+  struct Entry {
+    OutgoingItem item;
+  };
+  struct SentMessage {
+    uint64_t last_number = 0;
+    uint64_t bytes = 0;
+  };
+
+  // What one message may carry: more brings no more speed, less costs it.
+  static constexpr size_t kMessageItems = 64;
+  static constexpr uint64_t kMessageBytes = 256 << 10;
+
+  InsertPipeline(std::shared_ptr<Connection> connection, Options options);
+
+  void Connect() EXCLUDES(mu_);
+  void Pump() EXCLUDES(mu_);
+  std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
+  void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
+  void OnWelcome(const Welcome& welcome) REQUIRES(mu_);
+  void OnRejections(std::vector<Rejection> rejections) REQUIRES(mu_);
+  void OnSent(uint64_t attempt) EXCLUDES(mu_);
+  void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
+  void Confirm(uint64_t through) REQUIRES(mu_);
+  void CountChunks(const Trajectory& trajectory, bool add) REQUIRES(mu_);
+  template <typename Done>
+  Status Await(const char* what, const WaitOptions& wait, Done done) EXCLUDES(mu_);
+  std::string DescribeWait(const char* what, Duration waited) const REQUIRES(mu_);
+  bool IsFull() const REQUIRES(mu_) {
+    return options_.window_bytes && pending_bytes_ >= *options_.window_bytes;
+  }
+  uint64_t last_number() const REQUIRES(mu_) { return confirmed_through_ + items_.size(); }
+
+  const std::shared_ptr<Connection> connection_;
+  const Options options_;
+  const Hello hello_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  int waiters_ GUARDED_BY(mu_) = 0;
+  Status status_ GUARDED_BY(mu_);
+  bool closed_ GUARDED_BY(mu_) = false;
+  Stats stats_ GUARDED_BY(mu_);
+
+  // --- Items, by number ---
+  std::deque<Entry> items_ GUARDED_BY(mu_);  // the first has number confirmed_through_ + 1
+  uint64_t confirmed_through_ GUARDED_BY(mu_) = 0;
+  uint64_t sent_through_ GUARDED_BY(mu_) = 0;  // on this stream
+  // Chunks of unconfirmed items, with how many of those refer to each.
+  absl::flat_hash_map<const Chunk*, int32_t> chunks_ GUARDED_BY(mu_);
+  int64_t pending_bytes_ GUARDED_BY(mu_) = 0;
+
+  // --- The stream ---
+  uint64_t attempt_ GUARDED_BY(mu_) = 0;
+  std::shared_ptr<InsertStream> stream_ GUARDED_BY(mu_);
+  bool welcomed_ GUARDED_BY(mu_) = false;
+  bool ready_ GUARDED_BY(mu_) = false;
+  bool pumping_ GUARDED_BY(mu_) = false;
+  bool attempt_over_ GUARDED_BY(mu_) = false;
+  bool heartbeat_ GUARDED_BY(mu_) = false;
+  Limits limits_ GUARDED_BY(mu_);
+  std::optional<Id128> life_id_ GUARDED_BY(mu_);
+  std::deque<SentMessage> sent_ GUARDED_BY(mu_);
+  uint64_t unconfirmed_bytes_ GUARDED_BY(mu_) = 0;  // of the messages in sent_
+  // Chunks to forget, each with the last item that may refer to it.
+  std::deque<std::pair<uint64_t, uint64_t>> forget_ GUARDED_BY(mu_);
+
+  // --- Being without one ---
+  Backoff backoff_ GUARDED_BY(mu_);
+  TimePoint connected_at_ GUARDED_BY(mu_);
+  std::optional<TimePoint> lost_at_ GUARDED_BY(mu_);
+  Status last_failure_ GUARDED_BY(mu_);
+  std::string wait_text_ GUARDED_BY(mu_);  // what the server said last about why it waits
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CLIENT_INSERT_PIPELINE_H_

@@ -1,0 +1,51 @@
+// item_sink.h — where a writer puts items whose data is complete.
+//
+// Above it, single-threaded: columns become chunks, chunks and slices become items (src/client/writer*).
+// Below it: numbering, windows, streams, reconnection (insert_pipeline.h).
+#ifndef REVERB_CLIENT_ITEM_SINK_H_
+#define REVERB_CLIENT_ITEM_SINK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "reverb/status.h"
+#include "reverb/wait.h"
+#include "tensor/trajectory.h"
+
+namespace reverb::internal {
+
+struct OutgoingItem {
+  uint64_t key = 0;
+  std::string table;
+  double priority = 0;
+  Trajectory trajectory;
+};
+
+// Threads: called by one writer at a time.
+class ItemSink {
+ public:
+  virtual ~ItemSink() = default;
+
+  // Takes the item; never blocks. Items arrive in this order. Fails with what made the sink unusable.
+  virtual Status Add(OutgoingItem item) = 0;
+  // No later item will refer to this chunk.
+  virtual void Forget(uint64_t chunk_id) = 0;
+
+  // Items that were added and are not confirmed yet, and the bytes of their chunks.
+  virtual int64_t pending_items() const = 0;
+  // Whether the bytes of unconfirmed items have reached the window: the writer should WaitForRoom().
+  virtual bool is_full() const = 0;
+  virtual Status WaitForRoom(const WaitOptions& wait) = 0;
+  // Until at most `at_most` items are pending. DEADLINE_EXCEEDED starts with "Timeout exceeded" and says
+  // what is being waited for; sending goes on.
+  virtual Status AwaitPending(int64_t at_most, const WaitOptions& wait) = 0;
+
+  // OK, or what made the sink unusable for good. An item that the server rejected does.
+  virtual Status status() const = 0;
+  // Gives up what is not confirmed. Idempotent.
+  virtual void Close() = 0;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CLIENT_ITEM_SINK_H_

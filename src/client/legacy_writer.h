@@ -1,0 +1,61 @@
+// legacy_writer.h — the older writer: whole steps, and items of the last n of them.
+//
+// A TrajectoryWriter whose columns all share their chunks. What every step is like is fixed by the
+// first one, so that an item never spans steps that do not fit together. All steps are one episode.
+//
+// Threads: one at a time.
+#ifndef REVERB_CLIENT_LEGACY_WRITER_H_
+#define REVERB_CLIENT_LEGACY_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "client/item_sink.h"
+#include "client/trajectory_writer.h"
+#include "reverb/status.h"
+#include "reverb/wait.h"
+#include "reverb/writer.h"
+
+namespace reverb::internal {
+
+class LegacyWriter {
+ public:
+  // REQUIRES: valid options.
+  LegacyWriter(const WriterOptions& options, std::unique_ptr<ItemSink> sink);
+
+  // All as in reverb/writer.h.
+  Status Append(std::span<const TensorView> step);
+  Status AppendSequence(std::span<const TensorView> sequence);
+  Status CreateItem(std::string_view table, int64_t num_timesteps, double priority);
+  Status Flush(const WaitOptions& wait);
+  Status Close(const WaitOptions& wait);
+  bool is_closed() const { return writer_.is_closed(); }
+
+ private:
+  Status CheckOpen(std::string_view method) const;
+  Status CheckStep(std::span<const TensorView> step) const;
+  Status AppendChecked(std::span<const TensorView> step);
+  // Until at most `at_most` items are unconfirmed. Before anything is changed, so that nothing is when
+  // the wait fails. Items that waited for one chunk may exceed the bound together.
+  Status AwaitWindow(int64_t at_most);
+
+  const int64_t max_sequence_length_;
+  const std::optional<int64_t> max_in_flight_items_;
+  const std::shared_ptr<const TableSignatures> signatures_;
+  const WaitOptions wait_for_room_;
+  TrajectoryWriter writer_;
+  uint32_t num_columns_ = 0;  // 0 before the first step
+
+  // Reused from call to call.
+  std::vector<ColumnValue> values_;
+  std::vector<CellRange> ranges_;
+  std::vector<ItemColumn> columns_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CLIENT_LEGACY_WRITER_H_

@@ -1,0 +1,134 @@
+// The handles of include/reverb/writer.h.
+#include <utility>
+
+#include "client/legacy_writer.h"
+#include "client/structured_writer.h"
+#include "client/trajectory_writer.h"
+#include "client/writer_factory.h"
+#include "reverb/writer.h"
+
+namespace reverb {
+
+// --- TrajectoryWriter ---
+
+TrajectoryWriter::TrajectoryWriter(std::unique_ptr<internal::TrajectoryWriter> impl)
+    : impl_(std::move(impl)) {}
+TrajectoryWriter::TrajectoryWriter(TrajectoryWriter&&) noexcept = default;
+TrajectoryWriter& TrajectoryWriter::operator=(TrajectoryWriter&&) noexcept = default;
+TrajectoryWriter::~TrajectoryWriter() = default;
+
+Status TrajectoryWriter::Append(std::span<const ColumnValue> values) { return impl_->Append(values); }
+Status TrajectoryWriter::AppendPartial(std::span<const ColumnValue> values) {
+  return impl_->AppendPartial(values);
+}
+Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
+                                    std::span<const ItemColumn> columns) {
+  return impl_->CreateItem(table, priority, columns);
+}
+Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
+  return impl_->Flush(block_until_num_items, wait);
+}
+Status TrajectoryWriter::EndEpisode(bool clear, const WaitOptions& wait) {
+  return impl_->EndEpisode(clear, wait);
+}
+void TrajectoryWriter::Close() { impl_->Close(); }
+Status TrajectoryWriter::Configure(uint32_t column, const ChunkingOptions& options) {
+  return impl_->Configure(column, options);
+}
+Status TrajectoryWriter::NameColumn(uint32_t column, std::string path) {
+  return impl_->NameColumn(column, std::move(path));
+}
+int64_t TrajectoryWriter::position() const { return impl_->columns().position(); }
+bool TrajectoryWriter::step_is_open() const { return impl_->columns().step_is_open(); }
+int64_t TrajectoryWriter::episode_steps() const { return impl_->episode_steps(); }
+int64_t TrajectoryWriter::history_length() const { return impl_->history_length(); }
+uint32_t TrajectoryWriter::num_columns() const { return impl_->columns().num_columns(); }
+std::optional<TensorSpec> TrajectoryWriter::column_spec(uint32_t column) const {
+  const internal::ColumnStore& columns = impl_->columns();
+  if (!columns.is_known(column)) return std::nullopt;
+  return TensorSpec{
+      .name = columns.path(column), .dtype = columns.dtype(column), .shape = Shape(columns.dims(column))};
+}
+int64_t TrajectoryWriter::num_keep_alive_refs() const { return impl_->columns().max_keep_alive_refs(); }
+bool TrajectoryWriter::HasCell(uint32_t column, int64_t position) const {
+  return impl_->columns().HasCell(column, position);
+}
+Result<Tensor> TrajectoryWriter::Read(uint32_t column, int64_t position) const {
+  return impl_->columns().Read(column, position);
+}
+
+// --- StructuredWriter ---
+
+StructuredWriter::StructuredWriter(std::unique_ptr<internal::StructuredWriter> impl)
+    : impl_(std::move(impl)) {}
+StructuredWriter::StructuredWriter(StructuredWriter&&) noexcept = default;
+StructuredWriter& StructuredWriter::operator=(StructuredWriter&&) noexcept = default;
+StructuredWriter::~StructuredWriter() = default;
+
+Status StructuredWriter::Append(std::span<const std::optional<TensorView>> leaves) {
+  return impl_->Append(leaves);
+}
+Status StructuredWriter::AppendPartial(std::span<const std::optional<TensorView>> leaves) {
+  return impl_->AppendPartial(leaves);
+}
+Status StructuredWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
+  return impl_->Flush(block_until_num_items, wait);
+}
+Status StructuredWriter::EndEpisode(bool clear, const WaitOptions& wait) {
+  return impl_->EndEpisode(clear, wait);
+}
+void StructuredWriter::Close() { impl_->Close(); }
+bool StructuredWriter::step_is_open() const { return impl_->step_is_open(); }
+
+// --- Writer ---
+
+Writer::Writer(std::unique_ptr<internal::LegacyWriter> impl) : impl_(std::move(impl)) {}
+Writer::Writer(Writer&&) noexcept = default;
+Writer& Writer::operator=(Writer&&) noexcept = default;
+Writer::~Writer() = default;
+
+Status Writer::Append(std::span<const TensorView> step) { return impl_->Append(step); }
+Status Writer::AppendSequence(std::span<const TensorView> sequence) {
+  return impl_->AppendSequence(sequence);
+}
+Status Writer::CreateItem(std::string_view table, int64_t num_timesteps, double priority) {
+  return impl_->CreateItem(table, num_timesteps, priority);
+}
+Status Writer::Flush(const WaitOptions& wait) { return impl_->Flush(wait); }
+Status Writer::Close(const WaitOptions& wait) { return impl_->Close(wait); }
+bool Writer::is_closed() const { return impl_->is_closed(); }
+
+// --- Making them ---
+
+namespace internal {
+namespace {
+
+template <typename Options>
+Status CheckOrClose(const Options& options, ItemSink* sink) {
+  Status status = options.Validate();
+  if (!status.ok()) sink->Close();
+  return status;
+}
+
+}  // namespace
+
+Result<reverb::TrajectoryWriter> WriterFactory::MakeTrajectoryWriter(std::unique_ptr<ItemSink> sink,
+                                                                     const TrajectoryWriterOptions& options) {
+  REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
+  return reverb::TrajectoryWriter(std::make_unique<TrajectoryWriter>(options, std::move(sink)));
+}
+
+Result<reverb::StructuredWriter> WriterFactory::MakeStructuredWriter(std::unique_ptr<ItemSink> sink,
+                                                                     StructuredWriterOptions options) {
+  REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
+  return reverb::StructuredWriter(std::make_unique<StructuredWriter>(std::move(options), std::move(sink)));
+}
+
+Result<reverb::Writer> WriterFactory::MakeWriter(std::unique_ptr<ItemSink> sink,
+                                                 const WriterOptions& options) {
+  REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
+  return reverb::Writer(std::make_unique<LegacyWriter>(options, std::move(sink)));
+}
+
+}  // namespace internal
+}  // namespace reverb

@@ -1,0 +1,347 @@
+#include "client/sampler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "client/waiting.h"
+
+namespace reverb::internal {
+namespace {
+
+constexpr Duration kSayAfter = std::chrono::seconds(2);
+
+Status CheckOptions(const Sampler::Options& options) {
+  const auto error = [](const std::string& name, int64_t value, const std::string& rule) {
+    return Status::InvalidArgument(name + " (" + std::to_string(value) + ") must be " + rule);
+  };
+  if (options.table.empty()) return Status::InvalidArgument("the table to sample from has no name");
+  if (options.max_samples != -1 && options.max_samples < 1) {
+    return error("max_samples", options.max_samples, "-1 or >= 1");
+  }
+  if (options.max_in_flight < 1) {
+    return error("max_in_flight_samples_per_worker", options.max_in_flight, ">= 1");
+  }
+  if (options.num_streams < 1) return error("num_workers", options.num_streams, "-1 or >= 1");
+  return Status::Ok();
+}
+
+bool IsRateLimiterTimeout(const Status& status) { return status.code() == StatusCode::kDeadlineExceeded; }
+
+}  // namespace
+
+class Sampler::Events final : public SampleEvents {
+ public:
+  Events(std::shared_ptr<Sampler> sampler, size_t worker, uint64_t attempt)
+      : sampler_(std::move(sampler)), worker_(worker), attempt_(attempt) {}
+  void OnReply(SampleReply reply, uint64_t bytes) override {
+    sampler_->OnReply(worker_, attempt_, std::move(reply), bytes);
+  }
+  void OnClosed(Status status) override { sampler_->OnClosed(worker_, attempt_, std::move(status)); }
+
+ private:
+  const std::shared_ptr<Sampler> sampler_;
+  const size_t worker_;
+  const uint64_t attempt_;
+};
+
+Result<std::shared_ptr<Sampler>> Sampler::Create(Connector connect, Options options) {
+  REVERB_RETURN_IF_ERROR(CheckOptions(options));
+  // More streams than the samples could keep busy are not opened.
+  const int64_t useful = options.max_samples < 0
+                             ? options.num_streams
+                             : std::max<int64_t>(1, options.max_samples / options.max_in_flight);
+  const auto count = static_cast<size_t>(std::min<int64_t>(options.num_streams, useful));
+  std::shared_ptr<Sampler> sampler(new Sampler(std::move(options)));
+  MutexLock lock(&sampler->mu_);
+  sampler->workers_.resize(count);
+  for (Worker& worker : sampler->workers_) {
+    worker.connection = connect();
+    worker.backoff = Backoff(EntropySeed());
+  }
+  sampler->reads_ahead_ = !sampler->options_.exact && !sampler->workers_.front().connection->in_process();
+  if (sampler->reads_ahead_) sampler->Demand(0);
+  return sampler;
+}
+
+Sampler::~Sampler() = default;
+
+// --- The consumer's side ---
+
+Result<Sample> Sampler::Next(const WaitOptions& wait) {
+  std::vector<Sample> one;
+  one.reserve(1);
+  REVERB_RETURN_IF_ERROR(Next(1, wait, &one));
+  return std::move(one.front());
+}
+
+Status Sampler::Next(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) {
+  MutexLock lock(&mu_);
+  return TakeLocked(count, wait, out);
+}
+
+Status Sampler::TakeLocked(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) {
+  if (count < 1)
+    return Status::InvalidArgument("samples asked for: " + std::to_string(count) + "; ask for at least 1");
+  WaitLoop loop(wait);
+  bool said = false;
+  ++waiters_;
+  Status result;
+  while (true) {
+    count -= static_cast<int64_t>(TakeQueued(count, out));
+    if (reads_ahead_ || count > 0) Demand(count);
+    if (count > 0 && queued_ > 0) continue;  // came while the lock was free
+    if (count == 0) break;
+    if (!status_.ok()) {
+      result = status_;
+      break;
+    }
+    if (options_.max_samples >= 0 && stats_.delivered >= options_.max_samples) {
+      result = Status::OutOfRange("all " + std::to_string(options_.max_samples) + " samples were handed out");
+      break;
+    }
+    if (loop.expired()) {
+      result = Status::DeadlineExceeded("Timeout exceeded: " + DescribeWait(loop.waited()));
+      break;
+    }
+    if (!said && loop.waited() > kSayAfter) {
+      said = true;
+      Log(LogLevel::kWarning, "still " + DescribeWait(loop.waited()));
+    }
+    result = loop.Sleep(&changed_, &mu_);
+    if (!result.ok()) break;
+  }
+  --waiters_;
+  return result;
+}
+
+size_t Sampler::TakeQueued(int64_t count, std::vector<Sample>* out) {
+  size_t taken = 0;
+  while (!queue_.empty() && static_cast<int64_t>(taken) < count) {
+    Received& reply = queue_.front();
+    if (reply.next == 0 && out->empty() && static_cast<int64_t>(reply.samples.size()) == count) {
+      out->swap(reply.samples);  // the whole reply is what is wanted
+      taken = out->size();
+      reply.next = taken;
+    } else {
+      while (reply.next < reply.samples.size() && static_cast<int64_t>(taken) < count) {
+        out->push_back(std::move(reply.samples[reply.next++]));
+        ++taken;
+      }
+      if (reply.next < reply.samples.size()) break;
+    }
+    Worker& worker = workers_[reply.worker];
+    if (worker.attempt == reply.attempt) worker.taken_bytes += reply.bytes;
+    queue_.pop_front();
+  }
+  queued_ -= static_cast<int64_t>(taken);
+  stats_.delivered += static_cast<int64_t>(taken);
+  return taken;
+}
+
+std::string Sampler::DescribeWait(Duration waited) const {
+  std::string text = "waiting for samples of table \"" + options_.table + "\" from " +
+                     workers_.front().connection->address() + " for " + Seconds(waited);
+  if (workers_.front().lost_at) {
+    text += "; the server cannot be reached: " + last_failure_.ToString();
+  } else {
+    text += "; " + std::to_string(outstanding_) +
+            " were asked for and the table's rate limiter has not allowed them yet";
+  }
+  return text;
+}
+
+void Sampler::Close() {
+  std::vector<std::shared_ptr<SampleStream>> streams;
+  std::deque<Received> dropped;
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return;
+    closed_ = true;
+    if (status_.ok()) status_ = Status::Cancelled("the sampler was closed");
+    for (Worker& worker : workers_) {
+      if (worker.stream) streams.push_back(std::move(worker.stream));
+      worker.stream = nullptr;
+    }
+    stats_.undelivered += queued_;
+    stats_.unanswered += outstanding_;
+    queued_ = 0;
+    dropped.swap(queue_);
+    changed_.NotifyAll();
+  }
+  for (auto& stream : streams) stream->Cancel();
+}
+
+Sampler::Stats Sampler::stats() const {
+  MutexLock lock(&mu_);
+  Stats stats = stats_;
+  stats.waiting = queued_;
+  return stats;
+}
+
+// --- Asking ---
+
+// How many more should be on their way.
+int64_t Sampler::Wanted(int64_t by_consumer) const {
+  const int64_t window =
+      reads_ahead_ ? std::max(by_consumer, options_.max_in_flight * static_cast<int64_t>(workers_.size()))
+                   : by_consumer;
+  int64_t wanted = window - queued_ - outstanding_;
+  if (options_.max_samples >= 0) {
+    wanted = std::min(wanted, options_.max_samples - stats_.delivered - queued_ - outstanding_);
+  }
+  return wanted;
+}
+
+void Sampler::Demand(int64_t wanted) {
+  while (status_.ok()) {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (workers_[i].attempt_over && !workers_[i].reconnecting) Open(i);
+    }
+    std::optional<Outgoing> next = NextRequest(wanted);
+    if (!next) return;
+    mu_.Unlock();
+    next->stream->Send(std::move(next->request));
+    mu_.Lock();
+  }
+}
+
+std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
+  const int64_t wanted = Wanted(by_consumer);
+  // A quarter of the window at a time, lest each sample becomes a request of its own.
+  const int64_t least = reads_ahead_ && by_consumer <= queued_ + outstanding_
+                            ? std::max<int64_t>(1, options_.max_in_flight / 4)
+                            : 1;
+  Worker* idlest = nullptr;
+  for (Worker& worker : workers_) {
+    if (worker.stream && (idlest == nullptr || worker.outstanding < idlest->outstanding)) idlest = &worker;
+  }
+  const bool is_last =
+      options_.max_samples >= 0 && wanted == options_.max_samples - stats_.delivered - queued_ - outstanding_;
+  if (idlest != nullptr && wanted > 0 && (wanted >= least || is_last)) {
+    const int64_t count =
+        reads_ahead_ ? std::min(wanted, std::max(options_.max_in_flight, by_consumer)) : wanted;
+    idlest->requests.push_back(count);
+    idlest->outstanding += count;
+    outstanding_ += count;
+    return Outgoing{idlest->stream,
+                    {.request_id = ++idlest->last_request,
+                     .table = options_.table,
+                     .count = count,
+                     .timeout = options_.rate_limiter_timeout,
+                     .batch = reads_ahead_ || !idlest->connection->in_process()
+                                  ? 0
+                                  : static_cast<uint32_t>(std::min<int64_t>(count, UINT32_MAX)),
+                     .taken_bytes = std::exchange(idlest->taken_bytes, 0)}};
+  }
+  // Credit goes back alone when there is nothing to ask for.
+  for (Worker& worker : workers_) {
+    if (worker.stream && worker.taken_bytes * 4 > options_.receive_window_bytes) {
+      return Outgoing{worker.stream, {.taken_bytes = std::exchange(worker.taken_bytes, 0)}};
+    }
+  }
+  return std::nullopt;
+}
+
+void Sampler::Open(size_t index) {
+  Worker& worker = workers_[index];
+  const uint64_t attempt = ++worker.attempt;
+  worker.attempt_over = false;
+  worker.taken_bytes = 0;
+  worker.connected_at = options_.clock->Now();
+  const std::shared_ptr<Connection> connection = worker.connection;
+  auto events = std::make_shared<Events>(shared_from_this(), index, attempt);
+  mu_.Unlock();
+  std::shared_ptr<SampleStream> stream = connection->OpenSample(
+      {.client_name = options_.client_name, .receive_window_bytes = options_.receive_window_bytes},
+      std::move(events));
+  mu_.Lock();
+  if (!closed_ && worker.attempt == attempt && !worker.attempt_over) {
+    worker.stream = std::move(stream);
+    ++stats_.connections;
+    return;
+  }
+  mu_.Unlock();
+  stream->Cancel();
+  mu_.Lock();
+}
+
+// --- What streams say ---
+
+void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) {
+  MutexLock lock(&mu_);
+  Worker& worker = workers_[index];
+  const auto count = static_cast<int64_t>(reply.samples.size());
+  stats_.received_bytes += static_cast<int64_t>(bytes);
+  if (attempt != worker.attempt || closed_) {
+    stats_.undelivered += count;
+    return;
+  }
+  if (reply.welcome) worker.lost_at.reset();
+  if (count > 0) {
+    Settle(&worker, count);
+    queued_ += count;
+    queue_.push_back(
+        {.samples = std::move(reply.samples), .bytes = bytes, .worker = index, .attempt = attempt});
+  } else {
+    worker.taken_bytes += bytes;
+  }
+  if (reply.end) OnRequestEnd(&worker, *std::move(reply.end));
+  if (waiters_ > 0) changed_.NotifyAll();
+}
+
+void Sampler::OnRequestEnd(Worker* worker, Status end) {
+  // Requests on a stream end in order: what this one still owed is not coming. Those behind it go on.
+  if (worker->requests.empty()) return;
+  Settle(worker, worker->requests.front());
+  worker->requests.pop_front();
+  if (end.ok()) return;
+  // A time-out that nobody waited through means nothing: it is asked again when somebody does.
+  if (IsRateLimiterTimeout(end) && waiters_ == 0) return;
+  if (status_.ok()) status_ = std::move(end);
+}
+
+void Sampler::Settle(Worker* worker, int64_t samples) {
+  if (worker->requests.empty()) return;  // a server that sends what nobody asked for
+  samples = std::min(samples, worker->requests.front());
+  worker->requests.front() -= samples;
+  worker->outstanding -= samples;
+  outstanding_ -= samples;
+}
+
+void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
+  std::shared_ptr<SampleStream> former;
+  MutexLock lock(&mu_);
+  Worker& worker = workers_[index];
+  if (attempt != worker.attempt) return;
+  worker.attempt_over = true;
+  former = std::move(worker.stream);
+  worker.stream = nullptr;
+  if (!closed_) stats_.unanswered += worker.outstanding;
+  outstanding_ -= worker.outstanding;
+  worker.outstanding = 0;
+  worker.requests.clear();
+  if (closed_) return;
+  const TimePoint now = options_.clock->Now();
+  if (!worker.lost_at) worker.lost_at = now;
+  last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
+  const bool gave_up = options_.reconnect_timeout && now - *worker.lost_at >= *options_.reconnect_timeout;
+  if (worker.connection->in_process() || gave_up || !IsTransient(last_failure_)) {
+    if (status_.ok()) status_ = last_failure_;
+    changed_.NotifyAll();
+    return;
+  }
+  worker.reconnecting = true;
+  options_.clock->CallAt(now + worker.backoff.Next(now - worker.connected_at),
+                         [weak = weak_from_this(), index] {
+                           const std::shared_ptr<Sampler> sampler = weak.lock();
+                           if (!sampler) return;
+                           MutexLock relock(&sampler->mu_);
+                           sampler->workers_[index].reconnecting = false;
+                           if (!sampler->closed_) sampler->Demand(0);
+                           sampler->changed_.NotifyAll();
+                         });
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,137 @@
+// sampler.h — a stream of samples as its consumer sees it.
+//
+// Requests go out ahead of the consumer, as far as the window of samples allows and never beyond the
+// number that was asked for in all; replies wait in a queue until they are taken. With `exact`, and
+// inside one process, nothing is asked for before the consumer wants it: each draw sees all updates that
+// came before it.
+//
+// Several streams share the queue; one alone keeps the table's order. A connection that breaks is made
+// anew with growing pauses. What was delivered to this process is handed out before an error is reported;
+// what was drawn and never handed out is counted.
+//
+// Threads: all methods may be called concurrently; Close() ends the waits of others.
+#ifndef REVERB_CLIENT_SAMPLER_H_
+#define REVERB_CLIENT_SAMPLER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "client/backoff.h"
+#include "reverb/status.h"
+#include "reverb/wait.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+class Sampler : public std::enable_shared_from_this<Sampler> {
+ public:
+  struct Options {
+    std::string table;
+    int64_t max_samples = -1;     // in all; -1 = no limit
+    int64_t max_in_flight = 100;  // of one stream: asked for and not yet handed out
+    int32_t num_streams = 1;
+    bool exact = false;
+    // How long the table may keep the consumer waiting; then the stream of samples ends.
+    Timeout rate_limiter_timeout = {};
+    Timeout reconnect_timeout = {};  // how long a lost server is looked for; absent = for ever
+    uint64_t receive_window_bytes = uint64_t{64} << 20;  // of one stream: replies on their way or queued
+    std::string client_name = {};
+    Clock* clock = RealClock();
+  };
+  struct Stats {
+    int64_t delivered = 0;    // handed out
+    int64_t waiting = 0;      // received, to be handed out
+    int64_t undelivered = 0;  // received and dropped by Close()
+    int64_t unanswered = 0;   // asked for on a connection that ended first: may have been drawn
+    int64_t received_bytes = 0;
+    int64_t connections = 0;
+  };
+  // Gives each stream a connection of its own.
+  using Connector = std::function<std::shared_ptr<Connection>()>;
+
+  static Result<std::shared_ptr<Sampler>> Create(Connector connect, Options options);
+  ~Sampler();
+
+  // One sample. OUT_OF_RANGE after max_samples; DEADLINE_EXCEEDED, detail kRateLimited, when the table
+  // let nobody sample for too long; CANCELLED after Close().
+  Result<Sample> Next(const WaitOptions& wait = {}) EXCLUDES(mu_);
+  // Appends exactly `count`; on an error fewer, which are in *out all the same.
+  Status Next(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_);
+
+  void Close() EXCLUDES(mu_);
+  Stats stats() const EXCLUDES(mu_);
+  const Options& options() const { return options_; }
+
+ private:
+  class Events;
+  // One stream, over all its connections.
+  struct Worker {
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<SampleStream> stream;
+    uint64_t attempt = 0;
+    bool attempt_over = true;   // there is no stream, nor one being opened
+    bool reconnecting = false;  // an alarm is set
+    // What was asked for on this stream and not yet received: a number of samples for each request, in order.
+    std::deque<int64_t> requests;
+    int64_t outstanding = 0;   // their sum
+    uint64_t taken_bytes = 0;  // to be given back
+    uint64_t last_request = 0;
+    Backoff backoff{0};
+    TimePoint connected_at;
+    std::optional<TimePoint> lost_at;
+  };
+  // A reply that waits to be consumed.
+  struct Received {
+    std::vector<Sample> samples;
+    size_t next = 0;
+    uint64_t bytes = 0;
+    size_t worker = 0;
+    uint64_t attempt = 0;
+  };
+  struct Outgoing {
+    std::shared_ptr<SampleStream> stream;
+    SampleRequest request;
+  };
+
+  explicit Sampler(Options options) : options_(std::move(options)) {}
+
+  Status TakeLocked(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) REQUIRES(mu_);
+  size_t TakeQueued(int64_t count, std::vector<Sample>* out) REQUIRES(mu_);
+  // Opens streams and sends requests as far as is wanted. Lets go of the lock meanwhile.
+  void Demand(int64_t wanted) REQUIRES(mu_);
+  std::optional<Outgoing> NextRequest(int64_t wanted) REQUIRES(mu_);
+  void Open(size_t index) REQUIRES(mu_);
+  std::string DescribeWait(Duration waited) const REQUIRES(mu_);
+  int64_t Wanted(int64_t by_consumer) const REQUIRES(mu_);
+
+  void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);
+  void OnRequestEnd(Worker* worker, Status end) REQUIRES(mu_);
+  void Settle(Worker* worker, int64_t samples) REQUIRES(mu_);
+  void OnClosed(size_t index, uint64_t attempt, Status status) EXCLUDES(mu_);
+
+  const Options options_;
+  bool reads_ahead_ = true;  // set once
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  int waiters_ GUARDED_BY(mu_) = 0;
+  std::vector<Worker> workers_ GUARDED_BY(mu_);
+  std::deque<Received> queue_ GUARDED_BY(mu_);
+  int64_t queued_ GUARDED_BY(mu_) = 0;
+  int64_t outstanding_ GUARDED_BY(mu_) = 0;  // of all workers
+  Status status_ GUARDED_BY(mu_);            // final
+  bool closed_ GUARDED_BY(mu_) = false;
+  Status last_failure_ GUARDED_BY(mu_);
+  Stats stats_ GUARDED_BY(mu_);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CLIENT_SAMPLER_H_

@@ -1,0 +1,144 @@
+#include "client/structured_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "tensor/column.h"
+
+namespace reverb {
+namespace {
+
+// Steps that a writer keeps at most, and numbers far from overflow.
+constexpr int64_t kMaxAge = int64_t{1} << 32;
+constexpr int64_t kMaxLeaves = internal::DecodeLimits{}.max_columns;
+
+Status Bad(const std::string& what) { return Status::InvalidArgument(what); }
+std::string Number(int64_t value) { return std::to_string(value); }
+
+Status CheckSource(int64_t source) {
+  if (source >= 0 && source < kMaxLeaves) return Status::Ok();
+  return Bad("its source index is " + Number(source) + ", it must be >= 0 and below " + Number(kMaxLeaves));
+}
+
+Status CheckNode(const PatternNode& node) {
+  REVERB_RETURN_IF_ERROR(CheckSource(node.source));
+  if (!node.start && !node.stop) return Bad("it has neither start nor stop; give at least one");
+  if (node.start && *node.start >= 0) {
+    return Bad("start is " + Number(*node.start) + ", it must be < 0 (-1 is the newest step)");
+  }
+  if (node.stop && *node.stop > 0) return Bad("stop is " + Number(*node.stop) + ", it must be <= 0");
+  if (node.start && node.stop && *node.start >= *node.stop) {
+    return Bad("start (" + Number(*node.start) + ") must be < stop (" + Number(*node.stop) + ")");
+  }
+  if (!node.start && *node.stop >= 0) {
+    return Bad("stop is " + Number(*node.stop) + ", it must be < 0 when there is no start");
+  }
+  if (node.step && !node.start) return Bad("it has a step but no start");
+  if (node.step && *node.step <= 0) return Bad("step is " + Number(*node.step) + ", it must be > 0");
+  if (std::min(node.start.value_or(0), node.stop.value_or(0)) < -kMaxAge) {
+    return Bad("it reaches back more than " + Number(kMaxAge) + " steps");
+  }
+  return Status::Ok();
+}
+
+Status CheckCondition(const PatternCondition& condition) {
+  using Left = PatternCondition::Left;
+  using Comparison = PatternCondition::Comparison;
+  if (condition.left == Left::kNone) return Bad("its left side is not set");
+  if (condition.comparison == Comparison::kNone) return Bad("its comparison is not set");
+  if (condition.left == Left::kData) REVERB_RETURN_IF_ERROR(CheckSource(condition.source));
+  if (condition.comparison == Comparison::kModuloEqual) {
+    if (condition.modulo <= 0) return Bad("its modulo is " + Number(condition.modulo) + ", it must be > 0");
+    if (condition.value < 0) return Bad("its remainder is " + Number(condition.value) + ", it must be >= 0");
+  }
+  if (condition.left == Left::kEndEpisode &&
+      (condition.comparison != Comparison::kEqual || condition.value != 1 || condition.inverse)) {
+    return Bad("the end of an episode can only be compared as == 1, not inverted");
+  }
+  return Status::Ok();
+}
+
+Status Prefixed(const std::string& prefix, const Status& status) {
+  return Status(status.code(), prefix + std::string(status.message()), status.detail());
+}
+
+}  // namespace
+
+Status StructuredConfig::Validate() const {
+  if (pattern.empty()) return Bad("the pattern must have at least one node");
+  if (table.empty()) return Bad("the table must not be empty");
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const Status status = CheckNode(pattern[i]);
+    if (!status.ok()) return Prefixed("pattern node " + Number(static_cast<int64_t>(i)) + ": ", status);
+  }
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    const Status status = CheckCondition(conditions[i]);
+    if (!status.ok()) return Prefixed("condition " + Number(static_cast<int64_t>(i)) + ": ", status);
+  }
+  if (const double* constant = std::get_if<double>(&priority); constant && std::isnan(*constant)) {
+    return Bad("`priority` must not be nan.");
+  }
+  if (const auto* td_error = std::get_if<TdErrorPriority>(&priority)) {
+    if (!std::isfinite(td_error->max_priority_weight)) return Bad("max_priority_weight must be finite");
+    const Status status = CheckSource(td_error->source);
+    if (!status.ok()) return Prefixed("TD error: ", status);
+  }
+  return Status::Ok();
+}
+
+Status StructuredWriterOptions::Validate() const {
+  if (configs.empty()) return Bad("a structured writer needs at least one config");
+  int64_t age = 1;
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const Status status = configs[i].Validate();
+    if (!status.ok()) {
+      return Prefixed("Invalid configuration at position " + Number(static_cast<int64_t>(i)) + ": ", status);
+    }
+    age = std::max(age, internal::MaxAge(configs[i]));
+  }
+  return ChunkingOptions{.num_keep_alive_refs = age, .max_chunk_length = max_chunk_length}.Validate();
+}
+
+namespace internal {
+
+int64_t MaxAge(const StructuredConfig& config) {
+  int64_t age = 1;
+  for (const PatternNode& node : config.pattern)
+    age = std::max(age, -(node.start ? *node.start : *node.stop));
+  return age;
+}
+
+void AddBufferLengthCondition(StructuredConfig* config) {
+  using Left = PatternCondition::Left;
+  using Comparison = PatternCondition::Comparison;
+  const int64_t age = MaxAge(*config);
+  const auto suffices = [&](const PatternCondition& condition) {
+    return condition.left == Left::kBufferLength && condition.comparison == Comparison::kAtLeast &&
+           !condition.inverse && condition.value >= age;
+  };
+  if (std::ranges::any_of(config->conditions, suffices)) return;
+  config->conditions.push_back(
+      {.left = Left::kBufferLength, .comparison = Comparison::kAtLeast, .value = age});
+}
+
+bool Holds(const PatternCondition& condition, int64_t left) {
+  bool holds = false;
+  switch (condition.comparison) {
+    case PatternCondition::Comparison::kEqual:
+      holds = left == condition.value;
+      break;
+    case PatternCondition::Comparison::kAtLeast:
+      holds = left >= condition.value;
+      break;
+    case PatternCondition::Comparison::kModuloEqual:
+      holds = left % condition.modulo == condition.value;  // the sign is the dividend's
+      break;
+    case PatternCondition::Comparison::kNone:
+      return false;
+  }
+  return holds != condition.inverse;
+}
+
+}  // namespace internal
+}  // namespace reverb

@@ -1,0 +1,233 @@
+#include "client/trajectory_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace reverb {
+
+Status TrajectoryWriterOptions::Validate() const { return chunking.Validate(); }
+
+namespace internal {
+namespace {
+
+Status InColumn(size_t column, const Status& status) {
+  return Status(status.code(),
+                "Error in column " + std::to_string(column) + ": " + std::string(status.message()),
+                status.detail());
+}
+
+bool IsEmpty(const CellRange& range) {
+  return range.begin == range.end || (range.begin < range.end) != (range.stride > 0);
+}
+
+}  // namespace
+
+TrajectoryWriter::TrajectoryWriter(const TrajectoryWriterOptions& options, std::unique_ptr<ItemSink> sink,
+                                   ColumnStore::Packing packing, ColumnStore::Texts texts)
+    : sink_(std::move(sink)),
+      signatures_(options.signatures),
+      wait_for_room_(options.wait_for_room),
+      random_(options.seed ? *options.seed : EntropySeed()),
+      columns_({.chunking = options.chunking,
+                .codec = PolicyOf(options.compression),
+                .packing = packing,
+                .texts = texts},
+               random_.Next(), sink_.get()) {}
+
+TrajectoryWriter::~TrajectoryWriter() {
+  if (is_closed_) return;
+  // Nobody is left to hear of an error, so all that can be done is done.
+  if (FinishWaiting(waiting_.size()).ok()) {
+    (void)sink_->AwaitPending(0, {.on_wait = [this] { return sink_->status(); }});
+  }
+  Close();
+}
+
+void TrajectoryWriter::Close() {
+  if (std::exchange(is_closed_, true)) return;
+  DropWaiting();
+  sink_->Close();
+}
+
+Status TrajectoryWriter::CheckUsable() const {
+  if (is_closed_) return Status::Cancelled("TrajectoryWriter::Close has been called.");
+  return sink_->status();
+}
+
+Status TrajectoryWriter::Append(std::span<const ColumnValue> values, bool closes_step) {
+  REVERB_RETURN_IF_ERROR(CheckUsable());
+  REVERB_RETURN_IF_ERROR(columns_.Append(values, closes_step));
+  return waiting_.empty() ? Status::Ok() : Drain();
+}
+
+// --- Items ---
+
+Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
+                                    std::span<const ItemColumn> columns) {
+  const auto is_empty = [](const ItemColumn& column) { return std::ranges::all_of(column.cells, IsEmpty); };
+  if (std::ranges::all_of(columns, is_empty)) {
+    return Status::InvalidArgument("trajectory must not be empty.");
+  }
+  if (std::isnan(priority)) return Status::InvalidArgument("`priority` must not be nan.");
+  REVERB_RETURN_IF_ERROR(CheckUsable());
+  REVERB_RETURN_IF_ERROR(MakePlan(columns));
+  if (signatures_) REVERB_RETURN_IF_ERROR(CheckItemSignature(*signatures_, table, item_specs_));
+
+  // Before the item is taken, so that it is not when there is no room in time.
+  if (sink_->is_full()) [[unlikely]] {
+    REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
+    REVERB_RETURN_IF_ERROR(sink_->WaitForRoom(wait_for_room_));
+  }
+
+  const uint64_t key = random_.Next();
+  const auto is_complete = [](const RowRun& run) { return static_cast<bool>(run.slot->chunk); };
+  if (waiting_.empty() && std::ranges::all_of(plan_.runs, is_complete)) {
+    return Send(key, table, priority, plan_);
+  }
+  WaitingItem& item = waiting_.push_back();
+  item.key = key;
+  item.table = table;
+  item.priority = priority;
+  item.complete_runs = 0;
+  std::swap(item.plan, plan_);
+  for (const RowRun& run : item.plan.runs) columns_.Ref(run.slot);
+  return Status::Ok();
+}
+
+Status TrajectoryWriter::MakePlan(std::span<const ItemColumn> columns) {
+  plan_.runs.clear();
+  plan_.columns.clear();
+  item_specs_.clear();
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const ItemColumn& column = columns[i];
+    const size_t first = plan_.runs.size();
+    int64_t rows = 0;
+    for (const CellRange& range : column.cells) {
+      const Status status = columns_.Resolve(range, first, &plan_.runs, &rows);
+      if (!status.ok()) [[unlikely]]
+        return InColumn(i, status);
+    }
+    if (rows == 0) {
+      return InColumn(i, Status::InvalidArgument("Column must not be empty next to others that are not."));
+    }
+    if (column.squeeze && rows != 1) {
+      return InColumn(
+          i, Status::InvalidArgument("Column must contain exactly one row when squeeze is set but got " +
+                                     std::to_string(rows) + "."));
+    }
+    if (column.cells.size() > 1) {
+      const Status status = CheckAlike(column);
+      if (!status.ok()) return InColumn(i, status);
+    }
+    plan_.columns.push_back({.end_run = static_cast<uint32_t>(plan_.runs.size()), .squeeze = column.squeeze});
+    if (signatures_) {
+      const auto source = std::ranges::find_if_not(column.cells, IsEmpty)->column;
+      item_specs_.push_back({.dtype = columns_.dtype(source),
+                             .row_dims = columns_.dims(source),
+                             .length = column.squeeze ? std::nullopt : std::optional(rows)});
+    }
+  }
+  return Status::Ok();
+}
+
+Status TrajectoryWriter::CheckAlike(const ItemColumn& column) const {
+  const CellRange* first = nullptr;
+  for (const CellRange& range : column.cells) {
+    if (IsEmpty(range)) continue;
+    if (first == nullptr) first = &range;
+    if (columns_.dtype(first->column) != columns_.dtype(range.column)) {
+      return Status::InvalidArgument("Column references tensors with different dtypes: " +
+                                     std::string(TensorFlowName(columns_.dtype(first->column))) + " != " +
+                                     std::string(TensorFlowName(columns_.dtype(range.column))) + ".");
+    }
+    if (columns_.dims(first->column) != columns_.dims(range.column)) {
+      return Status::InvalidArgument(
+          "Column references tensors with incompatible shapes: " + ShapeText(columns_.dims(first->column)) +
+          " not compatible with " + ShapeText(columns_.dims(range.column)) + ".");
+    }
+  }
+  return Status::Ok();
+}
+
+Status TrajectoryWriter::Send(uint64_t key, std::string_view table, double priority, const Plan& plan) {
+  REVERB_ASSIGN_OR_RETURN(Trajectory trajectory, MakeTrajectory(plan));
+  columns_.NoteItem(plan.runs);
+  REVERB_RETURN_IF_ERROR(sink_->Add(
+      {.key = key, .table = std::string(table), .priority = priority, .trajectory = std::move(trajectory)}));
+  for (const RowRun& run : plan.runs) run.slot->handed_out = true;
+  return Status::Ok();
+}
+
+Result<Trajectory> TrajectoryWriter::MakeTrajectory(const Plan& plan) {
+  if (plan.runs.size() == 1 && plan.runs[0].chunk_column == 0) {
+    const RowRun& run = plan.runs[0];
+    return Trajectory::Single(run.slot->chunk, run.offset, run.length, plan.columns[0].squeeze);
+  }
+  if (specs_.size() < plan.columns.size()) specs_.resize(plan.columns.size());
+  size_t next = 0;
+  for (size_t i = 0; i < plan.columns.size(); ++i) {
+    specs_[i].squeeze = plan.columns[i].squeeze;
+    for (; next < plan.columns[i].end_run; ++next) {
+      const RowRun& run = plan.runs[next];
+      specs_[i].slices.push_back({.chunk = run.slot->chunk,
+                                  .chunk_column = run.chunk_column,
+                                  .offset = run.offset,
+                                  .length = run.length});
+    }
+  }
+  Result<Trajectory> trajectory = Trajectory::Create(std::span(specs_).first(plan.columns.size()));
+  for (size_t i = 0; i < plan.columns.size(); ++i) specs_[i].slices.clear();
+  return trajectory;
+}
+
+Status TrajectoryWriter::Drain() {
+  while (!waiting_.empty()) {
+    WaitingItem& item = waiting_.front();
+    const std::vector<RowRun>& runs = item.plan.runs;
+    while (item.complete_runs < runs.size() && runs[item.complete_runs].slot->chunk) ++item.complete_runs;
+    if (item.complete_runs < runs.size()) break;
+    REVERB_RETURN_IF_ERROR(Send(item.key, item.table, item.priority, item.plan));
+    for (const RowRun& run : runs) columns_.Unref(run.slot);
+    waiting_.pop_front();
+  }
+  return Status::Ok();
+}
+
+Status TrajectoryWriter::FinishWaiting(size_t items) {
+  for (size_t i = 0; i < items; ++i) {
+    for (const RowRun& run : waiting_[i].plan.runs) REVERB_RETURN_IF_ERROR(columns_.Finish(run.slot));
+  }
+  return Drain();
+}
+
+void TrajectoryWriter::DropWaiting() {
+  while (!waiting_.empty()) {
+    for (const RowRun& run : waiting_.front().plan.runs) columns_.Unref(run.slot);
+    waiting_.pop_front();
+  }
+}
+
+// --- Ends ---
+
+Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
+  if (block_until_num_items < 0) {
+    return Status::InvalidArgument("`block_until_num_items` must be >= 0, got " +
+                                   std::to_string(block_until_num_items) + ".");
+  }
+  REVERB_RETURN_IF_ERROR(CheckUsable());
+  const auto keep = static_cast<uint64_t>(block_until_num_items);
+  REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size() > keep ? waiting_.size() - keep : 0));
+  return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
+}
+
+Status TrajectoryWriter::EndEpisode(bool clear, const WaitOptions& wait) {
+  REVERB_RETURN_IF_ERROR(CheckUsable());
+  REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
+  // The items have what they need, so the episode ends however the wait does.
+  REVERB_RETURN_IF_ERROR(columns_.StartEpisode(random_.Next(), clear));
+  return sink_->AwaitPending(0, wait);
+}
+
+}  // namespace internal
+}  // namespace reverb

@@ -1,0 +1,58 @@
+// waiting.h — how a caller's thread waits in this library: in short slices, so that it can be told to give
+// up.
+#ifndef REVERB_CLIENT_WAITING_H_
+#define REVERB_CLIENT_WAITING_H_
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "reverb/status.h"
+#include "reverb/wait.h"
+
+namespace reverb::internal {
+
+// One wait of one thread. Real time, whatever clock the rest lives by: a person waits.
+class WaitLoop {
+ public:
+  static constexpr Duration kSlice = std::chrono::milliseconds(50);
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit WaitLoop(const WaitOptions& options)
+      : options_(options), start_(std::chrono::steady_clock::now()) {}
+
+  // Sleeps until notified or for a slice; `mu` is held before and after. An error, from on_wait, ends
+  // the wait.
+  Status Sleep(CondVar* cv, Mutex* mu) REQUIRES(mu) {
+    Duration slice = kSlice;
+    if (options_.timeout) slice = std::min(slice, std::max(*options_.timeout - waited(), Duration(0)));
+    cv->WaitFor(mu, slice);
+    const auto now = std::chrono::steady_clock::now();
+    if (!options_.on_wait || now - last_call_ < kSlice) return Status::Ok();
+    last_call_ = now;
+    mu->Unlock();
+    Status status = options_.on_wait();
+    mu->Lock();
+    return status;
+  }
+  bool expired() const { return options_.timeout && waited() >= *options_.timeout; }
+  Duration waited() const { return std::chrono::steady_clock::now() - start_; }
+
+ private:
+  const WaitOptions& options_;
+  const Time start_;
+  Time last_call_ = start_;
+};
+
+// "1.5 s".
+inline std::string Seconds(Duration duration) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CLIENT_WAITING_H_

@@ -1,0 +1,24 @@
+// writer_factory.h — how a client makes the writers of reverb/writer.h over its own sinks.
+#ifndef REVERB_CLIENT_WRITER_FACTORY_H_
+#define REVERB_CLIENT_WRITER_FACTORY_H_
+
+#include <memory>
+
+#include "client/item_sink.h"
+#include "reverb/status.h"
+#include "reverb/writer.h"
+
+namespace reverb::internal {
+
+// Each fails when the options are not valid; then the sink was closed.
+struct WriterFactory {
+  static Result<reverb::TrajectoryWriter> MakeTrajectoryWriter(std::unique_ptr<ItemSink> sink,
+                                                               const TrajectoryWriterOptions& options);
+  static Result<reverb::StructuredWriter> MakeStructuredWriter(std::unique_ptr<ItemSink> sink,
+                                                               StructuredWriterOptions options);
+  static Result<reverb::Writer> MakeWriter(std::unique_ptr<ItemSink> sink, const WriterOptions& options);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CLIENT_WRITER_FACTORY_H_
