@@ -67,9 +67,10 @@ Result<bool> Client::is_in_process(const WaitOptions& wait) const {
 // --- Writers and samplers ---
 
 std::unique_ptr<internal::ItemSink> Client::Rep::NewSink() {
-  return internal::InsertPipeline::CreateOwned(Connect(), {.window_bytes = options.write_window_bytes,
-                                                           .client_name = options.name,
-                                                           .reconnect_timeout = options.reconnect_timeout});
+  return internal::InsertPipeline::Own(
+      internal::InsertPipeline::Create(Connect(), {.window_bytes = options.write_window_bytes,
+                                                   .client_name = options.name,
+                                                   .reconnect_timeout = options.reconnect_timeout}));
 }
 
 Result<TrajectoryWriter> Client::NewTrajectoryWriter(TrajectoryWriterOptions options) const {

@@ -24,7 +24,6 @@ Hello MakeHello(const std::string& client_name) {
   return hello;
 }
 
-// A writer's share of a pipeline: what it closes when it goes.
 class OwnedSink final : public ItemSink {
  public:
   explicit OwnedSink(std::shared_ptr<InsertPipeline> pipeline) : pipeline_(std::move(pipeline)) {}
@@ -67,9 +66,8 @@ std::shared_ptr<InsertPipeline> InsertPipeline::Create(std::shared_ptr<Connectio
   return pipeline;
 }
 
-std::unique_ptr<ItemSink> InsertPipeline::CreateOwned(std::shared_ptr<Connection> connection,
-                                                      Options options) {
-  return std::make_unique<OwnedSink>(Create(std::move(connection), std::move(options)));
+std::unique_ptr<ItemSink> InsertPipeline::Own(std::shared_ptr<InsertPipeline> pipeline) {
+  return std::make_unique<OwnedSink>(std::move(pipeline));
 }
 
 InsertPipeline::InsertPipeline(std::shared_ptr<Connection> connection, Options options)
@@ -235,8 +233,9 @@ void InsertPipeline::Pump() {
 std::optional<InsertMessage> InsertPipeline::NextMessage() {
   InsertMessage message;
   message.heartbeat = heartbeat_;
-  const bool window_is_open = sent_.empty() || unconfirmed_bytes_ < limits_.insert_window_bytes;
-  if (window_is_open && sent_through_ < last_number()) {
+  const uint64_t room =
+      limits_.insert_window_bytes - std::min(limits_.insert_window_bytes, unconfirmed_bytes_);
+  if (sent_through_ < last_number()) {
     uint64_t bytes = 0;
     const size_t first = sent_through_ - confirmed_through_;
     const size_t count = std::min(items_.size() - first, kMessageItems);
@@ -244,7 +243,9 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
     for (size_t i = first; i < first + count; ++i) {
       const OutgoingItem& item = items_[i].item;
       bytes += stream_->NewBytes(item.trajectory);
-      if (!message.items.empty() && bytes > kMessageBytes) break;
+      // An item larger than the window goes when nothing else is under way.
+      if (bytes > room && !(message.items.empty() && sent_.empty())) break;
+      if (bytes > kMessageBytes && !message.items.empty()) break;
       message.items.push_back({.number = confirmed_through_ + i + 1,
                                .key = item.key,
                                .table = item.table,

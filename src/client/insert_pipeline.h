@@ -51,8 +51,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
 
   // Connects at once, in the background.
   static std::shared_ptr<InsertPipeline> Create(std::shared_ptr<Connection> connection, Options options);
-  // The same as a writer owns it: closes when destroyed.
-  static std::unique_ptr<ItemSink> CreateOwned(std::shared_ptr<Connection> connection, Options options);
+  // A writer's share of it: closes the pipeline when destroyed.
+  static std::unique_ptr<ItemSink> Own(std::shared_ptr<InsertPipeline> pipeline);
   ~InsertPipeline() override;
 
   Status Add(OutgoingItem item) override EXCLUDES(mu_);

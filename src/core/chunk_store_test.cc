@@ -430,5 +430,34 @@ TEST(ChunkStoreWaitForDeadStoreTest, NobodyIsWokenByTheChunksOfADeadStore) {
   EXPECT_EQ(clock.pending(), 0);
 }
 
+TEST(ChunkStoreTest, ChunksOfNoStoreAreEnteredAsTheyAre) {
+  ChunkStore store({});
+  const Encoded encoded = Encode(4);
+  const ChunkRef loose = Chunk::Copy(NextChunkId(), encoded.header, encoded.payload).value();
+  EXPECT_FALSE(store.Holds(*loose));
+  EXPECT_EQ(store.Enter(loose)->get(), loose.get());
+  EXPECT_TRUE(store.Holds(*loose));
+  EXPECT_EQ(store.Enter(loose)->get(), loose.get()) << "twice is once";
+  EXPECT_EQ(store.stats().live_chunks, 1);
+}
+
+TEST(ChunkStoreTest, ChunksOfAnotherStoreShareTheirBytes) {
+  ChunkStore here({}), there({});
+  const ChunkRef a = MakeChunk(&there, 1, 0, 4, 10), b = MakeChunk(&there, 1, 4, 4, 14);
+  const Trajectory theirs =
+      Trajectory::Create(std::vector<ColumnSpec>{{.slices = {{a, 0, 1, 3}, {b, 0, 0, 2}, {a, 0, 0, 1}}},
+                                                 {.slices = {{b, 0, 3, 1}}, .squeeze = true}})
+          .value();
+  const Trajectory ours = here.Enter(theirs).value();
+  EXPECT_EQ(here.stats().live_chunks, 2);
+  EXPECT_EQ(there.stats().live_chunks, 2);
+  ours.ForEachChunk([&](const Chunk* chunk) { EXPECT_TRUE(here.Holds(*chunk)); });
+  EXPECT_EQ(ours.slice(0, 0).chunk->payload().data(), a->payload().data());
+  std::vector<int64_t> values(6);
+  ASSERT_OK(ours.Read(0, {reinterpret_cast<uint8_t*>(values.data()), 48}));
+  EXPECT_THAT(values, ElementsAreArray({11, 12, 13, 14, 15, 10}));
+  EXPECT_TRUE(ours.squeeze(1));
+}
+
 }  // namespace
 }  // namespace reverb::internal

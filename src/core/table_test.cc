@@ -678,5 +678,42 @@ TEST_F(TableTest, ASnapshotIsOneInstantOverAllTables) {
   EXPECT_TRUE(Table::TakeSnapshot({}).tables.empty());
 }
 
+TEST_F(TableTest, APartialInsertStopsWhereItWouldHaveToWait) {
+  auto table = MakeQueue(3);
+  std::vector<uint64_t> left;
+  const auto insert = [&](std::vector<uint64_t> keys) {
+    Pending* const pending = &pendings_.emplace_back();
+    std::vector<Item> items;
+    for (const uint64_t key : keys) items.push_back(MakeItem(key));
+    table->InsertAsync(
+        std::move(items), {},
+        [this, pending, &left](Operation& op) {
+          Recorder(pending)(op);
+          left.clear();
+          for (size_t i = static_cast<size_t>(op.progress); i < op.own_items.size(); ++i) {
+            EXPECT_FALSE(op.own_items[i].trajectory.empty()) << "what is not in comes back";
+            left.push_back(op.own_items[i].key);
+          }
+        },
+        /*allow_partial=*/true);
+    return pending;
+  };
+  Pending* const first = insert({1, 2, 3, 4, 5});
+  EXPECT_TRUE(first->done);
+  EXPECT_OK(first->status);
+  EXPECT_EQ(first->progress, 3);
+  EXPECT_THAT(left, testing::ElementsAre(4, 5));
+  Pending* const second = insert({4, 5});
+  EXPECT_FALSE(second->done) << "at least one has to go in";
+  Pending* const third = insert({6});
+  SampleAsync(*table, 1);
+  EXPECT_TRUE(second->done);
+  EXPECT_EQ(second->progress, 1);
+  EXPECT_THAT(left, testing::ElementsAre(5));
+  EXPECT_FALSE(third->done);
+  SampleAsync(*table, 1);
+  EXPECT_TRUE(third->done) << "others come before the rest is put in line again";
+}
+
 }  // namespace
 }  // namespace reverb::internal

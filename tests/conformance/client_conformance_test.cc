@@ -569,8 +569,14 @@ TEST_P(ClientConformanceTest, StoppingABusyServerHangsNobody) {
 
 // --- Over the network only ---
 
-TEST_P(ClientConformanceTest, AServerOfThisProcessIsRecognised) {
-  if (!over_grpc()) GTEST_SKIP() << "needs an address";
+class NetworkClientTest : public ClientConformanceTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NetworkClientTest);
+#ifndef REVERB_TEST_INPROC_ONLY
+INSTANTIATE_TEST_SUITE_P(Transports, NetworkClientTest, ::testing::Values(Transport::kGrpc),
+                         test::TransportName);
+#endif
+
+TEST_P(NetworkClientTest, AServerOfThisProcessIsRecognised) {
   Start({MakeTable("t")});
   const std::string address = "127.0.0.1:" + std::to_string(server_->port());
   EXPECT_THAT(Client::Connect(address)->is_in_process(kPatience), test::IsOkAndHolds(true));
@@ -578,8 +584,7 @@ TEST_P(ClientConformanceTest, AServerOfThisProcessIsRecognised) {
               test::IsOkAndHolds(false));
 }
 
-TEST_P(ClientConformanceTest, WritersAndSamplersSurviveARestart) {
-  if (!over_grpc()) GTEST_SKIP() << "a server of this process does not come back";
+TEST_P(NetworkClientTest, WritersAndSamplersSurviveARestart) {
   Start({MakeTable("t")});
   const int port = server_->port();
   const Client client = Connect();
@@ -605,8 +610,7 @@ TEST_P(ClientConformanceTest, WritersAndSamplersSurviveARestart) {
   }
 }
 
-TEST_P(ClientConformanceTest, AServerThatIsNotThere) {
-  if (!over_grpc()) GTEST_SKIP() << "needs an address";
+TEST_P(NetworkClientTest, AServerThatIsNotThere) {
   const Client client = Client::Connect("127.0.0.1:1").value();
   EXPECT_THAT(client.Info({.timeout = 50ms}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("127.0.0.1:1")));

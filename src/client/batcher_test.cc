@@ -1,0 +1,137 @@
+#include "client/batcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/random.h"
+#include "tensor/chunk.h"
+#include "tensor/column.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using test::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A chunk of `rows` rows of int32 [2], counting on from `first`, and a second column of strings.
+ChunkRef MakeChunk(uint32_t rows, int32_t first, CodecPolicy policy) {
+  std::vector<int32_t> values(rows * 2);
+  std::vector<std::string> words;
+  for (uint32_t i = 0; i < rows * 2; ++i) values[i] = first + static_cast<int32_t>(i);
+  for (uint32_t i = 0; i < rows; ++i) words.push_back("w" + std::to_string(first) + "/" + std::to_string(i));
+  std::vector<uint8_t> raw(values.size() * 4), payload;
+  std::memcpy(raw.data(), values.data(), raw.size());
+  ChunkHeader header{.last_step = rows - 1, .rows = rows};
+  ColumnEncoder numbers(DType::kInt32, {2}, policy);
+  header.columns.push_back(numbers.Encode(raw, rows, &payload).value());
+  ColumnEncoder strings(DType::kString, {}, policy);
+  const std::vector<std::string_view> views(words.begin(), words.end());
+  header.columns.push_back(strings.EncodeStrings(views, rows, &payload).value());
+  return Chunk::Copy(NextChunkId(), header, payload).value();
+}
+
+Sample MakeSample(std::vector<ColumnSpec> columns) {
+  Sample sample;
+  sample.trajectory = Trajectory::Create(columns).value();
+  return sample;
+}
+
+std::vector<int32_t> GatherNumbers(std::span<const Sample> samples, Status* status) {
+  const auto layout = LayoutOf(samples.front()).value();
+  std::vector<int32_t> out(layout[0].sample_elements * samples.size(), -1);
+  const ColumnTarget target{.data = reinterpret_cast<uint8_t*>(out.data())};
+  *status = Gather(samples, layout, {&target, 1});
+  return out;
+}
+
+class BatcherTest : public ::testing::TestWithParam<CodecPolicy> {};
+INSTANTIATE_TEST_SUITE_P(Codecs, BatcherTest, ::testing::Values(CodecPolicy::kNone, CodecPolicy::kLz4),
+                         [](const auto& info) { return info.param == CodecPolicy::kNone ? "raw" : "lz4"; });
+
+TEST_P(BatcherTest, RowsOfOneOrManySlices) {
+  const ChunkRef a = MakeChunk(100, 0, GetParam()), b = MakeChunk(100, 1000, GetParam());
+  std::vector<Sample> samples;
+  samples.push_back(MakeSample({{.slices = {{a, 0, 3, 2}}}}));
+  samples.push_back(MakeSample({{.slices = {{a, 0, 99, 1}, {b, 0, 0, 1}}}}));
+  Status status;
+  EXPECT_THAT(GatherNumbers(samples, &status), ElementsAre(6, 7, 8, 9, 198, 199, 1000, 1001));
+  EXPECT_OK(status);
+  EXPECT_THAT(LayoutOf(samples[0])->at(0).Dims(2), ElementsAre(2, 2, 2));
+}
+
+TEST_P(BatcherTest, SqueezedColumnsLoseTheTimeDimension) {
+  const ChunkRef a = MakeChunk(10, 0, GetParam());
+  std::vector<Sample> samples;
+  for (uint32_t i = 0; i < 3; ++i)
+    samples.push_back(MakeSample({{.slices = {{a, 0, i, 1}}, .squeeze = true}}));
+  Status status;
+  EXPECT_THAT(GatherNumbers(samples, &status), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(LayoutOf(samples[0])->at(0).Dims(3), ElementsAre(3, 2));
+}
+
+TEST_P(BatcherTest, Strings) {
+  const ChunkRef a = MakeChunk(10, 7, GetParam());
+  std::vector<Sample> samples;
+  samples.push_back(MakeSample({{.slices = {{a, 1, 4, 2}}}}));
+  samples.push_back(MakeSample({{.slices = {{a, 1, 0, 2}}}}));
+  std::vector<std::string> strings;
+  const ColumnTarget target{.strings = &strings};
+  ASSERT_OK(Gather(samples, LayoutOf(samples[0]).value(), {&target, 1}));
+  EXPECT_THAT(strings, ElementsAre("w7/4", "w7/5", "w7/0", "w7/1"));
+}
+
+TEST_P(BatcherTest, ManySamplesInRandomOrder) {
+  Random random(3);
+  std::vector<ChunkRef> chunks;
+  for (int i = 0; i < 40; ++i) chunks.push_back(MakeChunk(50, i * 1000, GetParam()));
+  std::vector<Sample> samples;
+  std::vector<int32_t> expected;
+  for (int i = 0; i < 500; ++i) {
+    const auto chunk = static_cast<int32_t>(random.Below(40)), row = static_cast<int32_t>(random.Below(50));
+    samples.push_back(
+        MakeSample({{.slices = {{chunks[static_cast<size_t>(chunk)], 0, static_cast<uint32_t>(row), 1}}}}));
+    expected.push_back(chunk * 1000 + 2 * row);
+    expected.push_back(chunk * 1000 + 2 * row + 1);
+  }
+  Status status;
+  EXPECT_EQ(GatherNumbers(samples, &status), expected);
+  EXPECT_OK(status);
+}
+
+TEST(Batcher, UnlikeSamplesAreNamed) {
+  const ChunkRef a = MakeChunk(10, 0, CodecPolicy::kNone);
+  Status status;
+  std::vector<Sample> lengths;
+  lengths.push_back(MakeSample({{.slices = {{a, 0, 0, 2}}}}));
+  lengths.push_back(MakeSample({{.slices = {{a, 0, 0, 3}}}}));
+  GatherNumbers(lengths, &status);
+  EXPECT_THAT(
+      status,
+      StatusIs(StatusCode::kInvalidArgument,
+               HasSubstr("sample 1 (key 0), column 0: it is int32[3, 2] while the batch has int32[2, 2]")));
+  std::vector<Sample> squeezed;
+  squeezed.push_back(MakeSample({{.slices = {{a, 0, 0, 1}}}}));
+  squeezed.push_back(MakeSample({{.slices = {{a, 0, 0, 1}}, .squeeze = true}}));
+  GatherNumbers(squeezed, &status);
+  EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument,
+                               HasSubstr("it is int32[2] while the batch has int32[1, 2]")));
+  std::vector<Sample> dtypes;
+  dtypes.push_back(MakeSample({{.slices = {{a, 0, 0, 1}}}}));
+  dtypes.push_back(MakeSample({{.slices = {{a, 1, 0, 1}}}}));
+  GatherNumbers(dtypes, &status);
+  EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, HasSubstr("string[1]")));
+  std::vector<Sample> columns;
+  columns.push_back(MakeSample({{.slices = {{a, 0, 0, 1}}}}));
+  columns.push_back(MakeSample({{.slices = {{a, 0, 0, 1}}}, {.slices = {{a, 0, 0, 1}}}}));
+  GatherNumbers(columns, &status);
+  EXPECT_THAT(status,
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("has 2 columns while the batch has 1")));
+  EXPECT_THAT(LayoutOf(Sample{}), StatusIs(StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace reverb::internal

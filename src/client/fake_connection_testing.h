@@ -1,0 +1,130 @@
+// fake_connection_testing.h — a server that a test plays by hand.
+#ifndef REVERB_CLIENT_FAKE_CONNECTION_TESTING_H_
+#define REVERB_CLIENT_FAKE_CONNECTION_TESTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensor/chunk.h"
+#include "tensor/column.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+// Of one stream: what the client sent, and the means to answer. Single-threaded.
+struct FakeInsertStream final : InsertStream {
+  Hello hello;
+  std::shared_ptr<InsertEvents> events;
+  std::vector<InsertMessage> messages;
+  bool is_ready = true;           // what Send() answers
+  uint64_t bytes_per_item = 100;  // what an item counts
+  bool finished = false;
+  bool cancelled = false;
+
+  Sent Send(InsertMessage message) override {
+    const uint64_t bytes = message.items.size() * bytes_per_item;
+    messages.push_back(std::move(message));
+    return {bytes, is_ready};
+  }
+  uint64_t NewBytes(const Trajectory&) const override { return bytes_per_item; }
+  void Finish() override { finished = true; }
+  void Cancel() override { cancelled = true; }
+
+  void Welcome(uint64_t applied_through = 0, uint8_t life = 1, uint64_t window = 1 << 20) {
+    InsertReply reply;
+    reply.welcome.emplace();
+    reply.welcome->server_life_id.fill(life);
+    reply.welcome->applied_through = applied_through;
+    reply.welcome->limits.insert_window_bytes = window;
+    reply.confirmed_through = applied_through;
+    events->OnReply(std::move(reply));
+  }
+  void Confirm(uint64_t through) { events->OnReply({.confirmed_through = through}); }
+  void Close(Status status) { std::exchange(events, nullptr)->OnClosed(std::move(status)); }
+  // The numbers of all items that were sent, in order.
+  std::vector<uint64_t> numbers() const {
+    std::vector<uint64_t> numbers;
+    for (const InsertMessage& message : messages) {
+      for (const InsertItem& item : message.items) numbers.push_back(item.number);
+    }
+    return numbers;
+  }
+};
+
+struct FakeSampleStream final : SampleStream {
+  Hello hello;
+  std::shared_ptr<SampleEvents> events;
+  std::vector<SampleRequest> requests;
+  bool cancelled = false;
+
+  void Send(SampleRequest request) override { requests.push_back(std::move(request)); }
+  void Finish() override {}
+  void Cancel() override { cancelled = true; }
+
+  // `count` samples whose keys count on from first_key.
+  void Reply(uint64_t request_id, int64_t count, uint64_t first_key = 0, std::optional<Status> end = {},
+             uint64_t bytes = 10) {
+    SampleReply reply;
+    reply.request_id = request_id;
+    for (int64_t i = 0; i < count; ++i) {
+      reply.samples.emplace_back();
+      reply.samples.back().key = first_key + static_cast<uint64_t>(i);
+    }
+    reply.end = std::move(end);
+    events->OnReply(std::move(reply), bytes);
+  }
+  void Close(Status status) { std::exchange(events, nullptr)->OnClosed(std::move(status)); }
+};
+
+struct FakeConnection final : Connection {
+  bool is_in_process = false;
+  bool refuse = false;  // new streams end at once
+  std::vector<std::shared_ptr<FakeInsertStream>> inserts;
+  std::vector<std::shared_ptr<FakeSampleStream>> samples;
+
+  std::string address() const override { return "fake:1"; }
+  bool in_process() const override { return is_in_process; }
+  std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
+                                           std::shared_ptr<InsertEvents> events) override {
+    inserts.push_back(Opened<FakeInsertStream>(hello, std::move(events)));
+    return inserts.back();
+  }
+  std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
+                                           std::shared_ptr<SampleEvents> events) override {
+    samples.push_back(Opened<FakeSampleStream>(hello, std::move(events)));
+    return samples.back();
+  }
+  Result<ServerInfo> Info(const WaitOptions&) override { return Unused(); }
+  Status Mutate(const MutateRequest&, const WaitOptions&) override { return Unused(); }
+  Status Reset(std::string_view, const WaitOptions&) override { return Unused(); }
+  Status SetRateLimiter(const SetRateLimiterRequest&, const WaitOptions&) override { return Unused(); }
+  Result<InspectReply> Inspect(const InspectRequest&, const WaitOptions&) override { return Unused(); }
+  Result<std::string> Checkpoint(const WaitOptions&) override { return Unused(); }
+
+ private:
+  static Status Unused() { return Status::Unimplemented("a test has no use for this"); }
+  template <typename Stream, typename Events>
+  std::shared_ptr<Stream> Opened(const Hello& hello, std::shared_ptr<Events> events) {
+    auto stream = std::make_shared<Stream>();
+    stream->hello = hello;
+    stream->events = std::move(events);
+    if (refuse) stream->Close(Status::Unavailable("nobody is there"));
+    return stream;
+  }
+};
+
+// A trajectory of one row of `bytes` bytes, in a chunk of its own.
+inline Trajectory MakeRow(size_t bytes = 8) {
+  std::vector<uint8_t> raw(bytes), payload;
+  ColumnEncoder encoder(DType::kUint8, {static_cast<uint32_t>(bytes)}, CodecPolicy::kNone);
+  ChunkHeader header{.rows = 1};
+  header.columns.push_back(encoder.Encode(raw, 1, &payload).value());
+  return Trajectory::Single(Chunk::Copy(NextChunkId(), header, payload).value(), 0, 1).value();
+}
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CLIENT_FAKE_CONNECTION_TESTING_H_

@@ -1,0 +1,264 @@
+#include "client/insert_pipeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "client/fake_connection_testing.h"
+#include "reverb/log.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using test::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class InsertPipelineTest : public ::testing::Test {
+ protected:
+  void Create(InsertPipeline::Options options = {}) {
+    options.clock = &clock_;
+    pipeline_ = InsertPipeline::Create(connection_, options);
+  }
+  ~InsertPipelineTest() override {
+    if (pipeline_) pipeline_->Close();
+    for (auto& stream : connection_->inserts) stream->events = nullptr;
+  }
+  Status Add(size_t bytes = 8) {
+    return pipeline_->Add({.key = next_key_++, .table = "t", .priority = 1, .trajectory = MakeRow(bytes)});
+  }
+  void AddMany(int count) {
+    for (int i = 0; i < count; ++i) ASSERT_OK(Add());
+  }
+  FakeInsertStream& stream(size_t index = 0) { return *connection_->inserts.at(index); }
+
+  ManualClock clock_;
+  uint64_t next_key_ = 100;
+  std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>();
+  std::shared_ptr<InsertPipeline> pipeline_;
+};
+
+TEST_F(InsertPipelineTest, SendsNothingBeforeTheWelcome) {
+  Create();
+  AddMany(3);
+  ASSERT_EQ(connection_->inserts.size(), 1u);
+  EXPECT_TRUE(stream().messages.empty());
+  stream().Welcome();
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(stream().messages.size(), 1u) << "what has gathered goes together";
+  EXPECT_NE(stream().hello.session_id, Id128{});
+}
+
+TEST_F(InsertPipelineTest, MessagesGrowWhileTheStreamIsBusy) {
+  Create();
+  stream().Welcome();
+  stream().is_ready = false;
+  AddMany(200);
+  ASSERT_EQ(stream().messages.size(), 1u);
+  EXPECT_EQ(stream().messages[0].items.size(), 1u);
+  stream().events->OnSent();
+  ASSERT_EQ(stream().messages.size(), 2u);
+  EXPECT_EQ(stream().messages[1].items.size(), 64u) << "but not beyond a bound";
+  stream().events->OnSent();
+  stream().events->OnSent();
+  stream().events->OnSent();
+  std::vector<uint64_t> all(200);
+  std::iota(all.begin(), all.end(), 1);
+  EXPECT_EQ(stream().numbers(), all);
+}
+
+TEST_F(InsertPipelineTest, MessagesAreBoundedInBytes) {
+  Create();
+  stream().bytes_per_item = 100 << 10;
+  AddMany(5);
+  stream().Welcome();
+  ASSERT_EQ(stream().messages.size(), 3u);
+  EXPECT_EQ(stream().messages[0].items.size(), 2u);
+}
+
+TEST_F(InsertPipelineTest, KeepsToTheServersWindow) {
+  Create();
+  stream().bytes_per_item = 1000;
+  stream().Welcome(0, 1, /*window=*/2500);
+  for (int i = 0; i < 10; ++i) ASSERT_OK(Add());
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2));
+  stream().Confirm(1);
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3));
+  stream().Confirm(3);
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(InsertPipelineTest, AnItemLargerThanTheWindowGoesAlone) {
+  Create();
+  stream().bytes_per_item = 5000;
+  stream().Welcome(0, 1, /*window=*/2500);
+  AddMany(3);
+  EXPECT_THAT(stream().numbers(), ElementsAre(1));
+  stream().Confirm(1);
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2));
+}
+
+TEST_F(InsertPipelineTest, WaitsUntilConfirmed) {
+  Create();
+  stream().Welcome();
+  AddMany(4);
+  EXPECT_EQ(pipeline_->pending_items(), 4);
+  const Status late = pipeline_->AwaitPending(2, {.timeout = 1ms});
+  EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, StartsWith("Timeout exceeded")));
+  EXPECT_THAT(std::string(late.message()), HasSubstr("fake:1"));
+  stream().Confirm(2);
+  EXPECT_OK(pipeline_->AwaitPending(2, {.timeout = 0ms}));
+  EXPECT_EQ(pipeline_->stats().confirmed, 2);
+}
+
+TEST_F(InsertPipelineTest, CountsTheBytesOfChunksOnce) {
+  Create({.window_bytes = 3000});
+  stream().Welcome();
+  const Trajectory shared = MakeRow(2000);
+  for (int i = 0; i < 10; ++i) ASSERT_OK(pipeline_->Add({.key = 1, .table = "t", .trajectory = shared}));
+  EXPECT_FALSE(pipeline_->is_full());
+  ASSERT_OK(Add(2000));
+  EXPECT_TRUE(pipeline_->is_full());
+  EXPECT_THAT(pipeline_->WaitForRoom({.timeout = 1ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  stream().Confirm(9);
+  EXPECT_TRUE(pipeline_->is_full()) << "one item still refers to the shared chunk";
+  stream().Confirm(10);
+  EXPECT_OK(pipeline_->WaitForRoom({}));
+}
+
+TEST_F(InsertPipelineTest, ForgetsAChunkAfterTheLastItemThatMayReferToIt) {
+  Create();
+  stream().Welcome();
+  stream().is_ready = false;
+  AddMany(1);
+  AddMany(100);
+  pipeline_->Forget(7);
+  AddMany(1);
+  stream().events->OnSent();  // 2 … 65
+  EXPECT_TRUE(stream().messages.back().forget_chunks.empty());
+  stream().events->OnSent();  // 66 … 102
+  EXPECT_THAT(stream().messages.back().forget_chunks, ElementsAre(7));
+}
+
+TEST_F(InsertPipelineTest, SendsAgainWhatWasNotConfirmed) {
+  Create();
+  stream().Welcome();
+  AddMany(5);
+  stream().Confirm(2);
+  pipeline_->Forget(7);
+  stream().Close(Status::Unavailable("gone"));
+  EXPECT_EQ(connection_->inserts.size(), 1u) << "not at once";
+  EXPECT_THAT(pipeline_->AwaitPending(0, {.timeout = 1ms}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("cannot be reached")));
+  AddMany(1);
+  clock_.Advance(1s);
+  ASSERT_EQ(connection_->inserts.size(), 2u);
+  EXPECT_EQ(stream(1).hello.session_id, stream(0).hello.session_id);
+  stream(1).Welcome(/*applied_through=*/3);
+  EXPECT_THAT(stream(1).numbers(), ElementsAre(4, 5, 6)) << "3 had been applied";
+  EXPECT_TRUE(stream(1).messages[0].forget_chunks.empty()) << "a new stream knows no chunks";
+  stream(1).Confirm(6);
+  EXPECT_OK(pipeline_->AwaitPending(0, {}));
+  EXPECT_EQ(pipeline_->stats().lost, 0);
+  EXPECT_EQ(pipeline_->stats().connections, 2);
+}
+
+TEST_F(InsertPipelineTest, PausesGrow) {
+  Create();
+  connection_->refuse = true;
+  stream().Close(Status::Unavailable("gone"));
+  clock_.Advance(10s);
+  const size_t attempts = connection_->inserts.size();
+  EXPECT_GE(attempts, 6u);
+  EXPECT_LE(attempts, 20u) << "10 s with pauses of 20 ms to 2 s";
+  EXPECT_OK(pipeline_->status()) << "it looks for the server for ever";
+}
+
+TEST_F(InsertPipelineTest, GivesUpWhenToldTo) {
+  Create({.reconnect_timeout = 3s});
+  connection_->refuse = true;
+  stream().Close(Status::Unavailable("gone"));
+  clock_.Advance(10s);
+  EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kUnavailable));
+  EXPECT_THAT(Add(), StatusIs(StatusCode::kUnavailable));
+}
+
+TEST_F(InsertPipelineTest, ANewLifeOfTheServerIsNoticed) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  Create();
+  stream().Welcome(0, /*life=*/1);
+  AddMany(5);
+  stream().Confirm(4);
+  stream().Close(Status::Unavailable("gone"));
+  clock_.Advance(1s);
+  stream(1).Welcome(0, /*life=*/2);
+  EXPECT_THAT(stream(1).numbers(), ElementsAre(5)) << "confirmed items are not kept";
+  EXPECT_EQ(pipeline_->stats().lost, 4);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_THAT(lines.back(), HasSubstr("4 are not in what it restored"));
+  SetLogSink({});
+}
+
+TEST_F(InsertPipelineTest, FinalErrorsAreFinal) {
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  stream().Close(Status::InvalidArgument("number 0"));
+  EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kInvalidArgument));
+  clock_.Advance(100s);
+  EXPECT_EQ(connection_->inserts.size(), 1u);
+}
+
+TEST_F(InsertPipelineTest, AServerOfThisProcessDoesNotComeBack) {
+  connection_->is_in_process = true;
+  Create();
+  stream().Welcome();
+  stream().Close(Status::Unavailable("the server is shutting down"));
+  EXPECT_THAT(Add(), StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
+}
+
+TEST_F(InsertPipelineTest, ARejectionNamesTheItem) {
+  Create();
+  stream().Welcome();
+  AddMany(3);
+  stream().events->OnReply({.confirmed_through = 3, .rejections = {{2, Status::NotFound("no such table")}}});
+  EXPECT_THAT(pipeline_->status(), StatusIs(StatusCode::kNotFound, HasSubstr("item 101 for table \"t\"")));
+}
+
+TEST_F(InsertPipelineTest, SaysFarewellOnlyWhenAllIsConfirmed) {
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  stream().Confirm(1);
+  pipeline_->Close();
+  EXPECT_TRUE(stream().finished);
+  EXPECT_THAT(Add(), StatusIs(StatusCode::kCancelled));
+
+  Create();
+  stream(1).Welcome();
+  AddMany(1);
+  pipeline_->Close();
+  EXPECT_TRUE(stream(1).cancelled);
+}
+
+TEST_F(InsertPipelineTest, WordsOfAFormerStreamAreNotListenedTo) {
+  Create();
+  stream().Welcome();
+  AddMany(2);
+  std::shared_ptr<InsertEvents> former = stream().events;
+  stream().Close(Status::Unavailable("gone"));
+  clock_.Advance(1s);
+  stream(1).Welcome();
+  former->OnReply({.confirmed_through = 2});
+  EXPECT_EQ(pipeline_->pending_items(), 2);
+}
+
+}  // namespace
+}  // namespace reverb::internal

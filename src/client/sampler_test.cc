@@ -1,0 +1,183 @@
+#include "client/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "client/fake_connection_testing.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using test::StatusIs;
+using ::testing::HasSubstr;
+
+const WaitOptions kNow{.timeout = 0ms};
+
+class SamplerTest : public ::testing::Test {
+ protected:
+  void Create(Sampler::Options options = {}) {
+    options.table = "t";
+    options.clock = &clock_;
+    sampler_ = Sampler::Create([this] { return connection_; }, options).value();
+  }
+  ~SamplerTest() override {
+    if (sampler_) sampler_->Close();
+    for (auto& stream : connection_->samples) stream->events = nullptr;
+  }
+  FakeSampleStream& stream(size_t index = 0) { return *connection_->samples.at(index); }
+  uint64_t TakeKey() {
+    auto sample = sampler_->Next(kNow);
+    EXPECT_OK(sample);
+    return sample.ok() ? sample->key : UINT64_MAX;
+  }
+  int64_t Asked() {
+    int64_t asked = 0;
+    for (auto& stream : connection_->samples) {
+      for (auto& request : stream->requests) asked += request.count;
+    }
+    return asked;
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>();
+  std::shared_ptr<Sampler> sampler_;
+};
+
+TEST_F(SamplerTest, AsksAheadUpToItsWindow) {
+  Create({.max_in_flight = 8});
+  ASSERT_EQ(stream().requests.size(), 1u);
+  EXPECT_EQ(stream().requests[0].count, 8);
+  EXPECT_EQ(stream().requests[0].table, "t");
+  stream().Reply(1, 8, 0, Status::Ok());
+  EXPECT_EQ(TakeKey(), 0u);
+  EXPECT_EQ(Asked(), 8) << "not for every sample";
+  EXPECT_EQ(TakeKey(), 1u);
+  EXPECT_EQ(Asked(), 10) << "but for a quarter of the window";
+}
+
+TEST_F(SamplerTest, AsksForNoMoreThanItMay) {
+  Create({.max_samples = 10, .max_in_flight = 8});
+  stream().Reply(1, 8, 0, Status::Ok());
+  for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(TakeKey(), i);
+  EXPECT_EQ(Asked(), 10);
+  stream().Reply(2, 2, 8, Status::Ok());
+  TakeKey();
+  TakeKey();
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kOutOfRange));
+  EXPECT_EQ(Asked(), 10);
+  EXPECT_EQ(sampler_->stats().delivered, 10);
+}
+
+TEST_F(SamplerTest, ExactMeansNothingAhead) {
+  Create({.exact = true});
+  EXPECT_TRUE(connection_->samples.empty());
+  std::vector<Sample> samples;
+  EXPECT_THAT(sampler_->Next(3, kNow, &samples), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(Asked(), 3);
+  stream().Reply(1, 3, 0, Status::Ok());
+  EXPECT_OK(sampler_->Next(3, kNow, &samples));
+  EXPECT_EQ(Asked(), 3) << "the request of the call that gave up served the next one";
+}
+
+TEST_F(SamplerTest, GivesCreditBackAsSamplesAreTaken) {
+  Create({.max_in_flight = 4, .receive_window_bytes = 1000});
+  stream().Reply(1, 2, 0, {}, 300);
+  stream().Reply(1, 2, 2, Status::Ok(), 300);
+  TakeKey();
+  const auto taken = [&] {
+    uint64_t bytes = 0;
+    for (auto& request : stream().requests) bytes += request.taken_bytes;
+    return bytes;
+  };
+  EXPECT_EQ(taken(), 0u);
+  TakeKey();
+  EXPECT_EQ(taken(), 300u);
+  TakeKey();
+  TakeKey();
+  EXPECT_EQ(taken(), 600u);
+}
+
+TEST_F(SamplerTest, CreditGoesBackAloneWhenNothingIsAskedFor) {
+  Create({.max_samples = 4, .max_in_flight = 4, .receive_window_bytes = 1000});
+  stream().Reply(1, 3, 0, {}, 600);  // the fourth is still to come
+  for (int i = 0; i < 3; ++i) TakeKey();
+  ASSERT_EQ(stream().requests.size(), 2u);
+  EXPECT_EQ(stream().requests[1].taken_bytes, 600u);
+  EXPECT_TRUE(stream().requests[1].table.empty());
+}
+
+TEST_F(SamplerTest, WhatCameIsHandedOutBeforeAnError) {
+  Create({.max_in_flight = 4});
+  stream().Reply(1, 2, 0);
+  stream().Close(Status::InvalidArgument("bad"));
+  TakeKey();
+  TakeKey();
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kInvalidArgument));
+}
+
+TEST_F(SamplerTest, ATimeoutNobodyWaitedThroughMeansNothing) {
+  Create({.max_in_flight = 4, .rate_limiter_timeout = 5ms});
+  const Status timeout = Status::DeadlineExceeded("too slow").WithDetail(Detail::kRateLimited);
+  stream().Reply(1, 1, 0, timeout);
+  TakeKey();
+  EXPECT_EQ(Asked(), 8) << "asked again";
+  int calls = 0;
+  const WaitOptions while_waiting{.on_wait = [&] {
+    if (++calls == 1) stream().Reply(2, 0, 0, timeout);
+    return Status::Ok();
+  }};
+  EXPECT_THAT(sampler_->Next(while_waiting), StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
+}
+
+TEST_F(SamplerTest, ComesBackAfterALostConnection) {
+  Create({.max_in_flight = 4});
+  stream().Reply(1, 1, 0);
+  stream().Close(Status::Unavailable("gone"));
+  EXPECT_EQ(TakeKey(), 0u);
+  EXPECT_EQ(connection_->samples.size(), 1u);
+  clock_.Advance(1s);
+  ASSERT_EQ(connection_->samples.size(), 2u);
+  EXPECT_EQ(stream(1).requests[0].count, 4);
+  EXPECT_EQ(sampler_->stats().unanswered, 3);
+  stream(1).Reply(stream(1).requests[0].request_id, 4, 10, Status::Ok());
+  EXPECT_EQ(TakeKey(), 10u);
+}
+
+TEST_F(SamplerTest, CountsWhatIsDropped) {
+  Create({.max_in_flight = 10});
+  stream().Reply(1, 6, 0);
+  TakeKey();
+  std::shared_ptr<SampleEvents> events = stream().events;
+  sampler_->Close();
+  EXPECT_TRUE(stream().cancelled);
+  stream().Reply(1, 2, 6);  // was on its way
+  EXPECT_EQ(sampler_->stats().delivered, 1);
+  EXPECT_EQ(sampler_->stats().undelivered, 7);
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kCancelled));
+}
+
+TEST_F(SamplerTest, SeveralStreamsShareTheWork) {
+  Create({.max_in_flight = 4, .num_streams = 3});
+  EXPECT_EQ(connection_->samples.size(), 3u);
+  EXPECT_EQ(Asked(), 12);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(stream(i).requests.at(0).count, 4);
+}
+
+TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
+  const auto connect = [this] { return connection_; };
+  EXPECT_THAT(Sampler::Create(connect, {.table = "t", .max_samples = 0}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_samples (0) must be -1 or >= 1")));
+  EXPECT_THAT(Sampler::Create(connect, {.table = "t", .max_in_flight = 0}),
+              StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(Sampler::Create(connect, {.table = "t", .num_streams = 0}),
+              StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(Sampler::Create(connect, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no name")));
+}
+
+}  // namespace
+}  // namespace reverb::internal

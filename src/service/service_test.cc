@@ -1,0 +1,275 @@
+#include "service/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <limits>
+#include <memory>
+
+#include "service/sample_stream.h"
+#include "testing/chunks.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using std::chrono_literals::operator""min;
+using std::chrono_literals::operator""s;
+using test::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A client that a test plays by hand: it takes replies when told to.
+struct FakeInsertPeer final : InsertPeer {
+  int reads = 0;
+  bool ready = true;
+  std::vector<InsertReply> replies;
+  std::optional<Status> end;
+  void ReadNext() override { ++reads; }
+  bool Reply(InsertReply reply) override {
+    replies.push_back(std::move(reply));
+    return ready;
+  }
+  void End(Status status) override { end = std::move(status); }
+  uint64_t confirmed() const { return replies.back().confirmed_through; }
+};
+
+struct FakeSamplePeer final : SamplePeer {
+  int reads = 0;
+  bool ready = true;
+  uint64_t bytes_per_sample = 100;
+  std::vector<SampleReply> replies;
+  std::optional<Status> end;
+  void ReadNext() override { ++reads; }
+  Sent Reply(SampleReply reply) override {
+    const uint64_t bytes = reply.samples.size() * bytes_per_sample;
+    replies.push_back(std::move(reply));
+    return {bytes, ready};
+  }
+  void End(Status status) override { end = std::move(status); }
+  size_t samples() const {
+    size_t count = 0;
+    for (const SampleReply& reply : replies) count += reply.samples.size();
+    return count;
+  }
+};
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  void Create(std::vector<TableOptions> tables, ServiceLimits limits = {}) {
+    Service::Options options;
+    for (TableOptions& table : tables) {
+      options.tables.push_back(Table::Create(table, {.store = store_, .clock = &clock_}).value());
+    }
+    tables_ = options.tables;
+    options.store = store_;
+    options.limits = limits;
+    options.clock = &clock_;
+    service_ = Service::Create(std::move(options)).value();
+  }
+  ~ServiceTest() override {
+    if (service_) service_->Stop();
+    for (auto& table : tables_) table->Close();
+  }
+  static Hello MakeHello(uint8_t writer) {
+    Hello hello;
+    hello.session_id.fill(writer);
+    return hello;
+  }
+  InsertItem MakeItem(uint64_t number, std::string table = "q") {
+    return {.number = number,
+            .key = number,
+            .table = std::move(table),
+            .priority = 1,
+            .trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 1), 0, 1).value()};
+  }
+  InsertMessage MakeMessage(uint64_t first, uint64_t last) {
+    InsertMessage message;
+    for (uint64_t number = first; number <= last; ++number) message.items.push_back(MakeItem(number));
+    return message;
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, &clock_);
+  std::vector<std::shared_ptr<Table>> tables_;
+  std::shared_ptr<Service> service_;
+};
+
+TEST_F(ServiceTest, TablesHaveNamesOfTheirOwn) {
+  auto table = Table::Create(TableOptions::Queue("q", 1), {.store = store_}).value();
+  Service::Options options;
+  options.tables = {table, table};
+  options.store = store_;
+  EXPECT_THAT(Service::Create(std::move(options)),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"q\"")));
+}
+
+TEST_F(ServiceTest, AWriterWhoseItemsWaitIsNotReadFurther) {
+  ServiceLimits limits;
+  limits.max_waiting_items = 10;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  EXPECT_EQ(peer->reads, 1);
+  session->OnMessage(MakeMessage(1, 5));
+  EXPECT_EQ(peer->confirmed(), 1u);
+  EXPECT_EQ(peer->reads, 2) << "four wait";
+  session->OnMessage(MakeMessage(6, 20));
+  EXPECT_EQ(peer->reads, 2) << "nineteen wait";
+  std::vector<SampledItem> samples;
+  ASSERT_OK(tables_[0]->Sample(15, true, {}, &samples));
+  while (samples.size() < 15)
+    ASSERT_OK(tables_[0]->Sample(15 - static_cast<int64_t>(samples.size()), true, {}, &samples));
+  EXPECT_EQ(peer->reads, 3);
+  EXPECT_GE(peer->confirmed(), 15u);
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, BytesCountTowardsTheWindowToo) {
+  ServiceLimits limits;
+  limits.insert_window_bytes = 1000;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  session->OnMessage(MakeMessage(1, 50));
+  EXPECT_EQ(peer->reads, 1);
+  EXPECT_EQ(peer->replies.front().welcome->limits.insert_window_bytes, 1000u);
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, ConfirmationsThatCannotLeaveGatherInOne) {
+  Create({TableOptions::Queue("q", 100)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  peer->ready = false;
+  session->OnMessage(MakeMessage(1, 5));
+  ASSERT_EQ(peer->replies.size(), 2u);
+  session->OnMessage(MakeMessage(6, 9));
+  session->OnMessage({.items = {MakeItem(10, "nowhere")}, .heartbeat = true});
+  EXPECT_EQ(peer->replies.size(), 2u);
+  session->OnWritten();
+  ASSERT_EQ(peer->replies.size(), 3u);
+  EXPECT_EQ(peer->confirmed(), 10u);
+  EXPECT_EQ(peer->replies.back().rejections.size(), 1u);
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, AWriterThatStaysAwayIsForgotten) {
+  ServiceLimits limits;
+  limits.writer_memory = 5min;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  session->OnMessage(MakeMessage(1, 3));
+  session->OnGone();
+  EXPECT_EQ(service_->stats().writers, 1u);
+  EXPECT_EQ(tables_[0]->Info().waiting_inserts, 1) << "what it sent still waits";
+  clock_.Advance(6min);
+  // Somebody else comes: the house is swept.
+  auto other = std::make_shared<FakeInsertPeer>();
+  auto another = service_->OpenInsert(MakeHello(2), other).value();
+  EXPECT_EQ(service_->stats().writers, 1u);
+  EXPECT_EQ(tables_[0]->Info().waiting_inserts, 0);
+  another->OnGone();
+}
+
+TEST_F(ServiceTest, ManyVanishedWritersAreForgottenEarlier) {
+  ServiceLimits limits;
+  limits.max_writers = 16;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  for (uint8_t writer = 1; writer <= 100; ++writer) {
+    auto session = service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
+    session->OnMessage(MakeMessage(1, 3));
+    session->OnGone();
+    clock_.Advance(1s);
+  }
+  EXPECT_LE(service_->stats().writers, 16u);
+  EXPECT_LE(tables_[0]->Info().waiting_inserts, 16);
+  EXPECT_LE(store_->stats().live_chunks, 16 * 3 + 1);
+}
+
+TEST_F(ServiceTest, DrawsOnlyAsFarAsThereIsCredit) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto writer = std::make_shared<FakeInsertPeer>();
+  auto inserts = service_->OpenInsert(MakeHello(1), writer).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  Hello hello = MakeHello(2);
+  hello.receive_window_bytes = 1000;
+  auto session = service_->OpenSample(hello, peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = 1'000'000});
+  const size_t first = peer->samples();
+  EXPECT_GE(first, 10u);
+  EXPECT_LE(first, 16u + 64u);
+  EXPECT_LE(tables_[0]->Info().counters.samples, static_cast<int64_t>(first)) << "nothing is drawn for later";
+  session->OnRequest({.taken_bytes = first * 100});
+  EXPECT_GT(peer->samples(), first);
+  session->OnGone();
+  inserts->OnGone();
+  EXPECT_EQ(service_->stats().undelivered_samples, 0);
+}
+
+TEST_F(ServiceTest, ARequestThatWaitsEndsWithItsClient) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = 5});
+  EXPECT_EQ(tables_[0]->Info().waiting_samples, 1);
+  session->OnGone();
+  EXPECT_EQ(tables_[0]->Info().waiting_samples, 0);
+  EXPECT_EQ(service_->stats().streams, 0u);
+}
+
+TEST_F(ServiceTest, StrangeNumbersDoNoHarm) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  auto writer = std::make_shared<FakeInsertPeer>();
+  auto inserts = service_->OpenInsert(MakeHello(1), writer).value();
+  inserts->OnMessage({.items = {MakeItem(kMax, "t")}});
+  EXPECT_EQ(writer->confirmed(), kMax);
+  inserts->OnMessage({.items = {MakeItem(1, "t")}, .forget_chunks = {1, kMax}});
+  EXPECT_EQ(tables_[0]->size(), 1) << "numbers only grow";
+
+  auto peer = std::make_shared<FakeSamplePeer>();
+  Hello hello = MakeHello(2);
+  hello.receive_window_bytes = kMax;
+  auto session = service_->OpenSample(hello, peer).value();
+  session->OnRequest(
+      {.request_id = kMax, .table = "t", .count = std::numeric_limits<int64_t>::max(), .taken_bytes = kMax});
+  session->OnRequest({.request_id = 1, .table = "t", .count = -1});
+  EXPECT_FALSE(peer->end);
+  session->OnGone();
+
+  auto second = std::make_shared<FakeSamplePeer>();
+  second->ready = false;
+  auto flood = service_->OpenSample(MakeHello(3), second).value();
+  for (int i = 0; i < 2000 && !second->end; ++i)
+    flood->OnRequest({.request_id = 1, .table = "t", .count = 1});
+  ASSERT_TRUE(second->end);
+  EXPECT_THAT(*second->end, StatusIs(StatusCode::kResourceExhausted, HasSubstr("requests wait")));
+  flood->OnGone();
+  inserts->OnGone();
+}
+
+TEST_F(ServiceTest, WritersWithoutAnIdAreRefused) {
+  Create({TableOptions::Queue("q", 1)});
+  EXPECT_THAT(service_->OpenInsert({}, std::make_shared<FakeInsertPeer>()),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("session id")));
+}
+
+TEST_F(ServiceTest, CheckpointsAreTheServersBusiness) {
+  Service::Options options;
+  options.store = store_;
+  options.checkpoint = [] { return Result<std::string>("/somewhere"); };
+  EXPECT_THAT(Service::Create(std::move(options)).value()->Checkpoint(), test::IsOkAndHolds("/somewhere"));
+}
+
+}  // namespace
+}  // namespace reverb::internal
