@@ -59,7 +59,7 @@ class Client {
   using TablePriority = std::pair<std::string, double>;
   Status Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
                 const WaitOptions& wait = {}) const;
-  // n samples, drawn now. With `rate_limiter_timeout`, fewer than n are an error.
+  // n samples, drawn now. Fewer are an error, which says how many were drawn all the same.
   Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
                                                 const WaitOptions& wait = {}) const;
 

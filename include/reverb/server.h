@@ -30,11 +30,15 @@ struct ServerLimits {
   // Of one writer: bytes and number of items that were received and wait for their tables.
   uint64_t insert_window_bytes = uint64_t{64} << 20;
   size_t max_waiting_items = size_t{1} << 17;
+  // Of one writer: chunks that it has sent and may still refer to.
+  uint64_t max_window_bytes = uint64_t{1} << 30;
   // Of one sampler: replies that it has not taken yet.
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_streams = 10'000;
-  // How long a writer that lost its connection may stay away before what it left waiting is given up.
+  // How long a writer that lost its connection may stay away before what it left waiting is given up, and
+  // how many bytes may wait for all of those together: beyond, those longest away are given up.
   std::chrono::nanoseconds writer_memory = std::chrono::minutes(5);
+  uint64_t away_bytes = uint64_t{256} << 20;
 };
 
 struct ServerOptions {

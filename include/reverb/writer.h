@@ -113,7 +113,8 @@ class TrajectoryWriter {
  public:
   TrajectoryWriter(TrajectoryWriter&&) noexcept;
   TrajectoryWriter& operator=(TrajectoryWriter&&) noexcept;
-  // Unless it was closed: sends what there is and waits until it is confirmed, or cannot be any more.
+  // Unless it was closed: sends what there is and waits until it is confirmed, for at most ten seconds; what
+  // is given up is said in the log. Flush() before tells for sure.
   ~TrajectoryWriter();
 
   // Adds a step, or closes the open one with these values. Columns that are left out have no cell at

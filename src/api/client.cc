@@ -7,6 +7,7 @@
 #include "api/client_rep.h"
 #include "api/sample_factory.h"
 #include "api/sampler_rep.h"
+#include "client/backoff.h"
 #include "client/insert_pipeline.h"
 #include "client/sampler.h"
 #include "client/writer_factory.h"
@@ -19,6 +20,7 @@ namespace {
 
 // A server that may be in this process is asked who it is, for at most so long.
 constexpr std::chrono::seconds kWhoIsThere{2};
+constexpr std::chrono::seconds kAskAgain{10};
 // Idle streams for single operations that are kept warm, of each kind.
 constexpr size_t kMaxIdle = 4;
 
@@ -26,20 +28,27 @@ constexpr size_t kMaxIdle = 4;
 
 // --- Connections ---
 
-std::shared_ptr<internal::Connection> Client::Rep::Connect() {
+std::shared_ptr<internal::Connection> Client::Rep::Connect(const WaitOptions& wait) {
+  const internal::TimePoint now = internal::RealClock()->Now();
   {
     internal::MutexLock lock(&mu);
     // A server of this process may have been stopped, and another one may be at its address.
     if (inproc && (is_pinned || internal::ConnectInproc(life_id) != nullptr)) return inproc;
     inproc = nullptr;
-    if (asked || !options.in_process || !internal::HasInprocServers()) return network;
+    if (is_elsewhere || now < ask_again || !options.in_process || !internal::HasInprocServers())
+      return network;
   }
-  const Result<ServerInfo> info = network->Info({.timeout = kWhoIsThere});
+  WaitOptions who = wait;
+  who.timeout = std::min<std::chrono::nanoseconds>(wait.timeout.value_or(kWhoIsThere), kWhoIsThere);
+  const Result<ServerInfo> info = network->Info(who);
   internal::MutexLock lock(&mu);
-  if (!info.ok()) return network;
+  if (!info.ok()) {
+    ask_again = now + kAskAgain;
+    return network;
+  }
   life_id = info->server_life_id;
   inproc = internal::ConnectInproc(life_id);
-  asked = inproc == nullptr;
+  is_elsewhere = inproc == nullptr;
   return inproc ? inproc : network;
 }
 
@@ -127,47 +136,74 @@ Status Client::Insert(std::span<const TensorView> step, std::span<const TablePri
       rep_->idle_writers.pop_back();
     }
   }
-  // A writer that was used for steps of another layout cannot take this one.
+  // A writer that was used for steps of another layout, or whose server is gone, cannot take this one.
   if (!writer || !writer->Append(step).ok()) {
     REVERB_ASSIGN_OR_RETURN(writer, NewWriter({.max_sequence_length = 1}));
     REVERB_RETURN_IF_ERROR(writer->Append(step));
   }
-  for (const auto& [table, priority] : tables) REVERB_RETURN_IF_ERROR(writer->CreateItem(table, 1, priority));
-  REVERB_RETURN_IF_ERROR(writer->Flush(wait));
+  Status status;
+  for (const auto& [table, priority] : tables) {
+    if (status.ok()) status = writer->CreateItem(table, 1, priority);
+  }
+  if (status.ok()) status = writer->Flush(wait);
+  if (!status.ok()) {
+    // Not waited for any longer. What was sent may still go in.
+    (void)writer->Close({.timeout = std::chrono::nanoseconds(0)});
+    return status;
+  }
   internal::MutexLock lock(&rep_->mu);
   if (rep_->idle_writers.size() < kMaxIdle) rep_->idle_writers.push_back(*std::move(writer));
   return Status::Ok();
 }
 
-Result<std::vector<SampledTrajectory>> Client::Sample(std::string_view table, int64_t n,
-                                                      const WaitOptions& wait) const {
-  std::shared_ptr<internal::Sampler> sampler;
+std::shared_ptr<internal::Sampler> Client::Rep::TakeIdleSampler(std::string_view table) {
+  internal::MutexLock lock(&mu);
+  const auto found = idle_samplers.find(table);
+  if (found == idle_samplers.end()) return nullptr;
+  std::shared_ptr<internal::Sampler> sampler = std::move(found->second.back());
+  found->second.pop_back();
+  if (found->second.empty()) idle_samplers.erase(found);
+  return sampler;
+}
+
+void Client::Rep::KeepIdleSampler(std::string_view table, std::shared_ptr<internal::Sampler> sampler) {
   {
-    internal::MutexLock lock(&rep_->mu);
-    auto& idle = rep_->idle_samplers[std::string(table)];
-    if (!idle.empty()) {
-      sampler = std::move(idle.back());
-      idle.pop_back();
+    internal::MutexLock lock(&mu);
+    auto& idle = idle_samplers[std::string(table)];
+    if (idle.size() < kMaxIdle) {
+      idle.push_back(std::move(sampler));
+      return;
     }
   }
-  if (!sampler) {
-    REVERB_ASSIGN_OR_RETURN(
-        sampler, internal::Sampler::Create(
-                     [this] { return rep_->Connect(); },
-                     {.table = std::string(table), .exact = true, .client_name = rep_->options.name}));
-  }
+  sampler->Close();
+}
+
+Result<std::vector<SampledTrajectory>> Client::Sample(std::string_view table, int64_t n,
+                                                      const WaitOptions& wait) const {
   std::vector<internal::Sample> samples;
-  Status status = sampler->Next(n, wait, &samples);
-  if (!status.ok()) {
+  while (true) {
+    std::shared_ptr<internal::Sampler> sampler = rep_->TakeIdleSampler(table);
+    const bool was_idle = sampler != nullptr;
+    if (!was_idle) {
+      REVERB_ASSIGN_OR_RETURN(
+          sampler, internal::Sampler::Create(
+                       [&] { return rep_->Connect(wait); },
+                       {.table = std::string(table), .exact = true, .client_name = rep_->options.name}));
+    }
+    const Status status = sampler->Next(n, wait, &samples);
+    if (status.ok()) {
+      rep_->KeepIdleSampler(table, std::move(sampler));
+      break;
+    }
     sampler->Close();
-    return status;
+    // The server that an idle stream led to may have been stopped since.
+    if (was_idle && samples.empty() && internal::IsTransient(status)) continue;
+    if (samples.empty()) return status;
+    return Status(status.code(),
+                  std::string(status.message()) + "; " + std::to_string(samples.size()) +
+                      " samples had been drawn and are lost: use a Sampler to keep them",
+                  status.detail());
   }
-  {
-    internal::MutexLock lock(&rep_->mu);
-    auto& idle = rep_->idle_samplers[std::string(table)];
-    if (idle.size() < kMaxIdle) idle.push_back(std::move(sampler));
-  }
-  if (sampler) sampler->Close();
   std::vector<SampledTrajectory> made;
   made.reserve(samples.size());
   for (internal::Sample& sample : samples) made.push_back(internal::SampleFactory::Make(std::move(sample)));
@@ -184,24 +220,25 @@ Client::Rep::~Rep() {
 
 Status Client::UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,
                                 const WaitOptions& wait) const {
-  return rep_->Connect()->Mutate({.table = std::string(table), .updates = {updates.begin(), updates.end()}},
-                                 wait);
+  return rep_->Connect(wait)->Mutate(
+      {.table = std::string(table), .updates = {updates.begin(), updates.end()}}, wait);
 }
 
 Status Client::Delete(std::string_view table, std::span<const uint64_t> keys, const WaitOptions& wait) const {
-  return rep_->Connect()->Mutate({.table = std::string(table), .deletes = {keys.begin(), keys.end()}}, wait);
+  return rep_->Connect(wait)->Mutate({.table = std::string(table), .deletes = {keys.begin(), keys.end()}},
+                                     wait);
 }
 
 Status Client::Reset(std::string_view table, const WaitOptions& wait) const {
-  return rep_->Connect()->Reset(table, wait);
+  return rep_->Connect(wait)->Reset(table, wait);
 }
 
 Status Client::SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
                               const WaitOptions& wait) const {
-  return rep_->Connect()->SetRateLimiter({.table = std::string(table), .options = options}, wait);
+  return rep_->Connect(wait)->SetRateLimiter({.table = std::string(table), .options = options}, wait);
 }
 
-Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep_->Connect()->Info(wait); }
+Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep_->Connect(wait)->Info(wait); }
 
 Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOptions& wait) const {
   REVERB_ASSIGN_OR_RETURN(const ServerInfo info, Info(wait));
@@ -222,7 +259,7 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
   }
   REVERB_ASSIGN_OR_RETURN(
       internal::InspectReply reply,
-      rep_->Connect()->Inspect(
+      rep_->Connect(wait)->Inspect(
           {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, wait));
   *cursor = reply.next_cursor;
   std::vector<SampledTrajectory> made;
@@ -231,7 +268,7 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
 }
 
 Result<std::string> Client::Checkpoint(const WaitOptions& wait) const {
-  return rep_->Connect()->Checkpoint(wait);
+  return rep_->Connect(wait)->Checkpoint(wait);
 }
 
 }  // namespace reverb

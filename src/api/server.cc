@@ -24,6 +24,8 @@ internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
   to.sample_window_bytes = limits.sample_window_bytes;
   to.max_streams = limits.max_streams;
   to.writer_memory = limits.writer_memory;
+  to.away_bytes = limits.away_bytes;
+  to.wire.max_window_bytes = limits.max_window_bytes;
   return to;
 }
 

@@ -5,8 +5,18 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 
 namespace reverb::internal {
+
+std::array<uint8_t, 16> RandomId() {
+  std::array<uint8_t, 16> id;
+  for (size_t half = 0; half < 2; ++half) {
+    const uint64_t bits = EntropySeed();
+    std::memcpy(id.data() + 8 * half, &bits, 8);
+  }
+  return id;
+}
 
 uint64_t EntropySeed() {
   // Not std::random_device: it reports failure by throwing.

@@ -63,6 +63,9 @@ class Random {
 // A seed from the system's entropy.
 uint64_t EntropySeed();
 
+// 128 bits of it, for names that nobody else has.
+std::array<uint8_t, 16> RandomId();
+
 }  // namespace reverb::internal
 
 #endif  // REVERB_BASE_RANDOM_H_

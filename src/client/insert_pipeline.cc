@@ -1,7 +1,6 @@
 #include "client/insert_pipeline.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/log.h"
@@ -16,10 +15,7 @@ constexpr Duration kAskEvery = std::chrono::seconds(1);
 
 Hello MakeHello(const std::string& client_name) {
   Hello hello;
-  for (size_t half = 0; half < 2; ++half) {
-    const uint64_t bits = EntropySeed();
-    std::memcpy(hello.session_id.data() + 8 * half, &bits, 8);
-  }
+  hello.session_id = RandomId();
   hello.client_name = client_name;
   return hello;
 }
@@ -85,7 +81,7 @@ Status InsertPipeline::Add(OutgoingItem item) {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
     CountChunks(item.trajectory, true);
-    items_.push_back({std::move(item)});
+    items_.push_back(std::move(item));
     if (!ready_ || pumping_ || !welcomed_) return Status::Ok();  // it goes with the next message
   }
   Pump();
@@ -94,8 +90,12 @@ Status InsertPipeline::Add(OutgoingItem item) {
 
 void InsertPipeline::Forget(uint64_t chunk_id) {
   if (connection_->in_process()) return;  // nothing is remembered there
-  MutexLock lock(&mu_);
-  forget_.emplace_back(last_number(), chunk_id);
+  {
+    MutexLock lock(&mu_);
+    forget_.push_back({last_number(), chunk_id});
+    if (forget_.size() - forgets_told_ < kForgetAlone) return;  // goes with the next items
+  }
+  Pump();
 }
 
 int64_t InsertPipeline::pending_items() const {
@@ -186,7 +186,7 @@ std::string InsertPipeline::DescribeWait(const char* what, Duration waited) cons
 void InsertPipeline::Close() {
   std::shared_ptr<InsertStream> stream;
   bool all_confirmed = false;
-  std::deque<Entry> dropped;  // data is freed outside the lock
+  std::deque<OutgoingItem> dropped;  // data is freed outside the lock
   {
     MutexLock lock(&mu_);
     if (closed_) return;
@@ -211,7 +211,7 @@ void InsertPipeline::Pump() {
     if (!message) break;
     const std::shared_ptr<InsertStream> stream = stream_;
     const uint64_t attempt = attempt_;
-    const uint64_t last_number = sent_through_;
+    const uint64_t last_number = message->items.empty() ? 0 : sent_through_;
     pumping_ = true;
     ready_ = false;
     mu_.Unlock();
@@ -235,31 +235,38 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   message.heartbeat = heartbeat_;
   const uint64_t room =
       limits_.insert_window_bytes - std::min(limits_.insert_window_bytes, unconfirmed_bytes_);
-  if (sent_through_ < last_number()) {
-    uint64_t bytes = 0;
-    const size_t first = sent_through_ - confirmed_through_;
-    const size_t count = std::min(items_.size() - first, kMessageItems);
-    message.items.reserve(count);
-    for (size_t i = first; i < first + count; ++i) {
-      const OutgoingItem& item = items_[i].item;
-      bytes += stream_->NewBytes(item.trajectory);
-      // An item larger than the window goes when nothing else is under way.
-      if (bytes > room && !(message.items.empty() && sent_.empty())) break;
-      if (bytes > kMessageBytes && !message.items.empty()) break;
-      message.items.push_back({.number = confirmed_through_ + i + 1,
-                               .key = item.key,
-                               .table = item.table,
-                               .priority = item.priority,
-                               .trajectory = item.trajectory});
+  const uint64_t most = std::min(kMessageBytes, limits_.max_message_bytes / 2);
+  uint64_t bytes = 0;
+  const size_t first = sent_through_ - confirmed_through_;
+  const size_t end = std::min(items_.size(), first + kMessageItems);
+  for (size_t i = first; i < end; ++i) {
+    const OutgoingItem& item = items_[i];
+    bytes += stream_->NewBytes(item.trajectory);
+    // An item larger than the window goes when nothing else is under way.
+    if (bytes > room && !(message.items.empty() && sent_.empty())) break;
+    if (bytes > most && !message.items.empty()) break;
+    if (bytes > limits_.max_message_bytes) {
+      Fail(Status::ResourceExhausted(
+          "item " + std::to_string(item.key) + " for table \"" + item.table + "\" takes about " +
+          std::to_string(bytes) + " bytes, more than the " + std::to_string(limits_.max_message_bytes) +
+          " that " + connection_->address() +
+          " accepts in a message; write shorter chunks, or raise max_message_bytes there"));
+      return std::nullopt;
     }
-    sent_through_ += message.items.size();
+    message.items.push_back({.number = confirmed_through_ + i + 1,
+                             .key = item.key,
+                             .table = item.table,
+                             .priority = item.priority,
+                             .trajectory = item.trajectory});
   }
-  if (message.items.empty() && !heartbeat_) return std::nullopt;
+  sent_through_ += message.items.size();
+  const bool forget_alone = forget_.size() - forgets_told_ >= kForgetAlone;
+  if (message.items.empty() && !heartbeat_ && !forget_alone) return std::nullopt;
   heartbeat_ = false;
-  while (!forget_.empty() && forget_.front().first <= sent_through_) {
-    message.forget_chunks.push_back(forget_.front().second);
-    forget_.pop_front();
+  while (forgets_told_ < forget_.size() && forget_[forgets_told_].after <= sent_through_) {
+    message.forget_chunks.push_back(forget_[forgets_told_++].chunk_id);
   }
+  if (message.items.empty() && !message.heartbeat && message.forget_chunks.empty()) return std::nullopt;
   return message;
 }
 
@@ -268,7 +275,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
 void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_ || closed_) return;
+    if (attempt != attempt_ || attempt_over_ || closed_) return;
     OnRejections(std::move(reply.rejections));
     if (reply.welcome) OnWelcome(*reply.welcome);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
@@ -286,9 +293,17 @@ void InsertPipeline::OnWelcome(const Welcome& welcome) {
                                 " was restarted: of the items that it had confirmed, " +
                                 std::to_string(lost) + " are not in what it restored");
   }
+  if (life_id_ && *life_id_ == welcome.server_life_id && confirmed_through_ > welcome.applied_through) {
+    Log(LogLevel::kWarning,
+        "the server at " + connection_->address() +
+            " has forgotten this writer, which was away for too long: items that were on their way then "
+            "may go in twice");
+  }
   life_id_ = welcome.server_life_id;
   limits_ = welcome.limits;
+  // 0 = not told.
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
+  if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   welcomed_ = true;
   lost_at_.reset();
   ++stats_.connections;
@@ -300,7 +315,7 @@ void InsertPipeline::OnWelcome(const Welcome& welcome) {
 void InsertPipeline::OnRejections(std::vector<Rejection> rejections) {
   for (Rejection& rejection : rejections) {
     if (rejection.number <= confirmed_through_ || rejection.number > last_number() || !status_.ok()) continue;
-    const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1].item;
+    const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1];
     status_ = Status(rejection.status.code(),
                      "item " + std::to_string(item.key) + " for table \"" + item.table +
                          "\" was rejected: " + std::string(rejection.status.message()),
@@ -310,8 +325,9 @@ void InsertPipeline::OnRejections(std::vector<Rejection> rejections) {
 
 void InsertPipeline::Confirm(uint64_t through) {
   through = std::min(through, last_number());
+  if (confirmed_through_ < through) wait_text_.clear();
   while (confirmed_through_ < through) {
-    CountChunks(items_.front().item.trajectory, false);
+    CountChunks(items_.front().trajectory, false);
     items_.pop_front();
     ++confirmed_through_;
     ++stats_.confirmed;
@@ -321,6 +337,8 @@ void InsertPipeline::Confirm(uint64_t through) {
     unconfirmed_bytes_ -= sent_.front().bytes;
     sent_.pop_front();
   }
+  for (; forgets_told_ > 0 && forget_.front().after <= confirmed_through_; --forgets_told_)
+    forget_.pop_front();
 }
 
 void InsertPipeline::CountChunks(const Trajectory& trajectory, bool add) {
@@ -334,6 +352,11 @@ void InsertPipeline::CountChunks(const Trajectory& trajectory, bool add) {
     pending_bytes_ -= chunk->bytes();
     chunks_.erase(found);
   });
+}
+
+void InsertPipeline::Fail(Status status) {
+  if (status_.ok()) status_ = std::move(status);
+  changed_.NotifyAll();
 }
 
 void InsertPipeline::OnSent(uint64_t attempt) {
@@ -356,7 +379,9 @@ void InsertPipeline::Connect() {
     welcomed_ = ready_ = attempt_over_ = false;
     sent_.clear();
     unconfirmed_bytes_ = 0;
-    forget_.clear();  // a new stream knows no chunks
+    // A new stream gets the chunks of unconfirmed items anew, and no others.
+    while (!forget_.empty() && forget_.front().after <= confirmed_through_) forget_.pop_front();
+    forgets_told_ = 0;
     sent_through_ = confirmed_through_;
     connected_at_ = options_.clock->Now();
   }
@@ -389,9 +414,7 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
   const bool gave_up = options_.reconnect_timeout && now - *lost_at_ >= *options_.reconnect_timeout;
   if (connection_->in_process() || gave_up || !IsTransient(last_failure_)) {
-    if (status_.ok()) status_ = last_failure_;
-    changed_.NotifyAll();
-    return;
+    return Fail(last_failure_);
   }
   const Duration pause = backoff_.Next(now - connected_at_);
   options_.clock->CallAt(now + pause, [weak = weak_from_this()] {

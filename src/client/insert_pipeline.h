@@ -68,9 +68,6 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
 
  private:
   class Events;
-  struct Entry {
-    OutgoingItem item;
-  };
   struct SentMessage {
     uint64_t last_number = 0;
     uint64_t bytes = 0;
@@ -79,6 +76,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // What one message may carry: more brings no more speed, less costs it.
   static constexpr size_t kMessageItems = 64;
   static constexpr uint64_t kMessageBytes = 256 << 10;
+  // So many chunks to forget are worth a message of their own.
+  static constexpr size_t kForgetAlone = 64;
 
   InsertPipeline(std::shared_ptr<Connection> connection, Options options);
 
@@ -88,6 +87,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome) REQUIRES(mu_);
   void OnRejections(std::vector<Rejection> rejections) REQUIRES(mu_);
+  void Fail(Status status) REQUIRES(mu_);
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
   void Confirm(uint64_t through) REQUIRES(mu_);
@@ -112,7 +112,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   Stats stats_ GUARDED_BY(mu_);
 
   // --- Items, by number ---
-  std::deque<Entry> items_ GUARDED_BY(mu_);  // the first has number confirmed_through_ + 1
+  std::deque<OutgoingItem> items_ GUARDED_BY(mu_);  // the first has number confirmed_through_ + 1
   uint64_t confirmed_through_ GUARDED_BY(mu_) = 0;
   uint64_t sent_through_ GUARDED_BY(mu_) = 0;  // on this stream
   // Chunks of unconfirmed items, with how many of those refer to each.
@@ -131,8 +131,14 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   std::optional<Id128> life_id_ GUARDED_BY(mu_);
   std::deque<SentMessage> sent_ GUARDED_BY(mu_);
   uint64_t unconfirmed_bytes_ GUARDED_BY(mu_) = 0;  // of the messages in sent_
-  // Chunks to forget, each with the last item that may refer to it.
-  std::deque<std::pair<uint64_t, uint64_t>> forget_ GUARDED_BY(mu_);
+  // Chunks to forget, each with the last item that may refer to it. Those told are kept until that item is
+  // confirmed: a new stream may get the chunk again.
+  struct Forgotten {
+    uint64_t after = 0;
+    uint64_t chunk_id = 0;
+  };
+  std::deque<Forgotten> forget_ GUARDED_BY(mu_);
+  size_t forgets_told_ GUARDED_BY(mu_) = 0;  // from the front, on this stream
 
   // --- Being without one ---
   Backoff backoff_ GUARDED_BY(mu_);

@@ -162,7 +162,8 @@ TEST_F(InsertPipelineTest, SendsAgainWhatWasNotConfirmed) {
   EXPECT_EQ(stream(1).hello.session_id, stream(0).hello.session_id);
   stream(1).Welcome(/*applied_through=*/3);
   EXPECT_THAT(stream(1).numbers(), ElementsAre(4, 5, 6)) << "3 had been applied";
-  EXPECT_TRUE(stream(1).messages[0].forget_chunks.empty()) << "a new stream knows no chunks";
+  EXPECT_THAT(stream(1).messages[0].forget_chunks, ElementsAre(7))
+      << "an unconfirmed item brings it along again";
   stream(1).Confirm(6);
   EXPECT_OK(pipeline_->AwaitPending(0, {}));
   EXPECT_EQ(pipeline_->stats().lost, 0);
@@ -258,6 +259,55 @@ TEST_F(InsertPipelineTest, WordsOfAFormerStreamAreNotListenedTo) {
   stream(1).Welcome();
   former->OnReply({.confirmed_through = 2});
   EXPECT_EQ(pipeline_->pending_items(), 2);
+}
+
+TEST_F(InsertPipelineTest, WhatWasForgottenIsForgottenAgainAfterItWasSentAgain) {
+  Create();
+  stream().Welcome();
+  AddMany(2);
+  pipeline_->Forget(7);
+  AddMany(1);
+  EXPECT_THAT(stream().messages.back().forget_chunks, ElementsAre(7));
+  stream().Close(Status::Unavailable("gone"));
+  clock_.Advance(1s);
+  stream(1).Welcome();
+  ASSERT_EQ(stream(1).messages.size(), 1u);
+  EXPECT_THAT(stream(1).messages[0].forget_chunks, ElementsAre(7)) << "items 1 and 2 brought it along again";
+  stream(1).Confirm(3);
+  stream(1).Close(Status::Unavailable("gone"));
+  clock_.Advance(10s);
+  stream(2).Welcome(3);
+  AddMany(1);
+  EXPECT_TRUE(stream(2).messages[0].forget_chunks.empty()) << "it was not sent a third time";
+}
+
+TEST_F(InsertPipelineTest, ManyChunksAreForgottenAlsoWithoutItems) {
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  const size_t before = stream().messages.size();
+  for (uint64_t id = 1; id <= 200; ++id) pipeline_->Forget(id);
+  size_t told = 0;
+  for (size_t i = before; i < stream().messages.size(); ++i)
+    told += stream().messages[i].forget_chunks.size();
+  EXPECT_GE(told, 130u);
+  EXPECT_LE(stream().messages.size(), before + 5);
+}
+
+TEST_F(InsertPipelineTest, AnItemThatNoMessageCanHoldIsAnError) {
+  Create();
+  InsertReply reply;
+  reply.welcome.emplace();
+  reply.welcome->limits.max_message_bytes = 1000;
+  stream().bytes_per_item = 300;
+  stream().events->OnReply(std::move(reply));
+  stream().is_ready = false;
+  AddMany(5);
+  stream().events->OnSent();
+  EXPECT_EQ(stream().messages.back().items.size(), 1u) << "messages keep to half of what is accepted";
+  stream().bytes_per_item = 5000;
+  stream().events->OnSent();
+  EXPECT_THAT(pipeline_->status(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_message_bytes")));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace reverb::internal {
 namespace {
 
 constexpr Duration kSayAfter = std::chrono::seconds(2);
+constexpr uint64_t kMaxKeptCredit = 1 << 20;
 
 Status CheckOptions(const Sampler::Options& options) {
   const auto error = [](const std::string& name, int64_t value, const std::string& rule) {
@@ -24,6 +25,12 @@ Status CheckOptions(const Sampler::Options& options) {
     return error("max_in_flight_samples_per_worker", options.max_in_flight, ">= 1");
   }
   if (options.num_streams < 1) return error("num_workers", options.num_streams, "-1 or >= 1");
+  constexpr int64_t kMost = 1 << 20;
+  if (options.max_in_flight > kMost) {
+    return error("max_in_flight_samples_per_worker", options.max_in_flight,
+                 "at most " + std::to_string(kMost));
+  }
+  if (options.num_streams > 1024) return error("num_workers", options.num_streams, "at most 1024");
   return Status::Ok();
 }
 
@@ -107,7 +114,11 @@ Status Sampler::TakeLocked(int64_t count, const WaitOptions& wait, std::vector<S
     }
     if (!said && loop.waited() > kSayAfter) {
       said = true;
-      Log(LogLevel::kWarning, "still " + DescribeWait(loop.waited()));
+      const std::string text = "still " + DescribeWait(loop.waited());
+      mu_.Unlock();
+      Log(LogLevel::kWarning, text);
+      mu_.Lock();
+      continue;
     }
     result = loop.Sleep(&changed_, &mu_);
     if (!result.ok()) break;
@@ -147,7 +158,7 @@ std::string Sampler::DescribeWait(Duration waited) const {
     text += "; the server cannot be reached: " + last_failure_.ToString();
   } else {
     text += "; " + std::to_string(outstanding_) +
-            " were asked for and the table's rate limiter has not allowed them yet";
+            " were asked for and have not come; the table's rate limiter may not allow them yet";
   }
   return text;
 }
@@ -230,14 +241,14 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
                      .table = options_.table,
                      .count = count,
                      .timeout = options_.rate_limiter_timeout,
-                     .batch = reads_ahead_ || !idlest->connection->in_process()
-                                  ? 0
-                                  : static_cast<uint32_t>(std::min<int64_t>(count, UINT32_MAX)),
                      .taken_bytes = std::exchange(idlest->taken_bytes, 0)}};
   }
   // Credit goes back alone when there is nothing to ask for.
   for (Worker& worker : workers_) {
-    if (worker.stream && worker.taken_bytes * 4 > options_.receive_window_bytes) {
+    // The server may allow less than we would: what waits for nothing is given back at once.
+    const bool is_starved = queued_ == 0 && worker.taken_bytes > 0 && worker.outstanding > 0;
+    if (worker.stream && (is_starved || worker.taken_bytes > kMaxKeptCredit ||
+                          worker.taken_bytes > options_.receive_window_bytes / 4)) {
       return Outgoing{worker.stream, {.taken_bytes = std::exchange(worker.taken_bytes, 0)}};
     }
   }

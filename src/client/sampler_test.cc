@@ -179,5 +179,25 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_THAT(Sampler::Create(connect, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no name")));
 }
 
+TEST_F(SamplerTest, CreditGoesBackBeforeTheSamplerStarves) {
+  // The server may allow less than this client would, and waits for credit to send what was asked for.
+  Create({.max_in_flight = 100, .receive_window_bytes = 1 << 30});
+  stream().Reply(1, 1, 0, {}, 1000);
+  TakeKey();
+  uint64_t taken = 0;
+  for (auto& request : stream().requests) taken += request.taken_bytes;
+  EXPECT_EQ(taken, 1000u);
+}
+
+TEST_F(SamplerTest, ManyBytesAreGivenBackAlsoFromAFullQueue) {
+  Create({.max_in_flight = 1000, .receive_window_bytes = 1 << 30});
+  stream().Reply(1, 1, 0, {}, 2 << 20);
+  stream().Reply(1, 1, 1, {}, 2 << 20);
+  TakeKey();
+  uint64_t taken = 0;
+  for (auto& request : stream().requests) taken += request.taken_bytes;
+  EXPECT_EQ(taken, uint64_t{2} << 20);
+}
+
 }  // namespace
 }  // namespace reverb::internal

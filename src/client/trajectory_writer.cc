@@ -1,8 +1,11 @@
 #include "client/trajectory_writer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
+
+#include "base/log.h"
 
 namespace reverb {
 
@@ -10,6 +13,9 @@ Status TrajectoryWriterOptions::Validate() const { return chunking.Validate(); }
 
 namespace internal {
 namespace {
+
+// How long a destructor may take.
+constexpr std::chrono::seconds kFarewell{10};
 
 Status InColumn(size_t column, const Status& status) {
   return Status(status.code(),
@@ -37,9 +43,13 @@ TrajectoryWriter::TrajectoryWriter(const TrajectoryWriterOptions& options, std::
 
 TrajectoryWriter::~TrajectoryWriter() {
   if (is_closed_) return;
-  // Nobody is left to hear of an error, so all that can be done is done.
-  if (FinishWaiting(waiting_.size()).ok()) {
-    (void)sink_->AwaitPending(0, {.on_wait = [this] { return sink_->status(); }});
+  // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
+  Status status = FinishWaiting(waiting_.size());
+  if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kFarewell});
+  if (!status.ok()) {
+    Log(LogLevel::kWarning,
+        "a writer was destroyed with " + std::to_string(sink_->pending_items()) +
+            " items that are not confirmed, without Close() or Flush(): " + status.ToString());
   }
   Close();
 }

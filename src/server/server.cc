@@ -1,6 +1,8 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "transport/inproc/inproc.h"
@@ -22,7 +24,9 @@ Result<std::unique_ptr<Server>> Server::Start(Options options) {
         Table::Create(std::move(table), {.store = server->store_, .clock = options.clock}));
     server->tables_.push_back(std::move(made));
   }
-  const size_t max_streams = options.limits.max_streams;
+  // Single calls have room beside the streams.
+  const size_t max_calls =
+      options.limits.max_streams + std::min<size_t>(1000, SIZE_MAX - options.limits.max_streams);
   REVERB_ASSIGN_OR_RETURN(server->service_, Service::Create({.tables = server->tables_,
                                                              .store = server->store_,
                                                              .server_name = std::move(options.name),
@@ -30,10 +34,9 @@ Result<std::unique_ptr<Server>> Server::Start(Options options) {
                                                              .clock = options.clock}));
   RegisterInprocServer(server->service_);
   if (options.address) {
-    // Single calls have room beside the streams.
-    REVERB_ASSIGN_OR_RETURN(server->grpc_, GrpcServer::Start({.address = *std::move(options.address),
-                                                              .max_streams = max_streams + 1000},
-                                                             server->service_));
+    REVERB_ASSIGN_OR_RETURN(
+        server->grpc_, GrpcServer::Start({.address = *std::move(options.address), .max_streams = max_calls},
+                                         server->service_));
   }
   return server;
 }

@@ -30,6 +30,7 @@ SampleStreamSession::SampleStreamSession(std::shared_ptr<Service> service, std::
     : service_(std::move(service)),
       stream_id_(stream_id),
       window_bytes_(window_bytes),
+      shares_memory_(peer->shares_memory()),
       peer_(std::move(peer)) {}
 
 void SampleStreamSession::Begin() {
@@ -44,7 +45,9 @@ void SampleStreamSession::OnRequest(SampleRequest request) {
   bool too_many = false;
   {
     MutexLock lock(&mu_);
-    unclaimed_bytes_ -= std::min(unclaimed_bytes_, request.taken_bytes);
+    const uint64_t claimed = std::min(unclaimed_bytes_, request.taken_bytes);
+    unclaimed_bytes_ -= claimed;
+    early_credit_ += request.taken_bytes - claimed;
     heartbeat_ |= request.heartbeat;
     read_wanted_ = true;
     if (!request.table.empty()) {
@@ -89,14 +92,17 @@ void SampleStreamSession::Proceed() {
       mu_.Lock();
       again_ = true;
     }
-    if (ready_ && unclaimed_bytes_ < window_bytes_) {
+    if (ready_ && (unclaimed_bytes_ < window_bytes_ || !greeted_)) {
       if (std::optional<SampleReply> reply = NextReply()) {
+        const auto samples = static_cast<int64_t>(reply->samples.size());
         ready_ = false;
+        early_credit_ = 0;
         mu_.Unlock();
         const SamplePeer::Sent sent = peer->Reply(*std::move(reply));
         mu_.Lock();
-        unclaimed_bytes_ += sent.bytes;
+        unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
         ready_ |= sent.ready;
+        if (sent.bytes == 0 && !sent.ready) service_->CountUndelivered(samples);  // the peer is over
         again_ = true;
       } else if (done_ && requests_.empty()) {
         ended_ = true;
@@ -128,14 +134,19 @@ bool SampleStreamSession::BeginNextRequest() {
 
 int64_t SampleStreamSession::NextDraw() const {
   if (table_ == nullptr || drawing_ || to_draw_ == 0 || end_.has_value()) return 0;
-  const uint32_t batch = requests_.front().batch;
-  if (batch > 0)
-    return std::min<int64_t>(to_draw_, static_cast<int64_t>(batch) - static_cast<int64_t>(drawn_.size()));
+  if (shares_memory_) return drawn_.empty() ? std::min(to_draw_, kMaxDraw) : 0;
   // The next draw waits until what was drawn is on its way.
-  if (!drawn_.empty() || unclaimed_bytes_ >= window_bytes_) return 0;
-  if (bytes_per_sample_ <= 0) return std::min(to_draw_, kFirstDraw);
-  const auto fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);
+  if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
+  int64_t fit = kFirstDraw;
+  if (bytes_per_sample_ > 0) fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
+}
+
+bool SampleStreamSession::HasEnough() const {
+  if (drawn_.empty()) return end_.has_value();
+  const uint32_t batch = requests_.front().batch;
+  return batch == 0 || end_.has_value() || drawn_.size() >= std::min<size_t>(batch, kMaxBatch) ||
+         drawn_bytes_ >= service_->limits().wire.max_message_bytes / 4;
 }
 
 void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t count,
@@ -145,10 +156,8 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
     MutexLock lock(&mu_);
     sequence = ++draw_sequence_;
   }
-  // The table draws a bounded number at a time.
-  constexpr int64_t kMaxDraw = int64_t{1} << 20;
   Table::Handle operation =
-      table->SampleAsync(std::min(count, kMaxDraw), /*allow_partial=*/true, timeout,
+      table->SampleAsync(count, /*allow_partial=*/true, timeout,
                          [self = shared_from_this()](Operation& done) { self->OnDrawn(done); });
   bool cancel = false;
   {
@@ -169,7 +178,12 @@ void SampleStreamSession::OnDrawn(Operation& done) {
       service_->CountUndelivered(done.progress);
       return;
     }
-    for (SampledItem& item : done.own_samples) drawn_.push_back(std::move(item));
+    for (SampledItem& item : done.own_samples) {
+      if (!shares_memory_) drawn_bytes_ += EstimateBytes(item.trajectory);
+      drawn_.push_back(std::move(item));
+    }
+    if (!drawn_.empty())
+      bytes_per_sample_ = static_cast<double>(drawn_bytes_) / static_cast<double>(drawn_.size());
     if (!done.status.ok()) {
       end_ = std::move(done.status);
     } else if (to_draw_ == 0) {
@@ -180,26 +194,31 @@ void SampleStreamSession::OnDrawn(Operation& done) {
 }
 
 std::optional<SampleReply> SampleStreamSession::NextReply() {
-  SampleReply reply;
   const bool is_news = !greeted_ || heartbeat_;
+  const bool has_samples = !requests_.empty() && HasEnough();
+  if (!is_news && !has_samples) return std::nullopt;
+  SampleReply reply;
+  if (has_samples) reply = TakeReply();
   if (!greeted_) reply.welcome = service_->MakeWelcome(0);
   greeted_ = true;
   heartbeat_ = false;
-  if (requests_.empty()) return is_news ? std::optional(std::move(reply)) : std::nullopt;
+  return reply;
+}
 
+SampleReply SampleStreamSession::TakeReply() {
+  SampleReply reply;
   const SampleRequest& request = requests_.front();
-  const bool batch_is_full = request.batch == 0 || drawn_.size() >= request.batch || end_.has_value();
-  if (!(batch_is_full && (!drawn_.empty() || end_.has_value()))) {
-    return is_news ? std::optional(std::move(reply)) : std::nullopt;
-  }
   reply.request_id = request.request_id;
-  const size_t most = request.batch > 0 ? request.batch : kReplySamples;
+  const size_t most = shares_memory_      ? drawn_.size()
+                      : request.batch > 0 ? std::min<size_t>(request.batch, kMaxBatch)
+                                          : kReplySamples;
+  reply.samples.reserve(std::min(most, drawn_.size()));
   uint64_t bytes = 0;
   while (!drawn_.empty() && reply.samples.size() < most) {
     SampledItem& item = drawn_.front();
-    if (request.batch == 0) {
+    if (!shares_memory_) {
       const uint64_t more = EstimateBytes(item.trajectory);
-      if (!reply.samples.empty() && bytes + more > kReplyBytes) break;
+      if (request.batch == 0 && !reply.samples.empty() && bytes + more > kReplyBytes) break;
       bytes += more;
     }
     reply.samples.push_back({.key = item.key,
@@ -212,7 +231,7 @@ std::optional<SampleReply> SampleStreamSession::NextReply() {
                              .trajectory = std::move(item.trajectory)});
     drawn_.pop_front();
   }
-  if (bytes > 0) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(reply.samples.size());
+  drawn_bytes_ -= bytes;
   if (drawn_.empty() && end_.has_value()) {
     reply.end = std::exchange(end_, std::nullopt);
     table_.reset();

@@ -42,6 +42,10 @@ class SampleStreamSession final : public SampleSession,
   static constexpr uint64_t kReplyBytes = 256 << 10;
   static constexpr size_t kReplySamples = 64;
   static constexpr int64_t kFirstDraw = 16;
+  // What a client that asks for batches can have in one reply at most, whatever it asks for.
+  static constexpr size_t kMaxBatch = 4096;
+  // Drawn at once for a client of this process, which takes them by reference.
+  static constexpr int64_t kMaxDraw = 1 << 14;
 
   // Does what can be done: sends what was drawn, draws, takes the next request.
   void Proceed() EXCLUDES(mu_);
@@ -49,6 +53,9 @@ class SampleStreamSession final : public SampleSession,
   std::optional<SampleReply> NextReply() REQUIRES(mu_);
   // How many to draw now; 0 = none.
   int64_t NextDraw() const REQUIRES(mu_);
+  // Whether what was drawn makes a reply.
+  bool HasEnough() const REQUIRES(mu_);
+  SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<Table>& table, int64_t count, std::optional<Duration> timeout)
       EXCLUDES(mu_);
   void OnDrawn(Operation& done) EXCLUDES(mu_);
@@ -56,6 +63,7 @@ class SampleStreamSession final : public SampleSession,
   const std::shared_ptr<Service> service_;
   const uint64_t stream_id_;
   const uint64_t window_bytes_;
+  const bool shares_memory_;
 
   mutable Mutex mu_;
   std::shared_ptr<SamplePeer> peer_ GUARDED_BY(mu_);
@@ -68,12 +76,15 @@ class SampleStreamSession final : public SampleSession,
   bool done_ GUARDED_BY(mu_) = false;
   bool ended_ GUARDED_BY(mu_) = false;
   uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet
+  // Given back for the reply that is being handed over: its bytes are counted only when that is done.
+  uint64_t early_credit_ GUARDED_BY(mu_) = 0;
 
   std::deque<SampleRequest> requests_ GUARDED_BY(mu_);  // the first is being served once table_ is set
   std::shared_ptr<Table> table_ GUARDED_BY(mu_);
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
   std::deque<SampledItem> drawn_ GUARDED_BY(mu_);
+  uint64_t drawn_bytes_ GUARDED_BY(mu_) = 0;     // estimated
   double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;

@@ -1,7 +1,6 @@
 #include "service/service.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/random.h"
@@ -27,9 +26,11 @@ class InsertStreamSession final : public InsertSession {
   void OnWritten() override { writer_->OnWritten(generation_); }
   void OnDone() override { writer_->OnDone(generation_); }
   void OnGone() override {
-    writer_->Detach(generation_);
     service_->StreamGone(stream_id_);
+    if (writer_->Detach(generation_)) service_->WriterWentAway();
   }
+  void End(Status status) { writer_->End(generation_, std::move(status)); }
+  uint64_t generation() const { return generation_; }
 
  private:
   const std::shared_ptr<Service> service_;
@@ -49,16 +50,26 @@ Sample ToSample(PeekedItem item, int64_t table_size) {
 
 }  // namespace
 
-Id128 RandomId() {
-  Id128 id;
-  for (size_t half = 0; half < 2; ++half) {
-    const uint64_t bits = EntropySeed();
-    std::memcpy(id.data() + 8 * half, &bits, 8);
+Status ServiceLimits::Validate() const {
+  const std::pair<const char*, uint64_t> limits[] = {{"max_message_bytes", wire.max_message_bytes},
+                                                     {"max_chunk_bytes", wire.max_chunk_bytes},
+                                                     {"max_window_bytes", wire.max_window_bytes},
+                                                     {"insert_window_bytes", insert_window_bytes},
+                                                     {"max_waiting_items", max_waiting_items},
+                                                     {"sample_window_bytes", sample_window_bytes},
+                                                     {"max_waiting_requests", max_waiting_requests},
+                                                     {"max_streams", max_streams},
+                                                     {"max_writers", max_writers}};
+  for (const auto& [name, value] : limits) {
+    if (value == 0)
+      return Status::InvalidArgument(std::string(name) + " is 0: nothing could be done; give at least 1");
   }
-  return id;
+  if (writer_memory < Duration(0)) return Status::InvalidArgument("writer_memory is negative");
+  return Status::Ok();
 }
 
 Result<std::shared_ptr<Service>> Service::Create(Options options) {
+  REVERB_RETURN_IF_ERROR(options.limits.Validate());
   std::map<std::string, std::shared_ptr<Table>, std::less<>> tables;
   for (const std::shared_ptr<Table>& table : options.tables) {
     if (table->store() != options.store) {
@@ -95,10 +106,12 @@ void Service::Stop() {
 Result<std::shared_ptr<Table>> Service::FindTable(std::string_view name) const {
   const auto found = tables_.find(name);
   if (found != tables_.end()) return found->second;
+  constexpr size_t kMaxNamed = 20;
   std::string known;
-  for (const std::shared_ptr<Table>& table : options_.tables) {
-    known += (known.empty() ? "\"" : ", \"") + table->name() + "\"";
+  for (size_t i = 0; i < std::min(options_.tables.size(), kMaxNamed); ++i) {
+    known += (known.empty() ? "\"" : ", \"") + options_.tables[i]->name() + "\"";
   }
+  if (options_.tables.size() > kMaxNamed) known += ", …";
   return Status::NotFound("there is no table \"" + std::string(name.substr(0, 200)) +
                           "\" on this server; it has " + (known.empty() ? "none" : known));
 }
@@ -123,16 +136,14 @@ Status Service::CheckVersion(const Hello& hello) const {
                                     "; install matching versions of Reverb on both sides");
 }
 
-Result<uint64_t> Service::EnterStream(std::function<void(Status)> end) {
-  MutexLock lock(&mu_);
+Result<uint64_t> Service::EnterStream() {
   if (stopped_) return ShuttingDown();
   if (streams_.size() >= options_.limits.max_streams) {
-    return Status::ResourceExhausted("the server has " + std::to_string(streams_.size()) +
-                                     " streams open, which is its limit; close some, or raise max_streams");
+    // Not for ever: those that broke off are noticed after a while.
+    return Status::Unavailable("the server has " + std::to_string(streams_.size()) +
+                               " streams open, which is its limit; close some, or raise max_streams");
   }
-  const uint64_t id = ++last_stream_id_;
-  streams_.emplace(id, std::move(end));
-  return id;
+  return ++last_stream_id_;
 }
 
 bool Service::stopped() const {
@@ -164,23 +175,23 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
   if (hello.session_id == Id128{}) {
     return Status::InvalidArgument("the greeting of a writer has no session id; draw 16 random bytes");
   }
-  DropOldWriters();
+  DropWriters();
   std::shared_ptr<WriterSession> writer;
+  std::shared_ptr<InsertStreamSession> session;
   {
     MutexLock lock(&mu_);
+    REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream());
     std::shared_ptr<WriterSession>& known = writers_[hello.session_id];
     if (known == nullptr) known = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
     writer = known;
+    writer->Expect();  // under this lock: nobody drops it before the stream is there
+    session =
+        std::make_shared<InsertStreamSession>(shared_from_this(), writer, writer->NewGeneration(), stream_id);
+    streams_.emplace(stream_id, [session](Status status) { session->End(std::move(status)); });
   }
-  // The generation is known only once the stream is attached, which must not happen to one that is refused.
-  auto generation = std::make_shared<std::atomic<uint64_t>>(0);
-  REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream([writer, generation](Status status) {
-                            writer->End(*generation, status);
-                          }));
-  *generation = writer->Attach(std::move(peer));
-  auto session = std::make_shared<InsertStreamSession>(shared_from_this(), writer, *generation, stream_id);
-  writer->Greet();
-  if (stopped()) writer->End(*generation, ShuttingDown());  // Stop() may have come before it was attached
+  writer->Attach(session->generation(), std::move(peer));
+  // Stop() may have come between: what it told a stream that was not attached yet was not heard.
+  if (stopped()) session->End(ShuttingDown());
   return std::shared_ptr<InsertSession>(std::move(session));
 }
 
@@ -189,42 +200,67 @@ Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
   REVERB_RETURN_IF_ERROR(CheckVersion(hello));
   const uint64_t most = options_.limits.sample_window_bytes;
   const uint64_t window = hello.receive_window_bytes == 0 ? most : std::min(hello.receive_window_bytes, most);
-  auto weak = std::make_shared<std::weak_ptr<SampleStreamSession>>();
-  REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream([weak](Status status) {
-                            if (auto session = weak->lock()) session->End(std::move(status));
-                          }));
-  auto session =
-      std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window);
-  *weak = session;
+  std::shared_ptr<SampleStreamSession> session;
+  {
+    MutexLock lock(&mu_);
+    REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream());
+    session = std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window);
+    streams_.emplace(stream_id, [session](Status status) { session->End(std::move(status)); });
+  }
   session->Begin();
-  if (stopped()) session->End(ShuttingDown());  // Stop() may have come before it was there
   return std::shared_ptr<SampleSession>(std::move(session));
 }
 
-void Service::DropOldWriters() {
-  std::vector<std::pair<TimePoint, Id128>> away;
+void Service::WriterWentAway() {
+  if (!DropWriters()) return;
+  MutexLock lock(&mu_);
+  if (stopped_ || sweep_is_set_) return;
+  sweep_is_set_ = true;
+  const Duration pause = std::max<Duration>(options_.limits.writer_memory, std::chrono::milliseconds(1));
+  options_.clock->CallAt(options_.clock->Now() + pause, [weak = weak_from_this()] {
+    const std::shared_ptr<Service> service = weak.lock();
+    if (!service) return;
+    {
+      MutexLock relock(&service->mu_);
+      service->sweep_is_set_ = false;
+    }
+    service->WriterWentAway();
+  });
+}
+
+bool Service::DropWriters() {
+  struct Away {
+    TimePoint since;
+    int64_t bytes;
+    Id128 id;
+  };
+  std::vector<Away> away;
   std::vector<std::shared_ptr<WriterSession>> dropped;
   {
     MutexLock lock(&mu_);
     const TimePoint now = options_.clock->Now();
-    const bool too_many = writers_.size() >= options_.limits.max_writers;
-    if (!too_many && now < next_sweep_) return;
-    next_sweep_ = now + options_.limits.writer_memory / 8;
+    int64_t bytes = 0;
     for (const auto& [id, writer] : writers_) {
-      if (const auto since = writer->away_since()) away.emplace_back(*since, id);
+      if (const auto since = writer->away_since()) away.push_back({*since, writer->waiting_bytes(), id});
     }
-    std::sort(away.begin(), away.end());
-    // When there are too many, an eighth of the room is made at once, lest each newcomer has to look.
-    size_t surplus = too_many ? writers_.size() - options_.limits.max_writers * 7 / 8 : 0;
-    for (const auto& [since, id] : away) {
-      if (surplus == 0 && now - since < options_.limits.writer_memory) break;
-      if (surplus > 0) --surplus;
-      const auto found = writers_.find(id);
+    for (const Away& writer : away) bytes += writer.bytes;
+    std::sort(away.begin(), away.end(), [](const Away& a, const Away& b) { return a.since < b.since; });
+    // The longest away go first: those whose time is up, and more while there are too many or hold too much.
+    size_t gone = 0;
+    for (; gone < away.size(); ++gone) {
+      const bool is_late = now - away[gone].since >= options_.limits.writer_memory;
+      const bool too_many = writers_.size() >= options_.limits.max_writers;
+      const bool too_much = static_cast<uint64_t>(bytes) > options_.limits.away_bytes;
+      if (!is_late && !too_many && !too_much) break;
+      bytes -= away[gone].bytes;
+      const auto found = writers_.find(away[gone].id);
       dropped.push_back(std::move(found->second));
       writers_.erase(found);
     }
+    away.erase(away.begin(), away.begin() + static_cast<ptrdiff_t>(gone));
   }
   for (auto& writer : dropped) writer->Abandon();
+  return !away.empty();
 }
 
 Result<ChunkRef> Service::AllocateChunk(const ChunkHeader& header, uint8_t** payload) {

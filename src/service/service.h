@@ -40,8 +40,12 @@ struct ServiceLimits {
   // Streams at a time, and writers that are remembered, those connected included.
   size_t max_streams = 10'000;
   size_t max_writers = 100'000;
-  // How long a writer that lost its connection is remembered, with what it had sent and what still waits.
+  // How long a writer that lost its connection is remembered, with what it had sent and what still waits;
+  // and how many bytes may wait for all of these together: beyond, the longest away are given up.
   Duration writer_memory = std::chrono::minutes(5);
+  uint64_t away_bytes = uint64_t{256} << 20;
+
+  Status Validate() const;
 };
 
 class WriterSession;
@@ -93,8 +97,10 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   // NOT_FOUND, naming the tables that there are.
   Result<std::shared_ptr<Table>> FindTable(std::string_view name) const;
   Welcome MakeWelcome(uint64_t applied_through) const;
-  // A stream is over; `end` was its way to be stopped.
+  // A stream is over.
   void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
+  // A writer lost its connection: it is remembered for a while.
+  void WriterWentAway() EXCLUDES(mu_);
   // A writer took its leave: nothing of it waits, it will not come back.
   void ForgetWriter(const Id128& id) EXCLUDES(mu_);
   void CountUndelivered(int64_t samples) { undelivered_.fetch_add(samples, std::memory_order_relaxed); }
@@ -103,10 +109,11 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   explicit Service(Options options);
   Status CheckVersion(const Hello& hello) const;
   bool stopped() const EXCLUDES(mu_);
-  // Counts the stream in, or says why not. `end` ends it with a status.
-  Result<uint64_t> EnterStream(std::function<void(Status)> end) EXCLUDES(mu_);
-  // Drops writers that were away for too long, and the longest away when there are too many.
-  void DropOldWriters() EXCLUDES(mu_);
+  // A number for a new stream, or why there can be none.
+  Result<uint64_t> EnterStream() REQUIRES(mu_);
+  // Drops writers that were away for too long, and the longest away when there are too many or too much
+  // waits for them. Whether any are still away.
+  bool DropWriters() EXCLUDES(mu_);
 
   const Options options_;
   const Id128 life_id_;
@@ -118,11 +125,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   uint64_t last_stream_id_ GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, std::function<void(Status)>> streams_ GUARDED_BY(mu_);
   absl::flat_hash_map<Id128, std::shared_ptr<WriterSession>> writers_ GUARDED_BY(mu_);
-  TimePoint next_sweep_ GUARDED_BY(mu_);
+  bool sweep_is_set_ GUARDED_BY(mu_) = false;
 };
-
-// 128 bits of the system's entropy.
-Id128 RandomId();
 
 }  // namespace reverb::internal
 

@@ -271,5 +271,192 @@ TEST_F(ServiceTest, CheckpointsAreTheServersBusiness) {
   EXPECT_THAT(Service::Create(std::move(options)).value()->Checkpoint(), test::IsOkAndHolds("/somewhere"));
 }
 
+TEST_F(ServiceTest, BatchesAreBoundedWhateverIsAskedFor) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  Hello hello = MakeHello(2);
+  hello.receive_window_bytes = 1;  // credit for one reply
+  auto session = service_->OpenSample(hello, peer).value();
+  session->OnRequest({.request_id = 1,
+                      .table = "t",
+                      .count = std::numeric_limits<int64_t>::max(),
+                      .batch = std::numeric_limits<uint32_t>::max()});
+  EXPECT_GT(peer->samples(), 0u);
+  EXPECT_LE(peer->samples(), 4096u + 64u);
+  EXPECT_LE(tables_[0]->Info().counters.samples, 4096 + 64);
+  session->OnGone();
+  inserts->OnGone();
+}
+
+TEST_F(ServiceTest, CreditMayComeBackBeforeTheReplyWasCounted) {
+  // A client so quick that its credit is there before the reply's own call has returned.
+  struct QuickPeer final : SamplePeer {
+    std::weak_ptr<SampleSession> session;
+    size_t samples = 0;
+    void ReadNext() override {}
+    Sent Reply(SampleReply reply) override {
+      samples += reply.samples.size();
+      if (auto self = session.lock()) self->OnRequest({.taken_bytes = 1000});
+      return {1000, true};
+    }
+    void End(Status) override {}
+  };
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<QuickPeer>();
+  Hello hello = MakeHello(2);
+  hello.receive_window_bytes = 1000;
+  auto session = service_->OpenSample(hello, peer).value();
+  peer->session = session;
+  session->OnRequest({.taken_bytes = 1000});  // for the greeting
+  session->OnRequest({.request_id = 1, .table = "t", .count = 10'000});
+  EXPECT_EQ(peer->samples, 10'000u);
+  session->OnGone();
+  inserts->OnGone();
+}
+
+TEST_F(ServiceTest, SlicesCountAsMemoryToo) {
+  ServiceLimits limits;
+  limits.insert_window_bytes = 1 << 20;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  ColumnSpec column;
+  const ChunkRef chunk = test::MakeChunk(store_.get(), 1, 0, 1);
+  for (int i = 0; i < 100'000; ++i) column.slices.push_back({chunk, 0, 0, 1});
+  const Trajectory many = Trajectory::Create({&column, 1}).value();
+  EXPECT_GE(many.memory_bytes(), 100'000 * 16);
+  uint64_t number = 0;
+  const auto send = [&] {
+    session->OnMessage({.items = {{.number = ++number, .key = number, .table = "q", .trajectory = many}}});
+  };
+  send();  // goes in
+  send();  // waits
+  const int reads = peer->reads;
+  send();
+  EXPECT_EQ(peer->reads, reads) << "a chunk of some bytes with slices of megabytes";
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, ItemsThatShareAChunkCountItOnce) {
+  ServiceLimits limits;
+  limits.insert_window_bytes = 20'000;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  const Trajectory shared =
+      Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 1000), 0, 1).value();  // 8 kB
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 30; ++number) {
+    message.items.push_back({.number = number, .key = number, .table = "q", .trajectory = shared});
+  }
+  session->OnMessage(std::move(message));
+  EXPECT_EQ(peer->reads, 2);
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, TheReasonIsToldWhenNothingMoreIsRead) {
+  ServiceLimits limits;
+  limits.max_waiting_items = 5;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  session->OnMessage(MakeMessage(1, 20));
+  EXPECT_EQ(peer->reads, 1);
+  ASSERT_TRUE(peer->replies.back().waiting);
+  EXPECT_THAT(peer->replies.back().waiting->text, HasSubstr("\"q\""));
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, AStreamThatIsRefusedLeavesNothing) {
+  ServiceLimits limits;
+  limits.max_streams = 1;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  for (uint8_t writer = 2; writer < 50; ++writer) {
+    EXPECT_THAT(service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()),
+                StatusIs(StatusCode::kUnavailable));
+  }
+  EXPECT_EQ(service_->stats().writers, 1u);
+  session->OnGone();
+  service_->Stop();
+  EXPECT_THAT(service_->OpenInsert(MakeHello(9), std::make_shared<FakeInsertPeer>()),
+              StatusIs(StatusCode::kUnavailable));
+  EXPECT_EQ(service_->stats().writers, 0u);
+  session.reset();
+  const std::weak_ptr<Service> weak = service_;
+  service_.reset();
+  EXPECT_TRUE(weak.expired()) << "nothing holds a service that was stopped";
+}
+
+TEST_F(ServiceTest, VanishedWritersAreSweptWithoutAVisitor) {
+  ServiceLimits limits;
+  limits.writer_memory = 5min;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  session->OnMessage(MakeMessage(1, 3));
+  session->OnGone();
+  clock_.Advance(4min);
+  EXPECT_EQ(service_->stats().writers, 1u);
+  clock_.Advance(7min);
+  EXPECT_EQ(service_->stats().writers, 0u);
+  EXPECT_EQ(tables_[0]->Info().waiting_inserts, 0);
+}
+
+TEST_F(ServiceTest, VanishedWritersTogetherAreBoundedInBytes) {
+  ServiceLimits limits;
+  limits.away_bytes = 100'000;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  for (uint8_t writer = 1; writer <= 20; ++writer) {
+    auto session = service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
+    InsertMessage message = MakeMessage(1, 2);
+    for (uint64_t number = 3; number <= 4; ++number) {
+      InsertItem item = MakeItem(number);
+      item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 2000), 0, 1).value();  // 16 kB
+      message.items.push_back(std::move(item));
+    }
+    session->OnMessage(std::move(message));
+    session->OnMessage({.items = {MakeItem(5)}});
+    session->OnGone();
+    clock_.Advance(1s);
+  }
+  EXPECT_LE(store_->stats().live_bytes, 100'000 + 2 * 40'000);
+}
+
+TEST_F(ServiceTest, LimitsMustMakeSense) {
+  Service::Options options;
+  options.store = store_;
+  options.limits.insert_window_bytes = 0;
+  EXPECT_THAT(Service::Create(options),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("insert_window_bytes")));
+  options.limits.insert_window_bytes = std::numeric_limits<uint64_t>::max();
+  EXPECT_OK(Service::Create(options));
+}
+
+TEST_F(ServiceTest, ManyRejectionsGoInSeveralReplies) {
+  Create({TableOptions::Queue("q", 1)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 5000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  uint64_t told = 0;
+  for (const InsertReply& reply : peer->replies) {
+    EXPECT_LE(reply.rejections.size(), 1024u);
+    told += reply.rejections.size();
+    EXPECT_LE(reply.confirmed_through, told) << "nothing is confirmed before its rejection was told";
+  }
+  EXPECT_EQ(told, 5000u);
+  EXPECT_EQ(peer->confirmed(), 5000u);
+  session->OnGone();
+}
+
 }  // namespace
 }  // namespace reverb::internal

@@ -1,6 +1,7 @@
 #include "service/writer_session.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace reverb::internal {
 namespace {
@@ -23,21 +24,29 @@ WaitState DescribeWait(Table& table, Duration waited, size_t waiting_items) {
 
 }  // namespace
 
-uint64_t WriterSession::Attach(std::shared_ptr<InsertPeer> peer) {
+uint64_t WriterSession::NewGeneration() {
+  MutexLock lock(&mu_);
+  return ++last_generation_;
+}
+
+void WriterSession::Attach(uint64_t generation, std::shared_ptr<InsertPeer> peer) {
   std::shared_ptr<InsertPeer> former;
-  uint64_t generation = 0;
   {
     MutexLock lock(&mu_);
-    former = std::exchange(peer_, std::move(peer));
-    generation = ++generation_;
-    away_since_.reset();
-    greeted_ = heartbeat_ = done_ = ended_ = false;
-    ready_ = read_wanted_ = true;
-    // The new connection hears of rejections that the old one may not have delivered.
-    unreported_.assign(remembered_.begin(), remembered_.end());
+    if (generation < generation_) {
+      former = std::move(peer);
+    } else {
+      former = std::exchange(peer_, std::move(peer));
+      generation_ = generation;
+      away_since_.reset();
+      greeted_ = heartbeat_ = done_ = ended_ = told_full_ = false;
+      ready_ = read_wanted_ = true;
+      // The new connection hears of rejections that the old one may not have delivered.
+      unreported_.assign(remembered_.begin(), remembered_.end());
+    }
   }
   if (former) former->End(Status(StatusCode::kAborted, "the writer came back on another connection"));
-  return generation;
+  PumpReplies();
 }
 
 void WriterSession::OnMessage(uint64_t generation, InsertMessage message) {
@@ -70,19 +79,43 @@ void WriterSession::Receive(InsertMessage message) {
       continue;
     }
     WaitingItem to{.number = from.number,
-                   .bytes = trajectory->chunk_bytes(),
                    .item = {.key = from.key,
                             .priority = from.priority,
                             .times_sampled = from.times_sampled,
-                            .trajectory = *std::move(trajectory)}};
+                            .trajectory = *std::move(trajectory)},
+                   .counted = {}};
     if (Status status = line->table->CheckItem(to.item); !status.ok()) {
       Reject(from.number, std::move(status));
       continue;
     }
-    waiting_bytes_ += to.bytes;
     ++waiting_items_;
+    // Most go in at once: their memory is the table's business then.
+    if (line->under_way > 0 || line->waiting.size() >= kItemsPerOperation) CountWaiting(&to);
     line->waiting.push_back(std::move(to));
   }
+}
+
+void WriterSession::CountWaiting(WaitingItem* item) {
+  if (!item->counted.empty()) return;
+  item->counted = item->item.trajectory;
+  waiting_bytes_ += item->counted.memory_bytes() + static_cast<int64_t>(sizeof(WaitingItem));
+  item->counted.ForEachChunk([this](const Chunk* chunk) {
+    mu_.AssertHeld();
+    if (waiting_chunks_[chunk]++ == 0) waiting_bytes_ += chunk->bytes();
+  });
+}
+
+void WriterSession::DropWaiting(WaitingItem* item) {
+  --waiting_items_;
+  if (item->counted.empty()) return;
+  waiting_bytes_ -= item->counted.memory_bytes() + static_cast<int64_t>(sizeof(WaitingItem));
+  item->counted.ForEachChunk([this](const Chunk* chunk) {
+    mu_.AssertHeld();
+    const auto found = waiting_chunks_.find(chunk);
+    if (--found->second > 0) return;
+    waiting_bytes_ -= chunk->bytes();
+    waiting_chunks_.erase(found);
+  });
 }
 
 void WriterSession::Reject(uint64_t number, Status status) {
@@ -151,10 +184,12 @@ void WriterSession::OnInserted(Line* line, Operation& done) {
     for (size_t i = 0; i < finished; ++i) {
       WaitingItem& item = line->waiting[i];
       if (i >= applied) Reject(item.number, done.status);
-      waiting_bytes_ -= item.bytes;
-      --waiting_items_;
+      DropWaiting(&item);
     }
-    for (size_t i = finished; i < line->under_way; ++i) line->waiting[i].item = std::move(done.own_items[i]);
+    for (size_t i = finished; i < line->under_way; ++i) {
+      line->waiting[i].item = std::move(done.own_items[i]);
+      CountWaiting(&line->waiting[i]);
+    }
     line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
     line->under_way = 0;
   }
@@ -171,7 +206,11 @@ void WriterSession::PumpReplies() {
     if (reply) {
       pumping_ = true;
       ready_ = false;
-      const Line* const blocked = std::exchange(heartbeat_, false) ? OldestLine() : nullptr;
+      const TimePoint now = service_->clock()->Now();
+      const bool is_time = !described_at_ || now - *described_at_ >= kDescribeEvery;
+      const bool describe = std::exchange(heartbeat_, false) && is_time;
+      const Line* const blocked = describe ? OldestLine() : nullptr;
+      if (blocked) described_at_ = now;
       const TimePoint blocked_since = blocked ? blocked->blocked_since : TimePoint();
       const size_t waiting = waiting_items_;
       mu_.Unlock();
@@ -191,7 +230,16 @@ void WriterSession::PumpReplies() {
       mu_.Lock();
       continue;
     }
-    if (read_wanted_ && greeted_ && !done_ && !ended_ && HasRoom()) {
+    if (read_wanted_ && greeted_ && !done_ && !ended_) {
+      if (!HasRoom()) {
+        // No heartbeat will be seen from here on: the reason is told unasked, once.
+        if (std::exchange(told_full_, true)) break;
+        heartbeat_ = true;
+        described_at_.reset();
+        if (!ready_) break;
+        continue;
+      }
+      told_full_ = false;
       read_wanted_ = false;
       mu_.Unlock();
       peer->ReadNext();
@@ -204,12 +252,21 @@ void WriterSession::PumpReplies() {
 }
 
 std::optional<InsertReply> WriterSession::NextReply() {
-  const uint64_t confirmed = ConfirmedThrough();
+  uint64_t confirmed = ConfirmedThrough();
   if (greeted_ && !heartbeat_ && unreported_.empty() && confirmed == reported_through_) return std::nullopt;
   InsertReply reply;
+  if (unreported_.size() <= kMaxRejections) {
+    reply.rejections = std::exchange(unreported_, {});
+  } else {
+    const auto end = unreported_.begin() + kMaxRejections;
+    reply.rejections.assign(std::move_iterator(unreported_.begin()), std::move_iterator(end));
+    unreported_.erase(unreported_.begin(), end);
+    // A number is confirmed when its rejection has been told.
+    for (const Rejection& rejection : unreported_) confirmed = std::min(confirmed, rejection.number - 1);
+    confirmed = std::max(confirmed, reported_through_);
+  }
   if (!greeted_) reply.welcome = service_->MakeWelcome(confirmed);
   reply.confirmed_through = reported_through_ = confirmed;
-  reply.rejections = std::exchange(unreported_, {});
   greeted_ = true;
   return reply;
 }
@@ -238,8 +295,8 @@ uint64_t WriterSession::ConfirmedThrough() const {
 
 bool WriterSession::HasRoom() const {
   return waiting_items_ < service_->limits().max_waiting_items &&
-         waiting_bytes_ < static_cast<int64_t>(service_->limits().insert_window_bytes) &&
-         unreported_.size() < service_->limits().wire.max_items;
+         static_cast<uint64_t>(waiting_bytes_) < service_->limits().insert_window_bytes &&
+         unreported_.size() < kMaxRejections;
 }
 
 void WriterSession::OnWritten(uint64_t generation) {
@@ -260,13 +317,14 @@ void WriterSession::OnDone(uint64_t generation) {
   PumpReplies();
 }
 
-void WriterSession::Detach(uint64_t generation) {
+bool WriterSession::Detach(uint64_t generation) {
   std::shared_ptr<InsertPeer> former;
   MutexLock lock(&mu_);
-  if (!IsAttached(generation)) return;
+  if (!IsAttached(generation)) return false;
   former = std::move(peer_);
   peer_ = nullptr;
   away_since_ = service_->clock()->Now();
+  return true;
 }
 
 void WriterSession::End(uint64_t generation, Status status) {
@@ -277,6 +335,16 @@ void WriterSession::End(uint64_t generation, Status status) {
     peer = peer_;
   }
   peer->End(std::move(status));
+}
+
+void WriterSession::Expect() {
+  MutexLock lock(&mu_);
+  away_since_.reset();
+}
+
+int64_t WriterSession::waiting_bytes() const {
+  MutexLock lock(&mu_);
+  return waiting_bytes_;
 }
 
 std::optional<TimePoint> WriterSession::away_since() const {

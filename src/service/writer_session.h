@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "core/item.h"
@@ -35,26 +36,31 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   WriterSession(std::shared_ptr<Service> service, const Id128& id)
       : service_(std::move(service)), id_(id), away_since_(service_->clock()->Now()) {}
 
-  // Attaches a stream. Returns its generation, which the calls below name: those of a stream that was
-  // pushed out do nothing. Greet() lets it begin.
-  uint64_t Attach(std::shared_ptr<InsertPeer> peer) EXCLUDES(mu_);
-  void Greet() EXCLUDES(mu_) { PumpReplies(); }
+  // The name of a stream to come. The calls below carry it: those of a stream that was pushed out by a
+  // later one do nothing.
+  uint64_t NewGeneration() EXCLUDES(mu_);
+  // Attaches and greets the stream, unless a later one has come.
+  void Attach(uint64_t generation, std::shared_ptr<InsertPeer> peer) EXCLUDES(mu_);
   void OnMessage(uint64_t generation, InsertMessage message) EXCLUDES(mu_);
   void OnWritten(uint64_t generation) EXCLUDES(mu_);
   void OnDone(uint64_t generation) EXCLUDES(mu_);
-  void Detach(uint64_t generation) EXCLUDES(mu_);
+  // Whether the writer is without a stream now.
+  bool Detach(uint64_t generation) EXCLUDES(mu_);
   void End(uint64_t generation, Status status) EXCLUDES(mu_);
 
+  // A stream will be attached: from here on the writer is not away. Called under the service's lock.
+  void Expect() EXCLUDES(mu_);
   // Since when no stream is attached; absent while one is.
   std::optional<TimePoint> away_since() const EXCLUDES(mu_);
+  int64_t waiting_bytes() const EXCLUDES(mu_);
   // Gives up what waits, for good.
   void Abandon() EXCLUDES(mu_);
 
  private:
   struct WaitingItem {
     uint64_t number = 0;
-    int64_t bytes = 0;
     Item item;
+    Trajectory counted;  // once its memory is counted as waiting
   };
   // The items of this writer for one table, in order. At most one operation is under way.
   struct Line {
@@ -68,12 +74,19 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
 
   // Rejections that a client may not have seen, because its connection broke.
   static constexpr size_t kRememberedRejections = 256;
+  // Of one reply. As many again as this may be waiting to be told before the server stops reading.
+  static constexpr size_t kMaxRejections = 1024;
   static constexpr size_t kItemsPerOperation = 256;
+  // Asking a table why it waits is not free.
+  static constexpr Duration kDescribeEvery = std::chrono::milliseconds(100);
 
   bool IsAttached(uint64_t generation) const REQUIRES(mu_) {
     return peer_ != nullptr && generation == generation_;
   }
   void Receive(InsertMessage message) REQUIRES(mu_);
+  // Memory of items that could not go in at once, each chunk once.
+  void CountWaiting(WaitingItem* item) REQUIRES(mu_);
+  void DropWaiting(WaitingItem* item) REQUIRES(mu_);
   void Reject(uint64_t number, Status status) REQUIRES(mu_);
   Result<Line*> FindLine(const std::string& table) REQUIRES(mu_);
   // Starts operations where there is something to do, then sends what there is to say.
@@ -95,15 +108,19 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   std::vector<std::unique_ptr<Line>> lines_ GUARDED_BY(mu_);
   uint64_t received_through_ GUARDED_BY(mu_) = 0;
   size_t waiting_items_ GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<const Chunk*, int32_t> waiting_chunks_ GUARDED_BY(mu_);
   int64_t waiting_bytes_ GUARDED_BY(mu_) = 0;
   bool abandoned_ GUARDED_BY(mu_) = false;
   std::optional<TimePoint> away_since_ GUARDED_BY(mu_);
 
   // --- The attached stream ---
+  uint64_t last_generation_ GUARDED_BY(mu_) = 0;
   uint64_t generation_ GUARDED_BY(mu_) = 0;
   std::shared_ptr<InsertPeer> peer_ GUARDED_BY(mu_);
   bool greeted_ GUARDED_BY(mu_) = false;
-  bool heartbeat_ GUARDED_BY(mu_) = false;    // to be answered
+  bool heartbeat_ GUARDED_BY(mu_) = false;  // to be answered
+  std::optional<TimePoint> described_at_ GUARDED_BY(mu_);
+  bool told_full_ GUARDED_BY(mu_) = false;    // why nothing more is read
   bool read_wanted_ GUARDED_BY(mu_) = false;  // the next message was not asked for yet
   bool done_ GUARDED_BY(mu_) = false;         // the client will send nothing more
   bool ended_ GUARDED_BY(mu_) = false;

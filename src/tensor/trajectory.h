@@ -93,6 +93,13 @@ class Trajectory {
     ForEachChunk(handle_, visit);
   }
   int64_t chunk_bytes() const;
+  // Memory that the slices take beside the handle and the chunks.
+  int64_t memory_bytes() const {
+    if (!IsBlock(handle_)) return 0;
+    const Block& b = *block(handle_);
+    return static_cast<int64_t>(sizeof(Block) + b.num_chunks * sizeof(Chunk*) +
+                                b.num_slices * sizeof(SliceEntry) + b.num_columns * sizeof(ColumnEntry));
+  }
 
   // dtype and row shape of a column, as its first slice has them (all slices agree).
   ColumnView column_view(uint32_t column) const;

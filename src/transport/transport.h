@@ -139,6 +139,8 @@ class SamplePeer {
     uint64_t bytes = 0;  // what the reply counts against the client's credit
     bool ready = false;  // another one may follow at once; else OnWritten() will say when
   };
+  // Samples are handed over by reference: their size does not matter.
+  virtual bool shares_memory() const { return false; }
   virtual void ReadNext() = 0;
   virtual Sent Reply(SampleReply reply) = 0;
   virtual void End(Status status) = 0;

@@ -174,16 +174,22 @@ Status InsertDecoder::AddChunk(WireReader reader) {
                             " payload bytes, but there are " + Number(payload.remaining()))
         .WithDetail(Detail::kCorruptData);
   }
-  if (window_.size() >= limits_.max_window_chunks ||
-      payload.remaining() > limits_.max_window_bytes - std::min(limits_.max_window_bytes, window_bytes_)) {
+  // Before memory is taken by the payload, and afterwards with the header, which may be the larger part.
+  const auto fits = [&](uint64_t bytes) {
+    return window_.size() < limits_.max_window_chunks &&
+           bytes <= limits_.max_window_bytes - std::min(limits_.max_window_bytes, window_bytes_);
+  };
+  const auto too_much = [&] {
     return Status::ResourceExhausted(
         where() + ": the window of the stream holds " + Number(window_.size()) + " chunks of " +
         Number(window_bytes_) + " bytes; at most " + Number(limits_.max_window_chunks) + " chunks and " +
         Number(limits_.max_window_bytes) + " bytes are accepted; forget chunks that are no longer needed");
-  }
+  };
+  if (!fits(payload.remaining())) return too_much();
   uint8_t* room = nullptr;
   Result<ChunkRef> chunk = make_chunk_(header, &room);
   if (!chunk.ok()) return At(where(), chunk.status());
+  if (!fits(static_cast<uint64_t>((*chunk)->bytes()))) return too_much();
   payload.CopyRest(room);
   const PackedChunkHeader packed = (*chunk)->header();
   for (uint32_t i = 0; i < packed.num_columns(); ++i) {

@@ -480,6 +480,58 @@ TEST_P(ClientConformanceTest, InsertSampleDelete) {
   EXPECT_THAT(client.Insert(std::array{other.view()}, {}, kPatience), StatusIs(StatusCode::kInvalidArgument));
 }
 
+TEST_P(ClientConformanceTest, SingleOperationsObeyTheirTimeout) {
+  Start({MakeQueue("q", 1)});
+  const Client client = Connect();
+  const Floats x(1.0f);
+  const std::array tables{Client::TablePriority{"q", 1.0}};
+  ASSERT_OK(client.Insert(std::array{x.view()}, tables, kPatience));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(client.Insert(std::array{x.view()}, tables, {.timeout = 30ms}),
+              StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(client.Sample("q", 100, {.timeout = 30ms}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("had been drawn")));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+}
+
+TEST_P(ClientConformanceTest, WhatCameOfABatchThatDidNotIsHandedOut) {
+  Start({MakeQueue("q", 100)});
+  const Client client = Connect();
+  auto writer = NewWriter(client);
+  for (int i = 0; i < 50; ++i) ASSERT_OK(Write(writer, "q", static_cast<float>(i)));
+  ASSERT_OK(writer.Flush(0, kPatience));
+  auto sampler = client.NewSampler({.table = "q", .exact = true}).value();
+  Batch batch;
+  EXPECT_THAT(sampler.NextBatch(100, &batch, {.timeout = 50ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  for (int i = 0; i < 50; ++i) {
+    auto sample = sampler.Next(kPatience);
+    ASSERT_OK(sample);
+    EXPECT_THAT(ToVector(sample->column(0).value()), ElementsAre(i));
+  }
+}
+
+TEST_P(ClientConformanceTest, SmallWindowsAreSlowButDoNotStall) {
+  ServerLimits limits;
+  limits.sample_window_bytes = 2000;
+  limits.insert_window_bytes = 2000;
+  limits.max_waiting_items = 2;
+  Start({MakeTable("t")}, limits);
+  const Client client = Connect();
+  auto writer = client
+                    .NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 1, .max_chunk_length = 1},
+                                          .compression = Compression::kNone})
+                    .value();
+  const Floats large({1000}, std::vector<float>(1000, 1.0f));  // 4 kB: each message exceeds the window
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_OK(writer.Append(std::array{ColumnValue{0, large.view()}}));
+    const CellRange newest = CellRange::One(0, writer.position() - 1);
+    ASSERT_OK(writer.CreateItem("t", 1.0, std::array{ItemColumn{{&newest, 1}}}));
+  }
+  ASSERT_OK(writer.Flush(0, kPatience));
+  auto sampler = client.NewSampler({.table = "t", .max_samples = 500}).value();
+  for (int i = 0; i < 500; ++i) ASSERT_OK(sampler.Next(kPatience)) << i;
+}
+
 // --- Many at once ---
 
 TEST_P(ClientConformanceTest, ManyWritersAndSamplersUnderARatio) {

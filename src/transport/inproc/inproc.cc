@@ -1,5 +1,7 @@
 #include "transport/inproc/inproc.h"
 
+#include <unistd.h>
+
 #include <map>
 #include <utility>
 
@@ -99,6 +101,7 @@ class InprocSample final : public SampleStream, public SamplePeer {
   }
   void Cancel() override { link_.Close(Cancelled()); }
 
+  bool shares_memory() const override { return true; }
   void ReadNext() override {}
   SamplePeer::Sent Reply(SampleReply reply) override {
     const std::shared_ptr<SampleEvents> events = link_.events();
@@ -113,7 +116,8 @@ class InprocSample final : public SampleStream, public SamplePeer {
 
 class InprocConnection final : public Connection {
  public:
-  explicit InprocConnection(std::shared_ptr<RequestHandler> handler) : handler_(std::move(handler)) {}
+  explicit InprocConnection(std::shared_ptr<RequestHandler> handler)
+      : handler_(std::move(handler)), process_(getpid()) {}
 
   std::string address() const override { return "this process"; }
   bool in_process() const override { return true; }
@@ -121,36 +125,65 @@ class InprocConnection final : public Connection {
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {
     auto stream = std::make_shared<InprocInsert>(std::move(events));
-    stream->Opened(handler_->OpenInsert(hello, stream));
+    const Status status = Check();
+    stream->Opened(status.ok() ? handler_->OpenInsert(hello, stream) : status);
     return stream;
   }
   std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
                                            std::shared_ptr<SampleEvents> events) override {
     auto stream = std::make_shared<InprocSample>(std::move(events));
-    stream->Opened(handler_->OpenSample(hello, stream));
+    const Status status = Check();
+    stream->Opened(status.ok() ? handler_->OpenSample(hello, stream) : status);
     return stream;
   }
 
-  Result<ServerInfo> Info(const WaitOptions&) override { return handler_->Info(); }
+  Result<ServerInfo> Info(const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    return handler_->Info();
+  }
   Status Mutate(const MutateRequest& request, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
     return handler_->Mutate(request);
   }
-  Status Reset(std::string_view table, const WaitOptions&) override { return handler_->Reset(table); }
+  Status Reset(std::string_view table, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    return handler_->Reset(table);
+  }
   Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
     return handler_->SetRateLimiter(request);
   }
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
     return handler_->Inspect(request);
   }
-  Result<std::string> Checkpoint(const WaitOptions&) override { return handler_->Checkpoint(); }
+  Result<std::string> Checkpoint(const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    return handler_->Checkpoint();
+  }
 
  private:
+  // A child made by fork() has a copy of the server's memory, which nobody serves: what went in there would
+  // be lost without a word.
+  Status Check() const {
+    if (getpid() == process_) return Status::Ok();
+    return Status::FailedPrecondition(
+        "this client uses a server of its own process without a socket, and the process was forked; in the "
+        "child, connect "
+        "to the server's address");
+  }
+
   const std::shared_ptr<RequestHandler> handler_;
+  const pid_t process_;
 };
 
 struct Registry {
   Mutex mu;
-  std::map<Id128, std::weak_ptr<RequestHandler>> servers GUARDED_BY(mu);
+  struct Entry {
+    std::weak_ptr<RequestHandler> handler;
+    pid_t process;  // a child made by fork() has the entry but not the server
+  };
+  std::map<Id128, Entry> servers GUARDED_BY(mu);
 };
 Registry& TheRegistry() {
   static Registry* registry = new Registry();  // servers may be stopped late: never destroyed
@@ -162,7 +195,7 @@ Registry& TheRegistry() {
 void RegisterInprocServer(const std::shared_ptr<RequestHandler>& handler) {
   Registry& registry = TheRegistry();
   MutexLock lock(&registry.mu);
-  registry.servers[handler->life_id()] = handler;
+  registry.servers[handler->life_id()] = {handler, getpid()};
 }
 
 void UnregisterInprocServer(const Id128& life_id) {
@@ -183,7 +216,8 @@ std::shared_ptr<Connection> ConnectInproc(const Id128& life_id) {
     Registry& registry = TheRegistry();
     MutexLock lock(&registry.mu);
     const auto found = registry.servers.find(life_id);
-    if (found != registry.servers.end()) handler = found->second.lock();
+    if (found != registry.servers.end() && found->second.process == getpid())
+      handler = found->second.handler.lock();
   }
   return handler ? ConnectInproc(std::move(handler)) : nullptr;
 }
