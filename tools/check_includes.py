@@ -5,7 +5,8 @@
     check_includes.py --self-test   check the checker
     check_includes.py --table       print the table
 
-The rules are the two tables below. tests/ and benchmarks/ may include anything and are not looked at.
+The rules are the two tables below. tests/ and benchmarks/ may include anything and are not looked at, save
+for benchmarks/e2e, which is part of a program.
 A unit test beside the code (*_test.cc, and what tests share in *_testing.h) keeps its folder's rules and
 may use the test libraries and tests/ besides. A header named *_internal.h stays inside its folder.
 """
@@ -54,14 +55,17 @@ FOLDERS = {
         "src/base",
         "include/reverb",
     ],
-    "apps": ["src/server", "src/client", "include/reverb"],
+    # What `reverb bench` does: a user of the public headers like any other.
+    "benchmarks/e2e": ["include/reverb"],
+    "apps": ["benchmarks/e2e", "src/server", "src/client", "include/reverb"],
     "python/bindings": ["include/reverb"],
     "examples": ["include/reverb"],
 }
 
 # How an include of an outside library begins -> the files that may have it. A `*` matches `/` too.
 LIBRARIES = {
-    "grpcpp/": ["src/transport/grpc/*"],
+    # The benchmark's limit is gRPC with nothing behind it.
+    "grpcpp/": ["src/transport/grpc/*", "benchmarks/e2e/limit_grpc.cc"],
     "grpc/": ["src/transport/grpc/*"],
     "google/protobuf/": [],
     "lz4": ["src/tensor/codec_*.cc"],
@@ -93,7 +97,7 @@ TEST_FILES = ("*_test.cc", "*_testing.h")
 TEST_LIBRARIES = ("gtest/", "gmock/")
 
 # Where the checked files lie, and from where their quoted includes are named.
-ROOTS = ["include", "src", "apps", "python/bindings", "examples"]
+ROOTS = ["include", "src", "apps", "benchmarks/e2e", "python/bindings", "examples"]
 INCLUDE_PATH = {"reverb": "include/reverb"}  # every folder of src/ is added under its own name
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -136,6 +140,8 @@ def target_of(root: pathlib.Path, name: str) -> str | None:
         return f"{INCLUDE_PATH[first]}/{name.partition('/')[2]}"
     if "/" in name and (f"src/{first}" in FOLDERS or (root / "src" / first).is_dir()):
         return f"src/{name}"
+    if name.startswith("benchmarks/"):
+        return name
     if "/" in name and (root / "tests" / name).exists():
         return f"tests/{name}"
     return None
@@ -244,7 +250,7 @@ SELF_TEST = [
     ("include/reverb/b.h", '#include "reverb/status.h"', None),
     ("src/core/a.cc", '#include "absl/container/flat_hash_map.h"', None),
     ("src/core/b.cc", '#include "absl/synchronization/mutex.h"', "belongs in no folder only"),
-    ("src/core/c.cc", "#include <grpcpp/grpcpp.h>", "belongs in src/transport/grpc/* only"),
+    ("src/core/c.cc", "#include <grpcpp/grpcpp.h>", "belongs in src/transport/grpc/*, benchmarks/e2e/limit_grpc.cc only"),
     ("src/core/d.cc", '#include "client/writer.h"', "core leans on tensor, base, include/reverb only"),
     ("src/core/e.cc", '#include "hwy/highway.h"', "belongs in src/core/selectors/* only"),
     ("src/core/selectors/a.cc", '#include "hwy/highway.h"', None),
@@ -270,7 +276,11 @@ SELF_TEST = [
     ("src/core/j.cc", '#include "novel/b.h"', "of a folder that tools/check_includes.py does not know"),
     ("apps/main.cc", '#include "server/server.h"', None),
     ("apps/serve.cc", '#include "flags.h"', None),
-    ("apps/info.cc", '#include "core/table.h"', "apps leans on server, client, include/reverb only"),
+    ("apps/info.cc", '#include "core/table.h"', "apps leans on benchmarks/e2e, server, client, include/reverb only"),
+    ("apps/reverb/main.cc", '#include "benchmarks/e2e/bench.h"', None),
+    ("apps/reverb/other.cc", '#include "benchmarks/reference/flat_table.h"', "does not know; add it to FOLDERS"),
+    ("benchmarks/e2e/a.cc", '#include "benchmarks/e2e/b.h"', None),
+    ("benchmarks/e2e/b.cc", '#include "client/writer.h"', "benchmarks/e2e leans on include/reverb only"),
     ("python/bindings/a.cc", "#include <nanobind/nanobind.h>", None),
     ("python/bindings/b.cc", '#include "client/writer.h"', "python/bindings leans on include/reverb only"),
 ]
