@@ -39,8 +39,9 @@ struct SamplerOptions {
   Timeout rate_limiter_timeout = {};
   // How long a server that was lost is looked for before Next() fails; absent = for ever.
   Timeout reconnect_timeout = {};
-  // Bytes of each worker that may be on their way or waiting to be taken.
-  uint64_t receive_window_bytes = uint64_t{64} << 20;
+  // Bytes of each worker that may be on their way or waiting to be taken. More is for slow networks: what
+  // waits long has left the processor's caches when it is taken.
+  uint64_t receive_window_bytes = uint64_t{16} << 20;
 };
 
 // About the samples of a batch, one element each.

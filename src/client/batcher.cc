@@ -9,26 +9,30 @@
 namespace reverb::internal {
 namespace {
 
-// Samples lie anywhere in memory: what the next ones need is fetched while this one is copied. Further ahead
-// the chunk itself, which says where its payload is; closer the payload.
-constexpr size_t kFetchChunk = 12;
-constexpr size_t kFetchPayload = 6;
+// Samples lie anywhere in memory: what the next ones need is fetched while this one is copied, in three
+// steps, as each says where the next is: the slices, the chunk with its header, the payload.
+constexpr size_t kFetchSlices = 24;
+constexpr size_t kFetchChunk = 16;
+constexpr size_t kFetchPayload = 8;
 constexpr size_t kLine = 64;
+constexpr size_t kHeaderLines = 5;
+constexpr size_t kPayloadLines = 16;  // the processor follows from there
 
-void Fetch(const void* address) { __builtin_prefetch(address, 0, 2); }
-
-void FetchChunk(const Sample& sample) {
-  const char* object = static_cast<const char*>(Trajectory::counted_object(sample.trajectory.handle()));
-  Fetch(object);
-  Fetch(object + kLine);
+void Fetch(const void* address, size_t lines) {
+  for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(address) + i * kLine, 0, 2);
 }
 
-void FetchPayload(const Sample& sample) {
-  const SliceView slice = sample.trajectory.slice(0, 0);
-  const auto payload = slice.chunk->payload();
-  // The first lines; the processor follows from there.
-  for (size_t at = 0; at < std::min<size_t>(payload.size(), 4 * kLine); at += kLine)
-    Fetch(payload.data() + at);
+void FetchAhead(std::span<const Sample> samples, size_t at) {
+  if (at + kFetchSlices < samples.size()) {
+    Fetch(Trajectory::counted_object(samples[at + kFetchSlices].trajectory.handle()), 2);
+  }
+  if (at + kFetchChunk < samples.size() && !samples[at + kFetchChunk].trajectory.empty()) {
+    Fetch(samples[at + kFetchChunk].trajectory.slice(0, 0).chunk, kHeaderLines);
+  }
+  if (at + kFetchPayload < samples.size() && !samples[at + kFetchPayload].trajectory.empty()) {
+    const auto payload = samples[at + kFetchPayload].trajectory.slice(0, 0).chunk->payload();
+    Fetch(payload.data(), std::min(kPayloadLines, (payload.size() + kLine - 1) / kLine));
+  }
 }
 
 std::string Describe(DType dtype, std::span<const uint32_t> row_shape, int64_t length, bool squeeze) {
@@ -111,10 +115,7 @@ Result<std::vector<ColumnLayout>> LayoutOf(const Sample& sample) {
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
               std::span<const ColumnTarget> targets) {
   for (size_t i = 0; i < samples.size(); ++i) {
-    if (i + kFetchChunk < samples.size()) FetchChunk(samples[i + kFetchChunk]);
-    if (i + kFetchPayload < samples.size() && !samples[i + kFetchPayload].trajectory.empty()) {
-      FetchPayload(samples[i + kFetchPayload]);
-    }
+    FetchAhead(samples, i);
     const Sample& sample = samples[i];
     if (sample.trajectory.num_columns() != layout.size()) {
       return Status::InvalidArgument("sample " + std::to_string(i) + " (key " + std::to_string(sample.key) +

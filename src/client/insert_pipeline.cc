@@ -80,12 +80,29 @@ Status InsertPipeline::Add(OutgoingItem item) {
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
-    CountChunks(item.trajectory, true);
-    items_.push_back(std::move(item));
-    if (!ready_ || pumping_ || !welcomed_) return Status::Ok();  // it goes with the next message
+    const int64_t bytes = CountChunks(item.trajectory, true);
+    unsent_bytes_ += bytes;
+    items_.push_back({std::move(item), bytes});
+    if (!ready_ || pumping_ || !welcomed_) {  // it goes with the next message
+      Pace();
+      return Status::Ok();
+    }
   }
   Pump();
   return Status::Ok();
+}
+
+void InsertPipeline::Pace() {
+  if (unsent_bytes_ < kPaceBytes || !is_moving_) return;
+  ++waiters_;
+  while (unsent_bytes_ > kPaceBytes / 2 && welcomed_ && !closed_ && status_.ok()) {
+    const uint64_t sent_before = sent_through_;
+    if (!changed_.WaitFor(&mu_, kMoving) && sent_through_ == sent_before) {
+      is_moving_ = false;
+      break;
+    }
+  }
+  --waiters_;
 }
 
 void InsertPipeline::Forget(uint64_t chunk_id) {
@@ -186,7 +203,7 @@ std::string InsertPipeline::DescribeWait(const char* what, Duration waited) cons
 void InsertPipeline::Close() {
   std::shared_ptr<InsertStream> stream;
   bool all_confirmed = false;
-  std::deque<OutgoingItem> dropped;  // data is freed outside the lock
+  std::deque<Queued> dropped;  // data is freed outside the lock
   {
     MutexLock lock(&mu_);
     if (closed_) return;
@@ -240,7 +257,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   const size_t first = sent_through_ - confirmed_through_;
   const size_t end = std::min(items_.size(), first + kMessageItems);
   for (size_t i = first; i < end; ++i) {
-    const OutgoingItem& item = items_[i];
+    const OutgoingItem& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);
     // An item larger than the window goes when nothing else is under way.
     if (bytes > room && !(message.items.empty() && sent_.empty())) break;
@@ -253,6 +270,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
           " accepts in a message; write shorter chunks, or raise max_message_bytes there"));
       return std::nullopt;
     }
+    unsent_bytes_ -= items_[i].bytes;
     message.items.push_back({.number = confirmed_through_ + i + 1,
                              .key = item.key,
                              .table = item.table,
@@ -260,6 +278,8 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
                              .trajectory = item.trajectory});
   }
   sent_through_ += message.items.size();
+  is_moving_ |= !message.items.empty();
+  if (waiters_ > 0 && unsent_bytes_ <= kPaceBytes / 2) changed_.NotifyAll();
   const bool forget_alone = forget_.size() - forgets_told_ >= kForgetAlone;
   if (message.items.empty() && !heartbeat_ && !forget_alone) return std::nullopt;
   heartbeat_ = false;
@@ -310,12 +330,14 @@ void InsertPipeline::OnWelcome(const Welcome& welcome) {
   connected_at_ = options_.clock->Now();
   Confirm(welcome.applied_through);
   sent_through_ = confirmed_through_;
+  unsent_bytes_ = 0;
+  for (const Queued& queued : items_) unsent_bytes_ += queued.bytes;
 }
 
 void InsertPipeline::OnRejections(std::vector<Rejection> rejections) {
   for (Rejection& rejection : rejections) {
     if (rejection.number <= confirmed_through_ || rejection.number > last_number() || !status_.ok()) continue;
-    const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1];
+    const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1].item;
     status_ = Status(rejection.status.code(),
                      "item " + std::to_string(item.key) + " for table \"" + item.table +
                          "\" was rejected: " + std::string(rejection.status.message()),
@@ -327,7 +349,7 @@ void InsertPipeline::Confirm(uint64_t through) {
   through = std::min(through, last_number());
   if (confirmed_through_ < through) wait_text_.clear();
   while (confirmed_through_ < through) {
-    CountChunks(items_.front().trajectory, false);
+    CountChunks(items_.front().item.trajectory, false);
     items_.pop_front();
     ++confirmed_through_;
     ++stats_.confirmed;
@@ -341,8 +363,10 @@ void InsertPipeline::Confirm(uint64_t through) {
     forget_.pop_front();
 }
 
-void InsertPipeline::CountChunks(const Trajectory& trajectory, bool add) {
-  trajectory.ForEachChunk([this, add](const Chunk* chunk) REQUIRES(mu_) {
+int64_t InsertPipeline::CountChunks(const Trajectory& trajectory, bool add) {
+  const int64_t before = pending_bytes_;
+  trajectory.ForEachChunk([this, add](const Chunk* chunk) {
+    mu_.AssertHeld();
     if (add) {
       if (chunks_[chunk]++ == 0) pending_bytes_ += chunk->bytes();
       return;
@@ -352,6 +376,7 @@ void InsertPipeline::CountChunks(const Trajectory& trajectory, bool add) {
     pending_bytes_ -= chunk->bytes();
     chunks_.erase(found);
   });
+  return pending_bytes_ - before;
 }
 
 void InsertPipeline::Fail(Status status) {

@@ -68,14 +68,22 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
 
  private:
   class Events;
+  struct Queued {
+    OutgoingItem item;
+    int64_t bytes = 0;  // of chunks that it brought into the window
+  };
   struct SentMessage {
     uint64_t last_number = 0;
     uint64_t bytes = 0;
   };
 
   // What one message may carry: more brings no more speed, less costs it.
-  static constexpr size_t kMessageItems = 64;
+  static constexpr size_t kMessageItems = 512;
   static constexpr uint64_t kMessageBytes = 256 << 10;
+  // A writer that is ahead of a stream which moves is held back here: what it writes is then still in the
+  // caches when it is sent. Not a bound: where nothing moves, nobody is held.
+  static constexpr int64_t kPaceBytes = 4 << 20;
+  static constexpr Duration kMoving = std::chrono::milliseconds(5);
   // So many chunks to forget are worth a message of their own.
   static constexpr size_t kForgetAlone = 64;
 
@@ -91,7 +99,9 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
   void Confirm(uint64_t through) REQUIRES(mu_);
-  void CountChunks(const Trajectory& trajectory, bool add) REQUIRES(mu_);
+  // How many bytes the pending items grow or shrink by.
+  int64_t CountChunks(const Trajectory& trajectory, bool add) REQUIRES(mu_);
+  void Pace() REQUIRES(mu_);
   template <typename Done>
   Status Await(const char* what, const WaitOptions& wait, Done done) EXCLUDES(mu_);
   std::string DescribeWait(const char* what, Duration waited) const REQUIRES(mu_);
@@ -112,12 +122,14 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   Stats stats_ GUARDED_BY(mu_);
 
   // --- Items, by number ---
-  std::deque<OutgoingItem> items_ GUARDED_BY(mu_);  // the first has number confirmed_through_ + 1
+  std::deque<Queued> items_ GUARDED_BY(mu_);  // the first has number confirmed_through_ + 1
   uint64_t confirmed_through_ GUARDED_BY(mu_) = 0;
   uint64_t sent_through_ GUARDED_BY(mu_) = 0;  // on this stream
   // Chunks of unconfirmed items, with how many of those refer to each.
   absl::flat_hash_map<const Chunk*, int32_t> chunks_ GUARDED_BY(mu_);
   int64_t pending_bytes_ GUARDED_BY(mu_) = 0;
+  int64_t unsent_bytes_ GUARDED_BY(mu_) = 0;
+  bool is_moving_ GUARDED_BY(mu_) = false;
 
   // --- The stream ---
   uint64_t attempt_ GUARDED_BY(mu_) = 0;

@@ -59,16 +59,15 @@ TEST_F(InsertPipelineTest, MessagesGrowWhileTheStreamIsBusy) {
   Create();
   stream().Welcome();
   stream().is_ready = false;
-  AddMany(200);
+  AddMany(1200);
   ASSERT_EQ(stream().messages.size(), 1u);
   EXPECT_EQ(stream().messages[0].items.size(), 1u);
   stream().events->OnSent();
   ASSERT_EQ(stream().messages.size(), 2u);
-  EXPECT_EQ(stream().messages[1].items.size(), 64u) << "but not beyond a bound";
+  EXPECT_EQ(stream().messages[1].items.size(), 512u) << "but not beyond a bound";
   stream().events->OnSent();
   stream().events->OnSent();
-  stream().events->OnSent();
-  std::vector<uint64_t> all(200);
+  std::vector<uint64_t> all(1200);
   std::iota(all.begin(), all.end(), 1);
   EXPECT_EQ(stream().numbers(), all);
 }
@@ -137,12 +136,12 @@ TEST_F(InsertPipelineTest, ForgetsAChunkAfterTheLastItemThatMayReferToIt) {
   stream().Welcome();
   stream().is_ready = false;
   AddMany(1);
-  AddMany(100);
+  AddMany(600);
   pipeline_->Forget(7);
   AddMany(1);
-  stream().events->OnSent();  // 2 … 65
+  stream().events->OnSent();  // 2 … 513
   EXPECT_TRUE(stream().messages.back().forget_chunks.empty());
-  stream().events->OnSent();  // 66 … 102
+  stream().events->OnSent();  // 514 … 602
   EXPECT_THAT(stream().messages.back().forget_chunks, ElementsAre(7));
 }
 
@@ -308,6 +307,16 @@ TEST_F(InsertPipelineTest, AnItemThatNoMessageCanHoldIsAnError) {
   stream().bytes_per_item = 5000;
   stream().events->OnSent();
   EXPECT_THAT(pipeline_->status(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_message_bytes")));
+}
+
+TEST_F(InsertPipelineTest, AWriterFarAheadIsHeldOnlyWhileTheStreamMoves) {
+  Create();
+  stream().Welcome();
+  stream().is_ready = false;
+  // The stream takes one message and no more: after a moment the writer goes on alone.
+  for (int i = 0; i < 20; ++i) ASSERT_OK(Add(1 << 20));
+  EXPECT_EQ(pipeline_->pending_items(), 20);
+  EXPECT_EQ(stream().numbers().size(), 1u);
 }
 
 }  // namespace

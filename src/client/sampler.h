@@ -41,7 +41,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     // How long the table may keep the consumer waiting; then the stream of samples ends.
     Timeout rate_limiter_timeout = {};
     Timeout reconnect_timeout = {};  // how long a lost server is looked for; absent = for ever
-    uint64_t receive_window_bytes = uint64_t{64} << 20;  // of one stream: replies on their way or queued
+    uint64_t receive_window_bytes = uint64_t{16} << 20;  // of one stream: replies on their way or queued
     std::string client_name = {};
     Clock* clock = RealClock();
   };

@@ -25,6 +25,27 @@ uint64_t EstimateBytes(const Trajectory& trajectory) {
   return bytes;
 }
 
+namespace {
+
+// What is about to be looked at and encoded lies anywhere in memory: the headers and the beginnings of
+// payloads are fetched a few samples ahead.
+void FetchAhead(const std::vector<SampledItem>& items, size_t at) {
+  constexpr size_t kHeader = 12, kPayload = 6, kLine = 64, kPayloadLines = 8;
+  if (at + kHeader < items.size()) {
+    const auto* chunk = reinterpret_cast<const char*>(items[at + kHeader].trajectory.slice(0, 0).chunk);
+    __builtin_prefetch(chunk);
+    __builtin_prefetch(chunk + kLine);
+  }
+  if (at + kPayload < items.size()) {
+    const auto payload = items[at + kPayload].trajectory.slice(0, 0).chunk->payload();
+    for (size_t i = 0; i < std::min(kPayloadLines, (payload.size() + kLine - 1) / kLine); ++i) {
+      __builtin_prefetch(payload.data() + i * kLine);
+    }
+  }
+}
+
+}  // namespace
+
 SampleStreamSession::SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer,
                                          uint64_t stream_id, uint64_t window_bytes)
     : service_(std::move(service)),
@@ -151,6 +172,14 @@ bool SampleStreamSession::HasEnough() const {
 
 void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t count,
                                std::optional<Duration> timeout) {
+  // Mostly the table allows it: then it is done here and now, and many streams draw and encode side by side.
+  // Callbacks of a table come one at a time, on whichever thread.
+  std::vector<SampledItem> items;
+  Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = Duration(0)}, &items);
+  const bool must_wait =
+      status.code() == StatusCode::kDeadlineExceeded && !(timeout && *timeout <= Duration(0));
+  if (!must_wait) return TakeDrawn(std::move(items), std::move(status));
+
   uint64_t sequence = 0;
   {
     MutexLock lock(&mu_);
@@ -169,28 +198,33 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
 }
 
 void SampleStreamSession::OnDrawn(Operation& done) {
-  {
-    MutexLock lock(&mu_);
-    drawing_ = false;
-    operation_.reset();
-    to_draw_ -= done.progress;
-    if (peer_ == nullptr) {
-      service_->CountUndelivered(done.progress);
-      return;
-    }
-    for (SampledItem& item : done.own_samples) {
-      if (!shares_memory_) drawn_bytes_ += EstimateBytes(item.trajectory);
-      drawn_.push_back(std::move(item));
-    }
-    if (!drawn_.empty())
-      bytes_per_sample_ = static_cast<double>(drawn_bytes_) / static_cast<double>(drawn_.size());
-    if (!done.status.ok()) {
-      end_ = std::move(done.status);
-    } else if (to_draw_ == 0) {
-      end_ = Status::Ok();
-    }
-  }
+  TakeDrawn(std::move(done.own_samples), std::move(done.status));
   Proceed();
+}
+
+void SampleStreamSession::TakeDrawn(std::vector<SampledItem> items, Status status) {
+  uint64_t bytes = 0;
+  std::vector<Drawn> drawn;
+  drawn.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!shares_memory_) FetchAhead(items, i);
+    const uint64_t more = shares_memory_ ? 0 : EstimateBytes(items[i].trajectory);
+    bytes += more;
+    drawn.push_back({std::move(items[i]), more});
+  }
+  MutexLock lock(&mu_);
+  drawing_ = false;
+  operation_.reset();
+  to_draw_ -= static_cast<int64_t>(drawn.size());
+  if (peer_ == nullptr) return service_->CountUndelivered(static_cast<int64_t>(drawn.size()));
+  if (!drawn.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(drawn.size());
+  drawn_bytes_ += bytes;
+  for (Drawn& one : drawn) drawn_.push_back(std::move(one));
+  if (!status.ok()) {
+    end_ = std::move(status);
+  } else if (to_draw_ == 0) {
+    end_ = Status::Ok();
+  }
 }
 
 std::optional<SampleReply> SampleStreamSession::NextReply() {
@@ -215,12 +249,10 @@ SampleReply SampleStreamSession::TakeReply() {
   reply.samples.reserve(std::min(most, drawn_.size()));
   uint64_t bytes = 0;
   while (!drawn_.empty() && reply.samples.size() < most) {
-    SampledItem& item = drawn_.front();
-    if (!shares_memory_) {
-      const uint64_t more = EstimateBytes(item.trajectory);
-      if (request.batch == 0 && !reply.samples.empty() && bytes + more > kReplyBytes) break;
-      bytes += more;
-    }
+    SampledItem& item = drawn_.front().item;
+    const uint64_t more = drawn_.front().bytes;
+    if (request.batch == 0 && !reply.samples.empty() && bytes + more > kReplyBytes) break;
+    bytes += more;
     reply.samples.push_back({.key = item.key,
                              .priority = item.priority,
                              .probability = item.probability,

@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/mutex.h"
 #include "core/table.h"
@@ -40,7 +41,7 @@ class SampleStreamSession final : public SampleSession,
   // A reply aims at so many bytes and at most so many samples: smaller ones waste messages, larger
   // ones make the client wait for the first of them.
   static constexpr uint64_t kReplyBytes = 256 << 10;
-  static constexpr size_t kReplySamples = 64;
+  static constexpr size_t kReplySamples = 512;
   static constexpr int64_t kFirstDraw = 16;
   // What a client that asks for batches can have in one reply at most, whatever it asks for.
   static constexpr size_t kMaxBatch = 4096;
@@ -59,6 +60,7 @@ class SampleStreamSession final : public SampleSession,
   void Draw(const std::shared_ptr<Table>& table, int64_t count, std::optional<Duration> timeout)
       EXCLUDES(mu_);
   void OnDrawn(Operation& done) EXCLUDES(mu_);
+  void TakeDrawn(std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
 
   const std::shared_ptr<Service> service_;
   const uint64_t stream_id_;
@@ -83,7 +85,11 @@ class SampleStreamSession final : public SampleSession,
   std::shared_ptr<Table> table_ GUARDED_BY(mu_);
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
-  std::deque<SampledItem> drawn_ GUARDED_BY(mu_);
+  struct Drawn {
+    SampledItem item;
+    uint64_t bytes = 0;  // estimated
+  };
+  std::deque<Drawn> drawn_ GUARDED_BY(mu_);
   uint64_t drawn_bytes_ GUARDED_BY(mu_) = 0;     // estimated
   double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;

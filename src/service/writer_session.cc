@@ -148,17 +148,35 @@ void WriterSession::Proceed() {
   PumpReplies();
 }
 
-void WriterSession::StartOperation(Line* line) {
+std::vector<Item> WriterSession::TakeItems(Line* line) {
   std::vector<Item> items;
+  MutexLock lock(&mu_);
+  if (abandoned_ || line->under_way > 0 || line->waiting.empty()) return items;
+  line->under_way = std::min(line->waiting.size(), kItemsPerOperation);
+  items.reserve(line->under_way);
+  for (size_t i = 0; i < line->under_way; ++i) items.push_back(std::move(line->waiting[i].item));
+  return items;
+}
+
+void WriterSession::StartOperation(Line* line) {
+  // Mostly the table allows it: then it is done here and now. Callbacks of a table come one at a time, on
+  // whichever thread.
+  while (true) {
+    std::vector<Item> items = TakeItems(line);
+    if (items.empty()) return;
+    int64_t applied = 0;
+    Status status = line->table->Insert(items, {.timeout = Duration(0)}, &applied);
+    const bool must_wait = status.code() == StatusCode::kDeadlineExceeded;
+    Settle(line, static_cast<size_t>(applied), must_wait ? Status::Ok() : status, items);
+    if (must_wait) break;
+  }
+  std::vector<Item> items = TakeItems(line);
+  if (items.empty()) return;
   uint64_t sequence = 0;
   {
     MutexLock lock(&mu_);
-    if (abandoned_ || line->under_way > 0 || line->waiting.empty()) return;
-    line->under_way = std::min(line->waiting.size(), kItemsPerOperation);
     sequence = ++line->sequence;
     line->blocked_since = service_->clock()->Now();
-    items.reserve(line->under_way);
-    for (size_t i = 0; i < line->under_way; ++i) items.push_back(std::move(line->waiting[i].item));
   }
   Table::Handle operation = line->table->InsertAsync(
       std::move(items), /*timeout=*/{},
@@ -175,26 +193,27 @@ void WriterSession::StartOperation(Line* line) {
 }
 
 void WriterSession::OnInserted(Line* line, Operation& done) {
-  {
-    MutexLock lock(&mu_);
-    line->operation.reset();
-    const auto applied = static_cast<size_t>(done.progress);
-    // An error is final for all that the operation had: the table was closed, or the writer given up.
-    const size_t finished = done.status.ok() ? applied : line->under_way;
-    for (size_t i = 0; i < finished; ++i) {
-      WaitingItem& item = line->waiting[i];
-      if (i >= applied) Reject(item.number, done.status);
-      DropWaiting(&item);
-    }
-    for (size_t i = finished; i < line->under_way; ++i) {
-      line->waiting[i].item = std::move(done.own_items[i]);
-      CountWaiting(&line->waiting[i]);
-    }
-    line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
-    line->under_way = 0;
-  }
+  Settle(line, static_cast<size_t>(done.progress), done.status, done.own_items);
   StartOperation(line);
   PumpReplies();
+}
+
+void WriterSession::Settle(Line* line, size_t applied, const Status& status, std::span<Item> items) {
+  MutexLock lock(&mu_);
+  line->operation.reset();
+  // An error: the table was closed, or the writer given up.
+  const size_t finished = status.ok() ? applied : line->under_way;
+  for (size_t i = 0; i < finished; ++i) {
+    WaitingItem& item = line->waiting[i];
+    if (i >= applied) Reject(item.number, status);
+    DropWaiting(&item);
+  }
+  for (size_t i = finished; i < line->under_way; ++i) {
+    line->waiting[i].item = std::move(items[i]);
+    CountWaiting(&line->waiting[i]);
+  }
+  line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
+  line->under_way = 0;
 }
 
 void WriterSession::PumpReplies() {

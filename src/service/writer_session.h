@@ -16,6 +16,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -93,6 +94,11 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   void Proceed() EXCLUDES(mu_);
   void StartOperation(Line* line) EXCLUDES(mu_);
   void OnInserted(Line* line, Operation& operation) EXCLUDES(mu_);
+  // Items for the next operation of the line; none when it has one, or has nothing to do.
+  std::vector<Item> TakeItems(Line* line) EXCLUDES(mu_);
+  // The first `applied` of the items under way are in. An error is final for all the others; otherwise they
+  // wait in `items`.
+  void Settle(Line* line, size_t applied, const Status& status, std::span<Item> items) EXCLUDES(mu_);
   void PumpReplies() EXCLUDES(mu_);
   std::optional<InsertReply> NextReply() REQUIRES(mu_);
   // Whether this writer has said farewell: every item is accounted for and the client was told.

@@ -24,11 +24,12 @@ static_assert(std::endian::native == std::endian::little);
 inline void PutByte(std::string* out, uint8_t value) { out->push_back(static_cast<char>(value)); }
 
 inline void PutVarint(std::string* out, uint64_t value) {
-  while (value >= 0x80) {
-    PutByte(out, static_cast<uint8_t>(value | 0x80));
-    value >>= 7;
-  }
-  PutByte(out, static_cast<uint8_t>(value));
+  if (value < 0x80) return PutByte(out, static_cast<uint8_t>(value));
+  char bytes[10];
+  size_t size = 0;
+  for (; value >= 0x80; value >>= 7) bytes[size++] = static_cast<char>(value | 0x80);
+  bytes[size++] = static_cast<char>(value);
+  out->append(bytes, size);
 }
 
 inline void PutFixed64(std::string* out, uint64_t value) {
