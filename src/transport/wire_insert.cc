@@ -225,13 +225,9 @@ Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, std::str
       case 5:
         reader.ReadCount(&item->times_sampled);
         break;
-      case 6: {
-        if (columns.size() >= limits_.max_columns) return TooMany("Item", "columns", limits_.max_columns);
-        const Status status =
-            ParseColumn(reader.ReadMessage(), resolve, slices_left, &columns.emplace_back());
-        if (!status.ok()) return At("column " + Number(columns.size() - 1), status);
+      case 6:
+        REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Item", resolve, slices_left, limits_, &columns));
         break;
-      }
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status("Item"));

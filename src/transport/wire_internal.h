@@ -47,6 +47,10 @@ void WriteSlice(const WireSlice& slice, WireWriter* writer);
 // `*slices_left`: how many more are accepted.
 Status ParseColumn(WireReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                    ColumnSpec* column);
+// The next Column of a message called `name`, behind those in `*columns`.
+Status ParseNextColumn(WireReader* message, std::string_view name,
+                       const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+                       const WireLimits& limits, std::vector<ColumnSpec>* columns);
 
 // The number that reasons have on the wire; those of newer peers become kNone.
 WaitReason ToWaitReason(uint32_t number);

@@ -582,6 +582,14 @@ Status ParseColumn(WireReader reader, const std::function<Chunk*(uint64_t)>& res
   return reader.status("Column");
 }
 
+Status ParseNextColumn(WireReader* message, std::string_view name,
+                       const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+                       const WireLimits& limits, std::vector<ColumnSpec>* columns) {
+  if (columns->size() >= limits.max_columns) return TooMany(name, "columns", limits.max_columns);
+  const Status status = ParseColumn(message->ReadMessage(), resolve, slices_left, &columns->emplace_back());
+  return status.ok() ? status : At("column " + Number(columns->size() - 1), status);
+}
+
 WaitReason ToWaitReason(uint32_t number) {
   return number < kNumWaitReasons ? static_cast<WaitReason>(number) : WaitReason::kNone;
 }

@@ -508,13 +508,9 @@ Status ParseSample(WireReader reader, const std::function<Chunk*(uint64_t)>& res
       case 1:
         REVERB_RETURN_IF_ERROR(ParseSampleInfo(reader.ReadMessage(), sample));
         break;
-      case 2: {
-        if (columns.size() >= limits.max_columns) return TooMany("Sample", "columns", limits.max_columns);
-        const Status status =
-            ParseColumn(reader.ReadMessage(), resolve, slices_left, &columns.emplace_back());
-        if (!status.ok()) return At("column " + Number(columns.size() - 1), status);
+      case 2:
+        REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Sample", resolve, slices_left, limits, &columns));
         break;
-      }
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status("Sample"));
@@ -527,13 +523,15 @@ class SampleParser {
  public:
   SampleParser(std::string_view message, const WireLimits& limits) : message_(message), limits_(limits) {}
 
-  // The readers that ReadMessage() gave for a Sample and for a Piece.
   Status AddSample(WireReader reader) {
     if (samples_.size() >= limits_.max_items) return TooMany(message_, "samples", limits_.max_items);
     samples_.push_back(reader);
     return Status::Ok();
   }
-  Status AddPiece(WireReader reader) {
+  // The Piece that is next in the message.
+  Status AddPiece(WireReader* message) {
+    const WireReader reader = message->ReadMessage();
+    if (!message->ok()) return Status::Ok();  // told by the message itself
     if (pieces_.size() >= limits_.max_chunks) return TooMany(message_, "pieces", limits_.max_chunks);
     const size_t number = pieces_.size();
     const Status status = ParsePiece(reader, number, limits_, &pieces_.emplace_back());
@@ -662,11 +660,9 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
       case 4:
         REVERB_RETURN_IF_ERROR(ParseStatus(reader.ReadMessage(), limits, &reply.end.emplace()));
         break;
-      case 15: {
-        const WireReader piece = reader.ReadMessage();
-        if (reader.ok()) REVERB_RETURN_IF_ERROR(parser.AddPiece(piece));
+      case 15:
+        REVERB_RETURN_IF_ERROR(parser.AddPiece(&reader));
         break;
-      }
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status(kResponse));
@@ -697,11 +693,9 @@ Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& lim
       case 2:
         REVERB_RETURN_IF_ERROR(parser.AddSample(reader.ReadMessage()));
         break;
-      case 15: {
-        const WireReader piece = reader.ReadMessage();
-        if (reader.ok()) REVERB_RETURN_IF_ERROR(parser.AddPiece(piece));
+      case 15:
+        REVERB_RETURN_IF_ERROR(parser.AddPiece(&reader));
         break;
-      }
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status(kName));
