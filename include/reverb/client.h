@@ -49,9 +49,9 @@ class Client {
 
   const std::string& address() const;
 
-  Result<TrajectoryWriter> NewTrajectoryWriter(TrajectoryWriterOptions options) const;
+  Result<TrajectoryWriter> NewTrajectoryWriter(const TrajectoryWriterOptions& options) const;
   Result<StructuredWriter> NewStructuredWriter(StructuredWriterOptions options) const;
-  Result<Writer> NewWriter(WriterOptions options) const;
+  Result<Writer> NewWriter(const WriterOptions& options) const;
   Result<Sampler> NewSampler(SamplerOptions options) const;
 
   // One step as an item of one row in each of these tables; the data is sent and kept once. Returns when all

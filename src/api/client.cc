@@ -82,9 +82,9 @@ std::unique_ptr<internal::ItemSink> Client::Rep::NewSink() {
                                                    .reconnect_timeout = options.reconnect_timeout}));
 }
 
-Result<TrajectoryWriter> Client::NewTrajectoryWriter(TrajectoryWriterOptions options) const {
+Result<TrajectoryWriter> Client::NewTrajectoryWriter(const TrajectoryWriterOptions& options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  return internal::WriterFactory::MakeTrajectoryWriter(rep_->NewSink(), std::move(options));
+  return internal::WriterFactory::MakeTrajectoryWriter(rep_->NewSink(), options);
 }
 
 Result<StructuredWriter> Client::NewStructuredWriter(StructuredWriterOptions options) const {
@@ -92,9 +92,9 @@ Result<StructuredWriter> Client::NewStructuredWriter(StructuredWriterOptions opt
   return internal::WriterFactory::MakeStructuredWriter(rep_->NewSink(), std::move(options));
 }
 
-Result<Writer> Client::NewWriter(WriterOptions options) const {
+Result<Writer> Client::NewWriter(const WriterOptions& options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  return internal::WriterFactory::MakeWriter(rep_->NewSink(), std::move(options));
+  return internal::WriterFactory::MakeWriter(rep_->NewSink(), options);
 }
 
 Result<Sampler> Client::NewSampler(SamplerOptions options) const {

@@ -38,8 +38,8 @@ class PagedArray {
   static_assert(sizeof(T) <= kPageBytes, "a page holds at least one element");
 
   struct alignas(64) Page {
-    Page() {
-    }  // NOLINT(modernize-use-equals-default): leaves the elements raw: a copy is about to overwrite them
+    // Leaves the elements raw: a copy is about to overwrite them.
+    Page() {}  // NOLINT(modernize-use-equals-default)
     union {
       T items[kPerPage];
     };

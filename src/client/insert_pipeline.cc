@@ -296,7 +296,7 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
   {
     MutexLock lock(&mu_);
     if (attempt != attempt_ || attempt_over_ || closed_) return;
-    OnRejections(std::move(reply.rejections));
+    OnRejections(reply.rejections);
     if (reply.welcome) OnWelcome(*reply.welcome);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
     Confirm(reply.confirmed_through);
@@ -334,8 +334,8 @@ void InsertPipeline::OnWelcome(const Welcome& welcome) {
   for (const Queued& queued : items_) unsent_bytes_ += queued.bytes;
 }
 
-void InsertPipeline::OnRejections(std::vector<Rejection> rejections) {
-  for (Rejection& rejection : rejections) {
+void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
+  for (const Rejection& rejection : rejections) {
     if (rejection.number <= confirmed_through_ || rejection.number > last_number() || !status_.ok()) continue;
     const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1].item;
     status_ = Status(rejection.status.code(),

@@ -94,7 +94,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome) REQUIRES(mu_);
-  void OnRejections(std::vector<Rejection> rejections) REQUIRES(mu_);
+  void OnRejections(const std::vector<Rejection>& rejections) REQUIRES(mu_);
   void Fail(Status status) REQUIRES(mu_);
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);

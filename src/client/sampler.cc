@@ -53,7 +53,7 @@ class Sampler::Events final : public SampleEvents {
   const uint64_t attempt_;
 };
 
-Result<std::shared_ptr<Sampler>> Sampler::Create(Connector connect, Options options) {
+Result<std::shared_ptr<Sampler>> Sampler::Create(const Connector& connect, Options options) {
   REVERB_RETURN_IF_ERROR(CheckOptions(options));
   // More streams than the samples could keep busy are not opened.
   const int64_t useful = options.max_samples < 0

@@ -56,7 +56,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   // Gives each stream a connection of its own.
   using Connector = std::function<std::shared_ptr<Connection>()>;
 
-  static Result<std::shared_ptr<Sampler>> Create(Connector connect, Options options);
+  static Result<std::shared_ptr<Sampler>> Create(const Connector& connect, Options options);
   ~Sampler();
 
   // One sample. OUT_OF_RANGE after max_samples; DEADLINE_EXCEEDED, detail kRateLimited, when the table
@@ -106,7 +106,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   size_t TakeQueued(int64_t count, std::vector<Sample>* out) REQUIRES(mu_);
   // Opens streams and sends requests as far as is wanted. Lets go of the lock meanwhile.
   void Demand(int64_t wanted) REQUIRES(mu_);
-  std::optional<Outgoing> NextRequest(int64_t wanted) REQUIRES(mu_);
+  std::optional<Outgoing> NextRequest(int64_t by_consumer) REQUIRES(mu_);
   void Open(size_t index) REQUIRES(mu_);
   std::string DescribeWait(Duration waited) const REQUIRES(mu_);
   int64_t Wanted(int64_t by_consumer) const REQUIRES(mu_);

@@ -285,9 +285,9 @@ Status Service::Mutate(const MutateRequest& request) {
   return table->Mutate(request.updates, request.deletes);
 }
 
-Status Service::Reset(std::string_view name) {
-  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(name));
-  table->Reset();
+Status Service::Reset(std::string_view table) {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> found, FindTable(table));
+  found->Reset();
   return Status::Ok();
 }
 

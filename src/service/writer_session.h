@@ -93,7 +93,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   // Starts operations where there is something to do, then sends what there is to say.
   void Proceed() EXCLUDES(mu_);
   void StartOperation(Line* line) EXCLUDES(mu_);
-  void OnInserted(Line* line, Operation& operation) EXCLUDES(mu_);
+  void OnInserted(Line* line, Operation& done) EXCLUDES(mu_);
   // Items for the next operation of the line; none when it has one, or has nothing to do.
   std::vector<Item> TakeItems(Line* line) EXCLUDES(mu_);
   // The first `applied` of the items under way are in. An error is final for all the others; otherwise they

@@ -97,7 +97,7 @@ class Trajectory {
   int64_t memory_bytes() const {
     if (!IsBlock(handle_)) return 0;
     const Block& b = *block(handle_);
-    return static_cast<int64_t>(sizeof(Block) + b.num_chunks * sizeof(Chunk*) +
+    return static_cast<int64_t>(sizeof(Block) + b.num_chunks * sizeof(void*) +
                                 b.num_slices * sizeof(SliceEntry) + b.num_columns * sizeof(ColumnEntry));
   }
 
