@@ -29,14 +29,15 @@ constexpr size_t kMaxIdle = 4;
 // --- Connections ---
 
 std::shared_ptr<internal::Connection> Client::Rep::Connect(const WaitOptions& wait) {
-  const internal::TimePoint now = internal::RealClock()->Now();
+  internal::TimePoint now;
   {
     internal::MutexLock lock(&mu);
     // A server of this process may have been stopped, and another one may be at its address.
-    if (inproc && (is_pinned || internal::ConnectInproc(life_id) != nullptr)) return inproc;
+    if (inproc && (is_pinned || internal::IsInprocServer(life_id))) return inproc;
     inproc = nullptr;
-    if (is_elsewhere || now < ask_again || !options.in_process || !internal::HasInprocServers())
-      return network;
+    if (is_elsewhere || !options.in_process || !internal::HasInprocServers()) return network;
+    now = internal::RealClock()->Now();
+    if (now < ask_again) return network;
   }
   WaitOptions who = wait;
   who.timeout = std::min<std::chrono::nanoseconds>(wait.timeout.value_or(kWhoIsThere), kWhoIsThere);
@@ -204,10 +205,7 @@ Result<std::vector<SampledTrajectory>> Client::Sample(std::string_view table, in
                       " samples had been drawn and are lost: use a Sampler to keep them",
                   status.detail());
   }
-  std::vector<SampledTrajectory> made;
-  made.reserve(samples.size());
-  for (internal::Sample& sample : samples) made.push_back(internal::SampleFactory::Make(std::move(sample)));
-  return made;
+  return internal::MakeSampledTrajectories(std::move(samples));
 }
 
 Client::Rep::~Rep() {
@@ -262,9 +260,7 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
       rep_->Connect(wait)->Inspect(
           {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, wait));
   *cursor = reply.next_cursor;
-  std::vector<SampledTrajectory> made;
-  for (internal::Sample& item : reply.items) made.push_back(internal::SampleFactory::Make(std::move(item)));
-  return made;
+  return internal::MakeSampledTrajectories(std::move(reply.items));
 }
 
 Result<std::string> Client::Checkpoint(const WaitOptions& wait) const {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/table.h"
 #include "reverb/table.h"
@@ -23,6 +24,13 @@ struct SampleFactory {
     return made;
   }
 };
+
+inline std::vector<SampledTrajectory> MakeSampledTrajectories(std::vector<Sample> samples) {
+  std::vector<SampledTrajectory> made;
+  made.reserve(samples.size());
+  for (Sample& sample : samples) made.push_back(SampleFactory::Make(std::move(sample)));
+  return made;
+}
 
 struct TableFactory {
   static reverb::Table Make(std::shared_ptr<Table> table) { return reverb::Table(std::move(table)); }

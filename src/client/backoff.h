@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "reverb/status.h"
+#include "reverb/wait.h"
 
 namespace reverb::internal {
 
@@ -38,6 +41,34 @@ class Backoff {
 inline bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kCancelled;
 }
+
+// One connection that is made anew when it breaks: since when it is lost and why, and when to try again.
+class Reconnection {
+ public:
+  explicit Reconnection(uint64_t seed) : backoff_(seed) {}
+
+  void Opening(TimePoint now) { opened_at_ = now; }
+  void Welcomed() { lost_at_.reset(); }
+  // How long to wait before the next attempt; nothing when there shall be none: the server was in this
+  // process and does not come back, it was looked for longer than `timeout`, or the failure is not of the
+  // passing sort. OK counts as the server's having gone.
+  std::optional<Duration> Lost(Status status, TimePoint now, bool in_process, const Timeout& timeout) {
+    last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
+    if (!lost_at_) lost_at_ = now;
+    const bool gave_up = timeout && now - *lost_at_ >= *timeout;
+    if (in_process || gave_up || !IsTransient(last_failure_)) return std::nullopt;
+    return backoff_.Next(now - opened_at_);
+  }
+
+  bool is_lost() const { return lost_at_.has_value(); }
+  const Status& last_failure() const { return last_failure_; }
+
+ private:
+  Backoff backoff_;
+  TimePoint opened_at_;
+  std::optional<TimePoint> lost_at_;
+  Status last_failure_;
+};
 
 }  // namespace reverb::internal
 

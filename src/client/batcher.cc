@@ -4,35 +4,24 @@
 #include <cstring>
 #include <utility>
 
+#include "tensor/prefetch.h"
 #include "tensor/trajectory.h"
 
 namespace reverb::internal {
 namespace {
 
-// Samples lie anywhere in memory: what the next ones need is fetched while this one is copied, in three
-// steps, as each says where the next is: the slices, the chunk with its header, the payload.
+// How many samples ahead each step of prefetch.h is taken.
 constexpr size_t kFetchSlices = 24;
-constexpr size_t kFetchChunk = 16;
+constexpr size_t kFetchHeader = 16;
 constexpr size_t kFetchPayload = 8;
-constexpr size_t kLine = 64;
 constexpr size_t kHeaderLines = 5;
-constexpr size_t kPayloadLines = 16;  // the processor follows from there
-
-void Fetch(const void* address, size_t lines) {
-  for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(address) + i * kLine, 0, 2);
-}
+constexpr size_t kPayloadLines = 16;
 
 void FetchAhead(std::span<const Sample> samples, size_t at) {
-  if (at + kFetchSlices < samples.size()) {
-    Fetch(Trajectory::counted_object(samples[at + kFetchSlices].trajectory.handle()), 2);
-  }
-  if (at + kFetchChunk < samples.size() && !samples[at + kFetchChunk].trajectory.empty()) {
-    Fetch(samples[at + kFetchChunk].trajectory.slice(0, 0).chunk, kHeaderLines);
-  }
-  if (at + kFetchPayload < samples.size() && !samples[at + kFetchPayload].trajectory.empty()) {
-    const auto payload = samples[at + kFetchPayload].trajectory.slice(0, 0).chunk->payload();
-    Fetch(payload.data(), std::min(kPayloadLines, (payload.size() + kLine - 1) / kLine));
-  }
+  if (at + kFetchSlices < samples.size()) PrefetchSlices(samples[at + kFetchSlices].trajectory);
+  if (at + kFetchHeader < samples.size()) PrefetchHeader(samples[at + kFetchHeader].trajectory, kHeaderLines);
+  if (at + kFetchPayload < samples.size())
+    PrefetchPayload(samples[at + kFetchPayload].trajectory, kPayloadLines);
 }
 
 std::string Describe(DType dtype, std::span<const uint32_t> row_shape, int64_t length, bool squeeze) {

@@ -10,7 +10,6 @@
 namespace reverb::internal {
 namespace {
 
-constexpr Duration kSayAfter = std::chrono::seconds(2);
 constexpr Duration kAskEvery = std::chrono::seconds(1);
 
 Hello MakeHello(const std::string& client_name) {
@@ -70,7 +69,7 @@ InsertPipeline::InsertPipeline(std::shared_ptr<Connection> connection, Options o
     : connection_(std::move(connection)),
       options_(std::move(options)),
       hello_(MakeHello(options_.client_name)),
-      backoff_(EntropySeed()) {}
+      reconnection_(EntropySeed()) {}
 
 InsertPipeline::~InsertPipeline() = default;
 
@@ -80,7 +79,7 @@ Status InsertPipeline::Add(OutgoingItem item) {
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
-    const int64_t bytes = CountChunks(item.trajectory, true);
+    const int64_t bytes = pending_chunks_.Add(item.trajectory);
     unsent_bytes_ += bytes;
     items_.push_back({std::move(item), bytes});
     if (!ready_ || pumping_ || !welcomed_) {  // it goes with the next message
@@ -150,7 +149,6 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
   mu_.Lock();
   WaitLoop loop(wait);
   Duration asked{0};
-  bool said = false;
   ++waiters_;
   Status result;
   while (true) {
@@ -164,8 +162,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
       result = Status::DeadlineExceeded("Timeout exceeded: " + DescribeWait(what, waited));
       break;
     }
-    if (!said && waited > kSayAfter) {
-      said = true;
+    if (loop.IsTimeToSay()) {
       const std::string text = "still waiting " + DescribeWait(what, waited);
       mu_.Unlock();
       Log(LogLevel::kWarning, text);
@@ -190,10 +187,10 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
 
 std::string InsertPipeline::DescribeWait(const char* what, Duration waited) const {
   std::string text = std::string(what) + " by " + connection_->address() + " for " + Seconds(waited) + "; " +
-                     std::to_string(items_.size()) + " items with " + std::to_string(pending_bytes_) +
-                     " bytes are not confirmed";
-  if (lost_at_) {
-    text += "; the server cannot be reached: " + last_failure_.ToString();
+                     std::to_string(items_.size()) + " items with " +
+                     std::to_string(pending_chunks_.bytes()) + " bytes are not confirmed";
+  if (reconnection_.is_lost()) {
+    text += "; the server cannot be reached: " + reconnection_.last_failure().ToString();
   } else if (!wait_text_.empty()) {
     text += "; " + wait_text_;
   }
@@ -213,7 +210,7 @@ void InsertPipeline::Close() {
     stream = std::move(stream_);
     stream_ = nullptr;
     dropped.swap(items_);
-    chunks_.clear();
+    pending_chunks_ = {};
     changed_.NotifyAll();
   }
   if (stream) all_confirmed ? stream->Finish() : stream->Cancel();
@@ -306,32 +303,35 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
 }
 
 void InsertPipeline::OnWelcome(const Welcome& welcome) {
-  if (life_id_ && *life_id_ != welcome.server_life_id && confirmed_through_ > welcome.applied_through) {
-    const uint64_t lost = confirmed_through_ - welcome.applied_through;
-    stats_.lost += static_cast<int64_t>(lost);
-    Log(LogLevel::kWarning, "the server at " + connection_->address() +
-                                " was restarted: of the items that it had confirmed, " +
-                                std::to_string(lost) + " are not in what it restored");
-  }
-  if (life_id_ && *life_id_ == welcome.server_life_id && confirmed_through_ > welcome.applied_through) {
-    Log(LogLevel::kWarning,
-        "the server at " + connection_->address() +
-            " has forgotten this writer, which was away for too long: items that were on their way then "
-            "may go in twice");
-  }
+  if (life_id_ && confirmed_through_ > welcome.applied_through) SayWhatIsMissing(welcome);
   life_id_ = welcome.server_life_id;
   limits_ = welcome.limits;
   // 0 = not told.
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   welcomed_ = true;
-  lost_at_.reset();
   ++stats_.connections;
-  connected_at_ = options_.clock->Now();
+  reconnection_.Welcomed();
   Confirm(welcome.applied_through);
   sent_through_ = confirmed_through_;
   unsent_bytes_ = 0;
   for (const Queued& queued : items_) unsent_bytes_ += queued.bytes;
+}
+
+// The server knows less than it had confirmed.
+void InsertPipeline::SayWhatIsMissing(const Welcome& welcome) {
+  const std::string server = "the server at " + connection_->address();
+  if (*life_id_ == welcome.server_life_id) {
+    return Log(
+        LogLevel::kWarning,
+        server +
+            " has forgotten this writer, which was away for too long: items that were on their way then "
+            "may go in twice");
+  }
+  const uint64_t lost = confirmed_through_ - welcome.applied_through;
+  stats_.lost += static_cast<int64_t>(lost);
+  Log(LogLevel::kWarning, server + " was restarted: of the items that it had confirmed, " +
+                              std::to_string(lost) + " are not in what it restored");
 }
 
 void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
@@ -349,7 +349,7 @@ void InsertPipeline::Confirm(uint64_t through) {
   through = std::min(through, last_number());
   if (confirmed_through_ < through) wait_text_.clear();
   while (confirmed_through_ < through) {
-    CountChunks(items_.front().item.trajectory, false);
+    pending_chunks_.Remove(items_.front().item.trajectory);
     items_.pop_front();
     ++confirmed_through_;
     ++stats_.confirmed;
@@ -361,22 +361,6 @@ void InsertPipeline::Confirm(uint64_t through) {
   }
   for (; forgets_told_ > 0 && forget_.front().after <= confirmed_through_; --forgets_told_)
     forget_.pop_front();
-}
-
-int64_t InsertPipeline::CountChunks(const Trajectory& trajectory, bool add) {
-  const int64_t before = pending_bytes_;
-  trajectory.ForEachChunk([this, add](const Chunk* chunk) {
-    mu_.AssertHeld();
-    if (add) {
-      if (chunks_[chunk]++ == 0) pending_bytes_ += chunk->bytes();
-      return;
-    }
-    const auto found = chunks_.find(chunk);
-    if (--found->second > 0) return;
-    pending_bytes_ -= chunk->bytes();
-    chunks_.erase(found);
-  });
-  return pending_bytes_ - before;
 }
 
 void InsertPipeline::Fail(Status status) {
@@ -408,7 +392,7 @@ void InsertPipeline::Connect() {
     while (!forget_.empty() && forget_.front().after <= confirmed_through_) forget_.pop_front();
     forgets_told_ = 0;
     sent_through_ = confirmed_through_;
-    connected_at_ = options_.clock->Now();
+    reconnection_.Opening(options_.clock->Now());
   }
   std::shared_ptr<InsertStream> stream =
       connection_->OpenInsert(hello_, std::make_shared<Events>(shared_from_this(), attempt));
@@ -435,14 +419,10 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   stream_ = nullptr;
   if (closed_) return;
   const TimePoint now = options_.clock->Now();
-  if (!lost_at_) lost_at_ = now;
-  last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
-  const bool gave_up = options_.reconnect_timeout && now - *lost_at_ >= *options_.reconnect_timeout;
-  if (connection_->in_process() || gave_up || !IsTransient(last_failure_)) {
-    return Fail(last_failure_);
-  }
-  const Duration pause = backoff_.Next(now - connected_at_);
-  options_.clock->CallAt(now + pause, [weak = weak_from_this()] {
+  const std::optional<Duration> pause =
+      reconnection_.Lost(std::move(status), now, connection_->in_process(), options_.reconnect_timeout);
+  if (!pause) return Fail(reconnection_.last_failure());
+  options_.clock->CallAt(now + *pause, [weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Connect();
   });
 }

@@ -21,12 +21,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "client/backoff.h"
 #include "client/item_sink.h"
 #include "reverb/status.h"
+#include "tensor/distinct_chunks.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -94,19 +94,19 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome) REQUIRES(mu_);
+  void SayWhatIsMissing(const Welcome& welcome) REQUIRES(mu_);
   void OnRejections(const std::vector<Rejection>& rejections) REQUIRES(mu_);
   void Fail(Status status) REQUIRES(mu_);
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
   void Confirm(uint64_t through) REQUIRES(mu_);
-  // How many bytes the pending items grow or shrink by.
-  int64_t CountChunks(const Trajectory& trajectory, bool add) REQUIRES(mu_);
+
   void Pace() REQUIRES(mu_);
   template <typename Done>
   Status Await(const char* what, const WaitOptions& wait, Done done) EXCLUDES(mu_);
   std::string DescribeWait(const char* what, Duration waited) const REQUIRES(mu_);
   bool IsFull() const REQUIRES(mu_) {
-    return options_.window_bytes && pending_bytes_ >= *options_.window_bytes;
+    return options_.window_bytes && pending_chunks_.bytes() >= *options_.window_bytes;
   }
   uint64_t last_number() const REQUIRES(mu_) { return confirmed_through_ + items_.size(); }
 
@@ -124,10 +124,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // --- Items, by number ---
   std::deque<Queued> items_ GUARDED_BY(mu_);  // the first has number confirmed_through_ + 1
   uint64_t confirmed_through_ GUARDED_BY(mu_) = 0;
-  uint64_t sent_through_ GUARDED_BY(mu_) = 0;  // on this stream
-  // Chunks of unconfirmed items, with how many of those refer to each.
-  absl::flat_hash_map<const Chunk*, int32_t> chunks_ GUARDED_BY(mu_);
-  int64_t pending_bytes_ GUARDED_BY(mu_) = 0;
+  uint64_t sent_through_ GUARDED_BY(mu_) = 0;      // on this stream
+  DistinctChunks pending_chunks_ GUARDED_BY(mu_);  // of unconfirmed items
   int64_t unsent_bytes_ GUARDED_BY(mu_) = 0;
   bool is_moving_ GUARDED_BY(mu_) = false;
 
@@ -153,10 +151,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   size_t forgets_told_ GUARDED_BY(mu_) = 0;  // from the front, on this stream
 
   // --- Being without one ---
-  Backoff backoff_ GUARDED_BY(mu_);
-  TimePoint connected_at_ GUARDED_BY(mu_);
-  std::optional<TimePoint> lost_at_ GUARDED_BY(mu_);
-  Status last_failure_ GUARDED_BY(mu_);
+  Reconnection reconnection_ GUARDED_BY(mu_);
   std::string wait_text_ GUARDED_BY(mu_);  // what the server said last about why it waits
 };
 

@@ -10,7 +10,6 @@
 namespace reverb::internal {
 namespace {
 
-constexpr Duration kSayAfter = std::chrono::seconds(2);
 constexpr uint64_t kMaxKeptCredit = 1 << 20;
 
 Status CheckOptions(const Sampler::Options& options) {
@@ -65,7 +64,7 @@ Result<std::shared_ptr<Sampler>> Sampler::Create(const Connector& connect, Optio
   sampler->workers_.resize(count);
   for (Worker& worker : sampler->workers_) {
     worker.connection = connect();
-    worker.backoff = Backoff(EntropySeed());
+    worker.reconnection = Reconnection(EntropySeed());
   }
   sampler->reads_ahead_ = !sampler->options_.exact && !sampler->workers_.front().connection->in_process();
   if (sampler->reads_ahead_) sampler->Demand(0);
@@ -84,15 +83,10 @@ Result<Sample> Sampler::Next(const WaitOptions& wait) {
 }
 
 Status Sampler::Next(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) {
-  MutexLock lock(&mu_);
-  return TakeLocked(count, wait, out);
-}
-
-Status Sampler::TakeLocked(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) {
   if (count < 1)
     return Status::InvalidArgument("samples asked for: " + std::to_string(count) + "; ask for at least 1");
+  MutexLock lock(&mu_);
   WaitLoop loop(wait);
-  bool said = false;
   ++waiters_;
   Status result;
   while (true) {
@@ -112,8 +106,7 @@ Status Sampler::TakeLocked(int64_t count, const WaitOptions& wait, std::vector<S
       result = Status::DeadlineExceeded("Timeout exceeded: " + DescribeWait(loop.waited()));
       break;
     }
-    if (!said && loop.waited() > kSayAfter) {
-      said = true;
+    if (loop.IsTimeToSay()) {
       const std::string text = "still " + DescribeWait(loop.waited());
       mu_.Unlock();
       Log(LogLevel::kWarning, text);
@@ -154,8 +147,8 @@ size_t Sampler::TakeQueued(int64_t count, std::vector<Sample>* out) {
 std::string Sampler::DescribeWait(Duration waited) const {
   std::string text = "waiting for samples of table \"" + options_.table + "\" from " +
                      workers_.front().connection->address() + " for " + Seconds(waited);
-  if (workers_.front().lost_at) {
-    text += "; the server cannot be reached: " + last_failure_.ToString();
+  if (const Reconnection& reconnection = workers_.front().reconnection; reconnection.is_lost()) {
+    text += "; the server cannot be reached: " + reconnection.last_failure().ToString();
   } else {
     text += "; " + std::to_string(outstanding_) +
             " were asked for and have not come; the table's rate limiter may not allow them yet";
@@ -260,7 +253,7 @@ void Sampler::Open(size_t index) {
   const uint64_t attempt = ++worker.attempt;
   worker.attempt_over = false;
   worker.taken_bytes = 0;
-  worker.connected_at = options_.clock->Now();
+  worker.reconnection.Opening(options_.clock->Now());
   const std::shared_ptr<Connection> connection = worker.connection;
   auto events = std::make_shared<Events>(shared_from_this(), index, attempt);
   mu_.Unlock();
@@ -289,7 +282,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
     stats_.undelivered += count;
     return;
   }
-  if (reply.welcome) worker.lost_at.reset();
+  if (reply.welcome) worker.reconnection.Welcomed();
   if (count > 0) {
     Settle(&worker, count);
     queued_ += count;
@@ -335,24 +328,22 @@ void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   worker.requests.clear();
   if (closed_) return;
   const TimePoint now = options_.clock->Now();
-  if (!worker.lost_at) worker.lost_at = now;
-  last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
-  const bool gave_up = options_.reconnect_timeout && now - *worker.lost_at >= *options_.reconnect_timeout;
-  if (worker.connection->in_process() || gave_up || !IsTransient(last_failure_)) {
-    if (status_.ok()) status_ = last_failure_;
+  const std::optional<Duration> pause = worker.reconnection.Lost(
+      std::move(status), now, worker.connection->in_process(), options_.reconnect_timeout);
+  if (!pause) {
+    if (status_.ok()) status_ = worker.reconnection.last_failure();
     changed_.NotifyAll();
     return;
   }
   worker.reconnecting = true;
-  options_.clock->CallAt(now + worker.backoff.Next(now - worker.connected_at),
-                         [weak = weak_from_this(), index] {
-                           const std::shared_ptr<Sampler> sampler = weak.lock();
-                           if (!sampler) return;
-                           MutexLock relock(&sampler->mu_);
-                           sampler->workers_[index].reconnecting = false;
-                           if (!sampler->closed_) sampler->Demand(0);
-                           sampler->changed_.NotifyAll();
-                         });
+  options_.clock->CallAt(now + *pause, [weak = weak_from_this(), index] {
+    const std::shared_ptr<Sampler> sampler = weak.lock();
+    if (!sampler) return;
+    MutexLock relock(&sampler->mu_);
+    sampler->workers_[index].reconnecting = false;
+    if (!sampler->closed_) sampler->Demand(0);
+    sampler->changed_.NotifyAll();
+  });
 }
 
 }  // namespace reverb::internal

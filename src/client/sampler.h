@@ -83,9 +83,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     int64_t outstanding = 0;   // their sum
     uint64_t taken_bytes = 0;  // to be given back
     uint64_t last_request = 0;
-    Backoff backoff{0};
-    TimePoint connected_at;
-    std::optional<TimePoint> lost_at;
+    Reconnection reconnection{0};
   };
   // A reply that waits to be consumed.
   struct Received {
@@ -102,7 +100,6 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
 
   explicit Sampler(Options options) : options_(std::move(options)) {}
 
-  Status TakeLocked(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) REQUIRES(mu_);
   size_t TakeQueued(int64_t count, std::vector<Sample>* out) REQUIRES(mu_);
   // Opens streams and sends requests as far as is wanted. Lets go of the lock meanwhile.
   void Demand(int64_t wanted) REQUIRES(mu_);
@@ -128,7 +125,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   int64_t outstanding_ GUARDED_BY(mu_) = 0;  // of all workers
   Status status_ GUARDED_BY(mu_);            // final
   bool closed_ GUARDED_BY(mu_) = false;
-  Status last_failure_ GUARDED_BY(mu_);
+
   Stats stats_ GUARDED_BY(mu_);
 };
 

@@ -19,6 +19,7 @@ namespace reverb::internal {
 class WaitLoop {
  public:
   static constexpr Duration kSlice = std::chrono::milliseconds(50);
+  static constexpr Duration kSayAfter = std::chrono::seconds(2);
   using Time = std::chrono::steady_clock::time_point;
 
   explicit WaitLoop(const WaitOptions& options)
@@ -38,6 +39,8 @@ class WaitLoop {
     mu->Lock();
     return status;
   }
+  // True once, when the wait has lasted so long that somebody should hear of it.
+  bool IsTimeToSay() { return !said_ && waited() > kSayAfter && (said_ = true); }
   bool expired() const { return options_.timeout && waited() >= *options_.timeout; }
   Duration waited() const { return std::chrono::steady_clock::now() - start_; }
 
@@ -45,6 +48,7 @@ class WaitLoop {
   const WaitOptions& options_;
   const Time start_;
   Time last_call_ = start_;
+  bool said_ = false;
 };
 
 // "1.5 s".

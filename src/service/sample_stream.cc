@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensor/prefetch.h"
+
 namespace reverb::internal {
 
 uint64_t EstimateBytes(const Trajectory& trajectory) {
@@ -27,21 +29,11 @@ uint64_t EstimateBytes(const Trajectory& trajectory) {
 
 namespace {
 
-// What is about to be looked at and encoded lies anywhere in memory: the headers and the beginnings of
-// payloads are fetched a few samples ahead.
+// For what is about to be looked at and encoded. The slices were touched when the samples were drawn.
 void FetchAhead(const std::vector<SampledItem>& items, size_t at) {
-  constexpr size_t kHeader = 12, kPayload = 6, kLine = 64, kPayloadLines = 8;
-  if (at + kHeader < items.size()) {
-    const auto* chunk = reinterpret_cast<const char*>(items[at + kHeader].trajectory.slice(0, 0).chunk);
-    __builtin_prefetch(chunk);
-    __builtin_prefetch(chunk + kLine);
-  }
-  if (at + kPayload < items.size()) {
-    const auto payload = items[at + kPayload].trajectory.slice(0, 0).chunk->payload();
-    for (size_t i = 0; i < std::min(kPayloadLines, (payload.size() + kLine - 1) / kLine); ++i) {
-      __builtin_prefetch(payload.data() + i * kLine);
-    }
-  }
+  constexpr size_t kHeader = 12, kPayload = 6, kHeaderLines = 2, kPayloadLines = 8;
+  if (at + kHeader < items.size()) PrefetchHeader(items[at + kHeader].trajectory, kHeaderLines);
+  if (at + kPayload < items.size()) PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
 }
 
 }  // namespace
@@ -53,14 +45,6 @@ SampleStreamSession::SampleStreamSession(std::shared_ptr<Service> service, std::
       window_bytes_(window_bytes),
       shares_memory_(peer->shares_memory()),
       peer_(std::move(peer)) {}
-
-void SampleStreamSession::Begin() {
-  {
-    MutexLock lock(&mu_);
-    read_wanted_ = true;
-  }
-  Proceed();
-}
 
 void SampleStreamSession::OnRequest(SampleRequest request) {
   bool too_many = false;

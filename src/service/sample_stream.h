@@ -29,7 +29,7 @@ class SampleStreamSession final : public SampleSession,
                       uint64_t window_bytes);
 
   // Greets the client.
-  void Begin();
+  void Begin() EXCLUDES(mu_) { Proceed(); }
   void End(Status status) EXCLUDES(mu_);
 
   void OnRequest(SampleRequest request) override EXCLUDES(mu_);
@@ -74,7 +74,7 @@ class SampleStreamSession final : public SampleSession,
   bool ready_ GUARDED_BY(mu_) = true;   // the peer takes another reply
   bool greeted_ GUARDED_BY(mu_) = false;
   bool heartbeat_ GUARDED_BY(mu_) = false;
-  bool read_wanted_ GUARDED_BY(mu_) = false;
+  bool read_wanted_ GUARDED_BY(mu_) = true;
   bool done_ GUARDED_BY(mu_) = false;
   bool ended_ GUARDED_BY(mu_) = false;
   uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet

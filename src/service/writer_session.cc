@@ -98,24 +98,15 @@ void WriterSession::Receive(InsertMessage message) {
 void WriterSession::CountWaiting(WaitingItem* item) {
   if (!item->counted.empty()) return;
   item->counted = item->item.trajectory;
-  waiting_bytes_ += item->counted.memory_bytes() + static_cast<int64_t>(sizeof(WaitingItem));
-  item->counted.ForEachChunk([this](const Chunk* chunk) {
-    mu_.AssertHeld();
-    if (waiting_chunks_[chunk]++ == 0) waiting_bytes_ += chunk->bytes();
-  });
+  waiting_slices_bytes_ += item->counted.memory_bytes() + static_cast<int64_t>(sizeof(WaitingItem));
+  waiting_chunks_.Add(item->counted);
 }
 
 void WriterSession::DropWaiting(WaitingItem* item) {
   --waiting_items_;
   if (item->counted.empty()) return;
-  waiting_bytes_ -= item->counted.memory_bytes() + static_cast<int64_t>(sizeof(WaitingItem));
-  item->counted.ForEachChunk([this](const Chunk* chunk) {
-    mu_.AssertHeld();
-    const auto found = waiting_chunks_.find(chunk);
-    if (--found->second > 0) return;
-    waiting_bytes_ -= chunk->bytes();
-    waiting_chunks_.erase(found);
-  });
+  waiting_slices_bytes_ -= item->counted.memory_bytes() + static_cast<int64_t>(sizeof(WaitingItem));
+  waiting_chunks_.Remove(item->counted);
 }
 
 void WriterSession::Reject(uint64_t number, Status status) {
@@ -225,16 +216,12 @@ void WriterSession::PumpReplies() {
     if (reply) {
       pumping_ = true;
       ready_ = false;
-      const TimePoint now = service_->clock()->Now();
-      const bool is_time = !described_at_ || now - *described_at_ >= kDescribeEvery;
-      const bool describe = std::exchange(heartbeat_, false) && is_time;
-      const Line* const blocked = describe ? OldestLine() : nullptr;
-      if (blocked) described_at_ = now;
-      const TimePoint blocked_since = blocked ? blocked->blocked_since : TimePoint();
-      const size_t waiting = waiting_items_;
+      const std::optional<Blocked> blocked = TakeHeartbeat();
       mu_.Unlock();
-      if (blocked)
-        reply->waiting = DescribeWait(*blocked->table, service_->clock()->Now() - blocked_since, waiting);
+      if (blocked) {
+        reply->waiting =
+            DescribeWait(*blocked->table, service_->clock()->Now() - blocked->since, blocked->waiting_items);
+      }
       const bool ready = peer->Reply(*std::move(reply));
       mu_.Lock();
       pumping_ = false;
@@ -290,6 +277,16 @@ std::optional<InsertReply> WriterSession::NextReply() {
   return reply;
 }
 
+std::optional<WriterSession::Blocked> WriterSession::TakeHeartbeat() {
+  if (!std::exchange(heartbeat_, false)) return std::nullopt;
+  const TimePoint now = service_->clock()->Now();
+  if (described_at_ && now - *described_at_ < kDescribeEvery) return std::nullopt;
+  const Line* const line = OldestLine();
+  if (line == nullptr) return std::nullopt;
+  described_at_ = now;
+  return Blocked{line->table, line->blocked_since, waiting_items_};
+}
+
 bool WriterSession::IsOver() const {
   return done_ && waiting_items_ == 0 && unreported_.empty() && reported_through_ == received_through_;
 }
@@ -314,7 +311,7 @@ uint64_t WriterSession::ConfirmedThrough() const {
 
 bool WriterSession::HasRoom() const {
   return waiting_items_ < service_->limits().max_waiting_items &&
-         static_cast<uint64_t>(waiting_bytes_) < service_->limits().insert_window_bytes &&
+         static_cast<uint64_t>(WaitingBytes()) < service_->limits().insert_window_bytes &&
          unreported_.size() < kMaxRejections;
 }
 
@@ -363,7 +360,7 @@ void WriterSession::Expect() {
 
 int64_t WriterSession::waiting_bytes() const {
   MutexLock lock(&mu_);
-  return waiting_bytes_;
+  return WaitingBytes();
 }
 
 std::optional<TimePoint> WriterSession::away_since() const {

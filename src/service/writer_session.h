@@ -22,12 +22,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "core/item.h"
 #include "core/table.h"
 #include "service/service.h"
+#include "tensor/distinct_chunks.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -105,7 +105,15 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool IsOver() const REQUIRES(mu_);
   const Line* OldestLine() const REQUIRES(mu_);
   uint64_t ConfirmedThrough() const REQUIRES(mu_);
+  int64_t WaitingBytes() const REQUIRES(mu_) { return waiting_chunks_.bytes() + waiting_slices_bytes_; }
   bool HasRoom() const REQUIRES(mu_);
+  // What is asked of a table to tell why the oldest item waits, when it is time to tell.
+  struct Blocked {
+    std::shared_ptr<Table> table;
+    TimePoint since;
+    size_t waiting_items = 0;
+  };
+  std::optional<Blocked> TakeHeartbeat() REQUIRES(mu_);
 
   const std::shared_ptr<Service> service_;
   const Id128 id_;
@@ -114,8 +122,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   std::vector<std::unique_ptr<Line>> lines_ GUARDED_BY(mu_);
   uint64_t received_through_ GUARDED_BY(mu_) = 0;
   size_t waiting_items_ GUARDED_BY(mu_) = 0;
-  absl::flat_hash_map<const Chunk*, int32_t> waiting_chunks_ GUARDED_BY(mu_);
-  int64_t waiting_bytes_ GUARDED_BY(mu_) = 0;
+  DistinctChunks waiting_chunks_ GUARDED_BY(mu_);
+  int64_t waiting_slices_bytes_ GUARDED_BY(mu_) = 0;  // and all that items take beside their chunks
   bool abandoned_ GUARDED_BY(mu_) = false;
   std::optional<TimePoint> away_since_ GUARDED_BY(mu_);
 

@@ -190,6 +190,14 @@ Registry& TheRegistry() {
   return *registry;
 }
 
+std::shared_ptr<RequestHandler> FindServer(const Id128& life_id) {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  const auto found = registry.servers.find(life_id);
+  if (found == registry.servers.end() || found->second.process != getpid()) return nullptr;
+  return found->second.handler.lock();
+}
+
 }  // namespace
 
 void RegisterInprocServer(const std::shared_ptr<RequestHandler>& handler) {
@@ -210,15 +218,10 @@ bool HasInprocServers() {
   return !registry.servers.empty();
 }
 
+bool IsInprocServer(const Id128& life_id) { return FindServer(life_id) != nullptr; }
+
 std::shared_ptr<Connection> ConnectInproc(const Id128& life_id) {
-  std::shared_ptr<RequestHandler> handler;
-  {
-    Registry& registry = TheRegistry();
-    MutexLock lock(&registry.mu);
-    const auto found = registry.servers.find(life_id);
-    if (found != registry.servers.end() && found->second.process == getpid())
-      handler = found->second.handler.lock();
-  }
+  std::shared_ptr<RequestHandler> handler = FindServer(life_id);
   return handler ? ConnectInproc(std::move(handler)) : nullptr;
 }
 

@@ -21,6 +21,8 @@ void UnregisterInprocServer(const Id128& life_id);
 
 // Whether any server lives in this process.
 bool HasInprocServers();
+// Whether this one does.
+bool IsInprocServer(const Id128& life_id);
 // Null when no such server lives in this process.
 std::shared_ptr<Connection> ConnectInproc(const Id128& life_id);
 // To a handler at hand. The connection holds it.
