@@ -67,6 +67,8 @@ class Buffer {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  // False for bytes that live for ever, and for none at all.
+  bool has_owner() const { return owner_ != nullptr; }
   std::span<const uint8_t> span() const { return {data_, size_}; }
 
   // REQUIRES: offset + length <= size().

@@ -67,10 +67,8 @@ Status GatherColumn(const Sample& sample, size_t index, uint32_t column, const C
   uint8_t* const out = target.data + index * layout.sample_bytes;
   if (is_one && view.codec == Codec::kRaw) [[likely]] {
     const size_t row_bytes = layout.sample_bytes / static_cast<size_t>(layout.length);
-    const auto payload = first.chunk->payload();
-    std::memcpy(out,
-                payload.data() + header.column_payload_offset(first.chunk_column) + first.offset * row_bytes,
-                layout.sample_bytes);
+    first.chunk->CopyPayload(out, header.column_payload_offset(first.chunk_column) + first.offset * row_bytes,
+                             layout.sample_bytes);
     return Status::Ok();
   }
   return trajectory.Read(column, {out, layout.sample_bytes});

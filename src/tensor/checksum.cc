@@ -5,6 +5,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <vector>
+
+#include "base/scattered_bytes.h"
 #include "tensor/checksum_internal.h"
 
 namespace reverb::internal {
@@ -12,18 +15,40 @@ namespace {
 
 uint64_t ChecksumBaseline(const void* bytes, size_t size) { return XXH3_64bits(bytes, size); }
 
-auto* Choose() {
+uint64_t ChecksumPartsBaseline(const ChecksumPart* parts, size_t count) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (size_t i = 0; i < count; ++i) XXH3_64bits_update(&state, parts[i].bytes, parts[i].size);
+  return XXH3_64bits_digest(&state);
+}
+
+struct Variants {
+  uint64_t (*whole)(const void* bytes, size_t size) = &ChecksumBaseline;
+  uint64_t (*parts)(const ChecksumPart* parts, size_t count) = &ChecksumPartsBaseline;
+};
+
+const Variants& Chosen() {
+  static const Variants variants = [] {
+    Variants chosen;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return &ChecksumAvx2;
+    if (__builtin_cpu_supports("avx2")) chosen = {&ChecksumAvx2, &ChecksumPartsAvx2};
 #endif
-  return &ChecksumBaseline;
+    return chosen;
+  }();
+  return variants;
 }
 
 }  // namespace
 
-uint64_t Checksum(std::span<const uint8_t> bytes) {
-  static const auto chosen = Choose();
-  return chosen(bytes.data(), bytes.size());
+uint64_t Checksum(std::span<const uint8_t> bytes) { return Chosen().whole(bytes.data(), bytes.size()); }
+
+uint64_t Checksum(std::span<const std::span<const uint8_t>> parts, size_t offset, size_t size) {
+  std::vector<ChecksumPart> meant;
+  ForEachPart(parts, offset, size, [&](std::span<const uint8_t> part) {
+    meant.push_back({part.data(), part.size()});
+  });
+  if (meant.size() == 1) return Chosen().whole(meant[0].bytes, meant[0].size);
+  return Chosen().parts(meant.data(), meant.size());
 }
 
 }  // namespace reverb::internal

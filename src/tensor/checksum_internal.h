@@ -10,6 +10,13 @@ namespace reverb::internal {
 // REQUIRES: the processor has AVX2.
 uint64_t ChecksumAvx2(const void* bytes, size_t size);
 
+// Of bytes in several parts, one after the other.
+struct ChecksumPart {
+  const void* bytes;
+  size_t size;
+};
+uint64_t ChecksumPartsAvx2(const ChecksumPart* parts, size_t count);
+
 }  // namespace reverb::internal
 
 #endif  // REVERB_TENSOR_CHECKSUM_INTERNAL_H_

@@ -6,6 +6,12 @@
 
 namespace reverb::internal {
 
+namespace {
+
+constexpr size_t kMaxTailOffset = (size_t{1} << 30) - 1;  // what its bits hold
+
+}  // namespace
+
 uint64_t NextChunkId() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -19,7 +25,7 @@ Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t 
                             " payload bytes but there are " + std::to_string(payload_bytes));
   }
   const size_t tail_offset = sizeof(Chunk) + PackedSize(header);
-  if (payload_bytes > UINT32_MAX || tail_offset > INT32_MAX) {
+  if (payload_bytes > UINT32_MAX || tail_offset > kMaxTailOffset) {
     return Status::ResourceExhausted("chunk of " + std::to_string(payload_bytes) +
                                      " payload bytes is too large; write shorter chunks (at most 4 GiB)");
   }
@@ -54,8 +60,22 @@ Result<ChunkRef> Chunk::External(uint64_t id, const ChunkHeader& header, Buffer 
                                  const DecodeLimits& limits) {
   REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload.size(), sizeof(Buffer), limits));
   new (chunk->tail()) Buffer(std::move(payload));
-  chunk->payload_is_external_ = true;
+  chunk->place_ = Place::kBuffer;
   return chunk;
+}
+
+Result<ChunkRef> Chunk::Scattered(uint64_t id, const ChunkHeader& header,
+                                  std::unique_ptr<const ScatteredBytes> payload, const DecodeLimits& limits) {
+  using Pointer = std::unique_ptr<const ScatteredBytes>;
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload->size(), sizeof(Pointer), limits));
+  new (chunk->tail()) Pointer(std::move(payload));
+  chunk->place_ = Place::kScattered;
+  return chunk;
+}
+
+const uint8_t* Chunk::PayloadElsewhere() const {
+  if (place_ == Place::kScattered) return scattered().Together().data();
+  return reinterpret_cast<const Buffer*>(tail())->data();
 }
 
 ChunkLedger* Chunk::EnterIn(ChunkLedger* ledger) {
@@ -81,7 +101,10 @@ Buffer ShareBytes(ChunkRef chunk, std::span<const uint8_t> bytes) {
 void Chunk::Destroy() {
   ChunkLedger* const ledger = ledger_.load(std::memory_order_acquire);
   const int64_t size = bytes();
-  if (payload_is_external_) reinterpret_cast<Buffer*>(tail())->~Buffer();
+  if (place_ == Place::kBuffer) std::destroy_at(reinterpret_cast<Buffer*>(tail()));
+  if (place_ == Place::kScattered) {
+    std::destroy_at(reinterpret_cast<std::unique_ptr<const ScatteredBytes>*>(tail()));
+  }
   this->~Chunk();
   ::operator delete(static_cast<void*>(this));
   if (ledger != nullptr) ledger->CountGone(size);

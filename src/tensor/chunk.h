@@ -13,10 +13,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/scattered_bytes.h"
 #include "reverb/status.h"
 #include "tensor/chunk_header.h"
 
@@ -46,7 +49,7 @@ class Chunk {
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
 
-  // A chunk that holds a copy of `payload`. All three fail when the header is not valid within the
+  // A chunk that holds a copy of `payload`. All four fail when the header is not valid within the
   // limits or does not fit the payload; checksums are not looked at.
   static Result<ChunkRef> Copy(uint64_t id, const ChunkHeader& header, std::span<const uint8_t> payload,
                                const DecodeLimits& limits = {});
@@ -56,17 +59,30 @@ class Chunk {
   // A chunk over bytes that live elsewhere (shared memory, a mapped file).
   static Result<ChunkRef> External(uint64_t id, const ChunkHeader& header, Buffer payload,
                                    const DecodeLimits& limits = {});
+  // A chunk over bytes that came in parts and may stay so: CopyPayload() reads them where they are, while
+  // payload() puts them together first.
+  static Result<ChunkRef> Scattered(uint64_t id, const ChunkHeader& header,
+                                    std::unique_ptr<const ScatteredBytes> payload,
+                                    const DecodeLimits& limits = {});
 
   // Unique among the chunks of one store or of one writer.
   uint64_t id() const { return id_; }
   PackedChunkHeader header() const { return PackedChunkHeader(reinterpret_cast<const uint8_t*>(this + 1)); }
   std::span<const uint8_t> payload() const {
-    const uint8_t* tail = reinterpret_cast<const uint8_t*>(this) + tail_offset_;
-    if (!payload_is_external_) [[likely]] {
-      return {tail, payload_size_};
+    if (place_ == Place::kHere) [[likely]] {
+      return {tail(), payload_size_};
     }
-    return {reinterpret_cast<const Buffer*>(tail)->data(), payload_size_};
+    return {PayloadElsewhere(), payload_size_};
   }
+  // Copies `size` bytes of the payload from `offset` on. REQUIRES: they are all part of it.
+  void CopyPayload(uint8_t* out, size_t offset, size_t size) const {
+    if (place_ == Place::kScattered) [[unlikely]] {
+      return scattered().CopyTo(out, offset, size);
+    }
+    if (size > 0) std::memcpy(out, payload().data() + offset, size);
+  }
+  // Whether payload() would have to put the bytes together first.
+  bool is_scattered() const { return place_ == Place::kScattered; }
   std::span<const uint8_t> column_payload(uint32_t column) const {
     const PackedChunkHeader h = header();
     return payload().subspan(h.column_payload_offset(column), h.column_payload_size(column));
@@ -99,16 +115,23 @@ class Chunk {
   static Result<ChunkRef> Allocate(uint64_t id, const ChunkHeader& header, size_t payload_bytes,
                                    size_t tail_bytes, const DecodeLimits& limits);
   uint8_t* tail() { return reinterpret_cast<uint8_t*>(this) + tail_offset_; }
+  const uint8_t* tail() const { return reinterpret_cast<const uint8_t*>(this) + tail_offset_; }
+  const ScatteredBytes& scattered() const {
+    return **reinterpret_cast<const std::unique_ptr<const ScatteredBytes>*>(tail());
+  }
+  const uint8_t* PayloadElsewhere() const;
   void Destroy();
+
+  enum class Place : uint8_t { kHere, kBuffer, kScattered };
 
   std::atomic<uint32_t> refs_{1};
   std::atomic<uint32_t> item_refs_{0};
   uint64_t id_ = 0;
   std::atomic<ChunkLedger*> ledger_{nullptr};
-  // Behind this object lie the packed header and, at tail_offset_, the payload or the Buffer that
-  // refers to it.
-  uint32_t tail_offset_ : 31 = 0;
-  uint32_t payload_is_external_ : 1 = false;
+  // Behind this object lie the packed header and, at tail_offset_, the payload, or what refers to it: a
+  // Buffer or a pointer to ScatteredBytes.
+  uint32_t tail_offset_ : 30 = 0;
+  Place place_ : 2 = Place::kHere;
   uint32_t payload_size_ = 0;
 };
 static_assert(sizeof(Chunk) == 32, "paid once per chunk: keep it small");

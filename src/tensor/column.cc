@@ -574,8 +574,39 @@ Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> paylo
   return ForEachBlock(column, payload, offset, count, first_block, row_elements, 0, visit);
 }
 
+namespace {
+
+// checksum_of(position, size) is that of stored bytes, of which there are `stored`.
+template <typename F>
+Status VerifyBlocks(const ColumnView& column, size_t stored, uint32_t first_block, uint32_t num_blocks,
+                    const F& checksum_of) {
+  size_t position = 0;
+  for (uint32_t block = first_block; block < first_block + num_blocks; ++block) {
+    const BlockInfo& info = column.blocks[block];
+    if (info.stored_size > stored - position) {
+      return DamagedBlock(block, "ends at byte " + Number(uint64_t{position} + info.stored_size) +
+                                     ", but the payload has " + Number(stored));
+    }
+    const uint64_t found = checksum_of(position, info.stored_size);
+    if (found != info.checksum) {
+      return DamagedBlock(block,
+                          "has checksum " + Number(found) + ", its header states " + Number(info.checksum));
+    }
+    position += info.stored_size;
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload) {
   return VerifyChecksums(column, payload, 0, static_cast<uint32_t>(column.blocks.size()));
+}
+
+Status VerifyChecksums(const ColumnView& column, const ScatteredBytes& payload) {
+  return VerifyBlocks(
+      column, payload.size(), 0, static_cast<uint32_t>(column.blocks.size()),
+      [&](size_t position, size_t size) { return Checksum(payload.parts(), position, size); });
 }
 
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload, uint32_t first_block,
@@ -585,21 +616,9 @@ Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payloa
         "column: blocks " + Number(first_block) + " to " + Number(uint64_t{first_block} + num_blocks) +
         " were asked for, but it has " + Number(column.blocks.size()) + "; ask for fewer");
   }
-  size_t position = 0;
-  for (uint32_t block = first_block; block < first_block + num_blocks; ++block) {
-    const BlockInfo& info = column.blocks[block];
-    if (info.stored_size > payload.size() - position) {
-      return DamagedBlock(block, "ends at byte " + Number(uint64_t{position} + info.stored_size) +
-                                     ", but the payload has " + Number(payload.size()));
-    }
-    const uint64_t found = Checksum(payload.subspan(position, info.stored_size));
-    if (found != info.checksum) {
-      return DamagedBlock(block,
-                          "has checksum " + Number(found) + ", its header states " + Number(info.checksum));
-    }
-    position += info.stored_size;
-  }
-  return Status::Ok();
+  return VerifyBlocks(column, payload.size(), first_block, num_blocks, [&](size_t position, size_t size) {
+    return Checksum(payload.subspan(position, size));
+  });
 }
 
 }  // namespace reverb::internal

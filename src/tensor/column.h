@@ -32,6 +32,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/scattered_bytes.h"
 #include "reverb/status.h"
 #include "reverb/tensor.h"
 #include "tensor/codec.h"
@@ -212,6 +213,7 @@ Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> paylo
 
 // DATA_LOSS, naming the block, when stored bytes do not have the checksum of their header.
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload);
+Status VerifyChecksums(const ColumnView& column, const ScatteredBytes& payload);
 // The same for `num_blocks` blocks from `first_block`, with which `payload` starts.
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload, uint32_t first_block,
                        uint32_t num_blocks);

@@ -29,7 +29,9 @@ inline void PrefetchHeader(const Trajectory& trajectory, size_t lines) {
 // At most so many lines of the payload: the processor follows from there.
 inline void PrefetchPayload(const Trajectory& trajectory, size_t lines) {
   if (trajectory.empty()) return;
-  const auto payload = trajectory.slice(0, 0).chunk->payload();
+  const Chunk* const chunk = trajectory.slice(0, 0).chunk;
+  if (chunk->is_scattered()) return;
+  const auto payload = chunk->payload();
   PrefetchLines(payload.data(), std::min(lines, (payload.size() + kCacheLine - 1) / kCacheLine));
 }
 

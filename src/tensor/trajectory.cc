@@ -196,15 +196,22 @@ ColumnView Trajectory::column_view(uint32_t column) const {
 Status Trajectory::Read(uint32_t column, std::span<uint8_t> out) const {
   for (uint32_t i = 0; i < num_slices(column); ++i) {
     const SliceView s = slice(column, i);
-    const ColumnView view = s.chunk->header().column(s.chunk_column);
-    const size_t bytes = static_cast<size_t>(s.length) * view.row_bytes();
+    const PackedChunkHeader header = s.chunk->header();
+    const ColumnView view = header.column(s.chunk_column);
+    const size_t row_bytes = view.row_bytes();
+    const size_t bytes = static_cast<size_t>(s.length) * row_bytes;
     if (bytes > out.size()) {
       return Status::InvalidArgument("column " + std::to_string(column) +
                                      ": the output is too small by at least " +
                                      std::to_string(bytes - out.size()) + " bytes");
     }
-    REVERB_RETURN_IF_ERROR(
-        DecodeRows(view, s.chunk->column_payload(s.chunk_column), s.offset, s.length, out.first(bytes)));
+    if (view.codec == Codec::kRaw && view.dtype != DType::kString) [[likely]] {
+      s.chunk->CopyPayload(out.data(), header.column_payload_offset(s.chunk_column) + s.offset * row_bytes,
+                           bytes);
+    } else {
+      REVERB_RETURN_IF_ERROR(
+          DecodeRows(view, s.chunk->column_payload(s.chunk_column), s.offset, s.length, out.first(bytes)));
+    }
     out = out.subspan(bytes);
   }
   if (!out.empty()) {

@@ -466,5 +466,36 @@ TEST_F(TrajectoryTest, TheCountedObjectIsTheOneACopyTouches) {
   EXPECT_EQ(Trajectory::counted_object(TrajectoryHandle()), nullptr);
 }
 
+TEST_F(TrajectoryTest, BytesInPartsReadAsBytesTogether) {
+  const ChunkRef whole = MakeWideChunk(5, 20);
+  const std::span<const uint8_t> payload = whole->payload();
+  std::vector<ScatteredBytes::Part> parts;
+  for (size_t at = 0; at < payload.size(); at += 7) {
+    parts.push_back(payload.subspan(at, std::min<size_t>(7, payload.size() - at)));
+  }
+  const ChunkRef scattered = Chunk::Scattered(99, whole->header().Unpack(),
+                                              std::make_unique<ScatteredBytes>(Buffer(), std::move(parts)))
+                                 .value();
+  ASSERT_TRUE(scattered->is_scattered());
+  for (uint32_t column = 0; column < 2; ++column) {
+    EXPECT_OK(VerifyChecksums(whole->header().column(column), whole->column_payload(column)));
+    for (const auto& [offset, length] : {std::pair(0u, 20u), std::pair(3u, 1u), std::pair(7u, 13u)}) {
+      const auto read = [&, offset = offset, length = length](const ChunkRef& chunk) {
+        const Trajectory trajectory =
+            Trajectory::Create(std::vector<ColumnSpec>{{.slices = {{.chunk = chunk,
+                                                                    .chunk_column = column,
+                                                                    .offset = offset,
+                                                                    .length = length}}}})
+                .value();
+        std::vector<uint8_t> out(length * 8);
+        EXPECT_OK(trajectory.Read(0, out));
+        return out;
+      };
+      EXPECT_EQ(read(scattered), read(whole));
+    }
+  }
+  EXPECT_TRUE(std::ranges::equal(scattered->payload(), payload));
+}
+
 }  // namespace
 }  // namespace reverb::internal

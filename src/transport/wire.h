@@ -131,7 +131,9 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
 // Slices that follow one another in a piece become one slice.
 WireMessage EncodeSampleReply(const SampleReply& reply);
 // Each piece becomes a chunk of one column.
-Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits = {});
+// `keeper`, when it owns something, keeps the slices alive: long rows are then not copied but left in them.
+Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits = {},
+                                      const Buffer& keeper = {});
 
 // --- Single calls ---
 

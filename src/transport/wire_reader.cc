@@ -7,7 +7,6 @@
 namespace reverb::internal {
 namespace {
 
-constexpr const char* kCutShort = "is cut short";
 constexpr const char* kTooLongVarint = "is a number of more than 64 bits";
 constexpr const char* kDoesNotFit = "is a number that does not fit its type";
 constexpr size_t kMaxVarintBytes = 10;
@@ -34,14 +33,6 @@ bool WireReader::Refill() {
   return true;
 }
 
-bool WireReader::Varint(uint64_t* value) {
-  if (here_ != end_ && *here_ < 0x80) [[likely]] {
-    *value = *here_++;
-    return true;
-  }
-  return SlowVarint(value);
-}
-
 bool WireReader::SlowVarint(uint64_t* value) {
   uint64_t result = 0;
   for (size_t i = 0; i < kMaxVarintBytes; ++i) {
@@ -55,12 +46,6 @@ bool WireReader::SlowVarint(uint64_t* value) {
     }
   }
   return Fail(kTooLongVarint);
-}
-
-bool WireReader::Fixed64(uint64_t* value) {
-  if (remaining() < sizeof *value) return Fail(kCutShort);
-  CopyOut(reinterpret_cast<uint8_t*>(value), sizeof *value);
-  return true;
 }
 
 void WireReader::CopyOut(uint8_t* out, size_t size) {
@@ -83,57 +68,35 @@ void WireReader::Advance(size_t size) {
   }
 }
 
-WireReader WireReader::Sub(size_t size) const {
-  WireReader sub;
-  sub.slice_ = slice_;
-  sub.here_ = here_;
-  const auto present = static_cast<size_t>(end_ - here_);
-  sub.end_ = here_ + std::min(size, present);
-  sub.rest_ = size - std::min(size, present);
-  return sub;
+bool WireReader::Skip() {
+  unread_ = false;
+  uint64_t size = 0;
+  switch (type_) {
+    case WireType::kVarint:
+      return Varint(&size);
+    case WireType::kFixed64:
+      size = 8;
+      break;
+    case WireType::kFixed32:
+      size = 4;
+      break;
+    case WireType::kBytes:
+      if (!Varint(&size)) return false;
+      break;
+  }
+  if (size > remaining()) return Fail(kCutShort);
+  Advance(size);
+  return true;
 }
 
-bool WireReader::Next() {
-  if (error_ != nullptr) return false;
-  if (unread_) {
-    unread_ = false;
-    uint64_t size = 0;
-    switch (type_) {
-      case WireType::kVarint:
-        if (!Varint(&size)) return false;
-        size = 0;
-        break;
-      case WireType::kFixed64:
-        size = 8;
-        break;
-      case WireType::kFixed32:
-        size = 4;
-        break;
-      case WireType::kBytes:
-        if (!Varint(&size)) return false;
-        break;
-    }
-    if (size > remaining()) return Fail(kCutShort);
-    Advance(size);
-  }
-  if (remaining() == 0) return false;
-  uint64_t tag = 0;
-  field_ = 0;
-  if (!Varint(&tag)) return false;
+bool WireReader::BadTag(uint64_t tag) {
   if (tag > std::numeric_limits<uint32_t>::max() || tag >> 3 == 0) {
     return Fail("is the number of a field that protobuf does not have");
   }
   field_ = static_cast<uint32_t>(tag >> 3);
   const auto type = static_cast<uint8_t>(tag & 7);
   if (type == 3 || type == 4) return Fail("is a group, which this protocol does not have");
-  if (type > 5) return Fail("has a wire type that protobuf does not have");
-  type_ = static_cast<WireType>(type);
-  unread_ = true;
-  return true;
-}
-
-void WireReader::Read(uint64_t* value) {
-  if (Expect(WireType::kVarint)) (void)Varint(value);
+  return Fail("has a wire type that protobuf does not have");
 }
 
 void WireReader::Read(uint32_t* value) {
@@ -193,16 +156,6 @@ void WireReader::ReadInt(int32_t* value) {
   }
 }
 
-void WireReader::ReadSint(int64_t* value) {
-  uint64_t wide = 0;
-  Read(&wide);
-  if (ok()) *value = UnZigZag(wide);
-}
-
-void WireReader::ReadFixed(uint64_t* value) {
-  if (Expect(WireType::kFixed64)) (void)Fixed64(value);
-}
-
 void WireReader::Read(std::string* value, size_t max_bytes) {
   WireReader bytes = ReadMessage();
   if (!ok()) return;
@@ -226,19 +179,17 @@ void WireReader::Read(std::array<uint8_t, 16>* value) {
   }
 }
 
-WireReader WireReader::ReadMessage() {
-  uint64_t size = 0;
-  if (!Expect(WireType::kBytes) || !Varint(&size)) return {};
-  if (size > remaining()) {
-    Fail(kCutShort);
-    return {};
-  }
-  WireReader sub = Sub(size);
-  Advance(size);
-  return sub;
-}
-
 void WireReader::CopyRest(uint8_t* out) { CopyOut(out, remaining()); }
+
+std::vector<ByteSlice> WireReader::RestInParts() const {
+  std::vector<ByteSlice> parts;
+  WireReader reader = *this;
+  while (reader.here_ != reader.end_ || reader.Refill()) {
+    parts.emplace_back(reader.here_, reader.end_);
+    reader.here_ = reader.end_;
+  }
+  return parts;
+}
 
 Status WireReader::status(std::string_view message) const {
   if (error_ == nullptr) return Status::Ok();

@@ -24,9 +24,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "reverb/status.h"
 #include "tensor/byte_io.h"
@@ -105,16 +107,23 @@ class WireReader {
   size_t remaining() const { return static_cast<size_t>(end_ - here_) + rest_; }
   // Copies them all to `out`, and is at the end then.
   void CopyRest(uint8_t* out);
+  // The same bytes where they lie.
+  std::vector<ByteSlice> RestInParts() const;
 
   bool ok() const { return error_ == nullptr; }
   // DATA_LOSS, or RESOURCE_EXHAUSTED for a value beyond a limit, naming message and field.
   Status status(std::string_view message) const;
 
  private:
+  static constexpr const char* kCutShort = "is cut short";
+
   bool Refill();
   [[nodiscard]] bool Varint(uint64_t* value);
   [[nodiscard]] bool SlowVarint(uint64_t* value);
   [[nodiscard]] bool Fixed64(uint64_t* value);
+  // Past the value of the present field.
+  [[nodiscard]] bool Skip();
+  [[nodiscard]] bool BadTag(uint64_t tag);
   // All are REQUIRED to stay within remaining().
   void CopyOut(uint8_t* out, size_t size);
   void Advance(size_t size);
@@ -144,6 +153,89 @@ class WireReader {
   bool unread_ = false;  // the present field's value is still ahead
   bool too_large_ = false;
 };
+
+// --- What is done for every field of every message ---
+
+inline bool WireReader::Varint(uint64_t* value) {
+  if (here_ != end_ && *here_ < 0x80) [[likely]] {
+    *value = *here_++;
+    return true;
+  }
+  if (end_ - here_ >= 2 && here_[1] < 0x80) {
+    *value = (here_[0] & 0x7fU) | static_cast<uint64_t>(here_[1]) << 7;
+    here_ += 2;
+    return true;
+  }
+  return SlowVarint(value);
+}
+
+inline bool WireReader::Fixed64(uint64_t* value) {
+  if (static_cast<size_t>(end_ - here_) >= sizeof *value) [[likely]] {
+    std::memcpy(value, here_, sizeof *value);
+    here_ += sizeof *value;
+    return true;
+  }
+  if (remaining() < sizeof *value) return Fail(kCutShort);
+  CopyOut(reinterpret_cast<uint8_t*>(value), sizeof *value);
+  return true;
+}
+
+inline bool WireReader::Next() {
+  if (error_ != nullptr || (unread_ && !Skip())) return false;
+  if (remaining() == 0) return false;
+  uint64_t tag = 0;
+  field_ = 0;
+  if (!Varint(&tag)) return false;
+  const auto type = static_cast<uint8_t>(tag & 7);
+  if (tag > UINT32_MAX || tag >> 3 == 0 || type == 3 || type == 4 || type > 5) [[unlikely]] {
+    return BadTag(tag);
+  }
+  field_ = static_cast<uint32_t>(tag >> 3);
+  type_ = static_cast<WireType>(type);
+  unread_ = true;
+  return true;
+}
+
+inline WireReader WireReader::Sub(size_t size) const {
+  WireReader sub;
+  sub.slice_ = slice_;
+  sub.here_ = here_;
+  const auto present = static_cast<size_t>(end_ - here_);
+  const size_t first = size < present ? size : present;
+  sub.end_ = here_ + first;
+  sub.rest_ = size - first;
+  return sub;
+}
+
+inline WireReader WireReader::ReadMessage() {
+  uint64_t size = 0;
+  if (!Expect(WireType::kBytes) || !Varint(&size)) return {};
+  if (size > remaining()) {
+    Fail(kCutShort);
+    return {};
+  }
+  WireReader sub = Sub(size);
+  if (sub.rest_ == 0) [[likely]] {
+    here_ += size;
+  } else {
+    Advance(size);
+  }
+  return sub;
+}
+
+inline void WireReader::Read(uint64_t* value) {
+  if (Expect(WireType::kVarint)) (void)Varint(value);
+}
+
+inline void WireReader::ReadSint(int64_t* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (ok()) *value = UnZigZag(wide);
+}
+
+inline void WireReader::ReadFixed(uint64_t* value) {
+  if (Expect(WireType::kFixed64)) (void)Fixed64(value);
+}
 
 }  // namespace reverb::internal
 

@@ -30,6 +30,10 @@ constexpr double kOverlapFactor = 1.5;
 constexpr uint64_t kMaxGatherBytes = uint64_t{128} << 20;
 constexpr uint64_t kMaxGatherRows = uint64_t{1} << 24;
 
+// Raw rows of so many bytes and more stay in the received message until somebody copies them to where they
+// are wanted. Smaller ones do not earn the list of parts.
+constexpr size_t kLeaveBytes = 32 << 10;
+
 struct Use {
   Chunk* chunk;
   uint32_t column;  // of the chunk
@@ -437,7 +441,9 @@ void PieceBuilder::WriteGathered(const Piece& piece, WireWriter* writer) const {
 
 // --- Decoding ---
 
-Status ParsePiece(WireReader reader, uint64_t number, const WireLimits& limits, ChunkRef* piece) {
+// `keeper`: keeps the bytes of the message alive, if anything does.
+Status ParsePiece(WireReader reader, uint64_t number, const WireLimits& limits, const Buffer& keeper,
+                  ChunkRef* piece) {
   ChunkHeader header;
   header.columns.resize(1);
   WireReader payload;
@@ -465,6 +471,14 @@ Status ParsePiece(WireReader reader, uint64_t number, const WireLimits& limits, 
         .WithDetail(Detail::kCorruptData);
   }
   header.last_step = int64_t{header.rows} - 1;
+  const ColumnHeader& column = header.columns[0];
+  if (keeper.has_owner() && payload.remaining() >= kLeaveBytes && column.codec == Codec::kRaw &&
+      column.dtype != DType::kString) {
+    auto scattered = std::make_unique<const ScatteredBytes>(keeper, payload.RestInParts());
+    const ScatteredBytes* const bytes = scattered.get();
+    REVERB_ASSIGN_OR_RETURN(*piece, Chunk::Scattered(number, header, std::move(scattered), limits.chunk));
+    return VerifyChecksums((*piece)->header().column(0), *bytes);
+  }
   uint8_t* room = nullptr;
   REVERB_ASSIGN_OR_RETURN(*piece, Chunk::Uninitialized(number, header, &room, limits.chunk));
   payload.CopyRest(room);
@@ -521,7 +535,8 @@ Status ParseSample(WireReader reader, const std::function<Chunk*(uint64_t)>& res
 // Samples and pieces as they are met in a message; together they become samples.
 class SampleParser {
  public:
-  SampleParser(std::string_view message, const WireLimits& limits) : message_(message), limits_(limits) {}
+  SampleParser(std::string_view message, const WireLimits& limits, Buffer keeper = {})
+      : message_(message), limits_(limits), keeper_(std::move(keeper)) {}
 
   Status AddSample(WireReader reader) {
     if (samples_.size() >= limits_.max_items) return TooMany(message_, "samples", limits_.max_items);
@@ -534,7 +549,7 @@ class SampleParser {
     if (!message->ok()) return Status::Ok();  // told by the message itself
     if (pieces_.size() >= limits_.max_chunks) return TooMany(message_, "pieces", limits_.max_chunks);
     const size_t number = pieces_.size();
-    const Status status = ParsePiece(reader, number, limits_, &pieces_.emplace_back());
+    const Status status = ParsePiece(reader, number, limits_, keeper_, &pieces_.emplace_back());
     return status.ok() ? status : At("piece " + Number(number), status);
   }
 
@@ -554,6 +569,7 @@ class SampleParser {
  private:
   const std::string_view message_;
   const WireLimits& limits_;
+  const Buffer keeper_;
   std::vector<WireReader> samples_;
   std::vector<ChunkRef> pieces_;
 };
@@ -641,11 +657,11 @@ WireMessage EncodeSampleReply(const SampleReply& reply) {
   return writer.Finish();
 }
 
-Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits) {
+Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits, const Buffer& keeper) {
   WireReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
   SampleReply reply;
-  SampleParser parser(kResponse, limits);
+  SampleParser parser(kResponse, limits, keeper);
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:

@@ -570,6 +570,36 @@ TEST_F(WireSampleTest, LargeRawRowsTravelFromWhereTheyLie) {
   EXPECT_LT(message_.total_bytes(), 8u * 4 * 7056 + 8 * 70 + 100);
 }
 
+TEST_F(WireSampleTest, LongRawRowsMayStayInTheMessageAsLongAsSomethingKeepsIt) {
+  const ChunkRef chunk = MakeChunk(1, {{DType::kUint8, {50'000}, CodecPolicy::kNone}}, 4, &random_);
+  const SampleReply reply{.samples = {SampleOf(chunk, 2, 1), SampleOf(chunk, 0, 1), SampleOf(chunk, 1, 2)}};
+  const std::string bytes = EncodeSampleReply(reply).Flatten();
+  struct Keeper final : BufferOwner {
+    std::vector<std::string> parts;
+    std::vector<ByteSlice> slices;
+  };
+  const auto receive = [](std::string_view text) {
+    auto* keeper = new Keeper;
+    for (size_t at = 0; at < text.size(); at += 16'001) keeper->parts.emplace_back(text.substr(at, 16'001));
+    for (const std::string& part : keeper->parts) keeper->slices.push_back(SliceOf(part));
+    return std::pair(Buffer(keeper, nullptr, 0), ByteSlices(keeper->slices));
+  };
+  Result<SampleReply> got = Status::Internal("not yet");
+  {
+    const auto [keeper, slices] = receive(bytes);
+    got = DecodeSampleReply(slices, {}, keeper);
+  }
+  ASSERT_OK(got);
+  EXPECT_TRUE(got->samples[0].trajectory.slice(0, 0).chunk->is_scattered());
+  ExpectSame(got->samples, reply.samples);
+
+  std::string damaged = bytes;
+  damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 1);
+  const auto [keeper, slices] = receive(damaged);
+  EXPECT_THAT(DecodeSampleReply(slices, {}, keeper),
+              StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("piece 0")));
+}
+
 TEST_F(WireSampleTest, OnlyTouchedBlocksOfCompressedColumnsTravelEachOnce) {
   // 12 kB a row, five rows a block.
   const ChunkRef chunk = MakeChunk(1, {{DType::kUint16, {6000}, CodecPolicy::kLz4}}, 40, &random_);

@@ -127,7 +127,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Cut cut(bytes, step);
   switch (type) {
     case 1:
-      CheckSamples(cut.slices, DecodeSampleReply, EncodeSampleReply, &SampleReply::samples);
+      CheckSamples(
+          cut.slices,
+          [](ByteSlices slices, const WireLimits& limits) { return DecodeSampleReply(slices, limits); },
+          EncodeSampleReply, &SampleReply::samples);
       break;
     case 2:
       CheckSamples(cut.slices, DecodeInspectReply, EncodeInspectReply, &InspectReply::items);

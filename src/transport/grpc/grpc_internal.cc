@@ -84,6 +84,15 @@ void ReceivedMessage::Release() {
   slices_.clear();
 }
 
+Buffer ReceivedMessage::Keep() {
+  struct Keeper final : BufferOwner {
+    explicit Keeper(std::vector<grpc::Slice> received) : slices(std::move(received)) {}
+    const std::vector<grpc::Slice> slices;
+  };
+  // The vector moves, its elements stay: small slices hold their bytes inside.
+  return Buffer(new Keeper(std::move(slices_)), nullptr, 0);
+}
+
 grpc::Status ToGrpcStatus(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const Status cut(status.code(), std::string(Cut(status.message())), status.detail());

@@ -40,6 +40,8 @@ class ReceivedMessage {
   // counts for gRPC's flow control.
   ByteSlices Open();
   void Release();
+  // Hands the bytes of Open() over to whoever holds the result; to be called before decoding.
+  Buffer Keep();
 
  private:
   grpc::ByteBuffer buffer_;

@@ -1,0 +1,71 @@
+#include "base/scattered_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+namespace reverb::internal {
+namespace {
+
+class ScatteredBytesTest : public ::testing::Test {
+ protected:
+  // Parts of 3, 0, 1, 5 and 11 bytes over 0, 1, 2, …
+  ScatteredBytesTest() : bytes_(20) {
+    std::iota(bytes_.begin(), bytes_.end(), uint8_t{0});
+    size_t at = 0;
+    for (const size_t size : {3, 0, 1, 5, 11}) {
+      parts_.push_back(std::span<const uint8_t>(bytes_).subspan(at, size));
+      at += size;
+    }
+  }
+
+  std::vector<uint8_t> bytes_;
+  std::vector<ScatteredBytes::Part> parts_;
+};
+
+TEST_F(ScatteredBytesTest, EveryRangeIsCopiedFromItsParts) {
+  const ScatteredBytes scattered({}, parts_);
+  ASSERT_EQ(scattered.size(), bytes_.size());
+  for (size_t offset = 0; offset <= bytes_.size(); ++offset) {
+    for (size_t size = 0; offset + size <= bytes_.size(); ++size) {
+      std::vector<uint8_t> out(size + 1, 0xEE);
+      scattered.CopyTo(out.data(), offset, size);
+      EXPECT_TRUE(std::equal(out.begin(), out.end() - 1, bytes_.begin() + static_cast<ptrdiff_t>(offset)));
+      EXPECT_EQ(out.back(), 0xEE) << "wrote past the end";
+    }
+  }
+}
+
+TEST_F(ScatteredBytesTest, ThreadsPutThemTogetherOnce) {
+  const ScatteredBytes scattered({}, parts_);
+  std::vector<const uint8_t*> seen(4);
+  std::vector<std::thread> threads;
+  for (auto& place : seen) threads.emplace_back([&] { place = scattered.Together().data(); });
+  for (auto& thread : threads) thread.join();
+  for (const uint8_t* place : seen) EXPECT_EQ(place, seen[0]);
+  EXPECT_TRUE(std::ranges::equal(scattered.Together(), bytes_));
+}
+
+TEST_F(ScatteredBytesTest, KeepsItsKeeper) {
+  struct Keeper final : BufferOwner {
+    explicit Keeper(bool* flag) : gone(flag) {}
+    ~Keeper() override { *gone = true; }
+    bool* gone;
+  };
+  bool gone = false;
+  {
+    const ScatteredBytes scattered(Buffer(new Keeper(&gone), nullptr, 0), parts_);
+    EXPECT_FALSE(gone);
+  }
+  EXPECT_TRUE(gone);
+}
+
+TEST(ScatteredBytesEmptyTest, NothingIsPutTogetherToNothing) {
+  const ScatteredBytes scattered({}, {});
+  EXPECT_EQ(scattered.size(), 0u);
+  EXPECT_TRUE(scattered.Together().empty());
+}
+
+}  // namespace
+}  // namespace reverb::internal
