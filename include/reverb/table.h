@@ -119,6 +119,8 @@ class SampledTrajectory {
   double probability() const { return probability_; }       // of having been picked; 0 when only looked at
   int64_t table_size() const { return table_size_; }        // when it was picked
   int32_t times_sampled() const { return times_sampled_; }  // this sample included
+  // When the item went in, by the clock of the table's host, since the Unix epoch.
+  int64_t inserted_at_nanos() const { return inserted_at_nanos_; }
 
   uint32_t num_columns() const;
   // The rows of a column, decoded: [time, …], or […] when it is squeezed.
@@ -133,6 +135,7 @@ class SampledTrajectory {
   double probability_ = 0;
   int64_t table_size_ = 0;
   int32_t times_sampled_ = 0;
+  int64_t inserted_at_nanos_ = 0;
   std::shared_ptr<const internal::Trajectory> trajectory_;
 };
 

@@ -20,6 +20,7 @@ struct SampleFactory {
     made.probability_ = sample.probability;
     made.table_size_ = sample.table_size;
     made.times_sampled_ = sample.times_sampled;
+    made.inserted_at_nanos_ = sample.inserted_at;
     made.trajectory_ = std::make_shared<const Trajectory>(std::move(sample.trajectory));
     return made;
   }

@@ -161,6 +161,7 @@ Result<std::vector<SampledTrajectory>> Table::Sample(int64_t n, Timeout timeout,
     sample.probability_ = item.probability;
     sample.table_size_ = item.table_size;
     sample.times_sampled_ = item.times_sampled;
+    sample.inserted_at_nanos_ = item.inserted_at;
     sample.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
     samples.push_back(std::move(sample));
   }
@@ -203,6 +204,7 @@ SampledTrajectory Table::Look(internal::PeekedItem item) {
   look.key_ = item.key;
   look.priority_ = item.priority;
   look.times_sampled_ = item.times_sampled;
+  look.inserted_at_nanos_ = item.inserted_at;
   look.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
   return look;
 }

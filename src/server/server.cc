@@ -15,6 +15,8 @@ constexpr Duration kStopGrace = std::chrono::milliseconds(500);
 
 }  // namespace
 
+std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
+
 Result<std::unique_ptr<Server>> Server::Start(Options options) {
   std::unique_ptr<Server> server(new Server());
   server->store_ = std::make_shared<ChunkStore>(options.store, options.clock);

@@ -21,13 +21,16 @@
 
 namespace reverb::internal {
 
+// What a server is called unless it is told otherwise: "reverb" and the version.
+std::string DefaultServerName();
+
 class Server {
  public:
   struct Options {
     std::vector<TableOptions> tables;
     ChunkStore::Options store;
     std::optional<std::string> address;  // host:port or unix:path; absent: this process only
-    std::string name = "reverb";
+    std::string name = DefaultServerName();
     ServiceLimits limits;
     Clock* clock = RealClock();
   };

@@ -39,11 +39,13 @@ void FetchAhead(const std::vector<SampledItem>& items, size_t at) {
 }  // namespace
 
 SampleStreamSession::SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer,
-                                         uint64_t stream_id, uint64_t window_bytes)
+                                         uint64_t stream_id, uint64_t window_bytes, std::string client_name)
     : service_(std::move(service)),
       stream_id_(stream_id),
       window_bytes_(window_bytes),
       shares_memory_(peer->shares_memory()),
+      client_name_(std::move(client_name)),
+      address_(peer->address()),
       peer_(std::move(peer)) {}
 
 void SampleStreamSession::OnRequest(SampleRequest request) {
@@ -168,6 +170,7 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
   {
     MutexLock lock(&mu_);
     sequence = ++draw_sequence_;
+    blocked_since_ = service_->clock()->Now();
   }
   Table::Handle operation =
       table->SampleAsync(count, /*allow_partial=*/true, timeout,
@@ -255,6 +258,17 @@ SampleReply SampleStreamSession::TakeReply() {
     requests_.pop_front();
   }
   return reply;
+}
+
+void SampleStreamSession::AddWait(std::vector<WaiterInfo>* waiters) const {
+  const TimePoint now = service_->clock()->Now();
+  MutexLock lock(&mu_);
+  if (!operation_ || table_ == nullptr) return;
+  waiters->push_back({.table = table_->name(),
+                      .waited_nanos = (now - blocked_since_).count(),
+                      .count = to_draw_,
+                      .client_name = client_name_,
+                      .address = address_});
 }
 
 void SampleStreamSession::OnWritten() {

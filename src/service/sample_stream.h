@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -26,11 +27,13 @@ class SampleStreamSession final : public SampleSession,
                                   public std::enable_shared_from_this<SampleStreamSession> {
  public:
   SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer, uint64_t stream_id,
-                      uint64_t window_bytes);
+                      uint64_t window_bytes, std::string client_name);
 
   // Greets the client.
   void Begin() EXCLUDES(mu_) { Proceed(); }
   void End(Status status) EXCLUDES(mu_);
+  // One if a table makes this stream wait. The reason is left to those who ask the tables.
+  void AddWait(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
 
   void OnRequest(SampleRequest request) override EXCLUDES(mu_);
   void OnWritten() override EXCLUDES(mu_);
@@ -66,6 +69,8 @@ class SampleStreamSession final : public SampleSession,
   const uint64_t stream_id_;
   const uint64_t window_bytes_;
   const bool shares_memory_;
+  const std::string client_name_;
+  const std::string address_;
 
   mutable Mutex mu_;
   std::shared_ptr<SamplePeer> peer_ GUARDED_BY(mu_);
@@ -94,7 +99,8 @@ class SampleStreamSession final : public SampleSession,
   double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
-  Table::Handle operation_ GUARDED_BY(mu_);
+  Table::Handle operation_ GUARDED_BY(mu_);  // while it waits
+  TimePoint blocked_since_ GUARDED_BY(mu_);
 };
 
 // What a sampled trajectory adds to a message, more or less.

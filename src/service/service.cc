@@ -1,6 +1,7 @@
 #include "service/service.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/random.h"
@@ -86,7 +87,8 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
   return service;
 }
 
-Service::Service(Options options) : options_(std::move(options)), life_id_(RandomId()) {}
+Service::Service(Options options)
+    : options_(std::move(options)), life_id_(RandomId()), started_nanos_(options_.clock->WallNanos()) {}
 Service::~Service() = default;
 
 void Service::Stop() {
@@ -95,7 +97,7 @@ void Service::Stop() {
   {
     MutexLock lock(&mu_);
     stopped_ = true;
-    for (auto& [id, end] : streams_) ends.push_back(end);
+    for (auto& [id, stream] : streams_) ends.push_back(stream.end);
     for (auto& [id, writer] : writers_) writers.push_back(std::move(writer));
     writers_.clear();
   }
@@ -152,11 +154,11 @@ bool Service::stopped() const {
 }
 
 void Service::StreamGone(uint64_t stream_id) {
-  std::function<void(Status)> end;  // holds the session: dies outside the lock
+  Stream gone;  // holds the session: dies outside the lock
   MutexLock lock(&mu_);
   const auto found = streams_.find(stream_id);
   if (found == streams_.end()) return;
-  end = std::move(found->second);
+  gone = std::move(found->second);
   streams_.erase(found);
 }
 
@@ -187,9 +189,9 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
     writer->Expect();  // under this lock: nobody drops it before the stream is there
     session =
         std::make_shared<InsertStreamSession>(shared_from_this(), writer, writer->NewGeneration(), stream_id);
-    streams_.emplace(stream_id, [session](Status status) { session->End(std::move(status)); });
+    streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); }});
   }
-  writer->Attach(session->generation(), std::move(peer));
+  writer->Attach(session->generation(), hello.client_name, std::move(peer));
   // Stop() may have come between: what it told a stream that was not attached yet was not heard.
   if (stopped()) session->End(ShuttingDown());
   return std::shared_ptr<InsertSession>(std::move(session));
@@ -204,8 +206,10 @@ Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
   {
     MutexLock lock(&mu_);
     REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream());
-    session = std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window);
-    streams_.emplace(stream_id, [session](Status status) { session->End(std::move(status)); });
+    session = std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window,
+                                                    hello.client_name);
+    streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); },
+                                       .sampler = session});
   }
   session->Begin();
   return std::shared_ptr<SampleSession>(std::move(session));
@@ -277,7 +281,38 @@ Result<ServerInfo> Service::Info() {
   info.live_bytes = stats.live_bytes;
   info.stored_bytes = stats.stored_bytes;
   info.max_bytes = options_.store->options().max_bytes;
+  info.now_nanos = options_.clock->WallNanos();
+  info.started_nanos = started_nanos_;
+  info.waiters = Waiters(info.tables);
   return info;
+}
+
+std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) const {
+  constexpr size_t kMost = 100;
+  const auto waits = [](const TableInfo& table) {
+    return table.waiting_inserts > 0 || table.waiting_samples > 0;
+  };
+  if (std::ranges::none_of(tables, waits)) return {};
+  std::vector<std::shared_ptr<WriterSession>> writers;
+  std::vector<std::shared_ptr<SampleStreamSession>> samplers;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [id, writer] : writers_) writers.push_back(writer);
+    for (const auto& [id, stream] : streams_) {
+      if (stream.sampler) samplers.push_back(stream.sampler);
+    }
+  }
+  std::vector<WaiterInfo> waiters;
+  for (const auto& writer : writers) writer->AddWaits(&waiters);
+  for (const auto& sampler : samplers) sampler->AddWait(&waiters);
+  std::ranges::sort(waiters, std::greater<>(), &WaiterInfo::waited_nanos);
+  if (waiters.size() > kMost) waiters.resize(kMost);
+  for (WaiterInfo& waiter : waiters) {
+    const auto table = std::ranges::find(tables, waiter.table, &TableInfo::name);
+    if (table == tables.end()) continue;
+    waiter.reason = waiter.is_insert ? table->insert_wait_reason : table->sample_wait_reason;
+  }
+  return waiters;
 }
 
 Status Service::Mutate(const MutateRequest& request) {

@@ -48,6 +48,7 @@ struct ServiceLimits {
   Status Validate() const;
 };
 
+class SampleStreamSession;
 class WriterSession;
 
 class Service final : public RequestHandler, public std::enable_shared_from_this<Service> {
@@ -111,19 +112,26 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   bool stopped() const EXCLUDES(mu_);
   // A number for a new stream, or why there can be none.
   Result<uint64_t> EnterStream() REQUIRES(mu_);
+  // Who waits, longest first; `tables` tell why.
+  std::vector<WaiterInfo> Waiters(const std::vector<TableInfo>& tables) const EXCLUDES(mu_);
   // Drops writers that were away for too long, and the longest away when there are too many or too much
   // waits for them. Whether any are still away.
   bool DropWriters() EXCLUDES(mu_);
 
   const Options options_;
   const Id128 life_id_;
+  const int64_t started_nanos_;                                        // since the Unix epoch
   std::map<std::string, std::shared_ptr<Table>, std::less<>> tables_;  // set once
 
   std::atomic<int64_t> undelivered_{0};
   mutable Mutex mu_;
   bool stopped_ GUARDED_BY(mu_) = false;
   uint64_t last_stream_id_ GUARDED_BY(mu_) = 0;
-  absl::flat_hash_map<uint64_t, std::function<void(Status)>> streams_ GUARDED_BY(mu_);
+  struct Stream {
+    std::function<void(Status)> end;
+    std::shared_ptr<SampleStreamSession> sampler;  // null for those of writers
+  };
+  absl::flat_hash_map<uint64_t, Stream> streams_ GUARDED_BY(mu_);
   absl::flat_hash_map<Id128, std::shared_ptr<WriterSession>> writers_ GUARDED_BY(mu_);
   bool sweep_is_set_ GUARDED_BY(mu_) = false;
 };

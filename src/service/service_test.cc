@@ -225,6 +225,40 @@ TEST_F(ServiceTest, ARequestThatWaitsEndsWithItsClient) {
   EXPECT_EQ(service_->stats().streams, 0u);
 }
 
+TEST_F(ServiceTest, InfoTellsWhoWaits) {
+  Create({TableOptions::Queue("q", 1), TableOptions::Queue("empty", 1)});
+  EXPECT_TRUE(service_->Info()->waiters.empty());
+  Hello actor = MakeHello(1);
+  actor.client_name = "actor";
+  auto inserts = service_->OpenInsert(actor, std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage(MakeMessage(1, 4));  // one goes in
+  clock_.Advance(std::chrono::seconds(3));
+  Hello learner = MakeHello(2);
+  learner.client_name = "learner";
+  auto samples = service_->OpenSample(learner, std::make_shared<FakeSamplePeer>()).value();
+  samples->OnRequest({.request_id = 1, .table = "empty", .count = 5});
+  clock_.Advance(std::chrono::seconds(1));
+
+  const std::vector<WaiterInfo> waiters = service_->Info()->waiters;
+  ASSERT_EQ(waiters.size(), 2u);
+  EXPECT_EQ(waiters[0].client_name, "actor");
+  EXPECT_EQ(waiters[0].table, "q");
+  EXPECT_TRUE(waiters[0].is_insert);
+  EXPECT_EQ(waiters[0].reason, WaitReason::kTooManyInserts);
+  EXPECT_EQ(waiters[0].count, 3);
+  EXPECT_EQ(waiters[0].waited_nanos, 4'000'000'000);
+  EXPECT_EQ(waiters[1].client_name, "learner");
+  EXPECT_EQ(waiters[1].table, "empty");
+  EXPECT_FALSE(waiters[1].is_insert);
+  EXPECT_EQ(waiters[1].reason, WaitReason::kMinSize);
+  EXPECT_EQ(waiters[1].count, 5);
+  EXPECT_EQ(waiters[1].waited_nanos, 1'000'000'000);
+
+  samples->OnGone();
+  inserts->OnGone();
+  EXPECT_EQ(service_->Info()->waiters.size(), 1u) << "a writer that may come back still waits";
+}
+
 TEST_F(ServiceTest, StrangeNumbersDoNoHarm) {
   TableOptions table;
   table.name = "t";

@@ -29,8 +29,9 @@ uint64_t WriterSession::NewGeneration() {
   return ++last_generation_;
 }
 
-void WriterSession::Attach(uint64_t generation, std::shared_ptr<InsertPeer> peer) {
+void WriterSession::Attach(uint64_t generation, std::string client_name, std::shared_ptr<InsertPeer> peer) {
   std::shared_ptr<InsertPeer> former;
+  std::string address = peer->address();
   {
     MutexLock lock(&mu_);
     if (generation < generation_) {
@@ -38,6 +39,8 @@ void WriterSession::Attach(uint64_t generation, std::shared_ptr<InsertPeer> peer
     } else {
       former = std::exchange(peer_, std::move(peer));
       generation_ = generation;
+      client_name_ = std::move(client_name);
+      address_ = std::move(address);
       away_since_.reset();
       greeted_ = heartbeat_ = done_ = ended_ = told_full_ = false;
       ready_ = read_wanted_ = true;
@@ -285,6 +288,20 @@ std::optional<WriterSession::Blocked> WriterSession::TakeHeartbeat() {
   if (line == nullptr) return std::nullopt;
   described_at_ = now;
   return Blocked{line->table, line->blocked_since, waiting_items_};
+}
+
+void WriterSession::AddWaits(std::vector<WaiterInfo>* waiters) const {
+  const TimePoint now = service_->clock()->Now();
+  MutexLock lock(&mu_);
+  for (const auto& line : lines_) {
+    if (!line->operation) continue;
+    waiters->push_back({.table = line->table->name(),
+                        .is_insert = true,
+                        .waited_nanos = (now - line->blocked_since).count(),
+                        .count = static_cast<int64_t>(line->waiting.size()),
+                        .client_name = client_name_,
+                        .address = address_});
+  }
 }
 
 bool WriterSession::IsOver() const {

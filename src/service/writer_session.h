@@ -41,7 +41,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   // later one do nothing.
   uint64_t NewGeneration() EXCLUDES(mu_);
   // Attaches and greets the stream, unless a later one has come.
-  void Attach(uint64_t generation, std::shared_ptr<InsertPeer> peer) EXCLUDES(mu_);
+  void Attach(uint64_t generation, std::string client_name, std::shared_ptr<InsertPeer> peer) EXCLUDES(mu_);
   void OnMessage(uint64_t generation, InsertMessage message) EXCLUDES(mu_);
   void OnWritten(uint64_t generation) EXCLUDES(mu_);
   void OnDone(uint64_t generation) EXCLUDES(mu_);
@@ -54,6 +54,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   // Since when no stream is attached; absent while one is.
   std::optional<TimePoint> away_since() const EXCLUDES(mu_);
   int64_t waiting_bytes() const EXCLUDES(mu_);
+  // One for each table that makes this writer wait. The reason is left to those who ask the tables.
+  void AddWaits(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
   // Gives up what waits, for good.
   void Abandon() EXCLUDES(mu_);
 
@@ -127,7 +129,9 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool abandoned_ GUARDED_BY(mu_) = false;
   std::optional<TimePoint> away_since_ GUARDED_BY(mu_);
 
-  // --- The attached stream ---
+  // --- The attached stream, or the last one ---
+  std::string client_name_ GUARDED_BY(mu_);
+  std::string address_ GUARDED_BY(mu_);
   uint64_t last_generation_ GUARDED_BY(mu_) = 0;
   uint64_t generation_ GUARDED_BY(mu_) = 0;
   std::shared_ptr<InsertPeer> peer_ GUARDED_BY(mu_);

@@ -120,6 +120,8 @@ class InsertPeer {
   virtual bool Reply(InsertReply reply) = 0;
   // Ends the stream, after the reply that is under way. OnGone() follows.
   virtual void End(Status status) = 0;
+  // Where the client calls from, for people; empty inside one process.
+  virtual std::string address() const { return {}; }
 };
 
 class InsertSession {
@@ -144,6 +146,7 @@ class SamplePeer {
   virtual void ReadNext() = 0;
   virtual Sent Reply(SampleReply reply) = 0;
   virtual void End(Status status) = 0;
+  virtual std::string address() const { return {}; }
 };
 
 class SampleSession {

@@ -678,6 +678,52 @@ Result<SetRateLimiterRequest> DecodeSetRateLimiterRequest(ByteSlices slices, con
   return request;
 }
 
+namespace {
+
+void WriteWaiter(const WaiterInfo& waiter, WireWriter* writer) {
+  writer->Bytes(1, waiter.table);
+  writer->Bool(2, waiter.is_insert);
+  writer->Uint(3, static_cast<uint32_t>(waiter.reason));
+  writer->Count(4, waiter.waited_nanos);
+  writer->Count(5, waiter.count);
+  writer->Bytes(6, waiter.client_name);
+  writer->Bytes(7, waiter.address);
+}
+
+Status ParseWaiter(WireReader reader, const WireLimits& limits, WaiterInfo* waiter) {
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.Read(&waiter->table, limits.max_name_bytes);
+        break;
+      case 2:
+        reader.Read(&waiter->is_insert);
+        break;
+      case 3: {
+        uint32_t reason = 0;
+        reader.Read(&reason);
+        waiter->reason = ToWaitReason(reason);
+        break;
+      }
+      case 4:
+        reader.ReadCount(&waiter->waited_nanos);
+        break;
+      case 5:
+        reader.ReadCount(&waiter->count);
+        break;
+      case 6:
+        reader.Read(&waiter->client_name, limits.max_name_bytes);
+        break;
+      case 7:
+        reader.Read(&waiter->address, limits.max_name_bytes);
+        break;
+    }
+  }
+  return reader.status("Waiter");
+}
+
+}  // namespace
+
 WireMessage EncodeServerInfo(const ServerInfo& info) {
   WireWriter writer(512 * info.tables.size() + 128);
   writer.Bytes(1, View(info.server_life_id));
@@ -691,6 +737,13 @@ WireMessage EncodeServerInfo(const ServerInfo& info) {
   writer.Count(5, info.live_bytes);
   writer.Count(6, info.stored_bytes);
   if (info.max_bytes) writer.AlwaysUint(7, static_cast<uint64_t>(std::max<int64_t>(*info.max_bytes, 0)));
+  writer.Count(8, info.now_nanos);
+  writer.Count(9, info.started_nanos);
+  for (const WaiterInfo& waiter : info.waiters) {
+    const auto nested = writer.Begin(10);
+    WriteWaiter(waiter, &writer);
+    writer.End(nested);
+  }
   return writer.Finish();
 }
 
@@ -722,6 +775,16 @@ Result<ServerInfo> DecodeServerInfo(ByteSlices slices, const WireLimits& limits)
         break;
       case 7:
         reader.ReadCount(&info.max_bytes.emplace());
+        break;
+      case 8:
+        reader.ReadCount(&info.now_nanos);
+        break;
+      case 9:
+        reader.ReadCount(&info.started_nanos);
+        break;
+      case 10:
+        if (info.waiters.size() >= limits.max_items) return TooMany(kName, "waiters", limits.max_items);
+        REVERB_RETURN_IF_ERROR(ParseWaiter(reader.ReadMessage(), limits, &info.waiters.emplace_back()));
         break;
     }
   }

@@ -202,6 +202,17 @@ TEST(WireTest, ServerInfo) {
   EXPECT_EQ(got->live_bytes, want.live_bytes);
   EXPECT_EQ(got->stored_bytes, want.stored_bytes);
   EXPECT_EQ(got->max_bytes, want.max_bytes);
+  EXPECT_EQ(got->now_nanos, want.now_nanos);
+  EXPECT_EQ(got->started_nanos, want.started_nanos);
+  ASSERT_EQ(got->waiters.size(), 2u);
+  EXPECT_EQ(got->waiters[0].table, "replay");
+  EXPECT_TRUE(got->waiters[0].is_insert);
+  EXPECT_EQ(got->waiters[0].reason, WaitReason::kTooManyInserts);
+  EXPECT_EQ(got->waiters[0].waited_nanos, 7'000);
+  EXPECT_EQ(got->waiters[0].count, 8);
+  EXPECT_EQ(got->waiters[0].client_name, "actor-17");
+  EXPECT_EQ(got->waiters[0].address, "192.0.2.1:1234");
+  EXPECT_FALSE(got->waiters[1].is_insert);
   ASSERT_EQ(got->tables.size(), 2u);
   const TableInfo& a = got->tables[0];
   const TableInfo& b = want.tables[0];

@@ -234,7 +234,17 @@ inline ServerInfo ExampleServerInfo() {
           .live_chunks = 3,
           .live_bytes = 4,
           .stored_bytes = 5,
-          .max_bytes = 0};
+          .max_bytes = 0,
+          .now_nanos = 1'800'000'000'000'000'000,
+          .started_nanos = 1'799'999'999'000'000'000,
+          .waiters = {{.table = "replay",
+                       .is_insert = true,
+                       .reason = WaitReason::kTooManyInserts,
+                       .waited_nanos = 7'000,
+                       .count = 8,
+                       .client_name = "actor-17",
+                       .address = "192.0.2.1:1234"},
+                      {.table = "plain", .client_name = {}, .address = {}}}};
 }
 
 // Samples of the chunks given; like batches: every sample has the same columns.

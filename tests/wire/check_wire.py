@@ -109,6 +109,10 @@ def check_samples(samples, pieces) -> None:
 def check_info(info) -> None:
     expect("server_life_id", info.server_life_id, example_id(1))
     expect("max_bytes", (info.HasField("max_bytes"), info.max_bytes), (True, 0))
+    expect("times", (info.now_nanos, info.started_nanos), (18 * 10**17, 18 * 10**17 - 10**9))
+    waiter = info.waiters[0]
+    expect("waiter", (waiter.table, waiter.is_insert, waiter.reason, waiter.count), ("replay", True, 3, 8))
+    expect("waiter", (waiter.client_name, waiter.address), ("actor-17", "192.0.2.1:1234"))
     table = info.tables[0]
     expect("name", table.name, "replay")
     expect("sampler", (table.sampler.kind, table.sampler.priority_exponent), (6, 0.8))

@@ -103,6 +103,17 @@ Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* han
   }
 }
 
+// "192.0.2.1:4000" of gRPC's "ipv4:192.0.2.1:4000", "[::1]:4000" of its "ipv6:%5B::1%5D:4000".
+std::string ReadablePeer(std::string peer) {
+  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
+    if (peer.starts_with(scheme)) peer.erase(0, scheme.size());
+  }
+  for (const auto& [code, bracket] : {std::pair("%5B", "["), std::pair("%5D", "]")}) {
+    if (const size_t at = peer.find(code); at != std::string::npos) peer.replace(at, 3, bracket);
+  }
+  return peer;
+}
+
 // --- Health ---------------------------------------------------------------------------------------
 
 // Numbers of grpc.health.v1.HealthCheckResponse.ServingStatus.
@@ -262,6 +273,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<ServerCore>& shared_core() const { return core_; }
   const std::shared_ptr<ServerCall>& self() const { return self_; }
   ReceivedMessage* received() { return &received_; }
+  std::string PeerAddress() const { return ReadablePeer(context_->peer()); }
 
   // --- From any thread; all do nothing when the call is over ---
 
@@ -556,8 +568,11 @@ class SessionCall : public ServerCall, public Peer {
   void ReadNext() final { Read(); }
   void End(Status status) final { EndCall(status); }
   void OnStopping(const Status& why) final { EndCall(why); }
+  std::string address() const final { return address_; }
 
  protected:
+  // Called before the session is opened.
+  void NoteAddress() { address_ = PeerAddress(); }
   // Null before the greeting was accepted.
   std::shared_ptr<Session> session() const EXCLUDES(session_mu_) {
     MutexLock lock(&session_mu_);
@@ -598,6 +613,7 @@ class SessionCall : public ServerCall, public Peer {
   }
 
  private:
+  std::string address_;  // set before the session is there
   mutable Mutex session_mu_;
   std::shared_ptr<Session> session_ GUARDED_BY(session_mu_);
   // A reply that the session sent while it was being opened has left already.
@@ -637,6 +653,7 @@ class InsertCall final : public SessionCall<InsertSession, InsertPeer> {
     const Result<Hello> hello = DecodeInsertHello(received()->Open(), core()->limits());
     received()->Release();
     if (!hello.ok()) return EndCall(hello.status());
+    NoteAddress();
     Open(core()->handler()->OpenInsert(*hello, std::static_pointer_cast<InsertCall>(self())));
   }
 
@@ -667,6 +684,7 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
                              : "message SampleRequest: only the first of a stream may greet"));
     }
     if (session == nullptr) {
+      NoteAddress();
       Open(core()->handler()->OpenSample(*message->hello, std::static_pointer_cast<SampleCall>(self())));
       session = this->session();
       if (session == nullptr || !AsksForSomething(message->request)) return;
