@@ -1,12 +1,10 @@
 #include "benchmarks/e2e/bench.h"
 
-#include <malloc.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <limits>
 
 #include "benchmarks/e2e/contest.h"
 #include "benchmarks/e2e/payload.h"
@@ -41,15 +39,30 @@ constexpr std::array<Function, kWorkloads.size()> kFunctions = {
 constexpr int64_t kMaxSize = int64_t{16} << 20;
 constexpr int kMaxClients = 1000;
 
+// What is wrong with measuring a server that runs already; empty when nothing is.
+std::string CheckAddress(const BenchOptions& options) {
+  if (options.address.empty()) return options.table.empty() ? "" : "--table is for --address only";
+  if (options.table.empty()) {
+    return "--address needs --table, the table to measure; `reverb info " + options.address +
+           "` lists those there are";
+  }
+  if (options.table.find_first_of(" \n") != std::string::npos) {
+    return "--table: a table with spaces in its name cannot be measured";
+  }
+  if (options.in_process) return "--transport: a server that runs already is reached over gRPC";
+  constexpr std::array<std::string_view, 4> kPossible = {"insert", "sample", "mixed", "latency"};
+  if (std::ranges::find(kPossible, options.workload) == kPossible.end()) {
+    return options.workload +
+           " needs servers of its own; with --address choose insert, sample, mixed or latency";
+  }
+  if (options.size && options.workload == "sample")
+    return "--size: the items of the table have sizes of their own";
+  return {};
+}
+
 }  // namespace
 
 std::span<const WorkloadName> Workloads() { return kWorkloads; }
-
-void TuneMalloc() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());  // 2 GiB does not fit
-  mallopt(M_TOP_PAD, 64 << 20);
-}
 
 std::string CheckOptions(const BenchOptions& options) {
   const std::string& workload = options.workload;
@@ -62,6 +75,7 @@ std::string CheckOptions(const BenchOptions& options) {
     return "--size " + std::to_string(*options.size) + " is no size of float32 values from 4 to " +
            std::to_string(kMaxSize) + " bytes; give a multiple of 4";
   }
+  if (const std::string problem = CheckAddress(options); !problem.empty()) return problem;
   if (options.size && workload == "transitions") return "--size: transitions have a size of their own";
   for (const std::optional<int>& count : {options.clients, options.samplers}) {
     if (count && (*count < 1 || *count > kMaxClients)) {

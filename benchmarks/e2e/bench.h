@@ -2,7 +2,8 @@
 //
 // Every workload runs beside its limit: the same bytes over the same transport with nothing behind it (or a
 // plain copy, inside one process). Both have their own processes, and slices of both are measured in turn, so
-// that a noisy machine spoils both alike. README.md says what is measured against what.
+// that a noisy machine spoils both alike. README.md says what is measured against what. A server that runs
+// already is measured alone: nothing of ours is on its machine.
 #ifndef REVERB_BENCHMARKS_E2E_BENCH_H_
 #define REVERB_BENCHMARKS_E2E_BENCH_H_
 
@@ -23,6 +24,9 @@ struct BenchOptions {
   double seconds = 5;                // of each side, over all rounds
   int rounds = 5;
   bool json = false;
+  // A server that runs already, and its table that is written to and sampled from; empty: servers of our own.
+  std::string address = {};
+  std::string table = {};
 };
 
 struct WorkloadName {
@@ -30,10 +34,6 @@ struct WorkloadName {
   std::string_view summary;
 };
 std::span<const WorkloadName> Workloads();
-
-// Sets malloc up for large, short-lived blocks: by default glibc gives them back to the system each time and
-// touching them anew costs more than all else. For main(), before threads start.
-void TuneMalloc();
 
 // What is wrong with the options, as a sentence; empty when nothing is.
 std::string CheckOptions(const BenchOptions& options);

@@ -1,6 +1,7 @@
 #include "benchmarks/e2e/loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -22,6 +23,7 @@ Message Job::ToMessage(std::string verb) const {
   Message message(std::move(verb));
   message.Set("kind", static_cast<int64_t>(kind))
       .Set("address", address)
+      .Set("table", table)
       .Set("size", size)
       .Set("writers", int64_t{writers})
       .Set("samplers", int64_t{samplers})
@@ -37,6 +39,7 @@ Message Job::ToMessage(std::string verb) const {
 Job Job::FromMessage(const Message& message) {
   return {.kind = static_cast<Kind>(message.GetInt("kind")),
           .address = message.Get("address"),
+          .table = message.Get("table"),
           .size = message.GetInt("size"),
           .writers = static_cast<int>(message.GetInt("writers")),
           .samplers = static_cast<int>(message.GetInt("samplers")),
@@ -74,12 +77,19 @@ Slice Slice::FromMessage(const Message& message) {
           .latencies_us = message.GetList("latencies_us")};
 }
 
-std::string TableName(int index) { return "table" + std::to_string(index); }
+std::string Job::TableName(int index) const {
+  return table.empty() ? "table" + std::to_string(index) : table;
+}
+
+WaitOptions Job::wait() const {
+  if (table.empty()) return {};
+  return {.timeout = std::chrono::seconds(10)};
+}
 
 Result<std::vector<TableOptions>> TablesFor(const Job& job) {
   std::vector<TableOptions> tables;
   for (int i = 0; i < job.tables; ++i) {
-    TableOptions table{.name = TableName(i), .max_size = job.items};
+    TableOptions table{.name = job.TableName(i), .max_size = job.items};
     if (job.kind == Kind::kPer) table.sampler = SelectorOptions::Prioritized(0.6);
     if (job.in_step) {
       REVERB_ASSIGN_OR_RETURN(table.rate_limiter, InStepLimiter());

@@ -17,6 +17,7 @@
 #include "reverb/client.h"
 #include "reverb/status.h"
 #include "reverb/table_options.h"
+#include "reverb/wait.h"
 
 namespace reverb::bench {
 
@@ -41,6 +42,9 @@ struct Job {
   Kind kind = Kind::kLoad;
   // Of the server; empty: it is in this process.
   std::string address = {};
+  // Of a server that is not ours: its only table in use, of whatever items and limiter. Absent: those of
+  // TablesFor().
+  std::string table = {};
   int64_t size = 400;  // bytes of an item
   int writers = 0;
   int samplers = 0;
@@ -51,6 +55,10 @@ struct Job {
   bool in_step = false;
   int64_t write_window_bytes = int64_t{64} << 20;
   uint64_t seed = 1;
+
+  std::string TableName(int index) const;
+  // How long a call may wait. Tables that are not ours may have their reasons never to let it through.
+  WaitOptions wait() const;
 
   Message ToMessage(std::string verb) const;
   static Job FromMessage(const Message& message);
@@ -100,7 +108,6 @@ class Loop {
 
 // The tables that a server needs for this job.
 Result<std::vector<TableOptions>> TablesFor(const Job& job);
-std::string TableName(int index);
 
 // The loops of a job. `connect` gives each client a connection of its own.
 using Connector = std::function<Result<Client>()>;

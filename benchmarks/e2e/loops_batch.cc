@@ -14,7 +14,7 @@ Status FillTransitions(const Client& client, const Job& job) {
   REVERB_ASSIGN_OR_RETURN(
       TrajectoryWriter writer,
       client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 1, .max_chunk_length = 1}}));
-  const std::string table = TableName(0);
+  const std::string table = job.TableName(0);
   Picker picker(kTransitionBytes, job.seed);
   std::array<std::array<int64_t, 1>, 4> dims;
   std::array<ColumnValue, 4> step;
@@ -42,7 +42,7 @@ Status FillFrames(const Client& client, const Job& job) {
   REVERB_ASSIGN_OR_RETURN(TrajectoryWriter writer,
                           client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = kFramesPerChunk,
                                                                    .max_chunk_length = kFramesPerChunk}}));
-  const std::string table = TableName(0);
+  const std::string table = job.TableName(0);
   const std::vector<uint8_t> frames = MakeFrames(job.items, job.seed);
   const std::array<int64_t, 2> dims = {kFrameSide, kFrameSide};
   for (int64_t i = 0; i < job.items; ++i) {
@@ -74,15 +74,15 @@ class BatchMemory {
 // Batch after batch. Each slice opens its stream, so that nothing fetched ahead is carried over.
 class BatchLoop : public Loop {
  public:
-  BatchLoop(Client client, std::span<const int64_t> column_bytes)
-      : client_(std::move(client)), memory_(column_bytes) {
+  BatchLoop(Client client, std::span<const int64_t> column_bytes, const Job& job)
+      : client_(std::move(client)), table_(job.TableName(0)), memory_(column_bytes) {
     for (const int64_t bytes : column_bytes) item_bytes_ += static_cast<double>(bytes);
   }
 
   Status Run(double end, Tally* tally) override {
     REVERB_ASSIGN_OR_RETURN(
         Sampler sampler,
-        client_.NewSampler({.table = TableName(0), .max_in_flight_samples_per_worker = 4 * kLearnerBatch}));
+        client_.NewSampler({.table = table_, .max_in_flight_samples_per_worker = 4 * kLearnerBatch}));
     BatchInfo info;
     while (NowSeconds() < end) {
       Tally::Timer timer(tally);
@@ -97,6 +97,7 @@ class BatchLoop : public Loop {
 
  private:
   Client client_;
+  std::string table_;
   BatchMemory memory_;
   double item_bytes_ = 0;
 };
@@ -107,12 +108,12 @@ class PerLoop : public Loop {
   PerLoop(Client client, Sampler sampler, const Job& job)
       : client_(std::move(client)),
         sampler_(std::move(sampler)),
+        table_(job.TableName(0)),
         size_(job.size),
         memory_({&job.size, 1}),
         random_(job.seed) {}
 
   Status Run(double end, Tally* tally) override {
-    const std::string table = TableName(0);
     std::vector<KeyPriority> updates(kLearnerBatch);
     while (NowSeconds() < end) {
       Tally::Timer timer(tally);
@@ -120,7 +121,7 @@ class PerLoop : public Loop {
       for (size_t i = 0; i < updates.size(); ++i) {
         updates[i] = {info_.keys[i], static_cast<double>(random_() % 1000 + 1) / 1000};
       }
-      REVERB_RETURN_IF_ERROR(client_.UpdatePriorities(table, updates));
+      REVERB_RETURN_IF_ERROR(client_.UpdatePriorities(table_, updates));
       timer.Stop();
       tally->items += kLearnerBatch;
     }
@@ -132,6 +133,7 @@ class PerLoop : public Loop {
  private:
   Client client_;
   Sampler sampler_;
+  std::string table_;
   int64_t size_;
   BatchMemory memory_;
   BatchInfo info_;
@@ -146,11 +148,11 @@ Result<std::vector<std::unique_ptr<Loop>>> MakeBatchLoops(const Job& job, const 
   switch (job.kind) {
     case Kind::kTransitions:
       if (job.fill) REVERB_RETURN_IF_ERROR(FillTransitions(client, job));
-      loops.push_back(std::make_unique<BatchLoop>(std::move(client), kTransitionColumns));
+      loops.push_back(std::make_unique<BatchLoop>(std::move(client), kTransitionColumns, job));
       break;
     case Kind::kFrames: {
       if (job.fill) REVERB_RETURN_IF_ERROR(FillFrames(client, job));
-      loops.push_back(std::make_unique<BatchLoop>(std::move(client), std::array{kFrameBytes}));
+      loops.push_back(std::make_unique<BatchLoop>(std::move(client), std::array{kFrameBytes}, job));
       break;
     }
     default: {
@@ -158,7 +160,7 @@ Result<std::vector<std::unique_ptr<Loop>>> MakeBatchLoops(const Job& job, const 
       REVERB_ASSIGN_OR_RETURN(
           Sampler sampler,
           client.NewSampler(
-              {.table = TableName(0), .max_in_flight_samples_per_worker = kLearnerBatch, .exact = true}));
+              {.table = job.TableName(0), .max_in_flight_samples_per_worker = kLearnerBatch, .exact = true}));
       loops.push_back(std::make_unique<PerLoop>(std::move(client), std::move(sampler), job));
       break;
     }

@@ -20,14 +20,19 @@ constexpr milliseconds kPatience{20};
 // One writer and its items: one column, chunks of one row.
 class ItemWriter {
  public:
-  ItemWriter(TrajectoryWriter writer, std::string table, int64_t size, uint64_t seed)
-      : writer_(std::move(writer)), table_(std::move(table)), dims_{size / 4}, picker_(size, seed) {}
+  ItemWriter(TrajectoryWriter writer, const Job& job, int table, uint64_t seed)
+      : writer_(std::move(writer)),
+        table_(job.TableName(table)),
+        wait_(job.wait()),
+        dims_{job.size / 4},
+        picker_(job.size, seed) {}
 
   static Result<ItemWriter> Create(const Client& client, const Job& job, int table, uint64_t seed) {
     TrajectoryWriterOptions options{.chunking = {.num_keep_alive_refs = 1, .max_chunk_length = 1}};
+    options.wait_for_room = job.wait();
     if (job.in_step) options.wait_for_room.timeout = kPatience;
     REVERB_ASSIGN_OR_RETURN(TrajectoryWriter writer, client.NewTrajectoryWriter(std::move(options)));
-    return ItemWriter(std::move(writer), TableName(table), job.size, seed);
+    return ItemWriter(std::move(writer), job, table, seed);
   }
 
   // DEADLINE_EXCEEDED when there was no room; the next call goes on with the same step.
@@ -43,11 +48,12 @@ class ItemWriter {
     has_step_ = false;
     return Status::Ok();
   }
-  Status Flush() { return writer_.Flush(); }
+  Status Flush() { return writer_.Flush(0, wait_); }
 
  private:
   TrajectoryWriter writer_;
   std::string table_;
+  WaitOptions wait_;
   std::array<int64_t, 1> dims_;
   Picker picker_;
   bool has_step_ = false;
@@ -85,7 +91,7 @@ class InStepInsertLoop : public Loop {
       : writer_(std::move(writer)),
         client_(std::move(client)),
         size_(job.size),
-        table_(table),
+        table_(job.TableName(table)),
         counts_(counts) {}
 
   Status Run(double end, Tally* tally) override {
@@ -109,15 +115,15 @@ class InStepInsertLoop : public Loop {
   Result<double> Inserts() const {
     REVERB_ASSIGN_OR_RETURN(const ServerInfo info, client_.Info());
     for (const TableInfo& table : info.tables) {
-      if (table.name == TableName(table_)) return static_cast<double>(table.counters.inserts);
+      if (table.name == table_) return static_cast<double>(table.counters.inserts);
     }
-    return Status::NotFound("no table \"" + TableName(table_) + "\"");
+    return Status::NotFound("no table \"" + table_ + "\"");
   }
 
   ItemWriter writer_;
   Client client_;
   int64_t size_;
-  int table_;
+  std::string table_;
   bool counts_;  // one loop of each table
 };
 
@@ -129,11 +135,15 @@ class SampleLoop : public Loop {
   SampleLoop(Client client, const Job& job, int table)
       : client_(std::move(client)),
         size_(job.size),
-        table_(TableName(table)),
+        table_(job.TableName(table)),
+        // Items of a table that is not ours may have any layout.
+        has_own_layout_(!job.table.empty()),
+        in_step_(job.in_step),
+        wait_(job.wait()),
         // Enough for the throughput of one client, and not too much memory for many.
         max_in_flight_(job.size < 40'000 ? std::max<int64_t>(2 * kBatch, 1024 / job.samplers) : 2 * kBatch),
-        memory_(kBatch * job.size) {
-    if (job.in_step) wait_.timeout = kPatience;
+        memory_(has_own_layout_ ? 0 : kBatch * job.size) {
+    if (in_step_) wait_.timeout = kPatience;
   }
 
   Status Run(double end, Tally* tally) override {
@@ -150,34 +160,43 @@ class SampleLoop : public Loop {
     while (NowSeconds() < end) REVERB_RETURN_IF_ERROR(TakeBatch(end, tally));
     tally->seconds = NowSeconds() - start;
     tally->samples = tally->items;
-    tally->bytes = tally->items * static_cast<double>(size_);
+    if (!has_own_layout_) tally->bytes = tally->items * static_cast<double>(size_);
     return Status::Ok();
   }
 
  private:
+  Status NextBatch() {
+    if (has_own_layout_) return sampler_->NextBatch(kBatch, &batch_, wait_);
+    const ColumnMemory column{memory_.data(), memory_.size()};
+    return sampler_->NextBatch(kBatch, {&column, 1}, &info_, wait_);
+  }
+
   // Gives up after `end`, when writers that samples wait for may have stopped.
   Status TakeBatch(double end, Tally* tally) {
-    const ColumnMemory column{memory_.data(), memory_.size()};
     Tally::Timer timer(tally);
     Status status;
     do {
-      status = sampler_->NextBatch(kBatch, {&column, 1}, &info_, wait_);
-    } while (status.code() == StatusCode::kDeadlineExceeded && NowSeconds() < end);
-    if (status.code() == StatusCode::kDeadlineExceeded) return Status::Ok();
+      status = NextBatch();
+    } while (in_step_ && status.code() == StatusCode::kDeadlineExceeded && NowSeconds() < end);
+    if (in_step_ && status.code() == StatusCode::kDeadlineExceeded) return Status::Ok();
     REVERB_RETURN_IF_ERROR(status);
     timer.Stop();
     tally->items += kBatch;
+    for (const Tensor& column : batch_.columns) tally->bytes += static_cast<double>(column.num_bytes());
     return Status::Ok();
   }
 
   Client client_;
   int64_t size_;
   std::string table_;
-  int64_t max_in_flight_;
+  bool has_own_layout_;
+  bool in_step_;
   WaitOptions wait_;
+  int64_t max_in_flight_;
   std::optional<Sampler> sampler_;
   AlignedBytes memory_;
   BatchInfo info_;
+  Batch batch_;
 };
 
 }  // namespace

@@ -35,21 +35,28 @@ class OneLoop : public Loop {
 // A draw that sees all updates before it, and its data.
 class SampleOne : public OneLoop {
  public:
-  SampleOne(Sampler sampler, const Job& job) : OneLoop(job.size), sampler_(std::move(sampler)) {}
+  SampleOne(Sampler sampler, const Job& job)
+      : OneLoop(job.size), sampler_(std::move(sampler)), wait_(job.wait()) {}
 
  private:
   Status Once() override {
-    REVERB_ASSIGN_OR_RETURN(const SampledTrajectory sample, sampler_.Next());
+    REVERB_ASSIGN_OR_RETURN(const SampledTrajectory sample, sampler_.Next(wait_));
     return sample.column(0).status();
   }
   Sampler sampler_;
+  WaitOptions wait_;
 };
 
 // A step, an item of it, and the wait until it is in the table.
 class InsertOne : public OneLoop {
  public:
   InsertOne(TrajectoryWriter writer, const Job& job)
-      : OneLoop(job.size), writer_(std::move(writer)), dims_{job.size / 4}, picker_(job.size, job.seed) {}
+      : OneLoop(job.size),
+        writer_(std::move(writer)),
+        table_(job.TableName(0)),
+        wait_(job.wait()),
+        dims_{job.size / 4},
+        picker_(job.size, job.seed) {}
 
  private:
   Status Once() override {
@@ -58,10 +65,11 @@ class InsertOne : public OneLoop {
     const CellRange newest = CellRange::One(0, writer_.position() - 1);
     const ItemColumn column{{&newest, 1}};
     REVERB_RETURN_IF_ERROR(writer_.CreateItem(table_, 1.0, {&column, 1}));
-    return writer_.Flush();
+    return writer_.Flush(0, wait_);
   }
   TrajectoryWriter writer_;
-  std::string table_ = TableName(0);
+  std::string table_;
+  WaitOptions wait_;
   std::array<int64_t, 1> dims_;
   Picker picker_;
 };
@@ -69,22 +77,28 @@ class InsertOne : public OneLoop {
 // A new priority of one item that is there.
 class UpdateOne : public OneLoop {
  public:
-  UpdateOne(Client client, std::vector<uint64_t> keys)
-      : OneLoop(sizeof(KeyPriority)), client_(std::move(client)), keys_(std::move(keys)) {}
+  UpdateOne(Client client, std::vector<uint64_t> keys, const Job& job)
+      : OneLoop(sizeof(KeyPriority)),
+        client_(std::move(client)),
+        keys_(std::move(keys)),
+        table_(job.TableName(0)),
+        wait_(job.wait()) {}
 
  private:
   Status Once() override {
     const KeyPriority update{keys_[next_++ % keys_.size()], 0.5};
-    return client_.UpdatePriorities(table_, {&update, 1});
+    return client_.UpdatePriorities(table_, {&update, 1}, wait_);
   }
   Client client_;
   std::vector<uint64_t> keys_;
   size_t next_ = 0;
-  std::string table_ = TableName(0);
+  std::string table_;
+  WaitOptions wait_;
 };
 
-Result<std::vector<uint64_t>> SomeKeys(const Client& client) {
-  REVERB_ASSIGN_OR_RETURN(const std::vector<SampledTrajectory> samples, client.Sample(TableName(0), 1000));
+Result<std::vector<uint64_t>> SomeKeys(const Client& client, const Job& job) {
+  REVERB_ASSIGN_OR_RETURN(const std::vector<SampledTrajectory> samples,
+                          client.Sample(job.TableName(0), 1000, job.wait()));
   std::vector<uint64_t> keys;
   keys.reserve(samples.size());
   for (const SampledTrajectory& sample : samples) keys.push_back(sample.key());
@@ -99,7 +113,7 @@ Result<std::vector<std::unique_ptr<Loop>>> MakeOneLoops(const Job& job, const Co
   std::vector<std::unique_ptr<Loop>> loops;
   switch (job.kind) {
     case Kind::kSampleOne: {
-      REVERB_ASSIGN_OR_RETURN(Sampler sampler, client.NewSampler({.table = TableName(0), .exact = true}));
+      REVERB_ASSIGN_OR_RETURN(Sampler sampler, client.NewSampler({.table = job.TableName(0), .exact = true}));
       loops.push_back(std::make_unique<SampleOne>(std::move(sampler), job));
       break;
     }
@@ -111,8 +125,8 @@ Result<std::vector<std::unique_ptr<Loop>>> MakeOneLoops(const Job& job, const Co
       break;
     }
     default: {
-      REVERB_ASSIGN_OR_RETURN(std::vector<uint64_t> keys, SomeKeys(client));
-      loops.push_back(std::make_unique<UpdateOne>(std::move(client), std::move(keys)));
+      REVERB_ASSIGN_OR_RETURN(std::vector<uint64_t> keys, SomeKeys(client, job));
+      loops.push_back(std::make_unique<UpdateOne>(std::move(client), std::move(keys), job));
       break;
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "benchmarks/e2e/loops_batch.h"
 #include "benchmarks/e2e/payload.h"
+#include "reverb/client.h"
 
 namespace reverb::bench {
 namespace {
@@ -26,11 +28,38 @@ std::vector<int64_t> SizesOf(const BenchOptions& options) {
   return {kPaperSizes.begin(), kPaperSizes.end()};
 }
 
-// The two sides of a workload.
+// The two sides of a workload. A server that is not ours has no limit beside it.
 struct Pair {
   size_t ours = 0;
-  size_t limit = 0;
+  std::optional<size_t> limit = {};
 };
+
+// The job for a server that runs already, if one was named.
+Job At(Job job, const BenchOptions& options) {
+  job.address = options.address;
+  job.table = options.table;
+  if (!options.address.empty()) job.fill = false;
+  return job;
+}
+
+// Bytes of the items of the table that was named; NOT_FOUND when it holds none.
+Result<int64_t> SizeOfItems(const BenchOptions& options) {
+  const WaitOptions wait{.timeout = std::chrono::seconds(5)};
+  REVERB_ASSIGN_OR_RETURN(const Client client, Client::Connect(options.address));
+  uint64_t cursor = 0;
+  REVERB_ASSIGN_OR_RETURN(const auto items, client.Inspect(options.table, 1, &cursor, wait));
+  if (items.empty()) {
+    return Status::NotFound("table \"" + options.table +
+                            "\" is empty; write into it first: reverb bench insert --address " +
+                            options.address + " --table " + options.table + " --size 4000");
+  }
+  int64_t size = 0;
+  for (uint32_t i = 0; i < items[0].num_columns(); ++i) {
+    REVERB_ASSIGN_OR_RETURN(const Tensor column, items[0].column(i));
+    size += static_cast<int64_t>(column.num_bytes());
+  }
+  return size;
+}
 
 // Spreads the clients of a job over processes, each with the same number or one more.
 std::vector<Job> Spread(const Job& job, int processes) {
@@ -64,6 +93,12 @@ std::vector<Job> Apart(const Job& job) {
 // Adds a load and its limit, and the servers of both. `processes`: how the clients are spread; 0: writers and
 // samplers apart. Inside one process there is one for each side.
 Result<Pair> AddLoad(Contest* contest, Job job, bool in_process, int processes) {
+  if (!job.address.empty()) {
+    Pair alone;
+    REVERB_ASSIGN_OR_RETURN(alone.ours,
+                            contest->AddSide(processes == 0 ? Apart(job) : Spread(job, processes)));
+    return alone;
+  }
   Job limit = job;
   limit.kind = in_process ? Kind::kLimitCopy : Kind::kLimitStreams;
   limit.fill = false;
@@ -119,13 +154,19 @@ int64_t WindowOf(int writers) {
 Status RunFlow(Flow flow, const BenchOptions& options, const RowSink& sink) {
   const bool in_process = options.in_process.value_or(false);
   const int clients = options.clients.value_or(1);
-  for (const int64_t size : SizesOf(options)) {
-    const Job job{.size = size,
-                  .writers = flow == Flow::kInsert ? clients : 0,
-                  .samplers = flow == Flow::kSample ? clients : 0,
-                  .items = ItemsFor(size),
-                  .fill = flow == Flow::kSample,
-                  .write_window_bytes = WindowOf(clients)};
+  std::vector<int64_t> sizes = SizesOf(options);
+  if (!options.address.empty() && flow == Flow::kSample) {
+    REVERB_ASSIGN_OR_RETURN(const int64_t size, SizeOfItems(options));
+    sizes = {size};
+  }
+  for (const int64_t size : sizes) {
+    const Job job = At({.size = size,
+                        .writers = flow == Flow::kInsert ? clients : 0,
+                        .samplers = flow == Flow::kSample ? clients : 0,
+                        .items = ItemsFor(size),
+                        .fill = flow == Flow::kSample,
+                        .write_window_bytes = WindowOf(clients)},
+                       options);
     Contest contest;
     REVERB_ASSIGN_OR_RETURN(const Pair pair, AddLoad(&contest, job, in_process, ProcessesFor(clients)));
     REVERB_ASSIGN_OR_RETURN(const Outcomes outcomes, contest.Run(options.seconds, options.rounds));
@@ -134,7 +175,7 @@ Status RunFlow(Flow flow, const BenchOptions& options, const RowSink& sink) {
     row.in_process = in_process;
     row.size = size;
     row.clients = clients;
-    if (!in_process && clients == 1) CompareWithPublished(flow, &row);
+    if (!in_process && clients == 1 && row.ratio) CompareWithPublished(flow, &row);
     if (clients > 1) row.more.emplace_back("slowest_client", SlowestShare(outcomes.sides[pair.ours]));
     sink(row);
   }
@@ -150,10 +191,18 @@ Status RunLatency(const BenchOptions& options, const RowSink& sink) {
                                                      {Kind::kInsertOne, "latency-insert"},
                                                      {Kind::kUpdateOne, "latency-update"}}};
   const bool in_process = options.in_process.value_or(false);
-  Job job{.kind = Kind::kSampleOne, .size = options.size.value_or(400), .items = 10'000};
+  Job job = At({.kind = Kind::kSampleOne, .size = options.size.value_or(400), .items = 10'000}, options);
   Contest contest;
   std::optional<size_t> limit;
-  if (!in_process) {
+  const bool is_ours = options.address.empty();
+  bool fill = is_ours;
+  if (!is_ours) job.items = 1000;
+  if (!is_ours) {
+    const Result<int64_t> size = SizeOfItems(options);
+    fill = size.status().code() == StatusCode::kNotFound;
+    if (!size.ok() && !fill) return size.status();
+  }
+  if (!in_process && is_ours) {
     Job call = job;
     call.kind = Kind::kLimitCall;
     REVERB_ASSIGN_OR_RETURN(call.address, contest.StartServer(call));
@@ -164,7 +213,7 @@ Status RunLatency(const BenchOptions& options, const RowSink& sink) {
   for (const Operation& operation : kOperations) {
     job.kind = operation.kind;
     // One server for all three, filled by the first; inside a process each has its own.
-    job.fill = in_process || sides.empty();
+    job.fill = in_process || (fill && sides.empty());
     REVERB_ASSIGN_OR_RETURN(const size_t side, contest.AddSide({job}));
     sides.push_back(side);
   }
@@ -185,12 +234,13 @@ Status RunMixed(const BenchOptions& options, const RowSink& sink) {
   const int writers = options.clients.value_or(1);
   const int samplers = options.samplers.value_or(writers);
   const int64_t size = options.size.value_or(4'000);
-  const Job job{.size = size,
-                .writers = writers,
-                .samplers = samplers,
-                .items = ItemsFor(size),
-                .in_step = true,
-                .write_window_bytes = WindowOf(writers)};
+  const Job job = At({.size = size,
+                      .writers = writers,
+                      .samplers = samplers,
+                      .items = ItemsFor(size),
+                      .in_step = true,
+                      .write_window_bytes = WindowOf(writers)},
+                     options);
   Contest contest;
   REVERB_ASSIGN_OR_RETURN(const Pair pair, AddLoad(&contest, job, in_process, /*processes=*/0));
   REVERB_ASSIGN_OR_RETURN(const Outcomes outcomes, contest.Run(options.seconds, options.rounds));

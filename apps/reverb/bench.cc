@@ -1,0 +1,85 @@
+// `reverb bench`: what benchmarks/e2e measures, from the command line.
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "benchmarks/e2e/bench.h"
+#include "command.h"
+#include "exit_codes.h"
+#include "remote.h"
+
+namespace reverb::program {
+
+Command AddBench(CLI::App* program) {
+  const auto options = std::make_shared<bench::BenchOptions>();
+  CLI::App* const app =
+      program->add_subcommand("bench", "Measure speed, beside what this machine could do at best");
+  std::string workloads = "What to measure:";
+  for (const auto& [name, summary] : bench::Workloads()) {
+    workloads.append("\n  ").append(name).append(": ").append(summary);
+  }
+  app->add_option("WORKLOAD", options->workload, workloads)->required()->type_name("");
+  const std::map<std::string, bool> transports = {{"inproc", true}, {"grpc", false}};
+  app->add_option_function<std::string>(
+         "--transport",
+         [options, transports](const std::string& name) { options->in_process = transports.at(name); },
+         "inproc: all in one process; grpc: a server process on loopback (default: grpc; transitions: "
+         "inproc)")
+      ->check(CLI::IsMember({"inproc", "grpc"}))
+      ->type_name("NAME");
+  app->add_option(
+         "--address", options->address,
+         "Measure a server that runs already, over the network between: insert, sample, mixed or latency")
+      ->type_name("ADDRESS");
+  app->add_option("--table", options->table, "With --address: its table to use. Items are written into it!")
+      ->type_name("TABLE");
+  app->add_option("--size", options->size, "Bytes of an item")->type_name("B");
+  app->add_option("--clients", options->clients,
+                  "Clients, each with a connection; mixed: writers; tables: tables")
+      ->type_name("N");
+  app->add_option("--samplers", options->samplers, "mixed: samplers (default: as many as writers)")
+      ->type_name("N");
+  app->add_option("--seconds", options->seconds, "How long each side is measured, over all rounds")
+      ->type_name("S")
+      ->capture_default_str();
+  app->add_option("--rounds", options->rounds, "Slices of each side, measured in turn")
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_flag("--json", options->json, "One line of JSON for each run instead of a table");
+  app->footer(
+      "Examples:\n"
+      "  reverb bench insert --size 4000\n"
+      "  reverb bench latency --address replay-host:8000 --table scratch\n"
+      "\n"
+      "The limit is the same bytes over bare gRPC, or a plain memory copy inside one process, measured in\n"
+      "turn with the workload. ratio is rate over the limit's rate; for latency, time over the time of an\n"
+      "empty call. A run is void when the limit itself is far below what it should be.\n"
+      "\n"
+      "With --address nothing is started and there is no limit to compare with. Give it a table of its own:\n"
+      "  reverb serve --host '[::]' --table scratch:uniform:fifo:100000");
+  return {app, [options] {
+            if (const std::string problem = bench::CheckOptions(*options); !problem.empty()) {
+              std::fprintf(stderr, "reverb bench: %s\n", problem.c_str());
+              return int{kBadUsage};
+            }
+            if (!options->address.empty()) {
+              // A wrong address or table is told before anything is started.
+              const Remote remote{.command = "bench", .address = options->address};
+              const Result<Client> client = remote.Connect();
+              if (!client.ok()) return remote.Fail(client.status());
+              const Result<ServerInfo> info = client->Info(remote.wait());
+              if (!info.ok()) return remote.Fail(info.status());
+              const Result<TableInfo> table = FindTable(*info, options->table);
+              if (!table.ok()) return remote.Fail(table.status());
+            }
+            return bench::RunBench(*options);
+          }};
+}
+
+Command AddBenchProcess(CLI::App* program) {
+  CLI::App* const app = program->add_subcommand(bench::kProcessCommand)->group("");
+  return {app, bench::RunBenchProcess};
+}
+
+}  // namespace reverb::program

@@ -1,0 +1,194 @@
+// `reverb set`, `reverb reset` and `reverb delete`: changes to a running server, each asked for twice.
+#include <charconv>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "exit_codes.h"
+#include "remote.h"
+#include "specs.h"
+#include "terminal.h"
+#include "text.h"
+
+namespace reverb::program {
+namespace {
+
+struct ChangeOptions {
+  Remote remote;
+  std::string table;
+  std::string what;                // `set` only
+  std::vector<std::string> words;  // of the limiter, or keys
+  bool yes = false;
+};
+
+// A table to be changed, and what a change needs.
+struct Target {
+  Client client;
+  TableInfo table;
+};
+
+Result<TableInfo> AskAbout(const Client& client, const ChangeOptions& options) {
+  REVERB_ASSIGN_OR_RETURN(const ServerInfo info, client.Info(options.remote.wait()));
+  return FindTable(info, options.table);
+}
+
+Result<Target> Find(const ChangeOptions& options) {
+  REVERB_ASSIGN_OR_RETURN(Client client, options.remote.Connect());
+  REVERB_ASSIGN_OR_RETURN(TableInfo table, AskAbout(client, options));
+  return Target{.client = std::move(client), .table = std::move(table)};
+}
+
+// True when it may be done.
+bool MayDo(const ChangeOptions& options, const std::string& question) {
+  if (options.yes || Confirm(question)) return true;
+  std::fprintf(stderr, "reverb %s: nothing was changed%s\n", options.remote.command.c_str(),
+               IsTerminal(0) ? "" : ": there is no terminal to ask on, and no --yes was given");
+  return false;
+}
+
+int SetLimiter(const ChangeOptions& options) {
+  const Remote& remote = options.remote;
+  const Result<LimiterChange> change = ParseLimiter(Join(options.words, " "));
+  if (!change.ok()) return remote.Fail(change.status());
+  const Result<Target> target = Find(options);
+  if (!target.ok()) return remote.Fail(target.status());
+  const Result<RateLimiterOptions> limiter = change->ApplyTo(target->table.rate_limiter);
+  if (!limiter.ok()) return remote.Fail(limiter.status());
+  std::printf("table %s\n  from  %s\n  to    %s\n", Quote(options.table).c_str(),
+              target->table.rate_limiter.ToString().c_str(), limiter->ToString().c_str());
+  std::fflush(stdout);
+  if (!MayDo(options, "Set the limiter of table " + Quote(options.table) + " on " + remote.address + "?")) {
+    return kNotConfirmed;
+  }
+  if (const Status status = target->client.SetRateLimiter(options.table, *limiter, remote.wait());
+      !status.ok()) {
+    return remote.Fail(status);
+  }
+  std::printf("Set. It holds until the server ends or it is set anew; server.toml is not changed.\n");
+  return kOk;
+}
+
+int Reset(const ChangeOptions& options) {
+  const Remote& remote = options.remote;
+  const Result<Target> target = Find(options);
+  if (!target.ok()) return remote.Fail(target.status());
+  const std::string items = ShowCount(target->table.current_size, "item");
+  if (!MayDo(options,
+             "Drop all " + items + " of table " + Quote(options.table) + " on " + remote.address + "?")) {
+    return kNotConfirmed;
+  }
+  if (const Status status = target->client.Reset(options.table, remote.wait()); !status.ok()) {
+    return remote.Fail(status);
+  }
+  std::printf("Table %s is empty; %s went.\n", Quote(options.table).c_str(), items.c_str());
+  return kOk;
+}
+
+Result<std::vector<uint64_t>> ParseKeys(const std::vector<std::string>& words) {
+  std::vector<uint64_t> keys;
+  for (const std::string& word : words) {
+    uint64_t key = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), key);
+    if (error != std::errc() || end != word.data() + word.size()) {
+      return Status::InvalidArgument(
+          "expected the key of an item, a whole number as `reverb peek` shows it; got " + Quote(word));
+    }
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+int Delete(const ChangeOptions& options) {
+  const Remote& remote = options.remote;
+  const Result<std::vector<uint64_t>> keys = ParseKeys(options.words);
+  if (!keys.ok()) return remote.Fail(keys.status());
+  const Result<Target> target = Find(options);
+  if (!target.ok()) return remote.Fail(target.status());
+  const auto count = static_cast<int64_t>(keys->size());
+  if (!MayDo(options, "Delete " + ShowCount(count, "item") + " of table " + Quote(options.table) + " on " +
+                          remote.address + "?")) {
+    return kNotConfirmed;
+  }
+  if (const Status status = target->client.Delete(options.table, *keys, remote.wait()); !status.ok()) {
+    return remote.Fail(status);
+  }
+  const Result<TableInfo> after = AskAbout(target->client, options);
+  if (!after.ok()) return remote.Fail(after.status());
+  // Others may count there as well, at the same time: never more than were asked for.
+  const int64_t deleted = std::min(count, after->explicit_deletes - target->table.explicit_deletes);
+  std::printf("Deleted %s; table %s holds %s now.\n", ShowCount(deleted, "item").c_str(),
+              Quote(options.table).c_str(), ShowCount(after->current_size).c_str());
+  if (deleted < count) {
+    std::fprintf(stderr, "reverb delete: %s not there\n",
+                 (ShowCount(count - deleted, "key") + (count - deleted == 1 ? " was" : " were")).c_str());
+    return kFailed;
+  }
+  return kOk;
+}
+
+CLI::App* Add(CLI::App* program, const char* name, const char* description, ChangeOptions* options) {
+  CLI::App* const app = program->add_subcommand(name, description);
+  options->remote.AddTo(app);
+  AddTableName(app, &options->table);
+  app->add_flag("-y,--yes", options->yes, "Do not ask first");
+  return app;
+}
+
+}  // namespace
+
+Command AddSet(CLI::App* program) {
+  const auto options = std::make_shared<ChangeOptions>();
+  CLI::App* const app = Add(program, "set", "Change the limiter of a table", options.get());
+  app->add_option("WHAT", options->what, "What to set: limiter")
+      ->required()
+      ->check(CLI::IsMember({"limiter"}))
+      ->type_name("");
+  app->add_option("VALUE", options->words,
+                  "KEY=VALUE, several of them, or none. Keys: " + Join(LimiterKeys(), ", "))
+      ->required()
+      ->type_name("");
+  app->footer(
+      "Examples:\n"
+      "  reverb set localhost:8000 replay limiter min_size=1000\n"
+      "  reverb set localhost:8000 replay limiter samples_per_insert=4 min_size=1000 error_buffer=100\n"
+      "  reverb set localhost:8000 jobs limiter queue=50 --yes\n"
+      "  reverb set localhost:8000 replay limiter none\n"
+      "\n"
+      "What is not named stays as it is. error_buffer sets the bounds of the cursor, so many on both sides "
+      "of\n"
+      "samples_per_insert * min_size; min_diff and max_diff set them one by one; queue=N (or stack=N) allows "
+      "at\n"
+      "most N items that were not sampled; none lifts all limits. Callers that may go on then do so at "
+      "once.");
+  return {app, [options] { return SetLimiter(*options); }};
+}
+
+Command AddReset(CLI::App* program) {
+  const auto options = std::make_shared<ChangeOptions>();
+  CLI::App* const app = Add(program, "reset", "Drop all items of a table", options.get());
+  app->footer(
+      "Example:\n"
+      "  reverb reset localhost:8000 replay\n"
+      "\n"
+      "The table's counters begin anew. It asks first; --yes answers. There is no way back.");
+  return {app, [options] { return Reset(*options); }};
+}
+
+Command AddDelete(CLI::App* program) {
+  const auto options = std::make_shared<ChangeOptions>();
+  CLI::App* const app = Add(program, "delete", "Delete items of a table by their keys", options.get());
+  app->add_option("KEY", options->words, "Keys of items, as `reverb peek` shows them")
+      ->required()
+      ->type_name("");
+  app->footer(
+      "Example:\n"
+      "  reverb delete localhost:8000 replay 11843091270534230861\n"
+      "\n"
+      "It asks first; --yes answers. Keys that are not there are counted and make the exit code 1.");
+  return {app, [options] { return Delete(*options); }};
+}
+
+}  // namespace reverb::program

@@ -1,0 +1,33 @@
+// command.h — the subcommands of the program: one function each that adds it to the command line.
+//
+// What a command was told lives in its `run`, which main() calls when the command line asks for it.
+#ifndef REVERB_APPS_REVERB_COMMAND_H_
+#define REVERB_APPS_REVERB_COMMAND_H_
+
+#include <functional>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace reverb::program {
+
+struct Command {
+  CLI::App* app = nullptr;
+  std::function<int()> run;  // returns the exit code
+};
+
+Command AddServe(CLI::App* program);
+Command AddInfo(CLI::App* program);
+Command AddPeek(CLI::App* program);
+Command AddSample(CLI::App* program);
+Command AddSet(CLI::App* program);
+Command AddReset(CLI::App* program);
+Command AddDelete(CLI::App* program);
+Command AddBench(CLI::App* program);
+Command AddBenchProcess(CLI::App* program);
+Command AddCompletion(CLI::App* program);
+Command AddMan(CLI::App* program);
+
+}  // namespace reverb::program
+
+#endif  // REVERB_APPS_REVERB_COMMAND_H_

@@ -1,0 +1,403 @@
+#include "config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Each file that includes it brings the parser along: the distribution's library of it is a shared one.
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "specs.h"
+#include "text.h"
+
+namespace reverb::program {
+namespace {
+
+// What a value is, in words, to say what was found instead of what was expected.
+std::string ShowValue(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string:
+      return Quote(**node.as_string());
+    case toml::node_type::integer:
+      return std::to_string(**node.as_integer());
+    case toml::node_type::floating_point:
+      return ShowNumber(**node.as_floating_point());
+    case toml::node_type::boolean:
+      return **node.as_boolean() ? "true" : "false";
+    case toml::node_type::table:
+      return "a table of keys";
+    case toml::node_type::array:
+      return "a list";
+    default:
+      return "a date or time";
+  }
+}
+
+// One file on its way into options. Every function leaves the first problem in `problem_` and goes on, so
+// that the code below reads as what a file may say.
+class Reader {
+ public:
+  explicit Reader(std::string path) : path_(std::move(path)) {}
+
+  Status Read(const toml::table& root, ServerOptions* options) {
+    CheckKeys(root, "", {"server", "limits", "table"}, "");
+    if (const toml::node* node = root.get("server")) {
+      if (const toml::table* table = Table(*node, "server")) ReadServer(*table, options);
+    }
+    if (const toml::node* node = root.get("limits")) {
+      if (const toml::table* table = Table(*node, "limits")) ReadLimits(*table, &options->limits);
+    }
+    if (const toml::node* node = root.get("table")) ReadTables(*node, options);
+    return problem_;
+  }
+
+  Status At(const toml::source_position& where, const std::string& text) const {
+    std::string place = path_;
+    if (where.line > 0) place += ":" + std::to_string(where.line) + ":" + std::to_string(where.column);
+    return Status::InvalidArgument(place + ": " + text);
+  }
+
+ private:
+  // --- Problems ---
+
+  void Problem(const toml::node& node, const std::string& text) { ProblemAt(node.source().begin, text); }
+  void ProblemAt(const toml::source_position& where, const std::string& text) {
+    if (problem_.ok()) problem_ = At(where, text);
+  }
+  void Expected(const toml::node& node, const std::string& key, const std::string& what) {
+    Problem(node, "key " + Quote(key) + ": expected " + what + "; got " + ShowValue(node));
+  }
+  // True when fine; else the status is the problem.
+  bool Check(const toml::node& node, const std::string& key, const Status& status) {
+    if (!status.ok()) Problem(node, "key " + Quote(key) + ": " + std::string(status.message()));
+    return status.ok();
+  }
+
+  // Each key is known; `where` says which part of the file this is.
+  void CheckKeys(const toml::table& table, const std::string& prefix, const std::vector<std::string>& known,
+                 const std::string& where) {
+    for (const auto& [key, node] : table) {
+      const std::string_view name = key.str();
+      if (std::ranges::find(known, name) != known.end()) continue;
+      const std::string full = prefix + std::string(name);
+      if (name.starts_with("checkpoint")) {
+        ProblemAt(key.source().begin, "key " + Quote(full) +
+                                          ": this version cannot write checkpoints yet; remove the key. "
+                                          "What the tables hold is lost when the server stops");
+      }
+      ProblemAt(key.source().begin, "there is no key " + Quote(full) + where + "." + Suggest(name, known));
+    }
+  }
+
+  // --- Values ---
+
+  const toml::table* Table(const toml::node& node, const std::string& key) {
+    if (!node.is_table()) Expected(node, key, "a table of keys, [" + key + "]");
+    return node.as_table();
+  }
+  std::optional<std::string> String(const toml::node& node, const std::string& key, const std::string& what) {
+    if (const auto* text = node.as_string()) return **text;
+    Expected(node, key, what);
+    return std::nullopt;
+  }
+  std::optional<int64_t> Integer(const toml::node& node, const std::string& key, int64_t least,
+                                 int64_t most) {
+    if (const auto* number = node.as_integer(); number && **number >= least && **number <= most)
+      return **number;
+    std::string what = "a whole number from " + std::to_string(least);
+    if (most < INT64_MAX) what += " to " + std::to_string(most);
+    Expected(node, key, most < INT64_MAX ? what : what + " on");
+    return std::nullopt;
+  }
+  std::optional<int64_t> Bytes(const toml::node& node, const std::string& key) {
+    if (const auto* number = node.as_integer(); number && **number >= 0) return **number;
+    if (const auto* text = node.as_string()) {
+      const Result<int64_t> bytes = ParseBytes(**text);
+      if (bytes.ok()) return *bytes;
+    }
+    Expected(node, key, "a size, such as \"4 GiB\", \"500 MB\" or 4096");
+    return std::nullopt;
+  }
+  std::optional<std::chrono::nanoseconds> Time(const toml::node& node, const std::string& key) {
+    std::string text;
+    if (const auto* words = node.as_string()) text = **words;
+    if (node.is_number()) text = ShowNumber(*node.value<double>());
+    const Result<std::chrono::nanoseconds> time = ParseDuration(text);
+    if (!text.empty() && time.ok()) return *time;
+    Expected(node, key, "a time, such as \"5 min\", \"1.5 s\" or 30 (seconds)");
+    return std::nullopt;
+  }
+
+  template <typename T>
+  void BytesInto(const toml::table& table, const char* name, const std::string& prefix, T* to) {
+    const toml::node* const node = table.get(name);
+    if (node == nullptr) return;
+    if (const std::optional<int64_t> bytes = Bytes(*node, prefix + name)) *to = static_cast<T>(*bytes);
+  }
+
+  // --- Parts of the file ---
+
+  void ReadServer(const toml::table& table, ServerOptions* options) {
+    CheckKeys(table, "server.", {"host", "port", "max_bytes", "when_full"}, "");
+    if (const toml::node* node = table.get("host")) {
+      const auto host =
+          String(*node, "server.host", "an address to listen on, such as \"127.0.0.1\" or \"[::]\"");
+      if (host && host->empty()) {
+        Expected(*node, "server.host", "an address to listen on, such as \"127.0.0.1\" or \"[::]\"");
+      }
+      if (host) options->host = *host;
+    }
+    if (const toml::node* node = table.get("port")) {
+      if (const auto port = Integer(*node, "server.port", 0, 65535)) options->port = static_cast<int>(*port);
+    }
+    if (const toml::node* node = table.get("max_bytes")) {
+      if (const auto bytes = Bytes(*node, "server.max_bytes")) {
+        if (*bytes == 0)
+          Expected(*node, "server.max_bytes", "a size above 0; leave the key out for no bound");
+        options->store.max_bytes = *bytes;
+      }
+    }
+    if (const toml::node* node = table.get("when_full")) {
+      const auto policy = String(*node, "server.when_full", "\"wait\" or \"evict\"");
+      if (policy && *policy != "wait" && *policy != "evict") {
+        Expected(*node, "server.when_full", "\"wait\" or \"evict\"");
+      }
+      options->store.evict_when_full = policy == "evict";
+    }
+  }
+
+  void ReadLimits(const toml::table& table, ServerLimits* limits) {
+    const std::string prefix = "limits.";
+    CheckKeys(table, prefix,
+              {"max_message_bytes", "max_chunk_bytes", "insert_window_bytes", "max_waiting_items",
+               "max_window_bytes", "sample_window_bytes", "max_streams", "writer_memory", "away_bytes"},
+              "");
+    BytesInto(table, "max_message_bytes", prefix, &limits->max_message_bytes);
+    BytesInto(table, "max_chunk_bytes", prefix, &limits->max_chunk_bytes);
+    BytesInto(table, "insert_window_bytes", prefix, &limits->insert_window_bytes);
+    BytesInto(table, "max_window_bytes", prefix, &limits->max_window_bytes);
+    BytesInto(table, "sample_window_bytes", prefix, &limits->sample_window_bytes);
+    BytesInto(table, "away_bytes", prefix, &limits->away_bytes);
+    if (const toml::node* node = table.get("max_waiting_items")) {
+      if (const auto count = Integer(*node, "limits.max_waiting_items", 1, INT64_MAX)) {
+        limits->max_waiting_items = static_cast<size_t>(*count);
+      }
+    }
+    if (const toml::node* node = table.get("max_streams")) {
+      if (const auto count = Integer(*node, "limits.max_streams", 1, INT64_MAX)) {
+        limits->max_streams = static_cast<size_t>(*count);
+      }
+    }
+    if (const toml::node* node = table.get("writer_memory")) {
+      if (const auto time = Time(*node, "limits.writer_memory")) limits->writer_memory = *time;
+    }
+  }
+
+  void ReadTables(const toml::node& node, ServerOptions* options) {
+    const toml::array* const tables = node.as_array();
+    if (tables == nullptr || !tables->is_homogeneous(toml::node_type::table)) {
+      return Expected(node, "table", "tables as [[table]], with two brackets, each with a name of its own");
+    }
+    for (const toml::node& entry : *tables) {
+      TableOptions table;
+      ReadTable(*entry.as_table(), &table);
+      if (!problem_.ok()) return;
+      for (const TableOptions& other : options->tables) {
+        if (other.name != table.name) continue;
+        const toml::node* const name = entry.as_table()->get("name");
+        Problem(name != nullptr ? *name : entry, "key \"table.name\": there are two tables named " +
+                                                     Quote(table.name) + "; each needs a name of its own");
+      }
+      options->tables.push_back(std::move(table));
+    }
+  }
+
+  void ReadTable(const toml::table& table, TableOptions* options) {
+    const toml::node* const name_node = table.get("name");
+    if (name_node == nullptr) {
+      // The place of the first key says more than that of the table, which is that of its brackets.
+      return Problem(table, "key \"table.name\" is missing; expected a name, such as name = \"replay\"");
+    }
+    if (const auto name = String(*name_node, "table.name", "a name")) options->name = *name;
+    if (options->name.empty()) Expected(*name_node, "table.name", "a name that is not empty");
+    const std::string where = " of table " + Quote(options->name);
+    CheckKeys(table, "",
+              {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "limiter", "signature"},
+              where);
+    if (const toml::node* node = table.get("max_size")) {
+      if (const auto size = Integer(*node, "table.max_size", 1, INT64_MAX)) options->max_size = *size;
+    }
+    if (const toml::node* node = table.get("kind")) {
+      ReadKind(table, *node, options);
+    } else {
+      if (const toml::node* sampler = table.get("sampler")) {
+        ReadSelector(*sampler, "table.sampler", &options->sampler);
+      }
+      if (const toml::node* remover = table.get("remover")) {
+        ReadSelector(*remover, "table.remover", &options->remover);
+      }
+      if (const toml::node* times = table.get("max_times_sampled")) {
+        if (const auto count = Integer(*times, "table.max_times_sampled", 0, INT32_MAX)) {
+          options->max_times_sampled = static_cast<int32_t>(*count);
+        }
+      }
+      if (const toml::node* limiter = table.get("limiter")) ReadLimiter(*limiter, &options->rate_limiter);
+    }
+    if (const toml::node* node = table.get("signature")) {
+      Result<Signature> signature = ReadSignature(*node, "table.signature", 1);
+      if (signature.ok()) options->signature = *std::move(signature);
+    }
+    if (problem_.ok()) {
+      if (const Status status = options->Validate(); !status.ok())
+        Problem(table, std::string(status.message()));
+    }
+  }
+
+  void ReadKind(const toml::table& table, const toml::node& node, TableOptions* options) {
+    const auto kind = String(node, "table.kind", "\"queue\" or \"stack\"");
+    if (!kind) return;
+    if (*kind != "queue" && *kind != "stack") {
+      return Expected(node, "table.kind", "\"queue\" or \"stack\"; leave the key out for others");
+    }
+    if (table.get("max_size") == nullptr) {
+      return Problem(node,
+                     "key \"table.max_size\" is missing; a " + *kind + " needs one, such as max_size = 1000");
+    }
+    for (const char* other : {"sampler", "remover", "max_times_sampled", "limiter"}) {
+      if (const toml::node* extra = table.get(other)) {
+        return Problem(*extra, "key " + Quote(std::string("table.") + other) + ": a " + *kind +
+                                   " sets it itself; remove this key, or remove kind");
+      }
+    }
+    *options = *kind == "queue" ? TableOptions::Queue(options->name, options->max_size)
+                                : TableOptions::Stack(options->name, options->max_size);
+  }
+
+  void ReadSelector(const toml::node& node, const std::string& key, SelectorOptions* options) {
+    if (const auto* text = node.as_string()) {
+      Result<SelectorOptions> selector = ParseSelector(**text);
+      if (Check(node, key, selector.status())) *options = *std::move(selector);
+      return;
+    }
+    const toml::table* const table = node.as_table();
+    if (table == nullptr) {
+      return Expected(node, key,
+                      "a selector, such as \"uniform\" or { kind = \"prioritized\", exponent = 0.8 }");
+    }
+    CheckKeys(*table, key + ".", {"kind", "exponent", "seed"}, "");
+    const toml::node* const kind = table->get("kind");
+    if (kind == nullptr) {
+      return Problem(node, "key " + Quote(key + ".kind") + " is missing." + Suggest("", SelectorNames()));
+    }
+    const auto name = String(*kind, key + ".kind", "a selector, such as \"uniform\"");
+    if (!name) return;
+    Result<SelectorOptions> selector = ParseSelector(*name);
+    if (!Check(*kind, key + ".kind", selector.status())) return;
+    if (const toml::node* exponent = table->get("exponent")) {
+      const std::optional<double> number = exponent->is_number() ? exponent->value<double>() : std::nullopt;
+      if (!number || selector->kind != SelectorOptions::Kind::kPrioritized) {
+        return Expected(*exponent, key + ".exponent",
+                        number ? "no exponent with " + *name + ", which has none" : "a number, such as 0.8");
+      }
+      selector->priority_exponent = *number;
+      if (!Check(*exponent, key + ".exponent", selector->Validate())) return;
+    }
+    if (const toml::node* seed = table->get("seed")) {
+      if (const auto number = Integer(*seed, key + ".seed", 0, INT64_MAX)) {
+        selector->seed = static_cast<uint64_t>(*number);
+      }
+    }
+    *options = *std::move(selector);
+  }
+
+  void ReadLimiter(const toml::node& node, RateLimiterOptions* options) {
+    LimiterChange change;
+    if (const auto* text = node.as_string()) {
+      Result<LimiterChange> parsed = ParseLimiter(**text);
+      if (!Check(node, "table.limiter", parsed.status())) return;
+      change = *parsed;
+    } else if (const toml::table* table = node.as_table()) {
+      for (const auto& [key, value] : *table) {
+        const std::string name = "table.limiter." + std::string(key.str());
+        std::string text;
+        if (value.is_integer()) text = std::to_string(**value.as_integer());
+        if (value.is_floating_point()) text = Format("%.17g", **value.as_floating_point());
+        if (const Status status = change.Set(key.str(), text.empty() ? "?" : text); !status.ok()) {
+          if (value.is_number())
+            return Problem(value, "key " + Quote(name) + ": " + std::string(status.message()));
+          if (std::ranges::find(LimiterKeys(), key.str()) == LimiterKeys().end()) {
+            return ProblemAt(key.source().begin, std::string(status.message()));
+          }
+          return Expected(value, name, "a number");
+        }
+      }
+    } else {
+      return Expected(node, "table.limiter",
+                      "a limiter, such as \"min_size=1000\" or { samples_per_insert = 4, min_size = 1000, "
+                      "error_buffer = 100 }");
+    }
+    Result<RateLimiterOptions> limiter = change.ApplyTo(*options);
+    if (Check(node, "table.limiter", limiter.status())) *options = *std::move(limiter);
+  }
+
+  // Tables are dicts, lists are lists, texts are tensors. An error is in problem_ too.
+  Result<Signature> ReadSignature(const toml::node& node, const std::string& key, size_t depth) {
+    Result<Signature> made = Status::InvalidArgument("not read");
+    if (depth > Signature::kMaxDepth) {
+      made = Status::InvalidArgument("the structure is deeper than " + std::to_string(Signature::kMaxDepth));
+    } else if (const auto* text = node.as_string()) {
+      Result<TensorSpec> spec = ParseSpec(**text);
+      made = spec.ok() ? Signature::Leaf(*std::move(spec)) : Result<Signature>(spec.status());
+    } else if (const toml::table* table = node.as_table()) {
+      std::vector<Signature::Field> fields;
+      for (const auto& [name, child] : *table) {
+        REVERB_ASSIGN_OR_RETURN(Signature field,
+                                ReadSignature(child, key + "." + std::string(name.str()), depth + 1));
+        fields.emplace_back(name.str(), std::move(field));
+      }
+      made = Signature::Dict(std::move(fields));
+    } else if (const toml::array* list = node.as_array()) {
+      std::vector<Signature> children;
+      for (const toml::node& child : *list) {
+        REVERB_ASSIGN_OR_RETURN(Signature element, ReadSignature(child, key, depth + 1));
+        children.push_back(std::move(element));
+      }
+      made = Signature::List(std::move(children));
+    } else {
+      Expected(node, key, "a tensor, such as \"float32[84, 84]\", or a structure of these");
+      return problem_;
+    }
+    if (!Check(node, key, made.status())) return problem_;
+    return made;
+  }
+
+  const std::string path_;
+  Status problem_;
+};
+
+}  // namespace
+
+Status ReadConfig(const std::string& path, ServerOptions* options) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) {
+    return Status::InvalidArgument(path + ": cannot be read: " + std::strerror(errno) +
+                                   "; give the path of a TOML file, examples/server.toml is one");
+  }
+  Reader reader(path);
+  try {
+    const toml::table root = toml::parse(text, path);
+    return reader.Read(root, options);
+  } catch (const toml::parse_error& error) {
+    return reader.At(error.source().begin, "this is no TOML: " + std::string(error.description()));
+  }
+}
+
+}  // namespace reverb::program

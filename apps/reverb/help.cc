@@ -1,0 +1,344 @@
+#include "help.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
+#include "command.h"
+#include "exit_codes.h"
+#include "text.h"
+#include "version.h"
+
+namespace reverb::program {
+namespace {
+
+constexpr size_t kWidth = 100;      // of a page
+constexpr size_t kLeftColumn = 26;  // of options and commands
+
+constexpr struct {
+  int code;
+  const char* meaning;
+} kExitCodes[] = {{kOk, "all went well"},
+                  {kFailed, "it was tried and did not work"},
+                  {kBadUsage, "the command line, or the configuration file, is wrong"},
+                  {kUnreachable, "no Reverb server answers at that address"},
+                  {kNotFound, "the server has no such table"},
+                  {kTimedOut, "the server answers, but the table did not allow it in time"},
+                  {kNotConfirmed, "a question was not answered with yes"}};
+
+// --- What there is to say, the same for every form ---
+
+struct OptionText {
+  std::string name;  // "--port PORT", "ADDRESS"
+  std::string description;
+};
+
+bool IsHidden(const CLI::App& app) { return app.get_group().empty(); }
+
+std::vector<const CLI::App*> Commands(const CLI::App& program) {
+  std::vector<const CLI::App*> commands;
+  for (const CLI::App* app : program.get_subcommands([](const CLI::App* sub) { return !IsHidden(*sub); })) {
+    commands.push_back(app);
+  }
+  return commands;
+}
+
+std::string Flags(const CLI::Option& option) {
+  std::string name;
+  for (const std::string& letter : option.get_snames()) name += (name.empty() ? "-" : ", -") + letter;
+  for (const std::string& word : option.get_lnames()) name += (name.empty() ? "--" : ", --") + word;
+  return name;
+}
+
+OptionText Describe(const CLI::Option& option) {
+  OptionText text;
+  if (option.get_positional()) {
+    text.name = option.get_name(/*positional=*/true);
+  } else {
+    text.name = Flags(option);
+    // What follows a colon is about what is allowed, which the description says.
+    const std::string type = option.get_type_name().substr(0, option.get_type_name().find(':'));
+    if (option.get_expected_max() > 0 && !type.empty()) text.name += " " + type;
+  }
+  text.description = option.get_description();
+  if (!option.get_default_str().empty() && option.get_expected_max() > 0) {
+    text.description += " (default: " + option.get_default_str() + ")";
+  }
+  return text;
+}
+
+std::vector<OptionText> Options(const CLI::App& app, bool positional) {
+  std::vector<OptionText> options;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() == positional && !option->get_group().empty())
+      options.push_back(Describe(*option));
+  }
+  return options;
+}
+
+std::string Usage(const CLI::App& app, const std::string& name) {
+  std::string usage = name;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) continue;
+    std::string word = option->get_name(/*positional=*/true);
+    if (option->get_expected_max() > 1) word += " ...";
+    usage += option->get_required() ? " " + word : " [" + word + "]";
+  }
+  usage += " [OPTIONS]";
+  return usage;
+}
+
+// --- As text ---
+
+// Breaks a text into lines of at most `width`; what has line breaks of its own keeps them.
+std::vector<std::string> Wrap(const std::string& text, size_t width) {
+  std::vector<std::string> lines;
+  std::istringstream paragraphs(text);
+  std::string paragraph;
+  while (std::getline(paragraphs, paragraph)) {
+    std::string line = paragraph.substr(0, std::min(paragraph.find_first_not_of(' '), paragraph.size()));
+    bool has_word = false;
+    std::istringstream words(paragraph);
+    std::string word;
+    while (words >> word) {
+      if (has_word && line.size() + 1 + word.size() > width) {
+        lines.push_back(line);
+        line.clear();
+        has_word = false;
+      }
+      line += (has_word ? " " : "") + word;
+      has_word = true;
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+void AddEntry(const std::string& name, const std::string& description, std::string* text) {
+  std::string left = "  " + name;
+  const std::string indent(kLeftColumn, ' ');
+  const std::vector<std::string> lines = Wrap(description, kWidth - kLeftColumn);
+  if (left.size() + 2 > kLeftColumn) {
+    *text += left + "\n";
+    left.clear();
+  }
+  left.resize(kLeftColumn, ' ');
+  for (size_t i = 0; i < lines.size(); ++i) *text += (i == 0 ? left : indent) + lines[i] + "\n";
+}
+
+std::string Help(const CLI::App* app, const std::string& /*name*/, CLI::AppFormatMode /*mode*/) {
+  const bool is_program = app->get_parent() == nullptr;
+  std::string text = app->get_description() + ".\n\nUsage: ";
+  text += is_program ? std::string("reverb COMMAND [OPTIONS]") : Usage(*app, "reverb " + app->get_name());
+  text += "\n";
+  if (is_program) {
+    text += "\nCommands:\n";
+    for (const CLI::App* command : Commands(*app))
+      AddEntry(command->get_name(), command->get_description(), &text);
+  }
+  if (const auto words = Options(*app, true); !words.empty()) {
+    text += "\n";
+    for (const OptionText& word : words) AddEntry(word.name, word.description, &text);
+  }
+  text += "\nOptions:\n";
+  for (const OptionText& option : Options(*app, false)) AddEntry(option.name, option.description, &text);
+  if (!app->get_footer().empty()) text += "\n" + app->get_footer() + "\n";
+  return text;
+}
+
+// --- As a man page ---
+
+// For roff: no line begins with a control character, backslashes and dashes are themselves.
+std::string Roff(const std::string& text) {
+  std::string escaped;
+  bool at_start = true;
+  for (const char c : text) {
+    if (at_start && (c == '.' || c == '\'')) escaped += "\\&";
+    at_start = c == '\n';
+    if (c == '\\') {
+      escaped += "\\e";
+    } else if (c == '-') {
+      escaped += "\\-";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+void AddRoffEntry(const OptionText& option, std::string* text) {
+  *text += ".TP\n.B " + Roff(option.name) + "\n" + Roff(option.description) + "\n";
+}
+
+}  // namespace
+
+void SetUpHelp(CLI::App* program) {
+  program->require_subcommand(1);
+  program->set_help_flag("-h,--help", "Print this help and exit");
+  program->set_version_flag("--version", "reverb " + Version(), "Print the version and exit");
+  program->formatter(std::make_shared<CLI::FormatterLambda>(Help));
+  std::string footer =
+      "`reverb COMMAND --help` explains a command.\n\nExample, in two terminals:\n"
+      "  reverb serve --table replay:uniform:fifo:1000000\n"
+      "  reverb info localhost:8000 --watch\n\nExit codes:\n";
+  for (const auto& [code, meaning] : kExitCodes)
+    footer += "  " + std::to_string(code) + "  " + meaning + "\n";
+  footer += "\nColours are used on terminals only, and not where NO_COLOR is set.";
+  program->footer(footer);
+  for (CLI::App* command : program->get_subcommands([](const CLI::App*) { return true; })) {
+    command->set_help_flag("-h,--help", "Print this help and exit");
+    command->formatter(std::make_shared<CLI::FormatterLambda>(Help));
+  }
+}
+
+int ExplainParseError(const CLI::App& program, const CLI::ParseError& error,
+                      const std::vector<std::string>& words) {
+  // The command that was meant, as far as the words tell.
+  const CLI::App* command = nullptr;
+  std::vector<std::string> names;
+  for (const CLI::App* app : Commands(program)) {
+    names.push_back(app->get_name());
+    if (!words.empty() && words[0] == app->get_name()) command = app;
+  }
+  const std::string who = command == nullptr ? "reverb" : "reverb " + command->get_name();
+  std::string text = error.what();
+  if (command == nullptr && !words.empty() && !words[0].starts_with('-')) {
+    text = "there is no command " + Quote(words[0]) + "." + Suggest(words[0], names);
+  } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) || command == nullptr) {
+    const CLI::App& asked = command == nullptr ? program : *command;
+    std::vector<std::string> flags;
+    for (const CLI::Option* option : asked.get_options()) {
+      for (const std::string& word : option->get_lnames()) flags.push_back("--" + word);
+    }
+    // The first word that nothing takes.
+    std::string extra;
+    for (const std::string& word : command == nullptr ? words : asked.remaining()) {
+      if (word.starts_with('-') || extra.empty()) extra = word;
+      if (word.starts_with('-')) break;
+    }
+    if (extra.starts_with('-')) {
+      const std::string flag = extra.substr(0, extra.find('='));
+      text = "there is no option " + Quote(flag) + "." + Suggest(flag, flags);
+    } else {
+      text = "one word too many: " + Quote(extra) + ".";
+    }
+  } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
+    text += ".\nUsage: " + Usage(*command, who);
+  }
+  std::fprintf(stderr, "%s: %s\n`%s --help` says more.\n", who.c_str(), text.c_str(), who.c_str());
+  return kBadUsage;
+}
+
+std::string ManPage(const CLI::App& program) {
+  std::string text =
+      ".\\\" Made from the program's help.\n.TH REVERB 1 \"\" \"reverb " + Roff(Version()) +
+      "\" \"User Commands\"\n.SH NAME\nreverb \\- a data store for reinforcement\\-learning experience\n"
+      ".SH SYNOPSIS\n.B reverb\nCOMMAND [OPTIONS]\n.SH DESCRIPTION\n"
+      "Reverb keeps the experience of actors in tables, hands it out to learners, and keeps the two in "
+      "step. This program serves tables, shows what is in them, changes them, and measures how fast all "
+      "of it is.\n.SH COMMANDS\n";
+  for (const CLI::App* command : Commands(program)) {
+    text += ".SS reverb " + Roff(command->get_name()) + "\n" + Roff(command->get_description()) +
+            ".\n.PP\n.B " + Roff(Usage(*command, "reverb " + command->get_name())) + "\n";
+    for (const bool positional : {true, false}) {
+      for (const OptionText& option : Options(*command, positional)) AddRoffEntry(option, &text);
+    }
+    if (!command->get_footer().empty()) text += ".PP\n.nf\n" + Roff(command->get_footer()) + "\n.fi\n";
+  }
+  text += ".SH OPTIONS\n";
+  for (const OptionText& option : Options(program, false)) AddRoffEntry(option, &text);
+  text += ".SH EXIT STATUS\n";
+  for (const auto& [code, meaning] : kExitCodes) {
+    text += ".TP\n.B " + std::to_string(code) + "\n" + meaning + "\n";
+  }
+  text +=
+      ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nWhere it is set, and not empty, nothing is coloured; what goes to "
+      "no "
+      "terminal never is.\n";
+  return text;
+}
+
+std::string BashCompletion(const CLI::App& program) {
+  const auto flags_of = [](const CLI::App& app) {
+    std::vector<std::string> flags;
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& word : option->get_lnames()) flags.push_back("--" + word);
+    }
+    return Join(flags, " ");
+  };
+  std::vector<std::string> names;
+  std::string cases;
+  for (const CLI::App* command : Commands(program)) {
+    names.push_back(command->get_name());
+    std::vector<std::string> values;
+    std::string takers;
+    for (const CLI::Option* option : command->get_options()) {
+      if (option->get_positional() && option->get_name(true) == "WORKLOAD") {
+        std::istringstream lines(option->get_description());
+        std::string line;
+        while (std::getline(lines, line)) {
+          if (line.starts_with("  ")) values.push_back(line.substr(2, line.find(':') - 2));
+        }
+      }
+      if (option->get_positional() && option->get_name(true) == "SHELL") values.push_back("bash");
+      if (option->get_lnames().empty() || option->get_expected_max() == 0) continue;
+      takers += "|--" + option->get_lnames()[0];
+    }
+    cases += "    " + command->get_name() + ")\n      flags='" + flags_of(*command) + "'\n";
+    if (!values.empty()) cases += "      words='" + Join(values, " ") + "'\n";
+    if (!takers.empty()) cases += "      takers='" + takers.substr(1) + "'\n";
+    cases += "      ;;\n";
+  }
+  return "# Completion of `reverb` for bash. Made from the program's help.\n"
+         "# To try it:  source <(reverb completion bash)\n"
+         "_reverb() {\n"
+         "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
+         "  local flags='" +
+         flags_of(program) + "' words='" + Join(names, " ") +
+         "' takers=''\n"
+         "  [[ $COMP_CWORD -eq 1 ]] || words=''\n"
+         "  case ${COMP_WORDS[1]} in\n" +
+         cases +
+         "  esac\n"
+         "  if [[ -n $takers && $before == @($takers) ]]; then\n"
+         "    # The value of an option: most are files, or nothing that could be guessed.\n"
+         "    case $before in\n"
+         "      --config|--port-file) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
+         "      --transport) COMPREPLY=($(compgen -W 'inproc grpc' -- \"$word\")) ;;\n"
+         "      *) COMPREPLY=() ;;\n"
+         "    esac\n"
+         "    return\n"
+         "  fi\n"
+         "  [[ $word == -* ]] && words=$flags\n"
+         "  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+         "}\n"
+         "shopt -s extglob\n"
+         "complete -o bashdefault -F _reverb reverb\n";
+}
+
+// --- The commands for these ---
+
+Command AddCompletion(CLI::App* program) {
+  const auto shell = std::make_shared<std::string>();
+  CLI::App* const app =
+      program->add_subcommand("completion", "Print the script that completes words in a shell");
+  app->add_option("SHELL", *shell, "The shell: bash")
+      ->required()
+      ->check(CLI::IsMember({"bash"}))
+      ->type_name("");
+  app->footer("Example:\n  source <(reverb completion bash)");
+  return {app, [program, shell] {
+            std::fputs(BashCompletion(*program).c_str(), stdout);
+            return int{kOk};
+          }};
+}
+
+Command AddMan(CLI::App* program) {
+  CLI::App* const app = program->add_subcommand("man", "Print the manual page, for man")->group("");
+  return {app, [program] {
+            std::fputs(ManPage(*program).c_str(), stdout);
+            return int{kOk};
+          }};
+}
+
+}  // namespace reverb::program

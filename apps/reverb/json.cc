@@ -1,0 +1,111 @@
+#include "json.h"
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+namespace reverb::program {
+namespace {
+
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
+size_t CharacterSize(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  const size_t size = lead < 0x80   ? 1
+                      : lead < 0xc2 ? 0
+                      : lead < 0xe0 ? 2
+                      : lead < 0xf0 ? 3
+                      : lead < 0xf5 ? 4
+                                    : 0;
+  if (size == 0 || size > text.size()) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Too long a form, a surrogate, beyond the last character.
+  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
+      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
+    return 0;
+  }
+  return size;
+}
+
+}  // namespace
+
+void JsonWriter::Comma() {
+  if (after_key_) {
+    after_key_ = false;
+    return;
+  }
+  if (!is_first_) text_ += ',';
+  is_first_ = false;
+}
+
+JsonWriter& JsonWriter::Begin(char open, char close) {
+  Comma();
+  text_ += open;
+  closers_.push_back(close);
+  is_first_ = true;
+  return *this;
+}
+
+JsonWriter& JsonWriter::End() {
+  text_ += closers_.back();
+  closers_.pop_back();
+  is_first_ = false;
+  return *this;
+}
+
+JsonWriter& JsonWriter::Raw(std::string_view raw) {
+  Comma();
+  text_ += raw;
+  return *this;
+}
+
+void JsonWriter::Escape(std::string_view text) {
+  text_ += '"';
+  while (!text.empty()) {
+    const size_t size = CharacterSize(text);
+    const char c = text[0];
+    if (size == 0) {
+      text_ += "\xef\xbf\xbd";
+    } else if (c == '"' || c == '\\') {
+      (text_ += '\\') += c;
+    } else if (c == '\n') {
+      text_ += "\\n";
+    } else if (size == 1 && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)) {
+      char code[8];
+      std::snprintf(code, sizeof(code), "\\u%04x", c);
+      text_ += code;
+    } else {
+      text_ += text.substr(0, size);
+    }
+    text.remove_prefix(size == 0 ? 1 : size);
+  }
+  text_ += '"';
+}
+
+JsonWriter& JsonWriter::Key(std::string_view key) {
+  Comma();
+  Escape(key);
+  text_ += ':';
+  after_key_ = true;
+  return *this;
+}
+
+JsonWriter& JsonWriter::Value(std::string_view text) {
+  Comma();
+  Escape(text);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Value(double value) {
+  if (!std::isfinite(value) || std::abs(value) >= std::numeric_limits<double>::max()) return Null();
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.17g", value);
+  // The shorter form, where it is the same number.
+  char brief[32];
+  std::snprintf(brief, sizeof(brief), "%.15g", value);
+  return Raw(std::strtod(brief, nullptr) == value ? brief : text);
+}
+
+}  // namespace reverb::program

@@ -1,0 +1,64 @@
+// json.h — JSON, written as it comes.
+//
+//   JsonWriter json;
+//   json.BeginObject().Field("name", "replay").Key("sizes").BeginArray().Value(1).Value(2).End().End();
+#ifndef REVERB_APPS_REVERB_JSON_H_
+#define REVERB_APPS_REVERB_JSON_H_
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reverb::program {
+
+class JsonWriter {
+ public:
+  JsonWriter& BeginObject() { return Begin('{', '}'); }
+  JsonWriter& BeginArray() { return Begin('[', ']'); }
+  JsonWriter& End();
+  JsonWriter& Key(std::string_view key);
+
+  // Bytes that are no UTF-8 become U+FFFD.
+  JsonWriter& Value(std::string_view text);
+  JsonWriter& Value(const char* text) { return Value(std::string_view(text)); }
+  JsonWriter& Value(bool value) { return Raw(value ? "true" : "false"); }
+  template <std::integral T>
+  JsonWriter& Value(T value) {
+    return Raw(std::to_string(value));
+  }
+  // null for what JSON has no number for: NaN and the infinities, for which the largest doubles stand too.
+  JsonWriter& Value(double value);
+  JsonWriter& Null() { return Raw("null"); }
+  // A number, true, false or null as it is.
+  JsonWriter& Word(std::string_view word) { return Raw(word); }
+
+  template <typename T>
+  JsonWriter& Field(std::string_view key, const T& value) {
+    return Key(key).Value(value);
+  }
+  template <typename T>
+  JsonWriter& Field(std::string_view key, const std::optional<T>& value) {
+    return value ? Field(key, *value) : Key(key).Null();
+  }
+
+  // REQUIRES: everything that was begun has ended.
+  const std::string& text() const { return text_; }
+
+ private:
+  JsonWriter& Begin(char open, char close);
+  JsonWriter& Raw(std::string_view raw);
+  void Escape(std::string_view text);
+  void Comma();
+
+  std::string text_;
+  std::vector<char> closers_;
+  bool is_first_ = true;    // of its object or array
+  bool after_key_ = false;  // a value follows
+};
+
+}  // namespace reverb::program
+
+#endif  // REVERB_APPS_REVERB_JSON_H_

@@ -1,0 +1,159 @@
+#include "remote.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "exit_codes.h"
+#include "text.h"
+
+namespace reverb::program {
+namespace {
+
+std::string PortOf(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  return colon == std::string::npos ? "8000" : address.substr(colon + 1);
+}
+
+// Empty when a connection to one of a host's addresses can be made, or it is not clear; else why not.
+std::string WhyNot(const addrinfo& at, std::chrono::milliseconds timeout) {
+  const int descriptor = socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return std::strerror(errno);
+  int error = connect(descriptor, at.ai_addr, at.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS) {
+    pollfd ready{.fd = descriptor, .events = POLLOUT, .revents = 0};
+    socklen_t size = sizeof(error);
+    error = 0;
+    if (poll(&ready, 1, static_cast<int>(timeout.count())) > 0) {
+      getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+  }
+  close(descriptor);
+  return error == 0 ? "" : std::strerror(error);
+}
+
+// gRPC goes on trying until time is up. Somebody who mistyped an address is to know at once.
+Status Probe(const std::string& address, std::chrono::milliseconds timeout) {
+  const size_t colon = address.rfind(':');
+  if (address.starts_with("unix:") || colon == std::string::npos) return Status::Ok();
+  for (const char* proxy : {"grpc_proxy", "https_proxy", "http_proxy"}) {
+    if (std::getenv(proxy) != nullptr) return Status::Ok();  // the way there is another one
+  }
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found); error != 0) {
+    return Status::Unavailable(Quote(host) + " is not known here: " + gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, &freeaddrinfo);
+  std::string reason;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    reason = WhyNot(*at, timeout);
+    if (reason.empty()) return Status::Ok();
+  }
+  return Status::Unavailable(reason);
+}
+
+// What comes after the last colon of gRPC's chain of reasons: "Connection refused".
+std::string LastReason(std::string_view message) {
+  const size_t colon = message.rfind(": ");
+  return ShowName(colon == std::string_view::npos ? message : message.substr(colon + 2));
+}
+
+}  // namespace
+
+void Remote::AddTo(CLI::App* app) {
+  command = app->get_name();
+  app->add_option("ADDRESS", address, "The server, as host:port or unix:path")->required()->type_name("");
+  app->add_option("--timeout", timeout_seconds, "How long to wait for an answer")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+}
+
+Result<Client> Remote::Connect() const {
+  REVERB_ASSIGN_OR_RETURN(Client client,
+                          Client::Connect(address, {.in_process = false, .name = "reverb " + command}));
+  REVERB_RETURN_IF_ERROR(
+      Probe(address, std::chrono::duration_cast<std::chrono::milliseconds>(*wait().timeout)));
+  return client;
+}
+
+WaitOptions Remote::wait() const {
+  return {.timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
+              std::chrono::duration<double>(timeout_seconds))};
+}
+
+int Remote::Fail(const Status& status) const {
+  const std::string who = "reverb " + command + ": ";
+  const std::string message(status.message());
+  const std::string start = "Is a server running there? One is started by\n  reverb serve --port " +
+                            PortOf(address) + " --table replay:uniform:fifo:1000000";
+  const auto say = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  const bool is_limited = status.detail() == Detail::kRateLimited || status.detail() == Detail::kMemoryFull ||
+                          status.detail() == Detail::kQueued;
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+      say(who + "no server at " + address + ": " + LastReason(message) + ". " + start);
+      return kUnreachable;
+    case StatusCode::kDeadlineExceeded:
+      if (is_limited) {
+        say(who + message + ".\nA longer --timeout waits longer.");
+        return kTimedOut;
+      }
+      say(who + "no answer from " + address + " in " + ShowNumber(timeout_seconds) + " s. " + start +
+          "\nBehind a slow network a longer --timeout may help.");
+      return kUnreachable;
+    case StatusCode::kUnimplemented:
+      say(who + "what answers at " + address + " is not this kind of Reverb server (" + ShowName(message) +
+          "). Programs that speak dm-reverb's protocol, or another one, cannot be asked.");
+      return kUnreachable;
+    case StatusCode::kNotFound:
+      say(who + message);
+      return kNotFound;
+    case StatusCode::kInvalidArgument:
+      say(who + message);
+      return kBadUsage;
+    default:
+      say(who + status.ToString());
+      return kFailed;
+  }
+}
+
+std::string WhyNoSample(const TableInfo& table) {
+  const RateLimiterOptions& limiter = table.rate_limiter;
+  if (table.current_size < limiter.min_size_to_sample) {
+    return "it holds " + ShowCount(table.current_size, "item") + ", and sampling waits for " +
+           ShowCount(limiter.min_size_to_sample);
+  }
+  return "the limiter waits for inserts: its cursor is " + ShowNumber(table.cursor) +
+         ", the least it may be is " + ShowNumber(limiter.min_diff);
+}
+
+void AddTableName(CLI::App* app, std::string* table) {
+  app->add_option("TABLE", *table, "The table's name; `reverb info` lists them")->required()->type_name("");
+}
+
+Result<TableInfo> FindTable(const ServerInfo& info, const std::string& table) {
+  std::vector<std::string> names;
+  for (const TableInfo& known : info.tables) {
+    if (known.name == table) return known;
+    names.push_back(ShowName(known.name));
+  }
+  return Status::NotFound("there is no table " + Quote(table) + " on this server." +
+                          (names.empty() ? " It has none." : Suggest(table, names)));
+}
+
+}  // namespace reverb::program

@@ -1,0 +1,256 @@
+// `reverb serve`: tables as a process of their own.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+#include "config.h"
+#include "exit_codes.h"
+#include "reverb/log.h"
+#include "reverb/server.h"
+#include "specs.h"
+#include "terminal.h"
+#include "text.h"
+#include "version.h"
+
+namespace reverb::program {
+namespace {
+
+constexpr int kDefaultPort = 8000;
+constexpr char kLoopback[] = "127.0.0.1";
+
+struct ServeOptions {
+  std::string config;
+  std::vector<std::string> tables;
+  std::optional<std::string> host;
+  std::optional<int> port;
+  std::optional<std::string> max_bytes;
+  std::string port_file;
+  bool check = false;
+};
+
+int Fail(int code, const std::string& text) {
+  std::fprintf(stderr, "reverb serve: %s\n", text.c_str());
+  return code;
+}
+
+Result<ServerOptions> Gather(const ServeOptions& flags) {
+  ServerOptions options;
+  options.host = kLoopback;
+  options.port = kDefaultPort;
+  if (!flags.config.empty()) REVERB_RETURN_IF_ERROR(ReadConfig(flags.config, &options));
+  for (const std::string& text : flags.tables) {
+    Result<TableOptions> table = ParseTable(text);
+    if (!table.ok()) return Status::InvalidArgument("--table " + std::string(table.status().message()));
+    for (const TableOptions& other : options.tables) {
+      if (other.name == table->name) {
+        return Status::InvalidArgument("--table " + Quote(text) + ": there is a table " + Quote(table->name) +
+                                       " already; each needs a name of its own");
+      }
+    }
+    options.tables.push_back(*std::move(table));
+  }
+  if (flags.host) options.host = *flags.host;
+  if (flags.port) options.port = *flags.port;
+  if (flags.max_bytes) {
+    const Result<int64_t> bytes = ParseBytes(*flags.max_bytes);
+    if (!bytes.ok()) return Status::InvalidArgument("--max-bytes: " + std::string(bytes.status().message()));
+    options.store.max_bytes = *bytes;
+  }
+  // An IPv6 address without its brackets.
+  if (options.host.find(':') != std::string::npos && !options.host.starts_with('[')) {
+    options.host = "[" + options.host + "]";
+  }
+  if (options.tables.empty()) {
+    return Status::InvalidArgument(
+        flags.config.empty()
+            ? "there is no table to serve. Name some:\n"
+              "  reverb serve --table replay:uniform:fifo:1000000\n"
+              "or describe them in a file:\n"
+              "  reverb serve --config server.toml\n"
+              "`reverb serve --help` says more."
+            : flags.config + ": there is no table; expected at least one [[table]] with a name");
+  }
+  return options;
+}
+
+bool IsLoopback(const std::string& host) {
+  return host.starts_with("127.") || host == "[::1]" || host == "localhost";
+}
+
+std::string Describe(const ServerOptions& options, const Paint& paint) {
+  Columns columns;
+  columns.AddColumn("TABLE");
+  columns.AddColumn("SAMPLER");
+  columns.AddColumn("REMOVER");
+  columns.AddColumn("MAX SIZE", Columns::Align::kRight);
+  columns.AddColumn("LIMITER");
+  columns.AddColumn("SIGNATURE");
+  for (const TableOptions& table : options.tables) {
+    columns.AddRow({ShowName(table.name), ShowSelector(table.sampler), ShowSelector(table.remover),
+                    ShowCount(table.max_size), ShowLimiter(table.rate_limiter),
+                    table.signature ? ShowName(table.signature->ToString(), 60) : "any"});
+  }
+  std::string text = columns.ToString(paint, "  ");
+  if (options.store.max_bytes) {
+    text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
+            (options.store.evict_when_full ? "older items go" : "inserts wait") + "\n";
+  }
+  return text;
+}
+
+// All of it or nothing is seen: somebody may be waiting for the file.
+Status WritePortFile(const std::string& path, int port) {
+  const std::string draft = path + ".new";
+  {
+    std::ofstream file(draft, std::ios::trunc);
+    file << port << "\n";
+    file.close();
+    if (!file)
+      return Status::Unavailable("--port-file " + path + ": cannot be written: " + std::strerror(errno));
+  }
+  if (std::rename(draft.c_str(), path.c_str()) != 0) {
+    return Status::Unavailable("--port-file " + path + ": cannot be written: " + std::strerror(errno));
+  }
+  return Status::Ok();
+}
+
+void LogToStderr() {
+  SetLogSink([](LogLevel level, std::string_view message) {
+    if (level == LogLevel::kDebug) return;
+    const char* const name = level == LogLevel::kInfo      ? "info"
+                             : level == LogLevel::kWarning ? "warning"
+                                                           : "error";
+    std::fprintf(stderr, "reverb serve: %s: %.*s\n", name, static_cast<int>(message.size()), message.data());
+  });
+}
+
+// The signals that end a server, held back from all threads, so that one can wait for them.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&signals_);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, number);
+    pthread_sigmask(SIG_BLOCK, &signals_, &former_);
+  }
+  // The name of the one that came. From then on another one ends the program at once.
+  std::string Await() {
+    int number = 0;
+    sigwait(&signals_, &number);
+    pthread_sigmask(SIG_SETMASK, &former_, nullptr);
+    return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP";
+  }
+
+ private:
+  sigset_t signals_;
+  sigset_t former_;
+};
+
+int Serve(const ServeOptions& flags) {
+  StopSignals signals;  // before any thread is there
+  signal(SIGPIPE, SIG_IGN);
+  LogToStderr();
+  Result<ServerOptions> options = Gather(flags);
+  if (!options.ok()) return Fail(kBadUsage, std::string(options.status().message()));
+  const Paint paint(HasColours(STDOUT_FILENO));
+  const std::string description = Describe(*options, paint);
+  if (flags.check) {
+    std::printf("%s is good. It would listen on %s:%d and serve\n%s",
+                flags.config.empty() ? "The command line" : flags.config.c_str(), options->host.c_str(),
+                *options->port, description.c_str());
+    return kOk;
+  }
+
+  const std::vector<TableOptions> tables = options->tables;
+  const std::string host = options->host;
+  const int wanted = *options->port;
+  Result<Server> server = Server::Start(*std::move(options));
+  if (!server.ok()) {
+    std::string text(server.status().message());
+    if (server.status().code() == StatusCode::kInvalidArgument) return Fail(kBadUsage, text);
+    if (wanted != 0)
+      text += ". Another program may have port " + std::to_string(wanted) + "; --port 0 takes a free one.";
+    return Fail(kFailed, text);
+  }
+  if (!flags.port_file.empty()) {
+    if (const Status status = WritePortFile(flags.port_file, server->port()); !status.ok()) {
+      return Fail(kFailed, std::string(status.message()));
+    }
+  }
+  std::printf(
+      "reverb %s listens on %s%s\n%s%s\n", Version().c_str(),
+      paint.Bold(host + ":" + std::to_string(server->port())).c_str(),
+      IsLoopback(host) ? " (this machine only; --host '[::]' is for all)" : "", description.c_str(),
+      paint
+          .Dim("Ready. Look inside with `reverb info " + (IsLoopback(host) ? host : std::string("HOST")) +
+               ":" + std::to_string(server->port()) + "`; Ctrl-C or SIGTERM stops it.")
+          .c_str());
+  std::fflush(stdout);
+
+  const auto start = std::chrono::steady_clock::now();
+  const std::string signal_name = signals.Await();
+  std::printf("%s: stopping; whoever waits is told\n", signal_name.c_str());
+  std::fflush(stdout);
+  server->Stop();
+  int64_t items = 0;
+  for (const TableOptions& table : tables) {
+    if (const Result<Table> served = server->table(table.name); served.ok()) items += served->size();
+  }
+  if (!flags.port_file.empty()) unlink(flags.port_file.c_str());
+  std::printf("Stopped after %s. The tables held %s.\n",
+              ShowDuration(std::chrono::steady_clock::now() - start).c_str(),
+              ShowCount(items, "item").c_str());
+  return kOk;
+}
+
+}  // namespace
+
+Command AddServe(CLI::App* program) {
+  const auto flags = std::make_shared<ServeOptions>();
+  CLI::App* const app = program->add_subcommand("serve", "Serve tables until told to stop");
+  app->add_option("--config", flags->config, "A TOML file that describes tables, ports and limits")
+      ->type_name("FILE");
+  app->add_option(
+         "--table", flags->tables,
+         "A table as NAME:SAMPLER:REMOVER:MAX_SIZE[:LIMITER], NAME:queue:MAX_SIZE or NAME:stack:MAX_SIZE; "
+         "may "
+         "be given again. Selectors: " +
+             Join(SelectorNames(), ", ") +
+             "; prioritized=0.8 sets the exponent. A limiter is KEY=VALUE,...: " + Join(LimiterKeys(), ", "))
+      ->type_name("TABLE")
+      ->allow_extra_args(false);
+  app->add_option("--host", flags->host,
+                  "Where to listen (default: 127.0.0.1, this machine only; [::] is everywhere)")
+      ->type_name("HOST");
+  app->add_option("--port", flags->port, "The port; 0 takes one that is free (default: 8000)")
+      ->type_name("PORT")
+      ->check(CLI::Range(0, 65535));
+  app->add_option("--port-file", flags->port_file,
+                  "Write the port into this file once clients can connect; it is removed at the end")
+      ->type_name("FILE");
+  app->add_option("--max-bytes", flags->max_bytes,
+                  "Bound on the data of all tables, such as 4GiB; then inserts wait")
+      ->type_name("SIZE");
+  app->add_flag("--check", flags->check, "Read the configuration, say what it means, and exit");
+  app->footer(
+      "Examples:\n"
+      "  reverb serve --table replay:uniform:fifo:1000000\n"
+      "  reverb serve --table replay:prioritized=0.8:fifo:1000000:min_size=1000 --table jobs:queue:100\n"
+      "  reverb serve --config server.toml --port 0 --port-file /tmp/port\n"
+      "\n"
+      "SIGTERM, SIGINT and SIGHUP stop it in order: whoever waits is told, and it exits with 0. A second\n"
+      "signal ends it at once. What the tables hold is lost then.");
+  return {app, [flags] { return Serve(*flags); }};
+}
+
+}  // namespace reverb::program

@@ -1,0 +1,77 @@
+# reverb_link_program(<target> LIBRARIES ... WITHOUT_HIGHWAY <source>): links our libraries into an executable that
+# needs nothing but the C library of the machine it runs on.
+#
+# Everything comes from the distribution's archives, libstdc++ and libgcc included. The C library stays shared: it
+# looks names up with modules that it loads at run time, and those must be of the same build as itself. Highway comes
+# without an archive; of it the program needs two functions only, which the source WITHOUT_HIGHWAY then has.
+#
+# Where an archive is missing, with sanitizers, or with REVERB_STATIC_PROGRAM=OFF, it is linked like everything else.
+option(REVERB_STATIC_PROGRAM "Link the program `reverb` with archives only, the C library aside" ON)
+
+# Our libraries that `library` leans on, itself included.
+function(reverb_collect_libraries library result)
+  set(found ${library})
+  get_target_property(links ${library} LINK_LIBRARIES)
+  foreach(link IN LISTS links)
+    string(REPLACE "reverb::" "reverb_" name "${link}")
+    if(link MATCHES "^reverb::" AND TARGET ${name})
+      reverb_collect_libraries(${name} below)
+      list(APPEND found ${below})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES found)
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
+function(reverb_link_program target)
+  cmake_parse_arguments(arg "" "WITHOUT_HIGHWAY" "LIBRARIES" ${ARGN})
+  set(archives ${reverb_archives})
+  set(missing)
+  foreach(name re2 z lz4 zstd snappy xxhash)
+    find_library(REVERB_LIB_${name} NAMES lib${name}.a)
+    mark_as_advanced(REVERB_LIB_${name})
+    if(REVERB_LIB_${name})
+      list(APPEND archives ${REVERB_LIB_${name}})
+    else()
+      list(APPEND missing lib${name}.a)
+    endif()
+  endforeach()
+  get_filename_component(folder ${REVERB_LIB_grpc} DIRECTORY)
+  file(GLOB abseil ${folder}/libabsl_*.a)
+  if(NOT abseil)
+    list(APPEND missing libabsl_*.a)
+  endif()
+  find_library(REVERB_LIB_hwy NAMES libhwy.a)
+  mark_as_advanced(REVERB_LIB_hwy)
+
+  if(missing OR REVERB_SANITIZE OR REVERB_FUZZERS OR NOT REVERB_STATIC_PROGRAM)
+    if(missing)
+      message(STATUS "reverb: linked with shared libraries; there is no ${missing}")
+    endif()
+    target_link_libraries(${target} PRIVATE ${arg_LIBRARIES})
+    return()
+  endif()
+
+  if(REVERB_LIB_hwy)
+    list(APPEND archives ${REVERB_LIB_hwy})
+  else()
+    target_sources(${target} PRIVATE ${arg_WITHOUT_HIGHWAY})
+  endif()
+  set(ours)
+  foreach(library IN LISTS arg_LIBRARIES)
+    reverb_collect_libraries(${library} below)
+    list(APPEND ours ${below})
+  endforeach()
+  list(REMOVE_DUPLICATES ours)
+  set(files)
+  foreach(library IN LISTS ours)
+    list(APPEND files $<TARGET_FILE:${library}>)
+    add_dependencies(${target} ${library})
+    target_include_directories(${target} PRIVATE $<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>)
+  endforeach()
+  target_link_libraries(${target} PRIVATE
+    -Wl,--start-group ${files} ${archives} ${abseil} -Wl,--end-group Threads::Threads ${CMAKE_DL_LIBS})
+  # The archives are named by their paths: a new one makes the program anew.
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${files})
+  target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+endfunction()
