@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -382,18 +382,29 @@ class Reader {
   Status problem_;
 };
 
-}  // namespace
-
-Status ReadConfig(const std::string& path, ServerOptions* options) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
+Result<std::string> ReadFile(const std::string& path) {
+  std::string text;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (file != nullptr) {
+    char part[4096];
+    size_t size = 0;
+    while ((size = std::fread(part, 1, sizeof(part), file.get())) > 0) text.append(part, size);
+  }
+  if (file == nullptr || std::ferror(file.get()) != 0) {
     return Status::InvalidArgument(path + ": cannot be read: " + std::strerror(errno) +
                                    "; give the path of a TOML file, examples/server.toml is one");
   }
+  return text;
+}
+
+}  // namespace
+
+Status ReadConfig(const std::string& path, ServerOptions* options) {
+  const Result<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
   Reader reader(path);
   try {
-    const toml::table root = toml::parse(text, path);
+    const toml::table root = toml::parse(*text, path);
     return reader.Read(root, options);
   } catch (const toml::parse_error& error) {
     return reader.At(error.source().begin, "this is no TOML: " + std::string(error.description()));

@@ -2,9 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command.h"
@@ -38,6 +41,22 @@ Result<std::vector<SampledTrajectory>> Peek(const Client& client, const ItemsOpt
   return items;
 }
 
+// As a learner that asks for n samples and no more.
+Result<std::vector<SampledTrajectory>> Draw(const Client& client, const ItemsOptions& options) {
+  REVERB_ASSIGN_OR_RETURN(Sampler sampler,
+                          client.NewSampler({.table = options.table,
+                                             .max_samples = options.n,
+                                             .exact = true,
+                                             .rate_limiter_timeout = options.remote.wait().timeout,
+                                             .reconnect_timeout = std::chrono::seconds(1)}));
+  std::vector<SampledTrajectory> samples;
+  while (static_cast<int64_t>(samples.size()) < options.n) {
+    REVERB_ASSIGN_OR_RETURN(SampledTrajectory sample, sampler.Next());
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
 Status Print(const std::vector<SampledTrajectory>& items, const ItemsView& view, bool json) {
   const Paint paint(HasColours(STDOUT_FILENO));
   for (const SampledTrajectory& item : items) {
@@ -56,7 +75,7 @@ int ShowItems(const ItemsOptions& options) {
   Result<TableInfo> table = FindTable(*info, options.table);
   if (!table.ok()) return remote.Fail(table.status());
   const Result<std::vector<SampledTrajectory>> items =
-      options.is_sample ? client->Sample(options.table, options.n, remote.wait()) : Peek(*client, options);
+      options.is_sample ? Draw(*client, options) : Peek(*client, options);
   if (options.is_sample && items.status().code() == StatusCode::kDeadlineExceeded) {
     info = client->Info(remote.wait());
     if (info.ok()) table = FindTable(*info, options.table);

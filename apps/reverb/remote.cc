@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "exit_codes.h"
@@ -19,6 +20,8 @@
 
 namespace reverb::program {
 namespace {
+
+constexpr std::string_view kUnknownHost = " is a host that is not known here";
 
 std::string PortOf(const std::string& address) {
   const size_t colon = address.rfind(':');
@@ -55,7 +58,8 @@ Status Probe(const std::string& address, std::chrono::milliseconds timeout) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found); error != 0) {
-    return Status::Unavailable(Quote(host) + " is not known here: " + gai_strerror(error));
+    return Status::Unavailable(std::string(gai_strerror(error)) + ": " + Quote(host) +
+                               std::string(kUnknownHost));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, &freeaddrinfo);
   std::string reason;
@@ -106,7 +110,11 @@ int Remote::Fail(const Status& status) const {
                           status.detail() == Detail::kQueued;
   switch (status.code()) {
     case StatusCode::kUnavailable:
-      say(who + "no server at " + address + ": " + LastReason(message) + ". " + start);
+      if (message.ends_with(kUnknownHost)) {
+        say(who + message + ". Check the address, " + address + ".");
+      } else {
+        say(who + "no server at " + address + ": " + LastReason(message) + ". " + start);
+      }
       return kUnreachable;
     case StatusCode::kDeadlineExceeded:
       if (is_limited) {

@@ -173,14 +173,10 @@ int Serve(const ServeOptions& flags) {
 
   const std::vector<TableOptions> tables = options->tables;
   const std::string host = options->host;
-  const int wanted = *options->port;
   Result<Server> server = Server::Start(*std::move(options));
   if (!server.ok()) {
-    std::string text(server.status().message());
-    if (server.status().code() == StatusCode::kInvalidArgument) return Fail(kBadUsage, text);
-    if (wanted != 0)
-      text += ". Another program may have port " + std::to_string(wanted) + "; --port 0 takes a free one.";
-    return Fail(kFailed, text);
+    const bool is_usage = server.status().code() == StatusCode::kInvalidArgument;
+    return Fail(is_usage ? kBadUsage : kFailed, std::string(server.status().message()));
   }
   if (!flags.port_file.empty()) {
     if (const Status status = WritePortFile(flags.port_file, server->port()); !status.ok()) {

@@ -141,7 +141,7 @@ void Screen::Show(std::string_view text) {
   std::string page = "\033[H";  // to the top; lines are overwritten, so that nothing flickers
   for (int row = 0; row < size.rows && !text.empty(); ++row) {
     const size_t end = text.find('\n');
-    if (row > 0) page += "\r\n";
+    if (row > 0) page += "\n";
     page += CutToWidth(text.substr(0, end), static_cast<size_t>(size.columns)) + "\033[K";
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
