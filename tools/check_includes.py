@@ -72,7 +72,8 @@ LIBRARIES = {
     "zstd": ["src/tensor/codec_*.cc"],
     "snappy": ["src/tensor/codec_*.cc"],
     "xxhash.h": ["src/tensor/*.cc"],
-    "hwy/": ["src/core/selectors/*"],
+    # The static program has what it needs of Highway itself.
+    "hwy/": ["src/core/selectors/*", "apps/reverb/highway_targets.cc"],
     "absl/container/": [
         "src/tensor/*",
         "src/core/*",
@@ -252,7 +253,7 @@ SELF_TEST = [
     ("src/core/b.cc", '#include "absl/synchronization/mutex.h"', "belongs in no folder only"),
     ("src/core/c.cc", "#include <grpcpp/grpcpp.h>", "belongs in src/transport/grpc/*, benchmarks/e2e/limit_grpc.cc only"),
     ("src/core/d.cc", '#include "client/writer.h"', "core leans on tensor, base, include/reverb only"),
-    ("src/core/e.cc", '#include "hwy/highway.h"', "belongs in src/core/selectors/* only"),
+    ("src/core/e.cc", '#include "hwy/highway.h"', "belongs in src/core/selectors/*, apps/reverb/highway_targets.cc only"),
     ("src/core/selectors/a.cc", '#include "hwy/highway.h"', None),
     ("src/core/selectors/b.cc", '#include "core/chunk.h"', None),
     ("src/core/selectors/c.cc", '#include "core/selectors/heap_internal.h"', None),

@@ -280,7 +280,7 @@ std::string BashCompletion(const CLI::App& program) {
           if (line.starts_with("  ")) values.push_back(line.substr(2, line.find(':') - 2));
         }
       }
-      if (option->get_positional() && option->get_name(true) == "SHELL") values.push_back("bash");
+      if (option->get_positional() && option->get_name(true) == "SHELL") values.emplace_back("bash");
       if (option->get_lnames().empty() || option->get_expected_max() == 0) continue;
       takers += "|--" + option->get_lnames()[0];
     }

@@ -91,7 +91,7 @@ std::string ShowShape(const std::vector<int64_t>& dims) { return Shape(dims).ToS
 // Elements that JSON has no word for stay texts.
 bool IsJsonWord(DType dtype, const std::string& value) {
   if (dtype == DType::kString || dtype == DType::kComplex64 || dtype == DType::kComplex128) return false;
-  return value.find("n") == std::string::npos || value == "true";  // nan, inf
+  return value.find('n') == std::string::npos;  // nan, inf
 }
 
 }  // namespace
