@@ -74,4 +74,5 @@ function(reverb_link_program target)
   # The archives are named by their paths: a new one makes the program anew.
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${files})
   target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+  set_property(TARGET ${target} PROPERTY REVERB_IS_STATIC ON)  # for its tests
 endfunction()

@@ -2,35 +2,12 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 
+#include "text.h"
+
 namespace reverb::program {
-namespace {
-
-// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
-size_t CharacterSize(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  const size_t size = lead < 0x80   ? 1
-                      : lead < 0xc2 ? 0
-                      : lead < 0xe0 ? 2
-                      : lead < 0xf0 ? 3
-                      : lead < 0xf5 ? 4
-                                    : 0;
-  if (size == 0 || size > text.size()) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Too long a form, a surrogate, beyond the last character.
-  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
-      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
-    return 0;
-  }
-  return size;
-}
-
-}  // namespace
-
 void JsonWriter::Comma() {
   if (after_key_) {
     after_key_ = false;
@@ -64,7 +41,7 @@ JsonWriter& JsonWriter::Raw(std::string_view raw) {
 void JsonWriter::Escape(std::string_view text) {
   text_ += '"';
   while (!text.empty()) {
-    const size_t size = CharacterSize(text);
+    const size_t size = Utf8Size(text);
     const char c = text[0];
     if (size == 0) {
       text_ += "\xef\xbf\xbd";

@@ -27,12 +27,17 @@ int main(int argc, char** argv) {
     std::fputs(program.help().c_str(), stderr);
     return kBadUsage;
   }
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words[0] == "help") {  // `reverb help serve`, as other programs have it
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
   try {
-    program.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // help or version
+    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // which wants the last one first
+  } catch (const CLI::Success& asked) {                                     // help or version
     return program.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return ExplainParseError(program, error, {argv + 1, argv + argc});
+    return ExplainParseError(program, error, words);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();

@@ -28,7 +28,10 @@ std::string ShowBytes(int64_t bytes);
 std::string ShowDuration(std::chrono::nanoseconds duration);
 // The shortest form that says about as much: "0.8", "12", "1.2e+09".
 std::string ShowNumber(double number);
-// What came from elsewhere, fit for a terminal: no control characters, at most so many bytes.
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. REQUIRES: it is not empty.
+size_t Utf8Size(std::string_view text);
+// What came from elsewhere, fit for a terminal: no control characters, nothing but UTF-8, about so many
+// bytes.
 std::string ShowName(std::string_view name, size_t most = 200);
 // In double quotes.
 std::string Quote(std::string_view text);

@@ -83,7 +83,7 @@ std::string Job::TableName(int index) const {
 
 WaitOptions Job::wait() const {
   if (table.empty()) return {};
-  return {.timeout = std::chrono::seconds(10)};
+  return {.timeout = std::chrono::seconds(5)};
 }
 
 Result<std::vector<TableOptions>> TablesFor(const Job& job) {

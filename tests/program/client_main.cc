@@ -26,7 +26,7 @@ Status Insert(const reverb::Client& client, const std::string& table, int count)
     const auto base = static_cast<float>(i);
     const std::array<float, 3> floats = {base, base + 0.5F, -base};
     const std::array<uint8_t, 4> image = {0, 1, 254, 255};
-    const std::string_view word = "a\x1b[31m\"word\"";  // no terminal is to see this as it is
+    const std::string_view word = "a\x1b[31m\"word\"\xc2\x9b\xff";  // no terminal is to see this as it is
     const uint8_t flag = 1;
     const uint16_t half = 0x3e00;  // 1.5
     const int64_t number = INT64_MIN;
