@@ -28,8 +28,42 @@ struct ItemsOptions {
   bool is_sample = false;
 };
 
+// A table and the way to it.
+struct Opened {
+  Client client;
+  ServerInfo info;
+  TableInfo table;
+};
+
+Result<Opened> Open(const ItemsOptions& options) {
+  REVERB_ASSIGN_OR_RETURN(Client client, options.remote.Connect());
+  REVERB_ASSIGN_OR_RETURN(ServerInfo info, client.Info(options.remote.wait()));
+  REVERB_ASSIGN_OR_RETURN(TableInfo table, FindTable(info, options.table));
+  return Opened{.client = std::move(client), .info = std::move(info), .table = std::move(table)};
+}
+
+Status Print(const std::vector<SampledTrajectory>& items, const Opened& opened, const ItemsOptions& options) {
+  ItemsView view = ItemsView::Of(opened.info, opened.table);
+  view.values = options.values;
+  view.are_samples = options.is_sample;
+  const Paint paint(HasColours(STDOUT_FILENO));
+  for (const SampledTrajectory& item : items) {
+    REVERB_ASSIGN_OR_RETURN(const std::string text,
+                            options.json ? view.ToJson(item) : view.ToText(item, paint));
+    std::printf("%s\n", text.c_str());
+  }
+  if (options.json) return Status::Ok();
+  std::string end = ShowCount(static_cast<int64_t>(items.size()), options.is_sample ? "sample" : "item") +
+                    " of table " + Quote(options.table);
+  end += options.is_sample ? ", drawn and counted: the limiter and times_sampled have moved"
+                           : ", which holds " + ShowCount(opened.table.current_size) +
+                                 "; looked at only, not counted as samples";
+  std::printf("%s\n", end.c_str());
+  return Status::Ok();
+}
+
 // The first n items, over as many replies as they take.
-Result<std::vector<SampledTrajectory>> Peek(const Client& client, const ItemsOptions& options) {
+Result<std::vector<SampledTrajectory>> Look(const Client& client, const ItemsOptions& options) {
   std::vector<SampledTrajectory> items;
   uint64_t cursor = 0;
   do {
@@ -41,73 +75,51 @@ Result<std::vector<SampledTrajectory>> Peek(const Client& client, const ItemsOpt
   return items;
 }
 
-// As a learner that asks for n samples and no more.
-Result<std::vector<SampledTrajectory>> Draw(const Client& client, const ItemsOptions& options) {
-  REVERB_ASSIGN_OR_RETURN(Sampler sampler,
-                          client.NewSampler({.table = options.table,
-                                             .max_samples = options.n,
-                                             .exact = true,
-                                             .rate_limiter_timeout = options.remote.wait().timeout,
-                                             .reconnect_timeout = std::chrono::seconds(1)}));
-  std::vector<SampledTrajectory> samples;
-  while (static_cast<int64_t>(samples.size()) < options.n) {
-    REVERB_ASSIGN_OR_RETURN(SampledTrajectory sample, sampler.Next());
-    samples.push_back(std::move(sample));
-  }
-  return samples;
+int Peek(const ItemsOptions& options) {
+  const Result<Opened> opened = Open(options);
+  if (!opened.ok()) return options.remote.Fail(opened.status());
+  const Result<std::vector<SampledTrajectory>> items = Look(opened->client, options);
+  const Status status = items.ok() ? Print(*items, *opened, options) : items.status();
+  return status.ok() ? kOk : options.remote.Fail(status);
 }
 
-Status Print(const std::vector<SampledTrajectory>& items, const ItemsView& view, bool json) {
-  const Paint paint(HasColours(STDOUT_FILENO));
-  for (const SampledTrajectory& item : items) {
-    REVERB_ASSIGN_OR_RETURN(const std::string text, json ? view.ToJson(item) : view.ToText(item, paint));
-    std::printf("%s\n", text.c_str());
+// As a learner that asks for n samples and no more. What was drawn before an error is in *samples.
+Status Draw(const Client& client, const ItemsOptions& options, std::vector<SampledTrajectory>* samples) {
+  const std::chrono::nanoseconds patience = *options.remote.wait().timeout;
+  constexpr std::chrono::seconds kReconnect{1};
+  REVERB_ASSIGN_OR_RETURN(Sampler sampler, client.NewSampler({.table = options.table,
+                                                              .max_samples = options.n,
+                                                              .exact = true,
+                                                              .rate_limiter_timeout = patience,
+                                                              .reconnect_timeout = kReconnect}));
+  while (static_cast<int64_t>(samples->size()) < options.n) {
+    // The server ends the wait for its limiter; one that has stopped to answer ends no wait.
+    REVERB_ASSIGN_OR_RETURN(SampledTrajectory sample, sampler.Next({.timeout = patience + kReconnect}));
+    samples->push_back(std::move(sample));
   }
   return Status::Ok();
 }
 
-int ShowItems(const ItemsOptions& options) {
+int Sample(const ItemsOptions& options) {
   const Remote& remote = options.remote;
-  const Result<Client> client = remote.Connect();
-  if (!client.ok()) return remote.Fail(client.status());
-  Result<ServerInfo> info = client->Info(remote.wait());
-  if (!info.ok()) return remote.Fail(info.status());
-  Result<TableInfo> table = FindTable(*info, options.table);
-  if (!table.ok()) return remote.Fail(table.status());
-  const Result<std::vector<SampledTrajectory>> items =
-      options.is_sample ? Draw(*client, options) : Peek(*client, options);
-  if (options.is_sample && items.status().code() == StatusCode::kDeadlineExceeded) {
-    info = client->Info(remote.wait());
-    if (info.ok()) table = FindTable(*info, options.table);
-    if (info.ok() && table.ok()) {
-      return remote.Fail(Status::DeadlineExceeded("table " + Quote(options.table) + ": no sample in " +
-                                                  ShowNumber(remote.timeout_seconds) +
-                                                  " s: " + WhyNoSample(*table))
-                             .WithDetail(Detail::kRateLimited));
-    }
+  Result<Opened> opened = Open(options);
+  if (!opened.ok()) return remote.Fail(opened.status());
+  std::vector<SampledTrajectory> samples;
+  Status status = Draw(opened->client, options, &samples);
+  // Once more: items may have come while the samples waited, and the limiter has moved.
+  opened = Open(options);
+  if (!opened.ok()) return remote.Fail(opened.status());
+  // What was drawn is counted, whatever came then.
+  if (!samples.empty()) {
+    if (const Status printed = Print(samples, *opened, options); !printed.ok()) return remote.Fail(printed);
   }
-  if (!items.ok()) return remote.Fail(items.status());
-  if (options.is_sample) {
-    // What was inserted while the sample waited is not older than the question.
-    info = client->Info(remote.wait());
-    if (!info.ok()) return remote.Fail(info.status());
+  if (status.code() == StatusCode::kDeadlineExceeded) {
+    status = Status::DeadlineExceeded(
+                 "table " + Quote(options.table) + ": no" + (samples.empty() ? "" : " further") +
+                 " sample in " + ShowNumber(remote.timeout_seconds) + " s: " + WhyNoSample(opened->table))
+                 .WithDetail(Detail::kRateLimited);
   }
-  ItemsView view = ItemsView::Of(*info, *table);
-  view.values = options.values;
-  view.are_samples = options.is_sample;
-  if (const Status status = Print(*items, view, options.json); !status.ok()) return remote.Fail(status);
-  if (!options.json) {
-    const std::string what =
-        ShowCount(static_cast<int64_t>(items->size()), options.is_sample ? "sample" : "item");
-    const std::string of = " of table " + Quote(options.table);
-    std::printf("%s\n",
-                options.is_sample
-                    ? (what + of + ", drawn and counted: the limiter and times_sampled have moved").c_str()
-                    : (what + of + ", which holds " + ShowCount(table->current_size) +
-                       "; looked at only, not counted as samples")
-                          .c_str());
-  }
-  return kOk;
+  return status.ok() ? kOk : remote.Fail(status);
 }
 
 Command Add(CLI::App* program, const char* name, const char* description, bool is_sample) {
@@ -125,7 +137,7 @@ Command Add(CLI::App* program, const char* name, const char* description, bool i
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
       ->capture_default_str();
   app->add_flag("--json", options->json, "One line of JSON for each item");
-  return {app, [options] { return ShowItems(*options); }};
+  return {app, [options] { return options->is_sample ? Sample(*options) : Peek(*options); }};
 }
 
 }  // namespace

@@ -577,6 +577,15 @@ class Items(ProgramTest):
         self.insert(server, "t", 5)
         self.expect(("sample", server.address, "t", "--timeout", "0.3"), TIMED_OUT, "0.3 s", "5 items", "waits for 9")
 
+    def test_samples_that_were_drawn_are_shown_whatever_comes_then(self):
+        server = self.serve("--table", "q:queue:9")
+        self.insert(server, "q", 2)
+        ended = run("sample", server.address, "q", "-n", "3", "--timeout", "0.3")
+        self.assertEqual(ended.returncode, TIMED_OUT)
+        self.assertIn("2 samples", ended.stdout)
+        self.assertIn("no further sample in 0.3 s", ended.stderr)
+        self.assertEqual(self.table(server, "q")["size"], 0)
+
     def test_tables_that_are_not_there(self):
         server = self.serve("--table", "replay", "--table", "jobs")
         for command in ("peek", "sample", "reset"):
