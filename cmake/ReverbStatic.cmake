@@ -3,7 +3,7 @@
 #
 # Everything comes from the distribution's archives, libstdc++ and libgcc included. The C library stays shared: it
 # looks names up with modules that it loads at run time, and those must be of the same build as itself. Highway comes
-# without an archive; of it the program needs two functions only, which the source WITHOUT_HIGHWAY then has.
+# without an archive; of it the program needs three functions only, which the source WITHOUT_HIGHWAY then has.
 #
 # Where an archive is missing, with sanitizers, or with REVERB_STATIC_PROGRAM=OFF, it is linked like everything else.
 option(REVERB_STATIC_PROGRAM "Link the program `reverb` with archives only, the C library aside" ON)

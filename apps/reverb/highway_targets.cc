@@ -1,9 +1,13 @@
 // What libhwy decides at run time, for an executable that is to need no shared library: which instruction
 // sets this processor has, and which of those is used. Only linked where the distribution has no archive of
 // Highway.
+#include <hwy/base.h>
 #include <hwy/targets.h>
 
+#include <cstdarg>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 namespace hwy {
 namespace {
@@ -34,6 +38,17 @@ int64_t SupportedTargets() {
 ChosenTarget& GetChosenTarget() {
   static ChosenTarget chosen;
   return chosen;
+}
+
+// What Highway's own assertions call, in builds that keep them.
+void Abort(const char* file, int line, const char* format, ...) {
+  std::fprintf(stderr, "%s:%d: ", file, line);
+  va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  std::fputc('\n', stderr);
+  std::abort();
 }
 
 }  // namespace hwy

@@ -31,7 +31,7 @@ class ItemWriter {
     TrajectoryWriterOptions options{.chunking = {.num_keep_alive_refs = 1, .max_chunk_length = 1}};
     options.wait_for_room = job.wait();
     if (job.in_step) options.wait_for_room.timeout = kPatience;
-    REVERB_ASSIGN_OR_RETURN(TrajectoryWriter writer, client.NewTrajectoryWriter(std::move(options)));
+    REVERB_ASSIGN_OR_RETURN(TrajectoryWriter writer, client.NewTrajectoryWriter(options));
     return ItemWriter(std::move(writer), job, table, seed);
   }
 
