@@ -54,8 +54,9 @@ class Client {
   Result<Writer> NewWriter(const WriterOptions& options) const;
   Result<Sampler> NewSampler(SamplerOptions options) const;
 
-  // One step as an item of one row in each of these tables; the data is sent and kept once. Returns when all
-  // are in.
+  // One step, an episode of its own, as an item of one row in each of these tables; the data is sent and kept
+  // once. Returns when all are in. UNAVAILABLE when the server is lost before it has confirmed them: then
+  // some may be in.
   using TablePriority = std::pair<std::string, double>;
   Status Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
                 const WaitOptions& wait = {}) const;

@@ -283,6 +283,9 @@ class Writer {
   Status CreateItem(std::string_view table, int64_t num_timesteps, double priority);
   // Sends all items and waits until they are confirmed.
   Status Flush(const WaitOptions& wait = {});
+  // Flush(), and another episode begins: later items cannot reach back over its start. So it does also when
+  // that fails.
+  Status EndEpisode(const WaitOptions& wait = {});
   // Flush(), then no more. Closed also when that fails. INVALID_ARGUMENT when it is closed already.
   Status Close(const WaitOptions& wait = {});
   bool is_closed() const;

@@ -76,11 +76,12 @@ Result<bool> Client::is_in_process(const WaitOptions& wait) const {
 
 // --- Writers and samplers ---
 
-std::unique_ptr<internal::ItemSink> Client::Rep::NewSink() {
+std::unique_ptr<internal::ItemSink> Client::Rep::NewSink(bool reconnects) {
   return internal::InsertPipeline::Own(
       internal::InsertPipeline::Create(Connect(), {.window_bytes = options.write_window_bytes,
                                                    .client_name = options.name,
-                                                   .reconnect_timeout = options.reconnect_timeout}));
+                                                   .reconnect_timeout = options.reconnect_timeout,
+                                                   .reconnects = reconnects}));
 }
 
 Result<TrajectoryWriter> Client::NewTrajectoryWriter(const TrajectoryWriterOptions& options) const {
@@ -139,14 +140,15 @@ Status Client::Insert(std::span<const TensorView> step, std::span<const TablePri
   }
   // A writer that was used for steps of another layout, or whose server is gone, cannot take this one.
   if (!writer || !writer->Append(step).ok()) {
-    REVERB_ASSIGN_OR_RETURN(writer, NewWriter({.max_sequence_length = 1}));
+    REVERB_ASSIGN_OR_RETURN(writer, internal::WriterFactory::MakeWriter(rep_->NewSink(/*reconnects=*/false),
+                                                                        {.max_sequence_length = 1}));
     REVERB_RETURN_IF_ERROR(writer->Append(step));
   }
   Status status;
   for (const auto& [table, priority] : tables) {
     if (status.ok()) status = writer->CreateItem(table, 1, priority);
   }
-  if (status.ok()) status = writer->Flush(wait);
+  if (status.ok()) status = writer->EndEpisode(wait);  // each insert is one of its own
   if (!status.ok()) {
     // Not waited for any longer. What was sent may still go in.
     (void)writer->Close({.timeout = std::chrono::nanoseconds(0)});

@@ -25,7 +25,7 @@ struct Client::Rep {
   std::shared_ptr<internal::Connection> Connect(const WaitOptions& wait = {}) EXCLUDES(mu);
   // The same, with a socket of its own.
   Result<std::shared_ptr<internal::Connection>> OwnConnection() EXCLUDES(mu);
-  std::unique_ptr<internal::ItemSink> NewSink();
+  std::unique_ptr<internal::ItemSink> NewSink(bool reconnects = true);
   // Samplers for single draws that are kept warm; null when none is idle.
   std::shared_ptr<internal::Sampler> TakeIdleSampler(std::string_view table) EXCLUDES(mu);
   void KeepIdleSampler(std::string_view table, std::shared_ptr<internal::Sampler> sampler) EXCLUDES(mu);

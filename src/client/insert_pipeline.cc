@@ -414,6 +414,7 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   MutexLock lock(&mu_);
   if (attempt != attempt_) return;
   attempt_over_ = true;
+  const bool was_welcomed = welcomed_;
   welcomed_ = ready_ = false;
   former = std::move(stream_);
   stream_ = nullptr;
@@ -421,7 +422,7 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
       reconnection_.Lost(std::move(status), now, connection_->in_process(), options_.reconnect_timeout);
-  if (!pause) return Fail(reconnection_.last_failure());
+  if (!pause || (was_welcomed && !options_.reconnects)) return Fail(reconnection_.last_failure());
   options_.clock->CallAt(now + *pause, [weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Connect();
   });

@@ -39,6 +39,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     std::string client_name = {};
     // How long a lost server is looked for before the writer fails; absent = for ever.
     Timeout reconnect_timeout = {};
+    // False: once there was a connection, its loss fails the writer at once.
+    bool reconnects = true;
     Clock* clock = RealClock();
   };
   struct Stats {

@@ -189,6 +189,17 @@ TEST_F(InsertPipelineTest, GivesUpWhenToldTo) {
   EXPECT_THAT(Add(), StatusIs(StatusCode::kUnavailable));
 }
 
+TEST_F(InsertPipelineTest, WithoutReconnectingItWaitsForAServerButNotForAnother) {
+  Create({.reconnects = false});
+  stream().Close(Status::Unavailable("not there yet"));
+  clock_.Advance(1s);
+  stream(1).Welcome();
+  AddMany(1);
+  EXPECT_OK(pipeline_->status());
+  stream(1).Close(Status::Unavailable("gone"));
+  EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kUnavailable, HasSubstr("gone")));
+}
+
 TEST_F(InsertPipelineTest, ANewLifeOfTheServerIsNoticed) {
   std::vector<std::string> lines;
   SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });

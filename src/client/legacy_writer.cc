@@ -142,9 +142,9 @@ Status LegacyWriter::CreateItem(std::string_view table, int64_t num_timesteps, d
                                    "; make the writer with a larger one");
   }
   const int64_t end = columns.position();
-  if (num_timesteps > end) {
+  if (const int64_t steps = end - episode_begin_; num_timesteps > steps) {
     return Status::InvalidArgument("num_timesteps is " + std::to_string(num_timesteps) + " but only " +
-                                   std::to_string(end) + " steps have been appended");
+                                   std::to_string(steps) + " steps have been appended");
   }
   if (std::isnan(priority)) return Status::InvalidArgument("`priority` must not be nan.");
   if (signatures_) {
@@ -167,6 +167,12 @@ Status LegacyWriter::CreateItem(std::string_view table, int64_t num_timesteps, d
 Status LegacyWriter::Flush(const WaitOptions& wait) {
   REVERB_RETURN_IF_ERROR(CheckOpen("Flush"));
   return writer_.Flush(0, wait);
+}
+
+Status LegacyWriter::EndEpisode(const WaitOptions& wait) {
+  REVERB_RETURN_IF_ERROR(CheckOpen("EndEpisode"));
+  episode_begin_ = writer_.columns().position();
+  return writer_.EndEpisode(/*clear=*/true, wait);
 }
 
 Status LegacyWriter::Close(const WaitOptions& wait) {

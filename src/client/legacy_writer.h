@@ -1,7 +1,8 @@
 // legacy_writer.h — the older writer: whole steps, and items of the last n of them.
 //
 // A TrajectoryWriter whose columns all share their chunks. What every step is like is fixed by the
-// first one, so that an item never spans steps that do not fit together. All steps are one episode.
+// first one, so that an item never spans steps that do not fit together. All steps are one episode unless
+// EndEpisode() is called.
 //
 // Threads: one at a time.
 #ifndef REVERB_CLIENT_LEGACY_WRITER_H_
@@ -32,6 +33,7 @@ class LegacyWriter {
   Status AppendSequence(std::span<const TensorView> sequence);
   Status CreateItem(std::string_view table, int64_t num_timesteps, double priority);
   Status Flush(const WaitOptions& wait);
+  Status EndEpisode(const WaitOptions& wait);
   Status Close(const WaitOptions& wait);
   bool is_closed() const { return writer_.is_closed(); }
 
@@ -48,7 +50,8 @@ class LegacyWriter {
   const std::shared_ptr<const TableSignatures> signatures_;
   const WaitOptions wait_for_room_;
   TrajectoryWriter writer_;
-  uint32_t num_columns_ = 0;  // 0 before the first step
+  uint32_t num_columns_ = 0;   // 0 before the first step
+  int64_t episode_begin_ = 0;  // the position of its first step
 
   // Reused from call to call.
   std::vector<ColumnValue> values_;

@@ -164,6 +164,23 @@ TEST_F(LegacyWriterTest, FlushAwaitsConfirmations) {
   EXPECT_THAT(ColumnOf<int64_t>(sink_.items.at(1), 0), ElementsAre(0, 1));
 }
 
+TEST_F(LegacyWriterTest, EpisodesDoNotReachIntoOneAnother) {
+  Make({.max_sequence_length = 4, .chunk_length = 4});
+  ASSERT_OK(Step(0, 0));
+  ASSERT_OK(writer_->CreateItem("table", 1, 1));
+  ASSERT_OK(writer_->EndEpisode({}));
+  EXPECT_EQ(sink_.pending, 0);
+  ASSERT_OK(Step(1, 1));
+  EXPECT_THAT(writer_->CreateItem("table", 2, 1),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("only 1 steps")));
+  ASSERT_OK(writer_->CreateItem("table", 1, 1));
+  ASSERT_OK(writer_->Flush({}));
+  const auto episode = [&](size_t item) {
+    return sink_.items.at(item).trajectory.slice(0, 0).chunk->header().episode_id();
+  };
+  EXPECT_NE(episode(0), episode(1));
+}
+
 TEST_F(LegacyWriterTest, CloseFlushesAndIsFinal) {
   Make({.max_sequence_length = 4, .chunk_length = 4});
   ASSERT_OK(Step(0, 0));

@@ -95,6 +95,7 @@ Status Writer::CreateItem(std::string_view table, int64_t num_timesteps, double 
   return impl_->CreateItem(table, num_timesteps, priority);
 }
 Status Writer::Flush(const WaitOptions& wait) { return impl_->Flush(wait); }
+Status Writer::EndEpisode(const WaitOptions& wait) { return impl_->EndEpisode(wait); }
 Status Writer::Close(const WaitOptions& wait) { return impl_->Close(wait); }
 bool Writer::is_closed() const { return impl_->is_closed(); }
 

@@ -46,9 +46,10 @@ TrajectoryWriter::~TrajectoryWriter() {
   // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
   Status status = FinishWaiting(waiting_.size());
   if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kFarewell});
-  if (!status.ok()) {
+  const int64_t left = sink_->pending_items() + static_cast<int64_t>(waiting_.size());
+  if (!status.ok() && left > 0) {
     Log(LogLevel::kWarning,
-        "a writer was destroyed with " + std::to_string(sink_->pending_items()) +
+        "a writer was destroyed with " + std::to_string(left) +
             " items that are not confirmed, without Close() or Flush(): " + status.ToString());
   }
   Close();

@@ -468,6 +468,7 @@ TEST_P(ClientConformanceTest, InsertSampleDelete) {
   EXPECT_EQ(info.tables[0].current_size, 21);
   EXPECT_EQ(info.tables[1].current_size, 20);
   EXPECT_EQ(info.live_chunks, 21) << "data in two tables is kept once";
+  EXPECT_EQ(info.tables[0].num_episodes, 21) << "each insert is an episode";
   auto samples = client.Sample("b", 3, kPatience);
   ASSERT_OK(samples);
   ASSERT_EQ(samples->size(), 3u);
@@ -492,6 +493,20 @@ TEST_P(ClientConformanceTest, SingleOperationsObeyTheirTimeout) {
   EXPECT_THAT(client.Sample("q", 100, {.timeout = 30ms}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("had been drawn")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+}
+
+TEST_P(ClientConformanceTest, AnInsertThatWaitsEndsWithItsServer) {
+  Start({MakeQueue("q", 1)});
+  const Client client = Connect();
+  const Floats x(1.0f);
+  const std::array tables{Client::TablePriority{"q", 1.0}};
+  ASSERT_OK(client.Insert(std::array{x.view()}, tables, kPatience));
+  Status status;
+  std::thread waiter([&] { status = client.Insert(std::array{x.view()}, tables, kPatience); });
+  while (client.Info(kPatience)->tables[0].waiting_inserts == 0) std::this_thread::yield();
+  server_->Stop();
+  waiter.join();
+  EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
 }
 
 TEST_P(ClientConformanceTest, WhatCameOfABatchThatDidNotIsHandedOut) {
