@@ -31,6 +31,9 @@ struct SamplerOptions {
   int64_t max_samples = -1;  // in all; -1 = no limit
   // How many samples of each worker may be on their way or waiting to be taken.
   int64_t max_in_flight_samples_per_worker = 100;
+  // The window begins with one sample and doubles, up to that, whenever the consumer finds nothing waiting.
+  // For those who may stop early: what was fetched ahead is then lost to others.
+  bool grow_window = false;
   // Streams, each with a connection of its own; -1 = one. One alone keeps the order of the table.
   int32_t num_workers = -1;
   // Nothing is fetched ahead: every draw sees the priorities of all updates that came before it.

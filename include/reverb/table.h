@@ -123,6 +123,8 @@ class SampledTrajectory {
   int64_t inserted_at_nanos() const { return inserted_at_nanos_; }
 
   uint32_t num_columns() const;
+  // REQUIRES: index < num_columns().
+  bool is_squeezed(uint32_t index) const;
   // The rows of a column, decoded: [time, …], or […] when it is squeezed.
   Result<Tensor> column(uint32_t index) const;
 

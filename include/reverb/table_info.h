@@ -46,6 +46,7 @@ struct TableInfo {
   int32_t max_times_sampled = 0;
   RateLimiterOptions rate_limiter;
   std::string signature;  // encoded, see signature.h; empty = none
+  std::string user_data;  // as given in TableOptions
 
   int64_t current_size = 0;
   int64_t num_episodes = 0;

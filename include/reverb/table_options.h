@@ -36,6 +36,9 @@ struct TableOptions {
 
   // What trajectories look like. Kept and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
+  // Bytes of the user's own about the table, kept and reported as they are. The Python package keeps here
+  // what a Signature has no word for, such as bounds.
+  std::string user_data = {};
 
   static TableOptions Queue(std::string name, int64_t max_size);
   static TableOptions Stack(std::string name, int64_t max_size);

@@ -146,6 +146,10 @@ class TrajectoryWriter {
   // What error texts call the column; otherwise its number.
   Status NameColumn(uint32_t column, std::string path);
 
+  // Whether the next Append() or CreateItem() may wait: for room in the window, or for what was written to
+  // leave. For callers that hold a lock which others need meanwhile.
+  bool may_wait() const;
+
   // The position of the open step, or of the next one.
   int64_t position() const;
   bool step_is_open() const;
@@ -241,6 +245,8 @@ class StructuredWriter {
   Status EndEpisode(bool clear = true, const WaitOptions& wait = {});
   void Close();
   bool step_is_open() const;
+  // As TrajectoryWriter's.
+  bool may_wait() const;
 
  private:
   friend struct internal::WriterFactory;

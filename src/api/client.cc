@@ -103,6 +103,7 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
   internal::Sampler::Options inner{.table = std::move(options.table),
                                    .max_samples = options.max_samples,
                                    .max_in_flight = options.max_in_flight_samples_per_worker,
+                                   .grow_window = options.grow_window,
                                    .num_streams = options.num_workers == -1 ? 1 : options.num_workers,
                                    .exact = options.exact,
                                    .rate_limiter_timeout = options.rate_limiter_timeout,

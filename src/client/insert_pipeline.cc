@@ -27,6 +27,7 @@ class OwnedSink final : public ItemSink {
   void Forget(uint64_t chunk_id) override { pipeline_->Forget(chunk_id); }
   int64_t pending_items() const override { return pipeline_->pending_items(); }
   bool is_full() const override { return pipeline_->is_full(); }
+  bool may_wait() const override { return pipeline_->may_wait(); }
   Status WaitForRoom(const WaitOptions& wait) override { return pipeline_->WaitForRoom(wait); }
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
     return pipeline_->AwaitPending(at_most, wait);
@@ -122,6 +123,11 @@ int64_t InsertPipeline::pending_items() const {
 bool InsertPipeline::is_full() const {
   MutexLock lock(&mu_);
   return IsFull();
+}
+
+bool InsertPipeline::may_wait() const {
+  MutexLock lock(&mu_);
+  return IsFull() || (is_moving_ && unsent_bytes_ >= kPaceBytes / 2);
 }
 
 Status InsertPipeline::status() const {

@@ -61,6 +61,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   void Forget(uint64_t chunk_id) override EXCLUDES(mu_);
   int64_t pending_items() const override EXCLUDES(mu_);
   bool is_full() const override EXCLUDES(mu_);
+  bool may_wait() const override EXCLUDES(mu_);
   Status WaitForRoom(const WaitOptions& wait) override EXCLUDES(mu_);
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override EXCLUDES(mu_);
   Status status() const override EXCLUDES(mu_);

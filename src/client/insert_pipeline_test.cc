@@ -122,8 +122,10 @@ TEST_F(InsertPipelineTest, CountsTheBytesOfChunksOnce) {
   const Trajectory shared = MakeRow(2000);
   for (int i = 0; i < 10; ++i) ASSERT_OK(pipeline_->Add({.key = 1, .table = "t", .trajectory = shared}));
   EXPECT_FALSE(pipeline_->is_full());
+  EXPECT_FALSE(pipeline_->may_wait());
   ASSERT_OK(Add(2000));
   EXPECT_TRUE(pipeline_->is_full());
+  EXPECT_TRUE(pipeline_->may_wait());
   EXPECT_THAT(pipeline_->WaitForRoom({.timeout = 1ms}), StatusIs(StatusCode::kDeadlineExceeded));
   stream().Confirm(9);
   EXPECT_TRUE(pipeline_->is_full()) << "one item still refers to the shared chunk";

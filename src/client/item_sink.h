@@ -35,6 +35,8 @@ class ItemSink {
   virtual int64_t pending_items() const = 0;
   // Whether the bytes of unconfirmed items have reached the window: the writer should WaitForRoom().
   virtual bool is_full() const = 0;
+  // Whether the next Add() may hold its caller back for a moment, or is_full().
+  virtual bool may_wait() const { return is_full(); }
   virtual Status WaitForRoom(const WaitOptions& wait) = 0;
   // Until at most `at_most` items are pending. DEADLINE_EXCEEDED starts with "Timeout exceeded" and says
   // what is being waited for; sending goes on.

@@ -38,6 +38,7 @@ Status TrajectoryWriter::Configure(uint32_t column, const ChunkingOptions& optio
 Status TrajectoryWriter::NameColumn(uint32_t column, std::string path) {
   return impl_->NameColumn(column, std::move(path));
 }
+bool TrajectoryWriter::may_wait() const { return impl_->sink().may_wait(); }
 int64_t TrajectoryWriter::position() const { return impl_->columns().position(); }
 bool TrajectoryWriter::step_is_open() const { return impl_->columns().step_is_open(); }
 int64_t TrajectoryWriter::episode_steps() const { return impl_->episode_steps(); }
@@ -79,6 +80,7 @@ Status StructuredWriter::EndEpisode(bool clear, const WaitOptions& wait) {
 }
 void StructuredWriter::Close() { impl_->Close(); }
 bool StructuredWriter::step_is_open() const { return impl_->step_is_open(); }
+bool StructuredWriter::may_wait() const { return impl_->may_wait(); }
 
 // --- Writer ---
 

@@ -62,6 +62,7 @@ Result<std::shared_ptr<Sampler>> Sampler::Create(const Connector& connect, Optio
   std::shared_ptr<Sampler> sampler(new Sampler(std::move(options)));
   MutexLock lock(&sampler->mu_);
   sampler->workers_.resize(count);
+  if (!sampler->options_.grow_window) sampler->in_flight_ = sampler->options_.max_in_flight;
   for (Worker& worker : sampler->workers_) {
     worker.connection = connect();
     worker.reconnection = Reconnection(EntropySeed());
@@ -89,6 +90,7 @@ Status Sampler::Next(int64_t count, const WaitOptions& wait, std::vector<Sample>
   WaitLoop loop(wait);
   ++waiters_;
   Status result;
+  if (queued_ == 0 && stats_.delivered > 0) in_flight_ = std::min(2 * in_flight_, options_.max_in_flight);
   while (true) {
     count -= static_cast<int64_t>(TakeQueued(count, out));
     if (reads_ahead_ || count > 0) Demand(count);
@@ -189,8 +191,7 @@ Sampler::Stats Sampler::stats() const {
 // How many more should be on their way.
 int64_t Sampler::Wanted(int64_t by_consumer) const {
   const int64_t window =
-      reads_ahead_ ? std::max(by_consumer, options_.max_in_flight * static_cast<int64_t>(workers_.size()))
-                   : by_consumer;
+      reads_ahead_ ? std::max(by_consumer, in_flight_ * static_cast<int64_t>(workers_.size())) : by_consumer;
   int64_t wanted = window - queued_ - outstanding_;
   if (options_.max_samples >= 0) {
     wanted = std::min(wanted, options_.max_samples - stats_.delivered - queued_ - outstanding_);
@@ -214,9 +215,8 @@ void Sampler::Demand(int64_t wanted) {
 std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
   const int64_t wanted = Wanted(by_consumer);
   // A quarter of the window at a time, lest each sample becomes a request of its own.
-  const int64_t least = reads_ahead_ && by_consumer <= queued_ + outstanding_
-                            ? std::max<int64_t>(1, options_.max_in_flight / 4)
-                            : 1;
+  const int64_t least =
+      reads_ahead_ && by_consumer <= queued_ + outstanding_ ? std::max<int64_t>(1, in_flight_ / 4) : 1;
   Worker* idlest = nullptr;
   for (Worker& worker : workers_) {
     if (worker.stream && (idlest == nullptr || worker.outstanding < idlest->outstanding)) idlest = &worker;
@@ -224,8 +224,7 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
   const bool is_last =
       options_.max_samples >= 0 && wanted == options_.max_samples - stats_.delivered - queued_ - outstanding_;
   if (idlest != nullptr && wanted > 0 && (wanted >= least || is_last)) {
-    const int64_t count =
-        reads_ahead_ ? std::min(wanted, std::max(options_.max_in_flight, by_consumer)) : wanted;
+    const int64_t count = reads_ahead_ ? std::min(wanted, std::max(in_flight_, by_consumer)) : wanted;
     idlest->requests.push_back(count);
     idlest->outstanding += count;
     outstanding_ += count;

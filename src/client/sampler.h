@@ -36,6 +36,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     std::string table;
     int64_t max_samples = -1;     // in all; -1 = no limit
     int64_t max_in_flight = 100;  // of one stream: asked for and not yet handed out
+    bool grow_window = false;     // begin with one, double when the consumer finds nothing
     int32_t num_streams = 1;
     bool exact = false;
     // How long the table may keep the consumer waiting; then the stream of samples ends.
@@ -122,6 +123,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   std::vector<Worker> workers_ GUARDED_BY(mu_);
   std::deque<Received> queue_ GUARDED_BY(mu_);
   int64_t queued_ GUARDED_BY(mu_) = 0;
+  int64_t in_flight_ GUARDED_BY(mu_) = 1;    // max_in_flight, or what grow_window has come to
   int64_t outstanding_ GUARDED_BY(mu_) = 0;  // of all workers
   Status status_ GUARDED_BY(mu_);            // final
   bool closed_ GUARDED_BY(mu_) = false;

@@ -73,6 +73,24 @@ TEST_F(SamplerTest, AsksForNoMoreThanItMay) {
   EXPECT_EQ(sampler_->stats().delivered, 10);
 }
 
+TEST_F(SamplerTest, AWindowThatGrowsDoublesWhenTheConsumerFindsNothing) {
+  Create({.max_in_flight = 4, .grow_window = true});
+  EXPECT_EQ(Asked(), 1);
+  stream().Reply(1, 1, 0, Status::Ok());
+  EXPECT_EQ(TakeKey(), 0u);
+  EXPECT_EQ(Asked(), 2) << "one ahead";
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(Asked(), 3) << "two on their way";
+  stream().Reply(2, 1, 1, Status::Ok());
+  stream().Reply(3, 1, 2, Status::Ok());
+  EXPECT_EQ(TakeKey(), 1u);
+  EXPECT_EQ(TakeKey(), 2u);
+  EXPECT_EQ(Asked(), 5) << "the consumer found what it wanted: as many as before";
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(Asked(), 7) << "never more than max_in_flight";
+}
+
 TEST_F(SamplerTest, ExactMeansNothingAhead) {
   Create({.exact = true});
   EXPECT_TRUE(connection_->samples.empty());

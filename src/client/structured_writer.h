@@ -39,6 +39,7 @@ class StructuredWriter {
   Status EndEpisode(bool clear, const WaitOptions& wait);
   void Close() { writer_.Close(); }
   bool step_is_open() const { return writer_.columns().step_is_open(); }
+  bool may_wait() { return writer_.sink().may_wait(); }
 
  private:
   struct Config {

@@ -105,6 +105,8 @@ int64_t Chunk::stored_bytes() const { return (*ref_)->bytes(); }
 
 uint32_t SampledTrajectory::num_columns() const { return trajectory_->num_columns(); }
 
+bool SampledTrajectory::is_squeezed(uint32_t index) const { return trajectory_->squeeze(index); }
+
 Result<Tensor> SampledTrajectory::column(uint32_t index) const {
   if (index >= num_columns()) {
     return Status::InvalidArgument("item " + std::to_string(key_) + " has " + std::to_string(num_columns()) +

@@ -50,6 +50,8 @@ TEST(PublicTableTest, WhatIsInsertedComesBack) {
   EXPECT_THAT(Values<float>(observed), ElementsAre(10, 11, 20, 21, 0, 1));
   const Tensor name = samples[0].column(1).value();
   EXPECT_TRUE(name.dims().empty());
+  EXPECT_FALSE(samples[0].is_squeezed(0));
+  EXPECT_TRUE(samples[0].is_squeezed(1));
   EXPECT_THAT(name.strings(), ElementsAre(std::string("b\0b", 3)));
   EXPECT_THAT(samples[0].column(2).status(), StatusIs(StatusCode::kInvalidArgument));
 }

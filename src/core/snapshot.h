@@ -97,6 +97,7 @@ class TableSnapshot {
     RateLimiterOptions rate_limiter;
     RateLimiterCounters counters;
     std::string signature;
+    std::string user_data;
     Counts counts;
     int64_t size = 0;
     uint64_t sequence = 0;   // of the last operation

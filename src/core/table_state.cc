@@ -452,6 +452,7 @@ void TableState::FillInfo(TableInfo* info) const {
   info->max_times_sampled = options_.max_times_sampled;
   info->rate_limiter = limiter_.options();
   if (options_.signature) info->signature = EncodeSignature(*options_.signature);
+  info->user_data = options_.user_data;
   info->current_size = size_;
   info->num_episodes = static_cast<int64_t>(episodes_.size());
   info->num_deleted_episodes = counts_.num_deleted_episodes;
@@ -476,6 +477,7 @@ std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
       .rate_limiter = limiter_.options(),
       .counters = limiter_.counters(),
       .signature = options_.signature ? EncodeSignature(*options_.signature) : std::string(),
+      .user_data = options_.user_data,
       .counts = counts_,
       .size = size_,
       .sequence = sequence_,

@@ -224,6 +224,7 @@ inline ServerInfo ExampleServerInfo() {
   table.sample_wait_reason = WaitReason::kMinSize;
   for (int i = 1; i < kNumWaitReasons; ++i) table.waits[i] = {.count = i, .total_nanos = i * 1'000};
   table.closed = true;
+  table.user_data = std::string("bounds\0and more", 15);
   TableInfo plain;
   plain.name = "plain";
   plain.sampler = {.kind = SelectorOptions::Kind::kCustom, .priority_exponent = 0, .custom_name = "mine"};

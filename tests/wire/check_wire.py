@@ -123,6 +123,7 @@ def check_info(info) -> None:
     expect("idle_nanos", table.idle_nanos, 121)
     expect("waits", [(w.reason, w.count, w.total_nanos) for w in table.waits], [(i, i, 1000 * i) for i in range(1, 6)])
     expect("closed", table.closed, True)
+    expect("user_data", table.user_data, b"bounds\0and more")
 
 
 def check(name: str, message) -> None:
