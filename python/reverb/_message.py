@@ -386,11 +386,17 @@ class Message:
     def _serialized(self, other: Any) -> bytes:
         if isinstance(other, type(self)):
             return other.SerializeToString()
-        if not isinstance(other, Message) and hasattr(other, "SerializeToString"):
-            # The look-alike of a generated class has the same name.
-            if type(other).__name__ == self.PROTO_NAME:
-                return bytes(other.SerializeToString())
+        if self._is_generated(other):
+            return bytes(other.SerializeToString())
         raise TypeError(f"a {type(self).__name__} is needed, not {type(other).__name__}")
+
+    def _is_generated(self, other: object) -> bool:
+        """Whether `other` is a message of the same name, made by the protobuf package."""
+        return (
+            not isinstance(other, Message)
+            and hasattr(other, "SerializeToString")
+            and type(other).__name__ == self.PROTO_NAME
+        )
 
     def SerializeToString(self, *, deterministic: bool = True) -> bytes:  # noqa: N802
         """The bytes of the message; equal messages give equal bytes."""
@@ -436,7 +442,9 @@ class Message:
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
-            return NotImplemented
+            if not self._is_generated(other):
+                return NotImplemented
+            other = type(self).FromString(other.SerializeToString())  # type: ignore[attr-defined]
         return [(f.name, _plain(v)) for f, v in self.ListFields()] == [
             (f.name, _plain(v)) for f, v in other.ListFields()
         ]

@@ -1,8 +1,8 @@
 """What a signature promises about its leaves, and how signatures are kept and sent.
 
 TensorSpec and BoundedTensorSpec are plain values. Wherever a spec is taken, anything that has a shape and a
-dtype will do: `tf.TensorSpec`, `dm_env.specs.Array`, an array, a NumPy dtype (a scalar of it). Where specs are
-handed out they are these classes, or TensorFlow's own when TensorFlow is already imported in the process.
+dtype will do: `tf.TensorSpec`, `dm_env.specs.Array`, an array, a NumPy dtype (a scalar of it). Where specs
+are handed out they are these classes, or TensorFlow's own when TensorFlow is already imported in the process.
 
 A signature is a nest of specs: dicts (str keys), lists, tuples, namedtuples. It has two encodings:
 
@@ -63,7 +63,8 @@ def bfloat16_dtype() -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         return _BFLOAT16_STAND_IN
-    return np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def dtype_number(dtype: np.dtype[Any]) -> int:
@@ -187,7 +188,7 @@ class TensorSpec:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return self._key() == other._key()  # type: ignore[attr-defined]
+        return self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((self._shape, self._dtype, self._name))
@@ -216,12 +217,8 @@ class BoundedTensorSpec(TensorSpec):
         if hasattr(value, "numpy"):
             value = value.numpy()
         bound: npt.NDArray[Any] = np.array(value, dtype=self._dtype)
-        if self._shape is not None:
-            if len(bound.shape) > len(self._shape) or not all(
-                theirs == 1 or ours is None or ours == theirs
-                for ours, theirs in zip(reversed(self._shape), reversed(bound.shape), strict=False)
-            ):
-                raise ValueError(f"{what} has shape {bound.shape}, which does not fit shape {self._shape}")
+        if not _can_be_broadcast(bound.shape, self._shape):
+            raise ValueError(f"{what} has shape {bound.shape}, which does not fit shape {self._shape}")
         bound.setflags(write=False)
         return bound
 
@@ -249,6 +246,16 @@ class BoundedTensorSpec(TensorSpec):
         return type(self), (self._shape, self._dtype, self._minimum, self._maximum, self._name)
 
 
+def _can_be_broadcast(bound: tuple[int, ...], shape: Shape | None) -> bool:
+    if shape is None:
+        return True
+    # From the last dimension on; the bound may have fewer.
+    return len(bound) <= len(shape) and all(
+        theirs == 1 or ours is None or ours == theirs
+        for ours, theirs in zip(reversed(shape), reversed(bound), strict=False)
+    )
+
+
 def shapes_are_compatible(first: Shape | None, second: Shape | None) -> bool:
     """An unknown rank goes with everything; else ranks are equal, and dimensions equal or unknown."""
     if first is None or second is None:
@@ -271,8 +278,8 @@ def as_spec(value: Any) -> TensorSpec:
         return TensorSpec((), value)
     if isinstance(value, type) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ValueError(
-            f"unsupported signature spec {value!r} of type {type(value).__name__}: it must be a TensorSpec, or "
-            "have a shape and a dtype"
+            f"unsupported signature spec {value!r} of type {type(value).__name__}: it must be a TensorSpec, "
+            "or have a shape and a dtype"
         )
     name = getattr(value, "name", None)
     if not isinstance(name, str):
@@ -319,6 +326,7 @@ def localize(signature: Any) -> Any:
 
 # --- Namedtuples ---------------------------------------------------------------------------------------
 
+_new_namedtuple: Any = collections.namedtuple  # Any: the fields are not known before
 _namedtuples: dict[tuple[str, tuple[str, ...]], type[Any]] = {}
 
 
@@ -334,9 +342,9 @@ def namedtuple_class(name: str, fields: Sequence[str]) -> type[Any]:
         return known
     safe = name if name.isidentifier() else re.sub(r"\W", "_", f"_{name}")
     try:
-        made: Any = collections.namedtuple(safe, key[1], rename=True)  # noqa: PYI024
+        made = _new_namedtuple(safe, key[1], rename=True)
     except ValueError:  # a keyword
-        made = collections.namedtuple(f"{safe}_", key[1], rename=True)  # noqa: PYI024
+        made = _new_namedtuple(f"{safe}_", key[1], rename=True)
     made.__reduce__ = lambda self: (_make_namedtuple, (*key, tuple(self)))
     made.__module__ = __name__
     return _namedtuples.setdefault(key, made)
@@ -347,7 +355,7 @@ def _make_namedtuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]
 
 
 def _keyed_children(node: Any) -> tuple[str | None, list[tuple[str, Any]]]:
-    """The type name (None for mappings) and the named children of a mapping, a namedtuple or an attrs instance."""
+    """The type name, None for mappings, and the named children. REQUIRES: _is_keyed(node)."""
     pairs = list(_tree.children(node))
     for key, _ in pairs:
         if not isinstance(key, str):
@@ -433,7 +441,9 @@ def _encode_leaf(out: bytearray, spec: TensorSpec) -> None:
         put_varint(out, 0)
         return
     if len(spec.shape) > _MAX_RANK:
-        raise ValueError(f"signature: a spec has {len(spec.shape)} dimensions, at most {_MAX_RANK} are allowed")
+        raise ValueError(
+            f"signature: a spec has {len(spec.shape)} dimensions, at most {_MAX_RANK} are allowed"
+        )
     put_varint(out, len(spec.shape) + 1)
     for dim in spec.shape:
         put_varint(out, 0 if dim is None else dim + 1)
@@ -717,7 +727,7 @@ def _put_spec(message: StructuredValue, leaf: Any) -> None:
         for bound, proto in ((spec.minimum, target.minimum), (spec.maximum, target.maximum)):
             proto.dtype = dtype_number(bound.dtype)
             _put_shape(proto.tensor_shape, bound.shape)
-            if bound.dtype == object:
+            if bound.dtype.kind == "O":
                 proto.string_val.extend(
                     each.encode() if isinstance(each, str) else bytes(each) for each in bound.ravel().tolist()
                 )
@@ -753,7 +763,7 @@ def _array_of(proto: TensorProto) -> npt.NDArray[Any]:
     if count > _MAX_BOUND_ELEMENTS:
         raise DecodeError(f"a bound of a spec has {count} elements, at most {_MAX_BOUND_ELEMENTS} are read")
     try:
-        if proto.tensor_content and dtype != object:
+        if proto.tensor_content and dtype.kind != "O":
             return np.frombuffer(proto.tensor_content, dtype).reshape(known)
         values: npt.NDArray[Any]
         listed = list(getattr(proto, _VALUES_FIELD.get(dtype.name, "int_val")))

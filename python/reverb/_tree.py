@@ -172,17 +172,19 @@ def assert_same_structure(first: Any, second: Any, *, check_types: bool = True) 
 
     Any mapping goes with any other, and a namedtuple with one of the same name and fields.
     """
-    _assert_same((), first, second, check_types)
+    _assert_same((), first, second, check_types=check_types)
 
 
-def _assert_same(path: Path, first: Any, second: Any, check_types: bool) -> None:
+def _assert_same(path: Path, first: Any, second: Any, *, check_types: bool) -> None:
     def differ(error: type[Exception], why: str) -> Exception:
         return error(f"The two structures don't have the same nested structure. At {path}: {why}")
 
     if not is_nested(first) and not is_nested(second):
         return
     if is_nested(first) != is_nested(second):
-        raise differ(ValueError, f"{first!r} and {second!r}, of which one is a sequence and the other is not.")
+        raise differ(
+            ValueError, f"{first!r} and {second!r}, of which one is a sequence and the other is not."
+        )
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         if set(first) != set(second):
             raise differ(ValueError, f"the keys are {sorted_keys(first)} and {sorted_keys(second)}.")
@@ -199,7 +201,7 @@ def _assert_same(path: Path, first: Any, second: Any, check_types: bool) -> None
     if len(ours) != len(theirs):
         raise differ(ValueError, f"the numbers of elements are {len(ours)} and {len(theirs)}.")
     for (key, child), (_, other) in zip(ours, theirs, strict=True):
-        _assert_same((*path, key), child, other, check_types)
+        _assert_same((*path, key), child, other, check_types=check_types)
 
 
 def map_structure(func: Callable[..., Any], *structures: Any, check_types: bool = True) -> Any:
@@ -224,7 +226,5 @@ def map_structure_with_path(func: Callable[..., Any], *structures: Any, check_ty
         assert_same_structure(first, other, check_types=check_types)
     leaves = flatten_with_path(first)
     others = [flatten(other) for other in structures[1:]]
-    mapped = [
-        func(path, leaf, *(other[i] for other in others)) for i, (path, leaf) in enumerate(leaves)
-    ]
+    mapped = [func(path, leaf, *(other[i] for other in others)) for i, (path, leaf) in enumerate(leaves)]
     return _pack(first, iter(mapped))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class SampleInfo(NamedTuple):
     def tf_dtypes(cls) -> SampleInfo:
         """The dtypes of the fields: TensorFlow's where it can be imported, else NumPy's."""
         try:
-            import tensorflow as tf
+            tf = importlib.import_module("tensorflow")
         except ImportError:
             return cls(*(np.dtype(name) for name in ("uint64", "float64", "int64", "float64", "int32")))
         return cls(tf.uint64, tf.float64, tf.int64, tf.float64, tf.int32)
@@ -36,7 +37,7 @@ class SampleInfo(NamedTuple):
     def tf_shapes(cls) -> SampleInfo:
         """The shapes of the fields, all scalars: TensorShapes where TensorFlow can be imported, else ()."""
         try:
-            import tensorflow as tf
+            tf = importlib.import_module("tensorflow")
         except ImportError:
             return cls(*(() for _ in cls._fields))
         return cls(*(tf.TensorShape([]) for _ in cls._fields))

@@ -1,7 +1,7 @@
 """What tables tell about themselves, and names for annotations.
 
-The parts of TableInfo are messages in the sense of protobuf: `info.sampler_options.WhichOneof('distribution')`,
-`info.rate_limiter_info.insert_stats.completed`. They need no protobuf package.
+The parts of TableInfo are messages in the sense of protobuf, but need no protobuf package:
+`info.sampler_options.WhichOneof('distribution')`, `info.rate_limiter_info.insert_stats.completed`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TableInfo:
     max_size: int
     max_times_sampled: int
     rate_limiter_info: RateLimiterInfo
-    # A nest of specs, None for none: TensorFlow's when it is imported in this process, else reverb.TensorSpec.
+    # A nest of specs, None for none: TensorFlow's when it is imported in this process, else ours.
     signature: SpecNest | None
     # Items in the table.
     current_size: int

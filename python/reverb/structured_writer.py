@@ -7,8 +7,8 @@
     config = create_config(pattern, table="replay", conditions=[Condition.step_index() >= 2])
     writer = client.structured_writer([config])
 
-Positions count from the newest step, which is -1: `ref[-1]` is its value alone, `ref[-3:]` the last three, with
-time as the leading dimension.
+Positions count from the newest step, which is -1: `ref[-1]` is its value alone, `ref[-3:]` the last three,
+with time as the leading dimension.
 
 Config, ConditionProto and the other values have the attributes of the messages in
 proto/dm_reverb/reverb/cc/patterns.proto, and their bytes, but need no protobuf.
@@ -62,8 +62,8 @@ class ConditionProto(Message):
     def __bool__(self) -> NoReturn:
         # `0 < x < 5` and `a and b` would silently keep only one of the two.
         raise TypeError(
-            "a condition is neither true nor false before there are steps: instead of chaining comparisons or "
-            "joining them with `and`, list them all in `conditions`"
+            "a condition is neither true nor false before there are steps: instead of chaining comparisons "
+            "or joining them with `and`, list them all in `conditions`"
         )
 
 
@@ -123,7 +123,7 @@ class _ReferenceNode:
             start, stop, step = (_as_index(part) for part in (key.start, key.stop, key.step))
             if start is None:
                 raise ValueError(
-                    f"Key {key!r} has no start. The number of rows must be known: use [-n:], or [-n] for one row."
+                    f"Key {key!r} has no start. The number of rows must be known: use [-n:], or [-n] for one."
                 )
             return PatternNode(flat_source_index=self._flat_source_index, start=start, stop=stop, step=step)
         index = _as_index(key)
@@ -157,9 +157,7 @@ def create_reference_step(step_structure: Any) -> ReferenceStep:
     return _tree.unflatten_as(step_structure, [_ReferenceNode(i) for i in range(count)])
 
 
-def pattern_from_transform(
-    step_structure: Any, transform: Callable[[ReferenceStep], Pattern]
-) -> Pattern:
+def pattern_from_transform(step_structure: Any, transform: Callable[[ReferenceStep], Pattern]) -> Pattern:
     """The pattern that `transform` makes of a reference step."""
     return transform(create_reference_step(step_structure))
 
@@ -256,8 +254,8 @@ def td_error(
 class Condition:
     """Conditions on the newest step. All of those in a config must hold.
 
-    Each function returns a builder to be compared with an int by ==, !=, <, <=, > or >=, or, after `% m`, by ==
-    or != alone:
+    Each function returns a builder to be compared with an int by ==, !=, <, <=, > or >=, or, after `% m`, by
+    == or != alone:
 
     >>> Condition.step_index() % 3 == 0
     ConditionProto(step_index=True, mod_eq=ModuloEq(mod=3))
@@ -285,7 +283,9 @@ class Condition:
         The leaf must be a bool or an integer of one element; where there is none the condition is false.
         """
         count = len(_tree.flatten(step_structure))
-        return _tree.unflatten_as(step_structure, [_ConditionBuilder(flat_source_index=i) for i in range(count)])
+        return _tree.unflatten_as(
+            step_structure, [_ConditionBuilder(flat_source_index=i) for i in range(count)]
+        )
 
 
 class _ConditionBuilder:
@@ -371,8 +371,8 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
         step_spec: a nest of the structure of the steps; the leaves need a shape and a dtype.
 
     Returns:
-        A nest of TensorSpec (TensorFlow's when it is imported) named by their paths, 'x/y'. A leading dimension
-        that differs between configs is unknown.
+        A nest of TensorSpec (TensorFlow's when it is imported) named by their paths, 'x/y'. A leading
+        dimension that differs between configs is unknown.
 
     Raises:
         ValueError: when there is no config, or one table cannot hold the items of all.
@@ -387,7 +387,9 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
         )
     first = unpack_pattern(configs[0])
     for config in configs[1:]:
-        if config.pattern_structure != configs[0].pattern_structure or len(config.flat) != len(configs[0].flat):
+        if config.pattern_structure != configs[0].pattern_structure or len(config.flat) != len(
+            configs[0].flat
+        ):
             raise ValueError(
                 "All configs must have exactly the same pattern_structure, but these differ: "
                 f"{_shown(first)} and {_shown(unpack_pattern(config))}."
@@ -407,7 +409,7 @@ def _shown(pattern: Pattern) -> Any:
 def _column_spec(node: PatternNode, leaves: list[_specs.TensorSpec], name: str) -> _specs.TensorSpec:
     if not 0 <= node.flat_source_index < len(leaves):
         raise ValueError(
-            f"the pattern refers to leaf {node.flat_source_index} of the step, but step_spec has {len(leaves)}"
+            f"the pattern refers to leaf {node.flat_source_index} of a step, but step_spec has {len(leaves)}"
         )
     leaf = leaves[node.flat_source_index]
     shape = leaf.shape
@@ -424,7 +426,9 @@ def _merged(name: str, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
     first = specs[0]
     dtypes = sorted({spec.dtype.name for spec in specs})
     if len(dtypes) > 1:
-        raise ValueError(f"Configs produce trajectories with different dtypes at {name!r}: {', '.join(dtypes)}.")
+        raise ValueError(
+            f"Configs produce trajectories with different dtypes at {name!r}: {', '.join(dtypes)}."
+        )
     shapes = {spec.shape for spec in specs}
     if len(shapes) == 1:
         return first
@@ -443,9 +447,9 @@ def _merged(name: str, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
 def native_config(config: Any) -> tuple[Any, ...]:
     """The config as plain tuples, for the extension: (nodes, table, conditions, priority).
 
-    nodes: (source, start, stop, step), None for what is absent. conditions: (left, source, comparison, modulo,
-    value, inverse), where left and comparison are names of oneof members, None for none. priority: None, a float,
-    or (max_priority_weight, source).
+    nodes: (source, start, stop, step), None for what is absent. conditions: (left, source, comparison,
+    modulo, value, inverse), where left and comparison are names of oneof members, None for none. priority:
+    None, a float, or (max_priority_weight, source).
     """
     config = as_config(config)
     nodes = [

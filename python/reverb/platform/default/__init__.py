@@ -1,0 +1,3 @@
+"""The platform that there is."""
+
+from reverb.platform.default import checkpointers as checkpointers

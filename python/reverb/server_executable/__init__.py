@@ -1,0 +1,1 @@
+"""The server program: its config, and tables made from it."""
