@@ -1,0 +1,38 @@
+"""SampleInfo and ReplaySample."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from reverb.replay_sample import ReplaySample, SampleInfo
+
+
+def test_fields():
+    assert SampleInfo._fields == ("key", "probability", "table_size", "priority", "times_sampled")
+    assert ReplaySample._fields == ("info", "data")
+    assert SampleInfo.zeros() == (0, 0.0, 0, 0.0, 0)
+    assert [type(field) for field in SampleInfo.zeros()] == [int, float, int, float, int]
+    sample = ReplaySample(info=SampleInfo.zeros(), data=[np.arange(3)])
+    assert sample._replace(data=None) == (SampleInfo.zeros(), None)
+    for incomplete in (lambda: SampleInfo(1, 2, 3, 4), lambda: ReplaySample(1)):
+        with pytest.raises(TypeError):
+            incomplete()
+
+
+def test_without_tensorflow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    assert [dtype.name for dtype in SampleInfo.tf_dtypes()] == ["uint64", "float64", "int64", "float64", "int32"]
+    assert SampleInfo.tf_shapes() == ((),) * 5
+
+
+def test_with_tensorflow():
+    tf = pytest.importorskip("tensorflow")
+    assert SampleInfo.tf_dtypes() == (tf.uint64, tf.float64, tf.int64, tf.float64, tf.int32)
+    assert SampleInfo.tf_shapes() == (tf.TensorShape([]),) * 5
+
+
+def test_nothing_heavy_is_imported():
+    code = "import sys, reverb.replay_sample; print([m for m in ('tensorflow', 'google.protobuf') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
