@@ -1,6 +1,7 @@
 """importance_weights()."""
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 
@@ -32,7 +33,9 @@ def test_is_the_formula(pairs, beta):
 
 
 def test_the_rarest_item_counts_most():
-    np.testing.assert_allclose(importance_weights(batch([(0.5, 4), (0.125, 4), (0.25, 4)]), 1.0), [0.25, 1.0, 0.5])
+    np.testing.assert_allclose(
+        importance_weights(batch([(0.5, 4), (0.125, 4), (0.25, 4)]), 1.0), [0.25, 1.0, 0.5]
+    )
     np.testing.assert_array_equal(importance_weights(batch([(0.5, 4), (0.125, 4)]), 0), [1.0, 1.0])
 
 

@@ -1,5 +1,6 @@
 """The protobuf modules: made from shipped descriptors, in a pool of their own."""
 
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -18,7 +19,9 @@ MODULES = [
 
 def run(code):
     """In a fresh interpreter, which must end well."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -45,6 +48,7 @@ def test_each_module_can_be_imported_first(module):
 def test_messages():
     pytest.importorskip("google.protobuf")
     from google.protobuf import text_format
+
     from reverb.cc import schema_pb2
     from reverb.server_executable import reverb_config_pb2
 
@@ -67,9 +71,9 @@ def test_modules_are_attributes_of_their_packages():
     pytest.importorskip("google.protobuf")
     code = "import reverb.cc as cc; print(cc.schema_pb2.Timeout.__name__, cc.checkpointing.__name__)"
     assert run(code) == "Timeout reverb.cc.checkpointing"
-    with pytest.raises(AttributeError):
-        import reverb.cc
+    import reverb.cc
 
+    with pytest.raises(AttributeError):
         reverb.cc.nothing_pb2  # noqa: B018
 
 
@@ -91,13 +95,14 @@ def test_others_may_have_the_same_files_in_the_default_pool():
 
         assert schema_pb2.TableInfo(name="x").name == "x"
         assert patterns_pb2.PatternNode(stop=-1).HasField("stop")
-        assert not descriptor_pool.Default().FindFileByName("reverb/cc/schema.proto").message_types_by_name.get("Timeout")
+        default = descriptor_pool.Default().FindFileByName("reverb/cc/schema.proto")
+        assert list(default.message_types_by_name) == ["TableInfo"]
         """)
 
 
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 @pytest.mark.parametrize("first", ["tensorflow", "reverb.cc.schema_pb2"])
 def test_with_tensorflow_in_the_process(first):
-    pytest.importorskip("tensorflow")
     second = {"tensorflow": "reverb.cc.schema_pb2"}.get(first, "tensorflow")
     run(f"""
         import {first}

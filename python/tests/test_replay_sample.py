@@ -1,7 +1,9 @@
 """SampleInfo and ReplaySample."""
 
+import importlib.util
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -23,16 +25,31 @@ def test_fields():
 
 def test_without_tensorflow(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    assert [dtype.name for dtype in SampleInfo.tf_dtypes()] == ["uint64", "float64", "int64", "float64", "int32"]
+    names = [dtype.name for dtype in SampleInfo.tf_dtypes()]
+    assert names == ["uint64", "float64", "int64", "float64", "int32"]
     assert SampleInfo.tf_shapes() == ((),) * 5
 
 
+def run(code):
+    return subprocess.check_output([sys.executable, "-c", textwrap.dedent(code)], text=True).strip()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 def test_with_tensorflow():
-    tf = pytest.importorskip("tensorflow")
-    assert SampleInfo.tf_dtypes() == (tf.uint64, tf.float64, tf.int64, tf.float64, tf.int32)
-    assert SampleInfo.tf_shapes() == (tf.TensorShape([]),) * 5
+    # In another process: nothing else here imports it.
+    run("""
+        from reverb.replay_sample import SampleInfo
+        import tensorflow as tf
+
+        assert SampleInfo.tf_dtypes() == (tf.uint64, tf.float64, tf.int64, tf.float64, tf.int32)
+        assert SampleInfo.tf_shapes() == (tf.TensorShape([]),) * 5
+        """)
 
 
 def test_nothing_heavy_is_imported():
-    code = "import sys, reverb.replay_sample; print([m for m in ('tensorflow', 'google.protobuf') if m in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    heavy = run("""
+        import sys, reverb.replay_sample
+
+        print([name for name in ("tensorflow", "google.protobuf", "tree") if name in sys.modules])
+        """)
+    assert heavy == "[]"

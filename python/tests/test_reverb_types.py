@@ -81,7 +81,7 @@ def test_bytes(signature):
 
 
 def test_bytes_that_are_none():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="byte"):
         rt.TableInfo.from_serialized_proto(b"\xff\xff")
     assert rt.TableInfo.from_serialized_proto(b"").name == ""
 

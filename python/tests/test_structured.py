@@ -3,14 +3,17 @@
 import operator
 from typing import Any, NamedTuple
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from reverb import _specs, structured_writer as sw
+from reverb import _specs
+from reverb import structured_writer as sw
 from reverb._specs import TensorSpec
 
-STEP = {"position": 0, "camera": [0, {"depth": 0}], "done": 0}  # flat: camera/0, camera/1/depth, done, position
+# Flat: camera/0, camera/1/depth, done, position.
+STEP = {"position": 0, "camera": [0, {"depth": 0}], "done": 0}
 
 
 class Drive(NamedTuple):
@@ -31,7 +34,9 @@ def test_an_int_is_one_row_and_a_slice_is_several():
     assert sw.create_reference_step(None)[-1] == sw.PatternNode(stop=-1)
 
 
-@pytest.mark.parametrize("key", ["x", None, 1.5, (1, 2), slice("a", None), slice(None, -2), slice(None), ...], ids=str)
+@pytest.mark.parametrize(
+    "key", ["x", None, 1.5, (1, 2), slice("a", None), slice(None, -2), slice(None), ...], ids=str
+)
 def test_keys_that_mean_nothing(key):
     with pytest.raises(ValueError, match="Key"):
         sw.create_reference_step(STEP)["done"][key]
@@ -43,7 +48,9 @@ def test_a_leaf_cannot_be_iterated_over():
 
 
 def test_pattern_from_transform():
-    pattern = sw.pattern_from_transform(STEP, lambda ref: Drive(ref["position"][-3:], {"bump": ref["done"][-1]}))
+    pattern = sw.pattern_from_transform(
+        STEP, lambda ref: Drive(ref["position"][-3:], {"bump": ref["done"][-1]})
+    )
     assert isinstance(pattern, Drive)
     assert pattern.crash["bump"].flat_source_index == 2
 
@@ -82,7 +89,7 @@ def test_what_is_no_config():
         sw.create_config(node, "t", [sw.Condition.step_index()])
     with pytest.raises(TypeError, match="compared"):
         sw.create_config(node, "t", [sw.Condition.step_index() % 2])
-    with pytest.raises(TypeError, match="a Condition|ConditionProto"):
+    with pytest.raises(TypeError, match="ConditionProto"):
         sw.create_config(node, "t", [True])
     with pytest.raises(TypeError, match="str"):
         sw.create_config({1: node}, "t")
@@ -156,7 +163,7 @@ def test_comparisons_that_would_lose_something():
         with pytest.raises(ValueError, match="> 0"):
             index % mod
     with pytest.raises(ValueError, match="remainder"):
-        index % 3 == -1
+        index % 3 == -1  # noqa: B015
     with pytest.raises(TypeError, match="neither true nor false"):
         0 < index < 5  # noqa: B015
     with pytest.raises(TypeError, match="neither true nor false"):
@@ -172,7 +179,11 @@ def test_comparisons_that_would_lose_something():
 
 # --- Signatures ----------------------------------------------------------------------------------------
 
-SPEC = {"position": np.zeros(2, np.float32), "camera": [np.zeros((4, 4), np.uint8), {"depth": np.float64(0)}], "done": np.bool_(0)}
+SPEC = {
+    "position": np.zeros(2, np.float32),
+    "camera": [np.zeros((4, 4), np.uint8), {"depth": np.float64(0)}],
+    "done": np.bool_(0),
+}
 
 
 def config(transform, table="t"):
@@ -181,7 +192,15 @@ def config(transform, table="t"):
 
 def test_signature_of_one_config():
     signature = sw.infer_signature(
-        [config(lambda ref: {"x": {"y": ref["position"][-3:]}, "z": (ref["done"][-1], ref["camera"][0][-5::2])})], SPEC
+        [
+            config(
+                lambda ref: {
+                    "x": {"y": ref["position"][-3:]},
+                    "z": (ref["done"][-1], ref["camera"][0][-5::2]),
+                }
+            )
+        ],
+        SPEC,
     )
     assert signature == {
         "x": {"y": TensorSpec((3, 2), np.float32, "x/y")},
@@ -223,7 +242,10 @@ def test_step_specs_of_other_kinds():
         ([], "At least one"),
         ([config(lambda r: [r["done"][-1]]), config(lambda r: (r["done"][-1],))], "same pattern_structure"),
         ([config(lambda r: r["done"][-1], "b"), config(lambda r: r["done"][-1], "a")], "included a, b"),
-        ([config(lambda r: r["done"][-1]), config(lambda r: r["camera"][1]["depth"][-1])], "different dtypes"),
+        (
+            [config(lambda r: r["done"][-1]), config(lambda r: r["camera"][1]["depth"][-1])],
+            "different dtypes",
+        ),
         ([config(lambda r: r["done"][-1]), config(lambda r: r["done"][-1:])], "incompatible shapes"),
     ],
 )
@@ -249,7 +271,11 @@ def test_native_form():
     made = sw.create_config(
         [ref["position"][-3::2], ref["done"][-1]],
         "trips",
-        [sw.Condition.data(STEP)["done"] % 2 != 1, sw.Condition.step_index() < 4, sw.Condition.is_end_episode()],
+        [
+            sw.Condition.data(STEP)["done"] % 2 != 1,
+            sw.Condition.step_index() < 4,
+            sw.Condition.is_end_episode(),
+        ],
         sw.td_error(0.5, STEP, lambda step: step["position"]),
     )
     assert sw.native_config(made) == (
@@ -263,7 +289,12 @@ def test_native_form():
         (0.5, 3),
     )
     assert sw.native_config(sw.create_config(ref["done"][-1], "t"))[3] == 1.0
-    assert sw.native_config(sw.Config(conditions=[sw.ConditionProto()])) == ([], "", [(None, 0, None, 0, 0, False)], None)
+    assert sw.native_config(sw.Config(conditions=[sw.ConditionProto()])) == (
+        [],
+        "",
+        [(None, 0, None, 0, 0, False)],
+        None,
+    )
 
 
 def test_generated_messages_are_taken_too():

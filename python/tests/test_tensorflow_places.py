@@ -10,9 +10,15 @@ from reverb import pattern_dataset, tf_client, timestep_dataset, trajectory_data
     [
         (lambda: tf_client.TFClient("localhost:1"), "mutate_priorities"),
         (lambda: trajectory_dataset.TrajectoryDataset("localhost:1", "t", [], [], 1), r"Client\.sample"),
-        (lambda: trajectory_dataset.TrajectoryDataset.from_table_signature("localhost:1", "t", 1), r"Client\.sample"),
+        (
+            lambda: trajectory_dataset.TrajectoryDataset.from_table_signature("localhost:1", "t", 1),
+            r"Client\.sample",
+        ),
         (lambda: timestep_dataset.TimestepDataset(server_address="localhost:1"), r"Client\.sample"),
-        (lambda: timestep_dataset.TimestepDataset.from_table_signature("localhost:1", "t", 1), r"Client\.sample"),
+        (
+            lambda: timestep_dataset.TimestepDataset.from_table_signature("localhost:1", "t", 1),
+            r"Client\.sample",
+        ),
         (lambda: pattern_dataset.PatternDataset(None, [], True, len), "structured_writer"),
         (lambda: pattern_dataset.pattern_dataset_with_info(None, [], True, len), "structured_writer"),
     ],

@@ -7,7 +7,8 @@ import dataclasses
 import types
 from typing import Any, NamedTuple
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 
@@ -36,7 +37,10 @@ class Record:
     right: int
 
 
-def nests(leaves=st.integers()):
+INTEGERS = st.integers()
+
+
+def nests(leaves=INTEGERS):
     keys = st.text("abcxyz", min_size=1, max_size=2)
     return st.recursive(
         leaves,
@@ -54,7 +58,19 @@ def nests(leaves=st.integers()):
 
 @pytest.mark.parametrize(
     "leaf",
-    [None, 3, 2.5, "text", b"bytes", bytearray(b"ab"), {1, 2}, frozenset(), np.arange(4), np.float32(1), Record(1, 2)],
+    [
+        None,
+        3,
+        2.5,
+        "text",
+        b"bytes",
+        bytearray(b"ab"),
+        {1, 2},
+        frozenset(),
+        np.arange(4),
+        np.float32(1),
+        Record(1, 2),
+    ],
     ids=lambda leaf: type(leaf).__name__,
 )
 def test_leaves(leaf):
@@ -100,7 +116,12 @@ def test_attrs_classes_are_nests_in_declared_order():
         serial: int = attr.ib(default=0, kw_only=True)
 
     robot = Robot([1, 2], 3, serial=4)
-    assert _tree.flatten_with_path(robot) == [(("wheel", 0), 1), (("wheel", 1), 2), (("_arm",), 3), (("serial",), 4)]
+    assert _tree.flatten_with_path(robot) == [
+        (("wheel", 0), 1),
+        (("wheel", 1), 2),
+        (("_arm",), 3),
+        (("serial",), 4),
+    ]
     assert _tree.map_structure(lambda leaf: leaf * 10, robot) == Robot([10, 20], 30, serial=40)
 
 
@@ -128,7 +149,12 @@ def test_paths_lead_to_the_leaves(nest):
 def test_rebuilding_keeps_the_kind_and_the_order_of_keys():
     counts = collections.Counter(b=2, a=1)
     default = collections.defaultdict(list, {"q": 1})
-    nest = {"z": counts, "default": default, "proxy": types.MappingProxyType({"b": 1}), "queue": collections.deque([1])}
+    nest = {
+        "z": counts,
+        "default": default,
+        "proxy": types.MappingProxyType({"b": 1}),
+        "queue": collections.deque([1]),
+    }
     doubled = _tree.map_structure(lambda leaf: leaf * 2, nest)
     assert list(doubled) == list(nest)
     assert doubled["z"] == collections.Counter(b=4, a=2)
@@ -137,7 +163,9 @@ def test_rebuilding_keeps_the_kind_and_the_order_of_keys():
     assert doubled["queue"] == collections.deque([2])
 
 
-@pytest.mark.parametrize("nest", [range(2), array.array("i", [0, 1]), memoryview(b"\0\1"), {"a": 0, "b": 1}.values()])
+@pytest.mark.parametrize(
+    "nest", [range(2), array.array("i", [0, 1]), memoryview(b"\0\1"), {"a": 0, "b": 1}.values()]
+)
 def test_what_cannot_hold_other_leaves_is_rebuilt_as_a_list(nest):
     assert _tree.unflatten_as(nest, ["x", None]) == ["x", None]
 
