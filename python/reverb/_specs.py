@@ -651,16 +651,10 @@ class StructuredValue(Message):
     )
 
 
-def structured_value(structure: Any, encode_leaf: Callable[[StructuredValue, Any], None]) -> StructuredValue:
-    """The message for a nest; `encode_leaf` fills in those of the leaves."""
-    message = StructuredValue()
-    _fill(message, structure, encode_leaf, 1)
-    return message
-
-
-def _fill(
-    message: StructuredValue, node: Any, encode_leaf: Callable[[StructuredValue, Any], None], depth: int
+def put_structure(
+    message: StructuredValue, node: Any, encode_leaf: Callable[[StructuredValue, Any], None], depth: int = 1
 ) -> None:
+    """Fills an empty message with a nest; `encode_leaf` fills in those of the leaves."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"a structure has more than {_MAX_DEPTH} levels; flatten it")
     if not _tree.is_nested(node):
@@ -670,23 +664,23 @@ def _fill(
         if type_name is None:
             message.dict_value.SetInParent()
             for key, child in pairs:
-                _fill(message.dict_value.fields[key], child, encode_leaf, depth + 1)
+                put_structure(message.dict_value.fields[key], child, encode_leaf, depth + 1)
         else:
             message.named_tuple_value.name = type_name
             message.named_tuple_value.SetInParent()
             for key, child in pairs:
                 pair = message.named_tuple_value.values.add(key=key)
-                _fill(pair.value, child, encode_leaf, depth + 1)
+                put_structure(pair.value, child, encode_leaf, depth + 1)
                 pair.value.SetInParent()
     else:
         target = message.tuple_value if isinstance(node, tuple) else message.list_value
         target.SetInParent()
         for _, child in _tree.children(node):
-            _fill(target.values.add(), child, encode_leaf, depth + 1)
+            put_structure(target.values.add(), child, encode_leaf, depth + 1)
 
 
 def structure_of(message: StructuredValue, decode_leaf: Callable[[StructuredValue], Any]) -> Any:
-    """The nest that structured_value() made the message for. DecodeError for what is no nest."""
+    """The nest that put_structure() filled the message with."""
     kind = message.WhichOneof("kind")
     if kind == "dict_value":
         fields = message.dict_value.fields
@@ -805,7 +799,9 @@ def _spec_of(message: StructuredValue) -> Any:
 
 def signature_to_structured_value(signature: Any) -> StructuredValue:
     """The StructuredValue message of a nest of specs."""
-    return structured_value(signature, _put_spec)
+    message = StructuredValue()
+    put_structure(message, signature, _put_spec)
+    return message
 
 
 def signature_from_structured_value(message: StructuredValue) -> Any:

@@ -186,7 +186,7 @@ def create_config(
             )
     config = Config(table=table)
     config.flat.extend(nodes)
-    config.pattern_structure.CopyFrom(_specs.structured_value(pattern, _put_none))
+    _specs.put_structure(config.pattern_structure, pattern, _put_none)
     for condition in conditions:
         if isinstance(condition, (_ConditionBuilder, _ModuloBuilder)):
             raise TypeError("a condition must be compared with something, for example `step_index() >= 3`")
