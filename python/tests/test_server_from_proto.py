@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("reverb._core", reason="needs the extension")
 pytest.importorskip("google.protobuf", reason="needs protobuf")
 
-from reverb.cc import schema_pb2  # noqa: E402
-from reverb.cc.checkpointing import checkpoint_pb2  # noqa: E402
-from reverb.server_executable import server_from_proto  # noqa: E402
+from reverb.cc import schema_pb2
+from reverb.cc.checkpointing import checkpoint_pb2
+from reverb.server_executable import server_from_proto
 
 
 @pytest.mark.parametrize(
