@@ -195,6 +195,17 @@ def test_the_native_bytes():
     assert _specs.encode_signature(signature) == expected
 
 
+@given(signatures())
+def test_the_native_code_agrees(signature):
+    core = pytest.importorskip("reverb._core")
+    data = _specs.encode_signature(signature)
+    if data is None:
+        return
+    selector = core.FifoSelector
+    table = core.Table("t", selector(), selector(), 1, 0, core.RateLimiter(1.0, 1, 0.0, 9.0), data, b"")
+    assert table.info()["signature"] == data
+
+
 def test_bounds_are_kept_by_one_encoding_and_lost_by_the_other():
     signature = {"x": BoundedTensorSpec((2,), np.int64, -5, [5, 6], "b")}
     assert _specs.decode_signature(_specs.encode_signature(signature)) == {

@@ -215,3 +215,34 @@ def test_agrees_with_dm_tree(nest):
     assert _tree.unflatten_as(nest, tree.flatten(nest)) == tree.unflatten_as(nest, tree.flatten(nest))
     ours = _tree.map_structure_with_path(lambda path, leaf: (path, leaf), nest)
     assert ours == tree.map_structure_with_path(lambda path, leaf: (path, leaf), nest)
+
+
+@given(nests(st.one_of(st.integers(), st.none(), st.text(max_size=2))))
+def test_the_native_code_agrees(nest):
+    core = pytest.importorskip("reverb._core")
+    assert core._flatten(nest) == _tree.flatten(nest)
+    assert core._flatten_with_path(nest) == _tree.flatten_with_path(nest)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        range(3),
+        array.array("d", [1.5]),
+        memoryview(b"AB"),
+        bytearray(b"AB"),
+        types.MappingProxyType({"b": 1, "a": 2}),
+        {"b": 1, "a": 2}.keys(),
+        {"b": 1, "a": 2}.items(),
+        collections.Counter("hello"),
+        collections.UserString("ab"),
+        Pair([Pair([]), 2]),
+        Record(1, 2),
+        {3: "c", 1: "a"},
+    ],
+    ids=lambda nest: type(nest).__name__,
+)
+def test_the_native_code_agrees_on_rarer_kinds(nest):
+    core = pytest.importorskip("reverb._core")
+    assert core._flatten(nest) == _tree.flatten(nest)
+    assert core._flatten_with_path(nest) == _tree.flatten_with_path(nest)
