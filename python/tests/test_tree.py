@@ -220,8 +220,8 @@ def test_agrees_with_dm_tree(nest):
 @given(nests(st.one_of(st.integers(), st.none(), st.text(max_size=2))))
 def test_the_native_code_agrees(nest):
     core = pytest.importorskip("reverb._core")
-    assert core._flatten(nest) == _tree.flatten(nest)
-    assert core._flatten_with_path(nest) == _tree.flatten_with_path(nest)
+    assert core._flatten([nest]) == _tree.flatten(nest)
+    assert core._flatten_with_path([nest]) == _tree.flatten_with_path([nest])
 
 
 @pytest.mark.parametrize(
