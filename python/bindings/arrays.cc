@@ -1,0 +1,433 @@
+#include "arrays.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "errors.h"
+
+namespace reverb::python {
+namespace {
+
+// --- NumPy, looked up once ---
+
+struct NumPy {
+  PyTypeObject* ndarray;
+  PyTypeObject* generic;
+  PyObject* asarray;
+  PyObject* dtype;
+  PyObject* object_dtype;
+  PyObject* empty;
+  PyObject* dtypes[24] = {};                             // by DType, made when first needed
+  std::vector<std::pair<PyTypeObject*, DType>> scalars;  // numpy.float32 and so on
+};
+
+const std::pair<DType, const char*> kNumpyNames[] = {
+    {DType::kFloat32, "float32"},     {DType::kFloat64, "float64"},       {DType::kInt32, "int32"},
+    {DType::kUint8, "uint8"},         {DType::kInt16, "int16"},           {DType::kInt8, "int8"},
+    {DType::kComplex64, "complex64"}, {DType::kInt64, "int64"},           {DType::kBool, "bool_"},
+    {DType::kUint16, "uint16"},       {DType::kComplex128, "complex128"}, {DType::kFloat16, "float16"},
+    {DType::kUint32, "uint32"},       {DType::kUint64, "uint64"},
+};
+
+NumPy& TheNumPy() {
+  static NumPy* numpy = nullptr;  // never destroyed: the interpreter may go first
+  if (numpy == nullptr) {
+    auto made = std::make_unique<NumPy>();
+    const nb::object module = nb::module_::import_("numpy");
+    const auto keep = [&](const char* name) { return nb::object(module.attr(name)).release().ptr(); };
+    made->ndarray = reinterpret_cast<PyTypeObject*>(keep("ndarray"));
+    made->generic = reinterpret_cast<PyTypeObject*>(keep("generic"));
+    made->asarray = keep("asarray");
+    made->dtype = keep("dtype");
+    made->empty = keep("empty");
+    made->object_dtype = nb::object(nb::borrow(made->dtype)("O")).release().ptr();
+    for (const auto& [dtype, name] : kNumpyNames) {
+      made->scalars.emplace_back(reinterpret_cast<PyTypeObject*>(keep(name)), dtype);
+    }
+    numpy = made.release();
+  }
+  return *numpy;
+}
+
+// The dtype of a buffer's format in native order; false for all else.
+bool ParseFormat(const char* format, Py_ssize_t item_size, DType* dtype) {
+  if (format == nullptr) return false;
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  const bool is_complex = *format == 'Z';
+  if (is_complex) ++format;
+  if (format[0] == '\0' || format[1] != '\0') return false;
+  switch (*format) {
+    case '?':
+      *dtype = DType::kBool;
+      break;
+    case 'b':
+      *dtype = DType::kInt8;
+      break;
+    case 'B':
+      *dtype = DType::kUint8;
+      break;
+    case 'h':
+      *dtype = DType::kInt16;
+      break;
+    case 'H':
+      *dtype = DType::kUint16;
+      break;
+    case 'i':
+      *dtype = DType::kInt32;
+      break;
+    case 'I':
+      *dtype = DType::kUint32;
+      break;
+    case 'l':
+    case 'q':
+      *dtype = item_size == 4 ? DType::kInt32 : DType::kInt64;
+      break;
+    case 'L':
+    case 'Q':
+      *dtype = item_size == 4 ? DType::kUint32 : DType::kUint64;
+      break;
+    case 'e':
+      *dtype = DType::kFloat16;
+      break;
+    case 'f':
+      *dtype = is_complex ? DType::kComplex64 : DType::kFloat32;
+      break;
+    case 'd':
+      *dtype = is_complex ? DType::kComplex128 : DType::kFloat64;
+      break;
+    default:
+      return false;
+  }
+  const bool may_be_complex = *dtype == DType::kComplex64 || *dtype == DType::kComplex128;
+  return is_complex == may_be_complex && item_size == static_cast<Py_ssize_t>(ItemSize(*dtype));
+}
+
+[[noreturn]] void RaiseUnsupported(PyObject* array) {
+  const nb::object dtype = nb::borrow(array).attr("dtype");
+  const std::string name = nb::cast<std::string>(nb::str(dtype));
+  RaiseTypeError(
+      "values of dtype " + name +
+      " cannot be stored; use a bool, integer, float or complex dtype of NumPy, ml_dtypes' bfloat16, or "
+      "strings (bytes, str)");
+}
+
+// Bytes of a str or bytes element. The view lasts as long as the object.
+std::string_view StringView(PyObject* element) {
+  if (PyBytes_Check(element)) {
+    return {PyBytes_AS_STRING(element), static_cast<size_t>(PyBytes_GET_SIZE(element))};
+  }
+  if (PyUnicode_Check(element)) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(element, &size);
+    if (text == nullptr) nb::raise_python_error();
+    return {text, static_cast<size_t>(size)};
+  }
+  RaiseTypeError("an array of objects can hold bytes and str only, this one holds " + ShortRepr(element) +
+                 " of type " + Py_TYPE(element)->tp_name);
+}
+
+}  // namespace
+
+bool IsPlainLeaf(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  const NumPy& numpy = TheNumPy();
+  return type == numpy.ndarray || object == Py_None || type == &PyFloat_Type || type == &PyLong_Type ||
+         type == &PyBool_Type || type == &PyUnicode_Type || type == &PyBytes_Type ||
+         PyType_IsSubtype(type, numpy.generic) || PyType_IsSubtype(type, numpy.ndarray);
+}
+
+// --- Views ---
+
+void Views::Clear() {
+  for (size_t i = 0; i < used_; ++i) {
+    Slot& slot = slots_[i];
+    if (slot.has_buffer) PyBuffer_Release(&slot.buffer);
+    slot.has_buffer = false;
+    Py_CLEAR(slot.kept);
+    slot.strings.clear();
+  }
+  used_ = 0;
+  bytes_ = 0;
+}
+
+TensorView Views::Add(PyObject* value) {
+  if (used_ == slots_.size()) slots_.emplace_back();
+  Slot& slot = slots_[used_++];  // counted before anything can fail: Clear() sees to it
+  const TensorView view = Convert(slot, value);
+  bytes_ += view.dtype == DType::kString ? 16 * view.num_elements() : view.num_bytes();
+  return view;
+}
+
+TensorView Views::Convert(Slot& slot, PyObject* value) {
+  const NumPy& numpy = TheNumPy();
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == numpy.ndarray) [[likely]] {
+    if (PyObject_GetBuffer(value, &slot.buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) [[likely]] {
+      slot.has_buffer = true;
+      DType dtype;
+      if (ParseFormat(slot.buffer.format, slot.buffer.itemsize, &dtype)) [[likely]] {
+        static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+        return {dtype,
+                {reinterpret_cast<const int64_t*>(slot.buffer.shape), static_cast<size_t>(slot.buffer.ndim)},
+                slot.buffer.buf};
+      }
+      PyBuffer_Release(&slot.buffer);
+      slot.has_buffer = false;
+    } else {
+      PyErr_Clear();
+    }
+    return FromArray(slot, value);
+  }
+  if (type == &PyFloat_Type) return Scalar(slot, DType::kFloat64, PyFloat_AS_DOUBLE(value));
+  if (type == &PyBool_Type) return Scalar(slot, DType::kBool, static_cast<uint8_t>(value == Py_True));
+  if (type == &PyLong_Type) {
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow == 0) return Scalar(slot, DType::kInt64, static_cast<int64_t>(number));
+    if (overflow > 0) {
+      const unsigned long long large = PyLong_AsUnsignedLongLong(value);
+      if (!PyErr_Occurred()) return Scalar(slot, DType::kUint64, static_cast<uint64_t>(large));
+      PyErr_Clear();
+    }
+    RaiseTypeError("the integer " + ShortRepr(value) + " does not fit into 64 bits");
+  }
+  if (PyBytes_Check(value) || PyUnicode_Check(value)) return String(slot, value);
+  for (const auto& [scalar_type, dtype] : numpy.scalars) {
+    if (type != scalar_type) continue;
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(value, &buffer, PyBUF_SIMPLE) != 0) nb::raise_python_error();
+    std::memcpy(slot.scalar, buffer.buf,
+                std::min<size_t>(sizeof slot.scalar, static_cast<size_t>(buffer.len)));
+    PyBuffer_Release(&buffer);
+    return {dtype, {slot.dims, 0}, slot.scalar};
+  }
+  PyObject* array = PyObject_CallOneArg(numpy.asarray, value);
+  if (array == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_ValueError)) {
+      // Ragged lists inside objects and the like: no tensor.
+      PyErr_Clear();
+      RaiseTypeError("cannot make an array of " + ShortRepr(value));
+    }
+    nb::raise_python_error();
+  }
+  slot.kept = array;
+  return FromArray(slot, array);
+}
+
+// Any array. `array` is kept alive by the caller or by slot.kept.
+TensorView Views::FromArray(Slot& slot, PyObject* array) {
+  const NumPy& numpy = TheNumPy();
+  const nb::object dtype = nb::borrow(array).attr("dtype");
+  const std::string kind = nb::cast<std::string>(dtype.attr("kind"));
+  if (kind == "O" || kind == "S" || kind == "U" || kind == "T") return Strings(slot, array, kind[0]);
+  nb::object ready = nb::borrow(array);
+  DType override_dtype = DType::kUint16;
+  bool is_bfloat16 = false;
+  if (nb::cast<std::string>(dtype.attr("name")) == "bfloat16") {
+    is_bfloat16 = true;
+    override_dtype = DType::kBfloat16;
+    ready = ready.attr("view")("uint16");
+  } else if (!nb::cast<bool>(dtype.attr("isnative"))) {
+    ready = ready.attr("astype")(dtype.attr("newbyteorder")("="));
+  }
+  ready = nb::borrow(numpy.asarray)(ready, "order"_a = "C");
+  PyObject* former = std::exchange(slot.kept, ready.ptr());
+  Py_INCREF(slot.kept);
+  Py_XDECREF(former);
+  if (PyObject_GetBuffer(slot.kept, &slot.buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+    PyErr_Clear();
+    RaiseUnsupported(array);
+  }
+  slot.has_buffer = true;
+  DType parsed;
+  if (!ParseFormat(slot.buffer.format, slot.buffer.itemsize, &parsed)) RaiseUnsupported(array);
+  return {is_bfloat16 ? override_dtype : parsed,
+          {reinterpret_cast<const int64_t*>(slot.buffer.shape), static_cast<size_t>(slot.buffer.ndim)},
+          slot.buffer.buf};
+}
+
+TensorView Views::Strings(Slot& slot, PyObject* array, char kind) {
+  const nb::object shape = nb::borrow(array).attr("shape");
+  slot.own_dims.clear();
+  for (const nb::handle dim : shape) slot.own_dims.push_back(nb::cast<int64_t>(dim));
+  nb::object flat = nb::borrow(array).attr("ravel")().attr("tolist")();
+  (void)kind;
+  // The list holds the elements, which hold the bytes. Those of fixed width are new objects.
+  PyObject* former = std::exchange(slot.kept, flat.ptr());
+  Py_INCREF(slot.kept);
+  Py_XDECREF(former);
+  const Py_ssize_t count = PyList_GET_SIZE(flat.ptr());
+  slot.strings.clear();
+  slot.strings.reserve(static_cast<size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) slot.strings.push_back(StringView(PyList_GET_ITEM(flat.ptr(), i)));
+  return {DType::kString, slot.own_dims, slot.strings.data()};
+}
+
+template <typename T>
+TensorView Views::Scalar(Slot& slot, DType dtype, T value) {
+  std::memcpy(slot.scalar, &value, sizeof value);
+  return {dtype, {slot.dims, 0}, slot.scalar};
+}
+
+TensorView Views::String(Slot& slot, PyObject* value) {
+  Py_INCREF(value);
+  slot.kept = value;
+  slot.strings.assign(1, StringView(value));
+  return {DType::kString, {slot.dims, 0}, slot.strings.data()};
+}
+
+// --- Tensors as arrays ---
+
+namespace {
+
+// What an array over a tensor's memory refers to.
+struct Memory {
+  Tensor tensor;
+};
+
+int GetMemory(PyObject* self, Py_buffer* view, int flags) {
+  Tensor& tensor = nb::inst_ptr<Memory>(self)->tensor;
+  static uint8_t nothing = 0;
+  void* data = tensor.num_bytes() > 0 ? static_cast<void*>(tensor.data()) : &nothing;
+  return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(tensor.num_bytes()), 0, flags);
+}
+
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetMemory)}, {0, nullptr}};
+
+nb::object ToTupleOfDims(const std::vector<int64_t>& dims) {
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(dims.size()));
+  if (tuple == nullptr) nb::raise_python_error();
+  for (size_t i = 0; i < dims.size(); ++i) {
+    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(dims[i]));
+  }
+  return nb::steal(tuple);
+}
+
+nb::object StringsToNumpy(const Tensor& tensor) {
+  const NumPy& numpy = TheNumPy();
+  const nb::object flat =
+      nb::borrow(numpy.empty)(static_cast<int64_t>(tensor.num_elements()), nb::borrow(numpy.object_dtype));
+  const nb::object elements = Own(PyList_New(static_cast<Py_ssize_t>(tensor.num_elements())));
+  for (size_t i = 0; i < tensor.num_elements(); ++i) {
+    const std::string& text = tensor.strings()[i];
+    PyObject* bytes = PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+    if (bytes == nullptr) nb::raise_python_error();
+    PyList_SET_ITEM(elements.ptr(), static_cast<Py_ssize_t>(i), bytes);
+  }
+  if (PyObject_SetItem(flat.ptr(), Own(PySlice_New(nullptr, nullptr, nullptr)).ptr(), elements.ptr()) != 0) {
+    nb::raise_python_error();
+  }
+  return flat.attr("reshape")(ToTupleOfDims(tensor.dims()));
+}
+
+}  // namespace
+
+nb::object ToNumpyDType(DType dtype) {
+  NumPy& numpy = TheNumPy();
+  PyObject*& known = numpy.dtypes[static_cast<size_t>(dtype)];
+  if (known == nullptr) {
+    nb::object made;
+    if (dtype == DType::kString) {
+      made = nb::borrow(numpy.object_dtype);
+    } else if (dtype == DType::kBfloat16) {
+      try {
+        made = nb::borrow(numpy.dtype)(nb::module_::import_("ml_dtypes").attr("bfloat16"));
+      } catch (nb::python_error& error) {
+        if (!error.matches(PyExc_ImportError)) throw;
+        RaiseTypeError("the values are bfloat16, which NumPy gets from the package ml_dtypes; install it");
+      }
+    } else {
+      const std::string_view name = DTypeName(dtype);
+      made = nb::borrow(numpy.dtype)(nb::str(name.data(), name.size()));
+    }
+    known = made.release().ptr();
+  }
+  return nb::borrow(known);
+}
+
+DType FromNumpyDType(nb::handle dtype) {
+  const NumPy& numpy = TheNumPy();
+  const nb::object made = nb::borrow(numpy.dtype)(dtype);
+  const std::string kind = nb::cast<std::string>(made.attr("kind"));
+  if (kind == "O" || kind == "S" || kind == "U" || kind == "T") return DType::kString;
+  const std::string name = nb::cast<std::string>(made.attr("name"));
+  if (const std::optional<DType> found = ParseDType(name)) return *found;
+  RaiseTypeError("dtype " + name + " is not supported");
+}
+
+nb::object ToNumpy(Tensor tensor) {
+  if (tensor.dtype() == DType::kString) return StringsToNumpy(tensor);
+  const nb::object dtype = ToNumpyDType(tensor.dtype());
+  const nb::object shape = ToTupleOfDims(tensor.dims());
+  const nb::object memory = nb::cast(Memory{std::move(tensor)});
+  PyObject* arguments[] = {shape.ptr(), dtype.ptr(), memory.ptr()};
+  return Own(PyObject_Vectorcall(reinterpret_cast<PyObject*>(TheNumPy().ndarray), arguments, 3, nullptr));
+}
+
+nb::object ToTuple(const Shape& shape) {
+  if (!shape.has_rank()) return nb::none();
+  const nb::object tuple = Own(PyTuple_New(static_cast<Py_ssize_t>(shape.rank())));
+  for (size_t i = 0; i < shape.rank(); ++i) {
+    PyObject* dim =
+        shape.dim(i) == Shape::kUnknownDim ? nb::none().release().ptr() : PyLong_FromLongLong(shape.dim(i));
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), dim);
+  }
+  return tuple;
+}
+
+// --- Numbers ---
+
+double ToDouble(nb::handle value, const char* name) {
+  if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr());
+  if (!PyUnicode_Check(value.ptr()) && !PyBytes_Check(value.ptr()) && !value.is_none()) {
+    const double number = PyFloat_AsDouble(value.ptr());
+    if (number != -1.0 || !PyErr_Occurred()) return number;
+    PyErr_Clear();
+    // Arrays of one element, and variables of frameworks that know how to become an array.
+    PyObject* array = PyObject_CallOneArg(TheNumPy().asarray, value.ptr());
+    if (array != nullptr) {
+      const nb::object owned = nb::steal(array);
+      if (nb::cast<int64_t>(owned.attr("size")) == 1 &&
+          nb::cast<std::string>(owned.attr("dtype").attr("kind")) != "O") {
+        PyObject* item = PyObject_CallMethod(array, "item", nullptr);
+        const double from_array = item ? PyFloat_AsDouble(item) : -1.0;
+        Py_XDECREF(item);
+        if (from_array != -1.0 || !PyErr_Occurred()) return from_array;
+      }
+    }
+    PyErr_Clear();
+  }
+  RaiseTypeError(std::string(name) + " must be a number, got " + ShortRepr(value) + " of type " +
+                 Py_TYPE(value.ptr())->tp_name);
+}
+
+uint64_t ToKey(nb::handle value) {
+  PyObject* index = PyNumber_Index(value.ptr());
+  if (index == nullptr) {
+    PyErr_Clear();
+    RaiseTypeError("a key must be an unsigned 64-bit integer, got " + ShortRepr(value) + " of type " +
+                   Py_TYPE(value.ptr())->tp_name);
+  }
+  const unsigned long long key = PyLong_AsUnsignedLongLong(index);
+  Py_DECREF(index);
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    RaiseTypeError("a key must be an unsigned 64-bit integer, got " + ShortRepr(value));
+  }
+  return key;
+}
+
+void BindArrays(nb::module_& module) {
+  nb::class_<Memory>(module, "_Memory", nb::type_slots(memory_slots), "The memory of an array.");
+  module.def(
+      "_round_trip",
+      [](nb::handle value) {
+        Views views;
+        return ToNumpy(ValueOrRaise(Tensor::CopyOf(views.Add(value.ptr()))));
+      },
+      "value"_a, "What comes back when `value` is stored; for tests of the conversions.");
+}
+
+}  // namespace reverb::python

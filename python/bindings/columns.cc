@@ -1,0 +1,457 @@
+#include "columns.h"
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "arrays.h"
+#include "errors.h"
+#include "tree.h"
+
+namespace reverb::python {
+namespace {
+
+// The classes, for ever: instances may be around when the module goes.
+PyTypeObject* history_type = nullptr;
+PyTypeObject* column_type = nullptr;
+PyTypeObject* cell_type = nullptr;
+
+// Runs `body` where C++ exceptions may not pass.
+template <typename Body>
+auto Guarded(Body&& body, decltype(body()) failed) noexcept -> decltype(body()) {
+  try {
+    return body();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return failed;
+}
+
+template <typename T>
+nb::object Make(PyTypeObject* type, T value) {
+  nb::object made = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(type)));
+  new (nb::inst_ptr<T>(made)) T(std::move(value));
+  nb::inst_mark_ready(made);
+  return made;
+}
+
+[[noreturn]] void RaiseNone(const nb::object& path, const std::string& why) {
+  RaiseValueError(
+      "TrajectoryColumns cannot contain any None data references; " +
+      (path.is_valid() && !path.is_none() ? "column " + ShortRepr(path) + " " : std::string("the column ")) +
+      why);
+}
+
+[[noreturn]] void RaiseBadKey(const char* what, PyObject* key) {
+  RaiseTypeError(std::string(what) + " can be indexed with an int, a slice or a list of ints, not with " +
+                 ShortRepr(key) + " of type " + Py_TYPE(key)->tp_name);
+}
+
+void CheckCell(const WriterState& state, uint32_t column, int64_t position, const nb::object& path) {
+  if (state.writer->HasCell(column, position)) [[likely]]
+    return;
+  const int64_t index = position - state.history_begin();
+  RaiseNone(path, "has no value at step " + std::to_string(index) +
+                      ": none was appended there, or it is older than the last num_keep_alive_refs = " +
+                      std::to_string(state.writer->num_keep_alive_refs()) + " steps that the writer keeps");
+}
+
+// --- Cells of columns ---
+
+// The cells as single positions, in order.
+template <typename Visit>
+void ForEachCell(const TrajectoryColumn& column, Visit&& visit) {
+  for (const CellRange& range : column.ranges) {
+    for (int64_t at = range.begin; range.stride > 0 ? at < range.end : at > range.end; at += range.stride) {
+      visit(range.column, at);
+    }
+  }
+}
+
+std::vector<std::pair<uint32_t, int64_t>> CellsOf(const TrajectoryColumn& column) {
+  std::vector<std::pair<uint32_t, int64_t>> cells;
+  cells.reserve(static_cast<size_t>(column.length));
+  ForEachCell(column, [&](uint32_t c, int64_t at) { cells.emplace_back(c, at); });
+  return cells;
+}
+
+// Adjacent cells become one range.
+void AddCell(std::vector<CellRange>* ranges, uint32_t column, int64_t position) {
+  if (!ranges->empty()) {
+    CellRange& last = ranges->back();
+    if (last.column == column && last.stride == 1 && last.end == position) {
+      ++last.end;
+      return;
+    }
+  }
+  ranges->push_back(CellRange::One(column, position));
+}
+
+// --- ColumnHistory ---
+
+Py_ssize_t HistoryLength(PyObject* self) {
+  return Guarded(
+      [&]() -> Py_ssize_t {
+        WriterState& state = *nb::inst_ptr<ColumnHistory>(self)->state;
+        const Turn::Holder turn(state.turn);
+        return static_cast<Py_ssize_t>(state.writer->history_length());
+      },
+      -1);
+}
+
+nb::object HistoryAt(const ColumnHistory& history, int64_t begin, int64_t length, int64_t index) {
+  const int64_t at = index < 0 ? index + length : index;
+  if (at < 0) {
+    RaiseStepNotAvailable("cannot contain any None: step " + std::to_string(index) + " of column " +
+                          ShortRepr(history.path) + " does not exist, there are " + std::to_string(length));
+  }
+  if (at >= length) {
+    PyErr_Format(PyExc_IndexError, "step %lld of column %S does not exist, there are %lld",
+                 static_cast<long long>(index), history.path.ptr(), static_cast<long long>(length));
+    nb::raise_python_error();
+  }
+  CheckCell(*history.state, history.column, begin + at, history.path);
+  return Make(
+      column_type,
+      TrajectoryColumn{history.state, {CellRange::One(history.column, begin + at)}, 1, true, history.path});
+}
+
+nb::object HistorySlice(const ColumnHistory& history, int64_t begin, int64_t length, PyObject* key) {
+  Py_ssize_t start = 0, stop = 0, step = 0;
+  if (PySlice_Unpack(key, &start, &stop, &step) != 0) nb::raise_python_error();
+  const bool has_start = reinterpret_cast<PySliceObject*>(key)->start != Py_None;
+  if (has_start && start < -length) {
+    RaiseNone(history.path, "was asked for " + std::to_string(-start) + " steps back but has " +
+                                std::to_string(length) + " in all");
+  }
+  const Py_ssize_t count = PySlice_AdjustIndices(static_cast<Py_ssize_t>(length), &start, &stop, step);
+  TrajectoryColumn column{history.state, {}, count, false, history.path};
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    CheckCell(*history.state, history.column, begin + start + i * step, history.path);
+  }
+  if (count > 0) {
+    column.ranges.push_back({history.column, begin + start, begin + start + count * step, step});
+  }
+  return Make(column_type, std::move(column));
+}
+
+nb::object HistoryList(const ColumnHistory& history, int64_t begin, int64_t length, PyObject* key) {
+  const Py_ssize_t count = PyList_GET_SIZE(key);
+  TrajectoryColumn column{history.state, {}, count, false, history.path};
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PyList_GET_ITEM(key, i);
+    if (!PyIndex_Check(item)) RaiseBadKey("a history", key);
+    const Py_ssize_t index = PyNumber_AsSsize_t(item, PyExc_IndexError);
+    if (index == -1 && PyErr_Occurred()) nb::raise_python_error();
+    const int64_t at = index < 0 ? index + length : index;
+    if (at < 0 || at >= length) {
+      RaiseStepNotAvailable("cannot contain any None: step " + std::to_string(index) + " of column " +
+                            ShortRepr(history.path) + " does not exist, there are " + std::to_string(length));
+    }
+    CheckCell(*history.state, history.column, begin + at, history.path);
+    AddCell(&column.ranges, history.column, begin + at);
+  }
+  return Make(column_type, std::move(column));
+}
+
+PyObject* HistoryGet(PyObject* self, PyObject* key) {
+  return Guarded(
+      [&]() -> PyObject* {
+        const ColumnHistory& history = *nb::inst_ptr<ColumnHistory>(self);
+        const Turn::Holder turn(history.state->turn);
+        const int64_t begin = history.state->history_begin();
+        const int64_t length = history.state->writer->history_length();
+        if (PySlice_Check(key)) return HistorySlice(history, begin, length, key).release().ptr();
+        if (PyLong_Check(key)) {
+          const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+          if (index == -1 && PyErr_Occurred()) nb::raise_python_error();
+          return HistoryAt(history, begin, length, index).release().ptr();
+        }
+        if (PyList_Check(key)) return HistoryList(history, begin, length, key).release().ptr();
+        RaiseBadKey("a history", key);
+      },
+      nullptr);
+}
+
+// References, or None where a step has no value or has expired; all at once, as a snapshot.
+nb::object HistoryCells(const ColumnHistory& history) {
+  const Turn::Holder turn(history.state->turn);
+  const int64_t begin = history.state->history_begin();
+  const int64_t length = history.state->writer->history_length();
+  nb::list cells;
+  for (int64_t i = 0; i < length; ++i) {
+    if (history.state->writer->HasCell(history.column, begin + i)) {
+      cells.append(Make(cell_type, CellRef{history.state, history.column, begin + i, history.path}));
+    } else {
+      cells.append(nb::none());
+    }
+  }
+  return cells;
+}
+
+PyObject* HistoryIter(PyObject* self) {
+  return Guarded(
+      [&]() -> PyObject* { return PyObject_GetIter(HistoryCells(*nb::inst_ptr<ColumnHistory>(self)).ptr()); },
+      nullptr);
+}
+
+// --- TrajectoryColumn ---
+
+Py_ssize_t ColumnLength(PyObject* self) {
+  return static_cast<Py_ssize_t>(nb::inst_ptr<TrajectoryColumn>(self)->length);
+}
+
+PyObject* ColumnGet(PyObject* self, PyObject* key) {
+  return Guarded(
+      [&]() -> PyObject* {
+        const TrajectoryColumn& column = *nb::inst_ptr<TrajectoryColumn>(self);
+        const auto cells = CellsOf(column);
+        TrajectoryColumn chosen{column.state, {}, 0, false, column.path};
+        const auto add = [&](Py_ssize_t index) {
+          const Py_ssize_t at = index < 0 ? index + column.length : index;
+          if (at < 0 || at >= column.length) {
+            PyErr_Format(PyExc_IndexError, "row %zd does not exist, the column has %lld", index,
+                         static_cast<long long>(column.length));
+            nb::raise_python_error();
+          }
+          AddCell(&chosen.ranges, cells[static_cast<size_t>(at)].first,
+                  cells[static_cast<size_t>(at)].second);
+          ++chosen.length;
+        };
+        const auto add_object = [&](PyObject* item) {
+          const Py_ssize_t index = PyNumber_AsSsize_t(item, PyExc_IndexError);
+          if (index == -1 && PyErr_Occurred()) nb::raise_python_error();
+          add(index);
+        };
+        if (PyLong_Check(key)) {
+          add_object(key);
+          chosen.squeeze = true;
+        } else if (PySlice_Check(key)) {
+          Py_ssize_t start = 0, stop = 0, step = 0;
+          if (PySlice_Unpack(key, &start, &stop, &step) != 0) nb::raise_python_error();
+          const Py_ssize_t count =
+              PySlice_AdjustIndices(static_cast<Py_ssize_t>(column.length), &start, &stop, step);
+          for (Py_ssize_t i = 0; i < count; ++i) add(start + i * step);
+        } else if (PyList_Check(key)) {
+          for (Py_ssize_t i = 0; i < PyList_GET_SIZE(key); ++i) {
+            if (!PyIndex_Check(PyList_GET_ITEM(key, i))) RaiseBadKey("a column", key);
+            add_object(PyList_GET_ITEM(key, i));
+          }
+        } else {
+          RaiseBadKey("a column", key);
+        }
+        return Make(column_type, std::move(chosen)).release().ptr();
+      },
+      nullptr);
+}
+
+PyObject* ColumnIter(PyObject* self) {
+  return Guarded(
+      [&]() -> PyObject* {
+        const TrajectoryColumn& column = *nb::inst_ptr<TrajectoryColumn>(self);
+        nb::list cells;
+        ForEachCell(column, [&](uint32_t c, int64_t at) {
+          cells.append(Make(cell_type, CellRef{column.state, c, at, column.path}));
+        });
+        return PyObject_GetIter(cells.ptr());
+      },
+      nullptr);
+}
+
+void InitColumn(TrajectoryColumn* self, nb::handle references, bool squeeze, nb::object path) {
+  TrajectoryColumn made{nullptr, {}, 0, squeeze, std::move(path)};
+  for (const nb::handle reference : nb::iter(references)) {
+    if (reference.is_none()) RaiseNone(made.path, "was given one");
+    if (!PyObject_TypeCheck(reference.ptr(), cell_type)) {
+      RaiseTypeError("data_references must be those of a history (list(writer.history[...])), got " +
+                     ShortRepr(reference) + " of type " + Py_TYPE(reference.ptr())->tp_name);
+    }
+    const CellRef& cell = *nb::inst_ptr<CellRef>(reference);
+    if (made.state && made.state != cell.state) {
+      RaiseValueError("a column cannot be made of references of several writers; use one writer for an item");
+    }
+    made.state = cell.state;
+    AddCell(&made.ranges, cell.column, cell.position);
+    ++made.length;
+  }
+  if (squeeze && made.length != 1) {
+    RaiseValueError("a column must contain exactly one reference when squeeze is set, got " +
+                    std::to_string(made.length));
+  }
+  new (self) TrajectoryColumn(std::move(made));
+}
+
+// --- Values ---
+
+Tensor ReadCell(const WriterState& state, uint32_t column, int64_t position) {
+  return ValueOrRaise(state.writer->Read(column, position));
+}
+
+// RuntimeError when a cell has expired.
+TensorSpec SpecOf(const WriterState& state, uint32_t column, int64_t position) {
+  const std::optional<TensorSpec> spec = state.writer->column_spec(column);
+  if (!spec || !state.writer->HasCell(column, position)) {
+    PyErr_SetString(
+        PyExc_RuntimeError,
+        "the data of this reference has expired: it is older than the num_keep_alive_refs steps that "
+        "the writer keeps, or the episode has ended");
+    nb::raise_python_error();
+  }
+  return *spec;
+}
+
+TensorSpec SpecOf(const TrajectoryColumn& column) {
+  if (column.length == 0) {
+    PyErr_SetString(PyExc_IndexError, "an empty column has neither dtype nor shape");
+    nb::raise_python_error();
+  }
+  const CellRange& first = column.ranges.front();
+  return SpecOf(*column.state, first.column, first.begin);
+}
+
+nb::object ColumnToNumpy(const TrajectoryColumn& column) {
+  if (column.length == 0) RaiseValueError("an empty column has no values: need at least one array to stack");
+  const Turn::Holder turn(column.state->turn);
+  const auto cells = CellsOf(column);
+  if (column.squeeze) return ToNumpy(ReadCell(*column.state, cells[0].first, cells[0].second));
+  std::optional<Tensor> all;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    Tensor row = ReadCell(*column.state, cells[i].first, cells[i].second);
+    if (!all) {
+      std::vector<int64_t> dims = row.dims();
+      dims.insert(dims.begin(), column.length);
+      all = ValueOrRaise(Tensor::Allocate(row.dtype(), std::move(dims)));
+    }
+    const bool fits = row.dtype() == all->dtype() && row.num_elements() * cells.size() == all->num_elements();
+    if (!fits)
+      RaiseValueError("the rows of the column have different shapes or dtypes and cannot be stacked");
+    if (row.dtype() == DType::kString) {
+      std::move(row.strings().begin(), row.strings().end(),
+                all->strings().begin() + static_cast<ptrdiff_t>(i * row.num_elements()));
+    } else if (row.num_bytes() > 0) {
+      std::memcpy(all->data() + i * row.num_bytes(), row.data(), row.num_bytes());
+    }
+  }
+  return ToNumpy(*std::move(all));
+}
+
+template <typename F>
+void* Slot(F* function) {
+  return reinterpret_cast<void*>(function);
+}
+const PyType_Slot history_slots[] = {{Py_mp_length, Slot(HistoryLength)},
+                                     {Py_mp_subscript, Slot(HistoryGet)},
+                                     {Py_tp_iter, Slot(HistoryIter)},
+                                     {0, nullptr}};
+const PyType_Slot column_slots[] = {{Py_mp_length, Slot(ColumnLength)},
+                                    {Py_mp_subscript, Slot(ColumnGet)},
+                                    {Py_tp_iter, Slot(ColumnIter)},
+                                    {0, nullptr}};
+
+}  // namespace
+
+nb::object MakeHistory(std::shared_ptr<WriterState> state, uint32_t column, nb::object path) {
+  return Make(history_type, ColumnHistory{std::move(state), column, std::move(path)});
+}
+
+const TrajectoryColumn* AsColumn(PyObject* object) {
+  if (!PyObject_TypeCheck(object, column_type)) return nullptr;
+  return nb::inst_ptr<TrajectoryColumn>(object);
+}
+
+void BindColumns(nb::module_& module) {
+  auto history = nb::class_<ColumnHistory>(module, "ColumnHistory", nb::type_slots(history_slots),
+                                           "All steps of one column since the episode began.\n\n"
+                                           "Indexing gives a TrajectoryColumn: with an int the value of one "
+                                           "step without a time dimension, with a slice or "
+                                           "a list of ints several. Positions count from the first step of "
+                                           "the episode, negative ones from the newest. "
+                                           "ValueError when a chosen step has no value, or is no longer "
+                                           "kept. Iterating gives references, None where "
+                                           "there is no value.");
+  history.def_prop_ro(
+      "path", [](const ColumnHistory& self) { return self.path; }, "Where in the step it is.");
+  history.def("__reduce__", [](const ColumnHistory&) -> nb::object {
+    RaiseTypeError("a column's history belongs to its writer and cannot be pickled");
+  });
+
+  auto cell =
+      nb::class_<CellRef>(module, "WeakCellRef", "One value that was appended, as long as it is kept.");
+  cell.def_prop_ro(
+      "expired",
+      [](const CellRef& self) {
+        const Turn::Holder turn(self.state->turn);
+        return !self.state->writer->HasCell(self.column, self.position);
+      },
+      "Whether the value can no longer be referred to.");
+  cell.def(
+      "numpy",
+      [](const CellRef& self) {
+        const Turn::Holder turn(self.state->turn);
+        return ToNumpy(ReadCell(*self.state, self.column, self.position));
+      },
+      "The value. RuntimeError when it has expired.");
+  cell.def_prop_ro(
+      "shape",
+      [](const CellRef& self) {
+        const Turn::Holder turn(self.state->turn);
+        return ToTuple(SpecOf(*self.state, self.column, self.position).shape);
+      },
+      "RuntimeError when the value has expired.");
+  cell.def_prop_ro(
+      "dtype",
+      [](const CellRef& self) {
+        const Turn::Holder turn(self.state->turn);
+        return ToNumpyDType(SpecOf(*self.state, self.column, self.position).dtype);
+      },
+      "RuntimeError when the value has expired.");
+
+  auto column = nb::class_<TrajectoryColumn>(module, "TrajectoryColumn", nb::type_slots(column_slots),
+                                             "Some steps of a column, as a column of an item.\n\n"
+                                             "Made by indexing a writer's history. Indexing it again gives a "
+                                             "part: with an int one row, squeezed; with a "
+                                             "slice or a list of ints several.");
+  column.def(
+      "__init__", &InitColumn, "data_references"_a, nb::kw_only(), "squeeze"_a = false, "path"_a = nb::none(),
+      "From references, such as those that iterating over a history gives.\n\n"
+      "squeeze: the one row is handed out without a time dimension. ValueError for a reference that is None, "
+      "and for squeeze with other than one row.");
+  column.def_prop_ro(
+      "is_squeezed", [](const TrajectoryColumn& self) { return self.squeeze; },
+      "Whether the one row has no time dimension.");
+  column.def_prop_ro(
+      "path", [](const TrajectoryColumn& self) { return self.path; },
+      "Where in the step the values come from; None when it is not known.");
+  column.def_prop_ro(
+      "dtype",
+      [](const TrajectoryColumn& self) {
+        if (self.length == 0) return ToNumpyDType(SpecOf(self).dtype);
+        const Turn::Holder turn(self.state->turn);
+        return ToNumpyDType(SpecOf(self).dtype);
+      },
+      "RuntimeError when the values have expired.");
+  column.def_prop_ro(
+      "shape",
+      [](const TrajectoryColumn& self) -> nb::object {
+        if (self.length == 0) (void)SpecOf(self);
+        const Turn::Holder turn(self.state->turn);
+        std::vector<int64_t> dims = SpecOf(self).shape.dims();
+        if (!self.squeeze) dims.insert(dims.begin(), self.length);
+        return ToTuple(Shape(std::move(dims)));
+      },
+      "With the number of rows first unless it is squeezed. RuntimeError when the values have expired.");
+  column.def(
+      "numpy", &ColumnToNumpy,
+      "The values, stacked along time unless the column is squeezed. RuntimeError when some have expired.");
+
+  history_type = reinterpret_cast<PyTypeObject*>(history.release().ptr());
+  column_type = reinterpret_cast<PyTypeObject*>(column.release().ptr());
+  cell_type = reinterpret_cast<PyTypeObject*>(cell.release().ptr());
+  SetLeafType(column_type);
+}
+
+}  // namespace reverb::python

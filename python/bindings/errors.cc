@@ -1,0 +1,90 @@
+#include "errors.h"
+
+namespace reverb::python {
+namespace {
+
+Lazy deadline_exceeded("reverb.errors", "DeadlineExceededError");
+Lazy structure_error("reverb.errors", "StructureError");
+Lazy step_not_available("reverb.errors", "StepNotAvailableError");
+
+nb::handle TypeOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kInvalidArgument:
+      return PyExc_ValueError;
+    case StatusCode::kResourceExhausted:
+      return PyExc_IndexError;
+    case StatusCode::kUnimplemented:
+      return PyExc_NotImplementedError;
+    case StatusCode::kDeadlineExceeded:
+      return deadline_exceeded.get();
+    default:
+      return PyExc_RuntimeError;
+  }
+}
+
+const char* NameOf(Detail detail) {
+  switch (detail) {
+    case Detail::kNone:
+      return nullptr;
+    case Detail::kRateLimited:
+      return "RATE_LIMITED";
+    case Detail::kMemoryFull:
+      return "MEMORY_FULL";
+    case Detail::kTableClosed:
+      return "TABLE_CLOSED";
+    case Detail::kInvalidPriority:
+      return "INVALID_PRIORITY";
+    case Detail::kCorruptData:
+      return "CORRUPT_DATA";
+    case Detail::kQueued:
+      return "QUEUED";
+  }
+  return nullptr;
+}
+
+// Status messages are UTF-8 unless they quote bytes that are not.
+nb::object Text(std::string_view text) {
+  return Own(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
+[[noreturn]] void RaiseAs(nb::handle type, std::string_view message) {
+  PyErr_SetObject(type.ptr(), Text(message).ptr());
+  nb::raise_python_error();
+}
+
+}  // namespace
+
+void Raise(const Status& status, const std::string& message) {
+  const nb::handle type = TypeOf(status.code());
+  const nb::object error = nb::borrow(type)(Text(message));
+  const std::string_view code = StatusCodeName(status.code());
+  error.attr("code") = nb::str(code.data(), code.size());
+  const char* detail = NameOf(status.detail());
+  error.attr("detail") = detail ? nb::object(nb::str(detail)) : nb::none();
+  PyErr_SetObject(type.ptr(), error.ptr());
+  nb::raise_python_error();
+}
+
+void Raise(const Status& status) { Raise(status, std::string(status.message())); }
+
+void RaiseStructureError(const std::string& message) { RaiseAs(structure_error.get(), message); }
+void RaiseStepNotAvailable(const std::string& message) { RaiseAs(step_not_available.get(), message); }
+void RaiseTypeError(const std::string& message) { RaiseAs(PyExc_TypeError, message); }
+void RaiseValueError(const std::string& message) { RaiseAs(PyExc_ValueError, message); }
+
+std::string ShortRepr(nb::handle object) {
+  constexpr size_t kMost = 100;
+  PyObject* repr = PyObject_Repr(object.ptr());
+  const char* text = repr ? PyUnicode_AsUTF8(repr) : nullptr;
+  std::string result = text ? text : std::string("a ") + Py_TYPE(object.ptr())->tp_name;
+  PyErr_Clear();
+  Py_XDECREF(repr);
+  if (result.size() > kMost) {
+    size_t cut = kMost;
+    while (cut > 0 && (result[cut] & 0xC0) == 0x80) --cut;
+    result = result.substr(0, cut) + "…";
+  }
+  return result;
+}
+
+}  // namespace reverb::python

@@ -1,0 +1,110 @@
+#include "gil.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace reverb::python {
+namespace {
+
+std::atomic<bool> is_used{false};
+std::atomic<bool> is_forked_child{false};
+std::atomic<bool> is_exiting{false};
+
+// The thread that ends the interpreter.
+bool IsMainThread() { return syscall(SYS_gettid) == getpid(); }
+
+void AfterForkInChild() {
+  if (is_used) is_forked_child = true;
+}
+
+bool IsFinalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+}  // namespace
+
+bool IsForkedChild() { return is_forked_child.load(std::memory_order_relaxed); }
+
+void CheckFork() {
+  if (!IsForkedChild()) [[likely]]
+    return;
+  PyErr_SetString(
+      PyExc_RuntimeError,
+      "reverb was in use when this process was made by fork(), and its threads and connections did "
+      "not come along. Start processes with multiprocessing's \"spawn\" (or \"forkserver\") method "
+      "instead, or fork before the first Server or Client is made.");
+  nb::raise_python_error();
+}
+
+void NoteUse() { is_used = true; }
+
+Timeout TimeoutFromSeconds(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  if (std::isnan(*seconds)) RaiseValueError("timeout is nan; give seconds, or None to wait for ever");
+  constexpr double kMost = 1e9;  // thirty years: for ever, and far from overflow
+  if (*seconds >= kMost) return std::nullopt;
+  return std::chrono::nanoseconds(static_cast<int64_t>(std::max(*seconds, 0.0) * 1e9));
+}
+
+Timeout TimeoutFromMillis(std::optional<int64_t> millis) {
+  if (!millis) return std::nullopt;
+  constexpr int64_t kMost = int64_t{1} << 40;
+  if (*millis >= kMost) return std::nullopt;
+  return std::chrono::milliseconds(std::max<int64_t>(*millis, 0));
+}
+
+// --- GilRelease ---
+
+void GilRelease::Acquire() {
+  if ((is_exiting.load() || IsFinalizing()) && !IsMainThread()) {
+    while (true) pause();  // Python would end this thread through our frames; the process ends anyway
+  }
+  PyEval_RestoreThread(state_);
+}
+
+bool GilRelease::Look() {
+  if (interrupted_) return false;
+  if (is_exiting.load() && !IsMainThread()) return false;
+  Acquire();
+  EmitLog();
+  if (PyErr_CheckSignals() != 0) interrupted_ = true;
+  state_ = PyEval_SaveThread();
+  return !interrupted_;
+}
+
+// --- Turn ---
+
+void Turn::Holder::Wait() {
+  if (turn_.owner_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    PyErr_SetString(
+        PyExc_RuntimeError,
+        "this writer is in the middle of another call of the same thread (from a log handler, or from "
+        "the conversion of a value), and cannot be used there");
+    nb::raise_python_error();
+  }
+  bool interrupted = false;
+  {
+    GilRelease released;
+    while (!interrupted && !turn_.mu_.try_lock_for(std::chrono::milliseconds(50))) {
+      interrupted = !released.Look();
+    }
+  }
+  if (interrupted) nb::raise_python_error();
+}
+
+void BindGil(nb::module_& module) {
+  pthread_atfork(nullptr, nullptr, AfterForkInChild);
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { is_exiting = true; }));
+  module.def("_is_forked_child", &IsForkedChild, "Whether this process is a fork of one that used reverb.");
+}
+
+}  // namespace reverb::python

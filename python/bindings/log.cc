@@ -1,0 +1,95 @@
+#include "log.h"
+
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "gil.h"
+#include "python_api.h"
+#include "reverb/log.h"
+
+namespace reverb::python {
+
+std::atomic<bool> log_is_waiting{false};
+
+namespace {
+
+constexpr size_t kMostRecords = 1000;
+
+struct Record {
+  LogLevel level;
+  std::string message;
+};
+
+struct Queue {
+  std::mutex mu;
+  std::deque<Record> records;
+  size_t dropped = 0;
+};
+Queue& TheQueue() {
+  static Queue* queue = new Queue();  // threads of the library may outlive everything here
+  return *queue;
+}
+
+void Put(LogLevel level, std::string_view message) {
+  Queue& queue = TheQueue();
+  const std::lock_guard lock(queue.mu);
+  if (queue.records.size() >= kMostRecords) {
+    ++queue.dropped;
+  } else {
+    queue.records.push_back({level, std::string(message)});
+  }
+  log_is_waiting.store(true, std::memory_order_relaxed);
+}
+
+int PythonLevel(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return 10;
+    case LogLevel::kInfo:
+      return 20;
+    case LogLevel::kWarning:
+      return 30;
+    case LogLevel::kError:
+      return 40;
+  }
+  return 40;
+}
+
+Lazy get_logger("logging", "getLogger");
+
+}  // namespace
+
+void EmitWaitingLog() {
+  // A handler may come back here by calling into the extension.
+  static thread_local bool is_emitting = false;
+  if (is_emitting || IsForkedChild()) return;
+  std::deque<Record> records;
+  size_t dropped = 0;
+  {
+    Queue& queue = TheQueue();
+    const std::lock_guard lock(queue.mu);
+    records.swap(queue.records);
+    dropped = std::exchange(queue.dropped, 0);
+    log_is_waiting.store(false, std::memory_order_relaxed);
+  }
+  is_emitting = true;
+  try {
+    const nb::object log = nb::borrow(get_logger.get())("reverb").attr("log");
+    for (const Record& record : records) log(PythonLevel(record.level), "%s", record.message);
+    if (dropped > 0)
+      log(PythonLevel(LogLevel::kWarning), "%d messages were dropped: too many at once", dropped);
+  } catch (nb::python_error& error) {
+    error.restore();
+    PyErr_WriteUnraisable(nullptr);
+  }
+  is_emitting = false;
+}
+
+void BindLog(nb::module_& module) {
+  SetLogSink(Put);
+  module.def("_emit_log", &EmitLog, "Hands the messages that wait to logging.getLogger(\"reverb\").");
+}
+
+}  // namespace reverb::python

@@ -1,0 +1,60 @@
+// python_api.h — Python and nanobind, and the few names that every file of the bindings uses.
+#ifndef REVERB_PYTHON_API_H_
+#define REVERB_PYTHON_API_H_
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+namespace reverb::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;  // NOLINT(google-build-using-namespace): "name"_a
+
+// Each adds its classes to the module.
+void BindLog(nb::module_& module);
+void BindGil(nb::module_& module);
+void BindArrays(nb::module_& module);
+void BindTree(nb::module_& module);
+void BindSelectors(nb::module_& module);
+void BindTable(nb::module_& module);
+void BindServer(nb::module_& module);
+void BindClient(nb::module_& module);
+void BindSampler(nb::module_& module);
+void BindColumns(nb::module_& module);
+void BindTrajectoryWriter(nb::module_& module);
+void BindStructuredWriter(nb::module_& module);
+void BindLegacyWriter(nb::module_& module);
+
+// `object` as it is, borrowed.
+template <typename T = nb::object>
+T Borrow(PyObject* object) {
+  return nb::borrow<T>(nb::handle(object));
+}
+// Takes over a new reference; throws the pending Python error when there is none.
+inline nb::object Own(PyObject* object) {
+  if (object == nullptr) nb::raise_python_error();
+  return nb::steal(object);
+}
+
+// A name out of a module, looked up at the first use and kept for ever. REQUIRES: the GIL.
+class Lazy {
+ public:
+  constexpr Lazy(const char* module, const char* name) : module_(module), name_(name) {}
+  nb::handle get() {
+    if (object_ == nullptr) {
+      object_ = nb::object(nb::module_::import_(module_).attr(name_)).release().ptr();
+    }
+    return object_;
+  }
+
+ private:
+  const char* module_;
+  const char* name_;
+  PyObject* object_ = nullptr;
+};
+
+}  // namespace reverb::python
+
+#endif  // REVERB_PYTHON_API_H_

@@ -1,0 +1,128 @@
+#include "reverb/server.h"
+
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "gil.h"
+#include "python_api.h"
+#include "table.h"
+
+namespace reverb::python {
+namespace {
+
+class ServerObject {
+ public:
+  ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host) {
+    CheckFork();
+    ServerOptions options{.host = std::move(host), .port = 0};
+    if (port) {
+      if (*port < 0 || *port > 65535) {
+        RaiseValueError("port " + std::to_string(*port) +
+                        " does not exist; give one from 1 to 65535, or None for any that is free");
+      }
+      options.port = static_cast<int>(*port);
+    }
+    for (const TableObject* table : tables) {
+      if (table->is_served()) {
+        RaiseValueError(
+            "table \"" + table->options().name +
+            "\" belongs to another server already; give each server tables of its own, for example "
+            "made with table.replace()");
+      }
+      options.tables.push_back(table->options());
+    }
+    NoteUse();
+    Result<Server> server =
+        Waiting().Run([&](const WaitOptions&) { return Server::Start(std::move(options)); });
+    if (!server.ok()) {
+      const Status& status = server.status();
+      if (status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kAlreadyExists) {
+        RaiseValueError(std::string(status.message()));
+      }
+      if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kFailedPrecondition) {
+        RaiseValueError("Failed to BuildAndStart gRPC server: " + std::string(status.message()));
+      }
+      Raise(status);
+    }
+    server_ = Owned<Server>(*std::move(server));
+    port_ = server_->port();
+    for (TableObject* table : tables) {
+      table->Serve(ValueOrRaise(server_->table(table->options().name)));
+      names_.push_back(table->options().name);
+    }
+  }
+  ~ServerObject() {
+    if (!IsForkedChild()) StopIt();
+  }
+  ServerObject(const ServerObject&) = delete;
+  ServerObject& operator=(const ServerObject&) = delete;
+
+  int port() const { return port_; }
+
+  void StopIt() {
+    if (IsForkedChild()) return;
+    const GilRelease released;
+    server_->Stop();
+    const std::lock_guard lock(mu_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+  // True when stopped, false when the time is over. Throws what a signal handler raised.
+  bool Wait(Timeout timeout) {
+    CheckFork();
+    const auto start = std::chrono::steady_clock::now();
+    return Waiting().Run([&](const WaitOptions& wait) {
+      std::unique_lock lock(mu_);
+      while (!stopped_) {
+        std::chrono::nanoseconds slice = std::chrono::milliseconds(50);
+        if (timeout) {
+          const auto left = *timeout - (std::chrono::steady_clock::now() - start);
+          if (left <= std::chrono::nanoseconds(0)) return false;
+          slice = std::min(slice, std::chrono::nanoseconds(left));
+        }
+        changed_.wait_for(lock, slice);
+        lock.unlock();
+        const Status status = wait.on_wait();
+        lock.lock();
+        if (!status.ok()) return stopped_;
+      }
+      return true;
+    });
+  }
+
+ private:
+  Owned<Server> server_;
+  int port_ = 0;
+  std::vector<std::string> names_;
+
+  std::mutex mu_;
+  std::condition_variable changed_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+void BindServer(nb::module_& module) {
+  using Self = ServerObject;
+  nb::class_<Self>(module, "Server", nb::is_weak_referenceable(), "What reverb.Server holds.")
+      .def(nb::init<const std::vector<TableObject*>&, std::optional<int64_t>, std::string>(), "tables"_a,
+           "port"_a.none(), "host"_a)
+      .def_prop_ro("port", &Self::port, "The port that the server listens on.")
+      .def("Stop", &Self::StopIt, "Ends all that is under way. Idempotent.")
+      .def(
+          "Wait",
+          [](Self& self, std::optional<double> timeout) { return self.Wait(TimeoutFromSeconds(timeout)); },
+          "timeout"_a = nb::none(),
+          "Until the server is stopped. True when it was, False when the time is over.");
+}
+
+}  // namespace reverb::python

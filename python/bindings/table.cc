@@ -1,0 +1,121 @@
+#include "table.h"
+
+#include <utility>
+
+#include "client.h"
+#include "errors.h"
+
+namespace reverb::python {
+namespace {
+
+Table MakeUnserved(const TableOptions& options) {
+  TableOptions own = options;
+  own.extensions = {};  // each may serve one table, and this one does nothing
+  return ValueOrRaise(Table::Create(std::move(own), Store()));
+}
+
+bool CanDo(const TableObject& self, int32_t n, Result<bool> (Table::*question)(int64_t) const) {
+  const Table table = self.table();
+  return ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return (table.*question)(n); }));
+}
+
+nb::bytes ToBytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+}  // namespace
+
+TableObject::TableObject(TableOptions options) : options_(std::move(options)) {
+  RaiseUnlessOk(options_.Validate());
+  table_ = Owned<Table>(MakeUnserved(options_));
+}
+
+void TableObject::Serve(Table table) {
+  table_ = Owned<Table>(std::move(table));
+  is_served_ = true;
+}
+
+std::string TableObject::ToRepr() const {
+  const TableInfo info = table_->Info();
+  return "Table(sampler=" + python::ToRepr(info.sampler) + ", remover=" + python::ToRepr(info.remover) +
+         ", max_size=" + std::to_string(info.max_size) +
+         ", max_times_sampled=" + std::to_string(info.max_times_sampled) + ", name=" + info.name +
+         ", rate_limiter=" + python::ToRepr(info.rate_limiter) +
+         ", signature=" + (options_.signature ? options_.signature->ToString() : "nullptr") + ")";
+}
+
+nb::dict ToDict(const TableInfo& info) {
+  nb::dict dict;
+  dict["name"] = info.name;
+  dict["sampler"] = nb::make_tuple(KindName(info.sampler), info.sampler.priority_exponent);
+  dict["remover"] = nb::make_tuple(KindName(info.remover), info.remover.priority_exponent);
+  dict["max_size"] = info.max_size;
+  dict["max_times_sampled"] = info.max_times_sampled;
+  dict["samples_per_insert"] = info.rate_limiter.samples_per_insert;
+  dict["min_size_to_sample"] = info.rate_limiter.min_size_to_sample;
+  dict["min_diff"] = info.rate_limiter.min_diff;
+  dict["max_diff"] = info.rate_limiter.max_diff;
+  dict["inserts"] = info.counters.inserts;
+  dict["samples"] = info.counters.samples;
+  dict["signature"] = ToBytes(info.signature);
+  dict["user_data"] = ToBytes(info.user_data);
+  dict["current_size"] = info.current_size;
+  dict["num_episodes"] = info.num_episodes;
+  dict["num_deleted_episodes"] = info.num_deleted_episodes;
+  dict["num_unique_samples"] = info.num_unique_samples;
+  dict["inserting_ns"] = info.work_time.inserting_nanos;
+  dict["sampling_ns"] = info.work_time.sampling_nanos;
+  dict["waiting_for_inserts_ns"] = info.work_time.waiting_for_inserts_nanos;
+  dict["waiting_for_sampling_ns"] = info.work_time.waiting_for_sampling_nanos;
+  dict["idle_ns"] = info.work_time.idle_nanos;
+  return dict;
+}
+
+void BindTable(nb::module_& module) {
+  using Self = TableObject;
+  nb::class_<Self>(module, "Table", nb::is_weak_referenceable(), "What reverb.Table holds.")
+      .def(
+          "__init__",
+          [](Self* self, std::string name, const SelectorObject& sampler, const SelectorObject& remover,
+             int32_t max_size, int32_t max_times_sampled, const RateLimiterOptions& rate_limiter,
+             std::optional<nb::bytes> signature, nb::bytes user_data) {
+            TableOptions options{.name = std::move(name),
+                                 .sampler = sampler.options,
+                                 .remover = remover.options,
+                                 .max_size = max_size,
+                                 .max_times_sampled = max_times_sampled,
+                                 .rate_limiter = rate_limiter,
+                                 .user_data = std::string(user_data.c_str(), user_data.size())};
+            if (signature) {
+              options.signature =
+                  ValueOrRaise(DecodeSignature(std::string_view(signature->c_str(), signature->size())));
+            }
+            new (self) Self(std::move(options));
+          },
+          "name"_a, "sampler"_a, "remover"_a, "max_size"_a, "max_times_sampled"_a, "rate_limiter"_a,
+          "signature"_a.none(), "user_data"_a)
+      .def(
+          "name", [](const Self& self) { return self.options().name; }, "The table's name.")
+      .def(
+          "info",
+          [](const Self& self) {
+            const Table table = self.table();
+            return ToDict(Waiting().Run([&](const WaitOptions&) { return table.Info(); }));
+          },
+          "A snapshot, as a dict.")
+      .def(
+          "can_sample", [](const Self& self, int32_t n) { return CanDo(self, n, &Table::CanSample); },
+          "num_samples"_a, "Whether the rate limiter would let so many samples through now.")
+      .def(
+          "can_insert", [](const Self& self, int32_t n) { return CanDo(self, n, &Table::CanInsert); },
+          "num_inserts"_a, "Whether the rate limiter would let so many inserts through now.")
+      .def(
+          "set_rate_limiter",
+          [](const Self& self, const RateLimiterOptions& options) {
+            Table table = self.table();
+            RaiseUnlessOk(Waiting().Run([&](const WaitOptions&) { return table.SetRateLimiter(options); }));
+          },
+          "rate_limiter"_a, "Replaces the limiter's numbers; what it has counted stays.")
+      .def_prop_ro("is_served", &Self::is_served, "Whether a server has been made with it.")
+      .def("__repr__", &Self::ToRepr);
+}
+
+}  // namespace reverb::python

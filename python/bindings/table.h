@@ -1,0 +1,45 @@
+// table.h — reverb.Table: options, and a table that can be looked at before and after a server serves it.
+//
+// A server makes its own tables. Until one does, a Table object has an empty one of its own that answers
+// questions; from then on it shows the server's, also when that has stopped.
+#ifndef REVERB_PYTHON_TABLE_H_
+#define REVERB_PYTHON_TABLE_H_
+
+#include <optional>
+#include <string>
+
+#include "gil.h"
+#include "python_api.h"
+#include "reverb/table.h"
+#include "reverb/table_options.h"
+
+namespace reverb::python {
+
+struct SelectorObject {
+  SelectorOptions options;
+};
+std::string ToRepr(const SelectorOptions& options);
+std::string ToRepr(const RateLimiterOptions& options);
+std::string KindName(const SelectorOptions& options);
+
+class TableObject {
+ public:
+  // ValueError for options that do not Validate().
+  explicit TableObject(TableOptions options);
+
+  const TableOptions& options() const { return options_; }
+  Table table() const { return *table_; }
+  bool is_served() const { return is_served_; }
+  // From now on this is what the object shows.
+  void Serve(Table table);
+  std::string ToRepr() const;
+
+ private:
+  TableOptions options_;
+  Owned<Table> table_;
+  bool is_served_ = false;
+};
+
+}  // namespace reverb::python
+
+#endif  // REVERB_PYTHON_TABLE_H_

@@ -1,0 +1,343 @@
+#include "trajectory_writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "errors.h"
+#include "gil.h"
+
+namespace reverb::python {
+namespace {
+
+// A step of so many bytes is copied, and perhaps compressed, without the GIL. Below, taking it again costs
+// more than others could gain.
+constexpr size_t kLargeStep = size_t{32} << 10;
+
+// What a writer that is dropped without close() gives items that were created to be confirmed.
+constexpr std::chrono::seconds kFarewell{1};
+
+// Empties the scratch space of a call however that ends.
+template <typename F>
+class Finally {
+ public:
+  explicit Finally(F f) : f_(std::move(f)) {}
+  ~Finally() { f_(); }
+  Finally(const Finally&) = delete;
+  Finally& operator=(const Finally&) = delete;
+
+ private:
+  F f_;
+};
+
+}  // namespace
+
+TrajectoryWriterObject::TrajectoryWriterObject(ClientObject& client, int64_t num_keep_alive_refs,
+                                               bool validate_items, Timeout timeout)
+    : state_(std::make_shared<WriterState>()) {
+  if (num_keep_alive_refs < 1) {
+    RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
+                    ") must be a positive integer");
+  }
+  TrajectoryWriterOptions options{.chunking = {.num_keep_alive_refs = num_keep_alive_refs},
+                                  .wait_for_room = state_->room.options()};
+  if (validate_items) options.signatures = client.FetchSignatures(timeout);
+  state_->writer = Owned<TrajectoryWriter>(ValueOrRaise(
+      Waiting().Run([&](const WaitOptions&) { return client.client().NewTrajectoryWriter(options); })));
+}
+
+TrajectoryWriterObject::~TrajectoryWriterObject() {
+  if (!state_->writer || IsForkedChild()) return;
+  // Columns may keep the native writer alive; it is closed all the same. Nobody else is in a call: the last
+  // reference is gone.
+  GilRelease released;
+  (void)state_->writer->Flush(0, {.timeout = kFarewell, .on_wait = [&] {
+                                    return released.Look() ? Status::Ok() : Status::Cancelled("interrupted");
+                                  }});
+  state_->writer->Close();
+}
+
+// --- Steps ---
+
+void TrajectoryWriterObject::Append(nb::handle data, bool partial_step) {
+  CheckFork();
+  const Turn::Holder turn(state_->turn);
+  const Finally clear([this] {
+    views_.Clear();
+    leaves_.clear();
+    kept_.clear();
+    values_.clear();
+  });
+  if (structure_.Walk(data.ptr(), &leaves_, &kept_)) [[likely]] {
+    AppendLeaves(partial_step);
+  } else {
+    AppendGrown(data, partial_step);
+  }
+  EmitLog();
+}
+
+// The values in leaves_.
+void TrajectoryWriterObject::AppendLeaves(bool partial_step) {
+  values_.reserve(leaves_.size());
+  for (const auto& [column, value] : leaves_) {
+    values_.push_back({static_cast<uint32_t>(column), views_.Add(value)});
+  }
+  const auto append = [&] {
+    return partial_step ? writer().AppendPartial(values_) : writer().Append(values_);
+  };
+  if (views_.bytes() >= kLargeStep || writer().may_wait()) {
+    RaiseUnlessOk(state_->room.Run(append));
+  } else {
+    RaiseUnlessOk(append());
+  }
+}
+
+// A step with parts that are new. They are kept only if the step is.
+void TrajectoryWriterObject::AppendGrown(nb::handle data, bool partial_step) {
+  Structure grown = structure_.Merged(data.ptr());
+  leaves_.clear();
+  kept_.clear();
+  if (!grown.Walk(data.ptr(), &leaves_, &kept_)) {
+    RaiseStructureError("the structure changed while it was looked at");
+  }
+  NameNewColumns(grown);
+  AppendLeaves(partial_step);
+  structure_ = std::move(grown);
+  RebuildHistory();
+}
+
+void TrajectoryWriterObject::NameNewColumns(const Structure& structure) {
+  for (int32_t column = structure_.num_columns(); column < structure.num_columns(); ++column) {
+    const nb::object& path = structure.path(column);
+    const nb::object text = Own(PyObject_Repr(path.ptr()));
+    RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
+    for (const auto& [configured, options] : configured_) {
+      if (configured.equal(path)) RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), options));
+    }
+  }
+}
+
+void TrajectoryWriterObject::RebuildHistory() {
+  for (int32_t column = static_cast<int32_t>(histories_.size()); column < structure_.num_columns();
+       ++column) {
+    histories_.push_back(MakeHistory(state_, static_cast<uint32_t>(column), structure_.path(column)));
+  }
+  history_ = structure_.Build([this](int32_t column) { return histories_[static_cast<size_t>(column)]; });
+  // What can be written to is copied for each caller.
+  bool is_flat = true;
+  for (int32_t column = 0; column < structure_.num_columns(); ++column) {
+    is_flat = is_flat && PyTuple_GET_SIZE(structure_.path(column).ptr()) <= 1;
+  }
+  if (structure_.num_columns() == 0 || !is_flat) {
+    history_copy_ = HistoryCopy::kBuild;
+  } else if (PyDict_CheckExact(history_.ptr())) {
+    history_copy_ = HistoryCopy::kDict;
+  } else {
+    history_copy_ = PyTuple_Check(history_.ptr()) || KindOf(history_.ptr()) == NestKind::kLeaf
+                        ? HistoryCopy::kShare
+                        : HistoryCopy::kBuild;
+  }
+}
+
+nb::object TrajectoryWriterObject::history() {
+  const Turn::Holder turn(state_->turn);
+  if (!history_.is_valid()) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "history cannot be accessed before `append` is called at least once.");
+    nb::raise_python_error();
+  }
+  switch (history_copy_) {
+    case HistoryCopy::kShare:
+      return history_;
+    case HistoryCopy::kDict:
+      return Own(PyDict_Copy(history_.ptr()));
+    case HistoryCopy::kBuild:
+      break;
+  }
+  return structure_.Build([this](int32_t column) { return histories_[static_cast<size_t>(column)]; });
+}
+
+// --- Items ---
+
+void TrajectoryWriterObject::FlattenItem(nb::handle trajectory) {
+  if (AsColumn(trajectory.ptr()) != nullptr) {
+    leaves_.emplace_back(0, trajectory.ptr());
+    return;
+  }
+  for (size_t tries = 0; tries < kItemStructures; ++tries) {
+    const size_t i = (last_item_structure_ + tries) % kItemStructures;
+    const Structure& known = item_structures_[i];
+    leaves_.clear();
+    kept_.clear();
+    // Complete, so that the leaves come in flat order.
+    if (!known.empty() && known.Walk(trajectory.ptr(), &leaves_, &kept_) &&
+        static_cast<int32_t>(leaves_.size()) == known.num_columns()) {
+      last_item_structure_ = i;
+      return;
+    }
+  }
+  leaves_.clear();
+  kept_.clear();
+  last_item_structure_ = (last_item_structure_ + 1) % kItemStructures;
+  item_structures_[last_item_structure_] = Structure().Merged(trajectory.ptr());
+  Flatten(trajectory.ptr(), &kept_);
+  for (const nb::object& leaf : kept_) leaves_.emplace_back(0, leaf.ptr());
+}
+
+void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle priority, nb::handle trajectory) {
+  CheckFork();
+  const double number = ToDouble(priority, "priority");
+  const Turn::Holder turn(state_->turn);
+  const Finally clear([this] {
+    leaves_.clear();
+    kept_.clear();
+    item_columns_.clear();
+  });
+  FlattenItem(trajectory);
+  for (const auto& [unused, leaf] : leaves_) {
+    const TrajectoryColumn* column = AsColumn(leaf);
+    if (column == nullptr) {
+      RaiseTypeError("All leaves of `trajectory` must be `TrajectoryColumn`, got " + ShortRepr(leaf) +
+                     " of type " + Py_TYPE(leaf)->tp_name + "; index the writer's history to get one");
+    }
+    if (column->state && column->state != state_) {
+      RaiseValueError(
+          "a column of `trajectory` comes from another writer; an item is made of the steps of one");
+    }
+    item_columns_.push_back({column->ranges, column->squeeze});
+  }
+  const auto create = [&] { return writer().CreateItem(table, number, item_columns_); };
+  if (writer().may_wait()) {
+    RaiseUnlessOk(state_->room.Run(create));
+  } else {
+    RaiseUnlessOk(create());
+  }
+  EmitLog();
+}
+
+// --- Ends ---
+
+void TrajectoryWriterObject::Flush(int64_t block_until_num_items, Timeout timeout) {
+  CheckFork();
+  const Turn::Holder turn(state_->turn);
+  RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
+    return writer().Flush(block_until_num_items, wait);
+  }));
+}
+
+void TrajectoryWriterObject::EndEpisode(bool clear_buffers, Timeout timeout) {
+  CheckFork();
+  const Turn::Holder turn(state_->turn);
+  RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
+    return writer().EndEpisode(clear_buffers, wait);
+  }));
+}
+
+void TrajectoryWriterObject::Close() {
+  if (IsForkedChild()) return;
+  // A call of another thread ends first, soon.
+  is_closing_ = true;
+  state_->room.cancelled = true;
+  const Turn::Holder turn(state_->turn);
+  const GilRelease released;
+  state_->writer->Close();
+}
+
+// --- The rest ---
+
+void TrajectoryWriterObject::Configure(nb::handle path, int64_t num_keep_alive_refs,
+                                       std::optional<int64_t> max_chunk_length) {
+  if (num_keep_alive_refs < 1) {
+    RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
+                    ") must be a positive integer");
+  }
+  if (max_chunk_length && (*max_chunk_length < 1 || *max_chunk_length > num_keep_alive_refs)) {
+    RaiseValueError("max_chunk_length (" + std::to_string(*max_chunk_length) +
+                    ") must be None or between 1 and num_keep_alive_refs (" +
+                    std::to_string(num_keep_alive_refs) + ")");
+  }
+  if (PyObject_Hash(path.ptr()) == -1) nb::raise_python_error();  // TypeError for a list
+  const ChunkingOptions options{.num_keep_alive_refs = num_keep_alive_refs,
+                                .max_chunk_length = max_chunk_length};
+  const Turn::Holder turn(state_->turn);
+  for (int32_t column = 0; column < structure_.num_columns(); ++column) {
+    if (structure_.path(column).equal(path)) {
+      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), options));
+      return;
+    }
+  }
+  const auto known =
+      std::ranges::find_if(configured_, [&](const auto& each) { return each.first.equal(path); });
+  if (known != configured_.end()) {
+    known->second = options;
+  } else {
+    configured_.emplace_back(nb::borrow(path), options);
+  }
+}
+
+int64_t TrajectoryWriterObject::episode_steps() {
+  const Turn::Holder turn(state_->turn);
+  return writer().episode_steps();
+}
+
+int64_t TrajectoryWriterObject::num_keep_alive_refs() {
+  const Turn::Holder turn(state_->turn);
+  return writer().num_keep_alive_refs();
+}
+
+bool TrajectoryWriterObject::step_is_open() {
+  const Turn::Holder turn(state_->turn);
+  return writer().step_is_open();
+}
+
+void BindTrajectoryWriter(nb::module_& module) {
+  using Self = TrajectoryWriterObject;
+  nb::class_<Self>(module, "TrajectoryWriter", nb::is_weak_referenceable(), nb::dynamic_attr())
+      .def(
+          "__init__",
+          [](Self* self, ClientObject& client, int64_t num_keep_alive_refs, bool validate_items,
+             std::optional<double> timeout) {
+            new (self) Self(client, num_keep_alive_refs, validate_items, TimeoutFromSeconds(timeout));
+          },
+          "client"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = true,
+          "timeout"_a = nb::none())
+      .def("append", &Self::Append, "data"_a, nb::kw_only(), "partial_step"_a = false,
+           "Adds a step, or to the open one.\n\n"
+           "`data` is any nest of values. Each leaf path is a column, whose dtype and shape its first value "
+           "fixes. "
+           "The structure may grow from step to step; a column that is left out, or None, has no value at "
+           "this step. "
+           "With `partial_step` the step stays open for further calls, until one without it. An append that "
+           "fails has "
+           "changed nothing.\n\n"
+           "ValueError for a value of another dtype or shape than its column's, and for a column that the "
+           "open step "
+           "has already; TypeError for what cannot be stored.")
+      .def(
+          "create_item", &Self::CreateItem, "table"_a, "priority"_a, "trajectory"_a,
+          "Makes an item of columns that were taken from `history`.\n\n"
+          "It is sent when its data is complete, in the order of creation; this waits only when very much is "
+          "unconfirmed already. flush() and end_episode() wait until items are in their table.\n\n"
+          "ValueError for an empty or expired column, a priority that is nan, and, unless the writer was "
+          "made with "
+          "validate_items=False, for what does not fit the table's signature; TypeError when a leaf of "
+          "`trajectory` is "
+          "no TrajectoryColumn.")
+      .def_prop_ro(
+          "history", &Self::history,
+          "The nest of all columns so far, each leaf a ColumnHistory. RuntimeError before the first append.")
+      .def("_flush", [](Self& self, int64_t n,
+                        std::optional<int64_t> timeout_ms) { self.Flush(n, TimeoutFromMillis(timeout_ms)); })
+      .def("_end_episode",
+           [](Self& self, bool clear, std::optional<int64_t> timeout_ms) {
+             self.EndEpisode(clear, TimeoutFromMillis(timeout_ms));
+           })
+      .def("_close", &Self::Close)
+      .def("_configure", &Self::Configure, "path"_a, "num_keep_alive_refs"_a, "max_chunk_length"_a.none())
+      .def_prop_ro("episode_steps", &Self::episode_steps, "Complete steps since the episode began.")
+      .def_prop_ro("max_num_keep_alive_refs", &Self::num_keep_alive_refs,
+                   "The most steps that any column keeps.")
+      .def_prop_ro("step_is_open", &Self::step_is_open, "Whether the last append had partial_step=True.");
+}
+
+}  // namespace reverb::python

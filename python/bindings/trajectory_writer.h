@@ -1,0 +1,78 @@
+// trajectory_writer.h — reverb.TrajectoryWriter: nests in, columns out.
+//
+// The structure of all steps so far is kept (tree.h); a step that fits it is turned into columns without
+// asking Python anything but the look-ups.
+#ifndef REVERB_PYTHON_TRAJECTORY_WRITER_H_
+#define REVERB_PYTHON_TRAJECTORY_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "client.h"
+#include "columns.h"
+#include "python_api.h"
+#include "tree.h"
+
+namespace reverb::python {
+
+class TrajectoryWriterObject {
+ public:
+  TrajectoryWriterObject(ClientObject& client, int64_t num_keep_alive_refs, bool validate_items,
+                         Timeout timeout);
+  ~TrajectoryWriterObject();
+  TrajectoryWriterObject(const TrajectoryWriterObject&) = delete;
+  TrajectoryWriterObject& operator=(const TrajectoryWriterObject&) = delete;
+
+  void Append(nb::handle data, bool partial_step);
+  void CreateItem(std::string_view table, nb::handle priority, nb::handle trajectory);
+  nb::object history();
+  void Flush(int64_t block_until_num_items, Timeout timeout);
+  void EndEpisode(bool clear_buffers, Timeout timeout);
+  void Close();
+  void Configure(nb::handle path, int64_t num_keep_alive_refs, std::optional<int64_t> max_chunk_length);
+  int64_t episode_steps();
+  int64_t num_keep_alive_refs();
+  bool step_is_open();
+
+ private:
+  enum class HistoryCopy { kShare, kDict, kBuild };
+
+  void AppendLeaves(bool partial_step);
+  void AppendGrown(nb::handle data, bool partial_step);
+  void NameNewColumns(const Structure& structure);
+  void RebuildHistory();
+  void FlattenItem(nb::handle trajectory);
+  TrajectoryWriter& writer() { return *state_->writer; }
+
+  std::shared_ptr<WriterState> state_;
+  std::atomic<bool> is_closing_{false};
+
+  // With the GIL, in turn.
+  Structure structure_;
+  std::vector<nb::object> histories_;  // by column
+  nb::object history_;                 // the nest of them; none before the first step
+  HistoryCopy history_copy_ = HistoryCopy::kBuild;
+  std::vector<std::pair<nb::object, ChunkingOptions>> configured_;  // paths that have not appeared yet
+
+  // Reused from call to call.
+  Views views_;
+  std::vector<Structure::Leaf> leaves_;
+  std::vector<nb::object> kept_;
+  std::vector<ColumnValue> values_;
+  std::vector<ItemColumn> item_columns_;
+  std::vector<nb::object> item_leaves_;
+
+  // Structures of items that were made, so that most are walked instead of flattened.
+  static constexpr size_t kItemStructures = 4;
+  Structure item_structures_[kItemStructures];
+  size_t last_item_structure_ = 0;
+};
+
+}  // namespace reverb::python
+
+#endif  // REVERB_PYTHON_TRAJECTORY_WRITER_H_

@@ -1,0 +1,418 @@
+#include "tree.h"
+
+#include <unordered_map>
+
+#include "arrays.h"
+#include "errors.h"
+
+namespace reverb::python {
+namespace {
+
+Lazy py_is_nested("reverb._tree", "is_nested");
+Lazy py_is_namedtuple("reverb._tree", "is_namedtuple");
+Lazy py_is_attrs("reverb._tree", "is_attrs");
+Lazy py_sorted_keys("reverb._tree", "sorted_keys");
+Lazy py_mapping("collections.abc", "Mapping");
+Lazy py_namedtuple_class("reverb._specs", "namedtuple_class");
+
+PyTypeObject* leaf_type = nullptr;
+
+// Beyond this a nest is taken for one that holds itself.
+constexpr int kMaxDepth = 500;
+
+bool IsTrue(nb::handle function, PyObject* argument) {
+  const nb::object answer = Own(PyObject_CallOneArg(function.ptr(), argument));
+  return answer.ptr() == Py_True;
+}
+
+// What reverb._tree says about an instance, which depends on its type alone.
+NestKind AskKind(PyObject* object) {
+  if (!IsTrue(py_is_nested.get(), object)) return NestKind::kLeaf;
+  const int is_mapping = PyObject_IsInstance(object, py_mapping.get().ptr());
+  if (is_mapping < 0) nb::raise_python_error();
+  if (is_mapping) return NestKind::kMapping;
+  if (IsTrue(py_is_namedtuple.get(), object)) return NestKind::kNamedTuple;
+  if (IsTrue(py_is_attrs.get(), object)) return NestKind::kAttrs;
+  return NestKind::kSequence;
+}
+
+nb::object AppendToPath(const nb::object& path, PyObject* key) {
+  const Py_ssize_t length = PyTuple_GET_SIZE(path.ptr());
+  PyObject* longer = PyTuple_New(length + 1);
+  if (longer == nullptr) nb::raise_python_error();
+  for (Py_ssize_t i = 0; i < length; ++i)
+    PyTuple_SET_ITEM(longer, i, Py_NewRef(PyTuple_GET_ITEM(path.ptr(), i)));
+  PyTuple_SET_ITEM(longer, length, Py_NewRef(key));
+  return nb::steal(longer);
+}
+
+void CheckDepth(const nb::object& path) {
+  if (PyTuple_GET_SIZE(path.ptr()) > kMaxDepth) {
+    RaiseValueError("the structure is nested more than " + std::to_string(kMaxDepth) +
+                    " deep; does it hold itself?");
+  }
+}
+
+// The names of the fields of a namedtuple's or attrs class.
+nb::object FieldsOf(PyObject* value, NestKind kind) {
+  if (kind == NestKind::kNamedTuple) return nb::object(nb::borrow(value).attr("_fields"));
+  nb::list names;
+  for (const nb::handle attribute :
+       nb::object(nb::borrow(nb::handle(value).type()).attr("__attrs_attrs__"))) {
+    names.append(attribute.attr("name"));
+  }
+  return nb::tuple(names);
+}
+
+const char* NameOf(NestKind kind) {
+  switch (kind) {
+    case NestKind::kLeaf:
+      return "a value";
+    case NestKind::kMapping:
+      return "a dict";
+    case NestKind::kSequence:
+      return "a list or tuple";
+    case NestKind::kNamedTuple:
+      return "a namedtuple";
+    case NestKind::kAttrs:
+      return "an attrs object";
+  }
+  return "something else";
+}
+
+}  // namespace
+
+void SetLeafType(PyTypeObject* type) { leaf_type = type; }
+
+NestKind KindOf(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == leaf_type) return NestKind::kLeaf;
+  if (type == &PyDict_Type) return NestKind::kMapping;
+  if (type == &PyList_Type || type == &PyTuple_Type) return NestKind::kSequence;
+  if (IsPlainLeaf(object)) return NestKind::kLeaf;
+  // A type's kind is asked for once. Types are kept alive so that an address means one type for ever; a
+  // program that makes types without end is not slowed down beyond a bound.
+  static auto* known = new std::unordered_map<PyTypeObject*, NestKind>();
+  if (const auto found = known->find(type); found != known->end()) return found->second;
+  const NestKind kind = AskKind(object);
+  if (known->size() < 4096) {
+    Py_INCREF(type);
+    known->emplace(type, kind);
+  }
+  return kind;
+}
+
+Children ChildrenOf(PyObject* nest, NestKind kind) {
+  Children children;
+  switch (kind) {
+    case NestKind::kMapping: {
+      nb::object keys;
+      if (PyDict_CheckExact(nest)) {
+        keys = Own(PyDict_Keys(nest));
+        if (PyList_Sort(keys.ptr()) != 0) {
+          if (!PyErr_ExceptionMatches(PyExc_TypeError)) nb::raise_python_error();
+          PyErr_Clear();
+          keys = Own(PyObject_CallOneArg(py_sorted_keys.get().ptr(), nest));  // says which keys these are
+        }
+      } else {
+        keys = Own(PyObject_CallOneArg(py_sorted_keys.get().ptr(), nest));
+      }
+      for (const nb::handle key : keys) {
+        children.emplace_back(nb::borrow(key), Own(PyObject_GetItem(nest, key.ptr())));
+      }
+      break;
+    }
+    case NestKind::kNamedTuple:
+    case NestKind::kAttrs:
+      for (const nb::handle name : FieldsOf(nest, kind)) {
+        children.emplace_back(nb::borrow(name), Own(PyObject_GetAttr(nest, name.ptr())));
+      }
+      break;
+    case NestKind::kSequence: {
+      const nb::object items = Own(PySequence_Fast(nest, "a sequence that cannot be iterated over"));
+      const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        children.emplace_back(Own(PyLong_FromSsize_t(i)), Borrow(PySequence_Fast_GET_ITEM(items.ptr(), i)));
+      }
+      break;
+    }
+    case NestKind::kLeaf:
+      break;
+  }
+  return children;
+}
+
+void Flatten(PyObject* nest, std::vector<nb::object>* leaves) {
+  const NestKind kind = KindOf(nest);
+  if (kind == NestKind::kLeaf) {
+    leaves->push_back(Borrow(nest));
+    return;
+  }
+  if (Py_EnterRecursiveCall(" while a structure was flattened") != 0) nb::raise_python_error();
+  try {
+    if (kind == NestKind::kSequence && (PyList_CheckExact(nest) || PyTuple_CheckExact(nest))) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(nest); ++i)
+        Flatten(PySequence_Fast_GET_ITEM(nest, i), leaves);
+    } else {
+      for (const auto& [key, child] : ChildrenOf(nest, kind)) Flatten(child.ptr(), leaves);
+    }
+  } catch (...) {
+    Py_LeaveRecursiveCall();
+    throw;
+  }
+  Py_LeaveRecursiveCall();
+}
+
+namespace {
+
+void CollectWithPath(PyObject* nest, const nb::object& path,
+                     std::vector<std::pair<nb::object, nb::object>>* leaves) {
+  const NestKind kind = KindOf(nest);
+  if (kind == NestKind::kLeaf) {
+    leaves->emplace_back(path, Borrow(nest));
+    return;
+  }
+  CheckDepth(path);
+  for (const auto& [key, child] : ChildrenOf(nest, kind)) {
+    CollectWithPath(child.ptr(), AppendToPath(path, key.ptr()), leaves);
+  }
+}
+
+}  // namespace
+
+void FlattenWithPath(PyObject* nest, std::vector<std::pair<nb::object, nb::object>>* leaves) {
+  CollectWithPath(nest, nb::tuple(), leaves);
+}
+
+// --- Walking ---
+
+bool Structure::Walk(PyObject* nest, std::vector<Leaf>* leaves, std::vector<nb::object>* kept) const {
+  return root_ != nullptr && WalkNode(*root_, nest, leaves, kept);
+}
+
+bool Structure::WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* leaves,
+                         std::vector<nb::object>* kept) {
+  if (value == Py_None) return true;  // no value here, nor for anything below
+  if (node.kind == NestKind::kLeaf) {
+    if (KindOf(value) != NestKind::kLeaf) return false;
+    leaves->emplace_back(node.column, value);
+    return true;
+  }
+  const size_t count = node.children.size();
+  if (node.kind == NestKind::kMapping && PyDict_CheckExact(value)) {
+    size_t found = 0;
+    for (size_t i = 0; i < count; ++i) {
+      PyObject* child = PyDict_GetItemWithError(value, node.keys[i].ptr());
+      if (child == nullptr) {
+        if (PyErr_Occurred()) nb::raise_python_error();
+        continue;
+      }
+      ++found;
+      if (!WalkNode(*node.children[i], child, leaves, kept)) return false;
+    }
+    return static_cast<Py_ssize_t>(found) == PyDict_GET_SIZE(value);
+  }
+  if (node.kind == NestKind::kSequence && (PyTuple_CheckExact(value) || PyList_CheckExact(value))) {
+    const auto size = static_cast<size_t>(PySequence_Fast_GET_SIZE(value));
+    if (size > count) return false;
+    for (size_t i = 0; i < size; ++i) {
+      PyObject* child = PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i));
+      if (!WalkNode(*node.children[i], child, leaves, kept)) return false;
+    }
+    return true;
+  }
+  if (node.kind == NestKind::kNamedTuple && reinterpret_cast<PyObject*>(Py_TYPE(value)) == node.type.ptr()) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!WalkNode(*node.children[i], PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), leaves, kept))
+        return false;
+    }
+    return true;
+  }
+  return WalkChildren(node, value, leaves, kept);
+}
+
+// Containers that need Python to be looked into.
+bool Structure::WalkChildren(const Node& node, PyObject* value, std::vector<Leaf>* leaves,
+                             std::vector<nb::object>* kept) {
+  const NestKind kind = KindOf(value);
+  if (kind != node.kind) return false;
+  Children children = ChildrenOf(value, kind);
+  size_t next = 0;
+  for (auto& [key, child] : children) {
+    // Both are in flat order: what is missing in one is skipped in the other.
+    const Node* found = nullptr;
+    for (size_t tries = 0; tries < node.keys.size() && found == nullptr; ++tries) {
+      const size_t i = (next + tries) % node.keys.size();
+      const int same = PyObject_RichCompareBool(node.keys[i].ptr(), key.ptr(), Py_EQ);
+      if (same < 0) nb::raise_python_error();
+      if (same) {
+        found = node.children[i].get();
+        next = i + 1;
+      }
+    }
+    if (found == nullptr) return false;
+    PyObject* borrowed = child.ptr();
+    kept->push_back(std::move(child));
+    if (!WalkNode(*found, borrowed, leaves, kept)) return false;
+  }
+  return true;
+}
+
+// --- Growing ---
+
+std::unique_ptr<Structure::Node> Structure::Node::Clone() const {
+  auto copy = std::make_unique<Node>();
+  copy->kind = kind;
+  copy->column = column;
+  copy->path = path;
+  copy->type = type;
+  copy->keys = keys;
+  for (const auto& child : children) copy->children.push_back(child->Clone());
+  return copy;
+}
+
+Structure Structure::Merged(PyObject* nest) const {
+  Structure merged;
+  merged.paths_ = paths_;
+  const nb::object root_path = nb::tuple();
+  if (root_ == nullptr) {
+    merged.root_ = merged.NewNode(nest, root_path);
+  } else {
+    merged.root_ = root_->Clone();
+    merged.MergeNode(merged.root_.get(), nest, root_path);
+  }
+  return merged;
+}
+
+std::unique_ptr<Structure::Node> Structure::NewNode(PyObject* value, const nb::object& path) {
+  CheckDepth(path);
+  auto node = std::make_unique<Node>();
+  node->kind = KindOf(value);
+  if (node->kind == NestKind::kLeaf) {
+    node->column = num_columns();
+    node->path = path;
+    paths_.push_back(path);
+    return node;
+  }
+  node->type = nb::borrow(nb::handle(value).type());
+  for (const auto& [key, child] : ChildrenOf(value, node->kind)) {
+    node->keys.push_back(key);
+    node->children.push_back(NewNode(child.ptr(), AppendToPath(path, key.ptr())));
+  }
+  return node;
+}
+
+void Structure::MergeNode(Node* node, PyObject* value, const nb::object& path) {
+  if (value == Py_None) return;
+  const NestKind kind = KindOf(value);
+  if (kind != node->kind) {
+    RaiseStructureError("the structure changed at " + ShortRepr(path) + ": it was " + NameOf(node->kind) +
+                        " before and is " + NameOf(kind) +
+                        " now. Fields may be added or left out, but not change their kind.");
+  }
+  if (kind == NestKind::kLeaf) return;
+  bool grew = false;
+  for (const auto& [key, child] : ChildrenOf(value, kind)) {
+    Node* found = nullptr;
+    for (size_t i = 0; i < node->keys.size() && found == nullptr; ++i) {
+      const int same = PyObject_RichCompareBool(node->keys[i].ptr(), key.ptr(), Py_EQ);
+      if (same < 0) nb::raise_python_error();
+      if (same) found = node->children[i].get();
+    }
+    if (found != nullptr) {
+      MergeNode(found, child.ptr(), AppendToPath(path, key.ptr()));
+    } else {
+      grew = true;
+      node->keys.push_back(key);
+      node->children.push_back(NewNode(child.ptr(), AppendToPath(path, key.ptr())));
+    }
+  }
+  const nb::object type = nb::borrow(nb::handle(value).type());
+  if (kind != NestKind::kNamedTuple || type.is(node->type)) return;
+  // Another namedtuple: the union has its class when that has all fields, else one made for it.
+  if (grew || PyTuple_GET_SIZE(value) == static_cast<Py_ssize_t>(node->keys.size())) {
+    if (PyTuple_GET_SIZE(value) == static_cast<Py_ssize_t>(node->keys.size())) {
+      // In the order of its fields.
+      std::vector<nb::object> keys;
+      std::vector<std::unique_ptr<Node>> children;
+      for (const nb::handle name : FieldsOf(value, kind)) {
+        for (size_t i = 0; i < node->keys.size(); ++i) {
+          if (!node->children[i] || !node->keys[i].equal(name)) continue;
+          keys.push_back(node->keys[i]);
+          children.push_back(std::move(node->children[i]));
+        }
+      }
+      node->keys = std::move(keys);
+      node->children = std::move(children);
+      node->type = type;
+    } else {
+      nb::list names;
+      for (const nb::object& key : node->keys) names.append(key);
+      node->type = nb::borrow(py_namedtuple_class.get())(node->type.attr("__name__"), nb::tuple(names));
+    }
+  }
+}
+
+// --- Building ---
+
+nb::object Structure::Assemble(const Node& node, std::vector<nb::object> children) {
+  switch (node.kind) {
+    case NestKind::kMapping: {
+      const nb::object dict = Own(PyDict_New());
+      for (size_t i = 0; i < children.size(); ++i) {
+        if (PyDict_SetItem(dict.ptr(), node.keys[i].ptr(), children[i].ptr()) != 0) nb::raise_python_error();
+      }
+      if (node.type.ptr() == reinterpret_cast<PyObject*>(&PyDict_Type)) return dict;
+      PyObject* like = PyObject_CallOneArg(node.type.ptr(), dict.ptr());
+      if (like != nullptr) return nb::steal(like);
+      PyErr_Clear();  // one that is made otherwise: a dict does as well
+      return dict;
+    }
+    case NestKind::kNamedTuple:
+    case NestKind::kAttrs: {
+      const nb::object keywords = Own(PyDict_New());
+      for (size_t i = 0; i < children.size(); ++i) {
+        if (PyDict_SetItem(keywords.ptr(), node.keys[i].ptr(), children[i].ptr()) != 0)
+          nb::raise_python_error();
+      }
+      return Own(PyObject_Call(node.type.ptr(), nb::tuple().ptr(), keywords.ptr()));
+    }
+    case NestKind::kSequence: {
+      const nb::object list = Own(PyList_New(static_cast<Py_ssize_t>(children.size())));
+      for (size_t i = 0; i < children.size(); ++i) {
+        PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), children[i].release().ptr());
+      }
+      if (node.type.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type))
+        return Own(PyList_AsTuple(list.ptr()));
+      return list;
+    }
+    case NestKind::kLeaf:
+      break;
+  }
+  return nb::none();
+}
+
+void BindTree(nb::module_& module) {
+  module.def(
+      "_flatten",
+      [](nb::handle nest) {
+        std::vector<nb::object> leaves;
+        Flatten(nest.ptr(), &leaves);
+        nb::list list;
+        for (const nb::object& leaf : leaves) list.append(leaf);
+        return list;
+      },
+      "structure"_a, "The leaves in flat order, as reverb._tree.flatten().");
+  module.def(
+      "_flatten_with_path",
+      [](nb::handle nest) {
+        std::vector<std::pair<nb::object, nb::object>> leaves;
+        FlattenWithPath(nest.ptr(), &leaves);
+        nb::list list;
+        for (const auto& [path, leaf] : leaves) list.append(nb::make_tuple(path, leaf));
+        return list;
+      },
+      "structure"_a, "As reverb._tree.flatten_with_path().");
+}
+
+}  // namespace reverb::python

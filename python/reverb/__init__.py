@@ -1,0 +1,112 @@
+"""Reverb: a data store and transport for reinforcement-learning experience.
+
+    import reverb
+
+    server = reverb.Server(
+        tables=[
+            reverb.Table(
+                name="replay",
+                sampler=reverb.selectors.Uniform(),
+                remover=reverb.selectors.Fifo(),
+                max_size=100_000,
+                rate_limiter=reverb.rate_limiters.MinSize(1),
+            )
+        ]
+    )
+
+    client = reverb.Client(f"localhost:{server.port}")
+    with client.trajectory_writer(num_keep_alive_refs=3) as writer:
+        for step in range(10):
+            writer.append({"observation": ..., "action": ...})
+            if step >= 2:
+                history = writer.history
+                writer.create_item("replay", priority=1.0, trajectory={
+                    "observations": history["observation"][-3:],
+                    "actions": history["action"][-3:],
+                })
+
+    for sample in client.sample("replay", num_samples=2, emit_timesteps=False):
+        print(sample.info.key, sample.data)
+
+NumPy is all that it needs. What the library has to say goes to logging.getLogger("reverb").
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from reverb import _core, errors, item_selectors, platform, pybind, rate_limiters, replay_sample, reverb_types
+from reverb import client as client
+from reverb import server as server
+from reverb import structured_writer as structured
+from reverb import structured_writer as structured_writer
+from reverb import trajectory_writer as trajectory_writer
+from reverb._priorities import importance_weights
+from reverb._specs import BoundedTensorSpec, TensorSpec
+from reverb.client import Client, Writer
+from reverb.errors import DeadlineExceededError, ReverbError
+from reverb.platform.default import checkpointers
+from reverb.replay_sample import ReplaySample, SampleInfo
+from reverb.server import Server, Table
+from reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
+
+if TYPE_CHECKING:
+    from reverb.pattern_dataset import PatternDataset
+    from reverb.tf_client import TFClient
+    from reverb.timestep_dataset import TimestepDataset
+    from reverb.trajectory_dataset import TrajectoryDataset
+
+selectors = item_selectors
+__version__: str = _core.__version__
+
+__all__ = [
+    "BoundedTensorSpec",
+    "Client",
+    "DeadlineExceededError",
+    "PatternDataset",
+    "ReplaySample",
+    "ReverbError",
+    "SampleInfo",
+    "Server",
+    "TFClient",
+    "Table",
+    "TensorSpec",
+    "TimestepDataset",
+    "TrajectoryColumn",
+    "TrajectoryDataset",
+    "TrajectoryWriter",
+    "Writer",
+    "checkpointers",
+    "errors",
+    "importance_weights",
+    "item_selectors",
+    "platform",
+    "pybind",
+    "rate_limiters",
+    "replay_sample",
+    "reverb_types",
+    "selectors",
+    "structured",
+]
+
+# What is imported when it is first asked for: parts that few programs use, or that need more than NumPy.
+_LAZY_CLASSES = {
+    "PatternDataset": "pattern_dataset",
+    "TFClient": "tf_client",
+    "TimestepDataset": "timestep_dataset",
+    "TrajectoryDataset": "trajectory_dataset",
+}
+_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "server_executable"))
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_CLASSES:
+        return getattr(importlib.import_module(f"reverb.{_LAZY_CLASSES[name]}"), name)
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"reverb.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_LAZY_MODULES})

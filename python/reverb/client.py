@@ -1,0 +1,298 @@
+"""The way to a server: inserting, sampling, priorities, information."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from reverb import _core, _table_info, errors, reverb_types
+from reverb.replay_sample import ReplaySample
+from reverb.trajectory_writer import TrajectoryWriter
+
+if TYPE_CHECKING:
+    from reverb import rate_limiters, structured_writer
+
+__all__ = ["Client", "Writer"]
+
+_log = logging.getLogger("reverb")
+
+
+class Writer(_core.Writer):
+    """Takes whole steps, and makes items of the last n of them. TrajectoryWriter can do more.
+
+    Made by Client.writer(). All steps of a writer have the same number of leaves, of the same dtypes and shapes.
+
+    >>> import reverb
+    >>> server = reverb.Server([reverb.Table.queue("queue", 100)])
+    >>> client = server.localhost_client()
+    >>> with client.writer(max_sequence_length=2) as writer:
+    ...     writer.append([1, 2.0])
+    ...     writer.append([3, 4.0])
+    ...     writer.create_item(table="queue", num_timesteps=2, priority=1.0)
+    >>> [step.data for step in next(client.sample("queue"))]
+    [[array(1), array(2.)], [array(3), array(4.)]]
+    >>> server.stop()
+    """
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Sends all items, and waits until they are in their tables. DeadlineExceededError after `timeout` seconds."""
+        self._flush(timeout)
+
+    def close(self, retry_on_unavailable: bool = True, *, timeout: float | None = None) -> None:
+        """Sends all items, waits until they are in their tables, and ends the writer.
+
+        Args:
+            retry_on_unavailable: False gives up, without an error, when the server does not answer within ten seconds.
+            timeout: seconds; DeadlineExceededError afterwards. The writer is closed all the same.
+
+        Raises:
+            ValueError: when it is closed already.
+        """
+        if self._is_closed:
+            raise ValueError("close() has already been called on this writer")
+        if retry_on_unavailable:
+            self._close(timeout)
+            return
+        try:
+            self._close(10.0 if timeout is None else timeout)
+        except (errors.DeadlineExceededError, RuntimeError) as error:
+            _log.warning("a writer was closed with items that are not confirmed: %s", error)
+
+    def __enter__(self) -> Writer:
+        if self._is_closed:
+            raise ValueError("a writer that is closed cannot be entered")
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_closed:
+            self.flush()
+            self.close()
+
+    def __del__(self) -> None:
+        try:
+            if not self._is_closed:
+                _log.warning("a Writer was dropped without close(); use it in a `with` block")
+                self.close(timeout=1.0)
+        except Exception as error:  # at the end of the interpreter there may be nothing left to work with
+            _log.debug("a writer that was dropped could not be closed: %s", error)
+
+
+class Client(_core.Client):
+    """A client of one server.
+
+    Nothing is connected before it is needed, and the server need not be there yet: calls wait for it. Calls that wait
+    have a `timeout` in seconds, after which they raise DeadlineExceededError, and end with KeyboardInterrupt on Ctrl-C.
+    A server in the same process is used without a socket.
+
+    Threads may share a client. It can be pickled: what is sent is the address.
+    """
+
+    def __init__(self, server_address: str) -> None:
+        """`server_address`: "host:port". ValueError for what is no address."""
+        super().__init__(server_address)
+        self._signatures: dict[str, Any] | None = None
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.server_address,)
+
+    def __repr__(self) -> str:
+        return f"Client, server_address={self.server_address}"
+
+    @property
+    def _client(self) -> _core.Client:
+        return self
+
+    # --- Writing ---
+
+    def insert(self, data: Any, priorities: Mapping[str, float], *, timeout: float | None = None) -> None:
+        """Writes one step as an item of each named table, and returns when all are in.
+
+        The data is sent and kept once, whatever the number of tables.
+
+        Args:
+            data: any nest of values.
+            priorities: the tables, each with the priority of the item there.
+            timeout: seconds; DeadlineExceededError afterwards. What was sent may still go in.
+
+        Raises:
+            ValueError: when a table does not exist, the data does not fit its signature, or a priority is refused.
+
+        >>> import reverb
+        >>> server = reverb.Server([reverb.Table.queue("queue", 10)])
+        >>> client = server.localhost_client()
+        >>> client.insert({"observation": 1.0}, priorities={"queue": 2.0})
+        >>> next(client.sample("queue"))[0].info.priority
+        2.0
+        >>> server.stop()
+        """
+        self._insert(data, dict(priorities), timeout)
+
+    def writer(
+        self,
+        max_sequence_length: int,
+        delta_encoded: bool = False,
+        chunk_length: int | None = None,
+        max_in_flight_items: int | None = 25,
+        *,
+        timeout: float | None = None,
+    ) -> Writer:
+        """A writer of whole steps.
+
+        Args:
+            max_sequence_length: the most steps that an item can have.
+            delta_encoded: no effect: differences between steps are stored where that is smaller.
+            chunk_length: steps in a chunk; 10, or max_sequence_length if that is less, unless given.
+            max_in_flight_items: items that may be unconfirmed before calls wait; None: no bound.
+            timeout: seconds to wait for the server, which is asked for the signatures of its tables.
+        """
+        if max_sequence_length < 1:
+            raise ValueError(f"max_sequence_length ({max_sequence_length}) must be a positive integer")
+        if chunk_length is not None and not 1 <= chunk_length <= max_sequence_length:
+            raise ValueError(
+                f"chunk_length ({chunk_length}) must be between 1 and max_sequence_length ({max_sequence_length})"
+            )
+        if max_in_flight_items is not None and max_in_flight_items < 1:
+            raise ValueError(f"max_in_flight_items ({max_in_flight_items}) must be a positive integer, or None")
+        return Writer(self, max_sequence_length, delta_encoded, chunk_length, max_in_flight_items, timeout)
+
+    def trajectory_writer(
+        self, num_keep_alive_refs: int, *, validate_items: bool = True, timeout: float | None = None
+    ) -> TrajectoryWriter:
+        """A writer whose items are any choice of the values of the steps.
+
+        Args:
+            num_keep_alive_refs: how many of the newest steps items may refer to. Each keeps its data in memory.
+            validate_items: check every item against the signature of its table when it is created. The signatures are
+                asked of the server first; without, no server is needed yet.
+            timeout: seconds to wait for the server.
+        """
+        if num_keep_alive_refs < 1:
+            raise ValueError(f"num_keep_alive_refs ({num_keep_alive_refs}) must be a positive integer")
+        return TrajectoryWriter(self, num_keep_alive_refs, validate_items=validate_items, timeout=timeout)
+
+    def structured_writer(
+        self, configs: Sequence[structured_writer.Config]
+    ) -> _core.StructuredWriter:
+        """A writer that makes items by patterns and conditions; see `reverb.structured`.
+
+        ValueError for configs that cannot work, naming which one and why. No server is asked: a table that does not
+        exist shows in flush() or end_episode().
+        """
+        if not configs:
+            raise ValueError("At least one config must be provided.")
+        return _core.StructuredWriter(self, list(configs))
+
+    # --- Sampling ---
+
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: bool = True,
+        unpack_as_table_signature: bool = False,
+        exact: bool = False,
+        timeout: float | None = None,
+    ) -> Iterator[Any]:
+        """An iterator over `num_samples` items of the table. Nothing happens before the first next().
+
+        Samples are fetched ahead of the caller: one at first, more as long as they are taken as fast as they come,
+        never more than `num_samples` in all. Of tables with `max_times_sampled` only one is. Closing or dropping the
+        iterator gives up what was fetched.
+
+        Args:
+            table: its name.
+            num_samples: how many items.
+            emit_timesteps: yield a list for each item, with a ReplaySample for each of its steps; otherwise one
+                ReplaySample whose columns have time as their leading dimension.
+            unpack_as_table_signature: give `data` the structure of the table's signature; otherwise it is a flat list.
+            exact: fetch nothing ahead: every sample sees all priorities that were set before it was asked for.
+            timeout: seconds that each next() may wait; DeadlineExceededError afterwards, and the following one
+                goes on waiting.
+
+        Raises:
+            ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
+                does not exist with `unpack_as_table_signature`, and for `num_samples` below 1.
+            RuntimeError: from next(): when the table does not exist, or the server has stopped.
+        """
+        signature = (lambda: self._signature_of(table, timeout)) if unpack_as_table_signature else None
+        return _core.SampleIterator(self, table, num_samples, emit_timesteps, signature, exact, timeout)
+
+    def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[ReplaySample]:
+        """At most `n` items, looked at without sampling them: nothing is counted, nothing waits for the limiter.
+
+        Their order is that of the table's memory, and their `probability` is 0.
+        """
+        if n < 1:
+            raise ValueError(f"n ({n}) must be a positive integer")
+        return _core._peek(self, table, n, timeout)
+
+    def _signature_of(self, table: str, timeout: float | None) -> Any:
+        if self._signatures is None or table not in self._signatures:
+            self.server_info(timeout)
+        known = self._signatures or {}
+        if table not in known:
+            raise ValueError(f'Could not find table "{table}". The server\'s tables: {", ".join(sorted(known))}.')
+        return known[table]
+
+    # --- Priorities ---
+
+    def mutate_priorities(
+        self,
+        table: str,
+        updates: Mapping[int, float] | None = None,
+        deletes: Sequence[int] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Sets priorities, and deletes items. Keys that are not there are ignored; deletes come first.
+
+        ValueError when a selector of the table refuses a priority: then none is set. RuntimeError when the table
+        does not exist.
+        """
+        self._mutate_priorities(table, updates, deletes, timeout)
+
+    def update_priorities(
+        self, table: str, keys: Iterable[int], priorities: Iterable[float], *, timeout: float | None = None
+    ) -> None:
+        """Sets priorities given as two sequences or arrays of the same length; quicker than a dict."""
+        self._update_priorities(table, keys, priorities, timeout)
+
+    # --- The server ---
+
+    def reset(self, table: str, *, timeout: float | None = None) -> None:
+        """Deletes all items of the table, and sets its counters and its rate limiter back."""
+        self._reset(table, timeout)
+
+    def set_rate_limiter(
+        self, table: str, rate_limiter: rate_limiters.RateLimiter, *, timeout: float | None = None
+    ) -> None:
+        """Replaces the numbers of the table's limiter, while it works; what was counted stays."""
+        self._set_rate_limiter(table, rate_limiter.internal_limiter, timeout)
+
+    def server_info(self, timeout: float | None = None) -> dict[str, reverb_types.TableInfo]:
+        """The state of all tables, by name.
+
+        `timeout`: seconds; None, 0 and less wait for ever. DeadlineExceededError afterwards.
+        """
+        limit = timeout if timeout is not None and timeout > 0 else None
+        try:
+            tables = self._server_info(limit)
+        except errors.DeadlineExceededError as error:
+            raise errors.DeadlineExceededError(
+                f"ServerInfo call to {self.server_address} did not complete within {timeout} s: {error}"
+            ) from None
+        infos = {info["name"]: _table_info.from_native(info) for info in tables}
+        self._signatures = {name: info.signature for name, info in infos.items()}
+        return infos
+
+    def checkpoint(self, *, timeout: float | None = None) -> str:
+        """Makes the server write a checkpoint, and returns where it was written."""
+        return self._checkpoint(timeout)

@@ -1,0 +1,27 @@
+"""Selectors: how a table chooses what it hands out (its sampler) and what it evicts (its remover).
+
+| name                               | chooses                                                     |
+| ---------------------------------- | ----------------------------------------------------------- |
+| `Fifo()`                           | the oldest item                                             |
+| `Lifo()`                           | the newest item                                             |
+| `Uniform(seed=None)`               | any, each as likely as the others                           |
+| `Prioritized(exponent, seed=None)` | with probability in proportion to priority ** exponent      |
+| `MinHeap()`, `MaxHeap()`           | the lowest or highest priority; the least recently touched of equals |
+
+`seed`, keyword-only, makes choices reproducible. Selectors are values: one may be used for several tables.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from reverb import _core
+
+__all__ = ["Fifo", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Uniform"]
+
+Fifo = _core.FifoSelector
+Lifo = _core.LifoSelector
+Uniform = _core.UniformSelector
+Prioritized = _core.PrioritizedSelector
+MinHeap = functools.partial(_core.HeapSelector, True)
+MaxHeap = functools.partial(_core.HeapSelector, False)

@@ -1,0 +1,324 @@
+"""Tables, and the server that serves them."""
+
+from __future__ import annotations
+
+import abc
+import collections
+from collections.abc import Sequence
+import logging
+import operator
+from types import TracebackType
+from typing import Any
+
+from reverb import _core, _specs, _table_info, item_selectors, rate_limiters, reverb_types
+from reverb.client import Client
+from reverb.platform.default import checkpointers
+
+__all__ = ["Server", "Table", "TableExtensionBase"]
+
+
+class TableExtensionBase(metaclass=abc.ABCMeta):
+    """Base of what can be given as `extensions` of a Table."""
+
+    @abc.abstractmethod
+    def build_internal_extensions(self, table_name: str) -> Sequence[Any]:
+        """The native extensions of the table of that name."""
+
+
+def _selector_like(options: reverb_types.KeyDistributionOptions) -> Any:
+    """A new selector of the kind that the options name."""
+    kind = options.WhichOneof("distribution")
+    if kind == "fifo":
+        return item_selectors.Fifo()
+    if kind == "lifo":
+        return item_selectors.Lifo()
+    if kind == "uniform":
+        return item_selectors.Uniform()
+    if kind == "prioritized":
+        return item_selectors.Prioritized(options.prioritized.priority_exponent)
+    if kind == "heap":
+        return item_selectors.MinHeap() if options.heap.min_heap else item_selectors.MaxHeap()
+    raise ValueError("the options of a selector name no distribution; set one of fifo, lifo, uniform, prioritized, heap")
+
+
+def _as_int32(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}") from None
+    if not -(2**31) <= number < 2**31:
+        raise TypeError(f"{name} ({number}) must fit into 32 bits")
+    return number
+
+
+class Table:
+    """A named collection of items: what it hands out, what it evicts, and when it makes callers wait.
+
+    A Table is given to a Server, and shows from then on what is in the server's table, without asking it over the
+    network.
+
+    >>> import reverb
+    >>> table = reverb.Table(
+    ...     name="replay",
+    ...     sampler=reverb.selectors.Uniform(),
+    ...     remover=reverb.selectors.Fifo(),
+    ...     max_size=1000,
+    ...     rate_limiter=reverb.rate_limiters.MinSize(1),
+    ... )
+    >>> table.info.current_size
+    0
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sampler: reverb_types.SelectorType,
+        remover: reverb_types.SelectorType,
+        max_size: int,
+        rate_limiter: rate_limiters.RateLimiter,
+        max_times_sampled: int = 0,
+        extensions: Sequence[TableExtensionBase] = (),
+        signature: reverb_types.SpecNest | None = None,
+    ) -> None:
+        """ValueError for values that cannot work, TypeError for those of a wrong type.
+
+        Args:
+            name: not empty, and unique within a server.
+            sampler: chooses what is sampled; see `reverb.selectors`.
+            remover: chooses what is evicted when there are more than `max_size` items.
+            max_size: items, at most 2**31 - 2.
+            rate_limiter: when callers have to wait; see `reverb.rate_limiters`.
+            max_times_sampled: an item goes with its n-th sample; less than 1: never.
+            extensions: of the class TableExtensionBase.
+            signature: a nest of specs (`reverb.TensorSpec`, `tf.TensorSpec`, or what has a shape and a dtype) that
+                items are checked against by writers, and that gives samples their structure.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
+        if not name:
+            raise ValueError("name must be nonempty: clients refer to a table by it")
+        size = _as_int32("max_size", max_size)
+        if size <= 0:
+            raise ValueError(f"max_size ({size}) must be a positive integer")
+        native_extensions: list[Any] = []
+        for extension in extensions:
+            native_extensions.extend(extension.build_internal_extensions(name))
+        if native_extensions:
+            raise NotImplementedError("extensions cannot be added to tables from Python in this version")
+        if not isinstance(rate_limiter, rate_limiters.RateLimiter):
+            raise TypeError(
+                f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type "
+                f"{type(rate_limiter).__name__}"
+            )
+        self._sampler = sampler
+        self._remover = remover
+        self._rate_limiter = rate_limiter
+        self._extensions = extensions
+        self._signature = signature
+        self.internal_table = _core.Table(
+            name=name,
+            sampler=sampler,
+            remover=remover,
+            max_size=size,
+            max_times_sampled=_as_int32("max_times_sampled", max_times_sampled),
+            rate_limiter=rate_limiter.internal_limiter,
+            signature=_specs.encode_signature(signature),
+            user_data=_specs.encode_structured_value(signature) or b"",
+        )
+
+    @classmethod
+    def queue(
+        cls,
+        name: str,
+        max_size: int,
+        extensions: Sequence[TableExtensionBase] = (),
+        signature: reverb_types.SpecNest | None = None,
+    ) -> Table:
+        """A table whose items are sampled once, in the order of insertion; inserts wait while it is full."""
+        return cls(
+            name=name,
+            sampler=item_selectors.Fifo(),
+            remover=item_selectors.Fifo(),
+            max_size=max_size,
+            max_times_sampled=1,
+            rate_limiter=rate_limiters.Queue(max_size),
+            extensions=extensions,
+            signature=signature,
+        )
+
+    @classmethod
+    def stack(
+        cls,
+        name: str,
+        max_size: int,
+        extensions: Sequence[TableExtensionBase] = (),
+        signature: reverb_types.SpecNest | None = None,
+    ) -> Table:
+        """A table whose items are sampled once, the newest first; inserts wait while it is full."""
+        return cls(
+            name=name,
+            sampler=item_selectors.Lifo(),
+            remover=item_selectors.Lifo(),
+            max_size=max_size,
+            max_times_sampled=1,
+            rate_limiter=rate_limiters.Stack(max_size),
+            extensions=extensions,
+            signature=signature,
+        )
+
+    @property
+    def name(self) -> str:
+        """The name that clients use."""
+        return self.internal_table.name()
+
+    @property
+    def info(self) -> reverb_types.TableInfo:
+        """A snapshot of what the table is made from, holds and has counted."""
+        return _table_info.from_native(self.internal_table.info())
+
+    def can_sample(self, num_samples: int) -> bool:
+        """Whether the rate limiter would let so many samples through now. ValueError for less than one."""
+        return self.internal_table.can_sample(_as_int32("num_samples", num_samples))
+
+    def can_insert(self, num_inserts: int) -> bool:
+        """Whether the rate limiter would let so many inserts through now. ValueError for less than one."""
+        return self.internal_table.can_insert(_as_int32("num_inserts", num_inserts))
+
+    def set_rate_limiter(self, rate_limiter: rate_limiters.RateLimiter) -> None:
+        """Replaces the limiter's numbers, while the table works; what was counted stays."""
+        self.internal_table.set_rate_limiter(rate_limiter.internal_limiter)
+        self._rate_limiter = rate_limiter
+
+    def replace(
+        self,
+        name: str | None = None,
+        sampler: reverb_types.SelectorType | None = None,
+        remover: reverb_types.SelectorType | None = None,
+        max_size: int | None = None,
+        rate_limiter: rate_limiters.RateLimiter | None = None,
+        max_times_sampled: int | None = None,
+        extensions: Sequence[TableExtensionBase] | None = None,
+        signature: reverb_types.SpecNest | None = None,
+    ) -> Table:
+        """A new, empty table like this one, save for what is given."""
+        info = self.info
+        limiter = info.rate_limiter_info
+        return Table(
+            name=info.name if name is None else name,
+            sampler=sampler or self._sampler,
+            remover=remover or self._remover,
+            max_size=info.max_size if max_size is None else max_size,
+            rate_limiter=rate_limiter
+            or rate_limiters.RateLimiter(
+                samples_per_insert=limiter.samples_per_insert,
+                min_size_to_sample=limiter.min_size_to_sample,
+                min_diff=limiter.min_diff,
+                max_diff=limiter.max_diff,
+            ),
+            max_times_sampled=info.max_times_sampled if max_times_sampled is None else max_times_sampled,
+            extensions=self._extensions if extensions is None else extensions,
+            signature=self._signature if signature is None else signature,
+        )
+
+    def __repr__(self) -> str:
+        return repr(self.internal_table)
+
+
+class Server:
+    """Serves tables to this process and to others.
+
+    It listens from the time it is made until stop(), or until it is garbage; `with` stops it at the end.
+
+    >>> import reverb
+    >>> with reverb.Server([reverb.Table.queue("queue", 10)]) as server:
+    ...     client = server.localhost_client()
+    ...     client.insert([1.0, 2.0], priorities={"queue": 1.0})
+    ...     next(client.sample("queue"))[0].data
+    [array(1.), array(2.)]
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table] | None = None,
+        port: int | None = None,
+        checkpointer: checkpointers.CheckpointerBase | None = None,
+        *,
+        host: str = "[::]",
+    ) -> None:
+        """ValueError without tables, when names appear twice, and when the port is taken.
+
+        Args:
+            tables: what to serve. A Table belongs to one server.
+            port: where to listen; None for any that is free, see `port`.
+            checkpointer: where checkpoints are kept; a temporary directory when it is None.
+            host: the address to listen on: all interfaces unless another is given. "localhost" serves this machine
+                only.
+        """
+        if not tables:
+            raise ValueError("At least one table must be provided")
+        names = collections.Counter(table.name for table in tables)
+        twice = sorted(name for name, count in names.items() if count > 1)
+        if twice:
+            raise ValueError(f"Multiple items in tables have the same name: {', '.join(twice)}")
+        if checkpointer is not None:
+            logging.getLogger("reverb").warning(
+                "checkpoints are neither written nor loaded by this version; the tables start empty"
+            )
+        self._checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
+        self._tables = tuple(tables)
+        self._server = _core.Server(
+            tables=[table.internal_table for table in tables],
+            port=None if port is None else operator.index(port),
+            host=host,
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self._server.port
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that it was made with, in that order."""
+        return self._tables
+
+    def stop(self) -> None:
+        """Ends all that is under way, with an error that says so, and listens no longer. Idempotent."""
+        self._server.Stop()
+
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Returns when the server is stopped.
+
+        Ctrl-C stops it and raises KeyboardInterrupt. DeadlineExceededError when it still runs after `timeout`
+        seconds.
+        """
+        try:
+            stopped = self._server.Wait(timeout)
+        except KeyboardInterrupt:
+            self._server.Stop()
+            raise
+        if not stopped:
+            from reverb.errors import DeadlineExceededError
+
+            raise DeadlineExceededError(f"the server still runs after {timeout} s")
+
+    def localhost_client(self) -> Client:
+        """A client for this server. In the same process it needs no socket."""
+        return Client(f"localhost:{self.port}")
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        options: Any = self._checkpointer.internal_checkpointer()
+        where = f"Checkpointer(root_dir={getattr(options, 'path', '')}, group={getattr(options, 'group', '')})"
+        tables = ", ".join(repr(table) for table in self._tables)
+        return f"Server(port={self.port}, reverb_service=ReverbServiceAsync(tables=[{tables}], checkpointer={where}))"
