@@ -1,0 +1,62 @@
+"""Running parts of a scenario in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import socket
+import time
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.socket(socket.AF_INET6)) as listener:
+        listener.bind(("::", 0))
+        return listener.getsockname()[1]
+
+
+class Pool:
+    """Processes of one test. What a function puts into `self.results`, with its first argument, comes back."""
+
+    def __init__(self) -> None:
+        self.results = _SPAWN.Queue()
+        self.stop = _SPAWN.Event()
+        self._processes: list = []
+
+    def start(self, function, *arguments):
+        process = _SPAWN.Process(target=function, args=(self.results, self.stop, *arguments), daemon=True)
+        process.start()
+        self._processes.append(process)
+        return process
+
+    def take(self, count: int, *, timeout: float = 60) -> list:
+        deadline = time.monotonic() + timeout
+        return [self.results.get(timeout=max(0.1, deadline - time.monotonic())) for _ in range(count)]
+
+    def join(self, *, timeout: float = 30) -> list[int | None]:
+        """The exit codes; None for one that does not end."""
+        self.stop.set()
+        deadline = time.monotonic() + timeout
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        return [process.exitcode for process in self._processes]
+
+    def close(self) -> None:
+        self.stop.set()
+        for process in self._processes:
+            process.join(2)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self.results.close()
+        self.results.join_thread()
+
+
+@contextlib.contextmanager
+def pool():
+    made = Pool()
+    try:
+        yield made
+    finally:
+        made.close()
