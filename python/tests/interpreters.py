@@ -1,0 +1,88 @@
+"""Python in a process of its own: for what may crash, hang or write where it should not.
+
+run("import reverb; print(1)") returns what was printed. A process that ends by a signal, with an error, or not in
+time fails the test; the failure names the signal and shows where every thread was.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import reverb
+
+# Beside what the process may import anyway: this very package.
+_PACKAGE_ROOT = str(Path(reverb.__file__).parent.parent)
+
+# What most of the programs begin with.
+PRELUDE = """
+import faulthandler, gc, os, signal, sys, threading, time
+import numpy as np
+import reverb
+
+def make_table(name="table", limiter=None, **arguments):
+    return reverb.Table(name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), arguments.pop("max_size", 1000),
+                        limiter or reverb.rate_limiters.MinSize(1), **arguments)
+
+def make_server(*tables):
+    return reverb.Server(list(tables) or [make_table(), reverb.Table.queue("queue", 2)])
+
+def connect(server, in_process):
+    return reverb.Client(f"localhost:{server.port}", in_process=in_process)
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """That of this process, with the package on the path and stack traces of fatal signals."""
+    variables = dict(os.environ)
+    paths = [_PACKAGE_ROOT, *filter(None, [variables.get("PYTHONPATH")])]
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1", **more}
+
+
+def start(code: str, *, prelude: str = PRELUDE, **more_environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", prelude + textwrap.dedent(code)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**more_environment),
+    )
+
+
+def finish(process: subprocess.Popen[str], *, seconds: float = 60, quiet: bool = True) -> str:
+    """What it printed. `quiet` does not allow anything on stderr."""
+    in_time = True
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        in_time = False
+        process.send_signal(signal.SIGABRT)  # faulthandler shows where the threads are
+        try:
+            out, err = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+    status = process.returncode
+    problem = None
+    if not in_time:
+        problem = f"still running after {seconds} s"
+    elif status < 0:
+        problem = f"ended by {signal.Signals(-status).name}"
+    elif status > 0:
+        problem = f"ended with status {status}"
+    elif quiet and err:
+        problem = "wrote to stderr"
+    if problem:
+        pytest.fail(f"{problem}\n--- stdout\n{out}\n--- stderr\n{err}", pytrace=False)
+    return out
+
+
+def run(code: str, *, seconds: float = 60, quiet: bool = True, prelude: str = PRELUDE, **more_environment: str) -> str:
+    return finish(start(code, prelude=prelude, **more_environment), seconds=seconds, quiet=quiet)
