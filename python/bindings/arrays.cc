@@ -427,7 +427,7 @@ void BindArrays(nb::module_& module) {
         Views views;
         return ToNumpy(ValueOrRaise(Tensor::CopyOf(views.Add(value.ptr()))));
       },
-      "value"_a, "What comes back when `value` is stored; for tests of the conversions.");
+      "value"_a.none(), "What comes back when `value` is stored; for tests of the conversions.");
 }
 
 }  // namespace reverb::python

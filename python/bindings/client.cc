@@ -157,11 +157,12 @@ nb::list ServerInfoDicts(ClientObject& self, std::optional<double> timeout) {
 
 }  // namespace
 
-ClientObject::ClientObject(std::string address) : address_(std::move(address)) {
+ClientObject::ClientObject(std::string address, bool in_process)
+    : address_(std::move(address)), in_process_(in_process) {
   CheckFork();
   NoteUse();
-  client_ = Owned<Client>(
-      ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return Client::Connect(address_); })));
+  client_ = Owned<Client>(ValueOrRaise(Waiting().Run(
+      [&](const WaitOptions&) { return Client::Connect(address_, {.in_process = in_process_}); })));
 }
 
 std::shared_ptr<const TableSignatures> ClientObject::FetchSignatures(Timeout timeout) {
@@ -201,12 +202,14 @@ bool ClientObject::MayReadAhead(const std::string& table, Timeout timeout) {
 void BindClient(nb::module_& module) {
   using Self = ClientObject;
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr())
-      .def(nb::init<std::string>(), "server_address"_a)
+      .def(nb::init<std::string, bool>(), "server_address"_a, nb::kw_only(), "in_process"_a = true)
+      .def_prop_ro("_in_process", &Self::in_process)
       .def_prop_ro("server_address", &Self::address, "The address that the client was made with.")
-      .def("_insert", &Insert, "data"_a, "priorities"_a, "timeout"_a.none())
+      .def("_insert", &Insert, "data"_a.none(), "priorities"_a, "timeout"_a.none())
       .def("_mutate_priorities", &MutatePriorities, "table"_a, "updates"_a.none(), "deletes"_a.none(),
            "timeout"_a.none())
-      .def("_update_priorities", &UpdatePriorities, "table"_a, "keys"_a, "priorities"_a, "timeout"_a.none())
+      .def("_update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),
+           "timeout"_a.none())
       .def("_reset",
            [](Self& self, std::string_view table, std::optional<double> timeout) {
              const Client client = self.client();

@@ -18,9 +18,11 @@ namespace reverb::python {
 
 class ClientObject {
  public:
-  explicit ClientObject(std::string address);
+  ClientObject(std::string address, bool in_process);
 
   const std::string& address() const { return address_; }
+  // Whether a server of this process is used without a socket.
+  bool in_process() const { return in_process_; }
   // A handle to share. RuntimeError in a forked child.
   Client client() const {
     CheckFork();
@@ -40,6 +42,7 @@ class ClientObject {
 
  private:
   const std::string address_;
+  const bool in_process_;
   Owned<Client> client_;
 
   // With the GIL.

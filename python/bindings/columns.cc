@@ -416,7 +416,8 @@ void BindColumns(nb::module_& module) {
                                              "part: with an int one row, squeezed; with a "
                                              "slice or a list of ints several.");
   column.def(
-      "__init__", &InitColumn, "data_references"_a, nb::kw_only(), "squeeze"_a = false, "path"_a = nb::none(),
+      "__init__", &InitColumn, "data_references"_a.none(), nb::kw_only(), "squeeze"_a = false,
+      "path"_a = nb::none(),
       "From references, such as those that iterating over a history gives.\n\n"
       "squeeze: the one row is handed out without a time dimension. ValueError for a reference that is None, "
       "and for squeeze with other than one row.");

@@ -48,10 +48,10 @@ class WriterObject {
   }
   void CreateItem(std::string_view table, int64_t num_timesteps, nb::handle priority) {
     CheckFork();
+    EmitLog();
     const double number = ToDouble(priority, "priority");
     const Turn::Holder turn(turn_);
     RaiseUnlessOk(room_->Run([&] { return writer_->CreateItem(table, num_timesteps, number); }));
-    EmitLog();
   }
   void Flush(std::optional<double> timeout) {
     const Turn::Holder turn(turn_);
@@ -85,6 +85,7 @@ class WriterObject {
   template <typename Method>
   void Call(nb::handle data, Method method) {
     CheckFork();
+    EmitLog();
     const Turn::Holder turn(turn_);
     std::vector<nb::object> leaves;
     Flatten(data.ptr(), &leaves);
@@ -92,7 +93,6 @@ class WriterObject {
     std::vector<TensorView> values;
     for (const nb::object& leaf : leaves) values.push_back(views.Add(leaf.ptr()));
     RaiseUnlessOk(room_->Run([&] { return method(values); }));
-    EmitLog();
   }
 
   const int64_t max_sequence_length_;
@@ -120,12 +120,12 @@ void BindLegacyWriter(nb::module_& module) {
           },
           "client"_a, "max_sequence_length"_a, "delta_encoded"_a, "chunk_length"_a.none(),
           "max_in_flight_items"_a.none(), "timeout"_a.none())
-      .def("append", &Self::Append, "data"_a,
+      .def("append", &Self::Append, "data"_a.none(),
            "Adds a step: any nest of values. The first step fixes the number of leaves, their dtypes and "
            "shapes.")
-      .def("append_sequence", &Self::AppendSequence, "sequence"_a,
+      .def("append_sequence", &Self::AppendSequence, "sequence"_a.none(),
            "Adds several steps: every leaf has time as its first dimension, of the same length in all.")
-      .def("create_item", &Self::CreateItem, "table"_a, "num_timesteps"_a, "priority"_a,
+      .def("create_item", &Self::CreateItem, "table"_a, "num_timesteps"_a, "priority"_a.none(),
            "Makes an item of the last `num_timesteps` steps. It is sent when the chunk of the newest one is "
            "complete, or "
            "by flush() or close().")

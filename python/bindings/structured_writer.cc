@@ -100,6 +100,7 @@ class StructuredWriterObject {
 
   void Append(nb::handle data, bool partial_step) {
     CheckFork();
+    EmitLog();
     const Turn::Holder turn(turn_);
     if (!writer_) Make(data);
     FlattenStep(data);
@@ -127,7 +128,6 @@ class StructuredWriterObject {
       Raise(Status(StatusCode::kInternal, std::string(status.message())));
     }
     RaiseUnlessOk(status);
-    EmitLog();
   }
 
   void Flush(int64_t block_until_num_items, Timeout timeout) {
@@ -219,7 +219,7 @@ void BindStructuredWriter(nb::module_& module) {
       module, "StructuredWriter", nb::is_weak_referenceable(), nb::dynamic_attr(),
       "Makes items by patterns and conditions that were given once. Made by Client.structured_writer().")
       .def(nb::init<ClientObject&, nb::handle>(), "client"_a, "configs"_a)
-      .def("append", &Self::Append, "data"_a, nb::kw_only(), "partial_step"_a = false,
+      .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = false,
            "Adds a step, or to the open one, and makes the items whose conditions hold.\n\n"
            "Every step has the same number of leaves; None for those that have no value. With `partial_step` "
            "the step "

@@ -61,6 +61,7 @@ TrajectoryWriterObject::~TrajectoryWriterObject() {
 
 void TrajectoryWriterObject::Append(nb::handle data, bool partial_step) {
   CheckFork();
+  EmitLog();
   const Turn::Holder turn(state_->turn);
   const Finally clear([this] {
     views_.Clear();
@@ -73,7 +74,6 @@ void TrajectoryWriterObject::Append(nb::handle data, bool partial_step) {
   } else {
     AppendGrown(data, partial_step);
   }
-  EmitLog();
 }
 
 // The values in leaves_.
@@ -186,6 +186,7 @@ void TrajectoryWriterObject::FlattenItem(nb::handle trajectory) {
 
 void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle priority, nb::handle trajectory) {
   CheckFork();
+  EmitLog();
   const double number = ToDouble(priority, "priority");
   const Turn::Holder turn(state_->turn);
   const Finally clear([this] {
@@ -212,7 +213,6 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
   } else {
     RaiseUnlessOk(create());
   }
-  EmitLog();
 }
 
 // --- Ends ---
@@ -301,7 +301,7 @@ void BindTrajectoryWriter(nb::module_& module) {
           },
           "client"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = true,
           "timeout"_a = nb::none())
-      .def("append", &Self::Append, "data"_a, nb::kw_only(), "partial_step"_a = false,
+      .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = false,
            "Adds a step, or to the open one.\n\n"
            "`data` is any nest of values. Each leaf path is a column, whose dtype and shape its first value "
            "fixes. "
@@ -314,7 +314,7 @@ void BindTrajectoryWriter(nb::module_& module) {
            "open step "
            "has already; TypeError for what cannot be stored.")
       .def(
-          "create_item", &Self::CreateItem, "table"_a, "priority"_a, "trajectory"_a,
+          "create_item", &Self::CreateItem, "table"_a, "priority"_a.none(), "trajectory"_a.none(),
           "Makes an item of columns that were taken from `history`.\n\n"
           "It is sent when its data is complete, in the order of creation; this waits only when very much is "
           "unconfirmed already. flush() and end_episode() wait until items are in their table.\n\n"
@@ -333,7 +333,8 @@ void BindTrajectoryWriter(nb::module_& module) {
              self.EndEpisode(clear, TimeoutFromMillis(timeout_ms));
            })
       .def("_close", &Self::Close)
-      .def("_configure", &Self::Configure, "path"_a, "num_keep_alive_refs"_a, "max_chunk_length"_a.none())
+      .def("_configure", &Self::Configure, "path"_a.none(), "num_keep_alive_refs"_a,
+           "max_chunk_length"_a.none())
       .def_prop_ro("episode_steps", &Self::episode_steps, "Complete steps since the episode began.")
       .def_prop_ro("max_num_keep_alive_refs", &Self::num_keep_alive_refs,
                    "The most steps that any column keeps.")

@@ -402,7 +402,7 @@ void BindTree(nb::module_& module) {
         for (const nb::object& leaf : leaves) list.append(leaf);
         return list;
       },
-      "structure"_a, "The leaves in flat order, as reverb._tree.flatten().");
+      "structure"_a.none(), "The leaves in flat order, as reverb._tree.flatten().");
   module.def(
       "_flatten_with_path",
       [](nb::handle nest) {
@@ -412,7 +412,7 @@ void BindTree(nb::module_& module) {
         for (const auto& [path, leaf] : leaves) list.append(nb::make_tuple(path, leaf));
         return list;
       },
-      "structure"_a, "As reverb._tree.flatten_with_path().");
+      "structure"_a.none(), "As reverb._tree.flatten_with_path().");
 }
 
 }  // namespace reverb::python

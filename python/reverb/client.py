@@ -36,6 +36,13 @@ class Writer(_core.Writer):
     >>> server.stop()
     """
 
+    _is_made = False
+
+    def __init__(self, *args: Any) -> None:
+        """As Client.writer()."""
+        super().__init__(*args)
+        self._is_made = True
+
     def flush(self, *, timeout: float | None = None) -> None:
         """Sends all items, and waits until they are in their tables. DeadlineExceededError after `timeout` seconds."""
         self._flush(timeout)
@@ -77,7 +84,7 @@ class Writer(_core.Writer):
 
     def __del__(self) -> None:
         try:
-            if not self._is_closed:
+            if self._is_made and not self._is_closed:
                 _log.warning("a Writer was dropped without close(); use it in a `with` block")
                 self.close(timeout=1.0)
         except Exception as error:  # at the end of the interpreter there may be nothing left to work with
@@ -94,13 +101,18 @@ class Client(_core.Client):
     Threads may share a client. It can be pickled: what is sent is the address.
     """
 
-    def __init__(self, server_address: str) -> None:
-        """`server_address`: "host:port". ValueError for what is no address."""
-        super().__init__(server_address)
+    def __init__(self, server_address: str, *, in_process: bool = True) -> None:
+        """ValueError for what is no address.
+
+        Args:
+            server_address: "host:port".
+            in_process: use a server of this process without a socket.
+        """
+        super().__init__(server_address, in_process=in_process)
         self._signatures: dict[str, Any] | None = None
 
     def __reduce__(self) -> Any:
-        return type(self), (self.server_address,)
+        return _rebuild, (type(self), self.server_address, self._in_process)
 
     def __repr__(self) -> str:
         return f"Client, server_address={self.server_address}"
@@ -296,3 +308,7 @@ class Client(_core.Client):
     def checkpoint(self, *, timeout: float | None = None) -> str:
         """Makes the server write a checkpoint, and returns where it was written."""
         return self._checkpoint(timeout)
+
+
+def _rebuild(kind: type[Client], server_address: str, in_process: bool) -> Client:
+    return kind(server_address, in_process=in_process) if not in_process else kind(server_address)

@@ -1,0 +1,44 @@
+"""What the tests share: servers on free ports, and clients that use a socket or do without."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+import reverb
+
+
+def make_table(name="table", *, sampler=None, remover=None, max_size=1000, limiter=None, **arguments):
+    return reverb.Table(
+        name=name,
+        sampler=sampler or reverb.selectors.Fifo(),
+        remover=remover or reverb.selectors.Fifo(),
+        max_size=max_size,
+        rate_limiter=limiter or reverb.rate_limiters.MinSize(1),
+        **arguments,
+    )
+
+
+@pytest.fixture
+def serve():
+    """serve(*tables) starts a server that is stopped after the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *tables: stack.enter_context(reverb.Server(list(tables)))
+
+
+@pytest.fixture
+def server(serve):
+    return serve(make_table(), reverb.Table.queue("queue", 100))
+
+
+@pytest.fixture(params=["in_process", "socket"])
+def connect(request):
+    """connect(server) makes a client; each test runs with one that needs no socket and one that uses it."""
+    in_process = request.param == "in_process"
+    return lambda server: reverb.Client(f"localhost:{server.port}", in_process=in_process)
+
+
+@pytest.fixture
+def client(server, connect):
+    return connect(server)

@@ -1,0 +1,16 @@
+"""The examples in the documentation of the package do what they say."""
+
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_priorities", "_specs", "_tree", "client", "item_selectors", "rate_limiters", "replay_sample", "reverb_types", "server",
+     "structured_writer", "trajectory_writer"],
+)  # fmt: skip
+def test_examples(name):
+    result = doctest.testmod(importlib.import_module(f"reverb.{name}"))
+    assert result.failed == 0

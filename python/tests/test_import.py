@@ -1,0 +1,81 @@
+"""What `import reverb` brings in, and how quickly."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import reverb
+
+REPORT = """
+import json, resource, sys, time
+import numpy
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.perf_counter()
+import reverb
+seconds = time.perf_counter() - start
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"seconds": seconds, "kilobytes": after - before, "modules": sorted(sys.modules)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def report():
+    reports = [
+        json.loads(subprocess.run([sys.executable, "-c", REPORT], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    return min(reports, key=lambda each: each["seconds"])
+
+
+@pytest.mark.parametrize("heavy", ["tensorflow", "torch", "jax", "grpc", "google.protobuf", "ml_dtypes", "tree"])
+def test_brings_in_no_framework(report, heavy):
+    assert heavy not in report["modules"]
+
+
+def test_is_quick_and_small(report):
+    assert report["seconds"] < 0.3
+    assert report["kilobytes"] < 40 * 1024
+
+
+def test_the_names_of_the_package():
+    for name in reverb.__all__:
+        getattr(reverb, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        reverb.nonsense
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "client",
+        "errors.DeadlineExceededError",
+        "item_selectors.Fifo",
+        "pattern_dataset",
+        "platform.checkpointers_lib.DefaultCheckpointer",
+        "platform.default.checkpointers.default_checkpointer",
+        "pybind.Client",
+        "pybind.Sampler.NUM_INFO_TENSORS",
+        "rate_limiters.MinSize",
+        "replay_sample.ReplaySample",
+        "reverb_types.TableInfo",
+        "server.Table",
+        "server.TableExtensionBase",
+        "structured.create_config",
+        "structured_writer.Condition",
+        "tf_client",
+        "timestep_dataset",
+        "trajectory_dataset",
+        "trajectory_writer.TrajectoryColumn",
+    ],
+)
+def test_what_programs_reach_through_the_package(path):
+    value = reverb
+    for part in path.split("."):
+        value = getattr(value, part)
+
+
+def test_other_threads_may_import_it_first():
+    code = "import threading; t = threading.Thread(target=lambda: __import__('reverb')); t.start(); t.join(); import reverb"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
