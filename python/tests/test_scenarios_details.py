@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+import subprocess
 import sys
 import threading
 import time
@@ -385,3 +386,21 @@ def test_deleted_items_and_unknown_keys(serve, connect):
     client.mutate_priorities("table", updates={123456789: 1.0}, deletes=keys[:2])
     client.mutate_priorities(table="table", deletes=[int(keys[0]), 17])
     assert client.server_info()["table"].current_size == 3
+
+
+@pytest.mark.xfail(strict=True, reason="F2: the writer inside a client complains of 0 items when its server is gone")
+def test_a_program_that_stops_its_servers_has_nothing_to_be_warned_of():
+    code = """
+import reverb
+for _ in range(3):
+    server = reverb.Server([reverb.Table.queue("queue", 10)])
+    client = server.localhost_client()
+    client.insert([1], {"queue": 1.0})
+    server.stop()
+    del client, server
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

@@ -136,14 +136,24 @@ def test_collectors_wait_for_parameters_and_see_them_grow(serve):
     assert client.server_info()["experience"].current_size >= 2
 
 
-def test_a_sample_of_parameters_is_never_more_than_one_version_old(serve, connect):
+def test_parameters_that_are_asked_for_now_are_the_newest(serve, connect):
+    """By an iterator for each sample, or by one that fetches nothing ahead."""
     client = connect(serve(make_table("weights", max_size=1, sampler=selectors.Uniform())))
-    reader = client.sample("weights", 1000, timeout=20)
     exact = client.sample("weights", 1000, exact=True, timeout=20)
     for version in range(40):
         client.insert([version], {"weights": 1.0})
-        assert next(reader)[0].data[0] >= version - 1
         assert next(exact)[0].data[0] == version
+        assert next(client.sample("weights", timeout=20))[0].data[0] == version
+
+
+def test_a_second_sample_is_at_most_one_version_old(serve, connect):
+    client = connect(serve(make_table("weights", max_size=1, sampler=selectors.Uniform())))
+    for version in range(0, 40, 2):
+        client.insert([version], {"weights": 1.0})
+        reader = client.sample("weights", 2, timeout=20)
+        assert next(reader)[0].data[0] == version
+        client.insert([version + 1], {"weights": 1.0})
+        assert next(reader)[0].data[0] >= version
 
 
 def test_parameters_of_another_structure_are_refused(serve, connect):
