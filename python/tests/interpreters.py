@@ -45,18 +45,24 @@ def environment(**more: str) -> dict[str, str]:
     return {**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1", **more}
 
 
-def start(code: str, *, prelude: str = PRELUDE, **more_environment: str) -> subprocess.Popen[str]:
+def start(code: str, *, prelude: str = PRELUDE, **more_environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", prelude + textwrap.dedent(code)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        bufsize=0,  # so that line() takes no more than it gives
         env=environment(**more_environment),
     )
 
 
-def finish(process: subprocess.Popen[str], *, seconds: float = 60, quiet: bool = True) -> str:
+def line(process: subprocess.Popen[bytes]) -> str:
+    """The next line that it prints, without the end; empty when there is none."""
+    assert process.stdout is not None
+    return process.stdout.readline().decode().rstrip("\n")
+
+
+def finish(process: subprocess.Popen[bytes], *, seconds: float = 60, quiet: bool = True) -> str:
     """What it printed. `quiet` does not allow anything on stderr."""
     in_time = True
     try:
@@ -69,6 +75,7 @@ def finish(process: subprocess.Popen[str], *, seconds: float = 60, quiet: bool =
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
+    out, err = out.decode(), err.decode(errors="replace")
     status = process.returncode
     problem = None
     if not in_time:

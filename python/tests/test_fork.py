@@ -1,0 +1,364 @@
+"""fork(): a child says at once what to do instead, nothing hangs, and the parent does not notice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import interpreters
+import pytest
+
+# Programs with a server and clients of both kinds in the parent; child(function) forks, runs the function there, and
+# returns the exit status (0 when it returned None) in at most twenty seconds.
+PARENT = """
+server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 1))
+local, remote = connect(server, True), connect(server, False)
+local.insert(1, {"table": 1.0, "queue": 1.0})
+
+def child(function):
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)  # a child that hangs is ended by SIGALRM
+        status = 70
+        try:
+            status = function() or 0
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def refused(call):
+    start = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        assert "spawn" in str(error), error
+    else:
+        raise AssertionError("not refused")
+    assert time.monotonic() - start < 5
+
+def parent_is_fine():
+    for client in (local, remote):
+        client.insert(2, {"table": 1.0}, timeout=20)
+        assert next(client.sample("table", timeout=20))
+        assert [len(steps) for steps in client.sample("table", 3, timeout=20)] == [1, 1, 1]
+        assert client.server_info(timeout=20)["table"].current_size >= 1
+"""
+
+
+def run(code, **arguments):
+    return interpreters.run(PARENT + code, seconds=60, **arguments)
+
+
+def test_every_use_in_the_child_is_refused():
+    run("""
+writer, remote_writer = local.trajectory_writer(2), remote.trajectory_writer(2)
+for each in (writer, remote_writer):
+    each.append({"x": 1})
+legacy = remote.writer(2)
+legacy.append([1])
+pattern = reverb.structured.pattern_from_transform({"x": None}, lambda step: {"y": step["x"][-1:]})
+structured = remote.structured_writer([reverb.structured.create_config(pattern, "table", [])])
+structured.append({"x": 1})
+samples, started = remote.sample("table", 5), remote.sample("table", 5)
+next(started)
+column = remote_writer.history["x"]
+uses = {
+    "insert": lambda: local.insert(1, {"table": 1.0}),
+    "insert over a socket": lambda: remote.insert(1, {"table": 1.0}),
+    "sample": lambda: next(local.sample("table")),
+    "sample over a socket": lambda: next(remote.sample("table")),
+    "a new iterator": lambda: next(samples),
+    "an old iterator": lambda: next(started),
+    "peek": lambda: remote.peek("table"),
+    "server_info": lambda: remote.server_info(),
+    "local server_info": lambda: local.server_info(),
+    "mutate_priorities": lambda: remote.mutate_priorities("table", {1: 1.0}),
+    "update_priorities": lambda: remote.update_priorities("table", [1], [1.0]),
+    "reset": lambda: remote.reset("table"),
+    "checkpoint": lambda: remote.checkpoint(),
+    "append": lambda: writer.append({"x": 2}),
+    "append over a socket": lambda: remote_writer.append({"x": 2}),
+    "create_item": lambda: remote_writer.create_item("table", 1.0, {"x": column[-1:]}),
+    "flush": lambda: remote_writer.flush(),
+    "end_episode": lambda: writer.end_episode(),
+    "legacy append": lambda: legacy.append([2]),
+    "legacy create_item": lambda: legacy.create_item("table", 1, 1.0),
+    "legacy flush": lambda: legacy.flush(),
+    "structured append": lambda: structured.append({"x": 1}),
+    "structured flush": lambda: structured.flush(),
+    "a new writer": lambda: remote.trajectory_writer(1),
+    "a new legacy writer": lambda: remote.writer(1),
+    "a new client": lambda: reverb.Client(f"localhost:{server.port}"),
+    "a new server": lambda: make_server(),
+    "server.wait": lambda: server.wait(),
+    "table.info": lambda: server.tables[0].info,
+    "table.can_sample": lambda: server.tables[0].can_sample(1),
+    "a new limiter": lambda: server.tables[0].set_rate_limiter(reverb.rate_limiters.MinSize(2)),
+}
+for name, use in uses.items():
+    assert child(lambda: refused(use)) == 0, name
+def everything():
+    for use in uses.values(): refused(use)
+assert child(everything) == 0
+parent_is_fine()
+for each in (writer, remote_writer):
+    each.append({"x": 3})
+    each.create_item("table", 1.0, {"x": each.history["x"][-2:]})
+    each.flush()
+    each.end_episode()
+assert len([next(started) for _ in range(4)]) == 4
+legacy.close()
+""")
+
+
+def test_the_child_may_drop_and_end_everything():
+    run("""
+writer = remote.trajectory_writer(2)
+writer.append({"x": 1})
+writer.create_item("table", 1.0, {"x": writer.history["x"][-1:]})
+legacy, samples = remote.writer(2), remote.sample("table", 5)
+next(samples)
+def drop():
+    global writer, legacy, samples, server, local, remote
+    del writer, legacy, samples, local, remote, server
+    gc.collect()
+def end():
+    import logging
+    logging.disable(logging.CRITICAL)
+    server.stop()
+    writer.close()
+    samples.close()
+    try: legacy.close(timeout=1)
+    except (RuntimeError, ValueError): pass  # a second close() is an error of its own
+def leave_with_blocks():
+    try:
+        with server, writer: raise KeyError
+    except (KeyError, RuntimeError): pass
+for function in (drop, end, leave_with_blocks):
+    assert child(function) == 0, function
+writer.flush()
+legacy.close()
+assert next(samples)
+parent_is_fine()
+""")
+
+
+def test_a_child_that_ends_as_any_program_does():
+    """Not by _exit(): finalization, atexit and destructors run in the child."""
+    run("""
+writer = remote.trajectory_writer(2)
+writer.append({"x": 1})
+for how in ("return", "sys.exit", "raise"):
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        break
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == (1 if how == "raise" else 0), how
+if pid == 0:
+    if how == "sys.exit": sys.exit(0)
+    if how == "raise":
+        sys.stderr = open(os.devnull, "w")
+        raise KeyError("on purpose")
+else:
+    parent_is_fine()
+    writer.flush()
+""")
+
+
+@pytest.mark.parametrize("ends_by", ["os._exit(0)", "os.execv('/bin/true', ['true'])"])
+def test_fork_and_exit_or_exec(ends_by):
+    """What subprocess, and many libraries, do; the library does not show."""
+    run(f"""
+for _ in range(20):
+    pid = os.fork()
+    if pid == 0:
+        {ends_by}
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+import subprocess
+for _ in range(3): subprocess.run(["true"], check=True)
+parent_is_fine()
+""")
+
+
+def test_fork_while_threads_are_busy():
+    run(
+        """
+stop = threading.Event()
+table = server.tables[0]
+def waiting(client):
+    try: next(client.sample("empty"))
+    except RuntimeError: pass
+def sampling(client):
+    while not stop.is_set(): next(client.sample("table"))
+def inserting(client):
+    while not stop.is_set(): client.insert(1, {"table": 1.0})
+def writing(client):
+    writer = client.trajectory_writer(2)
+    while not stop.is_set():
+        writer.append({"x": np.zeros(100)})
+        writer.create_item("table", 1.0, {"x": writer.history["x"][-1:]})
+    writer.flush()
+waiter = threading.Thread(target=waiting, args=(local,))
+threads = [threading.Thread(target=work, args=(client,)) for work in (sampling, inserting, writing)
+           for client in (local, remote)]
+for thread in (waiter, *threads): thread.start()
+time.sleep(0.2)
+for _ in range(20):
+    assert child(lambda: refused(lambda: remote.insert(1, {"table": 1.0}))) == 0
+    assert child(lambda: refused(lambda: next(local.sample("table")))) == 0
+    assert child(lambda: refused(lambda: table.info)) == 0
+stop.set()
+for thread in threads: thread.join()
+parent_is_fine()
+server.stop()
+waiter.join()
+""",
+        quiet=False,
+    )  # the one that waits says so after a while
+
+
+def test_fork_from_a_thread_while_the_main_one_waits():
+    run("""
+outcomes = []
+def fork():
+    time.sleep(0.2)
+    outcomes.append(child(lambda: refused(lambda: remote.server_info())))
+    outcomes.append(child(lambda: refused(lambda: next(samples))))
+    remote.insert(5, {"empty": 1.0})
+samples = local.sample("empty")
+thread = threading.Thread(target=fork)
+thread.start()
+assert int(next(samples)[0].data[0]) == 5
+thread.join()
+assert outcomes == [0, 0], outcomes
+parent_is_fine()
+""")
+
+
+def test_a_grandchild_is_told_too():
+    run("""
+assert child(lambda: child(lambda: refused(lambda: remote.insert(1, {"table": 1.0})))) == 0
+parent_is_fine()
+""")
+
+
+def test_what_needs_no_threads_works_in_the_child():
+    run("""
+import pickle
+steps = next(local.sample("table"))
+def work():
+    assert int(steps[0].data[0]) == 1
+    steps[0].data[0][...] = 2
+    repr(server), repr(local), local.server_address, server.port
+    pickle.dumps(remote)
+    reverb.TensorSpec((1,), np.float32)
+    reverb.rate_limiters.MinSize(1)
+    reverb.selectors.Uniform()
+    reverb.structured.pattern_from_transform({"x": None}, lambda step: {"y": step["x"][-1:]})
+assert child(work) == 0
+assert int(steps[0].data[0]) == 1
+""")
+
+
+def test_fork_before_the_first_use():
+    interpreters.run("""
+pids = []
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        pids = []
+        break
+    pids.append(pid)
+signal.alarm(30)
+table = make_table()
+server = make_server(table)
+for in_process in (True, False):
+    client = connect(server, in_process)
+    client.insert(1, {"table": 1.0})
+    assert len(list(client.sample("table", 3))) == 3
+server.stop()
+for pid in pids:
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+""")
+
+
+# --- multiprocessing ---
+
+WORKERS = """
+import multiprocessing
+import queue
+import sys
+
+import numpy as np
+import reverb
+
+
+def use(client, results):
+    try:
+        client.insert(np.arange(3), {"table": 1.0}, timeout=20)
+        results.put("inserted")
+    except RuntimeError as error:
+        results.put(str(error))
+
+
+def serve(results):
+    table = reverb.Table("table", reverb.selectors.Fifo(), reverb.selectors.Fifo(), 10, reverb.rate_limiters.MinSize(1))
+    with reverb.Server([table]) as server:
+        client = server.localhost_client()
+        client.insert(1, {"table": 1.0})
+        results.put(len(list(client.sample("table", 2))))
+
+
+def main(method):
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    if method == "fork":  # before anything was made, a child may do as it likes
+        worker = context.Process(target=serve, args=(results,))
+        worker.start()
+        assert results.get(timeout=30) == 2
+        worker.join(30)
+        assert worker.exitcode == 0
+    table = reverb.Table("table", reverb.selectors.Fifo(), reverb.selectors.Fifo(), 10, reverb.rate_limiters.MinSize(1))
+    with reverb.Server([table]) as server:
+        client = server.localhost_client()
+        client.insert(np.arange(3), {"table": 1.0})
+        workers = [context.Process(target=use, args=(client, results)) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        answers = {results.get(timeout=60) for _ in workers}
+        for worker in workers:
+            worker.join(30)
+            assert worker.exitcode == 0, worker.exitcode
+        if method == "fork":
+            assert len(answers) == 1
+            assert "spawn" in answers.pop()
+        else:
+            assert answers == {"inserted"}, answers
+            assert table.info.current_size == 3
+        client.insert(np.arange(3), {"table": 1.0})
+        if method == "fork":
+            with context.Pool(2) as pool:
+                assert pool.map(abs, [-1, -2]) == [1, 2]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(tmp_path, method):
+    program = tmp_path / "workers.py"
+    program.write_text(WORKERS)
+    result = subprocess.run(
+        [sys.executable, str(program), method],
+        env=interpreters.environment(),
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
