@@ -19,7 +19,7 @@ export CCACHE_DIR := $(CURDIR)/.cache/ccache
 endif
 endif
 
-.PHONY: help setup demo build test test-long lint format bench fuzz docs-check clean
+.PHONY: help setup demo build python python-dev test test-long lint format bench fuzz docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -44,6 +44,13 @@ build-%: setup build/%/build.ninja ## Build a preset: release, asan, tsan, clang
 build/%/build.ninja: CMakePresets.json | setup
 	@CXX=$$(tools/cxx.sh) cmake --preset $*
 	@touch $@
+
+python: setup ## Build and install the Python package for each CPython that is here (build/venv-3.x)
+	@for version in $$(tools/python.sh versions); do tools/python.sh install $$version; done
+
+PYTHON_VERSION ?= $(lastword $(shell tools/python.sh versions))
+python-dev: setup ## Build the extension beside the Python files, for work on them (PYTHON_VERSION=3.x)
+	@tools/python.sh develop $(PYTHON_VERSION)
 
 test: setup ## All checks and tests: GCC, clang, AddressSanitizer, ThreadSanitizer
 	@tools/test.sh

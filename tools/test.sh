@@ -77,6 +77,15 @@ needs "build asan" stage "test asan" run_ctest asan
 stage "build tsan" "${MAKE:-make}" build-tsan
 needs "build tsan" stage "test tsan" run_ctest tsan "${steady_addresses[@]}"
 
+for version in 3.10 3.11 3.12 3.13; do
+  if tools/python.sh versions | grep -qx "$version"; then
+    stage "build python $version" tools/python.sh install "$version"
+    needs "build python $version" stage "test python $version" tools/python.sh test "$version" -q
+  else
+    lines+=("$(printf '%-7s %5d s  %-20s no CPython %s here' absent 0 "test python $version" "$version")")
+  fi
+done
+
 printf '\n=== slowest tests\n'
 python3 tools/slowest_tests.py --count 10 "$results"
 

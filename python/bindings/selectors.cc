@@ -104,13 +104,17 @@ void BindSelectors(nb::module_& module) {
           },
           nb::is_operator())
       .def("__hash__",
-           [](const SelectorObject& self) { return std::hash<std::string>()(ToRepr(self.options)); });
+           [](const SelectorObject& self) { return std::hash<std::string>()(ToRepr(self.options)); })
+      .def("__reduce__", [](const SelectorObject& self) {
+        static Lazy rebuild("reverb.item_selectors", "_rebuild");
+        return nb::make_tuple(
+            rebuild.get(),
+            nb::make_tuple(KindName(self.options), self.options.priority_exponent, self.options.seed));
+      });
   nb::class_<FifoSelector, SelectorObject>(module, "FifoSelector", "The oldest item.")
-      .def("__init__", [](FifoSelector* self) { Init(self, SelectorOptions::Fifo()); })
-      .def("__reduce__", [](nb::handle self) { return nb::make_tuple(self.type(), nb::make_tuple()); });
+      .def("__init__", [](FifoSelector* self) { Init(self, SelectorOptions::Fifo()); });
   nb::class_<LifoSelector, SelectorObject>(module, "LifoSelector", "The newest item.")
-      .def("__init__", [](LifoSelector* self) { Init(self, SelectorOptions::Lifo()); })
-      .def("__reduce__", [](nb::handle self) { return nb::make_tuple(self.type(), nb::make_tuple()); });
+      .def("__init__", [](LifoSelector* self) { Init(self, SelectorOptions::Lifo()); });
   nb::class_<UniformSelector, SelectorObject>(module, "UniformSelector",
                                               "Any item, each as likely as the others.")
       .def(

@@ -87,7 +87,7 @@ class Writer(_core.Writer):
             if self._is_made and not self._is_closed:
                 _log.warning("a Writer was dropped without close(); use it in a `with` block")
                 self.close(timeout=1.0)
-        except Exception as error:  # at the end of the interpreter there may be nothing left to work with
+        except Exception as error:  # noqa: BLE001  # at the end of the interpreter there may be nothing left to work with
             _log.debug("a writer that was dropped could not be closed: %s", error)
 
 
@@ -189,9 +189,7 @@ class Client(_core.Client):
             raise ValueError(f"num_keep_alive_refs ({num_keep_alive_refs}) must be a positive integer")
         return TrajectoryWriter(self, num_keep_alive_refs, validate_items=validate_items, timeout=timeout)
 
-    def structured_writer(
-        self, configs: Sequence[structured_writer.Config]
-    ) -> _core.StructuredWriter:
+    def structured_writer(self, configs: Sequence[structured_writer.Config]) -> _core.StructuredWriter:
         """A writer that makes items by patterns and conditions; see `reverb.structured`.
 
         ValueError for configs that cannot work, naming which one and why. No server is asked: a table that does not

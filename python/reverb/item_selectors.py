@@ -25,3 +25,14 @@ Uniform = _core.UniformSelector
 Prioritized = _core.PrioritizedSelector
 MinHeap = functools.partial(_core.HeapSelector, True)
 MaxHeap = functools.partial(_core.HeapSelector, False)
+
+
+def _rebuild(kind: str, priority_exponent: float, seed: int | None) -> _core.ItemSelector:
+    """A selector out of what a pickle holds."""
+    if kind == "uniform":
+        return Uniform(seed=seed)
+    if kind == "prioritized":
+        return Prioritized(priority_exponent, seed=seed)
+    if kind in ("min_heap", "max_heap"):
+        return _core.HeapSelector(kind == "min_heap")
+    return Fifo() if kind == "fifo" else Lifo()

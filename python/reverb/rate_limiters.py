@@ -22,9 +22,7 @@ _MAX = sys.float_info.max
 class RateLimiter:
     """A limiter from its four numbers. The other classes choose them for a purpose."""
 
-    def __init__(
-        self, samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float
-    ) -> None:
+    def __init__(self, samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float) -> None:
         """ValueError for numbers that can not work: both of the first two must be > 0.
 
         Args:
@@ -54,9 +52,7 @@ class MinSize(RateLimiter):
     def __init__(self, min_size_to_sample: int) -> None:
         if min_size_to_sample < 1:
             raise ValueError(f"min_size_to_sample ({min_size_to_sample}) must be a positive integer")
-        super().__init__(
-            samples_per_insert=1.0, min_size_to_sample=min_size_to_sample, min_diff=-_MAX, max_diff=_MAX
-        )
+        super().__init__(samples_per_insert=1.0, min_size_to_sample=min_size_to_sample, min_diff=-_MAX, max_diff=_MAX)
 
 
 class SampleToInsertRatio(RateLimiter):
@@ -85,26 +81,26 @@ class SampleToInsertRatio(RateLimiter):
                 min_diff, max_diff = bounds
             except TypeError:
                 raise TypeError(
-                    f"error_buffer must be a number or a pair of numbers, got {bounds!r} of type {type(bounds).__name__}"
+                    f"error_buffer must be a number or a pair of them, got {bounds!r} of type {type(bounds).__name__}"
                 ) from None
         if samples_per_insert <= 0:
             raise ValueError(f"samples_per_insert ({samples_per_insert}) must be > 0")
         if max_diff - min_diff < 2 * max(1.0, samples_per_insert):
             raise ValueError(
-                f"the size of error_buffer is {max_diff - min_diff} and must be at least 2 * max(1, samples_per_insert) "
+                f"the size of error_buffer is {max_diff - min_diff}, it must be at least 2 * max(1, samples_per_insert) "
                 f"= {2 * max(1.0, samples_per_insert)}: a smaller one could block inserts and samples completely"
             )
         if max_diff < target:
             logging.getLogger("reverb").warning(
-                "max_diff (%s) is below samples_per_insert * min_size_to_sample (%s): inserts may wait before the table "
+                "max_diff (%s) is below samples_per_insert * min_size_to_sample (%s): inserts may wait before a table "
                 "can be sampled, for ever unless something samples at the same time",
                 max_diff,
                 target,
             )
         if min_diff > target:
             raise ValueError(
-                f"min_diff ({min_diff}) is above samples_per_insert * min_size_to_sample ({target}): samples would wait "
-                "for inserts that are not let through"
+                f"min_diff ({min_diff}) is above samples_per_insert * min_size_to_sample ({target}): samples would "
+                "wait for inserts that are not let through"
             )
         if min_size_to_sample < 1:
             raise ValueError(f"min_size_to_sample ({min_size_to_sample}) must be a positive integer")

@@ -38,7 +38,9 @@ def _selector_like(options: reverb_types.KeyDistributionOptions) -> Any:
         return item_selectors.Prioritized(options.prioritized.priority_exponent)
     if kind == "heap":
         return item_selectors.MinHeap() if options.heap.min_heap else item_selectors.MaxHeap()
-    raise ValueError("the options of a selector name no distribution; set one of fifo, lifo, uniform, prioritized, heap")
+    raise ValueError(
+        "the options of a selector name no distribution; set one of fifo, lifo, uniform, prioritized, heap"
+    )
 
 
 def _as_int32(name: str, value: Any) -> int:

@@ -89,9 +89,7 @@ class TrajectoryWriter(_core.TrajectoryWriter):
         """
         self._close()
 
-    def configure(
-        self, path: tuple[Any, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None
-    ) -> None:
+    def configure(self, path: tuple[Any, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None) -> None:
         """How one column is cut into chunks, and how much of it is kept.
 
         For a column that has values, it applies from now on, and needs all its steps to be in chunks: RuntimeError

@@ -8,8 +8,8 @@ import pytest
 from reverb import _core
 
 NUMERIC = [
-    np.bool_, np.int8, np.int16, np.int32, np.int64, np.longlong, np.uint8, np.uint16, np.uint32, np.uint64, np.ulonglong,
-    np.float16, np.float32, np.float64, np.complex64, np.complex128,
+    np.bool_, np.int8, np.int16, np.int32, np.int64, np.longlong, np.uint8, np.uint16, np.uint32, np.uint64,
+    np.ulonglong, np.float16, np.float32, np.float64, np.complex64, np.complex128,
 ]  # fmt: skip
 
 

@@ -226,7 +226,8 @@ def test_items_that_are_no_steps(client):
 
 
 def test_unpack_as_table_signature(serve, connect):
-    spec = {"b": (reverb.TensorSpec((), np.int64), reverb.TensorSpec((), np.int64)), "a": reverb.TensorSpec((), np.int64)}
+    number = reverb.TensorSpec((), np.int64)
+    spec = {"b": (number, number), "a": number}
     client = connect(serve(make_table(signature=spec), make_table("plain")))
     client.insert({"b": (1, 2), "a": 3}, {"table": 1.0, "plain": 1.0})
     (step,) = next(client.sample("table", unpack_as_table_signature=True))

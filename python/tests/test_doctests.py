@@ -8,9 +8,20 @@ import pytest
 
 @pytest.mark.parametrize(
     "name",
-    ["_priorities", "_specs", "_tree", "client", "item_selectors", "rate_limiters", "replay_sample", "reverb_types", "server",
-     "structured_writer", "trajectory_writer"],
-)  # fmt: skip
+    [
+        "_priorities",
+        "_specs",
+        "_tree",
+        "client",
+        "item_selectors",
+        "rate_limiters",
+        "replay_sample",
+        "reverb_types",
+        "server",
+        "structured_writer",
+        "trajectory_writer",
+    ],
+)
 def test_examples(name):
     result = doctest.testmod(importlib.import_module(f"reverb.{name}"))
     assert result.failed == 0

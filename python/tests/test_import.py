@@ -77,5 +77,7 @@ def test_what_programs_reach_through_the_package(path):
 
 
 def test_other_threads_may_import_it_first():
-    code = "import threading; t = threading.Thread(target=lambda: __import__('reverb')); t.start(); t.join(); import reverb"
+    code = (
+        "import threading; t = threading.Thread(target=__import__, args=['reverb']); t.start(); t.join(); import reverb"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

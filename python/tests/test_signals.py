@@ -127,7 +127,7 @@ def test_other_threads_run_while_one_waits():
         "writer = full_writer('trajectory')",
         "writer = full_writer('legacy')",
         "writer = full_writer('trajectory'); column = writer.history[-1]; del writer",
-        "samples = client.sample('empty', 5, timeout=0.1)\ntry: next(samples)\nexcept reverb.DeadlineExceededError: pass",
+        "samples = client.sample('empty', 5, timeout=0.1)\ntry: next(samples)\nexcept reverb.ReverbError: pass",
         "threading.Thread(target=lambda: next(client.sample('empty')), daemon=True).start(); time.sleep(0.1)",
         "threading.Thread(target=lambda: full_writer('trajectory').flush(), daemon=True).start(); time.sleep(0.1)",
         "threading.Thread(target=server.wait, daemon=True).start(); time.sleep(0.1)",

@@ -1,6 +1,7 @@
 """Tables as values, before and beside a server."""
 
 import dataclasses
+import pickle
 import sys
 
 from conftest import make_table
@@ -193,6 +194,20 @@ def test_infos_are_plain_values():
 # --- Selectors and limiters ---
 
 
+@pytest.mark.parametrize(
+    "selector",
+    [selectors.Fifo(), selectors.Lifo(), selectors.Uniform(seed=2**64 - 1), selectors.MinHeap(), selectors.MaxHeap(),
+     selectors.Prioritized(0.5, seed=3)],
+)  # fmt: skip
+def test_selectors_are_values(selector):
+    copy = pickle.loads(pickle.dumps(selector))
+    assert type(copy) is type(selector)
+    assert copy == selector
+    assert hash(copy) == hash(selector)
+    assert copy.seed == selector.seed
+    assert selector != selectors.Prioritized(0.25)
+
+
 @pytest.mark.parametrize("exponent", [float("nan"), float("inf"), -1.0])
 def test_exponents_that_cannot_work(exponent):
     with pytest.raises(ValueError):
@@ -200,7 +215,8 @@ def test_exponents_that_cannot_work(exponent):
 
 
 def test_selectors_from_their_options():
-    for selector in (selectors.Fifo(), selectors.Lifo(), selectors.Uniform(), selectors.MinHeap(), selectors.Prioritized(0.5)):
+    chosen = [selectors.Fifo(), selectors.Lifo(), selectors.Uniform(), selectors.MinHeap(), selectors.Prioritized(0.5)]
+    for selector in chosen:
         options = make_table(sampler=selector).info.sampler_options
         assert pybind.selector_from_proto(options.SerializeToString()) == selector
     for bad in (b"\xff\xff", b""):

@@ -34,7 +34,8 @@ def test_plain_history(client, writer):
     for i in (1, 2, 3):
         writer.append({"x": i})
     x = writer.history["x"]
-    for trajectory in (x[:], x[0], x[-1], x[[0, -1]], x[-3:], x[:-1], x[0:3], x[1:3], x[::2], x[::-1], x[[1, 1]], x[[2, 0]]):
+    chosen = [x[:], x[0], x[-1], x[[0, -1]], x[-3:], x[:-1], x[0:3], x[1:3], x[::2], x[::-1], x[[1, 1]], x[[2, 0]]]
+    for trajectory in chosen:
         writer.create_item("queue", 1.0, trajectory)
     writer.flush()
     expected = [[1, 2, 3], 1, 3, [1, 3], [1, 2, 3], [1, 2], [1, 2, 3], [2, 3], [1, 3], [3, 2, 1], [2, 2], [3, 1]]
@@ -57,8 +58,12 @@ def test_rows_that_are_not_neighbours_in_long_chunks(client, writer):
 def test_a_growing_structure(writer):
     for step in ({"x": 1, "z": 2}, {"z": 3, "y": 4}, {"w": 5}, {"x": 6, "w": 7}):
         writer.append(step)
-    got = {name: [None if ref is None else int(ref.numpy()) for ref in column] for name, column in writer.history.items()}
-    assert got == {"x": [1, None, None, 6], "z": [2, 3, None, None], "y": [None, 4, None, None], "w": [None, None, 5, 7]}
+    assert {name: [ref and int(ref.numpy()) for ref in column] for name, column in writer.history.items()} == {
+        "x": [1, None, None, 6],
+        "z": [2, 3, None, None],
+        "y": [None, 4, None, None],
+        "w": [None, None, 5, 7],
+    }
     assert all(len(column) == 4 for column in writer.history.values())
     with pytest.raises(ValueError, match="cannot contain any None"):
         writer.history["x"][:]
@@ -155,9 +160,8 @@ def test_different_structures_of_items_in_turn(client, writer):
     for i in range(4):
         writer.append({"a": i, "b": 10 * i})
         a, b = writer.history["a"], writer.history["b"]
-        for trajectory in ({"b": b[-1], "a": a[-1]}, [b[-1], a[-1]], {"only": b[-1]}, a[-1], ({"z": b[-1:]}, a[-1]), {}):
-            if trajectory:
-                writer.create_item("queue", 1.0, trajectory)
+        for trajectory in ({"b": b[-1], "a": a[-1]}, [b[-1], a[-1]], {"only": b[-1]}, a[-1], ({"z": b[-1:]}, a[-1])):
+            writer.create_item("queue", 1.0, trajectory)
     writer.flush()
     expected = [[[i, 10 * i], [10 * i, i], [10 * i], [i], [[10 * i], i]] for i in range(4)]
     got = [[value.tolist() for value in data] for data in items(client, 20)]
@@ -212,10 +216,14 @@ def test_none_for_a_part(writer):
 
 def test_another_dtype(writer):
     writer.append({"a": [np.float32(1), 2]})
-    with pytest.raises(ValueError, match=r"Tensor of wrong dtype provided for column \('a', 0\)\. Got double but expected float\."):
+    with pytest.raises(ValueError) as caught:
         writer.append({"a": [1.0, 2]})
-    with pytest.raises(ValueError, match=r"Tensor of incompatible shape provided for column \('a', 1\)\. Got \[2\] which is incompatible with \[\]\."):
+    text = "Tensor of wrong dtype provided for column ('a', 0). Got double but expected float."
+    assert text in str(caught.value)
+    with pytest.raises(ValueError) as caught:
         writer.append({"a": [np.float32(1), np.array([1, 2])]})
+    text = "Tensor of incompatible shape provided for column ('a', 1). Got [2] which is incompatible with []."
+    assert text in str(caught.value)
     assert writer.episode_steps == 1
     writer.append({"a": [np.float32(3), 4]})
     assert values(writer.history["a"][0][:]) == [1, 3]
@@ -274,8 +282,8 @@ def test_the_caller_may_reuse_its_arrays(client):
     [
         (0, 0), (2, 2), (-3, 0), (True, 1),
         (slice(None), [0, 1, 2]), (slice(0, 3), [0, 1, 2]), (slice(None, 3), [0, 1, 2]), (slice(1, 3), [1, 2]),
-        (slice(-2, 3), [1, 2]), (slice(None, 10), [0, 1, 2]), (slice(-1, None), [2]), (slice(None, None, -1), [2, 1, 0]),
-        ([0, -1], [0, 2]), ([2, 2], [2, 2]),
+        (slice(-2, 3), [1, 2]), (slice(None, 10), [0, 1, 2]), (slice(-1, None), [2]),
+        (slice(None, None, -1), [2, 1, 0]), ([0, -1], [0, 2]), ([2, 2], [2, 2]),
     ],
 )  # fmt: skip
 def test_indexing_by_the_rules_of_python(writer, key, expected):

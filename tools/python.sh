@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The Python package in environments of its own, one for each version of CPython: build/venv-3.11 and so on.
+#
+#   tools/python.sh versions            the versions that are here, of those the package is for
+#   tools/python.sh install 3.11        build the package and install it, with what its tests need
+#   tools/python.sh test 3.11 [...]     run the tests of the installed package; arguments go to pytest
+#   tools/python.sh develop 3.11        build the extension beside the Python files, for work on them:
+#                                       PYTHONPATH=python build/venv-3.11/bin/python -m pytest python/tests
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+supported=(3.10 3.11 3.12 3.13)
+
+# The interpreter of a version: pyenv's newest, or the one on the path. A shim that leads nowhere does not count.
+interpreter() {
+  local version=$1 found
+  for found in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version".*/bin/python3 "$(command -v "python$version" || true)"; do
+    if [[ -x $found ]] && "$found" -c 'import ensurepip, venv' 2> /dev/null; then
+      printf '%s\n' "$found"
+      return 0
+    fi
+  done
+  return 1
+}
+
+venv() {
+  local version=$1 folder=build/venv-$1 python
+  if [[ ! -x $folder/bin/python ]]; then
+    python=$(interpreter "$version") || { echo "python.sh: there is no CPython $version with venv here" >&2; exit 1; }
+    "$python" -m venv "$folder"
+  fi
+  # The oldest version is tested with the oldest NumPy that the package allows.
+  local numpy=numpy
+  [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$numpy" \
+    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest hypothesis ml_dtypes attrs dm-tree protobuf
+}
+
+export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
+CXX=${CXX:-$(tools/cxx.sh)}
+export CXX
+
+case "${1:-}" in
+  versions)
+    for version in "${supported[@]}"; do
+      if interpreter "$version" > /dev/null; then echo "$version"; fi
+    done
+    ;;
+  install)
+    venv "$2"
+    "build/venv-$2/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+      --force-reinstall .
+    "build/venv-$2/bin/python" -c 'import reverb; print("reverb", reverb.__version__, "in", reverb.__path__[0])'
+    ;;
+  test)
+    version=$2
+    shift 2
+    # From another folder, so that it is the installed package that is found.
+    mkdir -p build/test-results
+    cd build
+    "venv-$version/bin/python" -P -c '' 2> /dev/null && safe=-P || safe=
+    # shellcheck disable=SC2086
+    "venv-$version/bin/python" $safe -m pytest ../python/tests -c ../pyproject.toml --rootdir .. \
+      --junitxml "test-results/python-$version.xml" "$@"
+    ;;
+  develop)
+    venv "$2"
+    cmake -S . -B build/py-dev -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g" \
+      -DREVERB_PYTHON=ON -DREVERB_TESTS=OFF -DREVERB_APPS=OFF -DREVERB_EXAMPLES=OFF \
+      "-DPython_EXECUTABLE=$PWD/build/venv-$2/bin/python" > /dev/null
+    cmake --build build/py-dev --target _core
+    ;;
+  *)
+    echo "usage: tools/python.sh versions | install VERSION | test VERSION [...] | develop VERSION" >&2
+    exit 2
+    ;;
+esac
