@@ -4,7 +4,7 @@ The actor walks with the newest parameters it can get, and writes transitions. T
 publishes its parameters. A rate limiter keeps the two together: about eight samples for each transition, whoever is
 faster waits. The networks are a table of numbers; everything else is as in a program with real ones.
 
-    python examples/python/dqn.py
+Run it with `python examples/python/dqn.py`.
 """
 
 import multiprocessing
@@ -28,6 +28,7 @@ SIGNATURE = {
 
 
 def make_server() -> reverb.Server:
+    """Serves transitions and parameters."""
     return reverb.Server(
         tables=[
             reverb.Table(
@@ -102,9 +103,7 @@ def learn(client: reverb.Client, updates: int) -> np.ndarray:
     q = np.zeros((CELLS, 2), np.float32)
     target = q.copy()
     client.insert(q, priorities={"parameters": 1.0})
-    samples = client.sample(
-        "replay", updates * BATCH, emit_timesteps=False, unpack_as_table_signature=True, timeout=60
-    )
+    samples = client.sample("replay", updates * BATCH, emit_timesteps=False, unpack_as_table_signature=True, timeout=60)
     for update in range(1, updates + 1):
         batch = [next(samples).data for _ in range(BATCH)]
         s, a, r, discount, s_next = (
@@ -120,10 +119,12 @@ def learn(client: reverb.Client, updates: int) -> np.ndarray:
 
 
 def run_learner(client: reverb.Client, updates: int, result) -> None:
+    """What the learner's process does."""
     result.put(learn(client, updates))
 
 
 def main(updates: int = 400) -> None:
+    """Starts both processes, and says what they came to."""
     server = make_server()
     client = reverb.Client(f"localhost:{server.port}")  # is pickled on its way to the processes
     processes = multiprocessing.get_context("spawn")

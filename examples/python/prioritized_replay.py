@@ -3,7 +3,7 @@
 Values of 1000 states are learned from samples; for 10 of them the first guess is far off. Priorities are the errors of
 the last visit; they go back by key, in one call for each batch.
 
-    python examples/python/prioritized_replay.py
+Run it with `python examples/python/prioritized_replay.py`.
 """
 
 import numpy as np
@@ -15,6 +15,7 @@ BATCH = 64
 
 
 def main() -> None:
+    """Fills the table, and trains."""
     true_values = np.zeros(STATES)
     true_values[::100] = 10.0
     guesses = np.full(STATES, 0.1)

@@ -1,6 +1,6 @@
 """Quick start: a server with one table, a writer that makes items of three steps, and a loop that samples them.
 
-    python examples/python/quick_start.py
+Run it with `python examples/python/quick_start.py`.
 """
 
 import numpy as np
@@ -9,6 +9,7 @@ import reverb
 
 
 def main() -> None:
+    """Writes ten steps, and looks at what came of them."""
     # A table holds items. Its sampler picks what is handed out, its remover what goes when it is full, and its
     # rate limiter makes callers wait: here samples wait until there are two items.
     table = reverb.Table(

@@ -81,9 +81,7 @@ def lay_out(array, layout):
 @st.composite
 def arrays(draw):
     """What is given, and what is to come out."""
-    expected = fill(
-        draw(st.sampled_from(DTYPES)), draw(shapes), draw(contents), draw(st.integers(0, 1000))
-    )
+    expected = fill(draw(st.sampled_from(DTYPES)), draw(shapes), draw(contents), draw(st.integers(0, 1000)))
     layout = draw(layouts)
     if layout == "broadcast" and expected.size:
         wide = np.broadcast_to(expected[:1], expected.shape) if expected.ndim else expected
@@ -96,9 +94,7 @@ scalars = st.one_of(
     st.integers(2**63, 2**64 - 1).map(lambda value: (value, np.uint64(value))),
     st.floats().map(lambda value: (value, np.float64(value))),
     st.booleans().map(lambda value: (value, np.bool_(value))),
-    st.tuples(st.sampled_from(DTYPES), st.integers(0, 100)).map(
-        lambda pair: (np.dtype(pair[0]).type(pair[1]),) * 2
-    ),
+    st.tuples(st.sampled_from(DTYPES), st.integers(0, 100)).map(lambda pair: (np.dtype(pair[0]).type(pair[1]),) * 2),
 ).map(lambda pair: (pair[0], np.asarray(pair[1])))
 
 
@@ -175,9 +171,7 @@ def build(nest):
         return content[0], [content[1]]
     if kind == "dict":
         parts = {key: build(part) for key, part in content.items()}
-        return {key: part[0] for key, part in parts.items()}, [
-            leaf for key in sorted(parts) for leaf in parts[key][1]
-        ]
+        return {key: part[0] for key, part in parts.items()}, [leaf for key in sorted(parts) for leaf in parts[key][1]]
     parts = [build(part) for part in content]
     make = {"list": list, "tuple": tuple, "pair": lambda items: Pair(*items)}[kind]
     return make([part[0] for part in parts]), [leaf for part in parts for leaf in part[1]]
@@ -315,9 +309,7 @@ def test_rows_of_columns_come_back_whatever_the_chunks_are(client, parts, split)
                 item.append(column[key if key < 0 else key + offset])
                 expected.append(rows[key])
                 continue
-            chosen = (
-                list(range(len(rows)))[key] if isinstance(key, slice) else [k % len(rows) for k in key]
-            )
+            chosen = list(range(len(rows)))[key] if isinstance(key, slice) else [k % len(rows) for k in key]
             if not chosen:
                 continue
             item.append(column[[k + offset for k in chosen]] if isinstance(key, list) or offset else column[key])

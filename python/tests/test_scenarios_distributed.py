@@ -325,9 +325,7 @@ def test_a_huge_first_priority_makes_new_items_known_by_key(serve, connect):
 
 
 def test_dicts_of_bytes_sampled_once_each(serve, connect):
-    server = serve(
-        reverb.Table("data", selectors.Uniform(), selectors.Uniform(), 10_000, rate_limiters.MinSize(1), 1)
-    )
+    server = serve(reverb.Table("data", selectors.Uniform(), selectors.Uniform(), 10_000, rate_limiters.MinSize(1), 1))
     client = connect(server)
     records = [{"inputs": bytes(range(i)), "targets": b"\xff\x00" * i} for i in range(50)]
     for record in records:
@@ -345,7 +343,8 @@ def test_a_checkpoint_says_what_is_missing(serve, connect):
 @pytest.mark.xfail(strict=True, raises=ValueError, reason="checkpoints on disk are not there yet")
 def test_a_program_that_starts_again_from_its_checkpoint(tmp_path):
     def start():
-        return reverb.Server([make_table("replay")], checkpointer=reverb.checkpointers.DefaultCheckpointer(str(tmp_path)))
+        checkpointer = reverb.checkpointers.DefaultCheckpointer(str(tmp_path))
+        return reverb.Server([make_table("replay")], checkpointer=checkpointer)
 
     server = start()
     client = server.localhost_client()

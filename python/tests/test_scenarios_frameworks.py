@@ -1,4 +1,4 @@
-"""Programs that hand over nests and values of TensorFlow and dm-tree. Each needs that package, and is skipped without."""
+"""Programs that hand over nests and values of TensorFlow and dm-tree; skipped where those are not installed."""
 
 import collections
 import threading

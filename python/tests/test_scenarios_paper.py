@@ -22,9 +22,7 @@ class Environment:
 
 def steps_of(client, table, count):
     """Of each item, the first numbers of its steps."""
-    return [
-        [int(step.data[0][0]) for step in item] for item in client.sample(table, count, timeout=20)
-    ]
+    return [[int(step.data[0][0]) for step in item] for item in client.sample(table, count, timeout=20)]
 
 
 def test_overlapping_trajectories(serve, connect):

@@ -270,7 +270,5 @@ def test_two_patterns_for_two_tables_from_the_same_steps(serve, connect):
     for i in range(10):
         writer.append({"x": i, "y": -i})
     writer.end_episode()
-    assert [(x.tolist(), y.item()) for x, y in all_items(client, "pairs")] == [
-        ([i - 1, i], -i) for i in range(1, 10)
-    ]
+    assert [(x.tolist(), y.item()) for x, y in all_items(client, "pairs")] == [([i - 1, i], -i) for i in range(1, 10)]
     assert [y.item() for (y,) in all_items(client, "every_third")] == [-2, -5, -8]
