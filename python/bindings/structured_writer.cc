@@ -102,6 +102,7 @@ class StructuredWriterObject {
     CheckFork();
     EmitLog();
     const Turn::Holder turn(turn_);
+    CheckOpen();
     if (!writer_) Make(data);
     FlattenStep(data);
     const auto append = [&] {
@@ -122,11 +123,6 @@ class StructuredWriterObject {
       throw;
     }
     Clear();
-    if (status.code() == StatusCode::kInvalidArgument &&
-        status.message().find("already") != std::string_view::npos &&
-        status.message().find("present") != std::string_view::npos) {
-      Raise(Status(StatusCode::kInternal, std::string(status.message())));
-    }
     RaiseUnlessOk(status);
   }
 
@@ -137,16 +133,20 @@ class StructuredWriterObject {
                       ".");
     }
     const Turn::Holder turn(turn_);
+    CheckOpen();
     if (!writer_) return;
-    RaiseUnlessOk(Waiting(timeout).Run(
-        [&](const WaitOptions& wait) { return writer_->Flush(block_until_num_items, wait); }));
+    RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
+      return writer_->Flush(block_until_num_items, wait);
+    }));
   }
   void EndEpisode(bool clear_buffers, Timeout timeout) {
     CheckFork();
     const Turn::Holder turn(turn_);
+    CheckOpen();
     if (!writer_) return;
-    RaiseUnlessOk(Waiting(timeout).Run(
-        [&](const WaitOptions& wait) { return writer_->EndEpisode(clear_buffers, wait); }));
+    RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
+      return writer_->EndEpisode(clear_buffers, wait);
+    }));
   }
   bool step_is_open() {
     const Turn::Holder turn(turn_);
@@ -154,6 +154,7 @@ class StructuredWriterObject {
   }
   void Close() {
     if (IsForkedChild()) return;
+    is_closing_ = true;
     room_.cancelled = true;
     const Turn::Holder turn(turn_);
     if (!writer_) return;
@@ -162,6 +163,11 @@ class StructuredWriterObject {
   }
 
  private:
+  void CheckOpen() const {
+    if (is_closing_.load(std::memory_order_relaxed)) [[unlikely]]
+      Raise(Status::Cancelled("close() has been called on this writer"));
+  }
+
   // With the first step, whose paths error texts name.
   void Make(nb::handle data) {
     std::vector<std::pair<nb::object, nb::object>> leaves;
@@ -201,6 +207,7 @@ class StructuredWriterObject {
   StructuredWriterOptions options_;
   Turn turn_;
   RoomWait room_;
+  std::atomic<bool> is_closing_{false};
   Owned<StructuredWriter> writer_;
 
   Structure structure_;

@@ -57,12 +57,19 @@ TrajectoryWriterObject::~TrajectoryWriterObject() {
   state_->writer->Close();
 }
 
+// A close() of another thread is in force before its turn comes.
+void TrajectoryWriterObject::CheckOpen() const {
+  if (is_closing_.load(std::memory_order_relaxed)) [[unlikely]]
+    Raise(Status::Cancelled("TrajectoryWriter::Close has been called."));
+}
+
 // --- Steps ---
 
 void TrajectoryWriterObject::Append(nb::handle data, bool partial_step) {
   CheckFork();
   EmitLog();
   const Turn::Holder turn(state_->turn);
+  CheckOpen();
   const Finally clear([this] {
     views_.Clear();
     leaves_.clear();
@@ -189,6 +196,7 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
   EmitLog();
   const double number = ToDouble(priority, "priority");
   const Turn::Holder turn(state_->turn);
+  CheckOpen();
   const Finally clear([this] {
     leaves_.clear();
     kept_.clear();
@@ -220,6 +228,7 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
 void TrajectoryWriterObject::Flush(int64_t block_until_num_items, Timeout timeout) {
   CheckFork();
   const Turn::Holder turn(state_->turn);
+  CheckOpen();
   RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
     return writer().Flush(block_until_num_items, wait);
   }));
@@ -228,6 +237,7 @@ void TrajectoryWriterObject::Flush(int64_t block_until_num_items, Timeout timeou
 void TrajectoryWriterObject::EndEpisode(bool clear_buffers, Timeout timeout) {
   CheckFork();
   const Turn::Holder turn(state_->turn);
+  CheckOpen();
   RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
     return writer().EndEpisode(clear_buffers, wait);
   }));

@@ -5,6 +5,7 @@
 #ifndef REVERB_PYTHON_TRAJECTORY_WRITER_H_
 #define REVERB_PYTHON_TRAJECTORY_WRITER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,6 +43,7 @@ class TrajectoryWriterObject {
  private:
   enum class HistoryCopy { kShare, kDict, kBuild };
 
+  void CheckOpen() const;
   void AppendLeaves(bool partial_step);
   void AppendGrown(nb::handle data, bool partial_step);
   void NameNewColumns(const Structure& structure);
