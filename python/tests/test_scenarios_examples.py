@@ -47,3 +47,15 @@ def test_prioritized_replay():
     assert far_off > 3 * others
     (error,) = re.findall(r"largest error left: ([\d.]+)", output)
     assert float(error) < 1.0
+
+
+def test_the_blocks_of_the_documentation():
+    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 6
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("(4, 4)") == 1  # the first item is of a single step, the second of four
