@@ -252,8 +252,10 @@ def test_a_blocked_sample_goes_on_as_soon_as_another_thread_inserts(serve, conne
     client = connect(serve(make_table("table")))
     for i in range(20):
         client.reset("table")
-        threading.Timer(0.02, client.insert, args=(i, {"table": 1.0})).start()
+        thread = threading.Timer(0.02, client.insert, args=(i, {"table": 1.0}))
+        thread.start()
         assert next(client.sample("table", timeout=30))[0].data == [i]
+        thread.join()
 
 
 def test_a_blocked_insert_goes_on_as_soon_as_another_thread_samples(serve, connect):
