@@ -288,6 +288,10 @@ struct Memory {
 };
 
 int GetMemory(PyObject* self, Py_buffer* view, int flags) {
+  if (!nb::inst_ready(self)) {
+    PyErr_SetString(PyExc_BufferError, "this memory was never initialised");
+    return -1;
+  }
   Tensor& tensor = nb::inst_ptr<Memory>(self)->tensor;
   static uint8_t nothing = 0;
   void* data = tensor.num_bytes() > 0 ? static_cast<void*>(tensor.data()) : &nothing;

@@ -31,6 +31,14 @@ auto Guarded(Body&& body, decltype(body()) failed) noexcept -> decltype(body()) 
   return failed;
 }
 
+// What a Python object holds. TypeError when it was never initialised.
+template <typename T>
+T& Get(PyObject* object) {
+  if (!nb::inst_ready(object)) [[unlikely]]
+    RaiseTypeError(std::string("this ") + Py_TYPE(object)->tp_name + " was never initialised");
+  return *nb::inst_ptr<T>(object);
+}
+
 template <typename T>
 nb::object Make(PyTypeObject* type, T value) {
   nb::object made = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(type)));
@@ -96,7 +104,7 @@ void AddCell(std::vector<CellRange>* ranges, uint32_t column, int64_t position) 
 Py_ssize_t HistoryLength(PyObject* self) {
   return Guarded(
       [&]() -> Py_ssize_t {
-        WriterState& state = *nb::inst_ptr<ColumnHistory>(self)->state;
+        WriterState& state = *Get<ColumnHistory>(self).state;
         const Turn::Holder turn(state.turn);
         return static_cast<Py_ssize_t>(state.writer->history_length());
       },
@@ -161,7 +169,7 @@ nb::object HistoryList(const ColumnHistory& history, int64_t begin, int64_t leng
 PyObject* HistoryGet(PyObject* self, PyObject* key) {
   return Guarded(
       [&]() -> PyObject* {
-        const ColumnHistory& history = *nb::inst_ptr<ColumnHistory>(self);
+        const ColumnHistory& history = Get<ColumnHistory>(self);
         const Turn::Holder turn(history.state->turn);
         const int64_t begin = history.state->history_begin();
         const int64_t length = history.state->writer->history_length();
@@ -195,20 +203,19 @@ nb::object HistoryCells(const ColumnHistory& history) {
 
 PyObject* HistoryIter(PyObject* self) {
   return Guarded(
-      [&]() -> PyObject* { return PyObject_GetIter(HistoryCells(*nb::inst_ptr<ColumnHistory>(self)).ptr()); },
-      nullptr);
+      [&]() -> PyObject* { return PyObject_GetIter(HistoryCells(Get<ColumnHistory>(self)).ptr()); }, nullptr);
 }
 
 // --- TrajectoryColumn ---
 
 Py_ssize_t ColumnLength(PyObject* self) {
-  return static_cast<Py_ssize_t>(nb::inst_ptr<TrajectoryColumn>(self)->length);
+  return Guarded([&] { return static_cast<Py_ssize_t>(Get<TrajectoryColumn>(self).length); }, -1);
 }
 
 PyObject* ColumnGet(PyObject* self, PyObject* key) {
   return Guarded(
       [&]() -> PyObject* {
-        const TrajectoryColumn& column = *nb::inst_ptr<TrajectoryColumn>(self);
+        const TrajectoryColumn& column = Get<TrajectoryColumn>(self);
         const auto cells = CellsOf(column);
         TrajectoryColumn chosen{column.state, {}, 0, false, column.path};
         const auto add = [&](Py_ssize_t index) {
@@ -252,7 +259,7 @@ PyObject* ColumnGet(PyObject* self, PyObject* key) {
 PyObject* ColumnIter(PyObject* self) {
   return Guarded(
       [&]() -> PyObject* {
-        const TrajectoryColumn& column = *nb::inst_ptr<TrajectoryColumn>(self);
+        const TrajectoryColumn& column = Get<TrajectoryColumn>(self);
         nb::list cells;
         ForEachCell(column, [&](uint32_t c, int64_t at) {
           cells.append(Make(cell_type, CellRef{column.state, c, at, column.path}));
@@ -270,7 +277,7 @@ void InitColumn(TrajectoryColumn* self, nb::handle references, bool squeeze, nb:
       RaiseTypeError("data_references must be those of a history (list(writer.history[...])), got " +
                      ShortRepr(reference) + " of type " + Py_TYPE(reference.ptr())->tp_name);
     }
-    const CellRef& cell = *nb::inst_ptr<CellRef>(reference);
+    const CellRef& cell = Get<CellRef>(reference.ptr());
     if (made.state && made.state != cell.state) {
       RaiseValueError("a column cannot be made of references of several writers; use one writer for an item");
     }
@@ -359,7 +366,7 @@ nb::object MakeHistory(std::shared_ptr<WriterState> state, uint32_t column, nb::
 }
 
 const TrajectoryColumn* AsColumn(PyObject* object) {
-  if (!PyObject_TypeCheck(object, column_type)) return nullptr;
+  if (!PyObject_TypeCheck(object, column_type) || !nb::inst_ready(object)) return nullptr;
   return nb::inst_ptr<TrajectoryColumn>(object);
 }
 

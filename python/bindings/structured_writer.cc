@@ -89,10 +89,9 @@ class StructuredWriterObject {
   }
   ~StructuredWriterObject() {
     if (!writer_ || IsForkedChild()) return;
-    GilRelease released;
-    (void)writer_->Flush(0, {.timeout = kFarewell, .on_wait = [&] {
-                               return released.Look() ? Status::Ok() : Status::Cancelled("interrupted");
-                             }});
+    // Python is not entered from here: an exception may be on its way.
+    const GilRelease released;
+    (void)writer_->Flush(0, {.timeout = kFarewell});
     writer_->Close();
   }
   StructuredWriterObject(const StructuredWriterObject&) = delete;

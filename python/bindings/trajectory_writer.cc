@@ -50,10 +50,9 @@ TrajectoryWriterObject::~TrajectoryWriterObject() {
   if (!state_->writer || IsForkedChild()) return;
   // Columns may keep the native writer alive; it is closed all the same. Nobody else is in a call: the last
   // reference is gone.
-  GilRelease released;
-  (void)state_->writer->Flush(0, {.timeout = kFarewell, .on_wait = [&] {
-                                    return released.Look() ? Status::Ok() : Status::Cancelled("interrupted");
-                                  }});
+  // Python is not entered from here: an exception may be on its way.
+  const GilRelease released;
+  (void)state_->writer->Flush(0, {.timeout = kFarewell});
   state_->writer->Close();
 }
 
