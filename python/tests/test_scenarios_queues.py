@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 
 from adders import EpisodeAdder, SequenceAdder, expected_sequences, make_episode
 from conftest import make_table
@@ -134,6 +135,7 @@ def test_readers_that_are_made_anew_for_every_iteration(serve, connect):
                     assert len(sample.data[0]) == length
                     tags.append(int(sample.data[1][0]))
             assert tags == [iteration * 100 + episode for episode in range(episodes)]
+        time.sleep(0.05)  # until the server has heard that nobody reads any more
         for table in ("training", "normalization"):
             client.reset(table)
     info = client.server_info()["training"]
