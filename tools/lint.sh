@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make lint` runs: format, clang-tidy over the library's sources, include directions. clang-tidy
+# What `make lint` runs: format, clang-tidy over the library's sources, ruff and mypy, include directions. clang-tidy
 # reads the flags of the clang build; LINT_FILES="src/base/clock.cc ..." limits it to those files.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -23,6 +23,9 @@ if ! run-clang-tidy -quiet -p build/clang -j "${JOBS:-$(nproc)}" "${patterns[@]}
   grep -vE ' -p=build/clang |warnings generated|^$' "$log"
   failed+=(clang-tidy)
 fi
+
+echo "=== Python"
+tools/python.sh lint || failed+=(python)
 
 echo "=== include directions"
 python3 tools/check_includes.py || failed+=(check_includes)

@@ -6,6 +6,7 @@
 #   tools/python.sh test 3.11 [...]     run the tests of the installed package; arguments go to pytest
 #   tools/python.sh develop 3.11        build the extension beside the Python files, for work on them:
 #                                       PYTHONPATH=python build/venv-3.11/bin/python -m pytest python/tests
+#   tools/python.sh lint                ruff and mypy
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -70,8 +71,16 @@ case "${1:-}" in
       "-DPython_EXECUTABLE=$PWD/build/venv-$2/bin/python" > /dev/null
     cmake --build build/py-dev --target _core
     ;;
+  lint)
+    version=$("$0" versions | tail -n 1)
+    [[ -x build/venv-lint/bin/python ]] || "$(interpreter "$version")" -m venv build/venv-lint
+    build/venv-lint/bin/python -m pip install --quiet --disable-pip-version-check ruff mypy numpy
+    build/venv-lint/bin/ruff check python
+    build/venv-lint/bin/ruff format --check --quiet python/reverb
+    build/venv-lint/bin/mypy
+    ;;
   *)
-    echo "usage: tools/python.sh versions | install VERSION | test VERSION [...] | develop VERSION" >&2
+    echo "usage: tools/python.sh versions | install VERSION | test VERSION [...] | develop VERSION | lint" >&2
     exit 2
     ;;
 esac

@@ -87,7 +87,7 @@ class SampleToInsertRatio(RateLimiter):
             raise ValueError(f"samples_per_insert ({samples_per_insert}) must be > 0")
         if max_diff - min_diff < 2 * max(1.0, samples_per_insert):
             raise ValueError(
-                f"the size of error_buffer is {max_diff - min_diff}, it must be at least 2 * max(1, samples_per_insert) "
+                f"the size of error_buffer is {max_diff - min_diff}, it must be >= 2 * max(1, samples_per_insert) "
                 f"= {2 * max(1.0, samples_per_insert)}: a smaller one could block inserts and samples completely"
             )
         if max_diff < target:

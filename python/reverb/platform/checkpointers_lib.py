@@ -50,7 +50,7 @@ class DefaultCheckpointer(CheckpointerBase):
             None if fallback_checkpoint_path is None else os.fspath(fallback_checkpoint_path)
         )
 
-    def internal_checkpointer(self) -> CheckpointerOptions:
+    def internal_checkpointer(self) -> CheckpointerOptions:  # noqa: D102
         return CheckpointerOptions(self.path, self.group, self.fallback_checkpoint_path)
 
 
