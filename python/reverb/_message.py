@@ -186,9 +186,7 @@ _SCALARS: Mapping[str, _Scalar] = {
     "enum": _Scalar(0, VARINT, _integer(-(1 << 31), 1 << 31), put_varint, lambda v: _signed(v, 32)),
     "double": _Scalar(0.0, FIXED64, _check_float, _put_double, _get_double),
     "float": _Scalar(0.0, FIXED32, _check_float, _put_float, _get_float),
-    "string": _Scalar(
-        "", BYTES, _check_string, lambda out, value: _put_bytes(out, value.encode()), _decode_string
-    ),
+    "string": _Scalar("", BYTES, _check_string, lambda out, value: _put_bytes(out, value.encode()), _decode_string),
     "bytes": _Scalar(b"", BYTES, _check_bytes, _put_bytes, bytes),
 }
 

@@ -411,9 +411,7 @@ def _put_name(out: bytearray, name: str) -> None:
 
 def _encode_node(out: bytearray, node: Any, depth: int, nodes: itertools.count[int]) -> None:
     if depth > _MAX_DEPTH or next(nodes) > _MAX_NODES:
-        raise ValueError(
-            f"signature: more than {_MAX_DEPTH} levels or {_MAX_NODES} nodes; flatten the structure"
-        )
+        raise ValueError(f"signature: more than {_MAX_DEPTH} levels or {_MAX_NODES} nodes; flatten the structure")
     if not _tree.is_nested(node):
         _encode_leaf(out, as_spec(node))
     elif _is_keyed(node):
@@ -441,9 +439,7 @@ def _encode_leaf(out: bytearray, spec: TensorSpec) -> None:
         put_varint(out, 0)
         return
     if len(spec.shape) > _MAX_RANK:
-        raise ValueError(
-            f"signature: a spec has {len(spec.shape)} dimensions, at most {_MAX_RANK} are allowed"
-        )
+        raise ValueError(f"signature: a spec has {len(spec.shape)} dimensions, at most {_MAX_RANK} are allowed")
     put_varint(out, len(spec.shape) + 1)
     for dim in spec.shape:
         put_varint(out, 0 if dim is None else dim + 1)

@@ -182,9 +182,7 @@ def _assert_same(path: Path, first: Any, second: Any, *, check_types: bool) -> N
     if not is_nested(first) and not is_nested(second):
         return
     if is_nested(first) != is_nested(second):
-        raise differ(
-            ValueError, f"{first!r} and {second!r}, of which one is a sequence and the other is not."
-        )
+        raise differ(ValueError, f"{first!r} and {second!r}, of which one is a sequence and the other is not.")
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         if set(first) != set(second):
             raise differ(ValueError, f"the keys are {sorted_keys(first)} and {sorted_keys(second)}.")

@@ -225,9 +225,7 @@ def constant_priority_fn(value: float) -> Priority:
     return priority
 
 
-def td_error(
-    max_priority_weight: float, step_structure: Any, get_field_from_step_fn: Callable[[Any], Any]
-) -> Priority:
+def td_error(max_priority_weight: float, step_structure: Any, get_field_from_step_fn: Callable[[Any], Any]) -> Priority:
     """Priorities from TD errors x that are a field of the steps: w * max|x| + (1 - w) * mean|x|.
 
     Max and mean are over the rows of the item's column that comes from the field.
@@ -283,9 +281,7 @@ class Condition:
         The leaf must be a bool or an integer of one element; where there is none the condition is false.
         """
         count = len(_tree.flatten(step_structure))
-        return _tree.unflatten_as(
-            step_structure, [_ConditionBuilder(flat_source_index=i) for i in range(count)]
-        )
+        return _tree.unflatten_as(step_structure, [_ConditionBuilder(flat_source_index=i) for i in range(count)])
 
 
 class _ConditionBuilder:
@@ -387,9 +383,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
         )
     first = unpack_pattern(configs[0])
     for config in configs[1:]:
-        if config.pattern_structure != configs[0].pattern_structure or len(config.flat) != len(
-            configs[0].flat
-        ):
+        if config.pattern_structure != configs[0].pattern_structure or len(config.flat) != len(configs[0].flat):
             raise ValueError(
                 "All configs must have exactly the same pattern_structure, but these differ: "
                 f"{_shown(first)} and {_shown(unpack_pattern(config))}."
@@ -426,9 +420,7 @@ def _merged(name: str, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
     first = specs[0]
     dtypes = sorted({spec.dtype.name for spec in specs})
     if len(dtypes) > 1:
-        raise ValueError(
-            f"Configs produce trajectories with different dtypes at {name!r}: {', '.join(dtypes)}."
-        )
+        raise ValueError(f"Configs produce trajectories with different dtypes at {name!r}: {', '.join(dtypes)}.")
     shapes = {spec.shape for spec in specs}
     if len(shapes) == 1:
         return first

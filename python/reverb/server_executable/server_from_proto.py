@@ -20,9 +20,7 @@ def selector_from_proto(proto: Any) -> reverb_types.SelectorType:
     if kind in ("fifo", "lifo", "uniform"):
         if not getattr(proto, kind):
             raise ValueError(f"{kind} is set to false; set it to true, or set another selector")
-        return {"fifo": item_selectors.Fifo, "lifo": item_selectors.Lifo, "uniform": item_selectors.Uniform}[
-            kind
-        ]()
+        return {"fifo": item_selectors.Fifo, "lifo": item_selectors.Lifo, "uniform": item_selectors.Uniform}[kind]()
     if kind == "heap":
         return item_selectors.MinHeap() if proto.heap.min_heap else item_selectors.MaxHeap()
     if kind == "prioritized":

@@ -30,9 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
     config = text_format.Parse(config_text, reverb_config_pb2.ReverbServerConfig())
-    running = server.Server(
-        tables=server_from_proto.tables_from_proto(config.tables), port=config.port or None
-    )
+    running = server.Server(tables=server_from_proto.tables_from_proto(config.tables), port=config.port or None)
     print(f"reverb_server: listening on port {running.port}", file=sys.stderr)
     running.wait()
     return 0
