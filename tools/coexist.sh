@@ -25,8 +25,9 @@ declare -A contents=(
   [grpcio]="grpcio grpcio-status protobuf numpy"
   [grpcio-old]="grpcio==1.54.* protobuf==3.20.* numpy"
   [protobuf-4]="protobuf==4.25.* dm-tree numpy"
+  [all]="tensorflow-cpu==2.21.* torch jax grpcio dm-tree numpy ml_dtypes"
 )
-order=(tf-2.15 tf-2.21 torch jax grpcio grpcio-old protobuf-4)
+order=(tf-2.15 tf-2.21 torch jax grpcio grpcio-old protobuf-4 all)
 
 prepare_only=0
 chosen=()

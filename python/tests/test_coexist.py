@@ -326,11 +326,20 @@ assert next(client.sample("table"))[0].info.priority == 3.0
 
 
 @pytest.mark.parametrize("module", [needs("tensorflow")])
+def test_a_bfloat16_of_tensorflow_alone(module):
+    """Its __array__ returns a scalar, which NumPy refuses; numpy() gives the same."""
+    run_with_values("""
+import tensorflow as tf
+same(tf.constant(3.5, tf.bfloat16), tf.constant(3.5, tf.bfloat16).numpy())
+""")
+
+
+@pytest.mark.parametrize("module", [needs("tensorflow")])
 def test_signatures_are_those_of_tensorflow(module):
     run_with_values("""
 import tensorflow as tf
 signature = {"a": tf.TensorSpec((3,), tf.float32, name="a"),
-             "b": [tf.TensorSpec((None, 2), tf.int64), tf.TensorSpec((), tf.bfloat16)],
+             "b": [tf.TensorSpec((None, 2), tf.int64), tf.TensorSpec((2,), tf.bfloat16)],
              "c": tf.TensorSpec((), tf.string), "d": tf.TensorSpec(None, tf.uint8)}
 with make_server(make_table(signature=signature)) as signed:
     for in_process in (True, False):
@@ -340,7 +349,7 @@ with make_server(make_table(signature=signature)) as signed:
         assert back["a"] == signature["a"], back
         for there, here in zip(tf.nest.flatten(back), tf.nest.flatten(signature)):
             assert (there.dtype, str(there.shape)) == (here.dtype, str(here.shape)), (there, here)
-        step = {"a": tf.zeros(3), "b": [tf.zeros((4, 2), tf.int64), tf.zeros((), tf.bfloat16)], "c": tf.constant("x"),
+        step = {"a": tf.zeros(3), "b": [tf.zeros((4, 2), tf.int64), tf.zeros((2,), tf.bfloat16)], "c": tf.constant("x"),
                 "d": tf.zeros((1, 2), tf.uint8)}
         client.insert(step, {"table": 1.0})
         (sample,) = next(client.sample("table", unpack_as_table_signature=True))

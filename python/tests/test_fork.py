@@ -48,8 +48,12 @@ def parent_is_fine():
 """
 
 
+# Python 3.12 and later warn of fork() in a process with threads; that is what these tests are about.
+NO_WARNING = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+
+
 def run(code, **arguments):
-    return interpreters.run(PARENT + code, seconds=60, **arguments)
+    return interpreters.run(PARENT + code, seconds=60, **NO_WARNING, **arguments)
 
 
 def test_every_use_in_the_child_is_refused():
@@ -356,7 +360,7 @@ def test_multiprocessing(tmp_path, method):
     program.write_text(WORKERS)
     result = subprocess.run(
         [sys.executable, str(program), method],
-        env=interpreters.environment(),
+        env=interpreters.environment(**NO_WARNING),
         capture_output=True,
         text=True,
         timeout=90,
