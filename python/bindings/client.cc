@@ -210,28 +210,35 @@ void BindClient(nb::module_& module) {
            "timeout"_a.none())
       .def("_update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),
            "timeout"_a.none())
-      .def("_reset",
-           [](Self& self, std::string_view table, std::optional<double> timeout) {
-             const Client client = self.client();
-             RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
-               return client.Reset(table, wait);
-             }));
-           })
-      .def("_set_rate_limiter",
-           [](Self& self, std::string_view table, const RateLimiterOptions& options,
-              std::optional<double> timeout) {
-             const Client client = self.client();
-             RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
-               return client.SetRateLimiter(table, options, wait);
-             }));
-           })
+      .def(
+          "_reset",
+          [](Self& self, std::string_view table, std::optional<double> timeout) {
+            const Client client = self.client();
+            RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+              return client.Reset(table, wait);
+            }));
+          },
+          "table"_a, "timeout"_a.none())
+      .def(
+          "_set_rate_limiter",
+          [](Self& self, std::string_view table, const RateLimiterOptions& options,
+             std::optional<double> timeout) {
+            const Client client = self.client();
+            RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+              return client.SetRateLimiter(table, options, wait);
+            }));
+          },
+          "table"_a, "rate_limiter"_a, "timeout"_a.none())
       .def("_server_info", &ServerInfoDicts, "timeout"_a.none())
-      .def("_checkpoint", [](Self& self, std::optional<double> timeout) {
-        const Client client = self.client();
-        return ValueOrRaise(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
-          return client.Checkpoint(wait);
-        }));
-      });
+      .def(
+          "_checkpoint",
+          [](Self& self, std::optional<double> timeout) {
+            const Client client = self.client();
+            return ValueOrRaise(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+              return client.Checkpoint(wait);
+            }));
+          },
+          "timeout"_a.none());
 }
 
 }  // namespace reverb::python

@@ -269,7 +269,8 @@ PyObject* ColumnIter(PyObject* self) {
       nullptr);
 }
 
-void InitColumn(TrajectoryColumn* self, nb::handle references, bool squeeze, nb::object path) {
+void InitColumn(TrajectoryColumn* self, nb::handle references, Truth squeezed, nb::object path) {
+  const bool squeeze = squeezed.value;
   TrajectoryColumn made{nullptr, {}, 0, squeeze, std::move(path)};
   for (const nb::handle reference : nb::iter(references)) {
     if (reference.is_none()) RaiseNone(made.path, "was given one");
@@ -423,7 +424,7 @@ void BindColumns(nb::module_& module) {
                                              "part: with an int one row, squeezed; with a "
                                              "slice or a list of ints several.");
   column.def(
-      "__init__", &InitColumn, "data_references"_a.none(), nb::kw_only(), "squeeze"_a = false,
+      "__init__", &InitColumn, "data_references"_a.none(), nb::kw_only(), "squeeze"_a = Truth{},
       "path"_a = nb::none(),
       "From references, such as those that iterating over a history gives.\n\n"
       "squeeze: the one row is handed out without a time dimension. ValueError for a reference that is None, "

@@ -112,11 +112,11 @@ void BindLegacyWriter(nb::module_& module) {
   nb::class_<Self>(module, "Writer", nb::is_weak_referenceable(), nb::dynamic_attr())
       .def(
           "__init__",
-          [](Self* self, ClientObject& client, int64_t max_sequence_length, bool delta_encoded,
+          [](Self* self, ClientObject& client, int64_t max_sequence_length, Truth delta_encoded,
              std::optional<int64_t> chunk_length, std::optional<int64_t> max_in_flight_items,
              std::optional<double> timeout) {
-            new (self) Self(client, max_sequence_length, delta_encoded, chunk_length, max_in_flight_items,
-                            TimeoutFromSeconds(timeout));
+            new (self) Self(client, max_sequence_length, delta_encoded.value, chunk_length,
+                            max_in_flight_items, TimeoutFromSeconds(timeout));
           },
           "client"_a, "max_sequence_length"_a, "delta_encoded"_a, "chunk_length"_a.none(),
           "max_in_flight_items"_a.none(), "timeout"_a.none())

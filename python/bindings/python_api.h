@@ -38,6 +38,11 @@ inline nb::object Own(PyObject* object) {
   return nb::steal(object);
 }
 
+// Any value where a bool is meant, by the rules of `if`: also NumPy's own bools.
+struct Truth {
+  bool value = false;
+};
+
 // A name out of a module, looked up at the first use and kept for ever. REQUIRES: the GIL.
 class Lazy {
  public:
@@ -56,5 +61,20 @@ class Lazy {
 };
 
 }  // namespace reverb::python
+
+template <>
+struct nanobind::detail::type_caster<reverb::python::Truth> {
+  NB_TYPE_CASTER(reverb::python::Truth, const_name("bool"))
+
+  bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
+    const int truth = PyObject_IsTrue(source.ptr());
+    if (truth < 0) PyErr_Clear();
+    value.value = truth > 0;
+    return truth >= 0;
+  }
+  static handle from_cpp(const reverb::python::Truth& truth, rv_policy, cleanup_list*) noexcept {
+    return handle(truth.value ? Py_True : Py_False).inc_ref();
+  }
+};
 
 #endif  // REVERB_PYTHON_API_H_

@@ -271,11 +271,11 @@ void BindSampler(nb::module_& module) {
                    "Samples, one after the other. Nothing is asked of the server before the first next().")
       .def(
           "__init__",
-          [](Self* self, nb::object client, std::string table, int64_t num_samples, bool emit_timesteps,
-             nb::object signature, bool exact, std::optional<double> timeout) {
+          [](Self* self, nb::object client, std::string table, int64_t num_samples, Truth emit_timesteps,
+             nb::object signature, Truth exact, std::optional<double> timeout) {
             (void)nb::cast<ClientObject&>(client);
-            new (self) Self(std::move(client), std::move(table), num_samples, emit_timesteps,
-                            std::move(signature), exact, TimeoutFromSeconds(timeout));
+            new (self) Self(std::move(client), std::move(table), num_samples, emit_timesteps.value,
+                            std::move(signature), exact.value, TimeoutFromSeconds(timeout));
           },
           "client"_a, "table"_a, "num_samples"_a, "emit_timesteps"_a, "signature"_a.none(), "exact"_a,
           "timeout"_a.none())

@@ -97,7 +97,7 @@ class StructuredWriterObject {
   StructuredWriterObject(const StructuredWriterObject&) = delete;
   StructuredWriterObject& operator=(const StructuredWriterObject&) = delete;
 
-  void Append(nb::handle data, bool partial_step) {
+  void Append(nb::handle data, Truth partial_step) {
     CheckFork();
     EmitLog();
     const Turn::Holder turn(turn_);
@@ -105,7 +105,7 @@ class StructuredWriterObject {
     if (!writer_) Make(data);
     FlattenStep(data);
     const auto append = [&] {
-      return partial_step ? writer_->AppendPartial(values_) : writer_->Append(values_);
+      return partial_step.value ? writer_->AppendPartial(values_) : writer_->Append(values_);
     };
     Status status;
     try {
@@ -225,7 +225,7 @@ void BindStructuredWriter(nb::module_& module) {
       module, "StructuredWriter", nb::is_weak_referenceable(), nb::dynamic_attr(),
       "Makes items by patterns and conditions that were given once. Made by Client.structured_writer().")
       .def(nb::init<ClientObject&, nb::handle>(), "client"_a, "configs"_a)
-      .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = false,
+      .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = Truth{},
            "Adds a step, or to the open one, and makes the items whose conditions hold.\n\n"
            "Every step has the same number of leaves; None for those that have no value. With `partial_step` "
            "the step "
@@ -240,10 +240,10 @@ void BindStructuredWriter(nb::module_& module) {
           "DeadlineExceededError after `timeout_ms`; sending goes on.")
       .def(
           "end_episode",
-          [](Self& self, bool clear, std::optional<int64_t> timeout_ms) {
-            self.EndEpisode(clear, TimeoutFromMillis(timeout_ms));
+          [](Self& self, Truth clear, std::optional<int64_t> timeout_ms) {
+            self.EndEpisode(clear.value, TimeoutFromMillis(timeout_ms));
           },
-          "clear_buffers"_a = true, "timeout_ms"_a = nb::none(),
+          "clear_buffers"_a = Truth{true}, "timeout_ms"_a = nb::none(),
           "Makes the items that wait for the end, and waits until all items are in their tables.\n\n"
           "Then a new episode begins; with `clear_buffers` no item reaches back over the end. "
           "DeadlineExceededError "

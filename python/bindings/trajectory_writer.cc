@@ -64,7 +64,7 @@ void TrajectoryWriterObject::CheckOpen() const {
 
 // --- Steps ---
 
-void TrajectoryWriterObject::Append(nb::handle data, bool partial_step) {
+void TrajectoryWriterObject::Append(nb::handle data, Truth partial_step) {
   CheckFork();
   EmitLog();
   const Turn::Holder turn(state_->turn);
@@ -76,9 +76,9 @@ void TrajectoryWriterObject::Append(nb::handle data, bool partial_step) {
     values_.clear();
   });
   if (structure_.Walk(data.ptr(), &leaves_, &kept_)) [[likely]] {
-    AppendLeaves(partial_step);
+    AppendLeaves(partial_step.value);
   } else {
-    AppendGrown(data, partial_step);
+    AppendGrown(data, partial_step.value);
   }
 }
 
@@ -304,13 +304,13 @@ void BindTrajectoryWriter(nb::module_& module) {
   nb::class_<Self>(module, "TrajectoryWriter", nb::is_weak_referenceable(), nb::dynamic_attr())
       .def(
           "__init__",
-          [](Self* self, ClientObject& client, int64_t num_keep_alive_refs, bool validate_items,
+          [](Self* self, ClientObject& client, int64_t num_keep_alive_refs, Truth validate_items,
              std::optional<double> timeout) {
-            new (self) Self(client, num_keep_alive_refs, validate_items, TimeoutFromSeconds(timeout));
+            new (self) Self(client, num_keep_alive_refs, validate_items.value, TimeoutFromSeconds(timeout));
           },
-          "client"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = true,
+          "client"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = Truth{true},
           "timeout"_a = nb::none())
-      .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = false,
+      .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = Truth{},
            "Adds a step, or to the open one.\n\n"
            "`data` is any nest of values. Each leaf path is a column, whose dtype and shape its first value "
            "fixes. "
@@ -335,12 +335,18 @@ void BindTrajectoryWriter(nb::module_& module) {
       .def_prop_ro(
           "history", &Self::history,
           "The nest of all columns so far, each leaf a ColumnHistory. RuntimeError before the first append.")
-      .def("_flush", [](Self& self, int64_t n,
-                        std::optional<int64_t> timeout_ms) { self.Flush(n, TimeoutFromMillis(timeout_ms)); })
-      .def("_end_episode",
-           [](Self& self, bool clear, std::optional<int64_t> timeout_ms) {
-             self.EndEpisode(clear, TimeoutFromMillis(timeout_ms));
-           })
+      .def(
+          "_flush",
+          [](Self& self, int64_t n, std::optional<int64_t> timeout_ms) {
+            self.Flush(n, TimeoutFromMillis(timeout_ms));
+          },
+          "block_until_num_items"_a, "timeout_ms"_a.none())
+      .def(
+          "_end_episode",
+          [](Self& self, Truth clear, std::optional<int64_t> timeout_ms) {
+            self.EndEpisode(clear.value, TimeoutFromMillis(timeout_ms));
+          },
+          "clear_buffers"_a, "timeout_ms"_a.none())
       .def("_close", &Self::Close)
       .def("_configure", &Self::Configure, "path"_a.none(), "num_keep_alive_refs"_a,
            "max_chunk_length"_a.none())

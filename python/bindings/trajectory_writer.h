@@ -29,7 +29,7 @@ class TrajectoryWriterObject {
   TrajectoryWriterObject(const TrajectoryWriterObject&) = delete;
   TrajectoryWriterObject& operator=(const TrajectoryWriterObject&) = delete;
 
-  void Append(nb::handle data, bool partial_step);
+  void Append(nb::handle data, Truth partial_step);
   void CreateItem(std::string_view table, nb::handle priority, nb::handle trajectory);
   nb::object history();
   void Flush(int64_t block_until_num_items, Timeout timeout);

@@ -186,6 +186,15 @@ def test_partial_steps(client, writer):
     writer.flush()
 
 
+def test_flags_may_be_numpys(writer):
+    writer.append({"a": 1}, partial_step=np.bool_(True))
+    assert writer.step_is_open
+    writer.append({"b": 1}, partial_step=np.bool_(False))
+    assert writer.episode_steps == 1
+    writer.end_episode(clear_buffers=np.bool_(False), timeout_ms=np.int64(1000))
+    assert len(writer.history["a"]) == 1
+
+
 def test_an_open_step_ends_with_the_episode(writer):
     writer.append({"a": 1}, partial_step=True)
     writer.end_episode()
