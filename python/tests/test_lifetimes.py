@@ -6,8 +6,10 @@ import contextlib
 import gc
 import itertools
 import os
+import sys
 import threading
 import time
+import weakref
 
 from conftest import make_table
 import interpreters
@@ -139,6 +141,61 @@ def test_cycles_are_collected(in_process):
     # What the process keeps for all of its servers and clients is made once; the rest has gone.
     eventually(lambda: num_threads() <= before[0] + 20)
     eventually(lambda: num_files() <= before[1] + 20)
+
+
+def own_structured_writer(client):
+    pattern = reverb.structured.pattern_from_transform({"x": None}, lambda step: {"y": step["x"][-1:]})
+    return client.structured_writer([reverb.structured.create_config(pattern, "table", [])])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda client: client.sample("table", 3), id="samples"),
+        pytest.param(lambda client: client.sample("table", 3, unpack_as_table_signature=True), id="unpacked samples"),
+        pytest.param(lambda client: client.trajectory_writer(1), id="trajectory writer"),
+        pytest.param(lambda client: client.writer(1), id="legacy writer"),
+        pytest.param(own_structured_writer, id="structured writer"),
+        pytest.param(lambda client: client.server_info, id="method"),
+    ],
+)
+def test_what_a_client_keeps_of_its_own_is_collected(make):
+    """Cycles through native objects."""
+    with reverb.Server([make_table()]) as server:
+        client = reverb.Client(f"localhost:{server.port}", in_process=False)
+        client.insert({"x": 1}, {"table": 1.0})
+        client.own = make(client)
+        if hasattr(client.own, "append"):
+            client.own.append({"x": 1})
+        elif hasattr(client.own, "__next__"):
+            next(client.own)
+        there = weakref.ref(client)
+        del client
+        gc.collect()
+        assert there() is None
+
+
+def test_values_are_not_kept():
+    with reverb.Server([make_table()]) as server:
+        writer = server.localhost_client().trajectory_writer(2)
+        for make in (lambda: np.zeros(10), lambda: np.zeros((5, 2)).T, lambda: np.array(["a", b"b"], object)):
+            value = make()
+            there = weakref.ref(value)
+            writer.append({"x": value})
+            del value
+            assert there() is None
+            writer = server.localhost_client().trajectory_writer(2)
+        text, none = f"a text of our own: {os.getpid()}", sys.getrefcount(None)
+        before = sys.getrefcount(text)
+        for _ in range(1000):
+            writer.append({text: text, "array": np.zeros(2), "number": 1})
+            writer.create_item("table", 1.0, {text: writer.history[text][-1:]})
+        writer.flush()
+        writer.close()
+        del writer
+        gc.collect()
+        assert sys.getrefcount(text) == before
+        assert sys.getrefcount(None) < none + 500
 
 
 def test_a_sample_outlives_everything():
@@ -544,6 +601,8 @@ EXITS = {
                 next(client.sample("table"))
         for _ in range(4): threading.Thread(target=sample, daemon=True).start()
         time.sleep(0.2)
+        sys.setswitchinterval(1e-4)  # so that they notice the end while they wait for their turn
+        sum(range(100_000))
     """,
     "daemon threads wait": """
         def swallow(call):
@@ -562,6 +621,8 @@ EXITS = {
                 writer.create_item("table", 1.0, {"x": writer.history["x"][-1:]})
         for _ in range(4): threading.Thread(target=write, daemon=True).start()
         time.sleep(0.2)
+        sys.setswitchinterval(1e-4)
+        sum(range(100_000))
     """,
     "a thread outlives the main one": """
         def work():
@@ -613,6 +674,28 @@ def test_exit_with_no_server_to_be_found():
         """,
         seconds=SECONDS,
     )
+
+
+def test_development_mode():
+    """Python's own checks: of its memory, of calls without the GIL, of what is never closed."""
+    code = """
+        for in_process in (True, False):
+            with make_server() as server:
+                client = connect(server, in_process)
+                for i in range(50):
+                    client.insert({"x": np.zeros(100), "s": "text"}, {"table": 1.0})
+                for step in client.sample("table", 50): pass
+                with client.trajectory_writer(2) as writer:
+                    for i in range(50):
+                        writer.append({"x": np.zeros(100), "y": [i, "text"]})
+                        writer.create_item("table", 1.0, {"x": writer.history["x"][-1:], "y": writer.history["y"][0][-1]})
+                client.server_info()
+                next(client.sample("table", unpack_as_table_signature=True))
+            threads = [threading.Thread(target=gc.collect) for _ in range(3)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+        """
+    interpreters.run(code, PYTHONDEVMODE="1", PYTHONMALLOC="debug", seconds=SECONDS)
 
 
 def test_sub_interpreters_are_refused_or_work():
