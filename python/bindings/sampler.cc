@@ -201,7 +201,7 @@ class SampleIterator {
       sampler_ = Owned<Sampler>(
           ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return handle.NewSampler(options); })));
     } else if (num_samples_ == 1) {
-      single_ = client.client();
+      single_ = Owned<Client>(client.client());
     }
     is_started_ = true;
   }
@@ -218,7 +218,7 @@ class SampleIterator {
 
   void Drop() {
     sampler_ = Owned<Sampler>();
-    single_.reset();
+    single_ = Owned<Client>();
     is_closed_ = true;
   }
 
@@ -237,7 +237,7 @@ class SampleIterator {
   int64_t taken_ = 0;
   Unpacking unpacking_;
   Owned<Sampler> sampler_;
-  std::optional<Client> single_;
+  Owned<Client> single_;
 };
 
 nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::optional<double> timeout) {
