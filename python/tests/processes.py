@@ -19,7 +19,8 @@ def free_port() -> int:
 class Pool:
     """Processes of one test. What a function puts into `self.results`, with its first argument, comes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
         self.results = _SPAWN.Queue()
         self.stop = _SPAWN.Event()
         self._processes: list = []
@@ -43,9 +44,10 @@ class Pool:
         return [process.exitcode for process in self._processes]
 
     def close(self) -> None:
-        self.stop.set()
+        if self._grace > 0:
+            self.stop.set()
         for process in self._processes:
-            process.join(2)
+            process.join(self._grace)
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -54,8 +56,12 @@ class Pool:
 
 
 @contextlib.contextmanager
-def pool():
-    made = Pool()
+def pool(grace: float = 2.0):
+    """A Pool that gives its processes so many seconds to end before it kills them.
+
+    Without grace `stop` is never set: that would wait for ever for a process that was killed while it waited for it.
+    """
+    made = Pool(grace)
     try:
         yield made
     finally:

@@ -180,7 +180,7 @@ def build(nest):
 # --- Round trips ---
 
 
-@bounded(600)
+@bounded(300)
 @given(value=values)
 @example(value=(np.zeros((2, 0, 3), np.float32), np.zeros((2, 0, 3), np.float32)))
 @example(value=(np.arange(3, dtype=">i4"), np.arange(3, dtype=np.int32)))
@@ -283,7 +283,7 @@ def columns(draw):
     return rows, chunk_length, key
 
 
-@bounded(400)
+@bounded(200)
 @given(parts=st.lists(columns(), min_size=1, max_size=3), split=st.integers(1, 12))
 def test_rows_of_columns_come_back_whatever_the_chunks_are(client, parts, split):
     """Each column has its own length, chunk length and choice of rows; a flush cuts chunks short."""

@@ -172,7 +172,7 @@ class _Socket(_Machine):
 
 
 TestWithoutASocket = _Machine.TestCase
-TestWithoutASocket.settings = bounded(120, stateful_step_count=30)
+TestWithoutASocket.settings = bounded(80, stateful_step_count=30)
 TestWithASocket = _Socket.TestCase
 TestWithASocket.settings = bounded(30, stateful_step_count=30)
 

@@ -255,9 +255,9 @@ class _Socket(_Machine):
 
 
 TestWithoutASocket = _InProcess.TestCase
-TestWithoutASocket.settings = bounded(300, stateful_step_count=40)
+TestWithoutASocket.settings = bounded(150, stateful_step_count=40)
 TestWithASocket = _Socket.TestCase
-TestWithASocket.settings = bounded(120, stateful_step_count=40)
+TestWithASocket.settings = bounded(60, stateful_step_count=40)
 
 
 @pytest.mark.xfail(strict=True, reason="F1: the settings of a column that failed to appear go to the next one")

@@ -34,11 +34,12 @@ def write_for_ever(results, stop, client, number):
 
 @pytest.fixture
 def processes():
-    with pool() as made:
+    with pool(grace=0.0) as made:
         yield made
 
 
 def kill(process):
+    time.sleep(0.05)  # until it has let go of the lock of the results that it reported by
     os.kill(process.pid, signal.SIGKILL)
     process.join(20)
 
