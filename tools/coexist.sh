@@ -7,7 +7,8 @@
 #   tools/coexist.sh --list        their names and what is in them
 #   tools/coexist.sh --prepare     make the environments, run nothing
 #
-# PYTHON is the interpreter to use (default python3); the extension must have been built for it (python/reverb).
+# PYTHON is the interpreter to use (default python3). What is tested is python/reverb, with an extension that was
+# built for that interpreter, or the wheel that WHEEL names.
 # The preloaded allocators are those of tools/packages.txt that are installed. An environment that cannot be
 # made (a release without wheels for this Python, no network) is skipped by name, and is no failure.
 set -uo pipefail
@@ -49,9 +50,9 @@ for argument in "$@"; do
 done
 [[ ${#chosen[@]} -gt 0 ]] || chosen=("${order[@]}")
 
-if [[ $prepare_only -eq 0 ]] && ! PYTHONPATH=python "$python" -c 'import importlib.util, sys
-sys.exit(importlib.util.find_spec("reverb._core") is None if importlib.util.find_spec("numpy") else 0)'; then
-  echo "coexist: python/reverb holds no extension for $("$python" -V); build it first" >&2
+suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+if [[ -z ${WHEEL:-} && $prepare_only -eq 0 && ! -e python/reverb/_core$suffix ]]; then
+  echo "coexist: python/reverb holds no extension for $("$python" -V); build it, or give a WHEEL" >&2
   exit 2
 fi
 
@@ -81,8 +82,16 @@ for name in "${chosen[@]}"; do
     continue
   fi
   log=build/coexist-$name/test.log
-  if PYTHONPATH=python "build/coexist-$name/bin/python" -m pytest -q -p no:cacheprovider python/tests/test_coexist.py \
-    --junit-xml "build/test-results/coexist-$name.xml" 2>&1 | tee "$log"; then
+  path=python
+  if [[ -n ${WHEEL:-} ]]; then
+    path=
+    "build/coexist-$name/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$WHEEL" || exit
+  fi
+  # What "all" adds to the others is that they are together.
+  tests=()
+  [[ $name != all ]] || tests=(-k "test_between_two or test_with_all_of_them")
+  if PYTHONPATH=$path "build/coexist-$name/bin/python" -m pytest -q -p no:cacheprovider python/tests/test_coexist.py \
+    "${tests[@]}" --junit-xml "build/test-results/coexist-$name.xml" 2>&1 | tee "$log"; then
     verdict=ok
   else
     verdict=FAILED

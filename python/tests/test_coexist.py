@@ -204,7 +204,7 @@ def calls(*modules):
 @pytest.mark.parametrize("allocator", allocators())
 def test_alone(allocator):
     interpreters.run(
-        WORK + "import reverb\nwork_while(lambda: None, 3000)\n", prelude="", seconds=60, **preload(allocator)
+        WORK + "import reverb\nwork_while(lambda: None, 2000)\n", prelude="", seconds=60, **preload(allocator)
     )
 
 
