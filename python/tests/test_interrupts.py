@@ -268,10 +268,18 @@ def hail():
     done.set()
 done = threading.Event()
 thread = threading.Thread(target=hail)
-thread.start()
 started = 0
+armed = False
+def handler(*_):
+    global armed
+    if armed:
+        armed = False
+        raise KeyboardInterrupt
+signal.signal(signal.SIGINT, handler)
+thread.start()
 while not done.is_set():
     try:
+        armed = True
         started += 1
         client.insert(started, {{"table": 1.0}})
         confirmed += 1
@@ -282,6 +290,7 @@ while not done.is_set():
         confirmed += 1
         for _ in client.sample("table", 3): pass
         client.server_info()
+        armed = False
     except KeyboardInterrupt:
         interrupted += 1
 signal.signal(signal.SIGINT, signal.SIG_IGN)
