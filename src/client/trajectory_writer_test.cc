@@ -15,6 +15,7 @@
 
 #include "base/random.h"
 #include "client/fake_sink_testing.h"
+#include "reverb/log.h"
 #include "testing/effort.h"
 #include "testing/seed.h"
 #include "testing/status_matchers.h"
@@ -581,6 +582,23 @@ TEST_F(TrajectoryWriterTest, DestructionFlushes) {
   EXPECT_EQ(sink_.items.size(), 1u);
   EXPECT_EQ(sink_.pending, 0);
   EXPECT_TRUE(sink_.is_closed);
+}
+
+TEST_F(TrajectoryWriterTest, DestructionSaysWhatIsLostAndNothingElse) {
+  std::vector<std::string> said;
+  SetLogSink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
+  Make(Constant(2, 2));
+  sink_.health = Status::Unavailable("the server is gone");
+  writer_.reset();
+  EXPECT_THAT(said, IsEmpty());
+  sink_ = {};
+  Make(Constant(2, 2));
+  ASSERT_OK(Step({5}));
+  ASSERT_OK(Item({{{0, 0, 1}}}));
+  sink_.health = Status::Unavailable("the server is gone");
+  writer_.reset();
+  SetLogSink({});
+  EXPECT_THAT(said, ElementsAre(HasSubstr("1 items that are not confirmed")));
 }
 
 TEST_F(TrajectoryWriterTest, ReadSaysWhatIsNotThere) {
