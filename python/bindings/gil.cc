@@ -1,5 +1,6 @@
 #include "gil.h"
 
+#include <cxxabi.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -64,11 +65,28 @@ Timeout TimeoutFromMillis(std::optional<int64_t> millis) {
 
 // --- GilRelease ---
 
+namespace {
+
+// The process ends without this thread.
+[[noreturn]] void SleepForEver() {
+  while (true) pause();
+}
+
+}  // namespace
+
 void GilRelease::Acquire() {
-  if ((is_exiting.load() || IsFinalizing()) && !IsMainThread()) {
-    while (true) pause();  // Python would end this thread through our frames; the process ends anyway
+  // An interpreter that is ending ends threads which ask for the GIL, by unwinding frames that are not made
+  // for it. Most are caught by asking first, the rest on the way.
+  if ((is_exiting.load() || IsFinalizing()) && !IsMainThread()) SleepForEver();
+#ifdef __GLIBCXX__
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (const abi::__forced_unwind&) {
+    SleepForEver();
   }
+#else
   PyEval_RestoreThread(state_);
+#endif
 }
 
 bool GilRelease::Look() {

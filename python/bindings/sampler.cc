@@ -172,6 +172,18 @@ class SampleIterator {
     return ToTrajectory(std::move(decoded), unpacking_);
   }
 
+  // For the garbage collector, which asks with the GIL and never in the middle of a call.
+  int Traverse(visitproc visit, void* arg) const {  // the macros need these names
+    Py_VISIT(client_.ptr());
+    Py_VISIT(signature_.ptr());
+    return 0;
+  }
+  void Clear() {
+    is_closed_ = true;
+    client_ = nb::object();
+    signature_ = nb::object();
+  }
+
   // From any thread; ends the wait of another.
   void Close() {
     is_closed_ = true;
@@ -222,11 +234,11 @@ class SampleIterator {
     is_closed_ = true;
   }
 
-  const nb::object client_;
+  nb::object client_;
   const std::string table_;
   const int64_t num_samples_;
   const bool emit_timesteps_;
-  const nb::object signature_;
+  nb::object signature_;
   const bool exact_;
   const Timeout timeout_;
 
@@ -239,6 +251,20 @@ class SampleIterator {
   Owned<Sampler> sampler_;
   Owned<Client> single_;
 };
+
+int Traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<SampleIterator>(self)->Traverse(visit, arg) : 0;
+}
+
+int Clear(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<SampleIterator>(self)->Clear();
+  return 0;
+}
+
+const PyType_Slot iterator_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
+                                      {Py_tp_clear, reinterpret_cast<void*>(Clear)},
+                                      {0, nullptr}};
 
 nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::optional<double> timeout) {
   const Client client = self.client();
@@ -267,7 +293,7 @@ nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::option
 
 void BindSampler(nb::module_& module) {
   using Self = SampleIterator;
-  nb::class_<Self>(module, "SampleIterator",
+  nb::class_<Self>(module, "SampleIterator", nb::type_slots(iterator_slots),
                    "Samples, one after the other. Nothing is asked of the server before the first next().")
       .def(
           "__init__",

@@ -34,13 +34,12 @@ class Finally {
 
 TrajectoryWriterObject::TrajectoryWriterObject(ClientObject& client, int64_t num_keep_alive_refs,
                                                bool validate_items, Timeout timeout)
-    : state_(std::make_shared<WriterState>()) {
+    : state_(std::make_shared<WriterState>()), chunking_{.num_keep_alive_refs = num_keep_alive_refs} {
   if (num_keep_alive_refs < 1) {
     RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
                     ") must be a positive integer");
   }
-  TrajectoryWriterOptions options{.chunking = {.num_keep_alive_refs = num_keep_alive_refs},
-                                  .wait_for_room = state_->room.options()};
+  TrajectoryWriterOptions options{.chunking = chunking_, .wait_for_room = state_->room.options()};
   if (validate_items) options.signatures = client.FetchSignatures(timeout);
   state_->writer = Owned<TrajectoryWriter>(ValueOrRaise(
       Waiting().Run([&](const WaitOptions&) { return client.client().NewTrajectoryWriter(options); })));
@@ -117,10 +116,16 @@ void TrajectoryWriterObject::NameNewColumns(const Structure& structure) {
     const nb::object& path = structure.path(column);
     const nb::object text = Own(PyObject_Repr(path.ptr()));
     RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
-    for (const auto& [configured, options] : configured_) {
-      if (configured.equal(path)) RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), options));
+    const auto configured =
+        std::ranges::find_if(configured_, [&](const auto& each) { return each.first.equal(path); });
+    if (configured != configured_.end()) {
+      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), configured->second));
+    } else if (column < prepared_) {
+      // A step that failed may have said something else about a column of this number.
+      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), chunking_));
     }
   }
+  prepared_ = std::max(prepared_, structure.num_columns());
 }
 
 void TrajectoryWriterObject::RebuildHistory() {

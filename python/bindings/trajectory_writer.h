@@ -52,6 +52,7 @@ class TrajectoryWriterObject {
   TrajectoryWriter& writer() { return *state_->writer; }
 
   std::shared_ptr<WriterState> state_;
+  const ChunkingOptions chunking_;  // of columns that configure() is not called for
   std::atomic<bool> is_closing_{false};
 
   // With the GIL, in turn.
@@ -60,6 +61,8 @@ class TrajectoryWriterObject {
   nb::object history_;                 // the nest of them; none before the first step
   HistoryCopy history_copy_ = HistoryCopy::kBuild;
   std::vector<std::pair<nb::object, ChunkingOptions>> configured_;  // paths that have not appeared yet
+
+  int32_t prepared_ = 0;  // columns that were named, those of steps that failed included
 
   // Reused from call to call.
   Views views_;

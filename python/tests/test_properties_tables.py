@@ -213,7 +213,6 @@ def test_a_seed_repeats_a_run():
     assert run(3) != run(4)
 
 
-@pytest.mark.xfail(strict=True, reason="F5: all inserts of a client belong to one episode")
 def test_every_insert_is_an_episode():
     with reverb.Server([reverb.Table.queue("queue", 10)]) as server:
         client = server.localhost_client()

@@ -388,7 +388,6 @@ def test_deleted_items_and_unknown_keys(serve, connect):
     assert client.server_info()["table"].current_size == 3
 
 
-@pytest.mark.xfail(strict=True, reason="F2: the writer inside a client complains of 0 items when its server is gone")
 def test_a_program_that_stops_its_servers_has_nothing_to_be_warned_of():
     code = """
 import reverb
