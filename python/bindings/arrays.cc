@@ -221,13 +221,10 @@ TensorView Views::FromArray(Slot& slot, PyObject* array) {
   const NumPy& numpy = TheNumPy();
   const nb::object dtype = nb::borrow(array).attr("dtype");
   const std::string kind = nb::cast<std::string>(dtype.attr("kind"));
-  if (kind == "O" || kind == "S" || kind == "U" || kind == "T") return Strings(slot, array, kind[0]);
+  if (kind == "O" || kind == "S" || kind == "U" || kind == "T") return Strings(slot, array);
   nb::object ready = nb::borrow(array);
-  DType override_dtype = DType::kUint16;
-  bool is_bfloat16 = false;
-  if (nb::cast<std::string>(dtype.attr("name")) == "bfloat16") {
-    is_bfloat16 = true;
-    override_dtype = DType::kBfloat16;
+  const bool is_bfloat16 = nb::cast<std::string>(dtype.attr("name")) == "bfloat16";
+  if (is_bfloat16) {
     ready = ready.attr("view")("uint16");
   } else if (!nb::cast<bool>(dtype.attr("isnative"))) {
     ready = ready.attr("astype")(dtype.attr("newbyteorder")("="));
@@ -243,17 +240,16 @@ TensorView Views::FromArray(Slot& slot, PyObject* array) {
   slot.has_buffer = true;
   DType parsed;
   if (!ParseFormat(slot.buffer.format, slot.buffer.itemsize, &parsed)) RaiseUnsupported(array);
-  return {is_bfloat16 ? override_dtype : parsed,
+  return {is_bfloat16 ? DType::kBfloat16 : parsed,
           {reinterpret_cast<const int64_t*>(slot.buffer.shape), static_cast<size_t>(slot.buffer.ndim)},
           slot.buffer.buf};
 }
 
-TensorView Views::Strings(Slot& slot, PyObject* array, char kind) {
+TensorView Views::Strings(Slot& slot, PyObject* array) {
   const nb::object shape = nb::borrow(array).attr("shape");
   slot.own_dims.clear();
   for (const nb::handle dim : shape) slot.own_dims.push_back(nb::cast<int64_t>(dim));
   nb::object flat = nb::borrow(array).attr("ravel")().attr("tolist")();
-  (void)kind;
   // The list holds the elements, which hold the bytes. Those of fixed width are new objects.
   PyObject* former = std::exchange(slot.kept, flat.ptr());
   Py_INCREF(slot.kept);

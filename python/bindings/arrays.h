@@ -32,7 +32,7 @@ class Views {
   Views& operator=(const Views&) = delete;
   ~Views() { Clear(); }
 
-  // TypeError for what is no tensor; `where`, if given, is called for the place to name.
+  // TypeError for what is no tensor.
   TensorView Add(PyObject* value);
   // Bytes of all that was added; string elements count sixteen each.
   size_t bytes() const { return bytes_; }
@@ -50,13 +50,12 @@ class Views {
     std::vector<std::string_view> strings;
   };
 
-  TensorView Numbers(Slot& slot, PyObject* array, DType dtype_or_unknown, bool known);
-  TensorView FromArray(Slot& slot, PyObject* array);
-  TensorView Strings(Slot& slot, PyObject* array, char kind);
+  static TensorView FromArray(Slot& slot, PyObject* array);
+  static TensorView Strings(Slot& slot, PyObject* array);
   template <typename T>
-  TensorView Scalar(Slot& slot, DType dtype, T value);
-  TensorView String(Slot& slot, PyObject* value);
-  TensorView Convert(Slot& slot, PyObject* value);
+  static TensorView Scalar(Slot& slot, DType dtype, T value);
+  static TensorView String(Slot& slot, PyObject* value);
+  static TensorView Convert(Slot& slot, PyObject* value);
 
   std::deque<Slot> slots_;
   size_t used_ = 0;

@@ -132,6 +132,13 @@ class RoomWait {
   GilRelease* released_ = nullptr;  // while the GIL is not held
 };
 
+// A step of so many bytes is copied, and perhaps compressed, without the GIL. Below, taking it again costs
+// more than others could gain.
+inline constexpr size_t kLargeStep = size_t{32} << 10;
+
+// What a writer that is dropped without close() gives items that were created to be confirmed.
+inline constexpr std::chrono::seconds kFarewell{1};
+
 // One thread at a time: others wait without the GIL, the same thread (a log handler, an object's
 // __array__) gets a RuntimeError.
 class Turn {

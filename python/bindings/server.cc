@@ -56,7 +56,6 @@ class ServerObject {
     port_ = server_->port();
     for (TableObject* table : tables) {
       table->Serve(ValueOrRaise(server_->table(table->options().name)));
-      names_.push_back(table->options().name);
     }
   }
   ~ServerObject() {
@@ -102,7 +101,6 @@ class ServerObject {
  private:
   Owned<Server> server_;
   int port_ = 0;
-  std::vector<std::string> names_;
 
   std::mutex mu_;
   std::condition_variable changed_;

@@ -18,9 +18,6 @@
 namespace reverb::python {
 namespace {
 
-constexpr size_t kLargeStep = size_t{32} << 10;
-constexpr std::chrono::seconds kFarewell{1};
-
 Lazy native_config("reverb.structured_writer", "native_config");
 
 std::optional<int64_t> ToOptionalInt(nb::handle value) {

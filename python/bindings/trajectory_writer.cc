@@ -10,13 +10,6 @@
 namespace reverb::python {
 namespace {
 
-// A step of so many bytes is copied, and perhaps compressed, without the GIL. Below, taking it again costs
-// more than others could gain.
-constexpr size_t kLargeStep = size_t{32} << 10;
-
-// What a writer that is dropped without close() gives items that were created to be confirmed.
-constexpr std::chrono::seconds kFarewell{1};
-
 // Empties the scratch space of a call however that ends.
 template <typename F>
 class Finally {

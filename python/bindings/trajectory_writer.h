@@ -70,7 +70,6 @@ class TrajectoryWriterObject {
   std::vector<nb::object> kept_;
   std::vector<ColumnValue> values_;
   std::vector<ItemColumn> item_columns_;
-  std::vector<nb::object> item_leaves_;
 
   // Structures of items that were made, so that most are walked instead of flattened.
   static constexpr size_t kItemStructures = 4;

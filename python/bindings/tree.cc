@@ -372,8 +372,10 @@ nb::object Structure::Assemble(const Node& node, std::vector<nb::object> childre
     case NestKind::kAttrs: {
       const nb::object keywords = Own(PyDict_New());
       for (size_t i = 0; i < children.size(); ++i) {
-        if (PyDict_SetItem(keywords.ptr(), node.keys[i].ptr(), children[i].ptr()) != 0)
-          nb::raise_python_error();
+        // attrs takes `_name` as `name`.
+        const nb::object name =
+            node.kind == NestKind::kAttrs ? nb::object(node.keys[i].attr("lstrip")("_")) : node.keys[i];
+        if (PyDict_SetItem(keywords.ptr(), name.ptr(), children[i].ptr()) != 0) nb::raise_python_error();
       }
       return Own(PyObject_Call(node.type.ptr(), nb::tuple().ptr(), keywords.ptr()));
     }

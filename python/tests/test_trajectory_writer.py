@@ -135,6 +135,23 @@ def test_namedtuples_may_grow(client):
     assert values(writer.history.b[1]) == 2
 
 
+def test_classes_of_attrs(client):
+    attr = pytest.importorskip("attr")
+
+    @attr.s(auto_attribs=True)
+    class Step:
+        x: object
+        _y: object
+
+    writer = client.trajectory_writer(2)
+    writer.append(Step(1, {"z": 2}))
+    writer.append(Step(3, {"z": 4}))
+    history = writer.history
+    assert type(history) is Step
+    assert values(history.x[:]) == [1, 3]
+    assert values(history._y["z"][:]) == [2, 4]
+
+
 def test_many_items_share_their_steps(client, server):
     with client.trajectory_writer(3) as writer:
         for i in range(50):
