@@ -19,7 +19,7 @@ export CCACHE_DIR := $(CURDIR)/.cache/ccache
 endif
 endif
 
-.PHONY: help setup demo build python python-dev test test-long lint format bench fuzz docs-check clean
+.PHONY: help setup demo build python python-dev test test-long test-coexist lint format bench fuzz docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -57,6 +57,9 @@ test: setup ## All checks and tests: GCC, clang, AddressSanitizer, ThreadSanitiz
 
 test-long: setup ## The same with the tests' long settings
 	@REVERB_TEST_LONG=1 tools/test.sh
+
+test-coexist: setup ## Python beside TensorFlow, Torch, JAX and gRPC (environments of many GB in build/coexist-*)
+	@tools/coexist.sh
 
 lint: setup build/clang/build.ninja ## Check format, clang-tidy and include directions
 	@tools/lint.sh
