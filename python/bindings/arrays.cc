@@ -16,9 +16,11 @@ struct NumPy {
   PyTypeObject* ndarray;
   PyTypeObject* generic;
   PyObject* asarray;
+  PyObject* from_dlpack;
   PyObject* dtype;
   PyObject* object_dtype;
   PyObject* empty;
+  size_t max_dims;
   PyObject* dtypes[24] = {};                             // by DType, made when first needed
   std::vector<std::pair<PyTypeObject*, DType>> scalars;  // numpy.float32 and so on
 };
@@ -40,6 +42,9 @@ NumPy& TheNumPy() {
     made->ndarray = reinterpret_cast<PyTypeObject*>(keep("ndarray"));
     made->generic = reinterpret_cast<PyTypeObject*>(keep("generic"));
     made->asarray = keep("asarray");
+    made->from_dlpack = keep("from_dlpack");
+    // One fewer than an array can have: a sample has time in front.
+    made->max_dims = nb::cast<std::string>(module.attr("__version__")).starts_with("1.") ? 31 : 63;
     made->dtype = keep("dtype");
     made->empty = keep("empty");
     made->object_dtype = nb::object(nb::borrow(made->dtype)("O")).release().ptr();
@@ -128,6 +133,47 @@ std::string_view StringView(PyObject* element) {
                  " of type " + Py_TYPE(element)->tp_name);
 }
 
+bool Has(PyObject* value, const char* attribute) { return PyObject_HasAttrString(value, attribute) != 0; }
+
+// Torch's bfloat16, of which NumPy knows nothing, as its bits; null for all else.
+nb::object BitsOfTorchBfloat16(PyObject* value) {
+  const std::string_view type_name = Py_TYPE(value)->tp_name;
+  if (type_name != "Tensor" && type_name != "Parameter") return {};
+  PyObject* const torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");  // borrowed
+  if (torch == nullptr || !Has(value, "dtype")) return {};
+  const nb::object dtype = nb::borrow(value).attr("dtype");
+  if (nb::cast<std::string>(nb::str(dtype)) != "torch.bfloat16") return {};
+  return nb::borrow(value)
+      .attr("detach")()
+      .attr("contiguous")()
+      .attr("view")(nb::borrow(torch).attr("int16"))
+      .attr("numpy")();
+}
+
+// An array of what is neither an array nor a plain scalar. TypeError where there is none.
+nb::object MakeArray(PyObject* value, bool* is_bfloat16) {
+  if (nb::object bits = BitsOfTorchBfloat16(value); bits.is_valid()) {
+    *is_bfloat16 = true;
+    return bits;
+  }
+  const NumPy& numpy = TheNumPy();
+  const bool speaks_dlpack_alone = Has(value, "__dlpack__") && !Has(value, "__array__") &&
+                                   !Has(value, "__array_interface__") && !PyObject_CheckBuffer(value);
+  if (speaks_dlpack_alone) return nb::borrow(numpy.from_dlpack)(nb::borrow(value));
+  if (PyObject* array = PyObject_CallOneArg(numpy.asarray, value)) return nb::steal(array);
+  if (!PyErr_ExceptionMatches(PyExc_ValueError)) nb::raise_python_error();
+  PyErr_Clear();
+  // Scalars of TensorFlow whose __array__ is a scalar and not an array.
+  if (PyObject* scalar = Has(value, "numpy") ? PyObject_CallMethod(value, "numpy", nullptr) : nullptr) {
+    PyObject* array = PyObject_CallOneArg(numpy.asarray, scalar);
+    Py_DECREF(scalar);
+    if (array != nullptr) return nb::steal(array);
+  }
+  PyErr_Clear();
+  // Ragged lists inside objects and the like: no tensor.
+  RaiseTypeError("cannot make an array of " + ShortRepr(value));
+}
+
 }  // namespace
 
 bool IsPlainLeaf(PyObject* object) {
@@ -156,6 +202,12 @@ TensorView Views::Add(PyObject* value) {
   if (used_ == slots_.size()) slots_.emplace_back();
   Slot& slot = slots_[used_++];  // counted before anything can fail: Clear() sees to it
   const TensorView view = Convert(slot, value);
+  if (view.dims.size() > TheNumPy().max_dims) [[unlikely]] {
+    RaiseTypeError("an array of " + std::to_string(view.dims.size()) +
+                   " dimensions cannot be stored: with time in front a " +
+                   "sample of it would have more than NumPy's arrays; at most " +
+                   std::to_string(TheNumPy().max_dims) + " can");
+  }
   bytes_ += view.dtype == DType::kString ? 16 * view.num_elements() : view.num_bytes();
   return view;
 }
@@ -203,17 +255,11 @@ TensorView Views::Convert(Slot& slot, PyObject* value) {
     PyBuffer_Release(&buffer);
     return {dtype, {slot.dims, 0}, slot.scalar};
   }
-  PyObject* array = PyObject_CallOneArg(numpy.asarray, value);
-  if (array == nullptr) {
-    if (PyErr_ExceptionMatches(PyExc_ValueError)) {
-      // Ragged lists inside objects and the like: no tensor.
-      PyErr_Clear();
-      RaiseTypeError("cannot make an array of " + ShortRepr(value));
-    }
-    nb::raise_python_error();
-  }
-  slot.kept = array;
-  return FromArray(slot, array);
+  bool is_bfloat16 = false;
+  slot.kept = MakeArray(value, &is_bfloat16).release().ptr();
+  TensorView view = FromArray(slot, slot.kept);
+  if (is_bfloat16) view.dtype = DType::kBfloat16;
+  return view;
 }
 
 // Any array. `array` is kept alive by the caller or by slot.kept.

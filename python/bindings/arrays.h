@@ -1,10 +1,10 @@
 // arrays.h — values of Python as tensors, and tensors as NumPy arrays.
 //
 // In: NumPy arrays and scalars, Python's bool, int, float, complex, bytes and str, and whatever NumPy makes
-// an array of (jax, torch and TensorFlow tensors do). Memory is borrowed where it lies in order already.
-// Arrays of str, bytes and objects become strings, str as UTF-8; other byte orders are swapped; bfloat16 is
-// that of ml_dtypes. TypeError for anything else.
-// Out: arrays that own their memory and can be written to. Strings are objects of type bytes.
+// an array of, or what speaks DLPack (jax, torch and TensorFlow tensors do). Memory is borrowed where it lies
+// in order already. Arrays of str, bytes and objects become strings, str as UTF-8; other byte orders are
+// swapped; bfloat16 is that of ml_dtypes. TypeError for anything else. Out: arrays that own their memory and
+// can be written to. Strings are objects of type bytes.
 #ifndef REVERB_PYTHON_ARRAYS_H_
 #define REVERB_PYTHON_ARRAYS_H_
 

@@ -194,7 +194,11 @@ bool ClientObject::MayReadAhead(const std::string& table, Timeout timeout) {
   const Client handle = client();
   const ServerInfo info =
       ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); }));
-  for (const TableInfo& each : info.tables) may_read_ahead_[each.name] = each.max_times_sampled < 1;
+  // Not where sampling takes items away, nor where there is only the latest value: the next sample shall be
+  // new.
+  for (const TableInfo& each : info.tables) {
+    may_read_ahead_[each.name] = each.max_times_sampled < 1 && each.max_size > 1;
+  }
   const auto found = may_read_ahead_.find(table);
   return found != may_read_ahead_.end() && found->second;  // unknown: the sampler will say so
 }

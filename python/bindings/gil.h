@@ -136,8 +136,17 @@ class RoomWait {
 // more than others could gain.
 inline constexpr size_t kLargeStep = size_t{32} << 10;
 
-// What a writer that is dropped without close() gives items that were created to be confirmed.
-inline constexpr std::chrono::seconds kFarewell{1};
+// What a writer that is dropped without close() gives its items to be confirmed: a second, and none for those
+// that are dropped soon after one for which that was not enough, so that many do not take many seconds.
+Timeout FarewellTime();
+void NoteFarewell(const Status& status);
+
+// Sends what there is, then closes the writer. To be called without the GIL.
+template <typename Writer>
+void BidFarewell(Writer& writer) {
+  NoteFarewell(writer.Flush(0, {.timeout = FarewellTime()}));
+  writer.Close();
+}
 
 // One thread at a time: others wait without the GIL, the same thread (a log handler, an object's
 // __array__) gets a RuntimeError.

@@ -88,8 +88,7 @@ class StructuredWriterObject {
     if (!writer_ || IsForkedChild()) return;
     // Python is not entered from here: an exception may be on its way.
     const GilRelease released;
-    (void)writer_->Flush(0, {.timeout = kFarewell});
-    writer_->Close();
+    BidFarewell(*writer_);
   }
   StructuredWriterObject(const StructuredWriterObject&) = delete;
   StructuredWriterObject& operator=(const StructuredWriterObject&) = delete;

@@ -44,8 +44,7 @@ TrajectoryWriterObject::~TrajectoryWriterObject() {
   // reference is gone.
   // Python is not entered from here: an exception may be on its way.
   const GilRelease released;
-  (void)state_->writer->Flush(0, {.timeout = kFarewell});
-  state_->writer->Close();
+  BidFarewell(*state_->writer);
 }
 
 // A close() of another thread is in force before its turn comes.

@@ -214,8 +214,9 @@ class Client(_core.Client):
         """An iterator over `num_samples` items of the table. Nothing happens before the first next().
 
         Samples are fetched ahead of the caller: one at first, more as long as they are taken as fast as they come,
-        never more than `num_samples` in all. Of tables with `max_times_sampled` only one is. Closing or dropping the
-        iterator gives up what was fetched.
+        never more than `num_samples` in all. Of tables with `max_times_sampled`, or room for one item, only one is.
+        Closing or dropping the iterator gives up what was fetched, and what is on its way: of a queue over a network
+        that may be an item that was inserted a moment later. `exact` avoids it.
 
         Args:
             table: its name.
@@ -230,7 +231,8 @@ class Client(_core.Client):
         Raises:
             ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
                 does not exist with `unpack_as_table_signature`, and for `num_samples` below 1.
-            RuntimeError: from next(): when the table does not exist, or the server has stopped.
+            RuntimeError: from next(): when the table does not exist, or the server was in this process and has
+                stopped. A server elsewhere that has gone is waited for: `timeout` and Ctrl-C end that.
         """
         signature = (lambda: self._signature_of(table, timeout)) if unpack_as_table_signature else None
         return _core.SampleIterator(self, table, num_samples, emit_timesteps, signature, exact, timeout)

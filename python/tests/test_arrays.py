@@ -205,3 +205,12 @@ def test_a_nest_that_holds_itself():
         _core._flatten(nest)
     with pytest.raises((RecursionError, ValueError)):
         _core._flatten_with_path(nest)
+
+
+def test_more_dimensions_than_a_sample_could_have_are_refused(client):
+    most = 31 if np.__version__.startswith("1.") else 63
+    client.insert(np.zeros((1,) * most), {"queue": 1.0})
+    assert next(client.sample("queue", emit_timesteps=False)).data[0].ndim == most + 1
+    if most < 63:
+        with pytest.raises(TypeError, match=f"at most {most}"):
+            client.insert(np.zeros((1,) * (most + 1)), {"queue": 1.0})
