@@ -239,7 +239,7 @@ void ComeAndGo(const std::string& address, int64_t kind) {
 TEST(ScenarioTest, ClientsThatComeAndGoLeaveNothingBehind) {
   // The slack is for what allocators keep, and for what is being cleared away when we look.
   constexpr int64_t kSlackBytes = 16 * kMiB;
-  constexpr int64_t kSlackFds = 10;
+  constexpr int64_t kSlackFds = 3;
   ServerProcess server({"--table", "replay:uniform:100", "--table", "full:queue=1", "--table", "empty",
                         "--writer-memory-ms", "1000"});
   {

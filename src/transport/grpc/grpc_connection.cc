@@ -51,6 +51,15 @@ grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
   return arguments;
 }
 
+// gRPC 1.51 loses the socket of a channel that is destroyed just as its connection is made: it stays open, at
+// both ends, as long as the processes live. So one that is connecting is kept until it is no longer.
+void LetGo(std::shared_ptr<grpc::Channel> channel) {
+  constexpr Duration kLookAgain = std::chrono::milliseconds(20);
+  if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_CONNECTING) return;
+  RealClock()->CallAt(RealClock()->Now() + kLookAgain,
+                      [channel = std::move(channel)]() mutable { LetGo(std::move(channel)); });
+}
+
 // What streams share with their Connection.
 struct Channel {
   Channel(std::string server, const WireLimits& wire_limits)
@@ -59,6 +68,9 @@ struct Channel {
         channel(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                           MakeChannelArguments(limits))),
         stub(channel) {}
+  ~Channel() { LetGo(channel); }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
 
   // What gRPC says about the end of a call that this side did not give up. Errors of the server pass as they
   // are; those of the connection name the address.
