@@ -693,7 +693,21 @@ def test_a_writer_that_is_dropped_does_not_hang(serve, connect):
     stop.set()
     thread.join()
     assert took < 4
-    assert len(ticks) > 10, "other threads ran meanwhile"
+    # It does not wait at all when another one was dropped in vain a moment before.
+    assert took < 0.5 or len(ticks) > 10, "other threads ran meanwhile"
+
+
+def test_many_writers_that_are_dropped_take_a_second_together(serve, connect):
+    client = connect(serve(reverb.Table.queue("queue", 1)))
+    writers = [client.trajectory_writer(1) for _ in range(8)]
+    for writer in writers:
+        for i in range(2):
+            writer.append(i)
+            writer.create_item("queue", 1.0, writer.history[-1])
+    start = time.monotonic()
+    del writer
+    writers.clear()
+    assert time.monotonic() - start < 4, "not a second each"
 
 
 def test_a_writer_may_outlive_its_server(serve):
