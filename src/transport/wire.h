@@ -131,6 +131,9 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
 // Slices that follow one another in a piece become one slice.
 WireMessage EncodeSampleReply(const SampleReply& reply);
 // Each piece becomes a chunk of one column.
+// Raw rows of so many bytes and more may stay in the received message until somebody copies them to where
+// they are wanted. Smaller ones do not earn the list of parts.
+inline constexpr size_t kLeaveBytes = 32 << 10;
 // `keeper`, when it owns something, keeps the slices alive: long rows are then not copied but left in them.
 Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits = {},
                                       const Buffer& keeper = {});

@@ -30,10 +30,6 @@ constexpr double kOverlapFactor = 1.5;
 constexpr uint64_t kMaxGatherBytes = uint64_t{128} << 20;
 constexpr uint64_t kMaxGatherRows = uint64_t{1} << 24;
 
-// Raw rows of so many bytes and more stay in the received message until somebody copies them to where they
-// are wanted. Smaller ones do not earn the list of parts.
-constexpr size_t kLeaveBytes = 32 << 10;
-
 struct Use {
   Chunk* chunk;
   uint32_t column;  // of the chunk

@@ -26,9 +26,6 @@ constexpr Duration kOneTry = std::chrono::seconds(1);
 // Beyond this a time-out is as good as none, and would not fit gRPC's arithmetic.
 constexpr Duration kForEver = std::chrono::hours(24 * 365 * 10);
 
-// Replies of this size may have rows that are worth leaving where they are.
-constexpr uint64_t kKeepBytes = 32 << 10;
-
 std::string Seconds(Duration duration) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.3g s", std::chrono::duration<double>(duration).count());
@@ -338,7 +335,7 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
   Status HandleMessage(ReceivedMessage* received) override {
     const uint64_t bytes = received->buffer()->Length();
     const ByteSlices slices = received->Open();
-    const Buffer keeper = bytes >= kKeepBytes ? received->Keep() : Buffer();
+    const Buffer keeper = bytes >= kLeaveBytes ? received->Keep() : Buffer();
     Result<SampleReply> reply = DecodeSampleReply(slices, channel().limits, keeper);
     received->Release();
     if (!reply.ok()) return std::move(reply).status();
