@@ -60,6 +60,16 @@ struct Batch {
   BatchInfo info;
   // [B, T, …], or [B, …] where the column is squeezed. Memory that fits is used again by the next batch.
   std::vector<Tensor> columns;
+  // With BatchOptions::pad, for each column the rows of each sample that are not padding; else empty.
+  std::vector<std::vector<int64_t>> lengths;
+};
+
+struct BatchOptions {
+  // Samples that are shorter than the longest of their batch get zeros (or empty strings) at their end.
+  // Without, they are INVALID_ARGUMENT.
+  bool pad = false;
+  // Where the memory of columns comes from, for those that do not give the Batch back; null = the heap.
+  const TensorPool* pool = nullptr;
 };
 
 // Memory of the caller for one column of a batch: `bytes` is exactly what the column takes.
@@ -88,7 +98,10 @@ class Sampler {
 
   // Exactly n samples as one tensor per column. All have the same layout, or it is INVALID_ARGUMENT. Samples
   // that an error leaves over are handed out by the next call.
-  Status NextBatch(int64_t n, Batch* batch, const WaitOptions& wait = {});
+  Status NextBatch(int64_t n, Batch* batch, const WaitOptions& wait = {}) {
+    return NextBatch(n, batch, BatchOptions(), wait);
+  }
+  Status NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait = {});
   // The same into memory of the caller, one for each column; not for columns of strings.
   Status NextBatch(int64_t n, std::span<const ColumnMemory> columns, BatchInfo* info,
                    const WaitOptions& wait = {});

@@ -50,6 +50,8 @@ enum class Detail : uint8_t {
   kCorruptData = 5,
   kQueued = 6,  // waited behind earlier callers of the same kind
 };
+// "RATE_LIMITED"; empty for kNone and for numbers that are no Detail.
+std::string_view DetailName(Detail detail);
 
 // "INVALID_ARGUMENT" and so on.
 std::string_view StatusCodeName(StatusCode code);

@@ -23,6 +23,10 @@
 
 namespace reverb {
 
+namespace internal {
+class BlockPool;
+}  // namespace internal
+
 // The numbers (TensorFlow's) are on disk and on the wire: never change them.
 enum class DType : uint8_t {
   kFloat32 = 1,
@@ -170,6 +174,18 @@ struct TensorView {
   }
 };
 
+// Memory for tensors that come and go in the same sizes, such as batches: what one lets go the next one
+// takes, without the system's zeroing of fresh pages. What lies idle is bounded: 32 blocks, 256 MiB. Tensors
+// outlive the pool as they like. Threads: all methods may be called concurrently.
+class TensorPool {
+ public:
+  TensorPool();
+
+ private:
+  friend class Tensor;
+  std::shared_ptr<internal::BlockPool> blocks_;
+};
+
 // An owned tensor of known shape.
 class Tensor {
  public:
@@ -179,6 +195,8 @@ class Tensor {
   // The elements of a fixed-size dtype are left uninitialised, strings are empty.
   // INVALID_ARGUMENT for a bad dtype or shape, RESOURCE_EXHAUSTED when memory lacks.
   static Result<Tensor> Allocate(DType dtype, std::vector<int64_t> dims);
+  // The same with memory of a pool, to which it returns.
+  static Result<Tensor> Allocate(DType dtype, std::vector<int64_t> dims, const TensorPool& pool);
   static Result<Tensor> CopyOf(const TensorView& view);
 
   DType dtype() const { return dtype_; }
@@ -205,7 +223,12 @@ class Tensor {
  private:
   struct AlignedFree {
     void operator()(uint8_t* bytes) const;
+    std::shared_ptr<internal::BlockPool> pool;  // null: the heap
+    size_t bytes;
   };
+
+  static Result<Tensor> AllocateFrom(std::shared_ptr<internal::BlockPool> pool, DType dtype,
+                                     std::vector<int64_t> dims);
 
   DType dtype_ = DType::kFloat32;
   std::vector<int64_t> dims_ = {0};

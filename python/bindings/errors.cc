@@ -22,26 +22,6 @@ nb::handle TypeOf(StatusCode code) {
   }
 }
 
-const char* NameOf(Detail detail) {
-  switch (detail) {
-    case Detail::kNone:
-      return nullptr;
-    case Detail::kRateLimited:
-      return "RATE_LIMITED";
-    case Detail::kMemoryFull:
-      return "MEMORY_FULL";
-    case Detail::kTableClosed:
-      return "TABLE_CLOSED";
-    case Detail::kInvalidPriority:
-      return "INVALID_PRIORITY";
-    case Detail::kCorruptData:
-      return "CORRUPT_DATA";
-    case Detail::kQueued:
-      return "QUEUED";
-  }
-  return nullptr;
-}
-
 // Status messages are UTF-8 unless they quote bytes that are not.
 nb::object Text(std::string_view text) {
   return Own(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
@@ -59,8 +39,8 @@ void Raise(const Status& status, const std::string& message) {
   const nb::object error = nb::borrow(type)(Text(message));
   const std::string_view code = StatusCodeName(status.code());
   error.attr("code") = nb::str(code.data(), code.size());
-  const char* detail = NameOf(status.detail());
-  error.attr("detail") = detail ? nb::object(nb::str(detail)) : nb::none();
+  const std::string_view detail = DetailName(status.detail());
+  error.attr("detail") = detail.empty() ? nb::none() : nb::object(nb::str(detail.data(), detail.size()));
   PyErr_SetObject(type.ptr(), error.ptr());
   nb::raise_python_error();
 }

@@ -17,6 +17,7 @@ NB_MODULE(_core, module) {
   BindServer(module);
   BindClient(module);
   BindSampler(module);
+  BindBatches(module);
   BindColumns(module);
   BindTrajectoryWriter(module);
   BindStructuredWriter(module);

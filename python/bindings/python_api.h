@@ -22,6 +22,7 @@ void BindTable(nb::module_& module);
 void BindServer(nb::module_& module);
 void BindClient(nb::module_& module);
 void BindSampler(nb::module_& module);
+void BindBatches(nb::module_& module);
 void BindColumns(nb::module_& module);
 void BindTrajectoryWriter(nb::module_& module);
 void BindStructuredWriter(nb::module_& module);

@@ -102,12 +102,29 @@ class SampleIterator:
         table: str,
         num_samples: int,
         emit_timesteps: bool,
-        signature: Callable[[], Any] | Any | None,
+        unpack_as_table_signature: bool,
         exact: bool,
         timeout: float | None,
     ) -> None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
+    def close(self) -> None: ...
+
+class BatchIterator:
+    def __init__(
+        self,
+        client: Client,
+        table: str,
+        batch_size: int,
+        num_batches: int | None,
+        timeout: float | None,
+        exact: bool,
+        num_streams: int,
+        prefetch: int,
+        pad: bool,
+    ) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> ReplaySample: ...
     def close(self) -> None: ...
 
 class WeakCellRef:

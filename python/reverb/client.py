@@ -234,8 +234,60 @@ class Client(_core.Client):
             RuntimeError: from next(): when the table does not exist, or the server was in this process and has
                 stopped. A server elsewhere that has gone is waited for: `timeout` and Ctrl-C end that.
         """
-        signature = (lambda: self._signature_of(table, timeout)) if unpack_as_table_signature else None
-        return _core.SampleIterator(self, table, num_samples, emit_timesteps, signature, exact, timeout)
+        return _core.SampleIterator(
+            self, table, num_samples, emit_timesteps, unpack_as_table_signature, exact, timeout
+        )
+
+    def sample_batches(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        num_batches: int | None = None,
+        timeout: float | None = None,
+        exact: bool = False,
+        num_streams: int = 1,
+        prefetch: int = 2,
+        pad: bool = False,
+    ) -> Iterator[ReplaySample]:
+        """An iterator over batches of `batch_size` items each. Nothing happens before the first next().
+
+        A batch is a ReplaySample whose `info` has arrays of the shape [B], and whose `data` has, for each column, one
+        contiguous array [B, T, ...], or [B, ...] where items have no time there. `data` has the structure of the table's
+        signature; of a table without one it is a flat list. The arrays belong to the caller, who may write to them;
+        their memory is aligned to 64 bytes and is used for later batches when the last array over it is gone.
+
+        Args:
+            table: its name.
+            batch_size: items in a batch.
+            num_batches: how many batches; None: without end.
+            timeout: seconds that each next() may wait; DeadlineExceededError afterwards, and the following one
+                goes on waiting.
+            exact: fetch nothing ahead: every batch sees all priorities that were set before it was asked for.
+            num_streams: connections that bring samples at the same time. One keeps the order of the table.
+            prefetch: batches that each stream fetches ahead. No more are drawn than `num_batches` needs. Nothing is
+                fetched ahead inside one process, of tables with `max_times_sampled`, or with room for one item.
+            pad: fill items that are shorter than the longest of their batch with zeros at the end. The batch has then
+                `lengths`, with the structure of `data`: the rows of each item that are not padding.
+
+        Raises:
+            ValueError: for arguments out of range; from next(): when items differ in length (without `pad`), dtype or
+                number of columns.
+            RuntimeError: from next(): when the table does not exist, or the server was in this process and has
+                stopped.
+
+        >>> import reverb
+        >>> server = reverb.Server([reverb.Table.queue("queue", 10)])
+        >>> client = server.localhost_client()
+        >>> for step in range(4):
+        ...     client.insert([step], priorities={"queue": 1.0})
+        >>> [batch.data[0].tolist() for batch in client.sample_batches("queue", 2, num_batches=2)]
+        [[[0], [1]], [[2], [3]]]
+        >>> server.stop()
+        """
+        return _core.BatchIterator(
+            self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad
+        )
 
     def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[ReplaySample]:
         """At most `n` items, looked at without sampling them: nothing is counted, nothing waits for the limiter.

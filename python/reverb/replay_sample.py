@@ -53,3 +53,12 @@ class ReplaySample(NamedTuple):
 
     info: SampleInfo
     data: Any
+
+
+class PaddedBatch(ReplaySample):
+    """A batch of items of different lengths, filled up with zeros at their ends.
+
+    `lengths` has the structure of `data`: for each column, how many rows of each item are not padding.
+    """
+
+    lengths: Any

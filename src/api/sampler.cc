@@ -32,23 +32,33 @@ void FillInfo(std::span<const internal::Sample> samples, BatchInfo* info) {
 }
 
 // Tensors of the layout: those of the last batch where they fit.
-Status MakeColumns(std::span<const ColumnLayout> layout, int64_t n, std::vector<Tensor>* columns) {
+Status MakeColumns(std::span<const ColumnLayout> layout, int64_t n, const TensorPool* pool,
+                   std::vector<Tensor>* columns) {
   columns->resize(layout.size());
   for (size_t c = 0; c < layout.size(); ++c) {
     Tensor& column = (*columns)[c];
     std::vector<int64_t> dims = layout[c].Dims(n);
     if (column.dtype() == layout[c].dtype && column.dims() == dims) continue;
-    REVERB_ASSIGN_OR_RETURN(column, Tensor::Allocate(layout[c].dtype, std::move(dims)));
+    REVERB_ASSIGN_OR_RETURN(column, pool ? Tensor::Allocate(layout[c].dtype, std::move(dims), *pool)
+                                         : Tensor::Allocate(layout[c].dtype, std::move(dims)));
   }
   return Status::Ok();
 }
 
-Status GatherTensors(std::span<const internal::Sample> samples, std::vector<Tensor>* columns) {
-  REVERB_ASSIGN_OR_RETURN(const std::vector<ColumnLayout> layout, internal::LayoutOf(samples.front()));
-  REVERB_RETURN_IF_ERROR(MakeColumns(layout, static_cast<int64_t>(samples.size()), columns));
+Status GatherTensors(std::span<const internal::Sample> samples, const BatchOptions& options, Batch* batch) {
+  REVERB_ASSIGN_OR_RETURN(const std::vector<ColumnLayout> layout, options.pad
+                                                                      ? internal::PaddedLayoutOf(samples)
+                                                                      : internal::LayoutOf(samples.front()));
+  REVERB_RETURN_IF_ERROR(
+      MakeColumns(layout, static_cast<int64_t>(samples.size()), options.pool, &batch->columns));
+  batch->lengths.resize(options.pad ? layout.size() : 0);
   std::vector<ColumnTarget> targets(layout.size());
   for (size_t c = 0; c < layout.size(); ++c) {
-    Tensor& column = (*columns)[c];
+    Tensor& column = batch->columns[c];
+    if (options.pad) {
+      batch->lengths[c].resize(samples.size());
+      targets[c].lengths = batch->lengths[c].data();
+    }
     if (layout[c].dtype == DType::kString) {
       column.strings().clear();
       targets[c].strings = &column.strings();
@@ -125,11 +135,11 @@ Result<SampledTrajectory> Sampler::Next(const WaitOptions& wait) {
   return internal::SampleFactory::Make(std::move(one.front()));
 }
 
-Status Sampler::NextBatch(int64_t n, Batch* batch, const WaitOptions& wait) {
+Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
   REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, n, wait, &samples));
   FillInfo(samples, &batch->info);
-  Status status = GatherTensors(samples, &batch->columns);
+  Status status = GatherTensors(samples, options, batch);
   if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
   return status;
 }

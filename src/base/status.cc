@@ -1,9 +1,7 @@
 #include "reverb/status.h"
 
 namespace reverb {
-namespace {
 
-// Empty for kNone and for numbers that a newer peer may send.
 std::string_view DetailName(Detail detail) {
   switch (detail) {
     case Detail::kNone:
@@ -23,8 +21,6 @@ std::string_view DetailName(Detail detail) {
   }
   return "";
 }
-
-}  // namespace
 
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {

@@ -33,20 +33,22 @@ std::string Describe(DType dtype, std::span<const uint32_t> row_shape, int64_t l
   return text + "]";
 }
 
-Status Mismatch(const Sample& sample, size_t index, uint32_t column, const ColumnLayout& layout) {
-  const ColumnView view = sample.trajectory.column_view(column);
-  return Status::InvalidArgument("sample " + std::to_string(index) + " (key " + std::to_string(sample.key) +
-                                 "), column " + std::to_string(column) + ": it is " +
-                                 Describe(view.dtype, view.row_shape, sample.trajectory.length(column),
-                                          sample.trajectory.squeeze(column)) +
-                                 " while the batch has " +
-                                 Describe(layout.dtype, layout.row_shape, layout.length, layout.squeeze) +
-                                 "; samples of one batch must have the same layout");
-}
-
 bool Fits(const ColumnView& view, const ColumnLayout& layout) {
   return view.dtype == layout.dtype && view.row_shape.size() == layout.row_shape.size() &&
          std::equal(view.row_shape.begin(), view.row_shape.end(), layout.row_shape.begin());
+}
+
+Status Mismatch(const Sample& sample, size_t index, uint32_t column, const ColumnLayout& layout) {
+  const ColumnView view = sample.trajectory.column_view(column);
+  const bool is_of_other_length = Fits(view, layout) && sample.trajectory.squeeze(column) == layout.squeeze;
+  return Status::InvalidArgument(
+      "sample " + std::to_string(index) + " (key " + std::to_string(sample.key) + "), column " +
+      std::to_string(column) + ": it is " +
+      Describe(view.dtype, view.row_shape, sample.trajectory.length(column),
+               sample.trajectory.squeeze(column)) +
+      " while the batch has " + Describe(layout.dtype, layout.row_shape, layout.length, layout.squeeze) +
+      (is_of_other_length ? "; with `pad` shorter items of a batch are filled up with zeros"
+                          : "; samples of one batch must have the same layout"));
 }
 
 // One column of one sample.
@@ -60,18 +62,32 @@ Status GatherColumn(const Sample& sample, size_t index, uint32_t column, const C
     return Mismatch(sample, index, column, layout);
   }
   const bool is_one = trajectory.num_slices(column) == 1;
-  if ((is_one ? first.length : trajectory.length(column)) != layout.length) {
-    return Mismatch(sample, index, column, layout);
+  const int64_t length = is_one ? first.length : trajectory.length(column);
+  if (length != layout.length) [[unlikely]] {
+    if (target.lengths == nullptr || length > layout.length) return Mismatch(sample, index, column, layout);
   }
-  if (target.strings != nullptr) return trajectory.ReadStrings(column, target.strings);
-  uint8_t* const out = target.data + index * layout.sample_bytes;
-  if (is_one && view.codec == Codec::kRaw) [[likely]] {
-    const size_t row_bytes = layout.sample_bytes / static_cast<size_t>(layout.length);
-    first.chunk->CopyPayload(out, header.column_payload_offset(first.chunk_column) + first.offset * row_bytes,
-                             layout.sample_bytes);
+  if (target.lengths != nullptr) target.lengths[index] = length;
+  if (target.strings != nullptr) {
+    REVERB_RETURN_IF_ERROR(trajectory.ReadStrings(column, target.strings));
+    target.strings->resize((index + 1) * layout.sample_elements);
     return Status::Ok();
   }
-  return trajectory.Read(column, {out, layout.sample_bytes});
+  const size_t row_bytes = layout.sample_bytes / static_cast<size_t>(layout.length);
+  const size_t bytes = static_cast<size_t>(length) * row_bytes;
+  uint8_t* const out = target.data + index * layout.sample_bytes;
+  if (bytes < layout.sample_bytes) std::memset(out + bytes, 0, layout.sample_bytes - bytes);
+  if (is_one && view.codec == Codec::kRaw) [[likely]] {
+    first.chunk->CopyPayload(out, header.column_payload_offset(first.chunk_column) + first.offset * row_bytes,
+                             bytes);
+    return Status::Ok();
+  }
+  return trajectory.Read(column, {out, bytes});
+}
+
+void SetLength(ColumnLayout* layout, int64_t length, size_t row_elements) {
+  layout->length = length;
+  layout->sample_elements = row_elements * static_cast<size_t>(length);
+  layout->sample_bytes = layout->sample_elements * ItemSize(layout->dtype);
 }
 
 }  // namespace
@@ -90,12 +106,23 @@ Result<std::vector<ColumnLayout>> LayoutOf(const Sample& sample) {
     ColumnLayout& to = layout[c];
     to.dtype = view.dtype;
     to.squeeze = sample.trajectory.squeeze(c);
-    to.length = sample.trajectory.length(c);
     to.row_shape.assign(view.row_shape.begin(), view.row_shape.end());
-    to.sample_elements = view.row_elements() * static_cast<size_t>(to.length);
-    to.sample_bytes = to.sample_elements * ItemSize(view.dtype);
+    SetLength(&to, sample.trajectory.length(c), view.row_elements());
   }
   if (layout.empty()) return Status::InvalidArgument("a sample without columns cannot be batched");
+  return layout;
+}
+
+Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples) {
+  REVERB_ASSIGN_OR_RETURN(std::vector<ColumnLayout> layout, LayoutOf(samples.front()));
+  for (const Sample& sample : samples.subspan(1)) {
+    const uint32_t columns = std::min(static_cast<uint32_t>(layout.size()), sample.trajectory.num_columns());
+    for (uint32_t c = 0; c < columns; ++c) {
+      const int64_t length = sample.trajectory.length(c);
+      if (length <= layout[c].length) continue;
+      SetLength(&layout[c], length, layout[c].sample_elements / static_cast<size_t>(layout[c].length));
+    }
+  }
   return layout;
 }
 

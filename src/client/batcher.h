@@ -1,7 +1,8 @@
 // batcher.h — many samples as one array per column, decoded straight to where they stay.
 //
 // A column of a batch has the dims [B, T, …], or [B, …] when it is squeezed. All samples of a batch have the
-// same layout.
+// same layout; with padding, T is that of the longest, and zeros (or empty strings) follow the rows of the
+// others.
 //
 // Threads: free functions; values.
 #ifndef REVERB_CLIENT_BATCHER_H_
@@ -31,13 +32,16 @@ struct ColumnLayout {
   std::vector<int64_t> Dims(int64_t batch) const;
 };
 
-// How this sample lies in memory; INVALID_ARGUMENT for one that cannot be batched.
+// How samples like the first lie in memory; INVALID_ARGUMENT for what cannot be batched.
 Result<std::vector<ColumnLayout>> LayoutOf(const Sample& sample);
+// The same with room for the longest of them.
+Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples);
 
 // Where a column goes: bytes for B samples, or strings that are appended to.
 struct ColumnTarget {
   uint8_t* data = nullptr;
   std::vector<std::string>* strings = nullptr;
+  int64_t* lengths = nullptr;  // rows of each sample; given, shorter ones are padded
 };
 
 // Decodes all samples. INVALID_ARGUMENT, naming sample, column and the difference, when one has another

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
+
+#include "tensor/block_pool.h"
 
 namespace reverb {
 namespace {
@@ -120,11 +121,26 @@ std::string ToString(const TensorSpec& spec) {
   return out;
 }
 
-void Tensor::AlignedFree::operator()(uint8_t* bytes) const {
-  ::operator delete[](bytes, std::align_val_t{kAlignment});
+void Tensor::AlignedFree::operator()(uint8_t* block) const {
+  if (pool) {
+    pool->Give(block, bytes);
+  } else {
+    internal::BlockPool::Free(block);
+  }
 }
 
+TensorPool::TensorPool() : blocks_(std::make_shared<internal::BlockPool>()) {}
+
 Result<Tensor> Tensor::Allocate(DType dtype, std::vector<int64_t> dims) {
+  return AllocateFrom(nullptr, dtype, std::move(dims));
+}
+
+Result<Tensor> Tensor::Allocate(DType dtype, std::vector<int64_t> dims, const TensorPool& pool) {
+  return AllocateFrom(pool.blocks_, dtype, std::move(dims));
+}
+
+Result<Tensor> Tensor::AllocateFrom(std::shared_ptr<internal::BlockPool> pool, DType dtype,
+                                    std::vector<int64_t> dims) {
   if (!IsKnownDType(static_cast<uint8_t>(dtype))) {
     return Status::InvalidArgument("dtype number " + std::to_string(static_cast<int>(dtype)) +
                                    " is not known; use one of those in reverb/tensor.h");
@@ -144,8 +160,9 @@ Result<Tensor> Tensor::Allocate(DType dtype, std::vector<int64_t> dims) {
   if (dtype == DType::kString) {
     tensor.strings_.resize(tensor.num_elements_);
   } else if (count > 0) {
-    tensor.bytes_.reset(static_cast<uint8_t*>(
-        ::operator new[](tensor.num_bytes(), std::align_val_t{kAlignment}, std::nothrow)));
+    const size_t bytes = tensor.num_bytes();
+    uint8_t* const block = pool ? pool->Take(bytes) : internal::BlockPool::Allocate(bytes);
+    tensor.bytes_ = {block, AlignedFree{.pool = std::move(pool), .bytes = bytes}};
     if (tensor.bytes_ == nullptr) {
       return Status::ResourceExhausted("no memory for a tensor " + ToString(TensorSpec{"", dtype, shape}) +
                                        " of " + std::to_string(tensor.num_bytes()) + " bytes");

@@ -1,0 +1,131 @@
+// Samples as batches: Client.sample_batches().
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "client.h"
+#include "errors.h"
+#include "gil.h"
+#include "iteration.h"
+#include "python_api.h"
+#include "reverb/sampler.h"
+#include "samples.h"
+
+namespace reverb::python {
+namespace {
+
+struct BatchSettings {
+  int64_t batch_size = 0;
+  std::optional<int64_t> num_batches;
+  bool exact = false;
+  int64_t num_streams = 1;
+  int64_t prefetch = 2;  // batches
+  bool pad = false;
+};
+
+// The bound of what one stream may have on its way (see the native sampler).
+constexpr int64_t kMostInFlight = int64_t{1} << 20;
+
+class BatchIterator : public Iteration {
+ public:
+  BatchIterator(nb::object client, std::string table, const BatchSettings& settings, Timeout timeout)
+      : Iteration(std::move(client), std::move(table), /*unpacks=*/true, timeout), settings_(settings) {
+    Check("batch_size", settings.batch_size, 1, kMostInFlight);
+    if (settings.num_batches) Check("num_batches", *settings.num_batches, 1, INT64_MAX / settings.batch_size);
+    Check("num_streams", settings.num_streams, 1, 1024);
+    Check("prefetch", settings.prefetch, 0, kMostInFlight / settings.batch_size);
+  }
+
+  nb::object Next() {
+    CheckFork();
+    const Turn::Holder turn(turn_);
+    if (is_closed_) throw nb::stop_iteration();
+    if (!is_started_) Start();
+    if (settings_.num_batches && taken_ >= *settings_.num_batches) End();
+    Batch batch;
+    RaiseUnlessOk(Await([&](const WaitOptions& wait) {
+      return sampler_->NextBatch(settings_.batch_size, &batch, {.pad = settings_.pad, .pool = &pool_}, wait);
+    }));
+    ++taken_;
+    return ToPython(std::move(batch));
+  }
+
+ private:
+  static void Check(const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value >= least && value <= most) return;
+    RaiseValueError(std::string(name) + " (" + std::to_string(value) + ") must be between " +
+                    std::to_string(least) + " and " + std::to_string(most));
+  }
+
+  void Start() {
+    Unpack();
+    const bool may_read_ahead =
+        settings_.prefetch > 0 && !settings_.exact && client().MayReadAhead(table_, timeout_);
+    Open({.table = table_,
+          .max_samples = settings_.num_batches ? *settings_.num_batches * settings_.batch_size : -1,
+          .max_in_flight_samples_per_worker = std::max<int64_t>(1, settings_.prefetch) * settings_.batch_size,
+          .num_workers = static_cast<int32_t>(settings_.num_streams),
+          .exact = !may_read_ahead});
+    is_started_ = true;
+  }
+
+  // An array of a batch's own memory.
+  template <typename T>
+  nb::object Array(DType dtype, const std::vector<T>& values) {
+    Tensor tensor = ValueOrRaise(Tensor::Allocate(dtype, {static_cast<int64_t>(values.size())}, pool_));
+    std::memcpy(tensor.data(), values.data(), tensor.num_bytes());
+    return ToNumpy(std::move(tensor));
+  }
+
+  nb::object ToPython(Batch batch) {
+    std::vector<nb::object> columns;
+    columns.reserve(batch.columns.size());
+    for (Tensor& column : batch.columns) columns.push_back(ToNumpy(std::move(column)));
+    const BatchInfo& info = batch.info;
+    const nb::object infos = MakeSampleInfo({Array(DType::kUint64, info.keys).release().ptr(),
+                                             Array(DType::kFloat64, info.probabilities).release().ptr(),
+                                             Array(DType::kInt64, info.table_sizes).release().ptr(),
+                                             Array(DType::kFloat64, info.priorities).release().ptr(),
+                                             Array(DType::kInt32, info.times_sampled).release().ptr()});
+    nb::object data = unpacking_.Pack(std::move(columns));
+    if (!settings_.pad) return MakeReplaySample(infos, std::move(data));
+    std::vector<nb::object> lengths;
+    for (const std::vector<int64_t>& each : batch.lengths) lengths.push_back(Array(DType::kInt64, each));
+    return MakePaddedBatch(infos, std::move(data), unpacking_.Pack(std::move(lengths)));
+  }
+
+  const BatchSettings settings_;
+  const TensorPool pool_;
+  int64_t taken_ = 0;
+};
+
+}  // namespace
+
+void BindBatches(nb::module_& module) {
+  using Self = BatchIterator;
+  nb::class_<Self> bound(module, "BatchIterator", nb::type_slots(CollectorSlots<Self>()),
+                         "Batches of samples, one after the other.");
+  bound.def(
+      "__init__",
+      [](Self* self, nb::object client, std::string table, int64_t batch_size,
+         std::optional<int64_t> num_batches, std::optional<double> timeout, Truth exact, int64_t num_streams,
+         int64_t prefetch, Truth pad) {
+        new (self) Self(std::move(client), std::move(table),
+                        {.batch_size = batch_size,
+                         .num_batches = num_batches,
+                         .exact = exact.value,
+                         .num_streams = num_streams,
+                         .prefetch = prefetch,
+                         .pad = pad.value},
+                        TimeoutFromSeconds(timeout));
+      },
+      "client"_a, "table"_a, "batch_size"_a, "num_batches"_a.none(), "timeout"_a.none(), "exact"_a,
+      "num_streams"_a, "prefetch"_a, "pad"_a);
+  BindIteration(bound);
+}
+
+}  // namespace reverb::python

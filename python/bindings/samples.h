@@ -1,0 +1,61 @@
+// samples.h — how what was sampled becomes ReplaySample and SampleInfo.
+//
+// Threads: with the GIL, save for Decode().
+#ifndef REVERB_PYTHON_SAMPLES_H_
+#define REVERB_PYTHON_SAMPLES_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python_api.h"
+#include "reverb/status.h"
+#include "reverb/table.h"
+#include "reverb/tensor.h"
+#include "tree.h"
+
+namespace reverb::python {
+
+// A sample with its data decoded, which needs no GIL.
+struct Decoded {
+  uint64_t key = 0;
+  double probability = 0;
+  int64_t table_size = 0;
+  double priority = 0;
+  int32_t times_sampled = 0;
+  std::vector<Tensor> columns;
+  bool has_squeezed = false;
+};
+Result<Decoded> Decode(const SampledTrajectory& sample);
+
+// How the columns of samples are handed out: flat, or in the nest of the table's signature.
+class Unpacking {
+ public:
+  Unpacking() = default;
+  // A nest with a leaf for each column.
+  Unpacking(nb::handle nest, std::string table)
+      : structure_(Structure().Merged(nest.ptr())), table_(std::move(table)) {}
+
+  // ValueError when there are fewer or more of them than the nest has leaves.
+  nb::object Pack(std::vector<nb::object> columns) const;
+
+ private:
+  Structure structure_;
+  std::string table_;
+};
+
+// Fields are new references; a null one is the pending Python error.
+nb::object MakeSampleInfo(std::initializer_list<PyObject*> fields);
+nb::object MakeReplaySample(nb::handle info, nb::object data);
+// The same for a batch that was padded: with the rows of each of its samples that are no padding.
+nb::object MakePaddedBatch(nb::handle info, nb::object data, nb::object lengths);
+
+nb::object ToTrajectory(Decoded sample, const Unpacking& unpacking);
+// One ReplaySample for each step.
+nb::object ToTimesteps(Decoded sample, const Unpacking& unpacking);
+
+}  // namespace reverb::python
+
+#endif  // REVERB_PYTHON_SAMPLES_H_
