@@ -34,6 +34,9 @@ struct SamplerOptions {
   // The window begins with one sample and doubles, up to that, whenever the consumer finds nothing waiting.
   // For those who may stop early: what was fetched ahead is then lost to others.
   bool grow_window = false;
+  // With grow_window: no more is fetched ahead than one sample and this share of what was handed out. For
+  // tables whose samples take items away, so that who stops early loses little. 0 = no such bound.
+  double max_share_ahead = 0;
   // Streams, each with a connection of its own; -1 = one. One alone keeps the order of the table.
   int32_t num_workers = -1;
   // Nothing is fetched ahead: every draw sees the priorities of all updates that came before it.
@@ -95,6 +98,9 @@ class Sampler {
   // rate_limiter_timeout (detail kRateLimited, and the end of this sampler), or none came within `wait`
   // (and the next call goes on waiting); CANCELLED after Close().
   Result<SampledTrajectory> Next(const WaitOptions& wait = {});
+
+  // Appends between one and `most` samples to *out: those that are here already, after waiting for the first.
+  Status NextSome(int64_t most, std::vector<SampledTrajectory>* out, const WaitOptions& wait = {});
 
   // Exactly n samples as one tensor per column. All have the same layout, or it is INVALID_ARGUMENT. Samples
   // that an error leaves over are handed out by the next call.

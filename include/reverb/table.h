@@ -126,12 +126,17 @@ class SampledTrajectory {
   // REQUIRES: index < num_columns().
   bool is_squeezed(uint32_t index) const;
   // The rows of a column, decoded: [time, …], or […] when it is squeezed.
-  Result<Tensor> column(uint32_t index) const;
+  Result<Tensor> column(uint32_t index) const { return Decode(index, nullptr); }
+  // The same in memory of a pool.
+  Result<Tensor> column(uint32_t index, const TensorPool& pool) const { return Decode(index, &pool); }
+  // What its columns take when decoded; strings are not counted.
+  size_t decoded_bytes() const;
 
  private:
   friend class Table;
   friend struct internal::SampleFactory;
   SampledTrajectory() = default;
+  Result<Tensor> Decode(uint32_t index, const TensorPool* pool) const;
   uint64_t key_ = 0;
   double priority_ = 0;
   double probability_ = 0;

@@ -132,8 +132,8 @@ class RoomWait {
   GilRelease* released_ = nullptr;  // while the GIL is not held
 };
 
-// A step of so many bytes is copied, and perhaps compressed, without the GIL. Below, taking it again costs
-// more than others could gain.
+// A step or sample of so many bytes is copied, and perhaps compressed, without the GIL. Below, taking it
+// again costs more than others could gain.
 inline constexpr size_t kLargeStep = size_t{32} << 10;
 
 // What a writer that is dropped without close() gives its items to be confirmed: a second, and none for those

@@ -18,7 +18,10 @@ namespace reverb::python {
 namespace {
 
 // Samples that are fetched ahead at most, when the caller takes them as fast as they come.
-constexpr int64_t kMostAhead = 64;
+constexpr int64_t kMostAhead = 1024;
+// The same where sampling takes items away, as a share of what the caller has taken: who stops in the middle
+// loses little.
+constexpr double kShareAhead = 1.0 / 16;
 
 class SampleIterator : public Iteration {
  public:
@@ -35,7 +38,8 @@ class SampleIterator : public Iteration {
     if (is_closed_) throw nb::stop_iteration();
     if (!is_started_) Start();
     if (num_samples_ < 0 || taken_ >= num_samples_) End();
-    Decoded sample = ValueOrRaise(Await([&](const WaitOptions& wait) { return Take(wait); }));
+    if (next_ == here_.size()) Fetch();
+    Decoded sample = ValueOrRaise(TakeFirst());
     ++taken_;
     if (emit_timesteps_) return ToTimesteps(std::move(sample), unpacking_);
     return ToTrajectory(std::move(sample), unpacking_);
@@ -48,11 +52,12 @@ class SampleIterator : public Iteration {
     }
     Unpack();
     if (num_samples_ > 1) {
-      const bool may_read_ahead = client().MayReadAhead(table_, timeout_);
+      const bool takes_away = !client().MayReadAhead(table_, timeout_);
       Open({.table = table_,
             .max_samples = num_samples_,
-            .max_in_flight_samples_per_worker = may_read_ahead ? std::min(kMostAhead, num_samples_) : 1,
+            .max_in_flight_samples_per_worker = std::min(kMostAhead, num_samples_),
             .grow_window = true,
+            .max_share_ahead = takes_away ? kShareAhead : 0,
             .exact = exact_});
     } else if (num_samples_ == 1) {
       single_ = Owned<Client>(client().client());
@@ -60,30 +65,45 @@ class SampleIterator : public Iteration {
     is_started_ = true;
   }
 
-  // Without the GIL.
-  Result<Decoded> Take(const WaitOptions& wait) {
-    if (sampler_) {
-      REVERB_ASSIGN_OR_RETURN(const SampledTrajectory sample, sampler_->Next(wait));
-      return Decode(sample);
-    }
-    REVERB_ASSIGN_OR_RETURN(const std::vector<SampledTrajectory> one, single_->Sample(table_, 1, wait));
-    return Decode(one.front());
+  void Fetch() {
+    here_.clear();
+    next_ = 0;
+    RaiseUnlessOk(Await([&](const WaitOptions& wait) -> Status {
+      if (sampler_) return sampler_->NextSome(kMostAhead, &here_, wait);
+      REVERB_ASSIGN_OR_RETURN(here_, single_->Sample(table_, 1, wait));
+      return Status::Ok();
+    }));
+  }
+
+  // The first of those that are here. Small ones are decoded sooner than the GIL is taken again.
+  Result<Decoded> TakeFirst() {
+    const SampledTrajectory sample = std::move(here_[next_++]);
+    if (sample.decoded_bytes() < kLargeStep) return Decode(sample, pool_);
+    const GilRelease released;
+    return Decode(sample, pool_);
   }
 
   void Drop() override {
     single_ = Owned<Client>();
+    here_.clear();
+    next_ = 0;
     Iteration::Drop();
   }
 
   const int64_t num_samples_;
   const bool emit_timesteps_;
   const bool exact_;
+  const TensorPool pool_;
   int64_t taken_ = 0;
   Owned<Client> single_;
+  // Fetched, and from next_ on not handed out yet.
+  std::vector<SampledTrajectory> here_;
+  size_t next_ = 0;
 };
 
 nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::optional<double> timeout) {
   const Client client = self.client();
+  const TensorPool pool;
   std::vector<Decoded> items = ValueOrRaise(
       Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) -> Result<std::vector<Decoded>> {
         std::vector<Decoded> found;
@@ -93,7 +113,7 @@ nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::option
               const std::vector<SampledTrajectory> page,
               client.Inspect(table, n - static_cast<int64_t>(found.size()), &cursor, wait));
           for (const SampledTrajectory& item : page) {
-            REVERB_ASSIGN_OR_RETURN(Decoded decoded, Decode(item));
+            REVERB_ASSIGN_OR_RETURN(Decoded decoded, Decode(item, pool));
             found.push_back(std::move(decoded));
           }
         } while (cursor != 0 && static_cast<int64_t>(found.size()) < n);

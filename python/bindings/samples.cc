@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 #include "errors.h"
+#include "gil.h"
 
 namespace reverb::python {
 namespace {
@@ -41,7 +42,8 @@ std::vector<nb::object> ToArrays(Decoded sample) {
 
 }  // namespace
 
-Result<Decoded> Decode(const SampledTrajectory& sample) {
+Result<Decoded> Decode(const SampledTrajectory& sample, const TensorPool& pool) {
+  const bool is_large = sample.decoded_bytes() >= kLargeStep;
   Decoded decoded{.key = sample.key(),
                   .probability = sample.probability(),
                   .table_size = sample.table_size(),
@@ -49,7 +51,7 @@ Result<Decoded> Decode(const SampledTrajectory& sample) {
                   .times_sampled = sample.times_sampled()};
   decoded.columns.reserve(sample.num_columns());
   for (uint32_t i = 0; i < sample.num_columns(); ++i) {
-    REVERB_ASSIGN_OR_RETURN(Tensor column, sample.column(i));
+    REVERB_ASSIGN_OR_RETURN(Tensor column, is_large ? sample.column(i, pool) : sample.column(i));
     decoded.columns.push_back(std::move(column));
     decoded.has_squeezed = decoded.has_squeezed || sample.is_squeezed(i);
   }

@@ -28,7 +28,8 @@ struct Decoded {
   std::vector<Tensor> columns;
   bool has_squeezed = false;
 };
-Result<Decoded> Decode(const SampledTrajectory& sample);
+// Large columns come from the pool.
+Result<Decoded> Decode(const SampledTrajectory& sample, const TensorPool& pool);
 
 // How the columns of samples are handed out: flat, or in the nest of the table's signature.
 class Unpacking {

@@ -104,6 +104,7 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
                                    .max_samples = options.max_samples,
                                    .max_in_flight = options.max_in_flight_samples_per_worker,
                                    .grow_window = options.grow_window,
+                                   .max_share_ahead = options.max_share_ahead,
                                    .num_streams = options.num_workers == -1 ? 1 : options.num_workers,
                                    .exact = options.exact,
                                    .rate_limiter_timeout = options.rate_limiter_timeout,

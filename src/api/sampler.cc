@@ -135,6 +135,19 @@ Result<SampledTrajectory> Sampler::Next(const WaitOptions& wait) {
   return internal::SampleFactory::Make(std::move(one.front()));
 }
 
+Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, const WaitOptions& wait) {
+  std::vector<internal::Sample> samples;
+  {
+    internal::MutexLock lock(&rep_->mu);
+    samples.swap(rep_->left_over);
+  }
+  if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
+  for (internal::Sample& sample : samples) {
+    out->push_back(internal::SampleFactory::Make(std::move(sample)));
+  }
+  return Status::Ok();
+}
+
 Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
   REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, n, wait, &samples));

@@ -77,19 +77,29 @@ InsertPipeline::~InsertPipeline() = default;
 // --- The writer's side ---
 
 Status InsertPipeline::Add(OutgoingItem item) {
+  bool is_slow = false;
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
     const int64_t bytes = pending_chunks_.Add(item.trajectory);
     unsent_bytes_ += bytes;
     items_.push_back({std::move(item), bytes});
-    if (!ready_ || pumping_ || !welcomed_) {  // it goes with the next message
+    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_) {  // it goes with the next message
       Pace();
       return Status::Ok();
     }
+    is_slow = pump_is_called_ = connection_->sending_is_slow();
   }
-  Pump();
+  is_slow ? PumpElsewhere() : Pump();
   return Status::Ok();
+}
+
+// An actor that adds an item wants its thread back: what the kernel does with the bytes (often the receiver's
+// part as well) takes ten times as long as all the rest.
+void InsertPipeline::PumpElsewhere() {
+  RealClock()->CallAt(TimePoint(), [weak = weak_from_this()] {
+    if (const auto pipeline = weak.lock()) pipeline->Pump();
+  });
 }
 
 void InsertPipeline::Pace() {
@@ -153,6 +163,11 @@ Status InsertPipeline::AwaitPending(int64_t at_most, const WaitOptions& wait) {
 template <typename Done>
 Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done done) {
   mu_.Lock();
+  if (pump_is_called_ && !done()) {  // this thread has nothing better to do
+    mu_.Unlock();
+    Pump();
+    mu_.Lock();
+  }
   WaitLoop loop(wait);
   Duration asked{0};
   ++waiters_;
@@ -226,6 +241,7 @@ void InsertPipeline::Close() {
 
 void InsertPipeline::Pump() {
   mu_.Lock();
+  pump_is_called_ = false;
   while (!pumping_ && stream_ != nullptr && welcomed_ && ready_ && !closed_) {
     std::optional<InsertMessage> message = NextMessage();
     if (!message) break;

@@ -94,6 +94,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
 
   void Connect() EXCLUDES(mu_);
   void Pump() EXCLUDES(mu_);
+  // Pump() soon, on another thread.
+  void PumpElsewhere() EXCLUDES(mu_);
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome) REQUIRES(mu_);
@@ -138,6 +140,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   bool welcomed_ GUARDED_BY(mu_) = false;
   bool ready_ GUARDED_BY(mu_) = false;
   bool pumping_ GUARDED_BY(mu_) = false;
+  bool pump_is_called_ GUARDED_BY(mu_) = false;  // PumpElsewhere() is under way
   bool attempt_over_ GUARDED_BY(mu_) = false;
   bool heartbeat_ GUARDED_BY(mu_) = false;
   Limits limits_ GUARDED_BY(mu_);

@@ -83,19 +83,21 @@ Result<Sample> Sampler::Next(const WaitOptions& wait) {
   return std::move(one.front());
 }
 
-Status Sampler::Next(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) {
-  if (count < 1)
-    return Status::InvalidArgument("samples asked for: " + std::to_string(count) + "; ask for at least 1");
+Status Sampler::Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) {
+  if (most < 1)
+    return Status::InvalidArgument("samples asked for: " + std::to_string(most) + "; ask for at least 1");
   MutexLock lock(&mu_);
   WaitLoop loop(wait);
   ++waiters_;
   Status result;
-  if (queued_ == 0 && stats_.delivered > 0) in_flight_ = std::min(2 * in_flight_, options_.max_in_flight);
+  GrowWindow();
   while (true) {
-    count -= static_cast<int64_t>(TakeQueued(count, out));
-    if (reads_ahead_ || count > 0) Demand(count);
-    if (count > 0 && queued_ > 0) continue;  // came while the lock was free
-    if (count == 0) break;
+    const auto taken = static_cast<int64_t>(TakeQueued(most, out));
+    least = std::max<int64_t>(0, least - taken);
+    most -= taken;
+    if (reads_ahead_ || least > 0) Demand(least);
+    if (least > 0 && queued_ > 0) continue;  // came while the lock was free
+    if (least == 0) break;
     if (!status_.ok()) {
       result = status_;
       break;
@@ -120,6 +122,15 @@ Status Sampler::Next(int64_t count, const WaitOptions& wait, std::vector<Sample>
   }
   --waiters_;
   return result;
+}
+
+// The consumer took all that there was: more may be under way.
+void Sampler::GrowWindow() {
+  if (queued_ > 0 || stats_.delivered == 0) return;
+  in_flight_ = std::min(2 * in_flight_, options_.max_in_flight);
+  if (options_.max_share_ahead <= 0) return;
+  const double share = options_.max_share_ahead * static_cast<double>(stats_.delivered);
+  in_flight_ = std::min(in_flight_, 1 + static_cast<int64_t>(std::min(share, 1e15)));
 }
 
 size_t Sampler::TakeQueued(int64_t count, std::vector<Sample>* out) {

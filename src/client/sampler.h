@@ -37,6 +37,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     int64_t max_samples = -1;     // in all; -1 = no limit
     int64_t max_in_flight = 100;  // of one stream: asked for and not yet handed out
     bool grow_window = false;     // begin with one, double when the consumer finds nothing
+    double max_share_ahead = 0;   // of what was handed out; 0 = no such bound
     int32_t num_streams = 1;
     bool exact = false;
     // How long the table may keep the consumer waiting; then the stream of samples ends.
@@ -64,7 +65,13 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   // let nobody sample for too long; CANCELLED after Close().
   Result<Sample> Next(const WaitOptions& wait = {}) EXCLUDES(mu_);
   // Appends exactly `count`; on an error fewer, which are in *out all the same.
-  Status Next(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_);
+  Status Next(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_) {
+    return Take(count, count, wait, out);
+  }
+  // Appends at least one, and as many more as are here already.
+  Status NextSome(int64_t most, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_) {
+    return Take(1, most, wait, out);
+  }
 
   void Close() EXCLUDES(mu_);
   Stats stats() const EXCLUDES(mu_);
@@ -101,6 +108,8 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
 
   explicit Sampler(Options options) : options_(std::move(options)) {}
 
+  Status Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_);
+  void GrowWindow() REQUIRES(mu_);
   size_t TakeQueued(int64_t count, std::vector<Sample>* out) REQUIRES(mu_);
   // Opens streams and sends requests as far as is wanted. Lets go of the lock meanwhile.
   void Demand(int64_t wanted) REQUIRES(mu_);

@@ -98,6 +98,9 @@ class Connection {
   virtual std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
                                                    std::shared_ptr<SampleEvents> events) = 0;
 
+  // Whether Send() of a stream works for longer than a caller in a hurry likes: it enters the kernel.
+  virtual bool sending_is_slow() const { return false; }
+
   // Single calls wait for an answer, and for a server that cannot be reached yet, within `wait`.
   virtual Result<ServerInfo> Info(const WaitOptions& wait) = 0;
   virtual Status Mutate(const MutateRequest& request, const WaitOptions& wait) = 0;

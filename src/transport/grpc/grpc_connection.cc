@@ -420,6 +420,7 @@ class GrpcConnection final : public Connection {
 
   std::string address() const override { return channel_->address; }
   bool in_process() const override { return false; }
+  bool sending_is_slow() const override { return true; }
 
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {
