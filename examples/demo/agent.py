@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 import contextlib
+import itertools
 import signal
 from typing import Any
 
@@ -38,7 +39,7 @@ Weights = dict[str, np.ndarray]
 def initial_weights(rng: np.random.Generator) -> Weights:
     """Normal, with the variance that suits rectified units; the last layer small, for values near zero."""
     weights: Weights = {}
-    for i, (inputs, outputs) in enumerate(zip(LAYERS, LAYERS[1:], strict=False)):
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(LAYERS)):
         scale = 0.01 if i == len(LAYERS) - 2 else np.sqrt(2 / inputs)
         weights[f"w{i}"] = (scale * rng.standard_normal((inputs, outputs))).astype(np.float32)
         weights[f"b{i}"] = np.zeros(outputs, np.float32)
@@ -148,7 +149,9 @@ def batches(client: reverb.Client, stop: Any) -> Iterator[tuple[reverb.SampleInf
             continue  # the limiter: the actors are behind
         if len(batch) == BATCH:
             fields = zip(*(s.info for s in batch), strict=True)
-            info = reverb.SampleInfo(*(np.array(field, np.uint64 if i == 0 else np.float64) for i, field in enumerate(fields)))
+            info = reverb.SampleInfo(
+                *(np.array(field, np.uint64 if i == 0 else np.float64) for i, field in enumerate(fields))
+            )
             yield info, {name: np.array([s.data[name] for s in batch]) for name in batch[0].data}
             batch = []
 

@@ -1,8 +1,8 @@
 """The demo: an agent learns to balance a pole, through a Reverb server.
 
-Starts a server process (`reverb serve`), a learner and several actors, each a process of its own, and watches them until
-the agent has solved CartPole-v1: a mean return of at least 475 over 20 evaluation episodes. Exits with 0 then, with 1
-when that does not happen in time. `make demo` sets everything up and runs it; by hand it is
+Starts a server process (`reverb serve`), a learner and several actors, each a process of its own, and watches them
+until the agent has solved CartPole-v1: a mean return of at least 475 over 20 evaluation episodes. Exits with 0 then,
+with 1 when that does not happen in time. `make demo` sets everything up and runs it; by hand it is
 
     python examples/demo/cartpole.py --program build/demo/apps/reverb
 
@@ -207,7 +207,8 @@ class Demo:
         times = self.client.server_info(timeout=10)["replay"].table_worker_time
         waited = {"actors": times.waiting_for_sampling_ms / 1e3, "learner": times.waiting_for_inserts_ms / 1e3}
         passed = seconds - (self.history["seconds"][-1] if self.history["seconds"] else 0.0)
-        notes: dict[str, Any] = {"seconds": seconds, "inserts": inserts, "cursor": self.table["cursor"]}
+        notes: dict[str, Any] = {"seconds": seconds, "inserts": inserts, "samples": samples}
+        notes["cursor"] = self.table["cursor"]
         for who, total in waited.items():
             notes[f"{who}_waiting"] = min(1.0, (total - self.waited[who]) / passed)
         notes["samples_per_insert"] = samples / max(1, inserts)
@@ -255,8 +256,8 @@ def describe_effects(demo: Demo, screen: progress.Screen) -> None:
         f"\n{screen.bold('What the limiter did')}\n"
         f"  samples per insert  {table['samples'] / table['inserts']:.2f}; its bounds allow {low:.2f} to {high:.2f} "
         f"after {table['inserts']:,} inserts (aim {table['rate_limiter']['samples_per_insert']:g})\n"
-        f"  actors waited       {demo.waited['actors']:6.1f} s of {demo.seconds():.1f} s for the learner\n"
-        f"  the learner waited  {demo.waited['learner']:6.1f} s for the actors"
+        f"  of {demo.seconds():.0f} s          an actor waited for the learner in {demo.waited['actors']:.1f} s, "
+        f"the learner for the actors in {demo.waited['learner']:.1f} s"
     )
     # Looking is not sampling: nothing is counted, nothing waits.
     items = demo.client.peek("replay", max(1, table["size"]), timeout=30)

@@ -18,39 +18,64 @@ def save(folder: Path, history: dict[str, list[Any]], aim: dict[str, float], tit
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK, "font.size": 10})
     folder.mkdir(parents=True, exist_ok=True)
 
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    seconds, scores = zip(*history["episodes"], strict=True) if history["episodes"] else ((), ())
-    axes.plot(seconds, scores, ".", color=GREY, markersize=3, alpha=0.6, label="an episode of an actor, with exploration")
+    paths = [folder / "learning_curve.png", folder / "limiter.png"]
+    for path, draw, size in ((paths[0], _draw_learning, (8, 4.5)), (paths[1], _draw_limiter, (8, 8))):
+        figure = plt.figure(figsize=size, layout="constrained")
+        draw(figure, history, aim)
+        figure.suptitle(title)
+        figure.savefig(path, dpi=120)
+        plt.close(figure)
+    return paths
+
+
+def _draw_learning(figure: Any, history: dict[str, list[Any]], aim: dict[str, float]) -> None:
+    axes = figure.subplots()
+    if history["episodes"]:
+        seconds, scores = zip(*history["episodes"], strict=True)
+        axes.plot(seconds, scores, ".", color=GREY, markersize=3, label="an episode of an actor, with exploration")
     if history["evaluations"]:
         axes.plot(*zip(*history["evaluations"], strict=True), "o-", color=BLUE, label="mean of 20 evaluation episodes")
     axes.axhline(aim["return"], color=ORANGE, linestyle="--", label=f"solved: {aim['return']:g}")
-    axes.set(xlabel="seconds", ylabel="return", ylim=(0, 525), title=title)
-    axes.legend(loc="upper left", frameon=False)
-    learning_curve = folder / "learning_curve.png"
-    figure.savefig(learning_curve, dpi=120)
-    plt.close(figure)
+    axes.set(xlabel="seconds", ylabel="return", ylim=(0, 520))
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
-    figure, (cursor, ratio, waits) = plt.subplots(3, 1, figsize=(8, 8), sharex=True, layout="constrained")
+
+def _draw_limiter(figure: Any, history: dict[str, list[Any]], aim: dict[str, float]) -> None:
+    cursor, ratio, waits = figure.subplots(3, 1, sharex=True)
     seconds = history["seconds"]
+    low, high, wanted = aim["min_diff"], aim["max_diff"], aim["samples_per_insert"]
+
     cursor.plot(seconds, history["cursor"], color=BLUE)
-    for bound, name in ((aim["min_diff"], "the learner waits below"), (aim["max_diff"], "actors wait above")):
-        cursor.axhline(bound, color=ORANGE, linestyle="--")
-        cursor.annotate(name, (seconds[-1] if seconds else 0, bound), ha="right", va="bottom", color=ORANGE)
-    cursor.margins(y=0.2)
-    cursor.set(ylabel="cursor", title="The limiter's cursor: inserts × samples per insert − samples")
-    ratio.plot(seconds, history["samples_per_insert"], color=BLUE, label="measured")
-    ratio.plot(seconds, history["lowest"], color=ORANGE, linestyle="--", label="the bounds, as a ratio")
-    ratio.plot(seconds, history["highest"], color=ORANGE, linestyle="--")
-    ratio.axhline(aim["samples_per_insert"], color=GREY, linewidth=1)
-    ratio.set(ylabel="samples per insert", ylim=(0, 1.25 * aim["samples_per_insert"]), title="Samples per insert so far")
-    ratio.legend(loc="lower right", frameon=False)
+    cursor.axhspan(low, high, color=GREY, alpha=0.2)
+    cursor.annotate("actors wait above", (seconds[-1], high), ha="right", va="bottom", color=ORANGE)
+    cursor.annotate("the learner waits below", (seconds[-1], low), ha="right", va="top", color=ORANGE)
+    cursor.set(ylim=(low - 0.6 * (high - low), high + 0.6 * (high - low)), ylabel="cursor")
+    cursor.set_title("The limiter's cursor, inserts * samples per insert - samples, and its bounds", fontsize=10)
+
+    ratio.fill_between(
+        seconds, history["lowest"], history["highest"], color=GREY, alpha=0.4, label="what the bounds allow"
+    )
+    ratio.plot(seconds, history["samples_per_insert"], color=BLUE, label="since the start")
+    ratio.plot(seconds, _recent_ratio(history), ".", color=ORANGE, markersize=4, label="in the last two seconds")
+    ratio.axhline(wanted, color=INK, linewidth=0.7, linestyle=":")
+    ratio.set(ylim=(0, 1.6 * wanted), ylabel="samples per insert")
+    ratio.legend(loc="lower right", ncols=3, frameon=False)
+
     waits.stackplot(
         seconds, history["actors_waiting"], history["learner_waiting"],
-        labels=["actors wait for the learner", "the learner waits for actors"], colors=[BLUE, ORANGE], alpha=0.7,
+        labels=["an actor waits for the learner", "the learner waits for actors"], colors=[BLUE, ORANGE], alpha=0.7,
     )  # fmt: skip
-    waits.set(xlabel="seconds", ylabel="share of the time", ylim=(0, 1.05), title="Who waits for whom")
-    waits.legend(loc="upper right", frameon=False)
-    limiter = folder / "limiter.png"
-    figure.savefig(limiter, dpi=120)
-    plt.close(figure)
-    return [learning_curve, limiter]
+    waits.set(xlabel="seconds", ylabel="share of the time", ylim=(0, 1.3))
+    waits.legend(loc="upper right", ncols=2, frameon=False)
+
+
+def _recent_ratio(history: dict[str, list[Any]]) -> list[float]:
+    """Samples per insert of the two seconds before each moment; nothing where nothing was inserted."""
+    ratios, first = [], 0
+    for now, seconds in enumerate(history["seconds"]):
+        while seconds - history["seconds"][first] > 2:
+            first += 1
+        inserts = history["inserts"][now] - history["inserts"][first]
+        samples = history["samples"][now] - history["samples"][first]
+        ratios.append(samples / inserts if inserts else float("nan"))
+    return ratios

@@ -1,7 +1,7 @@
 """Prioritized replay with importance weights: items with large errors are drawn more often, and count for less.
 
-Values of 1000 states are learned from samples; for 10 of them the first guess is far off. Priorities are the errors of
-the last visit; they go back by key, in one call for each batch.
+Values of 1000 states are learned from samples; for 10 of them the first guess is far off. Priorities are the errors
+of the last visit; they go back by key, in one call for each batch.
 
 Run it with `python examples/python/prioritized_replay.py`.
 """
