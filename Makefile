@@ -33,9 +33,10 @@ demo: setup ## An agent learns CartPole through a server, in about a minute; DEM
 	@tools/demo.sh $(DEMO_ARGS)
 
 demo-cpp: setup build/dev/build.ninja ## Build and run the C++ examples
-	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo reverb_actor_learner
+	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo reverb_actor_learner reverb_table_extension
 	@build/dev/examples/cpp/reverb_demo
 	@build/dev/examples/cpp/reverb_actor_learner
+	@build/dev/examples/cpp/reverb_table_extension
 
 build: build-dev ## Build everything with GCC (build/dev)
 

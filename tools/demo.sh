@@ -24,12 +24,28 @@ set_up() {
   mkdir -p build
   echo "demo: setting up in build/venv-demo: CPython $version, Gymnasium, Matplotlib, and this package, which is compiled;"
   echo "demo: that takes some minutes the first time, and no time afterwards ($log has what happens)"
-  if ! install_all "$version" > "$log" 2>&1; then
+  if ! install_all "$version" 2>&1 | tee "$log" | show_progress; then
     tail -n 30 "$log" >&2
     echo "demo: setting up failed; the above is the end of $log" >&2
     exit 1
   fi
   echo "demo: set up in $((SECONDS - start)) s"
+}
+
+# How far the compiler is: on a terminal one line that changes, elsewhere a line for each tenth.
+show_progress() {
+  local line terminal=0 tenth=0
+  [[ ! -t 1 ]] || terminal=1
+  while IFS= read -r line; do
+    [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] || continue
+    if ((terminal)); then
+      printf '\rdemo: compiling, %d of %d files ' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+    elif ((10 * BASH_REMATCH[1] / BASH_REMATCH[2] > tenth)); then
+      tenth=$((10 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      printf 'demo: compiling, %d of %d files\n' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+    fi
+  done
+  if ((terminal)); then printf '\r\033[K'; fi
 }
 
 # Called in a condition, where `set -e` does not hold: each command says what its failure means.

@@ -12,10 +12,9 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
 
-def run(name, *arguments, program=None):
-    command = [sys.executable, EXAMPLES / name] if program is None else [program]
+def run(name, *arguments):
     done = subprocess.run(
-        [*command, *arguments],
+        [sys.executable, EXAMPLES / name, *arguments],
         capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -146,6 +145,25 @@ def test_structured_patterns():
     assert "sequences    4 items: 0-1-2-3 (2.9), 2-3-4-5 (4.8), 4-5-6-7 (6.8), 6-7-8-9 (8.8)" in output
     assert "goals        2 items: 3-4, 7-8" in output
     assert "endings      1 items: 7-8-9" in output
+
+
+def test_cpp_actor():
+    actor = EXAMPLES.parents[1] / "build" / "dev" / "examples" / "cpp" / "reverb_actor"
+    if not actor.exists():
+        pytest.skip(f"{actor} is not built")
+    output = run("cpp_actor.py", actor, "1500")
+    assert "the actor in C++ wrote 1500 transitions" in output
+    assert "the learner in Python drew 12000 samples of 1500 transitions: 8.0 per insert" in output
+    assert "the policy in the corridor: >>>>>>>" in output
+
+
+def test_cpp_actor_that_is_not_built():
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "cpp_actor.py", "/not/there"],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "/not/there is not there; build it with" in done.stderr
 
 
 def test_the_blocks_of_the_documentation():
