@@ -35,7 +35,7 @@ venv() {
   local numpy=numpy
   [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$numpy" \
-    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest hypothesis ml_dtypes attrs dm-tree protobuf
+    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest hypothesis ml_dtypes attrs dm-tree protobuf gymnasium
 }
 
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}

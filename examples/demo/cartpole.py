@@ -139,7 +139,7 @@ class Episodes:
 class Demo:
     """One run, from the first transition to the last evaluation."""
 
-    def __init__(self, program: str, address: str, minutes: float, seed: int, screen: progress.Screen) -> None:
+    def __init__(self, program: str, address: str, options: argparse.Namespace, screen: progress.Screen) -> None:
         self.client = reverb.Client(address)
         self.history: dict[str, list[Any]] = collections.defaultdict(list)
         self.policy: dict[str, Any] = {}
@@ -147,8 +147,7 @@ class Demo:
         self.table: dict[str, Any] = {}  # the last that the server said of "replay"
         self.waited = {"actors": 0.0, "learner": 0.0}
         self._start = time.monotonic()
-        self._minutes = minutes
-        self._seed = seed
+        self._options = options
         self._evaluations = 0
         self._next_evaluation = 0.0
         self._screen = screen
@@ -166,7 +165,7 @@ class Demo:
 
     def run(self, processes: list[Any]) -> bool:
         """Watches until the task is solved, or the time is up."""
-        while self.seconds() < 60 * self._minutes:
+        while self.seconds() < 60 * self._options.minutes:
             time.sleep(0.25)
             for process in processes:
                 if process.exitcode is not None:
@@ -183,6 +182,8 @@ class Demo:
                     self._look(is_over=True)
                     return True
                 self._next_evaluation = self.seconds() + SECONDS_PER_EVALUATION
+            if int(self.policy["updates"]) >= self._options.updates:
+                return False
         return False
 
     def _is_solved(self) -> bool:
@@ -190,7 +191,7 @@ class Demo:
         weights = self.policy["weights"]
         for _ in range(2):
             self._evaluations += 1
-            self.last_scores = evaluate(weights, seed=1_000_000 * (self._seed + 1) + 1000 * self._evaluations)
+            self.last_scores = evaluate(weights, seed=1_000_000 * (self._options.seed + 1) + 1000 * self._evaluations)
             self.history["evaluations"].append((self.seconds(), float(self.last_scores.mean())))
             if self.last_scores.mean() < SOLVED:
                 return False
@@ -224,7 +225,9 @@ class Demo:
             {
                 "seconds": seconds,
                 "task": agent.TASK,
-                "headline": "solved" if is_over else f"evaluated {evaluated:.1f}, solved at {SOLVED:g}",
+                "headline": "solved" if is_over else f"last evaluation {evaluated:.1f}, solved at {SOLVED:g}",
+                "evaluations": [score for _, score in self.history["evaluations"]],
+                "highest": 500.0,
                 "evaluated": evaluated,
                 "replay": self.table,
                 "stored_bytes": server["stored_bytes"],
@@ -286,6 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--program", help="the program `reverb` (default: the one on the path)")
     parser.add_argument("--actors", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--minutes", type=float, default=5, help="when to give up (default: 5)")
+    parser.add_argument("--updates", type=int, default=10**9, help="give up after so many of the learner's updates")
     parser.add_argument("--seed", type=int, default=0, help="of the networks, the environments and the exploration")
     parser.add_argument("--output", type=Path, default=Path("build/demo-output"), help="where the plots go")
     options = parser.parse_args(arguments)
@@ -304,7 +308,7 @@ def main(arguments: list[str] | None = None) -> int:
                 f"  {program} info {address} --watch\n"
                 f"  {program} peek {address} replay"
             )
-            demo = Demo(program, address, options.minutes, options.seed, screen)
+            demo = Demo(program, address, options, screen)
             try:
                 with play(address, options.actors, options.seed) as processes:
                     is_solved = demo.run(processes)
@@ -319,8 +323,11 @@ def main(arguments: list[str] | None = None) -> int:
     aim = {"return": SOLVED, **demo.table.get("rate_limiter", {})}
     if demo.history["seconds"]:
         title = f"{agent.TASK}: {'solved' if is_solved else 'not solved'} after {demo.seconds():.0f} s"
-        paths = plots.save(options.output, demo.history, aim, title)
-        screen.say("\nPlots: " + ", ".join(str(path) for path in paths))
+        try:
+            paths = plots.save(options.output, demo.history, aim, title)
+            screen.say("\nPlots: " + ", ".join(str(path) for path in paths))
+        except ModuleNotFoundError as error:
+            screen.say(f"\nNo plots: {error}")
     scores = demo.last_scores
     if not is_solved:
         reached = f"; the last evaluation gave {scores.mean():.1f}" if len(scores) else ""

@@ -61,10 +61,22 @@ def size_of(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def bar(share: float, width: int = 24) -> str:
+def mark_between(share: float, width: int = 24) -> str:
     """A mark between two ends."""
     position = round(min(1.0, max(0.0, share)) * (width - 1))
     return "[" + "-" * position + "#" + "-" * (width - 1 - position) + "]"
+
+
+def filled(share: float, width: int = 24) -> str:
+    """A bar."""
+    full = round(min(1.0, max(0.0, share)) * width)
+    return "[" + "#" * full + "-" * (width - full) + "]"
+
+
+def curve(values: list[float], highest: float) -> str:
+    """The last values, each as high as its character."""
+    levels = "▁▂▃▄▅▆▇█"
+    return "".join(levels[min(7, int(8 * max(0.0, value) / highest))] for value in values[-40:])
 
 
 class Screen:
@@ -99,7 +111,8 @@ class Screen:
         width = shutil.get_terminal_size().columns
         above = f"\x1b[{self._drawn}A" if self._drawn else ""
         text = "".join(f"\x1b[2K{text[: width + 8 if chr(27) in text else width]}\n" for text in lines)
-        self._stream.write(above + text)
+        encoding = self._stream.encoding or "ascii"
+        self._stream.write((above + text).encode(encoding, "replace").decode(encoding))
         self._stream.flush()
         self._drawn = len(lines)
 
@@ -108,22 +121,22 @@ def page(state: dict[str, Any], bold: Any) -> list[str]:
     """For terminals."""
     replay = state["replay"]
     low, high = replay["rate_limiter"]["min_diff"], replay["rate_limiter"]["max_diff"]
-    filled = replay["size"] / replay["max_size"]
+    size, room = replay["size"], replay["max_size"]
     return [
         "",
-        bold(f"  {state['seconds']:5.0f} s   {state['task']}: {state['headline']}"),
-        f"  actors     {replay['inserts']:>10,} transitions   {replay['inserts_per_second']:8,.0f} /s"
-        f"   return {state['training_return']:5.1f} (last 20 episodes, of {state['episodes']:,})",
-        f"  learner    {state['updates']:>10,} updates       {replay['samples_per_second']:8,.0f} samples/s"
-        f"   mean error {state['loss']:.3f}",
-        f"  table      {replay['size']:>10,} items         {size_of(state['stored_bytes']):>10}"
-        f"   {bar(filled)} {100 * filled:.0f} % full",
-        f"  limiter    {state['samples_per_insert']:10.2f} samples per insert (aim {state['aim']:g})"
-        f"   cursor {bar((replay['cursor'] - low) / (high - low))} {replay['cursor']:,.0f}"
-        f" between {low:,.0f} and {high:,.0f}",
+        bold(f"{state['seconds']:5.0f} s   {state['task']}: {state['headline']}"),
+        f"  evaluated  {curve(state['evaluations'], state['highest'])}",
+        f"  actors     {replay['inserts']:,} transitions, {replay['inserts_per_second']:,.0f} /s; "
+        f"return {state['training_return']:.0f} (last 20 of {state['episodes']:,} episodes)",
+        f"  learner    {state['updates']:,} updates, {replay['samples_per_second']:,.0f} samples/s; "
+        f"mean error {state['loss']:.2f}",
+        f"  table      {filled(size / room)} {size:,} of {room:,} items, {size_of(state['stored_bytes'])}",
+        f"  limiter    {mark_between((replay['cursor'] - low) / (high - low))} cursor {replay['cursor']:,.0f}, "
+        f"from {low:,.0f} to {high:,.0f}",
+        f"             {state['samples_per_insert']:.2f} samples per insert so far, aim {state['aim']:g}",
         f"  waiting    {who_waits(replay)}",
-        f"  so far     learner waited {state['learner_waited']:.1f} s, actors waited {state['actors_waited']:.1f} s"
-        f" for the limiter",
+        f"             so far: the learner in {state['learner_waited']:.1f} s, "
+        f"an actor in {state['actors_waited']:.1f} s",
     ]
 
 
