@@ -119,10 +119,10 @@ def run_learner(address: str, seed: int, stop: Any) -> None:
     loss = 0.0
     updates = 0
     publish(client, learner, updates, loss, recent)
-    for info, batch in batches(client, stop):
+    for info, transitions in batches(client, stop):
         # beta grows to 1, where the weights make up for all that the priorities distort.
         beta = min(1.0, 0.4 + 0.6 * updates / 10_000)
-        errors = learner.update(batch, reverb.importance_weights(info, beta))
+        errors = learner.update(transitions, reverb.importance_weights(info, beta))
         client.update_priorities("replay", info.key, np.abs(errors) + 1e-2)
         updates += 1
         loss += 0.01 * (float(np.abs(errors).mean()) - loss)
@@ -138,22 +138,13 @@ def publish(client: reverb.Client, learner: Learner, updates: int, loss: float, 
     client.insert(step, priorities={"policy": 1.0}, timeout=30)
 
 
-def batches(client: reverb.Client, stop: Any) -> Iterator[tuple[reverb.SampleInfo, dict[str, np.ndarray]]]:
-    """Batches of transitions until it is time to stop."""
-    samples = client.sample("replay", 10**12, emit_timesteps=False, unpack_as_table_signature=True, timeout=0.5)
-    batch: list[reverb.ReplaySample] = []
+def batches(client: reverb.Client, stop: Any) -> Iterator[reverb.ReplaySample]:
+    """Batches of transitions until it is time to stop: info and data with arrays of BATCH rows."""
+    samples = client.sample_batches("replay", BATCH, timeout=0.5)
     while not stop.is_set():
-        try:
-            batch.append(next(samples))
-        except reverb.DeadlineExceededError:
-            continue  # the limiter: the actors are behind
-        if len(batch) == BATCH:
-            fields = zip(*(s.info for s in batch), strict=True)
-            info = reverb.SampleInfo(
-                *(np.array(field, np.uint64 if i == 0 else np.float64) for i, field in enumerate(fields))
-            )
-            yield info, {name: np.array([s.data[name] for s in batch]) for name in batch[0].data}
-            batch = []
+        # A time-out is the limiter: the actors are behind. The next call goes on waiting.
+        with contextlib.suppress(reverb.DeadlineExceededError):
+            yield next(samples)
 
 
 def newest_policy(client: reverb.Client, timeout: float = 60) -> dict[str, Any]:

@@ -61,23 +61,17 @@ def learn(client: reverb.Client, actor: subprocess.Popen) -> np.ndarray:
     """Q-learning for as long as the actor writes; returns the Q values."""
     q = np.zeros((CELLS, 2), np.float32)
     client.insert(q, priorities={"parameters": 1.0})  # what the actor waits for
-    samples = client.sample("replay", 10**9, emit_timesteps=False, unpack_as_table_signature=True, timeout=0.5)
-    batch: list[dict[str, np.ndarray]] = []
+    batches = client.sample_batches("replay", BATCH, timeout=0.5)
     updates = 0
     while True:
         try:
-            batch.append(next(samples).data)
+            batch = next(batches).data
         except reverb.DeadlineExceededError:
             if actor.poll() is not None:
                 return q  # it has ended, and all that its items allow was sampled
             continue
-        if len(batch) < BATCH:
-            continue
-        s, a, r, d, s_next = (
-            np.array([item[name] for item in batch]) for name in ("state", "action", "reward", "discount", "next_state")
-        )
+        s, a, r, d, s_next = (batch[name] for name in ("state", "action", "reward", "discount", "next_state"))
         np.add.at(q, (s, a), 0.1 * (r + d * q[s_next].max(axis=1) - q[s, a]))
-        batch.clear()
         updates += 1
         if updates % 10 == 0:
             client.insert(q, priorities={"parameters": 1.0})

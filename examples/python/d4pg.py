@@ -111,14 +111,8 @@ def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
     """Trains the critic, and the parameters of the policy in place."""
     critic = np.zeros((6, len(ATOMS)))
     target = critic.copy()
-    samples = client.sample(
-        TABLE_NAME, updates * BATCH, emit_timesteps=False, unpack_as_table_signature=True, timeout=60
-    )
-    for _ in range(updates):
-        batch = [next(samples).data for _ in range(BATCH)]
-        s, a, returns, s_next = (
-            np.array([item[name] for item in batch]) for name in ("position", "action", "return", "next_position")
-        )
+    for _, batch in client.sample_batches(TABLE_NAME, BATCH, num_batches=updates, timeout=60):
+        s, a, returns, s_next = (batch[name] for name in ("position", "action", "return", "next_position"))
         a_next = policy(parameters, s_next)
         wanted = project(returns, softmax(features(s_next, a_next) @ target))
         seen = features(s, a)

@@ -139,12 +139,9 @@ def learn(client: reverb.Client, updates: int) -> tuple[np.ndarray, list[float]]
     targets = critics.copy()
     ages = []
     publish(client, mean, log_std, 0)
-    samples = client.sample(
-        "experience", updates * BATCH, emit_timesteps=False, unpack_as_table_signature=True, timeout=60
-    )
-    for update in range(1, updates + 1):
-        batch = [next(samples).data for _ in range(BATCH)]
-        s, a, r, s_next, version = (np.array([item[name] for item in batch]) for name in EXPERIENCE)
+    batches = client.sample_batches("experience", BATCH, num_batches=updates, timeout=60)
+    for update, (_, batch) in enumerate(batches, start=1):
+        s, a, r, s_next, version = (batch[name] for name in EXPERIENCE)
         ages.append(float(np.mean(update // 10 - version)))
 
         noise = rng.normal(size=BATCH)

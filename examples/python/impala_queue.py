@@ -118,13 +118,9 @@ def main(updates: int = 150) -> None:
     for actor in actors:
         actor.start()
     try:
-        unrolls = client.sample(
-            "unrolls", updates * BATCH, emit_timesteps=False, unpack_as_table_signature=True, timeout=60
-        )
         lags, rewards = [], []
-        for update in range(1, updates + 1):
-            samples = [next(unrolls).data for _ in range(BATCH)]
-            batch = {name: np.stack([sample[name] for sample in samples]) for name in SIGNATURE}
+        batches = client.sample_batches("unrolls", BATCH, num_batches=updates, timeout=60)
+        for update, (_, batch) in enumerate(batches, start=1):
             cut = learn(batch, policy, values)
             client.insert([policy, update], priorities={"policy": 1.0})
             lags.append(update - 1 - batch["version"])

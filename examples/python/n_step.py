@@ -125,10 +125,9 @@ def main(episodes: int = 200, samples: int = 4000) -> None:
         assert client.server_info()[f"n={n}"].current_size == steps, "every step begins one item"
 
         values = np.zeros(STATES)
-        for sample in client.sample(f"n={n}", samples, emit_timesteps=False, unpack_as_table_signature=True):
-            item = sample.data
-            target = item["return"] + item["discount"] * values[item["next_state"]]
-            values[item["state"]] += 0.1 * (target - values[item["state"]])
+        for _, batch in client.sample_batches(f"n={n}", 10, num_batches=samples // 10):
+            targets = batch["return"] + batch["discount"] * values[batch["next_state"]]
+            np.add.at(values, batch["state"], 0.1 * (targets - values[batch["state"]]))
         error = np.sqrt(np.mean((values - TRUE_VALUES) ** 2))
         print(f"n = {n:2}: {steps} items, error of the values after {samples} samples {error:.3f}")
     server.stop()

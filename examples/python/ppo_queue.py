@@ -114,12 +114,8 @@ def main(updates: int = 40) -> None:
     for actor in actors:
         actor.start()
 
-    fragments = client.sample(
-        "fragments", updates * BATCH, emit_timesteps=False, unpack_as_table_signature=True, timeout=60
-    )
-    for update in range(1, updates + 1):
-        samples = [next(fragments).data for _ in range(BATCH)]
-        batch = {name: np.stack([sample[name] for sample in samples]) for name in SIGNATURE}
+    batches = client.sample_batches("fragments", BATCH, num_batches=updates, timeout=60)
+    for update, (_, batch) in enumerate(batches, start=1):
         learn(batch, logits, values)
         client.insert([logits, update], priorities={"policy": 1.0})
         if update == 1 or update % 10 == 0:

@@ -88,10 +88,9 @@ def main(episodes: int = 60, updates: int = 300) -> None:
     reader = np.zeros(2)
     stale: list[tuple[float, float, float]] = []
     losses = []
-    samples = client.sample("sequences", updates * 32, emit_timesteps=False, unpack_as_table_signature=True, exact=True)
-    for _ in range(updates):
-        batch = [next(samples) for _ in range(32)]
-        state, inputs, targets = (np.array([s.data[name] for s in batch]) for name in ("state", "input", "target"))
+    for batch in client.sample_batches("sequences", 32, num_batches=updates, exact=True):
+        # [B], [B, LENGTH] and [B, LENGTH]
+        state, inputs, targets = (batch.data[name] for name in ("state", "input", "target"))
 
         states = unroll(state, inputs, memory)
         # What would be different had the first state been zero: at once, after the burn-in, at the end.
@@ -100,12 +99,12 @@ def main(episodes: int = 60, updates: int = 300) -> None:
 
         learned, wanted = states[:, BURN_IN:], targets[:, BURN_IN:]
         errors = wanted - (reader[0] * learned + reader[1])
-        weights = reverb.importance_weights(batch, beta=0.6)[:, None]
+        weights = reverb.importance_weights(batch.info, beta=0.6)[:, None]
         reader += 0.3 * np.array([(weights * errors * learned).mean(), (weights * errors).mean()])
         losses.append(float((errors**2).mean()))
 
         priorities = ETA * np.abs(errors).max(axis=1) + (1 - ETA) * np.abs(errors).mean(axis=1)
-        client.update_priorities("sequences", np.array([s.info.key for s in batch], np.uint64), priorities)
+        client.update_priorities("sequences", batch.info.key, priorities)
 
     at_start, burnt_in, at_end = np.mean(stale, axis=0)
     print(f"what the first state decides: {at_start:.3f} at once, {burnt_in:.3f} after {BURN_IN} steps of burn-in, "

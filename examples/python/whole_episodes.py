@@ -68,17 +68,12 @@ def main() -> None:
     print(f"kept the best {len(kept)}, with a mean return of {np.mean(kept):.1f}")
     assert sorted(kept) == sorted(returns)[-50:]
 
-    batch = list(client.sample("episodes", 16, emit_timesteps=False, unpack_as_table_signature=True))
-    lengths = np.array([len(sample.data["reward"]) for sample in batch])
-    print(
-        f"sampled {len(batch)} with a mean return of {np.mean([s.info.priority for s in batch]):.1f}; lengths {lengths}"
-    )
-
-    # One array for all of them: zeros after the end, and a mask that tells which steps are real.
-    observations = np.zeros((len(batch), lengths.max(), 2), np.float32)
-    for row, sample in zip(observations, batch, strict=True):
-        row[: len(sample.data["observation"])] = sample.data["observation"]
+    # One array for all of them: zeros after the ends, and the lengths, which tell which steps are real.
+    batch = next(client.sample_batches("episodes", 16, num_batches=1, pad=True))
+    observations, lengths = batch.data["observation"], batch.lengths["observation"]
+    print(f"sampled {len(lengths)} with a mean return of {batch.info.priority.mean():.1f}; lengths {lengths}")
     mask = np.arange(lengths.max()) < lengths[:, None]
+    assert np.array_equal(batch.data["reward"], mask)  # a reward of 1 for each step, and zeros after the end
     print(f"a padded batch: observations {observations.shape}, {mask.mean():.0%} of it real steps")
     server.stop()
 
