@@ -146,6 +146,7 @@ class Demo:
         self.last_scores = np.zeros(0)
         self.table: dict[str, Any] = {}  # the last that the server said of "replay"
         self.waited = {"actors": 0.0, "learner": 0.0}
+        self.took = 0.0  # seconds, once it is over
         self._start = time.monotonic()
         self._options = options
         self._evaluations = 0
@@ -164,7 +165,12 @@ class Demo:
         self._watcher.close()
 
     def run(self, processes: list[Any]) -> bool:
-        """Watches until the task is solved, or the time is up."""
+        """Watches until the task is solved, or the time is up; whether it was."""
+        is_solved = self._watch(processes)
+        self.took = self.seconds()
+        return is_solved
+
+    def _watch(self, processes: list[Any]) -> bool:
         while self.seconds() < 60 * self._options.minutes:
             time.sleep(0.25)
             for process in processes:
@@ -259,7 +265,7 @@ def describe_effects(demo: Demo, screen: progress.Screen) -> None:
         f"\n{screen.bold('What the limiter did')}\n"
         f"  samples per insert  {table['samples'] / table['inserts']:.2f}; its bounds allow {low:.2f} to {high:.2f} "
         f"after {table['inserts']:,} inserts (aim {table['rate_limiter']['samples_per_insert']:g})\n"
-        f"  of {demo.seconds():.0f} s          an actor waited for the learner in {demo.waited['actors']:.1f} s, "
+        f"  in {demo.took:5.1f} s          an actor waited for the learner in {demo.waited['actors']:.1f} s, "
         f"the learner for the actors in {demo.waited['learner']:.1f} s"
     )
     # Looking is not sampling: nothing is counted, nothing waits.
@@ -322,7 +328,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     aim = {"return": SOLVED, **demo.table.get("rate_limiter", {})}
     if demo.history["seconds"]:
-        title = f"{agent.TASK}: {'solved' if is_solved else 'not solved'} after {demo.seconds():.0f} s"
+        title = f"{agent.TASK}: {'solved' if is_solved else 'not solved'} after {demo.took:.0f} s"
         try:
             paths = plots.save(options.output, demo.history, aim, title)
             screen.say("\nPlots: " + ", ".join(str(path) for path in paths))
@@ -331,10 +337,10 @@ def main(arguments: list[str] | None = None) -> int:
     scores = demo.last_scores
     if not is_solved:
         reached = f"; the last evaluation gave {scores.mean():.1f}" if len(scores) else ""
-        screen.say(f"NOT SOLVED in {demo.seconds():.0f} s{reached}")
+        screen.say(f"NOT SOLVED in {demo.took:.0f} s{reached}")
         return 1
     screen.say(
-        f"SOLVED in {demo.seconds():.0f} s: mean return {scores.mean():.1f} over {len(scores)} evaluation episodes "
+        f"SOLVED in {demo.took:.0f} s: mean return {scores.mean():.1f} over {len(scores)} evaluation episodes "
         f"(from {scores.min():.0f} to {scores.max():.0f}; solved at {SOLVED:g})"
     )
     return 0
