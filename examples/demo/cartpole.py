@@ -90,10 +90,10 @@ def play(address: str, actors: int, seed: int) -> Iterator[list[Any]]:
     """The learner's and the actors' processes, for as long as the block."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
-    processes = [context.Process(target=agent.run_learner, args=(address, seed, stop), name="learner")]
+    processes = [context.Process(target=agent.run_learner, args=(address, seed, stop), name="learner", daemon=True)]
     for index in range(actors):
         arguments = (address, index, actors, seed, stop)
-        processes.append(context.Process(target=agent.run_actor, args=arguments, name=f"actor {index}"))
+        processes.append(context.Process(target=agent.run_actor, args=arguments, name=f"actor {index}", daemon=True))
     for process in processes:
         process.start()
     try:

@@ -38,6 +38,12 @@ def test_each_example_has_a_test():
     assert [name for name in names if f'"{name}"' not in tests] == []
 
 
+def test_each_example_is_in_the_index():
+    index = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    files = [*EXAMPLES.glob("*.py"), *(EXAMPLES.parent / "cpp").glob("*.cc")]
+    assert [path.name for path in files if f"({path.parent.name}/{path.name})" not in index] == []
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_each_example_says_what_it_is_for(path):
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
