@@ -19,7 +19,7 @@ export CCACHE_DIR := $(CURDIR)/.cache/ccache
 endif
 endif
 
-.PHONY: help setup demo build python python-dev test test-long test-coexist lint format bench fuzz docs-check clean
+.PHONY: help setup demo demo-cpp build python python-dev test test-long test-coexist lint format bench fuzz docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -28,10 +28,15 @@ help: ## List what make can do
 setup: ## Install the packages that are missing (tools/packages.txt)
 	@tools/setup.sh
 
-demo: setup build/dev/build.ninja ## Build and run the demo
-	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo reverb_actor_learner
+DEMO_ARGS ?=
+demo: setup ## An agent learns CartPole through a server, in about a minute; DEMO_ARGS="--seed 1" is passed on
+	@tools/demo.sh $(DEMO_ARGS)
+
+demo-cpp: setup build/dev/build.ninja ## Build and run the C++ examples
+	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo reverb_actor_learner reverb_table_extension
 	@build/dev/examples/cpp/reverb_demo
 	@build/dev/examples/cpp/reverb_actor_learner
+	@build/dev/examples/cpp/reverb_table_extension
 
 build: build-dev ## Build everything with GCC (build/dev)
 

@@ -2,6 +2,7 @@
 # The Python package in environments of its own, one for each version of CPython: build/venv-3.11 and so on.
 #
 #   tools/python.sh versions            the versions that are here, of those the package is for
+#   tools/python.sh interpreter 3.11    where that one is
 #   tools/python.sh install 3.11        build the package and install it, with what its tests need
 #   tools/python.sh test 3.11 [...]     run the tests of the installed package; arguments go to pytest
 #   tools/python.sh develop 3.11        build the extension beside the Python files, for work on them:
@@ -34,7 +35,7 @@ venv() {
   local numpy=numpy
   [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$numpy" \
-    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest hypothesis ml_dtypes attrs dm-tree protobuf
+    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest hypothesis ml_dtypes attrs dm-tree protobuf gymnasium
 }
 
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
@@ -46,6 +47,9 @@ case "${1:-}" in
     for version in "${supported[@]}"; do
       if interpreter "$version" > /dev/null; then echo "$version"; fi
     done
+    ;;
+  interpreter)
+    interpreter "$2"
     ;;
   install)
     venv "$2"
@@ -75,12 +79,12 @@ case "${1:-}" in
     version=$("$0" versions | tail -n 1)
     [[ -x build/venv-lint/bin/python ]] || "$(interpreter "$version")" -m venv build/venv-lint
     build/venv-lint/bin/python -m pip install --quiet --disable-pip-version-check ruff mypy numpy
-    build/venv-lint/bin/ruff check python
-    build/venv-lint/bin/ruff format --check --quiet python/reverb
+    build/venv-lint/bin/ruff check python examples
+    build/venv-lint/bin/ruff format --check --quiet python/reverb examples
     build/venv-lint/bin/mypy
     ;;
   *)
-    echo "usage: tools/python.sh versions | install VERSION | test VERSION [...] | develop VERSION | lint" >&2
+    echo "usage: tools/python.sh versions | interpreter VERSION | install VERSION | test VERSION [...] | develop VERSION | lint" >&2
     exit 2
     ;;
 esac

@@ -103,12 +103,11 @@ def learn(client: reverb.Client, updates: int) -> np.ndarray:
     q = np.zeros((CELLS, 2), np.float32)
     target = q.copy()
     client.insert(q, priorities={"parameters": 1.0})
-    samples = client.sample("replay", updates * BATCH, emit_timesteps=False, unpack_as_table_signature=True, timeout=60)
-    for update in range(1, updates + 1):
-        batch = [next(samples).data for _ in range(BATCH)]
+    batches = client.sample_batches("replay", BATCH, num_batches=updates, timeout=60)
+    for update, batch in enumerate(batches, start=1):
+        # One array for each column, with a row for each transition.
         s, a, r, discount, s_next = (
-            np.array([transition[name] for transition in batch])
-            for name in ("observation", "action", "reward", "discount", "next_observation")
+            batch.data[name] for name in ("observation", "action", "reward", "discount", "next_observation")
         )
         error = r + discount * target[s_next].max(axis=1) - q[s, a]
         np.add.at(q, (s, a), 0.05 * error)

@@ -1,7 +1,7 @@
 """Prioritized replay with importance weights: items with large errors are drawn more often, and count for less.
 
-Values of 1000 states are learned from samples; for 10 of them the first guess is far off. Priorities are the errors of
-the last visit; they go back by key, in one call for each batch.
+Values of 1000 states are learned from samples; for 10 of them the first guess is far off. Priorities are the errors
+of the last visit; they go back by key, in one call for each batch.
 
 Run it with `python examples/python/prioritized_replay.py`.
 """
@@ -40,22 +40,20 @@ def main() -> None:
 
     updates = 300
     visits = np.zeros(STATES, int)
-    # exact=True: nothing is fetched ahead, so that every sample knows all priorities set before it.
-    samples = client.sample("prioritized", updates * BATCH, unpack_as_table_signature=True, exact=True)
-    for update in range(updates):
-        batch = [next(samples)[0] for _ in range(BATCH)]
-        states = np.array([sample.data["state"] for sample in batch])
-        values = np.array([sample.data["value"] for sample in batch])
-        keys = np.array([sample.info.key for sample in batch], np.uint64)
+    # exact=True: nothing is fetched ahead, so that every batch knows all priorities set before it.
+    batches = client.sample_batches("prioritized", BATCH, num_batches=updates, exact=True)
+    for update, batch in enumerate(batches):
+        # [B, 1]: what was inserted is one step.
+        states, values = batch.data["state"][:, 0], batch.data["value"][:, 0]
         np.add.at(visits, states, 1)
 
         # (1 / (table size * probability)) ** beta, divided by the largest. beta grows to 1, where the weights make
         # the updates unbiased.
         beta = 0.4 + 0.6 * update / updates
-        weights = reverb.importance_weights(batch, beta=beta)
+        weights = reverb.importance_weights(batch.info, beta=beta)
         errors = values - guesses[states]
         np.add.at(guesses, states, 0.1 * weights * errors)
-        client.update_priorities("prioritized", keys, np.abs(errors) + 1e-3)
+        client.update_priorities("prioritized", batch.info.key, np.abs(errors) + 1e-3)
 
     rare, common = visits[::100].mean(), np.delete(visits, np.s_[::100]).mean()
     print(f"states that were far off were visited {rare:.0f} times on average, the others {common:.0f} times")

@@ -1,0 +1,99 @@
+"""A learner in Python for an actor in C++.
+
+Use it where the environment is a C++ program: a simulator, a game, a robot. Both sides are clients of the same server
+and share nothing but the signature of a table: columns have names here, and numbers there, in the order of the sorted
+names.
+
+This program serves the tables, starts the actor, learns from what it writes, and publishes Q values for it to act by.
+examples/cpp/actor.cc is the other half; `cmake --build build/dev --target reverb_actor` builds it. In the output,
+look at the policy that came of it, and at the samples per insert: the actor waits in C++ while Python learns.
+
+Run it with `python examples/python/cpp_actor.py build/dev/examples/cpp/reverb_actor`.
+"""
+
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+
+import reverb
+
+CELLS = 8
+BATCH = 32
+SIGNATURE = {
+    "action": reverb.TensorSpec((), np.int64),
+    "discount": reverb.TensorSpec((), np.float32),
+    "next_state": reverb.TensorSpec((), np.int64),
+    "reward": reverb.TensorSpec((), np.float32),
+    "state": reverb.TensorSpec((), np.int64),
+}
+
+
+def make_server() -> reverb.Server:
+    """Transitions one way, Q values the other."""
+    return reverb.Server(
+        tables=[
+            reverb.Table(
+                name="replay",
+                sampler=reverb.selectors.Uniform(),
+                remover=reverb.selectors.Fifo(),
+                max_size=10_000,
+                rate_limiter=reverb.rate_limiters.SampleToInsertRatio(
+                    samples_per_insert=8.0, min_size_to_sample=100, error_buffer=800.0
+                ),
+                signature=SIGNATURE,
+            ),
+            reverb.Table(
+                name="parameters",
+                sampler=reverb.selectors.Lifo(),
+                remover=reverb.selectors.Fifo(),
+                max_size=1,
+                rate_limiter=reverb.rate_limiters.MinSize(1),
+                signature=reverb.TensorSpec((CELLS, 2), np.float32),
+            ),
+        ],
+        host="localhost",
+    )
+
+
+def learn(client: reverb.Client, actor: subprocess.Popen) -> np.ndarray:
+    """Q-learning for as long as the actor writes; returns the Q values."""
+    q = np.zeros((CELLS, 2), np.float32)
+    client.insert(q, priorities={"parameters": 1.0})  # what the actor waits for
+    batches = client.sample_batches("replay", BATCH, timeout=0.5)
+    updates = 0
+    while True:
+        try:
+            batch = next(batches).data
+        except reverb.DeadlineExceededError:
+            if actor.poll() is not None:
+                return q  # it has ended, and all that its items allow was sampled
+            continue
+        s, a, r, d, s_next = (batch[name] for name in ("state", "action", "reward", "discount", "next_state"))
+        np.add.at(q, (s, a), 0.1 * (r + d * q[s_next].max(axis=1) - q[s, a]))
+        updates += 1
+        if updates % 10 == 0:
+            client.insert(q, priorities={"parameters": 1.0})
+
+
+def main(program: str = "build/dev/examples/cpp/reverb_actor", steps: str = "3000") -> None:
+    """Serves, starts the actor, and learns."""
+    if not Path(program).is_file():
+        raise SystemExit(f"{program} is not there; build it with: cmake --build build/dev --target reverb_actor")
+    server = make_server()
+    client = reverb.Client(f"localhost:{server.port}")
+    with subprocess.Popen([program, f"localhost:{server.port}", steps]) as actor:
+        q = learn(client, actor)
+    if actor.returncode != 0:
+        raise SystemExit(f"the actor ended with {actor.returncode}")
+
+    limiter = client.server_info()["replay"].rate_limiter_info
+    inserts, samples = limiter.insert_stats.completed, limiter.sample_stats.completed
+    print(f"the learner in Python drew {samples} samples of {inserts} transitions: {samples / inserts:.1f} per insert")
+    print("the policy in the corridor:", "".join("<>"[int(values.argmax())] for values in q[:-1]))
+    server.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,162 @@
+"""D4PG as in the appendix of Reverb's paper: n-step transitions, drawn uniformly, the oldest replaced first.
+
+Use it as the plainest replay table there is: any item may be drawn any number of times until it is evicted, and the
+learner waits only for the first one. There is nothing to keep actor and learner in step: look at the samples per
+insert in the output, which are whatever the speeds happened to be. distributed_sac.py shows a limiter that holds
+them.
+
+The critic learns a distribution of returns over fixed atoms, linear in polynomial features; the actor is a line
+through tanh; the task is to push a point to the middle. In the output, look at the return before and after.
+
+Run it with `python examples/python/d4pg.py`.
+"""
+
+import sys
+import threading
+
+import numpy as np
+
+import reverb
+
+TABLE_NAME = "replay"
+MAX_REPLAY_SIZE = 10_000
+N_STEP = 3
+GAMMA = 0.9
+EPISODE = 20
+BATCH = 64
+ATOMS = np.linspace(-12.0, 0.0, 25)
+
+
+def move(position: float, action: float, rng: np.random.Generator) -> tuple[float, float]:
+    """The environment: the next position, and the reward for being there."""
+    position = float(np.clip(position + 0.5 * action + rng.normal(0, 0.02), -2, 2))
+    return position, -(position**2)
+
+
+def policy(parameters: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The actions for some positions."""
+    return np.tanh(parameters[0] + parameters[1] * positions)
+
+
+def play(parameters: np.ndarray, seed: int) -> float:
+    """The mean return of a few episodes without exploration."""
+    rng = np.random.default_rng(seed)
+    total = 0.0
+    for _ in range(20):
+        position = rng.uniform(-2, 2)
+        for _ in range(EPISODE):
+            position, reward = move(position, float(policy(parameters, np.float64(position))), rng)
+            total += reward
+    return total / 20
+
+
+def act(client: reverb.Client, parameters: np.ndarray, stop: threading.Event) -> None:
+    """Plays with noise, and writes transitions over N_STEP steps."""
+    rng = np.random.default_rng(0)
+    with client.trajectory_writer(num_keep_alive_refs=N_STEP + 1) as writer:
+        while not stop.is_set():
+            position = rng.uniform(-2, 2)
+            rewards: list[float] = []
+            for _ in range(EPISODE):
+                action = float(np.clip(policy(parameters, np.float64(position)) + rng.normal(0, 0.4), -1, 1))
+                following, reward = move(position, action, rng)
+                rewards.append(reward)
+                newest = rewards[-N_STEP:]
+                # What the n steps up to this one brought, and the discount of what comes after: a transition that
+                # accumulates, so that the learner sees one step.
+                writer.append(
+                    {
+                        "position": position,
+                        "action": action,
+                        "return": sum(GAMMA**k * r for k, r in enumerate(newest)),
+                        "next_position": following,
+                    }
+                )
+                position = following
+                if len(rewards) >= N_STEP:
+                    history = writer.history
+                    writer.create_item(
+                        table=TABLE_NAME,
+                        priority=1.0,
+                        trajectory={
+                            "position": history["position"][-N_STEP],
+                            "action": history["action"][-N_STEP],
+                            "return": history["return"][-1],
+                            "next_position": history["next_position"][-1],
+                        },
+                    )
+            writer.end_episode()
+
+
+def features(positions: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """What the critic sees, [B, 6]."""
+    s, a = positions, actions
+    return np.stack([np.ones_like(s), s, a, s * s, s * a, a * a], axis=1)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Over the last dimension."""
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def project(returns: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """The distribution of return + gamma ** n * atom, moved onto the atoms."""
+    shifted = np.clip(returns[:, None] + GAMMA**N_STEP * ATOMS, ATOMS[0], ATOMS[-1])
+    closeness = 1 - np.abs(shifted[:, None, :] - ATOMS[:, None]) / (ATOMS[1] - ATOMS[0])
+    return (np.maximum(closeness, 0) * probabilities[:, None, :]).sum(axis=-1)
+
+
+def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
+    """Trains the critic, and the parameters of the policy in place."""
+    critic = np.zeros((6, len(ATOMS)))
+    target = critic.copy()
+    for _, batch in client.sample_batches(TABLE_NAME, BATCH, num_batches=updates, timeout=60):
+        s, a, returns, s_next = (batch[name] for name in ("position", "action", "return", "next_position"))
+        a_next = policy(parameters, s_next)
+        wanted = project(returns, softmax(features(s_next, a_next) @ target))
+        seen = features(s, a)
+        critic -= 0.05 * seen.T @ (softmax(seen @ critic) - wanted) / BATCH
+        target += 0.02 * (critic - target)
+
+        # Up the slope of the critic's mean, by the action that the policy would take.
+        mine = policy(parameters, s)
+        probabilities = softmax(features(s, mine) @ critic)
+        mean = probabilities @ ATOMS
+        by_action = np.stack([np.zeros_like(s), np.zeros_like(s), np.ones_like(s), np.zeros_like(s), s, 2 * mine], 1)
+        slope = (probabilities * (ATOMS - mean[:, None]) * (by_action @ critic)).sum(axis=1) * (1 - mine**2)
+        parameters += 0.02 * np.array([slope.mean(), (slope * s).mean()])
+
+
+def main(updates: int = 1500) -> None:
+    """An actor and a learner, as threads."""
+    number = reverb.TensorSpec((), np.float64)
+    table = reverb.Table(
+        name=TABLE_NAME,
+        sampler=reverb.selectors.Uniform(),
+        remover=reverb.selectors.Fifo(),
+        max_size=MAX_REPLAY_SIZE,
+        rate_limiter=reverb.rate_limiters.MinSize(1),
+        signature={"position": number, "action": number, "return": number, "next_position": number},
+    )
+    server = reverb.Server([table])
+    client = reverb.Client(f"localhost:{server.port}")
+    parameters = np.array([0.0, 0.1])  # the actor reads what the learner writes: they share this process
+    print(f"return before: {play(parameters, seed=1):.1f}")
+
+    stop = threading.Event()
+    actor = threading.Thread(target=act, args=(client, parameters, stop))
+    actor.start()
+    learn(client, parameters, updates)
+    stop.set()
+    actor.join()
+
+    limiter = client.server_info()[TABLE_NAME].rate_limiter_info
+    inserts, samples = limiter.insert_stats.completed, limiter.sample_stats.completed
+    print(f"return after {updates} updates: {play(parameters, seed=1):.1f}")
+    print(f"{inserts} transitions, {samples} samples: {samples / inserts:.1f} per insert, as it happened")
+    server.stop()
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# The demo, examples/demo, in an environment of its own: build/venv-demo has the package, Gymnasium and Matplotlib;
+# build/demo is where the package and the program `reverb` are built, in one go.
+#
+#   tools/demo.sh [...]     set up what is missing or out of date, then run the demo; arguments go to it
+#   tools/demo.sh --setup   only set up
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=build/venv-demo/bin/python
+stamp=build/venv-demo/installed   # newer than all that is installed
+
+# Whether something that is built or installed has changed since.
+is_stale() {
+  [[ -x $python && -x build/demo/apps/reverb && -f $stamp ]] || return 0
+  [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh apps benchmarks/e2e cmake include proto python/bindings \
+    python/reverb src -newer "$stamp" -type f ! -name '*.so' ! -name '*.pyc' -print -quit) ]]
+}
+
+set_up() {
+  local version log=build/demo-setup.log start=$SECONDS
+  version=$(tools/python.sh versions | tail -n 1)
+  [[ -n $version ]] || { echo "demo: there is no CPython from 3.10 on with venv here" >&2; exit 1; }
+  mkdir -p build
+  echo "demo: setting up in build/venv-demo: CPython $version, Gymnasium, Matplotlib, and this package, which is compiled;"
+  echo "demo: that takes some minutes the first time, and no time afterwards ($log has what happens)"
+  if ! install_all "$version" 2>&1 | tee "$log" | show_progress; then
+    tail -n 30 "$log" >&2
+    echo "demo: setting up failed; the above is the end of $log" >&2
+    exit 1
+  fi
+  echo "demo: set up in $((SECONDS - start)) s"
+}
+
+# How far the compiler is: on a terminal one line that changes, elsewhere a line for each tenth.
+show_progress() {
+  local line terminal=0 tenth=0
+  [[ ! -t 1 ]] || terminal=1
+  while IFS= read -r line; do
+    [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] || continue
+    if ((terminal)); then
+      printf '\rdemo: compiling, %d of %d files ' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+    elif ((10 * BASH_REMATCH[1] / BASH_REMATCH[2] > tenth)); then
+      tenth=$((10 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      printf 'demo: compiling, %d of %d files\n' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+    fi
+  done
+  if ((terminal)); then printf '\r\033[K'; fi
+}
+
+# Called in a condition, where `set -e` does not hold: each command says what its failure means.
+install_all() {
+  local version=$1 begin
+  begin=$(mktemp) || return
+  [[ -x $python ]] || "$(tools/python.sh interpreter "$version")" -m venv build/venv-demo || return
+  CXX=${CXX:-$(tools/cxx.sh)} || return
+  export CXX CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
+  "$python" -m pip install --disable-pip-version-check numpy gymnasium matplotlib \
+    'scikit-build-core>=0.10' 'nanobind>=2.4' || return
+  # The program comes out of the same build as the extension.
+  "$python" -m pip install --disable-pip-version-check --verbose --no-build-isolation --no-deps --force-reinstall \
+    -C build-dir=build/demo -C cmake.define.REVERB_APPS=ON -C 'build.targets=_core;reverb_program' . || return
+  # What changed while this ran is newer than the stamp.
+  touch -r "$begin" "$stamp"
+  rm -f "$begin"
+}
+
+if is_stale; then set_up; fi
+[[ ${1:-} != --setup ]] || exit 0
+exec "$python" examples/demo/cartpole.py --program build/demo/apps/reverb "$@"
