@@ -19,7 +19,7 @@ export CCACHE_DIR := $(CURDIR)/.cache/ccache
 endif
 endif
 
-.PHONY: help setup demo demo-cpp build python python-dev test test-long test-coexist lint format bench fuzz docs-check clean
+.PHONY: help setup demo demo-cpp build python python-dev test test-long test-coexist lint format bench bench-python fuzz docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -74,6 +74,13 @@ format: setup ## Format our C++ files in place
 
 bench: build-bench ## Build and run the benchmarks; BENCH_ARGS="..." is passed on
 	@build/bench/benchmarks/engine_bench $(BENCH_ARGS)
+
+# The program `reverb` is there for the empty call that single calls are compared with.
+DM_REVERB ?= $(DM_REVERB_PYTHON)
+bench-python: setup build/bench/build.ninja ## What Python programs feel, beside dm-reverb (DM_REVERB=its python); BENCH_ARGS
+	@cmake --build build/bench --parallel $(JOBS) --target reverb_program
+	@tools/python.sh install $(PYTHON_VERSION)
+	@build/venv-$(PYTHON_VERSION)/bin/python benchmarks/python $(if $(DM_REVERB),--dm-reverb $(DM_REVERB)) $(BENCH_ARGS)
 
 fuzz: setup build/fuzz/build.ninja ## Run each fuzzer for FUZZ_SECONDS (default 60)
 	@tools/fuzz.sh

@@ -79,8 +79,8 @@ case "${1:-}" in
     version=$("$0" versions | tail -n 1)
     [[ -x build/venv-lint/bin/python ]] || "$(interpreter "$version")" -m venv build/venv-lint
     build/venv-lint/bin/python -m pip install --quiet --disable-pip-version-check ruff mypy numpy
-    build/venv-lint/bin/ruff check python examples
-    build/venv-lint/bin/ruff format --check --quiet python/reverb examples
+    build/venv-lint/bin/ruff check python examples benchmarks/python
+    build/venv-lint/bin/ruff format --check --quiet python/reverb examples benchmarks/python
     build/venv-lint/bin/mypy
     ;;
   *)

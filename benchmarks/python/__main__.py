@@ -50,7 +50,8 @@ def main() -> int:
     program = empty_call.find_program()
     for side in sides:
         _say(f"{side.name}: {side.version}")
-    _say(f"empty call: {program} bench latency" if program else "empty call: not measured, the program is not built")
+    least = "an update of no item through our client, as the program `reverb` is not built"
+    _say(f"empty call: {f'{program} bench latency' if program else least}")
     contestants = contest.Contest(sides, arguments.rounds, arguments.seconds, program, _say)
     outcomes = []
     failed = 0

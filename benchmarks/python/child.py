@@ -21,8 +21,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     import loops
-    import reverb
     import stores
+    import timing
+
+    import reverb
 
     servers: list[Any] = []
     opened: list[Any] = []
@@ -38,7 +40,7 @@ def main() -> None:
             kind = loops.LOOPS[command["loop"]]
             try:
                 opened.append(kind(reverb.Client(command["address"]), command["options"]))
-            except loops.NotAvailableError as reason:
+            except timing.NotAvailableError as reason:
                 return {"missing": str(reason)}
             return {"loop": len(opened) - 1}
         if what == "close":

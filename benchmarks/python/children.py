@@ -59,6 +59,11 @@ class Child:
         self.send(**command)
         return self.receive()
 
+    def cpu_seconds(self) -> float:
+        """Of all threads of the process, so far."""
+        fields = pathlib.Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         """Ends the process."""
         for pipe in (self._process.stdin, self._process.stdout):
@@ -88,8 +93,8 @@ def start_up(peer: peers.Peer) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def cpu_seconds() -> dict[str, float]:
-    """Of the whole machine since it started: how long its cores worked, and how long others kept them from it."""
+def machine_seconds() -> tuple[float, float]:
+    """Of all cores since the machine started: the time that others had them (steal), and all of it."""
     fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     ticks = os.sysconf("SC_CLK_TCK")
-    return {"all": sum(fields[:8]) / ticks, "steal": fields[7] / ticks}
+    return fields[7] / ticks, sum(fields[:8]) / ticks

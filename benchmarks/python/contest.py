@@ -55,6 +55,10 @@ class Host:
             self._runners.append(children.Child(self._peer))
         return self._runners[index]
 
+    def cpu_seconds(self) -> float:
+        """Of all its processes, so far."""
+        return sum(child.cpu_seconds() for child in (*self._runners, self._server))
+
     def open(self, row: rows.Row) -> Loops:
         """Opens the loops of a row. Loops.missing says why if that cannot be."""
         return Loops(self, row, self._address)
@@ -70,6 +74,7 @@ class Loops:
 
     def __init__(self, host: Host, row: rows.Row, address: str) -> None:
         self.missing = ""
+        self._host = host
         self._children = [host.runner(index) for index in range(len(row.loops))]
         self._numbers: list[int] = []
         for child, loop in zip(self._children, row.loops, strict=True):
@@ -80,10 +85,13 @@ class Loops:
             self._numbers.append(answer["loop"])
 
     def run(self, seconds: float) -> dict[str, float]:
-        """One slice of all loops at once; the figures of the last one."""
+        """One slice of all loops at once; the figures of the last one, and what the side spent on each operation."""
+        before = self._host.cpu_seconds()
         for child, number in zip(self._children, self._numbers, strict=True):
             child.send(do="run", loop=number, seconds=seconds)
-        return [child.receive() for child in self._children][-1]
+        figures = [child.receive() for child in self._children][-1]
+        figures["cpu_us"] = (self._host.cpu_seconds() - before) / figures["operations"] * 1e6
+        return figures
 
     def close(self) -> None:
         """Ends what the loops had opened."""
@@ -106,13 +114,13 @@ class Contest:
     def run(self, row: rows.Row, size: int) -> Outcome:
         """Measures one row on tables of one size."""
         outcome = Outcome(row, size, {side.name: {} for side in self.sides}, {}, [], 0.0)
-        before = children.cpu_seconds()
+        stolen, passed = children.machine_seconds()
         if row.is_start_up:
             self._take_turns(outcome, {side.name: lambda side=side: children.start_up(side) for side in self.sides})
         else:
             self._run_loops(row, size, outcome)
-        after = children.cpu_seconds()
-        outcome.steal = (after["steal"] - before["steal"]) / max(1e-9, after["all"] - before["all"])
+        stolen_after, passed_after = children.machine_seconds()
+        outcome.steal = (stolen_after - stolen) / max(1e-9, passed_after - passed)
         return outcome
 
     def close(self) -> None:
@@ -132,19 +140,33 @@ class Contest:
             slices = {
                 name: lambda loops=loops: loops.run(self.seconds) for name, loops in opened.items() if not loops.missing
             }
-            self._take_turns(outcome, slices)
+            self._take_turns(outcome, slices, self._reference(row, size, opened))
         except BaseException:
             self.close()
             raise
         for loops in opened.values():
             loops.close()
 
-    def _take_turns(self, outcome: Outcome, slices: dict[str, Callable[[], dict[str, float]]]) -> None:
-        needs_reference = any(metric.goal_calls for metric in outcome.row.metrics) and self.program
+    def _reference(self, row: rows.Row, size: int, opened: dict[str, Loops]) -> Callable[[], float] | None:
+        """What measures an empty call, in microseconds; None for rows that need none."""
+        if not any(metric.goal_calls for metric in row.metrics):
+            return None
+        if self.program is not None:
+            program = self.program
+            return lambda: empty_call.measure(program, self.seconds / 3)
+        nothing = self._host(self.sides[0], row, size).open(dataclasses.replace(row, options={"call": "nothing"}))
+        opened["nothing"] = nothing
+        return lambda: nothing.run(self.seconds / 3)["p50_us"]
+
+    def _take_turns(
+        self,
+        outcome: Outcome,
+        slices: dict[str, Callable[[], dict[str, float]]],
+        reference: Callable[[], float] | None = None,
+    ) -> None:
         for _ in range(self.rounds if slices else 0):
-            if needs_reference:
-                assert self.program is not None
-                outcome.empty_call_us.append(empty_call.measure(self.program, self.seconds / 3))
+            if reference is not None:
+                outcome.empty_call_us.append(reference())
             for name, measure in slices.items():
                 for key, value in measure().items():
                     outcome.figures[name].setdefault(key, []).append(value)

@@ -8,7 +8,7 @@ import statistics
 import contest
 import rows
 
-COLUMNS = ("row", "tables", "figure", "recorded", "dm-reverb", "ours", "ratio", "goal")
+COLUMNS = ("row", "tables", "figure", "recorded", "dm-reverb", "ours", "ratio", "goal", "CPU µs/op")
 
 
 def _number(value: float) -> str:
@@ -70,11 +70,18 @@ def records(outcome: contest.Outcome) -> list[dict[str, object]]:
                 "ratio": ratio(metric, ours, theirs),
                 "goal": _goal(outcome, metric),
                 "empty_call_us": outcome.empty_call_us if metric.goal_calls else [],
+                "cpu_us": {side: figures.get("cpu_us", []) for side, figures in outcome.figures.items()},
                 "missing": outcome.missing,
                 "steal": outcome.steal,
             }
         )
     return found
+
+
+def _cpu(outcome: contest.Outcome) -> str:
+    """Of all processes of a side together: ours, and dm-reverb's."""
+    spent = [outcome.figures.get(side, {}).get("cpu_us", []) for side in ("ours", "dm-reverb")]
+    return " / ".join(_number(statistics.median(values)) for values in spent if values)
 
 
 def lines(outcome: contest.Outcome) -> list[tuple[str, ...]]:
@@ -99,6 +106,7 @@ def lines(outcome: contest.Outcome) -> list[tuple[str, ...]]:
                 "not available" if "ours" in missing else _cell(record["ours"]),  # type: ignore[arg-type]
                 f"{times:.3g}" if isinstance(times, float) else "–",
                 text,
+                _cpu(outcome) if metric is outcome.row.metrics[0] else "",
             )
         )
     return cells
@@ -108,7 +116,9 @@ def table(outcomes: list[contest.Outcome]) -> str:
     """All rows, aligned."""
     body = [COLUMNS, *(cells for outcome in outcomes for cells in lines(outcome))]
     widths = [max(len(cells[i]) for cells in body) for i in range(len(COLUMNS))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip() for cells in body)
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip() for cells in body
+    )
 
 
 def as_json(outcomes: list[contest.Outcome]) -> str:

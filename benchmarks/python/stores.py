@@ -1,4 +1,4 @@
-"""What the tables of a measurement hold, and how they are filled. Runs on dm-reverb as well: only what both have is used."""
+"""What the tables of a measurement hold, and how they are filled. Only what dm-reverb has too is used here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
+
 import reverb
 
 # Different values in turn, so that nothing is measured on one block that never leaves the nearest cache.
