@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -93,8 +94,21 @@ def start_up(peer: peers.Peer) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def machine_seconds() -> tuple[float, float]:
-    """Of all cores since the machine started: the time that others had them (steal), and all of it."""
-    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    ticks = os.sysconf("SC_CLK_TCK")
-    return fields[7] / ticks, sum(fields[:8]) / ticks
+@dataclasses.dataclass(frozen=True)
+class MachineTime:
+    """Of all cores together, in seconds since the machine started."""
+
+    passed: float
+    idle: float
+
+    @classmethod
+    def now(cls) -> MachineTime:
+        fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        ticks = os.sysconf("SC_CLK_TCK")
+        return cls(sum(fields[:8]) / ticks, (fields[3] + fields[4]) / ticks)
+
+    def share_of_others(self, own: float) -> float:
+        """Of the time since then: what was neither idle nor `own`, in seconds; the hypervisor's part is in it."""
+        now = MachineTime.now()
+        passed = max(now.passed - self.passed, 1e-9)
+        return max(0.0, (passed - (now.idle - self.idle) - own) / passed)

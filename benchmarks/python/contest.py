@@ -21,7 +21,6 @@ class Outcome:
     figures: dict[str, dict[str, list[float]]]
     missing: dict[str, str]  # why a side was not measured
     empty_call_us: list[float]
-    steal: float  # the share of the machine that others took meanwhile
 
     @property
     def temperature(self) -> str:
@@ -86,11 +85,13 @@ class Loops:
 
     def run(self, seconds: float) -> dict[str, float]:
         """One slice of all loops at once; the figures of the last one, and what the side spent on each operation."""
-        before = self._host.cpu_seconds()
+        before, machine = self._host.cpu_seconds(), children.MachineTime.now()
         for child, number in zip(self._children, self._numbers, strict=True):
             child.send(do="run", loop=number, seconds=seconds)
         figures = [child.receive() for child in self._children][-1]
-        figures["cpu_us"] = (self._host.cpu_seconds() - before) / figures["operations"] * 1e6
+        own = self._host.cpu_seconds() - before
+        figures["cpu_us"] = own / figures["operations"] * 1e6
+        figures["others"] = machine.share_of_others(own)
         return figures
 
     def close(self) -> None:
@@ -113,14 +114,11 @@ class Contest:
 
     def run(self, row: rows.Row, size: int) -> Outcome:
         """Measures one row on tables of one size."""
-        outcome = Outcome(row, size, {side.name: {} for side in self.sides}, {}, [], 0.0)
-        stolen, passed = children.machine_seconds()
+        outcome = Outcome(row, size, {side.name: {} for side in self.sides}, {}, [])
         if row.is_start_up:
             self._take_turns(outcome, {side.name: lambda side=side: children.start_up(side) for side in self.sides})
         else:
             self._run_loops(row, size, outcome)
-        stolen_after, passed_after = children.machine_seconds()
-        outcome.steal = (stolen_after - stolen) / max(1e-9, passed_after - passed)
         return outcome
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import threading
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
+import numpy as np
 import stores
 import timing
 
@@ -111,6 +112,51 @@ class WriteTransition:
         return {"mean_us": spent / count / 1e3, "operations": count, **calls.figures()}
 
 
+class WriteVector:
+    """The same of many environments, in one call a step; what each of them costs the caller."""
+
+    ENVIRONMENTS = 16
+
+    def __init__(self, client: Any, options: dict[str, Any]) -> None:
+        if not hasattr(reverb, "VectorWriter"):
+            raise timing.NotAvailableError("reverb.VectorWriter is not in this package")
+        singles = stores.Transitions().steps
+        self._steps = [
+            {name: np.stack([step[name] for step in singles[begin : begin + self.ENVIRONMENTS]]) for name in singles[0]}
+            for begin in range(0, len(singles), self.ENVIRONMENTS)
+        ]
+        self._writer = client.vector_writer(num_environments=self.ENVIRONMENTS, num_keep_alive_refs=2)
+        self._writer.append(self._steps[0])
+        self._next = 1
+
+    def run(self, seconds: float) -> dict[str, float]:
+        writer, steps = self._writer, self._steps
+        spent = 0
+        count = 0
+        end = perf_counter() + seconds
+        while perf_counter() < end:
+            for _ in range(4):
+                step = steps[self._next % len(steps)]
+                self._next += 1
+                start = perf_counter_ns()
+                writer.append(step)
+                history = writer.history
+                writer.create_items(
+                    "uniform",
+                    1.0,
+                    {
+                        "observation": history["observation"][-2],
+                        "action": history["action"][-2],
+                        "reward": history["reward"][-2],
+                        "next_observation": history["observation"][-1],
+                    },
+                )
+                spent += perf_counter_ns() - start
+            writer.flush()
+            count += 4 * self.ENVIRONMENTS
+        return {"mean_us": spent / count / 1e3, "operations": count}
+
+
 class Produce:
     """Keeps a queue full from a thread of its own; nothing is measured here."""
 
@@ -129,12 +175,3 @@ class Produce:
 
     def run(self, seconds: float) -> dict[str, float]:
         return {}
-
-
-class WriteVector:
-    """The same of many environments, in one call a step; what each of them costs the caller."""
-
-    def __init__(self, client: Any, options: dict[str, Any]) -> None:
-        if not hasattr(reverb, "VectorWriter"):
-            raise timing.NotAvailableError("reverb.VectorWriter is not in this package")
-        raise timing.NotAvailableError("the row is not written yet")

@@ -8,7 +8,7 @@ import statistics
 import contest
 import rows
 
-COLUMNS = ("row", "tables", "figure", "recorded", "dm-reverb", "ours", "ratio", "goal", "CPU µs/op")
+COLUMNS = ("row", "tables", "figure", "recorded", "dm-reverb", "ours", "ratio", "goal", "CPU µs/op", "others")
 
 
 def _number(value: float) -> str:
@@ -72,7 +72,7 @@ def records(outcome: contest.Outcome) -> list[dict[str, object]]:
                 "empty_call_us": outcome.empty_call_us if metric.goal_calls else [],
                 "cpu_us": {side: figures.get("cpu_us", []) for side, figures in outcome.figures.items()},
                 "missing": outcome.missing,
-                "steal": outcome.steal,
+                "others": _others(outcome),
             }
         )
     return found
@@ -82,6 +82,11 @@ def _cpu(outcome: contest.Outcome) -> str:
     """Of all processes of a side together: ours, and dm-reverb's."""
     spent = [outcome.figures.get(side, {}).get("cpu_us", []) for side in ("ours", "dm-reverb")]
     return " / ".join(_number(statistics.median(values)) for values in spent if values)
+
+
+def _others(outcome: contest.Outcome) -> list[float]:
+    """Slice by slice, the share of the machine that other programs and the hypervisor had."""
+    return [share for figures in outcome.figures.values() for share in figures.get("others", [])]
 
 
 def lines(outcome: contest.Outcome) -> list[tuple[str, ...]]:
@@ -107,6 +112,7 @@ def lines(outcome: contest.Outcome) -> list[tuple[str, ...]]:
                 f"{times:.3g}" if isinstance(times, float) else "–",
                 text,
                 _cpu(outcome) if metric is outcome.row.metrics[0] else "",
+                f"{max(_others(outcome)):.0%}" if metric is outcome.row.metrics[0] and _others(outcome) else "",
             )
         )
     return cells
