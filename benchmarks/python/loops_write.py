@@ -115,7 +115,7 @@ class WriteTransition:
 class WriteVector:
     """The same of many environments, in one call a step; what each of them costs the caller."""
 
-    ENVIRONMENTS = 16
+    ENVIRONMENTS = 64
 
     def __init__(self, client: Any, options: dict[str, Any]) -> None:
         if not hasattr(reverb, "VectorWriter"):
@@ -125,7 +125,7 @@ class WriteVector:
             {name: np.stack([step[name] for step in singles[begin : begin + self.ENVIRONMENTS]]) for name in singles[0]}
             for begin in range(0, len(singles), self.ENVIRONMENTS)
         ]
-        self._writer = client.vector_writer(num_environments=self.ENVIRONMENTS, num_keep_alive_refs=2)
+        self._writer = client.vector_writer(self.ENVIRONMENTS, 2)
         self._writer.append(self._steps[0])
         self._next = 1
 

@@ -127,7 +127,7 @@ ROWS = (
     ),
     Row(
         name="vector",
-        title="VectorWriter, the same of 16 environments, cost of each",
+        title="VectorWriter, the same of 64 environments, cost of each",
         loops=("write-vector",),
         store="transitions",
         metrics=(Metric("mean_us", "µs", None, None),),
