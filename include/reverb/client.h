@@ -4,6 +4,10 @@
 //   auto writer = client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 4}}).value();
 //   auto sampler = client.NewSampler({.table = "replay"}).value();
 //
+// Several servers, "a:8000,b:8000", are independent of each other: writers and single calls go to one of them
+// in turn, samplers take from all, what changes a table goes to all, and priorities to the server that an
+// item was sampled from.
+//
 // Connecting is done when it is first needed, and again when a connection was lost. A server in the same
 // process is recognised and used without a socket. Client is a handle: copies refer to the same thing.
 // Threads: all methods may be called concurrently.
@@ -44,10 +48,12 @@ struct ClientOptions {
 
 class Client {
  public:
-  // host:port, or unix:path. Fails for what is no address; the server need not be there yet.
+  // host:port, or unix:path, or several with commas between them. Fails for what is no address; the server
+  // need not be there yet.
   static Result<Client> Connect(std::string address, ClientOptions options = {});
 
   const std::string& address() const;
+  int64_t num_servers() const;
 
   Result<TrajectoryWriter> NewTrajectoryWriter(const TrajectoryWriterOptions& options) const;
   Result<StructuredWriter> NewStructuredWriter(StructuredWriterOptions options) const;
@@ -74,18 +80,20 @@ class Client {
   Result<ServerInfo> Info(const WaitOptions& wait = {}) const;
   // What tables promise about their items, for the `signatures` of writers.
   Result<std::shared_ptr<const TableSignatures>> Signatures(const WaitOptions& wait = {}) const;
-  // Items without sampling them: the next `n` from *cursor on (0 = from the start; 0 again at the end).
+  // Items of the first server without sampling them: the next `n` from *cursor on (0 = from the start; 0
+  // again at the end).
   Result<std::vector<SampledTrajectory>> Inspect(std::string_view table, int64_t n, uint64_t* cursor,
                                                  const WaitOptions& wait = {}) const;
-  // Where it was written.
+  // Where it was written; of several servers with commas between them.
   Result<std::string> Checkpoint(const WaitOptions& wait = {}) const;
 
   // Whether the server is used without a socket. Asks it if that is not known yet.
   Result<bool> is_in_process(const WaitOptions& wait = {}) const;
 
+  struct Rep;
+
  private:
   friend class Server;
-  struct Rep;
   explicit Client(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
   std::shared_ptr<Rep> rep_;
 };

@@ -453,8 +453,11 @@ uint64_t ToKey(nb::handle value) {
   PyObject* index = PyNumber_Index(value.ptr());
   if (index == nullptr) {
     PyErr_Clear();
+    const char* const remedy = PyFloat_Check(value.ptr())
+                                   ? "; make arrays of keys with dtype=np.uint64, lest NumPy takes floats"
+                                   : "";
     RaiseTypeError("a key must be an unsigned 64-bit integer, got " + ShortRepr(value) + " of type " +
-                   Py_TYPE(value.ptr())->tp_name);
+                   Py_TYPE(value.ptr())->tp_name + remedy);
   }
   const unsigned long long key = PyLong_AsUnsignedLongLong(index);
   Py_DECREF(index);

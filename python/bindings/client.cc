@@ -14,10 +14,46 @@ bool IsLost(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kCancelled;
 }
 
+// The elements of a contiguous array of one dimension whose format is one of `formats`; null otherwise. Most
+// keys and priorities come so, and need no Python object each.
+class FlatArray {
+ public:
+  FlatArray(nb::handle value, std::string_view formats) {
+    if (!PyObject_CheckBuffer(value.ptr())) return;
+    if (PyObject_GetBuffer(value.ptr(), &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+      PyErr_Clear();
+      return;
+    }
+    is_held_ = true;
+    const std::string_view format = buffer_.format != nullptr ? buffer_.format : "";
+    fits_ = buffer_.ndim == 1 && format.size() == 1 && formats.find(format.front()) != std::string_view::npos;
+  }
+  ~FlatArray() {
+    if (is_held_) PyBuffer_Release(&buffer_);
+  }
+  FlatArray(const FlatArray&) = delete;
+  FlatArray& operator=(const FlatArray&) = delete;
+
+  explicit operator bool() const { return fits_; }
+  char format() const { return buffer_.format[0]; }
+  template <typename T>
+  std::span<const T> as() const {
+    return {static_cast<const T*>(buffer_.buf), static_cast<size_t>(buffer_.shape[0])};
+  }
+
+ private:
+  Py_buffer buffer_{};
+  bool is_held_ = false;
+  bool fits_ = false;
+};
+
 std::vector<uint64_t> ToKeys(nb::handle keys) {
+  if (const FlatArray array(keys, "LQ"); array) {
+    const std::span<const uint64_t> values = array.as<uint64_t>();
+    return {values.begin(), values.end()};
+  }
   std::vector<uint64_t> result;
   if (PyObject_HasAttrString(keys.ptr(), "tolist")) {
-    // An array, as quickly as may be.
     const nb::object list = keys.attr("tolist")();
     for (const nb::handle key : list) result.push_back(ToKey(key));
     return result;
@@ -26,6 +62,23 @@ std::vector<uint64_t> ToKeys(nb::handle keys) {
     RaiseTypeError("keys must be a sequence of unsigned 64-bit integers, got " + ShortRepr(keys));
   }
   for (const nb::handle key : keys) result.push_back(ToKey(key));
+  return result;
+}
+
+std::vector<double> ToPriorities(nb::handle priorities) {
+  if (const FlatArray array(priorities, "df"); array) {
+    if (array.format() == 'f') {
+      const std::span<const float> values = array.as<float>();
+      return {values.begin(), values.end()};
+    }
+    const std::span<const double> values = array.as<double>();
+    return {values.begin(), values.end()};
+  }
+  const nb::object numbers = PyObject_HasAttrString(priorities.ptr(), "tolist")
+                                 ? nb::object(priorities.attr("tolist")())
+                                 : nb::borrow(priorities);
+  std::vector<double> result;
+  for (const nb::handle number : nb::iter(numbers)) result.push_back(ToDouble(number, "priority"));
   return result;
 }
 
@@ -67,8 +120,19 @@ std::string InsertProblem(const TableSignatures& signatures, const std::string& 
   return {};
 }
 
-void Insert(ClientObject& self, nb::handle data, const nb::dict& priorities,
+nb::dict AsDict(nb::handle mapping) {
+  if (PyDict_Check(mapping.ptr())) return nb::borrow<nb::dict>(mapping);
+  nb::dict copy;
+  if (PyDict_Update(copy.ptr(), mapping.ptr()) != 0) {
+    PyErr_Clear();
+    RaiseTypeError("priorities must be a dict of tables and priorities, got " + ShortRepr(mapping));
+  }
+  return copy;
+}
+
+void Insert(ClientObject& self, nb::handle data, nb::handle table_priorities,
             std::optional<double> timeout_s) {
+  const nb::dict priorities = AsDict(table_priorities);
   if (priorities.size() == 0) {
     RaiseValueError(
         "at least one table and priority must be given: insert(data, priorities={table: priority})");
@@ -128,21 +192,13 @@ void MutatePriorities(ClientObject& self, std::string_view table, nb::handle upd
 void UpdatePriorities(ClientObject& self, std::string_view table, nb::handle keys, nb::handle priorities,
                       std::optional<double> timeout) {
   const std::vector<uint64_t> key_list = ToKeys(keys);
-  const nb::object numbers = PyObject_HasAttrString(priorities.ptr(), "tolist")
-                                 ? nb::object(priorities.attr("tolist")())
-                                 : nb::borrow(priorities);
-  std::vector<KeyPriority> pairs;
-  for (const nb::handle number : nb::iter(numbers)) {
-    if (pairs.size() < key_list.size())
-      pairs.push_back({key_list[pairs.size()], 0});
-    else
-      RaiseValueError("there are more priorities than keys (" + std::to_string(key_list.size()) + ")");
-    pairs.back().priority = ToDouble(number, "priority");
-  }
-  if (pairs.size() != key_list.size()) {
+  const std::vector<double> numbers = ToPriorities(priorities);
+  if (numbers.size() != key_list.size()) {
     RaiseValueError("there are " + std::to_string(key_list.size()) + " keys but " +
-                    std::to_string(pairs.size()) + " priorities; give one for each");
+                    std::to_string(numbers.size()) + " priorities; give one for each");
   }
+  std::vector<KeyPriority> pairs(key_list.size());
+  for (size_t i = 0; i < pairs.size(); ++i) pairs[i] = {key_list[i], numbers[i]};
   Mutate(self, table, pairs, {}, timeout);
 }
 
@@ -154,6 +210,58 @@ nb::list ServerInfoDicts(ClientObject& self, std::optional<double> timeout) {
   for (const TableInfo& table : info.tables) tables.append(ToDict(table));
   return tables;
 }
+
+// Docstrings of what is called often enough to have no Python in between.
+
+constexpr char kInsertDoc[] = R"(Writes one step as an item of each named table, and returns when all are in.
+
+The data is sent and kept once, whatever the number of tables.
+
+Args:
+    data: any nest of values.
+    priorities: the tables, each with the priority of the item there.
+    timeout: seconds; DeadlineExceededError afterwards. What was sent may still go in.
+
+Raises:
+    ValueError: when a table does not exist, the data does not fit its signature, or a priority is refused.
+
+>>> import reverb
+>>> server = reverb.Server([reverb.Table.queue("queue", 10)])
+>>> client = server.localhost_client()
+>>> client.insert({"observation": 1.0}, priorities={"queue": 2.0})
+>>> next(client.sample("queue"))[0].info.priority
+2.0
+>>> server.stop())";
+
+constexpr char kSampleDoc[] =
+    R"(An iterator over `num_samples` items of the table. Nothing happens before the first next().
+
+Samples are fetched ahead of the caller: one at first, more as long as they are taken as fast as they come,
+never more than `num_samples` in all. Of tables with `max_times_sampled` no more than one and a sixteenth of what was
+taken already, of tables with room for one item only one. Closing or dropping the iterator gives up what was fetched,
+and what is on its way; where that takes items away, a warning tells how many. `exact` avoids it.
+
+Args:
+    table: its name.
+    num_samples: how many items.
+    emit_timesteps: yield a list for each item, with a ReplaySample for each of its steps; otherwise one
+        ReplaySample whose columns have time as their leading dimension.
+    unpack_as_table_signature: give `data` the structure of the table's signature; otherwise it is a flat list.
+    exact: fetch nothing ahead: every sample sees all priorities that were set before it was asked for.
+    timeout: seconds that each next() may wait; DeadlineExceededError afterwards, and the following one
+        goes on waiting.
+
+Raises:
+    ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
+        does not exist with `unpack_as_table_signature`, and for `num_samples` below 1.
+    RuntimeError: from next(): when the table does not exist, or the server was in this process and has
+        stopped. A server elsewhere that has gone is waited for: `timeout` and Ctrl-C end that.)";
+
+constexpr char kMutateDoc[] =
+    R"(Sets priorities, and deletes items. Keys that are not there are ignored; deletes come first.
+
+ValueError when a selector of the table refuses a priority: then none is set. RuntimeError when the table
+does not exist.)";
 
 }  // namespace
 
@@ -188,19 +296,19 @@ void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
   }
 }
 
-bool ClientObject::MayReadAhead(const std::string& table, Timeout timeout) {
+ReadAhead ClientObject::MayReadAhead(const std::string& table, Timeout timeout) {
   const auto known = may_read_ahead_.find(table);
   if (known != may_read_ahead_.end()) return known->second;
   const Client handle = client();
   const ServerInfo info =
       ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); }));
-  // Not where sampling takes items away, nor where there is only the latest value: the next sample shall be
-  // new.
   for (const TableInfo& each : info.tables) {
-    may_read_ahead_[each.name] = each.max_times_sampled < 1 && each.max_size > 1;
+    may_read_ahead_[each.name] = each.max_size <= 1            ? ReadAhead::kNever
+                                 : each.max_times_sampled >= 1 ? ReadAhead::kLittle
+                                                               : ReadAhead::kFreely;
   }
   const auto found = may_read_ahead_.find(table);
-  return found != may_read_ahead_.end() && found->second;  // unknown: the sampler will say so
+  return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler will say so
 }
 
 void BindClient(nb::module_& module) {
@@ -209,11 +317,16 @@ void BindClient(nb::module_& module) {
       .def(nb::init<std::string, bool>(), "server_address"_a, nb::kw_only(), "in_process"_a = true)
       .def_prop_ro("_in_process", &Self::in_process)
       .def_prop_ro("server_address", &Self::address, "The address that the client was made with.")
-      .def("_insert", &Insert, "data"_a.none(), "priorities"_a, "timeout"_a.none())
-      .def("_mutate_priorities", &MutatePriorities, "table"_a, "updates"_a.none(), "deletes"_a.none(),
-           "timeout"_a.none())
-      .def("_update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),
-           "timeout"_a.none())
+      .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
+           kInsertDoc)
+      .def("sample", &MakeSampleIterator, "table"_a, "num_samples"_a = 1, nb::kw_only(),
+           "emit_timesteps"_a = Truth{true}, "unpack_as_table_signature"_a = Truth{}, "exact"_a = Truth{},
+           "timeout"_a = nb::none(), kSampleDoc)
+      .def("mutate_priorities", &MutatePriorities, "table"_a, "updates"_a = nb::none(),
+           "deletes"_a = nb::none(), nb::kw_only(), "timeout"_a = nb::none(), kMutateDoc)
+      .def("update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),
+           nb::kw_only(), "timeout"_a = nb::none(),
+           "Sets priorities given as two sequences or arrays of the same length; quicker than a dict.")
       .def(
           "_reset",
           [](Self& self, std::string_view table, std::optional<double> timeout) {

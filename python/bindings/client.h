@@ -16,6 +16,13 @@
 
 namespace reverb::python {
 
+// Whether samples of a table may be fetched ahead of the caller.
+enum class ReadAhead {
+  kFreely,
+  kLittle,  // sampling takes items away from others
+  kNever,   // there is only the latest value, and the next sample shall be new
+};
+
 class ClientObject {
  public:
   ClientObject(std::string address, bool in_process);
@@ -36,9 +43,8 @@ class ClientObject {
   void CheckInsert(std::span<const Client::TablePriority> tables, std::span<const TensorView> step,
                    Timeout timeout);
 
-  // Whether samples of this table may be fetched ahead of the caller: not where that takes items away from
-  // others. Asks the server when it is not known yet.
-  bool MayReadAhead(const std::string& table, Timeout timeout);
+  // Asks the server when it is not known yet.
+  ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
 
  private:
   const std::string address_;
@@ -47,8 +53,12 @@ class ClientObject {
 
   // With the GIL.
   std::shared_ptr<const TableSignatures> signatures_;
-  std::map<std::string, bool, std::less<>> may_read_ahead_;
+  std::map<std::string, ReadAhead, std::less<>> may_read_ahead_;
 };
+
+// Client.sample(); `self` is the client.
+nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
+                              Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout);
 
 // The fields of a TableInfo as a dict, for reverb._table_info.
 nb::dict ToDict(const TableInfo& info);

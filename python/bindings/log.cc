@@ -87,6 +87,8 @@ void EmitWaitingLog() {
   is_emitting = false;
 }
 
+void Warn(std::string_view message) { Put(LogLevel::kWarning, message); }
+
 void BindLog(nb::module_& module) {
   SetLogSink(Put);
   module.def("_emit_log", &EmitLog, "Hands the messages that wait to logging.getLogger(\"reverb\").");

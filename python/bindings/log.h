@@ -6,11 +6,15 @@
 #define REVERB_PYTHON_LOG_H_
 
 #include <atomic>
+#include <string_view>
 
 namespace reverb::python {
 
 extern std::atomic<bool> log_is_waiting;
 void EmitWaitingLog();
+
+// Queues a warning, as the library does. Needs no GIL.
+void Warn(std::string_view message);
 
 // Hands over what is queued. What a handler raises is reported as unraisable. REQUIRES: the GIL, no Python
 // error pending.

@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "iteration.h"
+#include "log.h"
 #include "python_api.h"
 #include "samples.h"
 
@@ -32,6 +33,8 @@ class SampleIterator : public Iteration {
         emit_timesteps_(emit_timesteps),
         exact_(exact) {}
 
+  ~SampleIterator() { SayWhatIsGivenUp(); }
+
   nb::object Next() {
     CheckFork();
     const Turn::Holder turn(turn_);
@@ -52,12 +55,14 @@ class SampleIterator : public Iteration {
     }
     Unpack();
     if (num_samples_ > 1) {
-      const bool takes_away = !client().MayReadAhead(table_, timeout_);
+      const ReadAhead may_read_ahead = client().MayReadAhead(table_, timeout_);
+      takes_away_ = may_read_ahead == ReadAhead::kLittle;
+      const int64_t most = may_read_ahead == ReadAhead::kNever ? 1 : kMostAhead;
       Open({.table = table_,
             .max_samples = num_samples_,
-            .max_in_flight_samples_per_worker = std::min(kMostAhead, num_samples_),
+            .max_in_flight_samples_per_worker = std::min(most, num_samples_),
             .grow_window = true,
-            .max_share_ahead = takes_away ? kShareAhead : 0,
+            .max_share_ahead = takes_away_ ? kShareAhead : 0,
             .exact = exact_});
     } else if (num_samples_ == 1) {
       single_ = Owned<Client>(client().client());
@@ -85,6 +90,7 @@ class SampleIterator : public Iteration {
 
   void Drop() override {
     single_ = Owned<Client>();
+    SayWhatIsGivenUp();
     here_.clear();
     next_ = 0;
     Iteration::Drop();
@@ -93,7 +99,20 @@ class SampleIterator : public Iteration {
   const int64_t num_samples_;
   const bool emit_timesteps_;
   const bool exact_;
+  // Items of a queue that were taken from it and reach nobody.
+  void SayWhatIsGivenUp() {
+    if (!sampler_ || !takes_away_) return;
+    const auto lost = static_cast<int64_t>(here_.size() - next_) + sampler_->stats().waiting;
+    if (lost > 0) {
+      Warn("an iterator over samples of table \"" + table_ + "\" ended with " + std::to_string(lost) +
+           " items that it had fetched ahead: they are no longer in the table and reach nobody; exact=True "
+           "fetches "
+           "none");
+    }
+  }
+
   const TensorPool pool_;
+  bool takes_away_ = false;
   int64_t taken_ = 0;
   Owned<Client> single_;
   // Fetched, and from next_ on not handed out yet.
@@ -127,19 +146,18 @@ nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::option
 
 }  // namespace
 
+nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
+                              Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout) {
+  return nb::cast(
+      new SampleIterator(std::move(self), std::move(table), num_samples, emit_timesteps.value,
+                         unpack_as_table_signature.value, exact.value, TimeoutFromSeconds(timeout)),
+      nb::rv_policy::take_ownership);
+}
+
 void BindSampler(nb::module_& module) {
   using Self = SampleIterator;
   nb::class_<Self> bound(module, "SampleIterator", nb::type_slots(CollectorSlots<Self>()),
                          "Samples, one after the other.");
-  bound.def(
-      "__init__",
-      [](Self* self, nb::object client, std::string table, int64_t num_samples, Truth emit_timesteps,
-         Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout) {
-        new (self) Self(std::move(client), std::move(table), num_samples, emit_timesteps.value,
-                        unpack_as_table_signature.value, exact.value, TimeoutFromSeconds(timeout));
-      },
-      "client"_a, "table"_a, "num_samples"_a, "emit_timesteps"_a, "unpack_as_table_signature"_a, "exact"_a,
-      "timeout"_a.none());
   BindIteration(bound);
   module.def("_peek", &Peek, "client"_a, "table"_a, "n"_a, "timeout"_a.none());
 }

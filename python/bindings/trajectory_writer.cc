@@ -345,6 +345,7 @@ void BindTrajectoryWriter(nb::module_& module) {
           },
           "clear_buffers"_a, "timeout_ms"_a.none())
       .def("_close", &Self::Close)
+      .def_prop_ro("_is_closed", &Self::is_closing)
       .def("_configure", &Self::Configure, "path"_a.none(), "num_keep_alive_refs"_a,
            "max_chunk_length"_a.none())
       .def_prop_ro("episode_steps", &Self::episode_steps, "Complete steps since the episode began.")

@@ -36,6 +36,7 @@ class TrajectoryWriterObject {
   void EndEpisode(bool clear_buffers, Timeout timeout);
   void Close();
   void Configure(nb::handle path, int64_t num_keep_alive_refs, std::optional<int64_t> max_chunk_length);
+  bool is_closing() const { return is_closing_; }
   int64_t episode_steps();
   int64_t num_keep_alive_refs();
   bool step_is_open();

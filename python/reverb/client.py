@@ -92,7 +92,7 @@ class Writer(_core.Writer):
 
 
 class Client(_core.Client):
-    """A client of one server.
+    """A client of a server, or of several that are independent of each other.
 
     Nothing is connected before it is needed, and the server need not be there yet: calls wait for it. Calls that wait
     have a `timeout` in seconds, after which they raise DeadlineExceededError, and end with KeyboardInterrupt on Ctrl-C.
@@ -101,14 +101,17 @@ class Client(_core.Client):
     Threads may share a client. It can be pickled: what is sent is the address.
     """
 
-    def __init__(self, server_address: str, *, in_process: bool = True) -> None:
+    def __init__(self, server_address: str | Sequence[str], *, in_process: bool = True) -> None:
         """ValueError for what is no address.
 
         Args:
-            server_address: "host:port".
+            server_address: "host:port", or several of them, as a sequence or with commas between them: writers and
+                single calls go to one of them in turn, samples come from all, what changes a table goes to all, and
+                priorities to the server that an item was sampled from.
             in_process: use a server of this process without a socket.
         """
-        super().__init__(server_address, in_process=in_process)
+        address = server_address if isinstance(server_address, str) else ",".join(server_address)
+        super().__init__(address, in_process=in_process)
         self._signatures: dict[str, Any] | None = None
 
     def __reduce__(self) -> Any:
@@ -122,29 +125,6 @@ class Client(_core.Client):
         return self
 
     # --- Writing ---
-
-    def insert(self, data: Any, priorities: Mapping[str, float], *, timeout: float | None = None) -> None:
-        """Writes one step as an item of each named table, and returns when all are in.
-
-        The data is sent and kept once, whatever the number of tables.
-
-        Args:
-            data: any nest of values.
-            priorities: the tables, each with the priority of the item there.
-            timeout: seconds; DeadlineExceededError afterwards. What was sent may still go in.
-
-        Raises:
-            ValueError: when a table does not exist, the data does not fit its signature, or a priority is refused.
-
-        >>> import reverb
-        >>> server = reverb.Server([reverb.Table.queue("queue", 10)])
-        >>> client = server.localhost_client()
-        >>> client.insert({"observation": 1.0}, priorities={"queue": 2.0})
-        >>> next(client.sample("queue"))[0].info.priority
-        2.0
-        >>> server.stop()
-        """
-        self._insert(data, dict(priorities), timeout)
 
     def writer(
         self,
@@ -200,43 +180,6 @@ class Client(_core.Client):
         return _core.StructuredWriter(self, list(configs))
 
     # --- Sampling ---
-
-    def sample(
-        self,
-        table: str,
-        num_samples: int = 1,
-        *,
-        emit_timesteps: bool = True,
-        unpack_as_table_signature: bool = False,
-        exact: bool = False,
-        timeout: float | None = None,
-    ) -> Iterator[Any]:
-        """An iterator over `num_samples` items of the table. Nothing happens before the first next().
-
-        Samples are fetched ahead of the caller: one at first, more as long as they are taken as fast as they come,
-        never more than `num_samples` in all. Of tables with `max_times_sampled`, or room for one item, only one is.
-        Closing or dropping the iterator gives up what was fetched, and what is on its way: of a queue over a network
-        that may be an item that was inserted a moment later. `exact` avoids it.
-
-        Args:
-            table: its name.
-            num_samples: how many items.
-            emit_timesteps: yield a list for each item, with a ReplaySample for each of its steps; otherwise one
-                ReplaySample whose columns have time as their leading dimension.
-            unpack_as_table_signature: give `data` the structure of the table's signature; otherwise it is a flat list.
-            exact: fetch nothing ahead: every sample sees all priorities that were set before it was asked for.
-            timeout: seconds that each next() may wait; DeadlineExceededError afterwards, and the following one
-                goes on waiting.
-
-        Raises:
-            ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
-                does not exist with `unpack_as_table_signature`, and for `num_samples` below 1.
-            RuntimeError: from next(): when the table does not exist, or the server was in this process and has
-                stopped. A server elsewhere that has gone is waited for: `timeout` and Ctrl-C end that.
-        """
-        return _core.SampleIterator(
-            self, table, num_samples, emit_timesteps, unpack_as_table_signature, exact, timeout
-        )
 
     def sample_batches(
         self,
@@ -305,29 +248,6 @@ class Client(_core.Client):
         if table not in known:
             raise ValueError(f'Could not find table "{table}". The server\'s tables: {", ".join(sorted(known))}.')
         return known[table]
-
-    # --- Priorities ---
-
-    def mutate_priorities(
-        self,
-        table: str,
-        updates: Mapping[int, float] | None = None,
-        deletes: Sequence[int] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> None:
-        """Sets priorities, and deletes items. Keys that are not there are ignored; deletes come first.
-
-        ValueError when a selector of the table refuses a priority: then none is set. RuntimeError when the table
-        does not exist.
-        """
-        self._mutate_priorities(table, updates, deletes, timeout)
-
-    def update_priorities(
-        self, table: str, keys: Iterable[int], priorities: Iterable[float], *, timeout: float | None = None
-    ) -> None:
-        """Sets priorities given as two sequences or arrays of the same length; quicker than a dict."""
-        self._update_priorities(table, keys, priorities, timeout)
 
     # --- The server ---
 

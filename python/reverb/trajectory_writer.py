@@ -111,6 +111,8 @@ class TrajectoryWriter(_core.TrajectoryWriter):
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._is_closed:
+            return
         # After an error of ours, or Ctrl-C, there is no point in waiting.
         if exception_type is None or not issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
             self.flush()

@@ -2,48 +2,30 @@
 #ifndef REVERB_API_CLIENT_REP_H_
 #define REVERB_API_CLIENT_REP_H_
 
-#include <map>
+#include <array>
+#include <atomic>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/mutex.h"
-#include "client/item_sink.h"
-#include "client/sampler.h"
+#include "api/key_owners.h"
+#include "api/server_link.h"
 #include "reverb/client.h"
-#include "transport/transport.h"
 
 namespace reverb {
 
 struct Client::Rep {
-  ~Rep();
-
-  // The connection to use now: without a socket where the server turns out to be in this process.
-  // Finding that out takes no longer than `wait` allows.
-  std::shared_ptr<internal::Connection> Connect(const WaitOptions& wait = {}) EXCLUDES(mu);
-  // The same, with a socket of its own.
-  Result<std::shared_ptr<internal::Connection>> OwnConnection() EXCLUDES(mu);
-  std::unique_ptr<internal::ItemSink> NewSink(bool reconnects = true);
-  // Samplers for single draws that are kept warm; null when none is idle.
-  std::shared_ptr<internal::Sampler> TakeIdleSampler(std::string_view table) EXCLUDES(mu);
-  void KeepIdleSampler(std::string_view table, std::shared_ptr<internal::Sampler> sampler) EXCLUDES(mu);
-
-  // Set once.
   std::string address;
   ClientOptions options;
-  std::shared_ptr<internal::Connection> network;  // null for the client of a server at hand
-  bool is_pinned = false;                         // such a client
+  std::vector<std::unique_ptr<internal::ServerLink>> servers;  // at least one
+  std::shared_ptr<internal::KeyOwners> owners;                 // null for one server
 
-  internal::Mutex mu;
-  bool is_elsewhere GUARDED_BY(mu) = false;      // the server was asked, and is in another process
-  internal::TimePoint ask_again GUARDED_BY(mu);  // it could not be asked
-  std::shared_ptr<internal::Connection> inproc GUARDED_BY(mu);
-  internal::Id128 life_id GUARDED_BY(mu){};
-  std::vector<Writer> idle_writers GUARDED_BY(mu);
-  std::map<std::string, std::vector<std::shared_ptr<internal::Sampler>>, std::less<>> idle_samplers
-      GUARDED_BY(mu);
+  // The server whose turn it is; each kind of call has turns of its own, so that those which come in pairs do
+  // not meet the same server each time.
+  enum Kind { kWriter, kInsert, kSample, kInfo };
+  size_t NextTurn(Kind kind) { return servers.size() == 1 ? 0 : turns[kind].fetch_add(1) % servers.size(); }
+  internal::ServerLink& next(Kind kind) { return *servers[NextTurn(kind)]; }
+  std::array<std::atomic<size_t>, 4> turns{};
 };
 
 }  // namespace reverb

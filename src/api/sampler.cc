@@ -100,8 +100,9 @@ void PutBack(std::vector<internal::Sample> samples, internal::Mutex* mu,
 }
 
 // n samples, those first that an earlier call left over. On an error what came is left over in turn.
-Status TakeSamples(internal::Sampler& sampler, internal::Mutex* mu, std::vector<internal::Sample>* left_over,
-                   int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) {
+Status TakeSamples(internal::Sampler& sampler, internal::KeyOwners* owners, internal::Mutex* mu,
+                   std::vector<internal::Sample>* left_over, int64_t n, const WaitOptions& wait,
+                   std::vector<internal::Sample>* samples) {
   {
     internal::MutexLock lock(mu);
     const auto taken = std::min(left_over->size(), static_cast<size_t>(std::max<int64_t>(n, 0)));
@@ -112,6 +113,7 @@ Status TakeSamples(internal::Sampler& sampler, internal::Mutex* mu, std::vector<
   const int64_t missing = n - static_cast<int64_t>(samples->size());
   if (missing == 0 && n > 0) return Status::Ok();
   Status status = sampler.Next(missing, wait, samples);
+  if (owners != nullptr) owners->Record(*samples);
   if (!status.ok()) PutBack(std::move(*samples), mu, left_over);
   return status;
 }
@@ -131,7 +133,8 @@ Sampler::~Sampler() {
 
 Result<SampledTrajectory> Sampler::Next(const WaitOptions& wait) {
   std::vector<internal::Sample> one;
-  REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, 1, wait, &one));
+  REVERB_RETURN_IF_ERROR(
+      TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, 1, wait, &one));
   return internal::SampleFactory::Make(std::move(one.front()));
 }
 
@@ -142,6 +145,7 @@ Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, cons
     samples.swap(rep_->left_over);
   }
   if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
+  if (rep_->owners) rep_->owners->Record(samples);
   for (internal::Sample& sample : samples) {
     out->push_back(internal::SampleFactory::Make(std::move(sample)));
   }
@@ -150,7 +154,8 @@ Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, cons
 
 Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
-  REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, n, wait, &samples));
+  REVERB_RETURN_IF_ERROR(
+      TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
   FillInfo(samples, &batch->info);
   Status status = GatherTensors(samples, options, batch);
   if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
@@ -160,7 +165,8 @@ Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, 
 Status Sampler::NextBatch(int64_t n, std::span<const ColumnMemory> columns, BatchInfo* info,
                           const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
-  REVERB_RETURN_IF_ERROR(TakeSamples(*rep_->sampler, &rep_->mu, &rep_->left_over, n, wait, &samples));
+  REVERB_RETURN_IF_ERROR(
+      TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
   FillInfo(samples, info);
   Status status = GatherInto(samples, columns);
   if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "api/key_owners.h"
 #include "base/mutex.h"
 #include "client/sampler.h"
 #include "reverb/sampler.h"
@@ -13,6 +14,7 @@ namespace reverb {
 
 struct Sampler::Rep {
   std::shared_ptr<internal::Sampler> sampler;
+  std::shared_ptr<internal::KeyOwners> owners;  // null for one server
   // Samples that a failed batch had taken already: they come first next time.
   internal::Mutex mu;
   std::vector<internal::Sample> left_over GUARDED_BY(mu);

@@ -65,10 +65,8 @@ Result<Table> Server::table(std::string_view name) const {
 Client Server::in_process_client(ClientOptions options) const {
   auto rep = std::make_shared<Client::Rep>();
   rep->address = "this process";
-  rep->options = std::move(options);
-  rep->is_pinned = true;
-  internal::MutexLock lock(&rep->mu);
-  rep->inproc = rep_->server->Connect();
+  rep->options = options;
+  rep->servers.push_back(internal::ServerLink::Pinned(rep_->server->Connect(), std::move(options)));
   return Client(rep);
 }
 

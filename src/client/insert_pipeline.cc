@@ -84,7 +84,7 @@ Status InsertPipeline::Add(OutgoingItem item) {
     const int64_t bytes = pending_chunks_.Add(item.trajectory);
     unsent_bytes_ += bytes;
     items_.push_back({std::move(item), bytes});
-    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_) {  // it goes with the next message
+    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_ || MayHold()) {  // it goes with the next message
       Pace();
       return Status::Ok();
     }
@@ -163,14 +163,14 @@ Status InsertPipeline::AwaitPending(int64_t at_most, const WaitOptions& wait) {
 template <typename Done>
 Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done done) {
   mu_.Lock();
-  if (pump_is_called_ && !done()) {  // this thread has nothing better to do
+  WaitLoop loop(wait);
+  Duration asked{0};
+  ++waiters_;
+  if (!done() && last_number() > sent_through_) {  // this thread has nothing better to do
     mu_.Unlock();
     Pump();
     mu_.Lock();
   }
-  WaitLoop loop(wait);
-  Duration asked{0};
-  ++waiters_;
   Status result;
   while (true) {
     if (!status_.ok()) {
@@ -180,7 +180,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
     if (done()) break;
     const Duration waited = loop.waited();
     if (loop.expired()) {
-      result = Status::DeadlineExceeded("Timeout exceeded: " + DescribeWait(what, waited));
+      result = Status::DeadlineExceeded("Timeout exceeded: waiting " + DescribeWait(what, waited));
       break;
     }
     if (loop.IsTimeToSay()) {
@@ -208,8 +208,8 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
 
 std::string InsertPipeline::DescribeWait(const char* what, Duration waited) const {
   std::string text = std::string(what) + " by " + connection_->address() + " for " + Seconds(waited) + "; " +
-                     std::to_string(items_.size()) + " items with " +
-                     std::to_string(pending_chunks_.bytes()) + " bytes are not confirmed";
+                     std::to_string(items_.size()) + (items_.size() == 1 ? " item with " : " items with ") +
+                     std::to_string(pending_chunks_.bytes()) + " bytes not confirmed";
   if (reconnection_.is_lost()) {
     text += "; the server cannot be reached: " + reconnection_.last_failure().ToString();
   } else if (!wait_text_.empty()) {
@@ -274,7 +274,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   const uint64_t most = std::min(kMessageBytes, limits_.max_message_bytes / 2);
   uint64_t bytes = 0;
   const size_t first = sent_through_ - confirmed_through_;
-  const size_t end = std::min(items_.size(), first + kMessageItems);
+  const size_t end = MayHold() ? first : std::min(items_.size(), first + kMessageItems);
   for (size_t i = first; i < end; ++i) {
     const OutgoingItem& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);

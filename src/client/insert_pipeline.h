@@ -87,6 +87,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // caches when it is sent. Not a bound: where nothing moves, nobody is held.
   static constexpr int64_t kPaceBytes = 4 << 20;
   static constexpr Duration kMoving = std::chrono::milliseconds(5);
+  // While items are on their way, others are kept until the answer comes or there are so many of them: a
+  // writer that is quicker than the network then sends few messages, and loses no time, since items go in one
+  // after the other.
+  static constexpr size_t kHoldItems = 64;
+  static constexpr int64_t kHoldBytes = 64 << 10;
   // So many chunks to forget are worth a message of their own.
   static constexpr size_t kForgetAlone = 64;
 
@@ -112,6 +117,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   std::string DescribeWait(const char* what, Duration waited) const REQUIRES(mu_);
   bool IsFull() const REQUIRES(mu_) {
     return options_.window_bytes && pending_chunks_.bytes() >= *options_.window_bytes;
+  }
+  // Whether what is there to be sent may wait for an answer first.
+  bool MayHold() const REQUIRES(mu_) {
+    return connection_->sending_is_slow() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
+           last_number() - sent_through_ < kHoldItems && unsent_bytes_ < kHoldBytes;
   }
   uint64_t last_number() const REQUIRES(mu_) { return confirmed_through_ + items_.size(); }
 

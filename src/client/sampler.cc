@@ -54,20 +54,23 @@ class Sampler::Events final : public SampleEvents {
 
 Result<std::shared_ptr<Sampler>> Sampler::Create(const Connector& connect, Options options) {
   REVERB_RETURN_IF_ERROR(CheckOptions(options));
-  // More streams than the samples could keep busy are not opened.
-  const int64_t useful = options.max_samples < 0
-                             ? options.num_streams
-                             : std::max<int64_t>(1, options.max_samples / options.max_in_flight);
-  const auto count = static_cast<size_t>(std::min<int64_t>(options.num_streams, useful));
+  // More streams than the samples could keep busy are not opened, but one for each server is.
+  const int64_t useful =
+      options.max_samples < 0 ? options.num_streams : options.max_samples / options.max_in_flight;
+  const auto count = static_cast<size_t>(
+      std::max<int64_t>(options.num_servers, std::min<int64_t>(options.num_streams, useful)));
   std::shared_ptr<Sampler> sampler(new Sampler(std::move(options)));
   MutexLock lock(&sampler->mu_);
   sampler->workers_.resize(count);
   if (!sampler->options_.grow_window) sampler->in_flight_ = sampler->options_.max_in_flight;
-  for (Worker& worker : sampler->workers_) {
-    worker.connection = connect();
+  bool is_in_process = true;
+  for (size_t i = 0; i < count; ++i) {
+    Worker& worker = sampler->workers_[i];
+    worker.connection = connect(i);
     worker.reconnection = Reconnection(EntropySeed());
+    is_in_process &= worker.connection->in_process();
   }
-  sampler->reads_ahead_ = !sampler->options_.exact && !sampler->workers_.front().connection->in_process();
+  sampler->reads_ahead_ = !sampler->options_.exact && !is_in_process;
   if (sampler->reads_ahead_) sampler->Demand(0);
   return sampler;
 }
@@ -149,6 +152,7 @@ size_t Sampler::TakeQueued(int64_t count, std::vector<Sample>* out) {
       if (reply.next < reply.samples.size()) break;
     }
     Worker& worker = workers_[reply.worker];
+    worker.queued -= static_cast<int64_t>(reply.next);
     if (worker.attempt == reply.attempt) worker.taken_bytes += reply.bytes;
     queue_.pop_front();
   }
@@ -213,7 +217,7 @@ int64_t Sampler::Wanted(int64_t by_consumer) const {
 void Sampler::Demand(int64_t wanted) {
   while (status_.ok()) {
     for (size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i].attempt_over && !workers_[i].reconnecting) Open(i);
+      if (workers_[i].attempt_over && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
     }
     std::optional<Outgoing> next = NextRequest(wanted);
     if (!next) return;
@@ -228,9 +232,12 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
   // A quarter of the window at a time, lest each sample becomes a request of its own.
   const int64_t least =
       reads_ahead_ && by_consumer <= queued_ + outstanding_ ? std::max<int64_t>(1, in_flight_ / 4) : 1;
+  // The one that has brought, and was asked for, the least: so streams, and servers, take equal turns.
   Worker* idlest = nullptr;
   for (Worker& worker : workers_) {
-    if (worker.stream && (idlest == nullptr || worker.outstanding < idlest->outstanding)) idlest = &worker;
+    if (!worker.stream) continue;
+    const int64_t load = worker.outstanding + worker.queued;
+    if (idlest == nullptr || load < idlest->outstanding + idlest->queued) idlest = &worker;
   }
   const bool is_last =
       options_.max_samples >= 0 && wanted == options_.max_samples - stats_.delivered - queued_ - outstanding_;
@@ -296,6 +303,11 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
   if (count > 0) {
     Settle(&worker, count);
     queued_ += count;
+    worker.queued += count;
+    if (options_.num_servers > 1) {
+      const auto server = static_cast<uint32_t>(index % static_cast<size_t>(options_.num_servers));
+      for (Sample& sample : reply.samples) sample.server = server;
+    }
     queue_.push_back(
         {.samples = std::move(reply.samples), .bytes = bytes, .worker = index, .attempt = attempt});
   } else {
@@ -341,7 +353,11 @@ void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   const std::optional<Duration> pause = worker.reconnection.Lost(
       std::move(status), now, worker.connection->in_process(), options_.reconnect_timeout);
   if (!pause) {
-    if (status_.ok()) status_ = worker.reconnection.last_failure();
+    // Others go on.
+    worker.is_lost = true;
+    const bool all_lost =
+        std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.is_lost; });
+    if (all_lost && status_.ok()) status_ = worker.reconnection.last_failure();
     changed_.NotifyAll();
     return;
   }

@@ -38,7 +38,8 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     int64_t max_in_flight = 100;  // of one stream: asked for and not yet handed out
     bool grow_window = false;     // begin with one, double when the consumer finds nothing
     double max_share_ahead = 0;   // of what was handed out; 0 = no such bound
-    int32_t num_streams = 1;
+    int32_t num_streams = 1;      // at least one for each server
+    int32_t num_servers = 1;      // stream i leads to server i % num_servers
     bool exact = false;
     // How long the table may keep the consumer waiting; then the stream of samples ends.
     Timeout rate_limiter_timeout = {};
@@ -55,8 +56,8 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     int64_t received_bytes = 0;
     int64_t connections = 0;
   };
-  // Gives each stream a connection of its own.
-  using Connector = std::function<std::shared_ptr<Connection>()>;
+  // The connection of a stream, by its number.
+  using Connector = std::function<std::shared_ptr<Connection>(size_t)>;
 
   static Result<std::shared_ptr<Sampler>> Create(const Connector& connect, Options options);
   ~Sampler();
@@ -86,9 +87,11 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     uint64_t attempt = 0;
     bool attempt_over = true;   // there is no stream, nor one being opened
     bool reconnecting = false;  // an alarm is set
+    bool is_lost = false;       // looked for long enough
     // What was asked for on this stream and not yet received: a number of samples for each request, in order.
     std::deque<int64_t> requests;
     int64_t outstanding = 0;   // their sum
+    int64_t queued = 0;        // received, and not handed out yet
     uint64_t taken_bytes = 0;  // to be given back
     uint64_t last_request = 0;
     Reconnection reconnection{0};

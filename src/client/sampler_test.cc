@@ -23,7 +23,7 @@ class SamplerTest : public ::testing::Test {
   void Create(Sampler::Options options = {}) {
     options.table = "t";
     options.clock = &clock_;
-    sampler_ = Sampler::Create([this] { return connection_; }, options).value();
+    sampler_ = Sampler::Create([this](size_t) { return connection_; }, options).value();
   }
   ~SamplerTest() override {
     if (sampler_) sampler_->Close();
@@ -187,7 +187,7 @@ TEST_F(SamplerTest, SeveralStreamsShareTheWork) {
 }
 
 TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
-  const auto connect = [this] { return connection_; };
+  const auto connect = [this](size_t) { return connection_; };
   EXPECT_THAT(Sampler::Create(connect, {.table = "t", .max_samples = 0}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_samples (0) must be -1 or >= 1")));
   EXPECT_THAT(Sampler::Create(connect, {.table = "t", .max_in_flight = 0}),

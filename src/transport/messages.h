@@ -107,6 +107,7 @@ struct Sample {
   int64_t inserted_at = 0;  // nanoseconds since the Unix epoch
   int32_t times_sampled = 0;
   bool rate_limited = false;
+  uint32_t server = 0;  // which of several a client took it from; not sent
   Trajectory trajectory;
 };
 

@@ -61,7 +61,7 @@ class WireBytesTest : public ::testing::Test {
   // Takes `count` samples; returns the bytes that came for them.
   int64_t SampleBytes(int64_t count) {
     auto sampler =
-        Sampler::Create([this] { return connection_; }, {.table = "t", .max_samples = count}).value();
+        Sampler::Create([this](size_t) { return connection_; }, {.table = "t", .max_samples = count}).value();
     std::vector<Sample> samples;
     EXPECT_OK(sampler->Next(count, kPatience, &samples));
     const int64_t bytes = sampler->stats().received_bytes;

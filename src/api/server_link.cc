@@ -1,0 +1,157 @@
+#include "api/server_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/backoff.h"
+#include "client/insert_pipeline.h"
+#include "client/writer_factory.h"
+#include "transport/grpc/grpc_connection.h"
+#include "transport/inproc/inproc.h"
+
+namespace reverb::internal {
+namespace {
+
+// A server that may be in this process is asked who it is, for at most so long.
+constexpr std::chrono::seconds kWhoIsThere{2};
+constexpr std::chrono::seconds kAskAgain{10};
+// Idle streams for single operations that are kept warm, of each kind.
+constexpr size_t kMaxIdle = 4;
+
+}  // namespace
+
+std::unique_ptr<ServerLink> ServerLink::Pinned(std::shared_ptr<Connection> inproc, ClientOptions options) {
+  auto link = std::make_unique<ServerLink>(nullptr, std::move(options));
+  link->is_pinned_ = true;
+  MutexLock lock(&link->mu_);
+  link->inproc_ = std::move(inproc);
+  return link;
+}
+
+ServerLink::~ServerLink() {
+  for (auto& [table, idle] : idle_samplers_) {
+    for (auto& sampler : idle) sampler->Close();
+  }
+}
+
+// --- Connections ---
+
+std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
+  TimePoint now;
+  {
+    MutexLock lock(&mu_);
+    // A server of this process may have been stopped, and another one may be at its address.
+    if (inproc_ && (is_pinned_ || IsInprocServer(life_id_))) return inproc_;
+    inproc_ = nullptr;
+    if (is_elsewhere_ || !options_.in_process || !HasInprocServers()) return network_;
+    now = RealClock()->Now();
+    if (now < ask_again_) return network_;
+  }
+  WaitOptions who = wait;
+  who.timeout = std::min<std::chrono::nanoseconds>(wait.timeout.value_or(kWhoIsThere), kWhoIsThere);
+  const Result<ServerInfo> info = network_->Info(who);
+  MutexLock lock(&mu_);
+  if (!info.ok()) {
+    ask_again_ = now + kAskAgain;
+    return network_;
+  }
+  life_id_ = info->server_life_id;
+  inproc_ = ConnectInproc(life_id_);
+  is_elsewhere_ = inproc_ == nullptr;
+  return inproc_ ? inproc_ : network_;
+}
+
+std::shared_ptr<Connection> ServerLink::OwnConnection() {
+  std::shared_ptr<Connection> shared = Connect();
+  if (shared->in_process()) return shared;
+  Result<std::shared_ptr<Connection>> own = ConnectGrpc(shared->address());
+  return own.ok() ? *std::move(own) : shared;
+}
+
+std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
+  return InsertPipeline::Own(
+      InsertPipeline::Create(Connect(), {.window_bytes = options_.write_window_bytes,
+                                         .client_name = options_.name,
+                                         .reconnect_timeout = options_.reconnect_timeout,
+                                         .reconnects = reconnects}));
+}
+
+// --- Single operations, over streams that are kept warm ---
+
+Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
+                          const WaitOptions& wait) {
+  std::optional<Writer> writer;
+  {
+    MutexLock lock(&mu_);
+    if (!idle_writers_.empty()) {
+      writer = std::move(idle_writers_.back());
+      idle_writers_.pop_back();
+    }
+  }
+  // A writer that was used for steps of another layout, or whose server is gone, cannot take this one.
+  if (!writer || !writer->Append(step).ok()) {
+    REVERB_ASSIGN_OR_RETURN(
+        writer, WriterFactory::MakeWriter(NewSink(/*reconnects=*/false), {.max_sequence_length = 1}));
+    REVERB_RETURN_IF_ERROR(writer->Append(step));
+  }
+  Status status;
+  for (const auto& [table, priority] : tables) {
+    if (status.ok()) status = writer->CreateItem(table, 1, priority);
+  }
+  if (status.ok()) status = writer->EndEpisode(wait);  // each insert is one of its own
+  if (!status.ok()) {
+    // Not waited for any longer. What was sent may still go in.
+    (void)writer->Close({.timeout = std::chrono::nanoseconds(0)});
+    return status;
+  }
+  MutexLock lock(&mu_);
+  if (idle_writers_.size() < kMaxIdle) idle_writers_.push_back(*std::move(writer));
+  return Status::Ok();
+}
+
+std::shared_ptr<Sampler> ServerLink::TakeIdleSampler(std::string_view table) {
+  MutexLock lock(&mu_);
+  const auto found = idle_samplers_.find(table);
+  if (found == idle_samplers_.end()) return nullptr;
+  std::shared_ptr<Sampler> sampler = std::move(found->second.back());
+  found->second.pop_back();
+  if (found->second.empty()) idle_samplers_.erase(found);
+  return sampler;
+}
+
+void ServerLink::KeepIdleSampler(std::string_view table, std::shared_ptr<Sampler> sampler) {
+  {
+    MutexLock lock(&mu_);
+    auto& idle = idle_samplers_[std::string(table)];
+    if (idle.size() < kMaxIdle) {
+      idle.push_back(std::move(sampler));
+      return;
+    }
+  }
+  sampler->Close();
+}
+
+Status ServerLink::Sample(std::string_view table, int64_t n, const WaitOptions& wait,
+                          std::vector<internal::Sample>* out) {
+  while (true) {
+    std::shared_ptr<Sampler> sampler = TakeIdleSampler(table);
+    const bool was_idle = sampler != nullptr;
+    if (!was_idle) {
+      REVERB_ASSIGN_OR_RETURN(
+          sampler,
+          Sampler::Create([&](size_t) { return Connect(wait); },
+                          {.table = std::string(table), .exact = true, .client_name = options_.name}));
+    }
+    const Status status = sampler->Next(n, wait, out);
+    if (status.ok()) {
+      KeepIdleSampler(table, std::move(sampler));
+      return status;
+    }
+    sampler->Close();
+    // The server that an idle stream led to may have been stopped since.
+    if (was_idle && out->empty() && IsTransient(status)) continue;
+    return status;
+  }
+}
+
+}  // namespace reverb::internal

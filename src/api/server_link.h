@@ -1,0 +1,66 @@
+// server_link.h — one server as a client knows it: how to reach it, and what is kept warm for it.
+#ifndef REVERB_API_SERVER_LINK_H_
+#define REVERB_API_SERVER_LINK_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "client/item_sink.h"
+#include "client/sampler.h"
+#include "reverb/client.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+// Threads: all methods may be called concurrently.
+class ServerLink {
+ public:
+  // Over the network, unless the server turns out to be in this process and the options allow that.
+  ServerLink(std::shared_ptr<Connection> network, ClientOptions options)
+      : options_(std::move(options)), network_(std::move(network)) {}
+  // A server at hand.
+  static std::unique_ptr<ServerLink> Pinned(std::shared_ptr<Connection> inproc, ClientOptions options);
+  ~ServerLink();
+  ServerLink(const ServerLink&) = delete;
+  ServerLink& operator=(const ServerLink&) = delete;
+
+  // The connection to use now: without a socket where the server turns out to be in this process.
+  // Finding that out takes no longer than `wait` allows.
+  std::shared_ptr<Connection> Connect(const WaitOptions& wait = {}) EXCLUDES(mu_);
+  // The same, with a socket of its own.
+  std::shared_ptr<Connection> OwnConnection() EXCLUDES(mu_);
+  std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
+
+  Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
+                const WaitOptions& wait) EXCLUDES(mu_);
+  // Appends n samples; on an error fewer.
+  Status Sample(std::string_view table, int64_t n, const WaitOptions& wait,
+                std::vector<internal::Sample>* out) EXCLUDES(mu_);
+
+ private:
+  std::shared_ptr<Sampler> TakeIdleSampler(std::string_view table) EXCLUDES(mu_);
+  void KeepIdleSampler(std::string_view table, std::shared_ptr<Sampler> sampler) EXCLUDES(mu_);
+
+  // Set once.
+  const ClientOptions options_;
+  const std::shared_ptr<Connection> network_;  // null for a server at hand
+  bool is_pinned_ = false;
+
+  Mutex mu_;
+  bool is_elsewhere_ GUARDED_BY(mu_) = false;  // the server was asked, and is in another process
+  TimePoint ask_again_ GUARDED_BY(mu_);        // it could not be asked
+  std::shared_ptr<Connection> inproc_ GUARDED_BY(mu_);
+  Id128 life_id_ GUARDED_BY(mu_){};
+  // For single operations.
+  std::vector<Writer> idle_writers_ GUARDED_BY(mu_);
+  std::map<std::string, std::vector<std::shared_ptr<Sampler>>, std::less<>> idle_samplers_ GUARDED_BY(mu_);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_API_SERVER_LINK_H_
