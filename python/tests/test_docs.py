@@ -1,0 +1,59 @@
+"""The Python blocks of the README and of docs/ run as they are printed, page by page."""
+
+import os
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks_of(page):
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if blocks_of(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_blocks_run(page, tmp_path):
+    # The blocks of a page are one program. Line numbers of the page, so that an error says where it is.
+    text = page.read_text(encoding="utf-8")
+    program = "".join(
+        "\n" * (text.count("\n", 0, match.start(1)) - text.count("\n", 0, before)) + match.group(1)
+        for before, match in zip(
+            [0, *(match.end(1) for match in BLOCK.finditer(text))], BLOCK.finditer(text), strict=False
+        )
+    )
+    file = tmp_path / f"{page.stem}.py"
+    file.write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", file],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_what_is_looked_at():
+    names = {page.name for page in PAGES}
+    assert {"README.md", "quick_start.md", "concepts.md", "python.md", "why_does_it_wait.md", "tuning.md"} <= names
+
+
+def test_the_readme_is_short():
+    """Its examples are what somebody reads first."""
+    (python,) = blocks_of(ROOT / "README.md")
+    (cpp,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert sum(bool(line.strip()) for line in python.splitlines()) <= 15
+    assert sum(bool(line.strip()) for line in cpp.splitlines()) <= 15
+
+
+def test_the_pictures_are_current():
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "pictures" / "make.py", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
