@@ -23,4 +23,4 @@ fi
 
 python3 docs/pictures/make.py
 python3 tools/check_docs.py
-PYTHONPATH=python "$python" tools/docs/build.py
+NO_MKDOCS_2_WARNING=1 PYTHONPATH=python "$python" tools/docs/build.py

@@ -1,5 +1,6 @@
 """The Python blocks of the README and of docs/ run as they are printed, page by page."""
 
+import json
 import os
 from pathlib import Path
 import re
@@ -57,3 +58,33 @@ def test_the_pictures_are_current():
         [sys.executable, ROOT / "docs" / "pictures" / "make.py", "--check"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_the_comparison_is_drawn_from_records(tmp_path):
+    def record(row, figure, ours, theirs, ratio):
+        return {"row": row, "title": f"title of {row}", "tables": "hot", "figure": figure, "unit": "µs",
+                "ours": ours, "dm_reverb": theirs, "ratio": ratio}  # fmt: skip
+
+    lines = [
+        "a line of something else",
+        json.dumps(record("quick", "p50_us", [1.0, 2.0, 3.0], [20.0, 20.0, 20.0], 10.0)),
+        json.dumps(record("slow", "p50_us", [4.0], [2.0], 0.5)),
+        json.dumps(record("tail", "p99_us", [4.0], [2.0], 0.5)),
+        json.dumps(record("alone", "p50_us", [4.0], [], None)),
+    ]
+    (tmp_path / "records.json").write_text("\n".join(lines), encoding="utf-8")
+    plot = [sys.executable, ROOT / "benchmarks" / "python" / "plot.py"]
+    subprocess.run([*plot, tmp_path / "records.json", tmp_path / "it.svg", "--note", "a < b"], check=True, timeout=60)
+    picture = (tmp_path / "it.svg").read_text(encoding="utf-8")
+    assert "10.0×</tspan>  2 / 20 µs" in picture
+    assert "0.5×</tspan>  4 / 2 µs" in picture
+    assert "a &lt; b" in picture
+    assert "title of tail" not in picture
+    assert "title of alone" not in picture
+
+    (tmp_path / "records.json").write_text(lines[-1], encoding="utf-8")
+    failed = subprocess.run(
+        [*plot, tmp_path / "records.json", tmp_path / "no.svg"], capture_output=True, text=True, timeout=60
+    )
+    assert failed.returncode == 1
+    assert "no row that was measured on both sides" in failed.stderr

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import importlib
 import inspect
 import pathlib
 import re
 import textwrap
+import types
 
-# Page, title, what it begins with, and what it describes: module, or module:name.
+# Page, title, what it begins with, and what it describes: a module with what it defines, module: for its docstring alone,
+# module:name.
 PAGES: list[tuple[str, str, str, list[str]]] = [
     ("server", "Server, Table", "", ["reverb:Server", "reverb:Table"]),
     ("client", "Client", "", ["reverb:Client", "reverb._core:SampleIterator"]),
@@ -26,7 +27,7 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
         ],
     ),
     ("structured", "reverb.structured", "Patterns and conditions for structured writers.", ["reverb.structured_writer"]),
-    ("selectors", "reverb.selectors", "What picks an item: for handing out, and for eviction.", ["reverb.item_selectors"]),
+    ("selectors", "reverb.selectors", "What picks an item: for handing out, and for eviction.", ["reverb.item_selectors:"]),
     ("rate_limiters", "reverb.rate_limiters", "", ["reverb.rate_limiters"]),
     (
         "values",
@@ -50,7 +51,7 @@ def write(folder: pathlib.Path) -> list[tuple[str, str]]:
     """Writes the pages, and gives title and file of each."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, title, opening, things in PAGES:
+    for name, title, opening, things in [*PAGES, ("more", "Other names", "", _others())]:
         parts = [f"# {title}", "", "<!-- Made from docstrings by tools/docs. -->", ""]
         if opening:
             parts += [opening, ""]
@@ -58,8 +59,9 @@ def write(folder: pathlib.Path) -> list[tuple[str, str]]:
             module_name, _, member = thing.partition(":")
             module = importlib.import_module(module_name)
             if member:
-                if hasattr(module, member):
-                    parts += _describe(member, getattr(module, member))
+                parts += _describe(member, getattr(module, member))
+            elif thing.endswith(":"):
+                parts += [_prose(inspect.getdoc(module) or ""), ""]
             else:
                 parts += _module(module)
         (folder / f"{name}.md").write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
@@ -67,13 +69,23 @@ def write(folder: pathlib.Path) -> list[tuple[str, str]]:
     return written
 
 
-def _module(module: object) -> list[str]:
+def _others() -> list[str]:
+    """What the package exports and no page of the list above describes, so that nothing is forgotten."""
+    package = importlib.import_module("reverb")
+    described = {thing.partition(":")[2] for *_, things in PAGES for thing in things}
+    return [
+        f"reverb:{name}"
+        for name in package.__all__
+        if name not in described and not inspect.ismodule(thing := getattr(package, name)) and callable(thing)
+        and thing.__module__ != "reverb.errors"
+    ]
+
+
+def _module(module: types.ModuleType) -> list[str]:
     parts = [_prose(inspect.getdoc(module) or ""), ""]
     for name in getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]:
         thing = getattr(module, name)
-        if inspect.ismodule(thing) or (inspect.isclass(thing) and issubclass(thing, enum.Enum)):
-            continue
-        if inspect.isclass(thing) or callable(thing):
+        if (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__ == module.__name__:
             parts += _describe(name, thing)
     return parts
 
@@ -94,7 +106,7 @@ def _class(name: str, kind: type) -> list[str]:
         parts += [_prose(_doc(made_here)), ""]
     seen = set()
     for owner in kind.__mro__:
-        if owner is object or not owner.__module__.startswith("reverb"):
+        if owner is object or not owner.__module__.startswith("reverb") or owner.__module__ == "reverb._message":
             continue
         for member, value in vars(owner).items():
             if member.startswith("_") or member in seen:
@@ -134,7 +146,7 @@ def _signature(name: str, thing: object) -> list[str]:
             return []
         kept = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
         text = name + str(signature.replace(parameters=kept)).replace("'", "")
-    if len(text) > 100:
+    if len(text) > 76:
         before, _, after = text.partition("(")
         inside, _, result = after.rpartition(")")
         lines = ",\n    ".join(_split_arguments(inside))
