@@ -75,7 +75,9 @@ def draw(records: list[dict], note: str) -> str:
         if LEFT - 1 <= at(ratio) <= WIDTH - RIGHT + 1:
             x = at(ratio)
             colour, width = (INK, 1.5) if ratio == 1 else (LINE, 1)
-            parts.append(f'<line x1="{x:.1f}" y1="60" x2="{x:.1f}" y2="{bottom}" stroke="{colour}" stroke-width="{width}"/>')
+            parts.append(
+                f'<line x1="{x:.1f}" y1="60" x2="{x:.1f}" y2="{bottom}" stroke="{colour}" stroke-width="{width}"/>'
+            )
             parts.append(
                 f'<text x="{x:.1f}" y="54" font-size="11" text-anchor="middle" fill="{FAINT}">{ratio:g}×</text>'
             )

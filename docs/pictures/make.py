@@ -33,8 +33,17 @@ class Picture:
         self.colours: set[str] = set()
 
     def rect(
-        self, x: float, y: float, w: float, h: float, *, fill: str = PANEL, stroke: str = LINE, r: float = 6,
-        width: float = 1.2, dash: str = "",
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        *,
+        fill: str = PANEL,
+        stroke: str = LINE,
+        r: float = 6,
+        width: float = 1.2,
+        dash: str = "",
     ) -> None:
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(
@@ -43,8 +52,17 @@ class Picture:
         )
 
     def text(
-        self, x: float, y: float, text: str, *, size: float = 13, fill: str = INK, anchor: str = "start",
-        weight: str = "normal", mono: bool = False, italic: bool = False,
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float = 13,
+        fill: str = INK,
+        anchor: str = "start",
+        weight: str = "normal",
+        mono: bool = False,
+        italic: bool = False,
     ) -> None:
         family = "DejaVu Sans Mono, Menlo, Consolas, monospace" if mono else "DejaVu Sans, Helvetica, Arial, sans-serif"
         style = ' font-style="italic"' if italic else ""
@@ -54,7 +72,12 @@ class Picture:
         )
 
     def line(
-        self, points: list[tuple[float, float]], *, stroke: str = INK, width: float = 1.5, arrow: bool = False,
+        self,
+        points: list[tuple[float, float]],
+        *,
+        stroke: str = INK,
+        width: float = 1.5,
+        arrow: bool = False,
         dash: str = "",
     ) -> None:
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
@@ -170,9 +193,21 @@ def chunks() -> Picture:
         start += length
     p.text(x + 9 * CELL, top + 97, "still growing", anchor="middle", size=11, fill=FAINT, italic=True)
     p.rect(40, 214, 780, 86, fill=PANEL)
-    p.text(60, 238, "A chunk is a run of steps of one column, or of several small ones that always arrive together.", size=12.5)
-    p.text(60, 260, "It is compressed when it is full, or when an item needs it, and never changes afterwards.", size=12.5)
-    p.text(60, 282, "Inside, a column is cut into blocks of about 64 kB, so that a sample decodes only what it touches.", size=12.5)
+    p.text(
+        60,
+        238,
+        "A chunk is a run of steps of one column, or of several small ones that always arrive together.",
+        size=12.5,
+    )
+    p.text(
+        60, 260, "It is compressed when it is full, or when an item needs it, and never changes afterwards.", size=12.5
+    )
+    p.text(
+        60,
+        282,
+        "Inside, a column is cut into blocks of about 64 kB, so that a sample decodes only what it touches.",
+        size=12.5,
+    )
     return p
 
 
@@ -186,7 +221,9 @@ def items() -> Picture:
     start = 0
     for i, length in enumerate((4, 4, 2)):
         p.rect(x + start * CELL, y, length * CELL, 44, fill="none", stroke=ORANGE, r=5, width=2)
-        p.text(x + (start + length / 2) * CELL, y + 27, f"chunk {i}", anchor="middle", size=12, fill=ORANGE, weight="bold")
+        p.text(
+            x + (start + length / 2) * CELL, y + 27, f"chunk {i}", anchor="middle", size=12, fill=ORANGE, weight="bold"
+        )
         start += length
     p.text(x - 12, y + 27, "observation", anchor="end", mono=True, size=12.5)
 
@@ -203,7 +240,12 @@ def items() -> Picture:
     p.text(20, 262, "one for the whole", size=11, fill=FAINT)
     item(0, STEPS, 232, PURPLE, "item: steps 0 to 9 = chunk 0 [0:4] + chunk 1 [0:4] + chunk 2 [0:2]")
     p.rect(40, 282, 780, 54, fill=PANEL)
-    p.text(60, 304, "An item holds no data: a key, a priority, and for each column a list of slices (chunk, first row, rows).", size=12.5)
+    p.text(
+        60,
+        304,
+        "An item holds no data: a key, a priority, and for each column a list of slices (chunk, first row, rows).",
+        size=12.5,
+    )
     p.text(60, 324, "A chunk is stored once, however many items share it, and goes with the last of them.", size=12.5)
     return p
 
@@ -311,7 +353,14 @@ def limiter() -> Picture:
         (3, "samples wait", "the next sample would take the cursor below min_diff; inserts go on", GREEN, RED),
     )
     p.text(430, 30, "cursor = inserts × samples_per_insert − samples", anchor="middle", mono=True, size=13.5)
-    p.text(430, 52, "SampleToInsertRatio(samples_per_insert=2, min_size_to_sample=4, error_buffer=5): bounds 2 × 4 ± 5", anchor="middle", size=11.5, fill=FAINT)
+    p.text(
+        430,
+        52,
+        "SampleToInsertRatio(samples_per_insert=2, min_size_to_sample=4, error_buffer=5): bounds 2 × 4 ± 5",
+        anchor="middle",
+        size=11.5,
+        fill=FAINT,
+    )
     for n, (cursor, title, why, insert, sample) in enumerate(states):
         y = 110 + n * 104
         p.rect(left, y - 9, right - left, 18, fill=PALE[TEAL], stroke=TEAL, r=9)

@@ -76,8 +76,8 @@ def test_the_comparison_is_drawn_from_records(tmp_path):
     plot = [sys.executable, ROOT / "benchmarks" / "python" / "plot.py"]
     subprocess.run([*plot, tmp_path / "records.json", tmp_path / "it.svg", "--note", "a < b"], check=True, timeout=60)
     picture = (tmp_path / "it.svg").read_text(encoding="utf-8")
-    assert "10.0×</tspan>  2 / 20 µs" in picture
-    assert "0.5×</tspan>  4 / 2 µs" in picture
+    assert "10.0\u00d7</tspan>  2 / 20 µs" in picture
+    assert "0.5\u00d7</tspan>  4 / 2 µs" in picture
     assert "a &lt; b" in picture
     assert "title of tail" not in picture
     assert "title of alone" not in picture

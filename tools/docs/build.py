@@ -15,10 +15,9 @@ import subprocess
 import sys
 from typing import Any
 
-import yaml
-
 import cpp_reference
 import python_reference
+import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "docs"
@@ -48,7 +47,9 @@ class Site:
             text = source.read_text(encoding="utf-8")
             (PAGES / target).write_text(self.relink(text, source, target), encoding="utf-8")
         for folder in ("pictures",):
-            shutil.copytree(ROOT / "docs" / folder, PAGES / folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+            shutil.copytree(
+                ROOT / "docs" / folder, PAGES / folder, ignore=shutil.ignore_patterns("*.py", "__pycache__")
+            )
 
     def relink(self, text: str, source: pathlib.Path, target: str) -> str:
         """Turns links between files of the repository into links between pages."""
@@ -89,7 +90,9 @@ class Site:
             path.parent.mkdir(parents=True, exist_ok=True)
             name = file.relative_to(ROOT).as_posix()
             if file.is_dir():
-                listed = subprocess.run(["git", "ls-files", name], cwd=ROOT, text=True, capture_output=True, check=False)
+                listed = subprocess.run(
+                    ["git", "ls-files", name], cwd=ROOT, text=True, capture_output=True, check=False
+                )
                 body = "\n".join(["```text", listed.stdout.strip(), "```"])
             elif file.suffix == ".svg":
                 shutil.copy(file, path.parent / file.name)

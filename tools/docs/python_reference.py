@@ -9,8 +9,8 @@ import re
 import textwrap
 import types
 
-# Page, title, what it begins with, and what it describes: a module with what it defines, module: for its docstring alone,
-# module:name.
+# Page, title, what it begins with, and what it describes: a module with what it defines, `module:` for its docstring
+# alone, or `module:name`.
 PAGES: list[tuple[str, str, str, list[str]]] = [
     ("server", "Server, Table", "", ["reverb:Server", "reverb:Table"]),
     ("client", "Client", "", ["reverb:Client", "reverb._core:SampleIterator"]),
@@ -26,8 +26,18 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
             "reverb:Writer",
         ],
     ),
-    ("structured", "reverb.structured", "Patterns and conditions for structured writers.", ["reverb.structured_writer"]),
-    ("selectors", "reverb.selectors", "What picks an item: for handing out, and for eviction.", ["reverb.item_selectors:"]),
+    (
+        "structured",
+        "reverb.structured",
+        "Patterns and conditions for structured writers.",
+        ["reverb.structured_writer"],
+    ),
+    (
+        "selectors",
+        "reverb.selectors",
+        "What picks an item: for handing out, and for eviction.",
+        ["reverb.item_selectors:"],
+    ),
     ("rate_limiters", "reverb.rate_limiters", "", ["reverb.rate_limiters"]),
     (
         "values",
@@ -76,7 +86,9 @@ def _others() -> list[str]:
     return [
         f"reverb:{name}"
         for name in package.__all__
-        if name not in described and not inspect.ismodule(thing := getattr(package, name)) and callable(thing)
+        if name not in described
+        and not inspect.ismodule(thing := getattr(package, name))
+        and callable(thing)
         and thing.__module__ != "reverb.errors"
     ]
 
