@@ -60,6 +60,23 @@ def test_the_pictures_are_current():
     assert done.returncode == 0, done.stdout
 
 
+def test_the_walk_through_the_house_names_what_is_there():
+    """docs/architecture.md goes from file to file: the functions that it names are in the files that it names."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walk = text[text.index("## Through the house") : text.index("## Where this differs")]
+    file, checked = None, 0
+    for line in walk.splitlines():
+        if not line.startswith("| ") or line.startswith(("| where", "| ---")):
+            continue
+        where = line.split(" | ")[0]
+        if link := re.search(r"\]\(\.\./([^)]+)\)", where):
+            file = (ROOT / link.group(1)).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+(?:::\w+)?)`", where):
+            assert all(part in file for part in name.split("::")), line
+            checked += 1
+    assert checked > 25
+
+
 def test_the_comparison_is_drawn_from_records(tmp_path):
     def record(row, figure, ours, theirs, ratio):
         return {"row": row, "title": f"title of {row}", "tables": "hot", "figure": figure, "unit": "µs",
