@@ -47,10 +47,9 @@ class Site:
         for source, target in self.places.items():
             text = source.read_text(encoding="utf-8")
             (PAGES / target).write_text(self.relink(text, source, target), encoding="utf-8")
-        for folder in ("pictures",):
-            shutil.copytree(
-                ROOT / "docs" / folder, PAGES / folder, ignore=shutil.ignore_patterns("*.py", "__pycache__")
-            )
+        pictures = shutil.ignore_patterns("*.py", "__pycache__")
+        shutil.copytree(ROOT / "docs" / "pictures", PAGES / "pictures", ignore=pictures)
+        shutil.copy(ROOT / "tools" / "docs" / "site.css", PAGES / "site.css")
 
     def relink(self, text: str, source: pathlib.Path, target: str) -> str:
         """Turns links between files of the repository into links between pages."""
