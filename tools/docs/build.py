@@ -126,7 +126,7 @@ def main() -> int:
     )
     if done.returncode == 0:
         count = sum(1 for _ in (WORK / "site").rglob("*.html"))
-        print(f"{count} pages in build/docs/site; begin with build/docs/site/index.html")
+        print(f"{count} pages: build/docs/site/index.html (with search: python3 -m http.server -d build/docs/site)")
     return done.returncode
 
 
