@@ -113,7 +113,10 @@ def main() -> int:
     config["docs_dir"], config["site_dir"] = str(PAGES), str(WORK / "site")
     # In the list of pages, not in the menu: they are reached by links.
     config["not_in_nav"] = "/source/**"
+    listed = set(re.findall(r"[\w/]+\.md", yaml.safe_dump(config["nav"])))
     for section in config["nav"]:
+        if "Inside" in section:  # pages that nobody has given a better place yet
+            section["Inside"] += sorted(set(site.places.values()) - listed)
         if "Python reference" in section:
             pages = python_reference.write(PAGES / "api/python")
             section["Python reference"] = [{title: f"api/python/{file}"} for title, file in pages]
