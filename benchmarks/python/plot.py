@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what `make bench-python BENCH_ARGS=--json` measured as a picture: how many times better than dm-reverb each row is.
+"""Draws what `make bench-python BENCH_ARGS=--json` measured: how many times better than dm-reverb each row is.
 
     plot.py build/bench-python.json docs/pictures/comparison.svg
 
@@ -21,6 +21,7 @@ BETTER, WORSE, INK, FAINT, LINE = "#2f6fb5", "#c23b3b", "#1f2933", "#7b8794", "#
 ROW, LEFT, RIGHT, WIDTH = 26, 400, 250, 960
 FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
 NAMES = {"import_s": "import reverb", "resident_mb": "memory of a process after its first insert and sample"}
+KINDS = {"p50_us": "median", "mean_us": "mean", "step_us": "mean"}
 
 
 def read(lines: list[str]) -> list[dict]:
@@ -43,7 +44,10 @@ def number(value: float) -> str:
 def label(record: dict, records: list[dict]) -> str:
     """What was measured, with what tells it from others of the same row."""
     text = NAMES.get(record["figure"], record["title"])
-    if len({other["tables"] for other in records if other["title"] == record["title"]}) > 1:
+    same = [other for other in records if other["title"] == record["title"]]
+    if text == record["title"] and len({other["figure"] for other in same}) > 1:
+        text += f" ({KINDS.get(record['figure'], record['figure'])})"
+    if len({other["tables"] for other in same}) > 1:
         text += f", {record['tables']} table"
     return text
 
@@ -51,9 +55,8 @@ def label(record: dict, records: list[dict]) -> str:
 def draw(records: list[dict], note: str) -> str:
     """The picture."""
     records = sorted(records, key=lambda record: -record["ratio"])
-    largest = max(max(record["ratio"], 1 / record["ratio"]) for record in records)
-    most = max(1.0, math.log10(largest))
-    least = max(0.0, -math.log10(min(record["ratio"] for record in records)))
+    most = max(1.0, math.log10(records[0]["ratio"]))
+    least = max(0.0, -math.log10(records[-1]["ratio"]))
     height = 74 + ROW * len(records) + 46
     span = WIDTH - LEFT - RIGHT
     zero = LEFT + span * least / (least + most)
@@ -90,7 +93,8 @@ def draw(records: list[dict], note: str) -> str:
         parts += [
             f'<text x="{LEFT - 12}" y="{y + 17}" font-size="12" text-anchor="end" fill="{INK}">'
             f"{escape(label(record, records))}</text>",
-            f'<rect x="{left:.1f}" y="{y + 4}" width="{max(right - left, 1):.1f}" height="{ROW - 9}" rx="2" fill="{colour}"/>',
+            f'<rect x="{left:.1f}" y="{y + 4}" width="{max(right - left, 1):.1f}" height="{ROW - 9}" rx="2" '
+            f'fill="{colour}"/>',
             f'<text x="{WIDTH - RIGHT + 14}" y="{y + 17}" font-size="12" fill="{INK}">'
             f'<tspan font-weight="bold" fill="{colour}">{ratio:.1f}×</tspan>  {number(ours)} / {number(theirs)} '
             f"{escape(record['unit'])}</text>",
