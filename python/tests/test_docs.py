@@ -1,5 +1,6 @@
 """The Python blocks of the README and of docs/ run as they are printed, page by page."""
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,8 @@ import subprocess
 import sys
 
 import pytest
+
+import reverb
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -105,3 +108,31 @@ def test_the_comparison_is_drawn_from_records(tmp_path):
     )
     assert failed.returncode == 1
     assert "no row that was measured on both sides" in failed.stderr
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    """The modules in tools/docs, which make the references of the site."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "docs"))
+    return lambda name: importlib.import_module(name)
+
+
+def test_the_reference_has_all_public_headers_and_what_they_define(tools, tmp_path):
+    pages = tools("cpp_reference").write(ROOT / "include" / "reverb", tmp_path)
+    assert len(pages) == len(list((ROOT / "include" / "reverb").glob("*.h")))
+    for header in (ROOT / "include" / "reverb").glob("*.h"):
+        page = (tmp_path / f"{header.stem}.md").read_text(encoding="utf-8")
+        public = re.sub(r"namespace internal \{.*?\}  // namespace internal", "", header.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for name in re.findall(r"^(?:class|struct|enum class) (?:\[\[\w+\]\] )?(\w+)[^;\n]*\{", public, re.MULTILINE):
+            assert f"## {name}\n" in page, header.name
+        assert "private:" not in page
+
+
+def test_the_reference_has_all_that_the_package_exports(tools, tmp_path):
+    tools("python_reference").write(tmp_path)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in tmp_path.glob("*.md"))
+    for name in reverb.__all__:
+        if isinstance(getattr(reverb, name), type):
+            assert f"## {name}\n" in text
+    assert "### Client.sample\n" in text
+    assert "### TrajectoryWriter.create_item\n\n```text\ncreate_item(table: str, " in text
