@@ -19,7 +19,7 @@ export CCACHE_DIR := $(CURDIR)/.cache/ccache
 endif
 endif
 
-.PHONY: help setup demo demo-cpp build python python-dev test test-long test-coexist lint format bench bench-python fuzz docs-check clean
+.PHONY: help setup demo demo-cpp build python python-dev test test-long test-coexist lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -84,6 +84,12 @@ bench-python: setup build/bench/build.ninja ## What Python programs feel, beside
 
 fuzz: setup build/fuzz/build.ninja ## Run each fuzzer for FUZZ_SECONDS (default 60)
 	@tools/fuzz.sh
+
+bench-figure: setup ## Measure beside dm-reverb, in an environment made for it, and draw the README's picture
+	@tools/bench_figure.sh
+
+docs: setup ## Build the site: pages, pictures, references from docstrings and headers (build/docs/site)
+	@tools/docs.sh
 
 docs-check: setup ## Check that links between documents lead somewhere
 	@python3 tools/check_docs.py

@@ -170,15 +170,3 @@ def test_cpp_actor_that_is_not_built():
     )  # fmt: skip
     assert done.returncode == 1
     assert "/not/there is not there; build it with" in done.stderr
-
-
-def test_the_blocks_of_the_documentation():
-    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 6
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("(4, 4)") == 1  # the first item is of a single step, the second of four

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "api/key_owners.h"
 #include "api/server_link.h"
+#include "client/key_owners.h"
 #include "reverb/client.h"
 
 namespace reverb {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "api/key_owners.h"
 #include "base/mutex.h"
+#include "client/key_owners.h"
 #include "client/sampler.h"
 #include "reverb/sampler.h"
 

@@ -1,8 +1,8 @@
 // key_owners.h — which of several servers a sampled item lies on.
 //
 // Bounded: the oldest are forgotten. Threads: all methods may be called concurrently.
-#ifndef REVERB_API_KEY_OWNERS_H_
-#define REVERB_API_KEY_OWNERS_H_
+#ifndef REVERB_CLIENT_KEY_OWNERS_H_
+#define REVERB_CLIENT_KEY_OWNERS_H_
 
 #include <absl/container/flat_hash_map.h>
 
@@ -44,4 +44,4 @@ class KeyOwners {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_API_KEY_OWNERS_H_
+#endif  // REVERB_CLIENT_KEY_OWNERS_H_

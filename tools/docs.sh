@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# What `make docs` runs: an environment with MkDocs (build/venv-docs), the extension of the Python package where it is not
+# built yet (its docstrings are part of the reference), the pictures, the site (build/docs/site).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The version of CPython that the extension beside the Python files was built for.
+built=$(find python/reverb -name '_core.cpython-*.so' -printf '%f\n' | sed -nE 's/.*cpython-3([0-9]+)-.*/3.\1/p' | sort | tail -n 1)
+if [[ -z $built ]]; then
+  built=$(tools/python.sh versions | tail -n 1)
+  echo "docs: building the Python extension for CPython $built"
+  tools/python.sh develop "$built"
+fi
+
+# An environment of another version is of no use: it could not import the extension.
+python=build/venv-docs/bin/python
+if [[ ! -x $python ]] || [[ $("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') != "$built" ]]; then
+  rm -rf build/venv-docs
+  "$(tools/python.sh interpreter "$built")" -m venv build/venv-docs
+fi
+"$python" -c 'import material, mkdocs, numpy' 2> /dev/null ||
+  "$python" -m pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2' 'mkdocs-material>=9.5,<10' numpy
+
+python3 docs/pictures/make.py
+python3 tools/check_docs.py
+NO_MKDOCS_2_WARNING=1 PYTHONPATH=python "$python" tools/docs/build.py
