@@ -43,7 +43,7 @@ class VectorWriter;
 using EnvironmentMask = std::span<const uint8_t>;
 
 struct VectorWriterOptions {
-  static constexpr int64_t kMaxEnvironments = int64_t{1} << 20;
+  static constexpr int64_t kMaxEnvironments = int64_t{1} << 16;
 
   int64_t num_environments = 1;
   // For all columns, in each environment.

@@ -74,7 +74,7 @@ class VectorWriterTest : public ::testing::Test {
 
 TEST(VectorWriterOptionsTest, AreChecked) {
   EXPECT_THAT((VectorWriterOptions{.num_environments = 0}.Validate()),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("between 1 and 1048576 but got 0")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("between 1 and 65536 but got 0")));
   EXPECT_THAT((VectorWriterOptions{.num_environments = INT64_MAX}.Validate()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("but got 9223372036854775807")));
   EXPECT_THAT((VectorWriterOptions{.chunking = {.num_keep_alive_refs = 0}}.Validate()),
