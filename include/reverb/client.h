@@ -29,6 +29,7 @@
 #include "reverb/status.h"
 #include "reverb/table.h"
 #include "reverb/tensor.h"
+#include "reverb/vector_writer.h"
 #include "reverb/wait.h"
 #include "reverb/writer.h"
 
@@ -57,6 +58,7 @@ class Client {
 
   Result<TrajectoryWriter> NewTrajectoryWriter(const TrajectoryWriterOptions& options) const;
   Result<StructuredWriter> NewStructuredWriter(StructuredWriterOptions options) const;
+  Result<VectorWriter> NewVectorWriter(const VectorWriterOptions& options) const;
   Result<Writer> NewWriter(const WriterOptions& options) const;
   Result<Sampler> NewSampler(SamplerOptions options) const;
 

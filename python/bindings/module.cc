@@ -20,6 +20,8 @@ NB_MODULE(_core, module) {
   BindBatches(module);
   BindColumns(module);
   BindTrajectoryWriter(module);
+  BindVectorColumns(module);
+  BindVectorWriter(module);
   BindStructuredWriter(module);
   BindLegacyWriter(module);
 }

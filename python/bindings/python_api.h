@@ -7,6 +7,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <utility>
+
 namespace reverb::python {
 
 namespace nb = nanobind;
@@ -25,6 +27,8 @@ void BindSampler(nb::module_& module);
 void BindBatches(nb::module_& module);
 void BindColumns(nb::module_& module);
 void BindTrajectoryWriter(nb::module_& module);
+void BindVectorColumns(nb::module_& module);
+void BindVectorWriter(nb::module_& module);
 void BindStructuredWriter(nb::module_& module);
 void BindLegacyWriter(nb::module_& module);
 
@@ -38,6 +42,19 @@ inline nb::object Own(PyObject* object) {
   if (object == nullptr) nb::raise_python_error();
   return nb::steal(object);
 }
+
+// Does something at the end of a block, however that ends.
+template <typename F>
+class Finally {
+ public:
+  explicit Finally(F f) : f_(std::move(f)) {}
+  ~Finally() { f_(); }
+  Finally(const Finally&) = delete;
+  Finally& operator=(const Finally&) = delete;
+
+ private:
+  F f_;
+};
 
 // Any value where a bool is meant, by the rules of `if`: also NumPy's own bools.
 struct Truth {

@@ -8,23 +8,6 @@
 #include "gil.h"
 
 namespace reverb::python {
-namespace {
-
-// Empties the scratch space of a call however that ends.
-template <typename F>
-class Finally {
- public:
-  explicit Finally(F f) : f_(std::move(f)) {}
-  ~Finally() { f_(); }
-  Finally(const Finally&) = delete;
-  Finally& operator=(const Finally&) = delete;
-
- private:
-  F f_;
-};
-
-}  // namespace
-
 TrajectoryWriterObject::TrajectoryWriterObject(ClientObject& client, int64_t num_keep_alive_refs,
                                                bool validate_items, Timeout timeout)
     : state_(std::make_shared<WriterState>()), chunking_{.num_keep_alive_refs = num_keep_alive_refs} {
@@ -100,7 +83,9 @@ void TrajectoryWriterObject::AppendGrown(nb::handle data, bool partial_step) {
   NameNewColumns(grown);
   AppendLeaves(partial_step);
   structure_ = std::move(grown);
-  RebuildHistory();
+  history_.Grow(structure_, [this](uint32_t column, const nb::object& path) {
+    return MakeHistory(state_, column, path);
+  });
 }
 
 void TrajectoryWriterObject::NameNewColumns(const Structure& structure) {
@@ -120,72 +105,12 @@ void TrajectoryWriterObject::NameNewColumns(const Structure& structure) {
   prepared_ = std::max(prepared_, structure.num_columns());
 }
 
-void TrajectoryWriterObject::RebuildHistory() {
-  for (int32_t column = static_cast<int32_t>(histories_.size()); column < structure_.num_columns();
-       ++column) {
-    histories_.push_back(MakeHistory(state_, static_cast<uint32_t>(column), structure_.path(column)));
-  }
-  history_ = structure_.Build([this](int32_t column) { return histories_[static_cast<size_t>(column)]; });
-  // What can be written to is copied for each caller.
-  bool is_flat = true;
-  for (int32_t column = 0; column < structure_.num_columns(); ++column) {
-    is_flat = is_flat && PyTuple_GET_SIZE(structure_.path(column).ptr()) <= 1;
-  }
-  if (structure_.num_columns() == 0 || !is_flat) {
-    history_copy_ = HistoryCopy::kBuild;
-  } else if (PyDict_CheckExact(history_.ptr())) {
-    history_copy_ = HistoryCopy::kDict;
-  } else {
-    history_copy_ = PyTuple_Check(history_.ptr()) || KindOf(history_.ptr()) == NestKind::kLeaf
-                        ? HistoryCopy::kShare
-                        : HistoryCopy::kBuild;
-  }
-}
-
 nb::object TrajectoryWriterObject::history() {
   const Turn::Holder turn(state_->turn);
-  if (!history_.is_valid()) {
-    PyErr_SetString(PyExc_RuntimeError,
-                    "history cannot be accessed before `append` is called at least once.");
-    nb::raise_python_error();
-  }
-  switch (history_copy_) {
-    case HistoryCopy::kShare:
-      return history_;
-    case HistoryCopy::kDict:
-      return Own(PyDict_Copy(history_.ptr()));
-    case HistoryCopy::kBuild:
-      break;
-  }
-  return structure_.Build([this](int32_t column) { return histories_[static_cast<size_t>(column)]; });
+  return history_.Get(structure_);
 }
 
 // --- Items ---
-
-void TrajectoryWriterObject::FlattenItem(nb::handle trajectory) {
-  if (AsColumn(trajectory.ptr()) != nullptr) {
-    leaves_.emplace_back(0, trajectory.ptr());
-    return;
-  }
-  for (size_t tries = 0; tries < kItemStructures; ++tries) {
-    const size_t i = (last_item_structure_ + tries) % kItemStructures;
-    const Structure& known = item_structures_[i];
-    leaves_.clear();
-    kept_.clear();
-    // Complete, so that the leaves come in flat order.
-    if (!known.empty() && known.Walk(trajectory.ptr(), &leaves_, &kept_) &&
-        static_cast<int32_t>(leaves_.size()) == known.num_columns()) {
-      last_item_structure_ = i;
-      return;
-    }
-  }
-  leaves_.clear();
-  kept_.clear();
-  last_item_structure_ = (last_item_structure_ + 1) % kItemStructures;
-  item_structures_[last_item_structure_] = Structure().Merged(trajectory.ptr());
-  Flatten(trajectory.ptr(), &kept_);
-  for (const nb::object& leaf : kept_) leaves_.emplace_back(0, leaf.ptr());
-}
 
 void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle priority, nb::handle trajectory) {
   CheckFork();
@@ -198,7 +123,11 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
     kept_.clear();
     item_columns_.clear();
   });
-  FlattenItem(trajectory);
+  if (AsColumn(trajectory.ptr()) != nullptr) {
+    leaves_.emplace_back(0, trajectory.ptr());
+  } else {
+    items_.Flatten(trajectory.ptr(), &leaves_, &kept_);
+  }
   for (const auto& [unused, leaf] : leaves_) {
     const TrajectoryColumn* column = AsColumn(leaf);
     if (column == nullptr) {

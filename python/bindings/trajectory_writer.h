@@ -16,6 +16,7 @@
 #include "arrays.h"
 #include "client.h"
 #include "columns.h"
+#include "nests.h"
 #include "python_api.h"
 #include "tree.h"
 
@@ -42,14 +43,10 @@ class TrajectoryWriterObject {
   bool step_is_open();
 
  private:
-  enum class HistoryCopy { kShare, kDict, kBuild };
-
   void CheckOpen() const;
   void AppendLeaves(bool partial_step);
   void AppendGrown(nb::handle data, bool partial_step);
   void NameNewColumns(const Structure& structure);
-  void RebuildHistory();
-  void FlattenItem(nb::handle trajectory);
   TrajectoryWriter& writer() { return *state_->writer; }
 
   std::shared_ptr<WriterState> state_;
@@ -58,9 +55,8 @@ class TrajectoryWriterObject {
 
   // With the GIL, in turn.
   Structure structure_;
-  std::vector<nb::object> histories_;  // by column
-  nb::object history_;                 // the nest of them; none before the first step
-  HistoryCopy history_copy_ = HistoryCopy::kBuild;
+  HistoryNest history_;
+  ItemNest items_;
   std::vector<std::pair<nb::object, ChunkingOptions>> configured_;  // paths that have not appeared yet
 
   int32_t prepared_ = 0;  // columns that were named, those of steps that failed included
@@ -71,11 +67,6 @@ class TrajectoryWriterObject {
   std::vector<nb::object> kept_;
   std::vector<ColumnValue> values_;
   std::vector<ItemColumn> item_columns_;
-
-  // Structures of items that were made, so that most are walked instead of flattened.
-  static constexpr size_t kItemStructures = 4;
-  Structure item_structures_[kItemStructures];
-  size_t last_item_structure_ = 0;
 };
 
 }  // namespace reverb::python

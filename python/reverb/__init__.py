@@ -42,6 +42,7 @@ from reverb import server as server
 from reverb import structured_writer as structured
 from reverb import structured_writer as structured_writer
 from reverb import trajectory_writer as trajectory_writer
+from reverb import vector_writer as vector_writer
 from reverb._priorities import importance_weights
 from reverb._specs import BoundedTensorSpec, TensorSpec
 from reverb.client import Client, Writer
@@ -50,6 +51,7 @@ from reverb.platform.default import checkpointers
 from reverb.replay_sample import ReplaySample, SampleInfo
 from reverb.server import Server, Table
 from reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
+from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb.pattern_dataset import PatternDataset
@@ -76,6 +78,7 @@ __all__ = [
     "TrajectoryColumn",
     "TrajectoryDataset",
     "TrajectoryWriter",
+    "VectorWriter",
     "Writer",
     "checkpointers",
     "errors",

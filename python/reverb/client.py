@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reverb import _core, _table_info, errors, reverb_types
 from reverb.replay_sample import ReplaySample
 from reverb.trajectory_writer import TrajectoryWriter
+from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb import rate_limiters, structured_writer
@@ -168,6 +169,42 @@ class Client(_core.Client):
         if num_keep_alive_refs < 1:
             raise ValueError(f"num_keep_alive_refs ({num_keep_alive_refs}) must be a positive integer")
         return TrajectoryWriter(self, num_keep_alive_refs, validate_items=validate_items, timeout=timeout)
+
+    def vector_writer(
+        self,
+        num_envs: int,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool = True,
+        timeout: float | None = None,
+    ) -> VectorWriter:
+        """A writer for vector environments: one call writes one step of each.
+
+        >>> import numpy as np
+        >>> import reverb
+        >>> server = reverb.Server([reverb.Table.queue("queue", 100)])
+        >>> client = server.localhost_client()
+        >>> with client.vector_writer(num_envs=3, num_keep_alive_refs=2) as writer:
+        ...     for step in range(3):
+        ...         writer.append({"observation": np.array([0, 10, 20]) + step})
+        ...         made = writer.create_items("queue", 1.0, writer.history["observation"][-2:])
+        ...         print(made)
+        ...         writer.end_episode(mask=np.array([step == 1, False, False]))
+        [False False False]
+        [ True  True  True]
+        [False  True  True]
+        >>> [sample.data[0].tolist() for sample in client.sample("queue", 5, emit_timesteps=False)]
+        [[0, 1], [10, 11], [20, 21], [11, 12], [21, 22]]
+        >>> server.stop()
+
+        Args:
+            num_envs: how many environments: the first dimension of all values.
+            num_keep_alive_refs: how many of the newest steps of an environment items may refer to.
+            validate_items: check every item against the signature of its table when it is created. The signatures are
+                asked of the server first; without, no server is needed yet.
+            timeout: seconds to wait for the server.
+        """
+        return VectorWriter(self, num_envs, num_keep_alive_refs, validate_items=validate_items, timeout=timeout)
 
     def structured_writer(self, configs: Sequence[structured_writer.Config]) -> _core.StructuredWriter:
         """A writer that makes items by patterns and conditions; see `reverb.structured`.

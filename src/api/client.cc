@@ -68,6 +68,11 @@ Result<StructuredWriter> Client::NewStructuredWriter(StructuredWriterOptions opt
                                                        std::move(options));
 }
 
+Result<VectorWriter> Client::NewVectorWriter(const VectorWriterOptions& options) const {
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  return internal::WriterFactory::MakeVectorWriter(rep_->NewSink(), options);
+}
+
 Result<Writer> Client::NewWriter(const WriterOptions& options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
   return internal::WriterFactory::MakeWriter(rep_->next(Rep::kWriter).NewSink(), options);

@@ -233,9 +233,7 @@ void ColumnStore::ForgetGiven(std::span<const ColumnValue> values) {
   }
 }
 
-Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step) {
-  REVERB_RETURN_IF_ERROR(failure_);
-  // All is checked before anything is kept.
+Status ColumnStore::Take(std::span<const ColumnValue> values) {
   uint64_t total = 0;
   for (const ColumnValue& value : values) {
     uint64_t cost = 0;
@@ -252,6 +250,19 @@ Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step
     }
     columns_[value.column].given = &value.value;
   }
+  return Status::Ok();
+}
+
+Status ColumnStore::Check(std::span<const ColumnValue> values) {
+  REVERB_RETURN_IF_ERROR(failure_);
+  REVERB_RETURN_IF_ERROR(Take(values));
+  ForgetGiven(values);
+  return Status::Ok();
+}
+
+Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step) {
+  REVERB_RETURN_IF_ERROR(failure_);
+  REVERB_RETURN_IF_ERROR(Take(values));  // before anything is kept
 
   new_columns_.clear();
   touched_groups_.clear();

@@ -87,6 +87,8 @@ class ColumnStore {
 
   // As the methods of TrajectoryWriter. Append() stores nothing when it fails, unless memory lacks.
   Status Append(std::span<const ColumnValue> values, bool closes_step);
+  // What Append() would find wrong with the values.
+  Status Check(std::span<const ColumnValue> values);
   Status Configure(uint32_t index, const ChunkingOptions& options);
   Status NameColumn(uint32_t column, std::string path);
   // The column's values are checked, but not kept: it has no cells.
@@ -182,6 +184,8 @@ class ColumnStore {
   Status EnsureColumn(uint32_t column);
   std::string Describe(uint32_t column) const;
   Status CheckValue(const ColumnValue& value, uint64_t* cost);
+  // Checks all and notes them as given; none when it fails.
+  Status Take(std::span<const ColumnValue> values);
   void ForgetGiven(std::span<const ColumnValue> values);
   void FormGroups();
   uint32_t NewGroup(const ChunkingOptions& options);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +19,10 @@ namespace reverb::test {
 // What a test sees and sets. Outlives the writer that owns the sink.
 struct FakeSinkState {
   std::vector<internal::OutgoingItem> items;
+  std::vector<size_t> pieces;  // how many came together, each time
   std::vector<uint64_t> forgotten;
-  std::vector<int64_t> awaited;  // the argument of each AwaitPending()
+  std::vector<size_t> forgotten_after;  // so many items, each of them
+  std::vector<int64_t> awaited;         // the argument of each AwaitPending()
   int64_t pending = 0;
   int64_t waits_for_room = 0;
   bool is_closed = false;
@@ -39,7 +42,14 @@ class FakeSink final : public internal::ItemSink {
     ++state_->pending;
     return Status::Ok();
   }
-  void Forget(uint64_t chunk_id) override { state_->forgotten.push_back(chunk_id); }
+  Status AddAll(std::span<internal::OutgoingItem> items) override {
+    state_->pieces.push_back(items.size());
+    return ItemSink::AddAll(items);
+  }
+  void Forget(uint64_t chunk_id) override {
+    state_->forgotten.push_back(chunk_id);
+    state_->forgotten_after.push_back(state_->items.size());
+  }
   int64_t pending_items() const override { return state_->pending; }
   bool is_full() const override { return state_->is_full; }
   Status WaitForRoom(const WaitOptions&) override {

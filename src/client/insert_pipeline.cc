@@ -24,6 +24,7 @@ class OwnedSink final : public ItemSink {
   explicit OwnedSink(std::shared_ptr<InsertPipeline> pipeline) : pipeline_(std::move(pipeline)) {}
   ~OwnedSink() override { pipeline_->Close(); }
   Status Add(OutgoingItem item) override { return pipeline_->Add(std::move(item)); }
+  Status AddAll(std::span<OutgoingItem> items) override { return pipeline_->AddAll(items); }
   void Forget(uint64_t chunk_id) override { pipeline_->Forget(chunk_id); }
   int64_t pending_items() const override { return pipeline_->pending_items(); }
   bool is_full() const override { return pipeline_->is_full(); }
@@ -76,15 +77,17 @@ InsertPipeline::~InsertPipeline() = default;
 
 // --- The writer's side ---
 
-Status InsertPipeline::Add(OutgoingItem item) {
+Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
   bool is_slow = false;
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
-    const int64_t bytes = pending_chunks_.Add(item.trajectory);
-    unsent_bytes_ += bytes;
-    items_.push_back({std::move(item), bytes});
-    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_ || MayHold()) {  // it goes with the next message
+    for (OutgoingItem& item : items) {
+      const int64_t bytes = pending_chunks_.Add(item.trajectory);
+      unsent_bytes_ += bytes;
+      items_.push_back({std::move(item), bytes});
+    }
+    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_ || MayHold()) {  // they go with the next message
       Pace();
       return Status::Ok();
     }

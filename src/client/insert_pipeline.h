@@ -17,6 +17,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,7 +58,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   static std::unique_ptr<ItemSink> Own(std::shared_ptr<InsertPipeline> pipeline);
   ~InsertPipeline() override;
 
-  Status Add(OutgoingItem item) override EXCLUDES(mu_);
+  Status Add(OutgoingItem item) override EXCLUDES(mu_) { return AddAll({&item, 1}); }
+  Status AddAll(std::span<OutgoingItem> items) override EXCLUDES(mu_);
   void Forget(uint64_t chunk_id) override EXCLUDES(mu_);
   int64_t pending_items() const override EXCLUDES(mu_);
   bool is_full() const override EXCLUDES(mu_);

@@ -72,6 +72,19 @@ TEST_F(InsertPipelineTest, MessagesGrowWhileTheStreamIsBusy) {
   EXPECT_EQ(stream().numbers(), all);
 }
 
+TEST_F(InsertPipelineTest, WhatIsAddedTogetherTravelsTogether) {
+  Create();
+  stream().Welcome();
+  std::vector<OutgoingItem> items;
+  for (uint64_t key = 1; key <= 64; ++key) {
+    items.push_back({.key = key, .table = "t", .priority = 1, .trajectory = MakeRow(8)});
+  }
+  ASSERT_OK(pipeline_->AddAll(items));
+  ASSERT_EQ(stream().messages.size(), 1u);
+  EXPECT_EQ(stream().messages[0].items.size(), 64u);
+  EXPECT_EQ(pipeline_->pending_items(), 64);
+}
+
 TEST_F(InsertPipelineTest, MessagesAreBoundedInBytes) {
   Create();
   stream().bytes_per_item = 100 << 10;

@@ -6,7 +6,9 @@
 #define REVERB_CLIENT_ITEM_SINK_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "reverb/status.h"
 #include "reverb/wait.h"
@@ -28,6 +30,11 @@ class ItemSink {
 
   // Takes the item; never blocks. Items arrive in this order. Fails with what made the sink unusable.
   virtual Status Add(OutgoingItem item) = 0;
+  // The same for several, which it moves away; where it can, they travel together.
+  virtual Status AddAll(std::span<OutgoingItem> items) {
+    for (OutgoingItem& item : items) REVERB_RETURN_IF_ERROR(Add(std::move(item)));
+    return Status::Ok();
+  }
   // No later item will refer to this chunk.
   virtual void Forget(uint64_t chunk_id) = 0;
 

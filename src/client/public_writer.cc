@@ -1,10 +1,12 @@
-// The handles of include/reverb/writer.h.
+// The handles of include/reverb/writer.h and vector_writer.h.
 #include <utility>
 
 #include "client/legacy_writer.h"
 #include "client/structured_writer.h"
 #include "client/trajectory_writer.h"
+#include "client/vector_writer.h"
 #include "client/writer_factory.h"
+#include "reverb/vector_writer.h"
 #include "reverb/writer.h"
 
 namespace reverb {
@@ -82,6 +84,36 @@ void StructuredWriter::Close() { impl_->Close(); }
 bool StructuredWriter::step_is_open() const { return impl_->step_is_open(); }
 bool StructuredWriter::may_wait() const { return impl_->may_wait(); }
 
+// --- VectorWriter ---
+
+VectorWriter::VectorWriter(std::unique_ptr<internal::VectorWriter> impl) : impl_(std::move(impl)) {}
+VectorWriter::VectorWriter(VectorWriter&&) noexcept = default;
+VectorWriter& VectorWriter::operator=(VectorWriter&&) noexcept = default;
+VectorWriter::~VectorWriter() = default;
+
+Status VectorWriter::Append(std::span<const ColumnValue> values, EnvironmentMask mask) {
+  return impl_->Append(values, mask);
+}
+Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
+                                                       std::span<const double> priorities,
+                                                       std::span<const VectorItemColumn> columns,
+                                                       EnvironmentMask mask) {
+  return impl_->CreateItems(table, priorities, columns, mask);
+}
+Status VectorWriter::EndEpisode(EnvironmentMask mask) { return impl_->EndEpisode(mask); }
+Status VectorWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
+  return impl_->Flush(block_until_num_items, wait);
+}
+void VectorWriter::Close() { impl_->Close(); }
+Status VectorWriter::NameColumn(uint32_t column, std::string path) {
+  return impl_->NameColumn(column, std::move(path));
+}
+bool VectorWriter::may_wait() const { return impl_->may_wait(); }
+int64_t VectorWriter::num_environments() const { return static_cast<int64_t>(impl_->num_environments()); }
+int64_t VectorWriter::episode_steps(int64_t environment) const {
+  return impl_->environment(static_cast<size_t>(environment)).episode_steps();
+}
+
 // --- Writer ---
 
 Writer::Writer(std::unique_ptr<internal::LegacyWriter> impl) : impl_(std::move(impl)) {}
@@ -125,6 +157,12 @@ Result<reverb::StructuredWriter> WriterFactory::MakeStructuredWriter(std::unique
                                                                      StructuredWriterOptions options) {
   REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
   return reverb::StructuredWriter(std::make_unique<StructuredWriter>(std::move(options), std::move(sink)));
+}
+
+Result<reverb::VectorWriter> WriterFactory::MakeVectorWriter(std::unique_ptr<ItemSink> sink,
+                                                             const VectorWriterOptions& options) {
+  REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
+  return reverb::VectorWriter(std::make_unique<VectorWriter>(options, std::move(sink)));
 }
 
 Result<reverb::Writer> WriterFactory::MakeWriter(std::unique_ptr<ItemSink> sink,

@@ -9,6 +9,7 @@
 
 #include "client/fake_sink_testing.h"
 #include "client/writer_factory.h"
+#include "reverb/vector_writer.h"
 #include "reverb/writer.h"
 #include "testing/status_matchers.h"
 
@@ -74,6 +75,34 @@ TEST(PublicWriterTest, StructuredWriter) {
   EXPECT_EQ(sink.items[0].priority, 2.0);
 }
 
+TEST(PublicWriterTest, VectorWriter) {
+  FakeSinkState sink;
+  Result<VectorWriter> made = WriterFactory::MakeVectorWriter(
+      std::make_unique<FakeSink>(&sink),
+      {.num_environments = 2, .chunking = {.num_keep_alive_refs = 3, .max_chunk_length = 1}});
+  ASSERT_OK(made.status());
+  VectorWriter writer = *std::move(made);
+  EXPECT_EQ(writer.num_environments(), 2);
+  ASSERT_OK(writer.NameColumn(0, "obs"));
+  const std::array<int64_t, 2> rows = {7, 8};
+  const std::array<int64_t, 1> dims = {2};
+  const std::array step{ColumnValue{0, {DType::kInt64, dims, rows.data()}}};
+  ASSERT_OK(writer.Append(step));
+  ASSERT_OK(writer.Append(step, std::array<uint8_t, 2>{0, 1}));
+  EXPECT_EQ(writer.episode_steps(1), 2);
+  const StepRange newest = StepRange::One(0, -1);
+  EXPECT_THAT(
+      writer.CreateItems("table", std::array{1.0}, std::array{VectorItemColumn{{&newest, 1}, true}}).value(),
+      ElementsAre(1, 1));
+  EXPECT_THAT(ColumnOf<int64_t>(sink.items.at(1), 0), ElementsAre(8));
+  EXPECT_FALSE(writer.may_wait());
+  ASSERT_OK(writer.Flush());
+  ASSERT_OK(writer.EndEpisode());
+  EXPECT_EQ(writer.episode_steps(1), 0);
+  writer.Close();
+  EXPECT_THAT(writer.Append(step), StatusIs(StatusCode::kCancelled));
+}
+
 TEST(PublicWriterTest, Writer) {
   FakeSinkState sink;
   Result<Writer> made =
@@ -94,6 +123,11 @@ TEST(PublicWriterTest, BadOptionsCloseTheSink) {
                                                   {.chunking = {.num_keep_alive_refs = 0}})
                   .status(),
               StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_TRUE(sink.is_closed);
+  sink = {};
+  EXPECT_THAT(
+      WriterFactory::MakeVectorWriter(std::make_unique<FakeSink>(&sink), {.num_environments = 0}).status(),
+      StatusIs(StatusCode::kInvalidArgument));
   EXPECT_TRUE(sink.is_closed);
 }
 

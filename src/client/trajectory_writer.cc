@@ -76,6 +76,17 @@ Status TrajectoryWriter::Append(std::span<const ColumnValue> values, bool closes
 
 Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
                                     std::span<const ItemColumn> columns) {
+  REVERB_RETURN_IF_ERROR(PrepareItem(table, priority, columns));
+  // Before the item is taken, so that it is not when there is no room in time.
+  if (sink_->is_full()) [[unlikely]] {
+    REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
+    REVERB_RETURN_IF_ERROR(sink_->WaitForRoom(wait_for_room_));
+  }
+  return CreatePrepared(table, priority);
+}
+
+Status TrajectoryWriter::PrepareItem(std::string_view table, double priority,
+                                     std::span<const ItemColumn> columns) {
   const auto is_empty = [](const ItemColumn& column) { return std::ranges::all_of(column.cells, IsEmpty); };
   if (std::ranges::all_of(columns, is_empty)) {
     return Status::InvalidArgument("trajectory must not be empty.");
@@ -83,14 +94,10 @@ Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
   if (std::isnan(priority)) return Status::InvalidArgument("`priority` must not be nan.");
   REVERB_RETURN_IF_ERROR(CheckUsable());
   REVERB_RETURN_IF_ERROR(MakePlan(columns));
-  if (signatures_) REVERB_RETURN_IF_ERROR(CheckItemSignature(*signatures_, table, item_specs_));
+  return signatures_ ? CheckItemSignature(*signatures_, table, item_specs_) : Status::Ok();
+}
 
-  // Before the item is taken, so that it is not when there is no room in time.
-  if (sink_->is_full()) [[unlikely]] {
-    REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
-    REVERB_RETURN_IF_ERROR(sink_->WaitForRoom(wait_for_room_));
-  }
-
+Status TrajectoryWriter::CreatePrepared(std::string_view table, double priority) {
   const uint64_t key = random_.Next();
   const auto is_complete = [](const RowRun& run) { return static_cast<bool>(run.slot->chunk); };
   if (waiting_.empty() && std::ranges::all_of(plan_.runs, is_complete)) {
@@ -227,17 +234,20 @@ Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions&
                                    std::to_string(block_until_num_items) + ".");
   }
   REVERB_RETURN_IF_ERROR(CheckUsable());
-  const auto keep = static_cast<uint64_t>(block_until_num_items);
-  REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size() > keep ? waiting_.size() - keep : 0));
+  REVERB_RETURN_IF_ERROR(FinishAllBut(static_cast<uint64_t>(block_until_num_items)));
   return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
 }
 
 Status TrajectoryWriter::EndEpisode(bool clear, const WaitOptions& wait) {
+  // The items have what they need, so the episode ends however the wait does.
+  REVERB_RETURN_IF_ERROR(StartEpisode(clear));
+  return sink_->AwaitPending(0, wait);
+}
+
+Status TrajectoryWriter::StartEpisode(bool clear) {
   REVERB_RETURN_IF_ERROR(CheckUsable());
   REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
-  // The items have what they need, so the episode ends however the wait does.
-  REVERB_RETURN_IF_ERROR(columns_.StartEpisode(random_.Next(), clear));
-  return sink_->AwaitPending(0, wait);
+  return columns_.StartEpisode(random_.Next(), clear);
 }
 
 }  // namespace internal

@@ -44,6 +44,21 @@ class TrajectoryWriter {
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
   Status EndEpisode(bool clear, const WaitOptions& wait);
   void Close();
+
+  // In parts, for writers that are several of these.
+  // What Append() would say about the values, unless memory lacks.
+  Status CheckStep(std::span<const ColumnValue> values) { return columns_.Check(values); }
+  // All that CreateItem() can find wrong; then the item can be made, as long as nothing else is written.
+  Status PrepareItem(std::string_view table, double priority, std::span<const ItemColumn> columns);
+  // Makes the item that was prepared last. Does not wait for room.
+  Status CreatePrepared(std::string_view table, double priority);
+  // Completes the chunks of all but the newest `keep` items that wait, and hands them over.
+  Status FinishAllBut(size_t keep) {
+    return FinishWaiting(waiting_.size() > keep ? waiting_.size() - keep : 0);
+  }
+  // EndEpisode() that waits for nothing.
+  Status StartEpisode(bool clear);
+
   bool is_closed() const { return is_closed_; }
 
   Status Configure(uint32_t column, const ChunkingOptions& options) {

@@ -1,4 +1,5 @@
-// writer_factory.h — how a client makes the writers of reverb/writer.h over its own sinks.
+// writer_factory.h — how a client makes the writers of reverb/writer.h and vector_writer.h over its own
+// sinks.
 #ifndef REVERB_CLIENT_WRITER_FACTORY_H_
 #define REVERB_CLIENT_WRITER_FACTORY_H_
 
@@ -6,6 +7,7 @@
 
 #include "client/item_sink.h"
 #include "reverb/status.h"
+#include "reverb/vector_writer.h"
 #include "reverb/writer.h"
 
 namespace reverb::internal {
@@ -16,6 +18,8 @@ struct WriterFactory {
                                                                const TrajectoryWriterOptions& options);
   static Result<reverb::StructuredWriter> MakeStructuredWriter(std::unique_ptr<ItemSink> sink,
                                                                StructuredWriterOptions options);
+  static Result<reverb::VectorWriter> MakeVectorWriter(std::unique_ptr<ItemSink> sink,
+                                                       const VectorWriterOptions& options);
   static Result<reverb::Writer> MakeWriter(std::unique_ptr<ItemSink> sink, const WriterOptions& options);
 };
 

@@ -1,0 +1,117 @@
+#include "vector_columns.h"
+
+#include <new>
+#include <optional>
+#include <string>
+
+#include "errors.h"
+
+namespace reverb::python {
+namespace {
+
+// The classes, for ever: instances may be around when the module goes.
+PyTypeObject* history_type = nullptr;
+PyTypeObject* column_type = nullptr;
+
+template <typename T>
+nb::object Make(PyTypeObject* type, T value) {
+  nb::object made = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(type)));
+  new (nb::inst_ptr<T>(made)) T(std::move(value));
+  nb::inst_mark_ready(made);
+  return made;
+}
+
+[[noreturn]] void RaiseBadKey(PyObject* key) {
+  RaiseTypeError("a history can be indexed with an int, a slice or a list of ints, not with " +
+                 ShortRepr(key) + " of type " + Py_TYPE(key)->tp_name);
+}
+
+int64_t ToPosition(PyObject* index) {
+  const Py_ssize_t position = PyNumber_AsSsize_t(index, PyExc_IndexError);
+  if (position == -1 && PyErr_Occurred()) nb::raise_python_error();
+  return position;
+}
+
+StepRange FromSlice(uint32_t column, PyObject* key) {
+  Py_ssize_t start = 0, stop = 0, step = 0;
+  if (PySlice_Unpack(key, &start, &stop, &step) != 0) nb::raise_python_error();
+  const auto* slice = reinterpret_cast<PySliceObject*>(key);
+  StepRange range{.column = column, .stride = step};
+  if (slice->start != Py_None) range.begin = start;
+  if (slice->stop != Py_None) range.end = stop;
+  return range;
+}
+
+nb::object Choose(const VectorColumnHistory& history, PyObject* key) {
+  VectorColumn column{history.state, {}, false, history.path};
+  if (PySlice_Check(key)) {
+    column.steps.push_back(FromSlice(history.column, key));
+  } else if (PyList_Check(key)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(key); ++i) {
+      PyObject* item = PyList_GET_ITEM(key, i);
+      if (!PyIndex_Check(item)) RaiseBadKey(key);
+      column.steps.push_back(StepRange::One(history.column, ToPosition(item)));
+    }
+  } else if (PyIndex_Check(key)) {
+    column.steps.push_back(StepRange::One(history.column, ToPosition(key)));
+    column.squeeze = true;
+  } else {
+    RaiseBadKey(key);
+  }
+  return Make(column_type, std::move(column));
+}
+
+// C++ exceptions may not pass here.
+PyObject* Subscript(PyObject* self, PyObject* key) noexcept {
+  try {
+    if (!nb::inst_ready(self)) RaiseTypeError("this VectorColumnHistory was never initialised");
+    return Choose(*nb::inst_ptr<VectorColumnHistory>(self), key).release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+const PyType_Slot history_slots[] = {{Py_mp_subscript, reinterpret_cast<void*>(Subscript)}, {0, nullptr}};
+
+}  // namespace
+
+nb::object MakeVectorHistory(std::shared_ptr<VectorWriterState> state, uint32_t column, nb::object path) {
+  return Make(history_type, VectorColumnHistory{std::move(state), column, std::move(path)});
+}
+
+const VectorColumn* AsVectorColumn(PyObject* object) {
+  if (!PyObject_TypeCheck(object, column_type) || !nb::inst_ready(object)) return nullptr;
+  return nb::inst_ptr<VectorColumn>(object);
+}
+
+void BindVectorColumns(nb::module_& module) {
+  auto history = nb::class_<VectorColumnHistory>(
+      module, "VectorColumnHistory", nb::type_slots(history_slots),
+      "One column of the steps of all environments.\n\n"
+      "Indexing gives a VectorColumn, which names steps in each environment alike: with an int one step, "
+      "without "
+      "a time dimension, with a slice or a list of ints several. Positions count from the first step of an "
+      "environment's episode, negative ones from its newest. Whether an episode has these steps shows when "
+      "items "
+      "are made of them.");
+  history.def_prop_ro(
+      "path", [](const VectorColumnHistory& self) { return self.path; }, "Where in the step it is.");
+  auto column =
+      nb::class_<VectorColumn>(module, "VectorColumn",
+                               "Some steps of a column, in each environment, as a column of items.\n\n"
+                               "Made by indexing the history of a VectorWriter.");
+  column.def_prop_ro(
+      "is_squeezed", [](const VectorColumn& self) { return self.squeeze; },
+      "Whether the one row has no time dimension.");
+  column.def_prop_ro(
+      "path", [](const VectorColumn& self) { return self.path; }, "Where in the step the values come from.");
+  history_type = reinterpret_cast<PyTypeObject*>(history.release().ptr());
+  column_type = reinterpret_cast<PyTypeObject*>(column.release().ptr());
+}
+
+}  // namespace reverb::python

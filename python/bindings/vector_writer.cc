@@ -1,0 +1,356 @@
+// reverb.VectorWriter: nests of arrays with a row for each environment in, items of each out.
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "client.h"
+#include "errors.h"
+#include "gil.h"
+#include "nests.h"
+#include "python_api.h"
+#include "tree.h"
+#include "vector_columns.h"
+
+namespace reverb::python {
+namespace {
+
+// Items of so many environments are made without the GIL: that takes longer than to take it again.
+constexpr int64_t kManyEnvironments = 256;
+
+class VectorWriterObject {
+ public:
+  VectorWriterObject(ClientObject& client, int64_t num_envs, int64_t num_keep_alive_refs, bool validate_items,
+                     Timeout timeout)
+      : state_(std::make_shared<VectorWriterState>()), num_envs_(num_envs) {
+    if (num_envs < 1 || num_envs > VectorWriterOptions::kMaxEnvironments) {
+      RaiseValueError("num_envs (" + std::to_string(num_envs) + ") must be between 1 and " +
+                      std::to_string(VectorWriterOptions::kMaxEnvironments));
+    }
+    if (num_keep_alive_refs < 1) {
+      RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
+                      ") must be a positive integer");
+    }
+    VectorWriterOptions options{.num_environments = num_envs,
+                                .chunking = {.num_keep_alive_refs = num_keep_alive_refs},
+                                .wait_for_room = state_->room.options()};
+    if (validate_items) options.signatures = client.FetchSignatures(timeout);
+    state_->writer = Owned<VectorWriter>(ValueOrRaise(
+        Waiting().Run([&](const WaitOptions&) { return client.client().NewVectorWriter(options); })));
+  }
+
+  ~VectorWriterObject() {
+    if (!state_->writer || IsForkedChild()) return;
+    // As TrajectoryWriter's: histories may keep the native writer alive, it is closed all the same.
+    const GilRelease released;
+    BidFarewell(*state_->writer);
+  }
+  VectorWriterObject(const VectorWriterObject&) = delete;
+  VectorWriterObject& operator=(const VectorWriterObject&) = delete;
+
+  void Append(nb::handle data, nb::handle mask) {
+    CheckFork();
+    EmitLog();
+    const Turn::Holder turn(state_->turn);
+    CheckOpen();
+    const Finally clear([this] { Clear(); });
+    const EnvironmentMask chosen = ReadMask(mask);
+    if (structure_.Walk(data.ptr(), &leaves_, &kept_)) [[likely]] {
+      AppendLeaves(chosen);
+      return;
+    }
+    // A step with parts that are new. They are kept only if the step is.
+    Structure grown = structure_.Merged(data.ptr());
+    leaves_.clear();
+    kept_.clear();
+    if (!grown.Walk(data.ptr(), &leaves_, &kept_)) {
+      RaiseStructureError("the structure changed while it was looked at");
+    }
+    for (int32_t column = structure_.num_columns(); column < grown.num_columns(); ++column) {
+      const nb::object text = Own(PyObject_Repr(grown.path(column).ptr()));
+      RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
+    }
+    AppendLeaves(chosen);
+    structure_ = std::move(grown);
+    history_.Grow(structure_, [this](uint32_t column, const nb::object& path) {
+      return MakeVectorHistory(state_, column, path);
+    });
+  }
+
+  nb::object CreateItems(std::string_view table, nb::handle priorities, nb::handle trajectory,
+                         nb::handle mask) {
+    CheckFork();
+    EmitLog();
+    const Turn::Holder turn(state_->turn);
+    CheckOpen();
+    const Finally clear([this] { Clear(); });
+    const EnvironmentMask chosen = ReadMask(mask);
+    ReadPriorities(priorities);
+    if (AsVectorColumn(trajectory.ptr()) != nullptr) {
+      leaves_.emplace_back(0, trajectory.ptr());
+    } else {
+      items_.Flatten(trajectory.ptr(), &leaves_, &kept_);
+    }
+    for (const auto& [unused, leaf] : leaves_) {
+      const VectorColumn* column = AsVectorColumn(leaf);
+      if (column == nullptr) {
+        RaiseTypeError("All leaves of `trajectory` must be `VectorColumn`, got " + ShortRepr(leaf) +
+                       " of type " + Py_TYPE(leaf)->tp_name + "; index the writer's history to get one");
+      }
+      if (column->state != state_) {
+        RaiseValueError(
+            "a column of `trajectory` comes from another writer; an item is made of the steps of one");
+      }
+      item_columns_.push_back({column->steps, column->squeeze});
+    }
+    const auto create = [&] { return writer().CreateItems(table, priorities_, item_columns_, chosen); };
+    const bool takes_long = num_envs_ >= kManyEnvironments || writer().may_wait();
+    const std::vector<uint8_t> made = ValueOrRaise(takes_long ? state_->room.Run(create) : create());
+    Tensor result = ValueOrRaise(Tensor::Allocate(DType::kBool, {num_envs_}));
+    std::memcpy(result.data(), made.data(), made.size());
+    return ToNumpy(std::move(result));
+  }
+
+  void EndEpisode(nb::handle mask) {
+    CheckFork();
+    EmitLog();
+    const Turn::Holder turn(state_->turn);
+    CheckOpen();
+    const Finally clear([this] { Clear(); });
+    const EnvironmentMask chosen = ReadMask(mask);
+    const auto end = [&] { return writer().EndEpisode(chosen); };
+    RaiseUnlessOk(writer().may_wait() ? state_->room.Run(end) : end());
+  }
+
+  void Flush(int64_t block_until_num_items, Timeout timeout) {
+    CheckFork();
+    const Turn::Holder turn(state_->turn);
+    CheckOpen();
+    RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
+      return writer().Flush(block_until_num_items, wait);
+    }));
+  }
+
+  void Close() {
+    if (IsForkedChild()) return;
+    // A call of another thread ends first, soon.
+    is_closing_ = true;
+    state_->room.cancelled = true;
+    const Turn::Holder turn(state_->turn);
+    const GilRelease released;
+    state_->writer->Close();
+  }
+  bool is_closing() const { return is_closing_; }
+
+  nb::object history() {
+    const Turn::Holder turn(state_->turn);
+    return history_.Get(structure_);
+  }
+
+  nb::object episode_steps() {
+    const Turn::Holder turn(state_->turn);
+    Tensor steps = ValueOrRaise(Tensor::Allocate(DType::kInt64, {num_envs_}));
+    auto* const counts = reinterpret_cast<int64_t*>(steps.data());
+    for (int64_t i = 0; i < num_envs_; ++i) counts[i] = writer().episode_steps(i);
+    return ToNumpy(std::move(steps));
+  }
+  int64_t num_envs() const { return num_envs_; }
+
+ private:
+  // A close() of another thread is in force before its turn comes.
+  void CheckOpen() const {
+    if (is_closing_.load(std::memory_order_relaxed)) [[unlikely]]
+      Raise(Status::Cancelled("close() has been called on this writer"));
+  }
+
+  // The values in leaves_.
+  void AppendLeaves(EnvironmentMask mask) {
+    values_.reserve(leaves_.size());
+    for (const auto& [column, value] : leaves_) {
+      values_.push_back({static_cast<uint32_t>(column), views_.Add(value)});
+    }
+    const auto append = [&] { return writer().Append(values_, mask); };
+    const bool takes_long = views_.bytes() >= kLargeStep || writer().may_wait();
+    RaiseUnlessOk(takes_long ? state_->room.Run(append) : append());
+  }
+
+  static std::string ShapeOf(const TensorView& view) {
+    return nb::repr(ToTuple(Shape({view.dims.begin(), view.dims.end()}))).c_str();
+  }
+
+  EnvironmentMask ReadMask(nb::handle mask) {
+    if (mask.is_none()) return {};
+    const TensorView view = views_.Add(mask.ptr());
+    if (view.dtype != DType::kBool) {
+      RaiseTypeError("`mask` must be bools, got dtype " + std::string(DTypeName(view.dtype)) +
+                     "; mask.astype(bool) makes them");
+    }
+    if (view.dims.size() != 1 || view.dims[0] != num_envs_) {
+      RaiseValueError("`mask` must have shape (" + std::to_string(num_envs_) +
+                      ",), a value for each environment, got " + ShapeOf(view));
+    }
+    return {static_cast<const uint8_t*>(view.data), static_cast<size_t>(num_envs_)};
+  }
+
+  void ReadPriorities(nb::handle priorities) {
+    if (PyFloat_CheckExact(priorities.ptr())) {
+      priorities_.push_back(PyFloat_AS_DOUBLE(priorities.ptr()));
+      return;
+    }
+    TensorView view = views_.Add(priorities.ptr());
+    if (view.dims.empty()) {
+      priorities_.push_back(ToDouble(priorities, "priorities"));
+      return;
+    }
+    if (view.dims.size() != 1 || view.dims[0] != num_envs_) {
+      RaiseValueError("`priorities` must be a number, or have shape (" + std::to_string(num_envs_) +
+                      ",) with one for each environment, got " + ShapeOf(view));
+    }
+    if (view.dtype == DType::kFloat32) {
+      const auto* const numbers = static_cast<const float*>(view.data);
+      priorities_.assign(numbers, numbers + num_envs_);
+      return;
+    }
+    if (view.dtype != DType::kFloat64) {
+      if (view.dtype == DType::kString || view.dtype == DType::kComplex64 ||
+          view.dtype == DType::kComplex128) {
+        RaiseTypeError("`priorities` must be numbers, got dtype " + std::string(DTypeName(view.dtype)));
+      }
+      static Lazy asarray("numpy", "asarray");
+      kept_.push_back(nb::object(asarray.get()(priorities, "dtype"_a = "float64")));
+      view = views_.Add(kept_.back().ptr());
+    }
+    const auto* const numbers = static_cast<const double*>(view.data);
+    priorities_.assign(numbers, numbers + num_envs_);
+  }
+
+  void Clear() {
+    views_.Clear();
+    leaves_.clear();
+    kept_.clear();
+    values_.clear();
+    item_columns_.clear();
+    priorities_.clear();
+  }
+  VectorWriter& writer() { return *state_->writer; }
+
+  std::shared_ptr<VectorWriterState> state_;
+  const int64_t num_envs_;
+  std::atomic<bool> is_closing_{false};
+
+  // With the GIL, in turn.
+  Structure structure_;
+  HistoryNest history_;
+  ItemNest items_;
+
+  // Reused from call to call.
+  Views views_;
+  std::vector<Structure::Leaf> leaves_;
+  std::vector<nb::object> kept_;
+  std::vector<ColumnValue> values_;
+  std::vector<VectorItemColumn> item_columns_;
+  std::vector<double> priorities_;
+};
+
+}  // namespace
+
+void BindVectorWriter(nb::module_& module) {
+  using Self = VectorWriterObject;
+  nb::class_<Self>(
+      module, "VectorWriter", nb::is_weak_referenceable(), nb::dynamic_attr(),
+      "Writes the steps of many environments, one of each in a call. Made by Client.vector_writer().\n\n"
+      "Every environment has an episode of its own, as with a TrajectoryWriter each, but they share one "
+      "stream "
+      "to the server. Values have the environments as their first dimension: row i belongs to environment i. "
+      "`history` has the columns, and indexing one chooses steps, in each environment alike:\n\n"
+      "    with client.vector_writer(num_envs=64, num_keep_alive_refs=2) as writer:\n"
+      "        ...\n"
+      "        writer.append({'obs': obs, 'reward': reward})  # (64, ...) and (64,)\n"
+      "        writer.create_items('replay', 1.0, {'obs': writer.history['obs'][-2:],\n"
+      "                                            'reward': writer.history['reward'][-1]})\n"
+      "        writer.end_episode(mask=terminated | truncated)\n\n"
+      "A mask is an array of bools, one for each environment: the call is meant for those that are True. "
+      "Leaving "
+      "a `with` block waits until all items are in their tables. A writer that is dropped gives items a "
+      "second for "
+      "that. One thread at a time may use a writer; others wait for their turn. close() may be called from "
+      "anywhere.")
+      .def(
+          "__init__",
+          [](Self* self, ClientObject& client, int64_t num_envs, int64_t num_keep_alive_refs,
+             Truth validate_items, std::optional<double> timeout) {
+            new (self) Self(client, num_envs, num_keep_alive_refs, validate_items.value,
+                            TimeoutFromSeconds(timeout));
+          },
+          "client"_a, "num_envs"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = Truth{true},
+          "timeout"_a = nb::none(), "As Client.vector_writer().")
+      .def(
+          "append", &Self::Append, "data"_a.none(), "mask"_a = nb::none(),
+          "Adds a step to each environment, or to those of the mask.\n\n"
+          "`data` is any nest of arrays with a row for each environment, also for those that the mask leaves "
+          "out. Each leaf path is a column, whose dtype and row shape its first value fixes. A column that "
+          "is "
+          "left out, or None, has no value at this step. An append that fails has changed nothing.\n\n"
+          "ValueError for a first dimension that is not num_envs, and for a value of another dtype or shape "
+          "than "
+          "its column's; TypeError for what cannot be stored.")
+      .def(
+          "create_items", &Self::CreateItems, "table"_a, "priorities"_a.none(), "trajectory"_a.none(),
+          "mask"_a = nb::none(),
+          "Makes an item in each environment, or in those of the mask, of columns taken from `history`.\n\n"
+          "Environments whose episode does not have all the steps yet are left out. Returns an array of "
+          "bools "
+          "that tells where items were made. `priorities` is a number, or one for each environment. Waits "
+          "only "
+          "when very much is unconfirmed already.\n\n"
+          "ValueError, and no item at all, when a step has no value in an environment that takes part, or is "
+          "older than num_keep_alive_refs, for a priority that is nan, and, unless the writer was made with "
+          "validate_items=False, for what does not fit the table's signature; TypeError when a leaf of "
+          "`trajectory` is no VectorColumn.")
+      .def("end_episode", &Self::EndEpisode, "mask"_a = nb::none(),
+           "Ends the episodes of all environments, or of those of the mask: no item reaches back over the "
+           "end.\n\n"
+           "Does not wait, since the other environments go on; flush() does.")
+      .def_prop_ro(
+          "history", &Self::history,
+          "The nest of all columns so far, each leaf a VectorColumnHistory. RuntimeError before the first "
+          "append.")
+      .def(
+          "flush",
+          [](Self& self, int64_t n, std::optional<int64_t> timeout_ms) {
+            if (timeout_ms && *timeout_ms < 0) timeout_ms = std::nullopt;
+            self.Flush(n, TimeoutFromMillis(timeout_ms));
+          },
+          "block_until_num_items"_a = 0, "timeout_ms"_a = nb::none(),
+          "Waits until at most `block_until_num_items` items are not in their table yet.\n\n"
+          "DeadlineExceededError after `timeout_ms` (0 looks once, None or less than 0 waits for ever); "
+          "sending "
+          "goes on.")
+      .def("close", &Self::Close,
+           "Gives up what is not confirmed. Calls that write raise RuntimeError afterwards.\n\n"
+           "May be called from any thread; another one that waits in flush() returns. Idempotent.")
+      .def_prop_ro("num_envs", &Self::num_envs, "How many environments there are.")
+      .def_prop_ro("episode_steps", &Self::episode_steps,
+                   "Steps of each environment's episode so far, as an array.")
+      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
+      .def(
+          "__exit__",
+          [](Self& self, nb::handle type, nb::handle, nb::handle) {
+            static Lazy reverb_error("reverb.errors", "ReverbError");
+            // After an error of ours, or Ctrl-C, there is no point in waiting; nor after close().
+            const bool skip =
+                self.is_closing() ||
+                (!type.is_none() && (PyObject_IsSubclass(type.ptr(), reverb_error.get().ptr()) == 1 ||
+                                     PyObject_IsSubclass(type.ptr(), PyExc_KeyboardInterrupt) == 1));
+            if (!skip) self.Flush(0, {});
+          },
+          "type"_a.none(), "value"_a.none(), "traceback"_a.none());
+}
+
+}  // namespace reverb::python

@@ -1,0 +1,388 @@
+#include "client/vector_writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "base/random.h"
+
+namespace reverb {
+
+Status VectorWriterOptions::Validate() const {
+  if (num_environments < 1 || num_environments > kMaxEnvironments) {
+    return Status::InvalidArgument("num_environments must be between 1 and " +
+                                   std::to_string(kMaxEnvironments) + " but got " +
+                                   std::to_string(num_environments) + ".");
+  }
+  return chunking.Validate();
+}
+
+namespace internal {
+namespace {
+
+// How long a destructor may take.
+constexpr std::chrono::seconds kFarewell{10};
+
+bool IsChosen(EnvironmentMask mask, size_t environment) { return mask.empty() || mask[environment] != 0; }
+
+Status InEnvironment(size_t environment, const Status& status) {
+  return Status(status.code(),
+                "environment " + std::to_string(environment) + ": " + std::string(status.message()),
+                status.detail());
+}
+
+// Whether there are no steps in the range, however long an episode is.
+bool IsNever(const StepRange& range) {
+  if (!range.end) return false;
+  const bool up = range.stride > 0;
+  if (*range.end == (up ? 0 : -1)) return true;
+  if (!range.begin || (*range.begin < 0) != (*range.end < 0)) return false;
+  return up ? *range.end <= *range.begin : *range.end >= *range.begin;
+}
+
+// The steps of the range in an episode of `length` steps that begins at `first`; false when it lacks some, or
+// when there are none.
+bool Place(const StepRange& range, int64_t first, int64_t length, CellRange* cells) {
+  const auto at = [length](int64_t position) { return position < 0 ? position + length : position; };
+  const bool up = range.stride > 0;
+  const int64_t begin = range.begin ? at(*range.begin) : (up ? 0 : length - 1);
+  const int64_t end = range.end ? at(*range.end) : (up ? length : -1);
+  if (begin < 0 || begin >= length || (up ? end <= begin : end >= begin)) return false;
+  // How far it is from the first to the last step; all numbers fit without a sign.
+  const auto from = static_cast<uint64_t>(begin);
+  const auto to = static_cast<uint64_t>(end);
+  const auto stride = static_cast<uint64_t>(range.stride);
+  const uint64_t step = up ? stride : 0 - stride;
+  const uint64_t reach = ((up ? to - from : from - to) - 1) / step * step;
+  if (reach > (up ? static_cast<uint64_t>(length) - 1 - from : from)) return false;
+  const int64_t last = up ? begin + static_cast<int64_t>(reach) : begin - static_cast<int64_t>(reach);
+  *cells = {range.column, first + begin, first + (up ? last + 1 : last - 1), range.stride};
+  return true;
+}
+
+}  // namespace
+
+// --- The sink, as environments see it ---
+
+class VectorWriter::Share final : public ItemSink {
+ public:
+  Share(Gathered* gathered, ItemSink* sink) : gathered_(gathered), sink_(sink) {}
+
+  Status Add(OutgoingItem item) override {
+    gathered_->items.push_back(std::move(item));
+    return Status::Ok();
+  }
+  void Forget(uint64_t chunk_id) override { gathered_->forgotten.push_back(chunk_id); }
+  int64_t pending_items() const override {
+    return sink_->pending_items() + static_cast<int64_t>(gathered_->items.size());
+  }
+  bool is_full() const override { return sink_->is_full(); }
+  Status WaitForRoom(const WaitOptions& wait) override { return sink_->WaitForRoom(wait); }
+  Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
+    return sink_->AwaitPending(at_most, wait);
+  }
+  Status status() const override { return gathered_->health; }
+  void Close() override {}  // the others may go on
+
+ private:
+  Gathered* const gathered_;
+  ItemSink* const sink_;
+};
+
+VectorWriter::VectorWriter(const VectorWriterOptions& options, std::unique_ptr<ItemSink> sink)
+    : sink_(std::move(sink)), wait_for_room_(options.wait_for_room) {
+  Random random(options.seed ? *options.seed : EntropySeed());
+  TrajectoryWriterOptions each{
+      .chunking = options.chunking, .compression = options.compression, .signatures = options.signatures};
+  for (int64_t i = 0; i < options.num_environments; ++i) {
+    each.seed = random.Next();
+    environments_.emplace_back(each, std::make_unique<Share>(&gathered_, sink_.get()));
+  }
+}
+
+VectorWriter::~VectorWriter() {
+  if (is_closed_) return;
+  // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
+  Status status = FinishWaiting(0);
+  if (Status handed = HandOver(); status.ok()) status = std::move(handed);
+  if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kFarewell});
+  const int64_t left = sink_->pending_items() + waiting_items();
+  if (!status.ok() && left > 0) {
+    Log(LogLevel::kWarning,
+        "a writer was destroyed with " + std::to_string(left) +
+            " items that are not confirmed, without Close() or Flush(): " + status.ToString());
+  }
+  Close();
+}
+
+void VectorWriter::Close() {
+  if (std::exchange(is_closed_, true)) return;
+  for (TrajectoryWriter& environment : environments_) environment.Close();
+  gathered_.items.clear();
+  sink_->Close();
+}
+
+Status VectorWriter::Begin(EnvironmentMask mask) {
+  if (is_closed_) return Status::Cancelled("VectorWriter::Close has been called.");
+  if (!mask.empty() && mask.size() != environments_.size()) {
+    return Status::InvalidArgument("the mask has " + std::to_string(mask.size()) + " values but there are " +
+                                   std::to_string(environments_.size()) + " environments; give one for each");
+  }
+  gathered_.health = sink_->status();
+  return gathered_.health;
+}
+
+Status VectorWriter::HandOver() {
+  Status status;
+  if (!gathered_.items.empty()) {
+    status = sink_->AddAll(gathered_.items);
+    gathered_.items.clear();
+  }
+  for (const uint64_t chunk : gathered_.forgotten) sink_->Forget(chunk);
+  gathered_.forgotten.clear();
+  return status;
+}
+
+// --- Steps ---
+
+std::string VectorWriter::Describe(uint32_t column) const {
+  return column < columns_.size() && !columns_[column].path.empty() ? columns_[column].path
+                                                                    : std::to_string(column);
+}
+
+Status VectorWriter::NameColumn(uint32_t column, std::string path) {
+  for (TrajectoryWriter& environment : environments_) {
+    REVERB_RETURN_IF_ERROR(environment.NameColumn(column, path));
+  }
+  if (column >= columns_.size()) columns_.resize(column + 1);
+  columns_[column].path = std::move(path);
+  return Status::Ok();
+}
+
+// What environments alone would not see: a column is the same in all of them, also in those that have none
+// yet.
+Status VectorWriter::CheckValues(std::span<const ColumnValue> values) const {
+  const auto count = static_cast<int64_t>(environments_.size());
+  for (const auto& [index, value] : values) {
+    if (value.dims.empty() || value.dims[0] != count) [[unlikely]] {
+      return Status::InvalidArgument(
+          "column " + Describe(index) + ": got shape " + ShapeText(value.dims) +
+          " but expected a first dimension of " + std::to_string(count) +
+          ", one row for each environment (also for those that a mask leaves out)");
+    }
+    if (index >= columns_.size() || !columns_[index].known) continue;
+    const Column& column = columns_[index];
+    if (value.dtype != column.dtype) [[unlikely]] {
+      return Status::InvalidArgument("Tensor of wrong dtype provided for column " + Describe(index) +
+                                     ". Got " + std::string(TensorFlowName(value.dtype)) + " but expected " +
+                                     std::string(TensorFlowName(column.dtype)) + ".");
+    }
+    if (!std::ranges::equal(value.dims.subspan(1), column.dims)) [[unlikely]] {
+      return Status::InvalidArgument("Tensor of incompatible shape provided for column " + Describe(index) +
+                                     ". Got rows of " + ShapeText(value.dims.subspan(1)) +
+                                     " which are incompatible with " + ShapeText(column.dims) + ".");
+    }
+  }
+  return Status::Ok();
+}
+
+void VectorWriter::LearnColumns(std::span<const ColumnValue> values) {
+  for (const auto& [index, value] : values) {
+    if (index >= columns_.size()) columns_.resize(index + 1);
+    Column& column = columns_[index];
+    if (column.known) continue;
+    column.known = true;
+    column.dtype = value.dtype;
+    column.dims.assign(value.dims.begin() + 1, value.dims.end());
+  }
+}
+
+void VectorWriter::PointAt(std::span<const ColumnValue> values, size_t environment) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const TensorView& all = values[i].value;
+    TensorView& row = rows_[i].value;
+    const size_t element = all.dtype == DType::kString ? sizeof(std::string_view) : ItemSize(all.dtype);
+    row.data = all.data == nullptr
+                   ? nullptr
+                   : static_cast<const uint8_t*>(all.data) + environment * row.num_elements() * element;
+  }
+}
+
+Status VectorWriter::Append(std::span<const ColumnValue> values, EnvironmentMask mask) {
+  REVERB_RETURN_IF_ERROR(Begin(mask));
+  REVERB_RETURN_IF_ERROR(CheckValues(values));
+  rows_.clear();
+  for (const auto& [column, value] : values) {
+    rows_.push_back({column, {.dtype = value.dtype, .dims = value.dims.subspan(1), .data = value.data}});
+  }
+  // Rows of strings differ in size, so some may be too large.
+  const auto is_string = [](const ColumnValue& value) { return value.value.dtype == DType::kString; };
+  if (std::ranges::any_of(values, is_string)) {
+    for (size_t i = 0; i < environments_.size(); ++i) {
+      if (!IsChosen(mask, i)) continue;
+      PointAt(values, i);
+      const Status status = environments_[i].CheckStep(rows_);
+      if (!status.ok()) return InEnvironment(i, status);
+    }
+  }
+  Status status = AppendRows(values, mask);
+  Status handed = HandOver();
+  return status.ok() ? handed : status;
+}
+
+Status VectorWriter::AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask) {
+  bool is_first = true;
+  for (size_t i = 0; i < environments_.size(); ++i) {
+    if (!IsChosen(mask, i)) continue;
+    PointAt(values, i);
+    REVERB_RETURN_IF_ERROR(environments_[i].Append(rows_));
+    if (std::exchange(is_first, false)) LearnColumns(values);
+  }
+  return Status::Ok();
+}
+
+// --- Items ---
+
+Status VectorWriter::CheckItems(std::span<const double> priorities,
+                                std::span<const VectorItemColumn> columns) const {
+  if (priorities.size() != 1 && priorities.size() != environments_.size()) {
+    return Status::InvalidArgument("got " + std::to_string(priorities.size()) + " priorities for " +
+                                   std::to_string(environments_.size()) +
+                                   " environments; give one for all, or one for each");
+  }
+  if (columns.empty()) return Status::InvalidArgument("trajectory must not be empty.");
+  for (const VectorItemColumn& column : columns) {
+    if (column.steps.empty()) return Status::InvalidArgument("trajectory must not have an empty column.");
+    for (const StepRange& range : column.steps) {
+      if (range.stride == 0) {
+        return Status::InvalidArgument("column " + Describe(range.column) +
+                                       ": the stride of a range of steps is 0; it must not be");
+      }
+      if (range.column >= columns_.size() || !columns_[range.column].known) {
+        return Status::InvalidArgument("column " + Describe(range.column) +
+                                       " has no values; append some before referring to them");
+      }
+      if (IsNever(range)) {
+        return Status::InvalidArgument(
+            "column " + Describe(range.column) + ": the range from " +
+            (range.begin ? std::to_string(*range.begin) : "its start") + " to " + std::to_string(*range.end) +
+            " names no step, however long an episode is; leave the end out to reach the newest step");
+      }
+      const int64_t keep = environments_.front().columns().max_keep_alive_refs();
+      if (range.begin && *range.begin < -keep) {
+        return Status::InvalidArgument("column " + Describe(range.column) + ": step " +
+                                       std::to_string(*range.begin) + " is older than the last " +
+                                       std::to_string(keep) +
+                                       " steps that the writer keeps (num_keep_alive_refs)");
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+bool VectorWriter::Choose(const TrajectoryWriter& environment, std::span<const VectorItemColumn> columns) {
+  const int64_t length = environment.history_length();
+  const int64_t first = environment.columns().position() - length;
+  size_t next = 0;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const size_t begin = next;
+    for (const StepRange& range : columns[c].steps) {
+      if (!Place(range, first, length, &cells_[next++])) return false;
+    }
+    item_columns_[c] = {std::span(cells_).subspan(begin, next - begin), columns[c].squeeze};
+  }
+  return true;
+}
+
+Status VectorWriter::PrepareItems(std::string_view table, std::span<const double> priorities,
+                                  std::span<const VectorItemColumn> columns, EnvironmentMask mask) {
+  size_t ranges = 0;
+  for (const VectorItemColumn& column : columns) ranges += column.steps.size();
+  cells_.resize(ranges);
+  item_columns_.resize(columns.size());
+  prepared_.clear();
+  for (size_t i = 0; i < environments_.size(); ++i) {
+    if (!IsChosen(mask, i) || !Choose(environments_[i], columns)) continue;
+    const double priority = priorities[priorities.size() == 1 ? 0 : i];
+    const Status status = environments_[i].PrepareItem(table, priority, item_columns_);
+    if (!status.ok()) [[unlikely]]
+      return InEnvironment(i, status);
+    prepared_.push_back(i);
+  }
+  return Status::Ok();
+}
+
+Status VectorWriter::WaitForRoom() {
+  const Status status = FinishWaiting(0);
+  const Status handed = HandOver();
+  REVERB_RETURN_IF_ERROR(status);
+  REVERB_RETURN_IF_ERROR(handed);
+  return sink_->WaitForRoom(wait_for_room_);
+}
+
+Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
+                                                       std::span<const double> priorities,
+                                                       std::span<const VectorItemColumn> columns,
+                                                       EnvironmentMask mask) {
+  REVERB_RETURN_IF_ERROR(Begin(mask));
+  REVERB_RETURN_IF_ERROR(CheckItems(priorities, columns));
+  REVERB_RETURN_IF_ERROR(PrepareItems(table, priorities, columns, mask));
+  // Before the items are taken, so that they are not when there is no room in time.
+  if (!prepared_.empty() && sink_->is_full()) [[unlikely]]
+    REVERB_RETURN_IF_ERROR(WaitForRoom());
+  std::vector<uint8_t> made(environments_.size());
+  Status status;
+  for (const size_t i : prepared_) {
+    status = environments_[i].CreatePrepared(table, priorities[priorities.size() == 1 ? 0 : i]);
+    if (!status.ok()) break;
+    made[i] = 1;
+  }
+  const Status handed = HandOver();
+  REVERB_RETURN_IF_ERROR(status);
+  REVERB_RETURN_IF_ERROR(handed);
+  return made;
+}
+
+// --- Ends ---
+
+int64_t VectorWriter::waiting_items() const {
+  int64_t count = 0;
+  for (const TrajectoryWriter& environment : environments_) count += environment.waiting_items();
+  return count;
+}
+
+Status VectorWriter::FinishWaiting(size_t keep) {
+  for (TrajectoryWriter& environment : environments_) {
+    REVERB_RETURN_IF_ERROR(environment.FinishAllBut(keep));
+  }
+  return Status::Ok();
+}
+
+Status VectorWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
+  if (block_until_num_items < 0) {
+    return Status::InvalidArgument("`block_until_num_items` must be >= 0, got " +
+                                   std::to_string(block_until_num_items) + ".");
+  }
+  REVERB_RETURN_IF_ERROR(Begin({}));
+  if (waiting_items() > block_until_num_items) {
+    const Status status = FinishWaiting(static_cast<uint64_t>(block_until_num_items) / environments_.size());
+    const Status handed = HandOver();
+    REVERB_RETURN_IF_ERROR(status);
+    REVERB_RETURN_IF_ERROR(handed);
+  }
+  return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
+}
+
+Status VectorWriter::EndEpisode(EnvironmentMask mask) {
+  REVERB_RETURN_IF_ERROR(Begin(mask));
+  Status status;
+  for (size_t i = 0; i < environments_.size() && status.ok(); ++i) {
+    if (IsChosen(mask, i)) status = environments_[i].StartEpisode(/*clear=*/true);
+  }
+  const Status handed = HandOver();
+  return status.ok() ? handed : status;
+}
+
+}  // namespace internal
+}  // namespace reverb
