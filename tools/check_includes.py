@@ -47,6 +47,7 @@ FOLDERS = {
         "src/server",
         "src/service",
         "src/client",
+        "src/checkpoint",
         "src/transport",
         "src/transport/inproc",
         "src/transport/grpc",

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reverb/checkpoint.h"
 #include "reverb/client.h"
 #include "reverb/status.h"
 #include "reverb/table.h"
@@ -48,6 +49,8 @@ struct ServerOptions {
   std::string host = "[::]";
   std::optional<int> port = 0;
   ServerLimits limits = {};
+  // Where to save the tables to and load them from; absent: they live in memory only.
+  std::optional<CheckpointOptions> checkpoint = {};
 };
 
 class Server {
@@ -61,6 +64,8 @@ class Server {
   int port() const;
   // NOT_FOUND when there is none of that name.
   Result<Table> table(std::string_view name) const;
+  // What was loaded at start; absent when the tables started empty.
+  std::optional<std::string> loaded_checkpoint() const;
   // A client that needs no socket.
   Client in_process_client(ClientOptions options = {}) const;
 
