@@ -98,10 +98,10 @@ struct CheckpointInfo {
   int64_t num_chunks = 0;         // that items refer to
   uint64_t payload_bytes = 0;     // of these chunks as stored
   uint64_t file_bytes = 0;        // of all files it needs, those shared with other checkpoints included
-  uint64_t own_bytes = 0;         // of the files that were written for it
 };
 
-// The items of one table, in the order of their insertion as far as it is known. One thread at a time.
+// The items of one table, in the order in which the table keeps them: that of insertion as long as none
+// was removed. One thread at a time.
 class CheckpointItems {
  public:
   CheckpointItems(CheckpointItems&&) noexcept;
