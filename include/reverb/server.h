@@ -70,7 +70,7 @@ class Server {
   Client in_process_client(ClientOptions options = {}) const;
 
   // Ends all that is under way with an error that says so, and returns when nothing is; at most two seconds
-  // or so. Tables can be looked at afterwards. Idempotent.
+  // or so, unless a checkpoint is to be written. Tables can be looked at afterwards. Idempotent.
   void Stop();
 
  private:

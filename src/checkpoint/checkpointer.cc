@@ -111,17 +111,18 @@ void Checkpointer::Stop() {
 }
 
 Result<std::string> Checkpointer::Save() {
-  MutexLock lock(&mu_);
-  const uint64_t wanted = begun_ + 1;
-  while (is_writing_) {
-    changed_.Wait(&mu_);
-    if (ended_ >= wanted) return result_;
+  {
+    MutexLock lock(&mu_);
+    const uint64_t wanted = begun_ + 1;
+    while (is_writing_) {
+      changed_.Wait(&mu_);
+      if (ended_ >= wanted) return result_;
+    }
+    is_writing_ = true;
+    ++begun_;
   }
-  is_writing_ = true;
-  ++begun_;
-  mu_.Unlock();
   Result<std::string> result = Write();
-  mu_.Lock();
+  MutexLock lock(&mu_);
   is_writing_ = false;
   ended_ = begun_;
   ++(result.ok() ? stats_.written : stats_.failed);

@@ -435,17 +435,13 @@ Status CheckpointWriter::TryCollectGarbage(const Manifest& newest, const std::st
   REVERB_ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
   std::erase_if(entries, [](const CheckpointEntry& entry) { return entry.is_foreign; });
   std::vector<std::string> kept;
-  bool has_removed = false;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (entry->is_complete && kept.size() < static_cast<size_t>(options_.keep_latest)) {
       kept.push_back(entry->path);
       continue;
     }
     REVERB_RETURN_IF_ERROR(RemoveCheckpoint(entry->path));
-    has_removed = true;
   }
-  // Before their files go: a checkpoint that comes back after a power loss must not lack any.
-  if (has_removed) REVERB_RETURN_IF_ERROR(fs_->SyncDir(options_.root));
 
   std::set<uint64_t> needed;
   for (const SavedSegment& segment : newest.segments) needed.insert(segment.number);
@@ -474,6 +470,7 @@ Status CheckpointWriter::RemoveCheckpoint(const std::string& path) {
     Status status = fs_->RemoveFile(JoinPath(path, file));
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
+  // Before the files that it names go: a manifest that comes back after a power loss must not lack any.
   REVERB_RETURN_IF_ERROR(fs_->SyncDir(path));
   // What else somebody has put there stays.
   Status status = fs_->RemoveDir(path);
