@@ -251,6 +251,12 @@ Result<std::vector<ChunkRef>> LoadChunks(FileSystem* fs, const std::string& chec
     }
   }
   if (reader.position() != trailer.index_offset) return Damaged(path, "its chunks do not end at its index");
+  // Not needed here; but readers need it, and checkpoints to come will share this file.
+  std::vector<uint8_t> index(segment.file_bytes - kSegmentTrailerBytes - trailer.index_offset);
+  REVERB_ASSIGN_OR_RETURN(const size_t index_read, file->Read(trailer.index_offset, index));
+  if (index_read != index.size() || Checksum(index) != trailer.checksum) {
+    return Damaged(path, "its index does not have its checksum");
+  }
   if (progress) progress(segment.file_bytes - told);
   return chunks;
 }
