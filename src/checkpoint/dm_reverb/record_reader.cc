@@ -75,7 +75,9 @@ Status RecordReader::Damaged(const std::string& what) const {
 }
 
 Status RecordReader::Refill() {
-  input_.resize(kInputBytes);
+  // At its end one byte too many is asked for, should the file have grown.
+  const uint64_t left = file_->size() - std::min(file_offset_, file_->size());
+  input_.resize(std::clamp<uint64_t>(left, 1, kInputBytes));
   input_used_ = 0;
   Result<size_t> got = file_->Read(file_offset_, input_);
   input_.resize(got.ok() ? *got : 0);
