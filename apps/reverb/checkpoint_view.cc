@@ -44,9 +44,6 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
           ShowAge(info.created_nanos) + "\n";
   page += ShowUnsigned(info.payload_bytes) + " of data in " + ShowCount(info.num_chunks, "chunk") +
           "; files " + ShowUnsigned(info.file_bytes);
-  if (info.own_bytes != info.file_bytes) {
-    page += ", of which " + ShowUnsigned(info.own_bytes) + " were written for it and the rest is shared";
-  }
   page += "\n";
   if (info.num_writers > 0) page += ShowCount(info.num_writers, "writer") + " can go on where they were\n";
   page += "\n";
@@ -94,7 +91,6 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
       .Field("chunks", info.num_chunks)
       .Field("payload_bytes", info.payload_bytes)
       .Field("file_bytes", info.file_bytes)
-      .Field("own_bytes", info.own_bytes)
       .Field("writers", info.num_writers);
   json.Key("tables").BeginArray();
   for (const TableInfo& table : info.tables) {

@@ -1,6 +1,4 @@
 // What dm-reverb saved is read back: tables, items, tensors, in the present and in the old ways.
-#include "checkpoint/dm_reverb/dm_reverb_source.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,8 @@
 #include <vector>
 
 #include "checkpoint/dm_reverb/crc32c.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/source.h"
 #include "core/chunk_store.h"
 #include "dm_reverb/dm_reverb_files.h"
 #include "reverb/signature.h"
@@ -321,11 +321,11 @@ TEST_F(DmReverbSourceTest, SignaturesAreTranslated) {
 }
 
 TEST_F(DmReverbSourceTest, TimesInNamesAreReadInTheirZone) {
-  const auto time = [](std::string_view name) { return internal::ParseDmReverbTime(name); };
+  const auto time = [](std::string_view name) { return internal::ParseCheckpointName(name); };
   EXPECT_EQ(time("1970-01-01T00:00:00+00:00"), 0);
   EXPECT_EQ(time("1970-01-01T00:00:00Z"), 0);
   EXPECT_EQ(time("1970-01-01T01:00:00.000000001+01:00"), 1);
-  EXPECT_EQ(time("1969-12-31T17:00:01.25-07:00"), 1'250'000'000);
+  EXPECT_EQ(time("1970-01-01T00:00:01.25-07:00"), 25'201'250'000'000);
   // An hour that the clocks were set back: the names alone say the opposite.
   EXPECT_LT(*time("2026-10-25T02:59:59+02:00"), *time("2026-10-25T02:00:00+01:00"));
   for (const char* name : {"", "DONE", "2026-10-25", "2026-10-25T02:59:59", "2026-13-25T02:59:59Z", "zzz",

@@ -1,9 +1,19 @@
-#include "checkpoint/dm_reverb/dm_reverb_source.h"
-
+// Checkpoints that dm-reverb wrote: a directory with the files tables.tfrecord, items.tfrecord,
+// chunks.tfrecord and, written last, DONE. Old ones have the items inside the tables. Errors name the file
+// and the record, or the table and the item:
+//   INVALID_ARGUMENT      the checkpoint is not complete: DONE is missing
+//   DATA_LOSS             a file is missing or damaged, or refers to what is not there
+//   UNIMPLEMENTED         a dtype or a signature that is not known here
+//   RESOURCE_EXHAUSTED    a chunk is larger than the store's limits
+//
+// A record of each item is kept in memory; chunks are read as a stream.
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +22,8 @@
 #include "checkpoint/dm_reverb/chunk_data.h"
 #include "checkpoint/dm_reverb/dm_reverb_messages.h"
 #include "checkpoint/dm_reverb/record_reader.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/source.h"
 #include "reverb/selector.h"
 #include "reverb/signature.h"
 #include "tensor/chunk.h"
@@ -19,12 +31,8 @@
 namespace reverb::internal {
 namespace {
 
-constexpr char kTables[] = "tables.tfrecord";
 constexpr char kItems[] = "items.tfrecord";
 constexpr char kChunks[] = "chunks.tfrecord";
-constexpr char kDone[] = "DONE";
-
-std::string Join(const std::string& directory, const char* name) { return directory + '/' + name; }
 
 Status Prefixed(const std::string& prefix, const Status& status) {
   return Status(status.code(), prefix + ": " + std::string(status.message()), status.detail());
@@ -41,8 +49,9 @@ class DmReverbSource final : public CheckpointSource {
   // Reads tables and items, and checks whatever can be checked without the chunks.
   Status Open() {
     REVERB_RETURN_IF_ERROR(CheckFiles());
-    REVERB_RETURN_IF_ERROR(ForEachRecord(kTables, [&](std::string_view record) { return AddTable(record); }));
-    if (server_.tables.empty()) return Damaged('"' + Join(path_, kTables) + "\" holds no table");
+    REVERB_RETURN_IF_ERROR(
+        ForEachRecord(kDmReverbTables, [&](std::string_view record) { return AddTable(record); }));
+    if (server_.tables.empty()) return Damaged('"' + JoinPath(path_, kDmReverbTables) + "\" holds no table");
     if (has_items_file_) {
       REVERB_RETURN_IF_ERROR(
           ForEachRecord(kItems, [&](std::string_view record) { return AddItemRecord(record); }));
@@ -61,7 +70,7 @@ class DmReverbSource final : public CheckpointSource {
     // Names of checkpoints tell their time; what was renamed is as old as its newest item.
     const size_t end = path_.find_last_not_of('/') + 1;
     const std::string_view name = std::string_view(path_).substr(0, end);
-    if (const auto time = ParseDmReverbTime(name.substr(name.rfind('/') + 1))) {
+    if (const auto time = ParseCheckpointName(name.substr(name.rfind('/') + 1))) {
       server_.created_nanos = *time;
     } else {
       for (const auto& items : items_) {
@@ -81,7 +90,6 @@ class DmReverbSource final : public CheckpointSource {
     info.num_chunks = num_chunks_;
     info.payload_bytes = chunk_file_bytes_;
     info.file_bytes = table_file_bytes_ + item_file_bytes_ + chunk_file_bytes_;
-    info.own_bytes = info.file_bytes;
     return info;
   }
 
@@ -121,27 +129,31 @@ class DmReverbSource final : public CheckpointSource {
   using Chunks = absl::flat_hash_map<uint64_t, ChunkRef>;  // null until they come
 
   Status CheckFiles() {
-    REVERB_ASSIGN_OR_RETURN(const bool has_tables, IsDmReverbCheckpoint(fs_, path_));
-    if (!has_tables) return Status::NotFound('"' + path_ + "\" is no checkpoint: it has no file " + kTables);
-    REVERB_ASSIGN_OR_RETURN(const bool is_complete, IsDmReverbCheckpointComplete(fs_, path_));
+    REVERB_ASSIGN_OR_RETURN(const bool has_tables, fs_->FileExists(JoinPath(path_, kDmReverbTables)));
+    REVERB_ASSIGN_OR_RETURN(const bool is_complete, fs_->FileExists(JoinPath(path_, kDmReverbMark)));
+    if (!has_tables && !is_complete) {
+      return Status::NotFound('"' + path_ + "\" is no checkpoint: it has no file " + kDmReverbTables);
+    }
+    if (!has_tables) return Damaged("checkpoint \"" + path_ + "\" lacks its file " + kDmReverbTables);
     if (!is_complete) {
-      return Status::InvalidArgument("checkpoint \"" + path_ + "\" is not complete: it has no file " + kDone +
-                                     ", which is written last; use another one");
+      return Status::InvalidArgument("checkpoint \"" + path_ + "\" is not complete: it has no file " +
+                                     kDmReverbMark + ", which is written last; use another one");
     }
-    REVERB_ASSIGN_OR_RETURN(has_items_file_, fs_->FileExists(Join(path_, kItems)));
-    REVERB_ASSIGN_OR_RETURN(const bool has_chunks, fs_->FileExists(Join(path_, kChunks)));
+    REVERB_ASSIGN_OR_RETURN(has_items_file_, fs_->FileExists(JoinPath(path_, kItems)));
+    REVERB_ASSIGN_OR_RETURN(const bool has_chunks, fs_->FileExists(JoinPath(path_, kChunks)));
     if (!has_chunks) return Damaged("checkpoint \"" + path_ + "\" lacks its file " + kChunks);
-    REVERB_ASSIGN_OR_RETURN(table_file_bytes_, fs_->FileSize(Join(path_, kTables)));
+    REVERB_ASSIGN_OR_RETURN(table_file_bytes_, fs_->FileSize(JoinPath(path_, kDmReverbTables)));
     if (has_items_file_) {
-      REVERB_ASSIGN_OR_RETURN(item_file_bytes_, fs_->FileSize(Join(path_, kItems)));
+      REVERB_ASSIGN_OR_RETURN(item_file_bytes_, fs_->FileSize(JoinPath(path_, kItems)));
     }
-    REVERB_ASSIGN_OR_RETURN(chunk_file_bytes_, fs_->FileSize(Join(path_, kChunks)));
+    REVERB_ASSIGN_OR_RETURN(chunk_file_bytes_, fs_->FileSize(JoinPath(path_, kChunks)));
     return Status::Ok();
   }
 
   template <typename F>
   Status ForEachRecord(const char* name, F visit, const CheckpointProgressCallback& progress = {}) {
-    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<RecordReader> reader, RecordReader::Open(fs_, Join(path_, name)));
+    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<RecordReader> reader,
+                            RecordReader::Open(fs_, JoinPath(path_, name)));
     for (uint64_t told = 0;;) {
       REVERB_ASSIGN_OR_RETURN(const std::optional<std::string_view> record, reader->Next());
       if (progress && reader->bytes_read() != told) {
@@ -222,7 +234,7 @@ class DmReverbSource final : public CheckpointSource {
     if (counters.inserts - counters.deletes != table.size) {
       return Damaged(name + std::to_string(table.size) + " items, but its rate limiter counted " +
                      std::to_string(counters.inserts) + " inserts and " + std::to_string(counters.deletes) +
-                     " deletes");
+                     " deletes" + (has_items_file_ ? "" : std::string("; there is no file ") + kItems));
     }
     REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<Selector> sampler, MakeSelector(table.sampler));
     REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<Selector> remover, MakeSelector(table.remover));
@@ -320,56 +332,6 @@ class DmReverbSource final : public CheckpointSource {
 };
 
 }  // namespace
-
-Result<bool> IsDmReverbCheckpoint(FileSystem* fs, const std::string& path) {
-  return fs->FileExists(Join(path, kTables));
-}
-
-Result<bool> IsDmReverbCheckpointComplete(FileSystem* fs, const std::string& path) {
-  return fs->FileExists(Join(path, kDone));
-}
-
-std::optional<int64_t> ParseDmReverbTime(std::string_view name) {
-  const auto number = [&](size_t at, size_t size) -> int {  // -1: none
-    if (name.size() < at + size || name[at] == '-') return -1;
-    int value = 0;
-    const char* const end = name.data() + at + size;
-    return std::from_chars(name.data() + at, end, value).ptr == end ? value : -1;
-  };
-  const auto has = [&](size_t at, char c) { return name.size() > at && name[at] == c; };
-  const int year = number(0, 4);
-  const int month = number(5, 2);
-  const int day = number(8, 2);
-  const int hour = number(11, 2);
-  const int minute = number(14, 2);
-  const int second = number(17, 2);
-  if (std::min({year, month, day, hour, minute, second}) < 0) return {};
-  if (!has(4, '-') || !has(7, '-') || !has(10, 'T') || !has(13, ':') || !has(16, ':')) return {};
-  size_t at = 19;
-  int64_t nanos = 0;
-  if (has(at, '.')) {
-    int64_t unit = 100'000'000;
-    for (++at; at < name.size() && name[at] >= '0' && name[at] <= '9'; ++at, unit /= 10) {
-      nanos += unit * (name[at] - '0');
-    }
-  }
-  int64_t zone_minutes = 0;
-  if (name.substr(at) != "Z") {
-    const int zone_hour = number(at + 1, 2);
-    const int zone_minute = number(at + 4, 2);
-    if (!(has(at, '+') || has(at, '-')) || !has(at + 3, ':') || name.size() != at + 6) return {};
-    if (zone_hour < 0 || zone_minute < 0) return {};
-    zone_minutes = (name[at] == '-' ? -1 : 1) * (zone_hour * 60 + zone_minute);
-  }
-  const std::chrono::year_month_day date{std::chrono::year(year),
-                                         std::chrono::month(static_cast<unsigned>(month)),
-                                         std::chrono::day(static_cast<unsigned>(day))};
-  // Years that fit into nanoseconds.
-  if (!date.ok() || year < 1678 || year > 2261) return {};
-  const int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
-  const int64_t minutes = days * 24 * 60 + hour * 60 + minute - zone_minutes;
-  return (minutes * 60 + second) * 1'000'000'000 + nanos;
-}
 
 Result<std::unique_ptr<CheckpointSource>> OpenDmReverbCheckpoint(FileSystem* fs, const std::string& path) {
   auto source = std::make_unique<DmReverbSource>(fs, path);
