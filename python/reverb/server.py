@@ -339,7 +339,7 @@ def _checkpoint_options(checkpointer: checkpointers.CheckpointerBase) -> _core.C
     options = checkpointer.internal_checkpointer()
     if not isinstance(options, checkpointers_lib.CheckpointerOptions):
         raise TypeError(
-            f"{type(checkpointer).__name__}.internal_checkpointer() must give CheckpointerOptions, for example those of "
+            f"{type(checkpointer).__name__}.internal_checkpointer() must give CheckpointerOptions, such as those of "
             f"a DefaultCheckpointer; it gave {type(options).__name__}"
         )
     if options.group:

@@ -146,7 +146,9 @@ class Usage(ProgramTest):
     def test_every_command_has_help_with_an_example(self):
         text = self.expect(("--help",), OK, "Exit codes:")
         commands = re.findall(r"^  ([a-z]+)  ", text.partition("Commands:")[2].partition("Options:")[0], re.M)
-        self.assertEqual(commands, [
+        self.assertEqual(
+            commands,
+            [
                 "serve",
                 "info",
                 "peek",
@@ -847,9 +849,7 @@ class Checkpoints(ProgramTest):
         self.assertNotIn("In the same folder", page)
         told = json.loads(self.expect(("checkpoint", "inspect", self.root, "--json"), OK))
         self.assertEqual(told["path"], path)
-        self.assertEqual(
-            [(table["name"], table["size"], table["inserts"]) for table in told["tables"]], [("t", 3, 3)]
-        )
+        self.assertEqual([(table["name"], table["size"], table["inserts"]) for table in told["tables"]], [("t", 3, 3)])
         self.assertEqual([entry["path"] for entry in told["folder"]], [path])
         self.assertGreaterEqual(told["file_bytes"], told["payload_bytes"])
 
