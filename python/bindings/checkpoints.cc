@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "client.h"
 #include "errors.h"
 #include "gil.h"
 #include "python_api.h"

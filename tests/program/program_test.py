@@ -756,6 +756,10 @@ class Pages(ProgramTest):
         (self.folder / "server.toml").write_text("")
         self.assertEqual(self.complete("reverb", "serve", "--config", "ser"), ["server.toml"])
         self.assertEqual(self.complete("reverb", "info", "localhost:1", "--every", ""), [])
+        self.assertEqual(self.complete("reverb", "checkpoint", "i"), ["inspect", "import"])
+        self.assertEqual(self.complete("reverb", "checkpoint", "inspect", "ser"), ["server.toml"])
+        self.assertEqual(self.complete("reverb", "checkpoint", "verify", "x", "--j"), ["--json"])
+        self.assertEqual(self.complete("reverb", "checkpoint", "inspect", "x", "--items", ""), [])
 
     def test_packaged_files_name_what_there_is(self):
         unit = (source / "packaging/reverb.service").read_text()
