@@ -58,10 +58,11 @@ def test_a_server_goes_on_where_the_other_was(tmp_path, connect):
         assert info.current_size == 10
         assert info.rate_limiter_info.insert_stats.completed == 10
         assert info.rate_limiter_info.sample_stats.completed == 3
-        samples = [next(iter(sample)) for sample in client.sample("table", 10)]
-        assert [float(sample.data[0]) for sample in samples] == [float(i) for i in range(10)]
-        assert [sample.info.priority for sample in samples] == [float(i + 1) for i in range(10)]
-        assert [sample.info.times_sampled for sample in samples][:1] == [4]
+        items = client.peek("table", 10)
+        assert [float(item.data[0][0]) for item in items] == [float(i) for i in range(10)]
+        assert [item.info.priority for item in items] == [float(i + 1) for i in range(10)]
+        assert [item.info.times_sampled for item in items] == [3] + [0] * 9
+        assert next(client.sample("table"))[0].info.times_sampled == 4
 
 
 def test_the_next_samples_are_those_the_other_would_have_drawn(tmp_path):
