@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -172,7 +173,10 @@ void LogToStderr() {
     const char* const name = level == LogLevel::kInfo      ? "info"
                              : level == LogLevel::kWarning ? "warning"
                                                            : "error";
-    std::fprintf(stderr, "reverb serve: %s: %.*s\n", name, static_cast<int>(message.size()), message.data());
+    // On a terminal there may be a line about progress, which gives way.
+    static const char* const begin = IsTerminal(STDERR_FILENO) ? "\r\033[K" : "";
+    std::fprintf(stderr, "%sreverb serve: %s: %.*s\n", begin, name, static_cast<int>(message.size()),
+                 message.data());
   });
 }
 
@@ -183,6 +187,15 @@ class StopSignals {
     sigemptyset(&signals_);
     for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, number);
     pthread_sigmask(SIG_BLOCK, &signals_, &former_);
+  }
+  // Whether one has come that nobody has waited for yet.
+  bool HasCome() const {
+    sigset_t pending;
+    sigpending(&pending);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+      if (sigismember(&pending, number) == 1) return true;
+    }
+    return false;
   }
   // The name of the one that came. From then on another one ends the program at once.
   std::string Await() {
@@ -243,7 +256,15 @@ int Serve(const ServeOptions& flags) {
   const std::string host = options->host;
   const std::optional<CheckpointOptions> checkpoint = options->checkpoint;
   ProgressLine progress("loading");
-  if (options->checkpoint) options->checkpoint->restore.progress = progress.callback();
+  if (options->checkpoint) {
+    options->checkpoint->restore.progress = [&](const CheckpointProgress& loaded) {
+      progress.Show(loaded);
+      if (!signals.HasCome()) return;
+      // There is nothing to stop yet, and nothing to lose.
+      progress.Clear();
+      std::_Exit(Fail(kFailed, "stopped while a checkpoint was being loaded"));
+    };
+  }
   Result<Server> server = Server::Start(*std::move(options));
   progress.Clear();
   if (!server.ok()) {
