@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import reverb
-from reverb import checkpointers, checkpoints
+from reverb import checkpointers, checkpoints, pybind
 
 UNIFORM = reverb.selectors.Uniform
 
@@ -321,6 +321,13 @@ def test_ones_own_checkpointer_must_give_options(tmp_path):
 
     with pytest.raises(TypeError, match="CheckpointerOptions"):
         reverb.Server([make_table()], checkpointer=Mine())
+
+    class Native(checkpointers.CheckpointerBase):
+        def internal_checkpointer(self):
+            return pybind.create_default_checkpointer(str(tmp_path), "", None)
+
+    with reverb.Server([make_table()], checkpointer=Native()) as server:
+        assert os.path.dirname(server.localhost_client().checkpoint()) == str(tmp_path)
 
 
 # --- Damage ---
