@@ -7,6 +7,7 @@ pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 find_package(Snappy REQUIRED)
+find_package(ZLIB REQUIRED)
 
 if(REVERB_TESTS)
   find_package(GTest REQUIRED)

@@ -47,12 +47,15 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   Status Read(const toml::table& root, ServerOptions* options) {
-    CheckKeys(root, "", {"server", "limits", "table"}, "");
+    CheckKeys(root, "", {"server", "limits", "checkpoint", "table"}, "");
     if (const toml::node* node = root.get("server")) {
       if (const toml::table* table = Table(*node, "server")) ReadServer(*table, options);
     }
     if (const toml::node* node = root.get("limits")) {
       if (const toml::table* table = Table(*node, "limits")) ReadLimits(*table, &options->limits);
+    }
+    if (const toml::node* node = root.get("checkpoint")) {
+      if (const toml::table* table = Table(*node, "checkpoint")) ReadCheckpoint(*table, options);
     }
     if (const toml::node* node = root.get("table")) ReadTables(*node, options);
     return problem_;
@@ -87,10 +90,9 @@ class Reader {
       const std::string_view name = key.str();
       if (std::ranges::find(known, name) != known.end()) continue;
       const std::string full = prefix + std::string(name);
-      if (name.starts_with("checkpoint")) {
-        ProblemAt(key.source().begin, "key " + Quote(full) +
-                                          ": this version cannot write checkpoints yet; remove the key. "
-                                          "What the tables hold is lost when the server stops");
+      if (name.starts_with("checkpoint") && prefix == "server.") {
+        ProblemAt(key.source().begin, "there is no key " + Quote(full) +
+                                          "; checkpoints have a table of keys of their own, [checkpoint]");
       }
       ProblemAt(key.source().begin, "there is no key " + Quote(full) + where + "." + Suggest(name, known));
     }
@@ -133,6 +135,28 @@ class Reader {
     if (!text.empty() && time.ok()) return *time;
     Expected(node, key, "a time, such as \"5 min\", \"1.5 s\" or 30 (seconds)");
     return std::nullopt;
+  }
+
+  std::optional<bool> Boolean(const toml::node& node, const std::string& key) {
+    if (const auto* value = node.as_boolean()) return **value;
+    Expected(node, key, "true or false");
+    return std::nullopt;
+  }
+  // One of a few words, each with what it stands for.
+  template <typename T>
+  void WordInto(const toml::table& table, const char* name, const std::string& prefix,
+                const std::vector<std::pair<std::string, T>>& words, T* to) {
+    const toml::node* const node = table.get(name);
+    if (node == nullptr) return;
+    std::vector<std::string> quoted;
+    for (const auto& [word, value] : words) {
+      if (const auto* text = node->as_string(); text != nullptr && **text == word) {
+        *to = value;
+        return;
+      }
+      quoted.push_back(Quote(word));
+    }
+    Expected(*node, prefix + name, Join(quoted, " or "));
   }
 
   template <typename T>
@@ -198,6 +222,77 @@ class Reader {
     if (const toml::node* node = table.get("writer_memory")) {
       if (const auto time = Time(*node, "limits.writer_memory")) limits->writer_memory = *time;
     }
+  }
+
+  void ReadCheckpoint(const toml::table& table, ServerOptions* options) {
+    const std::string prefix = "checkpoint.";
+    CheckKeys(table, prefix,
+              {"path", "fallback_path", "interval", "on_stop", "keep_latest", "load_latest", "restore"}, "");
+    CheckpointOptions checkpoint;
+    const toml::node* const path = table.get("path");
+    if (path == nullptr) {
+      return Problem(table,
+                     "key \"checkpoint.path\" is missing; expected a folder, such as path = \"/data/run7\"");
+    }
+    for (const char* name : {"path", "fallback_path"}) {
+      const toml::node* const node = table.get(name);
+      if (node == nullptr) continue;
+      const std::optional<std::string> text = String(*node, prefix + name, "the path of a folder");
+      if (text && text->empty()) Expected(*node, prefix + name, "the path of a folder");
+      if (text && node == path) checkpoint.path = *text;
+      if (text && node != path) checkpoint.fallback_path = *text;
+    }
+    if (const toml::node* node = table.get("interval")) {
+      checkpoint.interval = Time(*node, "checkpoint.interval");
+      if (checkpoint.interval && checkpoint.interval->count() == 0) {
+        Expected(*node, "checkpoint.interval",
+                 "a time above 0; leave the key out for none but those asked for");
+      }
+    }
+    if (const toml::node* node = table.get("keep_latest")) {
+      if (const auto count = Integer(*node, "checkpoint.keep_latest", 1, INT32_MAX)) {
+        checkpoint.keep_latest = static_cast<int32_t>(*count);
+      }
+    }
+    if (const toml::node* node = table.get("on_stop")) {
+      checkpoint.on_stop = Boolean(*node, "checkpoint.on_stop").value_or(false);
+    }
+    if (const toml::node* node = table.get("load_latest")) {
+      checkpoint.load_latest = Boolean(*node, "checkpoint.load_latest").value_or(true);
+    }
+    if (const toml::node* node = table.get("restore")) {
+      if (const toml::table* restore = Table(*node, "checkpoint.restore")) {
+        ReadRestore(*restore, &checkpoint.restore);
+      }
+    }
+    options->checkpoint = std::move(checkpoint);
+  }
+
+  void ReadRestore(const toml::table& table, RestoreOptions* restore) {
+    const std::string prefix = "checkpoint.restore.";
+    CheckKeys(
+        table, prefix,
+        {"rate_limiter", "sizes", "selectors", "signature", "counters", "missing_tables", "extra_tables"},
+        "");
+    using Settings = RestoreOptions::Settings;
+    const std::vector<std::pair<std::string, Settings>> whose = {{"saved", Settings::kSaved},
+                                                                 {"given", Settings::kGiven}};
+    WordInto(table, "rate_limiter", prefix, whose, &restore->rate_limiter);
+    WordInto(table, "sizes", prefix, whose, &restore->sizes);
+    WordInto(table, "selectors", prefix, whose, &restore->selectors);
+    WordInto(table, "signature", prefix, whose, &restore->signature);
+    WordInto(table, "counters", prefix,
+             {{"keep", RestoreOptions::Counters::kKeep}, {"reset", RestoreOptions::Counters::kReset}},
+             &restore->counters);
+    WordInto(table, "missing_tables", prefix,
+             {{"start_empty", RestoreOptions::MissingTables::kStartEmpty},
+              {"fail", RestoreOptions::MissingTables::kFail}},
+             &restore->missing_tables);
+    WordInto(table, "extra_tables", prefix,
+             {{"fail", RestoreOptions::ExtraTables::kFail},
+              {"drop", RestoreOptions::ExtraTables::kDrop},
+              {"create", RestoreOptions::ExtraTables::kCreate}},
+             &restore->extra_tables);
   }
 
   void ReadTables(const toml::node& node, ServerOptions* options) {

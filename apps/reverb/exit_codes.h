@@ -9,7 +9,7 @@ enum ExitCode : int {
   kFailed = 1,        // it was tried and did not work
   kBadUsage = 2,      // the command line, or the configuration, is wrong
   kUnreachable = 3,   // no Reverb server answers at that address
-  kNotFound = 4,      // the server has no such table
+  kNotFound = 4,      // there is no such table, or no such checkpoint
   kTimedOut = 5,      // the server answers, but the table did not allow it in time
   kNotConfirmed = 6,  // a question was not answered with yes
 };

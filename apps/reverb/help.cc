@@ -22,7 +22,7 @@ constexpr struct {
                   {kFailed, "it was tried and did not work"},
                   {kBadUsage, "the command line, or the configuration file, is wrong"},
                   {kUnreachable, "no Reverb server answers at that address"},
-                  {kNotFound, "the server has no such table"},
+                  {kNotFound, "there is no such table, or no such checkpoint"},
                   {kTimedOut, "the server answers, but the table did not allow it in time"},
                   {kNotConfirmed, "a question was not answered with yes"}};
 
@@ -35,12 +35,29 @@ struct OptionText {
 
 bool IsHidden(const CLI::App& app) { return app.get_group().empty(); }
 
+// Of the program, or of a command that has commands of its own.
 std::vector<const CLI::App*> Commands(const CLI::App& program) {
   std::vector<const CLI::App*> commands;
   for (const CLI::App* app : program.get_subcommands([](const CLI::App* sub) { return !IsHidden(*sub); })) {
     commands.push_back(app);
   }
   return commands;
+}
+
+// Those that do something themselves, at whatever depth.
+std::vector<const CLI::App*> LastCommands(const CLI::App& program) {
+  std::vector<const CLI::App*> commands;
+  for (const CLI::App* app : Commands(program)) {
+    const std::vector<const CLI::App*> below = LastCommands(*app);
+    if (below.empty()) commands.push_back(app);
+    commands.insert(commands.end(), below.begin(), below.end());
+  }
+  return commands;
+}
+
+// "reverb checkpoint verify".
+std::string FullName(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : FullName(*app.get_parent()) + " " + app.get_name();
 }
 
 std::string Flags(const CLI::Option& option) {
@@ -76,8 +93,9 @@ std::vector<OptionText> Options(const CLI::App& app, bool positional) {
   return options;
 }
 
-std::string Usage(const CLI::App& app, const std::string& name) {
-  std::string usage = name;
+std::string Usage(const CLI::App& app) {
+  std::string usage = FullName(app);
+  if (!Commands(app).empty()) usage += " COMMAND";
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
     std::string word = option->get_name(/*positional=*/true);
@@ -127,14 +145,10 @@ void AddEntry(const std::string& name, const std::string& description, std::stri
 }
 
 std::string Help(const CLI::App* app, const std::string& /*name*/, CLI::AppFormatMode /*mode*/) {
-  const bool is_program = app->get_parent() == nullptr;
-  std::string text = app->get_description() + ".\n\nUsage: ";
-  text += is_program ? std::string("reverb COMMAND [OPTIONS]") : Usage(*app, "reverb " + app->get_name());
-  text += "\n";
-  if (is_program) {
+  std::string text = app->get_description() + ".\n\nUsage: " + Usage(*app) + "\n";
+  if (const auto commands = Commands(*app); !commands.empty()) {
     text += "\nCommands:\n";
-    for (const CLI::App* command : Commands(*app))
-      AddEntry(command->get_name(), command->get_description(), &text);
+    for (const CLI::App* command : commands) AddEntry(command->get_name(), command->get_description(), &text);
   }
   if (const auto words = Options(*app, true); !words.empty()) {
     text += "\n";
@@ -170,6 +184,14 @@ void AddRoffEntry(const OptionText& option, std::string* text) {
   *text += ".TP\n.B " + Roff(option.name) + "\n" + Roff(option.description) + "\n";
 }
 
+void SetUpCommands(CLI::App* app) {
+  for (CLI::App* command : app->get_subcommands([](const CLI::App*) { return true; })) {
+    command->set_help_flag("-h,--help", "Print this help and exit");
+    command->formatter(std::make_shared<CLI::FormatterLambda>(Help));
+    SetUpCommands(command);
+  }
+}
+
 }  // namespace
 
 void SetUpHelp(CLI::App* program) {
@@ -185,34 +207,42 @@ void SetUpHelp(CLI::App* program) {
     footer += "  " + std::to_string(code) + "  " + meaning + "\n";
   footer += "\nColours are used on terminals only, and not where NO_COLOR is set.";
   program->footer(footer);
-  for (CLI::App* command : program->get_subcommands([](const CLI::App*) { return true; })) {
-    command->set_help_flag("-h,--help", "Print this help and exit");
-    command->formatter(std::make_shared<CLI::FormatterLambda>(Help));
-  }
+  SetUpCommands(program);
 }
 
 int ExplainParseError(const CLI::App& program, const CLI::ParseError& error,
                       const std::vector<std::string>& words) {
-  // The command that was meant, as far as the words tell.
-  const CLI::App* command = nullptr;
-  std::vector<std::string> names;
-  for (const CLI::App* app : Commands(program)) {
-    names.push_back(app->get_name());
-    if (!words.empty() && words[0] == app->get_name()) command = app;
+  // The command that was meant, as far as the words tell, and the words for it.
+  const CLI::App* command = &program;
+  size_t depth = 0;
+  for (bool is_known = true; is_known && depth < words.size();) {
+    is_known = false;
+    for (const CLI::App* app : Commands(*command)) {
+      if (words[depth] != app->get_name()) continue;
+      command = app;
+      is_known = true;
+      ++depth;
+      break;
+    }
   }
-  const std::string who = command == nullptr ? "reverb" : "reverb " + command->get_name();
+  std::vector<std::string> names;
+  for (const CLI::App* app : Commands(*command)) names.push_back(app->get_name());
+  const std::string who = FullName(*command);
   std::string text = error.what();
-  if (command == nullptr && !words.empty() && !words[0].starts_with('-')) {
-    text = "there is no command " + Quote(words[0]) + "." + Suggest(words[0], names);
-  } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) || command == nullptr) {
-    const CLI::App& asked = command == nullptr ? program : *command;
+  if (!names.empty() && depth == words.size()) {
+    text = "a command is missing." + Suggest("", names) + "\nUsage: " + Usage(*command);
+  } else if (!names.empty() && !words[depth].starts_with('-')) {
+    text = "there is no command " + Quote(words[depth]) + "." + Suggest(words[depth], names);
+  } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) || !names.empty()) {
     std::vector<std::string> flags;
-    for (const CLI::Option* option : asked.get_options()) {
+    for (const CLI::Option* option : command->get_options()) {
       for (const std::string& word : option->get_lnames()) flags.push_back("--" + word);
     }
     // The first word that nothing takes.
     std::string extra;
-    for (const std::string& word : command == nullptr ? words : asked.remaining()) {
+    for (const std::string& word : names.empty()
+                                       ? command->remaining()
+                                       : std::vector<std::string>(words.begin() + depth, words.end())) {
       if (word.starts_with('-') || extra.empty()) extra = word;
       if (word.starts_with('-')) break;
     }
@@ -223,7 +253,7 @@ int ExplainParseError(const CLI::App& program, const CLI::ParseError& error,
       text = "one word too many: " + Quote(extra) + ".";
     }
   } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
-    text += ".\nUsage: " + Usage(*command, who);
+    text += ".\nUsage: " + Usage(*command);
   }
   std::fprintf(stderr, "%s: %s\n`%s --help` says more.\n", who.c_str(), text.c_str(), who.c_str());
   return kBadUsage;
@@ -237,9 +267,9 @@ std::string ManPage(const CLI::App& program) {
       "Reverb keeps the experience of actors in tables, hands it out to learners, and keeps the two in "
       "step. This program serves tables, shows what is in them, changes them, and measures how fast all "
       "of it is.\n.SH COMMANDS\n";
-  for (const CLI::App* command : Commands(program)) {
-    text += ".SS reverb " + Roff(command->get_name()) + "\n" + Roff(command->get_description()) +
-            ".\n.PP\n.B " + Roff(Usage(*command, "reverb " + command->get_name())) + "\n";
+  for (const CLI::App* command : LastCommands(program)) {
+    text += ".SS " + Roff(FullName(*command)) + "\n" + Roff(command->get_description()) + ".\n.PP\n.B " +
+            Roff(Usage(*command)) + "\n";
     for (const bool positional : {true, false}) {
       for (const OptionText& option : Options(*command, positional)) AddRoffEntry(option, &text);
     }
@@ -266,27 +296,45 @@ std::string BashCompletion(const CLI::App& program) {
     }
     return Join(flags, " ");
   };
-  std::vector<std::string> names;
-  std::string cases;
-  for (const CLI::App* command : Commands(program)) {
-    names.push_back(command->get_name());
+  const auto case_of = [&](const CLI::App& command, const std::string& indent) {
     std::vector<std::string> values;
     std::string takers;
-    for (const CLI::Option* option : command->get_options()) {
-      if (option->get_positional() && option->get_name(true) == "WORKLOAD") {
+    bool takes_paths = false;
+    for (const CLI::Option* option : command.get_options()) {
+      const std::string word = option->get_positional() ? option->get_name(true) : "";
+      if (word == "WORKLOAD") {
         std::istringstream lines(option->get_description());
         std::string line;
         while (std::getline(lines, line)) {
           if (line.starts_with("  ")) values.push_back(line.substr(2, line.find(':') - 2));
         }
       }
-      if (option->get_positional() && option->get_name(true) == "SHELL") values.emplace_back("bash");
+      if (word == "SHELL") values.emplace_back("bash");
+      takes_paths |= word == "PATH" || word == "OLD" || word == "NEW";
       if (option->get_lnames().empty() || option->get_expected_max() == 0) continue;
       takers += "|--" + option->get_lnames()[0];
     }
-    cases += "    " + command->get_name() + ")\n      flags='" + flags_of(*command) + "'\n";
-    if (!values.empty()) cases += "      words='" + Join(values, " ") + "'\n";
-    if (!takers.empty()) cases += "      takers='" + takers.substr(1) + "'\n";
+    std::string text = indent + command.get_name() + ")\n" + indent + "  flags='" + flags_of(command) + "'\n";
+    if (!values.empty()) text += indent + "  words='" + Join(values, " ") + "'\n";
+    if (!takers.empty()) text += indent + "  takers='" + takers.substr(1) + "'\n";
+    if (takes_paths) text += indent + "  paths=yes\n";
+    return text;
+  };
+  std::vector<std::string> names;
+  std::string cases;
+  for (const CLI::App* command : Commands(program)) {
+    names.push_back(command->get_name());
+    cases += case_of(*command, "    ");
+    std::vector<std::string> below;
+    std::string cases_below;
+    for (const CLI::App* sub : Commands(*command)) {
+      below.push_back(sub->get_name());
+      cases_below += case_of(*sub, "        ") + "          ;;\n";
+    }
+    if (!below.empty()) {
+      cases += "      [[ $COMP_CWORD -eq 2 ]] && words='" + Join(below, " ") +
+               "'\n      case ${COMP_WORDS[2]} in\n" + cases_below + "      esac\n";
+    }
     cases += "      ;;\n";
   }
   return "# Completion of `reverb` for bash. Made from the program's help.\n"
@@ -295,7 +343,7 @@ std::string BashCompletion(const CLI::App& program) {
          "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
          "  local flags='" +
          flags_of(program) + "' words='" + Join(names, " ") +
-         "' takers=''\n"
+         "' takers='' paths=''\n"
          "  [[ $COMP_CWORD -eq 1 ]] || words=''\n"
          "  case ${COMP_WORDS[1]} in\n" +
          cases +
@@ -303,10 +351,14 @@ std::string BashCompletion(const CLI::App& program) {
          "  if [[ -n $takers && $before == @($takers) ]]; then\n"
          "    # The value of an option: most are files, or nothing that could be guessed.\n"
          "    case $before in\n"
-         "      --config|--port-file) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
+         "      --config|--port-file|--checkpoint) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
          "      --transport) COMPREPLY=($(compgen -W 'inproc grpc' -- \"$word\")) ;;\n"
          "      *) COMPREPLY=() ;;\n"
          "    esac\n"
+         "    return\n"
+         "  fi\n"
+         "  if [[ -n $paths && $word != -* ]]; then\n"
+         "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
          "    return\n"
          "  fi\n"
          "  [[ $word == -* ]] && words=$flags\n"

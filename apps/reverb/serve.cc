@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -16,6 +17,8 @@
 #include "command.h"
 #include "config.h"
 #include "exit_codes.h"
+#include "progress.h"
+#include "reverb/checkpoint.h"
 #include "reverb/log.h"
 #include "reverb/server.h"
 #include "specs.h"
@@ -35,6 +38,9 @@ struct ServeOptions {
   std::optional<std::string> host;
   std::optional<int> port;
   std::optional<std::string> max_bytes;
+  std::optional<std::string> checkpoint;
+  std::optional<std::string> checkpoint_every;
+  bool checkpoint_on_stop = false;
   std::string port_file;
   bool check = false;
 };
@@ -42,6 +48,31 @@ struct ServeOptions {
 int Fail(int code, const std::string& text) {
   std::fprintf(stderr, "reverb serve: %s\n", text.c_str());
   return code;
+}
+
+Status GatherCheckpoint(const ServeOptions& flags, ServerOptions* options) {
+  if (flags.checkpoint) {
+    if (flags.checkpoint->empty())
+      return Status::InvalidArgument("--checkpoint: expected the path of a folder");
+    if (!options->checkpoint) options->checkpoint.emplace();
+    options->checkpoint->path = *flags.checkpoint;
+  }
+  if (!options->checkpoint) {
+    if (!flags.checkpoint_every && !flags.checkpoint_on_stop) return Status::Ok();
+    return Status::InvalidArgument(
+        std::string(flags.checkpoint_every ? "--checkpoint-every" : "--checkpoint-on-stop") +
+        ": there is no folder for checkpoints; name one with --checkpoint PATH");
+  }
+  if (flags.checkpoint_every) {
+    const Result<std::chrono::nanoseconds> every = ParseDuration(*flags.checkpoint_every);
+    if (!every.ok()) {
+      return Status::InvalidArgument("--checkpoint-every: " + std::string(every.status().message()));
+    }
+    if (every->count() == 0) return Status::InvalidArgument("--checkpoint-every: expected a time above 0");
+    options->checkpoint->interval = *every;
+  }
+  if (flags.checkpoint_on_stop) options->checkpoint->on_stop = true;
+  return options->checkpoint->Validate();
 }
 
 Result<ServerOptions> Gather(const ServeOptions& flags) {
@@ -67,6 +98,7 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
     if (!bytes.ok()) return Status::InvalidArgument("--max-bytes: " + std::string(bytes.status().message()));
     options.store.max_bytes = *bytes;
   }
+  REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));
   // An IPv6 address without its brackets.
   if (options.host.find(':') != std::string::npos && !options.host.starts_with('[')) {
     options.host = "[" + options.host + "]";
@@ -106,6 +138,16 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
     text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
             (options.store.evict_when_full ? "older items go" : "inserts wait") + "\n";
   }
+  if (options.checkpoint) {
+    std::string when = "when asked for";
+    if (options.checkpoint->interval) when += ", every " + ShowDuration(*options.checkpoint->interval);
+    if (options.checkpoint->on_stop) when += ", at the end";
+    text += "  checkpoints in " + ShowName(options.checkpoint->path, 1000) + ": " + when + "; " +
+            (options.checkpoint->keep_latest == 1
+                 ? std::string("the latest is kept")
+                 : "the latest " + ShowCount(options.checkpoint->keep_latest) + " are kept") +
+            "\n";
+  }
   return text;
 }
 
@@ -131,7 +173,10 @@ void LogToStderr() {
     const char* const name = level == LogLevel::kInfo      ? "info"
                              : level == LogLevel::kWarning ? "warning"
                                                            : "error";
-    std::fprintf(stderr, "reverb serve: %s: %.*s\n", name, static_cast<int>(message.size()), message.data());
+    // On a terminal there may be a line about progress, which gives way.
+    static const char* const begin = IsTerminal(STDERR_FILENO) ? "\r\033[K" : "";
+    std::fprintf(stderr, "%sreverb serve: %s: %.*s\n", begin, name, static_cast<int>(message.size()),
+                 message.data());
   });
 }
 
@@ -142,6 +187,15 @@ class StopSignals {
     sigemptyset(&signals_);
     for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, number);
     pthread_sigmask(SIG_BLOCK, &signals_, &former_);
+  }
+  // Whether one has come that nobody has waited for yet.
+  bool HasCome() const {
+    sigset_t pending;
+    sigpending(&pending);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+      if (sigismember(&pending, number) == 1) return true;
+    }
+    return false;
   }
   // The name of the one that came. From then on another one ends the program at once.
   std::string Await() {
@@ -155,6 +209,34 @@ class StopSignals {
   sigset_t signals_;
   sigset_t former_;
 };
+
+// Those of the options, and those that a checkpoint brought along.
+std::vector<std::string> TableNames(const Server& server) {
+  std::vector<std::string> names;
+  if (const Result<ServerInfo> info = server.in_process_client().Info(); info.ok()) {
+    for (const TableInfo& table : info->tables) names.push_back(table.name);
+  }
+  return names;
+}
+
+int64_t CountItems(const Server& server, const std::vector<std::string>& tables) {
+  int64_t items = 0;
+  for (const std::string& name : tables) {
+    if (const Result<Table> table = server.table(name); table.ok()) items += table->size();
+  }
+  return items;
+}
+
+// The path of the latest complete checkpoint; empty if there is none.
+std::string LatestCheckpoint(const std::string& folder) {
+  std::string latest;
+  if (const Result<std::vector<CheckpointEntry>> entries = ListCheckpoints(folder); entries.ok()) {
+    for (const CheckpointEntry& entry : *entries) {
+      if (entry.is_complete) latest = entry.path;
+    }
+  }
+  return latest;
+}
 
 int Serve(const ServeOptions& flags) {
   StopSignals signals;  // before any thread is there
@@ -171,12 +253,29 @@ int Serve(const ServeOptions& flags) {
     return kOk;
   }
 
-  const std::vector<TableOptions> tables = options->tables;
   const std::string host = options->host;
+  const std::optional<CheckpointOptions> checkpoint = options->checkpoint;
+  ProgressLine progress("loading");
+  if (options->checkpoint) {
+    options->checkpoint->restore.progress = [&](const CheckpointProgress& loaded) {
+      progress.Show(loaded);
+      if (!signals.HasCome()) return;
+      // There is nothing to stop yet, and nothing to lose.
+      progress.Clear();
+      std::_Exit(Fail(kFailed, "stopped while a checkpoint was being loaded"));
+    };
+  }
   Result<Server> server = Server::Start(*std::move(options));
+  progress.Clear();
   if (!server.ok()) {
     const bool is_usage = server.status().code() == StatusCode::kInvalidArgument;
     return Fail(is_usage ? kBadUsage : kFailed, std::string(server.status().message()));
+  }
+  const std::vector<std::string> tables = TableNames(*server);
+  std::string loaded;
+  if (const std::optional<std::string> path = server->loaded_checkpoint()) {
+    loaded = "  loaded " + ShowCount(CountItems(*server, tables), "item") + " from " + ShowName(*path, 1000) +
+             "\n";
   }
   if (!flags.port_file.empty()) {
     if (const Status status = WritePortFile(flags.port_file, server->port()); !status.ok()) {
@@ -184,9 +283,10 @@ int Serve(const ServeOptions& flags) {
     }
   }
   std::printf(
-      "reverb %s listens on %s%s\n%s%s\n", Version().c_str(),
+      "reverb %s listens on %s%s\n%s%s%s\n", Version().c_str(),
       paint.Bold(host + ":" + std::to_string(server->port())).c_str(),
       IsLoopback(host) ? " (this machine only; --host '[::]' is for all)" : "", description.c_str(),
+      loaded.c_str(),
       paint
           .Dim("Ready. Look inside with `reverb info " + (IsLoopback(host) ? host : std::string("HOST")) +
                ":" + std::to_string(server->port()) + "`; Ctrl-C or SIGTERM stops it.")
@@ -197,15 +297,18 @@ int Serve(const ServeOptions& flags) {
   const std::string signal_name = signals.Await();
   std::printf("%s: stopping; whoever waits is told\n", signal_name.c_str());
   std::fflush(stdout);
+  const bool saves = checkpoint && checkpoint->on_stop;
+  const std::string before = saves ? LatestCheckpoint(checkpoint->path) : "";
   server->Stop();
-  int64_t items = 0;
-  for (const TableOptions& table : tables) {
-    if (const Result<Table> served = server->table(table.name); served.ok()) items += served->size();
-  }
+  const int64_t items = CountItems(*server, tables);
   if (!flags.port_file.empty()) unlink(flags.port_file.c_str());
   std::printf("Stopped after %s. The tables held %s.\n",
               ShowDuration(std::chrono::steady_clock::now() - start).c_str(),
               ShowCount(items, "item").c_str());
+  if (!saves) return kOk;
+  const std::string saved = LatestCheckpoint(checkpoint->path);
+  if (saved == before) return Fail(kFailed, "the last checkpoint could not be written; the reason is above");
+  std::printf("Saved as %s\n", saved.c_str());
   return kOk;
 }
 
@@ -237,15 +340,23 @@ Command AddServe(CLI::App* program) {
   app->add_option("--max-bytes", flags->max_bytes,
                   "Bound on the data of all tables, such as 4GiB; then inserts wait")
       ->type_name("SIZE");
+  app->add_option("--checkpoint", flags->checkpoint,
+                  "A folder for checkpoints: the latest one in it is loaded, clients can ask for new ones")
+      ->type_name("PATH");
+  app->add_option("--checkpoint-every", flags->checkpoint_every,
+                  "Write a checkpoint every so often, such as 15min, besides those asked for")
+      ->type_name("TIME");
+  app->add_flag("--checkpoint-on-stop", flags->checkpoint_on_stop, "Write a checkpoint at the end");
   app->add_flag("--check", flags->check, "Read the configuration, say what it means, and exit");
   app->footer(
       "Examples:\n"
       "  reverb serve --table replay:uniform:fifo:1000000\n"
       "  reverb serve --table replay:prioritized=0.8:fifo:1000000:min_size=1000 --table jobs:queue:100\n"
       "  reverb serve --config server.toml --port 0 --port-file /tmp/port\n"
+      "  reverb serve --table replay --checkpoint /data/run7 --checkpoint-every 15min --checkpoint-on-stop\n"
       "\n"
       "SIGTERM, SIGINT and SIGHUP stop it in order: whoever waits is told, and it exits with 0. A second\n"
-      "signal ends it at once. What the tables hold is lost then.");
+      "signal ends it at once. What the tables hold is lost then, but for what checkpoints have of it.");
   return {app, [flags] { return Serve(*flags); }};
 }
 

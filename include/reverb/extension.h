@@ -65,7 +65,12 @@ class TableExtension {
   // Before the table is emptied; OnDelete is not called for the items.
   virtual void OnReset() {}
 
-  // State for checkpoints. SaveState runs under the lock: keep it small.
+  // The table was filled from a checkpoint: called once for each item, in the order of insertion, before
+  // anything else. For those who keep something about items; nothing was inserted anew.
+  virtual void OnRestore(const ItemView& item) { (void)item; }
+
+  // State for checkpoints. LoadState comes after OnRestore, and only when there was a state. SaveState runs
+  // under the lock: keep it small.
   virtual std::string SaveState() const { return {}; }
   virtual Status LoadState(std::string_view state) {
     return state.empty() ? Status::Ok()

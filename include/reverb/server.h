@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reverb/checkpoint.h"
 #include "reverb/client.h"
 #include "reverb/status.h"
 #include "reverb/table.h"
@@ -48,6 +49,8 @@ struct ServerOptions {
   std::string host = "[::]";
   std::optional<int> port = 0;
   ServerLimits limits = {};
+  // Where to save the tables to and load them from; absent: they live in memory only.
+  std::optional<CheckpointOptions> checkpoint = {};
 };
 
 class Server {
@@ -61,11 +64,13 @@ class Server {
   int port() const;
   // NOT_FOUND when there is none of that name.
   Result<Table> table(std::string_view name) const;
+  // What was loaded at start; absent when the tables started empty.
+  std::optional<std::string> loaded_checkpoint() const;
   // A client that needs no socket.
   Client in_process_client(ClientOptions options = {}) const;
 
   // Ends all that is under way with an error that says so, and returns when nothing is; at most two seconds
-  // or so. Tables can be looked at afterwards. Idempotent.
+  // or so, unless a checkpoint is to be written. Tables can be looked at afterwards. Idempotent.
   void Stop();
 
  private:

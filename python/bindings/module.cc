@@ -14,6 +14,7 @@ NB_MODULE(_core, module) {
   BindTree(module);
   BindSelectors(module);
   BindTable(module);
+  BindCheckpoints(module);
   BindServer(module);
   BindClient(module);
   BindSampler(module);

@@ -21,6 +21,7 @@ void BindArrays(nb::module_& module);
 void BindTree(nb::module_& module);
 void BindSelectors(nb::module_& module);
 void BindTable(nb::module_& module);
+void BindCheckpoints(nb::module_& module);
 void BindServer(nb::module_& module);
 void BindClient(nb::module_& module);
 void BindSampler(nb::module_& module);

@@ -20,9 +20,10 @@ namespace {
 
 class ServerObject {
  public:
-  ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host) {
+  ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host,
+               std::optional<CheckpointOptions> checkpoint) {
     CheckFork();
-    ServerOptions options{.host = std::move(host), .port = 0};
+    ServerOptions options{.host = std::move(host), .port = 0, .checkpoint = std::move(checkpoint)};
     if (port) {
       if (*port < 0 || *port > 65535) {
         RaiseValueError("port " + std::to_string(*port) +
@@ -47,13 +48,14 @@ class ServerObject {
       if (status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kAlreadyExists) {
         RaiseValueError(std::string(status.message()));
       }
-      if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kFailedPrecondition) {
+      if (status.code() == StatusCode::kUnavailable || status.message().starts_with("cannot listen on")) {
         RaiseValueError("Failed to BuildAndStart gRPC server: " + std::string(status.message()));
       }
       Raise(status);
     }
     server_ = Owned<Server>(*std::move(server));
     port_ = server_->port();
+    loaded_checkpoint_ = server_->loaded_checkpoint();
     for (TableObject* table : tables) {
       table->Serve(ValueOrRaise(server_->table(table->options().name)));
     }
@@ -65,6 +67,7 @@ class ServerObject {
   ServerObject& operator=(const ServerObject&) = delete;
 
   int port() const { return port_; }
+  const std::optional<std::string>& loaded_checkpoint() const { return loaded_checkpoint_; }
 
   void StopIt() {
     if (IsForkedChild()) return;
@@ -101,6 +104,7 @@ class ServerObject {
  private:
   Owned<Server> server_;
   int port_ = 0;
+  std::optional<std::string> loaded_checkpoint_;
 
   std::mutex mu_;
   std::condition_variable changed_;
@@ -112,9 +116,12 @@ class ServerObject {
 void BindServer(nb::module_& module) {
   using Self = ServerObject;
   nb::class_<Self>(module, "Server", nb::is_weak_referenceable(), "What reverb.Server holds.")
-      .def(nb::init<const std::vector<TableObject*>&, std::optional<int64_t>, std::string>(), "tables"_a,
-           "port"_a.none(), "host"_a)
+      .def(nb::init<const std::vector<TableObject*>&, std::optional<int64_t>, std::string,
+                    std::optional<CheckpointOptions>>(),
+           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none())
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
+      .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
+                   "What was loaded at start; None for nothing.")
       .def("Stop", &Self::StopIt, "Ends all that is under way. Idempotent.")
       .def(
           "Wait",

@@ -37,6 +37,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from reverb import _core, errors, item_selectors, platform, pybind, rate_limiters, replay_sample, reverb_types
+from reverb import checkpoints as checkpoints
 from reverb import client as client
 from reverb import server as server
 from reverb import structured_writer as structured
@@ -81,6 +82,7 @@ __all__ = [
     "VectorWriter",
     "Writer",
     "checkpointers",
+    "checkpoints",
     "errors",
     "importance_weights",
     "item_selectors",

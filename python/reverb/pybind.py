@@ -6,11 +6,13 @@ import dataclasses
 from typing import Any
 
 from reverb import _core, reverb_types
+from reverb.platform import checkpointers_lib
 from reverb.server import TableExtensionBase as TableExtension
 from reverb.server import _selector_like
 
 __all__ = [
     "AutoTunedChunkerOptions",
+    "Checkpointer",
     "Client",
     "ConstantChunkerOptions",
     "FifoSelector",
@@ -28,9 +30,11 @@ __all__ = [
     "UniformSelector",
     "WeakCellRef",
     "Writer",
+    "create_default_checkpointer",
     "selector_from_proto",
 ]
 
+Checkpointer = checkpointers_lib.CheckpointerOptions
 Client = _core.Client
 FifoSelector = _core.FifoSelector
 HeapSelector = _core.HeapSelector
@@ -73,3 +77,10 @@ class AutoTunedChunkerOptions:
 def selector_from_proto(options: bytes) -> Any:
     """The selector that the bytes of a KeyDistributionOptions message describe. ValueError when they are none."""
     return _selector_like(reverb_types.KeyDistributionOptions.FromString(options))
+
+
+def create_default_checkpointer(
+    name: str, group: str = "", fallback_checkpoint_path: str | None = None
+) -> checkpointers_lib.CheckpointerOptions:
+    """What a checkpointer of one's own hands to a server: checkpoints below the directory `name`."""
+    return checkpointers_lib.DefaultCheckpointer(name, group, fallback_checkpoint_path).internal_checkpointer()

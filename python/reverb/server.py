@@ -5,13 +5,16 @@ from __future__ import annotations
 import abc
 import collections
 from collections.abc import Sequence
+import dataclasses
 import logging
 import operator
+import os
 from types import TracebackType
 from typing import Any
 
 from reverb import _core, _specs, _table_info, item_selectors, rate_limiters, reverb_types
 from reverb.client import Client
+from reverb.platform import checkpointers_lib
 from reverb.platform.default import checkpointers
 
 __all__ = ["Server", "Table", "TableExtensionBase"]
@@ -249,10 +252,14 @@ class Server:
     ) -> None:
         """ValueError without tables, when names appear twice, and when the port is taken.
 
+        The latest checkpoint that the checkpointer has is loaded first, see `loaded_checkpoint`. What was saved wins
+        over what the tables were made with, unless the checkpointer says otherwise; each difference is logged.
+        ValueError when it has a table that is not among `tables`, RuntimeError when it is damaged.
+
         Args:
             tables: what to serve. A Table belongs to one server.
             port: where to listen; None for any that is free, see `port`.
-            checkpointer: where checkpoints are kept; a temporary directory when it is None.
+            checkpointer: where checkpoints are kept, and loaded from; a new temporary directory when it is None.
             host: the address to listen on: all interfaces unless another is given. "localhost" serves this machine
                 only.
         """
@@ -262,17 +269,19 @@ class Server:
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
             raise ValueError(f"Multiple items in tables have the same name: {', '.join(twice)}")
-        if checkpointer is not None:
-            logging.getLogger("reverb").warning(
-                "checkpoints are neither written nor loaded by this version; the tables start empty"
-            )
         self._checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         self._tables = tuple(tables)
         self._server = _core.Server(
             tables=[table.internal_table for table in tables],
             port=None if port is None else operator.index(port),
             host=host,
+            checkpoint=_checkpoint_options(self._checkpointer),
         )
+
+    @property
+    def loaded_checkpoint(self) -> str | None:
+        """The checkpoint that the tables were loaded from; None when they started empty."""
+        return self._server.loaded_checkpoint
 
     @property
     def port(self) -> int:
@@ -324,3 +333,28 @@ class Server:
         where = f"Checkpointer(root_dir={getattr(options, 'path', '')}, group={getattr(options, 'group', '')})"
         tables = ", ".join(repr(table) for table in self._tables)
         return f"Server(port={self.port}, reverb_service=ReverbServiceAsync(tables=[{tables}], checkpointer={where}))"
+
+
+def _checkpoint_options(checkpointer: checkpointers.CheckpointerBase) -> _core.CheckpointOptions | None:
+    options = checkpointer.internal_checkpointer()
+    if not isinstance(options, checkpointers_lib.CheckpointerOptions):
+        raise TypeError(
+            f"{type(checkpointer).__name__}.internal_checkpointer() must give CheckpointerOptions, such as those of "
+            f"a DefaultCheckpointer; it gave {type(options).__name__}"
+        )
+    if options.group:
+        logging.getLogger("reverb").warning(
+            "groups of checkpoints are not supported: with group=%r nothing is loaded, and saving fails", options.group
+        )
+        return None
+    return _core.CheckpointOptions(
+        os.path.abspath(options.path),
+        fallback_path=(
+            None if options.fallback_checkpoint_path is None else os.path.abspath(options.fallback_checkpoint_path)
+        ),
+        interval=options.interval,
+        on_stop=options.on_stop,
+        keep_latest=options.keep_latest,
+        load_latest=options.load_latest,
+        **dataclasses.asdict(options.restore),
+    )

@@ -20,6 +20,10 @@ def test_default_checkpointer(tmp_path):
         str(tmp_path / "root"), "", "/old/one"
     )
     assert checkpointers.DefaultCheckpointer("p", "g").group == "g"
+    more = checkpointers.DefaultCheckpointer("p", interval=60, on_stop=True, keep_latest=3, load_latest=False)
+    assert more.internal_checkpointer() == checkpointers_lib.CheckpointerOptions(
+        "p", interval=60, on_stop=True, keep_latest=3, load_latest=False, restore=checkpointers.Restore()
+    )
     assert checkpointers.DefaultCheckpointer("p").fallback_checkpoint_path is None
 
 

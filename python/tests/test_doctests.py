@@ -12,6 +12,7 @@ import pytest
         "_priorities",
         "_specs",
         "_tree",
+        "checkpoints",
         "client",
         "item_selectors",
         "rate_limiters",

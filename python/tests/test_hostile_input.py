@@ -470,6 +470,12 @@ for weird, value in WEIRD.items():
     attempt(f"importance_weights({weird})", lambda: reverb.importance_weights(value))
     attempt(f"TFClient({weird})", lambda: reverb.TFClient(value))
     attempt(f"DefaultCheckpointer({weird})", lambda: reverb.checkpointers.DefaultCheckpointer(value))
+    for name in ("interval", "on_stop", "keep_latest", "load_latest", "restore", "fallback_checkpoint_path"):
+        attempt(f"a server with {name}={weird}", lambda: reverb.Server([make_table()],
+            checkpointer=reverb.checkpointers.DefaultCheckpointer("/dev/null/nowhere", **{name: value})).stop())
+    for function in (reverb.checkpoints.read, reverb.checkpoints.info, reverb.checkpoints.verify, reverb.checkpoints.find):
+        attempt(f"{function.__name__}({weird})", lambda: function(value))
+    attempt(f"convert({weird})", lambda: reverb.checkpoints.convert("/nowhere", value))
     attempt(f"_round_trip({weird})", lambda: reverb._core._round_trip(value))
     def signed(value=value):
         with reverb.Server([make_table(signature=value)]) as server:

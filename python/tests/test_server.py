@@ -133,11 +133,3 @@ def test_clients_at_hand(serve):
     assert client.server_address == f"localhost:{server.port}"
     assert isinstance(server._server, pybind.Server)
     assert isinstance(client._client, pybind.Client)
-
-
-def test_checkpointers_are_accepted(tmp_path, serve, caplog):
-    checkpointer = reverb.checkpointers.DefaultCheckpointer(str(tmp_path))
-    with reverb.Server([make_table()], checkpointer=checkpointer) as server:
-        assert "checkpoints" in caplog.text
-        with pytest.raises((NotImplementedError, RuntimeError, ValueError)):
-            server.localhost_client().checkpoint()

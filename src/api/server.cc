@@ -38,6 +38,7 @@ Result<Server> Server::Start(ServerOptions options) {
   inner.store.policy =
       options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;
   inner.limits = ToServiceLimits(options.limits);
+  inner.checkpoint = std::move(options.checkpoint);
   if (options.port) {
     if (*options.port < 0 || *options.port > 65535) {
       return Status::InvalidArgument("port " + std::to_string(*options.port) +
@@ -61,6 +62,8 @@ Result<Table> Server::table(std::string_view name) const {
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Table> table, rep_->server->table(name));
   return internal::TableFactory::Make(std::move(table));
 }
+
+std::optional<std::string> Server::loaded_checkpoint() const { return rep_->server->loaded_checkpoint(); }
 
 Client Server::in_process_client(ClientOptions options) const {
   auto rep = std::make_shared<Client::Rep>();

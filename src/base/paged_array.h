@@ -59,10 +59,13 @@ class PagedArray {
    public:
     Capture() = default;
     Capture(Capture&& other) noexcept
-        : pages_(std::exchange(other.pages_, {})), size_(std::exchange(other.size_, 0)) {}
+        : pages_(std::exchange(other.pages_, {})),
+          versions_(std::exchange(other.versions_, {})),
+          size_(std::exchange(other.size_, 0)) {}
     Capture& operator=(Capture&& other) noexcept {
       Capture taken(std::move(other));  // leaves with our former pages, at once
       std::swap(pages_, taken.pages_);
+      std::swap(versions_, taken.versions_);
       std::swap(size_, taken.size_);
       return *this;
     }
@@ -79,10 +82,14 @@ class PagedArray {
     // Two live captures of one array that give the same address hold the same bytes in that page.
     // (An address remembered from a dropped capture says nothing: the page may have been reused.)
     const void* page_identity(size_t page) const { return pages_[page]; }
+    // Two captures of one array that give the same number hold the same bytes in that page, also when the
+    // earlier one has been dropped.
+    uint64_t page_version(size_t page) const { return versions_[page]; }
 
    private:
     friend class PagedArray;
     std::vector<Page*> pages_;
+    std::vector<uint64_t> versions_;
     size_t size_ = 0;
   };
 
@@ -129,7 +136,8 @@ class PagedArray {
   void Swap(PagedArray& other) {
     std::swap(entries_, other.entries_);
     std::swap(size_, other.size_);
-    std::swap(epoch_, other.epoch_);
+    // Neither array may give a version again that it gave to other bytes.
+    epoch_ = other.epoch_ = std::max(epoch_, other.epoch_) + 1;
   }
   void Clear() {
     for (Entry& entry : entries_) Unref(entry.page);
@@ -141,9 +149,11 @@ class PagedArray {
     Capture capture;
     capture.size_ = size_;
     capture.pages_.reserve(entries_.size());
+    capture.versions_.reserve(entries_.size());
     for (Entry& entry : entries_) {
       entry.page->refs.fetch_add(1, std::memory_order_relaxed);
       capture.pages_.push_back(entry.page);
+      capture.versions_.push_back(entry.epoch);
     }
     ++epoch_;
     return capture;
@@ -152,7 +162,7 @@ class PagedArray {
  private:
   struct Entry {
     Page* page;
-    uint64_t epoch;  // the page is ours alone if this is the array's epoch
+    uint64_t epoch;  // of the last write, about: the page is ours alone if this is the array's epoch
   };
 
   void AddPage() {

@@ -2,6 +2,7 @@
 #ifndef REVERB_CORE_ITEM_H_
 #define REVERB_CORE_ITEM_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "reverb/item.h"
@@ -14,6 +15,10 @@ struct Item {
   double priority = 0;
   int32_t times_sampled = 0;
   Trajectory trajectory;
+  // For those who number their items: set to the number, under the table's lock, when the item goes in, so
+  // that a snapshot of the table and this agree. Outlives the operation.
+  std::atomic<uint64_t>* applied = nullptr;
+  uint64_t number = 0;
 };
 
 struct SampledItem {

@@ -327,7 +327,8 @@ std::vector<PeekedItem> Table::Peek(int64_t n, uint64_t* cursor) {
   return state_->Peek(n, cursor);
 }
 
-Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables) {
+Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables,
+                             const std::function<void()>& at_cut) {
   // One order for all who take several locks. Nothing else takes two.
   std::vector<Table*> order;
   for (const auto& table : tables) order.push_back(table.get());
@@ -335,7 +336,10 @@ Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables) {
   order.erase(std::unique(order.begin(), order.end()), order.end());
   Snapshot snapshot;
   snapshot.tables.reserve(tables.size());
-  if (tables.empty()) return snapshot;
+  if (tables.empty()) {
+    if (at_cut) at_cut();
+    return snapshot;
+  }
   // Real time whatever clock the tables live by: this is a measurement.
   std::optional<std::chrono::steady_clock::time_point> first_locked;
   for (Table* table : order) {
@@ -343,11 +347,31 @@ Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables) {
     if (!first_locked) first_locked = std::chrono::steady_clock::now();
   }
   for (const auto& table : tables) snapshot.tables.push_back(table->state_->TakeSnapshot());
+  if (at_cut) at_cut();
   for (Table* table : order) table->mu_.Unlock();
   snapshot.locks_held = std::chrono::steady_clock::now() - *first_locked;
   // Callers who found a lock taken meanwhile have handed their operations over: see to them.
   for (Table* table : order) table->WithLock([](Round*) {});
   return snapshot;
+}
+
+void Table::BeginRestore(uint64_t num_slots) {
+  WithLock([&](Round*) { state_->BeginRestore(num_slots); });
+}
+
+Status Table::RestoreItem(SavedItem item) {
+  // Nobody else knows the table yet: no round is needed.
+  MutexLock lock(&mu_);
+  return state_->RestoreItem(std::move(item));
+}
+
+Status Table::FinishRestore(const SavedTableState& state) {
+  Status status;
+  WithLock([&](Round* round) {
+    status = state_->FinishRestore(state, &round->effects);
+    stats_.ForgetCounters(environment_.clock->Now(), state_->limiter().counters());
+  });
+  return status;
 }
 
 // --- Running ---------------------------------------------------------------------------------

@@ -36,6 +36,7 @@
 #include "core/chunk_store.h"
 #include "core/item.h"
 #include "core/operation.h"
+#include "core/restore.h"
 #include "core/snapshot.h"
 #include "core/table_state.h"
 #include "core/table_stats.h"
@@ -116,7 +117,14 @@ class Table : public std::enable_shared_from_this<Table> {
 
   // All tables at one instant. Their locks are held together, for a time that does not grow with the
   // payload and hardly with the number of items.
-  static Snapshot TakeSnapshot(std::span<const std::shared_ptr<Table>> tables) NO_THREAD_SAFETY_ANALYSIS;
+  // `at_cut` is called while they are: it must be quick and must not call a table.
+  static Snapshot TakeSnapshot(std::span<const std::shared_ptr<Table>> tables,
+                               const std::function<void()>& at_cut = {}) NO_THREAD_SAFETY_ANALYSIS;
+
+  // --- Filling it from a checkpoint, before anything else is done with it; see TableState ---
+  void BeginRestore(uint64_t num_slots);
+  Status RestoreItem(SavedItem item);
+  Status FinishRestore(const SavedTableState& state);
 
  private:
   static constexpr int kMaxAdvance = 256;

@@ -181,10 +181,12 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
   if (!is_new) {
     SetPriority(slot, item.priority);
     ++counts_.updates;
+    if (item.applied != nullptr) item.applied->store(item.number, std::memory_order_relaxed);
     effects->released.push_back(std::move(item.trajectory));
     RunHooks(&TableExtension::OnUpdate, slots_[slot], effects);
     return;
   }
+  if (item.applied != nullptr) item.applied->store(item.number, std::memory_order_relaxed);
   TakeFreeSlot();
   ++sequence_;
   SlotRecord& record = slots_.Mutable(slot);

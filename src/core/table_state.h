@@ -24,6 +24,7 @@
 #include "core/item.h"
 #include "core/key_index.h"
 #include "core/rate_limiter.h"
+#include "core/restore.h"
 #include "core/snapshot.h"
 #include "reverb/extension.h"
 #include "reverb/selector.h"
@@ -92,6 +93,15 @@ class TableState {
 
   std::unique_ptr<TableSnapshot> TakeSnapshot();
 
+  // --- Rebuilding a table that nothing has happened to ---
+  // First this, with the number of slots that items will name; 0 when they come without slots.
+  void BeginRestore(uint64_t num_slots);
+  // DATA_LOSS when it cannot be an item of this table. Selectors do not know of it yet.
+  Status RestoreItem(SavedItem item);
+  // Then the rest: selectors, counters, extensions. What the table is too small for is evicted. DATA_LOSS
+  // when state and items do not fit together: the table must not be used then.
+  Status FinishRestore(const SavedTableState& state, Effects* effects);
+
  private:
   class HookContext;
   enum class Removal { kEvicted, kExpired, kDeleted };
@@ -103,6 +113,9 @@ class TableState {
   void PrefetchEviction() const;
   void Remove(Slot slot, Removal why, Effects* effects);
   void SetPriority(Slot slot, double priority);
+  Status RestoreFreeSlots(const SavedTableState& state);
+  Status RestoreCounters(const RateLimiterCounters& counters);
+  Status RestoreExtensions(std::span<const SelectorItem> items_by_age, const SavedTableState& state);
   void DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem>* out);
   void DrawOneByOne(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects);
   SampledItem Record(const Selection& selection, bool rate_limited);

@@ -46,10 +46,11 @@ class TableStats {
     history_[newest_] = {now, counters};
     used_ = used_ < kHistory ? used_ + 1 : kHistory;
   }
-  void ForgetCounters(TimePoint now) {  // after a reset they start anew
+  // After a reset they start anew, after a restore where they were.
+  void ForgetCounters(TimePoint now, const RateLimiterCounters& counters = {}) {
     newest_ = 0;
     used_ = 1;
-    history_[0] = {now, {}};
+    history_[0] = {now, counters};
   }
 
   void FillInfo(TimePoint now, const RateLimiterCounters& counters, TableInfo* info) const;

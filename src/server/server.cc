@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/log.h"
+#include "checkpoint/load.h"
 #include "transport/inproc/inproc.h"
 
 namespace reverb::internal {
@@ -13,6 +15,11 @@ namespace {
 // What clients get to read the reason in before their streams are cut.
 constexpr Duration kStopGrace = std::chrono::milliseconds(500);
 
+std::function<Result<std::string>()> CheckpointFunction(const std::shared_ptr<Checkpointer>& checkpointer) {
+  if (checkpointer == nullptr) return {};
+  return [checkpointer] { return checkpointer->Save(); };
+}
+
 }  // namespace
 
 std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
@@ -20,25 +27,54 @@ std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
 Result<std::unique_ptr<Server>> Server::Start(Options options) {
   std::unique_ptr<Server> server(new Server());
   server->store_ = std::make_shared<ChunkStore>(options.store, options.clock);
-  for (TableOptions& table : options.tables) {
-    REVERB_ASSIGN_OR_RETURN(
-        std::shared_ptr<Table> made,
-        Table::Create(std::move(table), {.store = server->store_, .clock = options.clock}));
-    server->tables_.push_back(std::move(made));
+  const Table::Environment environment{.store = server->store_, .clock = options.clock};
+  LoadedServer loaded;
+  if (options.checkpoint) REVERB_RETURN_IF_ERROR(options.checkpoint->Validate());
+  if (options.checkpoint && options.checkpoint->load_latest) {
+    REVERB_ASSIGN_OR_RETURN(loaded, LoadLatest(options.fs, *options.checkpoint, options.tables, environment));
+  } else {
+    REVERB_ASSIGN_OR_RETURN(loaded.tables, MakeTables(options.tables, environment));
+  }
+  options.tables.clear();
+  server->tables_ = std::move(loaded.tables);
+  server->loaded_checkpoint_ = std::move(loaded.path);
+  // The service, which is made next, says how far its writers have come.
+  const auto service_of = std::make_shared<std::weak_ptr<Service>>();
+  if (options.checkpoint) {
+    server->checkpointer_ = std::make_shared<Checkpointer>(
+        *options.checkpoint,
+        Checkpointer::Environment{.fs = options.fs,
+                                  .clock = options.clock,
+                                  .tables = server->tables_,
+                                  .save_writers =
+                                      [service_of] {
+                                        const std::shared_ptr<Service> service = service_of->lock();
+                                        return service ? service->SaveWriters() : std::vector<SavedWriter>();
+                                      }},
+        std::move(loaded.segments));
   }
   // Single calls have room beside the streams.
   const size_t max_calls =
       options.limits.max_streams + std::min<size_t>(1000, SIZE_MAX - options.limits.max_streams);
-  REVERB_ASSIGN_OR_RETURN(server->service_, Service::Create({.tables = server->tables_,
-                                                             .store = server->store_,
-                                                             .server_name = std::move(options.name),
-                                                             .limits = options.limits,
-                                                             .clock = options.clock}));
+  REVERB_ASSIGN_OR_RETURN(server->service_,
+                          Service::Create({.tables = server->tables_,
+                                           .store = server->store_,
+                                           .server_name = std::move(options.name),
+                                           .limits = options.limits,
+                                           .checkpoint = CheckpointFunction(server->checkpointer_),
+                                           .writers = std::move(loaded.writers),
+                                           .clock = options.clock}));
+  *service_of = server->service_;
   RegisterInprocServer(server->service_);
   if (options.address) {
     REVERB_ASSIGN_OR_RETURN(
         server->grpc_, GrpcServer::Start({.address = *std::move(options.address), .max_streams = max_calls},
                                          server->service_));
+  }
+  // Not before: one that did not come up has nothing to save.
+  if (options.checkpoint) {
+    server->checkpoint_on_stop_ = options.checkpoint->on_stop;
+    server->checkpointer_->Start();
   }
   return server;
 }
@@ -53,8 +89,15 @@ void Server::Stop() {
   MutexLock lock(&mu_);
   if (std::exchange(stopped_, true)) return;
   UnregisterInprocServer(service_->life_id());
-  service_->Stop();
-  for (const std::shared_ptr<Table>& table : tables_) table->Close();
+  if (checkpointer_) checkpointer_->Stop();
+  service_->Stop([this] {
+    for (const std::shared_ptr<Table>& table : tables_) table->Close();
+    if (!checkpoint_on_stop_) return;
+    if (Result<std::string> path = checkpointer_->Save(); !path.ok()) {
+      Log(LogLevel::kError,
+          "the last checkpoint could not be written: " + std::string(path.status().message()));
+    }
+  });
   if (grpc_) grpc_->Stop(kStopGrace);
 }
 

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/mutex.h"
+#include "checkpoint/checkpointer.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
 #include "reverb/status.h"
@@ -32,6 +34,8 @@ class Server {
     std::optional<std::string> address;  // host:port or unix:path; absent: this process only
     std::string name = DefaultServerName();
     ServiceLimits limits;
+    std::optional<CheckpointOptions> checkpoint;  // absent: the tables live in memory only
+    FileSystem* fs = PosixFileSystem();
     Clock* clock = RealClock();
   };
 
@@ -44,9 +48,14 @@ class Server {
   Result<std::shared_ptr<Table>> table(std::string_view name) const { return service_->FindTable(name); }
   const std::shared_ptr<Service>& service() const { return service_; }
   const std::shared_ptr<ChunkStore>& store() const { return store_; }
+  // The checkpoint that the tables were loaded from.
+  const std::optional<std::string>& loaded_checkpoint() const { return loaded_checkpoint_; }
+  // Null without checkpoints.
+  const std::shared_ptr<Checkpointer>& checkpointer() const { return checkpointer_; }
   // A connection of this process.
   std::shared_ptr<Connection> Connect() const;
 
+  // Writes a last checkpoint, if the options say so, when all writers have been told to go.
   void Stop() EXCLUDES(mu_);
 
  private:
@@ -55,6 +64,9 @@ class Server {
   // Set once.
   std::shared_ptr<ChunkStore> store_;
   std::vector<std::shared_ptr<Table>> tables_;
+  std::shared_ptr<Checkpointer> checkpointer_;
+  bool checkpoint_on_stop_ = false;
+  std::optional<std::string> loaded_checkpoint_;
   std::shared_ptr<Service> service_;
   std::unique_ptr<GrpcServer> grpc_;
 

@@ -82,8 +82,18 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
                                      "\"; names must be unique");
     }
   }
+  const std::vector<SavedWriter> writers = std::exchange(options.writers, {});
   std::shared_ptr<Service> service(new Service(std::move(options)));
   service->tables_ = std::move(tables);
+  if (!writers.empty()) {
+    {
+      MutexLock lock(&service->mu_);
+      for (const SavedWriter& saved : writers) {
+        service->writers_.emplace(saved.id, std::make_shared<WriterSession>(service, saved));
+      }
+    }
+    service->WriterWentAway();
+  }
   return service;
 }
 
@@ -91,7 +101,7 @@ Service::Service(Options options)
     : options_(std::move(options)), life_id_(RandomId()), started_nanos_(options_.clock->WallNanos()) {}
 Service::~Service() = default;
 
-void Service::Stop() {
+void Service::Stop(const std::function<void()>& before_forgetting) {
   std::vector<std::function<void(Status)>> ends;
   std::vector<std::shared_ptr<WriterSession>> writers;
   {
@@ -100,9 +110,25 @@ void Service::Stop() {
     for (auto& [id, stream] : streams_) ends.push_back(stream.end);
     for (auto& [id, writer] : writers_) writers.push_back(std::move(writer));
     writers_.clear();
+    stopped_writers_.insert(stopped_writers_.end(), writers.begin(), writers.end());
   }
   for (auto& end : ends) end(ShuttingDown());
   for (auto& writer : writers) writer->Abandon();
+  if (before_forgetting) before_forgetting();
+  std::vector<std::shared_ptr<WriterSession>> forgotten;  // they hold this service: not under the lock
+  MutexLock lock(&mu_);
+  forgotten = std::exchange(stopped_writers_, {});
+}
+
+std::vector<SavedWriter> Service::SaveWriters() const {
+  std::vector<SavedWriter> saved;
+  MutexLock lock(&mu_);
+  const auto save = [&](const WriterSession& writer) {
+    if (std::optional<SavedWriter> one = writer.Save()) saved.push_back(*std::move(one));
+  };
+  for (const auto& [id, writer] : writers_) save(*writer);
+  for (const auto& writer : stopped_writers_) save(*writer);
+  return saved;
 }
 
 Result<std::shared_ptr<Table>> Service::FindTable(std::string_view name) const {

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "checkpoint/source.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
 #include "reverb/status.h"
@@ -60,6 +61,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
     ServiceLimits limits;
     // Writes a checkpoint and says where; absent = there are none.
     std::function<Result<std::string>()> checkpoint;
+    // Those of the checkpoint that the tables were loaded from.
+    std::vector<SavedWriter> writers = {};
     Clock* clock = RealClock();
   };
 
@@ -67,8 +70,11 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   ~Service() override;
 
   // Ends all streams with UNAVAILABLE and refuses new ones; single calls go on being answered. What
-  // writers had under way in tables is given up. Idempotent.
-  void Stop();
+  // writers had under way in tables is given up. `before_forgetting` is called when that is done, while
+  // SaveWriters() still knows them. Idempotent.
+  void Stop(const std::function<void()>& before_forgetting = {});
+  // How far the writers have come, for a checkpoint; called while all tables are locked.
+  std::vector<SavedWriter> SaveWriters() const EXCLUDES(mu_);
 
   const Id128& life_id() const override { return life_id_; }
   const WireLimits& wire_limits() const override { return options_.limits.wire; }
@@ -133,6 +139,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   };
   absl::flat_hash_map<uint64_t, Stream> streams_ GUARDED_BY(mu_);
   absl::flat_hash_map<Id128, std::shared_ptr<WriterSession>> writers_ GUARDED_BY(mu_);
+  // Given up by Stop(), until they are forgotten.
+  std::vector<std::shared_ptr<WriterSession>> stopped_writers_ GUARDED_BY(mu_);
   bool sweep_is_set_ GUARDED_BY(mu_) = false;
 };
 

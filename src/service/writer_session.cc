@@ -24,6 +24,44 @@ WaitState DescribeWait(Table& table, Duration waited, size_t waiting_items) {
 
 }  // namespace
 
+WriterSession::WriterSession(std::shared_ptr<Service> service, const SavedWriter& saved)
+    : service_(std::move(service)),
+      id_(saved.id),
+      received_through_(saved.applied_through),
+      restored_(saved.applied),
+      away_since_(service_->clock()->Now()),
+      reported_through_(saved.applied_through) {}
+
+std::optional<SavedWriter> WriterSession::Save() const {
+  MutexLock lock(&mu_);
+  SavedWriter saved{.id = id_, .applied_through = received_through_, .applied = restored_};
+  for (const auto& line : lines_) {
+    const uint64_t applied = line->applied.load(std::memory_order_relaxed);
+    // The first that is not in: items of a table go in in order.
+    if (abandoned_) {
+      const auto next = std::ranges::upper_bound(line->given_up, applied);
+      if (next != line->given_up.end()) saved.applied_through = std::min(saved.applied_through, *next - 1);
+    } else {
+      const auto next =
+          std::ranges::find_if(line->waiting, [&](const WaitingItem& item) { return item.number > applied; });
+      if (next != line->waiting.end()) {
+        saved.applied_through = std::min(saved.applied_through, next->number - 1);
+      }
+    }
+    if (applied == 0) continue;
+    const auto known =
+        std::ranges::find(saved.applied, line->table->name(), &std::pair<std::string, uint64_t>::first);
+    if (known == saved.applied.end()) {
+      saved.applied.emplace_back(line->table->name(), applied);
+    } else {
+      known->second = applied;
+    }
+  }
+  std::erase_if(saved.applied, [&](const auto& entry) { return entry.second <= saved.applied_through; });
+  if (saved.applied_through == 0 && saved.applied.empty()) return std::nullopt;
+  return saved;
+}
+
 uint64_t WriterSession::NewGeneration() {
   MutexLock lock(&mu_);
   return ++last_generation_;
@@ -64,6 +102,7 @@ void WriterSession::OnMessage(uint64_t generation, InsertMessage message) {
 }
 
 void WriterSession::Receive(InsertMessage message) {
+  if (abandoned_) return;  // the stream is being ended
   Line* line = nullptr;
   for (InsertItem& from : message.items) {
     if (from.number <= received_through_) continue;  // came before, on a connection that broke
@@ -76,6 +115,7 @@ void WriterSession::Receive(InsertMessage message) {
       }
       line = *found;
     }
+    if (from.number <= line->applied.load(std::memory_order_relaxed)) continue;  // in before a restart
     Result<Trajectory> trajectory = service_->store().Enter(std::move(from.trajectory));
     if (!trajectory.ok()) {
       Reject(from.number, std::move(trajectory).status());
@@ -85,7 +125,9 @@ void WriterSession::Receive(InsertMessage message) {
                    .item = {.key = from.key,
                             .priority = from.priority,
                             .times_sampled = from.times_sampled,
-                            .trajectory = *std::move(trajectory)},
+                            .trajectory = *std::move(trajectory),
+                            .applied = &line->applied,
+                            .number = from.number},
                    .counted = {}};
     if (Status status = line->table->CheckItem(to.item); !status.ok()) {
       Reject(from.number, std::move(status));
@@ -125,6 +167,9 @@ Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Table> found, service_->FindTable(table));
   lines_.push_back(std::make_unique<Line>());
   lines_.back()->table = std::move(found);
+  for (const auto& [name, number] : restored_) {
+    if (name == table) lines_.back()->applied.store(number, std::memory_order_relaxed);
+  }
   return lines_.back().get();
 }
 
@@ -389,8 +434,9 @@ void WriterSession::Abandon() {
   std::vector<std::pair<std::shared_ptr<Table>, Table::Handle>> operations;
   {
     MutexLock lock(&mu_);
-    abandoned_ = true;
+    if (std::exchange(abandoned_, true)) return;
     for (const auto& line : lines_) {
+      for (const WaitingItem& item : line->waiting) line->given_up.push_back(item.number);
       if (line->operation) operations.emplace_back(line->table, line->operation);
     }
   }

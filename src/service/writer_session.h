@@ -12,6 +12,7 @@
 #ifndef REVERB_SERVICE_WRITER_SESSION_H_
 #define REVERB_SERVICE_WRITER_SESSION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -24,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "checkpoint/source.h"
 #include "core/item.h"
 #include "core/table.h"
 #include "service/service.h"
@@ -36,6 +38,9 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
  public:
   WriterSession(std::shared_ptr<Service> service, const Id128& id)
       : service_(std::move(service)), id_(id), away_since_(service_->clock()->Now()) {}
+
+  // A writer that was saved in a checkpoint and may come back.
+  WriterSession(std::shared_ptr<Service> service, const SavedWriter& saved);
 
   // The name of a stream to come. The calls below carry it: those of a stream that was pushed out by a
   // later one do nothing.
@@ -58,6 +63,9 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   void AddWaits(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
   // Gives up what waits, for good.
   void Abandon() EXCLUDES(mu_);
+  // How far this writer has come, given the tables as they are now: called while they are locked. After
+  // Abandon(), what was given up then counts as never received. Absent when nothing ever went in.
+  std::optional<SavedWriter> Save() const EXCLUDES(mu_);
 
  private:
   struct WaitingItem {
@@ -69,9 +77,12 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   struct Line {
     std::shared_ptr<Table> table;
     std::deque<WaitingItem> waiting;  // those under way are at the front
-    size_t under_way = 0;             // how many the operation has
-    uint64_t sequence = 0;            // of the operation
-    Table::Handle operation;          // while it waits
+    // Number of the last item that went in; written under the table's lock.
+    std::atomic<uint64_t> applied{0};
+    std::vector<uint64_t> given_up;  // numbers that were waiting when the writer was abandoned
+    size_t under_way = 0;            // how many the operation has
+    uint64_t sequence = 0;           // of the operation
+    Table::Handle operation;         // while it waits
     TimePoint blocked_since;
   };
 
@@ -123,6 +134,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   mutable Mutex mu_;
   std::vector<std::unique_ptr<Line>> lines_ GUARDED_BY(mu_);
   uint64_t received_through_ GUARDED_BY(mu_) = 0;
+  // From a checkpoint: what had gone in beyond received_through_, by table.
+  std::vector<std::pair<std::string, uint64_t>> restored_ GUARDED_BY(mu_);
   size_t waiting_items_ GUARDED_BY(mu_) = 0;
   DistinctChunks waiting_chunks_ GUARDED_BY(mu_);
   int64_t waiting_slices_bytes_ GUARDED_BY(mu_) = 0;  // and all that items take beside their chunks

@@ -18,6 +18,7 @@ class PriorityDiffusion final : public TableExtension {
   std::string name() const override { return "priority_diffusion"; }
 
   void OnInsert(const ItemView& item, Context&) override { Enter(item); }
+  void OnRestore(const ItemView& item) override { Enter(item); }
 
   void OnDelete(const ItemView& item, Context&) override {
     const auto episode = episodes_.find(item.episode_id);

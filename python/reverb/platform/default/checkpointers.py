@@ -3,8 +3,9 @@
 from reverb.platform.checkpointers_lib import (
     CheckpointerBase,
     DefaultCheckpointer,
+    Restore,
     TempDirCheckpointer,
     default_checkpointer,
 )
 
-__all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer", "default_checkpointer"]
+__all__ = ["CheckpointerBase", "DefaultCheckpointer", "Restore", "TempDirCheckpointer", "default_checkpointer"]

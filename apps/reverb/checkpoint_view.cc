@@ -1,0 +1,132 @@
+#include "checkpoint_view.h"
+
+#include <chrono>
+#include <ctime>
+#include <optional>
+
+#include "json.h"
+#include "reverb/signature.h"
+#include "specs.h"
+#include "text.h"
+
+namespace reverb::program {
+namespace {
+
+std::string ShowAge(int64_t nanos_since_epoch) {
+  const auto age =
+      std::chrono::system_clock::now().time_since_epoch() - std::chrono::nanoseconds(nanos_since_epoch);
+  return age.count() < 0 ? "by a clock that is ahead of this one's" : ShowDuration(age) + " ago";
+}
+
+std::string ShowUnsigned(uint64_t bytes) { return ShowBytes(static_cast<int64_t>(bytes)); }
+
+std::string SignatureOf(const TableInfo& table) {
+  if (table.signature.empty()) return "";
+  const Result<Signature> signature = DecodeSignature(table.signature);
+  return signature.ok() ? signature->ToString() : "unreadable";
+}
+
+}  // namespace
+
+std::string ShowTime(int64_t nanos_since_epoch) {
+  const std::time_t seconds =
+      nanos_since_epoch / 1'000'000'000 - (nanos_since_epoch % 1'000'000'000 < 0 ? 1 : 0);
+  std::tm parts{};
+  if (gmtime_r(&seconds, &parts) == nullptr) return "an unknown time";
+  return Format("%04d-%02d-%02d %02d:%02d:%02d UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+std::string CheckpointPage(const CheckpointInfo& info, const std::vector<CheckpointEntry>& siblings,
+                           const Paint& paint) {
+  std::string page = paint.Bold(ShowName(info.path, 1000)) + "\n";
+  page += "format " + ShowName(info.format) + ", written " + ShowTime(info.created_nanos) + ", " +
+          ShowAge(info.created_nanos) + "\n";
+  page += ShowUnsigned(info.payload_bytes) + " of data in " + ShowCount(info.num_chunks, "chunk") +
+          "; files " + ShowUnsigned(info.file_bytes);
+  page += "\n";
+  if (info.num_writers > 0) page += ShowCount(info.num_writers, "writer") + " can go on where they were\n";
+  page += "\n";
+
+  Columns columns;
+  columns.AddColumn("TABLE");
+  for (const char* heading : {"SIZE", "MAX", "INSERTS", "SAMPLES"}) {
+    columns.AddColumn(heading, Columns::Align::kRight);
+  }
+  for (const char* heading : {"SAMPLER", "REMOVER", "LIMITER"}) columns.AddColumn(heading);
+  for (const TableInfo& table : info.tables) {
+    columns.AddRow({ShowName(table.name, 40), ShowCount(table.current_size), ShowCount(table.max_size),
+                    ShowCount(table.counters.inserts), ShowCount(table.counters.samples),
+                    ShowSelector(table.sampler), ShowSelector(table.remover),
+                    ShowLimiter(table.rate_limiter)});
+  }
+  page += columns.ToString(paint);
+  for (const TableInfo& table : info.tables) {
+    const std::string signature = SignatureOf(table);
+    if (signature.empty() && table.max_times_sampled <= 0) continue;
+    page += "\n" + paint.Bold(ShowName(table.name)) + "\n";
+    if (table.max_times_sampled > 0) {
+      page += "  picks    gone after " + ShowCount(table.max_times_sampled, "sample") + "\n";
+    }
+    if (!signature.empty()) page += "  items    " + ShowName(signature, 300) + "\n";
+  }
+  if (siblings.size() > 1) {
+    page += "\nIn the same folder:\n";
+    for (const CheckpointEntry& entry : siblings) {
+      if (entry.path == info.path) continue;
+      page += "  " + ShowName(entry.path, 1000) + (entry.is_foreign ? ", dm-reverb's" : "") +
+              (entry.is_complete ? "" : paint.Yellow(", not complete")) + "\n";
+    }
+  }
+  return page;
+}
+
+std::string CheckpointJson(const CheckpointInfo& info, const std::vector<CheckpointEntry>& siblings) {
+  JsonWriter json;
+  json.BeginObject()
+      .Field("path", info.path)
+      .Field("format", info.format)
+      .Field("created", ShowTime(info.created_nanos))
+      .Field("created_nanos", info.created_nanos)
+      .Field("chunks", info.num_chunks)
+      .Field("payload_bytes", info.payload_bytes)
+      .Field("file_bytes", info.file_bytes)
+      .Field("writers", info.num_writers);
+  json.Key("tables").BeginArray();
+  for (const TableInfo& table : info.tables) {
+    const RateLimiterOptions& limiter = table.rate_limiter;
+    const std::string signature = SignatureOf(table);
+    json.BeginObject()
+        .Field("name", table.name)
+        .Field("size", table.current_size)
+        .Field("max_size", table.max_size)
+        .Field("sampler", ShowSelector(table.sampler))
+        .Field("remover", ShowSelector(table.remover))
+        .Field("max_times_sampled",
+               table.max_times_sampled > 0 ? std::optional(table.max_times_sampled) : std::nullopt);
+    json.Key("rate_limiter")
+        .BeginObject()
+        .Field("samples_per_insert", limiter.samples_per_insert)
+        .Field("min_size_to_sample", limiter.min_size_to_sample)
+        .Field("min_diff", limiter.min_diff)
+        .Field("max_diff", limiter.max_diff)
+        .End();
+    json.Field("signature", signature.empty() ? std::nullopt : std::optional(signature))
+        .Field("inserts", table.counters.inserts)
+        .Field("samples", table.counters.samples)
+        .Field("deletes", table.counters.deletes)
+        .End();
+  }
+  json.End().Key("folder").BeginArray();
+  for (const CheckpointEntry& entry : siblings) {
+    json.BeginObject()
+        .Field("path", entry.path)
+        .Field("created_nanos", entry.created_nanos)
+        .Field("complete", entry.is_complete)
+        .Field("dm_reverb", entry.is_foreign)
+        .End();
+  }
+  return json.End().End().text();
+}
+
+}  // namespace reverb::program

@@ -1,0 +1,200 @@
+// Checkpoints as Python sees them: what a server is told about them, and reading them without one.
+#include "reverb/checkpoint.h"
+
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "client.h"
+#include "errors.h"
+#include "gil.h"
+#include "python_api.h"
+#include "table.h"
+
+namespace reverb::python {
+namespace {
+
+// One of a few words, each with what it stands for. ValueError for another one.
+template <typename T>
+T FromWord(const char* name, const std::string& word,
+           std::initializer_list<std::pair<const char*, T>> choices) {
+  std::string known;
+  for (const auto& [choice, value] : choices) {
+    if (word == choice) return value;
+    known += (known.empty() ? "\"" : ", \"") + std::string(choice) + "\"";
+  }
+  RaiseValueError(std::string(name) + " is \"" + word + "\"; it must be one of " + known);
+}
+
+RestoreOptions::Settings FromWhose(const char* name, const std::string& word) {
+  using Settings = RestoreOptions::Settings;
+  return FromWord<Settings>(name, word, {{"saved", Settings::kSaved}, {"given", Settings::kGiven}});
+}
+
+std::optional<std::chrono::nanoseconds> FromInterval(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  constexpr double kLongest = 1e9;  // thirty years
+  if (!(*seconds > 0) || *seconds > kLongest) {
+    RaiseValueError("interval must be a number of seconds above 0, or None");
+  }
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(*seconds));
+}
+
+void InitOptions(CheckpointOptions* self, std::string path, std::optional<std::string> fallback_path,
+                 std::optional<double> interval, Truth on_stop, int64_t keep_latest, Truth load_latest,
+                 const std::string& rate_limiter, const std::string& sizes, const std::string& selectors,
+                 const std::string& signature, const std::string& counters, const std::string& missing_tables,
+                 const std::string& extra_tables) {
+  if (keep_latest < 1 || keep_latest > INT32_MAX) {
+    RaiseValueError("keep_latest is " + std::to_string(keep_latest) + "; it must be at least 1");
+  }
+  CheckpointOptions options{.path = std::move(path),
+                            .fallback_path = std::move(fallback_path),
+                            .interval = FromInterval(interval),
+                            .on_stop = on_stop.value,
+                            .keep_latest = static_cast<int32_t>(keep_latest),
+                            .load_latest = load_latest.value};
+  RestoreOptions& restore = options.restore;
+  restore.rate_limiter = FromWhose("rate_limiter", rate_limiter);
+  restore.sizes = FromWhose("sizes", sizes);
+  restore.selectors = FromWhose("selectors", selectors);
+  restore.signature = FromWhose("signature", signature);
+  restore.counters = FromWord<RestoreOptions::Counters>(
+      "counters", counters,
+      {{"keep", RestoreOptions::Counters::kKeep}, {"reset", RestoreOptions::Counters::kReset}});
+  restore.missing_tables =
+      FromWord<RestoreOptions::MissingTables>("missing_tables", missing_tables,
+                                              {{"start_empty", RestoreOptions::MissingTables::kStartEmpty},
+                                               {"fail", RestoreOptions::MissingTables::kFail}});
+  restore.extra_tables =
+      FromWord<RestoreOptions::ExtraTables>("extra_tables", extra_tables,
+                                            {{"fail", RestoreOptions::ExtraTables::kFail},
+                                             {"drop", RestoreOptions::ExtraTables::kDrop},
+                                             {"create", RestoreOptions::ExtraTables::kCreate}});
+  RaiseUnlessOk(options.Validate());
+  new (self) CheckpointOptions(std::move(options));
+}
+
+// Runs `call` without the GIL.
+template <typename Call>
+auto WithoutGil(Call&& call) {
+  NoteUse();
+  return Waiting().Run([&](const WaitOptions&) { return call(); });
+}
+
+struct DecodedItem {
+  uint64_t key = 0;
+  double priority = 0;
+  int32_t times_sampled = 0;
+  int64_t inserted_at = 0;
+  std::vector<Tensor> columns;
+};
+
+class ItemsObject {
+ public:
+  explicit ItemsObject(CheckpointItems items) : items_(std::move(items)) {}
+
+  // (key, priority, times_sampled, inserted_at, columns).
+  nb::object Next() {
+    const Turn::Holder turn(turn_);
+    Result<std::optional<DecodedItem>> item = WithoutGil([&] { return Decode(); });
+    if (!item.ok()) Raise(item.status());
+    if (!*item) throw nb::stop_iteration();
+    const nb::object columns = Own(PyList_New(static_cast<Py_ssize_t>((*item)->columns.size())));
+    for (size_t i = 0; i < (*item)->columns.size(); ++i) {
+      PyList_SET_ITEM(columns.ptr(), static_cast<Py_ssize_t>(i),
+                      ToNumpy(std::move((*item)->columns[i])).release().ptr());
+    }
+    return nb::make_tuple((*item)->key, (*item)->priority, (*item)->times_sampled, (*item)->inserted_at,
+                          columns);
+  }
+
+ private:
+  Result<std::optional<DecodedItem>> Decode() {
+    REVERB_ASSIGN_OR_RETURN(const std::optional<SampledTrajectory> item, items_->Next());
+    if (!item) return std::optional<DecodedItem>();
+    DecodedItem decoded{.key = item->key(),
+                        .priority = item->priority(),
+                        .times_sampled = item->times_sampled(),
+                        .inserted_at = item->inserted_at_nanos()};
+    for (uint32_t i = 0; i < item->num_columns(); ++i) {
+      REVERB_ASSIGN_OR_RETURN(Tensor column, item->column(i));
+      decoded.columns.push_back(std::move(column));
+    }
+    return std::optional<DecodedItem>(std::move(decoded));
+  }
+
+  Turn turn_;
+  Owned<CheckpointItems> items_;
+};
+
+class ReaderObject {
+ public:
+  explicit ReaderObject(const std::string& path)
+      : reader_(ValueOrRaise(WithoutGil([&] { return CheckpointReader::Open(path); }))) {}
+
+  nb::dict Info() const {
+    const CheckpointInfo& info = reader_->info();
+    nb::dict dict;
+    dict["path"] = info.path;
+    dict["format"] = info.format;
+    dict["created_ns"] = info.created_nanos;
+    dict["num_writers"] = info.num_writers;
+    dict["num_chunks"] = info.num_chunks;
+    dict["payload_bytes"] = info.payload_bytes;
+    dict["file_bytes"] = info.file_bytes;
+    nb::list tables;
+    for (const TableInfo& table : info.tables) tables.append(ToDict(table));
+    dict["tables"] = tables;
+    return dict;
+  }
+  ItemsObject* Items(const std::string& table) const {
+    return new ItemsObject(ValueOrRaise(WithoutGil([&] { return reader_->Items(table); })));
+  }
+  void Verify() const {
+    RaiseUnlessOk(WithoutGil([&] { return reader_->Verify(); }));
+  }
+
+ private:
+  Owned<CheckpointReader> reader_;
+};
+
+nb::list List(const std::string& path) {
+  nb::list entries;
+  for (const CheckpointEntry& entry : ValueOrRaise(WithoutGil([&] { return ListCheckpoints(path); }))) {
+    entries.append(nb::make_tuple(entry.path, entry.created_nanos, entry.is_complete, entry.is_foreign));
+  }
+  return entries;
+}
+
+std::string Import(const std::string& from, const std::string& to) {
+  return ValueOrRaise(WithoutGil([&] { return ImportCheckpoint(from, to); }));
+}
+
+}  // namespace
+
+void BindCheckpoints(nb::module_& module) {
+  nb::class_<CheckpointOptions>(module, "CheckpointOptions", "What a server is told about its checkpoints.")
+      .def("__init__", &InitOptions, "path"_a, nb::kw_only(), "fallback_path"_a.none(), "interval"_a.none(),
+           "on_stop"_a, "keep_latest"_a, "load_latest"_a, "rate_limiter"_a, "sizes"_a, "selectors"_a,
+           "signature"_a, "counters"_a, "missing_tables"_a, "extra_tables"_a);
+  nb::class_<ItemsObject>(module, "CheckpointItems", "The items of one table of a checkpoint.")
+      .def("__iter__", [](nb::handle self) { return Borrow(self.ptr()); })
+      .def("__next__", &ItemsObject::Next);
+  nb::class_<ReaderObject>(module, "CheckpointReader", "A checkpoint, read where it lies.")
+      .def(nb::init<const std::string&>(), "path"_a)
+      .def("info", &ReaderObject::Info, "What stands in it, as a dict.")
+      .def("items", &ReaderObject::Items, "table"_a, nb::rv_policy::take_ownership,
+           "The items of a table, as tuples.")
+      .def("verify", &ReaderObject::Verify, "RuntimeError unless every checksum and reference is right.");
+  module.def("list_checkpoints", &List, "path"_a, "(path, created_ns, is_complete, is_foreign) of each.");
+  module.def("import_checkpoint", &Import, "source"_a, "target"_a, "Writes one anew; its path.");
+}
+
+}  // namespace reverb::python

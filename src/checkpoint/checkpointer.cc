@@ -1,0 +1,169 @@
+#include "checkpoint/checkpointer.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "base/log.h"
+
+namespace reverb {
+
+Status CheckpointOptions::Validate() const {
+  if (path.empty()) {
+    return Status::InvalidArgument("checkpoints: the path is empty; name the folder to write them under");
+  }
+  if (keep_latest < 1) {
+    return Status::InvalidArgument("checkpoints: keep_latest is " + std::to_string(keep_latest) +
+                                   "; it must be at least 1");
+  }
+  if (interval && *interval <= std::chrono::nanoseconds(0)) {
+    return Status::InvalidArgument(
+        "checkpoints: the interval is not positive; leave it out to have none with time");
+  }
+  return Status::Ok();
+}
+
+namespace internal {
+namespace {
+
+std::string Milliseconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f ms", std::chrono::duration<double, std::milli>(duration).count());
+  return text;
+}
+
+}  // namespace
+
+struct Checkpointer::Bell {
+  Mutex mu;
+  CondVar changed;
+  bool is_due GUARDED_BY(mu) = false;
+  bool is_over GUARDED_BY(mu) = false;
+};
+
+Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environment,
+                           std::vector<LoadedSegment> loaded)
+    : options_(options),
+      environment_(std::move(environment)),
+      writer_(environment_.fs, {.root = options.path, .keep_latest = options.keep_latest}),
+      result_(Status::NotFound("no checkpoint was written yet")),
+      bell_(std::make_shared<Bell>()) {
+  writer_.Adopt(std::move(loaded));
+}
+
+Checkpointer::~Checkpointer() { Stop(); }
+
+void Checkpointer::Start() {
+  if (!options_.interval) return;
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "rv-checkpoint");
+    Run();
+  });
+}
+
+void Checkpointer::SetAlarm() {
+  if (is_stopped_) return;
+  alarm_ = environment_.clock->CallAt(environment_.clock->Now() + *options_.interval, [bell = bell_] {
+    MutexLock lock(&bell->mu);
+    bell->is_due = true;
+    bell->changed.NotifyAll();
+  });
+}
+
+void Checkpointer::Run() {
+  while (true) {
+    {
+      MutexLock lock(&mu_);
+      SetAlarm();
+    }
+    {
+      MutexLock lock(&bell_->mu);
+      while (!bell_->is_due && !bell_->is_over) bell_->changed.Wait(&bell_->mu);
+      if (bell_->is_over) return;
+      bell_->is_due = false;
+    }
+    if (Result<std::string> path = Save(); !path.ok()) {
+      Log(LogLevel::kError,
+          "a checkpoint under \"" + options_.path +
+              "\" could not be written; the next is tried in time: " + std::string(path.status().message()));
+    }
+  }
+}
+
+void Checkpointer::Stop() {
+  Clock::AlarmId alarm = 0;
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(is_stopped_, true)) return;
+    alarm = alarm_;
+  }
+  if (alarm != 0) environment_.clock->Cancel(alarm);
+  {
+    MutexLock lock(&bell_->mu);
+    bell_->is_over = true;
+    bell_->changed.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  MutexLock lock(&mu_);
+  while (is_writing_) changed_.Wait(&mu_);
+}
+
+Result<std::string> Checkpointer::Save() {
+  {
+    MutexLock lock(&mu_);
+    const uint64_t wanted = begun_ + 1;
+    while (is_writing_) {
+      changed_.Wait(&mu_);
+      if (ended_ >= wanted) return result_;
+    }
+    is_writing_ = true;
+    ++begun_;
+  }
+  Result<std::string> result = Write();
+  MutexLock lock(&mu_);
+  is_writing_ = false;
+  ended_ = begun_;
+  ++(result.ok() ? stats_.written : stats_.failed);
+  result_ = result;
+  changed_.NotifyAll();
+  return result;
+}
+
+Result<std::string> Checkpointer::Write() {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<SavedWriter> writers;
+  Duration locks_held{0};
+  Result<CheckpointWriter::Stats> written = [&] {
+    const Snapshot snapshot = Table::TakeSnapshot(environment_.tables, [&] {
+      if (environment_.save_writers) writers = environment_.save_writers();
+    });
+    locks_held = snapshot.locks_held;
+    return writer_.Write(snapshot, std::move(writers), environment_.clock->WallNanos());
+  }();
+  REVERB_RETURN_IF_ERROR(written.status());
+  const Duration took = std::chrono::steady_clock::now() - begin;
+  if (IsLogged()) {
+    Log(LogLevel::kInfo, "wrote checkpoint \"" + written->path +
+                             "\": " + std::to_string(written->chunks_written) + " new chunks, " +
+                             std::to_string(written->pages_written) + " of " +
+                             std::to_string(written->pages_total) + " pages, " +
+                             std::to_string(written->chunk_bytes + written->page_bytes) + " bytes in " +
+                             Milliseconds(took) + "; tables were held up for " + Milliseconds(locks_held));
+  }
+  std::string path = written->path;
+  MutexLock lock(&mu_);
+  stats_.locks_held = locks_held;
+  stats_.took = took;
+  stats_.last = *std::move(written);
+  return path;
+}
+
+Checkpointer::Stats Checkpointer::stats() const {
+  MutexLock lock(&mu_);
+  return stats_;
+}
+
+}  // namespace internal
+}  // namespace reverb

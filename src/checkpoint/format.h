@@ -1,0 +1,141 @@
+// format.h — the bytes of manifests and pages. docs/checkpoint-format.md describes them.
+//
+// Everything that is decoded here may come from a damaged file: DATA_LOSS then, never more memory than in
+// proportion to the bytes. Threads: values and free functions.
+#ifndef REVERB_CHECKPOINT_FORMAT_H_
+#define REVERB_CHECKPOINT_FORMAT_H_
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/layout.h"
+#include "checkpoint/source.h"
+#include "core/snapshot.h"
+#include "reverb/status.h"
+#include "tensor/trajectory.h"
+
+namespace reverb::internal {
+
+inline constexpr uint32_t kFormatVersion = 1;
+
+// --- Segment files ---
+
+inline constexpr size_t kSegmentHeaderBytes = 32;
+inline constexpr size_t kSegmentTrailerBytes = 32;
+// checksum:u64 header_size:u32 payload_size:u32, then header and payload
+inline constexpr size_t kChunkRecordHeadBytes = 16;
+// checksum:u64, then the bytes
+inline constexpr size_t kPageRecordHeadBytes = 8;
+
+std::string EncodeSegmentHeader(uint64_t number, SegmentKind kind);
+Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind kind, const std::string& path);
+
+// --- Where things are ---
+
+// Which record of which segment a chunk is.
+struct ChunkPlace {
+  uint64_t segment = 0;
+  uint32_t ordinal = 0;
+};
+struct RecordPlace {
+  uint64_t segment = 0;
+  uint64_t offset = 0;
+  uint64_t size = 0;  // of the record, head included
+};
+
+// --- The manifest ---
+
+struct SavedSegment {
+  uint64_t number = 0;
+  SegmentKind kind = SegmentKind::kChunks;
+  uint64_t file_bytes = 0;
+  // Of chunks: all records, those that this checkpoint needs, and their bytes.
+  uint64_t count = 0;
+  uint64_t live_count = 0;
+  uint64_t live_bytes = 0;
+};
+
+struct ManifestTable {
+  SavedTable saved;                // all but what is in the state record
+  RecordPlace state;               // SavedTableState: selectors, free slots, extensions
+  std::vector<RecordPlace> pages;  // of Manifest::slots_per_page slots each
+};
+
+struct Manifest {
+  int64_t created_nanos = 0;
+  uint64_t slots_per_page = PagedArray<SlotRecord>::kPerPage;
+  std::vector<SavedSegment> segments;
+  std::vector<ManifestTable> tables;
+  std::vector<SavedWriter> writers;
+};
+
+std::string EncodeManifest(const Manifest& manifest);
+// DATA_LOSS when damaged, FAILED_PRECONDITION when written by a later release. `path` is for the message.
+Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path);
+// The manifest of the checkpoint at `path`.
+Result<Manifest> ReadManifest(FileSystem* fs, const std::string& path);
+
+// --- Records of page files ---
+
+// The part of a table's state that is a record of its own because it may be large.
+void EncodeTableState(const SavedTableState& state, std::string* out);
+Status DecodeTableState(std::string_view bytes, SavedTableState* state);
+
+// Builds the record of a page, item by item.
+class PageEncoder {
+ public:
+  void Begin(uint64_t first_slot);
+  // Slots come in ascending order. `places`: of the trajectory's distinct chunks, in their order.
+  void Add(uint64_t slot, const SlotRecord& record, std::span<const ChunkPlace> places);
+  // Valid until the next Begin().
+  std::string_view bytes() const { return {buffer_.data(), size_}; }
+
+ private:
+  void Reserve(size_t more) {
+    if (buffer_.size() - size_ < more) buffer_.resize(2 * buffer_.size() + more);
+  }
+  void Byte(uint8_t value) { buffer_[size_++] = static_cast<char>(value); }
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) Byte(static_cast<uint8_t>(value | 0x80));
+    Byte(static_cast<uint8_t>(value));
+  }
+  void Fixed64(uint64_t value) {
+    std::memcpy(buffer_.data() + size_, &value, sizeof value);
+    size_ += sizeof value;
+  }
+
+  std::vector<char> buffer_;
+  size_t size_ = 0;
+  uint64_t next_slot_ = 0;
+};
+
+struct PageSlice {
+  uint32_t chunk = 0;  // index into PageItem::chunks
+  uint32_t chunk_column = 0;
+  uint32_t offset = 0;
+  uint32_t length = 0;
+};
+struct PageColumn {
+  std::vector<PageSlice> slices;
+  bool squeeze = false;
+};
+// An item of a page, before its chunks are at hand.
+struct PageItem {
+  SavedItem item;  // without trajectory
+  std::vector<ChunkPlace> chunks;
+  std::vector<PageColumn> columns;
+  size_t num_columns = 0;  // the others are left over from an earlier item
+};
+// Calls `visit` for each item of the page with slots [first_slot, end_slot). The object is used again for
+// the next item.
+Status DecodePage(std::string_view bytes, uint64_t first_slot, uint64_t end_slot,
+                  const std::function<Status(PageItem&)>& visit);
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CHECKPOINT_FORMAT_H_

@@ -1,0 +1,317 @@
+#include "checkpoint/load.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/reverb_source.h"
+#include "reverb/signature.h"
+
+namespace reverb::internal {
+namespace {
+
+using Settings = RestoreOptions::Settings;
+
+// One table: what it will be, and what of the saved state it can take up.
+struct Plan {
+  TableOptions options;
+  SavedTableState state;
+};
+
+void SayDifference(const std::string& table, const std::string& setting, const std::string& saved,
+                   const std::string& given, Settings choice) {
+  Log(LogLevel::kWarning, "loading a checkpoint: table \"" + table + "\": " + setting + " was saved as " +
+                              saved + " and given as " + given + "; the " +
+                              (choice == Settings::kSaved ? "saved" : "given") + " one holds");
+}
+
+// Takes one setting from the side that `choice` names, and tells when it matters.
+template <typename T, typename Text>
+void Choose(const std::string& table, const std::string& setting, Settings choice, const T& saved, T* given,
+            Text text) {
+  if (*given == saved) return;
+  SayDifference(table, setting, text(saved), text(*given), choice);
+  if (choice == Settings::kSaved) *given = saved;
+}
+
+std::string SelectorText(const SelectorOptions& options, bool is_custom) {
+  return is_custom && options.kind != SelectorOptions::Kind::kCustom ? "custom" : options.ToString();
+}
+
+// Whether they pick alike; the seed is where they started, not what they are.
+bool AreAlike(const SelectorOptions& a, const SelectorOptions& b) {
+  if (a.kind != b.kind) return false;
+  return a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent;
+}
+
+// `state` is what was captured; it is dropped when a selector of another kind takes over.
+void ChooseSelector(const std::string& table, const std::string& role, Settings choice,
+                    const SelectorOptions& saved, SelectorOptions* given,
+                    std::function<std::unique_ptr<Selector>()>* custom, std::string* state) {
+  constexpr auto kCustom = SelectorOptions::Kind::kCustom;
+  const bool given_custom = static_cast<bool>(*custom) || given->kind == kCustom;
+  if (saved.kind == kCustom) {
+    if (given_custom) return;  // the program's own, which goes on from its state
+    Log(LogLevel::kWarning, "loading a checkpoint: table \"" + table + "\": its " + role +
+                                " was one of the program's own (" + saved.ToString() +
+                                ") and is not given now; " + given->ToString() + " takes its place");
+    state->clear();
+    return;
+  }
+  const bool is_alike = !given_custom && AreAlike(saved, *given);
+  if (!is_alike) {
+    SayDifference(table, role, saved.ToString(), SelectorText(*given, given_custom), choice);
+  }
+  if (choice == Settings::kSaved) {
+    *given = saved;
+    *custom = {};
+  } else if (!is_alike) {
+    state->clear();
+  }
+}
+
+std::string SignatureText(const std::optional<Signature>& signature) {
+  return signature ? signature->ToString() : "none";
+}
+
+void SayExtensions(const TableOptions& options, const SavedTableState& state) {
+  std::multiset<std::string> saved;
+  for (const auto& [name, bytes] : state.extension_states) saved.insert(name);
+  for (const auto& extension : options.extensions) {
+    const auto found = saved.find(extension->name());
+    if (found != saved.end()) {
+      saved.erase(found);
+      continue;
+    }
+    Log(LogLevel::kWarning, "loading a checkpoint: table \"" + options.name + "\": extension \"" +
+                                extension->name() + "\" was not there when it was saved and starts anew");
+  }
+  for (const std::string& name : saved) {
+    Log(LogLevel::kWarning, "loading a checkpoint: table \"" + options.name + "\": extension \"" + name +
+                                "\" was saved and is not given now; what it kept is dropped");
+  }
+}
+
+Result<std::optional<Signature>> SavedSignature(const SavedTable& saved) {
+  if (saved.signature.empty()) return std::optional<Signature>();
+  REVERB_ASSIGN_OR_RETURN(Signature signature, DecodeSignature(saved.signature));
+  return std::optional<Signature>(std::move(signature));
+}
+
+Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const RestoreOptions& options) {
+  const std::string& name = saved.name;
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  Plan plan{.options = std::move(given), .state = saved.state};
+  TableOptions& to = plan.options;
+  Choose(name, "max_size", options.sizes, saved.max_size, &to.max_size, number);
+  Choose(name, "max_times_sampled", options.sizes, saved.max_times_sampled, &to.max_times_sampled, number);
+  Choose(name, "the rate limiter", options.rate_limiter, saved.rate_limiter, &to.rate_limiter,
+         [](const RateLimiterOptions& limiter) { return "(" + limiter.ToString() + ")"; });
+  REVERB_ASSIGN_OR_RETURN(const std::optional<Signature> signature, SavedSignature(saved));
+  Choose(name, "the signature", options.signature, signature, &to.signature, SignatureText);
+  Choose(name, "the user data", options.signature, saved.user_data, &to.user_data,
+         [](const std::string& bytes) { return std::to_string(bytes.size()) + " bytes"; });
+  ChooseSelector(name, "sampler", options.selectors, saved.sampler, &to.sampler, &to.custom_sampler,
+                 &plan.state.sampler_state);
+  ChooseSelector(name, "remover", options.selectors, saved.remover, &to.remover, &to.custom_remover,
+                 &plan.state.remover_state);
+  SayExtensions(to, plan.state);
+  if (options.counters == RestoreOptions::Counters::kReset) {
+    plan.state.counters = {.inserts = saved.size};
+  }
+  return plan;
+}
+
+// A table of the checkpoint that was not given.
+TableOptions OptionsOf(const SavedTable& saved) {
+  TableOptions options{.name = saved.name,
+                       .sampler = saved.sampler,
+                       .remover = saved.remover,
+                       .max_size = saved.max_size,
+                       .max_times_sampled = saved.max_times_sampled,
+                       .rate_limiter = saved.rate_limiter,
+                       .user_data = saved.user_data};
+  if (!saved.signature.empty()) {
+    if (Result<Signature> signature = DecodeSignature(saved.signature); signature.ok()) {
+      options.signature = *std::move(signature);
+    }
+  }
+  return options;
+}
+
+std::string Names(const std::vector<TableOptions>& tables) {
+  std::string names;
+  for (const TableOptions& table : tables) names += (names.empty() ? "\"" : ", \"") + table.name + "\"";
+  return names.empty() ? "none" : names;
+}
+
+// Which tables there will be, and which of them are filled: by index into the checkpoint's.
+struct Plans {
+  std::vector<Plan> plans;
+  std::vector<bool> wanted;                 // by table of the checkpoint
+  std::vector<std::optional<size_t>> plan;  // the same: which of `plans`
+};
+
+Result<Plans> PlanTables(const SavedServer& saved, const std::vector<TableOptions>& given,
+                         const RestoreOptions& options) {
+  Plans all;
+  all.wanted.resize(saved.tables.size());
+  all.plan.resize(saved.tables.size());
+  for (const TableOptions& table : given) {
+    const auto found = std::ranges::find(saved.tables, table.name, &SavedTable::name);
+    if (found == saved.tables.end()) {
+      if (options.missing_tables == RestoreOptions::MissingTables::kFail) {
+        return Status::InvalidArgument("the checkpoint has no table \"" + table.name +
+                                       "\"; remove it, or let missing tables start empty");
+      }
+      Log(LogLevel::kWarning,
+          "loading a checkpoint: it has no table \"" + table.name + "\", which starts empty");
+      all.plans.push_back({.options = table, .state = {}});
+      continue;
+    }
+    const auto index = static_cast<size_t>(found - saved.tables.begin());
+    REVERB_ASSIGN_OR_RETURN(Plan plan, MakePlan(*found, table, options));
+    all.wanted[index] = true;
+    all.plan[index] = all.plans.size();
+    all.plans.push_back(std::move(plan));
+  }
+  for (size_t i = 0; i < saved.tables.size(); ++i) {
+    if (all.wanted[i]) continue;
+    const std::string& name = saved.tables[i].name;
+    switch (options.extra_tables) {
+      case RestoreOptions::ExtraTables::kFail:
+        return Status::InvalidArgument("the checkpoint has a table \"" + name +
+                                       "\" that the server does not have; it has " + Names(given) +
+                                       ". Give the table, or choose to drop or to create such tables");
+      case RestoreOptions::ExtraTables::kDrop:
+        Log(LogLevel::kWarning, "loading a checkpoint: table \"" + name + "\" with its " +
+                                    std::to_string(saved.tables[i].size) + " items is left out");
+        break;
+      case RestoreOptions::ExtraTables::kCreate:
+        Log(LogLevel::kInfo, "loading a checkpoint: table \"" + name + "\" is made as it was saved");
+        all.wanted[i] = true;
+        all.plan[i] = all.plans.size();
+        REVERB_ASSIGN_OR_RETURN(Plan plan, MakePlan(saved.tables[i], OptionsOf(saved.tables[i]), options));
+        all.plans.push_back(std::move(plan));
+        break;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<std::vector<std::shared_ptr<Table>>> MakeTables(const std::vector<TableOptions>& given,
+                                                       const Table::Environment& environment) {
+  std::vector<std::shared_ptr<Table>> tables;
+  for (const TableOptions& options : given) {
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Table> table, Table::Create(options, environment));
+    tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableOptions>& given,
+                              const RestoreOptions& options, const Table::Environment& environment) {
+  const SavedServer& saved = source.server();
+  REVERB_ASSIGN_OR_RETURN(Plans all, PlanTables(saved, given, options));
+  LoadedServer loaded;
+  for (const Plan& plan : all.plans) {
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Table> table, Table::Create(plan.options, environment));
+    loaded.tables.push_back(std::move(table));
+  }
+  std::vector<Table*> by_saved(saved.tables.size());
+  for (size_t i = 0; i < saved.tables.size(); ++i) {
+    if (!all.wanted[i]) continue;
+    by_saved[i] = loaded.tables[*all.plan[i]].get();
+    by_saved[i]->BeginRestore(saved.tables[i].state.num_slots);
+  }
+  REVERB_RETURN_IF_ERROR(source.Read(
+      *environment.store, all.wanted,
+      [&](size_t table, SavedItem item) { return by_saved[table]->RestoreItem(std::move(item)); },
+      options.progress));
+  for (size_t i = 0; i < saved.tables.size(); ++i) {
+    if (by_saved[i] == nullptr) continue;
+    REVERB_RETURN_IF_ERROR(by_saved[i]->FinishRestore(all.plans[*all.plan[i]].state));
+    const int64_t evicted = saved.tables[i].size - by_saved[i]->size();
+    if (evicted > 0) {
+      Log(LogLevel::kWarning, "loading a checkpoint: table \"" + saved.tables[i].name +
+                                  "\": " + std::to_string(evicted) + " items did not fit into max_size " +
+                                  std::to_string(by_saved[i]->options().max_size) + " and were evicted");
+    }
+  }
+  loaded.writers = saved.writers;
+  return loaded;
+}
+
+namespace {
+
+Result<LoadedServer> LoadPath(FileSystem* fs, const std::string& path, const RestoreOptions& options,
+                              const std::vector<TableOptions>& given, const Table::Environment& environment) {
+  REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointSource> source, OpenCheckpoint(fs, path));
+  REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadFrom(*source, given, options, environment));
+  loaded.path = path;
+  if (auto* own = dynamic_cast<ReverbSource*>(source.get())) loaded.segments = own->TakeLoaded();
+  int64_t items = 0;
+  for (const SavedTable& table : source->server().tables) items += table.size;
+  Log(LogLevel::kInfo, "loaded checkpoint \"" + path + "\" (" + source->server().format + ", " +
+                           std::to_string(items) + " items)");
+  return loaded;
+}
+
+}  // namespace
+
+Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options,
+                                const std::vector<TableOptions>& given,
+                                const Table::Environment& environment) {
+  std::vector<CheckpointEntry> entries;
+  if (Result<std::vector<CheckpointEntry>> listed = ListCheckpoints(fs, options.path); listed.ok()) {
+    entries = *std::move(listed);
+  } else if (listed.status().code() != StatusCode::kNotFound) {
+    return std::move(listed).status();
+  }
+  std::erase_if(entries, [](const CheckpointEntry& entry) { return !entry.is_complete; });
+  Status damage;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    Result<LoadedServer> loaded = LoadPath(fs, entry->path, options.restore, given, environment);
+    if (loaded.ok()) return loaded;
+    // Anything else than damage is for somebody to decide: an older state may not be what is wanted.
+    if (loaded.status().code() != StatusCode::kDataLoss) return loaded;
+    Log(LogLevel::kError,
+        "checkpoint \"" + entry->path +
+            "\" cannot be loaded, the one before it is tried: " + std::string(loaded.status().message()));
+    if (damage.ok()) damage = std::move(loaded).status();
+  }
+  if (!damage.ok()) {
+    return Status::DataLoss("none of the " + std::to_string(entries.size()) + " checkpoints under \"" +
+                            options.path + "\" can be loaded; remove them, or give another path, to start " +
+                            "empty. The latest: " + std::string(damage.message()))
+        .WithDetail(damage.detail());
+  }
+  REVERB_ASSIGN_OR_RETURN(const CheckpointFormat format, DetectCheckpointFormat(fs, options.path));
+  if (format != CheckpointFormat::kNone) {
+    REVERB_ASSIGN_OR_RETURN(LoadedServer loaded,
+                            LoadPath(fs, options.path, options.restore, given, environment));
+    loaded.segments.clear();  // they lie elsewhere than new ones will
+    return loaded;
+  }
+  if (options.fallback_path && !options.fallback_path->empty()) {
+    REVERB_ASSIGN_OR_RETURN(const CheckpointFormat fallback,
+                            DetectCheckpointFormat(fs, *options.fallback_path));
+    if (fallback != CheckpointFormat::kNone) {
+      REVERB_ASSIGN_OR_RETURN(LoadedServer loaded,
+                              LoadPath(fs, *options.fallback_path, options.restore, given, environment));
+      loaded.segments.clear();
+      return loaded;
+    }
+    Log(LogLevel::kWarning, "the fallback checkpoint \"" + *options.fallback_path +
+                                "\" is none, or not complete; the tables start empty");
+  }
+  LoadedServer empty;
+  REVERB_ASSIGN_OR_RETURN(empty.tables, MakeTables(given, environment));
+  return empty;
+}
+
+}  // namespace reverb::internal

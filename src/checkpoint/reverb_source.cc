@@ -1,0 +1,321 @@
+#include "checkpoint/reverb_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace reverb::internal {
+namespace {
+
+// The data of an item whose chunks are at hand, in the order of item.chunks.
+Result<Trajectory> MakeTrajectory(const PageItem& item, std::span<const ChunkRef> chunks) {
+  if (item.num_columns == 1 && item.columns[0].slices.size() == 1 &&
+      item.columns[0].slices[0].chunk_column == 0) {
+    const PageSlice& slice = item.columns[0].slices[0];
+    return Trajectory::Single(chunks[slice.chunk], slice.offset, slice.length, item.columns[0].squeeze);
+  }
+  std::vector<ColumnSpec> columns(item.num_columns);
+  for (size_t c = 0; c < item.num_columns; ++c) {
+    columns[c].squeeze = item.columns[c].squeeze;
+    columns[c].slices.reserve(item.columns[c].slices.size());
+    for (const PageSlice& slice : item.columns[c].slices) {
+      columns[c].slices.push_back({chunks[slice.chunk], slice.chunk_column, slice.offset, slice.length});
+    }
+  }
+  return Trajectory::Create(columns);
+}
+
+Status AsDataLoss(const std::string& path, uint64_t key, const Status& status) {
+  return Status::DataLoss("checkpoint \"" + path + "\" is damaged: item " + std::to_string(key) + ": " +
+                          std::string(status.message()))
+      .WithDetail(Detail::kCorruptData);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ReverbSource>> ReverbSource::Open(FileSystem* fs, const std::string& path) {
+  REVERB_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(fs, path));
+  for (const SavedSegment& segment : manifest.segments) {
+    REVERB_RETURN_IF_ERROR(OpenSegment(fs, path, segment).status());
+  }
+  std::unique_ptr<ReverbSource> source(new ReverbSource(fs, path, std::move(manifest)));
+  for (uint32_t i = 0; i < source->manifest_.segments.size(); ++i) {
+    const SavedSegment& segment = source->manifest_.segments[i];
+    if (segment.kind == SegmentKind::kChunks) source->segment_index_.emplace(segment.number, i);
+  }
+  REVERB_RETURN_IF_ERROR(source->ReadStates());
+  return source;
+}
+
+Status ReverbSource::ReadStates() {
+  server_.format = "reverb " + std::to_string(kFormatVersion);
+  server_.created_nanos = manifest_.created_nanos;
+  server_.writers = manifest_.writers;
+  RecordReader records(fs_, path_, &manifest_.segments);
+  for (const ManifestTable& table : manifest_.tables) {
+    server_.tables.push_back(table.saved);
+    REVERB_ASSIGN_OR_RETURN(const std::string_view bytes, records.Read(table.state));
+    if (Status status = DecodeTableState(bytes, &server_.tables.back().state); !status.ok()) {
+      return Status::DataLoss("checkpoint \"" + path_ + "\" is damaged: table \"" + table.saved.name +
+                              "\": " + std::string(status.message()))
+          .WithDetail(Detail::kCorruptData);
+    }
+  }
+  return Status::Ok();
+}
+
+CheckpointInfo ReverbSource::Info() const {
+  CheckpointInfo info;
+  info.path = path_;
+  info.format = server_.format;
+  info.created_nanos = server_.created_nanos;
+  info.num_writers = static_cast<int64_t>(server_.writers.size());
+  for (const SavedSegment& segment : manifest_.segments) {
+    info.file_bytes += segment.file_bytes;
+    info.num_chunks += static_cast<int64_t>(segment.live_count);
+    info.payload_bytes += segment.live_bytes;
+  }
+  return info;
+}
+
+Status ReverbSource::UnknownChunk(const ChunkPlace& place) const {
+  return Status::DataLoss("checkpoint \"" + path_ + "\" is damaged: an item refers to chunk " +
+                          std::to_string(place.ordinal) + " of segment " + std::to_string(place.segment) +
+                          ", which is not there")
+      .WithDetail(Detail::kCorruptData);
+}
+
+Status ReverbSource::ForEachItem(const std::vector<bool>& wanted,
+                                 const std::function<Status(size_t table, PageItem&)>& visit,
+                                 const std::function<void(uint64_t)>& progress) {
+  RecordReader records(fs_, path_, &manifest_.segments);
+  for (size_t t = 0; t < manifest_.tables.size(); ++t) {
+    if (!wanted[t]) continue;
+    const ManifestTable& table = manifest_.tables[t];
+    int64_t items = 0;
+    for (size_t p = 0; p < table.pages.size(); ++p) {
+      REVERB_ASSIGN_OR_RETURN(const std::string_view bytes, records.Read(table.pages[p]));
+      const uint64_t first = p * manifest_.slots_per_page;
+      const uint64_t end = std::min(first + manifest_.slots_per_page, table.saved.state.num_slots);
+      REVERB_RETURN_IF_ERROR(DecodePage(bytes, first, end, [&](PageItem& item) {
+        ++items;
+        return visit(t, item);
+      }));
+      progress(table.pages[p].size);
+    }
+    if (items != table.saved.size) {
+      return Status::DataLoss("checkpoint \"" + path_ + "\" is damaged: table \"" + table.saved.name +
+                              "\" should have " + std::to_string(table.saved.size) + " items and has " +
+                              std::to_string(items))
+          .WithDetail(Detail::kCorruptData);
+    }
+  }
+  return Status::Ok();
+}
+
+Status ReverbSource::LoadSegments(ChunkStore& store, const std::vector<std::vector<bool>>& needed,
+                                  std::vector<std::vector<ChunkRef>>* chunks,
+                                  const std::function<void(uint64_t)>& progress) {
+  // A second thread checks one segment while the other is read.
+  Mutex mu;
+  Status status;
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = 0; (i = next.fetch_add(1)) < needed.size();) {
+      if (needed[i].empty()) continue;
+      {
+        MutexLock lock(&mu);
+        if (!status.ok()) return;
+      }
+      Result<std::vector<ChunkRef>> loaded =
+          LoadChunks(fs_, path_, manifest_.segments[i], needed[i], store, [&](uint64_t bytes) {
+            MutexLock lock(&mu);
+            progress(bytes);
+          });
+      MutexLock lock(&mu);
+      if (loaded.ok()) {
+        (*chunks)[i] = *std::move(loaded);
+      } else if (status.ok()) {
+        status = std::move(loaded).status();
+      }
+    }
+  };
+  const auto used = std::ranges::count_if(needed, [](const auto& bits) { return !bits.empty(); });
+  if (used > 1) {
+    std::thread helper(work);
+    work();
+    helper.join();
+  } else {
+    work();
+  }
+  return status;
+}
+
+Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
+                          const CheckpointProgressCallback& progress) {
+  CheckpointProgress done;
+  for (const SavedSegment& segment : manifest_.segments) {
+    if (segment.kind == SegmentKind::kChunks) done.bytes_total += segment.file_bytes;
+  }
+  for (size_t t = 0; t < manifest_.tables.size(); ++t) {
+    if (!wanted[t]) continue;
+    for (const RecordPlace& page : manifest_.tables[t].pages) done.bytes_total += 2 * page.size;
+  }
+  const auto advance = [&](uint64_t bytes) {
+    done.bytes_done += bytes;
+    if (progress) progress(done);
+  };
+
+  std::vector<std::vector<bool>> needed(manifest_.segments.size());
+  uint64_t last_number = UINT64_MAX;
+  size_t last_index = 0;
+  // Neighbours mostly lie in the same segment.
+  const auto find_segment = [&](const ChunkPlace& place) -> std::optional<size_t> {
+    if (place.segment != last_number) {
+      const auto found = segment_index_.find(place.segment);
+      if (found == segment_index_.end()) return std::nullopt;
+      last_number = place.segment;
+      last_index = found->second;
+    }
+    if (place.ordinal >= manifest_.segments[last_index].count) return std::nullopt;
+    return last_index;
+  };
+  REVERB_RETURN_IF_ERROR(ForEachItem(
+      wanted,
+      [&](size_t, PageItem& item) {
+        for (const ChunkPlace& place : item.chunks) {
+          const auto index = find_segment(place);
+          if (!index) return UnknownChunk(place);
+          std::vector<bool>& bits = needed[*index];
+          if (bits.empty()) {
+            const SavedSegment& segment = manifest_.segments[*index];
+            // A record takes more than a byte: a count that is not true does not cost memory.
+            if (segment.count > segment.file_bytes) return UnknownChunk(place);
+            bits.resize(segment.count);
+          }
+          bits[place.ordinal] = true;
+        }
+        return Status::Ok();
+      },
+      advance));
+
+  std::vector<std::vector<ChunkRef>> chunks(manifest_.segments.size());
+  REVERB_RETURN_IF_ERROR(LoadSegments(store, needed, &chunks, advance));
+  needed = {};
+
+  std::vector<ChunkRef> item_chunks;
+  REVERB_RETURN_IF_ERROR(ForEachItem(
+      wanted,
+      [&](size_t table, PageItem& item) {
+        item_chunks.clear();
+        for (const ChunkPlace& place : item.chunks) {
+          item_chunks.push_back(chunks[*find_segment(place)][place.ordinal]);
+        }
+        Result<Trajectory> trajectory = MakeTrajectory(item, item_chunks);
+        if (!trajectory.ok()) return AsDataLoss(path_, item.item.key, trajectory.status());
+        item.item.trajectory = *std::move(trajectory);
+        return add(table, std::move(item.item));
+      },
+      advance));
+
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].empty()) continue;
+    LoadedSegment loaded{.segment = manifest_.segments[i], .chunk_ids = {}};
+    loaded.chunk_ids.reserve(chunks[i].size());
+    for (const ChunkRef& chunk : chunks[i]) loaded.chunk_ids.push_back(chunk ? chunk->id() : 0);
+    loaded_.push_back(std::move(loaded));
+  }
+  return Status::Ok();
+}
+
+// --- One by one ---
+
+class ReverbSource::Cursor final : public ItemCursor {
+ public:
+  Cursor(const ReverbSource* source, size_t index)
+      : source_(*source),
+        table_(source->manifest_.tables[index]),
+        records_(source->fs_, source->path_, &source->manifest_.segments) {}
+
+  Result<std::optional<SavedItem>> Next() override {
+    while (next_ == items_.size()) {
+      if (page_ == table_.pages.size()) return std::optional<SavedItem>();
+      REVERB_RETURN_IF_ERROR(ReadPage());
+    }
+    PageItem& page_item = items_[next_++];
+    item_chunks_.clear();
+    for (const ChunkPlace& place : page_item.chunks) {
+      REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, GetChunk(place));
+      item_chunks_.push_back(std::move(chunk));
+    }
+    Result<Trajectory> trajectory = MakeTrajectory(page_item, item_chunks_);
+    if (!trajectory.ok()) return AsDataLoss(source_.path_, page_item.item.key, trajectory.status());
+    page_item.item.trajectory = *std::move(trajectory);
+    return std::optional<SavedItem>(std::move(page_item.item));
+  }
+
+ private:
+  using PlaceKey = std::pair<uint64_t, uint32_t>;
+  // Items that follow each other share chunks; these are kept at hand.
+  static constexpr size_t kCachedChunks = 1024;
+
+  Status ReadPage() {
+    items_.clear();
+    next_ = 0;
+    REVERB_ASSIGN_OR_RETURN(const std::string_view bytes, records_.Read(table_.pages[page_]));
+    const uint64_t first = page_ * source_.manifest_.slots_per_page;
+    const uint64_t end = std::min(first + source_.manifest_.slots_per_page, table_.saved.state.num_slots);
+    ++page_;
+    return DecodePage(bytes, first, end, [&](PageItem& item) {
+      PageItem& kept = items_.emplace_back();
+      kept.item = std::move(item.item);
+      kept.chunks = item.chunks;
+      kept.num_columns = item.num_columns;
+      kept.columns.assign(item.columns.begin(),
+                          item.columns.begin() + static_cast<ptrdiff_t>(item.num_columns));
+      return Status::Ok();
+    });
+  }
+
+  Result<ChunkRef> GetChunk(const ChunkPlace& place) {
+    const PlaceKey key{place.segment, place.ordinal};
+    if (const auto cached = cache_.find(key); cached != cache_.end()) return cached->second;
+    auto mapped = segments_.find(place.segment);
+    if (mapped == segments_.end()) {
+      const auto index = source_.segment_index_.find(place.segment);
+      if (index == source_.segment_index_.end()) return source_.UnknownChunk(place);
+      REVERB_ASSIGN_OR_RETURN(
+          std::unique_ptr<MappedChunks> opened,
+          MappedChunks::Open(source_.fs_, source_.path_, source_.manifest_.segments[index->second]));
+      mapped = segments_.emplace(place.segment, std::move(opened)).first;
+    }
+    REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, mapped->second->Get(place.ordinal));
+    if (order_.size() >= kCachedChunks) {
+      cache_.erase(order_.front());
+      order_.pop_front();
+    }
+    cache_.emplace(key, chunk);
+    order_.push_back(key);
+    return chunk;
+  }
+
+  const ReverbSource& source_;
+  const ManifestTable& table_;
+  RecordReader records_;
+  size_t page_ = 0;
+  std::vector<PageItem> items_;  // of the page at hand
+  size_t next_ = 0;
+  std::vector<ChunkRef> item_chunks_;
+  std::map<uint64_t, std::unique_ptr<MappedChunks>> segments_;
+  std::map<PlaceKey, ChunkRef> cache_;
+  std::list<PlaceKey> order_;  // of the cached, oldest first
+};
+
+std::unique_ptr<ItemCursor> ReverbSource::OpenItems(size_t index) const {
+  return std::make_unique<Cursor>(this, index);
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,78 @@
+// reverb_source.h — a checkpoint of our own format.
+#ifndef REVERB_CHECKPOINT_REVERB_SOURCE_H_
+#define REVERB_CHECKPOINT_REVERB_SOURCE_H_
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/file_system.h"
+#include "checkpoint/format.h"
+#include "checkpoint/segment_reader.h"
+#include "checkpoint/source.h"
+#include "checkpoint/writer.h"
+#include "core/chunk_store.h"
+#include "reverb/status.h"
+
+namespace reverb::internal {
+
+// Items one by one, their data where it lies in the mapped files. Threads: one at a time.
+class ItemCursor {
+ public:
+  virtual ~ItemCursor() = default;
+  // Absent at the end. DATA_LOSS as for CheckpointSource::Read().
+  virtual Result<std::optional<SavedItem>> Next() = 0;
+};
+
+class ReverbSource final : public CheckpointSource {
+ public:
+  // Reads the manifest and the tables' states, and looks whether all files are there and of their size.
+  static Result<std::unique_ptr<ReverbSource>> Open(FileSystem* fs, const std::string& path);
+
+  const SavedServer& server() const override { return server_; }
+  CheckpointInfo Info() const override;
+  // In three passes, so that memory is needed for chunks and little else: which chunks do the items need,
+  // the chunks, the items.
+  Status Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
+              const CheckpointProgressCallback& progress) override;
+  // What was read, for a writer that goes on from here. To be taken once, after Read().
+  std::vector<LoadedSegment> TakeLoaded() { return std::move(loaded_); }
+
+  // The items of table `index` in the order of slots. Needs this source alive.
+  std::unique_ptr<ItemCursor> OpenItems(size_t index) const;
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  class Cursor;
+
+  ReverbSource(FileSystem* fs, std::string path, Manifest manifest)
+      : fs_(fs), path_(std::move(path)), manifest_(std::move(manifest)) {}
+  Status ReadStates();
+  // Calls `visit` for every item of the wanted tables.
+  Status ForEachItem(const std::vector<bool>& wanted,
+                     const std::function<Status(size_t table, PageItem&)>& visit,
+                     const std::function<void(uint64_t)>& progress);
+  Status LoadSegments(ChunkStore& store, const std::vector<std::vector<bool>>& needed,
+                      std::vector<std::vector<ChunkRef>>* chunks,
+                      const std::function<void(uint64_t)>& progress);
+  Status UnknownChunk(const ChunkPlace& place) const;
+
+  FileSystem* const fs_;
+  const std::string path_;
+  const Manifest manifest_;
+  SavedServer server_;
+  absl::flat_hash_map<uint64_t, uint32_t> segment_index_;  // of chunks: by number, into manifest_.segments
+  std::vector<LoadedSegment> loaded_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CHECKPOINT_REVERB_SOURCE_H_

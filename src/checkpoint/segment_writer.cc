@@ -1,0 +1,100 @@
+#include "checkpoint/segment_writer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "tensor/byte_io.h"
+#include "tensor/checksum.h"
+#include "tensor/chunk_header.h"
+
+namespace reverb::internal {
+namespace {
+
+// Small pieces are gathered into writes of this size; larger ones go by themselves.
+constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kLargeBytes = size_t{128} << 10;
+
+std::span<const uint8_t> AsBytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SegmentWriter>> SegmentWriter::Create(FileSystem* fs, const std::string& folder,
+                                                             uint64_t number, SegmentKind kind) {
+  std::string path = JoinPath(folder, SegmentFileName(number, kind));
+  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
+                          fs->NewWritableFile(path, FileSystem::OpenMode::kTruncate));
+  std::unique_ptr<SegmentWriter> writer(new SegmentWriter(std::move(path), number, kind, std::move(file)));
+  REVERB_RETURN_IF_ERROR(writer->Append(EncodeSegmentHeader(number, kind)));
+  return writer;
+}
+
+SegmentWriter::SegmentWriter(std::string path, uint64_t number, SegmentKind kind,
+                             std::unique_ptr<WritableFile> file)
+    : path_(std::move(path)), number_(number), kind_(kind), file_(std::move(file)) {
+  buffer_.reserve(kBufferBytes);
+}
+
+Status SegmentWriter::Append(std::string_view bytes) {
+  bytes_ += bytes.size();
+  if (buffer_.size() + bytes.size() > kBufferBytes) REVERB_RETURN_IF_ERROR(Flush());
+  if (bytes.size() >= kLargeBytes) return file_->Append(bytes);
+  buffer_.append(bytes);
+  return Status::Ok();
+}
+
+Status SegmentWriter::Flush() {
+  if (buffer_.empty()) return Status::Ok();
+  REVERB_RETURN_IF_ERROR(file_->Append(buffer_));
+  buffer_.clear();
+  return Status::Ok();
+}
+
+Status SegmentWriter::AddChunk(const Chunk& chunk) {
+  const std::span<const uint8_t> payload = chunk.payload();
+  header_.resize(kChunkRecordHeadBytes);
+  EncodeChunkHeader(chunk.header().Unpack(), &header_);
+  const auto header_size = static_cast<uint32_t>(header_.size() - kChunkRecordHeadBytes);
+  const auto payload_size = static_cast<uint32_t>(payload.size());
+  std::memcpy(header_.data() + 8, &header_size, 4);
+  std::memcpy(header_.data() + 12, &payload_size, 4);
+  // The payload has checksums of its own, in the header.
+  const uint64_t checksum = Checksum(AsBytes(std::string_view(header_).substr(8)));
+  std::memcpy(header_.data(), &checksum, 8);
+  REVERB_RETURN_IF_ERROR(Append(header_));
+  REVERB_RETURN_IF_ERROR(
+      Append(std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size())));
+  sizes_.push_back(header_.size() + payload.size());
+  return Status::Ok();
+}
+
+Result<RecordPlace> SegmentWriter::AddRecord(std::string_view bytes) {
+  const uint64_t offset = bytes_;
+  std::string head;
+  PutFixed64(&head, Checksum(AsBytes(bytes)));
+  REVERB_RETURN_IF_ERROR(Append(head));
+  REVERB_RETURN_IF_ERROR(Append(bytes));
+  return RecordPlace{.segment = number_, .offset = offset, .size = bytes_ - offset};
+}
+
+Status SegmentWriter::Finish() {
+  if (kind_ == SegmentKind::kChunks) {
+    const uint64_t index_offset = bytes_;
+    std::string index;
+    for (const uint64_t size : sizes_) PutVarint(&index, size);
+    const uint64_t checksum = Checksum(AsBytes(index));
+    REVERB_RETURN_IF_ERROR(Append(index));
+    std::string trailer;
+    PutFixed64(&trailer, index_offset);
+    PutFixed64(&trailer, sizes_.size());
+    PutFixed64(&trailer, checksum);
+    PutFixed64(&trailer, Checksum(AsBytes(trailer)));
+    REVERB_RETURN_IF_ERROR(Append(trailer));
+  }
+  REVERB_RETURN_IF_ERROR(Flush());
+  buffer_ = {};
+  return Status::Ok();
+}
+
+}  // namespace reverb::internal

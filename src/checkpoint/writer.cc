@@ -1,0 +1,480 @@
+#include "checkpoint/writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace reverb::internal {
+namespace {
+
+// What a record takes beside the payload, about.
+constexpr uint64_t kRecordOverhead = 40;
+constexpr size_t kSlotsPerPage = PagedArray<SlotRecord>::kPerPage;
+
+SavedTable DescribeTable(const TableSnapshot& table) {
+  const TableSnapshot::State& state = table.state();
+  SavedTable saved;
+  saved.name = state.name;
+  saved.sampler = state.sampler;
+  saved.remover = state.remover;
+  saved.max_size = state.max_size;
+  saved.max_times_sampled = state.max_times_sampled;
+  saved.rate_limiter = state.rate_limiter;
+  saved.signature = state.signature;
+  saved.user_data = state.user_data;
+  saved.size = state.size;
+  saved.state.counters = state.counters;
+  saved.state.counts = state.counts;
+  saved.state.sequence = state.sequence;
+  saved.state.num_slots = table.num_slots();
+  return saved;
+}
+
+size_t NumPages(const TableSnapshot& table) { return table.slots().num_pages(); }
+
+template <typename Visit>
+void ForEachItem(const TableSnapshot& table, size_t page, Visit visit) {
+  const size_t end = std::min((page + 1) * kSlotsPerPage, table.num_slots());
+  for (size_t slot = page * kSlotsPerPage; slot < end; ++slot) {
+    const SlotRecord& record = table.slot(slot);
+    if (!record.is_free()) visit(slot, record);
+  }
+}
+
+}  // namespace
+
+struct CheckpointWriter::Attempt {
+  Stats stats;
+  Manifest manifest;
+  std::string path;             // of the checkpoint, once its folder may be there
+  bool manifest_named = false;  // it may have been given its name
+  std::vector<std::unique_ptr<SegmentWriter>> writers;
+  SegmentWriter* chunks = nullptr;  // being filled, of `writers`
+  uint32_t chunks_index = 0;
+  SegmentWriter* pages = nullptr;
+  // New places, in terms of `writers`.
+  absl::flat_hash_map<uint64_t, Place> places;
+  std::vector<uint64_t> live_bytes;  // of chunks, by index into `writers`
+  std::map<std::string, std::vector<Page>, std::less<>> page_table;
+  std::set<uint64_t> victim_pages;  // page files to be emptied
+  PageEncoder encoder;
+  std::vector<ChunkPlace> item_places;
+};
+
+CheckpointWriter::CheckpointWriter(FileSystem* fs, Options options)
+    : fs_(fs), options_(std::move(options)), segments_path_(JoinPath(options_.root, kSegmentsName)) {}
+CheckpointWriter::~CheckpointWriter() = default;
+
+void CheckpointWriter::Adopt(std::vector<LoadedSegment> segments) {
+  for (LoadedSegment& loaded : segments) {
+    auto segment = std::make_unique<Segment>();
+    segment->saved = loaded.segment;
+    const auto index = static_cast<uint32_t>(segments_.size());
+    places_.reserve(places_.size() + loaded.segment.live_count);
+    for (size_t ordinal = 0; ordinal < loaded.chunk_ids.size(); ++ordinal) {
+      if (loaded.chunk_ids[ordinal] == 0) continue;
+      places_.emplace(loaded.chunk_ids[ordinal], Place{index, static_cast<uint32_t>(ordinal)});
+    }
+    segments_.push_back(std::move(segment));
+  }
+}
+
+Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot,
+                                                        std::vector<SavedWriter> writers,
+                                                        int64_t wall_nanos) {
+  REVERB_RETURN_IF_ERROR(PrepareRoot());
+  Attempt attempt;
+  attempt.manifest.writers = std::move(writers);
+  MarkLive(snapshot);
+  ChooseVictims();
+  attempt.victim_pages = ChooseVictimPages(snapshot);
+  Status status = WriteTables(snapshot, &attempt);
+  if (status.ok()) status = MakeDurable(&attempt);
+  if (status.ok()) status = Publish(&attempt, wall_nanos);
+  if (!status.ok()) {
+    Undo(&attempt);
+    return status;
+  }
+  Commit(&attempt);
+  CollectGarbage(attempt.manifest, attempt.path);
+  attempt.stats.path = attempt.path;
+  return std::move(attempt.stats);
+}
+
+Status CheckpointWriter::PrepareRoot() {
+  if (is_prepared_) return Status::Ok();
+  REVERB_RETURN_IF_ERROR(CreateDurableDir(fs_, segments_path_));
+  // Numbers are never used twice, whatever an earlier process left behind.
+  REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> files, fs_->ListDir(segments_path_));
+  for (const std::string& file : files) {
+    if (const auto segment = ParseSegmentFileName(file)) {
+      next_number_ = std::max(next_number_, segment->number + 1);
+    }
+  }
+  REVERB_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
+  for (const CheckpointEntry& entry : entries) last_nanos_ = std::max(last_nanos_, entry.created_nanos);
+  is_prepared_ = true;
+  return Status::Ok();
+}
+
+void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
+  for (const auto& segment : segments_) {
+    if (segment == nullptr) continue;
+    segment->is_live.assign(segment->saved.count, false);
+    segment->saved.live_count = segment->saved.live_bytes = 0;
+    segment->is_victim = false;
+  }
+  if (places_.empty()) return;
+  for (const auto& table : snapshot.tables) {
+    for (size_t page = 0; page < NumPages(*table); ++page) {
+      ForEachItem(*table, page, [&](size_t, const SlotRecord& record) {
+        Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
+          const auto found = places_.find(chunk->id());
+          if (found == places_.end()) return;
+          Segment& segment = *segments_[found->second.segment];
+          if (segment.is_live[found->second.ordinal]) return;
+          segment.is_live[found->second.ordinal] = true;
+          ++segment.saved.live_count;
+          segment.saved.live_bytes += chunk->header().payload_size();
+        });
+      });
+    }
+  }
+}
+
+void CheckpointWriter::ChooseVictims() {
+  struct Candidate {
+    Segment* segment;
+    uint64_t bytes;  // alive
+  };
+  std::vector<Candidate> used;
+  uint64_t live_bytes = 0;
+  for (const auto& segment : segments_) {
+    if (segment == nullptr || segment->saved.live_count == 0) continue;
+    used.push_back({segment.get(), segment->saved.live_bytes + kRecordOverhead * segment->saved.live_count});
+    live_bytes += used.back().bytes;
+  }
+  std::ranges::sort(used, {}, &Candidate::bytes);
+  uint64_t budget = std::max(options_.compact_bytes,
+                             static_cast<uint64_t>(options_.compact_part * static_cast<double>(live_bytes)));
+  size_t left = used.size();
+  for (const auto& [segment, bytes] : used) {
+    const bool is_sparse =
+        static_cast<double>(bytes) < options_.compact_below * static_cast<double>(segment->saved.file_bytes);
+    // One more is about to be written.
+    if (!is_sparse && left < options_.max_segments) continue;
+    if (bytes > budget) break;
+    budget -= bytes;
+    segment->is_victim = true;
+    --left;
+  }
+}
+
+std::set<uint64_t> CheckpointWriter::ChooseVictimPages(const Snapshot& snapshot) const {
+  std::map<uint64_t, uint64_t> live;  // bytes of unchanged pages, by file
+  for (const auto& table : snapshot.tables) {
+    const auto known = pages_.find(table->state().name);
+    if (known == pages_.end()) continue;
+    const size_t pages = std::min(NumPages(*table), known->second.size());
+    for (size_t page = 0; page < pages; ++page) {
+      const Page& written = known->second[page];
+      if (written.version == table->slots().page_version(page)) {
+        live[written.place.segment] += written.place.size;
+      }
+    }
+  }
+  std::set<uint64_t> victims;
+  size_t left = live.size();
+  for (const auto& [number, bytes] : live) {  // oldest first
+    const uint64_t file_bytes = page_files_.at(number).file_bytes;
+    const bool is_sparse =
+        static_cast<double>(bytes) < options_.compact_below * static_cast<double>(file_bytes);
+    if (!is_sparse && left < options_.max_segments) continue;
+    victims.insert(number);
+    --left;
+  }
+  return victims;
+}
+
+Status CheckpointWriter::WriteTables(const Snapshot& snapshot, Attempt* attempt) {
+  for (const auto& table : snapshot.tables) REVERB_RETURN_IF_ERROR(WriteTable(*table, attempt));
+  return Status::Ok();
+}
+
+Status CheckpointWriter::WriteTable(const TableSnapshot& table, Attempt* attempt) {
+  const std::string& name = table.state().name;
+  ManifestTable& to = attempt->manifest.tables.emplace_back();
+  to.saved = DescribeTable(table);
+  std::vector<Page>& pages = attempt->page_table[name];
+  const auto known = pages_.find(name);
+  bool has_victims = false;
+  for (const auto& segment : segments_) has_victims |= segment != nullptr && segment->is_victim;
+
+  for (size_t page = 0; page < NumPages(table); ++page) {
+    const uint64_t version = table.slots().page_version(page);
+    ++attempt->stats.pages_total;
+    if (known != pages_.end() && page < known->second.size()) {
+      const Page& written = known->second[page];
+      bool is_clean = written.version == version && !attempt->victim_pages.contains(written.place.segment);
+      if (is_clean && has_victims) {
+        ForEachItem(table, page, [&](size_t, const SlotRecord& record) {
+          Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
+            is_clean = is_clean && !segments_[places_.at(chunk->id()).segment]->is_victim;
+          });
+        });
+      }
+      if (is_clean) {
+        pages.push_back(written);
+        to.pages.push_back(written.place);
+        continue;
+      }
+    }
+    attempt->encoder.Begin(page * kSlotsPerPage);
+    Status status;
+    ForEachItem(table, page, [&](size_t slot, const SlotRecord& record) {
+      if (!status.ok()) return;
+      attempt->item_places.clear();
+      Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
+        if (!status.ok()) return;
+        Result<ChunkPlace> place = WriteChunk(*chunk, attempt);
+        if (place.ok()) {
+          attempt->item_places.push_back(*place);
+        } else {
+          status = std::move(place).status();
+        }
+      });
+      if (status.ok()) attempt->encoder.Add(slot, record, attempt->item_places);
+    });
+    REVERB_RETURN_IF_ERROR(status);
+    REVERB_ASSIGN_OR_RETURN(SegmentWriter * writer, PageWriter(attempt));
+    REVERB_ASSIGN_OR_RETURN(const RecordPlace place, writer->AddRecord(attempt->encoder.bytes()));
+    pages.push_back({version, place});
+    to.pages.push_back(place);
+    ++attempt->stats.pages_written;
+  }
+  return WriteTableState(table, &to, attempt);
+}
+
+Result<ChunkPlace> CheckpointWriter::WriteChunk(const Chunk& chunk, Attempt* attempt) {
+  if (const auto known = places_.find(chunk.id()); known != places_.end()) {
+    const Segment& segment = *segments_[known->second.segment];
+    if (!segment.is_victim) return ChunkPlace{segment.saved.number, known->second.ordinal};
+    if (!attempt->places.contains(chunk.id())) ++attempt->stats.chunks_moved;
+  }
+  const auto [entry, is_new] = attempt->places.try_emplace(chunk.id());
+  if (!is_new) {
+    return ChunkPlace{attempt->writers[entry->second.segment]->number(), entry->second.ordinal};
+  }
+  if (attempt->chunks == nullptr || attempt->chunks->bytes() >= options_.segment_bytes) {
+    if (attempt->chunks != nullptr) REVERB_RETURN_IF_ERROR(attempt->chunks->Finish());
+    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<SegmentWriter> writer,
+                            SegmentWriter::Create(fs_, segments_path_, next_number_++, SegmentKind::kChunks));
+    attempt->chunks = writer.get();
+    attempt->writers.push_back(std::move(writer));
+    attempt->live_bytes.resize(attempt->writers.size());
+    attempt->chunks_index = static_cast<uint32_t>(attempt->writers.size() - 1);
+  }
+  entry->second = {attempt->chunks_index, attempt->chunks->count()};
+  REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(chunk));
+  attempt->live_bytes[attempt->chunks_index] += chunk.header().payload_size();
+  ++attempt->stats.chunks_written;
+  return ChunkPlace{attempt->chunks->number(), entry->second.ordinal};
+}
+
+Result<SegmentWriter*> CheckpointWriter::PageWriter(Attempt* attempt) {
+  if (attempt->pages == nullptr) {
+    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<SegmentWriter> writer,
+                            SegmentWriter::Create(fs_, segments_path_, next_number_++, SegmentKind::kPages));
+    attempt->pages = writer.get();
+    attempt->writers.push_back(std::move(writer));
+    attempt->live_bytes.resize(attempt->writers.size());
+  }
+  return attempt->pages;
+}
+
+Status CheckpointWriter::WriteTableState(const TableSnapshot& table, ManifestTable* to, Attempt* attempt) {
+  const TableSnapshot::State& state = table.state();
+  SavedTableState saved;
+  if (state.sampler_state) state.sampler_state->Encode(&saved.sampler_state);
+  if (state.remover_state) state.remover_state->Encode(&saved.remover_state);
+  saved.extension_states = state.extension_states;
+  for (uint64_t next = state.free_head; next != 0; next = table.slot(next - 1).key) {
+    saved.free_slots.push_back(static_cast<Slot>(next - 1));
+  }
+  std::string bytes;
+  EncodeTableState(saved, &bytes);
+  REVERB_ASSIGN_OR_RETURN(SegmentWriter * writer, PageWriter(attempt));
+  REVERB_ASSIGN_OR_RETURN(to->state, writer->AddRecord(bytes));
+  return Status::Ok();
+}
+
+Status CheckpointWriter::MakeDurable(Attempt* attempt) {
+  if (attempt->chunks != nullptr) REVERB_RETURN_IF_ERROR(attempt->chunks->Finish());
+  if (attempt->pages != nullptr) REVERB_RETURN_IF_ERROR(attempt->pages->Finish());
+  // All are written before the first is waited for: the disk is kept busy.
+  for (const auto& writer : attempt->writers) {
+    REVERB_RETURN_IF_ERROR(writer->Sync());
+    REVERB_RETURN_IF_ERROR(writer->Close());
+    (writer->kind() == SegmentKind::kChunks ? attempt->stats.chunk_bytes : attempt->stats.page_bytes) +=
+        writer->bytes();
+  }
+  return fs_->SyncDir(segments_path_);
+}
+
+Status CheckpointWriter::Publish(Attempt* attempt, int64_t wall_nanos) {
+  const int64_t nanos = std::max(wall_nanos, last_nanos_ + 1);
+  last_nanos_ = nanos;  // also when this fails: the folder may be there
+  Manifest& manifest = attempt->manifest;
+  manifest.created_nanos = nanos;
+  for (const auto& segment : segments_) {
+    if (segment == nullptr || segment->is_victim || segment->saved.live_count == 0) continue;
+    manifest.segments.push_back(segment->saved);
+  }
+  std::set<uint64_t> page_files;
+  for (const ManifestTable& table : manifest.tables) {
+    for (const RecordPlace& page : table.pages) page_files.insert(page.segment);
+    page_files.insert(table.state.segment);
+  }
+  for (const uint64_t number : page_files) {
+    const auto known = page_files_.find(number);
+    if (known == page_files_.end()) continue;  // one of the new ones
+    manifest.segments.push_back(
+        {.number = number, .kind = SegmentKind::kPages, .file_bytes = known->second.file_bytes});
+  }
+  for (size_t i = 0; i < attempt->writers.size(); ++i) {
+    const SegmentWriter& writer = *attempt->writers[i];
+    manifest.segments.push_back({.number = writer.number(),
+                                 .kind = writer.kind(),
+                                 .file_bytes = writer.bytes(),
+                                 .count = writer.count(),
+                                 .live_count = writer.count(),
+                                 .live_bytes = attempt->live_bytes[i]});
+  }
+
+  attempt->path = JoinPath(options_.root, CheckpointName(nanos));
+  REVERB_RETURN_IF_ERROR(fs_->CreateDir(attempt->path, FileSystem::Parents::kMustExist));
+  const std::string temp = JoinPath(attempt->path, kManifestTempName);
+  REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                          fs_->NewWritableFile(temp, FileSystem::OpenMode::kTruncate));
+  REVERB_RETURN_IF_ERROR(file->Append(EncodeManifest(manifest)));
+  REVERB_RETURN_IF_ERROR(file->Sync());
+  REVERB_RETURN_IF_ERROR(file->Close());
+  attempt->manifest_named = true;
+  REVERB_RETURN_IF_ERROR(fs_->Rename(temp, JoinPath(attempt->path, kManifestName)));
+  REVERB_RETURN_IF_ERROR(fs_->SyncDir(attempt->path));
+  return fs_->SyncDir(options_.root);
+}
+
+void CheckpointWriter::Commit(Attempt* attempt) {
+  // Chunks that nobody refers to any more, and those that have moved.
+  absl::erase_if(places_, [&](const auto& entry) {
+    const Segment& segment = *segments_[entry.second.segment];
+    return segment.is_victim || !segment.is_live[entry.second.ordinal];
+  });
+  for (auto& segment : segments_) {
+    if (segment != nullptr && (segment->is_victim || segment->saved.live_count == 0)) segment.reset();
+  }
+  // The new segments take the places that are free.
+  std::vector<uint32_t> index(attempt->writers.size());
+  size_t hole = 0;
+  for (size_t i = 0; i < attempt->writers.size(); ++i) {
+    const SegmentWriter& writer = *attempt->writers[i];
+    if (writer.kind() != SegmentKind::kChunks) continue;
+    while (hole < segments_.size() && segments_[hole] != nullptr) ++hole;
+    if (hole == segments_.size()) segments_.emplace_back();
+    segments_[hole] = std::make_unique<Segment>();
+    segments_[hole]->saved = {.number = writer.number(),
+                              .kind = SegmentKind::kChunks,
+                              .file_bytes = writer.bytes(),
+                              .count = writer.count(),
+                              .live_count = writer.count(),
+                              .live_bytes = attempt->live_bytes[i]};
+    index[i] = static_cast<uint32_t>(hole);
+  }
+  for (auto& [id, place] : attempt->places) place.segment = index[place.segment];
+  if (places_.empty()) {
+    places_ = std::move(attempt->places);
+  } else {
+    places_.insert(attempt->places.begin(), attempt->places.end());
+  }
+  pages_ = std::move(attempt->page_table);
+  page_files_.clear();
+  for (const SavedSegment& segment : attempt->manifest.segments) {
+    if (segment.kind == SegmentKind::kPages) page_files_[segment.number] = {segment.file_bytes, 0};
+  }
+}
+
+void CheckpointWriter::Undo(Attempt* attempt) {
+  bool is_gone = true;  // the manifest, for good
+  if (!attempt->path.empty()) {
+    (void)fs_->RemoveFile(JoinPath(attempt->path, kManifestTempName));
+    if (attempt->manifest_named) {
+      const Status removed = fs_->RemoveFile(JoinPath(attempt->path, kManifestName));
+      is_gone = (removed.ok() || removed.code() == StatusCode::kNotFound) && fs_->SyncDir(attempt->path).ok();
+    }
+    if (is_gone) (void)fs_->RemoveDir(attempt->path);
+  }
+  // While a manifest may name them the files stay; a later checkpoint clears them away.
+  for (auto& writer : attempt->writers) {
+    const std::string path = writer->path();
+    writer.reset();
+    if (is_gone) (void)fs_->RemoveFile(path);
+  }
+}
+
+void CheckpointWriter::CollectGarbage(const Manifest& newest, const std::string& newest_path) {
+  if (Status status = TryCollectGarbage(newest, newest_path); !status.ok()) {
+    Log(LogLevel::kWarning, "checkpoint \"" + newest_path +
+                                "\" was written, but older files could not all be cleared away: " +
+                                std::string(status.message()));
+  }
+}
+
+Status CheckpointWriter::TryCollectGarbage(const Manifest& newest, const std::string& newest_path) {
+  REVERB_ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
+  std::erase_if(entries, [](const CheckpointEntry& entry) { return entry.is_foreign; });
+  std::vector<std::string> kept;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->is_complete && kept.size() < static_cast<size_t>(options_.keep_latest)) {
+      kept.push_back(entry->path);
+      continue;
+    }
+    REVERB_RETURN_IF_ERROR(RemoveCheckpoint(entry->path));
+  }
+
+  std::set<uint64_t> needed;
+  for (const SavedSegment& segment : newest.segments) needed.insert(segment.number);
+  for (const std::string& path : kept) {
+    if (path == newest_path) continue;
+    Result<Manifest> manifest = ReadManifest(fs_, path);
+    if (!manifest.ok()) {
+      // One that is damaged cannot be loaded, whatever is kept for it. Of one that a later release wrote,
+      // or that cannot be read at this moment, nothing is known: then all is kept.
+      if (manifest.status().code() == StatusCode::kDataLoss) continue;
+      return std::move(manifest).status();
+    }
+    for (const SavedSegment& segment : manifest->segments) needed.insert(segment.number);
+  }
+  REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> files, fs_->ListDir(segments_path_));
+  for (const std::string& file : files) {
+    const auto segment = ParseSegmentFileName(file);
+    if (!segment || needed.contains(segment->number)) continue;
+    REVERB_RETURN_IF_ERROR(fs_->RemoveFile(JoinPath(segments_path_, file)));
+  }
+  return Status::Ok();
+}
+
+Status CheckpointWriter::RemoveCheckpoint(const std::string& path) {
+  for (const char* file : {kManifestName, kManifestTempName}) {
+    Status status = fs_->RemoveFile(JoinPath(path, file));
+    if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
+  }
+  // Before the files that it names go: a manifest that comes back after a power loss must not lack any.
+  REVERB_RETURN_IF_ERROR(fs_->SyncDir(path));
+  // What else somebody has put there stays.
+  Status status = fs_->RemoveDir(path);
+  return status.code() == StatusCode::kFailedPrecondition ? Status::Ok() : status;
+}
+
+}  // namespace reverb::internal

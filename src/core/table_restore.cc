@@ -1,0 +1,161 @@
+// The part of TableState that rebuilds a table from what a checkpoint holds.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/table_state.h"
+
+namespace reverb::internal {
+namespace {
+
+// No counter of a table that has really run comes near this; sums of two cannot overflow.
+constexpr int64_t kLargestCount = int64_t{1} << 61;
+
+Status Corrupt(const std::string& table, const std::string& what) {
+  return Status::DataLoss("restoring table \"" + table + "\": " + what).WithDetail(Detail::kCorruptData);
+}
+
+}  // namespace
+
+void TableState::BeginRestore(uint64_t num_slots) { slots_.Resize(num_slots); }
+
+Status TableState::RestoreItem(SavedItem item) {
+  const auto corrupt = [&](const std::string& what) {
+    return Corrupt(options_.name, "item " + std::to_string(item.key) + " " + what);
+  };
+  if (item.trajectory.empty()) return corrupt("has no data");
+  if (item.times_sampled < 0) {
+    return corrupt("was sampled " + std::to_string(item.times_sampled) + " times");
+  }
+  Slot slot = 0;
+  if (item.slot) {
+    slot = *item.slot;
+    if (slot >= slots_.size() || !slots_[slot].is_free()) {
+      return corrupt("lies in slot " + std::to_string(slot) + ", which " +
+                     (slot < slots_.size() ? "another item has" : "is not there"));
+    }
+    if (item.inserted == 0 || item.touched < item.inserted) return corrupt("has no place in the order");
+  } else {
+    if (slots_.size() >= std::numeric_limits<int32_t>::max()) return corrupt("is one too many");
+    slot = static_cast<Slot>(slots_.size());
+    item.inserted = item.touched = sequence_ + 1;
+  }
+  if (!index_.FindOrInsert(item.key, slot).second) return corrupt("comes twice");
+  if (!item.slot) slots_.PushBack(SlotRecord());
+  SlotRecord& record = slots_.Mutable(slot);
+  record.key = item.key;
+  record.priority = item.priority;
+  record.inserted_at = item.inserted_at;
+  record.inserted = item.inserted;
+  record.touched = item.touched;
+  record.times_sampled = item.times_sampled;
+  record.trajectory = item.trajectory.Release();
+  sequence_ = std::max(sequence_, item.touched);
+  ++size_;
+  Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
+    chunk->AddItemRef();
+    referenced_bytes_ += chunk->bytes();
+    ++episodes_[chunk->header().episode_id()];
+  });
+  return Status::Ok();
+}
+
+Status TableState::FinishRestore(const SavedTableState& state, Effects* effects) {
+  REVERB_RETURN_IF_ERROR(RestoreFreeSlots(state));
+  REVERB_RETURN_IF_ERROR(RestoreCounters(state.counters));
+  counts_ = state.counts;
+  sequence_ = std::max(sequence_, state.sequence);
+
+  std::vector<SelectorItem> items;
+  items.reserve(static_cast<size_t>(size_));
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    const SlotRecord& record = slots_[slot];
+    if (record.is_free()) continue;
+    items.push_back({.slot = static_cast<Slot>(slot),
+                     .priority = record.priority,
+                     .inserted = record.inserted,
+                     .touched = record.touched});
+  }
+  std::ranges::sort(items, {}, &SelectorItem::inserted);
+  const auto same_age = std::ranges::adjacent_find(items, {}, &SelectorItem::inserted);
+  if (same_age != items.end()) {
+    return Corrupt(options_.name,
+                   "two items were inserted by operation " + std::to_string(same_age->inserted));
+  }
+  const auto in_table = [&](const Status& status) {
+    return Status(status.code(), "table \"" + options_.name + "\": " + std::string(status.message()),
+                  status.detail());
+  };
+  if (Status status = sampler_->Restore(items, state.sampler_state); !status.ok()) return in_table(status);
+  if (Status status = remover_->Restore(items, state.remover_state); !status.ok()) return in_table(status);
+  REVERB_RETURN_IF_ERROR(RestoreExtensions(items, state));
+  while (size_ > options_.max_size) EvictOne(effects);
+  return Status::Ok();
+}
+
+Status TableState::RestoreFreeSlots(const SavedTableState& state) {
+  if (state.free_slots.size() + static_cast<size_t>(size_) != slots_.size()) {
+    return Corrupt(options_.name, std::to_string(size_) + " items and " +
+                                      std::to_string(state.free_slots.size()) + " free slots do not make " +
+                                      std::to_string(slots_.size()) + " slots");
+  }
+  std::vector<bool> is_listed(state.free_slots.empty() ? 0 : slots_.size());
+  for (const Slot slot : state.free_slots) {
+    if (slot >= slots_.size() || !slots_[slot].is_free() || is_listed[slot]) {
+      return Corrupt(options_.name, "slot " + std::to_string(slot) + " is listed as free, but is not");
+    }
+    is_listed[slot] = true;
+  }
+  free_head_ = 0;
+  for (auto slot = state.free_slots.rbegin(); slot != state.free_slots.rend(); ++slot) {
+    slots_.Mutable(*slot).key = free_head_;
+    free_head_ = uint64_t{*slot} + 1;
+  }
+  return Status::Ok();
+}
+
+Status TableState::RestoreCounters(const RateLimiterCounters& counters) {
+  for (const int64_t count : {counters.inserts, counters.samples, counters.deletes}) {
+    if (count < 0 || count > kLargestCount) {
+      return Corrupt(options_.name, "a counter of its limiter is " + std::to_string(count));
+    }
+  }
+  if (counters.inserts - counters.deletes != size_) {
+    return Corrupt(options_.name, "its limiter counted " + std::to_string(counters.inserts) +
+                                      " inserts and " + std::to_string(counters.deletes) +
+                                      " deletes, but there are " + std::to_string(size_) + " items");
+  }
+  limiter_.set_counters(counters);
+  return Status::Ok();
+}
+
+Status TableState::RestoreExtensions(std::span<const SelectorItem> items_by_age,
+                                     const SavedTableState& state) {
+  if (options_.extensions.empty()) return Status::Ok();
+  for (const SelectorItem& item : items_by_age) {
+    const SlotRecord& record = slots_[item.slot];
+    const Trajectory trajectory = Trajectory::Share(record.trajectory);
+    const ItemView view = ViewOf(record, trajectory);
+    for (const auto& extension : options_.extensions) extension->OnRestore(view);
+  }
+  // By name; the n-th of a name gets the n-th state of that name.
+  std::vector<bool> used(state.extension_states.size());
+  for (const auto& extension : options_.extensions) {
+    for (size_t i = 0; i < state.extension_states.size(); ++i) {
+      if (used[i] || state.extension_states[i].first != extension->name()) continue;
+      used[i] = true;
+      if (state.extension_states[i].second.empty()) break;
+      if (Status status = extension->LoadState(state.extension_states[i].second); !status.ok()) {
+        return Status(status.code(),
+                      "restoring table \"" + options_.name + "\": " + std::string(status.message()),
+                      status.detail());
+      }
+      break;
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace reverb::internal
