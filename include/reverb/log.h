@@ -8,7 +8,9 @@
 #ifndef REVERB_LOG_H_
 #define REVERB_LOG_H_
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 namespace reverb {
@@ -28,6 +30,10 @@ using LogSink = std::function<void(LogLevel, std::string_view message)>;
 // Replaces the sink; an empty one discards, as at the start. Lines that other threads are
 // handing to the former sink at this moment may still reach it after the return.
 void SetLogSink(LogSink sink);
+
+// A call that waits longer than this, for a rate limiter, for room or for a server, says so in the log, with
+// the reason; once a minute for all that wait for the same thing. 2 s at the start; absent = never.
+void SetWaitLogAfter(std::optional<std::chrono::nanoseconds> after);
 
 }  // namespace reverb
 

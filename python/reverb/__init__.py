@@ -44,6 +44,7 @@ from reverb import structured_writer as structured
 from reverb import structured_writer as structured_writer
 from reverb import trajectory_writer as trajectory_writer
 from reverb import vector_writer as vector_writer
+from reverb._core import set_wait_log_after
 from reverb._priorities import importance_weights
 from reverb._specs import BoundedTensorSpec, TensorSpec
 from reverb.client import Client, Writer
@@ -92,6 +93,7 @@ __all__ = [
     "replay_sample",
     "reverb_types",
     "selectors",
+    "set_wait_log_after",
     "structured",
 ]
 

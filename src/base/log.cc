@@ -78,7 +78,26 @@ bool LogEvery::MakeRoom(TimePoint now) {
   return entries_.size() < kMaxKeys;
 }
 
+namespace {
+
+constexpr Duration kLogWaitsEvery = std::chrono::minutes(1);
+std::atomic<Duration> wait_log_after{std::chrono::seconds(2)};
+
+}  // namespace
+
+Duration WaitLogAfter() { return wait_log_after.load(std::memory_order_relaxed); }
+
+void LogWait(std::string_view key, std::string message) {
+  if (!IsLogged()) return;
+  static LogEvery* const waits = new LogEvery(RealClock(), kLogWaitsEvery);  // as Holder()
+  waits->Log(LogLevel::kWarning, key, std::move(message));
+}
+
 }  // namespace internal
+
+void SetWaitLogAfter(std::optional<std::chrono::nanoseconds> after) {
+  internal::wait_log_after.store(after.value_or(internal::Duration::max()), std::memory_order_relaxed);
+}
 
 void SetLogSink(LogSink sink) {
   // Holder() first: the handlers must find it made. Registered here, as without a sink nobody locks.

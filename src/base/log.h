@@ -54,6 +54,11 @@ class LogEvery {
   std::map<std::string, Entry, std::less<>> entries_ GUARDED_BY(mu_);
 };
 
+// How long a call waits before it says so (SetWaitLogAfter()).
+Duration WaitLogAfter();
+// A line about a wait that lasts; `key` names what is waited for.
+void LogWait(std::string_view key, std::string message);
+
 }  // namespace reverb::internal
 
 #endif  // REVERB_BASE_LOG_H_

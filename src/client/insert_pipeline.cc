@@ -189,7 +189,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
     if (loop.IsTimeToSay()) {
       const std::string text = "still waiting " + DescribeWait(what, waited);
       mu_.Unlock();
-      Log(LogLevel::kWarning, text);
+      LogWait(what + connection_->address(), text);
       mu_.Lock();
       continue;
     }

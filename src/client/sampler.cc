@@ -115,8 +115,9 @@ Status Sampler::Take(int64_t least, int64_t most, const WaitOptions& wait, std::
     }
     if (loop.IsTimeToSay()) {
       const std::string text = "still " + DescribeWait(loop.waited());
+      const std::string address = workers_.front().connection->address();
       mu_.Unlock();
-      Log(LogLevel::kWarning, text);
+      LogWait("sample " + options_.table + " " + address, text);
       mu_.Lock();
       continue;
     }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
@@ -19,7 +20,6 @@ namespace reverb::internal {
 class WaitLoop {
  public:
   static constexpr Duration kSlice = std::chrono::milliseconds(50);
-  static constexpr Duration kSayAfter = std::chrono::seconds(2);
   using Time = std::chrono::steady_clock::time_point;
 
   explicit WaitLoop(const WaitOptions& options)
@@ -40,7 +40,7 @@ class WaitLoop {
     return status;
   }
   // True once, when the wait has lasted so long that somebody should hear of it.
-  bool IsTimeToSay() { return !said_ && waited() > kSayAfter && (said_ = true); }
+  bool IsTimeToSay() { return !said_ && waited() > WaitLogAfter() && (said_ = true); }
   bool expired() const { return options_.timeout && waited() >= *options_.timeout; }
   Duration waited() const { return std::chrono::steady_clock::now() - start_; }
 

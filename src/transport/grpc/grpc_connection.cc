@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/parker.h"
 #include "transport/grpc/grpc_internal.h"
@@ -378,11 +379,15 @@ class SingleCall {
  private:
   // Returns when the call is over. An error: because on_wait wished so.
   Status Wait() {
-    if (!wait_.on_wait) {
-      done_.Park();
-      return Status::Ok();
-    }
+    Duration waited{0};
     while (!done_.ParkFor(kWaitStep)) {
+      const Duration before = std::exchange(waited, waited + kWaitStep);
+      if (before <= WaitLogAfter() && waited > WaitLogAfter()) {
+        LogWait("call " + channel_->address, "still waiting for the server at " + channel_->address +
+                                                 " to answer " + std::string(name()) + " for " +
+                                                 Seconds(waited) + Reachability());
+      }
+      if (!wait_.on_wait) continue;
       if (Status status = wait_.on_wait(); !status.ok()) {
         context_.TryCancel();
         done_.Park();
@@ -392,16 +397,19 @@ class SingleCall {
     return Status::Ok();
   }
 
+  std::string_view name() const { return std::string_view(method_).substr(kServicePrefix.size()); }
+  const char* Reachability() const {
+    return channel_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY
+               ? ""
+               : "; it could not be reached";
+  }
+
   Status Outcome() const {
     if (status_.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED || HasDetails(status_)) {
       return channel_->Explain(status_);
     }
-    const std::string_view name = std::string_view(method_).substr(kServicePrefix.size());
-    std::string text = std::string(name) + ": no answer from the server at " + channel_->address +
-                       " within " + Seconds(limit_.value_or(Duration(0)));
-    if (channel_->channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY) {
-      text += "; it could not be reached";
-    }
+    std::string text = std::string(name()) + ": no answer from the server at " + channel_->address +
+                       " within " + Seconds(limit_.value_or(Duration(0))) + Reachability();
     return Status::DeadlineExceeded(std::move(text));
   }
 
