@@ -142,7 +142,7 @@ def test_columns_come_and_go(client, writer):
 def test_the_same_items_as_single_writers(serve, connect, seed):
     """Random steps, masks, ends and choices, beside a TrajectoryWriter for each environment."""
     chance = random.Random(seed)
-    server = serve(make_table("vector", max_size=10**5), make_table("single", max_size=10**5))
+    server = serve(reverb.Table.queue("vector", 10**5), reverb.Table.queue("single", 10**5))
     client = connect(server)
     envs, keep = 5, 4
     singles = [client.trajectory_writer(keep) for _ in range(envs)]
@@ -184,7 +184,8 @@ def test_the_same_items_as_single_writers(serve, connect, seed):
         return found
 
     got = by_environment("vector")
-    assert sum(map(len, got.values())) > 50
+    assert sorted(got) == list(range(envs))
+    assert len({str(each) for each in got[0]}) > 20
     assert got == by_environment("single")
 
 
@@ -408,7 +409,7 @@ def test_close_from_another_thread_ends_a_flush(serve, connect):
 
 
 def test_threads_take_turns(serve, connect):
-    client = connect(serve(make_table("table", max_size=10**5)))
+    client = connect(serve(reverb.Table.queue("table", 10**5)))
     writer = client.vector_writer(N, 2)
     writer.append({"x": rows(0)})
 
