@@ -70,7 +70,7 @@ Result<StructuredWriter> Client::NewStructuredWriter(StructuredWriterOptions opt
 
 Result<VectorWriter> Client::NewVectorWriter(const VectorWriterOptions& options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  return internal::WriterFactory::MakeVectorWriter(rep_->NewSink(), options);
+  return internal::WriterFactory::MakeVectorWriter(rep_->next(Rep::kWriter).NewSink(), options);
 }
 
 Result<Writer> Client::NewWriter(const WriterOptions& options) const {
