@@ -37,7 +37,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from reverb import _core, errors, item_selectors, platform, pybind, rate_limiters, replay_sample, reverb_types
-from reverb import checkpoints as checkpoints
 from reverb import client as client
 from reverb import server as server
 from reverb import structured_writer as structured
@@ -56,6 +55,7 @@ from reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
+    from reverb import checkpoints as checkpoints
     from reverb.pattern_dataset import PatternDataset
     from reverb.tf_client import TFClient
     from reverb.timestep_dataset import TimestepDataset
@@ -104,7 +104,7 @@ _LAZY_CLASSES = {
     "TimestepDataset": "timestep_dataset",
     "TrajectoryDataset": "trajectory_dataset",
 }
-_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "server_executable"))
+_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "server_executable"))
 
 
 def __getattr__(name: str) -> Any:

@@ -388,3 +388,52 @@ def test_wait_leaves_the_handler_of_signals_alone(server):
         server.wait()
     timer.join()
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+# --- Checkpoints ---
+
+
+def start(root, **options):
+    return reverb.Server(
+        [table("one"), table("other")], checkpointer=reverb.checkpointers.DefaultCheckpointer(root, **options)
+    )
+
+
+def save_twice(root):
+    """Two items in one table at first, then also three in the other."""
+    with start(root, keep_latest=2) as server:
+        client = server.localhost_client()
+        for i in range(2):
+            client.insert(np.full(100, i), {"one": 1.0})
+        before = client.checkpoint()
+        files = set((root / "segments").iterdir())
+        for i in range(3):
+            client.insert(np.full(100, i), {"other": 1.0})
+        latest = client.checkpoint()
+        return before, latest, files
+
+
+def test_a_checkpoint_is_loaded_whole_or_not_at_all(tmp_path, caplog):
+    before, latest, files = save_twice(tmp_path)
+    for file in set((tmp_path / "segments").iterdir()) - files:
+        file.unlink()
+    with start(tmp_path) as server:
+        assert server.loaded_checkpoint == before
+        assert [info.current_size for info in server.localhost_client().server_info().values()] == [2, 0]
+    assert latest in caplog.text
+    for file in files:
+        file.unlink()
+    with pytest.raises(RuntimeError, match="none of the 2 checkpoints"):
+        start(tmp_path)
+
+
+def test_a_second_checkpoint_writes_what_is_new(tmp_path):
+    _, latest, files = save_twice(tmp_path)
+    assert files < set((tmp_path / "segments").iterdir())  # which the second one uses too
+    assert [info.current_size for info in reverb.checkpoints.info(latest).tables.values()] == [2, 3]
+
+
+def test_a_fallback_that_is_none_is_told(tmp_path, caplog):
+    with start(tmp_path / "root", fallback_checkpoint_path=str(tmp_path / "mistyped")) as server:
+        assert server.loaded_checkpoint is None
+    assert "mistyped" in caplog.text
