@@ -347,6 +347,7 @@ int Main(int argc, char** argv) {
           .string();
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);  // as `reverb serve` does
   ::mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
+  ::mallopt(M_TOP_PAD, 64 << 20);
   if (argc == 3 && std::string_view(argv[1]).starts_with("--load=")) {
     return LoadAlone(argv[1] + 7, static_cast<size_t>(std::atoll(argv[2])));
   }
