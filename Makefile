@@ -74,6 +74,7 @@ format: setup ## Format our C++ files in place
 
 bench: build-bench ## Build and run the benchmarks; BENCH_ARGS="..." is passed on
 	@build/bench/benchmarks/engine_bench $(BENCH_ARGS)
+	@build/bench/benchmarks/checkpoint_bench $(CHECKPOINT_BENCH_ARGS)
 
 # The program `reverb` is there for the empty call that single calls are compared with.
 DM_REVERB ?= $(DM_REVERB_PYTHON)

@@ -228,10 +228,27 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
     by_saved[i] = loaded.tables[*all.plan[i]].get();
     by_saved[i]->BeginRestore(saved.tables[i].state.num_slots);
   }
+  // A few at a time: what they touch in memory is asked for together.
+  constexpr size_t kItemsAtATime = 64;
+  std::vector<SavedItem> items;
+  items.reserve(kItemsAtATime);
+  size_t items_table = 0;
+  const auto restore = [&] {
+    if (items.empty()) return Status::Ok();
+    Status status = by_saved[items_table]->RestoreItems(items);
+    items.clear();
+    return status;
+  };
   REVERB_RETURN_IF_ERROR(source.Read(
       *environment.store, all.wanted,
-      [&](size_t table, SavedItem item) { return by_saved[table]->RestoreItem(std::move(item)); },
+      [&](size_t table, SavedItem item) {
+        if (table != items_table || items.size() == kItemsAtATime) REVERB_RETURN_IF_ERROR(restore());
+        items_table = table;
+        items.push_back(std::move(item));
+        return Status::Ok();
+      },
       options.progress));
+  REVERB_RETURN_IF_ERROR(restore());
   for (size_t i = 0; i < saved.tables.size(); ++i) {
     if (by_saved[i] == nullptr) continue;
     REVERB_RETURN_IF_ERROR(by_saved[i]->FinishRestore(all.plans[*all.plan[i]].state));

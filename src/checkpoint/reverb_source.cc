@@ -211,10 +211,16 @@ Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, co
       wanted,
       [&](size_t table, PageItem& item) {
         item_chunks.clear();
-        for (const ChunkPlace& place : item.chunks) {
-          item_chunks.push_back(chunks[*find_segment(place)][place.ordinal]);
+        std::span<const ChunkRef> at_hand;
+        if (item.chunks.size() == 1) {  // without counting it twice
+          at_hand = {&chunks[*find_segment(item.chunks[0])][item.chunks[0].ordinal], 1};
+        } else {
+          for (const ChunkPlace& place : item.chunks) {
+            item_chunks.push_back(chunks[*find_segment(place)][place.ordinal]);
+          }
+          at_hand = item_chunks;
         }
-        Result<Trajectory> trajectory = MakeTrajectory(item, item_chunks);
+        Result<Trajectory> trajectory = MakeTrajectory(item, at_hand);
         if (!trajectory.ok()) return AsDataLoss(path_, item.item.key, trajectory.status());
         item.item.trajectory = *std::move(trajectory);
         return add(table, std::move(item.item));

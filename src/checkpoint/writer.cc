@@ -158,16 +158,18 @@ void CheckpointWriter::ChooseVictims() {
   std::ranges::sort(used, {}, &Candidate::bytes);
   uint64_t budget = std::max(options_.compact_bytes,
                              static_cast<uint64_t>(options_.compact_part * static_cast<double>(live_bytes)));
-  size_t left = used.size();
+  const uint64_t small_bytes = options_.segment_bytes / 8;
+  auto small = static_cast<size_t>(
+      std::ranges::count_if(used, [&](const Candidate& candidate) { return candidate.bytes < small_bytes; }));
   for (const auto& [segment, bytes] : used) {
     const bool is_sparse =
         static_cast<double>(bytes) < options_.compact_below * static_cast<double>(segment->saved.file_bytes);
-    // One more is about to be written.
-    if (!is_sparse && left < options_.max_segments) continue;
+    const bool is_too_many = bytes < small_bytes && small > options_.max_small_segments;
+    if (!is_sparse && !is_too_many) continue;
     if (bytes > budget) break;
     budget -= bytes;
     segment->is_victim = true;
-    --left;
+    if (bytes < small_bytes) --small;
   }
 }
 
@@ -190,7 +192,7 @@ std::set<uint64_t> CheckpointWriter::ChooseVictimPages(const Snapshot& snapshot)
     const uint64_t file_bytes = page_files_.at(number).file_bytes;
     const bool is_sparse =
         static_cast<double>(bytes) < options_.compact_below * static_cast<double>(file_bytes);
-    if (!is_sparse && left < options_.max_segments) continue;
+    if (!is_sparse && left <= options_.max_small_segments) continue;
     victims.insert(number);
     --left;
   }

@@ -47,8 +47,9 @@ class CheckpointWriter {
     double compact_below = 0.5;
     uint64_t compact_bytes = uint64_t{64} << 20;
     double compact_part = 0.25;
-    // With more segments than this, the smallest are merged as well.
-    size_t max_segments = 64;
+    // With more small segments than this, the smallest are merged as well. Small: below an eighth of the
+    // bytes of a full one.
+    size_t max_small_segments = 32;
   };
   struct Stats {
     std::string path;

@@ -359,10 +359,12 @@ void Table::BeginRestore(uint64_t num_slots) {
   WithLock([&](Round*) { state_->BeginRestore(num_slots); });
 }
 
-Status Table::RestoreItem(SavedItem item) {
+Status Table::RestoreItems(std::span<SavedItem> items) {
   // Nobody else knows the table yet: no round is needed.
   MutexLock lock(&mu_);
-  return state_->RestoreItem(std::move(item));
+  for (const SavedItem& item : items) state_->PrefetchRestore(item);
+  for (SavedItem& item : items) REVERB_RETURN_IF_ERROR(state_->RestoreItem(std::move(item)));
+  return Status::Ok();
 }
 
 Status Table::FinishRestore(const SavedTableState& state) {

@@ -123,7 +123,7 @@ class Table : public std::enable_shared_from_this<Table> {
 
   // --- Filling it from a checkpoint, before anything else is done with it; see TableState ---
   void BeginRestore(uint64_t num_slots);
-  Status RestoreItem(SavedItem item);
+  Status RestoreItems(std::span<SavedItem> items);
   Status FinishRestore(const SavedTableState& state);
 
  private:

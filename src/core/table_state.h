@@ -96,6 +96,13 @@ class TableState {
   // --- Rebuilding a table that nothing has happened to ---
   // First this, with the number of slots that items will name; 0 when they come without slots.
   void BeginRestore(uint64_t num_slots);
+  // Asks the processor for what RestoreItem will touch.
+  void PrefetchRestore(const SavedItem& item) const {
+    index_.Prefetch(item.key);
+    if (!item.trajectory.empty()) {
+      __builtin_prefetch(Trajectory::counted_object(item.trajectory.handle()), 1);
+    }
+  }
   // DATA_LOSS when it cannot be an item of this table. Selectors do not know of it yet.
   Status RestoreItem(SavedItem item);
   // Then the rest: selectors, counters, extensions. What the table is too small for is evicted. DATA_LOSS

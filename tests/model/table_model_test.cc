@@ -189,6 +189,7 @@ class Duel {
     if (dice < 1'965) return Peek();
     if (dice < 1'980) return Evict();
     if (dice < 1'985) return ChangeLimiter();
+    if (dice < 1'988) return SaveAndRestore();
     if (dice < 1'992) return TakeSnapshot();
     if (dice < 1'999) return held_.empty() ? TakeSnapshot() : DropSnapshot(random_.Below(held_.size()));
     return random_.Below(4) == 0 ? Reset() : Find();
@@ -401,6 +402,43 @@ class Duel {
     return "";
   }
 
+  // Another table takes the place of this one, made from what a checkpoint would keep of it. The model
+  // never hears of it.
+  std::string SaveAndRestore() {
+    operation_ = "save and restore";
+    const std::unique_ptr<TableSnapshot> snapshot = table_->TakeSnapshot();
+    const TableSnapshot::State& state = snapshot->state();
+    internal::SavedTableState saved{.counters = state.counters,
+                                    .counts = state.counts,
+                                    .sequence = state.sequence,
+                                    .num_slots = snapshot->num_slots()};
+    if (state.sampler_state) state.sampler_state->Encode(&saved.sampler_state);
+    if (state.remover_state) state.remover_state->Encode(&saved.remover_state);
+    for (uint64_t next = state.free_head; next != 0; next = snapshot->slot(next - 1).key) {
+      saved.free_slots.push_back(static_cast<Slot>(next - 1));
+    }
+    std::unique_ptr<TableState> restored = TableState::Create(options_).value();
+    restored->SetRateLimiter(state.rate_limiter);
+    restored->BeginRestore(saved.num_slots);
+    for (size_t slot = 0; slot < snapshot->num_slots(); ++slot) {
+      const SlotRecord& record = snapshot->slot(slot);
+      if (record.is_free()) continue;
+      const Status status = restored->RestoreItem({.key = record.key,
+                                                   .priority = record.priority,
+                                                   .inserted_at = record.inserted_at,
+                                                   .times_sampled = record.times_sampled,
+                                                   .slot = static_cast<Slot>(slot),
+                                                   .inserted = record.inserted,
+                                                   .touched = record.touched,
+                                                   .trajectory = Trajectory::Share(record.trajectory)});
+      if (!status.ok()) return status.ToString();
+    }
+    if (const Status status = restored->FinishRestore(saved, &effects_); !status.ok())
+      return status.ToString();
+    table_ = std::move(restored);
+    return "";
+  }
+
   // Compares a snapshot with the model of the time when it was taken, and lets it go.
   std::string DropSnapshot(size_t which) {
     operation_ = "drop a snapshot";
@@ -506,7 +544,7 @@ class Duel {
   const DataPool& pool_;
   const ChunkStore& store_;
   Random random_;
-  const std::unique_ptr<TableState> table_;
+  std::unique_ptr<TableState> table_;
   ModelTable model_;
   std::vector<Held> held_;
 
