@@ -30,12 +30,12 @@ constexpr char kRoot[] = "/data/run";
 // A file system that only pretends to sync what `skips` names.
 class ForgetfulFileSystem final : public FileSystem {
  public:
-  using Skips = std::function<bool(const std::string& path)>;
+  using Skips = std::function<bool(FileSystem* fs, const std::string& path)>;
   ForgetfulFileSystem(FileSystem* fs, Skips skips) : fs_(fs), skips_(std::move(skips)) {}
 
   Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) override {
     REVERB_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs_->NewWritableFile(path, mode));
-    return std::unique_ptr<WritableFile>(std::make_unique<File>(std::move(file), skips_(path)));
+    return std::unique_ptr<WritableFile>(std::make_unique<File>(std::move(file), skips_(fs_, path)));
   }
   Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) override {
     return fs_->NewRandomAccessFile(path);
@@ -49,7 +49,7 @@ class ForgetfulFileSystem final : public FileSystem {
   Status RemoveDir(const std::string& path) override { return fs_->RemoveDir(path); }
   Status Rename(const std::string& from, const std::string& to) override { return fs_->Rename(from, to); }
   Status SyncDir(const std::string& path) override {
-    return skips_(path) ? Status::Ok() : fs_->SyncDir(path);
+    return skips_(fs_, path) ? Status::Ok() : fs_->SyncDir(path);
   }
   Result<bool> FileExists(const std::string& path) override { return fs_->FileExists(path); }
   Result<uint64_t> FileSize(const std::string& path) override { return fs_->FileSize(path); }
@@ -259,14 +259,23 @@ std::string NameOf(const std::string& path) { return path.substr(path.rfind('/')
 INSTANTIATE_TEST_SUITE_P(
     All, NeededSyncTest,
     ::testing::Values(
-        Sync{"chunks", [](const std::string& path) { return path.ends_with(".chunks"); }},
-        Sync{"pages", [](const std::string& path) { return path.ends_with(".pages"); }},
-        Sync{"manifest", [](const std::string& path) { return path.ends_with(kManifestTempName); }},
-        Sync{"segments", [](const std::string& path) { return NameOf(path) == kSegmentsName; }},
-        Sync{"checkpoint", [](const std::string& path) { return IsOwnCheckpointName(NameOf(path)); }},
-        Sync{"root", [](const std::string& path) { return path == kRoot; }},
-        Sync{"parent", [](const std::string& path) { return path == "/data"; }},
-        Sync{"top", [](const std::string& path) { return path == "/"; }}),
+        Sync{"chunks", [](FileSystem*, const std::string& path) { return path.ends_with(".chunks"); }},
+        Sync{"pages", [](FileSystem*, const std::string& path) { return path.ends_with(".pages"); }},
+        Sync{"manifest",
+             [](FileSystem*, const std::string& path) { return path.ends_with(kManifestTempName); }},
+        Sync{"segments", [](FileSystem*, const std::string& path) { return NameOf(path) == kSegmentsName; }},
+        // When the manifest has got its name, and when it has been removed.
+        Sync{"checkpoint",
+             [](FileSystem* fs, const std::string& path) {
+               return IsOwnCheckpointName(NameOf(path)) && *fs->FileExists(JoinPath(path, kManifestName));
+             }},
+        Sync{"removal",
+             [](FileSystem* fs, const std::string& path) {
+               return IsOwnCheckpointName(NameOf(path)) && !*fs->FileExists(JoinPath(path, kManifestName));
+             }},
+        Sync{"root", [](FileSystem*, const std::string& path) { return path == kRoot; }},
+        Sync{"parent", [](FileSystem*, const std::string& path) { return path == "/data"; }},
+        Sync{"top", [](FileSystem*, const std::string& path) { return path == "/"; }}),
     [](const ::testing::TestParamInfo<Sync>& info) { return std::string(info.param.what); });
 
 }  // namespace
