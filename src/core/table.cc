@@ -370,6 +370,7 @@ Status Table::RestoreItems(std::span<SavedItem> items) {
 Status Table::FinishRestore(const SavedTableState& state) {
   Status status;
   WithLock([&](Round* round) {
+    mu_.AssertHeld();
     status = state_->FinishRestore(state, &round->effects);
     stats_.ForgetCounters(environment_.clock->Now(), state_->limiter().counters());
   });
