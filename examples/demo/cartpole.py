@@ -94,14 +94,14 @@ def play(address: str, actors: int, seed: int) -> Iterator[list[Any]]:
     for index in range(actors):
         arguments = (address, index, actors, seed, stop)
         processes.append(context.Process(target=agent.run_actor, args=arguments, name=f"actor {index}", daemon=True))
-    for process in processes:
-        process.start()
     try:
+        for process in processes:
+            process.start()
         yield processes
     finally:
         stop.set()
         deadline = time.monotonic() + 10
-        for process in processes:
+        for process in (each for each in processes if each.pid is not None):
             process.join(max(0.1, deadline - time.monotonic()))
             if process.is_alive():
                 process.terminate()

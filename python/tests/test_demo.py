@@ -8,9 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+import numpy as np
 import pytest
+
+import reverb
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,10 +27,17 @@ def find_program():
 
 
 PROGRAM = find_program()
-pytestmark = [
-    pytest.mark.skipif(PROGRAM is None, reason="the program `reverb` is not built"),
-    pytest.mark.skipif(importlib.util.find_spec("gymnasium") is None, reason="Gymnasium is not installed"),
-]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("gymnasium") is None, reason="Gymnasium is not installed")
+needs_program = pytest.mark.skipif(PROGRAM is None, reason="the program `reverb` is not built")
+
+
+@pytest.fixture
+def agent(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples" / "demo")
+    import agent
+
+    yield agent
+    sys.modules.pop("agent")
 
 
 def start(tmp_path, *arguments):
@@ -60,6 +71,7 @@ def descendants(ancestor):
     return {(pid, processes[pid][1]) for pid in below - {ancestor}}
 
 
+@needs_program
 def test_it_learns_and_says_what_the_store_did(tmp_path):
     demo = start(tmp_path, "--updates", "800", "--actors", "2")
     output, errors = demo.communicate(timeout=120)
@@ -78,6 +90,7 @@ def test_it_learns_and_says_what_the_store_did(tmp_path):
     assert int(share) > 10
 
 
+@needs_program
 def test_ctrl_c_ends_all_processes(tmp_path):
     demo = start(tmp_path)
     while "transitions" not in demo.stdout.readline():
@@ -102,3 +115,55 @@ def test_what_is_wrong_is_said(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert "the program `reverb` is not here" in done.stderr
+
+
+FIT = """
+import agent
+import numpy as np
+
+rng = np.random.default_rng(0)
+batch = {
+    "observation": rng.normal(size=(64, 4)).astype(np.float32),
+    "action": rng.integers(2, size=64),
+    "rewards": rng.normal(size=(64, 3)).astype(np.float32),
+    "discounts": np.tile(np.float32([0.9, 0.9, 0.0]), (64, 1)),
+    "next_observation": np.full((64, 4), 1e6, np.float32),  # after the end: must not matter
+}
+wanted = batch["rewards"] @ np.float32([1, 0.9, 0.81])
+learner = agent.Learner(rng)
+for _ in range(800):
+    learner.update(batch, np.ones(64))
+q = agent.q_values(learner.weights, batch["observation"])[np.arange(64), batch["action"]]
+print(np.abs(q - wanted).mean(), np.abs(wanted).mean())
+"""
+
+
+def test_the_network_fits_what_it_is_shown():
+    # In a process of its own: as in the demo, one thread for matrices this small, which NumPy must know at its import.
+    path = os.pathsep.join([str(ROOT / "examples" / "demo"), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", FIT], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    error, size = map(float, done.stdout.split())
+    assert error < 0.1 * size
+
+
+def test_transitions_of_an_episode(agent, serve):
+    """Windows of three steps; after a fall they end in nothing, after a time-out with the last observation."""
+    client = serve(reverb.Table.queue("replay", 100)).localhost_client()
+    writer = agent.TransitionWriter(client)
+    for fell in (True, False):
+        for step in range(4):
+            discount = 0.0 if fell and step == 3 else agent.GAMMA
+            writer.add(np.full(4, step), np.zeros(2), step % 2, 1.0, discount)
+        writer.end(np.full(4, 4), np.zeros(2), fell=fell)
+    writer.keep_up(threading.Event())
+    size = client.server_info()["replay"].current_size
+    rows = [sample.data for sample in client.sample("replay", size, emit_timesteps=False)]
+    seen = [(int(o[0]), int(n[0]), r.tolist(), float(d.prod() > 0)) for _, d, n, o, r in rows]
+    whole, short, shorter = [1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]
+    assert seen[:4] == [(0, 3, whole, 1), (1, 4, whole, 0), (2, 4, short, 0), (3, 4, shorter, 0)]
+    assert seen[4:] == [(0, 3, whole, 1), (1, 4, whole, 1)]
+    writer.close()
