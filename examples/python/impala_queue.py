@@ -125,7 +125,7 @@ def main(updates: int = 150) -> None:
             client.insert([policy, update], priorities={"policy": 1.0})
             lags.append(update - 1 - batch["version"])
             rewards.append(batch["reward"].mean())
-            if update % (updates // 3) == 0:
+            if update % max(1, updates // 3) == 0:
                 print(f"update {update:3}: reward {np.mean(rewards[-10:]):.2f}, policies {np.mean(lags[-10:]):.1f} "
                       f"versions behind (at most {np.max(lags[-10:])}), {cut:.0%} of the ratios cut at 1")  # fmt: skip
     finally:
