@@ -153,6 +153,23 @@ def test_structured_patterns():
     assert "endings      1 items: 7-8-9" in output
 
 
+def test_behaviour_cloning():
+    output = run("behaviour_cloning.py", "20")
+    assert "the checkpoint has 20 episodes" in output
+    (agreement,) = numbers(r"agrees with the expert in ([\d.]+)% of 1000 steps", output)
+    assert agreement > 90
+    expert, clone, other = numbers(r"expert (-[\d.]+), of the clone (-[\d.]+), .* (-[\d.]+)", output)
+    assert clone > 2 * expert
+    assert other < 10 * clone
+
+
+def test_vector_environments():
+    output = run("vector_environments.py", "60")
+    together = numbers(r"together +: (\d+) transitions of (\d+) episodes", output)
+    assert together == numbers(r"one_by_one: (\d+) transitions of (\d+) episodes", output)
+    assert together[0] > 1000
+
+
 def test_cpp_actor():
     actor = EXAMPLES.parents[1] / "build" / "dev" / "examples" / "cpp" / "reverb_actor"
     if not actor.exists():

@@ -1,0 +1,110 @@
+"""Vector environments: one call writes one step of many of them.
+
+Use it with environments that step together: Gymnasium's vector environments, EnvPool, simulators on an accelerator.
+Values have the environments as their first dimension, as they come out of such an environment. Each environment still
+has episodes, chunks and items of its own: an item never mixes two of them, nor reaches back over the start of an
+episode.
+
+It writes the same transitions twice: with one VectorWriter, and with a TrajectoryWriter for each environment in a
+Python loop. In the output, look at the time of a step in both, and at the counts: the same items.
+
+Run it with `python examples/python/vector_environments.py`.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+import reverb
+
+ENVIRONMENTS = 32
+
+
+class Walks:
+    """Random walks that step together, each until it has gone too far."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(0)
+        self.observations = np.zeros((ENVIRONMENTS, 4), np.float32)
+
+    def step(self) -> tuple[np.ndarray, np.ndarray]:
+        """Moves all; returns rewards and which episodes end with this step. Those that end begin anew."""
+        self.observations = self.observations + self._rng.normal(size=(ENVIRONMENTS, 4)).astype(np.float32)
+        ends = np.abs(self.observations).max(axis=1) > 8
+        return -np.abs(self.observations).mean(axis=1), ends
+
+    def reset(self, which: np.ndarray) -> None:
+        """Back to the start."""
+        self.observations = np.where(which[:, None], np.float32(0), self.observations)
+
+
+def transition(history) -> dict:
+    """What an item is made of, for one environment or for all."""
+    return {
+        "observation": history["observation"][-2],
+        "reward": history["reward"][-1],
+        "next_observation": history["observation"][-1],
+    }
+
+
+def write_together(client: reverb.Client, steps: int) -> float:
+    """One writer for all; returns the seconds it took."""
+    walks = Walks()
+    start = time.perf_counter()
+    with client.vector_writer(num_envs=ENVIRONMENTS, num_keep_alive_refs=2) as writer:
+        for _ in range(steps):
+            rewards, ends = walks.step()
+            writer.append({"observation": walks.observations, "reward": rewards})
+            # An item in every environment whose episode has two steps; the others are left out.
+            writer.create_items("together", 1.0, transition(writer.history))
+            writer.end_episode(ends)  # of those that have ended; the others go on
+            walks.reset(ends)
+    return time.perf_counter() - start
+
+
+def write_one_by_one(client: reverb.Client, steps: int) -> float:
+    """A writer for each; returns the seconds it took."""
+    walks = Walks()
+    start = time.perf_counter()
+    writers = [client.trajectory_writer(num_keep_alive_refs=2) for _ in range(ENVIRONMENTS)]
+    for _ in range(steps):
+        rewards, ends = walks.step()
+        for i, writer in enumerate(writers):
+            writer.append({"observation": walks.observations[i], "reward": rewards[i]})
+            if writer.episode_steps >= 2:
+                writer.create_item("one_by_one", 1.0, transition(writer.history))
+            if ends[i]:
+                writer.end_episode()
+        walks.reset(ends)
+    for writer in writers:
+        writer.flush()
+        writer.close()
+    return time.perf_counter() - start
+
+
+def main(steps: int = 500) -> None:
+    """Writes in both ways."""
+    server = reverb.Server(
+        [
+            reverb.Table(
+                name=name,
+                sampler=reverb.selectors.Uniform(),
+                remover=reverb.selectors.Fifo(),
+                max_size=1_000_000,
+                rate_limiter=reverb.rate_limiters.MinSize(1),
+            )
+            for name in ("together", "one_by_one")
+        ]
+    )
+    client = reverb.Client(f"localhost:{server.port}")
+    for name, write in (("together", write_together), ("one_by_one", write_one_by_one)):
+        seconds = write(client, steps)
+        info = client.server_info()[name]
+        print(f"{name:10}: {info.current_size} transitions of {info.num_episodes} episodes, "
+              f"{1e6 * seconds / steps / ENVIRONMENTS:.1f} us for a step of an environment")  # fmt: skip
+    server.stop()
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))
