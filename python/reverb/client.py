@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -233,9 +233,9 @@ class Client(_core.Client):
         """An iterator over batches of `batch_size` items each. Nothing happens before the first next().
 
         A batch is a ReplaySample whose `info` has arrays of the shape [B], and whose `data` has, for each column, one
-        contiguous array [B, T, ...], or [B, ...] where items have no time there. `data` has the structure of the table's
-        signature; of a table without one it is a flat list. The arrays belong to the caller, who may write to them;
-        their memory is aligned to 64 bytes and is used for later batches when the last array over it is gone.
+        contiguous array [B, T, ...], or [B, ...] where items have no time there. `data` has the structure of the
+        table's signature; of a table without one it is a flat list. The arrays belong to the caller, who may write to
+        them; their memory is aligned to 64 bytes and is used for later batches when the last array over it is gone.
 
         Args:
             table: its name.
@@ -265,9 +265,7 @@ class Client(_core.Client):
         [[[0], [1]], [[2], [3]]]
         >>> server.stop()
         """
-        return _core.BatchIterator(
-            self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad
-        )
+        return _core.BatchIterator(self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad)
 
     def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[ReplaySample]:
         """At most `n` items, looked at without sampling them: nothing is counted, nothing waits for the limiter.

@@ -151,7 +151,7 @@ def test_arrays_are_the_callers(serve, in_process):
     assert len({batch.data["obs"].ctypes.data for batch in kept}) == 6
     for _ in range(20):
         next(batches).data["obs"][:] = -1  # what others write to is not ours
-    for batch, values in zip(kept, before):
+    for batch, values in zip(kept, before, strict=True):
         np.testing.assert_array_equal(batch.data["obs"], values)
     view = kept[0].data["obs"][3:5]
     expected = view.copy()
@@ -215,7 +215,9 @@ def test_other_dtypes_cannot_be_padded(serve, in_process):
     client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
     client.insert([np.int32(1)], {"replay": 1.0})
     client.insert([np.int64(1)], {"replay": 1.0})
-    with pytest.raises(ValueError, match=r"sample 1 \(key \d+\), column 0: it is int64\[1\] while the batch has int32\[1\]"):
+    with pytest.raises(
+        ValueError, match=r"sample 1 \(key \d+\), column 0: it is int64\[1\] while the batch has int32\[1\]"
+    ):
         next(client.sample_batches("replay", 2, pad=True))
 
 

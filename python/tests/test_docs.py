@@ -51,7 +51,9 @@ def test_what_is_looked_at():
 def test_the_readme_is_short():
     """Its examples are what somebody reads first."""
     (python,) = blocks_of(ROOT / "README.md")
-    (cpp,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (cpp,) = re.findall(
+        r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     assert sum(bool(line.strip()) for line in python.splitlines()) <= 15
     assert sum(bool(line.strip()) for line in cpp.splitlines()) <= 15
 
@@ -122,7 +124,12 @@ def test_the_reference_has_all_public_headers_and_what_they_define(tools, tmp_pa
     assert len(pages) == len(list((ROOT / "include" / "reverb").glob("*.h")))
     for header in (ROOT / "include" / "reverb").glob("*.h"):
         page = (tmp_path / f"{header.stem}.md").read_text(encoding="utf-8")
-        public = re.sub(r"namespace internal \{.*?\}  // namespace internal", "", header.read_text(encoding="utf-8"), flags=re.DOTALL)
+        public = re.sub(
+            r"namespace internal \{.*?\}  // namespace internal",
+            "",
+            header.read_text(encoding="utf-8"),
+            flags=re.DOTALL,
+        )
         for name in re.findall(r"^(?:class|struct|enum class) (?:\[\[\w+\]\] )?(\w+)[^;\n]*\{", public, re.MULTILINE):
             assert f"## {name}\n" in page, header.name
         assert "private:" not in page

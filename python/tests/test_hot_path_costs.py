@@ -173,7 +173,9 @@ def counts(tmp_path_factory) -> dict[str, tuple[float, float]]:
     """Instructions and allocations of one operation each, in the round that took the fewest: what happens now and then,
     such as a message for the log, is not part of it."""
     if sys.version_info[:2] != COUNTED_WITH and not os.environ.get("REVERB_TEST_COSTS"):
-        pytest.skip(f"costs are counted with CPython {'.'.join(map(str, COUNTED_WITH))}; REVERB_TEST_COSTS=1 does anyway")
+        pytest.skip(
+            f"costs are counted with CPython {'.'.join(map(str, COUNTED_WITH))}; REVERB_TEST_COSTS=1 does anyway"
+        )
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         pytest.skip("valgrind is not installed: instructions and allocations are not counted")
@@ -208,8 +210,9 @@ def test_instructions(counts, name):
 @pytest.mark.parametrize("name", COSTS)
 def test_allocations(counts, name):
     _, allocations = counts[name]
-    print(f"{name}: {allocations:.1f} allocations, at most {COSTS[name].allocations + 1}")
-    assert allocations <= COSTS[name].allocations + 1
+    most = 1.02 * COSTS[name].allocations + 1
+    print(f"{name}: {allocations:.1f} allocations, at most {most:.0f}")
+    assert allocations <= most
 
 
 def test_all_that_is_counted_has_a_bound(counts):

@@ -274,9 +274,7 @@ def test_bytes_are_those_of_protobuf(nodes, conditions, table, priority):
     pytest.importorskip("google.protobuf")
     from reverb.cc import patterns_pb2
 
-    ours = sw.Config(
-        flat=nodes, conditions=conditions, table=table, priority=sw.constant_priority_fn(priority)
-    )
+    ours = sw.Config(flat=nodes, conditions=conditions, table=table, priority=sw.constant_priority_fn(priority))
     _specs.put_structure(ours.pattern_structure, {"b": [1], "a": ()}, sw._put_none)
     theirs = patterns_pb2.StructuredWriterConfig.FromString(ours.SerializeToString())
     assert theirs.SerializeToString(deterministic=True) == ours.SerializeToString()

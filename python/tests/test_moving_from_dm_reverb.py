@@ -14,7 +14,12 @@ from reverb import rate_limiters, selectors, structured
 
 def table(name, sampler=None, remover=None, max_size=1000, limiter=None, **more):
     return reverb.Table(
-        name, sampler or selectors.Uniform(), remover or selectors.Fifo(), max_size, limiter or rate_limiters.MinSize(1), **more
+        name,
+        sampler or selectors.Uniform(),
+        remover or selectors.Fifo(),
+        max_size,
+        limiter or rate_limiters.MinSize(1),
+        **more,
     )
 
 

@@ -33,9 +33,7 @@ def test_is_the_formula(pairs, beta):
 
 
 def test_the_rarest_item_counts_most():
-    np.testing.assert_allclose(
-        importance_weights(batch([(0.5, 4), (0.125, 4), (0.25, 4)]), 1.0), [0.25, 1.0, 0.5]
-    )
+    np.testing.assert_allclose(importance_weights(batch([(0.5, 4), (0.125, 4), (0.25, 4)]), 1.0), [0.25, 1.0, 0.5])
     np.testing.assert_array_equal(importance_weights(batch([(0.5, 4), (0.125, 4)]), 0), [1.0, 1.0])
 
 

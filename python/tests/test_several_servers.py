@@ -84,7 +84,7 @@ def test_priorities_go_where_the_item_is(cluster):
         both.update_priorities("replay", batch.info.key, np.full(1, 7.0))
     # Keys that were never sampled are looked for everywhere.
     known = {item.info.key for item in singles[1].peek("replay", 5)}
-    both.mutate_priorities("replay", {key: 9.0 for key in known})
+    both.mutate_priorities("replay", dict.fromkeys(known, 9.0))
     assert {item.info.priority for item in singles[1].peek("replay", 5)} == {9.0}
     assert {item.info.priority for item in singles[0].peek("replay", 5)} == {1.0, 7.0}
     both.reset("replay")

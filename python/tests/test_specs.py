@@ -208,9 +208,7 @@ def test_the_native_code_agrees(signature):
 
 def test_bounds_are_kept_by_one_encoding_and_lost_by_the_other():
     signature = {"x": BoundedTensorSpec((2,), np.int64, -5, [5, 6], "b")}
-    assert _specs.decode_signature(_specs.encode_signature(signature)) == {
-        "x": TensorSpec((2,), np.int64, "b")
-    }
+    assert _specs.decode_signature(_specs.encode_signature(signature)) == {"x": TensorSpec((2,), np.int64, "b")}
     assert _specs.decode_structured_value(_specs.encode_structured_value(signature)) == signature
 
 
@@ -255,9 +253,7 @@ def test_names_that_python_cannot_have(name, fields):
 def test_attrs_and_other_containers():
     attr = pytest.importorskip("attr")
     step = attr.make_class("Step", ["left", "right"])(TensorSpec(()), TensorSpec((1,)))
-    decoded = _specs.decode_signature(
-        _specs.encode_signature({"s": step, "q": collections.deque([TensorSpec(())])})
-    )
+    decoded = _specs.decode_signature(_specs.encode_signature({"s": step, "q": collections.deque([TensorSpec(())])}))
     assert decoded["s"]._asdict() == {"left": TensorSpec(()), "right": TensorSpec((1,))}
     assert decoded["q"] == [TensorSpec(())]
 
@@ -371,7 +367,5 @@ def test_with_tensorflow():
         theirs = nested_structure_coder.encode_structure(bounded)
         assert _specs.decode_structured_value(theirs.SerializeToString()) == bounded
         """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -34,9 +34,7 @@ def test_an_int_is_one_row_and_a_slice_is_several():
     assert sw.create_reference_step(None)[-1] == sw.PatternNode(stop=-1)
 
 
-@pytest.mark.parametrize(
-    "key", ["x", None, 1.5, (1, 2), slice("a", None), slice(None, -2), slice(None), ...], ids=str
-)
+@pytest.mark.parametrize("key", ["x", None, 1.5, (1, 2), slice("a", None), slice(None, -2), slice(None), ...], ids=str)
 def test_keys_that_mean_nothing(key):
     with pytest.raises(ValueError, match="Key"):
         sw.create_reference_step(STEP)["done"][key]
@@ -48,9 +46,7 @@ def test_a_leaf_cannot_be_iterated_over():
 
 
 def test_pattern_from_transform():
-    pattern = sw.pattern_from_transform(
-        STEP, lambda ref: Drive(ref["position"][-3:], {"bump": ref["done"][-1]})
-    )
+    pattern = sw.pattern_from_transform(STEP, lambda ref: Drive(ref["position"][-3:], {"bump": ref["done"][-1]}))
     assert isinstance(pattern, Drive)
     assert pattern.crash["bump"].flat_source_index == 2
 

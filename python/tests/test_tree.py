@@ -163,9 +163,7 @@ def test_rebuilding_keeps_the_kind_and_the_order_of_keys():
     assert doubled["queue"] == collections.deque([2])
 
 
-@pytest.mark.parametrize(
-    "nest", [range(2), array.array("i", [0, 1]), memoryview(b"\0\1"), {"a": 0, "b": 1}.values()]
-)
+@pytest.mark.parametrize("nest", [range(2), array.array("i", [0, 1]), memoryview(b"\0\1"), {"a": 0, "b": 1}.values()])
 def test_what_cannot_hold_other_leaves_is_rebuilt_as_a_list(nest):
     assert _tree.unflatten_as(nest, ["x", None]) == ["x", None]
 

@@ -108,7 +108,9 @@ def test_nests_of_all_kinds(client, writer):
     assert writer.history["t"][1][0][-1].is_squeezed
     assert not writer.history["t"][1][0][-1:].is_squeezed
     history = writer.history
-    writer.create_items("queue", 1.0, Pair({"a": history["t"][0][-1]}, (history["p"].b["z"][-1], history["o"]["y"][-1])))
+    writer.create_items(
+        "queue", 1.0, Pair({"a": history["t"][0][-1]}, (history["p"].b["z"][-1], history["o"]["y"][-1]))
+    )
     writer.flush()
     assert [[int(x) for x in data] for data in items(client, N)] == [[0, 3, 4], [100, 103, 104], [200, 203, 204],
                                                                     [300, 303, 304]]  # fmt: skip

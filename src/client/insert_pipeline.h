@@ -1,8 +1,8 @@
 // insert_pipeline.h — items on their way to a server: numbered, sent in order, kept until confirmed.
 //
-// Whoever finds the stream ready fills a message with what has gathered meanwhile and sends it: the
-// writer's thread when nothing is under way, else the transport's, when the last message has left. So
-// there is no thread here, and messages grow with the load.
+// Whoever finds the stream ready fills a message with what has gathered meanwhile and sends it: when nothing
+// is under way a thread that the writer calls (its own, where sending is quick or it waits anyway), else the
+// transport's, when an answer has come or enough has gathered. So messages grow with the load.
 //
 // A connection that breaks is made anew, with growing pauses; what was not confirmed is sent again under
 // the same numbers, and the server skips what it has. A server that came back with another memory is
