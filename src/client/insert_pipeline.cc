@@ -108,7 +108,7 @@ void InsertPipeline::PumpElsewhere() {
 void InsertPipeline::Pace() {
   if (unsent_bytes_ < kPaceBytes || !is_moving_) return;
   ++waiters_;
-  while (unsent_bytes_ > kPaceBytes / 2 && welcomed_ && !closed_ && status_.ok()) {
+  while (unsent_bytes_ > kPaceResume && welcomed_ && !closed_ && status_.ok()) {
     const uint64_t sent_before = sent_through_;
     if (!changed_.WaitFor(&mu_, kMoving) && sent_through_ == sent_before) {
       is_moving_ = false;
@@ -301,7 +301,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   }
   sent_through_ += message.items.size();
   is_moving_ |= !message.items.empty();
-  if (waiters_ > 0 && unsent_bytes_ <= kPaceBytes / 2) changed_.NotifyAll();
+  if (waiters_ > 0 && unsent_bytes_ <= kPaceResume) changed_.NotifyAll();
   const bool forget_alone = forget_.size() - forgets_told_ >= kForgetAlone;
   if (message.items.empty() && !heartbeat_ && !forget_alone) return std::nullopt;
   heartbeat_ = false;

@@ -88,6 +88,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // A writer that is ahead of a stream which moves is held back here: what it writes is then still in the
   // caches when it is sent. Not a bound: where nothing moves, nobody is held.
   static constexpr int64_t kPaceBytes = 4 << 20;
+  static constexpr int64_t kPaceResume = kPaceBytes - (128 << 10);  // soon: many short waits, none long
   static constexpr Duration kMoving = std::chrono::milliseconds(5);
   // While items are on their way, others are kept until the answer comes or there are so many of them: a
   // writer that is quicker than the network then sends few messages, and loses no time, since items go in one
