@@ -23,11 +23,42 @@ stage() {
   shift
   printf '\n=== %s\n' "$name"
   if "$@" 2>&1 | tee "$logs/${name// /-}.log"; then outcome[$name]=ok; else outcome[$name]=FAILED; fi
+  note "$name" $((SECONDS - start))
+}
+
+# A line of the summary, with the closing line of ctest or pytest, if there is one.
+note() {
+  local name=$1 seconds=$2 closing
   names+=("$name")
-  # The closing line of ctest or pytest, if there is one, goes into the summary too.
-  local closing
-  closing=$(grep -E '^[0-9]+% tests passed|^=+ .*(passed|failed).* =+$' "$logs/${name// /-}.log" | tail -n 1)
-  lines+=("$(printf '%-7s %5d s  %-20s %s' "${outcome[$name]}" $((SECONDS - start)) "$name" "$closing")")
+  closing=$(grep -E '^[0-9]+% tests passed|^=* ?[0-9]+ (passed|failed).*' "$logs/${name// /-}.log" | tail -n 1)
+  lines+=("$(printf '%-7s %5d s  %-20s %s' "${outcome[$name]}" "$seconds" "$name" "$closing")")
+}
+
+# Runs a stage beside others, two at a time. Its output is shown, and its outcome known, after `await_stages`.
+begun=()
+begin_stage() {
+  local name=$1
+  shift
+  while (($(jobs -rp | wc -l) >= 2)); do wait -n; done
+  printf '\n=== %s (beside others)\n' "$name"
+  (
+    start=$SECONDS
+    if "$@" > "$logs/${name// /-}.log" 2>&1; then echo ok; else echo FAILED; fi > "$logs/${name// /-}.outcome"
+    echo $((SECONDS - start)) >> "$logs/${name// /-}.outcome"
+  ) &
+  begun+=("$name")
+}
+await_stages() {
+  local name result seconds
+  wait
+  for name in "${begun[@]}"; do
+    { read -r result; read -r seconds; } < "$logs/${name// /-}.outcome"
+    outcome[$name]=$result
+    printf '\n=== %s\n' "$name"
+    tail -n 60 "$logs/${name// /-}.log"
+    note "$name" "$seconds"
+  done
+  begun=()
 }
 
 # needs STAGE stage NAME...: runs the second stage only when the first was good.
@@ -71,7 +102,10 @@ stage "documents" python3 tools/check_docs.py
 stage "headers alone" python3 tools/check_headers.py --jobs "$jobs"
 stage "build dev" "${MAKE:-make}" build-dev
 needs "build dev" stage "test dev" run_ctest dev
-stage "build clang" "${MAKE:-make}" build-clang
+# Without tests, save for the long ones: the lock analysis is about the library.
+clang=clang-library
+[[ -z ${REVERB_TEST_LONG:-} ]] || clang=clang
+stage "build clang" "${MAKE:-make}" "build-$clang"
 stage "build asan" "${MAKE:-make}" build-asan
 needs "build asan" stage "test asan" run_ctest asan
 stage "build tsan" "${MAKE:-make}" build-tsan
@@ -87,11 +121,13 @@ for version in 3.10 3.11 3.12 3.13; do
       selection=(-k 'not scenarios and not properties and not hostile and not docs and not demo and not moving')
     fi
     stage "build python $version" tools/python.sh install "$version"
-    needs "build python $version" stage "test python $version" tools/python.sh test "$version" -q "${selection[@]}"
+    # They wait more than they work: while one version is tested the next is built.
+    needs "build python $version" begin_stage "test python $version" tools/python.sh test "$version" -q "${selection[@]}"
   else
     lines+=("$(printf '%-7s %5d s  %-20s no CPython %s here' absent 0 "test python $version" "$version")")
   fi
 done
+await_stages
 
 printf '\n=== slowest tests\n'
 python3 tools/slowest_tests.py --count 10 "$results"

@@ -34,8 +34,7 @@ def test_brings_in_no_framework(report, heavy):
     assert heavy not in report["modules"]
 
 
-def test_is_quick_and_small(report):
-    assert report["seconds"] < 0.3
+def test_is_small(report):
     assert report["kilobytes"] < 40 * 1024
 
 
