@@ -101,7 +101,7 @@ class SampleIterator : public Iteration {
   const bool exact_;
   // Items of a queue that were taken from it and reach nobody.
   void SayWhatIsGivenUp() {
-    if (!sampler_ || !takes_away_) return;
+    if (!sampler_ || !takes_away_ || IsForkedChild()) return;
     const auto lost = static_cast<int64_t>(here_.size() - next_) + sampler_->stats().waiting;
     if (lost > 0) {
       Warn("an iterator over samples of table \"" + table_ + "\" ended with " + std::to_string(lost) +
