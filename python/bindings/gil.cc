@@ -105,6 +105,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 constexpr std::chrono::seconds kFarewell{1};
+constexpr std::chrono::milliseconds kShortFarewell{50};  // enough where the server answers
 constexpr std::chrono::seconds kSoon{10};
 std::atomic<Steady::rep> last_vain_farewell{0};  // 0 = none
 
@@ -113,11 +114,11 @@ std::atomic<Steady::rep> last_vain_farewell{0};  // 0 = none
 Timeout FarewellTime() {
   const Steady::rep vain = last_vain_farewell.load(std::memory_order_relaxed);
   const bool is_soon = vain != 0 && Steady::now() - Steady::time_point(Steady::duration(vain)) < kSoon;
-  return is_soon ? std::chrono::nanoseconds(0) : std::chrono::nanoseconds(kFarewell);
+  return is_soon ? std::chrono::nanoseconds(kShortFarewell) : std::chrono::nanoseconds(kFarewell);
 }
 
-void NoteFarewell(const Status& status) {
-  if (status.code() == StatusCode::kDeadlineExceeded)
+void NoteFarewell(Timeout time, const Status& status) {
+  if (status.code() == StatusCode::kDeadlineExceeded && time == Timeout(kFarewell))
     last_vain_farewell = Steady::now().time_since_epoch().count();
 }
 

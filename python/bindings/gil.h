@@ -136,15 +136,17 @@ class RoomWait {
 // again costs more than others could gain.
 inline constexpr size_t kLargeStep = size_t{32} << 10;
 
-// What a writer that is dropped without close() gives its items to be confirmed: a second, and none for those
-// that are dropped soon after one for which that was not enough, so that many do not take many seconds.
+// What a writer that is dropped without close() gives its items to be confirmed: a second, and a moment
+// for those that are dropped soon after one for which that was not enough, so that many do not take many
+// seconds.
 Timeout FarewellTime();
-void NoteFarewell(const Status& status);
+void NoteFarewell(Timeout time, const Status& status);
 
 // Sends what there is, then closes the writer. To be called without the GIL.
 template <typename Writer>
 void BidFarewell(Writer& writer) {
-  NoteFarewell(writer.Flush(0, {.timeout = FarewellTime()}));
+  const Timeout time = FarewellTime();
+  NoteFarewell(time, writer.Flush(0, {.timeout = time}));
   writer.Close();
 }
 
