@@ -64,8 +64,9 @@ case "${1:-}" in
     mkdir -p build/test-results
     cd build
     "venv-$version/bin/python" -P -c '' 2> /dev/null && safe=-P || safe=
+    # One that hangs says where, and does not hold up the rest for ever.
     # shellcheck disable=SC2086
-    "venv-$version/bin/python" $safe -m pytest ../python/tests -c ../pyproject.toml --rootdir .. \
+    timeout 1500 "venv-$version/bin/python" $safe -m pytest -o faulthandler_timeout=300 ../python/tests -c ../pyproject.toml --rootdir .. \
       --junitxml "test-results/python-$version.xml" "$@"
     ;;
   develop)
