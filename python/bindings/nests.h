@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "errors.h"
 #include "python_api.h"
 #include "tree.h"
 
@@ -38,10 +40,37 @@ class HistoryNest {
 // flattened.
 class ItemNest {
  public:
+  // Calls add(column) for each leaf of `nest`, a column of a writer's history or a nest of them, in flat
+  // order. as(leaf) is the column that a leaf is, or null: TypeError, which says that `type` is wanted.
+  // ValueError for one of another writer than `state`; a column without a state has no steps. `leaves` and
+  // `kept` are scratch space.
+  template <typename As, typename State, typename Add>
+  void ForEachColumn(PyObject* nest, const char* type, const State& state, As as,
+                     std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept, Add add) {
+    if (as(nest) != nullptr) {
+      leaves->emplace_back(0, nest);
+    } else {
+      Flatten(nest, leaves, kept);
+    }
+    for (const auto& [unused, leaf] : *leaves) {
+      const auto* const column = as(leaf);
+      if (column == nullptr) {
+        RaiseTypeError("All leaves of `trajectory` must be `" + std::string(type) + "`, got " +
+                       ShortRepr(leaf) + " of type " + Py_TYPE(leaf)->tp_name +
+                       "; index the writer's history to get one");
+      }
+      if (column->state && column->state != state) {
+        RaiseValueError(
+            "a column of `trajectory` comes from another writer; an item is made of the steps of one");
+      }
+      add(*column);
+    }
+  }
+
+ private:
   // In flat order, as leaves whose column means nothing. `kept` holds values that `nest` does not.
   void Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept);
 
- private:
   static constexpr size_t kStructures = 4;
   Structure structures_[kStructures];
   size_t last_ = 0;

@@ -123,23 +123,10 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
     kept_.clear();
     item_columns_.clear();
   });
-  if (AsColumn(trajectory.ptr()) != nullptr) {
-    leaves_.emplace_back(0, trajectory.ptr());
-  } else {
-    items_.Flatten(trajectory.ptr(), &leaves_, &kept_);
-  }
-  for (const auto& [unused, leaf] : leaves_) {
-    const TrajectoryColumn* column = AsColumn(leaf);
-    if (column == nullptr) {
-      RaiseTypeError("All leaves of `trajectory` must be `TrajectoryColumn`, got " + ShortRepr(leaf) +
-                     " of type " + Py_TYPE(leaf)->tp_name + "; index the writer's history to get one");
-    }
-    if (column->state && column->state != state_) {
-      RaiseValueError(
-          "a column of `trajectory` comes from another writer; an item is made of the steps of one");
-    }
-    item_columns_.push_back({column->ranges, column->squeeze});
-  }
+  items_.ForEachColumn(trajectory.ptr(), "TrajectoryColumn", state_, AsColumn, &leaves_, &kept_,
+                       [this](const TrajectoryColumn& column) {
+                         item_columns_.push_back({column.ranges, column.squeeze});
+                       });
   const auto create = [&] { return writer().CreateItem(table, number, item_columns_); };
   if (writer().may_wait()) {
     RaiseUnlessOk(state_->room.Run(create));

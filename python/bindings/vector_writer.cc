@@ -92,23 +92,10 @@ class VectorWriterObject {
     const Finally clear([this] { Clear(); });
     const EnvironmentMask chosen = ReadMask(mask);
     ReadPriorities(priorities);
-    if (AsVectorColumn(trajectory.ptr()) != nullptr) {
-      leaves_.emplace_back(0, trajectory.ptr());
-    } else {
-      items_.Flatten(trajectory.ptr(), &leaves_, &kept_);
-    }
-    for (const auto& [unused, leaf] : leaves_) {
-      const VectorColumn* column = AsVectorColumn(leaf);
-      if (column == nullptr) {
-        RaiseTypeError("All leaves of `trajectory` must be `VectorColumn`, got " + ShortRepr(leaf) +
-                       " of type " + Py_TYPE(leaf)->tp_name + "; index the writer's history to get one");
-      }
-      if (column->state != state_) {
-        RaiseValueError(
-            "a column of `trajectory` comes from another writer; an item is made of the steps of one");
-      }
-      item_columns_.push_back({column->steps, column->squeeze});
-    }
+    items_.ForEachColumn(trajectory.ptr(), "VectorColumn", state_, AsVectorColumn, &leaves_, &kept_,
+                         [this](const VectorColumn& column) {
+                           item_columns_.push_back({column.steps, column.squeeze});
+                         });
     const auto create = [&] { return writer().CreateItems(table, priorities_, item_columns_, chosen); };
     const bool takes_long = num_envs_ >= kManyEnvironments || writer().may_wait();
     const std::vector<uint8_t> made = ValueOrRaise(takes_long ? state_->room.Run(create) : create());
