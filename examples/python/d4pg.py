@@ -23,6 +23,7 @@ MAX_REPLAY_SIZE = 10_000
 N_STEP = 3
 GAMMA = 0.9
 EPISODE = 20
+STEP_SECONDS = 0.0002
 BATCH = 64
 ATOMS = np.linspace(-12.0, 0.0, 25)
 
@@ -58,6 +59,9 @@ def act(client: reverb.Client, parameters: np.ndarray, stop: threading.Event) ->
             position = rng.uniform(-2, 2)
             rewards: list[float] = []
             for _ in range(EPISODE):
+                # A simulator takes its time. A thread that never waits would hold the interpreter's lock for 5 ms at
+                # each NumPy call of the learner; actors like that belong in a process of their own.
+                stop.wait(STEP_SECONDS)
                 action = float(np.clip(policy(parameters, np.float64(position)) + rng.normal(0, 0.4), -1, 1))
                 following, reward = move(position, action, rng)
                 rewards.append(reward)
