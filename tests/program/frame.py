@@ -1,0 +1,177 @@
+"""The program as a process, with and without a terminal, and the frame of its tests."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+PATIENCE = 30.0  # seconds; a test that waits this long has failed
+
+# What is documented in docs/program.md.
+OK, FAILED, BAD_USAGE, UNREACHABLE, NOT_FOUND, TIMED_OUT, NOT_CONFIRMED = range(7)
+
+program = ""
+client = ""
+is_static = False
+source = pathlib.Path()
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    return kept | {"TERM": "xterm"} | more
+
+
+def run(*words: object, **options) -> subprocess.CompletedProcess:
+    """The program with these words, without a terminal."""
+    options = {"stdin": subprocess.DEVNULL, "timeout": PATIENCE, "env": environment()} | options
+    return subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False, **options)
+
+
+def wait_until(what: str, happens) -> None:
+    """Looks until happens() gives something, and returns it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        if found := happens():
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain: {what}")
+        time.sleep(0.02)
+
+
+class Server:
+    """`reverb serve`, as a process."""
+
+    def __init__(self, folder: pathlib.Path, *words: str):
+        self.port_file = folder / "port"
+        self.process = subprocess.Popen(
+            [program, "serve", "--port", "0", "--port-file", self.port_file, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        wait_until("the port file", lambda: self.port_file.exists() or self.process.poll() is not None)
+        if self.process.poll() is not None:
+            raise AssertionError(f"the server ended: {self.process.communicate()}")
+        self.port = int(self.port_file.read_text())
+        self.address = f"localhost:{self.port}"
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[str, str]:
+        self.process.send_signal(number)
+        return self.process.communicate(timeout=PATIENCE)
+
+
+class ProgramTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    if sys.version_info < (3, 11):
+
+        def enterContext(self, context):  # noqa: N802: the name that unittest gives it from 3.11 on
+            value = context.__enter__()
+            self.addCleanup(context.__exit__, None, None, None)
+            return value
+
+    def serve(self, *words: str) -> Server:
+        server = Server(self.folder, *words)
+
+        def end():
+            if server.process.poll() is None:
+                server.process.kill()
+            server.process.communicate()
+
+        self.addCleanup(end)
+        return server
+
+    def start_client(self, *words: object) -> subprocess.Popen:
+        process = subprocess.Popen([client, *map(str, words)], stdout=subprocess.PIPE, text=True)
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        return process
+
+    def insert(self, server: Server, table: str, count: int) -> None:
+        process = self.start_client("insert", server.address, table, count)
+        self.assertEqual(process.communicate(timeout=PATIENCE)[0], "done\n")
+
+    def expect(self, words: tuple, code: int, *parts: str) -> str:
+        """The program ends with `code`, having said each of `parts`: on stdout if all is well, else on stderr."""
+        ended = run(*words)
+        said = ended.stdout if code == OK else ended.stderr
+        self.assertEqual(ended.returncode, code, f"{words}: {ended.stdout}{ended.stderr}")
+        for part in parts:
+            self.assertIn(part, said, f"{words}")
+        if code != OK:
+            self.assertNotIn("terminate called", ended.stderr)
+        self.assertNotIn("\x1b", ended.stdout + ended.stderr, "no colours without a terminal")
+        return said
+
+    def info(self, server: Server) -> dict:
+        return json.loads(self.expect(("info", server.address, "--json"), OK))
+
+    def table(self, server: Server, name: str) -> dict:
+        return next(table for table in self.info(server)["tables"] if table["name"] == name)
+
+
+class Terminal:
+    """The program in a terminal of its own."""
+
+    def __init__(self, *words: object, rows: int = 30, columns: int = 100, **more: str):
+        self.text = ""
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            os.execve(program, [program, *map(str, words)], environment(**more))
+        self.resize(rows, columns)
+        self.status = None
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self) -> bool:
+        """More of what it says; False when it has ended."""
+        if not select.select([self.descriptor], [], [], 0.05)[0]:
+            return True
+        with contextlib.suppress(OSError):
+            if more := os.read(self.descriptor, 1 << 16):
+                self.text += more.decode(errors="replace")
+                return True
+        return False
+
+    def wait_for(self, part: str, start: int = 0) -> None:
+        def is_there():
+            self.read()
+            return part in self.text[start:]
+
+        try:
+            wait_until(repr(part), is_there)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; there is only {self.text!r}") from None
+
+    def type(self, keys: str) -> None:
+        os.write(self.descriptor, keys.encode())
+
+    def end(self) -> int:
+        """Its exit code, once it has ended."""
+        deadline = time.monotonic() + PATIENCE
+        while self.read() and time.monotonic() < deadline:
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.descriptor)
+        return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,146 @@
+"""What `reverb info` and its watch say of a server, and the documented fields of its JSON."""
+
+import json
+import re
+import subprocess
+import time
+
+from documented_fields import (
+    COLUMN_FIELDS,
+    INFO_FIELDS,
+    ITEM_FIELDS,
+    LIMITER_FIELDS,
+    TABLE_FIELDS,
+    WAITER_FIELDS,
+    check_fields,
+)
+import frame
+from frame import OK, PATIENCE, ProgramTest, Terminal, wait_until
+
+
+class Info(ProgramTest):
+    def test_json_has_the_documented_fields(self):
+        table = "t:prioritized=0.8:fifo:100:min_size=2"
+        server = self.serve("--table", table, "--table", "q:queue:2", "--max-bytes", "1GiB")
+        self.insert(server, "t", 3)
+        info = self.info(server)
+        check_fields(self, info, INFO_FIELDS)
+        for table in info["tables"]:
+            check_fields(self, table, TABLE_FIELDS)
+            check_fields(self, table["rate_limiter"], LIMITER_FIELDS)
+        table = info["tables"][0]
+        self.assertEqual((table["name"], table["size"], table["max_size"], table["inserts"]), ("t", 3, 100, 3))
+        self.assertEqual((table["sampler"], table["remover"]), ("prioritized=0.8", "fifo"))
+        self.assertEqual(info["max_bytes"], 1 << 30)
+        self.assertGreater(info["stored_bytes"], 0)
+        self.assertRegex(info["server"], r"^reverb \d")
+        self.assertIsNone(table["rate_limiter"]["max_diff"])
+        self.assertEqual(info["tables"][1]["rate_limiter"]["max_diff"], 2)
+        documented = (frame.source / "docs/program.md").read_text()
+        for fields in (INFO_FIELDS, TABLE_FIELDS, LIMITER_FIELDS, WAITER_FIELDS, ITEM_FIELDS, COLUMN_FIELDS):
+            for name in fields:
+                self.assertIn(f"`{name}`", documented)
+
+    def test_tells_who_waits_and_why(self):
+        server = self.serve("--table", "t:uniform:fifo:100:min_size=5", "--table", "q:queue:2")
+        self.start_client("sample", server.address, "t", 7)
+        self.start_client("insert", server.address, "q", 3)
+
+        def both():
+            info = self.info(server)
+            return info if len(info["waiters"]) == 2 else None
+
+        info = wait_until("two that wait", both)
+        for waiter in info["waiters"]:
+            check_fields(self, waiter, WAITER_FIELDS)
+            self.assertRegex(waiter["address"], r"^(127\.0\.0\.1|\[::1\]):\d+$")
+        by_table = {waiter["table"]: waiter for waiter in info["waiters"]}
+        self.assertEqual((by_table["t"]["operation"], by_table["t"]["reason"]), ("sample", "min_size"))
+        self.assertEqual((by_table["t"]["client"], by_table["t"]["count"]), ("test sample", 7))
+        self.assertEqual((by_table["q"]["operation"], by_table["q"]["reason"]), ("insert", "too_many_inserts"))
+        self.assertEqual((by_table["q"]["client"], by_table["q"]["count"]), ("test insert", 1))
+        page = self.expect(("info", server.address), OK)
+        self.assertIn("1 sample waits: too few items to sample (0 of 5)\n", page)
+        self.assertRegex(page, r"\n +test sample at \S+:\d+, 7 samples, for ")
+        self.assertIn("1 insert waits: too many inserts per sample (cursor 2, most 2)\n", page)
+        self.assertRegex(page, r"\n +test insert at \S+:\d+, 1 item, for ")
+        self.assertIn("cursor 2 between 0 and 2 [-----------------------#]", page)
+
+    def test_page_has_sizes_rates_and_limiters(self):
+        server = self.serve("--table", "t:uniform:fifo:1000:min_size=5")
+        self.insert(server, "t", 12)
+        page = self.expect(("info", server.address), OK, "min size 5 reached", "sampler uniform, remover fifo", "up ")
+        row = next(line for line in page.splitlines() if line.startswith("t "))
+        self.assertRegex(row, r"^t +12 +1,000 +[\d.]+ \w+ +12 +[\d.]+ +0 +0 +-$")
+
+
+class Watch(ProgramTest):
+    def test_refreshes_until_q(self):
+        server = self.serve("--table", "replay:uniform:fifo:100")
+        screen = Terminal("info", server.address, "--watch", "--every", "0.1")
+        screen.wait_for("replay")
+        self.assertIn("\x1b[?1049h", screen.text, "a screen of its own")
+        seen = len(screen.text)
+        self.insert(server, "replay", 42)
+        screen.wait_for("42", seen)
+        screen.type("q")
+        self.assertEqual(screen.end(), OK)
+        self.assertTrue(screen.text.endswith("\x1b[?25h\x1b[?1049l"), "the screen is given back")
+
+    def test_ends_with_control_c(self):
+        server = self.serve("--table", "replay")
+        screen = Terminal("info", server.address, "--watch")
+        screen.wait_for("replay")
+        screen.type("\x03")
+        self.assertEqual(screen.end(), OK)
+        self.assertTrue(screen.text.endswith("\x1b[?25h\x1b[?1049l"))
+
+    def test_keeps_to_the_size_of_the_window(self):
+        tables = [word for i in range(20) for word in ("--table", f"table{i}")]
+        server = self.serve(*tables)
+        screen = Terminal("info", server.address, "--watch", "--every", "0.1", rows=10, columns=40)
+        screen.wait_for("table1")
+        screen.resize(10, 40)
+        time.sleep(0.3)
+        screen.read()
+        screen.type("q")
+        self.assertEqual(screen.end(), OK)
+        page = screen.text.split("\x1b[H")[-1].partition("\x1b[?25h")[0]
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", page).split("\r\n")
+        self.assertLessEqual(len(lines), 10)
+        self.assertLessEqual(max(map(len, lines)), 40)
+
+    def test_goes_on_when_the_server_comes_back(self):
+        server = self.serve("--table", "replay")
+        screen = Terminal("info", server.address, "--watch", "--every", "0.1", "--timeout", "0.5")
+        screen.wait_for("replay")
+        port = server.port
+        server.stop()
+        screen.wait_for("trying again")
+        seen = len(screen.text)
+        words = [frame.program, "serve", "--table", "second", "--port", str(port)]
+        again = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        try:
+            screen.wait_for("second", seen)
+            screen.type("q")
+            self.assertEqual(screen.end(), OK)
+        finally:
+            again.terminate()
+            again.wait(PATIENCE)
+
+    def test_without_a_terminal_it_prints_page_after_page(self):
+        server = self.serve("--table", "replay")
+        page = self.expect(("info", server.address, "--watch", "--every", "0.1", "--count", "3"), OK)
+        self.assertEqual(page.count("\nreplay\n"), 3)
+        words = ("info", server.address, "--watch", "--json", "--every", "0.1", "--count", "2")
+        lines = self.expect(words, OK).splitlines()
+        self.assertEqual(len(lines), 2)
+        for line in lines:
+            check_fields(self, json.loads(line), INFO_FIELDS)
+
+    def test_colours_on_a_terminal_unless_unwanted(self):
+        server = self.serve("--table", "replay")
+        for more, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+            screen = Terminal("info", server.address, **more)
+            self.assertEqual(screen.end(), OK)
+            self.assertEqual("\x1b[" in screen.text, coloured, more)
