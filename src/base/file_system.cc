@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -169,6 +170,15 @@ class MappedFile final : public BufferOwner {
   const size_t size_;
 };
 
+// By flock(): the lock belongs to this opening of the file, so it also keeps others in this process out.
+class PosixFileLock final : public FileLock {
+ public:
+  explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {}
+
+ private:
+  const Fd fd_;
+};
+
 class ThePosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) override {
@@ -268,6 +278,17 @@ class ThePosixFileSystem final : public FileSystem {
     if (::stat(path.c_str(), &info) != 0) return FileError("stat", path, errno);
     if (S_ISDIR(info.st_mode)) return FileError("take the size of", path, EISDIR);
     return static_cast<uint64_t>(info.st_size);
+  }
+
+  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) override {
+    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDWR | O_CREAT));
+    if (Retry([&] { return ::flock(fd.get(), LOCK_EX); }) != 0) {
+      const int error = errno;
+      const bool has_locks = error != ENOLCK && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL;
+      Status status = FileError("lock", path, error);
+      return has_locks ? status : Status(StatusCode::kUnimplemented, std::string(status.message()));
+    }
+    return std::unique_ptr<FileLock>(new PosixFileLock(std::move(fd)));
   }
 
   Result<uint64_t> GetFreeSpace(const std::string& path) override {

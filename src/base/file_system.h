@@ -64,6 +64,15 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
 };
 
+// Held until it is destroyed, or its process ends.
+class FileLock {
+ public:
+  FileLock() = default;
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  virtual ~FileLock() = default;
+};
+
 class FileSystem {
  public:
   enum class OpenMode { kTruncate, kAppend };  // both create what is not there
@@ -96,6 +105,9 @@ class FileSystem {
   // Whether there is a file or a directory of this name.
   virtual Result<bool> FileExists(const std::string& path) = 0;
   virtual Result<uint64_t> FileSize(const std::string& path) = 0;
+  // Waits until nobody else holds the lock of this file, be it in this process or another one. The file is
+  // made if it is not there, and stays. UNIMPLEMENTED where the file system has no locks.
+  virtual Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) = 0;
   // Bytes that this user may still write to the file system that holds `path`.
   virtual Result<uint64_t> GetFreeSpace(const std::string& path) = 0;
 };

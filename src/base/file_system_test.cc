@@ -5,10 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "testing/status_matchers.h"
@@ -243,6 +246,24 @@ TEST_F(PosixFileSystemTest, ADirectoryIsNotAFile) {
   Write(Path("f"), "");
   EXPECT_THAT(fs_->ListDir(Path("f")), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(fs_->FileExists(Path("f/g")), IsOkAndHolds(false));
+}
+
+TEST_F(PosixFileSystemTest, ALockKeepsOthersOutUntilItIsDropped) {
+  auto first = fs_->LockFile(Path("lock"));
+  ASSERT_OK(first);
+  std::atomic<bool> has_it = false;
+  std::thread other([&] {
+    const auto second = fs_->LockFile(Path("lock"));
+    EXPECT_OK(second);
+    has_it = true;
+  });
+  // Too short a wait may miss that it does not wait, and fails nothing that is right.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(has_it);
+  first->reset();
+  other.join();
+  EXPECT_TRUE(has_it);
+  EXPECT_THAT(fs_->LockFile(Path("none/lock")), StatusIs(StatusCode::kNotFound));
 }
 
 TEST_F(PosixFileSystemTest, FreeSpaceIsKnown) { EXPECT_THAT(fs_->GetFreeSpace(dir_), IsOkAndHolds(Gt(0u))); }

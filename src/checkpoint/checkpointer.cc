@@ -43,14 +43,14 @@ struct Checkpointer::Bell {
   bool is_over GUARDED_BY(mu) = false;
 };
 
-Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environment,
-                           std::vector<LoadedSegment> loaded)
+Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environment, std::string loaded_path,
+                           std::vector<LoadedSegment> loaded_segments)
     : options_(options),
       environment_(std::move(environment)),
       writer_(environment_.fs, {.root = options.path, .keep_latest = options.keep_latest}),
       result_(Status::NotFound("no checkpoint was written yet")),
       bell_(std::make_shared<Bell>()) {
-  writer_.Adopt(std::move(loaded));
+  if (!loaded_segments.empty()) writer_.Adopt(std::move(loaded_path), std::move(loaded_segments));
 }
 
 Checkpointer::~Checkpointer() { Stop(); }

@@ -44,8 +44,9 @@ class Checkpointer {
     CheckpointWriter::Stats last;
   };
 
-  // `loaded`: what the tables were loaded from, if it lies under options.path.
-  Checkpointer(const CheckpointOptions& options, Environment environment, std::vector<LoadedSegment> loaded);
+  // What the tables were loaded from, if it lies under options.path; else there are no segments.
+  Checkpointer(const CheckpointOptions& options, Environment environment, std::string loaded_path,
+               std::vector<LoadedSegment> loaded_segments);
   ~Checkpointer();  // Stop()
 
   // Begins with those that come with time, if the options say so.

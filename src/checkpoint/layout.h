@@ -23,6 +23,7 @@ namespace reverb::internal {
 inline constexpr char kManifestName[] = "MANIFEST";
 inline constexpr char kManifestTempName[] = "MANIFEST.tmp";
 inline constexpr char kSegmentsName[] = "segments";
+inline constexpr char kLockName[] = "LOCK";  // in the folder of segments; held by who writes a checkpoint
 // What marks a complete checkpoint of dm-reverb, and one of its files.
 inline constexpr char kDmReverbMark[] = "DONE";
 inline constexpr char kDmReverbTables[] = "tables.tfrecord";

@@ -66,7 +66,8 @@ CheckpointWriter::CheckpointWriter(FileSystem* fs, Options options)
     : fs_(fs), options_(std::move(options)), segments_path_(JoinPath(options_.root, kSegmentsName)) {}
 CheckpointWriter::~CheckpointWriter() = default;
 
-void CheckpointWriter::Adopt(std::vector<LoadedSegment> segments) {
+void CheckpointWriter::Adopt(std::string path, std::vector<LoadedSegment> segments) {
+  last_path_ = std::move(path);
   for (LoadedSegment& loaded : segments) {
     auto segment = std::make_unique<Segment>();
     segment->saved = loaded.segment;
@@ -84,6 +85,10 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
                                                         std::vector<SavedWriter> writers,
                                                         int64_t wall_nanos) {
   REVERB_RETURN_IF_ERROR(PrepareRoot());
+  Result<std::unique_ptr<FileLock>> lock = fs_->LockFile(JoinPath(segments_path_, kLockName));
+  // Where there are no locks, only a root for each server helps.
+  if (!lock.ok() && lock.status().code() != StatusCode::kUnimplemented) return std::move(lock).status();
+  REVERB_RETURN_IF_ERROR(LookAtRoot());
   Attempt attempt;
   attempt.manifest.writers = std::move(writers);
   MarkLive(snapshot);
@@ -105,7 +110,12 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
 Status CheckpointWriter::PrepareRoot() {
   if (is_prepared_) return Status::Ok();
   REVERB_RETURN_IF_ERROR(CreateDurableDir(fs_, segments_path_));
-  // Numbers are never used twice, whatever an earlier process left behind.
+  is_prepared_ = true;
+  return Status::Ok();
+}
+
+Status CheckpointWriter::LookAtRoot() {
+  // Numbers are never used twice, whatever others have left behind.
   REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> files, fs_->ListDir(segments_path_));
   for (const std::string& file : files) {
     if (const auto segment = ParseSegmentFileName(file)) {
@@ -114,8 +124,25 @@ Status CheckpointWriter::PrepareRoot() {
   }
   REVERB_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
   for (const CheckpointEntry& entry : entries) last_nanos_ = std::max(last_nanos_, entry.created_nanos);
-  is_prepared_ = true;
+  if (last_path_.empty()) return Status::Ok();
+  // A checkpoint that is there has all that it names. Of one that somebody has removed nothing may be left.
+  REVERB_ASSIGN_OR_RETURN(const bool is_there, fs_->FileExists(JoinPath(last_path_, kManifestName)));
+  if (!is_there) {
+    Log(LogLevel::kWarning,
+        "checkpoint \"" + last_path_ +
+            "\", which the next was to build on, has been removed by somebody else; the next is "
+            "written whole. Servers that write checkpoints need a path each");
+    ForgetLast();
+  }
   return Status::Ok();
+}
+
+void CheckpointWriter::ForgetLast() {
+  last_path_.clear();
+  segments_.clear();
+  places_.clear();
+  pages_.clear();
+  page_files_.clear();
 }
 
 void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
@@ -401,6 +428,7 @@ void CheckpointWriter::Commit(Attempt* attempt) {
     places_.insert(attempt->places.begin(), attempt->places.end());
   }
   pages_ = std::move(attempt->page_table);
+  last_path_ = attempt->path;
   page_files_.clear();
   for (const SavedSegment& segment : attempt->manifest.segments) {
     if (segment.kind == SegmentKind::kPages) page_files_[segment.number] = {segment.file_bytes, 0};

@@ -6,6 +6,9 @@
 // made durable, then its manifest gets its name. A write that fails leaves the earlier checkpoints as they
 // were, and this object too.
 //
+// Others may write under the same root, one at a time: a lock sees to that. Since they may clear away what
+// the next checkpoint of this object was to build on, it is then written whole.
+//
 // Threads: one at a time.
 #ifndef REVERB_CHECKPOINT_WRITER_H_
 #define REVERB_CHECKPOINT_WRITER_H_
@@ -64,8 +67,8 @@ class CheckpointWriter {
   CheckpointWriter(FileSystem* fs, Options options);
   ~CheckpointWriter();
 
-  // The tables were loaded from a checkpoint of this root.
-  void Adopt(std::vector<LoadedSegment> segments);
+  // The tables were loaded from the checkpoint at `path`, of this root.
+  void Adopt(std::string path, std::vector<LoadedSegment> segments);
 
   // The checkpoint is durable when this returns without an error. `wall_nanos` names it, unless there is a
   // later one already.
@@ -93,6 +96,9 @@ class CheckpointWriter {
   struct Attempt;  // what one Write() has done so far
 
   Status PrepareRoot();
+  // What others have left in the root since the last time.
+  Status LookAtRoot();
+  void ForgetLast();
   // Which chunks and pages of the last checkpoint the snapshot still has.
   void MarkLive(const Snapshot& snapshot);
   void ChooseVictims();
@@ -119,6 +125,7 @@ class CheckpointWriter {
   int64_t last_nanos_ = 0;
 
   // --- What the last published checkpoint holds ---
+  std::string last_path_;                           // empty = there is none to build on
   std::vector<std::unique_ptr<Segment>> segments_;  // null = unused
   absl::flat_hash_map<uint64_t, Place> places_;     // by id of the chunk
   std::map<std::string, std::vector<Page>, std::less<>> pages_;

@@ -37,7 +37,7 @@ Result<std::unique_ptr<Server>> Server::Start(Options options) {
   }
   options.tables.clear();
   server->tables_ = std::move(loaded.tables);
-  server->loaded_checkpoint_ = std::move(loaded.path);
+  server->loaded_checkpoint_ = loaded.path;
   // The service, which is made next, says how far its writers have come.
   const auto service_of = std::make_shared<std::weak_ptr<Service>>();
   if (options.checkpoint) {
@@ -51,7 +51,7 @@ Result<std::unique_ptr<Server>> Server::Start(Options options) {
                                         const std::shared_ptr<Service> service = service_of->lock();
                                         return service ? service->SaveWriters() : std::vector<SavedWriter>();
                                       }},
-        std::move(loaded.segments));
+        loaded.path.value_or(""), std::move(loaded.segments));
   }
   // Single calls have room beside the streams.
   const size_t max_calls =

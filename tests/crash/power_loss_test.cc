@@ -53,6 +53,7 @@ class ForgetfulFileSystem final : public FileSystem {
   }
   Result<bool> FileExists(const std::string& path) override { return fs_->FileExists(path); }
   Result<uint64_t> FileSize(const std::string& path) override { return fs_->FileSize(path); }
+  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) override { return fs_->LockFile(path); }
   Result<uint64_t> GetFreeSpace(const std::string& path) override { return fs_->GetFreeSpace(path); }
 
  private:

@@ -327,6 +327,11 @@ Result<std::unique_ptr<internal::WritableFile>> FakeFileSystem::NewWritableFile(
   return std::unique_ptr<internal::WritableFile>(new Writer(this, place.node, path, crashes_));
 }
 
+Result<std::unique_ptr<internal::FileLock>> FakeFileSystem::LockFile(const std::string& path) {
+  REVERB_RETURN_IF_ERROR(NewWritableFile(path, OpenMode::kAppend).status());
+  return std::make_unique<internal::FileLock>();
+}
+
 Result<std::unique_ptr<internal::RandomAccessFile>> FakeFileSystem::NewRandomAccessFile(
     const std::string& path) {
   MutexLock lock(&mu_);

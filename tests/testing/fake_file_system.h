@@ -79,6 +79,8 @@ class FakeFileSystem final : public internal::FileSystem {
   Status SyncDir(const std::string& path) override;
   Result<bool> FileExists(const std::string& path) override;
   Result<uint64_t> FileSize(const std::string& path) override;
+  // Nobody waits for it: one thread writes at a time.
+  Result<std::unique_ptr<internal::FileLock>> LockFile(const std::string& path) override;
   Result<uint64_t> GetFreeSpace(const std::string& path) override;
 
   // For tests of readers: the bytes of a file as they are now, or put there as if synced (file and
