@@ -108,7 +108,10 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
 }
 
 Status CheckpointWriter::PrepareRoot() {
-  if (is_prepared_) return Status::Ok();
+  if (is_prepared_) {
+    REVERB_ASSIGN_OR_RETURN(const bool is_there, fs_->FileExists(segments_path_));
+    if (is_there) return Status::Ok();
+  }
   REVERB_RETURN_IF_ERROR(CreateDurableDir(fs_, segments_path_));
   is_prepared_ = true;
   return Status::Ok();

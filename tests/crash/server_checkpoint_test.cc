@@ -182,6 +182,20 @@ TEST_F(ServerCheckpointTest, WhereItCannotWriteTheCallFailsAndTheServerGoesOn) {
   EXPECT_EQ(server.table("t")->size(), 6);
 }
 
+TEST_F(ServerCheckpointTest, ARootThatSomebodyRemovedIsMadeAgain) {
+  {
+    Server server = Start();
+    Client client = server.in_process_client();
+    Insert(client, 0, 5);
+    ASSERT_TRUE(client.Checkpoint().ok());
+    std::filesystem::remove_all(root_);
+    Insert(client, 5, 5);
+    ASSERT_TRUE(client.Checkpoint().ok());
+  }
+  Server server = Start();
+  EXPECT_EQ(server.table("t")->size(), 10);
+}
+
 TEST_F(ServerCheckpointTest, BadOptionsAreRefused) {
   EXPECT_THAT(TryStart({.keep_latest = 0}).status(), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(TryStart({.interval = std::chrono::nanoseconds(0)}).status(),
