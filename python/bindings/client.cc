@@ -206,6 +206,7 @@ nb::list ServerInfoDicts(ClientObject& self, std::optional<double> timeout) {
   const Client client = self.client();
   const ServerInfo info = ValueOrRaise(
       Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) { return client.Info(wait); }));
+  self.NoteTables(info);
   nb::list tables;
   for (const TableInfo& table : info.tables) tables.append(ToDict(table));
   return tables;
@@ -302,13 +303,17 @@ ReadAhead ClientObject::MayReadAhead(const std::string& table, Timeout timeout) 
   const Client handle = client();
   const ServerInfo info =
       ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); }));
+  NoteTables(info);
+  const auto found = may_read_ahead_.find(table);
+  return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler will say so
+}
+
+void ClientObject::NoteTables(const ServerInfo& info) {
   for (const TableInfo& each : info.tables) {
     may_read_ahead_[each.name] = each.max_size <= 1            ? ReadAhead::kNever
                                  : each.max_times_sampled >= 1 ? ReadAhead::kLittle
                                                                : ReadAhead::kFreely;
   }
-  const auto found = may_read_ahead_.find(table);
-  return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler will say so
 }
 
 void BindClient(nb::module_& module) {

@@ -45,6 +45,8 @@ class ClientObject {
 
   // Asks the server when it is not known yet.
   ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
+  // Remembers what MayReadAhead() would ask for.
+  void NoteTables(const ServerInfo& info);
 
  private:
   const std::string address_;

@@ -84,6 +84,40 @@ Status GatherColumn(const Sample& sample, size_t index, uint32_t column, const C
   return trajectory.Read(column, {out, bytes});
 }
 
+// How many samples from the first on have rows that follow one another in all columns, as they arrive from a
+// server that has laid them out for a batch.
+size_t RunLength(std::span<const Sample> samples) {
+  size_t count = 1;
+  while (count < samples.size() && samples[count].trajectory.Follows(samples[count - 1].trajectory)) ++count;
+  return count;
+}
+
+// All columns of `count` samples from `first` on, whose rows follow one another. False when some column is
+// not one raw slice of exactly the layout: then nothing is written.
+bool GatherRun(const Sample& sample, size_t first, size_t count, std::span<const ColumnLayout> layout,
+               std::span<const ColumnTarget> targets) {
+  const Trajectory& trajectory = sample.trajectory;
+  if (trajectory.num_columns() != layout.size()) return false;
+  for (uint32_t c = 0; c < layout.size(); ++c) {
+    const ColumnView view = trajectory.column_view(c);
+    if (!Fits(view, layout[c]) || view.dtype == DType::kString || view.codec != Codec::kRaw ||
+        trajectory.squeeze(c) != layout[c].squeeze || trajectory.num_slices(c) != 1 ||
+        trajectory.slice(c, 0).length != layout[c].length) {
+      return false;
+    }
+  }
+  for (uint32_t c = 0; c < layout.size(); ++c) {
+    const SliceView slice = trajectory.slice(c, 0);
+    const size_t row_bytes = layout[c].sample_bytes / static_cast<size_t>(layout[c].length);
+    slice.chunk->CopyPayload(
+        targets[c].data + first * layout[c].sample_bytes,
+        slice.chunk->header().column_payload_offset(slice.chunk_column) + slice.offset * row_bytes,
+        count * layout[c].sample_bytes);
+    if (targets[c].lengths != nullptr) std::fill_n(targets[c].lengths + first, count, layout[c].length);
+  }
+  return true;
+}
+
 void SetLength(ColumnLayout* layout, int64_t length, size_t row_elements) {
   layout->length = length;
   layout->sample_elements = row_elements * static_cast<size_t>(length);
@@ -128,9 +162,18 @@ Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples
 
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
               std::span<const ColumnTarget> targets) {
+  size_t alone = 0;  // samples up to here are known to be no part of a longer run
   for (size_t i = 0; i < samples.size(); ++i) {
-    FetchAhead(samples, i);
     const Sample& sample = samples[i];
+    if (i >= alone) {
+      const size_t run = RunLength(samples.subspan(i));
+      if (run > 1 && GatherRun(sample, i, run, layout, targets)) {
+        i += run - 1;
+        continue;
+      }
+      alone = i + run;
+    }
+    FetchAhead(samples, i);
     if (sample.trajectory.num_columns() != layout.size()) {
       return Status::InvalidArgument("sample " + std::to_string(i) + " (key " + std::to_string(sample.key) +
                                      ") has " + std::to_string(sample.trajectory.num_columns()) +

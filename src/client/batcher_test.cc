@@ -102,6 +102,59 @@ TEST_P(BatcherTest, ManySamplesInRandomOrder) {
   EXPECT_OK(status);
 }
 
+// As they arrive from a server that has laid them out for a batch.
+TEST_P(BatcherTest, RunsOfRowsThatFollowOneAnother) {
+  const ChunkRef a = MakeChunk(100, 0, GetParam()), b = MakeChunk(100, 1000, GetParam());
+  const Trajectory first =
+      Trajectory::CreateSeries({{{.slices = {{a, 0, 10, 2}}}, {.slices = {{b, 0, 0, 1}}, .squeeze = true}}},
+                               40)
+          .value();
+  // Two runs, one backwards, and one that is no part of the series.
+  std::vector<Sample> samples;
+  for (const uint32_t i : {3, 4, 5, 20, 21, 19, 18}) samples.push_back({.trajectory = first.InSeries(i)});
+  samples.push_back(MakeSample({{.slices = {{b, 0, 7, 2}}}, {.slices = {{a, 0, 9, 1}}, .squeeze = true}}));
+  std::vector<int32_t> pairs, rows;
+  for (const int32_t i : {3, 4, 5, 20, 21, 19, 18}) {
+    for (int32_t k = 0; k < 4; ++k) pairs.push_back(20 + 4 * i + k);
+    for (int32_t k = 0; k < 2; ++k) rows.push_back(1000 + 2 * i + k);
+  }
+  pairs.insert(pairs.end(), {1014, 1015, 1016, 1017});
+  rows.insert(rows.end(), {18, 19});
+
+  const auto layout = LayoutOf(samples[0]).value();
+  std::vector<int32_t> got_pairs(pairs.size(), -1), got_rows(rows.size(), -1);
+  std::vector<int64_t> lengths(samples.size(), -1);
+  const ColumnTarget targets[] = {
+      {.data = reinterpret_cast<uint8_t*>(got_pairs.data()), .lengths = lengths.data()},
+      {.data = reinterpret_cast<uint8_t*>(got_rows.data())}};
+  ASSERT_OK(Gather(samples, layout, targets));
+  EXPECT_EQ(got_pairs, pairs);
+  EXPECT_EQ(got_rows, rows);
+  EXPECT_THAT(lengths, ::testing::Each(2));
+
+  // Rows of a run that is shorter than the batch are padded one by one.
+  std::vector<Sample> mixed(samples.begin(), samples.begin() + 2);
+  mixed.push_back(MakeSample({{.slices = {{b, 0, 7, 3}}}, {.slices = {{a, 0, 9, 1}}, .squeeze = true}}));
+  std::vector<int32_t> padded(3 * 6, -1);
+  const ColumnTarget with_padding[] = {
+      {.data = reinterpret_cast<uint8_t*>(padded.data()), .lengths = lengths.data()},
+      {.data = reinterpret_cast<uint8_t*>(got_rows.data())}};
+  ASSERT_OK(Gather(mixed, PaddedLayoutOf(mixed).value(), with_padding));
+  EXPECT_THAT(padded,
+              ElementsAre(32, 33, 34, 35, 0, 0, 36, 37, 38, 39, 0, 0, 1014, 1015, 1016, 1017, 1018, 1019));
+}
+
+TEST(Batcher, RunsOfAnotherLayoutAreNamed) {
+  const ChunkRef a = MakeChunk(10, 0, CodecPolicy::kNone);
+  const Trajectory series = Trajectory::CreateSeries({{{.slices = {{a, 0, 0, 2}}}}}, 3).value();
+  std::vector<Sample> samples;
+  samples.push_back(MakeSample({{.slices = {{a, 0, 3, 1}}}}));
+  for (uint32_t i = 0; i < 3; ++i) samples.push_back({.trajectory = series.InSeries(i)});
+  Status status;
+  GatherNumbers(samples, &status);
+  EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, HasSubstr("sample 1")));
+}
+
 TEST(Batcher, UnlikeSamplesAreNamed) {
   const ChunkRef a = MakeChunk(10, 0, CodecPolicy::kNone);
   Status status;

@@ -252,7 +252,8 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
                      .table = options_.table,
                      .count = count,
                      .timeout = options_.rate_limiter_timeout,
-                     .taken_bytes = std::exchange(idlest->taken_bytes, 0)}};
+                     .taken_bytes = std::exchange(idlest->taken_bytes, 0),
+                     .even_columns = true}};
   }
   // Credit goes back alone when there is nothing to ask for.
   for (Worker& worker : workers_) {

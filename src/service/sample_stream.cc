@@ -230,6 +230,7 @@ SampleReply SampleStreamSession::TakeReply() {
   SampleReply reply;
   const SampleRequest& request = requests_.front();
   reply.request_id = request.request_id;
+  reply.even_columns = request.even_columns;
   const size_t most = shares_memory_      ? drawn_.size()
                       : request.batch > 0 ? std::min<size_t>(request.batch, kMaxBatch)
                                           : kReplySamples;

@@ -326,6 +326,24 @@ TEST_F(ServiceTest, BatchesAreBoundedWhateverIsAskedFor) {
   inserts->OnGone();
 }
 
+TEST_F(ServiceTest, RepliesAreWrittenAsTheRequestAllows) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  for (const bool even : {true, false}) {
+    const size_t before = peer->samples();
+    session->OnRequest({.request_id = 1, .table = "t", .count = 5, .even_columns = even});
+    EXPECT_EQ(peer->samples(), before + 5);
+    EXPECT_EQ(peer->replies.back().even_columns, even);
+  }
+  session->OnGone();
+  inserts->OnGone();
+}
+
 TEST_F(ServiceTest, CreditMayComeBackBeforeTheReplyWasCounted) {
   // A client so quick that its credit is there before the reply's own call has returned.
   struct QuickPeer final : SamplePeer {

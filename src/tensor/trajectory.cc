@@ -145,35 +145,29 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
   return Trajectory(TrajectoryHandle{.bits = reinterpret_cast<uintptr_t>(block) | 1});
 }
 
+Result<Trajectory> Trajectory::CreateSeries(std::span<const ColumnSpec> columns, uint32_t count) {
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (columns[c].slices.size() != 1) {
+      return Status::InvalidArgument("trajectory column " + std::to_string(c) + " has " +
+                                     std::to_string(columns[c].slices.size()) +
+                                     " slices; in a series each column has one");
+    }
+    const SliceSpec& slice = columns[c].slices[0];
+    const uint32_t rows = slice.chunk ? slice.chunk->header().rows() : 0;
+    if (slice.offset > rows || uint64_t{slice.length} * count > rows - slice.offset) {
+      return Status::InvalidArgument(
+          "trajectory column " + std::to_string(c) + ": " + std::to_string(count) + " times " +
+          std::to_string(slice.length) + " rows from " + std::to_string(slice.offset) +
+          " on are not all in the chunk, which has " + std::to_string(rows) + " rows");
+    }
+  }
+  return Create(columns);
+}
+
 void Trajectory::DestroyBlock(Block* block) {
   for (uint32_t i = 0; i < block->num_chunks; ++i) block->chunks()[i]->Unref();
   block->~Block();
   ::operator delete(static_cast<void*>(block));
-}
-
-bool Trajectory::squeeze(uint32_t column) const {
-  return IsBlock(handle_) ? block(handle_)->columns()[column].squeeze : (handle_.length & kSqueezeBit) != 0;
-}
-
-uint32_t Trajectory::num_slices(uint32_t column) const {
-  if (!IsBlock(handle_)) return 1;
-  Block* const b = block(handle_);
-  return b->columns()[column].end_slice - b->first_slice(column);
-}
-
-SliceView Trajectory::slice(uint32_t column, uint32_t index) const {
-  if (!IsBlock(handle_)) {
-    return {.chunk = reinterpret_cast<Chunk*>(handle_.bits),
-            .chunk_column = 0,
-            .offset = handle_.offset,
-            .length = handle_.length & ~kSqueezeBit};
-  }
-  Block* const b = block(handle_);
-  const SliceEntry& entry = b->slices()[b->first_slice(column) + index];
-  return {.chunk = b->chunks()[entry.chunk],
-          .chunk_column = entry.chunk_column,
-          .offset = entry.offset,
-          .length = entry.length};
 }
 
 int64_t Trajectory::length(uint32_t column) const {

@@ -5,6 +5,9 @@
 // everything else is one shared, immutable block. Either way copying costs one atomic
 // increment, and the chunks live as long as the trajectory.
 //
+// A series is many trajectories of the same columns whose rows follow one another in the same chunks, as a
+// batch arrives from a server: they share the block, and the handle says which of them it is.
+//
 // Threads: immutable; copies may be used and dropped anywhere.
 #ifndef REVERB_TENSOR_TRAJECTORY_H_
 #define REVERB_TENSOR_TRAJECTORY_H_
@@ -44,9 +47,9 @@ struct ColumnSpec {
 
 // The bytes of a trajectory without the ownership, for storage that is copied as bytes.
 struct TrajectoryHandle {
-  uintptr_t bits = 0;  // Chunk*, or Block* with the lowest bit set
-  uint32_t offset = 0;
-  uint32_t length = 0;  // highest bit: squeeze
+  uintptr_t bits = 0;   // Chunk*, or Block* with the lowest bit set
+  uint32_t offset = 0;  // with a block: its number in the series, 0 for one alone
+  uint32_t length = 0;  // highest bit: squeeze; with a block: 0
 };
 
 class Trajectory {
@@ -68,6 +71,22 @@ class Trajectory {
   // Both check every slice against its chunk: a trajectory that exists can be read.
   static Result<Trajectory> Create(std::span<const ColumnSpec> columns);
   static Result<Trajectory> Single(ChunkRef chunk, uint32_t offset, uint32_t length, bool squeeze = false);
+  // The first of `count` that follow one another, each column being one slice: the next has the rows after
+  // those of the first, and so on. All of them are checked.
+  static Result<Trajectory> CreateSeries(std::span<const ColumnSpec> columns, uint32_t count);
+  // Number `index` of the series of which this is the first. REQUIRES: index < count.
+  Trajectory InSeries(uint32_t index) const {
+    Trajectory next(*this);
+    next.handle_.offset += IsBlock(handle_) ? index : index * (handle_.length & ~kSqueezeBit);
+    return next;
+  }
+  // Whether this has the same columns of the same chunks as `other`, each with the rows right behind.
+  // Says yes to neighbours in a series and little else.
+  bool Follows(const Trajectory& other) const {
+    const uint32_t step = IsBlock(handle_) ? 1 : handle_.length & ~kSqueezeBit;
+    return handle_.bits == other.handle_.bits && handle_.bits != 0 &&
+           handle_.length == other.handle_.length && handle_.offset == other.handle_.offset + step;
+  }
 
   // Raw handles: Adopt takes over a reference, Share adds one, Release gives one away.
   static Trajectory Adopt(const TrajectoryHandle& handle) { return Trajectory(handle); }
@@ -80,9 +99,28 @@ class Trajectory {
 
   bool empty() const { return handle_.bits == 0; }
   uint32_t num_columns() const { return IsBlock(handle_) ? block(handle_)->num_columns : !empty(); }
-  bool squeeze(uint32_t column) const;
-  uint32_t num_slices(uint32_t column) const;
-  SliceView slice(uint32_t column, uint32_t index) const;
+  bool squeeze(uint32_t column) const {
+    return IsBlock(handle_) ? block(handle_)->columns()[column].squeeze : (handle_.length & kSqueezeBit) != 0;
+  }
+  uint32_t num_slices(uint32_t column) const {
+    if (!IsBlock(handle_)) return 1;
+    Block* const b = block(handle_);
+    return b->columns()[column].end_slice - b->first_slice(column);
+  }
+  SliceView slice(uint32_t column, uint32_t index) const {
+    if (!IsBlock(handle_)) {
+      return {.chunk = reinterpret_cast<Chunk*>(handle_.bits),
+              .chunk_column = 0,
+              .offset = handle_.offset,
+              .length = handle_.length & ~kSqueezeBit};
+    }
+    Block* const b = block(handle_);
+    const SliceEntry& entry = b->slices()[b->first_slice(column) + index];
+    return {.chunk = b->chunks()[entry.chunk],
+            .chunk_column = entry.chunk_column,
+            .offset = entry.offset + handle_.offset * entry.length,
+            .length = entry.length};
+  }
   // Rows of all slices of a column.
   int64_t length(uint32_t column) const;
 

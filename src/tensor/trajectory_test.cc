@@ -466,6 +466,62 @@ TEST_F(TrajectoryTest, TheCountedObjectIsTheOneACopyTouches) {
   EXPECT_EQ(Trajectory::counted_object(TrajectoryHandle()), nullptr);
 }
 
+TEST_F(TrajectoryTest, ASeriesIsRowsThatFollowOneAnother) {
+  {
+    const ChunkRef a = MakeWideChunk(0, 20), b = MakeWideChunk(100, 9);
+    const std::vector<ColumnSpec> columns = {
+        {.slices = {{a, 0, 2, 3}}}, {.slices = {{b, 0, 1, 1}}, .squeeze = true}, {.slices = {{b, 2, 0, 2}}}};
+    const Trajectory first = Trajectory::CreateSeries(columns, 4).value();
+    const Trajectory third = first.InSeries(2);
+    EXPECT_THAT(ReadNumbers(first, 0), ElementsAre(2, 3, 4));
+    EXPECT_THAT(ReadNumbers(third, 0), ElementsAre(8, 9, 10));
+    EXPECT_THAT(ReadNumbers(third, 1), ElementsAre(103));
+    EXPECT_FALSE(third.squeeze(0));
+    EXPECT_TRUE(third.squeeze(1));
+    std::vector<std::string> names;
+    ASSERT_OK(third.ReadStrings(2, &names));
+    EXPECT_THAT(names, ElementsAre("step 104", "step 105"));
+    EXPECT_THAT(ChunksOf(third), ElementsAre(a.get(), b.get()));
+    EXPECT_TRUE(third.Follows(first.InSeries(1)));
+    EXPECT_FALSE(third.Follows(first));
+    EXPECT_FALSE(third.Follows(third));
+    EXPECT_FALSE(first.Follows(third));
+    EXPECT_FALSE(third.Follows(Trajectory::CreateSeries(columns, 4).value().InSeries(1)));
+
+    // One slice of one chunk needs no block.
+    const Trajectory alone =
+        Trajectory::CreateSeries({{{.slices = {{a, 0, 1, 1}}, .squeeze = true}}}, 19).value();
+    EXPECT_THAT(ReadNumbers(alone.InSeries(18), 0), ElementsAre(19));
+    EXPECT_TRUE(alone.InSeries(18).squeeze(0));
+    EXPECT_TRUE(alone.InSeries(18).Follows(alone.InSeries(17)));
+    EXPECT_FALSE(alone.InSeries(18).Follows(alone.InSeries(16)));
+    EXPECT_FALSE(Trajectory().Follows(Trajectory()));
+  }
+  EXPECT_EQ(store_.stats().live_chunks, 0);
+}
+
+TEST_F(TrajectoryTest, ASeriesMustBeThereToItsEnd) {
+  const ChunkRef a = MakeWideChunk(0, 10);
+  const auto create = [&](uint32_t offset, uint32_t length, uint32_t count) {
+    return Trajectory::CreateSeries({{{.slices = {{a, 0, offset, length}}}}}, count);
+  };
+  EXPECT_OK(create(1, 3, 3));
+  EXPECT_OK(create(9, 1, 1));
+  const auto refused = [](const char* text) {
+    return StatusIs(StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  EXPECT_THAT(create(2, 3, 3),
+              refused("3 times 3 rows from 2 on are not all in the chunk, which has 10 rows"));
+  EXPECT_THAT(create(11, 1, 1), refused("which has 10 rows"));
+  EXPECT_THAT(create(0, 0, 3), refused("rows 0 to 0"));
+  EXPECT_THAT(create(10, 1, 0), refused("not all in the chunk"));
+  EXPECT_THAT(create(0, UINT32_MAX, UINT32_MAX), refused("which has 10 rows"));
+  EXPECT_THAT(Trajectory::CreateSeries({{{.slices = {{a, 0, 0, 1}, {a, 0, 1, 1}}}}}, 2),
+              refused("has 2 slices"));
+  EXPECT_THAT(Trajectory::CreateSeries({{{.slices = {{ChunkRef(), 0, 0, 1}}}}}, 1), refused("has 0 rows"));
+  EXPECT_THAT(Trajectory::CreateSeries({}, 1), refused("it has no column"));
+}
+
 TEST_F(TrajectoryTest, BytesInPartsReadAsBytesTogether) {
   const ChunkRef whole = MakeWideChunk(5, 20);
   const std::span<const uint8_t> payload = whole->payload();

@@ -97,6 +97,7 @@ struct SampleRequest {
   uint32_t batch = 0;               // > 0: columns of so many samples in one piece
   uint64_t taken_bytes = 0;         // of replies, since the last message
   bool heartbeat = false;
+  bool even_columns = false;  // replies may say the columns of all their samples once
 };
 
 struct Sample {
@@ -116,6 +117,7 @@ struct SampleReply {
   uint64_t request_id = 0;
   std::vector<Sample> samples;
   std::optional<Status> end;  // the request is over
+  bool even_columns = false;  // as the request has it: how it may be written
 };
 
 // --- Single calls ---

@@ -8,6 +8,7 @@
 //      one piece, in the order of the samples. But if the uses of a position overlap so much that runs of
 //      distinct rows would be shorter by a third, such runs become the pieces (frames that overlap).
 //   4. Pieces are numbered by their first use.
+// Samples that all have the same columns of raw rows take a shorter way (wire_even.h) if the client knows it.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,7 @@
 
 #include "tensor/checksum.h"
 #include "transport/wire.h"
+#include "transport/wire_even.h"
 #include "transport/wire_internal.h"
 
 namespace reverb::internal {
@@ -24,11 +26,17 @@ namespace {
 constexpr std::string_view kRequest = "SampleRequest";
 constexpr std::string_view kResponse = "SampleResponse";
 
-// Rows that overlap are sent once when sending them for each sample would take this many times the bytes.
-constexpr double kOverlapFactor = 1.5;
-// A gathered piece ends here, so that it stays within what decoders accept by default.
-constexpr uint64_t kMaxGatherBytes = uint64_t{128} << 20;
-constexpr uint64_t kMaxGatherRows = uint64_t{1} << 24;
+void WriteSampleInfo(const Sample& sample, WireWriter* writer) {
+  const auto info = writer->Begin(1);
+  writer->Fixed64(1, sample.key);
+  writer->Double(2, sample.priority);
+  writer->Double(3, sample.probability);
+  writer->Count(4, sample.table_size);
+  writer->Count(5, sample.times_sampled);
+  writer->Bool(6, sample.rate_limited);
+  writer->Sint(7, sample.inserted_at);
+  writer->End(info);
+}
 
 struct Use {
   Chunk* chunk;
@@ -63,13 +71,6 @@ std::span<const uint8_t> RawBytes(const ColumnView& view, Chunk* chunk, uint32_t
   const uint64_t row_bytes = view.row_bytes();
   const uint64_t skipped = (offset - uint64_t{range.first} * view.rows_per_block) * row_bytes;
   return chunk->column_payload(column).subspan(range.payload_offset + skipped, rows * row_bytes);
-}
-
-// A checksum that exists is passed on: damage since it was made shows at the far end.
-uint64_t RawChecksum(const ColumnView& view, uint32_t offset, uint32_t rows, std::span<const uint8_t> bytes) {
-  const uint32_t block = offset / view.rows_per_block;
-  const bool is_block = offset % view.rows_per_block == 0 && rows == view.rows_in_block(block);
-  return is_block ? view.blocks[block].checksum : Checksum(bytes);
 }
 
 class PieceBuilder {
@@ -296,15 +297,7 @@ void PieceBuilder::WriteSamples(uint32_t field, WireWriter* writer) const {
   const Use* use = uses_.data();
   for (const Sample& sample : samples_) {
     const auto nested = writer->Begin(field);
-    const auto info = writer->Begin(1);
-    writer->Fixed64(1, sample.key);
-    writer->Double(2, sample.priority);
-    writer->Double(3, sample.probability);
-    writer->Count(4, sample.table_size);
-    writer->Count(5, sample.times_sampled);
-    writer->Bool(6, sample.rate_limited);
-    writer->Sint(7, sample.inserted_at);
-    writer->End(info);
+    WriteSampleInfo(sample, writer);
     for (uint32_t c = 0; c < sample.trajectory.num_columns(); ++c) {
       const auto column = writer->Begin(2);
       WireSlice slice;
@@ -360,8 +353,12 @@ void PieceBuilder::WritePiece(const Piece& piece, WireWriter* writer) const {
   }
   const std::span<const uint8_t> bytes = RawBytes(whole, piece.chunk, piece.column, piece.first, piece.count);
   const auto size = static_cast<uint32_t>(bytes.size());
-  const BlockInfo block{
-      .stored_size = size, .raw_size = size, .checksum = RawChecksum(whole, piece.first, piece.count, bytes)};
+  const RowRun run{.chunk = piece.chunk,
+                   .column = piece.column,
+                   .offset = piece.first,
+                   .length = piece.count,
+                   .bytes = bytes};
+  const BlockInfo block{.stored_size = size, .raw_size = size, .checksum = ChecksumOf(run)};
   view.codec = Codec::kRaw;
   view.delta = false;
   view.rows = view.rows_per_block = piece.count;
@@ -370,69 +367,17 @@ void PieceBuilder::WritePiece(const Piece& piece, WireWriter* writer) const {
 }
 
 void PieceBuilder::WriteGathered(const Piece& piece, WireWriter* writer) const {
-  const ColumnView like = ViewOf(uses_[piece.gathered[0]]);
-  const uint64_t row_bytes = like.row_bytes();
-  const uint32_t unit = uses_[piece.gathered[0]].length;
-  // Long runs of one length are blocks of their own, sent from where they lie. All others are put together
-  // first: a checksum is of bytes in one piece.
-  bool by_reference = unit * row_bytes >= kShareBytes;
-  for (size_t i = 0; by_reference && i < piece.gathered.size(); ++i) {
-    const uint32_t length = uses_[piece.gathered[i]].length;
-    by_reference = length == unit || (i + 1 == piece.gathered.size() && length < unit);
-  }
-  ColumnView view = like;
-  view.codec = Codec::kRaw;
-  view.delta = false;
-  view.rows = static_cast<uint32_t>(piece.rows);
-  std::vector<std::span<const uint8_t>> runs;
+  std::vector<RowRun> runs;
   runs.reserve(piece.gathered.size());
   for (const uint32_t index : piece.gathered) {
     const Use& use = uses_[index];
-    runs.push_back(RawBytes(ViewOf(use), use.chunk, use.column, use.offset, use.length));
+    runs.push_back({.chunk = use.chunk,
+                    .column = use.column,
+                    .offset = use.offset,
+                    .length = use.length,
+                    .bytes = RawBytes(ViewOf(use), use.chunk, use.column, use.offset, use.length)});
   }
-
-  std::vector<BlockInfo> blocks;
-  const auto add_block = [&](std::span<const uint8_t> bytes, uint64_t checksum) {
-    const auto size = static_cast<uint32_t>(bytes.size());
-    blocks.push_back({.stored_size = size, .raw_size = size, .checksum = checksum});
-  };
-  const uint64_t size = piece.rows * row_bytes;
-  Buffer together;
-  if (by_reference) {
-    view.rows_per_block = unit;
-    for (size_t i = 0; i < runs.size(); ++i) {
-      const Use& use = uses_[piece.gathered[i]];
-      add_block(runs[i], RawChecksum(ViewOf(use), use.offset, use.length, runs[i]));
-    }
-  } else {
-    view.rows_per_block = view.rows;
-    uint8_t* out = nullptr;
-    together = Buffer::Allocate(size, &out);
-    for (const auto& run : runs) {
-      if (run.empty()) continue;
-      std::memcpy(out, run.data(), run.size());
-      out += run.size();
-    }
-    add_block(together.span(), Checksum(together.span()));
-  }
-  view.blocks = blocks;
-
-  const auto nested = writer->Begin(15, 40 + 18 * blocks.size() + size);
-  const auto header = writer->Begin(1);
-  WriteColumnHeader(view, writer);
-  writer->End(header);
-  writer->Uint(2, view.rows);
-  if (size > 0) {
-    writer->BeginBytes(15, size);
-    if (by_reference) {
-      for (size_t i = 0; i < runs.size(); ++i) writer->AppendOf(uses_[piece.gathered[i]].chunk, runs[i]);
-    } else if (size >= kShareBytes) {
-      writer->AppendShared(std::move(together));
-    } else {
-      writer->Append(together.span());
-    }
-  }
-  writer->End(nested);
+  WriteRuns(ViewOf(uses_[piece.gathered[0]]), runs, writer);
 }
 
 // --- Decoding ---
@@ -510,22 +455,20 @@ Status ParseSampleInfo(WireReader reader, Sample* sample) {
   return reader.status("SampleInfo");
 }
 
+// `*columns` gets those that the sample has of its own.
 Status ParseSample(WireReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
-                   const WireLimits& limits, Sample* sample) {
-  std::vector<ColumnSpec> columns;
+                   const WireLimits& limits, Sample* sample, std::vector<ColumnSpec>* columns) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
         REVERB_RETURN_IF_ERROR(ParseSampleInfo(reader.ReadMessage(), sample));
         break;
       case 2:
-        REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Sample", resolve, slices_left, limits, &columns));
+        REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Sample", resolve, slices_left, limits, columns));
         break;
     }
   }
-  REVERB_RETURN_IF_ERROR(reader.status("Sample"));
-  REVERB_ASSIGN_OR_RETURN(sample->trajectory, Trajectory::Create(columns));
-  return Status::Ok();
+  return reader.status("Sample");
 }
 
 // Samples and pieces as they are met in a message; together they become samples.
@@ -539,6 +482,14 @@ class SampleParser {
     samples_.push_back(reader);
     return Status::Ok();
   }
+  // The Column that is next in the message: one of all samples that have none of their own.
+  Status AddEvenColumn(WireReader* message) {
+    const WireReader reader = message->ReadMessage();
+    if (even_.size() >= limits_.max_columns) return TooMany(message_, "columns", limits_.max_columns);
+    even_.push_back(reader);
+    return Status::Ok();
+  }
+  bool has_even_columns() const { return !even_.empty(); }
   // The Piece that is next in the message.
   Status AddPiece(WireReader* message) {
     const WireReader reader = message->ReadMessage();
@@ -554,19 +505,53 @@ class SampleParser {
       return number < pieces_.size() ? pieces_[number].get() : nullptr;
     };
     size_t slices_left = limits_.max_slices;
+    Trajectory even;
+    REVERB_RETURN_IF_ERROR(ParseEvenColumns(resolve, &slices_left, &even));
     samples->resize(samples_.size());
+    std::vector<ColumnSpec> columns;
     for (size_t i = 0; i < samples_.size(); ++i) {
-      const Status status = ParseSample(samples_[i], resolve, &slices_left, limits_, &(*samples)[i]);
+      Sample& sample = (*samples)[i];
+      columns.clear();
+      const Status status = ParseSample(samples_[i], resolve, &slices_left, limits_, &sample, &columns);
       if (!status.ok()) return At("sample " + Number(i), status);
+      if (columns.empty() && !even.empty()) {
+        sample.trajectory = even.InSeries(static_cast<uint32_t>(i));
+        continue;
+      }
+      Result<Trajectory> trajectory = Trajectory::Create(columns);
+      if (!trajectory.ok()) return At("sample " + Number(i), trajectory.status());
+      sample.trajectory = *std::move(trajectory);
     }
     return Status::Ok();
   }
 
  private:
+  Status ParseEvenColumns(const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+                          Trajectory* first) const {
+    if (even_.empty()) return Status::Ok();
+    // Said once, they are the columns of every sample, and count as such.
+    if (even_.size() * samples_.size() > *slices_left) {
+      return Status::ResourceExhausted(std::string(message_) + ": " + Number(samples_.size()) +
+                                       " samples of " + Number(even_.size()) + " columns: more than the " +
+                                       Number(limits_.max_slices) + " slices that are accepted in a message");
+    }
+    std::vector<ColumnSpec> columns(even_.size());
+    for (size_t c = 0; c < even_.size(); ++c) {
+      const Status status = ParseColumn(even_[c], resolve, slices_left, &columns[c]);
+      if (!status.ok()) return At("even column " + Number(c), status);
+    }
+    *slices_left -= std::min(*slices_left, even_.size() * samples_.size());
+    Result<Trajectory> series = Trajectory::CreateSeries(columns, static_cast<uint32_t>(samples_.size()));
+    if (!series.ok()) return At("even columns", series.status());
+    *first = *std::move(series);
+    return Status::Ok();
+  }
+
   const std::string_view message_;
   const WireLimits& limits_;
   const Buffer keeper_;
   std::vector<WireReader> samples_;
+  std::vector<WireReader> even_;
   std::vector<ChunkRef> pieces_;
 };
 
@@ -589,6 +574,7 @@ WireMessage EncodeSampleRequest(const SampleStreamMessage& message) {
   writer.Uint(6, request.batch);
   writer.Uint(7, request.taken_bytes);
   writer.Bool(8, request.heartbeat);
+  writer.Bool(9, request.even_columns);
   return writer.Finish();
 }
 
@@ -628,6 +614,9 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
       case 8:
         reader.Read(&request.heartbeat);
         break;
+      case 9:
+        reader.Read(&request.even_columns);
+        break;
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status(kRequest));
@@ -642,13 +631,28 @@ WireMessage EncodeSampleReply(const SampleReply& reply) {
     writer.End(nested);
   }
   writer.Uint(2, reply.request_id);
-  const PieceBuilder pieces(reply.samples);
-  pieces.WriteSamples(3, &writer);
-  if (reply.end) {
+  const auto write_end = [&] {
+    if (!reply.end) return;
     const auto nested = writer.Begin(4);
     WriteStatus(*reply.end, &writer);
     writer.End(nested);
+  };
+  if (reply.even_columns) {
+    if (const std::optional<EvenSamples> even = EvenSamples::Find(reply.samples)) {
+      for (const Sample& sample : reply.samples) {
+        const auto nested = writer.Begin(3);
+        WriteSampleInfo(sample, &writer);
+        writer.End(nested);
+      }
+      write_end();
+      even->WriteColumns(5, &writer);
+      even->WritePieces(&writer);
+      return writer.Finish();
+    }
   }
+  const PieceBuilder pieces(reply.samples);
+  pieces.WriteSamples(3, &writer);
+  write_end();
   pieces.WritePieces(&writer);
   return writer.Finish();
 }
@@ -672,12 +676,16 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
       case 4:
         REVERB_RETURN_IF_ERROR(ParseStatus(reader.ReadMessage(), limits, &reply.end.emplace()));
         break;
+      case 5:
+        REVERB_RETURN_IF_ERROR(parser.AddEvenColumn(&reader));
+        break;
       case 15:
         REVERB_RETURN_IF_ERROR(parser.AddPiece(&reader));
         break;
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status(kResponse));
+  reply.even_columns = parser.has_even_columns();
   REVERB_RETURN_IF_ERROR(parser.Finish(&reply.samples));
   return reply;
 }

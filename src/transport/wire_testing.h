@@ -164,7 +164,8 @@ inline internal::SampleStreamMessage ExampleSampleRequest() {
                       .timeout = internal::Duration(0),
                       .batch = 32,
                       .taken_bytes = 123'456'789,
-                      .heartbeat = true}};
+                      .heartbeat = true,
+                      .even_columns = true}};
 }
 
 inline internal::MutateRequest ExampleMutateRequest() {
@@ -262,6 +263,38 @@ inline std::vector<internal::Sample> RandomSamples(const std::vector<internal::C
                        .times_sampled = static_cast<int32_t>(random->Below(100)),
                        .rate_limited = random->Below(2) == 0,
                        .trajectory = RandomTrajectory(chunks, columns, random)});
+  }
+  return samples;
+}
+
+// A batch: samples of the same columns, lengths and shapes, each from a random chunk. `lengths`: rows of the
+// columns, by position; those of one row are squeezed. REQUIRES: every chunk has so many rows.
+inline std::vector<internal::Sample> EvenBatch(const std::vector<internal::ChunkRef>& chunks,
+                                               const std::vector<uint32_t>& columns,
+                                               const std::vector<uint32_t>& lengths, size_t count,
+                                               internal::Random* random) {
+  std::vector<internal::Sample> samples;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<internal::ColumnSpec> specs(columns.size());
+    for (size_t c = 0; c < columns.size(); ++c) {
+      // Now and then in two slices, of different chunks perhaps.
+      const uint32_t first = lengths[c] > 1 && random->Below(2) == 0 ? 1 : lengths[c];
+      for (const uint32_t length : {first, lengths[c] - first}) {
+        if (length == 0) continue;
+        const internal::ChunkRef& chunk = chunks[random->Below(chunks.size())];
+        const auto offset = static_cast<uint32_t>(random->Below(chunk->header().rows() - length + 1));
+        specs[c].slices.push_back({chunk, columns[c], offset, length});
+      }
+      specs[c].squeeze = lengths[c] == 1;
+    }
+    samples.push_back({.key = random->Next(),
+                       .priority = random->Unit(),
+                       .probability = random->Unit(),
+                       .table_size = static_cast<int64_t>(random->Below(1 << 20)),
+                       .inserted_at = static_cast<int64_t>(random->Next()),
+                       .times_sampled = static_cast<int32_t>(random->Below(100)),
+                       .rate_limited = random->Below(2) == 0,
+                       .trajectory = internal::Trajectory::Create(specs).value()});
   }
   return samples;
 }

@@ -176,6 +176,14 @@ bool WriteMessages(const std::filesystem::path& folder) {
     const SampleReply reply{
         .welcome = test::ExampleWelcome(), .request_id = 1, .samples = samples, .end = Status()};
     ok &= Write(folder / (std::string("sample_") + name), seed(1, 0, EncodeSampleReply(reply).Flatten()));
+    if (policy == CodecPolicy::kNone) {
+      std::vector<ChunkRef> many;
+      for (uint64_t id = 1; id <= 50; ++id) many.push_back(test::MakeChunk(id, kinds, 8, &random));
+      const SampleReply even{.request_id = 1,
+                             .samples = test::EvenBatch(many, {0, 2, 3}, {1, 2, 1}, 4, &random),
+                             .even_columns = true};
+      ok &= Write(folder / "sample_even", seed(1, 0, EncodeSampleReply(even).Flatten()));
+    }
     ok &= Write(folder / (std::string("inspect_") + name),
                 seed(2, 100, EncodeInspectReply({.next_cursor = 1, .items = samples}).Flatten()));
   }

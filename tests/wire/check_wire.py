@@ -141,10 +141,16 @@ def check(name: str, message) -> None:
         check_hello(message.hello)
         expect("timeout", (message.HasField("timeout_nanos"), message.timeout_nanos), (True, 0))
         expect("numbers", (message.request_id, message.count, message.batch), (5, 1000, 32))
+        expect("even_columns", message.even_columns, True)
     elif name == "SampleResponse.all":
         check_welcome(message.welcome)
         expect("end", (message.end.code, message.end.detail, message.end.message), (4, 1, "late"))
         check_samples(message.samples, message.pieces)
+    elif name == "SampleResponse.even":
+        expect("columns of samples", [len(sample.columns) for sample in message.samples], [0, 0, 0, 0])
+        slices = [(part.chunk_id, part.offset, part.length) for c in message.even_columns for part in c.slices]
+        expect("even columns", slices, [(0, 0, 1), (1, 0, 1)])
+        expect("rows of pieces", [piece.rows for piece in message.pieces], [4, 4])
     elif name == "InspectResponse.all":
         expect("next_cursor", message.next_cursor, 12)
         check_samples(message.items, message.pieces)

@@ -62,6 +62,15 @@ std::vector<Case> Cases() {
                           .samples = samples,
                           .end = Status(StatusCode::kDeadlineExceeded, "late", Detail::kRateLimited)};
   const InspectReply inspect{.next_cursor = 12, .items = samples};
+  const ChunkRef raw = test::MakeChunk(99, {{DType::kInt64}, {DType::kFloat32, {3}}}, 1'000, &random);
+  const SampleReply even{.request_id = 300,
+                         .samples = test::EvenBatch({raw}, {0, 1}, {1, 1}, 4, &random),
+                         .end = Status(),
+                         .even_columns = true};
+  const auto again_samples = [](ByteSlices s) {
+    const auto got = DecodeSampleReply(s);
+    return got.ok() ? got->end->ToString() + Describe(got->samples) : got.status().ToString();
+  };
   return {
       {"InsertRequest.hello", EncodeInsertHello(test::ExampleHello()).Flatten(),
        [](ByteSlices s) { return Again(DecodeInsertHello(s), EncodeInsertHello); }},
@@ -82,11 +91,8 @@ std::vector<Case> Cases() {
        [](ByteSlices s) { return Again(DecodeInsertReply(s), EncodeInsertReply); }},
       {"SampleRequest.all", EncodeSampleRequest(test::ExampleSampleRequest()).Flatten(),
        [](ByteSlices s) { return Again(DecodeSampleRequest(s), EncodeSampleRequest); }},
-      {"SampleResponse.all", EncodeSampleReply(reply).Flatten(),
-       [](ByteSlices s) {
-         const auto got = DecodeSampleReply(s);
-         return got.ok() ? got->end->ToString() + Describe(got->samples) : got.status().ToString();
-       }},
+      {"SampleResponse.all", EncodeSampleReply(reply).Flatten(), again_samples},
+      {"SampleResponse.even", EncodeSampleReply(even).Flatten(), again_samples},
       {"InspectResponse.all", EncodeInspectReply(inspect).Flatten(),
        [](ByteSlices s) {
          const auto got = DecodeInspectReply(s);

@@ -1,0 +1,199 @@
+#include "transport/wire_even.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "tensor/checksum.h"
+#include "transport/wire_internal.h"
+
+namespace reverb::internal {
+
+uint64_t ChecksumOf(const RowRun& run) {
+  const ColumnView view = run.chunk->header().column(run.column);
+  const uint32_t block = run.offset / view.rows_per_block;
+  const bool is_block = run.offset % view.rows_per_block == 0 && run.length == view.rows_in_block(block);
+  return is_block ? view.blocks[block].checksum : Checksum(run.bytes);
+}
+
+void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter* writer) {
+  uint64_t rows = 0;
+  for (const RowRun& run : runs) rows += run.length;
+  const uint64_t size = rows * like.row_bytes();
+  // Long runs of one length are blocks of their own, sent from where they lie. All others are put together
+  // first: a checksum is of bytes in one piece.
+  const uint32_t unit = runs[0].length;
+  bool by_reference = runs[0].bytes.size() >= kShareBytes;
+  for (size_t i = 0; by_reference && i < runs.size(); ++i) {
+    by_reference = runs[i].length == unit || (i + 1 == runs.size() && runs[i].length < unit);
+  }
+  ColumnView view = like;
+  view.codec = Codec::kRaw;
+  view.delta = false;
+  view.rows = static_cast<uint32_t>(rows);
+
+  std::vector<BlockInfo> blocks;
+  const auto add_block = [&](std::span<const uint8_t> bytes, uint64_t checksum) {
+    const auto bytes_of_block = static_cast<uint32_t>(bytes.size());
+    blocks.push_back({.stored_size = bytes_of_block, .raw_size = bytes_of_block, .checksum = checksum});
+  };
+  Buffer together;
+  if (by_reference) {
+    view.rows_per_block = unit;
+    blocks.reserve(runs.size());
+    for (const RowRun& run : runs) add_block(run.bytes, ChecksumOf(run));
+  } else {
+    view.rows_per_block = view.rows;
+    uint8_t* out = nullptr;
+    together = Buffer::Allocate(size, &out);
+    for (const RowRun& run : runs) {
+      if (run.bytes.empty()) continue;
+      std::memcpy(out, run.bytes.data(), run.bytes.size());
+      out += run.bytes.size();
+    }
+    add_block(together.span(), Checksum(together.span()));
+  }
+  view.blocks = blocks;
+
+  const auto nested = writer->Begin(15, 40 + 18 * blocks.size() + size);
+  const auto header = writer->Begin(1);
+  WriteColumnHeader(view, writer);
+  writer->End(header);
+  writer->Uint(2, view.rows);
+  if (size > 0) {
+    writer->BeginBytes(15, size);
+    if (by_reference) {
+      for (const RowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
+    } else if (size >= kShareBytes) {
+      writer->AppendShared(std::move(together));
+    } else {
+      writer->Append(together.span());
+    }
+  }
+  writer->End(nested);
+}
+
+// Counts the bytes of rows that several samples refer to once, or fewer, never more: of slices of one row
+// each row is known; of longer ones of a chunk's column all are taken to overlap. A chunk that few samples
+// refer to is the rule for those.
+class EvenSamples::Distinct {
+ public:
+  Distinct(size_t expected, bool single_rows)
+      : single_rows_(single_rows), entries_(std::bit_ceil(2 * expected + 16)) {}
+
+  void Add(const RowRun& run, uint64_t row_bytes) {
+    all_ += run.length * row_bytes;
+    // A fingerprint that two rows share by chance costs at most a slower way.
+    constexpr uint64_t kFactor = 0x9e37'79b9'7f4a'7c15;
+    uint64_t mark = (reinterpret_cast<uintptr_t>(run.chunk) + run.column) * kFactor;
+    mark ^= mark >> 32;
+    if (single_rows_) mark += run.offset;
+    mark = (mark + 1) * kFactor;
+    mark ^= mark >> 29;
+    mark += mark == 0;
+    const size_t mask = entries_.size() - 1;
+    size_t at = mark & mask;
+    while (entries_[at].mark != mark) {
+      if (entries_[at].mark == 0) {
+        if (2 * ++used_ > entries_.size()) return;  // many slices to a column: the rest counts for nothing
+        entries_[at].mark = mark;
+        break;
+      }
+      at = (at + 1) & mask;
+    }
+    if (run.length > entries_[at].rows) {
+      distinct_ += (run.length - entries_[at].rows) * row_bytes;
+      entries_[at].rows = run.length;
+    }
+  }
+  bool overlap_much() const {
+    return static_cast<double>(all_) > kOverlapFactor * static_cast<double>(distinct_);
+  }
+
+ private:
+  struct Entry {
+    uint64_t mark = 0;
+    uint32_t rows = 0;
+  };
+  const bool single_rows_;
+  std::vector<Entry> entries_;
+  size_t used_ = 0;
+  uint64_t all_ = 0;
+  uint64_t distinct_ = 0;
+};
+
+std::optional<EvenSamples> EvenSamples::Find(std::span<const Sample> samples) {
+  if (samples.size() < 2) return std::nullopt;
+  EvenSamples even;
+  const Trajectory& first = samples[0].trajectory;
+  even.columns_.resize(first.num_columns());
+  size_t slices = 0;
+  bool single_rows = true;
+  for (uint32_t c = 0; c < first.num_columns(); ++c) {
+    Column& column = even.columns_[c];
+    column.like = first.column_view(c);
+    column.squeeze = first.squeeze(c);
+    column.row_bytes = column.like.row_bytes();
+    const auto length = static_cast<uint64_t>(first.length(c));
+    const uint64_t rows = length * samples.size();
+    if (column.like.dtype == DType::kString || column.like.codec != Codec::kRaw || rows > kMaxGatherRows ||
+        rows * column.row_bytes > kMaxGatherBytes) {
+      return std::nullopt;
+    }
+    column.length = static_cast<uint32_t>(length);
+    single_rows &= length == 1;
+    column.runs.reserve(samples.size() * first.num_slices(c));
+    slices += samples.size() * first.num_slices(c);
+  }
+  Distinct distinct(slices, single_rows);
+  for (const Sample& sample : samples) {
+    if (!even.Add(sample, &distinct)) return std::nullopt;
+  }
+  if (distinct.overlap_much()) return std::nullopt;
+  return even;
+}
+
+bool EvenSamples::Add(const Sample& sample, Distinct* distinct) {
+  const Trajectory& trajectory = sample.trajectory;
+  if (trajectory.num_columns() != columns_.size()) return false;
+  for (uint32_t c = 0; c < columns_.size(); ++c) {
+    Column& column = columns_[c];
+    if (trajectory.squeeze(c) != column.squeeze) return false;
+    uint64_t length = 0;
+    const uint32_t num_slices = trajectory.num_slices(c);
+    for (uint32_t s = 0; s < num_slices; ++s) {
+      const SliceView slice = trajectory.slice(c, s);
+      const PackedChunkHeader header = slice.chunk->header();
+      const ColumnView view = header.column(slice.chunk_column);
+      if (view.dtype != column.like.dtype || view.codec != Codec::kRaw ||
+          !std::ranges::equal(view.row_shape, column.like.row_shape)) {
+        return false;
+      }
+      length += slice.length;
+      // Raw blocks follow one another, and so do their rows.
+      const RowRun run{.chunk = slice.chunk,
+                       .column = slice.chunk_column,
+                       .offset = slice.offset,
+                       .length = slice.length,
+                       .bytes = slice.chunk->payload().subspan(
+                           header.column_payload_offset(slice.chunk_column) + slice.offset * column.row_bytes,
+                           slice.length * column.row_bytes)};
+      distinct->Add(run, column.row_bytes);
+      column.runs.push_back(run);
+    }
+    if (length != column.length) return false;
+  }
+  return true;
+}
+
+void EvenSamples::WriteColumns(uint32_t field, WireWriter* writer) const {
+  for (uint32_t c = 0; c < columns_.size(); ++c) {
+    const auto nested = writer->Begin(field);
+    WriteSlice({.chunk_id = c, .chunk_column = 0, .offset = 0, .length = columns_[c].length}, writer);
+    writer->Bool(2, columns_[c].squeeze);
+    writer->End(nested);
+  }
+}
+
+}  // namespace reverb::internal
