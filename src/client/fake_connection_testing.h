@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,10 @@ struct FakeInsertStream final : InsertStream {
   uint64_t bytes_per_item = 100;  // what an item counts
   bool finished = false;
   bool cancelled = false;
+  std::thread::id last_sender;
 
   Sent Send(InsertMessage message) override {
+    last_sender = std::this_thread::get_id();
     const uint64_t bytes = message.items.size() * bytes_per_item;
     messages.push_back(std::move(message));
     return {bytes, is_ready};
@@ -81,12 +84,14 @@ struct FakeSampleStream final : SampleStream {
 
 struct FakeConnection final : Connection {
   bool is_in_process = false;
+  bool is_slow = false;
   bool refuse = false;  // new streams end at once
   std::vector<std::shared_ptr<FakeInsertStream>> inserts;
   std::vector<std::shared_ptr<FakeSampleStream>> samples;
 
   std::string address() const override { return "fake:1"; }
   bool in_process() const override { return is_in_process; }
+  bool sending_is_slow() const override { return is_slow; }
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {
     inserts.push_back(Opened<FakeInsertStream>(hello, std::move(events)));

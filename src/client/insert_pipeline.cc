@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/background.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "client/waiting.h"
@@ -100,7 +101,7 @@ Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
 // An actor that adds an item wants its thread back: what the kernel does with the bytes (often the receiver's
 // part as well) takes ten times as long as all the rest.
 void InsertPipeline::PumpElsewhere() {
-  RealClock()->CallAt(TimePoint(), [weak = weak_from_this()] {
+  RunInBackground([weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Pump();
   });
 }
@@ -120,12 +121,15 @@ void InsertPipeline::Pace() {
 
 void InsertPipeline::Forget(uint64_t chunk_id) {
   if (connection_->in_process()) return;  // nothing is remembered there
+  bool is_slow = false;
   {
     MutexLock lock(&mu_);
     forget_.push_back({last_number(), chunk_id});
-    if (forget_.size() - forgets_told_ < kForgetAlone) return;  // goes with the next items
+    // Goes with the next items.
+    if (!MayForgetAlone() || !ready_ || pumping_ || pump_is_called_ || !welcomed_) return;
+    is_slow = pump_is_called_ = connection_->sending_is_slow();
   }
-  Pump();
+  is_slow ? PumpElsewhere() : Pump();
 }
 
 int64_t InsertPipeline::pending_items() const {
@@ -302,8 +306,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   sent_through_ += message.items.size();
   is_moving_ |= !message.items.empty();
   if (waiters_ > 0 && unsent_bytes_ <= kPaceResume) changed_.NotifyAll();
-  const bool forget_alone = forget_.size() - forgets_told_ >= kForgetAlone;
-  if (message.items.empty() && !heartbeat_ && !forget_alone) return std::nullopt;
+  if (message.items.empty() && !heartbeat_ && !MayForgetAlone()) return std::nullopt;
   heartbeat_ = false;
   while (forgets_told_ < forget_.size() && forget_[forgets_told_].after <= sent_through_) {
     message.forget_chunks.push_back(forget_[forgets_told_++].chunk_id);

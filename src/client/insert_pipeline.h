@@ -126,6 +126,10 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     return connection_->sending_is_slow() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
            last_number() - sent_through_ < kHoldItems && unsent_bytes_ < kHoldBytes;
   }
+  // Not while there are items to go with.
+  bool MayForgetAlone() const REQUIRES(mu_) {
+    return last_number() == sent_through_ && forget_.size() - forgets_told_ >= kForgetAlone;
+  }
   uint64_t last_number() const REQUIRES(mu_) { return confirmed_through_ + items_.size(); }
 
   const std::shared_ptr<Connection> connection_;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "client/fake_connection_testing.h"
 #include "reverb/log.h"
@@ -35,6 +36,13 @@ class InsertPipelineTest : public ::testing::Test {
   }
   void AddMany(int count) {
     for (int i = 0; i < count; ++i) ASSERT_OK(Add());
+  }
+  // What another thread is to send; after this the stream's messages can be looked at. Only a hang waits
+  // long.
+  [[nodiscard]] bool AwaitMessages(int64_t count) {
+    for (int i = 0; i < 60'000 && pipeline_->stats().sent_messages < count; ++i)
+      std::this_thread::sleep_for(1ms);
+    return pipeline_->stats().sent_messages == count;
   }
   FakeInsertStream& stream(size_t index = 0) { return *connection_->inserts.at(index); }
 
@@ -317,6 +325,38 @@ TEST_F(InsertPipelineTest, ManyChunksAreForgottenAlsoWithoutItems) {
     told += stream().messages[i].forget_chunks.size();
   EXPECT_GE(told, 130u);
   EXPECT_LE(stream().messages.size(), before + 5);
+}
+
+TEST_F(InsertPipelineTest, WhereSendingIsSlowAnotherThreadSends) {
+  connection_->is_slow = true;
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  ASSERT_TRUE(AwaitMessages(1));
+  EXPECT_NE(stream().last_sender, std::this_thread::get_id()) << "an item";
+  for (uint64_t id = 1; id <= 64; ++id) pipeline_->Forget(id);
+  ASSERT_TRUE(AwaitMessages(2));
+  EXPECT_NE(stream().last_sender, std::this_thread::get_id()) << "chunks to forget";
+  EXPECT_EQ(stream().messages[1].forget_chunks.size(), 64u);
+  AddMany(1);
+  EXPECT_THAT(pipeline_->AwaitPending(0, {.timeout = 1ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  ASSERT_TRUE(AwaitMessages(3));
+  EXPECT_EQ(stream().last_sender, std::this_thread::get_id()) << "one who waits has nothing better to do";
+}
+
+TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
+  connection_->is_slow = true;
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  ASSERT_TRUE(AwaitMessages(1));
+  AddMany(3);
+  for (uint64_t id = 1; id <= 200; ++id) pipeline_->Forget(id);
+  EXPECT_TRUE(AwaitMessages(1)) << "nothing goes before the answer";
+  stream().Confirm(1);
+  ASSERT_TRUE(AwaitMessages(2));
+  EXPECT_EQ(stream().messages[1].items.size(), 3u);
+  EXPECT_EQ(stream().messages[1].forget_chunks.size(), 200u);
 }
 
 TEST_F(InsertPipelineTest, AnItemThatNoMessageCanHoldIsAnError) {

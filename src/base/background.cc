@@ -1,0 +1,112 @@
+#include "base/background.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <deque>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace reverb::internal {
+namespace {
+
+class Worker;
+
+// Made by the first work. After fork() the child's is null again: what the parent's threads were doing to
+// theirs at that moment cannot be known, so it is left alone.
+std::atomic<Worker*> current_worker{nullptr};
+// The parent's, in a child; kept reachable for leak checkers.
+std::atomic<Worker*> parents_worker{nullptr};
+
+// Never destroyed once it is current.
+class Worker {
+ public:
+  explicit Worker(Worker* parents) : parents_(parents) {}
+
+  void Run(std::function<void()> work) EXCLUDES(mu_) {
+    bool has_thread = false;
+    {
+      MutexLock lock(&mu_);
+      if (!started_) started_ = StartThread();
+      has_thread = started_;
+      if (has_thread) works_.push_back(std::move(work));
+    }
+    if (!has_thread) return work();
+    // Without the lock: who is woken by it would only meet it again.
+    changed_.NotifyOne();
+  }
+
+ private:
+  bool StartThread() {
+    // Signals belong to the program's threads: ours would swallow the interruption of their waits.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    const bool started = pthread_create(
+                             &thread, nullptr,
+                             [](void* self) -> void* {
+                               static_cast<Worker*>(self)->Work();
+                               return nullptr;
+                             },
+                             this) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!started) return false;
+    pthread_setname_np(thread, "rv-background");
+    pthread_detach(thread);
+    return true;
+  }
+
+  void Work() EXCLUDES(mu_) {
+    // A program that runs under another policy has its reasons.
+    if (const sched_param none{}; sched_getscheduler(0) == SCHED_OTHER)
+      sched_setscheduler(0, SCHED_BATCH, &none);
+    // Stops being true only in a child that a work forked: there this thread goes on alone.
+    while (current_worker.load(std::memory_order_acquire) == this) {
+      const std::function<void()> work = Next();
+      work();
+    }
+  }
+
+  std::function<void()> Next() EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    while (works_.empty()) changed_.Wait(&mu_);
+    std::function<void()> work = std::move(works_.front());
+    works_.pop_front();
+    return work;
+  }
+
+  [[maybe_unused]] Worker* const parents_;  // for leak checkers
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::function<void()>> works_ GUARDED_BY(mu_);
+  bool started_ GUARDED_BY(mu_) = false;
+};
+
+Worker* CurrentWorker() {
+  Worker* worker = current_worker.load(std::memory_order_acquire);
+  if (worker != nullptr) return worker;
+  Worker* const fresh = new Worker(parents_worker.load(std::memory_order_relaxed));
+  if (current_worker.compare_exchange_strong(worker, fresh, std::memory_order_acq_rel)) return fresh;
+  delete fresh;  // another thread was quicker
+  return worker;
+}
+
+// While the program is loaded, when no other thread can be half-way through it as fork() happens.
+// Registering fails only for want of memory; then children have no worker.
+[[maybe_unused]] const bool kPreparedForFork = [] {
+  return pthread_atfork(nullptr, nullptr, [] {
+           parents_worker.store(current_worker.load(std::memory_order_relaxed), std::memory_order_relaxed);
+           current_worker.store(nullptr, std::memory_order_relaxed);
+         }) == 0;
+}();
+
+}  // namespace
+
+void RunInBackground(std::function<void()> work) { CurrentWorker()->Run(std::move(work)); }
+
+}  // namespace reverb::internal
