@@ -265,12 +265,17 @@ does not exist.)";
 
 }  // namespace
 
-ClientObject::ClientObject(std::string address, bool in_process)
-    : address_(std::move(address)), in_process_(in_process) {
+ClientObject::ClientObject(std::string address, bool in_process, std::string name,
+                           std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout)
+    : address_(std::move(address)), reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout)) {
   CheckFork();
   NoteUse();
-  client_ = Owned<Client>(ValueOrRaise(Waiting().Run(
-      [&](const WaitOptions&) { return Client::Connect(address_, {.in_process = in_process_}); })));
+  const ClientOptions options{.write_window_bytes = write_window_bytes,
+                              .reconnect_timeout = reconnect_timeout_,
+                              .in_process = in_process,
+                              .name = std::move(name)};
+  client_ = Owned<Client>(
+      ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return Client::Connect(address_, options); })));
 }
 
 std::shared_ptr<const TableSignatures> ClientObject::FetchSignatures(Timeout timeout) {
@@ -314,8 +319,9 @@ ReadAhead ClientObject::MayReadAhead(const std::string& table, Timeout timeout) 
 void BindClient(nb::module_& module) {
   using Self = ClientObject;
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr())
-      .def(nb::init<std::string, bool>(), "server_address"_a, nb::kw_only(), "in_process"_a = true)
-      .def_prop_ro("_in_process", &Self::in_process)
+      .def(nb::init<std::string, bool, std::string, std::optional<int64_t>, std::optional<double>>(),
+           "server_address"_a, nb::kw_only(), "in_process"_a = true, "name"_a = "",
+           "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none())
       .def_prop_ro("server_address", &Self::address, "The address that the client was made with.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)

@@ -106,7 +106,13 @@ def import_checkpoint(source: str, target: str) -> str: ...
 
 class Server:
     def __init__(
-        self, tables: Sequence[Table], port: int | None, host: str, checkpoint: CheckpointOptions | None
+        self,
+        tables: Sequence[Table],
+        port: int | None,
+        host: str,
+        checkpoint: CheckpointOptions | None,
+        max_bytes: int | None = None,
+        evict_when_full: bool = False,
     ) -> None: ...
     @property
     def port(self) -> int: ...
@@ -116,11 +122,17 @@ class Server:
     def Wait(self, timeout: float | None = None) -> bool: ...
 
 class Client:
-    def __init__(self, server_address: str, *, in_process: bool = True) -> None: ...
+    def __init__(
+        self,
+        server_address: str,
+        *,
+        in_process: bool = True,
+        name: str = "",
+        write_window_bytes: int | None = 67108864,
+        reconnect_timeout: float | None = None,
+    ) -> None: ...
     @property
     def server_address(self) -> str: ...
-    @property
-    def _in_process(self) -> bool: ...
     def insert(self, data: Any, priorities: Mapping[str, float], *, timeout: float | None = None) -> None: ...
     def sample(
         self,

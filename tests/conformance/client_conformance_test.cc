@@ -688,6 +688,17 @@ TEST_P(NetworkClientTest, AServerThatIsNotThere) {
   EXPECT_THAT(writer.Flush(0, {.timeout = 50ms}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("cannot be reached")));
   writer.Close();
+  const Client impatient = Client::Connect("127.0.0.1:1", {.reconnect_timeout = 50ms}).value();
+  EXPECT_THAT(impatient.Sample("t", 1, kPatience), StatusIs(StatusCode::kUnavailable));
+}
+
+TEST(ClientOptionsTest, NamesWhatCannotWork) {
+  EXPECT_OK(ClientOptions{.write_window_bytes = std::nullopt}.Validate());
+  EXPECT_OK(ClientOptions{.name = std::string(1024, 'n')}.Validate());
+  EXPECT_THAT(Client::Connect("127.0.0.1:1", {.write_window_bytes = 0}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("write_window_bytes (0)")));
+  EXPECT_THAT(Client::Connect("127.0.0.1:1", {.name = std::string(1025, 'n')}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("1024 bytes, got 1025")));
 }
 
 }  // namespace
