@@ -202,13 +202,34 @@ void UpdatePriorities(ClientObject& self, std::string_view table, nb::handle key
   Mutate(self, table, pairs, {}, timeout);
 }
 
-nb::list ServerInfoDicts(ClientObject& self, std::optional<double> timeout) {
+nb::dict ToDict(const WaiterInfo& waiter) {
+  nb::dict dict;
+  dict["table"] = waiter.table;
+  dict["is_insert"] = waiter.is_insert;
+  dict["reason"] = static_cast<int>(waiter.reason);
+  dict["waited_ns"] = waiter.waited_nanos;
+  dict["count"] = waiter.count;
+  dict["client"] = Text(waiter.client_name);  // whatever bytes it has sent
+  dict["address"] = Text(waiter.address);
+  return dict;
+}
+
+nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout) {
   const Client client = self.client();
   const ServerInfo info = ValueOrRaise(
       Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) { return client.Info(wait); }));
   nb::list tables;
-  for (const TableInfo& table : info.tables) tables.append(ToDict(table));
-  return tables;
+  for (const TableInfo& table : info.tables) tables.append(python::ToDict(table));
+  nb::list waiters;
+  for (const WaiterInfo& waiter : info.waiters) waiters.append(ToDict(waiter));
+  nb::dict dict;
+  dict["tables"] = tables;
+  dict["waiters"] = waiters;
+  dict["stored_bytes"] = info.stored_bytes;
+  dict["live_bytes"] = info.live_bytes;
+  dict["max_bytes"] = info.max_bytes;
+  dict["chunks"] = info.live_chunks;
+  return dict;
 }
 
 // Docstrings of what is called often enough to have no Python in between.
@@ -352,7 +373,7 @@ void BindClient(nb::module_& module) {
             }));
           },
           "table"_a, "rate_limiter"_a, "timeout"_a.none())
-      .def("_server_info", &ServerInfoDicts, "timeout"_a.none())
+      .def("_server_info", &ServerInfoDict, "timeout"_a.none())
       .def(
           "_checkpoint",
           [](Self& self, std::optional<double> timeout) {

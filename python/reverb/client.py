@@ -320,21 +320,21 @@ class Client(_core.Client):
         """Replaces the numbers of the table's limiter, while it works; what was counted stays."""
         self._set_rate_limiter(table, rate_limiter.internal_limiter, timeout)
 
-    def server_info(self, timeout: float | None = None) -> dict[str, reverb_types.TableInfo]:
-        """The state of all tables, by name.
+    def server_info(self, timeout: float | None = None) -> reverb_types.ServerInfo:
+        """The state of all tables: a dict by name, with the server's bytes and those who wait as attributes.
 
         `timeout`: seconds; None, 0 and less wait for ever. DeadlineExceededError afterwards.
         """
         limit = timeout if timeout is not None and timeout > 0 else None
         try:
-            tables = self._server_info(limit)
+            native = self._server_info(limit)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
                 f"ServerInfo call to {self.server_address} did not complete within {timeout} s: {error}"
             ) from None
-        infos = {info["name"]: _table_info.from_native(info) for info in tables}
-        self._signatures = {name: info.signature for name, info in infos.items()}
-        return infos
+        info = _table_info.server_info_from_native(native)
+        self._signatures = {name: table.signature for name, table in info.items()}
+        return info
 
     def checkpoint(self, *, timeout: float | None = None) -> str:
         """Makes the server write a checkpoint, and returns where it was written."""
