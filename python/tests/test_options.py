@@ -3,7 +3,7 @@
 import pickle
 import threading
 
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 import pytest
 
@@ -91,8 +91,7 @@ def test_a_writer_waits_when_its_window_is_full(serve, in_process):
         # One is in the queue, one is not confirmed.
         assert producer.created <= taken + 2
         next(server.localhost_client().sample("queue", timeout=60))
-    producer.join(timeout=60)
-    assert not producer.is_alive()
+    join(producer)
     assert producer.created == 10
 
 

@@ -5,7 +5,7 @@ import pickle
 import threading
 import time
 
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 import pytest
 
@@ -35,8 +35,7 @@ class InBackground(threading.Thread):
         self.work()
 
     def finish(self):
-        self.join(timeout=60)
-        assert not self.is_alive()
+        join(self)
 
 
 def test_is_a_dict_of_tables(client):
