@@ -72,29 +72,34 @@ class Actor:
         return {"step_us": (perf_counter() - began) / count * 1e6, "operations": count, **calls.figures()}
 
 
-class WriteTransition:
-    """What the caller waits for a small transition: append and create_item. Flushes between bursts are not counted."""
+class _Transitions:
+    """What the caller waits for small transitions: a step appended, and an item made of it and the one before.
 
-    def __init__(self, client: Any, options: dict[str, Any]) -> None:
-        self._content = stores.Transitions()
-        self._writer = client.trajectory_writer(num_keep_alive_refs=2)
-        self._writer.append(self._content.steps[0])
+    Flushes between bursts are not counted.
+    """
+
+    BURST = 64  # calls
+    ENVIRONMENTS = 1  # transitions in a call
+
+    def __init__(self, writer: Any, create: Any, steps: list[dict[str, Any]]) -> None:
+        self._writer, self._create, self._steps = writer, create, steps
+        self._writer.append(steps[0])
         self._next = 1
 
     def run(self, seconds: float) -> dict[str, float]:
-        writer, steps = self._writer, self._content.steps
+        writer, create, steps = self._writer, self._create, self._steps
         spent = 0
         count = 0
         calls = timing.Calls()
         end = perf_counter() + seconds
         while perf_counter() < end:
-            for _ in range(64):
+            for _ in range(self.BURST):
                 step = steps[self._next % len(steps)]
                 self._next += 1
                 start = perf_counter_ns()
                 writer.append(step)
                 history = writer.history
-                writer.create_item(
+                create(
                     "uniform",
                     1.0,
                     {
@@ -108,53 +113,35 @@ class WriteTransition:
                 spent += took
                 calls.add(took)
             writer.flush()
-            count += 64
-        return {"mean_us": spent / count / 1e3, "operations": count, **calls.figures()}
+            count += self.BURST * self.ENVIRONMENTS
+        figures = calls.figures() if self.ENVIRONMENTS == 1 else {}
+        return {"mean_us": spent / count / 1e3, "operations": count, **figures}
 
 
-class WriteVector:
+class WriteTransition(_Transitions):
+    """Of one environment."""
+
+    def __init__(self, client: Any, options: dict[str, Any]) -> None:
+        writer = client.trajectory_writer(num_keep_alive_refs=2)
+        super().__init__(writer, writer.create_item, stores.Transitions().steps)
+
+
+class WriteVector(_Transitions):
     """The same of many environments, in one call a step; what each of them costs the caller."""
 
+    BURST = 4
     ENVIRONMENTS = 64
 
     def __init__(self, client: Any, options: dict[str, Any]) -> None:
         if not hasattr(reverb, "VectorWriter"):
             raise timing.NotAvailableError("reverb.VectorWriter is not in this package")
         singles = stores.Transitions().steps
-        self._steps = [
+        steps = [
             {name: np.stack([step[name] for step in singles[begin : begin + self.ENVIRONMENTS]]) for name in singles[0]}
             for begin in range(0, len(singles), self.ENVIRONMENTS)
         ]
-        self._writer = client.vector_writer(self.ENVIRONMENTS, 2)
-        self._writer.append(self._steps[0])
-        self._next = 1
-
-    def run(self, seconds: float) -> dict[str, float]:
-        writer, steps = self._writer, self._steps
-        spent = 0
-        count = 0
-        end = perf_counter() + seconds
-        while perf_counter() < end:
-            for _ in range(4):
-                step = steps[self._next % len(steps)]
-                self._next += 1
-                start = perf_counter_ns()
-                writer.append(step)
-                history = writer.history
-                writer.create_items(
-                    "uniform",
-                    1.0,
-                    {
-                        "observation": history["observation"][-2],
-                        "action": history["action"][-2],
-                        "reward": history["reward"][-2],
-                        "next_observation": history["observation"][-1],
-                    },
-                )
-                spent += perf_counter_ns() - start
-            writer.flush()
-            count += 4 * self.ENVIRONMENTS
-        return {"mean_us": spent / count / 1e3, "operations": count}
+        writer = client.vector_writer(self.ENVIRONMENTS, 2)
+        super().__init__(writer, writer.create_items, steps)
 
 
 class Produce:

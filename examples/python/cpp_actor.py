@@ -4,9 +4,9 @@ Use it where the environment is a C++ program: a simulator, a game, a robot. Bot
 and share nothing but the signature of a table: columns have names here, and numbers there, in the order of the sorted
 names.
 
-This program serves the tables, starts the actor, learns from what it writes, and publishes Q values for it to act by.
-examples/cpp/actor.cc is the other half; `cmake --build build/dev --target reverb_actor` builds it. In the output,
-look at the policy that came of it, and at the samples per insert: the actor waits in C++ while Python learns.
+This program serves the tables of dqn.py, starts the actor, learns from what it writes, and publishes Q values for it
+to act by. examples/cpp/actor.cc is the other half; `cmake --build build/dev --target reverb_actor` builds it. In the
+output, look at the policy that came of it, and at the samples per insert: the actor waits in C++ while Python learns.
 
 Run it with `python examples/python/cpp_actor.py build/dev/examples/cpp/reverb_actor`.
 """
@@ -15,12 +15,11 @@ from pathlib import Path
 import subprocess
 import sys
 
+from dqn import BATCH, CELLS, make_server, report
 import numpy as np
 
 import reverb
 
-CELLS = 8
-BATCH = 32
 SIGNATURE = {
     "action": reverb.TensorSpec((), np.int64),
     "discount": reverb.TensorSpec((), np.float32),
@@ -28,33 +27,6 @@ SIGNATURE = {
     "reward": reverb.TensorSpec((), np.float32),
     "state": reverb.TensorSpec((), np.int64),
 }
-
-
-def make_server() -> reverb.Server:
-    """Transitions one way, Q values the other."""
-    return reverb.Server(
-        tables=[
-            reverb.Table(
-                name="replay",
-                sampler=reverb.selectors.Uniform(),
-                remover=reverb.selectors.Fifo(),
-                max_size=10_000,
-                rate_limiter=reverb.rate_limiters.SampleToInsertRatio(
-                    samples_per_insert=8.0, min_size_to_sample=100, error_buffer=800.0
-                ),
-                signature=SIGNATURE,
-            ),
-            reverb.Table(
-                name="parameters",
-                sampler=reverb.selectors.Lifo(),
-                remover=reverb.selectors.Fifo(),
-                max_size=1,
-                rate_limiter=reverb.rate_limiters.MinSize(1),
-                signature=reverb.TensorSpec((CELLS, 2), np.float32),
-            ),
-        ],
-        host="localhost",
-    )
 
 
 def learn(client: reverb.Client, actor: subprocess.Popen) -> np.ndarray:
@@ -81,17 +53,13 @@ def main(program: str = "build/dev/examples/cpp/reverb_actor", steps: str = "300
     """Serves, starts the actor, and learns."""
     if not Path(program).is_file():
         raise SystemExit(f"{program} is not there; build it with: cmake --build build/dev --target reverb_actor")
-    server = make_server()
+    server = make_server(SIGNATURE)
     client = reverb.Client(f"localhost:{server.port}")
     with subprocess.Popen([program, f"localhost:{server.port}", steps]) as actor:
         q = learn(client, actor)
     if actor.returncode != 0:
         raise SystemExit(f"the actor ended with {actor.returncode}")
-
-    limiter = client.server_info()["replay"].rate_limiter_info
-    inserts, samples = limiter.insert_stats.completed, limiter.sample_stats.completed
-    print(f"the learner in Python drew {samples} samples of {inserts} transitions: {samples / inserts:.1f} per insert")
-    print("the policy in the corridor:", "".join("<>"[int(values.argmax())] for values in q[:-1]))
+    report(client, q)
     server.stop()
 
 

@@ -27,8 +27,8 @@ SIGNATURE = {
 }
 
 
-def make_server() -> reverb.Server:
-    """Serves transitions and parameters."""
+def make_server(signature: dict[str, reverb.TensorSpec]) -> reverb.Server:
+    """Serves transitions one way, parameters the other."""
     return reverb.Server(
         tables=[
             reverb.Table(
@@ -37,9 +37,9 @@ def make_server() -> reverb.Server:
                 remover=reverb.selectors.Fifo(),
                 max_size=10_000,
                 rate_limiter=reverb.rate_limiters.SampleToInsertRatio(
-                    samples_per_insert=8.0, min_size_to_sample=200, error_buffer=800.0
+                    samples_per_insert=8.0, min_size_to_sample=100, error_buffer=800.0
                 ),
-                signature=SIGNATURE,
+                signature=signature,
             ),
             # One item, sampled as often as anybody likes: the newest parameters.
             reverb.Table(
@@ -48,9 +48,20 @@ def make_server() -> reverb.Server:
                 remover=reverb.selectors.Fifo(),
                 max_size=1,
                 rate_limiter=reverb.rate_limiters.MinSize(1),
+                signature=reverb.TensorSpec((CELLS, 2), np.float32),
             ),
-        ]
+        ],
+        host="localhost",
     )
+
+
+def report(client: reverb.Client, q: np.ndarray) -> None:
+    """Says how the limiter has kept the two together, and what was learned."""
+    limiter = client.server_info()["replay"].rate_limiter_info
+    inserts, samples = limiter.insert_stats.completed, limiter.sample_stats.completed
+    print(f"{inserts} transitions, {samples} samples: {samples / inserts:.1f} samples per insert")
+    policy = "".join("<>"[int(np.argmax(values))] for values in q[:-1])
+    print(f"the policy in the corridor: {policy}")
 
 
 def act(client: reverb.Client, stop) -> None:
@@ -124,7 +135,7 @@ def run_learner(client: reverb.Client, updates: int, result) -> None:
 
 def main(updates: int = 400) -> None:
     """Starts both processes, and says what they came to."""
-    server = make_server()
+    server = make_server(SIGNATURE)
     client = reverb.Client(f"localhost:{server.port}")  # is pickled on its way to the processes
     processes = multiprocessing.get_context("spawn")
     stop, result = processes.Event(), processes.Queue()
@@ -136,12 +147,7 @@ def main(updates: int = 400) -> None:
     stop.set()
     for process in (learner, actor):
         process.join()
-
-    limiter = client.server_info()["replay"].rate_limiter_info
-    inserts, samples = limiter.insert_stats.completed, limiter.sample_stats.completed
-    print(f"{inserts} transitions, {samples} samples: {samples / inserts:.1f} samples per insert")
-    policy = "".join("<>"[int(np.argmax(values))] for values in q[:-1])
-    print(f"the policy in the corridor: {policy}")
+    report(client, q)
     server.stop()
 
 

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,13 +39,16 @@ namespace reverb {
 class Server;
 
 struct ClientOptions {
-  // Bytes of chunks that a writer may have unconfirmed before it has to wait; absent = no bound.
+  // Bytes of chunks that a writer may have unconfirmed before it has to wait; > 0, absent = no bound.
   std::optional<int64_t> write_window_bytes = int64_t{64} << 20;
-  // How long writers look for a server that was lost before they fail; absent = for ever.
+  // How long writers, and Sample(), look for a server that was lost before they fail; absent = for ever.
+  // Samplers have one of their own.
   Timeout reconnect_timeout = {};
   // Whether a server of this process is used without a socket.
   bool in_process = true;
-  std::string name = {};  // for those who look at the server
+  std::string name = {};  // for those who look at the server; at most 1024 bytes
+
+  [[nodiscard]] Status Validate() const;
 };
 
 class Client {

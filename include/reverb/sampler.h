@@ -95,8 +95,8 @@ class Sampler {
   ~Sampler();  // Close()
 
   // OUT_OF_RANGE after max_samples; DEADLINE_EXCEEDED when the table allowed no sample in
-  // rate_limiter_timeout (detail kRateLimited, and the end of this sampler), or none came within `wait`
-  // (and the next call goes on waiting); CANCELLED after Close().
+  // rate_limiter_timeout (the end of this sampler), or none came within `wait` (and the next call goes on
+  // waiting); its detail is kRateLimited where the table's limiter is why; CANCELLED after Close().
   Result<SampledTrajectory> Next(const WaitOptions& wait = {});
 
   // Appends between one and `most` samples to *out: those that are here already, after waiting for the first.

@@ -202,14 +202,35 @@ void UpdatePriorities(ClientObject& self, std::string_view table, nb::handle key
   Mutate(self, table, pairs, {}, timeout);
 }
 
-nb::list ServerInfoDicts(ClientObject& self, std::optional<double> timeout) {
+nb::dict ToDict(const WaiterInfo& waiter) {
+  nb::dict dict;
+  dict["table"] = waiter.table;
+  dict["is_insert"] = waiter.is_insert;
+  dict["reason"] = static_cast<int>(waiter.reason);
+  dict["waited_ns"] = waiter.waited_nanos;
+  dict["count"] = waiter.count;
+  dict["client"] = Text(waiter.client_name);  // whatever bytes it has sent
+  dict["address"] = Text(waiter.address);
+  return dict;
+}
+
+nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout) {
   const Client client = self.client();
   const ServerInfo info = ValueOrRaise(
       Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) { return client.Info(wait); }));
   self.NoteTables(info);
   nb::list tables;
-  for (const TableInfo& table : info.tables) tables.append(ToDict(table));
-  return tables;
+  for (const TableInfo& table : info.tables) tables.append(python::ToDict(table));
+  nb::list waiters;
+  for (const WaiterInfo& waiter : info.waiters) waiters.append(ToDict(waiter));
+  nb::dict dict;
+  dict["tables"] = tables;
+  dict["waiters"] = waiters;
+  dict["stored_bytes"] = info.stored_bytes;
+  dict["live_bytes"] = info.live_bytes;
+  dict["max_bytes"] = info.max_bytes;
+  dict["chunks"] = info.live_chunks;
+  return dict;
 }
 
 // Docstrings of what is called often enough to have no Python in between.
@@ -266,12 +287,17 @@ does not exist.)";
 
 }  // namespace
 
-ClientObject::ClientObject(std::string address, bool in_process)
-    : address_(std::move(address)), in_process_(in_process) {
+ClientObject::ClientObject(std::string address, bool in_process, std::string name,
+                           std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout)
+    : address_(std::move(address)), reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout)) {
   CheckFork();
   NoteUse();
-  client_ = Owned<Client>(ValueOrRaise(Waiting().Run(
-      [&](const WaitOptions&) { return Client::Connect(address_, {.in_process = in_process_}); })));
+  const ClientOptions options{.write_window_bytes = write_window_bytes,
+                              .reconnect_timeout = reconnect_timeout_,
+                              .in_process = in_process,
+                              .name = std::move(name)};
+  client_ = Owned<Client>(
+      ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return Client::Connect(address_, options); })));
 }
 
 std::shared_ptr<const TableSignatures> ClientObject::FetchSignatures(Timeout timeout) {
@@ -319,8 +345,9 @@ void ClientObject::NoteTables(const ServerInfo& info) {
 void BindClient(nb::module_& module) {
   using Self = ClientObject;
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr())
-      .def(nb::init<std::string, bool>(), "server_address"_a, nb::kw_only(), "in_process"_a = true)
-      .def_prop_ro("_in_process", &Self::in_process)
+      .def(nb::init<std::string, bool, std::string, std::optional<int64_t>, std::optional<double>>(),
+           "server_address"_a, nb::kw_only(), "in_process"_a = true, "name"_a = "",
+           "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none())
       .def_prop_ro("server_address", &Self::address, "The address that the client was made with.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)
@@ -351,7 +378,7 @@ void BindClient(nb::module_& module) {
             }));
           },
           "table"_a, "rate_limiter"_a, "timeout"_a.none())
-      .def("_server_info", &ServerInfoDicts, "timeout"_a.none())
+      .def("_server_info", &ServerInfoDict, "timeout"_a.none())
       .def(
           "_checkpoint",
           [](Self& self, std::optional<double> timeout) {

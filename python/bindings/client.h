@@ -25,11 +25,12 @@ enum class ReadAhead {
 
 class ClientObject {
  public:
-  ClientObject(std::string address, bool in_process);
+  ClientObject(std::string address, bool in_process, std::string name,
+               std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout);
 
   const std::string& address() const { return address_; }
-  // Whether a server of this process is used without a socket.
-  bool in_process() const { return in_process_; }
+  // How long a server that was lost is looked for.
+  const Timeout& reconnect_timeout() const { return reconnect_timeout_; }
   // A handle to share. RuntimeError in a forked child.
   Client client() const {
     CheckFork();
@@ -50,7 +51,7 @@ class ClientObject {
 
  private:
   const std::string address_;
-  const bool in_process_;
+  const Timeout reconnect_timeout_;
   Owned<Client> client_;
 
   // With the GIL.

@@ -22,17 +22,16 @@ nb::handle TypeOf(StatusCode code) {
   }
 }
 
-// Status messages are UTF-8 unless they quote bytes that are not.
-nb::object Text(std::string_view text) {
-  return Own(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
-}
-
 [[noreturn]] void RaiseAs(nb::handle type, std::string_view message) {
   PyErr_SetObject(type.ptr(), Text(message).ptr());
   nb::raise_python_error();
 }
 
 }  // namespace
+
+nb::object Text(std::string_view text) {
+  return Own(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
 
 void Raise(const Status& status, const std::string& message) {
   const nb::handle type = TypeOf(status.code());

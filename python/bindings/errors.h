@@ -10,6 +10,7 @@
 #define REVERB_PYTHON_ERRORS_H_
 
 #include <string>
+#include <string_view>
 
 #include "python_api.h"
 #include "reverb/status.h"
@@ -38,6 +39,9 @@ T ValueOrRaise(Result<T> result) {
 // TypeError(message).
 [[noreturn]] void RaiseTypeError(const std::string& message);
 [[noreturn]] void RaiseValueError(const std::string& message);
+
+// A str of what others have written: UTF-8, unless it is, or quotes, bytes that are not.
+nb::object Text(std::string_view text);
 
 // repr(object), cut to a length fit for a message.
 std::string ShortRepr(nb::handle object);

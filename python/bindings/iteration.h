@@ -58,8 +58,9 @@ class Iteration {
     const nb::object nest = client_.attr("_signature_of")(table_, Seconds());
     if (!nest.is_none()) unpacking_ = Unpacking(nest, table_);
   }
-  void Open(const SamplerOptions& options) {
+  void Open(SamplerOptions options) {
     const Client handle = client().client();
+    options.reconnect_timeout = client().reconnect_timeout();
     sampler_ = Owned<Sampler>(
         ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return handle.NewSampler(options); })));
   }

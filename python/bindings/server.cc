@@ -21,9 +21,13 @@ namespace {
 class ServerObject {
  public:
   ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host,
-               std::optional<CheckpointOptions> checkpoint) {
+               std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
+               bool evict_when_full) {
     CheckFork();
-    ServerOptions options{.host = std::move(host), .port = 0, .checkpoint = std::move(checkpoint)};
+    ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
+                          .host = std::move(host),
+                          .port = 0,
+                          .checkpoint = std::move(checkpoint)};
     if (port) {
       if (*port < 0 || *port > 65535) {
         RaiseValueError("port " + std::to_string(*port) +
@@ -117,8 +121,9 @@ void BindServer(nb::module_& module) {
   using Self = ServerObject;
   nb::class_<Self>(module, "Server", nb::is_weak_referenceable(), "What reverb.Server holds.")
       .def(nb::init<const std::vector<TableObject*>&, std::optional<int64_t>, std::string,
-                    std::optional<CheckpointOptions>>(),
-           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none())
+                    std::optional<CheckpointOptions>, std::optional<int64_t>, bool>(),
+           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
+           "evict_when_full"_a = false)
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
       .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
                    "What was loaded at start; None for nothing.")

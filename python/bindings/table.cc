@@ -66,6 +66,17 @@ nb::dict ToDict(const TableInfo& info) {
   dict["waiting_for_inserts_ns"] = info.work_time.waiting_for_inserts_nanos;
   dict["waiting_for_sampling_ns"] = info.work_time.waiting_for_sampling_nanos;
   dict["idle_ns"] = info.work_time.idle_nanos;
+  dict["cursor"] = info.cursor;
+  dict["referenced_bytes"] = info.referenced_bytes;
+  dict["evictions"] = info.evictions;
+  dict["expirations"] = info.expirations;
+  dict["inserts_per_second"] = info.inserts_per_second;
+  dict["samples_per_second"] = info.samples_per_second;
+  dict["waiting_inserts"] = info.waiting_inserts;
+  dict["waiting_samples"] = info.waiting_samples;
+  dict["insert_wait_reason"] = static_cast<int>(info.insert_wait_reason);
+  dict["sample_wait_reason"] = static_cast<int>(info.sample_wait_reason);
+  dict["longest_wait_ns"] = info.longest_wait_nanos;
   return dict;
 }
 

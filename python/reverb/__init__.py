@@ -36,6 +36,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+try:
+    importlib.import_module("reverb._core")
+except ModuleNotFoundError as error:
+    if error.name != "reverb._core":
+        raise
+    from pathlib import Path
+
+    from reverb import _not_built
+
+    raise ImportError(_not_built.explain(Path(__file__).parent), name="reverb._core", path=__file__) from None
+
 from reverb import _core, errors, item_selectors, platform, pybind, rate_limiters, replay_sample, reverb_types
 from reverb import client as client
 from reverb import server as server

@@ -1,4 +1,4 @@
-"""TableInfo out of what the native code tells."""
+"""TableInfo and ServerInfo out of what the native code tells."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from reverb import _specs, reverb_types
 
 _NANOS = 1_000_000
+_SECOND = 1e-9
 
 
 def signature_of(info: dict[str, Any]) -> Any:
@@ -48,4 +49,42 @@ def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
             waiting_for_sampling_ms=info["waiting_for_sampling_ns"] // _NANOS,
             waiting_for_inserts_ms=info["waiting_for_inserts_ns"] // _NANOS,
         ),
+        referenced_bytes=info["referenced_bytes"],
+        cursor=info["cursor"],
+        evictions=info["evictions"],
+        expirations=info["expirations"],
+        inserts_per_second=info["inserts_per_second"],
+        samples_per_second=info["samples_per_second"],
+        waiting_inserts=info["waiting_inserts"],
+        waiting_samples=info["waiting_samples"],
+        insert_wait_reason=_reason(info["insert_wait_reason"]) if info["waiting_inserts"] else None,
+        sample_wait_reason=_reason(info["sample_wait_reason"]) if info["waiting_samples"] else None,
+        longest_wait_seconds=info["longest_wait_ns"] * _SECOND,
+    )
+
+
+def _reason(number: int) -> str:
+    return reverb_types.WAIT_REASONS[number] if number < len(reverb_types.WAIT_REASONS) else "unknown"
+
+
+def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
+    """The public value."""
+    return reverb_types.ServerInfo(
+        {table["name"]: from_native(table) for table in info["tables"]},
+        stored_bytes=info["stored_bytes"],
+        live_bytes=info["live_bytes"],
+        max_bytes=info["max_bytes"],
+        chunks=info["chunks"],
+        waiters=[
+            reverb_types.Waiter(
+                table=waiter["table"],
+                operation="insert" if waiter["is_insert"] else "sample",
+                reason=_reason(waiter["reason"]),
+                seconds=waiter["waited_ns"] * _SECOND,
+                count=waiter["count"],
+                client=waiter["client"],
+                address=waiter["address"],
+            )
+            for waiter in info["waiters"]
+        ],
     )

@@ -7,7 +7,7 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from reverb import _core, _table_info, errors, reverb_types
+from reverb import _arguments, _core, _table_info, errors, reverb_types
 from reverb.replay_sample import ReplaySample
 from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Writer"]
 
 _log = logging.getLogger("reverb")
+_DEFAULTS = {"in_process": True, "name": "", "write_window_bytes": 64 * 2**20, "reconnect_timeout": None}
 
 
 class Writer(_core.Writer):
@@ -102,21 +103,44 @@ class Client(_core.Client):
     Threads may share a client. It can be pickled: what is sent is the address.
     """
 
-    def __init__(self, server_address: str | Sequence[str], *, in_process: bool = True) -> None:
-        """ValueError for what is no address.
+    def __init__(
+        self,
+        server_address: str | Sequence[str],
+        *,
+        in_process: bool = True,
+        name: str = "",
+        write_window_bytes: int | None = 64 * 2**20,
+        reconnect_timeout: float | None = None,
+    ) -> None:
+        """ValueError for what is no address, and for numbers that cannot work.
 
         Args:
             server_address: "host:port", or several of them, as a sequence or with commas between them: writers and
                 single calls go to one of them in turn, samples come from all, what changes a table goes to all, and
                 priorities to the server that an item was sampled from.
             in_process: use a server of this process without a socket.
+            name: what those who look at the server see of this client, in `server_info()` and `reverb info`.
+            write_window_bytes: data that each writer may have unconfirmed before it waits; None: no bound.
+            reconnect_timeout: seconds for which writers and samples look for a server that was lost; RuntimeError
+                afterwards. None: they wait for it for ever. Single calls have a `timeout` of their own.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
+        if reconnect_timeout is not None and not reconnect_timeout >= 0:
+            raise ValueError(f"reconnect_timeout ({reconnect_timeout}) must be seconds from 0 on, or None")
         address = server_address if isinstance(server_address, str) else ",".join(server_address)
-        super().__init__(address, in_process=in_process)
+        options: dict[str, Any] = {
+            "in_process": in_process,
+            "name": name,
+            "write_window_bytes": _arguments.as_bytes("write_window_bytes", write_window_bytes),
+            "reconnect_timeout": reconnect_timeout,
+        }
+        super().__init__(address, **options)
+        self._made_with = options
         self._signatures: dict[str, Any] | None = None
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), self.server_address, self._in_process)
+        return _rebuild, (type(self), self.server_address, self._made_with)
 
     def __repr__(self) -> str:
         return f"Client, server_address={self.server_address}"
@@ -296,26 +320,27 @@ class Client(_core.Client):
         """Replaces the numbers of the table's limiter, while it works; what was counted stays."""
         self._set_rate_limiter(table, rate_limiter.internal_limiter, timeout)
 
-    def server_info(self, timeout: float | None = None) -> dict[str, reverb_types.TableInfo]:
-        """The state of all tables, by name.
+    def server_info(self, timeout: float | None = None) -> reverb_types.ServerInfo:
+        """The state of all tables: a dict by name, with the server's bytes and those who wait as attributes.
 
         `timeout`: seconds; None, 0 and less wait for ever. DeadlineExceededError afterwards.
         """
         limit = timeout if timeout is not None and timeout > 0 else None
         try:
-            tables = self._server_info(limit)
+            native = self._server_info(limit)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
                 f"ServerInfo call to {self.server_address} did not complete within {timeout} s: {error}"
             ) from None
-        infos = {info["name"]: _table_info.from_native(info) for info in tables}
-        self._signatures = {name: info.signature for name, info in infos.items()}
-        return infos
+        info = _table_info.server_info_from_native(native)
+        self._signatures = {name: table.signature for name, table in info.items()}
+        return info
 
     def checkpoint(self, *, timeout: float | None = None) -> str:
         """Makes the server write a checkpoint, and returns where it was written."""
         return self._checkpoint(timeout)
 
 
-def _rebuild(kind: type[Client], server_address: str, in_process: bool) -> Client:
-    return kind(server_address, in_process=in_process) if not in_process else kind(server_address)
+def _rebuild(kind: type[Client], server_address: str, options: dict[str, Any]) -> Client:
+    # Classes of the user's own may take the address alone.
+    return kind(server_address, **{name: value for name, value in options.items() if value != _DEFAULTS[name]})

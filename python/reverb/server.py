@@ -12,7 +12,7 @@ import os
 from types import TracebackType
 from typing import Any
 
-from reverb import _core, _specs, _table_info, item_selectors, rate_limiters, reverb_types
+from reverb import _arguments, _core, _specs, _table_info, item_selectors, rate_limiters, reverb_types
 from reverb.client import Client
 from reverb.platform import checkpointers_lib
 from reverb.platform.default import checkpointers
@@ -44,16 +44,6 @@ def _selector_like(options: reverb_types.KeyDistributionOptions) -> Any:
     raise ValueError(
         "the options of a selector name no distribution; set one of fifo, lifo, uniform, prioritized, heap"
     )
-
-
-def _as_int32(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}") from None
-    if not -(2**31) <= number < 2**31:
-        raise TypeError(f"{name} ({number}) must fit into 32 bits")
-    return number
 
 
 class Table:
@@ -102,7 +92,7 @@ class Table:
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
         if not name:
             raise ValueError("name must be nonempty: clients refer to a table by it")
-        size = _as_int32("max_size", max_size)
+        size = _arguments.as_int32("max_size", max_size)
         if size <= 0:
             raise ValueError(f"max_size ({size}) must be a positive integer")
         native_extensions: list[Any] = []
@@ -125,7 +115,7 @@ class Table:
             sampler=sampler,
             remover=remover,
             max_size=size,
-            max_times_sampled=_as_int32("max_times_sampled", max_times_sampled),
+            max_times_sampled=_arguments.as_int32("max_times_sampled", max_times_sampled),
             rate_limiter=rate_limiter.internal_limiter,
             signature=_specs.encode_signature(signature),
             user_data=_specs.encode_structured_value(signature) or b"",
@@ -183,11 +173,11 @@ class Table:
 
     def can_sample(self, num_samples: int) -> bool:
         """Whether the rate limiter would let so many samples through now. ValueError for less than one."""
-        return self.internal_table.can_sample(_as_int32("num_samples", num_samples))
+        return self.internal_table.can_sample(_arguments.as_int32("num_samples", num_samples))
 
     def can_insert(self, num_inserts: int) -> bool:
         """Whether the rate limiter would let so many inserts through now. ValueError for less than one."""
-        return self.internal_table.can_insert(_as_int32("num_inserts", num_inserts))
+        return self.internal_table.can_insert(_arguments.as_int32("num_inserts", num_inserts))
 
     def set_rate_limiter(self, rate_limiter: rate_limiters.RateLimiter) -> None:
         """Replaces the limiter's numbers, while the table works; what was counted stays."""
@@ -249,6 +239,8 @@ class Server:
         checkpointer: checkpointers.CheckpointerBase | None = None,
         *,
         host: str = "[::]",
+        max_bytes: int | None = None,
+        when_full: str = "wait",
     ) -> None:
         """ValueError without tables, when names appear twice, and when the port is taken.
 
@@ -262,7 +254,12 @@ class Server:
             checkpointer: where checkpoints are kept, and loaded from; a new temporary directory when it is None.
             host: the address to listen on: all interfaces unless another is given. "localhost" serves this machine
                 only.
+            max_bytes: bound on the data of all tables together, as stored: of the chunks that items refer to, each
+                counted once; None: no bound.
+            when_full: what an insert does that would exceed it: "wait" until items go, or "evict" items of its table.
         """
+        if when_full not in ("wait", "evict"):
+            raise ValueError(f'when_full must be "wait" or "evict", got {when_full!r}')
         if not tables:
             raise ValueError("At least one table must be provided")
         names = collections.Counter(table.name for table in tables)
@@ -276,6 +273,8 @@ class Server:
             port=None if port is None else operator.index(port),
             host=host,
             checkpoint=_checkpoint_options(self._checkpointer),
+            max_bytes=_arguments.as_bytes("max_bytes", max_bytes),
+            evict_when_full=when_full == "evict",
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import pytest
 
@@ -18,6 +19,22 @@ def make_table(name="table", *, sampler=None, remover=None, max_size=1000, limit
         rate_limiter=limiter or reverb.rate_limiters.MinSize(1),
         **arguments,
     )
+
+
+def join(*threads, timeout=60):
+    """Waits for threads to end. One that hangs fails the test; as a daemon it does not hold up the end of the run."""
+    for thread in threads:
+        assert thread.daemon, "a thread that hangs would hang the whole run; make it with daemon=True"
+        thread.join(timeout)
+        assert not thread.is_alive(), f"{thread.name} has not ended after {timeout} s"
+
+
+def run_in_threads(count, work):
+    """Runs work() in so many threads at once, and waits for them."""
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    join(*threads)
 
 
 @pytest.fixture

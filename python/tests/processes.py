@@ -50,7 +50,7 @@ class Pool:
             process.join(self._grace)
             if process.is_alive():
                 process.kill()
-                process.join()
+                process.join(timeout=60)
         self.results.close()
         self.results.join_thread()
 

@@ -7,10 +7,9 @@ import pathlib
 import pickle
 import subprocess
 import sys
-import threading
 import time
 
-from conftest import make_table
+from conftest import make_table, run_in_threads
 import dm_reverb_files
 import numpy as np
 import pytest
@@ -195,11 +194,7 @@ def test_several_ask_at_once(tmp_path):
         client = server.localhost_client()
         fill(client)
         paths = []
-        threads = [threading.Thread(target=lambda: paths.append(client.checkpoint())) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads(6, lambda: paths.append(client.checkpoint()))
     assert len(paths) == 6
     assert values(tmp_path) == [float(i) for i in range(10)]
 

@@ -4,7 +4,7 @@ import pickle
 import threading
 import time
 
-from conftest import make_table
+from conftest import make_table, run_in_threads
 import numpy as np
 import pytest
 
@@ -289,11 +289,7 @@ def test_many_threads_share_a_client(client):
         except Exception as error:  # noqa: BLE001
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(4, work)
     assert errors == []
 
 

@@ -1,6 +1,10 @@
 """What `import reverb` brings in, and how quickly."""
 
 import json
+import os
+from pathlib import Path
+import platform
+import shutil
 import subprocess
 import sys
 
@@ -27,6 +31,35 @@ def report():
         for _ in range(3)
     ]
     return min(reports, key=lambda each: each["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("built", "there"),
+    [
+        (["_core.cpython-39-x86_64-linux-gnu.so", "_core.cpython-310-darwin.so"], "CPython 3.9, CPython 3.10"),
+        ([], "no interpreter"),
+    ],
+)
+def test_says_for_which_interpreters_it_was_built(tmp_path, built, there):
+    package = tmp_path / "reverb"
+    shutil.copytree(Path(reverb.__file__).parent, package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in built:
+        (package / name).touch()
+    result = subprocess.run(
+        [sys.executable, "-c", "import reverb"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        timeout=60,
+    )
+    assert result.returncode == 1
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("ImportError: ")]
+    assert f"reverb was not built for this interpreter, {platform.python_implementation()} {platform.python_version()}" in line
+    assert f"is there for {there}." in line
+    assert f"tools/python.sh develop {sys.version_info.major}.{sys.version_info.minor}" in line
+    assert "circular" not in result.stderr
 
 
 @pytest.mark.parametrize("heavy", ["tensorflow", "torch", "jax", "grpc", "google.protobuf", "ml_dtypes", "tree"])

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 
-from conftest import make_table
+from conftest import join, make_table
 import interpreters
 import numpy as np
 import pytest
@@ -534,14 +534,14 @@ def test_dropping_a_writer_of_a_dead_server_does_not_freeze_others(in_process):
         while not stop.wait(0.01):
             beats.append(time.monotonic())
 
-    thread = threading.Thread(target=beat)
+    thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     start = time.monotonic()
     del writer
     gc.collect()
     took = time.monotonic() - start
     stop.set()
-    thread.join()
+    join(thread)
     assert took < 5
     longest = max((after - before for before, after in itertools.pairwise([start, *beats])), default=took)
     assert longest < 1, f"other threads stood still for {longest:.1f} s"

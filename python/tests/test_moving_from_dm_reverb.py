@@ -315,8 +315,8 @@ def test_interrupts(client):
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        next(client.sample("ten"))
-    timer.join()
+        next(client.sample("ten", timeout=60))
+    timer.join(timeout=60)
 
 
 def test_errors_have_codes(client):
@@ -390,8 +390,8 @@ def test_wait_leaves_the_handler_of_signals_alone(server):
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        server.wait()
-    timer.join()
+        server.wait(timeout=60)
+    timer.join(timeout=60)
     assert signal.getsignal(signal.SIGINT) is handler
 
 

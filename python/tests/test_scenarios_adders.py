@@ -15,7 +15,7 @@ from adders import (
     expected_transitions,
     make_episode,
 )
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 import pytest
 
@@ -165,7 +165,7 @@ def test_prioritized_replay_with_twelve_readers_and_priorities_from_another_thre
             except reverb.DeadlineExceededError:  # as many samples as the inserts allow
                 continue
 
-    readers = [threading.Thread(target=read) for _ in range(12)]
+    readers = [threading.Thread(target=read, daemon=True) for _ in range(12)]
     priorities = {}
     for reader in readers:
         reader.start()
@@ -184,14 +184,13 @@ def test_prioritized_replay_with_twelve_readers_and_priorities_from_another_thre
             keys = np.array([sample.info.key for sample in batch], np.uint64)
             errors = np.linspace(0.5, 2.0, batch_size).astype(np.float32) + np.float32(update)
             new = dict(zip(keys, errors, strict=True))  # keys are np.uint64, values np.float32
-            sender = threading.Thread(target=client.mutate_priorities, kwargs={"table": TABLE, "updates": new})
+            sender = threading.Thread(target=client.mutate_priorities, kwargs={"table": TABLE, "updates": new}, daemon=True)
             sender.start()
-            sender.join()
+            join(sender)
             priorities.update({int(key): float(priority) for key, priority in new.items()})
     finally:
         done.set()
-        for reader in readers:
-            reader.join()
+        join(*readers)
     stored = {sample.info.key: sample.info.priority for sample in client.peek(TABLE, items)}
     assert stored == {**dict.fromkeys(stored, 1.0), **priorities}
     counted = client.server_info()[TABLE].rate_limiter_info

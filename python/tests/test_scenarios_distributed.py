@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 from processes import free_port, pool
 import pytest
@@ -234,7 +234,7 @@ def test_producers_survive_the_restart_of_a_server(serve):
             except reverb.DeadlineExceededError:
                 continue
 
-    producers = [threading.Thread(target=produce, args=(number,)) for number in range(3)]
+    producers = [threading.Thread(target=produce, args=(number,), daemon=True) for number in range(3)]
     for producer in producers:
         producer.start()
     try:
@@ -244,8 +244,7 @@ def test_producers_survive_the_restart_of_a_server(serve):
         second = [sample[0].data[0].item() for sample in client.sample("data", 30, timeout=30)]
     finally:
         done.set()
-        for producer in producers:
-            producer.join()
+        join(*producers)
         server.stop()
     assert len(set(first)) == len(set(second)) == 30
     assert all(b"/" in name for name in first + second)

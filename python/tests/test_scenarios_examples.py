@@ -176,7 +176,7 @@ def test_cpp_actor():
         pytest.skip(f"{actor} is not built")
     output = run("cpp_actor.py", actor, "1500")
     assert "the actor in C++ wrote 1500 transitions" in output
-    assert "the learner in Python drew 12000 samples of 1500 transitions: 8.0 per insert" in output
+    assert "1500 transitions, 12000 samples: 8.0 samples per insert" in output
     assert "the policy in the corridor: >>>>>>>" in output
 
 

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 from processes import free_port, pool
 import pytest
@@ -157,12 +157,12 @@ def test_a_process_that_is_killed_while_it_waits_blocks_nobody(serve, processes,
         for steps in client.sample("queue", 4, timeout=30):
             received.append(steps[0].data[0].ravel()[0])
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     written = 2 if victim is blocked_insert else 0
     for i in range(written, 4):
         client.insert(i, {"queue": 1.0}, timeout=30)
-    reader.join()
+    join(reader)
     # The insert that waited may have gone in as well; then one more item is there.
     assert len(received) == 4
     assert received[:2] == [0, 1]

@@ -3,7 +3,7 @@
 import collections
 import threading
 
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 import pytest
 
@@ -133,10 +133,10 @@ def test_samples_through_a_tf_data_pipeline(serve, connect, tf):
         for i in range(40):
             client.insert({"x": np.full(2, i, np.float32), "i": i}, {"table": 1.0})
 
-    actor = threading.Thread(target=act)
+    actor = threading.Thread(target=act, daemon=True)
     actor.start()
     batches = list(dataset.batch(8, drop_remainder=True).prefetch(2).take(5).as_numpy_iterator())
-    actor.join()
+    join(actor)
     assert np.concatenate([i for _, i, _ in batches]).tolist() == list(range(40))
     assert batches[0][2].shape == (8, 2)
     assert batches[0][0].dtype == np.uint64

@@ -5,7 +5,7 @@ import threading
 import time
 
 from adders import EpisodeAdder, SequenceAdder, expected_sequences, make_episode
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 import pytest
 
@@ -36,11 +36,11 @@ def test_a_queue_loses_nothing_between_batches(serve, connect):
         for episode in episodes:
             adder.add_episode(episode)
 
-    actor = threading.Thread(target=act)
+    actor = threading.Thread(target=act, daemon=True)
     actor.start()
     samples = client.sample("queue", len(expected), emit_timesteps=False, timeout=20)
     seen = [sample for batch in batches(samples, batch_size) for sample in batch]
-    actor.join()
+    join(actor)
     assert len(seen) == len(expected) // batch_size * batch_size
     assert [sample.info.times_sampled for sample in seen] == [1] * len(seen)
     for sample, (action, _, observation, _, _) in zip(seen, expected, strict=False):
@@ -72,7 +72,7 @@ def test_items_sampled_once_each_with_a_ratio_of_one(serve, connect):
             adder.add_episode(make_episode(58, seed=seed, extras=lambda i: extras))  # 3 sequences
         adder_done.set()
 
-    actor = threading.Thread(target=act)
+    actor = threading.Thread(target=act, daemon=True)
     actor.start()
     keys = []
     for sample in client.sample("once", 60, emit_timesteps=False, timeout=20):
@@ -80,7 +80,7 @@ def test_items_sampled_once_each_with_a_ratio_of_one(serve, connect):
             (20,), (20,), (20, 6), (20, 2, 3), (20, 3), (20,), (20,),
         ]  # fmt: skip
         keys.append(sample.info.key)
-    actor.join()
+    join(actor)
     assert adder_done.is_set()
     assert len(set(keys)) == 60
     info = client.server_info()["once"]

@@ -99,9 +99,9 @@ def test_wait_returns_when_another_thread_stops_it(serve):
     server = serve(make_table())
     threading.Timer(0.1, server.stop).start()
     start = time.monotonic()
-    server.wait()
+    server.wait(timeout=60)
     assert time.monotonic() - start < 5
-    server.wait()
+    server.wait(timeout=60)
 
 
 def test_wait_with_a_timeout(serve):

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 import pytest
 
@@ -206,7 +206,7 @@ class Counter:
 
     def __exit__(self, *_):
         self._stop.set()
-        self._thread.join()
+        join(self._thread)
 
 
 @contextlib.contextmanager
@@ -253,9 +253,10 @@ def test_a_blocked_sample_goes_on_as_soon_as_another_thread_inserts(serve, conne
     for i in range(20):
         client.reset("table")
         thread = threading.Timer(0.02, client.insert, args=(i, {"table": 1.0}))
+        thread.daemon = True
         thread.start()
         assert next(client.sample("table", timeout=30))[0].data == [i]
-        thread.join()
+        join(thread)
 
 
 def test_a_blocked_insert_goes_on_as_soon_as_another_thread_samples(serve, connect):
@@ -264,9 +265,10 @@ def test_a_blocked_insert_goes_on_as_soon_as_another_thread_samples(serve, conne
     for i in range(20):
         taken = []
         thread = threading.Timer(0.02, lambda taken=taken: taken.append(next(client.sample("queue"))[0].data[0]))
+        thread.daemon = True
         thread.start()
         client.insert(i + 1, {"queue": 1.0}, timeout=30)
-        thread.join()
+        join(thread)
         assert taken == [i]
 
 

@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 import weakref
 
-from conftest import make_table
+from conftest import join, make_table
 import numpy as np
 import pytest
 
@@ -501,11 +501,40 @@ def test_a_table_that_turns_out_not_to_exist(client):
     writer.append(1)
     writer.create_item("nowhere", 1.0, writer.history[:])
     with pytest.raises(RuntimeError, match="nowhere"):
-        writer.flush()
+        writer.flush(timeout_ms=60_000)
     with pytest.raises(RuntimeError, match="nowhere"):
         writer.append(2)
     with pytest.raises(RuntimeError, match="nowhere"):
-        writer.end_episode()
+        writer.end_episode(timeout_ms=60_000)
+
+
+def test_an_item_that_the_server_refuses_ends_its_writer_and_says_so(serve, connect):
+    client = connect(serve(make_table(sampler=reverb.selectors.Prioritized(1.0))))
+    writer = client.trajectory_writer(1)
+    for priority in (1.0, 2.0, -5.0):
+        writer.append(0)
+        writer.create_item("table", priority, writer.history[-1:])
+    with pytest.raises(ValueError, match="-5") as error:
+        writer.flush(timeout_ms=60_000)
+    assert (error.value.code, error.value.detail) == ("INVALID_ARGUMENT", "INVALID_PRIORITY")
+    text = str(error.value)
+    assert 'for table "table" was rejected' in text
+    assert "it was item 3 of this writer, which takes no more: make a new one" in text
+    with pytest.raises(ValueError, match="make a new one"):
+        writer.append(0)
+    assert client.server_info()["table"].current_size == 2
+    with client.trajectory_writer(1) as another:
+        another.append(0)
+        another.create_item("table", 5.0, another.history[:])
+    assert client.server_info()["table"].current_size == 3
+
+
+def test_an_insert_that_the_server_refuses_speaks_of_no_writer(serve, connect):
+    client = connect(serve(make_table(sampler=reverb.selectors.Prioritized(1.0))))
+    with pytest.raises(ValueError, match="was rejected") as error:
+        client.insert(0, {"table": -5.0}, timeout=60)
+    assert "writer" not in str(error.value)
+    client.insert(0, {"table": 5.0}, timeout=60)
 
 
 # --- Ends ---
@@ -685,13 +714,13 @@ def test_a_writer_that_is_dropped_does_not_hang(serve, connect):
         while not stop.wait(0.01):
             ticks.append(time.monotonic())
 
-    thread = threading.Thread(target=tick)
+    thread = threading.Thread(target=tick, daemon=True)
     thread.start()
     start = time.monotonic()
     del writer
     took = time.monotonic() - start
     stop.set()
-    thread.join()
+    join(thread)
     assert took < 4
     # It does not wait at all when another one was dropped in vain a moment before.
     assert took < 0.5 or len(ticks) > 10, "other threads ran meanwhile"

@@ -5,7 +5,7 @@ import random
 import threading
 from typing import NamedTuple
 
-from conftest import make_table
+from conftest import join, make_table, run_in_threads
 import interpreters
 import numpy as np
 import pytest
@@ -399,15 +399,15 @@ def test_close_from_another_thread_ends_a_flush(serve, connect):
     begun = threading.Event()
 
     def close():
-        begun.wait()
+        begun.wait(timeout=60)
         writer.close()
 
-    closer = threading.Thread(target=close)
+    closer = threading.Thread(target=close, daemon=True)
     closer.start()
     begun.set()
     with pytest.raises(RuntimeError):
-        writer.flush()
-    closer.join()
+        writer.flush(timeout_ms=60_000)
+    join(closer)
 
 
 def test_threads_take_turns(serve, connect):
@@ -421,12 +421,8 @@ def test_threads_take_turns(serve, connect):
             writer.create_items("table", 1.0, {"x": writer.history["x"][-2:]})
             writer.end_episode(mask=[step % 7 == 0, False, False, False])
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    writer.flush()
+    run_in_threads(4, work)
+    writer.flush(timeout_ms=60_000)
     size = client.server_info()["table"].current_size
     assert 3 * 400 <= size <= 4 * 400
     for sample in client.sample("table", size, emit_timesteps=False):

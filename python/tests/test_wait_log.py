@@ -31,7 +31,41 @@ def test_one_line_with_the_reason_however_often_it_waits(serve, connect, wait_lo
         give_up(lambda: next(samples))
     (line,) = wait_log()
     assert "a_queue_that_stays_empty" in line
-    assert "rate limiter" in line
+    assert "holds 0 of 10 items; samples wait: too few items to sample" in line
+
+
+def wait_that_names_its_reason(call):
+    """The error of a call that times out, once the server has answered: the first time it may not have yet."""
+    for _ in range(100):
+        with pytest.raises(errors.DeadlineExceededError) as caught:
+            call()
+        if caught.value.detail is not None:
+            return caught.value
+    raise AssertionError(f"no reason was given: {caught.value}")
+
+
+def test_a_time_out_says_what_the_limiter_waits_for(serve, connect):
+    limiter = reverb.rate_limiters.SampleToInsertRatio(2.0, min_size_to_sample=2, error_buffer=4.0)
+    table = reverb.Table("replay", reverb.selectors.Fifo(), reverb.selectors.Fifo(), 100, limiter)
+    client = connect(serve(table))
+    client.insert(0, {"replay": 1.0})
+    samples = client.sample("replay", 100, timeout=0.1)
+    error = wait_that_names_its_reason(lambda: next(samples))
+    assert error.code == "DEADLINE_EXCEEDED"
+    assert error.detail == "RATE_LIMITED"
+    assert 'table "replay" holds 1 of 100 items; samples wait: too few items to sample' in str(error)
+    assert "samples_per_insert=2, min_size_to_sample=2, min_diff=0, max_diff=8" in str(error)
+    assert "1 inserts and 0 samples so far, cursor 2" in str(error)
+    client.insert(0, {"replay": 1.0})
+    for _ in range(4):
+        next(samples)
+    error = wait_that_names_its_reason(lambda: next(samples))
+    assert "samples wait: too many samples per insert" in str(error)
+    assert "2 inserts and 4 samples so far, cursor 0" in str(error)
+    error = wait_that_names_its_reason(lambda: next(client.sample("replay", timeout=0.1)))
+    assert "samples wait: too many samples per insert" in str(error)
+    error = wait_that_names_its_reason(lambda: next(client.sample_batches("replay", 2, timeout=0.1)))
+    assert "samples wait: too many samples per insert" in str(error)
 
 
 def test_a_server_that_is_not_there(wait_log):

@@ -11,6 +11,7 @@
 #include "client/writer_factory.h"
 #include "reverb/signature.h"
 #include "transport/grpc/grpc_connection.h"
+#include "transport/wire.h"
 
 namespace reverb {
 namespace {
@@ -31,7 +32,20 @@ std::vector<std::string> Addresses(std::string_view list) {
 
 }  // namespace
 
+Status ClientOptions::Validate() const {
+  if (write_window_bytes && *write_window_bytes < 1) {
+    return Status::InvalidArgument("write_window_bytes (" + std::to_string(*write_window_bytes) +
+                                   ") must be above 0, or absent for no bound");
+  }
+  if (const size_t most = internal::WireLimits().max_name_bytes; name.size() > most) {
+    return Status::InvalidArgument("the name of a client may have " + std::to_string(most) + " bytes, got " +
+                                   std::to_string(name.size()));
+  }
+  return Status::Ok();
+}
+
 Result<Client> Client::Connect(std::string address, ClientOptions options) {
+  REVERB_RETURN_IF_ERROR(options.Validate());
   auto rep = std::make_shared<Rep>();
   for (const std::string& one : Addresses(address)) {
     REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Connection> network, internal::ConnectGrpc(one));

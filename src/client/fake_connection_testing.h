@@ -3,6 +3,7 @@
 #define REVERB_CLIENT_FAKE_CONNECTION_TESTING_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -79,6 +80,11 @@ struct FakeSampleStream final : SampleStream {
     reply.end = std::move(end);
     events->OnReply(std::move(reply), bytes);
   }
+  void Welcome() {
+    SampleReply reply;
+    reply.welcome.emplace();
+    events->OnReply(std::move(reply), 0);
+  }
   void Close(Status status) { std::exchange(events, nullptr)->OnClosed(std::move(status)); }
 };
 
@@ -86,6 +92,8 @@ struct FakeConnection final : Connection {
   bool is_in_process = false;
   bool is_slow = false;
   bool refuse = false;  // new streams end at once
+  Result<ServerInfo> info = Unused();
+  std::function<void()> on_info;
   std::vector<std::shared_ptr<FakeInsertStream>> inserts;
   std::vector<std::shared_ptr<FakeSampleStream>> samples;
 
@@ -102,7 +110,10 @@ struct FakeConnection final : Connection {
     samples.push_back(Opened<FakeSampleStream>(hello, std::move(events)));
     return samples.back();
   }
-  Result<ServerInfo> Info(const WaitOptions&) override { return Unused(); }
+  Result<ServerInfo> Info(const WaitOptions&) override {
+    if (on_info) on_info();
+    return info;
+  }
   Status Mutate(const MutateRequest&, const WaitOptions&) override { return Unused(); }
   Status Reset(std::string_view, const WaitOptions&) override { return Unused(); }
   Status SetRateLimiter(const SetRateLimiterRequest&, const WaitOptions&) override { return Unused(); }

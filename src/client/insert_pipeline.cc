@@ -366,10 +366,16 @@ void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
   for (const Rejection& rejection : rejections) {
     if (rejection.number <= confirmed_through_ || rejection.number > last_number() || !status_.ok()) continue;
     const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1].item;
-    status_ = Status(rejection.status.code(),
-                     "item " + std::to_string(item.key) + " for table \"" + item.table +
-                         "\" was rejected: " + std::string(rejection.status.message()),
-                     rejection.status.detail());
+    std::string text = "item " + std::to_string(item.key) + " for table \"" + item.table +
+                       "\" was rejected: " + std::string(rejection.status.message());
+    // A single insert has no writer that its caller knows of.
+    if (options_.reconnects) {
+      text +=
+          "; it was item " + std::to_string(rejection.number) +
+          " of this writer, which takes no more: make a new one. Items that were created after it may not "
+          "have gone in";
+    }
+    status_ = Status(rejection.status.code(), std::move(text), rejection.status.detail());
   }
 }
 

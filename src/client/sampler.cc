@@ -110,14 +110,16 @@ Status Sampler::Take(int64_t least, int64_t most, const WaitOptions& wait, std::
       break;
     }
     if (loop.expired()) {
-      result = Status::DeadlineExceeded("Timeout exceeded: " + DescribeWait(loop.waited()));
+      const Why why = DescribeWait(loop.waited(), wait);
+      if (queued_ > 0 || !status_.ok()) continue;  // came while the server was asked
+      result = Status::DeadlineExceeded("Timeout exceeded: " + why.text).WithDetail(why.detail);
       break;
     }
     if (loop.IsTimeToSay()) {
-      const std::string text = "still " + DescribeWait(loop.waited());
+      const Why why = DescribeWait(loop.waited(), wait);
       const std::string address = workers_.front().connection->address();
       mu_.Unlock();
-      LogWait("sample " + options_.table + " " + address, text);
+      LogWait("sample " + options_.table + " " + address, "still " + why.text);
       mu_.Lock();
       continue;
     }
@@ -162,16 +164,24 @@ size_t Sampler::TakeQueued(int64_t count, std::vector<Sample>* out) {
   return taken;
 }
 
-std::string Sampler::DescribeWait(Duration waited) const {
-  std::string text = "waiting for samples of table \"" + options_.table + "\" from " +
-                     workers_.front().connection->address() + " for " + Seconds(waited);
-  if (const Reconnection& reconnection = workers_.front().reconnection; reconnection.is_lost()) {
-    text += "; the server cannot be reached: " + reconnection.last_failure().ToString();
-  } else {
-    text += "; " + std::to_string(outstanding_) +
-            " were asked for and have not come; the table's rate limiter may not allow them yet";
+Why Sampler::DescribeWait(Duration waited, const WaitOptions& wait) {
+  // Of several servers one that owes us something.
+  const auto owing =
+      std::ranges::find_if(workers_, [](const Worker& worker) { return worker.outstanding > 0; });
+  const Worker& worker = owing == workers_.end() ? workers_.front() : *owing;
+  const std::shared_ptr<Connection> connection = worker.connection;
+  std::string text = "waiting for samples of table \"" + options_.table + "\" from " + connection->address() +
+                     " for " + Seconds(waited);
+  if (worker.reconnection.is_lost()) {
+    return {text + "; the server cannot be reached: " + worker.reconnection.last_failure().ToString()};
   }
-  return text;
+  text += "; " + std::to_string(outstanding_) + " were asked for and have not come";
+  if (!worker.is_welcome) return {text + "; the server has not answered yet"};
+  mu_.Unlock();
+  Why why = AskWhyNoSamples(*connection, options_.table, wait);
+  mu_.Lock();
+  why.text = text + "; " + (why.text.empty() ? "the server does not say why" : why.text);
+  return why;
 }
 
 void Sampler::Close() {
@@ -271,6 +281,7 @@ void Sampler::Open(size_t index) {
   Worker& worker = workers_[index];
   const uint64_t attempt = ++worker.attempt;
   worker.attempt_over = false;
+  worker.is_welcome = false;
   worker.taken_bytes = 0;
   worker.reconnection.Opening(options_.clock->Now());
   const std::shared_ptr<Connection> connection = worker.connection;
@@ -301,7 +312,10 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
     stats_.undelivered += count;
     return;
   }
-  if (reply.welcome) worker.reconnection.Welcomed();
+  if (reply.welcome) {
+    worker.reconnection.Welcomed();
+    worker.is_welcome = true;
+  }
   if (count > 0) {
     Settle(&worker, count);
     queued_ += count;

@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "client/ask_why.h"
 #include "client/backoff.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
@@ -88,6 +89,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     bool attempt_over = true;   // there is no stream, nor one being opened
     bool reconnecting = false;  // an alarm is set
     bool is_lost = false;       // looked for long enough
+    bool is_welcome = false;    // the server has answered on this stream
     // What was asked for on this stream and not yet received: a number of samples for each request, in order.
     std::deque<int64_t> requests;
     int64_t outstanding = 0;   // their sum
@@ -118,7 +120,8 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   void Demand(int64_t wanted) REQUIRES(mu_);
   std::optional<Outgoing> NextRequest(int64_t by_consumer) REQUIRES(mu_);
   void Open(size_t index) REQUIRES(mu_);
-  std::string DescribeWait(Duration waited) const REQUIRES(mu_);
+  // For how long and why nothing comes. Asks the server, and lets go of the lock meanwhile.
+  Why DescribeWait(Duration waited, const WaitOptions& wait) REQUIRES(mu_);
   int64_t Wanted(int64_t by_consumer) const REQUIRES(mu_);
 
   void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);

@@ -14,6 +14,7 @@ namespace {
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using test::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const WaitOptions kNow{.timeout = 0ms};
@@ -90,6 +91,48 @@ TEST_F(SamplerTest, AWindowThatGrowsDoublesWhenTheConsumerFindsNothing) {
   EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
   EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
   EXPECT_EQ(Asked(), 7) << "never more than max_in_flight";
+}
+
+ServerInfo ServerWithTooFewItems() {
+  ServerInfo info;
+  TableInfo& table = info.tables.emplace_back();
+  table.name = "t";
+  table.max_size = 100;
+  table.current_size = 1;
+  table.rate_limiter.min_size_to_sample = 10;
+  table.counters.inserts = 1;
+  table.sample_wait_reason = WaitReason::kMinSize;
+  return info;
+}
+
+TEST_F(SamplerTest, ATimeoutSaysWhatTheLimiterWaitsFor) {
+  Create({.max_in_flight = 1});
+  connection_->info = ServerWithTooFewItems();
+  EXPECT_THAT(sampler_->Next(kNow),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("has not answered yet")))
+      << "one that may not be there is not asked";
+  stream().Welcome();
+  const Status late = sampler_->Next(kNow).status();
+  EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
+  EXPECT_THAT(std::string(late.message()),
+              AllOf(HasSubstr("fake:1"), HasSubstr("table \"t\" holds 1 of 100 items"),
+                    HasSubstr("samples wait: too few items to sample"), HasSubstr("min_size_to_sample=10")));
+}
+
+TEST_F(SamplerTest, ATimeoutOfAServerThatDoesNotSayWhy) {
+  Create({.max_in_flight = 1});
+  stream().Welcome();
+  const Status late = sampler_->Next(kNow).status();
+  EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, Detail::kNone));
+  EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("does not say why")));
+}
+
+TEST_F(SamplerTest, WhatComesWhileTheServerIsAskedWhyIsHandedOut) {
+  Create({.max_in_flight = 1});
+  stream().Welcome();
+  connection_->info = ServerWithTooFewItems();
+  connection_->on_info = [this] { stream().Reply(1, 1, 7, Status::Ok()); };
+  EXPECT_EQ(TakeKey(), 7u);
 }
 
 TEST_F(SamplerTest, ExactMeansNothingAhead) {

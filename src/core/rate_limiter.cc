@@ -2,31 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "base/limiter_text.h"
 
 namespace reverb {
-namespace {
-
-// As printf's %g, but "unbounded" for the two ends of the range.
-std::string Bound(double value) {
-  if (value >= std::numeric_limits<double>::max()) return "+unbounded";
-  if (value <= -std::numeric_limits<double>::max()) return "-unbounded";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", value);
-  return text;
-}
-
-std::string Number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", value);
-  return text;
-}
-
-}  // namespace
 
 Status RateLimiterOptions::Validate() const {
   if (!(samples_per_insert > 0) || !std::isfinite(samples_per_insert)) {
-    return Status::InvalidArgument("rate limiter: samples_per_insert is " + Number(samples_per_insert) +
+    return Status::InvalidArgument("rate limiter: samples_per_insert is " +
+                                   internal::ShowNumber(samples_per_insert) +
                                    "; it must be a positive finite number");
   }
   if (min_size_to_sample < 1) {
@@ -34,8 +18,9 @@ Status RateLimiterOptions::Validate() const {
                                    std::to_string(min_size_to_sample) + "; it must be at least 1");
   }
   if (std::isnan(min_diff) || std::isnan(max_diff) || min_diff > max_diff) {
-    return Status::InvalidArgument("rate limiter: min_diff " + Number(min_diff) + " and max_diff " +
-                                   Number(max_diff) + " leave no room; min_diff must not exceed max_diff");
+    return Status::InvalidArgument("rate limiter: min_diff " + internal::ShowNumber(min_diff) +
+                                   " and max_diff " + internal::ShowNumber(max_diff) +
+                                   " leave no room; min_diff must not exceed max_diff");
   }
   return Status::Ok();
 }
@@ -59,42 +44,20 @@ Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double sample
   const double needed = 2 * std::max(1.0, samples_per_insert);
   if (!(max_diff - min_diff >= needed)) {
     return Status::InvalidArgument(
-        "rate limiter: the error buffer spans " + Number(max_diff - min_diff) +
-        ", too small for samples_per_insert " + Number(samples_per_insert) +
-        ": inserts and samples could block each other for ever; make it at least " + Number(needed));
+        "rate limiter: the error buffer spans " + internal::ShowNumber(max_diff - min_diff) +
+        ", too small for samples_per_insert " + internal::ShowNumber(samples_per_insert) +
+        ": inserts and samples could block each other for ever; make it at least " +
+        internal::ShowNumber(needed));
   }
   const double start = samples_per_insert * static_cast<double>(min_size_to_sample);
   if (min_diff > start) {
     return Status::InvalidArgument(
-        "rate limiter: min_diff " + Number(min_diff) + " exceeds samples_per_insert * min_size_to_sample = " +
-        Number(start) + ": sampling could never begin; lower min_diff or raise min_size_to_sample");
+        "rate limiter: min_diff " + internal::ShowNumber(min_diff) +
+        " exceeds samples_per_insert * min_size_to_sample = " + internal::ShowNumber(start) +
+        ": sampling could never begin; lower min_diff or raise min_size_to_sample");
   }
   if (Status status = options.Validate(); !status.ok()) return status;
   return options;
-}
-
-std::string RateLimiterOptions::ToString() const {
-  return "samples_per_insert=" + Number(samples_per_insert) +
-         ", min_size_to_sample=" + std::to_string(min_size_to_sample) + ", min_diff=" + Bound(min_diff) +
-         ", max_diff=" + Bound(max_diff);
-}
-
-std::string_view WaitReasonName(WaitReason reason) {
-  switch (reason) {
-    case WaitReason::kNone:
-      return "none";
-    case WaitReason::kMinSize:
-      return "too few items to sample";
-    case WaitReason::kTooManySamples:
-      return "too many samples per insert";
-    case WaitReason::kTooManyInserts:
-      return "too many inserts per sample";
-    case WaitReason::kMemory:
-      return "store is full";
-    case WaitReason::kQueued:
-      return "behind earlier callers";
-  }
-  return "unknown";
 }
 
 namespace internal {
@@ -123,9 +86,9 @@ WaitReason RateLimiter::InsertWaitReason() const {
 
 std::string RateLimiter::Describe() const {
   return "size " + std::to_string(counters_.inserts - counters_.deletes) + ", min_size_to_sample " +
-         std::to_string(options_.min_size_to_sample) + "; cursor " + Number(cursor()) + " in [" +
-         Bound(options_.min_diff) + ", " + Bound(options_.max_diff) + "], samples_per_insert " +
-         Number(options_.samples_per_insert);
+         std::to_string(options_.min_size_to_sample) + "; cursor " + ShowNumber(cursor()) + " in [" +
+         ShowBound(options_.min_diff) + ", " + ShowBound(options_.max_diff) + "], samples_per_insert " +
+         ShowNumber(options_.samples_per_insert);
 }
 
 }  // namespace internal

@@ -8,6 +8,8 @@
 #include <immintrin.h>
 #endif
 
+#include "base/limiter_text.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -35,17 +37,6 @@ bool IsSmall(const Operation& op) {
       return op.updates.size() + op.deletes.size() <= kFew;
   }
   return false;
-}
-
-Detail DetailOf(WaitReason reason) {
-  switch (reason) {
-    case WaitReason::kMemory:
-      return Detail::kMemoryFull;
-    case WaitReason::kQueued:
-      return Detail::kQueued;
-    default:
-      return Detail::kRateLimited;
-  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/limiter_text.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -13,12 +15,7 @@ WaitState DescribeWait(Table& table, Duration waited, size_t waiting_items) {
   state.table = info.name;
   state.reason = info.insert_wait_reason;
   state.waited = waited;
-  state.text = "table \"" + info.name + "\" holds " + std::to_string(info.current_size) + " of " +
-               std::to_string(info.max_size) +
-               " items; inserts wait: " + std::string(WaitReasonName(info.insert_wait_reason)) + " (" +
-               info.rate_limiter.ToString() + ", " + std::to_string(info.counters.inserts) + " inserts and " +
-               std::to_string(info.counters.samples) + " samples so far); " + std::to_string(waiting_items) +
-               " items of this writer wait";
+  state.text = DescribeInsertWait(info) + "; " + std::to_string(waiting_items) + " items of this writer wait";
   return state;
 }
 

@@ -214,7 +214,10 @@ TEST_P(ClientConformanceTest, ARejectedItemIsReported) {
   ASSERT_OK(Write(writer, "per", 1));
   ASSERT_OK(writer.Flush(0, kPatience));
   (void)Write(writer, "per", 2, -5.0);
-  EXPECT_THAT(writer.Flush(0, kPatience), StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"per\"")));
+  const Status refused = writer.Flush(0, kPatience);
+  EXPECT_THAT(refused, StatusIs(StatusCode::kInvalidArgument, HasSubstr("for table \"per\" was rejected")));
+  EXPECT_THAT(refused, StatusIs(StatusCode::kInvalidArgument,
+                                HasSubstr("it was item 2 of this writer, which takes no more: make a new one")));
   EXPECT_THAT(Write(writer, "per", 3), StatusIs(StatusCode::kInvalidArgument))
       << "and again, until a new writer is made";
   auto other = NewWriter(client);
@@ -338,6 +341,15 @@ TEST_P(ClientConformanceTest, ATimeoutOfOneCallIsNotTheEnd) {
   const Client client = Connect();
   auto sampler = client.NewSampler({.table = "t", .max_samples = 1}).value();
   EXPECT_THAT(sampler.Next({.timeout = 20ms}), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("\"t\"")));
+  Status late;
+  do {  // the server may not have answered at all yet
+    late = sampler.Next({.timeout = 20ms}).status();
+    ASSERT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded));
+  } while (late.detail() == Detail::kNone);
+  EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
+  EXPECT_THAT(std::string(late.message()),
+              AllOf(HasSubstr("table \"t\" holds 0 of "), HasSubstr("too few items to sample"),
+                    HasSubstr("min_size_to_sample=1")));
   auto writer = NewWriter(client);
   ASSERT_OK(Write(writer, "t", 1));
   EXPECT_OK(sampler.Next(kPatience));
@@ -688,6 +700,17 @@ TEST_P(NetworkClientTest, AServerThatIsNotThere) {
   EXPECT_THAT(writer.Flush(0, {.timeout = 50ms}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("cannot be reached")));
   writer.Close();
+  const Client impatient = Client::Connect("127.0.0.1:1", {.reconnect_timeout = 50ms}).value();
+  EXPECT_THAT(impatient.Sample("t", 1, kPatience), StatusIs(StatusCode::kUnavailable));
+}
+
+TEST(ClientOptionsTest, NamesWhatCannotWork) {
+  EXPECT_OK(ClientOptions{.write_window_bytes = std::nullopt}.Validate());
+  EXPECT_OK(ClientOptions{.name = std::string(1024, 'n')}.Validate());
+  EXPECT_THAT(Client::Connect("127.0.0.1:1", {.write_window_bytes = 0}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("write_window_bytes (0)")));
+  EXPECT_THAT(Client::Connect("127.0.0.1:1", {.name = std::string(1025, 'n')}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("1024 bytes, got 1025")));
 }
 
 }  // namespace

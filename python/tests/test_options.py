@@ -1,0 +1,168 @@
+"""What servers and clients can be told beyond dm-reverb: bounds on bytes, names, how long a server is looked for."""
+
+import pickle
+import threading
+
+from conftest import join, make_table
+import numpy as np
+import pytest
+
+import reverb
+
+STEP = np.random.default_rng(0).integers(0, 256, 10_000, np.uint8)  # does not compress
+
+
+# --- The server's bytes ---
+
+
+def test_inserts_wait_while_the_store_is_full(connect):
+    with reverb.Server([make_table()], max_bytes=3 * STEP.nbytes) as server:
+        client = connect(server)
+        for _ in range(2):
+            client.insert(STEP, {"table": 1.0})
+        with pytest.raises(reverb.DeadlineExceededError):
+            for _ in range(2):
+                client.insert(STEP, {"table": 1.0}, timeout=0.3)
+        assert client.server_info()["table"].current_size in (2, 3)
+        client.reset("table")
+        client.insert(STEP, {"table": 1.0}, timeout=30)
+
+
+def test_inserts_evict_when_told_to(connect):
+    with reverb.Server([make_table()], max_bytes=3 * STEP.nbytes, when_full="evict") as server:
+        client = connect(server)
+        for _ in range(10):
+            client.insert(STEP, {"table": 1.0}, timeout=30)
+        assert client.server_info()["table"].current_size in (2, 3)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**63])
+def test_bounds_that_bound_nothing(value):
+    with pytest.raises(ValueError, match=rf"max_bytes \({value}\) must be a positive number of bytes, or None"):
+        reverb.Server([make_table()], max_bytes=value)
+    with pytest.raises(ValueError, match=rf"write_window_bytes \({value}\) must be a positive number of bytes"):
+        reverb.Client("localhost:1", write_window_bytes=value)
+
+
+@pytest.mark.parametrize("value", [1.5, "1 GiB"])
+def test_bounds_that_are_no_integers(value):
+    with pytest.raises(TypeError, match="max_bytes must be an int"):
+        reverb.Server([make_table()], max_bytes=value)
+    with pytest.raises(TypeError, match="write_window_bytes must be an int"):
+        reverb.Client("localhost:1", write_window_bytes=value)
+
+
+def test_what_to_do_when_full_has_two_values():
+    with pytest.raises(ValueError, match='when_full must be "wait" or "evict", got \'drop\''):
+        reverb.Server([make_table()], max_bytes=1, when_full="drop")
+
+
+# --- The client's ---
+
+
+class Producer(threading.Thread):
+    """Writes items of one step, and counts those whose creation did not wait, or has."""
+
+    def __init__(self, client, items):
+        super().__init__(daemon=True)
+        self.client = client
+        self.items = items
+        self.created = 0
+
+    def run(self):
+        writer = self.client.trajectory_writer(1)
+        for _ in range(self.items):
+            writer.append(STEP)
+            writer.create_item("queue", 1.0, writer.history[-1:])
+            self.created += 1
+        writer.flush(timeout_ms=60_000)
+
+
+def make_client(server, in_process, **options):
+    return reverb.Client(f"localhost:{server.port}", in_process=in_process, **options)
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_a_writer_waits_when_its_window_is_full(serve, in_process):
+    server = serve(reverb.Table.queue("queue", 1))
+    producer = Producer(make_client(server, in_process, write_window_bytes=1), 10)
+    producer.start()
+    for taken in range(10):
+        # One is in the queue, one is not confirmed.
+        assert producer.created <= taken + 2
+        next(server.localhost_client().sample("queue", timeout=60))
+    join(producer)
+    assert producer.created == 10
+
+
+@pytest.mark.parametrize("options", [{}, {"write_window_bytes": None}, {"write_window_bytes": 10**6}])
+def test_a_writer_does_not_wait_while_there_is_room(serve, options):
+    server = serve(reverb.Table.queue("queue", 1))
+    client = make_client(server, False, **options)
+    writer = client.trajectory_writer(1)
+    for _ in range(10):
+        writer.append(STEP)
+        writer.create_item("queue", 1.0, writer.history[-1:])
+    for _ in range(10):
+        next(client.sample("queue", timeout=60))
+    writer.flush(timeout_ms=60_000)
+
+
+def test_a_server_that_was_lost_is_looked_for_as_long_as_told():
+    with reverb.Server([make_table()]) as server:
+        client = make_client(server, False, reconnect_timeout=0.0)
+        writer = client.trajectory_writer(1)
+        writer.append(1)
+        writer.create_item("table", 1.0, writer.history[-1:])
+        writer.flush(timeout_ms=60_000)
+        many = client.sample("table", num_samples=10_000, timeout=60)
+        batches = client.sample_batches("table", 2, timeout=60)
+        assert next(many)
+        assert next(batches)
+        assert next(client.sample("table"))
+    with pytest.raises(RuntimeError) as error:
+        writer.append(2)  # may know already
+        writer.create_item("table", 1.0, writer.history[-1:])
+        writer.flush(timeout_ms=60_000)
+    assert error.value.code == "UNAVAILABLE"
+    for samples in (many, batches):
+        with pytest.raises(RuntimeError) as error:
+            for _ in samples:  # what had been fetched comes first
+                pass
+        assert error.value.code == "UNAVAILABLE"
+    with pytest.raises(RuntimeError) as error:
+        next(client.sample("table", timeout=60))
+    assert error.value.code == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, float("nan")])
+def test_a_reconnect_timeout_is_not_negative(value):
+    with pytest.raises(ValueError, match="reconnect_timeout"):
+        reverb.Client("localhost:1", reconnect_timeout=value)
+
+
+def test_a_name_is_short_text():
+    with pytest.raises(TypeError, match="name must be a str"):
+        reverb.Client("localhost:1", name=b"actor")
+    with pytest.raises(ValueError, match="1024 bytes, got 1025"):
+        reverb.Client("localhost:1", name="n" * 1025)
+
+
+def test_options_travel_with_a_pickle(monkeypatch):
+    options = {"in_process": False, "name": "actor 3", "write_window_bytes": None, "reconnect_timeout": 5.0}
+    client = reverb.Client("localhost:1", **options)
+    seen = {}
+    monkeypatch.setattr(
+        reverb.Client, "__init__", lambda self, address, **given: seen.update(given, address=address)
+    )
+    pickle.loads(pickle.dumps(client))
+    assert seen == {**options, "address": "localhost:1"}
+
+
+class Terse(reverb.Client):
+    def __init__(self, address):
+        super().__init__(address)
+
+
+def test_a_class_that_takes_the_address_alone_can_be_pickled():
+    assert isinstance(pickle.loads(pickle.dumps(Terse("localhost:1"))), Terse)
