@@ -1,5 +1,6 @@
 #include "transport/grpc/grpc_internal.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -51,7 +52,7 @@ void LogFromGrpc(gpr_log_func_args* args) {
 // last one goes on a callback thread, as it may with a stream that is just closing, the thread joins itself
 // and goes on with a queue that is gone. So one channel, which leads nowhere, stays for ever. It counts
 // after its first call.
-void KeepCallbackThreads() {
+void StartCallbackThreads() {
   static auto* const anchor = new grpc::GenericStub(grpc::CreateChannel("unreachable", nullptr));
   grpc::ClientContext context;
   const grpc::ByteBuffer request = ToByteBuffer(EncodeEmpty());
@@ -130,8 +131,13 @@ void InitGrpc() {
   static std::once_flag once;
   std::call_once(once, [] {
     gpr_set_log_function(&LogFromGrpc);
-    KeepCallbackThreads();
+    grpc_init();  // and never ended: servers and channels come and go
   });
+}
+
+void KeepCallbackThreads() {
+  static std::once_flag once;
+  std::call_once(once, StartCallbackThreads);
 }
 
 }  // namespace reverb::internal
