@@ -4,9 +4,16 @@
 // Reference and engine take turns; the median of each and of their ratio is printed. What was loaded is
 // checked. Give it a folder on the disk in question.
 //
+// Loading is held against a sequential read with checksums. That uses one buffer again and again, while a
+// load must keep all that it reads: so the same read into memory that is new is printed beside it, as the
+// bound that the machine sets. Both that and a load run in a process of their own, after another one has
+// touched as much memory and given it back: or else a virtual machine whose host takes free memory away is
+// measured.
+//
 //   checkpoint_bench [--folder=PATH] [--rounds=N] [--large=ITEMS] [--small=ITEMS]
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -158,18 +165,20 @@ double WritePlain(const std::string& path, const Tables& tables, uint64_t bytes)
   return Now() - begin;
 }
 
-// Into memory that is new, as that of a load must be.
-double ReadPlain(const std::string& path, bool is_cold) {
-  if (is_cold) DropCache(path);
-  std::vector<std::unique_ptr<uint8_t[]>> kept;
+// One file from front to back, with checksums.
+enum class Keep : uint8_t { kNothing, kAll };
+double ReadPlain(const std::string& path, Keep keep) {
+  std::vector<std::unique_ptr<uint8_t[]>> pieces;
   constexpr size_t kPiece = size_t{1} << 20;
   const double begin = Now();
   const auto file = Value(PosixFileSystem()->NewRandomAccessFile(path + "/plain"));
   uint64_t sum = 0;
   for (uint64_t at = 0; at < file->size();) {
-    kept.push_back(std::make_unique_for_overwrite<uint8_t[]>(kPiece));
-    const size_t read = Value(file->Read(at, {kept.back().get(), kPiece}));
-    sum ^= internal::Checksum({kept.back().get(), read});
+    if (pieces.empty() || keep == Keep::kAll) {
+      pieces.push_back(std::make_unique_for_overwrite<uint8_t[]>(kPiece));
+    }
+    const size_t read = Value(file->Read(at, {pieces.back().get(), kPiece}));
+    sum ^= internal::Checksum({pieces.back().get(), read});
     at += read;
   }
   Check(sum != 1, "the checksum is one");
@@ -219,18 +228,36 @@ int LoadAlone(const std::string& path, size_t items) {
   ::_exit(0);  // giving all that memory back is not what is measured
 }
 
-LoadResult LoadOurs(const std::string& path, size_t items, bool is_cold) {
-  if (is_cold) DropCache(path);
+// The plain read that keeps all, likewise.
+int ReadAlone(const std::string& path) {
+  std::printf("%f 0 0\n", ReadPlain(path, Keep::kAll));
+  std::fflush(stdout);
+  ::_exit(0);
+}
+
+// Memory that is touched and given back, for whoever comes next.
+int TouchAlone(size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  Check(memory != MAP_FAILED, "no memory to touch");
+  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  for (size_t i = 0; i < bytes; i += 4096) static_cast<volatile char*>(memory)[i] = 1;
+  std::printf("0 0 0\n");
+  std::fflush(stdout);
+  ::_exit(0);
+}
+
+// This program again, for one of the three above.
+LoadResult RunAlone(const std::string& what, const std::string& argument, size_t number) {
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self - 1);
   Check(length > 0, "who am I");
-  const std::string command = "'" + std::string(self, static_cast<size_t>(length)) + "' --load='" + path +
-                              "' " + std::to_string(items);
+  const std::string command = "'" + std::string(self, static_cast<size_t>(length)) + "' " + what + "='" +
+                              argument + "' " + std::to_string(number);
   FILE* const pipe = ::popen(command.c_str(), "r");
   LoadResult result;
   Check(pipe != nullptr &&
             std::fscanf(pipe, "%lf %lf %lf", &result.seconds, &result.cpu_seconds, &result.peak_ratio) == 3,
-        "the loading process failed");
+        "the process for " + what + " failed");
   ::pclose(pipe);
   return result;
 }
@@ -241,7 +268,7 @@ void RunSize(size_t items, size_t item_bytes) {
   for (size_t i = 0; i < items; ++i) tables.Insert();
   std::vector<double> write_cpu, write, plain_write, write_ratio, second, second_ratio, peak, locks;
   struct Loads {
-    std::vector<double> ours, cpu, plain, ratio;
+    std::vector<double> ours, cpu, plain, ratio, fresh, fresh_ratio;
   };
   Loads loads[2];  // files in memory, files on the disk
   CheckpointWriter::Stats first_stats;
@@ -263,11 +290,19 @@ void RunSize(size_t items, size_t item_bytes) {
 
     for (const bool is_cold : {false, true}) {
       Loads& to = loads[is_cold];
-      const LoadResult loaded = LoadOurs(ours, items, is_cold);
+      const auto run = [&](const std::string& what, const std::string& path) {
+        RunAlone("--touch", "", 3 * bytes / 2);
+        if (is_cold) DropCache(path);
+        return RunAlone(what, path, items);
+      };
+      const LoadResult loaded = run("--load", ours);
       to.ours.push_back(loaded.seconds);
       to.cpu.push_back(loaded.cpu_seconds);
-      to.plain.push_back(ReadPlain(plain, is_cold));
+      if (is_cold) DropCache(plain);
+      to.plain.push_back(ReadPlain(plain, Keep::kNothing));
       to.ratio.push_back(to.plain.back() / to.ours.back());
+      to.fresh.push_back(run("--read", plain).seconds);
+      to.fresh_ratio.push_back(to.fresh.back() / to.ours.back());
       peak.push_back(loaded.peak_ratio);
     }
 
@@ -284,10 +319,12 @@ void RunSize(size_t items, size_t item_bytes) {
   for (const bool is_cold : {false, true}) {
     const Loads& load = loads[is_cold];
     std::printf(
-        "  load, files %s %8.3f s  %8.0f MB/s  %6.2f M items/s   plain read %8.3f s   ratio %.2f   processor "
-        "%.3f s\n",
+        "  load, files %s   %8.3f s  %8.0f MB/s  %6.2f M items/s   plain read %8.3f s   ratio %.2f   into "
+        "new "
+        "memory %.3f s   ratio %.2f   processor %.3f s\n",
         is_cold ? "on the disk " : "in memory   ", Median(load.ours), mega / Median(load.ours),
-        n / 1e6 / Median(load.ours), Median(load.plain), Median(load.ratio), Median(load.cpu));
+        n / 1e6 / Median(load.ours), Median(load.plain), Median(load.ratio), Median(load.fresh),
+        Median(load.fresh_ratio), Median(load.cpu));
   }
   std::printf(
       "  second, 1 %% new            %8.3f s  %8.1f MB of %.1f, %llu of %llu pages   of the first %.3f\n",
@@ -348,8 +385,12 @@ int Main(int argc, char** argv) {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);  // as `reverb serve` does
   ::mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
   ::mallopt(M_TOP_PAD, 64 << 20);
-  if (argc == 3 && std::string_view(argv[1]).starts_with("--load=")) {
-    return LoadAlone(argv[1] + 7, static_cast<size_t>(std::atoll(argv[2])));
+  if (argc == 3) {  // RunAlone()
+    const std::string_view what(argv[1]);
+    const auto number = static_cast<size_t>(std::atoll(argv[2]));
+    if (what.starts_with("--load=")) return LoadAlone(argv[1] + 7, number);
+    if (what.starts_with("--read=")) return ReadAlone(argv[1] + 7);
+    if (what.starts_with("--touch=")) return TouchAlone(number);
   }
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

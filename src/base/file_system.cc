@@ -20,6 +20,8 @@ namespace {
 
 // Larger appends go straight to the system.
 constexpr size_t kWriteBufferBytes = 64 * 1024;
+// After so many bytes the disk is set to work on them.
+constexpr uint64_t kWriteOutBytes = uint64_t{4} << 20;
 
 // strerror_r() comes in two kinds, told apart by what they return.
 [[maybe_unused]] const char* ErrorText(int result, const char* buffer) {
@@ -120,8 +122,19 @@ class PosixWritableFile final : public WritableFile {
       const ssize_t written = Retry([&] { return ::write(fd_.get(), bytes.data(), bytes.size()); });
       if (written < 0) return Fail("write", errno);
       bytes = bytes.subspan(static_cast<size_t>(written));
+      not_set_out_ += static_cast<uint64_t>(written);
     }
+    if (not_set_out_ >= kWriteOutBytes) BeginWriteOut();
     return Status::Ok();
+  }
+
+  // Left to itself the system keeps the bytes in memory until Sync(), which then waits for all of them. This
+  // promises nothing and waits for nothing: what goes wrong is told by Sync().
+  void BeginWriteOut() {
+#if defined(SYNC_FILE_RANGE_WRITE)
+    (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+#endif
+    not_set_out_ = 0;
   }
 
   Status Fail(const char* operation, int error) { return failed_ = FileError(operation, path_, error); }
@@ -129,7 +142,8 @@ class PosixWritableFile final : public WritableFile {
   const std::string path_;
   Fd fd_;
   std::vector<uint8_t> buffer_;
-  Status failed_;  // the first error
+  uint64_t not_set_out_ = 0;  // bytes written since the last BeginWriteOut()
+  Status failed_;             // the first error
 };
 
 class PosixRandomAccessFile final : public RandomAccessFile {

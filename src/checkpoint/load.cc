@@ -226,7 +226,7 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
   for (size_t i = 0; i < saved.tables.size(); ++i) {
     if (!all.wanted[i]) continue;
     by_saved[i] = loaded.tables[*all.plan[i]].get();
-    by_saved[i]->BeginRestore(saved.tables[i].state.num_slots);
+    by_saved[i]->BeginRestore(saved.tables[i].state.num_slots, static_cast<uint64_t>(saved.tables[i].size));
   }
   // A few at a time: what they touch in memory is asked for together.
   constexpr size_t kItemsAtATime = 64;

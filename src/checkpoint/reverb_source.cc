@@ -1,11 +1,11 @@
 #include "checkpoint/reverb_source.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
+#include <functional>
 #include <utility>
 
 #include "base/mutex.h"
+#include "checkpoint/chunk_loader.h"
 
 namespace reverb::internal {
 namespace {
@@ -116,96 +116,98 @@ Status ReverbSource::ForEachItem(const std::vector<bool>& wanted,
   return Status::Ok();
 }
 
-Status ReverbSource::LoadSegments(ChunkStore& store, const std::vector<std::vector<bool>>& needed,
-                                  std::vector<std::vector<ChunkRef>>* chunks,
-                                  const std::function<void(uint64_t)>& progress) {
-  // A second thread checks one segment while the other is read.
-  Mutex mu;
-  Status status;
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = 0; (i = next.fetch_add(1)) < needed.size();) {
-      if (needed[i].empty()) continue;
-      {
-        MutexLock lock(&mu);
-        if (!status.ok()) return;
-      }
-      Result<std::vector<ChunkRef>> loaded =
-          LoadChunks(fs_, path_, manifest_.segments[i], needed[i], store, [&](uint64_t bytes) {
-            MutexLock lock(&mu);
-            progress(bytes);
-          });
-      MutexLock lock(&mu);
-      if (loaded.ok()) {
-        (*chunks)[i] = *std::move(loaded);
-      } else if (status.ok()) {
-        status = std::move(loaded).status();
-      }
-    }
-  };
-  const auto used = std::ranges::count_if(needed, [](const auto& bits) { return !bits.empty(); });
-  if (used > 1) {
-    std::thread helper(work);
-    work();
-    helper.join();
-  } else {
-    work();
+std::optional<size_t> ReverbSource::FindSegment(const ChunkPlace& place) const {
+  const auto found = segment_index_.find(place.segment);
+  if (found == segment_index_.end() || place.ordinal >= manifest_.segments[found->second].count) {
+    return std::nullopt;
   }
-  return status;
+  return found->second;
+}
+
+bool ReverbSource::MayLeaveOut(const std::vector<bool>& wanted_tables) const {
+  return !std::ranges::all_of(wanted_tables, std::identity()) ||
+         std::ranges::any_of(manifest_.segments, [](const SavedSegment& segment) {
+           return segment.kind == SegmentKind::kChunks && segment.live_count < segment.count;
+         });
+}
+
+Result<std::vector<bool>> ReverbSource::ChunksOf(const SavedSegment& segment, bool are_needed) const {
+  // A record takes more than a byte: a count that is not true does not cost memory.
+  if (segment.count > segment.file_bytes) {
+    return UnknownChunk({segment.number, static_cast<uint32_t>(segment.count - 1)});
+  }
+  return std::vector<bool>(segment.count, are_needed);
+}
+
+Result<std::vector<std::vector<bool>>> ReverbSource::FindNeeded(
+    const std::vector<bool>& wanted_tables, const std::function<void(uint64_t)>& progress) {
+  std::vector<std::vector<bool>> needed(manifest_.segments.size());
+  REVERB_RETURN_IF_ERROR(ForEachItem(
+      wanted_tables,
+      [&](size_t, PageItem& item) {
+        for (const ChunkPlace& place : item.chunks) {
+          const auto index = FindSegment(place);
+          if (!index) return UnknownChunk(place);
+          std::vector<bool>& bits = needed[*index];
+          if (bits.empty()) {
+            REVERB_ASSIGN_OR_RETURN(bits, ChunksOf(manifest_.segments[*index], false));
+          }
+          bits[place.ordinal] = true;
+        }
+        return Status::Ok();
+      },
+      progress));
+  return needed;
 }
 
 Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
                           const CheckpointProgressCallback& progress) {
+  const bool may_leave_out = MayLeaveOut(wanted);
   CheckpointProgress done;
   for (const SavedSegment& segment : manifest_.segments) {
     if (segment.kind == SegmentKind::kChunks) done.bytes_total += segment.file_bytes;
   }
   for (size_t t = 0; t < manifest_.tables.size(); ++t) {
     if (!wanted[t]) continue;
-    for (const RecordPlace& page : manifest_.tables[t].pages) done.bytes_total += 2 * page.size;
+    for (const RecordPlace& page : manifest_.tables[t].pages) {
+      done.bytes_total += (may_leave_out ? 2 : 1) * page.size;
+    }
   }
+  Mutex mu;  // chunks are loaded on two threads
   const auto advance = [&](uint64_t bytes) {
+    MutexLock lock(&mu);
     done.bytes_done += bytes;
     if (progress) progress(done);
   };
 
   std::vector<std::vector<bool>> needed(manifest_.segments.size());
-  uint64_t last_number = UINT64_MAX;
-  size_t last_index = 0;
-  // Neighbours mostly lie in the same segment.
-  const auto find_segment = [&](const ChunkPlace& place) -> std::optional<size_t> {
-    if (place.segment != last_number) {
-      const auto found = segment_index_.find(place.segment);
-      if (found == segment_index_.end()) return std::nullopt;
-      last_number = place.segment;
-      last_index = found->second;
+  if (may_leave_out) {
+    REVERB_ASSIGN_OR_RETURN(needed, FindNeeded(wanted, advance));
+  } else {
+    for (size_t i = 0; i < manifest_.segments.size(); ++i) {
+      const SavedSegment& segment = manifest_.segments[i];
+      if (segment.kind != SegmentKind::kChunks) continue;
+      REVERB_ASSIGN_OR_RETURN(needed[i], ChunksOf(segment, true));
     }
-    if (place.ordinal >= manifest_.segments[last_index].count) return std::nullopt;
-    return last_index;
+  }
+  REVERB_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ChunkLoader> chunks,
+      ChunkLoader::Start(fs_, path_, manifest_.segments, std::move(needed), &store, advance));
+
+  // Neighbours mostly lie in the same segment.
+  uint64_t last_number = UINT64_MAX;
+  uint64_t last_count = 0;
+  size_t last_index = 0;
+  const auto get_chunk = [&](const ChunkPlace& place) -> Result<const ChunkRef*> {
+    if (place.segment != last_number || place.ordinal >= last_count) {
+      const auto found = FindSegment(place);
+      if (!found) return UnknownChunk(place);
+      last_number = place.segment;
+      last_count = manifest_.segments[*found].count;
+      last_index = *found;
+    }
+    return chunks->Get(last_index, place.ordinal);
   };
-  REVERB_RETURN_IF_ERROR(ForEachItem(
-      wanted,
-      [&](size_t, PageItem& item) {
-        for (const ChunkPlace& place : item.chunks) {
-          const auto index = find_segment(place);
-          if (!index) return UnknownChunk(place);
-          std::vector<bool>& bits = needed[*index];
-          if (bits.empty()) {
-            const SavedSegment& segment = manifest_.segments[*index];
-            // A record takes more than a byte: a count that is not true does not cost memory.
-            if (segment.count > segment.file_bytes) return UnknownChunk(place);
-            bits.resize(segment.count);
-          }
-          bits[place.ordinal] = true;
-        }
-        return Status::Ok();
-      },
-      advance));
-
-  std::vector<std::vector<ChunkRef>> chunks(manifest_.segments.size());
-  REVERB_RETURN_IF_ERROR(LoadSegments(store, needed, &chunks, advance));
-  needed = {};
-
   std::vector<ChunkRef> item_chunks;
   REVERB_RETURN_IF_ERROR(ForEachItem(
       wanted,
@@ -213,10 +215,12 @@ Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, co
         item_chunks.clear();
         std::span<const ChunkRef> at_hand;
         if (item.chunks.size() == 1) {  // without counting it twice
-          at_hand = {&chunks[*find_segment(item.chunks[0])][item.chunks[0].ordinal], 1};
+          REVERB_ASSIGN_OR_RETURN(const ChunkRef* chunk, get_chunk(item.chunks[0]));
+          at_hand = {chunk, 1};
         } else {
           for (const ChunkPlace& place : item.chunks) {
-            item_chunks.push_back(chunks[*find_segment(place)][place.ordinal]);
+            REVERB_ASSIGN_OR_RETURN(const ChunkRef* chunk, get_chunk(place));
+            item_chunks.push_back(*chunk);
           }
           at_hand = item_chunks;
         }
@@ -226,12 +230,14 @@ Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, co
         return add(table, std::move(item.item));
       },
       advance));
+  REVERB_RETURN_IF_ERROR(chunks->Finish());
 
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    if (chunks[i].empty()) continue;
+  for (size_t i = 0; i < manifest_.segments.size(); ++i) {
+    const std::vector<ChunkRef>& of_segment = chunks->chunks(i);
+    if (of_segment.empty()) continue;
     LoadedSegment loaded{.segment = manifest_.segments[i], .chunk_ids = {}};
-    loaded.chunk_ids.reserve(chunks[i].size());
-    for (const ChunkRef& chunk : chunks[i]) loaded.chunk_ids.push_back(chunk ? chunk->id() : 0);
+    loaded.chunk_ids.reserve(of_segment.size());
+    for (const ChunkRef& chunk : of_segment) loaded.chunk_ids.push_back(chunk ? chunk->id() : 0);
     loaded_.push_back(std::move(loaded));
   }
   return Status::Ok();

@@ -37,8 +37,8 @@ class ReverbSource final : public CheckpointSource {
 
   const SavedServer& server() const override { return server_; }
   CheckpointInfo Info() const override;
-  // In three passes, so that memory is needed for chunks and little else: which chunks do the items need,
-  // the chunks, the items.
+  // Memory is needed for chunks and little else: where some chunks of the files may not be needed, a pass
+  // over the items first finds out which are. Then chunks and items, side by side.
   Status Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
               const CheckpointProgressCallback& progress) override;
   // What was read, for a writer that goes on from here. To be taken once, after Read().
@@ -60,9 +60,15 @@ class ReverbSource final : public CheckpointSource {
   Status ForEachItem(const std::vector<bool>& wanted,
                      const std::function<Status(size_t table, PageItem&)>& visit,
                      const std::function<void(uint64_t)>& progress);
-  Status LoadSegments(ChunkStore& store, const std::vector<std::vector<bool>>& needed,
-                      std::vector<std::vector<ChunkRef>>* chunks,
-                      const std::function<void(uint64_t)>& progress);
+  // Whether there are chunks in the files that the items of these tables may not need.
+  bool MayLeaveOut(const std::vector<bool>& wanted_tables) const;
+  // All chunks of a segment are needed, or none yet. DATA_LOSS when there cannot be so many.
+  Result<std::vector<bool>> ChunksOf(const SavedSegment& segment, bool are_needed) const;
+  // By segment: which chunks the items of the wanted tables refer to.
+  Result<std::vector<std::vector<bool>>> FindNeeded(const std::vector<bool>& wanted_tables,
+                                                    const std::function<void(uint64_t)>& progress);
+  // Which of the segments; absent when there is no such chunk.
+  std::optional<size_t> FindSegment(const ChunkPlace& place) const;
   Status UnknownChunk(const ChunkPlace& place) const;
 
   FileSystem* const fs_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/huge_pages.h"
 #include "tensor/byte_io.h"
 #include "tensor/checksum.h"
 #include "tensor/chunk_header.h"
@@ -14,6 +15,12 @@ namespace {
 
 // What is read at a time.
 constexpr size_t kReadBytes = size_t{1} << 20;
+// Payloads from this size on are read straight to where they belong; then only so much is read ahead of
+// them as a header takes.
+constexpr size_t kLargeBytes = size_t{16} << 10;
+constexpr size_t kAheadOfLarge = 512;
+// What is loaded without looking what others do.
+constexpr uint64_t kRangeBytes = uint64_t{16} << 20;
 // No header of a real chunk comes near this.
 constexpr uint32_t kMaxHeaderBytes = uint32_t{64} << 20;
 
@@ -43,19 +50,18 @@ RecordHead ReadHead(const uint8_t* bytes) {
   return head;
 }
 
-// `record`: the head and the header of a chunk.
-Result<ChunkHeader> CheckHeader(std::span<const uint8_t> record, const RecordHead& head,
-                                const DecodeLimits& limits, const std::string& path, uint32_t ordinal) {
-  const std::string chunk = "chunk " + std::to_string(ordinal);
+// `record`: the head and the header of a chunk. What `header` had is used again.
+Status CheckHeader(std::span<const uint8_t> record, const RecordHead& head, const DecodeLimits& limits,
+                   const std::string& path, uint32_t ordinal, ChunkHeader* header) {
   if (Checksum(record.subspan(8)) != head.checksum) {
-    return Damaged(path, "the header of " + chunk + " does not have its checksum");
+    return Damaged(path, "the header of chunk " + std::to_string(ordinal) + " does not have its checksum");
   }
-  Result<ChunkHeader> header = DecodeChunkHeader(AsText(record.subspan(kChunkRecordHeadBytes)), limits);
-  if (!header.ok()) return InFile(path, std::move(header).status());
+  Status status = DecodeChunkHeader(AsText(record.subspan(kChunkRecordHeadBytes)), limits, header);
+  if (!status.ok()) return InFile(path, status);
   if (PayloadSize(*header) != head.payload_size) {
-    return Damaged(path, "header and payload of " + chunk + " differ in size");
+    return Damaged(path, "header and payload of chunk " + std::to_string(ordinal) + " differ in size");
   }
-  return header;
+  return Status::Ok();
 }
 
 Status CheckPayload(const Chunk& chunk, const std::string& path, uint32_t ordinal) {
@@ -68,11 +74,13 @@ Status CheckPayload(const Chunk& chunk, const std::string& path, uint32_t ordina
   return Status::Ok();
 }
 
-// Reads a file from front to back; a byte is copied once, large pieces straight to where they belong.
+// Reads a file from front to back: small pieces through a buffer, large ones straight to where they belong.
 class ForwardReader {
  public:
-  ForwardReader(const RandomAccessFile* file, const std::string* path, uint64_t begin, uint64_t end)
-      : file_(file), path_(path), next_(begin), end_(end), buffer_(kReadBytes) {}
+  // `piece`: how large the pieces are, about.
+  ForwardReader(const RandomAccessFile* file, const std::string* path, uint64_t begin, uint64_t end,
+                uint64_t piece)
+      : file_(file), path_(path), next_(begin), end_(end), buffer_(kReadBytes), ahead_(AheadOf(piece)) {}
 
   uint64_t position() const { return next_ - (filled_ - used_); }
 
@@ -86,8 +94,9 @@ class ForwardReader {
     if (here > 0) std::memcpy(out.data(), buffer_.data() + used_, here);
     used_ += here;
     out = out.subspan(here);
+    ahead_ = AheadOf(here + out.size());
     if (out.empty()) return Status::Ok();
-    if (out.size() >= kReadBytes / 4) return ReadExactly(out);
+    if (out.size() >= kLargeBytes) return ReadExactly(out);
     REVERB_RETURN_IF_ERROR(Fill(out.size()));
     std::memcpy(out.data(), buffer_.data() + used_, out.size());
     used_ += out.size();
@@ -102,6 +111,7 @@ class ForwardReader {
   }
 
  private:
+  static size_t AheadOf(uint64_t piece) { return piece >= kLargeBytes ? kAheadOfLarge : kReadBytes; }
   Status TooShort() const { return Damaged(*path_, "it ends in the middle of a chunk"); }
   Status ReadExactly(std::span<uint8_t> out) {
     if (out.size() > end_ - next_) return TooShort();
@@ -114,7 +124,7 @@ class ForwardReader {
     std::memmove(buffer_.data(), buffer_.data() + used_, filled_ - used_);
     filled_ -= used_;
     used_ = 0;
-    const size_t more = std::min<uint64_t>(buffer_.size() - filled_, end_ - next_);
+    const size_t more = std::min<uint64_t>(std::max(ahead_, needed) - filled_, end_ - next_);
     if (filled_ + more < needed) return TooShort();
     REVERB_RETURN_IF_ERROR(ReadExactly(std::span(buffer_).subspan(filled_, more)));
     filled_ += more;
@@ -126,6 +136,7 @@ class ForwardReader {
   uint64_t next_;  // of the file, to be read
   const uint64_t end_;
   std::vector<uint8_t> buffer_;
+  size_t ahead_;  // how much the buffer is to hold, at least
   size_t used_ = 0;
   size_t filled_ = 0;
 };
@@ -149,6 +160,26 @@ Result<Trailer> DecodeTrailer(std::span<const uint8_t> bytes, const SavedSegment
     return Damaged(path, "it does not end as such a file does");
   }
   return trailer;
+}
+
+// Calls `visit` with the place where each chunk ends.
+template <typename Visit>
+Status ReadIndex(std::span<const uint8_t> index, const Trailer& trailer, const std::string& path,
+                 const Visit& visit) {
+  if (Checksum(index) != trailer.checksum) return Damaged(path, "its index does not have its checksum");
+  ByteReader reader(AsText(index));
+  uint64_t offset = kSegmentHeaderBytes;
+  uint64_t count = 0;
+  uint64_t size = 0;
+  while (reader.remaining() > 0 && count < trailer.count && reader.ReadVarint(&size) && size > 0 &&
+         size <= trailer.index_offset - offset) {
+    ++count;
+    visit(offset += size);
+  }
+  if (reader.remaining() > 0 || count != trailer.count || offset != trailer.index_offset) {
+    return Damaged(path, "its index does not make sense");
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -206,21 +237,40 @@ Result<std::string_view> RecordReader::Read(const RecordPlace& place) {
   return AsText(bytes);
 }
 
-Result<std::vector<ChunkRef>> LoadChunks(FileSystem* fs, const std::string& checkpoint_path,
-                                         const SavedSegment& segment, const std::vector<bool>& wanted,
-                                         ChunkStore& store, const std::function<void(uint64_t)>& progress) {
-  const std::string path = SegmentPath(checkpoint_path, segment.number, segment.kind);
-  REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
-                          OpenSegment(fs, checkpoint_path, segment));
+Result<std::unique_ptr<SegmentChunks>> SegmentChunks::Open(FileSystem* fs, const std::string& checkpoint_path,
+                                                           const SavedSegment& segment) {
+  auto chunks = std::make_unique<SegmentChunks>();
+  chunks->path_ = SegmentPath(checkpoint_path, segment.number, segment.kind);
+  const std::string& path = chunks->path_;
+  REVERB_ASSIGN_OR_RETURN(chunks->file_, OpenSegment(fs, checkpoint_path, segment));
+  const RandomAccessFile& file = *chunks->file_;
   uint8_t end[kSegmentTrailerBytes];
-  REVERB_ASSIGN_OR_RETURN(const size_t read, file->Read(segment.file_bytes - kSegmentTrailerBytes, end));
+  REVERB_ASSIGN_OR_RETURN(const size_t read, file.Read(segment.file_bytes - kSegmentTrailerBytes, end));
   if (read != kSegmentTrailerBytes) return Damaged(path, "it is too short");
   REVERB_ASSIGN_OR_RETURN(const Trailer trailer, DecodeTrailer(end, segment, path));
+  std::vector<uint8_t> index(segment.file_bytes - kSegmentTrailerBytes - trailer.index_offset);
+  REVERB_ASSIGN_OR_RETURN(const size_t index_read, file.Read(trailer.index_offset, index));
+  if (index_read != index.size()) return Damaged(path, "it is too short");
+  ChunkRange range{.begin_offset = kSegmentHeaderBytes, .end_offset = kSegmentHeaderBytes};
+  REVERB_RETURN_IF_ERROR(ReadIndex(index, trailer, path, [&](uint64_t offset) {
+    ++range.end;
+    range.end_offset = offset;
+    if (offset - range.begin_offset < kRangeBytes) return;
+    chunks->ranges_.push_back(range);
+    range = {.first = range.end, .end = range.end, .begin_offset = offset, .end_offset = offset};
+  }));
+  if (range.end > range.first) chunks->ranges_.push_back(range);
+  return chunks;
+}
 
-  std::vector<ChunkRef> chunks(wanted.size());
-  ForwardReader reader(file.get(), &path, kSegmentHeaderBytes, trailer.index_offset);
-  uint64_t told = 0;
-  for (uint32_t ordinal = 0; ordinal < wanted.size(); ++ordinal) {
+Status SegmentChunks::Load(const ChunkRange& range, const std::vector<bool>& wanted, ChunkStore& store,
+                           std::span<ChunkRef> chunks, const std::function<void(uint64_t)>& progress) const {
+  ForwardReader reader(file_.get(), &path_, range.begin_offset, range.end_offset,
+                       (range.end_offset - range.begin_offset) / (range.end - range.first));
+  HugePagesAhead huge_pages;
+  ChunkHeader header;
+  uint64_t told = range.begin_offset;
+  for (uint32_t ordinal = range.first; ordinal < range.end; ++ordinal) {
     REVERB_ASSIGN_OR_RETURN(std::span<const uint8_t> bytes, reader.Peek(kChunkRecordHeadBytes));
     const RecordHead head = ReadHead(bytes.data());
     const uint64_t header_end = uint64_t{kChunkRecordHeadBytes} + head.header_size;
@@ -230,35 +280,30 @@ Result<std::vector<ChunkRef>> LoadChunks(FileSystem* fs, const std::string& chec
     }
     std::vector<uint8_t> large_header;
     if (header_end > kReadBytes) {
-      if (head.header_size > kMaxHeaderBytes) return Damaged(path, "a chunk's header is too large");
+      if (head.header_size > kMaxHeaderBytes) return Damaged(path_, "a chunk's header is too large");
       large_header.resize(header_end);
       REVERB_RETURN_IF_ERROR(reader.Take(large_header));
       bytes = large_header;
     } else {
       REVERB_ASSIGN_OR_RETURN(bytes, reader.Peek(header_end));
     }
-    REVERB_ASSIGN_OR_RETURN(const ChunkHeader header,
-                            CheckHeader(bytes, head, store.options().limits, path, ordinal));
+    REVERB_RETURN_IF_ERROR(CheckHeader(bytes, head, store.options().limits, path_, ordinal, &header));
     if (large_header.empty()) REVERB_RETURN_IF_ERROR(reader.Skip(header_end));
     uint8_t* payload = nullptr;
     REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, store.AddUninitialized(header, &payload));
+    huge_pages.Allocated(payload, head.payload_size);
     REVERB_RETURN_IF_ERROR(reader.Take({payload, head.payload_size}));
-    REVERB_RETURN_IF_ERROR(CheckPayload(*chunk, path, ordinal));
+    REVERB_RETURN_IF_ERROR(CheckPayload(*chunk, path_, ordinal));
     chunks[ordinal] = std::move(chunk);
-    if (progress && reader.position() - told >= kReadBytes) {
+    if (reader.position() - told >= kReadBytes) {
       progress(reader.position() - told);
       told = reader.position();
     }
   }
-  if (reader.position() != trailer.index_offset) return Damaged(path, "its chunks do not end at its index");
-  // Not needed here; but readers need it, and checkpoints to come will share this file.
-  std::vector<uint8_t> index(segment.file_bytes - kSegmentTrailerBytes - trailer.index_offset);
-  REVERB_ASSIGN_OR_RETURN(const size_t index_read, file->Read(trailer.index_offset, index));
-  if (index_read != index.size() || Checksum(index) != trailer.checksum) {
-    return Damaged(path, "its index does not have its checksum");
-  }
-  if (progress) progress(segment.file_bytes - told);
-  return chunks;
+  if (reader.position() != range.end_offset)
+    return Damaged(path_, "its chunks do not end where its index says");
+  if (range.end_offset > told) progress(range.end_offset - told);
+  return Status::Ok();
 }
 
 Result<std::unique_ptr<MappedChunks>> MappedChunks::Open(FileSystem* fs, const std::string& checkpoint_path,
@@ -275,19 +320,9 @@ Result<std::unique_ptr<MappedChunks>> MappedChunks::Open(FileSystem* fs, const s
                           DecodeTrailer(bytes.last(kSegmentTrailerBytes), segment, chunks->path_));
   const std::span<const uint8_t> index =
       bytes.subspan(trailer.index_offset, bytes.size() - kSegmentTrailerBytes - trailer.index_offset);
-  if (Checksum(index) != trailer.checksum) {
-    return Damaged(chunks->path_, "its index does not have its checksum");
-  }
-  ByteReader reader(AsText(index));
-  uint64_t offset = kSegmentHeaderBytes;
-  chunks->offsets_.push_back(offset);
-  uint64_t size = 0;
-  while (reader.remaining() > 0 && reader.ReadVarint(&size) && size <= trailer.index_offset - offset) {
-    chunks->offsets_.push_back(offset += size);
-  }
-  if (reader.remaining() > 0 || chunks->offsets_.size() != trailer.count + 1) {
-    return Damaged(chunks->path_, "its index does not make sense");
-  }
+  chunks->offsets_.push_back(kSegmentHeaderBytes);
+  REVERB_RETURN_IF_ERROR(
+      ReadIndex(index, trailer, chunks->path_, [&](uint64_t offset) { chunks->offsets_.push_back(offset); }));
   return chunks;
 }
 
@@ -305,8 +340,8 @@ Result<ChunkRef> MappedChunks::Get(uint32_t ordinal) const {
   }
   const size_t header_end = kChunkRecordHeadBytes + head.header_size;
   const DecodeLimits limits{.max_chunk_raw_bytes = UINT32_MAX};
-  REVERB_ASSIGN_OR_RETURN(const ChunkHeader header,
-                          CheckHeader(record.first(header_end), head, limits, path_, ordinal));
+  ChunkHeader header;
+  REVERB_RETURN_IF_ERROR(CheckHeader(record.first(header_end), head, limits, path_, ordinal, &header));
   REVERB_ASSIGN_OR_RETURN(
       ChunkRef chunk,
       Chunk::External(NextChunkId(), header, file_.Slice(offset + header_end, head.payload_size), limits));

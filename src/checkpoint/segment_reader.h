@@ -44,11 +44,34 @@ class RecordReader {
   std::vector<uint8_t> buffer_;
 };
 
-// Makes a chunk in `store` of every record for which `wanted` is set, and leaves null for the others.
-// `progress` is told how many bytes of the file are done with, more each time.
-Result<std::vector<ChunkRef>> LoadChunks(FileSystem* fs, const std::string& checkpoint_path,
-                                         const SavedSegment& segment, const std::vector<bool>& wanted,
-                                         ChunkStore& store, const std::function<void(uint64_t)>& progress);
+// Some chunks of a segment, one after the other.
+struct ChunkRange {
+  uint32_t first = 0;
+  uint32_t end = 0;
+  uint64_t begin_offset = 0;  // in the file
+  uint64_t end_offset = 0;
+};
+
+// The chunks of a segment, to be loaded range by range. Threads: ranges may be loaded at the same time.
+class SegmentChunks {
+ public:
+  // Reads and checks the index.
+  static Result<std::unique_ptr<SegmentChunks>> Open(FileSystem* fs, const std::string& checkpoint_path,
+                                                     const SavedSegment& segment);
+  // All chunks, in pieces of some megabytes.
+  const std::vector<ChunkRange>& ranges() const { return ranges_; }
+
+  // Makes a chunk in `store` of every record of the range for which `wanted` is set, and leaves the others
+  // of `chunks` as they are; both are by ordinal, of the whole segment. `progress` is told how many bytes
+  // of the file are done with, more each time.
+  Status Load(const ChunkRange& range, const std::vector<bool>& wanted, ChunkStore& store,
+              std::span<ChunkRef> chunks, const std::function<void(uint64_t)>& progress) const;
+
+ private:
+  std::string path_;
+  std::unique_ptr<RandomAccessFile> file_;
+  std::vector<ChunkRange> ranges_;
+};
 
 // Single chunks of a mapped segment. Threads: one at a time.
 class MappedChunks {

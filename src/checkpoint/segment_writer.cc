@@ -38,8 +38,9 @@ SegmentWriter::SegmentWriter(std::string path, uint64_t number, SegmentKind kind
 
 Status SegmentWriter::Append(std::string_view bytes) {
   bytes_ += bytes.size();
-  if (buffer_.size() + bytes.size() > kBufferBytes) REVERB_RETURN_IF_ERROR(Flush());
-  if (bytes.size() >= kLargeBytes) return file_->Append(bytes);
+  const bool is_large = bytes.size() >= kLargeBytes;
+  if (is_large || buffer_.size() + bytes.size() > kBufferBytes) REVERB_RETURN_IF_ERROR(Flush());
+  if (is_large) return file_->Append(bytes);
   buffer_.append(bytes);
   return Status::Ok();
 }

@@ -55,11 +55,19 @@ struct CheckpointWriter::Attempt {
   SegmentWriter* pages = nullptr;
   // New places, in terms of `writers`.
   absl::flat_hash_map<uint64_t, Place> places;
-  std::vector<uint64_t> live_bytes;  // of chunks, by index into `writers`
+  std::vector<uint64_t> live_bytes;                  // of chunks, by index into `writers`
+  std::vector<std::vector<uint32_t>> payload_sizes;  // the same, of each
+  std::vector<std::shared_ptr<std::vector<Place>>> fresh_pages;
   std::map<std::string, std::vector<Page>, std::less<>> page_table;
   std::set<uint64_t> victim_pages;  // page files to be emptied
   PageEncoder encoder;
   std::vector<ChunkPlace> item_places;
+
+  void AddWriter(std::unique_ptr<SegmentWriter> writer) {
+    writers.push_back(std::move(writer));
+    live_bytes.resize(writers.size());
+    payload_sizes.resize(writers.size());
+  }
 };
 
 CheckpointWriter::CheckpointWriter(FileSystem* fs, Options options)
@@ -71,6 +79,7 @@ void CheckpointWriter::Adopt(std::string path, std::vector<LoadedSegment> segmen
   for (LoadedSegment& loaded : segments) {
     auto segment = std::make_unique<Segment>();
     segment->saved = loaded.segment;
+    segment->payload_sizes.resize(loaded.chunk_ids.size());
     const auto index = static_cast<uint32_t>(segments_.size());
     places_.reserve(places_.size() + loaded.segment.live_count);
     for (size_t ordinal = 0; ordinal < loaded.chunk_ids.size(); ++ordinal) {
@@ -158,19 +167,37 @@ void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
   if (places_.empty()) return;
   for (const auto& table : snapshot.tables) {
     for (size_t page = 0; page < NumPages(*table); ++page) {
+      if (const Page* written = FindUnchanged(*table, page)) {
+        for (const Place& place : *written->chunks) {
+          MarkLive(place, segments_[place.segment]->payload_sizes[place.ordinal]);
+        }
+        continue;
+      }
       ForEachItem(*table, page, [&](size_t, const SlotRecord& record) {
         Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
           const auto found = places_.find(chunk->id());
           if (found == places_.end()) return;
-          Segment& segment = *segments_[found->second.segment];
-          if (segment.is_live[found->second.ordinal]) return;
-          segment.is_live[found->second.ordinal] = true;
-          ++segment.saved.live_count;
-          segment.saved.live_bytes += chunk->header().payload_size();
+          MarkLive(found->second, static_cast<uint32_t>(chunk->header().payload_size()));
         });
       });
     }
   }
+}
+
+void CheckpointWriter::MarkLive(const Place& place, uint32_t payload_size) {
+  Segment& segment = *segments_[place.segment];
+  if (segment.is_live[place.ordinal]) return;
+  segment.is_live[place.ordinal] = true;
+  segment.payload_sizes[place.ordinal] = payload_size;
+  ++segment.saved.live_count;
+  segment.saved.live_bytes += payload_size;
+}
+
+const CheckpointWriter::Page* CheckpointWriter::FindUnchanged(const TableSnapshot& table, size_t page) const {
+  const auto known = pages_.find(table.state().name);
+  if (known == pages_.end() || page >= known->second.size()) return nullptr;
+  const Page& written = known->second[page];
+  return written.version == table.slots().page_version(page) ? &written : nullptr;
 }
 
 void CheckpointWriter::ChooseVictims() {
@@ -206,14 +233,9 @@ void CheckpointWriter::ChooseVictims() {
 std::set<uint64_t> CheckpointWriter::ChooseVictimPages(const Snapshot& snapshot) const {
   std::map<uint64_t, uint64_t> live;  // bytes of unchanged pages, by file
   for (const auto& table : snapshot.tables) {
-    const auto known = pages_.find(table->state().name);
-    if (known == pages_.end()) continue;
-    const size_t pages = std::min(NumPages(*table), known->second.size());
-    for (size_t page = 0; page < pages; ++page) {
-      const Page& written = known->second[page];
-      if (written.version == table->slots().page_version(page)) {
-        live[written.place.segment] += written.place.size;
-      }
+    for (size_t page = 0; page < NumPages(*table); ++page) {
+      if (const Page* written = FindUnchanged(*table, page))
+        live[written->place.segment] += written->place.size;
     }
   }
   std::set<uint64_t> victims;
@@ -235,83 +257,90 @@ Status CheckpointWriter::WriteTables(const Snapshot& snapshot, Attempt* attempt)
 }
 
 Status CheckpointWriter::WriteTable(const TableSnapshot& table, Attempt* attempt) {
-  const std::string& name = table.state().name;
   ManifestTable& to = attempt->manifest.tables.emplace_back();
   to.saved = DescribeTable(table);
-  std::vector<Page>& pages = attempt->page_table[name];
-  const auto known = pages_.find(name);
-  bool has_victims = false;
-  for (const auto& segment : segments_) has_victims |= segment != nullptr && segment->is_victim;
-
-  for (size_t page = 0; page < NumPages(table); ++page) {
-    const uint64_t version = table.slots().page_version(page);
-    ++attempt->stats.pages_total;
-    if (known != pages_.end() && page < known->second.size()) {
-      const Page& written = known->second[page];
-      bool is_clean = written.version == version && !attempt->victim_pages.contains(written.place.segment);
-      if (is_clean && has_victims) {
-        ForEachItem(table, page, [&](size_t, const SlotRecord& record) {
-          Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
-            is_clean = is_clean && !segments_[places_.at(chunk->id()).segment]->is_victim;
-          });
-        });
-      }
-      if (is_clean) {
-        pages.push_back(written);
-        to.pages.push_back(written.place);
-        continue;
-      }
-    }
-    attempt->encoder.Begin(page * kSlotsPerPage);
-    Status status;
-    ForEachItem(table, page, [&](size_t slot, const SlotRecord& record) {
-      if (!status.ok()) return;
-      attempt->item_places.clear();
-      Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
-        if (!status.ok()) return;
-        Result<ChunkPlace> place = WriteChunk(*chunk, attempt);
-        if (place.ok()) {
-          attempt->item_places.push_back(*place);
-        } else {
-          status = std::move(place).status();
-        }
-      });
-      if (status.ok()) attempt->encoder.Add(slot, record, attempt->item_places);
+  std::vector<Page>& pages = attempt->page_table[table.state().name];
+  const bool has_victims = std::ranges::any_of(
+      segments_, [](const auto& segment) { return segment != nullptr && segment->is_victim; });
+  const auto is_clean = [&](const Page& written) {
+    if (attempt->victim_pages.contains(written.place.segment)) return false;
+    return !has_victims || std::ranges::none_of(*written.chunks, [&](const Place& place) {
+      return segments_[place.segment]->is_victim;
     });
-    REVERB_RETURN_IF_ERROR(status);
-    REVERB_ASSIGN_OR_RETURN(SegmentWriter * writer, PageWriter(attempt));
-    REVERB_ASSIGN_OR_RETURN(const RecordPlace place, writer->AddRecord(attempt->encoder.bytes()));
-    pages.push_back({version, place});
-    to.pages.push_back(place);
-    ++attempt->stats.pages_written;
+  };
+  for (size_t page = 0; page < NumPages(table); ++page) {
+    ++attempt->stats.pages_total;
+    const Page* const written = FindUnchanged(table, page);
+    if (written != nullptr && is_clean(*written)) {
+      pages.push_back(*written);
+    } else {
+      REVERB_ASSIGN_OR_RETURN(Page fresh, WritePage(table, page, attempt));
+      pages.push_back(std::move(fresh));
+    }
+    to.pages.push_back(pages.back().place);
   }
   return WriteTableState(table, &to, attempt);
 }
 
-Result<ChunkPlace> CheckpointWriter::WriteChunk(const Chunk& chunk, Attempt* attempt) {
+Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& table, size_t page,
+                                                           Attempt* attempt) {
+  Page fresh{.version = table.slots().page_version(page), .place = {}, .chunks = nullptr};
+  fresh.chunks = std::make_shared<std::vector<Place>>();
+  attempt->encoder.Begin(page * kSlotsPerPage);
+  Status status;
+  ForEachItem(table, page, [&](size_t slot, const SlotRecord& record) {
+    if (!status.ok()) return;
+    attempt->item_places.clear();
+    Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
+      if (!status.ok()) return;
+      Result<Place> place = WriteChunk(*chunk, attempt);
+      if (!place.ok()) {
+        status = std::move(place).status();
+        return;
+      }
+      if (fresh.chunks->empty() || fresh.chunks->back() != *place) fresh.chunks->push_back(*place);
+      attempt->item_places.push_back(NameOf(*place, *attempt));
+    });
+    if (status.ok()) attempt->encoder.Add(slot, record, attempt->item_places);
+  });
+  REVERB_RETURN_IF_ERROR(status);
+  fresh.chunks->shrink_to_fit();
+  attempt->fresh_pages.push_back(fresh.chunks);
+  REVERB_ASSIGN_OR_RETURN(SegmentWriter * writer, PageWriter(attempt));
+  REVERB_ASSIGN_OR_RETURN(fresh.place, writer->AddRecord(attempt->encoder.bytes()));
+  ++attempt->stats.pages_written;
+  return fresh;
+}
+
+ChunkPlace CheckpointWriter::NameOf(const Place& place, const Attempt& attempt) const {
+  if ((place.segment & kOfAttempt) != 0) {
+    return {attempt.writers[place.segment & ~kOfAttempt]->number(), place.ordinal};
+  }
+  return {segments_[place.segment]->saved.number, place.ordinal};
+}
+
+Result<CheckpointWriter::Place> CheckpointWriter::WriteChunk(const Chunk& chunk, Attempt* attempt) {
   if (const auto known = places_.find(chunk.id()); known != places_.end()) {
-    const Segment& segment = *segments_[known->second.segment];
-    if (!segment.is_victim) return ChunkPlace{segment.saved.number, known->second.ordinal};
+    if (!segments_[known->second.segment]->is_victim) return known->second;
     if (!attempt->places.contains(chunk.id())) ++attempt->stats.chunks_moved;
   }
   const auto [entry, is_new] = attempt->places.try_emplace(chunk.id());
-  if (!is_new) {
-    return ChunkPlace{attempt->writers[entry->second.segment]->number(), entry->second.ordinal};
-  }
+  if (!is_new) return entry->second;
   if (attempt->chunks == nullptr || attempt->chunks->bytes() >= options_.segment_bytes) {
     if (attempt->chunks != nullptr) REVERB_RETURN_IF_ERROR(attempt->chunks->Finish());
     REVERB_ASSIGN_OR_RETURN(std::unique_ptr<SegmentWriter> writer,
                             SegmentWriter::Create(fs_, segments_path_, next_number_++, SegmentKind::kChunks));
     attempt->chunks = writer.get();
-    attempt->writers.push_back(std::move(writer));
-    attempt->live_bytes.resize(attempt->writers.size());
+    attempt->AddWriter(std::move(writer));
     attempt->chunks_index = static_cast<uint32_t>(attempt->writers.size() - 1);
   }
-  entry->second = {attempt->chunks_index, attempt->chunks->count()};
+  entry->second = {attempt->chunks_index | kOfAttempt, attempt->chunks->count()};
   REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(chunk));
-  attempt->live_bytes[attempt->chunks_index] += chunk.header().payload_size();
+  const auto payload_size = static_cast<uint32_t>(chunk.header().payload_size());
+  attempt->live_bytes[attempt->chunks_index] += payload_size;
+  attempt->payload_sizes[attempt->chunks_index].push_back(payload_size);
   ++attempt->stats.chunks_written;
-  return ChunkPlace{attempt->chunks->number(), entry->second.ordinal};
+  return entry->second;
 }
 
 Result<SegmentWriter*> CheckpointWriter::PageWriter(Attempt* attempt) {
@@ -319,8 +348,7 @@ Result<SegmentWriter*> CheckpointWriter::PageWriter(Attempt* attempt) {
     REVERB_ASSIGN_OR_RETURN(std::unique_ptr<SegmentWriter> writer,
                             SegmentWriter::Create(fs_, segments_path_, next_number_++, SegmentKind::kPages));
     attempt->pages = writer.get();
-    attempt->writers.push_back(std::move(writer));
-    attempt->live_bytes.resize(attempt->writers.size());
+    attempt->AddWriter(std::move(writer));
   }
   return attempt->pages;
 }
@@ -399,13 +427,21 @@ Status CheckpointWriter::Publish(Attempt* attempt, int64_t wall_nanos) {
 }
 
 void CheckpointWriter::Commit(Attempt* attempt) {
-  // Chunks that nobody refers to any more, and those that have moved.
-  absl::erase_if(places_, [&](const auto& entry) {
-    const Segment& segment = *segments_[entry.second.segment];
-    return segment.is_victim || !segment.is_live[entry.second.ordinal];
-  });
+  const auto goes = [](const std::unique_ptr<Segment>& segment) {
+    return segment != nullptr && (segment->is_victim || segment->saved.live_count == 0);
+  };
+  uint64_t live = 0;
+  for (const auto& segment : segments_) live += segment != nullptr ? segment->saved.live_count : 0;
+  // Chunks that nobody refers to any more, and those that have moved. That looks at all: while few are dead
+  // and their segments stay, where they lie is still true.
+  if (std::ranges::any_of(segments_, goes) || places_.size() - live > places_.size() / 8) {
+    absl::erase_if(places_, [&](const auto& entry) {
+      const Segment& segment = *segments_[entry.second.segment];
+      return segment.is_victim || !segment.is_live[entry.second.ordinal];
+    });
+  }
   for (auto& segment : segments_) {
-    if (segment != nullptr && (segment->is_victim || segment->saved.live_count == 0)) segment.reset();
+    if (goes(segment)) segment.reset();
   }
   // The new segments take the places that are free.
   std::vector<uint32_t> index(attempt->writers.size());
@@ -422,9 +458,14 @@ void CheckpointWriter::Commit(Attempt* attempt) {
                               .count = writer.count(),
                               .live_count = writer.count(),
                               .live_bytes = attempt->live_bytes[i]};
+    segments_[hole]->payload_sizes = std::move(attempt->payload_sizes[i]);
     index[i] = static_cast<uint32_t>(hole);
   }
-  for (auto& [id, place] : attempt->places) place.segment = index[place.segment];
+  const auto settle = [&](Place& place) {
+    if ((place.segment & kOfAttempt) != 0) place.segment = index[place.segment & ~kOfAttempt];
+  };
+  for (auto& [id, place] : attempt->places) settle(place);
+  for (const auto& chunks : attempt->fresh_pages) std::ranges::for_each(*chunks, settle);
   if (places_.empty()) {
     places_ = std::move(attempt->places);
   } else {

@@ -79,15 +79,23 @@ class CheckpointWriter {
   struct Place {
     uint32_t segment = 0;
     uint32_t ordinal = 0;
+    friend bool operator==(const Place&, const Place&) = default;
   };
+  // During an attempt, of a segment that it writes: by index into its writers, with this bit.
+  static constexpr uint32_t kOfAttempt = uint32_t{1} << 31;
   struct Segment {
     SavedSegment saved;
     std::vector<bool> is_live;  // by ordinal
-    bool is_victim = false;     // its live chunks are moved
+    std::vector<uint32_t>
+        payload_sizes;       // by ordinal; of chunks that were loaded, once a page has named them
+    bool is_victim = false;  // its live chunks are moved
   };
   struct Page {
     uint64_t version = 0;
     RecordPlace place;
+    // Of the chunks that its items refer to, some maybe more than once: as long as the page stays as it is,
+    // nobody has to look at the items.
+    std::shared_ptr<std::vector<Place>> chunks;
   };
   struct PageFile {
     uint64_t file_bytes = 0;
@@ -101,11 +109,17 @@ class CheckpointWriter {
   void ForgetLast();
   // Which chunks and pages of the last checkpoint the snapshot still has.
   void MarkLive(const Snapshot& snapshot);
+  void MarkLive(const Place& place, uint32_t payload_size);
+  // The page as it was written, if that is how it is in the snapshot; else null.
+  const Page* FindUnchanged(const TableSnapshot& table, size_t page) const;
   void ChooseVictims();
   std::set<uint64_t> ChooseVictimPages(const Snapshot& snapshot) const;
   Status WriteTables(const Snapshot& snapshot, Attempt* attempt);
   Status WriteTable(const TableSnapshot& table, Attempt* attempt);
-  Result<ChunkPlace> WriteChunk(const Chunk& chunk, Attempt* attempt);
+  Result<Place> WriteChunk(const Chunk& chunk, Attempt* attempt);
+  ChunkPlace NameOf(const Place& place, const Attempt& attempt) const;
+  // Writes one page, and its chunks unless they are there already.
+  Result<Page> WritePage(const TableSnapshot& table, size_t page, Attempt* attempt);
   Status WriteTableState(const TableSnapshot& table, ManifestTable* to, Attempt* attempt);
   Result<SegmentWriter*> PageWriter(Attempt* attempt);
   Status MakeDurable(Attempt* attempt);

@@ -1,12 +1,22 @@
 #include "core/key_index.h"
 
-#include <algorithm>
+#include <bit>
+#include <cmath>
 
 namespace reverb::internal {
 
-void KeyIndex::Grow(Part& part) {
+void KeyIndex::Reserve(uint64_t keys) {
+  const double mean = static_cast<double>(keys) / static_cast<double>(parts_.size());
+  // Hashes spread the keys unevenly; few parts get this many, and those grow.
+  const auto most = static_cast<uint64_t>(mean + 3 * std::sqrt(mean));
+  const uint64_t capacity = std::max(kFirstCapacity, std::bit_ceil(most + most / 3 + 1));
+  for (Part& part : parts_) {
+    if (part.capacity() < capacity) Grow(part, capacity);
+  }
+}
+
+void KeyIndex::Grow(Part& part, uint64_t capacity) {
   Part grown;
-  const uint64_t capacity = std::max(kFirstCapacity, part.capacity() * 2);
   grown.entries = std::make_unique<Entry[]>(capacity);
   grown.mask = capacity - 1;
   grown.size = part.size;

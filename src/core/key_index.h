@@ -14,6 +14,7 @@
 #ifndef REVERB_CORE_KEY_INDEX_H_
 #define REVERB_CORE_KEY_INDEX_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,9 @@ namespace reverb::internal {
 
 class KeyIndex {
  public:
+  // That a full one takes, about.
+  static constexpr size_t kBytesPerKey = 32;
+
   KeyIndex() : seed_(EntropySeed()) {}
   KeyIndex(const KeyIndex&) = delete;
   KeyIndex& operator=(const KeyIndex&) = delete;
@@ -46,7 +50,7 @@ class KeyIndex {
   std::pair<Slot, bool> FindOrInsert(uint64_t key, Slot slot) {
     const uint64_t hash = Hash(key);
     Part& part = parts_[PartOf(hash)];
-    if (part.size >= part.capacity() / 4 * 3) Grow(part);
+    if (part.size >= part.capacity() / 4 * 3) Grow(part, std::max(kFirstCapacity, part.capacity() * 2));
     Entry& entry = part.entries[part.Probe(key, hash)];
     if (entry.slot_plus_1 != 0) return {entry.slot_plus_1 - 1, false};
     entry = {key, slot + 1};
@@ -63,6 +67,9 @@ class KeyIndex {
     const Part& part = parts_[PartOf(hash)];
     if (part.entries != nullptr) __builtin_prefetch(&part.entries[hash & part.mask], 1);
   }
+
+  // Room for so many keys, so that inserting them moves nothing, or hardly anything.
+  void Reserve(uint64_t keys);
 
   // Gives the memory back.
   void Clear() {
@@ -98,7 +105,7 @@ class KeyIndex {
     return hash ^ (hash >> 32);
   }
   static size_t PartOf(uint64_t hash) { return hash >> (64 - kPartBits); }
-  void Grow(Part& part);
+  void Grow(Part& part, uint64_t capacity);
 
   const uint64_t seed_;
   std::array<Part, size_t{1} << kPartBits> parts_;

@@ -39,6 +39,18 @@ TEST(KeyIndexTest, ClearForgetsAll) {
   EXPECT_TRUE(index.FindOrInsert(5, 1).second);
 }
 
+TEST(KeyIndexTest, RoomMadeAheadChangesNothing) {
+  KeyIndex index;
+  index.FindOrInsert(3, 30);
+  index.Reserve(1000);
+  index.Reserve(10);
+  EXPECT_EQ(index.Find(3), Slot{30});
+  for (uint64_t key = 4; key < 5000; ++key)
+    ASSERT_TRUE(index.FindOrInsert(key, static_cast<Slot>(10 * key)).second);
+  for (uint64_t key = 3; key < 5000; ++key) ASSERT_EQ(index.Find(key), static_cast<Slot>(10 * key));
+  EXPECT_FALSE(index.Find(5000));
+}
+
 // Keys in a row, keys that differ in high bits only, random keys; inserts and deletes in random order.
 TEST(KeyIndexTest, AgreesWithAnOrdinaryMap) {
   const uint64_t seed = test::Seed();

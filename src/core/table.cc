@@ -346,8 +346,8 @@ Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables,
   return snapshot;
 }
 
-void Table::BeginRestore(uint64_t num_slots) {
-  WithLock([&](Round*) { state_->BeginRestore(num_slots); });
+void Table::BeginRestore(uint64_t num_slots, uint64_t num_items) {
+  WithLock([&](Round*) { state_->BeginRestore(num_slots, num_items); });
 }
 
 Status Table::RestoreItems(std::span<SavedItem> items) {

@@ -122,7 +122,7 @@ class Table : public std::enable_shared_from_this<Table> {
                                const std::function<void()>& at_cut = {}) NO_THREAD_SAFETY_ANALYSIS;
 
   // --- Filling it from a checkpoint, before anything else is done with it; see TableState ---
-  void BeginRestore(uint64_t num_slots);
+  void BeginRestore(uint64_t num_slots, uint64_t num_items);
   Status RestoreItems(std::span<SavedItem> items);
   Status FinishRestore(const SavedTableState& state);
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/huge_pages.h"
 #include "core/table_state.h"
 
 namespace reverb::internal {
@@ -17,9 +18,28 @@ Status Corrupt(const std::string& table, const std::string& what) {
   return Status::DataLoss("restoring table \"" + table + "\": " + what).WithDetail(Detail::kCorruptData);
 }
 
+// Items come in the order of slots. That is the order of age in a table that was never full, and in one that
+// evicts the oldest it is that order from some slot on, and then from the first one.
+void SortByAge(std::vector<SelectorItem>& items) {
+  const auto is_before = [](const SelectorItem& a, const SelectorItem& b) { return a.inserted < b.inserted; };
+  const auto oldest = std::is_sorted_until(items.begin(), items.end(), is_before);
+  if (oldest == items.end()) return;
+  if (is_before(items.back(), items.front()) && std::is_sorted(oldest, items.end(), is_before)) {
+    std::rotate(items.begin(), oldest, items.end());
+    return;
+  }
+  std::sort(items.begin(), items.end(), is_before);
+}
+
 }  // namespace
 
-void TableState::BeginRestore(uint64_t num_slots) { slots_.Resize(num_slots); }
+void TableState::BeginRestore(uint64_t num_slots, uint64_t num_items) {
+  AdviseHugePagesForNext(num_slots * sizeof(SlotRecord));
+  slots_.Resize(num_slots);
+  num_items = std::min(num_items, num_slots);
+  AdviseHugePagesForNext(num_items * KeyIndex::kBytesPerKey);
+  index_.Reserve(num_items);
+}
 
 Status TableState::RestoreItem(SavedItem item) {
   const auto corrupt = [&](const std::string& what) {
@@ -78,7 +98,7 @@ Status TableState::FinishRestore(const SavedTableState& state, Effects* effects)
                      .inserted = record.inserted,
                      .touched = record.touched});
   }
-  std::ranges::sort(items, {}, &SelectorItem::inserted);
+  SortByAge(items);
   const auto same_age = std::ranges::adjacent_find(items, {}, &SelectorItem::inserted);
   if (same_age != items.end()) {
     return Corrupt(options_.name,

@@ -94,8 +94,9 @@ class TableState {
   std::unique_ptr<TableSnapshot> TakeSnapshot();
 
   // --- Rebuilding a table that nothing has happened to ---
-  // First this, with the number of slots that items will name; 0 when they come without slots.
-  void BeginRestore(uint64_t num_slots);
+  // First this, with the number of slots that items will name; 0 when they come without slots. Of these,
+  // `num_items` will have one, about.
+  void BeginRestore(uint64_t num_slots, uint64_t num_items);
   // Asks the processor for what RestoreItem will touch.
   void PrefetchRestore(const SavedItem& item) const {
     index_.Prefetch(item.key);

@@ -166,7 +166,7 @@ Status DecodeColumn(ByteReader* reader, uint32_t rows, ColumnHeader* column) {
 
 }  // namespace
 
-Result<ChunkHeader> DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits) {
+Status DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits, ChunkHeader* header) {
   ByteReader reader(bytes);
   uint8_t version = 0;
   if (!reader.ReadByte(&version)) return Damaged("it is empty");
@@ -174,28 +174,32 @@ Result<ChunkHeader> DecodeChunkHeader(std::string_view bytes, const DecodeLimits
     return Damaged("its version is " + Number(version) + ", this build reads version " + Number(kVersion) +
                    "; unless a newer build wrote it");
   }
-  ChunkHeader header;
   uint64_t first_step = 0;
   uint64_t steps = 0;
   uint32_t num_columns = 0;
-  if (!reader.ReadFixed64(&header.episode_id) || !reader.ReadVarint(&first_step) ||
-      !reader.ReadVarint(&steps) || !reader.ReadVarint32(&header.rows) ||
+  if (!reader.ReadFixed64(&header->episode_id) || !reader.ReadVarint(&first_step) ||
+      !reader.ReadVarint(&steps) || !reader.ReadVarint32(&header->rows) ||
       !reader.ReadVarint32(&num_columns)) {
     return Damaged("it is cut short or a number in it is malformed");
   }
-  header.first_step = UnZigZag(first_step);
+  header->first_step = UnZigZag(first_step);
   // Wraps around when the sum does not fit, to a last step before the first.
-  header.last_step = static_cast<int64_t>(static_cast<uint64_t>(header.first_step) + steps);
+  header->last_step = static_cast<int64_t>(static_cast<uint64_t>(header->first_step) + steps);
   if (num_columns > limits.max_columns || num_columns > reader.remaining() / kMinColumnBytes) {
     return Damaged("it claims " + Number(num_columns) + " columns, but " + Number(reader.remaining()) +
                    " bytes are left and at most " + Number(limits.max_columns) + " columns are accepted");
   }
-  header.columns.resize(num_columns);
-  for (ColumnHeader& column : header.columns) {
-    REVERB_RETURN_IF_ERROR(DecodeColumn(&reader, header.rows, &column));
+  header->columns.resize(num_columns);
+  for (ColumnHeader& column : header->columns) {
+    REVERB_RETURN_IF_ERROR(DecodeColumn(&reader, header->rows, &column));
   }
   if (reader.remaining() != 0) return Damaged(Number(reader.remaining()) + " bytes follow its end");
-  REVERB_RETURN_IF_ERROR(ValidateChunkHeader(header, limits));
+  return ValidateChunkHeader(*header, limits);
+}
+
+Result<ChunkHeader> DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits) {
+  ChunkHeader header;
+  REVERB_RETURN_IF_ERROR(DecodeChunkHeader(bytes, limits, &header));
   return header;
 }
 

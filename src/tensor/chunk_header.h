@@ -54,6 +54,9 @@ void EncodeChunkHeader(const ChunkHeader& header, std::string* out);
 // for bytes from anywhere: memory stays proportional to their size. A header that decodes
 // encodes to the same bytes again.
 Result<ChunkHeader> DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits = {});
+// The same into `*header`, whose memory is used again: for many headers that are alike. What it holds after
+// an error is unspecified.
+Status DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits, ChunkHeader* header);
 
 // Bytes of the packed form: a multiple of 8. REQUIRES: a valid header.
 size_t PackedSize(const ChunkHeader& header);

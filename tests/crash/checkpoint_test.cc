@@ -124,6 +124,29 @@ TEST_F(CheckpointTest, ASecondOneWritesWhatIsNewOnly) {
   EXPECT_EQ(copy.Text(), world.Text());
 }
 
+TEST_F(CheckpointTest, AChunkThatComesBackIsNotWrittenAgain) {
+  const std::vector<TableOptions> options = {
+      {.name = "t", .sampler = SelectorOptions::Fifo(), .max_size = 1'000}};
+  World world = World::Make(options);
+  std::vector<ChunkRef> chunks;
+  for (uint64_t key = 1; key <= 600; ++key) {
+    chunks.push_back(test::MakeChunk(world.store.get(), key, 0, 10));
+    ASSERT_TRUE(world.tables[0]->Insert(test::MakeItem(key, 1, chunks.back())).ok());
+  }
+  CheckpointWriter writer(&fs_, {.root = kRoot});
+  EXPECT_EQ(Write(writer, world).chunks_written, 600);
+  const uint64_t gone[] = {5, 6, 500};
+  ASSERT_OK(world.tables[0]->Mutate({}, gone));
+  EXPECT_EQ(Write(writer, world).chunks_written, 0);
+  for (const uint64_t key : gone) {
+    ASSERT_TRUE(world.tables[0]->Insert(test::MakeItem(1'000 + key, 1, chunks[key - 1])).ok());
+  }
+  EXPECT_EQ(Write(writer, world).chunks_written, 0);
+  World copy;
+  ASSERT_TRUE(Load(&copy, options).ok());
+  EXPECT_EQ(copy.Text(), world.Text());
+}
+
 TEST_F(CheckpointTest, AResetTableIsWrittenAnew) {
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);

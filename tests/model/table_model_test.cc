@@ -419,7 +419,7 @@ class Duel {
     }
     std::unique_ptr<TableState> restored = TableState::Create(options_).value();
     restored->SetRateLimiter(state.rate_limiter);
-    restored->BeginRestore(saved.num_slots);
+    restored->BeginRestore(saved.num_slots, static_cast<uint64_t>(state.size));
     for (size_t slot = 0; slot < snapshot->num_slots(); ++slot) {
       const SlotRecord& record = snapshot->slot(slot);
       if (record.is_free()) continue;
