@@ -8,6 +8,8 @@
 #include <immintrin.h>
 #endif
 
+#include "base/log.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -240,6 +242,13 @@ void Table::CancelLocked(Operation* op, Round* round) {
                            " was cancelled by its caller while it waited (" +
                            std::string(WaitReasonName(op->wait_reason)) + ")"),
          round);
+}
+
+void Table::TakeStructure(const ItemStructure& structure) {
+  if (options().signature || !state_->structure().Take(structure)) return;
+  Log(LogLevel::kInfo, "table \"" + name() +
+                           "\": writers put items of different structure into it, and it has no signature; "
+                           "batches of it are flat lists of columns");
 }
 
 void Table::Reset() {
