@@ -56,7 +56,7 @@ class BatchIterator : public Iteration {
       return sampler_->NextBatch(settings_.batch_size, &batch, {.pad = settings_.pad, .pool = &pool_}, wait);
     }));
     ++taken_;
-    if (!knows_structure_) LearnStructure(batch.columns.size());
+    if (!knows_structure_) LearnStructure();
     return ToPython(std::move(batch));
   }
 
@@ -81,7 +81,7 @@ class BatchIterator : public Iteration {
 
   // A table without a signature: what its writers have told. Asked when there are samples, as then there was
   // a writer. What cannot be found out costs no batch.
-  void LearnStructure(size_t num_columns) {
+  void LearnStructure() {
     knows_structure_ = true;
     if (unpacking_.num_columns() > 0) return;
     const Client handle = client().client();
@@ -90,8 +90,7 @@ class BatchIterator : public Iteration {
     });
     if (!structure.ok() || !*structure) return;
     const std::string_view bytes = structure->encoded();
-    Unpacking nested(nb::borrow(decode_signature.get())(nb::bytes(bytes.data(), bytes.size())), table_);
-    if (static_cast<size_t>(nested.num_columns()) == num_columns) structure_ = std::move(nested);
+    structure_ = Unpacking(nb::borrow(decode_signature.get())(nb::bytes(bytes.data(), bytes.size())), table_);
   }
   // Flat where a table without a signature has items of other columns.
   const Unpacking& UnpackingOf(size_t num_columns) const {
