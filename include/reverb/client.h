@@ -71,7 +71,7 @@ class Client {
   // some may be in.
   using TablePriority = std::pair<std::string, double>;
   Status Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
-                const WaitOptions& wait = {}) const;
+                const WaitOptions& wait = {}, const ItemStructure& structure = {}) const;
   // n samples, drawn now. Fewer are an error, which says how many were drawn all the same.
   Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
                                                 const WaitOptions& wait = {}) const;
@@ -86,6 +86,9 @@ class Client {
   Result<ServerInfo> Info(const WaitOptions& wait = {}) const;
   // What tables promise about their items, for the `signatures` of writers.
   Result<std::shared_ptr<const TableSignatures>> Signatures(const WaitOptions& wait = {}) const;
+  // The nest that the items of a table without a signature were written in; nothing when no writer has told
+  // one, or when they differ. Of several servers, those that do not answer within a second are left out.
+  Result<ItemStructure> StructureOf(std::string_view table, const WaitOptions& wait = {}) const;
   // Items of the first server without sampling them: the next `n` from *cursor on (0 = from the start; 0
   // again at the end).
   Result<std::vector<SampledTrajectory>> Inspect(std::string_view table, int64_t n, uint64_t* cursor,

@@ -3,6 +3,7 @@
 #define REVERB_TABLE_INFO_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct TableInfo {
   RateLimiterOptions rate_limiter;
   std::string signature;  // encoded, see signature.h; empty = none
   std::string user_data;  // as given in TableOptions
+  // The nest that writers used, encoded, see item_structure.h: absent when none was told, empty when they
+  // differ. Of tables without a signature.
+  std::optional<std::string> structure;
 
   int64_t current_size = 0;
   int64_t num_episodes = 0;

@@ -28,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reverb/item_structure.h"
 #include "reverb/status.h"
 #include "reverb/tensor.h"
 #include "reverb/wait.h"
@@ -98,10 +99,10 @@ class VectorWriter {
   // whose episode is still too short are left out. Returns a mask of those that were made. `priorities`: one
   // for all, or one for each environment. INVALID_ARGUMENT when a step exists but has no value, or is no
   // longer kept, and for a range that names no step in any episode. Waits only when too many bytes are
-  // unconfirmed.
+  // unconfirmed. `structure`: as TrajectoryWriter's CreateItem().
   Result<std::vector<uint8_t>> CreateItems(std::string_view table, std::span<const double> priorities,
                                            std::span<const VectorItemColumn> columns,
-                                           EnvironmentMask mask = {});
+                                           EnvironmentMask mask = {}, const ItemStructure& structure = {});
 
   // Ends the episodes of these environments: completes the chunks of their items, and all their cells expire.
   // Does not wait for anything to be confirmed: the other environments go on.

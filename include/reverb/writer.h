@@ -37,6 +37,7 @@
 #include <variant>
 #include <vector>
 
+#include "reverb/item_structure.h"
 #include "reverb/status.h"
 #include "reverb/table.h"
 #include "reverb/tensor.h"
@@ -125,8 +126,10 @@ class TrajectoryWriter {
   Status AppendPartial(std::span<const ColumnValue> values);
 
   // Makes an item of cells that exist. It is sent when all its chunks are complete, and never before
-  // items that were created before it. Waits only when too many bytes are unconfirmed.
-  Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns);
+  // items that were created before it. Waits only when too many bytes are unconfirmed. `structure`: what the
+  // columns are called, for those who sample batches of a table without a signature.
+  Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns,
+                    const ItemStructure& structure = {});
 
   // Completes the chunks that all but the newest `block_until_num_items` items need, and waits until at
   // most that many are not confirmed. DEADLINE_EXCEEDED: sending goes on.
@@ -210,6 +213,7 @@ struct StructuredConfig {
   std::string table;
   std::vector<PatternCondition> conditions;  // all must hold
   PatternPriority priority;
+  ItemStructure structure = {};  // as TrajectoryWriter's CreateItem()
 
   // INVALID_ARGUMENT, naming the node or condition and what is wrong with it.
   [[nodiscard]] Status Validate() const;
@@ -285,8 +289,10 @@ class Writer {
   Status Append(std::span<const TensorView> step);
   // Several steps: each tensor has time as its first dimension.
   Status AppendSequence(std::span<const TensorView> sequence);
-  // An item of the last `num_timesteps` steps. Sent when the newest one's chunk is complete.
-  Status CreateItem(std::string_view table, int64_t num_timesteps, double priority);
+  // An item of the last `num_timesteps` steps. Sent when the newest one's chunk is complete. `structure`: as
+  // TrajectoryWriter's.
+  Status CreateItem(std::string_view table, int64_t num_timesteps, double priority,
+                    const ItemStructure& structure = {});
   // Sends all items and waits until they are confirmed.
   Status Flush(const WaitOptions& wait = {});
   // Flush(), and another episode begins: later items cannot reach back over its start. So it does also when

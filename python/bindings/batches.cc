@@ -1,5 +1,6 @@
 // Samples as batches: Client.sample_batches().
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ struct BatchSettings {
 
 // The bound of what one stream may have on its way (see the native sampler).
 constexpr int64_t kMostInFlight = int64_t{1} << 20;
+// For a question to a server that has just answered.
+constexpr std::chrono::seconds kStructureTimeout{5};
+
+Lazy decode_signature("reverb._specs", "decode_signature");
 
 class BatchIterator : public Iteration {
  public:
@@ -51,6 +56,7 @@ class BatchIterator : public Iteration {
       return sampler_->NextBatch(settings_.batch_size, &batch, {.pad = settings_.pad, .pool = &pool_}, wait);
     }));
     ++taken_;
+    if (!knows_structure_) LearnStructure();
     return ToPython(std::move(batch));
   }
 
@@ -73,6 +79,24 @@ class BatchIterator : public Iteration {
     is_started_ = true;
   }
 
+  // A table without a signature: what its writers have told. Asked when there are samples, as then there was
+  // a writer. What cannot be found out costs no batch.
+  void LearnStructure() {
+    knows_structure_ = true;
+    if (unpacking_.num_columns() > 0) return;
+    const Client handle = client().client();
+    const Result<ItemStructure> structure = Waiting(kStructureTimeout).Run([&](const WaitOptions& wait) {
+      return handle.StructureOf(table_, wait);
+    });
+    if (!structure.ok() || !*structure) return;
+    const std::string_view bytes = structure->encoded();
+    structure_ = Unpacking(nb::borrow(decode_signature.get())(nb::bytes(bytes.data(), bytes.size())), table_);
+  }
+  // Flat where a table without a signature has items of other columns.
+  const Unpacking& UnpackingOf(size_t num_columns) const {
+    return static_cast<size_t>(structure_.num_columns()) == num_columns ? structure_ : unpacking_;
+  }
+
   // An array of a batch's own memory.
   template <typename T>
   nb::object Array(DType dtype, const std::vector<T>& values) {
@@ -85,22 +109,25 @@ class BatchIterator : public Iteration {
     std::vector<nb::object> columns;
     columns.reserve(batch.columns.size());
     for (Tensor& column : batch.columns) columns.push_back(ToNumpy(std::move(column)));
+    const Unpacking& unpacking = UnpackingOf(columns.size());
     const BatchInfo& info = batch.info;
     const nb::object infos = MakeSampleInfo({Array(DType::kUint64, info.keys).release().ptr(),
                                              Array(DType::kFloat64, info.probabilities).release().ptr(),
                                              Array(DType::kInt64, info.table_sizes).release().ptr(),
                                              Array(DType::kFloat64, info.priorities).release().ptr(),
                                              Array(DType::kInt32, info.times_sampled).release().ptr()});
-    nb::object data = unpacking_.Pack(std::move(columns));
+    nb::object data = unpacking.Pack(std::move(columns));
     if (!settings_.pad) return MakeReplaySample(infos, std::move(data));
     std::vector<nb::object> lengths;
     for (const std::vector<int64_t>& each : batch.lengths) lengths.push_back(Array(DType::kInt64, each));
-    return MakePaddedBatch(infos, std::move(data), unpacking_.Pack(std::move(lengths)));
+    return MakePaddedBatch(infos, std::move(data), unpacking.Pack(std::move(lengths)));
   }
 
   const BatchSettings settings_;
   const TensorPool pool_;
   int64_t taken_ = 0;
+  bool knows_structure_ = false;
+  Unpacking structure_;
 };
 
 }  // namespace

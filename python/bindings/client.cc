@@ -143,21 +143,22 @@ void Insert(ClientObject& self, nb::handle data, nb::handle table_priorities,
       RaiseTypeError("the name of a table must be a str, got " + ShortRepr(table));
     tables.emplace_back(nb::cast<std::string>(table), ToDouble(priority, "priority"));
   }
-  std::vector<nb::object> leaves;
-  Flatten(data.ptr(), &leaves);
+  std::vector<Structure::Leaf> leaves;
+  std::vector<nb::object> kept;
+  const ItemStructure structure = self.nests().Flatten(data.ptr(), &leaves, &kept);
   if (leaves.empty()) {
     PyErr_SetString(PyExc_RuntimeError, "an item needs at least one value, but `data` has none");
     nb::raise_python_error();
   }
   Views views;
   std::vector<TensorView> step;
-  for (const nb::object& leaf : leaves) step.push_back(views.Add(leaf.ptr()));
+  for (const auto& [unused, leaf] : leaves) step.push_back(views.Add(leaf));
 
   const Timeout timeout = TimeoutFromSeconds(timeout_s);
   self.CheckInsert(tables, step, timeout);
   const Client client = self.client();
-  const Status status =
-      Waiting(timeout).Run([&](const WaitOptions& wait) { return client.Insert(step, tables, wait); });
+  const Status status = Waiting(timeout).Run(
+      [&](const WaitOptions& wait) { return client.Insert(step, tables, wait, structure); });
   if (IsLost(status)) {
     Raise(status, "Error when confirming that all items written to table. " + std::string(status.message()));
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "gil.h"
+#include "nests.h"
 #include "python_api.h"
 #include "reverb/client.h"
 
@@ -44,6 +45,9 @@ class ClientObject {
   void CheckInsert(std::span<const Client::TablePriority> tables, std::span<const TensorView> step,
                    Timeout timeout);
 
+  // Of the steps that are inserted one by one.
+  ItemNest& nests() { return nests_; }
+
   // Asks the server when it is not known yet.
   ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
   // Remembers what MayReadAhead() would ask for.
@@ -57,6 +61,7 @@ class ClientObject {
   // With the GIL.
   std::shared_ptr<const TableSignatures> signatures_;
   std::map<std::string, ReadAhead, std::less<>> may_read_ahead_;
+  ItemNest nests_;
 };
 
 // Client.sample(); `self` is the client.

@@ -11,6 +11,7 @@
 #include "client.h"
 #include "errors.h"
 #include "gil.h"
+#include "nests.h"
 #include "python_api.h"
 #include "reverb/writer.h"
 #include "tree.h"
@@ -51,7 +52,7 @@ class WriterObject {
     EmitLog();
     const double number = ToDouble(priority, "priority");
     const Turn::Holder turn(turn_);
-    RaiseUnlessOk(room_->Run([&] { return writer_->CreateItem(table, num_timesteps, number); }));
+    RaiseUnlessOk(room_->Run([&] { return writer_->CreateItem(table, num_timesteps, number, structure_); }));
   }
   void Flush(std::optional<double> timeout) {
     const Turn::Holder turn(turn_);
@@ -87,12 +88,14 @@ class WriterObject {
     CheckFork();
     EmitLog();
     const Turn::Holder turn(turn_);
-    std::vector<nb::object> leaves;
-    Flatten(data.ptr(), &leaves);
+    std::vector<Structure::Leaf> leaves;
+    std::vector<nb::object> kept;
+    ItemStructure structure = nests_.Flatten(data.ptr(), &leaves, &kept);
     Views views;
     std::vector<TensorView> values;
-    for (const nb::object& leaf : leaves) values.push_back(views.Add(leaf.ptr()));
+    for (const auto& [unused, leaf] : leaves) values.push_back(views.Add(leaf));
     RaiseUnlessOk(room_->Run([&] { return method(values); }));
+    structure_ = std::move(structure);
   }
 
   const int64_t max_sequence_length_;
@@ -103,6 +106,8 @@ class WriterObject {
   Turn turn_;
   std::unique_ptr<RoomWait> room_;
   Owned<Writer> writer_;
+  ItemNest nests_;
+  ItemStructure structure_;  // of the last step
 };
 
 }  // namespace

@@ -38,25 +38,30 @@ nb::object HistoryNest::Get(const Structure& structure) const {
   return Build(structure);
 }
 
-void ItemNest::Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept) {
-  for (size_t tries = 0; tries < kStructures; ++tries) {
-    const size_t i = (last_ + tries) % kStructures;
-    const Structure& known = structures_[i];
+ItemStructure ItemNest::Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves,
+                                std::vector<nb::object>* kept) {
+  for (size_t tries = 0; tries < kKnown; ++tries) {
+    const size_t i = (last_ + tries) % kKnown;
+    const std::shared_ptr<const Known> known = known_[i];
     leaves->clear();
     kept->clear();
     // Complete, so that the leaves come in flat order.
-    if (!known.empty() && known.Walk(nest, leaves, kept) &&
-        static_cast<int32_t>(leaves->size()) == known.num_columns()) {
+    if (known && known->structure.Walk(nest, leaves, kept) &&
+        static_cast<int32_t>(leaves->size()) == known->structure.num_columns()) {
       last_ = i;
-      return;
+      return known->sent;
     }
   }
   leaves->clear();
   kept->clear();
-  last_ = (last_ + 1) % kStructures;
-  structures_[last_] = Structure().Merged(nest);
+  auto fresh = std::make_shared<Known>();
+  fresh->structure = Structure().Merged(nest);
+  fresh->sent = fresh->structure.ToItemStructure();
   python::Flatten(nest, kept);
   for (const nb::object& leaf : *kept) leaves->emplace_back(0, leaf.ptr());
+  last_ = (last_ + 1) % kKnown;
+  known_[last_] = fresh;
+  return fresh->sent;
 }
 
 }  // namespace reverb::python

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,21 +38,21 @@ class HistoryNest {
 };
 
 // The leaves of items. The structures of the last few kinds are kept, so that most are walked instead of
-// flattened.
+// flattened. Threads: with the GIL, which may be lost in the middle.
 class ItemNest {
  public:
+  // The leaves in flat order, with a column that means nothing. `kept` holds values that `nest` does not.
+  // Returns the structure to be sent with the item.
+  ItemStructure Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept);
+
   // Calls add(column) for each leaf of `nest`, a column of a writer's history or a nest of them, in flat
   // order. as(leaf) is the column that a leaf is, or null: TypeError, which says that `type` is wanted.
   // ValueError for one of another writer than `state`; a column without a state has no steps. `leaves` and
-  // `kept` are scratch space.
+  // `kept` are scratch space. Returns the structure to be sent with the item.
   template <typename As, typename State, typename Add>
-  void ForEachColumn(PyObject* nest, const char* type, const State& state, As as,
-                     std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept, Add add) {
-    if (as(nest) != nullptr) {
-      leaves->emplace_back(0, nest);
-    } else {
-      Flatten(nest, leaves, kept);
-    }
+  ItemStructure ForEachColumn(PyObject* nest, const char* type, const State& state, As as,
+                              std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept, Add add) {
+    ItemStructure structure = Flatten(nest, leaves, kept);
     for (const auto& [unused, leaf] : *leaves) {
       const auto* const column = as(leaf);
       if (column == nullptr) {
@@ -65,14 +66,16 @@ class ItemNest {
       }
       add(*column);
     }
+    return structure;
   }
 
  private:
-  // In flat order, as leaves whose column means nothing. `kept` holds values that `nest` does not.
-  void Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept);
-
-  static constexpr size_t kStructures = 4;
-  Structure structures_[kStructures];
+  struct Known {
+    Structure structure;
+    ItemStructure sent;
+  };
+  static constexpr size_t kKnown = 4;
+  std::shared_ptr<const Known> known_[kKnown];
   size_t last_ = 0;
 };
 

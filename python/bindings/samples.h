@@ -39,6 +39,7 @@ class Unpacking {
   Unpacking(nb::handle nest, std::string table)
       : structure_(Structure().Merged(nest.ptr())), table_(std::move(table)) {}
 
+  int32_t num_columns() const { return structure_.num_columns(); }  // 0: flat
   // ValueError when there are fewer or more of them than the nest has leaves.
   nb::object Pack(std::vector<nb::object> columns) const;
 

@@ -73,6 +73,9 @@ StructuredConfig ToConfig(nb::handle config) {
   } else if (!priority.is_none()) {
     result.priority = nb::cast<double>(priority);
   }
+  if (const nb::object nest = parts[4]; nb::len(nest) > 0) {
+    result.structure = Structure().Merged(nb::object(nest[0]).ptr()).ToItemStructure();
+  }
   return result;
 }
 

@@ -123,11 +123,12 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
     kept_.clear();
     item_columns_.clear();
   });
-  items_.ForEachColumn(trajectory.ptr(), "TrajectoryColumn", state_, AsColumn, &leaves_, &kept_,
-                       [this](const TrajectoryColumn& column) {
-                         item_columns_.push_back({column.ranges, column.squeeze});
-                       });
-  const auto create = [&] { return writer().CreateItem(table, number, item_columns_); };
+  const ItemStructure structure =
+      items_.ForEachColumn(trajectory.ptr(), "TrajectoryColumn", state_, AsColumn, &leaves_, &kept_,
+                           [this](const TrajectoryColumn& column) {
+                             item_columns_.push_back({column.ranges, column.squeeze});
+                           });
+  const auto create = [&] { return writer().CreateItem(table, number, item_columns_, structure); };
   if (writer().may_wait()) {
     RaiseUnlessOk(state_->room.Run(create));
   } else {

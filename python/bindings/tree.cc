@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 #include "errors.h"
+#include "log.h"
 
 namespace reverb::python {
 namespace {
@@ -351,6 +352,58 @@ void Structure::MergeNode(Node* node, PyObject* value, const nb::object& path) {
       node->type = nb::borrow(py_namedtuple_class.get())(node->type.attr("__name__"), nb::tuple(names));
     }
   }
+}
+
+// --- Sending ---
+
+namespace {
+
+// INVALID_ARGUMENT for what a Signature has no word for.
+Result<Signature> ToSignature(const Structure::Node& node) {
+  if (node.kind == NestKind::kLeaf) return Signature();
+  std::vector<Signature> children;
+  for (const auto& child : node.children) {
+    REVERB_ASSIGN_OR_RETURN(Signature signature, ToSignature(*child));
+    children.push_back(std::move(signature));
+  }
+  if (node.kind == NestKind::kSequence) {
+    const bool is_tuple =
+        PyType_FastSubclass(reinterpret_cast<PyTypeObject*>(node.type.ptr()), Py_TPFLAGS_TUPLE_SUBCLASS);
+    return is_tuple ? Signature::Tuple(std::move(children)) : Signature::List(std::move(children));
+  }
+  std::vector<Signature::Field> fields;
+  for (size_t i = 0; i < children.size(); ++i) {
+    Py_ssize_t size = 0;
+    const char* key =
+        PyUnicode_Check(node.keys[i].ptr()) ? PyUnicode_AsUTF8AndSize(node.keys[i].ptr(), &size) : nullptr;
+    if (key == nullptr) {
+      PyErr_Clear();
+      return Status::InvalidArgument("the key " + ShortRepr(node.keys[i]) + " is no text");
+    }
+    fields.emplace_back(std::string(key, static_cast<size_t>(size)), std::move(children[i]));
+  }
+  if (node.kind == NestKind::kMapping) return Signature::Dict(std::move(fields));
+  return Signature::NamedTuple(nb::cast<std::string>(nb::object(node.type.attr("__name__"))),
+                               std::move(fields));
+}
+
+}  // namespace
+
+ItemStructure Structure::ToItemStructure() const {
+  if (root_ == nullptr) return {};
+  Result<ItemStructure> structure = [&]() -> Result<ItemStructure> {
+    REVERB_ASSIGN_OR_RETURN(const Signature nest, ToSignature(*root_));
+    return ItemStructure::Create(nest);
+  }();
+  if (structure.ok()) return *std::move(structure);
+  static bool was_said = false;  // with the GIL
+  if (!std::exchange(was_said, true)) {
+    Warn(
+        "the structure of items cannot be sent, so batches of tables without a signature will be flat "
+        "lists: " +
+        std::string(structure.status().message()));
+  }
+  return {};
 }
 
 // --- Building ---

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "python_api.h"
+#include "reverb/item_structure.h"
 
 namespace reverb::python {
 
@@ -67,6 +68,10 @@ class Structure {
   // Adds what is new in `nest`: this structure and `nest` together. StructureError when a leaf meets a
   // container. The result walks `nest`.
   Structure Merged(PyObject* nest) const;
+
+  // The same without Python, as it is sent; nothing where it has keys other than str, or goes beyond the
+  // limits, which is said in the log.
+  ItemStructure ToItemStructure() const;
 
   // The union with a value for each leaf, given by its column.
   template <typename Make>

@@ -92,11 +92,14 @@ class VectorWriterObject {
     const Finally clear([this] { Clear(); });
     const EnvironmentMask chosen = ReadMask(mask);
     ReadPriorities(priorities);
-    items_.ForEachColumn(trajectory.ptr(), "VectorColumn", state_, AsVectorColumn, &leaves_, &kept_,
-                         [this](const VectorColumn& column) {
-                           item_columns_.push_back({column.steps, column.squeeze});
-                         });
-    const auto create = [&] { return writer().CreateItems(table, priorities_, item_columns_, chosen); };
+    const ItemStructure structure =
+        items_.ForEachColumn(trajectory.ptr(), "VectorColumn", state_, AsVectorColumn, &leaves_, &kept_,
+                             [this](const VectorColumn& column) {
+                               item_columns_.push_back({column.steps, column.squeeze});
+                             });
+    const auto create = [&] {
+      return writer().CreateItems(table, priorities_, item_columns_, chosen, structure);
+    };
     const bool takes_long = num_envs_ >= kManyEnvironments || writer().may_wait();
     const std::vector<uint8_t> made = ValueOrRaise(takes_long ? state_->room.Run(create) : create());
     Tensor result = ValueOrRaise(Tensor::Allocate(DType::kBool, {num_envs_}));

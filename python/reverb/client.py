@@ -258,8 +258,9 @@ class Client(_core.Client):
 
         A batch is a ReplaySample whose `info` has arrays of the shape [B], and whose `data` has, for each column, one
         contiguous array [B, T, ...], or [B, ...] where items have no time there. `data` has the structure of the
-        table's signature; of a table without one it is a flat list. The arrays belong to the caller, who may write to
-        them; their memory is aligned to 64 bytes and is used for later batches when the last array over it is gone.
+        table's signature, or of a table without one, that in which its items were written; where writers used different
+        ones it is a flat list. The arrays belong to the caller, who may write to them; their memory is aligned to 64
+        bytes and is used for later batches when the last array over it is gone.
 
         Args:
             table: its name.
@@ -284,8 +285,8 @@ class Client(_core.Client):
         >>> server = reverb.Server([reverb.Table.queue("queue", 10)])
         >>> client = server.localhost_client()
         >>> for step in range(4):
-        ...     client.insert([step], priorities={"queue": 1.0})
-        >>> [batch.data[0].tolist() for batch in client.sample_batches("queue", 2, num_batches=2)]
+        ...     client.insert({"x": step}, priorities={"queue": 1.0})
+        >>> [batch.data["x"].tolist() for batch in client.sample_batches("queue", 2, num_batches=2)]
         [[[0], [1]], [[2], [3]]]
         >>> server.stop()
         """

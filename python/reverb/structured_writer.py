@@ -437,11 +437,12 @@ def _merged(name: str, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
 
 
 def native_config(config: Any) -> tuple[Any, ...]:
-    """The config as plain tuples, for the extension: (nodes, table, conditions, priority).
+    """The config as plain tuples, for the extension: (nodes, table, conditions, priority, structure).
 
     nodes: (source, start, stop, step), None for what is absent. conditions: (left, source, comparison,
     modulo, value, inverse), where left and comparison are names of oneof members, None for none. priority:
-    None, a float, or (max_priority_weight, source).
+    None, a float, or (max_priority_weight, source). structure: a tuple of the pattern's nest, empty when it is not
+    known.
     """
     config = as_config(config)
     nodes = [
@@ -468,7 +469,10 @@ def native_config(config: Any) -> tuple[Any, ...]:
         priority = config.priority.constant_fn.value
     elif kind == "td_error":
         priority = (config.priority.td_error.max_priority_weight, config.priority.td_error.flat_source_index)
-    return nodes, config.table, conditions, priority
+    structure: tuple[Any, ...] = ()
+    if config.HasField("pattern_structure"):
+        structure = (_specs.structure_of(config.pattern_structure, lambda _: None),)
+    return nodes, config.table, conditions, priority, structure
 
 
 def __getattr__(name: str) -> Any:

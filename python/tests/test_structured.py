@@ -283,6 +283,7 @@ def test_native_form():
             ("is_end_episode", 0, "eq", 0, 1, False),
         ],
         (0.5, 3),
+        ([None, None],),
     )
     assert sw.native_config(sw.create_config(ref["done"][-1], "t"))[3] == 1.0
     assert sw.native_config(sw.Config(conditions=[sw.ConditionProto()])) == (
@@ -290,6 +291,7 @@ def test_native_form():
         "",
         [(None, 0, None, 0, 0, False)],
         None,
+        (),
     )
 
 

@@ -1,6 +1,8 @@
 // The handle of include/reverb/client.h over the client and the transports.
 #include "reverb/client.h"
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -122,9 +124,9 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
 // --- Single operations ---
 
 Status Client::Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
-                      const WaitOptions& wait) const {
+                      const WaitOptions& wait, const ItemStructure& structure) const {
   if (tables.empty()) return Status::InvalidArgument("an insert needs at least one table with a priority");
-  return rep_->next(Rep::kInsert).Insert(step, tables, wait);
+  return rep_->next(Rep::kInsert).Insert(step, tables, wait, structure);
 }
 
 Result<std::vector<SampledTrajectory>> Client::Sample(std::string_view table, int64_t n,
@@ -219,6 +221,28 @@ Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOpti
     REVERB_ASSIGN_OR_RETURN(flat, signature.Flatten());
   }
   return std::shared_ptr<const TableSignatures>(std::move(signatures));
+}
+
+Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOptions& wait) const {
+  // A server that is lost holds up no samples of the others.
+  constexpr std::chrono::nanoseconds kBriefly = std::chrono::seconds(1);
+  WaitOptions briefly = wait;
+  if (rep_->servers.size() > 1) briefly.timeout = std::min(wait.timeout.value_or(kBriefly), kBriefly);
+  ItemStructure structure;
+  for (const auto& server : rep_->servers) {
+    const Result<ServerInfo> info = server->Connect(briefly)->Info(briefly);
+    if (!info.ok()) {
+      if (rep_->servers.size() == 1) return info.status();
+      continue;
+    }
+    const auto found = std::ranges::find(info->tables, table, &TableInfo::name);
+    if (found == info->tables.end() || !found->structure) continue;
+    if (found->structure->empty()) return ItemStructure();
+    REVERB_ASSIGN_OR_RETURN(ItemStructure told, ItemStructure::Decode(*found->structure));
+    if (structure && !(structure == told)) return ItemStructure();
+    structure = std::move(told);
+  }
+  return structure;
 }
 
 Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, int64_t n, uint64_t* cursor,

@@ -79,7 +79,7 @@ std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
 // --- Single operations, over streams that are kept warm ---
 
 Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
-                          const WaitOptions& wait) {
+                          const WaitOptions& wait, const ItemStructure& structure) {
   std::optional<Writer> writer;
   {
     MutexLock lock(&mu_);
@@ -96,7 +96,7 @@ Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Clie
   }
   Status status;
   for (const auto& [table, priority] : tables) {
-    if (status.ok()) status = writer->CreateItem(table, 1, priority);
+    if (status.ok()) status = writer->CreateItem(table, 1, priority, structure);
   }
   if (status.ok()) status = writer->EndEpisode(wait);  // each insert is one of its own
   if (!status.ok()) {

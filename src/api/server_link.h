@@ -37,7 +37,7 @@ class ServerLink {
   std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
 
   Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
-                const WaitOptions& wait) EXCLUDES(mu_);
+                const WaitOptions& wait, const ItemStructure& structure) EXCLUDES(mu_);
   // Appends n samples; on an error fewer.
   Status Sample(std::string_view table, int64_t n, const WaitOptions& wait,
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);

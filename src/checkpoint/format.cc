@@ -334,6 +334,7 @@ void EncodeTableState(const SavedTableState& state, std::string* out) {
   }
   PutVarint(out, state.free_slots.size());
   for (const Slot slot : state.free_slots) PutVarint(out, slot);
+  if (state.structure) PutString(out, *state.structure);
 }
 
 Status DecodeTableState(std::string_view bytes, SavedTableState* state) {
@@ -349,6 +350,7 @@ Status DecodeTableState(std::string_view bytes, SavedTableState* state) {
   const size_t free_slots = in.Count(1);
   state->free_slots.reserve(free_slots);
   for (size_t i = 0; i < free_slots && in.ok(); ++i) state->free_slots.push_back(in.Varint32());
+  if (in.ok() && !in.at_end()) state->structure = in.String();
   if (!in.at_end()) return Status::DataLoss("the fields of a table's state do not end where it does");
   return Status::Ok();
 }

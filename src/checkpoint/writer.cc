@@ -359,6 +359,7 @@ Status CheckpointWriter::WriteTableState(const TableSnapshot& table, ManifestTab
   if (state.sampler_state) state.sampler_state->Encode(&saved.sampler_state);
   if (state.remover_state) state.remover_state->Encode(&saved.remover_state);
   saved.extension_states = state.extension_states;
+  saved.structure = state.structure;
   for (uint64_t next = state.free_head; next != 0; next = table.slot(next - 1).key) {
     saved.free_slots.push_back(static_cast<Slot>(next - 1));
   }

@@ -301,7 +301,8 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
                              .key = item.key,
                              .table = item.table,
                              .priority = item.priority,
-                             .trajectory = item.trajectory});
+                             .trajectory = item.trajectory,
+                             .structure = item.structure});
   }
   sent_through_ += message.items.size();
   is_moving_ |= !message.items.empty();

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "reverb/item_structure.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
 #include "tensor/trajectory.h"
@@ -21,6 +22,7 @@ struct OutgoingItem {
   std::string table;
   double priority = 0;
   Trajectory trajectory;
+  ItemStructure structure = {};
 };
 
 // Threads: called by one writer at a time.

@@ -129,7 +129,8 @@ Status LegacyWriter::AppendSequence(std::span<const TensorView> sequence) {
   return Status::Ok();
 }
 
-Status LegacyWriter::CreateItem(std::string_view table, int64_t num_timesteps, double priority) {
+Status LegacyWriter::CreateItem(std::string_view table, int64_t num_timesteps, double priority,
+                                const ItemStructure& structure) {
   REVERB_RETURN_IF_ERROR(CheckOpen("CreateItem"));
   const ColumnStore& columns = writer_.columns();
   if (num_timesteps < 1) {
@@ -161,7 +162,7 @@ Status LegacyWriter::CreateItem(std::string_view table, int64_t num_timesteps, d
   }
   for (const CellRange& range : ranges_) columns_.push_back({.cells = {&range, 1}});
   if (max_in_flight_items_) REVERB_RETURN_IF_ERROR(AwaitWindow(*max_in_flight_items_ - 1));
-  return writer_.CreateItem(table, priority, columns_);
+  return writer_.CreateItem(table, priority, columns_, structure);
 }
 
 Status LegacyWriter::Flush(const WaitOptions& wait) {

@@ -31,7 +31,8 @@ class LegacyWriter {
   // All as in reverb/writer.h.
   Status Append(std::span<const TensorView> step);
   Status AppendSequence(std::span<const TensorView> sequence);
-  Status CreateItem(std::string_view table, int64_t num_timesteps, double priority);
+  Status CreateItem(std::string_view table, int64_t num_timesteps, double priority,
+                    const ItemStructure& structure = {});
   Status Flush(const WaitOptions& wait);
   Status EndEpisode(const WaitOptions& wait);
   Status Close(const WaitOptions& wait);

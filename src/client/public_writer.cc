@@ -24,8 +24,8 @@ Status TrajectoryWriter::AppendPartial(std::span<const ColumnValue> values) {
   return impl_->AppendPartial(values);
 }
 Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
-                                    std::span<const ItemColumn> columns) {
-  return impl_->CreateItem(table, priority, columns);
+                                    std::span<const ItemColumn> columns, const ItemStructure& structure) {
+  return impl_->CreateItem(table, priority, columns, structure);
 }
 Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
   return impl_->Flush(block_until_num_items, wait);
@@ -97,8 +97,8 @@ Status VectorWriter::Append(std::span<const ColumnValue> values, EnvironmentMask
 Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
                                                        std::span<const double> priorities,
                                                        std::span<const VectorItemColumn> columns,
-                                                       EnvironmentMask mask) {
-  return impl_->CreateItems(table, priorities, columns, mask);
+                                                       EnvironmentMask mask, const ItemStructure& structure) {
+  return impl_->CreateItems(table, priorities, columns, mask, structure);
 }
 Status VectorWriter::EndEpisode(EnvironmentMask mask) { return impl_->EndEpisode(mask); }
 Status VectorWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
@@ -125,8 +125,9 @@ Status Writer::Append(std::span<const TensorView> step) { return impl_->Append(s
 Status Writer::AppendSequence(std::span<const TensorView> sequence) {
   return impl_->AppendSequence(sequence);
 }
-Status Writer::CreateItem(std::string_view table, int64_t num_timesteps, double priority) {
-  return impl_->CreateItem(table, num_timesteps, priority);
+Status Writer::CreateItem(std::string_view table, int64_t num_timesteps, double priority,
+                          const ItemStructure& structure) {
+  return impl_->CreateItem(table, num_timesteps, priority, structure);
 }
 Status Writer::Flush(const WaitOptions& wait) { return impl_->Flush(wait); }
 Status Writer::EndEpisode(const WaitOptions& wait) { return impl_->EndEpisode(wait); }

@@ -162,7 +162,8 @@ Status StructuredWriter::Apply(int64_t newest, bool ends_episode) {
     for (size_t i = 0; i < ranges_.size(); ++i) {
       columns_.push_back({.cells = {&ranges_[i], 1}, .squeeze = !config.config.pattern[i].start});
     }
-    REVERB_RETURN_IF_ERROR(writer_.CreateItem(config.config.table, priority, columns_));
+    REVERB_RETURN_IF_ERROR(
+        writer_.CreateItem(config.config.table, priority, columns_, config.config.structure));
     config.last_applied = newest;
     config.steps_since_applied = 0;
   }

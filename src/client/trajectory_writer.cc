@@ -75,14 +75,14 @@ Status TrajectoryWriter::Append(std::span<const ColumnValue> values, bool closes
 // --- Items ---
 
 Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
-                                    std::span<const ItemColumn> columns) {
+                                    std::span<const ItemColumn> columns, const ItemStructure& structure) {
   REVERB_RETURN_IF_ERROR(PrepareItem(table, priority, columns));
   // Before the item is taken, so that it is not when there is no room in time.
   if (sink_->is_full()) [[unlikely]] {
     REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
     REVERB_RETURN_IF_ERROR(sink_->WaitForRoom(wait_for_room_));
   }
-  return CreatePrepared(table, priority);
+  return CreatePrepared(table, priority, structure);
 }
 
 Status TrajectoryWriter::PrepareItem(std::string_view table, double priority,
@@ -97,16 +97,18 @@ Status TrajectoryWriter::PrepareItem(std::string_view table, double priority,
   return signatures_ ? CheckItemSignature(*signatures_, table, item_specs_) : Status::Ok();
 }
 
-Status TrajectoryWriter::CreatePrepared(std::string_view table, double priority) {
+Status TrajectoryWriter::CreatePrepared(std::string_view table, double priority,
+                                        const ItemStructure& structure) {
   const uint64_t key = random_.Next();
   const auto is_complete = [](const RowRun& run) { return static_cast<bool>(run.slot->chunk); };
   if (waiting_.empty() && std::ranges::all_of(plan_.runs, is_complete)) {
-    return Send(key, table, priority, plan_);
+    return Send(key, table, priority, structure, plan_);
   }
   WaitingItem& item = waiting_.push_back();
   item.key = key;
   item.table = table;
   item.priority = priority;
+  item.structure = structure;
   item.complete_runs = 0;
   std::swap(item.plan, plan_);
   for (const RowRun& run : item.plan.runs) columns_.Ref(run.slot);
@@ -168,11 +170,15 @@ Status TrajectoryWriter::CheckAlike(const ItemColumn& column) const {
   return Status::Ok();
 }
 
-Status TrajectoryWriter::Send(uint64_t key, std::string_view table, double priority, const Plan& plan) {
+Status TrajectoryWriter::Send(uint64_t key, std::string_view table, double priority,
+                              const ItemStructure& structure, const Plan& plan) {
   REVERB_ASSIGN_OR_RETURN(Trajectory trajectory, MakeTrajectory(plan));
   columns_.NoteItem(plan.runs);
-  REVERB_RETURN_IF_ERROR(sink_->Add(
-      {.key = key, .table = std::string(table), .priority = priority, .trajectory = std::move(trajectory)}));
+  REVERB_RETURN_IF_ERROR(sink_->Add({.key = key,
+                                     .table = std::string(table),
+                                     .priority = priority,
+                                     .trajectory = std::move(trajectory),
+                                     .structure = structure}));
   for (const RowRun& run : plan.runs) run.slot->handed_out = true;
   return Status::Ok();
 }
@@ -205,7 +211,7 @@ Status TrajectoryWriter::Drain() {
     const std::vector<RowRun>& runs = item.plan.runs;
     while (item.complete_runs < runs.size() && runs[item.complete_runs].slot->chunk) ++item.complete_runs;
     if (item.complete_runs < runs.size()) break;
-    REVERB_RETURN_IF_ERROR(Send(item.key, item.table, item.priority, item.plan));
+    REVERB_RETURN_IF_ERROR(Send(item.key, item.table, item.priority, item.structure, item.plan));
     for (const RowRun& run : runs) columns_.Unref(run.slot);
     waiting_.pop_front();
   }

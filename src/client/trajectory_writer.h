@@ -40,7 +40,8 @@ class TrajectoryWriter {
   // All as in reverb/writer.h.
   Status Append(std::span<const ColumnValue> values) { return Append(values, true); }
   Status AppendPartial(std::span<const ColumnValue> values) { return Append(values, false); }
-  Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns);
+  Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns,
+                    const ItemStructure& structure = {});
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
   Status EndEpisode(bool clear, const WaitOptions& wait);
   void Close();
@@ -51,7 +52,7 @@ class TrajectoryWriter {
   // All that CreateItem() can find wrong; then the item can be made, as long as nothing else is written.
   Status PrepareItem(std::string_view table, double priority, std::span<const ItemColumn> columns);
   // Makes the item that was prepared last. Does not wait for room.
-  Status CreatePrepared(std::string_view table, double priority);
+  Status CreatePrepared(std::string_view table, double priority, const ItemStructure& structure);
   // Completes the chunks of all but the newest `keep` items that wait, and hands them over.
   Status FinishAllBut(size_t keep) {
     return FinishWaiting(waiting_.size() > keep ? waiting_.size() - keep : 0);
@@ -91,6 +92,7 @@ class TrajectoryWriter {
     uint64_t key = 0;
     std::string table;
     double priority = 0;
+    ItemStructure structure;
     Plan plan;
     size_t complete_runs = 0;  // the first of them are known to be
   };
@@ -100,7 +102,8 @@ class TrajectoryWriter {
   // Fills plan_. Errors have the prefix.
   Status MakePlan(std::span<const ItemColumn> columns);
   Status CheckAlike(const ItemColumn& column) const;
-  Status Send(uint64_t key, std::string_view table, double priority, const Plan& plan);
+  Status Send(uint64_t key, std::string_view table, double priority, const ItemStructure& structure,
+              const Plan& plan);
   Result<Trajectory> MakeTrajectory(const Plan& plan);
   // Hands over what is complete, up to the first item that is not.
   Status Drain();

@@ -324,7 +324,7 @@ Status VectorWriter::WaitForRoom() {
 Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
                                                        std::span<const double> priorities,
                                                        std::span<const VectorItemColumn> columns,
-                                                       EnvironmentMask mask) {
+                                                       EnvironmentMask mask, const ItemStructure& structure) {
   REVERB_RETURN_IF_ERROR(Begin(mask));
   REVERB_RETURN_IF_ERROR(CheckItems(priorities, columns));
   REVERB_RETURN_IF_ERROR(PrepareItems(table, priorities, columns, mask));
@@ -334,7 +334,7 @@ Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
   std::vector<uint8_t> made(environments_.size());
   Status status;
   for (const size_t i : prepared_) {
-    status = environments_[i].CreatePrepared(table, priorities[priorities.size() == 1 ? 0 : i]);
+    status = environments_[i].CreatePrepared(table, priorities[priorities.size() == 1 ? 0 : i], structure);
     if (!status.ok()) break;
     made[i] = 1;
   }

@@ -35,7 +35,8 @@ class VectorWriter {
   // All as in reverb/vector_writer.h.
   Status Append(std::span<const ColumnValue> values, EnvironmentMask mask);
   Result<std::vector<uint8_t>> CreateItems(std::string_view table, std::span<const double> priorities,
-                                           std::span<const VectorItemColumn> columns, EnvironmentMask mask);
+                                           std::span<const VectorItemColumn> columns, EnvironmentMask mask,
+                                           const ItemStructure& structure = {});
   Status EndEpisode(EnvironmentMask mask);
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
   void Close();

@@ -39,6 +39,7 @@ struct SavedTableState {
   std::string sampler_state = {};
   std::string remover_state = {};
   std::vector<std::pair<std::string, std::string>> extension_states = {};  // name, state
+  std::optional<std::string> structure = {};                               // as in TableInfo
 };
 
 }  // namespace reverb::internal

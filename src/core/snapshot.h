@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,6 +99,7 @@ class TableSnapshot {
     RateLimiterCounters counters;
     std::string signature;
     std::string user_data;
+    std::optional<std::string> structure;  // as in TableInfo
     Counts counts;
     int64_t size = 0;
     uint64_t sequence = 0;   // of the last operation

@@ -9,6 +9,7 @@
 #endif
 
 #include "base/limiter_text.h"
+#include "base/log.h"
 
 namespace reverb::internal {
 namespace {
@@ -231,6 +232,13 @@ void Table::CancelLocked(Operation* op, Round* round) {
                            " was cancelled by its caller while it waited (" +
                            std::string(WaitReasonName(op->wait_reason)) + ")"),
          round);
+}
+
+void Table::TakeStructure(const ItemStructure& structure) {
+  if (options().signature || !state_->structure().Take(structure)) return;
+  Log(LogLevel::kInfo, "table \"" + name() +
+                           "\": writers put items of different structure into it, and it has no signature; "
+                           "batches of it are flat lists of columns");
 }
 
 void Table::Reset() {

@@ -85,6 +85,9 @@ Status TableState::RestoreItem(SavedItem item) {
 Status TableState::FinishRestore(const SavedTableState& state, Effects* effects) {
   REVERB_RETURN_IF_ERROR(RestoreFreeSlots(state));
   REVERB_RETURN_IF_ERROR(RestoreCounters(state.counters));
+  if (Status status = structure_.Restore(state.structure); !status.ok()) {
+    return Corrupt(options_.name, std::string(status.message()));
+  }
   counts_ = state.counts;
   sequence_ = std::max(sequence_, state.sequence);
 

@@ -391,6 +391,7 @@ void TableState::Reset(Effects* effects) {
   counts_.num_deleted_episodes = 0;
   counts_.num_unique_samples = 0;
   limiter_.Reset();
+  structure_.Reset();
 }
 
 ItemView TableState::ViewOf(const SlotRecord& record, const Trajectory& trajectory) const {
@@ -455,6 +456,7 @@ void TableState::FillInfo(TableInfo* info) const {
   info->rate_limiter = limiter_.options();
   if (options_.signature) info->signature = EncodeSignature(*options_.signature);
   info->user_data = options_.user_data;
+  info->structure = structure_.Get();
   info->current_size = size_;
   info->num_episodes = static_cast<int64_t>(episodes_.size());
   info->num_deleted_episodes = counts_.num_deleted_episodes;
@@ -480,6 +482,7 @@ std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
       .counters = limiter_.counters(),
       .signature = options_.signature ? EncodeSignature(*options_.signature) : std::string(),
       .user_data = options_.user_data,
+      .structure = structure_.Get(),
       .counts = counts_,
       .size = size_,
       .sequence = sequence_,

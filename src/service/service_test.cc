@@ -414,6 +414,57 @@ TEST_F(ServiceTest, ItemsThatShareAChunkCountItOnce) {
   session->OnGone();
 }
 
+ItemStructure ListOf(size_t leaves) {
+  return ItemStructure::Create(Signature::List(std::vector<Signature>(leaves)).value()).value();
+}
+
+TEST_F(ServiceTest, TablesLearnTheStructureOfTheirItems) {
+  TableOptions with_signature = TableOptions::Queue("signed", 10);
+  with_signature.signature =
+      Signature::Leaf({.name = "", .dtype = DType::kInt64, .shape = Shape::UnknownRank()}).value();
+  Create({TableOptions::Queue("q", 10), TableOptions::Queue("other", 10), with_signature});
+  std::vector<std::shared_ptr<InsertSession>> sessions;
+  uint64_t key = 0;
+  const auto insert = [&](size_t writer, const ItemStructure& structure, const std::string& table = "q") {
+    InsertItem item = MakeItem(++key, table);
+    item.structure = structure;
+    sessions[writer]->OnMessage({.items = {std::move(item)}});
+  };
+  for (uint8_t writer = 1; writer <= 2; ++writer) {
+    sessions.push_back(service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value());
+  }
+  const ItemStructure one = ListOf(1);
+  const std::string bytes(one.encoded());
+  const auto& table = tables_[0];
+  insert(0, {});
+  EXPECT_EQ(table->Info().structure, std::nullopt);
+  insert(0, one);
+  insert(1, ListOf(1));
+  insert(0, {});
+  EXPECT_EQ(table->Info().structure, bytes);
+  EXPECT_EQ(tables_[1]->Info().structure, std::nullopt);
+  // A writer says it once; after a reset it is asked again.
+  table->Reset();
+  insert(1, ListOf(2));
+  EXPECT_EQ(table->Info().structure, std::string(ListOf(2).encoded()));
+  insert(0, one);
+  EXPECT_EQ(table->Info().structure, "");
+  table->Reset();
+  EXPECT_EQ(table->Info().structure, std::nullopt);
+  insert(0, one);
+  EXPECT_EQ(table->Info().structure, bytes);
+  // An item that is refused says nothing, nor does one for a table that knows better.
+  InsertItem refused = MakeItem(++key);
+  refused.priority = std::numeric_limits<double>::quiet_NaN();
+  refused.structure = ListOf(2);
+  sessions[0]->OnMessage({.items = {std::move(refused)}});
+  EXPECT_EQ(table->Info().structure, bytes);
+  insert(0, one, "signed");
+  EXPECT_EQ(tables_[2]->Info().structure, std::nullopt);
+  EXPECT_EQ(tables_[2]->Info().current_size, 1);
+  for (auto& session : sessions) session->OnGone();
+}
+
 TEST_F(ServiceTest, TheReasonIsToldWhenNothingMoreIsRead) {
   ServiceLimits limits;
   limits.max_waiting_items = 5;

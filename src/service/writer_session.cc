@@ -130,6 +130,12 @@ void WriterSession::Receive(InsertMessage message) {
       Reject(from.number, std::move(status));
       continue;
     }
+    if (from.structure && (!from.structure.IsCopyOf(line->structure) ||
+                           line->structure_resets != line->table->structure_resets())) [[unlikely]] {
+      line->structure_resets = line->table->structure_resets();
+      line->structure = std::move(from.structure);
+      line->table->TakeStructure(line->structure);
+    }
     ++waiting_items_;
     // Most go in at once: their memory is the table's business then.
     if (line->under_way > 0 || line->waiting.size() >= kItemsPerOperation) CountWaiting(&to);

@@ -84,6 +84,9 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
     uint64_t sequence = 0;           // of the operation
     Table::Handle operation;         // while it waits
     TimePoint blocked_since;
+    // What the table was told last, and at which of its resets.
+    ItemStructure structure;
+    uint64_t structure_resets = 0;
   };
 
   // Rejections that a client may not have seen, because its connection broke.

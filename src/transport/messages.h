@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "reverb/item.h"
+#include "reverb/item_structure.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
@@ -60,6 +61,7 @@ struct InsertItem {
   double priority = 0;
   int32_t times_sampled = 0;
   Trajectory trajectory;
+  ItemStructure structure = {};
 };
 
 struct InsertMessage {

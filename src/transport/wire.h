@@ -51,6 +51,8 @@ struct WireLimits {
   // Texts for people, paths.
   size_t max_text_bytes = size_t{1} << 16;
   size_t max_signature_bytes = size_t{1} << 24;
+  // Structures of items that one insert stream may bring.
+  size_t max_structures = 16;
   // What one insert stream may keep alive by not forgetting it.
   uint64_t max_window_bytes = uint64_t{1} << 30;
   size_t max_window_chunks = size_t{1} << 20;
@@ -79,7 +81,11 @@ class InsertEncoder {
   size_t window_chunks() const { return sent_.size(); }
 
  private:
+  // 0 for none, and for those that are too many.
+  uint32_t NumberOf(const ItemStructure& structure);
+
   absl::flat_hash_set<uint64_t> sent_;
+  std::vector<ItemStructure> structures_;  // number 1 is the first
 };
 
 // The reading end of one insert stream.
@@ -100,11 +106,13 @@ class InsertDecoder {
 
  private:
   Status AddChunk(WireReader reader);
-  Status ParseItem(WireReader reader, size_t* slices_left, std::string_view last_table, InsertItem* item);
+  // `before`: the item before it in the message; null for the first.
+  Status ParseItem(WireReader reader, size_t* slices_left, const InsertItem* before, InsertItem* item);
 
   const ChunkFactory make_chunk_;
   const WireLimits limits_;
   absl::flat_hash_map<uint64_t, ChunkRef> window_;
+  std::vector<ItemStructure> structures_;  // number 1 is the first
   uint64_t window_bytes_ = 0;
   uint64_t last_number_ = 0;
 };

@@ -40,7 +40,8 @@ void WriteChunk(Chunk* chunk, WireWriter* writer) {
   writer->End(nested);
 }
 
-void WriteItem(const InsertItem& item, bool with_table, WireWriter* writer) {
+void WriteItem(const InsertItem& item, bool with_table, std::optional<uint32_t> structure,
+               WireWriter* writer) {
   const auto nested = writer->Begin(2);
   writer->Uint(1, item.number);
   writer->Fixed64(2, item.key);
@@ -57,6 +58,7 @@ void WriteItem(const InsertItem& item, bool with_table, WireWriter* writer) {
     writer->Bool(2, trajectory.squeeze(c));
     writer->End(column);
   }
+  if (structure) writer->AlwaysUint(7, *structure);
   writer->End(nested);
 }
 
@@ -82,6 +84,7 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
       case 2:
       case 3:
       case 4:
+      case 5:
       case 15:
         return Status::InvalidArgument(
             "message InsertRequest: the first message of a stream greets and says nothing else, but it has "
@@ -99,10 +102,16 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
 WireMessage InsertEncoder::Encode(const InsertMessage& message) {
   WireWriter writer(64 * message.items.size() + 64);
   std::vector<Chunk*> fresh;
+  const size_t structures = structures_.size();
   const std::string* table = nullptr;
+  const ItemStructure none;
+  const ItemStructure* structure = &none;
   for (const InsertItem& item : message.items) {
-    WriteItem(item, table == nullptr || *table != item.table, &writer);
+    std::optional<uint32_t> number;
+    if (!item.structure.IsCopyOf(*structure)) number = NumberOf(item.structure);
+    WriteItem(item, table == nullptr || *table != item.table, number, &writer);
     table = &item.table;
+    structure = &item.structure;
     item.trajectory.ForEachChunk([&](Chunk* chunk) {
       if (sent_.insert(chunk->id()).second) fresh.push_back(chunk);
     });
@@ -113,8 +122,25 @@ WireMessage InsertEncoder::Encode(const InsertMessage& message) {
   }
   writer.PackedUint(3, forgotten);
   writer.Bool(4, message.heartbeat);
+  for (size_t i = structures; i < structures_.size(); ++i) writer.Bytes(5, structures_[i].encoded());
   for (Chunk* chunk : fresh) WriteChunk(chunk, &writer);
   return writer.Finish();
+}
+
+uint32_t InsertEncoder::NumberOf(const ItemStructure& structure) {
+  if (!structure) return 0;
+  const auto number = [&](auto found) { return static_cast<uint32_t>(found - structures_.begin() + 1); };
+  const auto copy =
+      std::ranges::find_if(structures_, [&](const auto& each) { return each.IsCopyOf(structure); });
+  if (copy != structures_.end()) return number(copy);
+  const auto equal = std::ranges::find(structures_, structure);
+  if (equal != structures_.end()) {
+    *equal = structure;  // found at once the next time
+    return number(equal);
+  }
+  if (structures_.size() >= WireLimits().max_structures) return 0;
+  structures_.push_back(structure);
+  return static_cast<uint32_t>(structures_.size());
 }
 
 uint64_t InsertEncoder::NewBytes(const Trajectory& trajectory) const {
@@ -201,8 +227,9 @@ Status InsertDecoder::AddChunk(WireReader reader) {
   return Status::Ok();
 }
 
-Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, std::string_view last_table,
+Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const InsertItem* before,
                                 InsertItem* item) {
+  std::optional<uint32_t> structure;
   std::vector<ColumnSpec> columns;
   const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t id) -> Chunk* {
     const auto it = window_.find(id);
@@ -228,10 +255,21 @@ Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, std::str
       case 6:
         REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Item", resolve, slices_left, limits_, &columns));
         break;
+      case 7:
+        reader.Read(&structure.emplace());
+        break;
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status("Item"));
-  if (item->table.empty()) item->table = last_table;
+  if (before != nullptr && item->table.empty()) item->table = before->table;
+  if (!structure) {
+    if (before != nullptr) item->structure = before->structure;
+  } else if (*structure > structures_.size()) {
+    return Status::InvalidArgument("names structure " + Number(*structure) + ", but the stream has brought " +
+                                   Number(structures_.size()));
+  } else if (*structure > 0) {
+    item->structure = structures_[*structure - 1];
+  }
   if (item->table.empty()) return Status::InvalidArgument("names no table, and there is no item before it");
   if (item->number <= last_number_) {
     return Status::InvalidArgument("comes after number " + Number(last_number_) +
@@ -266,6 +304,17 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
       case 4:
         reader.Read(&message.heartbeat);
         break;
+      case 5: {
+        const size_t number = structures_.size() + 1;
+        if (number > limits_.max_structures) return TooMany(kRequest, "structures", limits_.max_structures);
+        std::string bytes;
+        reader.Read(&bytes, ItemStructure::kMaxBytes);
+        if (!reader.ok()) break;
+        Result<ItemStructure> structure = ItemStructure::Decode(bytes);
+        if (!structure.ok()) return At("structure " + Number(number), structure.status());
+        structures_.push_back(*std::move(structure));
+        break;
+      }
       case 15: {
         if (++num_chunks > limits_.max_chunks) return TooMany(kRequest, "chunks", limits_.max_chunks);
         const WireReader chunk = reader.ReadMessage();
@@ -280,8 +329,8 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
   size_t slices_left = limits_.max_slices;
   for (size_t i = 0; i < items.size(); ++i) {
     InsertItem& item = message.items[i];
-    const std::string_view table = i == 0 ? std::string_view() : message.items[i - 1].table;
-    const Status status = ParseItem(items[i], &slices_left, table, &item);
+    const InsertItem* const before = i == 0 ? nullptr : &message.items[i - 1];
+    const Status status = ParseItem(items[i], &slices_left, before, &item);
     if (!status.ok()) return At("item " + Number(i) + " (number " + Number(item.number) + ")", status);
   }
   for (uint64_t id : message.forget_chunks) {

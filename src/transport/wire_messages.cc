@@ -159,6 +159,10 @@ void WriteTableInfo(const TableInfo& info, WireWriter* writer) {
   writer->Count(33, info.work_time.idle_nanos);
   writer->Bool(34, info.closed);
   writer->Bytes(35, info.user_data);
+  if (info.structure) {  // an empty one says something
+    writer->BeginBytes(36, info.structure->size());
+    writer->Append({reinterpret_cast<const uint8_t*>(info.structure->data()), info.structure->size()});
+  }
 }
 
 Status ParseWaitStats(WireReader reader, TableInfo* info) {
@@ -297,6 +301,9 @@ Status ParseTableInfo(WireReader reader, const WireLimits& limits, TableInfo* in
         break;
       case 35:
         reader.Read(&info->user_data, limits.max_signature_bytes);
+        break;
+      case 36:
+        reader.Read(&info->structure.emplace(), ItemStructure::kMaxBytes);
         break;
     }
   }

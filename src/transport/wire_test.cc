@@ -233,6 +233,8 @@ TEST(WireTest, ServerInfo) {
   EXPECT_EQ(a.insert_wait_reason, b.insert_wait_reason);
   EXPECT_TRUE(a.closed);
   EXPECT_EQ(a.user_data, b.user_data);
+  EXPECT_EQ(a.structure, b.structure);
+  EXPECT_EQ(got->tables[1].structure, "");
   EXPECT_EQ(got->tables[1].sampler, want.tables[1].sampler);
 }
 
@@ -461,6 +463,96 @@ TEST_F(WireInsertTest, LimitsAreKept) {
   EXPECT_THAT(decode({.max_window_chunks = 3}, 2), refused("the window of the stream holds 3 chunks"));
   EXPECT_THAT(decode({.max_window_bytes = 3'000}, 2), refused("the window of the stream holds 3 chunks"));
   EXPECT_THAT(decode({.chunk = {.max_columns = 0}}), refused("columns"));
+}
+
+ItemStructure ListOf(size_t leaves) {
+  return ItemStructure::Create(Signature::List(std::vector<Signature>(leaves)).value()).value();
+}
+
+TEST_F(WireInsertTest, AStructureTravelsOnceOnAStream) {
+  const ChunkRef chunk = Numbers(5, 10);
+  const std::vector<ItemStructure> structures = {ListOf(30), ListOf(40), ListOf(30)};
+  uint64_t number = 0;
+  for (int round = 0; round < 3; ++round) {
+    InsertMessage message;
+    for (const ItemStructure& structure :
+         {ItemStructure(), structures[0], structures[0], structures[1], ItemStructure(), structures[2]}) {
+      message.items.push_back(ItemOf(++number, Whole(chunk)));
+      message.items.back().structure = structure;
+    }
+    const WireMessage bytes = encoder_.Encode(message);
+    const auto got = Decode(&decoder_, bytes);
+    ASSERT_OK(got);
+    ExpectSame(got->items, message.items);
+    for (size_t i = 0; i < message.items.size(); ++i) {
+      EXPECT_EQ(got->items[i].structure, message.items[i].structure) << i;
+    }
+    // The one that is meant by "as before" is the very same.
+    EXPECT_TRUE(got->items[2].structure.IsCopyOf(got->items[1].structure));
+    EXPECT_TRUE(got->items[5].structure.IsCopyOf(got->items[1].structure));
+    for (const ItemStructure& structure : {structures[0], structures[1]}) {
+      EXPECT_EQ(bytes.Flatten().find(structure.encoded()) != std::string::npos, round == 0);
+    }
+  }
+  // Another stream knows nothing of them.
+  InsertMessage again = MessageOf(ItemOf(1, Whole(chunk)));
+  again.items[0].structure = structures[1];
+  InsertEncoder encoder;
+  InsertDecoder decoder(Factory());
+  const auto got = Decode(&decoder, encoder.Encode(again));
+  ASSERT_OK(got);
+  EXPECT_EQ(got->items[0].structure, structures[1]);
+}
+
+TEST_F(WireInsertTest, TooManyStructuresAreNotSaid) {
+  const ChunkRef chunk = Numbers(5, 10);
+  const size_t most = WireLimits().max_structures;
+  InsertMessage message;
+  for (size_t i = 0; i < most + 2; ++i) {
+    message.items.push_back(ItemOf(i + 1, Whole(chunk)));
+    message.items.back().structure = ListOf(i + 1);
+  }
+  const auto got = Decode(&decoder_, encoder_.Encode(message));
+  ASSERT_OK(got);
+  for (size_t i = 0; i < most + 2; ++i) {
+    EXPECT_EQ(got->items[i].structure, i < most ? ListOf(i + 1) : ItemStructure()) << i;
+  }
+  const ByteSlice more = SliceOf("\x2a\x02\x01\x00");
+  EXPECT_THAT(decoder_.Decode({&more, 1}),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("more than the 16 structures")));
+}
+
+TEST_F(WireInsertTest, DamagedStructuresAreFound) {
+  const auto decode = [](std::string_view structure) {
+    WireWriter writer;
+    writer.Bytes(5, structure);
+    InsertDecoder decoder(Factory());
+    return Decode(&decoder, writer.Finish());
+  };
+  const std::string good(ListOf(3).encoded());
+  EXPECT_OK(decode(good));
+  for (size_t length = 1; length < good.size(); ++length) {
+    EXPECT_THAT(decode(std::string_view(good).substr(0, length)),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("structure 1")));
+  }
+  std::string deep = "\x01";
+  for (int i = 0; i < 30'000; ++i) deep += "\x02\x01";
+  EXPECT_THAT(decode(deep + '\0'), StatusIs(StatusCode::kDataLoss, HasSubstr("structure 1")));
+  EXPECT_THAT(decode(std::string(ItemStructure::kMaxBytes + 1, '\x01')),
+              StatusIs(StatusCode::kResourceExhausted));
+  // A number that none has.
+  const std::string bytes = [&] {
+    InsertMessage message = MessageOf(ItemOf(1, Whole(Numbers(5, 10))));
+    message.items[0].structure = ListOf(3);
+    return encoder_.Encode(message).Flatten();
+  }();
+  const size_t at = bytes.find("\x38\x01\x2a");  // structure 1, then the field of structures
+  ASSERT_NE(at, std::string::npos);
+  std::string wrong = bytes;
+  wrong[at + 1] = 2;
+  const ByteSlice slice = SliceOf(wrong);
+  EXPECT_THAT(decoder_.Decode({&slice, 1}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("names structure 2")));
 }
 
 TEST_F(WireInsertTest, TheFactoryMayRefuse) {
@@ -927,6 +1019,7 @@ std::vector<Case> AllCases() {
   const std::vector<Sample> samples = RandomSamples(chunks, {0, 1}, 2, &random);
   InsertMessage insert;
   for (uint64_t i = 1; i <= 2; ++i) insert.items.push_back(ItemOf(i, samples[i - 1].trajectory));
+  insert.items[1].structure = ListOf(3);
   insert.forget_chunks = {1};
   insert.heartbeat = true;
   const SampleReply reply{

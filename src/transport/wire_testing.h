@@ -226,10 +226,12 @@ inline ServerInfo ExampleServerInfo() {
   for (int i = 1; i < kNumWaitReasons; ++i) table.waits[i] = {.count = i, .total_nanos = i * 1'000};
   table.closed = true;
   table.user_data = std::string("bounds\0and more", 15);
+  table.structure = std::string("\x01\x02\x01\x00", 4);
   TableInfo plain;
   plain.name = "plain";
   plain.sampler = {.kind = SelectorOptions::Kind::kCustom, .priority_exponent = 0, .custom_name = "mine"};
   plain.remover = SelectorOptions::Lifo();
+  plain.structure = "";  // which is not the same as none
   return {.server_life_id = ExampleId(1),
           .server_name = "reverb 0.1",
           .tables = {table, plain},

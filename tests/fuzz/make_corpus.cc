@@ -158,6 +158,8 @@ bool WriteMessages(const std::filesystem::path& folder) {
     std::vector<ChunkRef> chunks;
     for (uint64_t id = 1; id <= 3; ++id) chunks.push_back(test::MakeChunk(id, kinds, 8, &random));
     const std::vector<Sample> samples = test::RandomSamples(chunks, {0, 1, 2, 3, 0}, 3, &random);
+    const Signature nest = Signature::Dict({{"x", {}}, {"y", Signature::Tuple({{}, {}}).value()}}).value();
+    const ItemStructure structure = ItemStructure::Create(nest).value();
     InsertEncoder encoder;
     std::string stream;
     for (uint64_t i = 0; i < samples.size(); ++i) {
@@ -167,7 +169,8 @@ bool WriteMessages(const std::filesystem::path& folder) {
                                  .key = i,
                                  .table = "t",
                                  .priority = 1,
-                                 .trajectory = samples[i].trajectory});
+                                 .trajectory = samples[i].trajectory,
+                                 .structure = k == 1 ? structure : ItemStructure()});
       }
       if (i == 1) message.forget_chunks = {1, 2};
       stream += with_length(encoder.Encode(message));

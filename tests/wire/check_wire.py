@@ -77,6 +77,12 @@ def check_items(request) -> None:
     expect("priorities", {item.priority for item in request.items}, {0.25})
     expect("forget_chunks", list(request.forget_chunks), [1, 3])
     expect("heartbeat", request.heartbeat, True)
+    expect("structures", list(request.structures), [b"\x01\x02\x01\x00"])
+    expect(
+        "structure",
+        [item.structure if item.HasField("structure") else None for item in request.items],
+        [None, 1, None, None],
+    )
     chunks = {chunk.id: chunk for chunk in request.chunks}
     expect("chunks sent once", len(chunks), len(request.chunks))
     for chunk in request.chunks:
@@ -124,6 +130,9 @@ def check_info(info) -> None:
     expect("waits", [(w.reason, w.count, w.total_nanos) for w in table.waits], [(i, i, 1000 * i) for i in range(1, 6)])
     expect("closed", table.closed, True)
     expect("user_data", table.user_data, b"bounds\0and more")
+    expect("structure", table.structure, b"\x01\x02\x01\x00")
+    plain = info.tables[1]
+    expect("structure", (plain.HasField("structure"), plain.structure), (True, b""))
 
 
 def check(name: str, message) -> None:

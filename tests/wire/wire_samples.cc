@@ -46,6 +46,7 @@ std::vector<Case> Cases() {
   for (uint64_t id = 1; id <= 3; ++id) chunks.push_back(test::MakeChunk(id, test::AllKinds(), 20, &random));
   const std::vector<Sample> samples =
       test::RandomSamples(chunks, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 4, &random);
+  const ItemStructure structure = ItemStructure::Create(Signature::List({Signature()}).value()).value();
   InsertMessage insert;
   for (uint64_t i = 0; i < samples.size(); ++i) {
     insert.items.push_back({.number = i + 1,
@@ -53,7 +54,8 @@ std::vector<Case> Cases() {
                             .table = i < 2 ? "first" : "second",
                             .priority = 0.25,
                             .times_sampled = 3,
-                            .trajectory = samples[i].trajectory});
+                            .trajectory = samples[i].trajectory,
+                            .structure = i > 0 ? structure : ItemStructure()});
   }
   insert.forget_chunks = {1, 3};
   insert.heartbeat = true;
@@ -83,7 +85,8 @@ std::vector<Case> Cases() {
          if (!message.ok()) return message.status().ToString();
          std::string all;
          for (const InsertItem& item : message->items) {
-           all += std::to_string(item.number) + item.table + test::Contents(item.trajectory);
+           all += std::to_string(item.number) + item.table + std::string(item.structure.encoded()) +
+                  test::Contents(item.trajectory);
          }
          return all;
        }},

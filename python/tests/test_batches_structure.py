@@ -1,0 +1,250 @@
+"""Client.sample_batches of tables without a signature: batches come in the structure that the writers used."""
+
+from __future__ import annotations
+
+import collections
+import logging
+
+from conftest import make_table
+import numpy as np
+import pytest
+
+import reverb
+
+Pair = collections.namedtuple("Pair", ["second", "first"])
+
+
+def one_batch(client, table="table", size=2, **arguments):
+    return next(client.sample_batches(table, size, num_batches=1, **arguments))
+
+
+def write(client, make_item, *, steps=3, table="table"):
+    """Makes an item of the history {"x", "y": {"z"}} after each step, in the nest that make_item(history) has."""
+    with client.trajectory_writer(2) as writer:
+        for i in range(steps):
+            writer.append({"x": np.full(2, i, np.float32), "y": {"z": np.int64(i)}})
+            writer.create_item(table, 1.0, make_item(writer.history))
+
+
+NESTS = {
+    "dict": lambda h: {"b": h["x"][-1:], "a": h["y"]["z"][-1]},
+    "nested": lambda h: {"obs": {"pixels": h["x"][-1], "more": [h["y"]["z"][-1:]]}, "empty": {}, "act": (h["x"][-1],)},
+    "list": lambda h: [h["x"][-1], h["y"]["z"][-1]],
+    "tuple": lambda h: (h["x"][-1], [h["y"]["z"][-1]]),
+    "namedtuple": lambda h: Pair(second=h["x"][-1], first={"z": h["y"]["z"][-1]}),
+    "one column": lambda h: h["x"][-1:],
+    "names": lambda h: {"ä/b": h["x"][-1], "": h["y"]["z"][-1], "A": h["x"][-1]},
+}
+
+
+def without_values(nest):
+    """The nest with the shape of each array; namedtuples as their name and fields."""
+    if isinstance(nest, dict):
+        return {key: without_values(value) for key, value in nest.items()}
+    if hasattr(nest, "_fields"):
+        return (type(nest).__name__, *((name, without_values(getattr(nest, name))) for name in nest._fields))
+    if isinstance(nest, (list, tuple)):
+        return type(nest)(without_values(value) for value in nest)
+    return nest.shape
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_a_batch_has_the_structure_that_the_writer_used(client, name):
+    write(client, NESTS[name])
+    batch = one_batch(client, size=3)
+    expected = {
+        "dict": {"a": (3,), "b": (3, 1, 2)},
+        "nested": {"act": ((3, 2),), "empty": {}, "obs": {"more": [(3, 1)], "pixels": (3, 2)}},
+        "list": [(3, 2), (3,)],
+        "tuple": ((3, 2), [(3,)]),
+        "namedtuple": ("Pair", ("second", (3, 2)), ("first", {"z": (3,)})),
+        "one column": (3, 1, 2),
+        "names": {"": (3,), "A": (3, 2), "ä/b": (3, 2)},
+    }
+    assert without_values(batch.data) == expected[name]
+    # client.sample() hands out flat lists, as it always did.
+    sample = next(client.sample("table", emit_timesteps=False))
+    assert isinstance(sample.data, list)
+    sample = next(client.sample("table", emit_timesteps=False, unpack_as_table_signature=True))
+    assert isinstance(sample.data, list)
+
+
+def test_values_are_where_they_belong(client):
+    write(client, lambda h: {"b": h["x"][-1], "a": {"z": h["y"]["z"][-1]}}, steps=1)
+    data = one_batch(client).data
+    np.testing.assert_array_equal(data["a"]["z"], [0, 0])
+    np.testing.assert_array_equal(data["b"], np.zeros((2, 2), np.float32))
+    assert data["b"].dtype == np.float32
+
+
+def test_insert_tells_its_structure(client):
+    for i in range(3):
+        client.insert({"obs": np.full(2, i), "info": (i, Pair(1.0, 2.0))}, {"table": 1.0, "queue": 1.0})
+    expected = {"info": ((3, 1), ("Pair", ("second", (3, 1)), ("first", (3, 1)))), "obs": (3, 1, 2)}
+    assert without_values(one_batch(client, size=3).data) == expected
+    assert without_values(one_batch(client, "queue", size=3).data) == expected
+
+
+def test_insert_of_a_single_value(client):
+    client.insert(np.float32(2), {"table": 1.0})
+    assert one_batch(client).data.tolist() == [[2.0], [2.0]]
+
+
+def test_the_older_writer_tells_its_structure(client):
+    with client.writer(2) as writer:
+        for i in range(3):
+            writer.append({"x": i, "y": [np.zeros(2)]})
+        writer.create_item("table", 2, 1.0)
+    assert without_values(one_batch(client).data) == {"x": (2, 2), "y": [(2, 2, 2)]}
+
+
+def test_the_vector_writer_tells_its_structure(client):
+    with client.vector_writer(num_envs=3, num_keep_alive_refs=1) as writer:
+        writer.append({"x": np.arange(3), "y": np.zeros((3, 2))})
+        writer.create_items("table", 1.0, {"then": {"y": writer.history["y"][-1]}, "now": writer.history["x"][-1:]})
+    assert without_values(one_batch(client, size=3).data) == {"now": (3, 1), "then": {"y": (3, 2)}}
+
+
+def test_the_structured_writer_tells_its_structure(client):
+    pattern = reverb.structured.pattern_from_transform(
+        {"x": None, "y": None}, lambda ref: {"last": ref["x"][-1], "both": Pair(ref["x"][-2:], ref["y"][-1])}
+    )
+    config = reverb.structured.create_config(pattern, table="table")
+    with client.structured_writer([config]) as writer:
+        for i in range(3):
+            writer.append({"x": i, "y": np.zeros(2)})
+    expected = {"both": ("Pair", ("second", (2, 2)), ("first", (2, 2))), "last": (2,)}
+    assert without_values(one_batch(client).data) == expected
+
+
+def test_padded_batches_have_it_too(client):
+    with client.trajectory_writer(3) as writer:
+        for length in (1, 3):
+            for i in range(length):
+                writer.append({"x": i})
+            writer.create_item("table", 1.0, {"nest": [writer.history["x"][-length:]]})
+            writer.end_episode()
+    batches = client.sample_batches("table", 8, pad=True)
+    batch = next(batches)
+    assert without_values(batch.data) == {"nest": [(8, int(batch.lengths["nest"][0].max()))]}
+    assert without_values(batch.lengths) == {"nest": [(8,)]}
+
+
+def test_writers_that_differ(client, caplog):
+    write(client, lambda h: {"x": h["x"][-1]})
+    assert isinstance(one_batch(client).data, dict)
+    # The same from another writer is no difference.
+    write(client, lambda h: {"x": h["x"][-1]})
+    assert isinstance(one_batch(client).data, dict)
+    with caplog.at_level(logging.INFO, logger="reverb"):
+        for _ in range(2):
+            write(client, lambda h: {"y": h["x"][-1]})
+        batch = one_batch(client)
+    assert [column.shape for column in batch.data] == [(2, 2)]
+    assert isinstance(batch.data, list)
+    assert len([record for record in caplog.records if "different structure" in record.getMessage()]) == 1
+
+
+def test_one_writer_with_two_structures(client):
+    with client.trajectory_writer(1) as writer:
+        writer.append({"x": 1})
+        for nest in ({"x": writer.history["x"][-1]}, {"y": writer.history["x"][-1]}, {"x": writer.history["x"][-1]}):
+            writer.create_item("table", 1.0, nest)
+        writer.create_item("queue", 1.0, {"z": writer.history["x"][-1]})
+    assert isinstance(one_batch(client).data, list)
+    assert without_values(one_batch(client, "queue", size=1).data) == {"z": (1,)}
+
+
+def test_a_reset_makes_room_for_another(client):
+    client.insert({"x": 1}, {"table": 1.0})
+    client.insert({"y": 1}, {"table": 1.0})
+    assert isinstance(one_batch(client).data, list)
+    client.reset("table")
+    for _ in range(2):  # the writer that told it before the reset tells it again
+        client.insert({"x": 1}, {"table": 1.0})
+    assert isinstance(one_batch(client).data, dict)
+    client.reset("table")
+    client.insert({"y": 1}, {"table": 1.0})
+    assert set(one_batch(client).data) == {"y"}
+
+
+def test_items_that_do_not_fit_come_flat(client):
+    numbers = {1: 1, 2: 2, 3: 3}  # such keys cannot be told
+    for step in (numbers, {"x": 1, "y": 2}, numbers, {"x": 1, "y": 2}):
+        client.insert(step, {"queue": 1.0})
+    kinds = [type(batch.data) for batch in client.sample_batches("queue", 1, num_batches=4)]
+    assert kinds == [list, dict, list, dict]
+
+
+def test_what_cannot_be_told_comes_flat(client):
+    deep = 1
+    for _ in range(100):
+        deep = [deep]
+    for nest in ({1: 1.0}, deep, {"x" * 2000: 1}, {f"{i:01000}": 1 for i in range(100)}):
+        client.reset("table")
+        client.insert(nest, {"table": 1.0})
+        assert isinstance(one_batch(client).data, list)
+
+
+def test_a_signature_goes_first(serve, connect):
+    table = make_table(signature={"a": reverb.TensorSpec((None,), np.int64)})
+    client = connect(serve(table))
+    client.insert({"b": 1}, {"table": 1.0})
+    assert set(one_batch(client).data) == {"a"}
+
+
+def test_a_checkpoint_keeps_it(tmp_path):
+    def start():
+        tables = [make_table("one"), make_table("two"), make_table("none")]
+        return reverb.Server(tables, checkpointer=reverb.checkpointers.DefaultCheckpointer(str(tmp_path)))
+
+    with start() as first:
+        client = first.localhost_client()
+        client.insert({"x": 1, "y": Pair(1, 2)}, {"one": 1.0, "two": 1.0})
+        client.insert([1, 2, 3], {"two": 1.0})
+        client.checkpoint()
+    with start() as second:
+        client = second.localhost_client()
+        expected = {"x": (2, 1), "y": ("Pair", ("second", (2, 1)), ("first", (2, 1)))}
+        assert without_values(one_batch(client, "one").data) == expected
+        assert isinstance(one_batch(client, "two").data, list)
+        client.insert({"z": 1}, {"none": 1.0})
+        assert set(one_batch(client, "none").data) == {"z"}
+        client.checkpoint()
+    with start() as third:
+        client = third.localhost_client()
+        assert isinstance(one_batch(client, "two").data, list)
+        assert set(one_batch(client, "one").data) == {"x", "y"}
+
+
+def test_a_writer_that_comes_back_tells_it_again():
+    """Over a socket, to a server that was restarted without what it knew."""
+    with reverb.Server([make_table()]) as server:
+        port = server.port
+        client = reverb.Client(f"localhost:{port}", in_process=False)
+        writer = client.trajectory_writer(1)
+        writer.append({"x": 1})
+        writer.create_item("table", 1.0, {"x": writer.history["x"][-1]})
+        writer.flush()
+    with reverb.Server([make_table()], port):
+        writer.append({"x": 2})
+        writer.create_item("table", 1.0, {"x": writer.history["x"][-1]})
+        writer.flush()
+        assert without_values(one_batch(client).data) == {"x": (2,)}
+        writer.close()
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
+def test_several_servers(serve, in_process):
+    servers = [serve(make_table()) for _ in range(2)]
+    singles = [reverb.Client(f"localhost:{server.port}", in_process=in_process) for server in servers]
+    both = reverb.Client([f"localhost:{server.port}" for server in servers], in_process=in_process)
+    for client in singles:
+        client.insert({"x": 1}, {"table": 1.0})
+    assert without_values(one_batch(both, size=4).data) == {"x": (4, 1)}
+    singles[1].reset("table")
+    singles[1].insert({"y": 1}, {"table": 1.0})
+    assert isinstance(one_batch(both, size=4).data, list)
+    singles[1].reset("table")
+    singles[1].insert({"x": 1}, {"table": 1.0})
+    assert isinstance(one_batch(both, size=4).data, dict)
