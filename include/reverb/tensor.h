@@ -222,7 +222,7 @@ class Tensor {
 
  private:
   struct AlignedFree {
-    void operator()(uint8_t* bytes) const;
+    void operator()(uint8_t* block) const;
     std::shared_ptr<internal::BlockPool> pool;  // null: the heap
     size_t bytes;
   };

@@ -511,10 +511,10 @@ def test_a_table_that_turns_out_not_to_exist(client):
 def test_an_item_that_the_server_refuses_ends_its_writer_and_says_so(serve, connect):
     client = connect(serve(make_table(sampler=reverb.selectors.Prioritized(1.0))))
     writer = client.trajectory_writer(1)
-    for priority in (1.0, 2.0, -5.0):
-        writer.append(0)
-        writer.create_item("table", priority, writer.history[-1:])
     with pytest.raises(ValueError, match="-5") as error:
+        for priority in (1.0, 2.0, -5.0):
+            writer.append(0)
+            writer.create_item("table", priority, writer.history[-1:])
         writer.flush(timeout_ms=60_000)
     assert (error.value.code, error.value.detail) == ("INVALID_ARGUMENT", "INVALID_PRIORITY")
     text = str(error.value)

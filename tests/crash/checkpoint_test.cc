@@ -46,6 +46,13 @@ class CheckpointTest : public ::testing::Test {
     if (loaded.ok()) world->tables = loaded->tables;
     return loaded;
   }
+  // What was written last is `world` as it is.
+  void ExpectComesBack(const World& world, const std::vector<TableOptions>& given = SomeTables()) {
+    World copy;
+    const Result<LoadedServer> loaded = Load(&copy, given);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_EQ(copy.Text(), world.Text());
+  }
   size_t NumSegments() { return fs_.ListDir(std::string(kRoot) + "/segments")->size(); }
   std::vector<std::string> Checkpoints() {
     std::vector<std::string> names;
@@ -65,9 +72,7 @@ TEST_F(CheckpointTest, TablesComeBackAsTheyWere) {
   CheckpointWriter writer(&fs_, {.root = kRoot});
   Write(writer, world);
 
-  World copy;
-  ASSERT_TRUE(Load(&copy).ok());
-  EXPECT_EQ(copy.Text(), world.Text());
+  ExpectComesBack(world);
 }
 
 TEST_F(CheckpointTest, TablesGoOnAsTheOnesThatNeverStopped) {
@@ -90,9 +95,7 @@ TEST_F(CheckpointTest, EmptyTablesComeBackToo) {
   const World world = World::Make();
   CheckpointWriter writer(&fs_, {.root = kRoot});
   Write(writer, world);
-  World copy;
-  ASSERT_TRUE(Load(&copy).ok());
-  EXPECT_EQ(copy.Text(), world.Text());
+  ExpectComesBack(world);
 }
 
 TEST_F(CheckpointTest, ASecondOneWritesWhatIsNewOnly) {
@@ -155,9 +158,7 @@ TEST_F(CheckpointTest, AResetTableIsWrittenAnew) {
     for (const auto& table : world.tables) table->Reset();
     for (int i = 0; i < 200; ++i) operations.Do(world.tables);
     Write(writer, world);
-    World copy;
-    ASSERT_TRUE(Load(&copy).ok());
-    ASSERT_EQ(copy.Text(), world.Text());
+    ExpectComesBack(world);
   }
 }
 
@@ -208,9 +209,8 @@ TEST_F(CheckpointTest, ManyRoundsKeepEveryStateAndLittleElse) {
     const uint64_t steps = static_cast<uint64_t>(round) * 37 % 150;
     for (uint64_t i = 0; i < steps; ++i) operations.Do(world.tables);
     Write(writer, world);
-    World copy;
-    ASSERT_TRUE(Load(&copy).ok());
-    ASSERT_EQ(copy.Text(), world.Text()) << "round " << round;
+    SCOPED_TRACE("round " + std::to_string(round));
+    ExpectComesBack(world);
     EXPECT_LE(Checkpoints().size(), 2);
   }
   EXPECT_LT(NumSegments(), 140);
@@ -240,9 +240,7 @@ TEST_F(CheckpointTest, MostlyDeadSegmentsAreEmptied) {
     bytes += *fs_.FileSize(std::string(kRoot) + "/segments/" + file);
   }
   EXPECT_LT(bytes, 1'000 * (100 * 8 + 200) * 2);
-  World copy;
-  ASSERT_TRUE(Load(&copy, options).ok());
-  EXPECT_EQ(copy.Text(), world.Text());
+  ExpectComesBack(world, options);
 }
 
 TEST_F(CheckpointTest, OnlyOurOwnOldCheckpointsAreRemoved) {
@@ -275,9 +273,7 @@ TEST_F(CheckpointTest, AClockThatGoesBackDoesNotHideTheNewest) {
   CheckpointWriter other(&fs_, {.root = kRoot, .keep_latest = 3});
   for (int i = 0; i < 50; ++i) operations.Do(world.tables);
   Write(other, world);
-  World copy;
-  ASSERT_TRUE(Load(&copy).ok());
-  EXPECT_EQ(copy.Text(), world.Text());
+  ExpectComesBack(world);
 }
 
 TEST_F(CheckpointTest, WritersComeBack) {

@@ -73,7 +73,7 @@ struct Channel {
   // What gRPC says about the end of a call that this side did not give up. Errors of the server pass as they
   // are; those of the connection name the address.
   Status Explain(const grpc::Status& status) const {
-    const Status plain = FromGrpcStatus(status);
+    Status plain = FromGrpcStatus(status);
     if (plain.ok() || HasDetails(status)) return plain;
     const std::string text(plain.message());
     switch (plain.code()) {
