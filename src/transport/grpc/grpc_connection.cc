@@ -500,7 +500,6 @@ Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcO
                                    "localhost:8000");
   }
   InitGrpc();
-  KeepCallbackThreads();
   return std::shared_ptr<Connection>(
       std::make_shared<GrpcConnection>(std::make_shared<Channel>(std::move(address), options.limits)));
 }

@@ -1,6 +1,5 @@
 #include "transport/grpc/grpc_internal.h"
 
-#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -52,7 +51,7 @@ void LogFromGrpc(gpr_log_func_args* args) {
 // last one goes on a callback thread, as it may with a stream that is just closing, the thread joins itself
 // and goes on with a queue that is gone. So one channel, which leads nowhere, stays for ever. It counts
 // after its first call.
-void StartCallbackThreads() {
+void KeepCallbackThreads() {
   static auto* const anchor = new grpc::GenericStub(grpc::CreateChannel("unreachable", nullptr));
   grpc::ClientContext context;
   const grpc::ByteBuffer request = ToByteBuffer(EncodeEmpty());
@@ -131,13 +130,8 @@ void InitGrpc() {
   static std::once_flag once;
   std::call_once(once, [] {
     gpr_set_log_function(&LogFromGrpc);
-    grpc_init();  // and never ended: servers and channels come and go
+    KeepCallbackThreads();
   });
-}
-
-void KeepCallbackThreads() {
-  static std::once_flag once;
-  std::call_once(once, StartCallbackThreads);
 }
 
 }  // namespace reverb::internal

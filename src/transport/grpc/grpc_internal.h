@@ -62,12 +62,9 @@ bool HasDetails(const grpc::Status& status);
 // their texts are better. -1 when gRPC cannot count so far.
 int MaxReceiveBytes(uint64_t max_message_bytes);
 
-// What this process does once, before it makes a channel or a server: gRPC is started for good, and its
-// messages go to our log instead of stderr.
+// What this process does once, before it makes a channel or a server: gRPC's messages go to our log instead
+// of stderr, and gRPC's threads are started for good.
 void InitGrpc();
-// What it does once, before it uses gRPC's callbacks: their threads are started for good. Not done without
-// need: they take turns with all others that wait for sockets, and each turn costs a switch between threads.
-void KeepCallbackThreads();
 
 }  // namespace reverb::internal
 

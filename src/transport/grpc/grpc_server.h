@@ -1,9 +1,9 @@
 // grpc_server.h — serves a RequestHandler over gRPC: the protocol of proto/reverb/v1, and gRPC's standard
 // health protocol beside it (service "" and "reverb.v1.Reverb").
 //
-// Handlers and sessions are called on the server's completion threads, a checkpoint on a thread of its own.
-// There is one as long as that is enough, at most one a core (completion_threads.h): whoever is called must
-// not wait there.
+// Handlers and sessions are called on gRPC's threads, a checkpoint on a thread of its own. gRPC has half as
+// many threads as there are cores, 2 to 16, for all servers and clients of the process: whoever is called
+// must not wait there.
 //
 // Ownership: keeps the handler alive until the last call is over. Sessions may keep their peers longer than
 // this object lives; such peers do nothing.
