@@ -143,7 +143,7 @@ Status ServerLink::Sample(std::string_view table, int64_t n, const WaitOptions& 
                                                         .reconnect_timeout = options_.reconnect_timeout,
                                                         .client_name = options_.name}));
     }
-    const Status status = sampler->Next(n, wait, out);
+    Status status = sampler->Next(n, wait, out);
     if (status.ok()) {
       KeepIdleSampler(table, std::move(sampler));
       return status;
