@@ -83,16 +83,21 @@ Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
+    TakeForgets();
     for (OutgoingItem& item : items) {
       const int64_t bytes = pending_chunks_.Add(item.trajectory);
       unsent_bytes_ += bytes;
       items_.push_back({std::move(item), bytes});
     }
-    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_ || MayHold()) {  // they go with the next message
+    added_ += items.size();
+    pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
+    const bool is_late = SenderIsLate();
+    // They go with the next message.
+    if (!ready_ || pumping_ || (pump_is_called_ && !is_late) || !welcomed_ || MayHold()) {
       Pace();
       return Status::Ok();
     }
-    is_slow = pump_is_called_ = connection_->sending_is_slow();
+    is_slow = pump_is_called_ = !is_late && connection_->sending_is_slow();
   }
   is_slow ? PumpElsewhere() : Pump();
   return Status::Ok();
@@ -121,15 +126,21 @@ void InsertPipeline::Pace() {
 
 void InsertPipeline::Forget(uint64_t chunk_id) {
   if (connection_->in_process()) return;  // nothing is remembered there
+  forget_next_.push_back({added_, chunk_id});
+  if (forget_next_.size() < kForgetAlone) return;  // goes with the next items
   bool is_slow = false;
   {
     MutexLock lock(&mu_);
-    forget_.push_back({last_number(), chunk_id});
-    // Goes with the next items.
+    TakeForgets();
     if (!MayForgetAlone() || !ready_ || pumping_ || pump_is_called_ || !welcomed_) return;
     is_slow = pump_is_called_ = connection_->sending_is_slow();
   }
   is_slow ? PumpElsewhere() : Pump();
+}
+
+void InsertPipeline::TakeForgets() {
+  forget_.insert(forget_.end(), forget_next_.begin(), forget_next_.end());
+  forget_next_.clear();
 }
 
 int64_t InsertPipeline::pending_items() const {
@@ -137,17 +148,21 @@ int64_t InsertPipeline::pending_items() const {
   return static_cast<int64_t>(items_.size());
 }
 
+// The next three are asked for every step. Without the lock they tell what was true a moment ago, and what
+// only the writer itself makes worse.
 bool InsertPipeline::is_full() const {
-  MutexLock lock(&mu_);
-  return IsFull();
+  const int64_t bytes = pending_bytes_.load(std::memory_order_relaxed);
+  return options_.window_bytes && bytes >= *options_.window_bytes;
 }
 
 bool InsertPipeline::may_wait() const {
+  if (!is_full() && pending_bytes_.load(std::memory_order_relaxed) < kPaceBytes / 2) return false;
   MutexLock lock(&mu_);
   return IsFull() || (is_moving_ && unsent_bytes_ >= kPaceBytes / 2);
 }
 
 Status InsertPipeline::status() const {
+  if (!failed_.load(std::memory_order_acquire)) return Status::Ok();
   MutexLock lock(&mu_);
   return status_;
 }
@@ -234,11 +249,12 @@ void InsertPipeline::Close() {
     if (closed_) return;
     closed_ = true;
     all_confirmed = items_.empty();
-    if (status_.ok()) status_ = Status::Cancelled("the writer was closed");
+    SetStatus(Status::Cancelled("the writer was closed"));
     stream = std::move(stream_);
     stream_ = nullptr;
     dropped.swap(items_);
     pending_chunks_ = {};
+    pending_bytes_.store(0, std::memory_order_relaxed);
     changed_.NotifyAll();
   }
   if (stream) all_confirmed ? stream->Finish() : stream->Cancel();
@@ -319,19 +335,21 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
 // --- What the stream says ---
 
 void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
+  std::vector<Trajectory> done;
   {
     MutexLock lock(&mu_);
     if (attempt != attempt_ || attempt_over_ || closed_) return;
     OnRejections(reply.rejections);
-    if (reply.welcome) OnWelcome(*reply.welcome);
+    if (reply.welcome) OnWelcome(*reply.welcome, &done);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
-    Confirm(reply.confirmed_through);
+    Confirm(reply.confirmed_through, &done);
     if (waiters_ > 0) changed_.NotifyAll();
   }
   Pump();
+  done.clear();
 }
 
-void InsertPipeline::OnWelcome(const Welcome& welcome) {
+void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) {
   if (life_id_ && confirmed_through_ > welcome.applied_through) SayWhatIsMissing(welcome);
   life_id_ = welcome.server_life_id;
   limits_ = welcome.limits;
@@ -341,7 +359,7 @@ void InsertPipeline::OnWelcome(const Welcome& welcome) {
   welcomed_ = true;
   ++stats_.connections;
   reconnection_.Welcomed();
-  Confirm(welcome.applied_through);
+  Confirm(welcome.applied_through, done);
   sent_through_ = confirmed_through_;
   unsent_bytes_ = 0;
   for (const Queued& queued : items_) unsent_bytes_ += queued.bytes;
@@ -376,19 +394,25 @@ void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
           " of this writer, which takes no more: make a new one. Items that were created after it may not "
           "have gone in";
     }
-    status_ = Status(rejection.status.code(), std::move(text), rejection.status.detail());
+    SetStatus(Status(rejection.status.code(), std::move(text), rejection.status.detail()));
   }
 }
 
-void InsertPipeline::Confirm(uint64_t through) {
+void InsertPipeline::Confirm(uint64_t through, std::vector<Trajectory>* done) {
   through = std::min(through, last_number());
-  if (confirmed_through_ < through) wait_text_.clear();
+  if (confirmed_through_ < through) {
+    wait_text_.clear();
+    done->reserve(done->size() + through - confirmed_through_);
+  }
   while (confirmed_through_ < through) {
-    pending_chunks_.Remove(items_.front().item.trajectory);
+    Trajectory& trajectory = items_.front().item.trajectory;
+    pending_chunks_.Remove(trajectory);
+    done->push_back(std::move(trajectory));
     items_.pop_front();
     ++confirmed_through_;
     ++stats_.confirmed;
   }
+  pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
   sent_through_ = std::max(sent_through_, confirmed_through_);
   while (!sent_.empty() && sent_.front().last_number <= confirmed_through_) {
     unconfirmed_bytes_ -= sent_.front().bytes;
@@ -399,8 +423,14 @@ void InsertPipeline::Confirm(uint64_t through) {
 }
 
 void InsertPipeline::Fail(Status status) {
-  if (status_.ok()) status_ = std::move(status);
+  SetStatus(std::move(status));
   changed_.NotifyAll();
+}
+
+void InsertPipeline::SetStatus(Status status) {
+  if (!status_.ok()) return;
+  status_ = std::move(status);
+  failed_.store(true, std::memory_order_release);
 }
 
 void InsertPipeline::OnSent(uint64_t attempt) {

@@ -13,6 +13,7 @@
 #ifndef REVERB_CLIENT_INSERT_PIPELINE_H_
 #define REVERB_CLIENT_INSERT_PIPELINE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -95,6 +96,10 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // after the other.
   static constexpr size_t kHoldItems = 64;
   static constexpr int64_t kHoldBytes = 64 << 10;
+  // When so much has gathered since another thread was asked to send, that thread is late: the machine is
+  // busy, and the writer sends itself.
+  static constexpr size_t kLateItems = 2 * kHoldItems;
+  static constexpr int64_t kLateBytes = kMessageBytes;
   // So many chunks to forget are worth a message of their own.
   static constexpr size_t kForgetAlone = 64;
 
@@ -106,15 +111,20 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   void PumpElsewhere() EXCLUDES(mu_);
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
-  void OnWelcome(const Welcome& welcome) REQUIRES(mu_);
+  void OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) REQUIRES(mu_);
   void SayWhatIsMissing(const Welcome& welcome) REQUIRES(mu_);
   void OnRejections(const std::vector<Rejection>& rejections) REQUIRES(mu_);
   void Fail(Status status) REQUIRES(mu_);
+  // The first that is not OK stays.
+  void SetStatus(Status status) REQUIRES(mu_);
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
-  void Confirm(uint64_t through) REQUIRES(mu_);
+  // Lets go of items; of their chunks those who call this, by dropping what is in `*done`: freeing memory
+  // takes long, and the writer may be waiting for the lock.
+  void Confirm(uint64_t through, std::vector<Trajectory>* done) REQUIRES(mu_);
 
   void Pace() REQUIRES(mu_);
+  void TakeForgets() REQUIRES(mu_);
   template <typename Done>
   Status Await(const char* what, const WaitOptions& wait, Done done) EXCLUDES(mu_);
   std::string DescribeWait(const char* what, Duration waited) const REQUIRES(mu_);
@@ -125,6 +135,9 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   bool MayHold() const REQUIRES(mu_) {
     return connection_->sending_is_slow() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
            last_number() - sent_through_ < kHoldItems && unsent_bytes_ < kHoldBytes;
+  }
+  bool SenderIsLate() const REQUIRES(mu_) {
+    return pump_is_called_ && (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
   }
   // Not while there are items to go with.
   bool MayForgetAlone() const REQUIRES(mu_) {
@@ -140,6 +153,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   CondVar changed_;
   int waiters_ GUARDED_BY(mu_) = 0;
   Status status_ GUARDED_BY(mu_);
+  std::atomic<bool> failed_{false};  // status_ is not OK: looked at before the lock is taken
   bool closed_ GUARDED_BY(mu_) = false;
   Stats stats_ GUARDED_BY(mu_);
 
@@ -148,6 +162,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   uint64_t confirmed_through_ GUARDED_BY(mu_) = 0;
   uint64_t sent_through_ GUARDED_BY(mu_) = 0;      // on this stream
   DistinctChunks pending_chunks_ GUARDED_BY(mu_);  // of unconfirmed items
+  std::atomic<int64_t> pending_bytes_{0};          // theirs: looked at before the lock is taken
   int64_t unsent_bytes_ GUARDED_BY(mu_) = 0;
   bool is_moving_ GUARDED_BY(mu_) = false;
 
@@ -172,6 +187,9 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   };
   std::deque<Forgotten> forget_ GUARDED_BY(mu_);
   size_t forgets_told_ GUARDED_BY(mu_) = 0;  // from the front, on this stream
+  // The writer's own, which it adds to forget_ with its next item.
+  std::vector<Forgotten> forget_next_;
+  uint64_t added_ = 0;  // items
 
   // --- Being without one ---
   Reconnection reconnection_ GUARDED_BY(mu_);

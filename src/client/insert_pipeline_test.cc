@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <numeric>
 #include <thread>
 
+#include "base/background.h"
 #include "client/fake_connection_testing.h"
 #include "reverb/log.h"
 #include "testing/status_matchers.h"
@@ -344,6 +346,25 @@ TEST_F(InsertPipelineTest, WhereSendingIsSlowAnotherThreadSends) {
   EXPECT_EQ(stream().last_sender, std::this_thread::get_id()) << "one who waits has nothing better to do";
 }
 
+TEST_F(InsertPipelineTest, AWriterSendsItselfWhenTheOtherThreadIsLate) {
+  std::promise<void> go_on;
+  RunInBackground([busy = go_on.get_future().share()] { busy.wait(); });
+  connection_->is_slow = true;
+  Create();
+  stream().Welcome();
+  AddMany(127);
+  EXPECT_TRUE(stream().messages.empty());
+  AddMany(1);
+  ASSERT_EQ(stream().messages.size(), 1u);
+  EXPECT_EQ(stream().messages[0].items.size(), 128u);
+  EXPECT_EQ(stream().last_sender, std::this_thread::get_id());
+  std::promise<void> done;
+  go_on.set_value();
+  RunInBackground([&] { done.set_value(); });  // after the pipeline's own
+  done.get_future().wait();
+  EXPECT_EQ(stream().messages.size(), 1u) << "it found nothing left to do";
+}
+
 TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
   connection_->is_slow = true;
   Create();
@@ -351,12 +372,12 @@ TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
   AddMany(1);
   ASSERT_TRUE(AwaitMessages(1));
   AddMany(3);
-  for (uint64_t id = 1; id <= 200; ++id) pipeline_->Forget(id);
+  for (uint64_t id = 1; id <= 192; ++id) pipeline_->Forget(id);  // a few more would stay for the next item
   EXPECT_TRUE(AwaitMessages(1)) << "nothing goes before the answer";
   stream().Confirm(1);
   ASSERT_TRUE(AwaitMessages(2));
   EXPECT_EQ(stream().messages[1].items.size(), 3u);
-  EXPECT_EQ(stream().messages[1].forget_chunks.size(), 200u);
+  EXPECT_EQ(stream().messages[1].forget_chunks.size(), 192u);
 }
 
 TEST_F(InsertPipelineTest, AnItemThatNoMessageCanHoldIsAnError) {
