@@ -21,7 +21,7 @@ import pytest
 
 class Cost(NamedTuple):
     instructions: int  # as measured; the bound is 1.3 times that
-    allocations: int  # as measured; one more is allowed
+    allocations: int  # as measured; the bound is 1.3 times that and one: on a busy machine threads meet more often
     frames: int  # of Python; no more
 
 
@@ -210,7 +210,7 @@ def test_instructions(counts, name):
 @pytest.mark.parametrize("name", COSTS)
 def test_allocations(counts, name):
     _, allocations = counts[name]
-    most = 1.02 * COSTS[name].allocations + 1
+    most = SLACK * COSTS[name].allocations + 1
     print(f"{name}: {allocations:.1f} allocations, at most {most:.0f}")
     assert allocations <= most
 
