@@ -62,6 +62,9 @@ struct RestoreOptions {
   ExtraTables extra_tables = ExtraTables::kFail;
 
   CheckpointProgressCallback progress = {};
+  // Called on the thread that loads, about every 50 ms. An error ends the load with that error: this is how a
+  // signal makes it give up.
+  std::function<Status()> on_wait = {};
 };
 
 struct CheckpointOptions {

@@ -45,8 +45,10 @@ class ServerObject {
       options.tables.push_back(table->options());
     }
     NoteUse();
-    Result<Server> server =
-        Waiting().Run([&](const WaitOptions&) { return Server::Start(std::move(options)); });
+    Result<Server> server = Waiting().Run([&](const WaitOptions& wait) {
+      if (options.checkpoint) options.checkpoint->restore.on_wait = wait.on_wait;  // a load may take minutes
+      return Server::Start(std::move(options));
+    });
     if (!server.ok()) {
       const Status& status = server.status();
       if (status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kAlreadyExists) {

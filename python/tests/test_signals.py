@@ -76,6 +76,41 @@ def test_ctrl_c_ends_every_wait(call, in_process):
     assert result.returncode == 0, result
 
 
+def test_ctrl_c_ends_a_load(tmp_path):
+    result = run(
+        f"""
+        def start():
+            table = reverb.Table(
+                "t", reverb.selectors.Uniform(), reverb.selectors.Fifo(), 10**6, reverb.rate_limiters.MinSize(1)
+            )
+            checkpointer = reverb.checkpointers.DefaultCheckpointer({str(tmp_path)!r})
+            return reverb.Server([table], checkpointer=checkpointer)
+
+        full = start()
+        filler = full.localhost_client()
+        with filler.vector_writer(num_envs=1000, num_keep_alive_refs=1) as writer:
+            for _ in range(400):
+                writer.append(np.zeros(1000))
+                writer.create_items("t", 1.0, writer.history[-1])
+            writer.flush()
+        filler.checkpoint()
+        full.stop()
+
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        loaded = None
+        try:
+            loaded = start()
+        except KeyboardInterrupt:
+            print("interrupted", loaded)
+        whole = start()
+        print(whole.localhost_client().server_info()["t"].current_size)
+        """,
+        timeout=120,
+    )
+    assert result.stdout == "interrupted None\n400000\n", result
+
+
 def test_what_a_signal_handler_raises_is_passed_on():
     result = run(
         """

@@ -1,6 +1,7 @@
 #include "checkpoint/load.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <utility>
 
@@ -233,10 +234,19 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
   std::vector<SavedItem> items;
   items.reserve(kItemsAtATime);
   size_t items_table = 0;
+  constexpr std::chrono::milliseconds kAskEvery(50);
+  auto ask_at = std::chrono::steady_clock::now();
+  const auto ask = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < ask_at) return Status::Ok();
+    ask_at = now + kAskEvery;
+    return options.on_wait();
+  };
   const auto restore = [&] {
     if (items.empty()) return Status::Ok();
     Status status = by_saved[items_table]->RestoreItems(items);
     items.clear();
+    if (status.ok() && options.on_wait) status = ask();
     return status;
   };
   REVERB_RETURN_IF_ERROR(source.Read(

@@ -182,6 +182,27 @@ TEST_F(ServerCheckpointTest, WhereItCannotWriteTheCallFailsAndTheServerGoesOn) {
   EXPECT_EQ(server.table("t")->size(), 6);
 }
 
+TEST_F(ServerCheckpointTest, ALoadGivesUpWhenItIsTold) {
+  {
+    Server server = Start();
+    Client client = server.in_process_client();
+    Insert(client, 0, 300);
+    ASSERT_TRUE(client.Checkpoint().ok());
+  }
+  CheckpointOptions checkpoint{.path = root_};
+  int asked = 0;
+  checkpoint.restore.on_wait = [&] {
+    ++asked;
+    return Status::Cancelled("enough");
+  };
+  EXPECT_THAT(TryStart(checkpoint).status(), StatusIs(StatusCode::kCancelled, "enough"));
+  EXPECT_EQ(asked, 1);
+  checkpoint.restore.on_wait = [] { return Status::Ok(); };
+  const Result<Server> server = TryStart(checkpoint);
+  ASSERT_TRUE(server.ok());
+  EXPECT_EQ(server->table("t")->size(), 300);
+}
+
 TEST_F(ServerCheckpointTest, ARootThatSomebodyRemovedIsMadeAgain) {
   {
     Server server = Start();
