@@ -2,12 +2,12 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <atomic>
 #include <deque>
 #include <utility>
 
+#include "base/detached_thread.h"
 #include "base/mutex.h"
 
 namespace reverb::internal {
@@ -41,23 +41,13 @@ class Worker {
 
  private:
   bool StartThread() {
-    // Signals belong to the program's threads: ours would swallow the interruption of their waits.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    const bool started = pthread_create(
-                             &thread, nullptr,
-                             [](void* self) -> void* {
-                               static_cast<Worker*>(self)->Work();
-                               return nullptr;
-                             },
-                             this) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!started) return false;
-    pthread_setname_np(thread, "rv-background");
-    pthread_detach(thread);
-    return true;
+    return StartDetachedThread(
+        "rv-background",
+        [](void* self) -> void* {
+          static_cast<Worker*>(self)->Work();
+          return nullptr;
+        },
+        this);
   }
 
   void Work() EXCLUDES(mu_) {

@@ -1,11 +1,12 @@
 #include "base/clock.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+
+#include "base/detached_thread.h"
 
 namespace reverb::internal {
 
@@ -74,23 +75,13 @@ class Timer {
 
  private:
   bool StartThread() {
-    // Signals belong to the program's threads: ours would swallow the interruption of their waits.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    const bool started = pthread_create(
-                             &thread, nullptr,
-                             [](void* self) -> void* {
-                               static_cast<Timer*>(self)->Run();
-                               return nullptr;
-                             },
-                             this) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!started) return false;
-    pthread_setname_np(thread, "rv-timer");
-    pthread_detach(thread);
-    return true;
+    return StartDetachedThread(
+        "rv-timer",
+        [](void* self) -> void* {
+          static_cast<Timer*>(self)->Run();
+          return nullptr;
+        },
+        this);
   }
 
   void Run() EXCLUDES(mu_) {
