@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "testing/thread_sanitizer.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -43,15 +45,6 @@ TEST(BackgroundTest, AWorkMayAddAnother) {
   RunInBackground([&] { RunInBackground([&] { done.set_value(); }); });
   EXPECT_EQ(done.get_future().wait_for(kPatience), std::future_status::ready);
 }
-
-// ThreadSanitizer does not support threads that are started in a forked child.
-#if defined(__SANITIZE_THREAD__)
-#define REVERB_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define REVERB_TSAN 1
-#endif
-#endif
 
 TEST(BackgroundTest, AForkedChildHasAThreadOfItsOwn) {
 #ifdef REVERB_TSAN

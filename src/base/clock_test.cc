@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "testing/thread_sanitizer.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -220,15 +222,6 @@ TEST(RealClockTest, EachAlarmRunsOrIsCancelledNeverBoth) {
   ASSERT_EQ(last.get_future().wait_for(kPatience), std::future_status::ready);
   EXPECT_EQ(ran + cancelled, kThreads * kAlarms);
 }
-
-// ThreadSanitizer does not support threads that are started in a forked child.
-#if defined(__SANITIZE_THREAD__)
-#define REVERB_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define REVERB_TSAN 1
-#endif
-#endif
 
 TEST(RealClockTest, AForkedChildHasATimerOfItsOwnAndNoneOfTheParentsAlarms) {
 #ifdef REVERB_TSAN

@@ -17,6 +17,16 @@ uint64_t ChecksumOf(const RowRun& run) {
   return is_block ? view.blocks[block].checksum : Checksum(run.bytes);
 }
 
+WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer) {
+  const auto nested = writer->Begin(15, 40 + 18 * view.blocks.size() + size);
+  const auto header = writer->Begin(1);
+  WriteColumnHeader(view, writer);
+  writer->End(header);
+  writer->Uint(2, view.rows);
+  if (size > 0) writer->BeginBytes(15, size);
+  return nested;
+}
+
 void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter* writer) {
   uint64_t rows = 0;
   for (const RowRun& run : runs) rows += run.length;
@@ -56,20 +66,13 @@ void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter*
   }
   view.blocks = blocks;
 
-  const auto nested = writer->Begin(15, 40 + 18 * blocks.size() + size);
-  const auto header = writer->Begin(1);
-  WriteColumnHeader(view, writer);
-  writer->End(header);
-  writer->Uint(2, view.rows);
-  if (size > 0) {
-    writer->BeginBytes(15, size);
-    if (by_reference) {
-      for (const RowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
-    } else if (size >= kShareBytes) {
-      writer->AppendShared(std::move(together));
-    } else {
-      writer->Append(together.span());
-    }
+  const auto nested = BeginPiece(view, size, writer);
+  if (by_reference) {
+    for (const RowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
+  } else if (size >= kShareBytes) {
+    writer->AppendShared(std::move(together));
+  } else if (size > 0) {
+    writer->Append(together.span());
   }
   writer->End(nested);
 }

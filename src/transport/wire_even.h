@@ -36,6 +36,9 @@ struct RowRun {
 // The checksum of a run; one that exists is passed on: damage since it was made shows at the far end.
 uint64_t ChecksumOf(const RowRun& run);
 
+// Begins a Piece: all but the `size` bytes of its payload, which the caller appends. End() it then.
+[[nodiscard]] WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer);
+
 // Writes a Piece of the runs, one after the other. They are of the dtype and row shape of `like`, and within
 // kMaxGatherRows and kMaxGatherBytes together.
 void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter* writer);

@@ -324,13 +324,8 @@ void PieceBuilder::WritePiece(const ColumnView& view, std::span<const std::span<
                               Chunk* chunk, WireWriter* writer) {
   uint64_t size = 0;
   for (const auto& part : parts) size += part.size();
-  const auto nested = writer->Begin(15, 40 + 18 * view.blocks.size() + size);
-  const auto header = writer->Begin(1);
-  WriteColumnHeader(view, writer);
-  writer->End(header);
-  writer->Uint(2, view.rows);
+  const auto nested = BeginPiece(view, size, writer);
   if (size > 0) {
-    writer->BeginBytes(15, size);
     for (const auto& part : parts) writer->AppendOf(chunk, part);
   }
   writer->End(nested);

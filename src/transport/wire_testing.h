@@ -251,20 +251,25 @@ inline ServerInfo ExampleServerInfo() {
                       {.table = "plain", .client_name = {}, .address = {}}}};
 }
 
+inline internal::Sample SampleWithoutData(internal::Random* random) {
+  return {.key = random->Next(),
+          .priority = random->Unit(),
+          .probability = random->Unit(),
+          .table_size = static_cast<int64_t>(random->Below(1 << 20)),
+          .inserted_at = static_cast<int64_t>(random->Next()),
+          .times_sampled = static_cast<int32_t>(random->Below(100)),
+          .rate_limited = random->Below(2) == 0,
+          .trajectory = {}};
+}
+
 // Samples of the chunks given; like batches: every sample has the same columns.
 inline std::vector<internal::Sample> RandomSamples(const std::vector<internal::ChunkRef>& chunks,
                                                    const std::vector<uint32_t>& columns, size_t count,
                                                    internal::Random* random) {
   std::vector<internal::Sample> samples;
   for (size_t i = 0; i < count; ++i) {
-    samples.push_back({.key = random->Next(),
-                       .priority = random->Unit(),
-                       .probability = random->Unit(),
-                       .table_size = static_cast<int64_t>(random->Below(1 << 20)),
-                       .inserted_at = static_cast<int64_t>(random->Next()),
-                       .times_sampled = static_cast<int32_t>(random->Below(100)),
-                       .rate_limited = random->Below(2) == 0,
-                       .trajectory = RandomTrajectory(chunks, columns, random)});
+    samples.push_back(SampleWithoutData(random));
+    samples.back().trajectory = RandomTrajectory(chunks, columns, random);
   }
   return samples;
 }
@@ -289,14 +294,8 @@ inline std::vector<internal::Sample> EvenBatch(const std::vector<internal::Chunk
       }
       specs[c].squeeze = lengths[c] == 1;
     }
-    samples.push_back({.key = random->Next(),
-                       .priority = random->Unit(),
-                       .probability = random->Unit(),
-                       .table_size = static_cast<int64_t>(random->Below(1 << 20)),
-                       .inserted_at = static_cast<int64_t>(random->Next()),
-                       .times_sampled = static_cast<int32_t>(random->Below(100)),
-                       .rate_limited = random->Below(2) == 0,
-                       .trajectory = internal::Trajectory::Create(specs).value()});
+    samples.push_back(SampleWithoutData(random));
+    samples.back().trajectory = internal::Trajectory::Create(specs).value();
   }
   return samples;
 }
