@@ -19,6 +19,10 @@ export CCACHE_DIR := $(CURDIR)/.cache/ccache
 endif
 endif
 
+# Paths below this folder are relative for ccache, so that clones and the copies that tests make share what was compiled.
+CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_BASEDIR
+
 .PHONY: help setup demo demo-cpp build python python-dev test test-long test-coexist lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do

@@ -10,16 +10,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 dm_reverb=${DM_REVERB:-}
 if [[ -z $dm_reverb ]]; then
   dm_reverb=$PWD/build/venv-dm-reverb/bin/python
-  if ! "$dm_reverb" -c 'import reverb' > /dev/null 2>&1; then
-    # Its wheels are for CPython up to 3.11.
-    interpreter=$(tools/python.sh interpreter 3.11 || tools/python.sh interpreter 3.10) ||
-      { echo "bench-figure: dm-reverb needs CPython 3.10 or 3.11, which is not here" >&2; exit 1; }
-    echo "bench-figure: installing dm-reverb and TensorFlow into build/venv-dm-reverb"
-    rm -rf build/venv-dm-reverb
-    "$interpreter" -m venv build/venv-dm-reverb
-    "$dm_reverb" -m pip install --quiet --disable-pip-version-check 'dm-reverb[tensorflow]==0.14.0' 'numpy<2' 'setuptools<80'
-    "$dm_reverb" -c 'import reverb' > /dev/null
-  fi
+  # Its wheels are for CPython up to 3.11.
+  interpreter=$(tools/python.sh interpreter 3.11 || tools/python.sh interpreter 3.10) ||
+    { echo "bench-figure: dm-reverb needs CPython 3.10 or 3.11, which is not here" >&2; exit 1; }
+  echo "bench-figure: dm-reverb and TensorFlow are installed into build/venv-dm-reverb, unless they are there"
+  tools/venv.sh build/venv-dm-reverb "$interpreter" 'dm-reverb[tensorflow]==0.14.0' 'numpy<2' 'setuptools<80'
+  "$dm_reverb" -c 'import reverb' > /dev/null
 fi
 
 "${MAKE:-make}" --no-print-directory bench-python "DM_REVERB=$dm_reverb" "BENCH_ARGS=--json ${BENCH_ARGS:---tables hot}" \

@@ -58,14 +58,8 @@ fi
 
 # prepare NAME: makes build/coexist-NAME unless it is there with the same contents.
 prepare() {
-  local name=$1 where=build/coexist-$1 wanted
-  wanted="$("$python" -V) ${contents[$name]}"
-  [[ -f $where/made-of && $(< "$where/made-of") == "$wanted" ]] && return
-  rm -rf "$where"
   # shellcheck disable=SC2086  # several words
-  "$python" -m venv "$where" &&
-    "$where/bin/pip" install --quiet --disable-pip-version-check --prefer-binary pytest ${contents[$name]} &&
-    printf '%s' "$wanted" > "$where/made-of"
+  tools/venv.sh "build/coexist-$1" "$python" pytest ${contents[$1]}
 }
 
 mkdir -p build/test-results

@@ -13,7 +13,7 @@ stamp=build/venv-demo/installed   # newer than all that is installed
 # Whether something that is built or installed has changed since.
 is_stale() {
   [[ -x $python && -x build/demo/apps/reverb && -f $stamp ]] || return 0
-  [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh apps benchmarks/e2e cmake include proto python/bindings \
+  [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh tools/venv.sh apps benchmarks/e2e cmake include proto python/bindings \
     python/reverb src -newer "$stamp" -type f ! -name '*.so' ! -name '*.pyc' -print -quit) ]]
 }
 
@@ -52,14 +52,14 @@ show_progress() {
 install_all() {
   local version=$1 begin
   begin=$(mktemp) || return
-  [[ -x $python ]] || "$(tools/python.sh interpreter "$version")" -m venv build/venv-demo || return
+  tools/venv.sh build/venv-demo "$(tools/python.sh interpreter "$version")" numpy gymnasium matplotlib \
+    'scikit-build-core>=0.10' 'nanobind>=2.4' || return
   CXX=${CXX:-$(tools/cxx.sh)} || return
   export CXX CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
-  "$python" -m pip install --disable-pip-version-check numpy gymnasium matplotlib \
-    'scikit-build-core>=0.10' 'nanobind>=2.4' || return
   # The program comes out of the same build as the extension.
   "$python" -m pip install --disable-pip-version-check --verbose --no-build-isolation --no-deps --force-reinstall \
-    -C build-dir=build/demo -C cmake.define.REVERB_APPS=ON -C 'build.targets=_core;reverb_program' . || return
+    --config-settings build-dir=build/demo --config-settings cmake.define.REVERB_APPS=ON \
+    --config-settings 'build.targets=_core;reverb_program' . || return
   # What changed while this ran is newer than the stamp.
   touch -r "$begin" "$stamp"
   rm -f "$begin"

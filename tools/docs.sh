@@ -12,14 +12,9 @@ if [[ -z $built ]]; then
   tools/python.sh develop "$built"
 fi
 
-# An environment of another version is of no use: it could not import the extension.
+# Of that version: another one could not import the extension.
 python=build/venv-docs/bin/python
-if [[ ! -x $python ]] || [[ $("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') != "$built" ]]; then
-  rm -rf build/venv-docs
-  "$(tools/python.sh interpreter "$built")" -m venv build/venv-docs
-fi
-"$python" -c 'import material, mkdocs, numpy' 2> /dev/null ||
-  "$python" -m pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2' 'mkdocs-material>=9.5,<10' numpy
+tools/venv.sh build/venv-docs "$(tools/python.sh interpreter "$built")" 'mkdocs>=1.6,<2' 'mkdocs-material>=9.5,<10' numpy
 
 python3 docs/pictures/make.py
 python3 tools/check_docs.py

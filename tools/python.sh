@@ -16,7 +16,7 @@ supported=(3.10 3.11 3.12 3.13)
 # The interpreter of a version: pyenv's newest, or the one on the path. A shim that leads nowhere does not count.
 interpreter() {
   local version=$1 found
-  for found in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version".*/bin/python3 "$(command -v "python$version" || true)"; do
+  for found in "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/"$version".*/bin/python3 "$(command -v "python$version" || true)"; do
     if [[ -x $found ]] && "$found" -c 'import ensurepip, venv' 2> /dev/null; then
       printf '%s\n' "$found"
       return 0
@@ -26,15 +26,12 @@ interpreter() {
 }
 
 venv() {
-  local version=$1 folder=build/venv-$1 python
-  if [[ ! -x $folder/bin/python ]]; then
-    python=$(interpreter "$version") || { echo "python.sh: there is no CPython $version with venv here" >&2; exit 1; }
-    "$python" -m venv "$folder"
-  fi
+  local version=$1 python
+  python=$(interpreter "$version") || { echo "python.sh: there is no CPython $version with venv here" >&2; exit 1; }
   # The oldest version is tested with the oldest NumPy that the package allows.
   local numpy=numpy
   [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$numpy" \
+  tools/venv.sh "build/venv-$version" "$python" "$numpy" \
     'scikit-build-core>=0.10' 'nanobind>=2.4' pytest hypothesis ml_dtypes attrs dm-tree protobuf gymnasium
 }
 
@@ -78,8 +75,7 @@ case "${1:-}" in
     ;;
   lint)
     version=$("$0" versions | tail -n 1)
-    [[ -x build/venv-lint/bin/python ]] || "$(interpreter "$version")" -m venv build/venv-lint
-    build/venv-lint/bin/python -m pip install --quiet --disable-pip-version-check ruff mypy numpy
+    tools/venv.sh build/venv-lint "$(interpreter "$version")" ruff mypy numpy
     build/venv-lint/bin/ruff check python examples benchmarks/python
     build/venv-lint/bin/ruff format --check --quiet python/reverb examples benchmarks/python
     build/venv-lint/bin/mypy

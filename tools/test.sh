@@ -128,6 +128,7 @@ for version in 3.10 3.11 3.12 3.13; do
   fi
 done
 await_stages
+stage "fresh demo" tools/fresh_demo.sh
 
 printf '\n=== slowest tests\n'
 python3 tools/slowest_tests.py --count 10 "$results"
