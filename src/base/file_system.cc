@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,9 +11,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <thread>
 #include <utility>
 
 namespace reverb::internal {
@@ -22,6 +27,8 @@ namespace {
 constexpr size_t kWriteBufferBytes = 64 * 1024;
 // After so many bytes the disk is set to work on them.
 constexpr uint64_t kWriteOutBytes = uint64_t{4} << 20;
+// flock() cannot wait for a limited time: a lock that is taken is tried again this often.
+constexpr std::chrono::nanoseconds kLockRetryInterval = std::chrono::milliseconds(10);
 
 // strerror_r() comes in two kinds, told apart by what they return.
 [[maybe_unused]] const char* ErrorText(int result, const char* buffer) {
@@ -184,14 +191,56 @@ class MappedFile final : public BufferOwner {
   const size_t size_;
 };
 
-// By flock(): the lock belongs to this opening of the file, so it also keeps others in this process out.
+// Locks by flock(). The lock belongs to the open file description, so it also excludes other openings of the
+// file in this process. A child that is forked while the lock is held shares the description: closing our
+// descriptor would leave the lock with the child for as long as the child lives. The destructor therefore
+// unlocks explicitly, which releases the lock for both.
+//
+// If this process dies while it holds the lock, a child that it forked meanwhile keeps the lock until the
+// child ends or calls exec() (the descriptor is close-on-exec). Others time out until then; the file tells
+// them our process ID.
 class PosixFileLock final : public FileLock {
  public:
-  explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {}
+  explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {
+    // For error messages only, so failures do not matter.
+    const std::string holder = std::to_string(::getpid()) + "\n";
+    if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), holder.data(), holder.size(), 0);
+  }
+  ~PosixFileLock() override {
+    (void)!::ftruncate(fd_.get(), 0);
+    ::flock(fd_.get(), LOCK_UN);
+  }
+
+  // The process that has locked the file, if it says so.
+  static std::optional<pid_t> ReadHolder(const Fd& fd) {
+    char text[24];
+    const ssize_t size = ::pread(fd.get(), text, sizeof(text), 0);
+    pid_t holder = 0;
+    if (size <= 0 || std::from_chars(text, text + size, holder).ec != std::errc() || holder <= 0) {
+      return std::nullopt;
+    }
+    return holder;
+  }
 
  private:
   const Fd fd_;
 };
+
+Status LockTimeout(const std::string& path, const Fd& fd, std::chrono::nanoseconds timeout) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%g s", std::chrono::duration<double>(timeout).count());
+  std::string message = "cannot lock \"" + path + "\" within " + seconds + ": ";
+  const std::optional<pid_t> holder = PosixFileLock::ReadHolder(fd);
+  if (!holder) return Status::DeadlineExceeded(message + "another process holds the lock");
+  message += "process " + std::to_string(*holder);
+  if (::kill(*holder, 0) != 0 && errno == ESRCH) {
+    message +=
+        ", which is no longer running, has locked it; a process that it forked may still hold the lock";
+  } else {
+    message += " holds the lock";
+  }
+  return Status::DeadlineExceeded(std::move(message));
+}
 
 class ThePosixFileSystem final : public FileSystem {
  public:
@@ -294,10 +343,18 @@ class ThePosixFileSystem final : public FileSystem {
     return static_cast<uint64_t>(info.st_size);
   }
 
-  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) override {
+  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path,
+                                             std::chrono::nanoseconds timeout) override {
     REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDWR | O_CREAT));
-    if (Retry([&] { return ::flock(fd.get(), LOCK_EX); }) != 0) {
+    const auto start = std::chrono::steady_clock::now();
+    while (Retry([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
       const int error = errno;
+      if (error == EWOULDBLOCK) {
+        const auto left = timeout - (std::chrono::steady_clock::now() - start);
+        if (left <= left.zero()) return LockTimeout(path, fd, timeout);
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, kLockRetryInterval));
+        continue;
+      }
       const bool has_locks = error != ENOLCK && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL;
       Status status = FileError("lock", path, error);
       return has_locks ? status : Status(StatusCode::kUnimplemented, std::string(status.message()));

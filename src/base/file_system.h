@@ -15,6 +15,7 @@
 #ifndef REVERB_BASE_FILE_SYSTEM_H_
 #define REVERB_BASE_FILE_SYSTEM_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,7 +65,7 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
 };
 
-// Held until it is destroyed, or its process ends.
+// Held until it is destroyed, or until its process and those that were forked from it meanwhile have ended.
 class FileLock {
  public:
   FileLock() = default;
@@ -105,9 +106,11 @@ class FileSystem {
   // Whether there is a file or a directory of this name.
   virtual Result<bool> FileExists(const std::string& path) = 0;
   virtual Result<uint64_t> FileSize(const std::string& path) = 0;
-  // Waits until nobody else holds the lock of this file, be it in this process or another one. The file is
-  // made if it is not there, and stays. UNIMPLEMENTED where the file system has no locks.
-  virtual Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) = 0;
+  // Locks the file, waiting up to `timeout` while this or another process holds the lock. Creates the file if
+  // it is missing and leaves it there. DEADLINE_EXCEEDED names the process that holds the lock, if it is
+  // known. UNIMPLEMENTED where the file system has no locks.
+  virtual Result<std::unique_ptr<FileLock>> LockFile(const std::string& path,
+                                                     std::chrono::nanoseconds timeout) = 0;
   // Bytes that this user may still write to the file system that holds `path`.
   virtual Result<uint64_t> GetFreeSpace(const std::string& path) = 0;
 };

@@ -2,10 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -26,6 +27,7 @@ using testing::ElementsAre;
 using testing::Gt;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using namespace std::chrono_literals;
 
 using OpenMode = FileSystem::OpenMode;
 using Parents = FileSystem::Parents;
@@ -249,21 +251,49 @@ TEST_F(PosixFileSystemTest, ADirectoryIsNotAFile) {
 }
 
 TEST_F(PosixFileSystemTest, ALockKeepsOthersOutUntilItIsDropped) {
-  auto first = fs_->LockFile(Path("lock"));
+  auto first = fs_->LockFile(Path("lock"), 0s);
   ASSERT_OK(first);
-  std::atomic<bool> has_it = false;
-  std::thread other([&] {
-    const auto second = fs_->LockFile(Path("lock"));
-    EXPECT_OK(second);
-    has_it = true;
-  });
-  // Too short a wait may miss that it does not wait, and fails nothing that is right.
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(has_it);
+  EXPECT_THAT(fs_->LockFile(Path("lock"), 0s), StatusIs(StatusCode::kDeadlineExceeded));
+  std::thread other([&] { EXPECT_OK(fs_->LockFile(Path("lock"), 60s)); });
   first->reset();
   other.join();
-  EXPECT_TRUE(has_it);
-  EXPECT_THAT(fs_->LockFile(Path("none/lock")), StatusIs(StatusCode::kNotFound));
+  EXPECT_OK(fs_->LockFile(Path("lock"), 0s));
+  EXPECT_THAT(fs_->LockFile(Path("none/lock"), 0s), StatusIs(StatusCode::kNotFound));
+}
+
+TEST_F(PosixFileSystemTest, ALockThatIsNotFreeInTimeNamesFileAndHolder) {
+  const auto lock = fs_->LockFile(Path("lock"), 0s);
+  ASSERT_OK(lock);
+  EXPECT_THAT(fs_->LockFile(Path("lock"), 1ms),
+              StatusIs(StatusCode::kDeadlineExceeded, "cannot lock \"" + Path("lock") +
+                                                          "\" within 0.001 s: process " +
+                                                          std::to_string(::getpid()) + " holds the lock"));
+}
+
+// A process forked from this one, which does nothing until it is ended.
+class IdleChild {
+ public:
+  IdleChild() : pid_(::fork()) {
+    if (pid_ == 0) {
+      while (true) ::pause();
+    }
+  }
+  ~IdleChild() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST_F(PosixFileSystemTest, AForkedChildDoesNotKeepALockThatWasReleased) {
+  auto lock = fs_->LockFile(Path("lock"), 0s);
+  ASSERT_OK(lock);
+  const IdleChild child;
+  EXPECT_THAT(fs_->LockFile(Path("lock"), 0s), StatusIs(StatusCode::kDeadlineExceeded));
+  lock->reset();
+  EXPECT_OK(fs_->LockFile(Path("lock"), 0s));
 }
 
 TEST_F(PosixFileSystemTest, FreeSpaceIsKnown) { EXPECT_THAT(fs_->GetFreeSpace(dir_), IsOkAndHolds(Gt(0u))); }

@@ -94,9 +94,16 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
                                                         std::vector<SavedWriter> writers,
                                                         int64_t wall_nanos) {
   REVERB_RETURN_IF_ERROR(PrepareRoot());
-  Result<std::unique_ptr<FileLock>> lock = fs_->LockFile(JoinPath(segments_path_, kLockName));
+  const Result<std::unique_ptr<FileLock>> lock =
+      fs_->LockFile(JoinPath(segments_path_, kLockName), options_.lock_timeout);
+  if (lock.status().code() == StatusCode::kDeadlineExceeded) {
+    // Not the deadline of a caller, who may have set none.
+    return Status(StatusCode::kAborted, std::string(lock.status().message()) +
+                                            "; one checkpoint is written under a path at a time: give each "
+                                            "server a path of its own, or try again later");
+  }
   // Where there are no locks, only a root for each server helps.
-  if (!lock.ok() && lock.status().code() != StatusCode::kUnimplemented) return std::move(lock).status();
+  if (!lock.ok() && lock.status().code() != StatusCode::kUnimplemented) return lock.status();
   REVERB_RETURN_IF_ERROR(LookAtRoot());
   Attempt attempt;
   attempt.manifest.writers = std::move(writers);

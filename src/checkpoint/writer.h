@@ -13,6 +13,7 @@
 #ifndef REVERB_CHECKPOINT_WRITER_H_
 #define REVERB_CHECKPOINT_WRITER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
 #include "base/file_system.h"
 #include "checkpoint/format.h"
 #include "checkpoint/segment_writer.h"
@@ -43,6 +45,8 @@ class CheckpointWriter {
   struct Options {
     std::string root;
     int32_t keep_latest = 1;
+    // How long Write() waits for another writer under the same root.
+    Duration lock_timeout = std::chrono::seconds(60);
     // A segment of chunks is ended past this many bytes.
     uint64_t segment_bytes = uint64_t{256} << 20;
     // A segment with a smaller part alive than this is emptied into a new one, but no more bytes at a time
@@ -71,7 +75,7 @@ class CheckpointWriter {
   void Adopt(std::string path, std::vector<LoadedSegment> segments);
 
   // The checkpoint is durable when this returns without an error. `wall_nanos` names it, unless there is a
-  // later one already.
+  // later one already. ABORTED when another writer holds the root for longer than lock_timeout.
   Result<Stats> Write(const Snapshot& snapshot, std::vector<SavedWriter> writers, int64_t wall_nanos);
 
  private:

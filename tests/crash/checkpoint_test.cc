@@ -1,6 +1,11 @@
 // What is written is what is read: snapshots to files and back, with files in memory.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +30,8 @@ using test::RandomOperations;
 using test::SomeTables;
 using test::StatusIs;
 using test::World;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr char kRoot[] = "/data/run";
 
@@ -318,6 +325,26 @@ TEST_F(CheckpointTest, ExtensionsGoOn) {
   ASSERT_TRUE(copy.tables[0]->Mutate({&update, 1}, {}).ok());
   EXPECT_EQ(copy.tables[0]->Find(4)->priority, 4);
   EXPECT_EQ(copy.Text(), world.Text());
+}
+
+TEST(CheckpointLockTest, AWriterThatFindsThePathTakenSaysByWhom) {
+  std::string root = ::testing::TempDir() + "/reverb_lock_XXXXXX";
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  FileSystem* const fs = PosixFileSystem();
+  const World world = World::Make();
+  CheckpointWriter writer(fs, {.root = root, .lock_timeout = Duration(0)});
+  const auto write = [&] { return writer.Write(Table::TakeSnapshot(world.tables), {}, 1).status(); };
+  ASSERT_OK(write());
+  const std::string path = root + "/segments/LOCK";
+  {
+    const auto lock = fs->LockFile(path, Duration(0));
+    ASSERT_OK(lock);
+    EXPECT_THAT(write(), StatusIs(StatusCode::kAborted,
+                                  AllOf(HasSubstr(path), HasSubstr("process " + std::to_string(::getpid())),
+                                        HasSubstr("a path of its own"))));
+  }
+  EXPECT_OK(write());
+  std::filesystem::remove_all(root);
 }
 
 // --- What was saved, what is given ---

@@ -53,7 +53,10 @@ class ForgetfulFileSystem final : public FileSystem {
   }
   Result<bool> FileExists(const std::string& path) override { return fs_->FileExists(path); }
   Result<uint64_t> FileSize(const std::string& path) override { return fs_->FileSize(path); }
-  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) override { return fs_->LockFile(path); }
+  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path,
+                                             std::chrono::nanoseconds timeout) override {
+    return fs_->LockFile(path, timeout);
+  }
   Result<uint64_t> GetFreeSpace(const std::string& path) override { return fs_->GetFreeSpace(path); }
 
  private:
