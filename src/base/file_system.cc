@@ -72,12 +72,24 @@ Result<Fd> Open(const std::string& path, int flags) {
   return Fd(fd);
 }
 
-// Of an open file that must not be a directory: reading those fails later and less clearly.
-Result<uint64_t> SizeOf(const Fd& fd, const std::string& path) {
+struct OpenedFile {
+  Fd fd;
+  uint64_t size;
+};
+
+// Opens a regular file for reading and refuses anything else: a FIFO would wait for its other end, and a
+// device may have no end. O_NONBLOCK means nothing to regular files; with it, opening a FIFO does not wait.
+Result<OpenedFile> OpenRegularFile(const std::string& path) {
+  REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY));
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return FileError("stat", path, errno);
   if (S_ISDIR(info.st_mode)) return FileError("open", path, EISDIR);
-  return static_cast<uint64_t>(info.st_size);
+  if (!S_ISREG(info.st_mode)) {
+    return Status::FailedPrecondition("cannot open \"" + path + "\": it is a " +
+                                      (S_ISFIFO(info.st_mode) ? "FIFO" : "device") +
+                                      "; only regular files are read");
+  }
+  return OpenedFile{std::move(fd), static_cast<uint64_t>(info.st_size)};
 }
 
 class PosixWritableFile final : public WritableFile {
@@ -251,17 +263,16 @@ class ThePosixFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) override {
-    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY));
-    REVERB_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fd, path));
-    return std::unique_ptr<RandomAccessFile>(new PosixRandomAccessFile(path, std::move(fd), size));
+    REVERB_ASSIGN_OR_RETURN(OpenedFile file, OpenRegularFile(path));
+    return std::unique_ptr<RandomAccessFile>(new PosixRandomAccessFile(path, std::move(file.fd), file.size));
   }
 
   Result<Buffer> MapFile(const std::string& path) override {
-    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY));
-    REVERB_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fd, path));
+    REVERB_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
+    const uint64_t size = file.size;
     if (size == 0) return Buffer();  // which cannot be mapped
     if (size > std::numeric_limits<size_t>::max()) return FileError("map", path, EFBIG);
-    void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+    void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd.get(), 0);
     if (address == MAP_FAILED) return FileError("map", path, errno);
     return Buffer(new MappedFile(address, size), static_cast<const uint8_t*>(address), size);
   }
@@ -394,6 +405,7 @@ StatusCode CodeOf(int error) {
     case ENOTEMPTY:
     case EBUSY:
     case EXDEV:
+    case ENXIO:
       return StatusCode::kFailedPrecondition;
     case EMFILE:
     case ENFILE:

@@ -85,6 +85,7 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   virtual Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) = 0;
+  // FAILED_PRECONDITION for anything but a regular file, here and by MapFile().
   virtual Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) = 0;
   // The file's bytes without a copy, for as long as the Buffer or a slice of it lives, also if
   // the file is removed meanwhile. The file must not be shortened: touching what is gone kills

@@ -250,6 +250,17 @@ TEST_F(PosixFileSystemTest, ADirectoryIsNotAFile) {
   EXPECT_THAT(fs_->FileExists(Path("f/g")), IsOkAndHolds(false));
 }
 
+TEST_F(PosixFileSystemTest, OnlyRegularFilesAreRead) {
+  ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
+  for (const std::string& path : {Path("fifo"), std::string("/dev/zero")}) {
+    const auto is_refused =
+        StatusIs(StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("cannot open \"" + path + "\""), HasSubstr("only regular files")));
+    EXPECT_THAT(fs_->NewRandomAccessFile(path), is_refused);
+    EXPECT_THAT(fs_->MapFile(path), is_refused);
+  }
+}
+
 TEST_F(PosixFileSystemTest, ALockKeepsOthersOutUntilItIsDropped) {
   auto first = fs_->LockFile(Path("lock"), 0s);
   ASSERT_OK(first);

@@ -1,6 +1,8 @@
 """Checkpoints from the command line, with a server and without."""
 
 import json
+import os
+import pathlib
 import re
 
 from frame import BAD_USAGE, FAILED, NOT_FOUND, OK, UNREACHABLE, ProgramTest, run
@@ -116,6 +118,24 @@ class Checkpoints(ProgramTest):
             self.assertEqual(json.loads(run("checkpoint", "verify", path, "--json").stdout)["good"], False)
             file.write_bytes(good)
         self.expect(("checkpoint", "verify", path), OK, "is good")
+
+    def test_a_file_that_is_not_a_regular_one(self):
+        path = self.saved(3)
+        for file in (*self.root.glob("segments/*.*"), pathlib.Path(path) / "MANIFEST"):
+            with self.subTest(file.name):
+                good = file.read_bytes()
+                file.unlink()
+                os.mkfifo(file)
+                for command in ("inspect", "verify"):
+                    self.expect(("checkpoint", command, path), FAILED, str(file), "only regular files")
+                self.expect(("checkpoint", "import", path, self.folder / "new"), FAILED, str(file))
+                ended = run("serve", "--port", "0", "--table", "t", "--checkpoint", self.root)
+                self.assertEqual(ended.returncode, FAILED, ended.stderr)
+                self.assertIn(str(file), ended.stderr)
+                file.unlink()
+                file.write_bytes(good)
+        for command in ("inspect", "verify"):
+            self.expect(("checkpoint", command, "/dev/zero"), FAILED, "/dev/zero", "Not a directory")
 
     def test_what_is_no_checkpoint(self):
         for command in ("inspect", "verify"):
