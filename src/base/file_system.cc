@@ -392,10 +392,6 @@ StatusCode CodeOf(int error) {
     case EPERM:
     case EROFS:
       return StatusCode::kPermissionDenied;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return StatusCode::kResourceExhausted;
     case EINVAL:
     case ENAMETOOLONG:
     case ELOOP:
@@ -406,6 +402,9 @@ StatusCode CodeOf(int error) {
     case EBUSY:
     case EXDEV:
     case ENXIO:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
       return StatusCode::kFailedPrecondition;
     case EMFILE:
     case ENFILE:
@@ -416,6 +415,20 @@ StatusCode CodeOf(int error) {
       return StatusCode::kDataLoss;  // the medium failed: what is on it cannot be trusted
     default:
       return StatusCode::kUnknown;
+  }
+}
+
+// What a user can do about it, where the system's reason does not say.
+const char* RemedyOf(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "; free space on that file system, or write to another one";
+    case EDQUOT:
+      return "; free space or raise the quota, or write to another file system";
+    case EFBIG:
+      return "; raise the limit on the size of files (ulimit -f), or write to another file system";
+    default:
+      return "";
   }
 }
 
@@ -430,7 +443,7 @@ Status FileError(std::string_view operation, std::string_view path, int error) {
   char buffer[256] = "";
   std::string message = "cannot ";
   message.append(operation).append(" \"").append(path).append("\": ");
-  message.append(ErrorText(::strerror_r(error, buffer, sizeof(buffer)), buffer));
+  message.append(ErrorText(::strerror_r(error, buffer, sizeof(buffer)), buffer)).append(RemedyOf(error));
   return Status(CodeOf(error), std::move(message));
 }
 

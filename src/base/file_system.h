@@ -6,8 +6,9 @@
 // itself a name in its parent. Rename() within a directory is atomic: old or new, never none.
 //
 // Errors: the message names operation, path and the system's reason; the code says what a
-// program can do about it (NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, RESOURCE_EXHAUSTED
-// when the disk or the quota is full; see FileError()).
+// program can do about it (NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION
+// when the disk or the quota is full; see FileError()). RESOURCE_EXHAUSTED is left to memory: it
+// becomes an IndexError in Python.
 //
 // Ownership: files do not need the FileSystem they came from to be idle, but to be alive.
 // Threads: a FileSystem and a RandomAccessFile may be used concurrently; a WritableFile belongs

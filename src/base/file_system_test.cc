@@ -134,15 +134,15 @@ TEST_F(PosixFileSystemTest, AClosedFileTakesNoMore) {
   EXPECT_THAT((*file)->Close(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
-TEST_F(PosixFileSystemTest, AFullDiskIsResourceExhaustedAndFinal) {
+TEST_F(PosixFileSystemTest, AFullDiskIsAnErrorWithARemedyAndFinal) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
   auto file = fs_->NewWritableFile("/dev/full", OpenMode::kAppend);
   ASSERT_OK(file);
   ASSERT_OK((*file)->Append("x"));
   const Status first = (*file)->Flush();
-  EXPECT_THAT(first,
-              StatusIs(StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr("write"), HasSubstr("\"/dev/full\""), HasSubstr("No space left"))));
+  EXPECT_THAT(first, StatusIs(StatusCode::kFailedPrecondition,
+                              AllOf(HasSubstr("write"), HasSubstr("\"/dev/full\""),
+                                    HasSubstr("No space left"), HasSubstr("free space"))));
   EXPECT_EQ((*file)->Append("y"), first);
   EXPECT_EQ((*file)->Sync(), first);
   EXPECT_EQ((*file)->Close(), first);
@@ -315,8 +315,10 @@ TEST(FileErrorTest, CodesSayWhatAProgramCanDo) {
   EXPECT_EQ(code(EEXIST), StatusCode::kAlreadyExists);
   EXPECT_EQ(code(EACCES), StatusCode::kPermissionDenied);
   EXPECT_EQ(code(EPERM), StatusCode::kPermissionDenied);
-  EXPECT_EQ(code(ENOSPC), StatusCode::kResourceExhausted);
-  EXPECT_EQ(code(EDQUOT), StatusCode::kResourceExhausted);
+  // Not RESOURCE_EXHAUSTED, which means memory and becomes an IndexError in Python.
+  EXPECT_EQ(code(ENOSPC), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(EDQUOT), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(EFBIG), StatusCode::kFailedPrecondition);
   EXPECT_EQ(code(EIO), StatusCode::kDataLoss);
   EXPECT_EQ(code(EMFILE), StatusCode::kUnavailable);
   EXPECT_EQ(code(12345), StatusCode::kUnknown);

@@ -224,7 +224,7 @@ TEST(PowerLossTest, AFullDiskFailsTheCheckpointAndNothingElse) {
   disk.set_capacity(1'000);
   for (int i = 0; i < 500; ++i) operations.Do(world.tables);
   const auto full = writer.Write(Table::TakeSnapshot(world.tables), {}, 1'700'000'001'000'000'000);
-  EXPECT_EQ(full.status().code(), StatusCode::kResourceExhausted) << full.status().ToString();
+  EXPECT_EQ(full.status().code(), StatusCode::kFailedPrecondition) << full.status().ToString();
   EXPECT_EQ(Check(&disk, {.published = saved, .attempted = {}}), "");
   disk.set_capacity(uint64_t{1} << 40);
   ASSERT_TRUE(writer.Write(Table::TakeSnapshot(world.tables), {}, 1'700'000'002'000'000'000).ok());

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 
 from frame import BAD_USAGE, FAILED, NOT_FOUND, OK, UNREACHABLE, ProgramTest, run
 
@@ -136,6 +137,17 @@ class Checkpoints(ProgramTest):
                 file.write_bytes(good)
         for command in ("inspect", "verify"):
             self.expect(("checkpoint", command, "/dev/zero"), FAILED, "/dev/zero", "Not a directory")
+
+    def test_a_server_survives_a_checkpoint_that_does_not_fit(self):
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))  # inherited by the server; no file here is longer
+        try:
+            server = self.serve("--table", "t:fifo:fifo:100", "--checkpoint", str(self.root))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        self.insert(server, "t", 20)
+        self.expect(("checkpoint", "save", server.address), FAILED, str(self.root), "File too large", "ulimit -f")
+        self.assertEqual(self.table(server, "t")["size"], 20)
 
     def test_what_is_no_checkpoint(self):
         for command in ("inspect", "verify"):
