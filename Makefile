@@ -44,7 +44,7 @@ demo-cpp: setup build/dev/build.ninja ## Build and run the C++ examples
 
 build: build-dev ## Build everything with GCC (build/dev)
 
-build-%: setup build/%/build.ninja ## Build a preset: release, asan, tsan, clang, bench, fuzz
+build-%: setup build/%/build.ninja ## Build a preset: debug, release, asan, tsan, clang, bench, fuzz
 	@cmake --build build/$* --parallel $(JOBS)
 
 # Configures once; afterwards the build itself notices changes of CMake files, and this rule those of
@@ -64,7 +64,7 @@ python-dev: setup ## Build the extension beside the Python files, for work on th
 test: setup ## All checks and tests: GCC, clang, AddressSanitizer, ThreadSanitizer
 	@tools/test.sh
 
-test-long: setup ## The same with the tests' long settings
+test-long: setup ## The same with the tests' long settings, and without optimisation (build/debug)
 	@REVERB_TEST_LONG=1 tools/test.sh
 
 test-coexist: setup ## Python beside TensorFlow, Torch, JAX and gRPC (environments of many GB in build/coexist-*)

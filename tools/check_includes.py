@@ -73,7 +73,7 @@ LIBRARIES = {
     "zstd": ["src/tensor/codec_*.cc"],
     "snappy": ["src/tensor/codec_*.cc"],
     "xxhash.h": ["src/tensor/*.cc"],
-    "zlib.h": ["src/checkpoint/dm_reverb/record_reader.cc"],
+    "zlib.h": ["src/checkpoint/dm_reverb/tf_record_reader.cc"],
     # The static program has what it needs of Highway itself.
     "hwy/": ["src/core/selectors/*", "apps/reverb/highway_targets.cc"],
     "absl/container/": [

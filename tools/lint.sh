@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make lint` runs: format, clang-tidy over the library's sources, ruff and mypy, include directions. clang-tidy
+# What `make lint` runs: format, clang-tidy over the library's sources, ruff and mypy, include directions, types. clang-tidy
 # reads the flags of the clang build; LINT_FILES="src/base/clock.cc ..." limits it to those files.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -27,8 +27,9 @@ fi
 echo "=== Python"
 tools/python.sh lint || failed+=(python)
 
-echo "=== include directions"
+echo "=== include directions, types"
 python3 tools/check_includes.py || failed+=(check_includes)
+python3 tools/check_types.py || failed+=(check_types)
 
 if [[ ${#failed[@]} -gt 0 ]]; then
   echo "lint FAILED: ${failed[*]}"

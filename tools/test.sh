@@ -98,10 +98,17 @@ export CXX
 
 stage "include rules" python3 tools/check_includes.py --self-test
 stage "include directions" python3 tools/check_includes.py
+stage "type rules" python3 tools/check_types.py --self-test
+stage "types defined once" python3 tools/check_types.py
 stage "documents" python3 tools/check_docs.py
 stage "headers alone" python3 tools/check_headers.py --jobs "$jobs"
 stage "build dev" "${MAKE:-make}" build-dev
 needs "build dev" stage "test dev" run_ctest dev
+# Without inlining the linker chooses one copy of each inline function, which shows what breaks the one-definition rule.
+if [[ -n ${REVERB_TEST_LONG:-} ]]; then
+  stage "build debug" "${MAKE:-make}" build-debug
+  needs "build debug" stage "test debug" run_ctest debug
+fi
 # Without tests, save for the long ones: the lock analysis is about the library.
 clang=clang-library
 [[ -z ${REVERB_TEST_LONG:-} ]] || clang=clang

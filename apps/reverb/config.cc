@@ -477,13 +477,23 @@ class Reader {
   Status problem_;
 };
 
+// A configuration may come from a pipe or from /dev/stdin, so what is read is bounded and not its kind.
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+
 Result<std::string> ReadFile(const std::string& path) {
   std::string text;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
   if (file != nullptr) {
     char part[4096];
     size_t size = 0;
-    while ((size = std::fread(part, 1, sizeof(part), file.get())) > 0) text.append(part, size);
+    while ((size = std::fread(part, 1, sizeof(part), file.get())) > 0) {
+      text.append(part, size);
+      if (text.size() > kMaxConfigBytes) {
+        return Status::InvalidArgument(path + ": has more than the " + ShowBytes(kMaxConfigBytes) +
+                                       " that a configuration may take; give the path of a TOML file, "
+                                       "examples/server.toml is one");
+      }
+    }
   }
   if (file == nullptr || std::ferror(file.get()) != 0) {
     return Status::InvalidArgument(path + ": cannot be read: " + std::strerror(errno) +

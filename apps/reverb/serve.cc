@@ -241,6 +241,7 @@ std::string LatestCheckpoint(const std::string& folder) {
 int Serve(const ServeOptions& flags) {
   StopSignals signals;  // before any thread is there
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // past the limit on the size of files (ulimit -f), writing fails instead
   LogToStderr();
   Result<ServerOptions> options = Gather(flags);
   if (!options.ok()) return Fail(kBadUsage, std::string(options.status().message()));

@@ -9,7 +9,6 @@
 #ifndef REVERB_STATUS_H_
 #define REVERB_STATUS_H_
 
-#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -111,29 +110,39 @@ class [[nodiscard]] Status {
   std::unique_ptr<Rep> rep_;  // null when OK, so that the good case costs a pointer
 };
 
+namespace internal {
+
+// Prints the error to stderr and aborts.
+[[noreturn]] void DieOfMissingValue(const Status& status);
+// `status` unless it is OK, which is a mistake of the caller and becomes INTERNAL.
+Status RequireError(Status status);
+
+}  // namespace internal
+
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT: meant to be implicit
-  Result(Status status) : status_(std::move(status)) {  // NOLINT: meant to be implicit
-    assert(!status_.ok() && "a Result without a value needs an error");
-  }
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: meant to be implicit
+  // NOLINTNEXTLINE: meant to be implicit
+  Result(Status status) : status_(internal::RequireError(std::move(status))) {}
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
   const Status& status() const& { return status_; }
   Status status() && { return std::move(status_); }
 
-  // REQUIRES: ok().
+  // REQUIRES: ok(). Otherwise value(), * and -> print the status to stderr and abort the process, in every
+  // build type: `Server::Start(...).value()` is for programs that cannot go on without the value. The check
+  // costs nothing where the compiler sees that ok() was tested before.
   const T& value() const& {
-    assert(ok());
+    CheckOk();
     return *value_;
   }
   T& value() & {
-    assert(ok());
+    CheckOk();
     return *value_;
   }
   T&& value() && {
-    assert(ok());
+    CheckOk();
     return *std::move(value_);
   }
   const T& operator*() const& { return value(); }
@@ -143,6 +152,11 @@ class [[nodiscard]] Result {
   T* operator->() { return &value(); }
 
  private:
+  void CheckOk() const {
+    if (!ok()) [[unlikely]]
+      internal::DieOfMissingValue(status_);
+  }
+
   Status status_;
   std::optional<T> value_;
 };

@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import pickle
+import resource
 import subprocess
 import sys
 import time
@@ -374,6 +375,24 @@ def test_a_place_that_cannot_be_written_to(tmp_path):
         with pytest.raises(RuntimeError, match="root"):
             client.checkpoint()
         assert client.server_info()["table"].current_size == 1
+
+
+def test_a_disk_that_is_full(tmp_path):
+    # The limit on the size of files stands for a full disk, which takes root to make.
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with start(tmp_path) as server:
+        client = server.localhost_client()
+        client.insert(np.random.default_rng(1).integers(0, 256, 100_000, dtype=np.uint8), {"table": 1.0})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limit[1]))
+        try:
+            with pytest.raises(RuntimeError) as raised:
+                client.checkpoint()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert raised.value.code == "FAILED_PRECONDITION"
+        assert str(tmp_path) in str(raised.value)
+        assert "ulimit -f" in str(raised.value)
+        checkpoints.verify(client.checkpoint())
 
 
 def test_a_place_that_is_a_file(tmp_path):

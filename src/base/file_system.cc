@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,9 +11,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <thread>
 #include <utility>
 
 namespace reverb::internal {
@@ -22,6 +27,8 @@ namespace {
 constexpr size_t kWriteBufferBytes = 64 * 1024;
 // After so many bytes the disk is set to work on them.
 constexpr uint64_t kWriteOutBytes = uint64_t{4} << 20;
+// flock() cannot wait for a limited time: a lock that is taken is tried again this often.
+constexpr std::chrono::nanoseconds kLockRetryInterval = std::chrono::milliseconds(10);
 
 // strerror_r() comes in two kinds, told apart by what they return.
 [[maybe_unused]] const char* ErrorText(int result, const char* buffer) {
@@ -65,12 +72,24 @@ Result<Fd> Open(const std::string& path, int flags) {
   return Fd(fd);
 }
 
-// Of an open file that must not be a directory: reading those fails later and less clearly.
-Result<uint64_t> SizeOf(const Fd& fd, const std::string& path) {
+struct OpenedFile {
+  Fd fd;
+  uint64_t size;
+};
+
+// Opens a regular file for reading and refuses anything else: a FIFO would wait for its other end, and a
+// device may have no end. O_NONBLOCK means nothing to regular files; with it, opening a FIFO does not wait.
+Result<OpenedFile> OpenRegularFile(const std::string& path) {
+  REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY));
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return FileError("stat", path, errno);
   if (S_ISDIR(info.st_mode)) return FileError("open", path, EISDIR);
-  return static_cast<uint64_t>(info.st_size);
+  if (!S_ISREG(info.st_mode)) {
+    return Status::FailedPrecondition("cannot open \"" + path + "\": it is a " +
+                                      (S_ISFIFO(info.st_mode) ? "FIFO" : "device") +
+                                      "; only regular files are read");
+  }
+  return OpenedFile{std::move(fd), static_cast<uint64_t>(info.st_size)};
 }
 
 class PosixWritableFile final : public WritableFile {
@@ -184,14 +203,56 @@ class MappedFile final : public BufferOwner {
   const size_t size_;
 };
 
-// By flock(): the lock belongs to this opening of the file, so it also keeps others in this process out.
+// Locks by flock(). The lock belongs to the open file description, so it also excludes other openings of the
+// file in this process. A child that is forked while the lock is held shares the description: closing our
+// descriptor would leave the lock with the child for as long as the child lives. The destructor therefore
+// unlocks explicitly, which releases the lock for both.
+//
+// If this process dies while it holds the lock, a child that it forked meanwhile keeps the lock until the
+// child ends or calls exec() (the descriptor is close-on-exec). Others time out until then; the file tells
+// them our process ID.
 class PosixFileLock final : public FileLock {
  public:
-  explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {}
+  explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {
+    // For error messages only, so failures do not matter.
+    const std::string holder = std::to_string(::getpid()) + "\n";
+    if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), holder.data(), holder.size(), 0);
+  }
+  ~PosixFileLock() override {
+    (void)!::ftruncate(fd_.get(), 0);
+    ::flock(fd_.get(), LOCK_UN);
+  }
+
+  // The process that has locked the file, if it says so.
+  static std::optional<pid_t> ReadHolder(const Fd& fd) {
+    char text[24];
+    const ssize_t size = ::pread(fd.get(), text, sizeof(text), 0);
+    pid_t holder = 0;
+    if (size <= 0 || std::from_chars(text, text + size, holder).ec != std::errc() || holder <= 0) {
+      return std::nullopt;
+    }
+    return holder;
+  }
 
  private:
   const Fd fd_;
 };
+
+Status LockTimeout(const std::string& path, const Fd& fd, std::chrono::nanoseconds timeout) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%g s", std::chrono::duration<double>(timeout).count());
+  std::string message = "cannot lock \"" + path + "\" within " + seconds + ": ";
+  const std::optional<pid_t> holder = PosixFileLock::ReadHolder(fd);
+  if (!holder) return Status::DeadlineExceeded(message + "another process holds the lock");
+  message += "process " + std::to_string(*holder);
+  if (::kill(*holder, 0) != 0 && errno == ESRCH) {
+    message +=
+        ", which is no longer running, has locked it; a process that it forked may still hold the lock";
+  } else {
+    message += " holds the lock";
+  }
+  return Status::DeadlineExceeded(std::move(message));
+}
 
 class ThePosixFileSystem final : public FileSystem {
  public:
@@ -202,17 +263,16 @@ class ThePosixFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) override {
-    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY));
-    REVERB_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fd, path));
-    return std::unique_ptr<RandomAccessFile>(new PosixRandomAccessFile(path, std::move(fd), size));
+    REVERB_ASSIGN_OR_RETURN(OpenedFile file, OpenRegularFile(path));
+    return std::unique_ptr<RandomAccessFile>(new PosixRandomAccessFile(path, std::move(file.fd), file.size));
   }
 
   Result<Buffer> MapFile(const std::string& path) override {
-    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY));
-    REVERB_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fd, path));
+    REVERB_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
+    const uint64_t size = file.size;
     if (size == 0) return Buffer();  // which cannot be mapped
     if (size > std::numeric_limits<size_t>::max()) return FileError("map", path, EFBIG);
-    void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+    void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd.get(), 0);
     if (address == MAP_FAILED) return FileError("map", path, errno);
     return Buffer(new MappedFile(address, size), static_cast<const uint8_t*>(address), size);
   }
@@ -294,10 +354,18 @@ class ThePosixFileSystem final : public FileSystem {
     return static_cast<uint64_t>(info.st_size);
   }
 
-  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) override {
+  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path,
+                                             std::chrono::nanoseconds timeout) override {
     REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDWR | O_CREAT));
-    if (Retry([&] { return ::flock(fd.get(), LOCK_EX); }) != 0) {
+    const auto start = std::chrono::steady_clock::now();
+    while (Retry([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
       const int error = errno;
+      if (error == EWOULDBLOCK) {
+        const auto left = timeout - (std::chrono::steady_clock::now() - start);
+        if (left <= left.zero()) return LockTimeout(path, fd, timeout);
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, kLockRetryInterval));
+        continue;
+      }
       const bool has_locks = error != ENOLCK && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL;
       Status status = FileError("lock", path, error);
       return has_locks ? status : Status(StatusCode::kUnimplemented, std::string(status.message()));
@@ -324,10 +392,6 @@ StatusCode CodeOf(int error) {
     case EPERM:
     case EROFS:
       return StatusCode::kPermissionDenied;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return StatusCode::kResourceExhausted;
     case EINVAL:
     case ENAMETOOLONG:
     case ELOOP:
@@ -337,6 +401,10 @@ StatusCode CodeOf(int error) {
     case ENOTEMPTY:
     case EBUSY:
     case EXDEV:
+    case ENXIO:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
       return StatusCode::kFailedPrecondition;
     case EMFILE:
     case ENFILE:
@@ -347,6 +415,20 @@ StatusCode CodeOf(int error) {
       return StatusCode::kDataLoss;  // the medium failed: what is on it cannot be trusted
     default:
       return StatusCode::kUnknown;
+  }
+}
+
+// What a user can do about it, where the system's reason does not say.
+const char* RemedyOf(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "; free space on that file system, or write to another one";
+    case EDQUOT:
+      return "; free space or raise the quota, or write to another file system";
+    case EFBIG:
+      return "; raise the limit on the size of files (ulimit -f), or write to another file system";
+    default:
+      return "";
   }
 }
 
@@ -361,7 +443,7 @@ Status FileError(std::string_view operation, std::string_view path, int error) {
   char buffer[256] = "";
   std::string message = "cannot ";
   message.append(operation).append(" \"").append(path).append("\": ");
-  message.append(ErrorText(::strerror_r(error, buffer, sizeof(buffer)), buffer));
+  message.append(ErrorText(::strerror_r(error, buffer, sizeof(buffer)), buffer)).append(RemedyOf(error));
   return Status(CodeOf(error), std::move(message));
 }
 

@@ -6,8 +6,9 @@
 // itself a name in its parent. Rename() within a directory is atomic: old or new, never none.
 //
 // Errors: the message names operation, path and the system's reason; the code says what a
-// program can do about it (NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, RESOURCE_EXHAUSTED
-// when the disk or the quota is full; see FileError()).
+// program can do about it (NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION
+// when the disk or the quota is full; see FileError()). RESOURCE_EXHAUSTED is left to memory: it
+// becomes an IndexError in Python.
 //
 // Ownership: files do not need the FileSystem they came from to be idle, but to be alive.
 // Threads: a FileSystem and a RandomAccessFile may be used concurrently; a WritableFile belongs
@@ -15,6 +16,7 @@
 #ifndef REVERB_BASE_FILE_SYSTEM_H_
 #define REVERB_BASE_FILE_SYSTEM_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,7 +66,7 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
 };
 
-// Held until it is destroyed, or its process ends.
+// Held until it is destroyed, or until its process and those that were forked from it meanwhile have ended.
 class FileLock {
  public:
   FileLock() = default;
@@ -84,6 +86,7 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   virtual Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) = 0;
+  // FAILED_PRECONDITION for anything but a regular file, here and by MapFile().
   virtual Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) = 0;
   // The file's bytes without a copy, for as long as the Buffer or a slice of it lives, also if
   // the file is removed meanwhile. The file must not be shortened: touching what is gone kills
@@ -105,9 +108,11 @@ class FileSystem {
   // Whether there is a file or a directory of this name.
   virtual Result<bool> FileExists(const std::string& path) = 0;
   virtual Result<uint64_t> FileSize(const std::string& path) = 0;
-  // Waits until nobody else holds the lock of this file, be it in this process or another one. The file is
-  // made if it is not there, and stays. UNIMPLEMENTED where the file system has no locks.
-  virtual Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) = 0;
+  // Locks the file, waiting up to `timeout` while this or another process holds the lock. Creates the file if
+  // it is missing and leaves it there. DEADLINE_EXCEEDED names the process that holds the lock, if it is
+  // known. UNIMPLEMENTED where the file system has no locks.
+  virtual Result<std::unique_ptr<FileLock>> LockFile(const std::string& path,
+                                                     std::chrono::nanoseconds timeout) = 0;
   // Bytes that this user may still write to the file system that holds `path`.
   virtual Result<uint64_t> GetFreeSpace(const std::string& path) = 0;
 };

@@ -2,10 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -26,6 +27,7 @@ using testing::ElementsAre;
 using testing::Gt;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using namespace std::chrono_literals;
 
 using OpenMode = FileSystem::OpenMode;
 using Parents = FileSystem::Parents;
@@ -132,15 +134,15 @@ TEST_F(PosixFileSystemTest, AClosedFileTakesNoMore) {
   EXPECT_THAT((*file)->Close(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
-TEST_F(PosixFileSystemTest, AFullDiskIsResourceExhaustedAndFinal) {
+TEST_F(PosixFileSystemTest, AFullDiskIsAnErrorWithARemedyAndFinal) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
   auto file = fs_->NewWritableFile("/dev/full", OpenMode::kAppend);
   ASSERT_OK(file);
   ASSERT_OK((*file)->Append("x"));
   const Status first = (*file)->Flush();
-  EXPECT_THAT(first,
-              StatusIs(StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr("write"), HasSubstr("\"/dev/full\""), HasSubstr("No space left"))));
+  EXPECT_THAT(first, StatusIs(StatusCode::kFailedPrecondition,
+                              AllOf(HasSubstr("write"), HasSubstr("\"/dev/full\""),
+                                    HasSubstr("No space left"), HasSubstr("free space"))));
   EXPECT_EQ((*file)->Append("y"), first);
   EXPECT_EQ((*file)->Sync(), first);
   EXPECT_EQ((*file)->Close(), first);
@@ -248,22 +250,61 @@ TEST_F(PosixFileSystemTest, ADirectoryIsNotAFile) {
   EXPECT_THAT(fs_->FileExists(Path("f/g")), IsOkAndHolds(false));
 }
 
+TEST_F(PosixFileSystemTest, OnlyRegularFilesAreRead) {
+  ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
+  for (const std::string& path : {Path("fifo"), std::string("/dev/zero")}) {
+    const auto is_refused =
+        StatusIs(StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("cannot open \"" + path + "\""), HasSubstr("only regular files")));
+    EXPECT_THAT(fs_->NewRandomAccessFile(path), is_refused);
+    EXPECT_THAT(fs_->MapFile(path), is_refused);
+  }
+}
+
 TEST_F(PosixFileSystemTest, ALockKeepsOthersOutUntilItIsDropped) {
-  auto first = fs_->LockFile(Path("lock"));
+  auto first = fs_->LockFile(Path("lock"), 0s);
   ASSERT_OK(first);
-  std::atomic<bool> has_it = false;
-  std::thread other([&] {
-    const auto second = fs_->LockFile(Path("lock"));
-    EXPECT_OK(second);
-    has_it = true;
-  });
-  // Too short a wait may miss that it does not wait, and fails nothing that is right.
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(has_it);
+  EXPECT_THAT(fs_->LockFile(Path("lock"), 0s), StatusIs(StatusCode::kDeadlineExceeded));
+  std::thread other([&] { EXPECT_OK(fs_->LockFile(Path("lock"), 60s)); });
   first->reset();
   other.join();
-  EXPECT_TRUE(has_it);
-  EXPECT_THAT(fs_->LockFile(Path("none/lock")), StatusIs(StatusCode::kNotFound));
+  EXPECT_OK(fs_->LockFile(Path("lock"), 0s));
+  EXPECT_THAT(fs_->LockFile(Path("none/lock"), 0s), StatusIs(StatusCode::kNotFound));
+}
+
+TEST_F(PosixFileSystemTest, ALockThatIsNotFreeInTimeNamesFileAndHolder) {
+  const auto lock = fs_->LockFile(Path("lock"), 0s);
+  ASSERT_OK(lock);
+  EXPECT_THAT(fs_->LockFile(Path("lock"), 1ms),
+              StatusIs(StatusCode::kDeadlineExceeded, "cannot lock \"" + Path("lock") +
+                                                          "\" within 0.001 s: process " +
+                                                          std::to_string(::getpid()) + " holds the lock"));
+}
+
+// A process forked from this one, which does nothing until it is ended.
+class IdleChild {
+ public:
+  IdleChild() : pid_(::fork()) {
+    if (pid_ == 0) {
+      while (true) ::pause();
+    }
+  }
+  ~IdleChild() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST_F(PosixFileSystemTest, AForkedChildDoesNotKeepALockThatWasReleased) {
+  auto lock = fs_->LockFile(Path("lock"), 0s);
+  ASSERT_OK(lock);
+  const IdleChild child;
+  EXPECT_THAT(fs_->LockFile(Path("lock"), 0s), StatusIs(StatusCode::kDeadlineExceeded));
+  lock->reset();
+  EXPECT_OK(fs_->LockFile(Path("lock"), 0s));
 }
 
 TEST_F(PosixFileSystemTest, FreeSpaceIsKnown) { EXPECT_THAT(fs_->GetFreeSpace(dir_), IsOkAndHolds(Gt(0u))); }
@@ -274,8 +315,10 @@ TEST(FileErrorTest, CodesSayWhatAProgramCanDo) {
   EXPECT_EQ(code(EEXIST), StatusCode::kAlreadyExists);
   EXPECT_EQ(code(EACCES), StatusCode::kPermissionDenied);
   EXPECT_EQ(code(EPERM), StatusCode::kPermissionDenied);
-  EXPECT_EQ(code(ENOSPC), StatusCode::kResourceExhausted);
-  EXPECT_EQ(code(EDQUOT), StatusCode::kResourceExhausted);
+  // Not RESOURCE_EXHAUSTED, which means memory and becomes an IndexError in Python.
+  EXPECT_EQ(code(ENOSPC), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(EDQUOT), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(EFBIG), StatusCode::kFailedPrecondition);
   EXPECT_EQ(code(EIO), StatusCode::kDataLoss);
   EXPECT_EQ(code(EMFILE), StatusCode::kUnavailable);
   EXPECT_EQ(code(12345), StatusCode::kUnknown);

@@ -1,5 +1,10 @@
 #include "reverb/status.h"
 
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
 namespace reverb {
 
 std::string_view DetailName(Detail detail) {
@@ -81,4 +86,21 @@ std::string Status::ToString() const {
   return text;
 }
 
+namespace internal {
+
+void DieOfMissingValue(const Status& status) {
+  std::fprintf(
+      stderr,
+      "reverb: a Result has no value: %s\nTest ok() before taking the value of a call that may fail.\n",
+      status.ToString().c_str());
+  std::abort();
+}
+
+Status RequireError(Status status) {
+  assert(!status.ok() && "a Result without a value needs an error");
+  if (status.ok()) return Status::Internal("a Result was made of a Status that is OK");
+  return status;
+}
+
+}  // namespace internal
 }  // namespace reverb

@@ -77,6 +77,19 @@ TEST(ResultTest, HoldsAValueOrTheReasonForNone) {
   EXPECT_EQ(bad.status(), Status::NotFound("none"));
 }
 
+// In every build type: the accessors have no assert, whose text would not be this.
+TEST(ResultDeathTest, TakingTheValueOfAnErrorPrintsItAndAborts) {
+  const Result<std::string> bad = Status::NotFound("no table \"per\"");
+  Result<std::string> changeable = bad;
+  const char* const text = "reverb: a Result has no value: NOT_FOUND: no table \"per\"";
+  EXPECT_DEATH((void)bad.value(), text);
+  EXPECT_DEATH((void)*bad, text);
+  EXPECT_DEATH((void)bad->size(), text);
+  EXPECT_DEATH((void)changeable.value(), text);
+  EXPECT_DEATH((void)std::move(changeable).value(), text);
+  EXPECT_DEATH((void)*std::move(changeable), text);
+}
+
 Result<std::unique_ptr<int>> Half(int n) {
   if (n % 2 != 0) return Status::InvalidArgument("odd");
   return std::make_unique<int>(n / 2);

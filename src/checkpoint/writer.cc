@@ -94,15 +94,23 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
                                                         std::vector<SavedWriter> writers,
                                                         int64_t wall_nanos) {
   REVERB_RETURN_IF_ERROR(PrepareRoot());
-  Result<std::unique_ptr<FileLock>> lock = fs_->LockFile(JoinPath(segments_path_, kLockName));
+  const Result<std::unique_ptr<FileLock>> lock =
+      fs_->LockFile(JoinPath(segments_path_, kLockName), options_.lock_timeout);
+  if (lock.status().code() == StatusCode::kDeadlineExceeded) {
+    // Not the deadline of a caller, who may have set none.
+    return Status(StatusCode::kAborted, std::string(lock.status().message()) +
+                                            "; one checkpoint is written under a path at a time: give each "
+                                            "server a path of its own, or try again later");
+  }
   // Where there are no locks, only a root for each server helps.
-  if (!lock.ok() && lock.status().code() != StatusCode::kUnimplemented) return std::move(lock).status();
+  if (!lock.ok() && lock.status().code() != StatusCode::kUnimplemented) return lock.status();
   REVERB_RETURN_IF_ERROR(LookAtRoot());
   Attempt attempt;
   attempt.manifest.writers = std::move(writers);
   MarkLive(snapshot);
+  attempt.victim_pages = FindLostFiles();
   ChooseVictims();
-  attempt.victim_pages = ChooseVictimPages(snapshot);
+  attempt.victim_pages.merge(ChooseVictimPages(snapshot));
   Status status = WriteTables(snapshot, &attempt);
   if (status.ok()) status = MakeDurable(&attempt);
   if (status.ok()) status = Publish(&attempt, wall_nanos);
@@ -137,7 +145,7 @@ Status CheckpointWriter::LookAtRoot() {
   REVERB_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
   for (const CheckpointEntry& entry : entries) last_nanos_ = std::max(last_nanos_, entry.created_nanos);
   if (last_path_.empty()) return Status::Ok();
-  // A checkpoint that is there has all that it names. Of one that somebody has removed nothing may be left.
+  // Of a checkpoint that somebody else has removed nothing may be left.
   REVERB_ASSIGN_OR_RETURN(const bool is_there, fs_->FileExists(JoinPath(last_path_, kManifestName)));
   if (!is_there) {
     Log(LogLevel::kWarning,
@@ -200,6 +208,31 @@ const CheckpointWriter::Page* CheckpointWriter::FindUnchanged(const TableSnapsho
   return written.version == table.slots().page_version(page) ? &written : nullptr;
 }
 
+std::set<uint64_t> CheckpointWriter::FindLostFiles() {
+  const auto is_lost = [&](uint64_t number, SegmentKind kind, uint64_t file_bytes) {
+    const std::string path = JoinPath(segments_path_, SegmentFileName(number, kind));
+    const Result<uint64_t> size = fs_->FileSize(path);
+    if (size.ok() && *size == file_bytes) return false;
+    const std::string problem = size.ok() ? "\"" + path + "\" has " + std::to_string(*size) +
+                                                " bytes and was written with " + std::to_string(file_bytes)
+                                          : std::string(size.status().message());
+    Log(LogLevel::kWarning,
+        "a file that the next checkpoint was to refer to was changed or removed: " + problem +
+            "; its data is written again from memory. Older checkpoints that need the file "
+            "cannot be loaded");
+    return true;
+  };
+  for (const auto& segment : segments_) {
+    if (segment == nullptr || segment->saved.live_count == 0) continue;
+    segment->is_victim = is_lost(segment->saved.number, SegmentKind::kChunks, segment->saved.file_bytes);
+  }
+  std::set<uint64_t> pages;
+  for (const auto& [number, file] : page_files_) {
+    if (is_lost(number, SegmentKind::kPages, file.file_bytes)) pages.insert(number);
+  }
+  return pages;
+}
+
 void CheckpointWriter::ChooseVictims() {
   struct Candidate {
     Segment* segment;
@@ -208,7 +241,7 @@ void CheckpointWriter::ChooseVictims() {
   std::vector<Candidate> used;
   uint64_t live_bytes = 0;
   for (const auto& segment : segments_) {
-    if (segment == nullptr || segment->saved.live_count == 0) continue;
+    if (segment == nullptr || segment->saved.live_count == 0 || segment->is_victim) continue;
     used.push_back({segment.get(), segment->saved.live_bytes + kRecordOverhead * segment->saved.live_count});
     live_bytes += used.back().bytes;
   }
@@ -509,28 +542,31 @@ void CheckpointWriter::CollectGarbage(const Manifest& newest, const std::string&
 Status CheckpointWriter::TryCollectGarbage(const Manifest& newest, const std::string& newest_path) {
   REVERB_ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
   std::erase_if(entries, [](const CheckpointEntry& entry) { return entry.is_foreign; });
-  std::vector<std::string> kept;
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (entry->is_complete && kept.size() < static_cast<size_t>(options_.keep_latest)) {
-      kept.push_back(entry->path);
-      continue;
-    }
-    REVERB_RETURN_IF_ERROR(RemoveCheckpoint(entry->path));
-  }
-
+  // What is kept is read before anything is removed: when that fails, everything stays.
   std::set<uint64_t> needed;
   for (const SavedSegment& segment : newest.segments) needed.insert(segment.number);
-  for (const std::string& path : kept) {
-    if (path == newest_path) continue;
-    Result<Manifest> manifest = ReadManifest(fs_, path);
-    if (!manifest.ok()) {
-      // One that is damaged cannot be loaded, whatever is kept for it. Of one that a later release wrote,
-      // or that cannot be read at this moment, nothing is known: then all is kept.
-      if (manifest.status().code() == StatusCode::kDataLoss) continue;
-      return std::move(manifest).status();
+  std::vector<std::string> outdated;
+  int32_t kept = 0;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (!entry->is_complete || kept >= options_.keep_latest) {
+      outdated.push_back(entry->path);
+      continue;
     }
-    for (const SavedSegment& segment : manifest->segments) needed.insert(segment.number);
+    if (entry->path != newest_path) {
+      Result<Manifest> manifest = ReadManifest(fs_, entry->path);
+      if (!manifest.ok()) {
+        // A damaged manifest cannot be loaded, whatever is kept for it: it does not count as one of the
+        // latest. After any other error it may well be loadable, as when a later release wrote it or the disk
+        // failed to read it this time.
+        if (manifest.status().detail() != Detail::kCorruptData) return std::move(manifest).status();
+        continue;
+      }
+      for (const SavedSegment& segment : manifest->segments) needed.insert(segment.number);
+    }
+    ++kept;
   }
+  for (const std::string& path : outdated) REVERB_RETURN_IF_ERROR(RemoveCheckpoint(path));
+
   REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> files, fs_->ListDir(segments_path_));
   for (const std::string& file : files) {
     const auto segment = ParseSegmentFileName(file);

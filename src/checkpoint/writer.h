@@ -7,12 +7,15 @@
 // were, and this object too.
 //
 // Others may write under the same root, one at a time: a lock sees to that. Since they may clear away what
-// the next checkpoint of this object was to build on, it is then written whole.
+// the next checkpoint of this object was to build on, it is then written whole. A segment file that the new
+// checkpoint would refer to, and that is missing or of another size than it was written with, is written
+// again from memory. The content of such files is not read again.
 //
 // Threads: one at a time.
 #ifndef REVERB_CHECKPOINT_WRITER_H_
 #define REVERB_CHECKPOINT_WRITER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,6 +26,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
 #include "base/file_system.h"
 #include "checkpoint/format.h"
 #include "checkpoint/segment_writer.h"
@@ -43,6 +47,8 @@ class CheckpointWriter {
   struct Options {
     std::string root;
     int32_t keep_latest = 1;
+    // How long Write() waits for another writer under the same root.
+    Duration lock_timeout = std::chrono::seconds(60);
     // A segment of chunks is ended past this many bytes.
     uint64_t segment_bytes = uint64_t{256} << 20;
     // A segment with a smaller part alive than this is emptied into a new one, but no more bytes at a time
@@ -57,7 +63,7 @@ class CheckpointWriter {
   struct Stats {
     std::string path;
     uint64_t chunks_written = 0;
-    uint64_t chunks_moved = 0;  // of these, out of segments that were mostly dead
+    uint64_t chunks_moved = 0;  // of these, out of segments that were mostly dead or whose files were lost
     uint64_t chunk_bytes = 0;   // of the segments of chunks
     uint64_t pages_written = 0;
     uint64_t pages_total = 0;
@@ -71,7 +77,7 @@ class CheckpointWriter {
   void Adopt(std::string path, std::vector<LoadedSegment> segments);
 
   // The checkpoint is durable when this returns without an error. `wall_nanos` names it, unless there is a
-  // later one already.
+  // later one already. ABORTED when another writer holds the root for longer than lock_timeout.
   Result<Stats> Write(const Snapshot& snapshot, std::vector<SavedWriter> writers, int64_t wall_nanos);
 
  private:
@@ -88,7 +94,7 @@ class CheckpointWriter {
     std::vector<bool> is_live;  // by ordinal
     std::vector<uint32_t>
         payload_sizes;       // by ordinal; of chunks that were loaded, once a page has named them
-    bool is_victim = false;  // its live chunks are moved
+    bool is_victim = false;  // its live chunks are written again, elsewhere
   };
   struct Page {
     uint64_t version = 0;
@@ -112,6 +118,8 @@ class CheckpointWriter {
   void MarkLive(const Place& place, uint32_t payload_size);
   // The page as it was written, if that is how it is in the snapshot; else null.
   const Page* FindUnchanged(const TableSnapshot& table, size_t page) const;
+  // Makes victims of segments whose files are not as they were written. Returns the page files among them.
+  std::set<uint64_t> FindLostFiles();
   void ChooseVictims();
   std::set<uint64_t> ChooseVictimPages(const Snapshot& snapshot) const;
   Status WriteTables(const Snapshot& snapshot, Attempt* attempt);

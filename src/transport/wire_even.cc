@@ -10,7 +10,7 @@
 
 namespace reverb::internal {
 
-uint64_t ChecksumOf(const RowRun& run) {
+uint64_t ChecksumOf(const RawRowRun& run) {
   const ColumnView view = run.chunk->header().column(run.column);
   const uint32_t block = run.offset / view.rows_per_block;
   const bool is_block = run.offset % view.rows_per_block == 0 && run.length == view.rows_in_block(block);
@@ -27,9 +27,9 @@ WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter*
   return nested;
 }
 
-void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter* writer) {
+void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWriter* writer) {
   uint64_t rows = 0;
-  for (const RowRun& run : runs) rows += run.length;
+  for (const RawRowRun& run : runs) rows += run.length;
   const uint64_t size = rows * like.row_bytes();
   // Long runs of one length are blocks of their own, sent from where they lie. All others are put together
   // first: a checksum is of bytes in one piece.
@@ -52,12 +52,12 @@ void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter*
   if (by_reference) {
     view.rows_per_block = unit;
     blocks.reserve(runs.size());
-    for (const RowRun& run : runs) add_block(run.bytes, ChecksumOf(run));
+    for (const RawRowRun& run : runs) add_block(run.bytes, ChecksumOf(run));
   } else {
     view.rows_per_block = view.rows;
     uint8_t* out = nullptr;
     together = Buffer::Allocate(size, &out);
-    for (const RowRun& run : runs) {
+    for (const RawRowRun& run : runs) {
       if (run.bytes.empty()) continue;
       std::memcpy(out, run.bytes.data(), run.bytes.size());
       out += run.bytes.size();
@@ -68,7 +68,7 @@ void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter*
 
   const auto nested = BeginPiece(view, size, writer);
   if (by_reference) {
-    for (const RowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
+    for (const RawRowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
   } else if (size >= kShareBytes) {
     writer->AppendShared(std::move(together));
   } else if (size > 0) {
@@ -85,7 +85,7 @@ class EvenSamples::Distinct {
   Distinct(size_t expected, bool single_rows)
       : single_rows_(single_rows), entries_(std::bit_ceil(2 * expected + 16)) {}
 
-  void Add(const RowRun& run, uint64_t row_bytes) {
+  void Add(const RawRowRun& run, uint64_t row_bytes) {
     all_ += run.length * row_bytes;
     // A fingerprint that two rows share by chance costs at most a slower way.
     constexpr uint64_t kFactor = 0x9e37'79b9'7f4a'7c15;
@@ -175,13 +175,14 @@ bool EvenSamples::Add(const Sample& sample, Distinct* distinct) {
       }
       length += slice.length;
       // Raw blocks follow one another, and so do their rows.
-      const RowRun run{.chunk = slice.chunk,
-                       .column = slice.chunk_column,
-                       .offset = slice.offset,
-                       .length = slice.length,
-                       .bytes = slice.chunk->payload().subspan(
-                           header.column_payload_offset(slice.chunk_column) + slice.offset * column.row_bytes,
-                           slice.length * column.row_bytes)};
+      const RawRowRun run{
+          .chunk = slice.chunk,
+          .column = slice.chunk_column,
+          .offset = slice.offset,
+          .length = slice.length,
+          .bytes = slice.chunk->payload().subspan(
+              header.column_payload_offset(slice.chunk_column) + slice.offset * column.row_bytes,
+              slice.length * column.row_bytes)};
       distinct->Add(run, column.row_bytes);
       column.runs.push_back(run);
     }

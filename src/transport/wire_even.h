@@ -25,7 +25,7 @@ inline constexpr uint64_t kMaxGatherBytes = uint64_t{128} << 20;
 inline constexpr uint64_t kMaxGatherRows = uint64_t{1} << 24;
 
 // Raw rows of one column of a chunk.
-struct RowRun {
+struct RawRowRun {
   Chunk* chunk;
   uint32_t column;  // of the chunk
   uint32_t offset;
@@ -34,14 +34,14 @@ struct RowRun {
 };
 
 // The checksum of a run; one that exists is passed on: damage since it was made shows at the far end.
-uint64_t ChecksumOf(const RowRun& run);
+uint64_t ChecksumOf(const RawRowRun& run);
 
 // Begins a Piece: all but the `size` bytes of its payload, which the caller appends. End() it then.
 [[nodiscard]] WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer);
 
 // Writes a Piece of the runs, one after the other. They are of the dtype and row shape of `like`, and within
 // kMaxGatherRows and kMaxGatherBytes together.
-void WriteRuns(const ColumnView& like, std::span<const RowRun> runs, WireWriter* writer);
+void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWriter* writer);
 
 class EvenSamples {
  public:
@@ -61,7 +61,7 @@ class EvenSamples {
     uint64_t row_bytes = 0;
     uint32_t length = 0;  // rows of each sample
     bool squeeze = false;
-    std::vector<RowRun> runs;
+    std::vector<RawRowRun> runs;
   };
   class Distinct;
 

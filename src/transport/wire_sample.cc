@@ -348,11 +348,11 @@ void PieceBuilder::WritePiece(const Piece& piece, WireWriter* writer) const {
   }
   const std::span<const uint8_t> bytes = RawBytes(whole, piece.chunk, piece.column, piece.first, piece.count);
   const auto size = static_cast<uint32_t>(bytes.size());
-  const RowRun run{.chunk = piece.chunk,
-                   .column = piece.column,
-                   .offset = piece.first,
-                   .length = piece.count,
-                   .bytes = bytes};
+  const RawRowRun run{.chunk = piece.chunk,
+                      .column = piece.column,
+                      .offset = piece.first,
+                      .length = piece.count,
+                      .bytes = bytes};
   const BlockInfo block{.stored_size = size, .raw_size = size, .checksum = ChecksumOf(run)};
   view.codec = Codec::kRaw;
   view.delta = false;
@@ -362,7 +362,7 @@ void PieceBuilder::WritePiece(const Piece& piece, WireWriter* writer) const {
 }
 
 void PieceBuilder::WriteGathered(const Piece& piece, WireWriter* writer) const {
-  std::vector<RowRun> runs;
+  std::vector<RawRowRun> runs;
   runs.reserve(piece.gathered.size());
   for (const uint32_t index : piece.gathered) {
     const Use& use = uses_[index];

@@ -1,7 +1,13 @@
 // What is written is what is read: snapshots to files and back, with files in memory.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +31,8 @@ using test::RandomOperations;
 using test::SomeTables;
 using test::StatusIs;
 using test::World;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr char kRoot[] = "/data/run";
 
@@ -200,6 +208,110 @@ TEST_F(CheckpointTest, WritersThatShareARootLoseNothing) {
   }
 }
 
+TEST_F(CheckpointTest, ASegmentThatWasRemovedOrCutIsWrittenAgain) {
+  const std::vector<TableOptions> options = {
+      {.name = "t", .sampler = SelectorOptions::Fifo(), .max_size = 2'000}};
+  World world = World::Make(options);
+  uint64_t key = 0;
+  const auto insert = [&](uint64_t count) {
+    for (const uint64_t end = key + count; key < end;) {
+      ++key;
+      ASSERT_OK(
+          world.tables[0]->Insert(test::MakeItem(key, 1, test::MakeChunk(world.store.get(), key, 0, 10))));
+    }
+  };
+  insert(600);
+  CheckpointWriter writer(&fs_, {.root = kRoot});
+  Write(writer, world);
+  const std::string folder = std::string(kRoot) + "/segments/";
+  for (const SegmentKind kind : {SegmentKind::kChunks, SegmentKind::kPages}) {
+    for (const bool is_removed : {true, false}) {
+      SCOPED_TRACE((kind == SegmentKind::kChunks ? "chunks, " : "pages, ") +
+                   std::string(is_removed ? "removed" : "cut"));
+      // The first file of this kind: the last checkpoint refers to it.
+      const auto files = fs_.ListDir(folder).value();
+      const auto file = std::ranges::find_if(files, [&](const std::string& name) {
+        const auto segment = ParseSegmentFileName(name);
+        return segment && segment->kind == kind;
+      });
+      ASSERT_NE(file, files.end());
+      if (is_removed) {
+        ASSERT_OK(fs_.RemoveFile(folder + *file));
+      } else {
+        std::string bytes = fs_.ReadAll(folder + *file).value();
+        bytes.pop_back();
+        ASSERT_OK(fs_.WriteAll(folder + *file, bytes));
+      }
+      insert(1);
+      Write(writer, world);
+      ExpectComesBack(world, options);
+      // And the next one builds on it as usual.
+      insert(1);
+      EXPECT_EQ(Write(writer, world).chunks_written, 1);
+      ExpectComesBack(world, options);
+    }
+  }
+}
+
+TEST_F(CheckpointTest, AFailedReadCostsNoCheckpointThatIsKept) {
+  const std::vector<TableOptions> options = {
+      {.name = "t", .sampler = SelectorOptions::Fifo(), .max_size = 10}};
+  // Writes three checkpoints that share no data, the third while the read number `failing` fails. Returns the
+  // number of reads of the third.
+  const auto write_three = [&](std::optional<int64_t> failing) {
+    FakeFileSystem fs;
+    World world = World::Make(options);
+    CheckpointWriter writer(&fs, {.root = kRoot, .keep_latest = 2});
+    const auto write = [&](uint64_t first) {
+      for (uint64_t key = first; key < first + 10; ++key) {
+        EXPECT_OK(
+            world.tables[0]->Insert(test::MakeItem(key, 1, test::MakeChunk(world.store.get(), key, 0, 10))));
+      }
+      return writer.Write(Table::TakeSnapshot(world.tables), {}, now_ += 1'000'000'000).status();
+    };
+    EXPECT_OK(write(1));
+    EXPECT_OK(write(11));
+    const int64_t before = fs.num_operations(FakeFileSystem::Kind::kRead);
+    if (failing) fs.Inject({.kind = FakeFileSystem::Kind::kRead, .after = *failing});
+    const Status third = write(21);
+    const int64_t reads = fs.num_operations(FakeFileSystem::Kind::kRead) - before;
+    fs.ClearFault();
+    size_t complete = 0;
+    for (const CheckpointEntry& entry : *ListCheckpoints(&fs, kRoot)) {
+      complete += entry.is_complete;
+      EXPECT_OK(ReverbSource::Open(&fs, entry.path)) << third.ToString();
+    }
+    EXPECT_GE(complete, 2) << third.ToString();
+    return reads;
+  };
+  const int64_t reads = write_three(std::nullopt);
+  ASSERT_GT(reads, 5);
+  for (int64_t failing = 0; failing < reads; ++failing) {
+    SCOPED_TRACE("read " + std::to_string(failing) + " fails");
+    write_three(failing);
+  }
+}
+
+TEST_F(CheckpointTest, ADamagedCheckpointTakesNoPlaceOfOneThatIsKept) {
+  World world = World::Make();
+  RandomOperations operations(test::Seed(), world.store);
+  CheckpointWriter writer(&fs_, {.root = kRoot, .keep_latest = 2});
+  const auto write = [&] {
+    for (int i = 0; i < 50; ++i) operations.Do(world.tables);
+    Write(writer, world);
+  };
+  write();
+  write();
+  const std::vector<std::string> two = Checkpoints();
+  ASSERT_OK(fs_.WriteAll(two[1] + "/MANIFEST", "damaged"));
+  write();
+  EXPECT_OK(ReverbSource::Open(&fs_, two[0]));
+  write();
+  const std::vector<std::string> last = Checkpoints();
+  ASSERT_EQ(last.size(), 2);
+  for (const std::string& path : last) EXPECT_OK(ReverbSource::Open(&fs_, path));
+}
+
 TEST_F(CheckpointTest, ManyRoundsKeepEveryStateAndLittleElse) {
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);
@@ -318,6 +430,26 @@ TEST_F(CheckpointTest, ExtensionsGoOn) {
   ASSERT_TRUE(copy.tables[0]->Mutate({&update, 1}, {}).ok());
   EXPECT_EQ(copy.tables[0]->Find(4)->priority, 4);
   EXPECT_EQ(copy.Text(), world.Text());
+}
+
+TEST(CheckpointLockTest, AWriterThatFindsThePathTakenSaysByWhom) {
+  std::string root = ::testing::TempDir() + "/reverb_lock_XXXXXX";
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  FileSystem* const fs = PosixFileSystem();
+  const World world = World::Make();
+  CheckpointWriter writer(fs, {.root = root, .lock_timeout = Duration(0)});
+  const auto write = [&] { return writer.Write(Table::TakeSnapshot(world.tables), {}, 1).status(); };
+  ASSERT_OK(write());
+  const std::string path = root + "/segments/LOCK";
+  {
+    const auto lock = fs->LockFile(path, Duration(0));
+    ASSERT_OK(lock);
+    EXPECT_THAT(write(), StatusIs(StatusCode::kAborted,
+                                  AllOf(HasSubstr(path), HasSubstr("process " + std::to_string(::getpid())),
+                                        HasSubstr("a path of its own"))));
+  }
+  EXPECT_OK(write());
+  std::filesystem::remove_all(root);
 }
 
 // --- What was saved, what is given ---

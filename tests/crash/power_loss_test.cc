@@ -53,7 +53,10 @@ class ForgetfulFileSystem final : public FileSystem {
   }
   Result<bool> FileExists(const std::string& path) override { return fs_->FileExists(path); }
   Result<uint64_t> FileSize(const std::string& path) override { return fs_->FileSize(path); }
-  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path) override { return fs_->LockFile(path); }
+  Result<std::unique_ptr<FileLock>> LockFile(const std::string& path,
+                                             std::chrono::nanoseconds timeout) override {
+    return fs_->LockFile(path, timeout);
+  }
   Result<uint64_t> GetFreeSpace(const std::string& path) override { return fs_->GetFreeSpace(path); }
 
  private:
@@ -221,7 +224,7 @@ TEST(PowerLossTest, AFullDiskFailsTheCheckpointAndNothingElse) {
   disk.set_capacity(1'000);
   for (int i = 0; i < 500; ++i) operations.Do(world.tables);
   const auto full = writer.Write(Table::TakeSnapshot(world.tables), {}, 1'700'000'001'000'000'000);
-  EXPECT_EQ(full.status().code(), StatusCode::kResourceExhausted) << full.status().ToString();
+  EXPECT_EQ(full.status().code(), StatusCode::kFailedPrecondition) << full.status().ToString();
   EXPECT_EQ(Check(&disk, {.published = saved, .attempted = {}}), "");
   disk.set_capacity(uint64_t{1} << 40);
   ASSERT_TRUE(writer.Write(Table::TakeSnapshot(world.tables), {}, 1'700'000'002'000'000'000).ok());

@@ -1,7 +1,10 @@
 """Checkpoints from the command line, with a server and without."""
 
 import json
+import os
+import pathlib
 import re
+import resource
 
 from frame import BAD_USAGE, FAILED, NOT_FOUND, OK, UNREACHABLE, ProgramTest, run
 
@@ -116,6 +119,35 @@ class Checkpoints(ProgramTest):
             self.assertEqual(json.loads(run("checkpoint", "verify", path, "--json").stdout)["good"], False)
             file.write_bytes(good)
         self.expect(("checkpoint", "verify", path), OK, "is good")
+
+    def test_a_file_that_is_not_a_regular_one(self):
+        path = self.saved(3)
+        for file in (*self.root.glob("segments/*.*"), pathlib.Path(path) / "MANIFEST"):
+            with self.subTest(file.name):
+                good = file.read_bytes()
+                file.unlink()
+                os.mkfifo(file)
+                for command in ("inspect", "verify"):
+                    self.expect(("checkpoint", command, path), FAILED, str(file), "only regular files")
+                self.expect(("checkpoint", "import", path, self.folder / "new"), FAILED, str(file))
+                ended = run("serve", "--port", "0", "--table", "t", "--checkpoint", self.root)
+                self.assertEqual(ended.returncode, FAILED, ended.stderr)
+                self.assertIn(str(file), ended.stderr)
+                file.unlink()
+                file.write_bytes(good)
+        for command in ("inspect", "verify"):
+            self.expect(("checkpoint", command, "/dev/zero"), FAILED, "/dev/zero", "Not a directory")
+
+    def test_a_server_survives_a_checkpoint_that_does_not_fit(self):
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))  # inherited by the server; no file here is longer
+        try:
+            server = self.serve("--table", "t:fifo:fifo:100", "--checkpoint", str(self.root))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        self.insert(server, "t", 20)
+        self.expect(("checkpoint", "save", server.address), FAILED, str(self.root), "File too large", "ulimit -f")
+        self.assertEqual(self.table(server, "t")["size"], 20)
 
     def test_what_is_no_checkpoint(self):
         for command in ("inspect", "verify"):

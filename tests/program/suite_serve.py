@@ -83,6 +83,14 @@ class Config(ProgramTest):
         self.expect(("serve", "--config", "/nowhere.toml"), BAD_USAGE, "/nowhere.toml", "No such file")
         self.expect(("serve", "--config", self.folder), BAD_USAGE, str(self.folder), "cannot be read")
 
+    def test_a_file_without_end(self):
+        self.expect(("serve", "--check", "--config", "/dev/zero"), BAD_USAGE, "/dev/zero", "16 MiB", "TOML file")
+
+    def test_a_pipe(self):
+        ended = run("serve", "--check", "--config", "/dev/stdin", stdin=None, input='[[table]]\nname = "piped"\n')
+        self.assertEqual(ended.returncode, OK, ended.stderr)
+        self.assertIn("piped", ended.stdout)
+
     def test_tables_of_the_command_line(self):
         for words, *parts in (
             ((), "there is no table to serve", "--table replay:uniform:fifo:1000000", "--config server.toml"),

@@ -327,7 +327,8 @@ Result<std::unique_ptr<internal::WritableFile>> FakeFileSystem::NewWritableFile(
   return std::unique_ptr<internal::WritableFile>(new Writer(this, place.node, path, crashes_));
 }
 
-Result<std::unique_ptr<internal::FileLock>> FakeFileSystem::LockFile(const std::string& path) {
+Result<std::unique_ptr<internal::FileLock>> FakeFileSystem::LockFile(const std::string& path,
+                                                                     std::chrono::nanoseconds) {
   REVERB_RETURN_IF_ERROR(NewWritableFile(path, OpenMode::kAppend).status());
   return std::make_unique<internal::FileLock>();
 }

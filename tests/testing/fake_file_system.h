@@ -13,6 +13,7 @@
 #define REVERB_TESTS_TESTING_FAKE_FILE_SYSTEM_H_
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -80,7 +81,8 @@ class FakeFileSystem final : public internal::FileSystem {
   Result<bool> FileExists(const std::string& path) override;
   Result<uint64_t> FileSize(const std::string& path) override;
   // Nobody waits for it: one thread writes at a time.
-  Result<std::unique_ptr<internal::FileLock>> LockFile(const std::string& path) override;
+  Result<std::unique_ptr<internal::FileLock>> LockFile(const std::string& path,
+                                                       std::chrono::nanoseconds timeout) override;
   Result<uint64_t> GetFreeSpace(const std::string& path) override;
 
   // For tests of readers: the bytes of a file as they are now, or put there as if synced (file and

@@ -264,7 +264,7 @@ TEST(FakeFileSystemTest, TheNthOperationFailsOnRequest) {
   EXPECT_THAT(fs.FileExists("/f"), IsOkAndHolds(true));  // a read does not count
   ASSERT_OK(file->Append("0123"));                       // 1
   const Status failed = file->Flush();                   // 2
-  EXPECT_THAT(failed, StatusIs(StatusCode::kResourceExhausted, HasSubstr("/f")));
+  EXPECT_THAT(failed, StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/f")));
   EXPECT_EQ(file->Sync(), failed) << "the file stays failed";
   EXPECT_THAT(fs.ReadAll("/f"), IsOkAndHolds("01")) << "half was written";
   ASSERT_OK(fs.Rename("/f", "/g")) << "the fault was for once";
@@ -293,7 +293,7 @@ TEST(FakeFileSystemTest, AFullDiskTakesWhatFits) {
   EXPECT_THAT(fs.GetFreeSpace("/"), IsOkAndHolds(2u));
   auto file = Open(fs, "/g");
   ASSERT_OK(file->Append("4567"));
-  EXPECT_THAT(file->Close(), StatusIs(StatusCode::kResourceExhausted));
+  EXPECT_THAT(file->Close(), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(fs.ReadAll("/g"), IsOkAndHolds("45"));
   ASSERT_OK(fs.RemoveFile("/g"));
   EXPECT_THAT(fs.GetFreeSpace("/"), IsOkAndHolds(2u));

@@ -21,7 +21,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "checkpoint/dm_reverb/chunk_data.h"
 #include "checkpoint/dm_reverb/dm_reverb_messages.h"
-#include "checkpoint/dm_reverb/record_reader.h"
+#include "checkpoint/dm_reverb/tf_record_reader.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/source.h"
 #include "reverb/selector.h"
@@ -152,8 +152,8 @@ class DmReverbSource final : public CheckpointSource {
 
   template <typename F>
   Status ForEachRecord(const char* name, F visit, const CheckpointProgressCallback& progress = {}) {
-    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<RecordReader> reader,
-                            RecordReader::Open(fs_, JoinPath(path_, name)));
+    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<TfRecordReader> reader,
+                            TfRecordReader::Open(fs_, JoinPath(path_, name)));
     for (uint64_t told = 0;;) {
       REVERB_ASSIGN_OR_RETURN(const std::optional<std::string_view> record, reader->Next());
       if (progress && reader->bytes_read() != told) {

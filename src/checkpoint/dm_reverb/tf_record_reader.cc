@@ -1,4 +1,4 @@
-#include "checkpoint/dm_reverb/record_reader.h"
+#include "checkpoint/dm_reverb/tf_record_reader.h"
 
 #include <zlib.h>
 
@@ -33,7 +33,7 @@ bool IsFrameHead(std::span<const uint8_t> head) {
 
 }  // namespace
 
-struct RecordReader::Inflater {
+struct TfRecordReader::Inflater {
   z_stream stream{};
   bool is_open = false;
   bool ended = false;
@@ -43,14 +43,14 @@ struct RecordReader::Inflater {
   }
 };
 
-RecordReader::RecordReader(std::string path, std::unique_ptr<RandomAccessFile> file)
+TfRecordReader::TfRecordReader(std::string path, std::unique_ptr<RandomAccessFile> file)
     : path_(std::move(path)), file_(std::move(file)) {}
 
-RecordReader::~RecordReader() = default;
+TfRecordReader::~TfRecordReader() = default;
 
-Result<std::unique_ptr<RecordReader>> RecordReader::Open(FileSystem* files, const std::string& path) {
+Result<std::unique_ptr<TfRecordReader>> TfRecordReader::Open(FileSystem* files, const std::string& path) {
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, files->NewRandomAccessFile(path));
-  std::unique_ptr<RecordReader> reader(new RecordReader(path, std::move(file)));
+  std::unique_ptr<TfRecordReader> reader(new TfRecordReader(path, std::move(file)));
   REVERB_RETURN_IF_ERROR(reader->Refill());
   const std::span<const uint8_t> start(reader->input_);
   if (!start.empty() && !(start.size() >= kHeadBytes && IsFrameHead(start.first(kHeadBytes)))) {
@@ -63,18 +63,18 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(FileSystem* files, cons
   return reader;
 }
 
-std::string RecordReader::Where() const {
+std::string TfRecordReader::Where() const {
   return '"' + path_ + "\", record " + std::to_string(records_ == 0 ? 0 : records_ - 1);
 }
 
-Status RecordReader::Damaged(const std::string& what) const {
+Status TfRecordReader::Damaged(const std::string& what) const {
   return Status(StatusCode::kDataLoss,
                 '"' + path_ + "\", record " + std::to_string(records_) + " (before byte " +
                     std::to_string(file_offset_) + " of " + std::to_string(file_->size()) + "): " + what,
                 Detail::kCorruptData);
 }
 
-Status RecordReader::Refill() {
+Status TfRecordReader::Refill() {
   // At its end one byte too many is asked for, should the file have grown.
   const uint64_t left = file_->size() - std::min(file_offset_, file_->size());
   input_.resize(std::clamp<uint64_t>(left, 1, kInputBytes));
@@ -86,7 +86,7 @@ Status RecordReader::Refill() {
   return Status::Ok();
 }
 
-Result<size_t> RecordReader::Read(uint8_t* out, size_t size) {
+Result<size_t> TfRecordReader::Read(uint8_t* out, size_t size) {
   size_t done = 0;
   while (done < size && !(inflater_ && inflater_->ended)) {
     if (input_used_ == input_.size()) {
@@ -126,14 +126,14 @@ Result<size_t> RecordReader::Read(uint8_t* out, size_t size) {
   return done;
 }
 
-Result<std::optional<std::string_view>> RecordReader::Next() {
+Result<std::optional<std::string_view>> TfRecordReader::Next() {
   REVERB_RETURN_IF_ERROR(failure_);
   Result<std::optional<std::string_view>> record = ReadRecord();
   failure_ = record.status();
   return record;
 }
 
-Result<std::optional<std::string_view>> RecordReader::ReadRecord() {
+Result<std::optional<std::string_view>> TfRecordReader::ReadRecord() {
   uint8_t head[kHeadBytes];
   REVERB_ASSIGN_OR_RETURN(const size_t head_size, Read(head, kHeadBytes));
   if (head_size == 0) {

@@ -1,4 +1,4 @@
-// record_reader.h — the records of a TFRecord file, one after the other.
+// tf_record_reader.h — the records of a TFRecord file, one after the other.
 //
 // The file is a run of frames: length:u64 crc:u32 (of the length) bytes crc:u32 (of the bytes), the
 // checksums masked CRC-32C; either as it is or, the usual case here, all of it one zlib stream. Which
@@ -6,8 +6,8 @@
 //
 // DATA_LOSS, naming file, record and place, for whatever is not such a file: a stream that is cut off,
 // a checksum that does not fit, bytes behind the end. Threads: one at a time.
-#ifndef REVERB_CHECKPOINT_DM_REVERB_RECORD_READER_H_
-#define REVERB_CHECKPOINT_DM_REVERB_RECORD_READER_H_
+#ifndef REVERB_CHECKPOINT_DM_REVERB_TF_RECORD_READER_H_
+#define REVERB_CHECKPOINT_DM_REVERB_TF_RECORD_READER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -22,13 +22,13 @@
 
 namespace reverb::internal {
 
-class RecordReader {
+class TfRecordReader {
  public:
   // A file that does not exist is NOT_FOUND.
-  static Result<std::unique_ptr<RecordReader>> Open(FileSystem* files, const std::string& path);
-  ~RecordReader();
-  RecordReader(const RecordReader&) = delete;
-  RecordReader& operator=(const RecordReader&) = delete;
+  static Result<std::unique_ptr<TfRecordReader>> Open(FileSystem* files, const std::string& path);
+  ~TfRecordReader();
+  TfRecordReader(const TfRecordReader&) = delete;
+  TfRecordReader& operator=(const TfRecordReader&) = delete;
 
   // The next record, or nothing at the end of the file. The bytes are valid until the next call. After
   // an error every call returns it again.
@@ -42,7 +42,7 @@ class RecordReader {
  private:
   struct Inflater;
 
-  RecordReader(std::string path, std::unique_ptr<RandomAccessFile> file);
+  TfRecordReader(std::string path, std::unique_ptr<RandomAccessFile> file);
 
   Status Damaged(const std::string& what) const;
   // Reads the file's next bytes into input_.
@@ -65,4 +65,4 @@ class RecordReader {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_CHECKPOINT_DM_REVERB_RECORD_READER_H_
+#endif  // REVERB_CHECKPOINT_DM_REVERB_TF_RECORD_READER_H_
