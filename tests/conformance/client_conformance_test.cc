@@ -153,6 +153,20 @@ TEST_P(ClientConformanceTest, OneThreadWritesFarBeyondTheLimiterAndThenSamples) 
   EXPECT_OK(writer.Flush(0, kPatience));
 }
 
+TEST_P(ClientConformanceTest, AFullTableHoldsUpNoItemsForOthers) {
+  Start({MakeQueue("full", 1), MakeTable("empty")});
+  const Client client = Connect();
+  auto writer = NewWriter(client);
+  for (int i = 0; i < 2; ++i) ASSERT_OK(Write(writer, "full", 1));
+  while (table("full").Info().waiting_inserts == 0) std::this_thread::yield();
+  ASSERT_OK(Write(writer, "empty", 1));
+  // Nobody flushes.
+  ASSERT_OK(client.Sample("empty", 1, kPatience));
+  ASSERT_OK(Write(writer, "empty", 2));
+  while (table("empty").size() < 2) std::this_thread::yield();
+  writer.Close();
+}
+
 TEST_P(ClientConformanceTest, FlushWaitsForAsManyAsItIsTold) {
   Start({MakeQueue("q", 10)});
   const Client client = Connect();
@@ -216,8 +230,9 @@ TEST_P(ClientConformanceTest, ARejectedItemIsReported) {
   (void)Write(writer, "per", 2, -5.0);
   const Status refused = writer.Flush(0, kPatience);
   EXPECT_THAT(refused, StatusIs(StatusCode::kInvalidArgument, HasSubstr("for table \"per\" was rejected")));
-  EXPECT_THAT(refused, StatusIs(StatusCode::kInvalidArgument,
-                                HasSubstr("it was item 2 of this writer, which takes no more: make a new one")));
+  EXPECT_THAT(refused,
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("it was item 2 of this writer, which takes no more: make a new one")));
   EXPECT_THAT(Write(writer, "per", 3), StatusIs(StatusCode::kInvalidArgument))
       << "and again, until a new writer is made";
   auto other = NewWriter(client);
