@@ -76,6 +76,11 @@ class Client {
   Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
                                                 const WaitOptions& wait = {}) const;
 
+  // Single calls wait for the server, within `wait`. When the connection breaks during one it is made again:
+  // all of these can be repeated. Only Reset() and Checkpoint() are not repeated, as a second time is not the
+  // same as once (it deletes what went in meanwhile, or writes another checkpoint): then they are
+  // UNAVAILABLE, and the server may have carried them out.
+
   // Keys that are not there are ignored. A priority that a selector refuses fails the call as a whole.
   Status UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,
                           const WaitOptions& wait = {}) const;

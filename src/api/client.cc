@@ -65,7 +65,7 @@ int64_t Client::num_servers() const { return static_cast<int64_t>(rep_->servers.
 
 Result<bool> Client::is_in_process(const WaitOptions& wait) const {
   for (const auto& server : rep_->servers) {
-    REVERB_RETURN_IF_ERROR(server->Connect(wait)->Info(wait).status());
+    REVERB_RETURN_IF_ERROR(server->Info(wait).status());
     if (!server->Connect(wait)->in_process()) return false;
   }
   return true;
@@ -169,7 +169,7 @@ Status Mutate(const Client::Rep& rep, std::string_view table, std::vector<intern
     // An empty call tells whether the table exists.
     if (!is_empty && request.updates.empty() && request.deletes.empty()) continue;
     request.table = table;
-    REVERB_RETURN_IF_ERROR(rep.servers[server]->Connect(wait)->Mutate(request, wait));
+    REVERB_RETURN_IF_ERROR(rep.servers[server]->Mutate(request, wait));
   }
   return Status::Ok();
 }
@@ -194,22 +194,19 @@ Status Client::Delete(std::string_view table, std::span<const uint64_t> keys, co
 }
 
 Status Client::Reset(std::string_view table, const WaitOptions& wait) const {
-  for (const auto& server : rep_->servers) REVERB_RETURN_IF_ERROR(server->Connect(wait)->Reset(table, wait));
+  for (const auto& server : rep_->servers) REVERB_RETURN_IF_ERROR(server->Reset(table, wait));
   return Status::Ok();
 }
 
 Status Client::SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
                               const WaitOptions& wait) const {
   for (const auto& server : rep_->servers) {
-    REVERB_RETURN_IF_ERROR(
-        server->Connect(wait)->SetRateLimiter({.table = std::string(table), .options = options}, wait));
+    REVERB_RETURN_IF_ERROR(server->SetRateLimiter({.table = std::string(table), .options = options}, wait));
   }
   return Status::Ok();
 }
 
-Result<ServerInfo> Client::Info(const WaitOptions& wait) const {
-  return rep_->next(Rep::kInfo).Connect(wait)->Info(wait);
-}
+Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep_->next(Rep::kInfo).Info(wait); }
 
 Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOptions& wait) const {
   REVERB_ASSIGN_OR_RETURN(const ServerInfo info, Info(wait));
@@ -230,7 +227,7 @@ Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOpti
   if (rep_->servers.size() > 1) briefly.timeout = std::min(wait.timeout.value_or(kBriefly), kBriefly);
   ItemStructure structure;
   for (const auto& server : rep_->servers) {
-    const Result<ServerInfo> info = server->Connect(briefly)->Info(briefly);
+    const Result<ServerInfo> info = server->Info(briefly);
     if (!info.ok()) {
       if (rep_->servers.size() == 1) return info.status();
       continue;
@@ -252,7 +249,7 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
   }
   REVERB_ASSIGN_OR_RETURN(
       internal::InspectReply reply,
-      rep_->servers.front()->Connect(wait)->Inspect(
+      rep_->servers.front()->Inspect(
           {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, wait));
   *cursor = reply.next_cursor;
   return internal::MakeSampledTrajectories(std::move(reply.items));
@@ -261,7 +258,7 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
 Result<std::string> Client::Checkpoint(const WaitOptions& wait) const {
   std::string paths;
   for (const auto& server : rep_->servers) {
-    REVERB_ASSIGN_OR_RETURN(const std::string path, server->Connect(wait)->Checkpoint(wait));
+    REVERB_ASSIGN_OR_RETURN(const std::string path, server->Checkpoint(wait));
     paths += (paths.empty() ? "" : ",") + path;
   }
   return paths;

@@ -2,6 +2,7 @@
 #ifndef REVERB_API_SERVER_LINK_H_
 #define REVERB_API_SERVER_LINK_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,6 +37,16 @@ class ServerLink {
   std::shared_ptr<Connection> OwnConnection() EXCLUDES(mu_);
   std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
 
+  // Single calls, as those of a Connection. Calls that can be repeated are repeated, within `wait`, when the
+  // connection breaks. Reset() and Checkpoint() are not: the server may have carried them out, and a second
+  // time is not the same as once.
+  Result<ServerInfo> Info(const WaitOptions& wait) EXCLUDES(mu_);
+  Status Mutate(const MutateRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  Status Reset(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);
+  Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  Result<std::string> Checkpoint(const WaitOptions& wait) EXCLUDES(mu_);
+
   Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
                 const WaitOptions& wait, const ItemStructure& structure) EXCLUDES(mu_);
   // Appends n samples; on an error fewer.
@@ -43,6 +54,16 @@ class ServerLink {
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);
 
  private:
+  using SingleCall = std::function<Status(Connection&, const WaitOptions&)>;
+  struct CallKind {
+    const char* name;
+    bool can_repeat = true;
+  };
+  Status Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) EXCLUDES(mu_);
+  // The same, for a call with an answer.
+  template <typename T, typename F>
+  Result<T> CallFor(const CallKind& kind, const WaitOptions& wait, F&& call) EXCLUDES(mu_);
+
   std::shared_ptr<Sampler> TakeIdleSampler(std::string_view table) EXCLUDES(mu_);
   void KeepIdleSampler(std::string_view table, std::shared_ptr<Sampler> sampler) EXCLUDES(mu_);
 

@@ -94,6 +94,7 @@ struct FakeConnection final : Connection {
   bool refuse = false;  // new streams end at once
   Result<ServerInfo> info = Unused();
   std::function<void()> on_info;
+  std::function<Status(const WaitOptions&)> on_call;  // what single calls other than Info() answer
   std::vector<std::shared_ptr<FakeInsertStream>> inserts;
   std::vector<std::shared_ptr<FakeSampleStream>> samples;
 
@@ -114,14 +115,23 @@ struct FakeConnection final : Connection {
     if (on_info) on_info();
     return info;
   }
-  Status Mutate(const MutateRequest&, const WaitOptions&) override { return Unused(); }
-  Status Reset(std::string_view, const WaitOptions&) override { return Unused(); }
-  Status SetRateLimiter(const SetRateLimiterRequest&, const WaitOptions&) override { return Unused(); }
-  Result<InspectReply> Inspect(const InspectRequest&, const WaitOptions&) override { return Unused(); }
-  Result<std::string> Checkpoint(const WaitOptions&) override { return Unused(); }
+  Status Mutate(const MutateRequest&, const WaitOptions& wait) override { return Answer(wait); }
+  Status Reset(std::string_view, const WaitOptions& wait) override { return Answer(wait); }
+  Status SetRateLimiter(const SetRateLimiterRequest&, const WaitOptions& wait) override {
+    return Answer(wait);
+  }
+  Result<InspectReply> Inspect(const InspectRequest&, const WaitOptions& wait) override {
+    REVERB_RETURN_IF_ERROR(Answer(wait));
+    return InspectReply();
+  }
+  Result<std::string> Checkpoint(const WaitOptions& wait) override {
+    REVERB_RETURN_IF_ERROR(Answer(wait));
+    return std::string("path");
+  }
 
  private:
   static Status Unused() { return Status::Unimplemented("a test has no use for this"); }
+  Status Answer(const WaitOptions& wait) const { return on_call ? on_call(wait) : Unused(); }
   template <typename Stream, typename Events>
   std::shared_ptr<Stream> Opened(const Hello& hello, std::shared_ptr<Events> events) {
     auto stream = std::make_shared<Stream>();
