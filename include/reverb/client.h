@@ -41,8 +41,8 @@ class Server;
 struct ClientOptions {
   // Bytes of chunks that a writer may have unconfirmed before it has to wait; > 0, absent = no bound.
   std::optional<int64_t> write_window_bytes = int64_t{64} << 20;
-  // How long writers, and Sample(), look for a server that was lost before they fail; absent = for ever.
-  // Samplers have one of their own.
+  // How long writers, Sample() and single calls look for a server that cannot be reached before they fail;
+  // absent = for ever. Samplers have one of their own.
   Timeout reconnect_timeout = {};
   // Whether a server of this process is used without a socket.
   bool in_process = true;

@@ -97,18 +97,29 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
   WaitLoop loop(wait);
   const bool tries_once = wait.timeout && *wait.timeout <= Duration(0);
   Backoff backoff(EntropySeed());
-  Status given_up;  // by on_wait
+  const Timeout& lost_timeout = options_.reconnect_timeout;
+  std::shared_ptr<Connection> connection;
+  Duration last_connected{0};  // or, at first, the start
+  Status last_failure;
+  Status given_up;  // by on_wait, or because the server cannot be reached
+  const auto check_reached = [&] {
+    const Duration lost = loop.waited() - last_connected;
+    if (!lost_timeout || lost < std::max(*lost_timeout, kMinAttemptTimeout)) return Status::Ok();
+    return CannotReach(connection->address(), lost, last_failure);
+  };
   WaitOptions attempt = wait;
-  if (wait.on_wait) {
-    attempt.on_wait = [&] {
-      given_up = wait.on_wait();
-      return given_up;
-    };
-  }
+  attempt.on_wait = [&] {
+    if (wait.on_wait) given_up = wait.on_wait();
+    if (given_up.ok() && connection) {
+      if (connection->is_connected()) last_connected = loop.waited();
+      given_up = check_reached();
+    }
+    return given_up;
+  };
   for (int broken = 0;; ++broken) {
     const Duration started = loop.waited();
     if (wait.timeout && !tries_once) attempt.timeout = std::max(*wait.timeout - started, Duration(1));
-    const std::shared_ptr<Connection> connection = Connect(attempt);
+    connection = Connect(attempt);
     Status status = given_up.ok() ? call(*connection, attempt) : given_up;
     if (status.ok() || !given_up.ok() || tries_once || connection->in_process()) return status;
     if (broken > 0 && status.code() == StatusCode::kDeadlineExceeded) {
@@ -124,6 +135,8 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
                                  "; the server may have carried it out all the same: look, and call again "
                                  "if it has not");
     }
+    last_failure = status;
+    REVERB_RETURN_IF_ERROR(check_reached());
     if (loop.IsTimeToSay()) {
       LogWait("call " + connection->address(),
               "still waiting for the server at " + connection->address() + " to answer " + kind.name +

@@ -38,8 +38,8 @@ class ServerLink {
   std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
 
   // Single calls, as those of a Connection. Calls that can be repeated are repeated, within `wait`, when the
-  // connection breaks. Reset() and Checkpoint() are not: the server may have carried them out, and a second
-  // time is not the same as once.
+  // connection breaks. UNAVAILABLE when the server cannot be reached for reconnect_timeout. Reset() and
+  // Checkpoint() are not: the server may have carried them out, and a second time is not the same as once.
   Result<ServerInfo> Info(const WaitOptions& wait) EXCLUDES(mu_);
   Status Mutate(const MutateRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Status Reset(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);

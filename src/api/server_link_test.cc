@@ -124,5 +124,29 @@ TEST_F(ServerLinkTest, AServerOfThisProcessIsNotWaitedFor) {
   EXPECT_EQ(calls_, 1);
 }
 
+TEST_F(ServerLinkTest, AServerThatCannotBeReachedIsGivenUpAfterTheReconnectTimeout) {
+  ServerLink link(connection_, {.reconnect_timeout = 1s, .in_process = false});
+  connection_->connected = false;
+  connection_->on_call = [](const WaitOptions& wait) {  // waits for the server, as a real one does
+    Status status;
+    while (status.ok()) status = wait.on_wait();
+    return status;
+  };
+  const auto text = HasSubstr("the server at fake:1 could not be reached for 1.");
+  EXPECT_THAT(link.Mutate({}, {}), StatusIs(StatusCode::kUnavailable, text));
+  EXPECT_THAT(link.Mutate({}, kPatience), StatusIs(StatusCode::kUnavailable, text));
+}
+
+TEST_F(ServerLinkTest, AServerThatIsConnectedMayTakeItsTime) {
+  ServerLink link(connection_, {.reconnect_timeout = 1ms, .in_process = false});
+  connection_->on_call = [](const WaitOptions& wait) {
+    const auto end = std::chrono::steady_clock::now() + 1100ms;
+    Status status;
+    while (status.ok() && std::chrono::steady_clock::now() < end) status = wait.on_wait();
+    return status;
+  };
+  EXPECT_OK(link.Mutate({}, {}));
+}
+
 }  // namespace
 }  // namespace reverb::internal

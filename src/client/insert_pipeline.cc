@@ -384,6 +384,7 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   welcomed_ = true;
+  options_.clock->Cancel(attempt_alarm_);
   ++stats_.connections;
   reconnection_.Welcomed();
   Confirm(welcome.applied_through, done);
@@ -486,6 +487,13 @@ void InsertPipeline::Connect() {
     forgets_told_ = 0;
     sent_through_ = confirmed_through_;
     reconnection_.Opening(options_.clock->Now());
+    if (options_.reconnect_timeout && !connection_->in_process()) {
+      attempt_alarm_ = options_.clock->CallAt(reconnection_.AttemptDeadline(*options_.reconnect_timeout),
+                                              [weak = weak_from_this(), attempt] {
+                                                if (const auto pipeline = weak.lock())
+                                                  pipeline->OnAttemptTimeout(attempt);
+                                              });
+    }
   }
   std::shared_ptr<InsertStream> stream =
       connection_->OpenInsert(hello_, std::make_shared<Events>(shared_from_this(), attempt));
@@ -502,11 +510,23 @@ void InsertPipeline::Connect() {
   Pump();
 }
 
+void InsertPipeline::OnAttemptTimeout(uint64_t attempt) {
+  std::shared_ptr<InsertStream> stream;
+  {
+    MutexLock lock(&mu_);
+    if (attempt != attempt_ || attempt_over_ || welcomed_ || closed_) return;
+    reconnection_.AttemptTimedOut();
+    stream = stream_;
+  }
+  if (stream) stream->Cancel();  // OnClosed() follows
+}
+
 void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   std::shared_ptr<InsertStream> former;
   MutexLock lock(&mu_);
   if (attempt != attempt_) return;
   attempt_over_ = true;
+  options_.clock->Cancel(attempt_alarm_);
   const bool was_welcomed = welcomed_;
   welcomed_ = ready_ = false;
   former = std::move(stream_);
@@ -514,7 +534,7 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   if (closed_) return;
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
-      reconnection_.Lost(std::move(status), now, connection_->in_process(), options_.reconnect_timeout);
+      reconnection_.Lost(std::move(status), now, *connection_, options_.reconnect_timeout);
   if (!pause || (was_welcomed && !options_.reconnects)) return Fail(reconnection_.last_failure());
   options_.clock->CallAt(now + *pause, [weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Connect();

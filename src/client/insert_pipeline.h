@@ -123,6 +123,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // The first that is not OK stays.
   void SetStatus(Status status) REQUIRES(mu_);
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
+  void OnAttemptTimeout(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
   // Lets go of items; of their chunks those who call this, by dropping what is in `*done`: freeing memory
   // takes long, and the writer may be waiting for the lock.
@@ -211,6 +212,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   uint64_t added_ = 0;  // items
 
   // --- Being without one ---
+  Clock::AlarmId attempt_alarm_ GUARDED_BY(mu_) = 0;  // bounds the attempt, with a reconnect_timeout
   Reconnection reconnection_ GUARDED_BY(mu_);
   std::string wait_text_ GUARDED_BY(mu_);  // what the server said last about why it waits
 };

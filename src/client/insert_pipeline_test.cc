@@ -211,8 +211,31 @@ TEST_F(InsertPipelineTest, GivesUpWhenToldTo) {
   connection_->refuse = true;
   stream().Close(Status::Unavailable("gone"));
   clock_.Advance(10s);
-  EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kUnavailable));
-  EXPECT_THAT(Add(), StatusIs(StatusCode::kUnavailable));
+  EXPECT_THAT(
+      pipeline_->AwaitPending(0, {}),
+      StatusIs(StatusCode::kUnavailable, HasSubstr("the server at fake:1 could not be reached for 3.")));
+  EXPECT_THAT(Add(), StatusIs(StatusCode::kUnavailable, HasSubstr("nobody is there")));
+}
+
+TEST_F(InsertPipelineTest, GivesUpOnAServerThatNeverAnswers) {
+  Create({.reconnect_timeout = 3s});
+  stream().answers_cancel = true;
+  clock_.Advance(2999ms);
+  EXPECT_OK(pipeline_->status());
+  clock_.Advance(1ms);
+  EXPECT_THAT(pipeline_->AwaitPending(0, {}),
+              StatusIs(StatusCode::kUnavailable,
+                       HasSubstr("the server at fake:1 could not be reached for 3.0 s (reconnect_timeout)")));
+  EXPECT_EQ(connection_->inserts.size(), 1u);
+}
+
+TEST_F(InsertPipelineTest, AServerThatAnswersInTimeIsKept) {
+  Create({.reconnect_timeout = 3s});
+  stream().Welcome();
+  EXPECT_EQ(clock_.pending(), 0);
+  clock_.Advance(10s);
+  EXPECT_OK(Add());
+  EXPECT_FALSE(stream().cancelled);
 }
 
 TEST_F(InsertPipelineTest, WithoutReconnectingItWaitsForAServerButNotForAnother) {

@@ -287,6 +287,14 @@ void Sampler::Open(size_t index) {
   worker.taken_bytes = 0;
   worker.reconnection.Opening(options_.clock->Now());
   const std::shared_ptr<Connection> connection = worker.connection;
+  if (options_.reconnect_timeout && !connection->in_process()) {
+    worker.attempt_alarm =
+        options_.clock->CallAt(worker.reconnection.AttemptDeadline(*options_.reconnect_timeout),
+                               [weak = weak_from_this(), index, attempt] {
+                                 if (const auto sampler = weak.lock())
+                                   sampler->OnAttemptTimeout(index, attempt);
+                               });
+  }
   auto events = std::make_shared<Events>(shared_from_this(), index, attempt);
   mu_.Unlock();
   std::shared_ptr<SampleStream> stream = connection->OpenSample(
@@ -317,6 +325,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
   if (reply.welcome) {
     worker.reconnection.Welcomed();
     worker.is_welcome = true;
+    options_.clock->Cancel(worker.attempt_alarm);
   }
   if (count > 0) {
     Settle(&worker, count);
@@ -354,12 +363,25 @@ void Sampler::Settle(Worker* worker, int64_t samples) {
   outstanding_ -= samples;
 }
 
+void Sampler::OnAttemptTimeout(size_t index, uint64_t attempt) {
+  std::shared_ptr<SampleStream> stream;
+  {
+    MutexLock lock(&mu_);
+    Worker& worker = workers_[index];
+    if (attempt != worker.attempt || worker.attempt_over || worker.is_welcome || closed_) return;
+    worker.reconnection.AttemptTimedOut();
+    stream = worker.stream;
+  }
+  if (stream) stream->Cancel();  // OnClosed() follows
+}
+
 void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   std::shared_ptr<SampleStream> former;
   MutexLock lock(&mu_);
   Worker& worker = workers_[index];
   if (attempt != worker.attempt) return;
   worker.attempt_over = true;
+  options_.clock->Cancel(worker.attempt_alarm);
   former = std::move(worker.stream);
   worker.stream = nullptr;
   if (!closed_) stats_.unanswered += worker.outstanding;
@@ -368,8 +390,8 @@ void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   worker.requests.clear();
   if (closed_) return;
   const TimePoint now = options_.clock->Now();
-  const std::optional<Duration> pause = worker.reconnection.Lost(
-      std::move(status), now, worker.connection->in_process(), options_.reconnect_timeout);
+  const std::optional<Duration> pause =
+      worker.reconnection.Lost(std::move(status), now, *worker.connection, options_.reconnect_timeout);
   if (!pause) {
     // Others go on.
     worker.is_lost = true;

@@ -210,6 +210,23 @@ TEST_F(SamplerTest, ComesBackAfterALostConnection) {
   EXPECT_EQ(TakeKey(), 10u);
 }
 
+TEST_F(SamplerTest, GivesUpOnAServerThatNeverAnswers) {
+  Create({.reconnect_timeout = 3s});
+  stream().answers_cancel = true;
+  clock_.Advance(2999ms);
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
+  clock_.Advance(1ms);
+  EXPECT_THAT(sampler_->Next(kNow),
+              StatusIs(StatusCode::kUnavailable,
+                       HasSubstr("the server at fake:1 could not be reached for 3.0 s (reconnect_timeout)")));
+}
+
+TEST_F(SamplerTest, AServerThatAnswersInTimeIsKept) {
+  Create({.reconnect_timeout = 3s});
+  stream().Welcome();
+  EXPECT_EQ(clock_.pending(), 0);
+}
+
 TEST_F(SamplerTest, CountsWhatIsDropped) {
   Create({.max_in_flight = 10});
   stream().Reply(1, 6, 0);

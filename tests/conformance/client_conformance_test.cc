@@ -717,6 +717,9 @@ TEST_P(NetworkClientTest, AServerThatIsNotThere) {
   writer.Close();
   const Client impatient = Client::Connect("127.0.0.1:1", {.reconnect_timeout = 50ms}).value();
   EXPECT_THAT(impatient.Sample("t", 1, kPatience), StatusIs(StatusCode::kUnavailable));
+  const auto text = HasSubstr("the server at 127.0.0.1:1 could not be reached");
+  EXPECT_THAT(impatient.Info(), StatusIs(StatusCode::kUnavailable, text));
+  EXPECT_THAT(impatient.Signatures(), StatusIs(StatusCode::kUnavailable, text));
 }
 
 TEST(ClientOptionsTest, NamesWhatCannotWork) {
