@@ -80,6 +80,10 @@ class Client {
   // all of these can be repeated. Only Reset() and Checkpoint() are not repeated, as a second time is not the
   // same as once (it deletes what went in meanwhile, or writes another checkpoint): then they are
   // UNAVAILABLE, and the server may have carried them out.
+  //
+  // Of several servers, all that a call concerns are called at the same time. Those that can be reached have
+  // done it when the call returns; for the others it fails with one error that names each server and why.
+  // Without any time-out, calls that change a table wait for a server that cannot be reached for 10 s.
 
   // Keys that are not there are ignored. A priority that a selector refuses fails the call as a whole.
   Status UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,

@@ -1,6 +1,7 @@
 #include "api/server_link.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -51,6 +52,10 @@ ServerLink::~ServerLink() {
 
 // --- Connections ---
 
+std::string ServerLink::address() const {
+  return network_ ? network_->address() : std::string("this process");
+}
+
 std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
   TimePoint now;
   {
@@ -94,11 +99,13 @@ std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
 // --- Single calls ---
 
 Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) {
+  std::shared_ptr<Connection> connection = Connect(wait);
+  if (connection->in_process()) return call(*connection, wait);
   WaitLoop loop(wait);
   const bool tries_once = wait.timeout && *wait.timeout <= Duration(0);
-  Backoff backoff(EntropySeed());
-  const Timeout& lost_timeout = options_.reconnect_timeout;
-  std::shared_ptr<Connection> connection;
+  std::optional<Backoff> backoff;  // from the first failure on
+  Timeout lost_timeout = options_.reconnect_timeout;
+  if (kind.is_change && !wait.timeout && !lost_timeout) lost_timeout = change_timeout_;
   Duration last_connected{0};  // or, at first, the start
   Status last_failure;
   Status given_up;  // by on_wait, or because the server cannot be reached
@@ -110,7 +117,7 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
   WaitOptions attempt = wait;
   attempt.on_wait = [&] {
     if (wait.on_wait) given_up = wait.on_wait();
-    if (given_up.ok() && connection) {
+    if (given_up.ok()) {
       if (connection->is_connected()) last_connected = loop.waited();
       given_up = check_reached();
     }
@@ -119,9 +126,10 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
   for (int broken = 0;; ++broken) {
     const Duration started = loop.waited();
     if (wait.timeout && !tries_once) attempt.timeout = std::max(*wait.timeout - started, Duration(1));
-    connection = Connect(attempt);
+    if (broken > 0) connection = Connect(attempt);
+    if (given_up.ok() && connection->in_process()) return call(*connection, wait);
     Status status = given_up.ok() ? call(*connection, attempt) : given_up;
-    if (status.ok() || !given_up.ok() || tries_once || connection->in_process()) return status;
+    if (status.ok() || !given_up.ok() || tries_once) return status;
     if (broken > 0 && status.code() == StatusCode::kDeadlineExceeded) {
       return Status::DeadlineExceeded(std::string(kind.name) + ": no answer from the server at " +
                                       connection->address() + " within " + Seconds(loop.waited()) + "; " +
@@ -142,7 +150,8 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
               "still waiting for the server at " + connection->address() + " to answer " + kind.name +
                   " for " + Seconds(loop.waited()) + "; " + std::string(status.message()));
     }
-    REVERB_RETURN_IF_ERROR(Pause(backoff.Next(loop.waited() - started), &loop));
+    if (!backoff) backoff.emplace(EntropySeed());
+    REVERB_RETURN_IF_ERROR(Pause(backoff->Next(loop.waited() - started), &loop));
     if (loop.expired()) {
       return Status::DeadlineExceeded(std::string(kind.name) + ": no answer from the server at " +
                                       connection->address() + " within " + Seconds(loop.waited()) + ": " +
@@ -163,38 +172,39 @@ Result<T> ServerLink::CallFor(const CallKind& kind, const WaitOptions& wait, F&&
 }
 
 Result<ServerInfo> ServerLink::Info(const WaitOptions& wait) {
-  return CallFor<ServerInfo>({"Info"}, wait, [](Connection& connection, const WaitOptions& attempt) {
-    return connection.Info(attempt);
-  });
+  return CallFor<ServerInfo>(
+      {.name = "Info", .is_change = false}, wait,
+      [](Connection& connection, const WaitOptions& attempt) { return connection.Info(attempt); });
 }
 
 Status ServerLink::Mutate(const MutateRequest& request, const WaitOptions& wait) {
-  return Call({"Mutate"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
+  return Call({.name = "Mutate"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
     return connection.Mutate(request, attempt);
   });
 }
 
 Status ServerLink::Reset(std::string_view table, const WaitOptions& wait) {
-  return Call({"Reset", /*can_repeat=*/false}, wait, [&](Connection& connection, const WaitOptions& attempt) {
-    return connection.Reset(table, attempt);
-  });
+  return Call(
+      {.name = "Reset", .can_repeat = false}, wait,
+      [&](Connection& connection, const WaitOptions& attempt) { return connection.Reset(table, attempt); });
 }
 
 Status ServerLink::SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) {
-  return Call({"SetRateLimiter"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
+  return Call({.name = "SetRateLimiter"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
     return connection.SetRateLimiter(request, attempt);
   });
 }
 
 Result<InspectReply> ServerLink::Inspect(const InspectRequest& request, const WaitOptions& wait) {
-  return CallFor<InspectReply>({"Inspect"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
-    return connection.Inspect(request, attempt);
-  });
+  return CallFor<InspectReply>({.name = "Inspect", .is_change = false}, wait,
+                               [&](Connection& connection, const WaitOptions& attempt) {
+                                 return connection.Inspect(request, attempt);
+                               });
 }
 
 Result<std::string> ServerLink::Checkpoint(const WaitOptions& wait) {
   return CallFor<std::string>(
-      {"Checkpoint", /*can_repeat=*/false}, wait,
+      {.name = "Checkpoint", .can_repeat = false}, wait,
       [](Connection& connection, const WaitOptions& attempt) { return connection.Checkpoint(attempt); });
 }
 

@@ -22,14 +22,18 @@ namespace reverb::internal {
 class ServerLink {
  public:
   // Over the network, unless the server turns out to be in this process and the options allow that.
-  ServerLink(std::shared_ptr<Connection> network, ClientOptions options)
-      : options_(std::move(options)), network_(std::move(network)) {}
+  // `change_timeout`: how long calls that change a table wait for a server that cannot be reached, where
+  // neither they nor the options have a time-out; absent = for ever.
+  ServerLink(std::shared_ptr<Connection> network, ClientOptions options, Timeout change_timeout = {})
+      : options_(std::move(options)), change_timeout_(change_timeout), network_(std::move(network)) {}
   // A server at hand.
   static std::unique_ptr<ServerLink> Pinned(std::shared_ptr<Connection> inproc, ClientOptions options);
   ~ServerLink();
   ServerLink(const ServerLink&) = delete;
   ServerLink& operator=(const ServerLink&) = delete;
 
+  // For people.
+  std::string address() const;
   // The connection to use now: without a socket where the server turns out to be in this process.
   // Finding that out takes no longer than `wait` allows.
   std::shared_ptr<Connection> Connect(const WaitOptions& wait = {}) EXCLUDES(mu_);
@@ -58,6 +62,7 @@ class ServerLink {
   struct CallKind {
     const char* name;
     bool can_repeat = true;
+    bool is_change = true;
   };
   Status Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) EXCLUDES(mu_);
   // The same, for a call with an answer.
@@ -69,6 +74,7 @@ class ServerLink {
 
   // Set once.
   const ClientOptions options_;
+  const Timeout change_timeout_;
   const std::shared_ptr<Connection> network_;  // null for a server at hand
   bool is_pinned_ = false;
 

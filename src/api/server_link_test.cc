@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <climits>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/fake_connection_testing.h"
@@ -37,6 +39,17 @@ class ServerLinkTest : public ::testing::Test {
     ++calls_;
     timeouts_.push_back(wait.timeout);
     return calls_ <= failures_ ? failure_ : Status::Ok();
+  }
+
+  // Waits for an answer as a real connection does.
+  static Status WaitFor(std::chrono::nanoseconds duration, const WaitOptions& wait) {
+    const auto end = std::chrono::steady_clock::now() + duration;
+    Status status;
+    while (status.ok() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(5ms);
+      status = wait.on_wait();
+    }
+    return status;
   }
 
   std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>();
@@ -127,24 +140,23 @@ TEST_F(ServerLinkTest, AServerOfThisProcessIsNotWaitedFor) {
 TEST_F(ServerLinkTest, AServerThatCannotBeReachedIsGivenUpAfterTheReconnectTimeout) {
   ServerLink link(connection_, {.reconnect_timeout = 1s, .in_process = false});
   connection_->connected = false;
-  connection_->on_call = [](const WaitOptions& wait) {  // waits for the server, as a real one does
-    Status status;
-    while (status.ok()) status = wait.on_wait();
-    return status;
-  };
+  connection_->on_call = [](const WaitOptions& wait) { return WaitFor(60s, wait); };
   const auto text = HasSubstr("the server at fake:1 could not be reached for 1.");
   EXPECT_THAT(link.Mutate({}, {}), StatusIs(StatusCode::kUnavailable, text));
   EXPECT_THAT(link.Mutate({}, kPatience), StatusIs(StatusCode::kUnavailable, text));
 }
 
+TEST_F(ServerLinkTest, ALostServerOfSeveralIsNotWaitedForForEver) {
+  connection_->connected = false;
+  connection_->on_call = [](const WaitOptions& wait) { return WaitFor(60s, wait); };
+  ServerLink link(connection_, {.in_process = false}, /*change_timeout=*/1s);
+  EXPECT_THAT(link.Reset("t", {}),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("could not be reached for 1.0 s")));
+}
+
 TEST_F(ServerLinkTest, AServerThatIsConnectedMayTakeItsTime) {
   ServerLink link(connection_, {.reconnect_timeout = 1ms, .in_process = false});
-  connection_->on_call = [](const WaitOptions& wait) {
-    const auto end = std::chrono::steady_clock::now() + 1100ms;
-    Status status;
-    while (status.ok() && std::chrono::steady_clock::now() < end) status = wait.on_wait();
-    return status;
-  };
+  connection_->on_call = [](const WaitOptions& wait) { return WaitFor(1100ms, wait); };
   EXPECT_OK(link.Mutate({}, {}));
 }
 

@@ -51,7 +51,7 @@ inline constexpr Duration kMinAttemptTimeout = std::chrono::seconds(1);
 // The error when a server was looked for longer than reconnect_timeout.
 inline Status CannotReach(const std::string& address, Duration searched, const Status& last_failure) {
   std::string text = "the server at " + address + " could not be reached for " + Seconds(searched) +
-                     " (reconnect_timeout); check the address, start the server, or allow more time";
+                     "; check the address, start the server, or allow more time (reconnect_timeout)";
   if (!last_failure.ok()) text += "; the last attempt: " + std::string(last_failure.message());
   return Status::Unavailable(std::move(text));
 }

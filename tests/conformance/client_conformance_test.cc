@@ -24,9 +24,11 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using test::StatusIs;
 using test::Transport;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // Long enough for a slow machine; a test that waits this long has failed.
@@ -720,6 +722,37 @@ TEST_P(NetworkClientTest, AServerThatIsNotThere) {
   const auto text = HasSubstr("the server at 127.0.0.1:1 could not be reached");
   EXPECT_THAT(impatient.Info(), StatusIs(StatusCode::kUnavailable, text));
   EXPECT_THAT(impatient.Signatures(), StatusIs(StatusCode::kUnavailable, text));
+}
+
+TEST_P(NetworkClientTest, OfSeveralServersTheLivingAreServedWhenOneIsLost) {
+  Start({MakeTable("t")});
+  const std::string living = "127.0.0.1:" + std::to_string(server_->port());
+  const Client one = Connect();
+  auto writer = NewWriter(one);
+  ASSERT_OK(Write(writer, "t", 1));
+  ASSERT_OK(writer.Flush(0, kPatience));
+  const uint64_t key = one.Sample("t", 1, kPatience)->front().key();
+  // The lost one comes first.
+  const Client both = Client::Connect("127.0.0.1:1," + living, {.in_process = false}).value();
+  const WaitOptions briefly{.timeout = 200ms};
+  const auto is_reported =
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("1 of the 2 servers that were called failed, the others have done it"),
+                     HasSubstr("127.0.0.1:1: "), Not(HasSubstr(living))));
+  EXPECT_THAT(both.UpdatePriorities("t", std::array{KeyPriority{key, 7.0}}, briefly), is_reported);
+  EXPECT_EQ(one.Sample("t", 1, kPatience)->front().priority(), 7.0);
+  EXPECT_THAT(both.SetRateLimiter("t", RateLimiterOptions::MinSize(3), briefly), is_reported);
+  EXPECT_EQ(table("t").Info().rate_limiter.min_size_to_sample, 3);
+  EXPECT_THAT(both.Reset("t", briefly), is_reported);
+  EXPECT_EQ(table("t").size(), 0);
+  EXPECT_THAT(both.Checkpoint(briefly), StatusIs(StatusCode::kDeadlineExceeded,
+                                                 HasSubstr("2 of the 2 servers that were called failed")));
+  int calls = 0;
+  const WaitOptions give_up{.on_wait = [&calls] {
+    return ++calls < 3 ? Status::Ok() : Status::Cancelled("the user pressed a key");
+  }};
+  EXPECT_THAT(both.Reset("t", give_up), StatusIs(StatusCode::kCancelled, HasSubstr("pressed a key")));
+  writer.Close();
 }
 
 TEST(ClientOptionsTest, NamesWhatCannotWork) {
