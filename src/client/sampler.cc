@@ -248,7 +248,9 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
   // The one that has brought, and was asked for, the least: so streams, and servers, take equal turns.
   Worker* idlest = nullptr;
   for (Worker& worker : workers_) {
-    if (!worker.stream) continue;
+    // A stream that replaces a lost one is asked once the server has answered. So attempts that fail leave
+    // no requests behind that the server might have drawn for.
+    if (!worker.stream || (worker.attempt > 1 && !worker.is_welcome)) continue;
     const int64_t load = worker.outstanding + worker.queued;
     if (idlest == nullptr || load < idlest->outstanding + idlest->queued) idlest = &worker;
   }
@@ -342,6 +344,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
   }
   if (reply.end) OnRequestEnd(&worker, *std::move(reply.end));
   if (waiters_ > 0) changed_.NotifyAll();
+  if (reply.welcome && attempt > 1 && reads_ahead_) Demand(0);
 }
 
 void Sampler::OnRequestEnd(Worker* worker, Status end) {
@@ -361,6 +364,14 @@ void Sampler::Settle(Worker* worker, int64_t samples) {
   worker->requests.front() -= samples;
   worker->outstanding -= samples;
   outstanding_ -= samples;
+}
+
+void Sampler::LogUnanswered(const Worker& worker) const {
+  Log(LogLevel::kWarning,
+      "the connection to the server at " + worker.connection->address() + " broke; samples of table \"" +
+          options_.table + "\" that were requested and not received: " + std::to_string(worker.outstanding) +
+          ". Those that the server had drawn are lost, and with them their items where "
+          "sampling takes items away");
 }
 
 void Sampler::OnAttemptTimeout(size_t index, uint64_t attempt) {
@@ -384,7 +395,12 @@ void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   options_.clock->Cancel(worker.attempt_alarm);
   former = std::move(worker.stream);
   worker.stream = nullptr;
-  if (!closed_) stats_.unanswered += worker.outstanding;
+  if (!closed_) {
+    stats_.unanswered += worker.outstanding;
+    // Inside one process nothing is lost on its way.
+    if (worker.is_welcome && worker.outstanding > 0 && !worker.connection->in_process())
+      LogUnanswered(worker);
+  }
   outstanding_ -= worker.outstanding;
   worker.outstanding = 0;
   worker.requests.clear();

@@ -128,6 +128,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);
   void OnRequestEnd(Worker* worker, Status end) REQUIRES(mu_);
   void Settle(Worker* worker, int64_t samples) REQUIRES(mu_);
+  void LogUnanswered(const Worker& worker) const REQUIRES(mu_);
   void OnAttemptTimeout(size_t index, uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(size_t index, uint64_t attempt, Status status) EXCLUDES(mu_);
 

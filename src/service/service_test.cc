@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "reverb/log.h"
 #include "service/sample_stream.h"
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
@@ -210,6 +211,34 @@ TEST_F(ServiceTest, DrawsOnlyAsFarAsThereIsCredit) {
   session->OnGone();
   inserts->OnGone();
   EXPECT_EQ(service_->stats().undelivered_samples, 0);
+}
+
+TEST_F(ServiceTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogged) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  TableOptions replay;
+  replay.name = "replay";
+  Create({TableOptions::Queue("q", 10), replay});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage(MakeMessage(1, 5));
+  inserts->OnMessage({.items = {MakeItem(6, "replay")}});
+  for (const char* table : {"q", "replay"}) {
+    auto peer = std::make_shared<FakeSamplePeer>();
+    peer->ready = false;  // the greeting is still being written
+    Hello hello = MakeHello(2);
+    hello.client_name = "learner";
+    auto session = service_->OpenSample(hello, peer).value();
+    session->OnRequest({.request_id = 1, .table = table, .count = 3});
+    session->OnGone();
+    EXPECT_EQ(peer->samples(), 0u);
+  }
+  EXPECT_EQ(tables_[0]->size(), 2) << "three were drawn";
+  EXPECT_EQ(service_->stats().undelivered_samples, 6);
+  ASSERT_EQ(lines.size(), 1u) << "the items of the other table are still there";
+  EXPECT_THAT(lines[0], HasSubstr("table \"q\": the client learner went away"));
+  EXPECT_THAT(lines[0], HasSubstr("drawn and not sent: 3"));
+  SetLogSink({});
+  inserts->OnGone();
 }
 
 TEST_F(ServiceTest, ARequestThatWaitsEndsWithItsClient) {
