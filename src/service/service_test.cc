@@ -572,6 +572,44 @@ TEST_F(ServiceTest, LimitsMustMakeSense) {
   EXPECT_OK(Service::Create(options));
 }
 
+TEST_F(ServiceTest, AWriterThatComesBackHearsOfItsFirstRejection) {
+  Create({TableOptions::Queue("q", 1)});
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 1000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  session->OnGone();
+  auto peer = std::make_shared<FakeInsertPeer>();
+  session = service_->OpenInsert(MakeHello(1), peer).value();
+  ASSERT_FALSE(peer->replies.empty());
+  const std::vector<Rejection>& rejections = peer->replies.front().rejections;
+  ASSERT_GE(rejections.size(), 2u);
+  EXPECT_EQ(rejections[0].number, 1u) << "the one that the client fails with";
+  EXPECT_EQ(rejections[1].number, 2u);
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, RejectionsThatWereNotSentSurviveAReconnection) {
+  Create({TableOptions::Queue("q", 1)});
+  auto former = std::make_shared<FakeInsertPeer>();
+  former->ready = false;  // takes the greeting and no more
+  auto session = service_->OpenInsert(MakeHello(1), former).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 1000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  EXPECT_EQ(former->replies.size(), 1u);
+  session->OnGone();
+  auto peer = std::make_shared<FakeInsertPeer>();
+  session = service_->OpenInsert(MakeHello(1), peer).value();
+  uint64_t next = 1;
+  for (const InsertReply& reply : peer->replies) {
+    for (const Rejection& rejection : reply.rejections) EXPECT_EQ(rejection.number, next++);
+  }
+  EXPECT_EQ(next, 1001u);
+  EXPECT_EQ(peer->confirmed(), 1000u);
+  session->OnGone();
+}
+
 TEST_F(ServiceTest, ManyRejectionsGoInSeveralReplies) {
   Create({TableOptions::Queue("q", 1)});
   auto peer = std::make_shared<FakeInsertPeer>();

@@ -547,7 +547,12 @@ TEST_P(ClientConformanceTest, WhatCameOfABatchThatDidNotIsHandedOut) {
   auto sampler = client.NewSampler({.table = "q", .exact = true}).value();
   Batch batch;
   EXPECT_THAT(sampler.NextBatch(100, &batch, {.timeout = 50ms}), StatusIs(StatusCode::kDeadlineExceeded));
-  for (int i = 0; i < 50; ++i) {
+  std::vector<SampledTrajectory> some;
+  ASSERT_OK(sampler.NextSome(7, &some, kPatience));
+  EXPECT_EQ(some.size(), 7u) << "no more than asked for";
+  EXPECT_THAT(sampler.NextSome(0, &some, kPatience), StatusIs(StatusCode::kInvalidArgument));
+  for (int i = 0; i < 7; ++i) EXPECT_THAT(ToVector(some.at(i).column(0).value()), ElementsAre(i));
+  for (int i = 7; i < 50; ++i) {
     auto sample = sampler.Next(kPatience);
     ASSERT_OK(sample);
     EXPECT_THAT(ToVector(sample->column(0).value()), ElementsAre(i));
