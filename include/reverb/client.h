@@ -41,8 +41,8 @@ class Server;
 struct ClientOptions {
   // Bytes of chunks that a writer may have unconfirmed before it has to wait; > 0, absent = no bound.
   std::optional<int64_t> write_window_bytes = int64_t{64} << 20;
-  // How long writers, and Sample(), look for a server that was lost before they fail; absent = for ever.
-  // Samplers have one of their own.
+  // How long writers, Sample() and single calls look for a server that cannot be reached before they fail;
+  // absent = for ever. Samplers have one of their own.
   Timeout reconnect_timeout = {};
   // Whether a server of this process is used without a socket.
   bool in_process = true;
@@ -75,6 +75,15 @@ class Client {
   // n samples, drawn now. Fewer are an error, which says how many were drawn all the same.
   Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
                                                 const WaitOptions& wait = {}) const;
+
+  // Single calls wait for the server, within `wait`. When the connection breaks during one it is made again:
+  // all of these can be repeated. Only Reset() and Checkpoint() are not repeated, as a second time is not the
+  // same as once (it deletes what went in meanwhile, or writes another checkpoint): then they are
+  // UNAVAILABLE, and the server may have carried them out.
+  //
+  // Of several servers, all that a call concerns are called at the same time. Those that can be reached have
+  // done it when the call returns; for the others it fails with one error that names each server and why.
+  // Without any time-out, calls that change a table wait for a server that cannot be reached for 10 s.
 
   // Keys that are not there are ignored. A priority that a selector refuses fails the call as a whole.
   Status UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,

@@ -43,7 +43,7 @@ struct SamplerOptions {
   bool exact = false;
   // How long the table's rate limiter may keep a waiting consumer; then the samples end.
   Timeout rate_limiter_timeout = {};
-  // How long a server that was lost is looked for before Next() fails; absent = for ever.
+  // How long a server that cannot be reached is looked for before Next() fails; absent = for ever.
   Timeout reconnect_timeout = {};
   // Bytes of each worker that may be on their way or waiting to be taken. More is for slow networks: what
   // waits long has left the processor's caches when it is taken.

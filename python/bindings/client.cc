@@ -170,9 +170,14 @@ void Mutate(ClientObject& self, std::string_view table, const std::vector<KeyPri
   const Client client = self.client();
   RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
     // An empty call tells whether the table exists.
-    if (!deletes.empty() || updates.empty()) REVERB_RETURN_IF_ERROR(client.Delete(table, deletes, wait));
-    if (!updates.empty()) REVERB_RETURN_IF_ERROR(client.UpdatePriorities(table, updates, wait));
-    return Status::Ok();
+    Status deleted;
+    if (!deletes.empty() || updates.empty()) deleted = client.Delete(table, deletes, wait);
+    // When one of several servers cannot be reached, the others get their updates all the same.
+    if (!deleted.ok() && (deleted.code() == StatusCode::kCancelled || client.num_servers() == 1))
+      return deleted;
+    if (updates.empty()) return deleted;
+    Status updated = client.UpdatePriorities(table, updates, wait);
+    return deleted.ok() ? updated : deleted;
   }));
 }
 

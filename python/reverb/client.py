@@ -121,8 +121,9 @@ class Client(_core.Client):
             in_process: use a server of this process without a socket.
             name: what those who look at the server see of this client, in `server_info()` and `reverb info`.
             write_window_bytes: data that each writer may have unconfirmed before it waits; None: no bound.
-            reconnect_timeout: seconds for which writers and samples look for a server that was lost; RuntimeError
-                afterwards. None: they wait for it for ever. Single calls have a `timeout` of their own.
+            reconnect_timeout: seconds for which calls, writers and samples look for a server that cannot be reached, be
+                it lost or not there yet; RuntimeError afterwards. None: they wait for it for ever, or for the `timeout`
+                of the call.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")

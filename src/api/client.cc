@@ -2,14 +2,20 @@
 #include "reverb/client.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
+#include <numeric>
 #include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "api/client_rep.h"
 #include "api/sample_factory.h"
 #include "api/sampler_rep.h"
 #include "client/sampler.h"
+#include "client/waiting.h"
 #include "client/writer_factory.h"
 #include "reverb/signature.h"
 #include "transport/grpc/grpc_connection.h"
@@ -17,6 +23,10 @@
 
 namespace reverb {
 namespace {
+
+// How long a call that changes tables of several servers waits for one that cannot be reached, without a
+// time-out: the samples of the others go on, and so must the program.
+constexpr std::chrono::seconds kLostServerTimeout{10};
 
 // The parts of "a:1,b:2".
 std::vector<std::string> Addresses(std::string_view list) {
@@ -49,9 +59,12 @@ Status ClientOptions::Validate() const {
 Result<Client> Client::Connect(std::string address, ClientOptions options) {
   REVERB_RETURN_IF_ERROR(options.Validate());
   auto rep = std::make_shared<Rep>();
-  for (const std::string& one : Addresses(address)) {
+  const std::vector<std::string> addresses = Addresses(address);
+  const Timeout change_timeout = addresses.size() > 1 ? Timeout(kLostServerTimeout) : Timeout();
+  for (const std::string& one : addresses) {
     REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Connection> network, internal::ConnectGrpc(one));
-    rep->servers.push_back(std::make_unique<internal::ServerLink>(std::move(network), options));
+    rep->servers.push_back(
+        std::make_unique<internal::ServerLink>(std::move(network), options, change_timeout));
   }
   if (rep->servers.size() > 1) rep->owners = std::make_shared<internal::KeyOwners>();
   rep->address = std::move(address);
@@ -65,7 +78,7 @@ int64_t Client::num_servers() const { return static_cast<int64_t>(rep_->servers.
 
 Result<bool> Client::is_in_process(const WaitOptions& wait) const {
   for (const auto& server : rep_->servers) {
-    REVERB_RETURN_IF_ERROR(server->Connect(wait)->Info(wait).status());
+    REVERB_RETURN_IF_ERROR(server->Info(wait).status());
     if (!server->Connect(wait)->in_process()) return false;
   }
   return true;
@@ -160,18 +173,100 @@ void ForOwners(const Client::Rep& rep, uint64_t key, F&& visit) {
   for (size_t server = 0; server < rep.servers.size(); ++server) visit(server);
 }
 
+// Calls of one server: its number, and how long to wait.
+using ServerCall = std::function<Status(size_t server, const WaitOptions& wait)>;
+
+// One error for those servers that failed, which names each.
+Status Collect(const Client::Rep& rep, std::span<const size_t> servers, std::span<const Status> results) {
+  const Status* first = nullptr;
+  size_t failed = 0;
+  std::string text;
+  for (size_t i = 0; i < servers.size(); ++i) {
+    if (results[i].ok()) continue;
+    ++failed;
+    if (first == nullptr) first = &results[i];
+    text += "; " + rep.servers[servers[i]]->address() + ": " + std::string(results[i].message());
+  }
+  if (first == nullptr) return Status::Ok();
+  return Status(first->code(),
+                std::to_string(failed) + " of the " + std::to_string(servers.size()) +
+                    " servers that were called failed" +
+                    (failed < servers.size() ? ", the others have done it" : "") + text,
+                first->detail());
+}
+
+// Calls these servers at the same time, and waits for all of them.
+Status CallServers(const Client::Rep& rep, std::span<const size_t> servers, const WaitOptions& wait,
+                   const ServerCall& call) {
+  if (rep.servers.size() == 1) return servers.empty() ? Status::Ok() : call(servers.front(), wait);
+  std::vector<Status> results(servers.size());
+  // on_wait is for the caller's thread alone. When it gives up, the others learn it from `is_given_up`.
+  std::atomic<bool> is_given_up = false;
+  Status given_up;
+  const WaitOptions others{.timeout = wait.timeout, .on_wait = [&] {
+                             return is_given_up ? Status::Cancelled("the caller gave up") : Status::Ok();
+                           }};
+  WaitOptions own = wait;
+  if (wait.on_wait) {
+    own.on_wait = [&] {
+      given_up = wait.on_wait();
+      if (!given_up.ok()) is_given_up = true;
+      return given_up;
+    };
+  }
+  internal::Mutex mu;
+  internal::CondVar changed;
+  size_t running = 0;  // guarded by mu
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < servers.size(); ++i) {
+    const auto work = [&, i] {
+      results[i] = call(servers[i], others);
+      internal::MutexLock lock(&mu);
+      --running;
+      changed.NotifyAll();
+    };
+    {
+      internal::MutexLock lock(&mu);
+      ++running;
+    }
+    try {
+      threads.emplace_back(work);
+    } catch (const std::system_error&) {  // the system has no thread left
+      work();
+    }
+  }
+  if (!servers.empty()) results[0] = call(servers[0], own);
+  {
+    internal::MutexLock lock(&mu);
+    const WaitOptions until_done{.timeout = {}, .on_wait = own.on_wait};
+    internal::WaitLoop loop(until_done);
+    while (running > 0 && given_up.ok()) (void)loop.Sleep(&changed, &mu);
+  }
+  for (std::thread& thread : threads) thread.join();
+  return given_up.ok() ? Collect(rep, servers, results) : given_up;
+}
+
+Status CallAllServers(const Client::Rep& rep, const WaitOptions& wait, const ServerCall& call) {
+  std::vector<size_t> all(rep.servers.size());
+  std::iota(all.begin(), all.end(), 0);
+  return CallServers(rep, all, wait, call);
+}
+
 Status Mutate(const Client::Rep& rep, std::string_view table, std::vector<internal::MutateRequest> requests,
               const WaitOptions& wait) {
   bool is_empty = true;
   for (const auto& request : requests) is_empty &= request.updates.empty() && request.deletes.empty();
+  std::vector<size_t> servers;
   for (size_t server = 0; server < requests.size(); ++server) {
     internal::MutateRequest& request = requests[server];
     // An empty call tells whether the table exists.
     if (!is_empty && request.updates.empty() && request.deletes.empty()) continue;
     request.table = table;
-    REVERB_RETURN_IF_ERROR(rep.servers[server]->Connect(wait)->Mutate(request, wait));
+    servers.push_back(server);
   }
-  return Status::Ok();
+  return CallServers(rep, servers, wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep.servers[server]->Mutate(requests[server], attempt);
+  });
 }
 
 }  // namespace
@@ -194,22 +289,20 @@ Status Client::Delete(std::string_view table, std::span<const uint64_t> keys, co
 }
 
 Status Client::Reset(std::string_view table, const WaitOptions& wait) const {
-  for (const auto& server : rep_->servers) REVERB_RETURN_IF_ERROR(server->Connect(wait)->Reset(table, wait));
-  return Status::Ok();
+  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep_->servers[server]->Reset(table, attempt);
+  });
 }
 
 Status Client::SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
                               const WaitOptions& wait) const {
-  for (const auto& server : rep_->servers) {
-    REVERB_RETURN_IF_ERROR(
-        server->Connect(wait)->SetRateLimiter({.table = std::string(table), .options = options}, wait));
-  }
-  return Status::Ok();
+  const internal::SetRateLimiterRequest request{.table = std::string(table), .options = options};
+  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep_->servers[server]->SetRateLimiter(request, attempt);
+  });
 }
 
-Result<ServerInfo> Client::Info(const WaitOptions& wait) const {
-  return rep_->next(Rep::kInfo).Connect(wait)->Info(wait);
-}
+Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep_->next(Rep::kInfo).Info(wait); }
 
 Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOptions& wait) const {
   REVERB_ASSIGN_OR_RETURN(const ServerInfo info, Info(wait));
@@ -230,7 +323,7 @@ Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOpti
   if (rep_->servers.size() > 1) briefly.timeout = std::min(wait.timeout.value_or(kBriefly), kBriefly);
   ItemStructure structure;
   for (const auto& server : rep_->servers) {
-    const Result<ServerInfo> info = server->Connect(briefly)->Info(briefly);
+    const Result<ServerInfo> info = server->Info(briefly);
     if (!info.ok()) {
       if (rep_->servers.size() == 1) return info.status();
       continue;
@@ -252,19 +345,26 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
   }
   REVERB_ASSIGN_OR_RETURN(
       internal::InspectReply reply,
-      rep_->servers.front()->Connect(wait)->Inspect(
+      rep_->servers.front()->Inspect(
           {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, wait));
   *cursor = reply.next_cursor;
   return internal::MakeSampledTrajectories(std::move(reply.items));
 }
 
 Result<std::string> Client::Checkpoint(const WaitOptions& wait) const {
-  std::string paths;
-  for (const auto& server : rep_->servers) {
-    REVERB_ASSIGN_OR_RETURN(const std::string path, server->Connect(wait)->Checkpoint(wait));
-    paths += (paths.empty() ? "" : ",") + path;
+  std::vector<std::string> paths(rep_->servers.size());
+  const Status status = CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
+    Result<std::string> path = rep_->servers[server]->Checkpoint(attempt);
+    if (path.ok()) paths[server] = *std::move(path);
+    return path.status();
+  });
+  std::string written;
+  for (const std::string& path : paths) {
+    if (!path.empty()) written += (written.empty() ? "" : ",") + path;
   }
-  return paths;
+  if (status.ok()) return written;
+  if (written.empty()) return status;
+  return Status(status.code(), std::string(status.message()) + "; written: " + written, status.detail());
 }
 
 }  // namespace reverb

@@ -99,17 +99,21 @@ void PutBack(std::vector<internal::Sample> samples, internal::Mutex* mu,
   *left_over = std::move(samples);
 }
 
+// Moves up to n samples that an earlier call left over to *samples.
+void TakeLeftOver(internal::Mutex* mu, std::vector<internal::Sample>* left_over, int64_t n,
+                  std::vector<internal::Sample>* samples) {
+  internal::MutexLock lock(mu);
+  const auto taken = std::min(left_over->size(), static_cast<size_t>(std::max<int64_t>(n, 0)));
+  const auto end = left_over->begin() + static_cast<ptrdiff_t>(taken);
+  std::move(left_over->begin(), end, std::back_inserter(*samples));
+  left_over->erase(left_over->begin(), end);
+}
+
 // n samples, those first that an earlier call left over. On an error what came is left over in turn.
 Status TakeSamples(internal::Sampler& sampler, internal::KeyOwners* owners, internal::Mutex* mu,
                    std::vector<internal::Sample>* left_over, int64_t n, const WaitOptions& wait,
                    std::vector<internal::Sample>* samples) {
-  {
-    internal::MutexLock lock(mu);
-    const auto taken = std::min(left_over->size(), static_cast<size_t>(std::max<int64_t>(n, 0)));
-    const auto end = left_over->begin() + static_cast<ptrdiff_t>(taken);
-    std::move(left_over->begin(), end, std::back_inserter(*samples));
-    left_over->erase(left_over->begin(), end);
-  }
+  TakeLeftOver(mu, left_over, n, samples);
   const int64_t missing = n - static_cast<int64_t>(samples->size());
   if (missing == 0 && n > 0) return Status::Ok();
   Status status = sampler.Next(missing, wait, samples);
@@ -140,10 +144,7 @@ Result<SampledTrajectory> Sampler::Next(const WaitOptions& wait) {
 
 Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
-  {
-    internal::MutexLock lock(&rep_->mu);
-    samples.swap(rep_->left_over);
-  }
+  TakeLeftOver(&rep_->mu, &rep_->left_over, most, &samples);
   if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
   if (rep_->owners) rep_->owners->Record(samples);
   for (internal::Sample& sample : samples) {

@@ -1,10 +1,14 @@
 #include "api/server_link.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "base/log.h"
+#include "base/random.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
+#include "client/waiting.h"
 #include "client/writer_factory.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/inproc/inproc.h"
@@ -17,6 +21,18 @@ constexpr std::chrono::seconds kWhoIsThere{2};
 constexpr std::chrono::seconds kAskAgain{10};
 // Idle streams for single operations that are kept warm, of each kind.
 constexpr size_t kMaxIdle = 4;
+
+// Returns after `pause`, or earlier when the time of the wait is up. An error is that of on_wait.
+Status Pause(Duration pause, WaitLoop* loop) {
+  Mutex mu;
+  CondVar nothing;
+  const auto end = std::chrono::steady_clock::now() + pause;
+  MutexLock lock(&mu);
+  while (std::chrono::steady_clock::now() < end && !loop->expired()) {
+    REVERB_RETURN_IF_ERROR(loop->Sleep(&nothing, &mu));
+  }
+  return Status::Ok();
+}
 
 }  // namespace
 
@@ -35,6 +51,10 @@ ServerLink::~ServerLink() {
 }
 
 // --- Connections ---
+
+std::string ServerLink::address() const {
+  return network_ ? network_->address() : std::string("this process");
+}
 
 std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
   TimePoint now;
@@ -74,6 +94,118 @@ std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
                                          .client_name = options_.name,
                                          .reconnect_timeout = options_.reconnect_timeout,
                                          .reconnects = reconnects}));
+}
+
+// --- Single calls ---
+
+Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) {
+  std::shared_ptr<Connection> connection = Connect(wait);
+  if (connection->in_process()) return call(*connection, wait);
+  WaitLoop loop(wait);
+  const bool tries_once = wait.timeout && *wait.timeout <= Duration(0);
+  std::optional<Backoff> backoff;  // from the first failure on
+  Timeout lost_timeout = options_.reconnect_timeout;
+  if (kind.is_change && !wait.timeout && !lost_timeout) lost_timeout = change_timeout_;
+  Duration last_connected{0};  // or, at first, the start
+  Status last_failure;
+  Status given_up;  // by on_wait, or because the server cannot be reached
+  const auto check_reached = [&] {
+    const Duration lost = loop.waited() - last_connected;
+    if (!lost_timeout || lost < std::max(*lost_timeout, kMinAttemptTimeout)) return Status::Ok();
+    return CannotReach(connection->address(), lost, last_failure);
+  };
+  WaitOptions attempt = wait;
+  attempt.on_wait = [&] {
+    if (wait.on_wait) given_up = wait.on_wait();
+    if (given_up.ok()) {
+      if (connection->is_connected()) last_connected = loop.waited();
+      given_up = check_reached();
+    }
+    return given_up;
+  };
+  for (int broken = 0;; ++broken) {
+    const Duration started = loop.waited();
+    if (wait.timeout && !tries_once) attempt.timeout = std::max(*wait.timeout - started, Duration(1));
+    if (broken > 0) connection = Connect(attempt);
+    if (given_up.ok() && connection->in_process()) return call(*connection, wait);
+    Status status = given_up.ok() ? call(*connection, attempt) : given_up;
+    if (status.ok() || !given_up.ok() || tries_once) return status;
+    if (broken > 0 && status.code() == StatusCode::kDeadlineExceeded) {
+      return Status::DeadlineExceeded(std::string(kind.name) + ": no answer from the server at " +
+                                      connection->address() + " within " + Seconds(loop.waited()) + "; " +
+                                      std::to_string(broken) +
+                                      (broken == 1 ? " attempt was" : " attempts were") +
+                                      " broken off; then: " + std::string(status.message()));
+    }
+    if (status.code() != StatusCode::kUnavailable) return status;
+    if (!kind.can_repeat) {
+      return Status::Unavailable(std::string(kind.name) + ": " + std::string(status.message()) +
+                                 "; the server may have carried it out all the same: look, and call again "
+                                 "if it has not");
+    }
+    last_failure = status;
+    REVERB_RETURN_IF_ERROR(check_reached());
+    if (loop.IsTimeToSay()) {
+      LogWait("call " + connection->address(),
+              "still waiting for the server at " + connection->address() + " to answer " + kind.name +
+                  " for " + Seconds(loop.waited()) + "; " + std::string(status.message()));
+    }
+    if (!backoff) backoff.emplace(EntropySeed());
+    REVERB_RETURN_IF_ERROR(Pause(backoff->Next(loop.waited() - started), &loop));
+    if (loop.expired()) {
+      return Status::DeadlineExceeded(std::string(kind.name) + ": no answer from the server at " +
+                                      connection->address() + " within " + Seconds(loop.waited()) + ": " +
+                                      std::string(status.message()));
+    }
+  }
+}
+
+template <typename T, typename F>
+Result<T> ServerLink::CallFor(const CallKind& kind, const WaitOptions& wait, F&& call) {
+  std::optional<T> value;
+  REVERB_RETURN_IF_ERROR(Call(kind, wait, [&](Connection& connection, const WaitOptions& attempt) {
+    Result<T> result = call(connection, attempt);
+    if (result.ok()) value = *std::move(result);
+    return result.status();
+  }));
+  return *std::move(value);
+}
+
+Result<ServerInfo> ServerLink::Info(const WaitOptions& wait) {
+  return CallFor<ServerInfo>(
+      {.name = "Info", .is_change = false}, wait,
+      [](Connection& connection, const WaitOptions& attempt) { return connection.Info(attempt); });
+}
+
+Status ServerLink::Mutate(const MutateRequest& request, const WaitOptions& wait) {
+  return Call({.name = "Mutate"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
+    return connection.Mutate(request, attempt);
+  });
+}
+
+Status ServerLink::Reset(std::string_view table, const WaitOptions& wait) {
+  return Call(
+      {.name = "Reset", .can_repeat = false}, wait,
+      [&](Connection& connection, const WaitOptions& attempt) { return connection.Reset(table, attempt); });
+}
+
+Status ServerLink::SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) {
+  return Call({.name = "SetRateLimiter"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
+    return connection.SetRateLimiter(request, attempt);
+  });
+}
+
+Result<InspectReply> ServerLink::Inspect(const InspectRequest& request, const WaitOptions& wait) {
+  return CallFor<InspectReply>({.name = "Inspect", .is_change = false}, wait,
+                               [&](Connection& connection, const WaitOptions& attempt) {
+                                 return connection.Inspect(request, attempt);
+                               });
+}
+
+Result<std::string> ServerLink::Checkpoint(const WaitOptions& wait) {
+  return CallFor<std::string>(
+      {.name = "Checkpoint", .can_repeat = false}, wait,
+      [](Connection& connection, const WaitOptions& attempt) { return connection.Checkpoint(attempt); });
 }
 
 // --- Single operations, over streams that are kept warm ---

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "client/waiting.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
+#include "transport/transport.h"
 
 namespace reverb::internal {
 
@@ -42,31 +45,66 @@ inline bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kCancelled;
 }
 
+// Even with a short reconnect_timeout, a server gets this long to answer one attempt.
+inline constexpr Duration kMinAttemptTimeout = std::chrono::seconds(1);
+
+// The error when a server was looked for longer than reconnect_timeout.
+inline Status CannotReach(const std::string& address, Duration searched, const Status& last_failure) {
+  std::string text = "the server at " + address + " could not be reached for " + Seconds(searched) +
+                     "; check the address, start the server, or allow more time (reconnect_timeout)";
+  if (!last_failure.ok()) text += "; the last attempt: " + std::string(last_failure.message());
+  return Status::Unavailable(std::move(text));
+}
+
 // One connection that is made anew when it breaks: since when it is lost and why, and when to try again.
 class Reconnection {
  public:
   explicit Reconnection(uint64_t seed) : backoff_(seed) {}
 
-  void Opening(TimePoint now) { opened_at_ = now; }
-  void Welcomed() { lost_at_.reset(); }
+  void Opening(TimePoint now) {
+    opened_at_ = now;
+    if (!searching_since_) searching_since_ = now;
+  }
+  void Welcomed() {
+    searching_since_.reset();
+    is_lost_ = false;
+  }
+  // When an attempt that the server has not answered is to be cancelled.
+  // REQUIRES: after Opening(), before Welcomed().
+  TimePoint AttemptDeadline(Duration timeout) const {
+    return std::max(*searching_since_ + timeout, opened_at_ + kMinAttemptTimeout);
+  }
+  // The attempt under way is being cancelled because of that. Lost() follows.
+  void AttemptTimedOut() { timed_out_ = true; }
   // How long to wait before the next attempt; nothing when there shall be none: the server was in this
   // process and does not come back, it was looked for longer than `timeout`, or the failure is not of the
   // passing sort. OK counts as the server's having gone.
-  std::optional<Duration> Lost(Status status, TimePoint now, bool in_process, const Timeout& timeout) {
-    last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
-    if (!lost_at_) lost_at_ = now;
-    const bool gave_up = timeout && now - *lost_at_ >= *timeout;
-    if (in_process || gave_up || !IsTransient(last_failure_)) return std::nullopt;
-    return backoff_.Next(now - opened_at_);
+  std::optional<Duration> Lost(Status status, TimePoint now, const Connection& connection,
+                               const Timeout& timeout) {
+    if (status.ok()) status = Status::Unavailable("the server ended the stream");
+    if (std::exchange(timed_out_, false)) status = Status::Unavailable("the server did not answer");
+    last_failure_ = std::move(status);
+    is_lost_ = true;
+    if (!searching_since_) searching_since_ = now;
+    if (connection.in_process() || !IsTransient(last_failure_)) return std::nullopt;
+    const Duration searched = now - *searching_since_;
+    const Duration pause = backoff_.Next(now - opened_at_);
+    if (!timeout) return pause;
+    if (searched < *timeout) return std::min(pause, *timeout - searched);  // the last attempt is in time
+    last_failure_ = CannotReach(connection.address(), searched, last_failure_);
+    return std::nullopt;
   }
 
-  bool is_lost() const { return lost_at_.has_value(); }
+  // The last attempt has failed, and none has succeeded since.
+  bool is_lost() const { return is_lost_; }
   const Status& last_failure() const { return last_failure_; }
 
  private:
   Backoff backoff_;
   TimePoint opened_at_;
-  std::optional<TimePoint> lost_at_;
+  std::optional<TimePoint> searching_since_;  // absent while connected
+  bool is_lost_ = false;
+  bool timed_out_ = false;
   Status last_failure_;
 };
 

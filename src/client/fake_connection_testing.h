@@ -35,7 +35,11 @@ struct FakeInsertStream final : InsertStream {
   }
   uint64_t NewBytes(const Trajectory&) const override { return bytes_per_item; }
   void Finish() override { finished = true; }
-  void Cancel() override { cancelled = true; }
+  void Cancel() override {
+    cancelled = true;
+    if (answers_cancel) Close(Status::Cancelled("cancelled on this side"));
+  }
+  bool answers_cancel = false;
 
   void Welcome(uint64_t applied_through = 0, uint8_t life = 1, uint64_t window = 1 << 20) {
     InsertReply reply;
@@ -66,7 +70,11 @@ struct FakeSampleStream final : SampleStream {
 
   void Send(SampleRequest request) override { requests.push_back(std::move(request)); }
   void Finish() override {}
-  void Cancel() override { cancelled = true; }
+  void Cancel() override {
+    cancelled = true;
+    if (answers_cancel) Close(Status::Cancelled("cancelled on this side"));
+  }
+  bool answers_cancel = false;
 
   // `count` samples whose keys count on from first_key.
   void Reply(uint64_t request_id, int64_t count, uint64_t first_key = 0, std::optional<Status> end = {},
@@ -91,15 +99,18 @@ struct FakeSampleStream final : SampleStream {
 struct FakeConnection final : Connection {
   bool is_in_process = false;
   bool is_slow = false;
+  bool connected = true;
   bool refuse = false;  // new streams end at once
   Result<ServerInfo> info = Unused();
   std::function<void()> on_info;
+  std::function<Status(const WaitOptions&)> on_call;  // what single calls other than Info() answer
   std::vector<std::shared_ptr<FakeInsertStream>> inserts;
   std::vector<std::shared_ptr<FakeSampleStream>> samples;
 
   std::string address() const override { return "fake:1"; }
   bool in_process() const override { return is_in_process; }
   bool sending_is_slow() const override { return is_slow; }
+  bool is_connected() const override { return connected; }
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {
     inserts.push_back(Opened<FakeInsertStream>(hello, std::move(events)));
@@ -114,14 +125,23 @@ struct FakeConnection final : Connection {
     if (on_info) on_info();
     return info;
   }
-  Status Mutate(const MutateRequest&, const WaitOptions&) override { return Unused(); }
-  Status Reset(std::string_view, const WaitOptions&) override { return Unused(); }
-  Status SetRateLimiter(const SetRateLimiterRequest&, const WaitOptions&) override { return Unused(); }
-  Result<InspectReply> Inspect(const InspectRequest&, const WaitOptions&) override { return Unused(); }
-  Result<std::string> Checkpoint(const WaitOptions&) override { return Unused(); }
+  Status Mutate(const MutateRequest&, const WaitOptions& wait) override { return Answer(wait); }
+  Status Reset(std::string_view, const WaitOptions& wait) override { return Answer(wait); }
+  Status SetRateLimiter(const SetRateLimiterRequest&, const WaitOptions& wait) override {
+    return Answer(wait);
+  }
+  Result<InspectReply> Inspect(const InspectRequest&, const WaitOptions& wait) override {
+    REVERB_RETURN_IF_ERROR(Answer(wait));
+    return InspectReply();
+  }
+  Result<std::string> Checkpoint(const WaitOptions& wait) override {
+    REVERB_RETURN_IF_ERROR(Answer(wait));
+    return std::string("path");
+  }
 
  private:
   static Status Unused() { return Status::Unimplemented("a test has no use for this"); }
+  Status Answer(const WaitOptions& wait) const { return on_call ? on_call(wait) : Unused(); }
   template <typename Stream, typename Events>
   std::shared_ptr<Stream> Opened(const Hello& hello, std::shared_ptr<Events> events) {
     auto stream = std::make_shared<Stream>();

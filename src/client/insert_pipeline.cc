@@ -87,13 +87,15 @@ Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
     for (OutgoingItem& item : items) {
       const int64_t bytes = pending_chunks_.Add(item.trajectory);
       unsent_bytes_ += bytes;
+      const bool is_urgent = !IsInFlight(item.table);
       items_.push_back({std::move(item), bytes});
+      if (is_urgent) send_now_through_ = last_number();
     }
     added_ += items.size();
     pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
     const bool is_late = SenderIsLate();
     // They go with the next message.
-    if (!ready_ || pumping_ || (pump_is_called_ && !is_late) || !welcomed_ || MayHold()) {
+    if (!ready_ || pumping_ || (pump_is_called_ && !is_late) || !welcomed_ || Hold()) {
       Pace();
       return Status::Ok();
     }
@@ -109,6 +111,30 @@ void InsertPipeline::PumpElsewhere() {
   RunInBackground([weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Pump();
   });
+}
+
+bool InsertPipeline::Hold() {
+  if (!MayHold()) return false;
+  if (hold_alarm_is_set_ || last_number() == sent_through_) return true;
+  hold_alarm_is_set_ = true;
+  held_after_ = sent_through_;
+  options_.clock->CallAt(options_.clock->Now() + kHoldInterval, [weak = weak_from_this()] {
+    if (const auto pipeline = weak.lock()) pipeline->OnHoldAlarm();
+  });
+  return true;
+}
+
+void InsertPipeline::OnHoldAlarm() {
+  {
+    MutexLock lock(&mu_);
+    hold_alarm_is_set_ = false;
+    if (closed_ || !status_.ok() || last_number() == sent_through_) return;
+    // Others that are held now came later: they get an alarm of their own.
+    if (sent_through_ == held_after_) send_now_through_ = last_number();
+    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_ || Hold()) return;
+    pump_is_called_ = true;
+  }
+  PumpElsewhere();
 }
 
 void InsertPipeline::Pace() {
@@ -297,7 +323,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   const uint64_t most = std::min(kMessageBytes, limits_.max_message_bytes / 2);
   uint64_t bytes = 0;
   const size_t first = sent_through_ - confirmed_through_;
-  const size_t end = MayHold() ? first : std::min(items_.size(), first + kMessageItems);
+  const size_t end = Hold() ? first : std::min(items_.size(), first + kMessageItems);
   for (size_t i = first; i < end; ++i) {
     const OutgoingItem& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);
@@ -313,6 +339,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
       return std::nullopt;
     }
     unsent_bytes_ -= items_[i].bytes;
+    sent_by_table_[item.table] = confirmed_through_ + i + 1;
     message.items.push_back({.number = confirmed_through_ + i + 1,
                              .key = item.key,
                              .table = item.table,
@@ -357,6 +384,7 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   welcomed_ = true;
+  options_.clock->Cancel(attempt_alarm_);
   ++stats_.connections;
   reconnection_.Welcomed();
   Confirm(welcome.applied_through, done);
@@ -452,12 +480,20 @@ void InsertPipeline::Connect() {
     attempt = ++attempt_;
     welcomed_ = ready_ = attempt_over_ = false;
     sent_.clear();
+    sent_by_table_.clear();
     unconfirmed_bytes_ = 0;
     // A new stream gets the chunks of unconfirmed items anew, and no others.
     while (!forget_.empty() && forget_.front().after <= confirmed_through_) forget_.pop_front();
     forgets_told_ = 0;
     sent_through_ = confirmed_through_;
     reconnection_.Opening(options_.clock->Now());
+    if (options_.reconnect_timeout && !connection_->in_process()) {
+      attempt_alarm_ = options_.clock->CallAt(reconnection_.AttemptDeadline(*options_.reconnect_timeout),
+                                              [weak = weak_from_this(), attempt] {
+                                                if (const auto pipeline = weak.lock())
+                                                  pipeline->OnAttemptTimeout(attempt);
+                                              });
+    }
   }
   std::shared_ptr<InsertStream> stream =
       connection_->OpenInsert(hello_, std::make_shared<Events>(shared_from_this(), attempt));
@@ -474,11 +510,23 @@ void InsertPipeline::Connect() {
   Pump();
 }
 
+void InsertPipeline::OnAttemptTimeout(uint64_t attempt) {
+  std::shared_ptr<InsertStream> stream;
+  {
+    MutexLock lock(&mu_);
+    if (attempt != attempt_ || attempt_over_ || welcomed_ || closed_) return;
+    reconnection_.AttemptTimedOut();
+    stream = stream_;
+  }
+  if (stream) stream->Cancel();  // OnClosed() follows
+}
+
 void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   std::shared_ptr<InsertStream> former;
   MutexLock lock(&mu_);
   if (attempt != attempt_) return;
   attempt_over_ = true;
+  options_.clock->Cancel(attempt_alarm_);
   const bool was_welcomed = welcomed_;
   welcomed_ = ready_ = false;
   former = std::move(stream_);
@@ -486,7 +534,7 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   if (closed_) return;
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
-      reconnection_.Lost(std::move(status), now, connection_->in_process(), options_.reconnect_timeout);
+      reconnection_.Lost(std::move(status), now, *connection_, options_.reconnect_timeout);
   if (!pause || (was_welcomed && !options_.reconnects)) return Fail(reconnection_.last_failure());
   options_.clock->CallAt(now + *pause, [weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Connect();

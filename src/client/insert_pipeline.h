@@ -16,6 +16,8 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -91,11 +93,14 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   static constexpr int64_t kPaceBytes = 4 << 20;
   static constexpr int64_t kPaceResume = kPaceBytes - (128 << 10);  // soon: many short waits, none long
   static constexpr Duration kMoving = std::chrono::milliseconds(5);
-  // While items are on their way, others are kept until the answer comes or there are so many of them: a
-  // writer that is quicker than the network then sends few messages, and loses no time, since items go in one
-  // after the other.
+  // While items of a table are unconfirmed, further items of that table are held until the reply comes, so
+  // many have gathered, or the time is up. A writer that is quicker than the network then sends few messages
+  // and loses no time, since the items of one table go in one after the other. Items of other tables are not
+  // held: the reply may be waiting for a table that is full.
   static constexpr size_t kHoldItems = 64;
   static constexpr int64_t kHoldBytes = 64 << 10;
+  // How often the held items are looked at: one that was held the last time too is sent.
+  static constexpr Duration kHoldInterval = std::chrono::milliseconds(2);
   // When so much has gathered since another thread was asked to send, that thread is late: the machine is
   // busy, and the writer sends itself.
   static constexpr size_t kLateItems = 2 * kHoldItems;
@@ -118,6 +123,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // The first that is not OK stays.
   void SetStatus(Status status) REQUIRES(mu_);
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
+  void OnAttemptTimeout(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
   // Lets go of items; of their chunks those who call this, by dropping what is in `*done`: freeing memory
   // takes long, and the writer may be waiting for the lock.
@@ -131,10 +137,19 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   bool IsFull() const REQUIRES(mu_) {
     return options_.window_bytes && pending_chunks_.bytes() >= *options_.window_bytes;
   }
-  // Whether what is there to be sent may wait for an answer first.
+  // Whether the unsent items may wait for a reply first.
   bool MayHold() const REQUIRES(mu_) {
     return connection_->sending_is_slow() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
-           last_number() - sent_through_ < kHoldItems && unsent_bytes_ < kHoldBytes;
+           sent_through_ >= send_now_through_ && last_number() - sent_through_ < kHoldItems &&
+           unsent_bytes_ < kHoldBytes;
+  }
+  // If the unsent items may be held, sees to it that they are not held for long.
+  bool Hold() REQUIRES(mu_);
+  void OnHoldAlarm() EXCLUDES(mu_);
+  // Whether this table may have unconfirmed items on the stream.
+  bool IsInFlight(const std::string& table) const REQUIRES(mu_) {
+    const auto found = sent_by_table_.find(table);
+    return found != sent_by_table_.end() && found->second > confirmed_through_;
   }
   bool SenderIsLate() const REQUIRES(mu_) {
     return pump_is_called_ && (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
@@ -164,6 +179,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   DistinctChunks pending_chunks_ GUARDED_BY(mu_);  // of unconfirmed items
   std::atomic<int64_t> pending_bytes_{0};          // theirs: looked at before the lock is taken
   int64_t unsent_bytes_ GUARDED_BY(mu_) = 0;
+  // The last item of each table that was sent on this stream.
+  std::map<std::string, uint64_t, std::less<>> sent_by_table_ GUARDED_BY(mu_);
+  uint64_t send_now_through_ GUARDED_BY(mu_) = 0;  // items up to this one are not held
+  bool hold_alarm_is_set_ GUARDED_BY(mu_) = false;
+  uint64_t held_after_ GUARDED_BY(mu_) = 0;  // sent_through_ when the alarm was set
   bool is_moving_ GUARDED_BY(mu_) = false;
 
   // --- The stream ---
@@ -192,6 +212,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   uint64_t added_ = 0;  // items
 
   // --- Being without one ---
+  Clock::AlarmId attempt_alarm_ GUARDED_BY(mu_) = 0;  // bounds the attempt, with a reconnect_timeout
   Reconnection reconnection_ GUARDED_BY(mu_);
   std::string wait_text_ GUARDED_BY(mu_);  // what the server said last about why it waits
 };

@@ -33,8 +33,9 @@ class InsertPipelineTest : public ::testing::Test {
     if (pipeline_) pipeline_->Close();
     for (auto& stream : connection_->inserts) stream->events = nullptr;
   }
-  Status Add(size_t bytes = 8) {
-    return pipeline_->Add({.key = next_key_++, .table = "t", .priority = 1, .trajectory = MakeRow(bytes)});
+  Status Add(size_t bytes = 8) { return AddTo("t", bytes); }
+  Status AddTo(const std::string& table, size_t bytes = 8) {
+    return pipeline_->Add({.key = next_key_++, .table = table, .priority = 1, .trajectory = MakeRow(bytes)});
   }
   void AddMany(int count) {
     for (int i = 0; i < count; ++i) ASSERT_OK(Add());
@@ -210,8 +211,31 @@ TEST_F(InsertPipelineTest, GivesUpWhenToldTo) {
   connection_->refuse = true;
   stream().Close(Status::Unavailable("gone"));
   clock_.Advance(10s);
-  EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kUnavailable));
-  EXPECT_THAT(Add(), StatusIs(StatusCode::kUnavailable));
+  EXPECT_THAT(
+      pipeline_->AwaitPending(0, {}),
+      StatusIs(StatusCode::kUnavailable, HasSubstr("the server at fake:1 could not be reached for 3.")));
+  EXPECT_THAT(Add(), StatusIs(StatusCode::kUnavailable, HasSubstr("nobody is there")));
+}
+
+TEST_F(InsertPipelineTest, GivesUpOnAServerThatNeverAnswers) {
+  Create({.reconnect_timeout = 3s});
+  stream().answers_cancel = true;
+  clock_.Advance(2999ms);
+  EXPECT_OK(pipeline_->status());
+  clock_.Advance(1ms);
+  EXPECT_THAT(
+      pipeline_->AwaitPending(0, {}),
+      StatusIs(StatusCode::kUnavailable, HasSubstr("the server at fake:1 could not be reached for 3.0 s;")));
+  EXPECT_EQ(connection_->inserts.size(), 1u);
+}
+
+TEST_F(InsertPipelineTest, AServerThatAnswersInTimeIsKept) {
+  Create({.reconnect_timeout = 3s});
+  stream().Welcome();
+  EXPECT_EQ(clock_.pending(), 0);
+  clock_.Advance(10s);
+  EXPECT_OK(Add());
+  EXPECT_FALSE(stream().cancelled);
 }
 
 TEST_F(InsertPipelineTest, WithoutReconnectingItWaitsForAServerButNotForAnother) {
@@ -378,6 +402,70 @@ TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
   ASSERT_TRUE(AwaitMessages(2));
   EXPECT_EQ(stream().messages[1].items.size(), 3u);
   EXPECT_EQ(stream().messages[1].forget_chunks.size(), 192u);
+}
+
+TEST_F(InsertPipelineTest, AnItemIsNotHeldBehindItemsOfAnotherTable) {
+  connection_->is_slow = true;
+  Create();
+  stream().Welcome();
+  ASSERT_OK(AddTo("full"));
+  ASSERT_TRUE(AwaitMessages(1));
+  ASSERT_OK(AddTo("full"));
+  EXPECT_TRUE(AwaitMessages(1)) << "held: it can only go in after the first";
+  ASSERT_OK(AddTo("empty"));
+  ASSERT_TRUE(AwaitMessages(2));
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3)) << "items leave in order";
+}
+
+TEST_F(InsertPipelineTest, AnItemIsHeldForAFewMillisecondsAtMost) {
+  connection_->is_slow = true;
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  ASSERT_TRUE(AwaitMessages(1));
+  AddMany(2);
+  EXPECT_TRUE(AwaitMessages(1));
+  clock_.Advance(5ms);
+  ASSERT_TRUE(AwaitMessages(2)) << "no reply came";
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(clock_.pending(), 0) << "nothing is held, so nothing is timed";
+  AddMany(1);
+  clock_.Advance(5ms);
+  ASSERT_TRUE(AwaitMessages(3)) << "and so again";
+}
+
+TEST_F(InsertPipelineTest, ItemsThatCameAfterAReplyAreHeldForATimeOfTheirOwn) {
+  connection_->is_slow = true;
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  ASSERT_TRUE(AwaitMessages(1));
+  AddMany(1);  // sets the alarm
+  stream().Confirm(1);
+  ASSERT_TRUE(AwaitMessages(2));
+  AddMany(1);
+  clock_.Advance(2ms);
+  EXPECT_TRUE(AwaitMessages(2)) << "the alarm was set for item 2";
+  EXPECT_EQ(clock_.pending(), 1);
+  clock_.Advance(2ms);
+  ASSERT_TRUE(AwaitMessages(3));
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(InsertPipelineTest, AnItemThatWasHeldLongEnoughLeavesWhenTheStreamIsReady) {
+  connection_->is_slow = true;
+  Create();
+  stream().Welcome();
+  stream().is_ready = false;
+  AddMany(1);
+  ASSERT_TRUE(AwaitMessages(1));
+  AddMany(1);
+  clock_.Advance(5ms);
+  EXPECT_TRUE(AwaitMessages(1)) << "the first is still being written";
+  stream().events->OnSent();
+  clock_.Advance(5ms);
+  ASSERT_TRUE(AwaitMessages(2));
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2));
 }
 
 TEST_F(InsertPipelineTest, AnItemThatNoMessageCanHoldIsAnError) {

@@ -248,7 +248,9 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
   // The one that has brought, and was asked for, the least: so streams, and servers, take equal turns.
   Worker* idlest = nullptr;
   for (Worker& worker : workers_) {
-    if (!worker.stream) continue;
+    // A stream that replaces a lost one is asked once the server has answered. So attempts that fail leave
+    // no requests behind that the server might have drawn for.
+    if (!worker.stream || (worker.attempt > 1 && !worker.is_welcome)) continue;
     const int64_t load = worker.outstanding + worker.queued;
     if (idlest == nullptr || load < idlest->outstanding + idlest->queued) idlest = &worker;
   }
@@ -287,6 +289,14 @@ void Sampler::Open(size_t index) {
   worker.taken_bytes = 0;
   worker.reconnection.Opening(options_.clock->Now());
   const std::shared_ptr<Connection> connection = worker.connection;
+  if (options_.reconnect_timeout && !connection->in_process()) {
+    worker.attempt_alarm =
+        options_.clock->CallAt(worker.reconnection.AttemptDeadline(*options_.reconnect_timeout),
+                               [weak = weak_from_this(), index, attempt] {
+                                 if (const auto sampler = weak.lock())
+                                   sampler->OnAttemptTimeout(index, attempt);
+                               });
+  }
   auto events = std::make_shared<Events>(shared_from_this(), index, attempt);
   mu_.Unlock();
   std::shared_ptr<SampleStream> stream = connection->OpenSample(
@@ -317,6 +327,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
   if (reply.welcome) {
     worker.reconnection.Welcomed();
     worker.is_welcome = true;
+    options_.clock->Cancel(worker.attempt_alarm);
   }
   if (count > 0) {
     Settle(&worker, count);
@@ -333,6 +344,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
   }
   if (reply.end) OnRequestEnd(&worker, *std::move(reply.end));
   if (waiters_ > 0) changed_.NotifyAll();
+  if (reply.welcome && attempt > 1 && reads_ahead_) Demand(0);
 }
 
 void Sampler::OnRequestEnd(Worker* worker, Status end) {
@@ -354,22 +366,48 @@ void Sampler::Settle(Worker* worker, int64_t samples) {
   outstanding_ -= samples;
 }
 
+void Sampler::LogUnanswered(const Worker& worker) const {
+  Log(LogLevel::kWarning,
+      "the connection to the server at " + worker.connection->address() + " broke; samples of table \"" +
+          options_.table + "\" that were requested and not received: " + std::to_string(worker.outstanding) +
+          ". Those that the server had drawn are lost, and with them their items where "
+          "sampling takes items away");
+}
+
+void Sampler::OnAttemptTimeout(size_t index, uint64_t attempt) {
+  std::shared_ptr<SampleStream> stream;
+  {
+    MutexLock lock(&mu_);
+    Worker& worker = workers_[index];
+    if (attempt != worker.attempt || worker.attempt_over || worker.is_welcome || closed_) return;
+    worker.reconnection.AttemptTimedOut();
+    stream = worker.stream;
+  }
+  if (stream) stream->Cancel();  // OnClosed() follows
+}
+
 void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   std::shared_ptr<SampleStream> former;
   MutexLock lock(&mu_);
   Worker& worker = workers_[index];
   if (attempt != worker.attempt) return;
   worker.attempt_over = true;
+  options_.clock->Cancel(worker.attempt_alarm);
   former = std::move(worker.stream);
   worker.stream = nullptr;
-  if (!closed_) stats_.unanswered += worker.outstanding;
+  if (!closed_) {
+    stats_.unanswered += worker.outstanding;
+    // Inside one process nothing is lost on its way.
+    if (worker.is_welcome && worker.outstanding > 0 && !worker.connection->in_process())
+      LogUnanswered(worker);
+  }
   outstanding_ -= worker.outstanding;
   worker.outstanding = 0;
   worker.requests.clear();
   if (closed_) return;
   const TimePoint now = options_.clock->Now();
-  const std::optional<Duration> pause = worker.reconnection.Lost(
-      std::move(status), now, worker.connection->in_process(), options_.reconnect_timeout);
+  const std::optional<Duration> pause =
+      worker.reconnection.Lost(std::move(status), now, *worker.connection, options_.reconnect_timeout);
   if (!pause) {
     // Others go on.
     worker.is_lost = true;

@@ -96,6 +96,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     int64_t queued = 0;        // received, and not handed out yet
     uint64_t taken_bytes = 0;  // to be given back
     uint64_t last_request = 0;
+    Clock::AlarmId attempt_alarm = 0;  // bounds the attempt, with a reconnect_timeout
     Reconnection reconnection{0};
   };
   // A reply that waits to be consumed.
@@ -127,6 +128,8 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);
   void OnRequestEnd(Worker* worker, Status end) REQUIRES(mu_);
   void Settle(Worker* worker, int64_t samples) REQUIRES(mu_);
+  void LogUnanswered(const Worker& worker) const REQUIRES(mu_);
+  void OnAttemptTimeout(size_t index, uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(size_t index, uint64_t attempt, Status status) EXCLUDES(mu_);
 
   const Options options_;

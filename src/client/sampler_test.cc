@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "client/fake_connection_testing.h"
+#include "reverb/log.h"
 #include "testing/status_matchers.h"
 
 namespace reverb::internal {
@@ -204,10 +205,49 @@ TEST_F(SamplerTest, ComesBackAfterALostConnection) {
   EXPECT_EQ(connection_->samples.size(), 1u);
   clock_.Advance(1s);
   ASSERT_EQ(connection_->samples.size(), 2u);
-  EXPECT_EQ(stream(1).requests[0].count, 4);
+  EXPECT_TRUE(stream(1).requests.empty()) << "not before the server has answered";
+  stream(1).Welcome();
+  EXPECT_EQ(stream(1).requests.at(0).count, 4);
   EXPECT_EQ(sampler_->stats().unanswered, 3);
   stream(1).Reply(stream(1).requests[0].request_id, 4, 10, Status::Ok());
   EXPECT_EQ(TakeKey(), 10u);
+}
+
+TEST_F(SamplerTest, SamplesThatMayBeLostWithAConnectionAreLogged) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  Create({.max_in_flight = 4});
+  stream().Welcome();
+  stream().Reply(1, 1, 0);
+  stream().Close(Status::Unavailable("gone"));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], AllOf(HasSubstr("the server at fake:1 broke"),
+                              HasSubstr("table \"t\" that were requested and not received: 3.")));
+  // Attempts that fail have nothing to lose.
+  connection_->refuse = true;
+  clock_.Advance(10s);
+  connection_->refuse = false;
+  clock_.Advance(10s);
+  EXPECT_EQ(lines.size(), 1u);
+  EXPECT_EQ(sampler_->stats().unanswered, 3);
+  SetLogSink({});
+}
+
+TEST_F(SamplerTest, GivesUpOnAServerThatNeverAnswers) {
+  Create({.reconnect_timeout = 3s});
+  stream().answers_cancel = true;
+  clock_.Advance(2999ms);
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
+  clock_.Advance(1ms);
+  EXPECT_THAT(
+      sampler_->Next(kNow),
+      StatusIs(StatusCode::kUnavailable, HasSubstr("the server at fake:1 could not be reached for 3.0 s;")));
+}
+
+TEST_F(SamplerTest, AServerThatAnswersInTimeIsKept) {
+  Create({.reconnect_timeout = 3s});
+  stream().Welcome();
+  EXPECT_EQ(clock_.pending(), 0);
 }
 
 TEST_F(SamplerTest, CountsWhatIsDropped) {

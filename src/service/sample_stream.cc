@@ -100,8 +100,9 @@ void SampleStreamSession::Proceed() {
       again_ = true;
     }
     if (ready_ && (unclaimed_bytes_ < window_bytes_ || !greeted_)) {
+      const std::shared_ptr<Table> table = table_;  // NextReply() ends the request with its last samples
       if (std::optional<SampleReply> reply = NextReply()) {
-        const auto samples = static_cast<int64_t>(reply->samples.size());
+        const size_t samples = reply->samples.size();
         ready_ = false;
         early_credit_ = 0;
         mu_.Unlock();
@@ -109,7 +110,7 @@ void SampleStreamSession::Proceed() {
         mu_.Lock();
         unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
         ready_ |= sent.ready;
-        if (sent.bytes == 0 && !sent.ready) service_->CountUndelivered(samples);  // the peer is over
+        if (sent.bytes == 0 && !sent.ready) CountUndelivered(table.get(), samples);  // the peer is over
         again_ = true;
       } else if (done_ && requests_.empty()) {
         ended_ = true;
@@ -203,7 +204,7 @@ void SampleStreamSession::TakeDrawn(std::vector<SampledItem> items, Status statu
   drawing_ = false;
   operation_.reset();
   to_draw_ -= static_cast<int64_t>(drawn.size());
-  if (peer_ == nullptr) return service_->CountUndelivered(static_cast<int64_t>(drawn.size()));
+  if (peer_ == nullptr) return CountUndelivered(table_.get(), drawn.size());
   if (!drawn.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(drawn.size());
   drawn_bytes_ += bytes;
   for (Drawn& one : drawn) drawn_.push_back(std::move(one));
@@ -212,6 +213,12 @@ void SampleStreamSession::TakeDrawn(std::vector<SampledItem> items, Status statu
   } else if (to_draw_ == 0) {
     end_ = Status::Ok();
   }
+}
+
+void SampleStreamSession::CountUndelivered(const Table* table, size_t samples) const {
+  if (table == nullptr || samples == 0) return;
+  const std::string at = address_.empty() ? "" : (client_name_.empty() ? "at " : " at ") + address_;
+  service_->CountUndelivered(*table, static_cast<int64_t>(samples), client_name_ + at);
 }
 
 std::optional<SampleReply> SampleStreamSession::NextReply() {
@@ -309,7 +316,7 @@ void SampleStreamSession::OnGone() {
     peer_ = nullptr;
     operation = operation_;
     table = table_;
-    service_->CountUndelivered(static_cast<int64_t>(drawn_.size()));
+    CountUndelivered(table_.get(), drawn_.size());
     drawn_.clear();
   }
   if (operation) table->Cancel(operation);

@@ -64,6 +64,8 @@ class SampleStreamSession final : public SampleSession,
       EXCLUDES(mu_);
   void OnDrawn(Operation& done) EXCLUDES(mu_);
   void TakeDrawn(std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
+  // Samples of `table` were drawn and cannot be sent.
+  void CountUndelivered(const Table* table, size_t samples) const;
 
   const std::shared_ptr<Service> service_;
   const uint64_t stream_id_;

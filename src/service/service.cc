@@ -98,7 +98,10 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
 }
 
 Service::Service(Options options)
-    : options_(std::move(options)), life_id_(RandomId()), started_nanos_(options_.clock->WallNanos()) {}
+    : options_(std::move(options)),
+      life_id_(RandomId()),
+      started_nanos_(options_.clock->WallNanos()),
+      undelivered_log_(options_.clock, std::chrono::minutes(1)) {}
 Service::~Service() = default;
 
 void Service::Stop(const std::function<void()>& before_forgetting) {
@@ -118,6 +121,17 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
   std::vector<std::shared_ptr<WriterSession>> forgotten;  // they hold this service: not under the lock
   MutexLock lock(&mu_);
   forgotten = std::exchange(stopped_writers_, {});
+}
+
+void Service::CountUndelivered(const Table& table, int64_t samples, std::string_view client) {
+  undelivered_.fetch_add(samples, std::memory_order_relaxed);
+  if (table.options().max_times_sampled < 1) return;
+  undelivered_log_.Log(
+      LogLevel::kWarning, table.name(),
+      "table \"" + table.name() + "\": the client" + (client.empty() ? "" : " " + std::string(client)) +
+          " went away before its samples were sent; drawn and not sent: " + std::to_string(samples) +
+          ", each counts towards max_times_sampled (" + std::to_string(table.options().max_times_sampled) +
+          ")");
 }
 
 std::vector<SavedWriter> Service::SaveWriters() const {

@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "checkpoint/source.h"
 #include "core/chunk_store.h"
@@ -110,7 +111,9 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   void WriterWentAway() EXCLUDES(mu_);
   // A writer took its leave: nothing of it waits, it will not come back.
   void ForgetWriter(const Id128& id) EXCLUDES(mu_);
-  void CountUndelivered(int64_t samples) { undelivered_.fetch_add(samples, std::memory_order_relaxed); }
+  // Samples of `table` that were drawn for a client that is gone before they were sent. Logs them where
+  // sampling takes items away.
+  void CountUndelivered(const Table& table, int64_t samples, std::string_view client);
 
  private:
   explicit Service(Options options);
@@ -130,6 +133,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   std::map<std::string, std::shared_ptr<Table>, std::less<>> tables_;  // set once
 
   std::atomic<int64_t> undelivered_{0};
+  LogEvery undelivered_log_;
   mutable Mutex mu_;
   bool stopped_ GUARDED_BY(mu_) = false;
   uint64_t last_stream_id_ GUARDED_BY(mu_) = 0;

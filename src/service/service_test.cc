@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "reverb/log.h"
 #include "service/sample_stream.h"
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
@@ -210,6 +211,34 @@ TEST_F(ServiceTest, DrawsOnlyAsFarAsThereIsCredit) {
   session->OnGone();
   inserts->OnGone();
   EXPECT_EQ(service_->stats().undelivered_samples, 0);
+}
+
+TEST_F(ServiceTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogged) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  TableOptions replay;
+  replay.name = "replay";
+  Create({TableOptions::Queue("q", 10), replay});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage(MakeMessage(1, 5));
+  inserts->OnMessage({.items = {MakeItem(6, "replay")}});
+  for (const char* table : {"q", "replay"}) {
+    auto peer = std::make_shared<FakeSamplePeer>();
+    peer->ready = false;  // the greeting is still being written
+    Hello hello = MakeHello(2);
+    hello.client_name = "learner";
+    auto session = service_->OpenSample(hello, peer).value();
+    session->OnRequest({.request_id = 1, .table = table, .count = 3});
+    session->OnGone();
+    EXPECT_EQ(peer->samples(), 0u);
+  }
+  EXPECT_EQ(tables_[0]->size(), 2) << "three were drawn";
+  EXPECT_EQ(service_->stats().undelivered_samples, 6);
+  ASSERT_EQ(lines.size(), 1u) << "the items of the other table are still there";
+  EXPECT_THAT(lines[0], HasSubstr("table \"q\": the client learner went away"));
+  EXPECT_THAT(lines[0], HasSubstr("drawn and not sent: 3"));
+  SetLogSink({});
+  inserts->OnGone();
 }
 
 TEST_F(ServiceTest, ARequestThatWaitsEndsWithItsClient) {
@@ -541,6 +570,44 @@ TEST_F(ServiceTest, LimitsMustMakeSense) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("insert_window_bytes")));
   options.limits.insert_window_bytes = std::numeric_limits<uint64_t>::max();
   EXPECT_OK(Service::Create(options));
+}
+
+TEST_F(ServiceTest, AWriterThatComesBackHearsOfItsFirstRejection) {
+  Create({TableOptions::Queue("q", 1)});
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 1000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  session->OnGone();
+  auto peer = std::make_shared<FakeInsertPeer>();
+  session = service_->OpenInsert(MakeHello(1), peer).value();
+  ASSERT_FALSE(peer->replies.empty());
+  const std::vector<Rejection>& rejections = peer->replies.front().rejections;
+  ASSERT_GE(rejections.size(), 2u);
+  EXPECT_EQ(rejections[0].number, 1u) << "the one that the client fails with";
+  EXPECT_EQ(rejections[1].number, 2u);
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, RejectionsThatWereNotSentSurviveAReconnection) {
+  Create({TableOptions::Queue("q", 1)});
+  auto former = std::make_shared<FakeInsertPeer>();
+  former->ready = false;  // takes the greeting and no more
+  auto session = service_->OpenInsert(MakeHello(1), former).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 1000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  EXPECT_EQ(former->replies.size(), 1u);
+  session->OnGone();
+  auto peer = std::make_shared<FakeInsertPeer>();
+  session = service_->OpenInsert(MakeHello(1), peer).value();
+  uint64_t next = 1;
+  for (const InsertReply& reply : peer->replies) {
+    for (const Rejection& rejection : reply.rejections) EXPECT_EQ(rejection.number, next++);
+  }
+  EXPECT_EQ(next, 1001u);
+  EXPECT_EQ(peer->confirmed(), 1000u);
+  session->OnGone();
 }
 
 TEST_F(ServiceTest, ManyRejectionsGoInSeveralReplies) {

@@ -80,7 +80,7 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
       greeted_ = heartbeat_ = done_ = ended_ = told_full_ = false;
       ready_ = read_wanted_ = true;
       // The new connection hears of rejections that the old one may not have delivered.
-      unreported_.assign(remembered_.begin(), remembered_.end());
+      RestoreRejections();
     }
   }
   if (former) former->End(Status(StatusCode::kAborted, "the writer came back on another connection"));
@@ -158,9 +158,16 @@ void WriterSession::DropWaiting(WaitingItem* item) {
 }
 
 void WriterSession::Reject(uint64_t number, Status status) {
-  unreported_.push_back({number, status});
-  remembered_.push_back({number, std::move(status)});
-  if (remembered_.size() > kRememberedRejections) remembered_.pop_front();
+  if (remembered_.size() < kRememberedRejections) remembered_.push_back({number, status});
+  unreported_.push_back({number, std::move(status)});
+}
+
+void WriterSession::RestoreRejections() {
+  // Those that were never sent follow. Some of them may be remembered as well.
+  std::erase_if(unreported_, [this](const Rejection& rejection) REQUIRES(mu_) {
+    return std::ranges::find(remembered_, rejection.number, &Rejection::number) != remembered_.end();
+  });
+  unreported_.insert(unreported_.begin(), remembered_.begin(), remembered_.end());
 }
 
 Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {

@@ -89,7 +89,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
     uint64_t structure_resets = 0;
   };
 
-  // Rejections that a client may not have seen, because its connection broke.
+  // Rejections that a client may not have seen, because its connection broke: the first, as that is the one
+  // that a client reports. A client that has seen it needs no others.
   static constexpr size_t kRememberedRejections = 256;
   // Of one reply. As many again as this may be waiting to be told before the server stops reading.
   static constexpr size_t kMaxRejections = 1024;
@@ -105,6 +106,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   void CountWaiting(WaitingItem* item) REQUIRES(mu_);
   void DropWaiting(WaitingItem* item) REQUIRES(mu_);
   void Reject(uint64_t number, Status status) REQUIRES(mu_);
+  // Makes the remembered rejections the first that are reported to a new stream.
+  void RestoreRejections() REQUIRES(mu_);
   Result<Line*> FindLine(const std::string& table) REQUIRES(mu_);
   // Starts operations where there is something to do, then sends what there is to say.
   void Proceed() EXCLUDES(mu_);
@@ -162,7 +165,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool pumping_ GUARDED_BY(mu_) = false;  // some thread is handing replies over
   uint64_t reported_through_ GUARDED_BY(mu_) = 0;
   std::vector<Rejection> unreported_ GUARDED_BY(mu_);
-  std::deque<Rejection> remembered_ GUARDED_BY(mu_);
+  std::vector<Rejection> remembered_ GUARDED_BY(mu_);  // the first, whether or not they were sent
 };
 
 }  // namespace reverb::internal

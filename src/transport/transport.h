@@ -101,7 +101,11 @@ class Connection {
   // Whether Send() of a stream works for longer than a caller in a hurry likes: it enters the kernel.
   virtual bool sending_is_slow() const { return false; }
 
+  // Whether the server is connected now, as far as this side knows.
+  virtual bool is_connected() const { return true; }
+
   // Single calls wait for an answer, and for a server that cannot be reached yet, within `wait`.
+  // UNAVAILABLE when the connection breaks during the call; the server may have carried it out all the same.
   virtual Result<ServerInfo> Info(const WaitOptions& wait) = 0;
   virtual Status Mutate(const MutateRequest& request, const WaitOptions& wait) = 0;
   virtual Status Reset(std::string_view table, const WaitOptions& wait) = 0;

@@ -24,9 +24,11 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using test::StatusIs;
 using test::Transport;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // Long enough for a slow machine; a test that waits this long has failed.
@@ -153,6 +155,20 @@ TEST_P(ClientConformanceTest, OneThreadWritesFarBeyondTheLimiterAndThenSamples) 
   EXPECT_OK(writer.Flush(0, kPatience));
 }
 
+TEST_P(ClientConformanceTest, AFullTableHoldsUpNoItemsForOthers) {
+  Start({MakeQueue("full", 1), MakeTable("empty")});
+  const Client client = Connect();
+  auto writer = NewWriter(client);
+  for (int i = 0; i < 2; ++i) ASSERT_OK(Write(writer, "full", 1));
+  while (table("full").Info().waiting_inserts == 0) std::this_thread::yield();
+  ASSERT_OK(Write(writer, "empty", 1));
+  // Nobody flushes.
+  ASSERT_OK(client.Sample("empty", 1, kPatience));
+  ASSERT_OK(Write(writer, "empty", 2));
+  while (table("empty").size() < 2) std::this_thread::yield();
+  writer.Close();
+}
+
 TEST_P(ClientConformanceTest, FlushWaitsForAsManyAsItIsTold) {
   Start({MakeQueue("q", 10)});
   const Client client = Connect();
@@ -216,8 +232,9 @@ TEST_P(ClientConformanceTest, ARejectedItemIsReported) {
   (void)Write(writer, "per", 2, -5.0);
   const Status refused = writer.Flush(0, kPatience);
   EXPECT_THAT(refused, StatusIs(StatusCode::kInvalidArgument, HasSubstr("for table \"per\" was rejected")));
-  EXPECT_THAT(refused, StatusIs(StatusCode::kInvalidArgument,
-                                HasSubstr("it was item 2 of this writer, which takes no more: make a new one")));
+  EXPECT_THAT(refused,
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("it was item 2 of this writer, which takes no more: make a new one")));
   EXPECT_THAT(Write(writer, "per", 3), StatusIs(StatusCode::kInvalidArgument))
       << "and again, until a new writer is made";
   auto other = NewWriter(client);
@@ -530,7 +547,12 @@ TEST_P(ClientConformanceTest, WhatCameOfABatchThatDidNotIsHandedOut) {
   auto sampler = client.NewSampler({.table = "q", .exact = true}).value();
   Batch batch;
   EXPECT_THAT(sampler.NextBatch(100, &batch, {.timeout = 50ms}), StatusIs(StatusCode::kDeadlineExceeded));
-  for (int i = 0; i < 50; ++i) {
+  std::vector<SampledTrajectory> some;
+  ASSERT_OK(sampler.NextSome(7, &some, kPatience));
+  EXPECT_EQ(some.size(), 7u) << "no more than asked for";
+  EXPECT_THAT(sampler.NextSome(0, &some, kPatience), StatusIs(StatusCode::kInvalidArgument));
+  for (int i = 0; i < 7; ++i) EXPECT_THAT(ToVector(some.at(i).column(0).value()), ElementsAre(i));
+  for (int i = 7; i < 50; ++i) {
     auto sample = sampler.Next(kPatience);
     ASSERT_OK(sample);
     EXPECT_THAT(ToVector(sample->column(0).value()), ElementsAre(i));
@@ -702,6 +724,40 @@ TEST_P(NetworkClientTest, AServerThatIsNotThere) {
   writer.Close();
   const Client impatient = Client::Connect("127.0.0.1:1", {.reconnect_timeout = 50ms}).value();
   EXPECT_THAT(impatient.Sample("t", 1, kPatience), StatusIs(StatusCode::kUnavailable));
+  const auto text = HasSubstr("the server at 127.0.0.1:1 could not be reached");
+  EXPECT_THAT(impatient.Info(), StatusIs(StatusCode::kUnavailable, text));
+  EXPECT_THAT(impatient.Signatures(), StatusIs(StatusCode::kUnavailable, text));
+}
+
+TEST_P(NetworkClientTest, OfSeveralServersTheLivingAreServedWhenOneIsLost) {
+  Start({MakeTable("t")});
+  const std::string living = "127.0.0.1:" + std::to_string(server_->port());
+  const Client one = Connect();
+  auto writer = NewWriter(one);
+  ASSERT_OK(Write(writer, "t", 1));
+  ASSERT_OK(writer.Flush(0, kPatience));
+  const uint64_t key = one.Sample("t", 1, kPatience)->front().key();
+  // The lost one comes first.
+  const Client both = Client::Connect("127.0.0.1:1," + living, {.in_process = false}).value();
+  const WaitOptions briefly{.timeout = 200ms};
+  const auto is_reported =
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("1 of the 2 servers that were called failed, the others have done it"),
+                     HasSubstr("127.0.0.1:1: "), Not(HasSubstr(living))));
+  EXPECT_THAT(both.UpdatePriorities("t", std::array{KeyPriority{key, 7.0}}, briefly), is_reported);
+  EXPECT_EQ(one.Sample("t", 1, kPatience)->front().priority(), 7.0);
+  EXPECT_THAT(both.SetRateLimiter("t", RateLimiterOptions::MinSize(3), briefly), is_reported);
+  EXPECT_EQ(table("t").Info().rate_limiter.min_size_to_sample, 3);
+  EXPECT_THAT(both.Reset("t", briefly), is_reported);
+  EXPECT_EQ(table("t").size(), 0);
+  EXPECT_THAT(both.Checkpoint(briefly), StatusIs(StatusCode::kDeadlineExceeded,
+                                                 HasSubstr("2 of the 2 servers that were called failed")));
+  int calls = 0;
+  const WaitOptions give_up{.on_wait = [&calls] {
+    return ++calls < 3 ? Status::Ok() : Status::Cancelled("the user pressed a key");
+  }};
+  EXPECT_THAT(both.Reset("t", give_up), StatusIs(StatusCode::kCancelled, HasSubstr("pressed a key")));
+  writer.Close();
 }
 
 TEST(ClientOptionsTest, NamesWhatCannotWork) {

@@ -429,6 +429,9 @@ class GrpcConnection final : public Connection {
   std::string address() const override { return channel_->address; }
   bool in_process() const override { return false; }
   bool sending_is_slow() const override { return true; }
+  bool is_connected() const override {
+    return channel_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  }
 
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {

@@ -1,0 +1,246 @@
+"""Connections that break, servers that do not answer: what calls, writers and samples do then."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import threading
+
+from conftest import join, make_table
+import numpy as np
+from processes import free_port
+import pytest
+
+import reverb
+
+
+class Proxy:
+    """Passes bytes between clients and a server, and breaks their connections when told to."""
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self._lock = threading.Lock()
+        self._ends: set[socket.socket] = set()
+        self._breaks_next_request = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def break_next_request(self) -> None:
+        """The next bytes of a client reach the server; its answer does not reach the client."""
+        self._breaks_next_request = True
+
+    def break_all(self) -> None:
+        with self._lock:
+            for end in self._ends:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        join(self._threads[0])
+        self._listener.close()
+        self.break_all()
+        join(*self._threads)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._threads.append(threading.Thread(target=self._relay, args=(client,), daemon=True))
+            self._threads[-1].start()
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._server_port)) as server:
+            ends = {client: server, server: client}
+            with self._lock:
+                self._ends |= ends.keys()
+            try:
+                self._pass_on(client, ends)
+            finally:
+                with self._lock:
+                    self._ends -= ends.keys()
+
+    def _pass_on(self, client: socket.socket, ends: dict[socket.socket, socket.socket]) -> None:
+        while True:
+            readable, _, _ = select.select(list(ends), [], [])
+            for end in readable:
+                data = end.recv(1 << 16)
+                if not data:
+                    return
+                ends[end].sendall(data)
+                if end is client and self._breaks_next_request:
+                    self._breaks_next_request = False
+                    return
+
+
+@pytest.fixture
+def make_proxy():
+    with contextlib.ExitStack() as stack:
+
+        def make(server):
+            proxy = Proxy(server.port)
+            stack.callback(proxy.close)
+            return proxy
+
+        yield make
+
+
+@pytest.fixture
+def proxy(serve, make_proxy):
+    return make_proxy(serve(make_table(), reverb.Table.queue("queue", 100)))
+
+
+@pytest.fixture
+def client(proxy):
+    return reverb.Client(proxy.address, in_process=False)
+
+
+def fill(client, count=3):
+    for i in range(count):
+        client.insert([np.int64(i)], {"table": 1.0}, timeout=30)
+    return [item.info.key for item in client.peek("table", count, timeout=30)]
+
+
+# --- Writers ---
+
+
+def test_a_full_table_holds_up_no_items_for_others(serve):
+    server = serve(reverb.Table.queue("full", 1), make_table("empty"))
+    client = reverb.Client(f"localhost:{server.port}", in_process=False)
+    writer = client.trajectory_writer(1, timeout=30)
+
+    def write(table):
+        writer.append([np.int64(1)])
+        writer.create_item(table, 1.0, writer.history[0][-1:])
+        writer.append([np.int64(0)])  # completes the chunk
+
+    for _ in range(2):
+        write("full")
+    while client.server_info(30)["full"].waiting_inserts == 0:
+        pass
+    write("empty")  # nobody flushes
+    assert next(client.sample("empty", timeout=30))
+    assert next(client.sample("full", timeout=30))
+    writer.close()
+
+
+# --- Single calls ---
+
+REPEATED = {
+    "server_info": lambda client, keys: client.server_info(timeout=30),
+    "peek": lambda client, keys: client.peek("table", 2, timeout=30),
+    "set_rate_limiter": lambda client, keys: client.set_rate_limiter(
+        "table", reverb.rate_limiters.MinSize(2), timeout=30
+    ),
+    "update_priorities": lambda client, keys: client.update_priorities("table", keys, [7.0] * len(keys), timeout=30),
+    "mutate_priorities": lambda client, keys: client.mutate_priorities("table", {}, keys[:1], timeout=30),
+}
+
+
+@pytest.mark.parametrize("call", REPEATED.values(), ids=REPEATED)
+def test_a_call_whose_connection_breaks_is_made_again(proxy, client, call):
+    keys = fill(client)
+    proxy.break_next_request()
+    call(client, keys)
+    if call is REPEATED["update_priorities"]:
+        assert {item.info.priority for item in client.peek("table", 3, timeout=30)} == {7.0}
+
+
+def test_calls_that_differ_when_they_happen_twice_are_not_made_again(proxy, client):
+    fill(client)
+    proxy.break_next_request()
+    with pytest.raises(RuntimeError, match="Reset: .* may have carried it out"):
+        client.reset("table", timeout=30)
+    client.server_info(timeout=30)
+    proxy.break_next_request()
+    with pytest.raises(RuntimeError, match="Checkpoint: .* may have carried it out"):
+        client.checkpoint(timeout=30)
+
+
+# --- Servers that are not there ---
+
+NEEDS_A_SERVER = {
+    "server_info": lambda client: client.server_info(),
+    "sample": lambda client: next(client.sample("table", 2)),
+    "sample_one": lambda client: next(client.sample("table")),
+    "sample_batches": lambda client: next(client.sample_batches("table", 2)),
+    "insert": lambda client: client.insert([1], {"table": 1.0}),
+    "writer": lambda client: client.writer(1),
+    "trajectory_writer": lambda client: client.trajectory_writer(1),
+    "vector_writer": lambda client: client.vector_writer(2, 1),
+}
+
+
+@pytest.mark.parametrize("call", NEEDS_A_SERVER.values(), ids=NEEDS_A_SERVER)
+def test_reconnect_timeout_holds_also_when_no_server_answers_at_first(call):
+    client = reverb.Client(f"localhost:{free_port()}", reconnect_timeout=0.2)
+    with pytest.raises(RuntimeError, match=f"the server at {client.server_address} could not be reached for"):
+        run_for_a_while(lambda: call(client))
+
+
+def test_reconnect_timeout_holds_for_a_server_that_accepts_and_does_not_answer():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = reverb.Client(f"127.0.0.1:{listener.getsockname()[1]}", reconnect_timeout=0.2)
+        writer = client.trajectory_writer(1, validate_items=False)
+        writer.append([1])
+        writer.create_item("table", 1.0, writer.history[0][-1:])
+        for call in [writer.flush, lambda: next(client.sample_batches("table", 2))]:
+            with pytest.raises(RuntimeError, match="could not be reached for"):
+                run_for_a_while(call)
+
+
+def run_for_a_while(call):
+    """What call() raises; TimeoutError when it hangs."""
+    errors = [TimeoutError("the call has not ended")]
+
+    def run():
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  # passed on
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(30)
+    raise errors[-1]
+
+
+def test_the_living_of_several_servers_are_served(serve):
+    server = serve(make_table())
+    one = reverb.Client(f"localhost:{server.port}", in_process=False)
+    keys = fill(one)
+    lost = f"localhost:{free_port()}"
+    both = reverb.Client([lost, one.server_address], in_process=False)
+    with pytest.raises(reverb.DeadlineExceededError, match=f"1 of the 2 servers .* {lost}: "):
+        both.mutate_priorities("table", {keys[0]: 7.0}, [keys[1]], timeout=0.3)
+    assert {item.info.key: item.info.priority for item in one.peek("table", 3)} == {keys[0]: 7.0, keys[2]: 1.0}
+    with pytest.raises(reverb.DeadlineExceededError, match=lost):
+        both.reset("table", timeout=0.3)
+    assert one.server_info()["table"].current_size == 0
+
+
+# --- Samples ---
+
+
+def test_samples_that_may_be_lost_are_logged(proxy, client, caplog):
+    samples = client.sample("queue", 10, exact=True, timeout=60)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(next(samples)), daemon=True)
+    with caplog.at_level(logging.WARNING, logger="reverb"):
+        reader.start()
+        other = reverb.Client(proxy.address, in_process=False)
+        while other.server_info(30)["queue"].waiting_samples == 0:
+            pass
+        proxy.break_all()
+        other.insert([np.int64(1)], {"queue": 1.0}, timeout=30)
+        if not received:  # the item may have been drawn for the connection that broke
+            other.insert([np.int64(2)], {"queue": 1.0}, timeout=30)
+        join(reader)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any('samples of table "queue" that were requested and not received: 1.' in line for line in lines)
