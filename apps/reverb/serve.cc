@@ -1,5 +1,6 @@
 // `reverb serve`: tables as a process of their own.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -180,6 +181,18 @@ void LogToStderr() {
   });
 }
 
+// Each client takes a file descriptor or more. The usual soft limit of 1024 is for programs that use
+// select(); the hard limit is what the system lets this process have.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  std::fprintf(stderr,
+               "reverb serve: warning: the limit of file descriptors could not be raised to %llu: %s\n",
+               static_cast<unsigned long long>(limit.rlim_max), std::strerror(errno));
+}
+
 // The signals that end a server, held back from all threads, so that one can wait for them.
 class StopSignals {
  public:
@@ -241,6 +254,7 @@ std::string LatestCheckpoint(const std::string& folder) {
 int Serve(const ServeOptions& flags) {
   StopSignals signals;  // before any thread is there
   signal(SIGPIPE, SIG_IGN);
+  RaiseDescriptorLimit();
   LogToStderr();
   Result<ServerOptions> options = Gather(flags);
   if (!options.ok()) return Fail(kBadUsage, std::string(options.status().message()));

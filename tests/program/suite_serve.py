@@ -1,12 +1,15 @@
 """Starting and stopping a server: configuration files, flags, signals."""
 
+import contextlib
 import re
+import resource
 import signal
+import socket
 import subprocess
 import time
 
 import frame
-from frame import BAD_USAGE, FAILED, OK, PATIENCE, ProgramTest, run, wait_until
+from frame import BAD_USAGE, FAILED, OK, PATIENCE, UNREACHABLE, ProgramTest, run, wait_until
 
 
 class Config(ProgramTest):
@@ -154,3 +157,26 @@ class Serve(ProgramTest):
         self.expect(("info", f"127.0.0.1:{server.port}"), OK, "t")
         out, _ = server.stop()
         self.assertNotIn("this machine only", out)
+
+    def test_serves_again_after_it_ran_out_of_descriptors(self):
+        def few_descriptors():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+        server = self.serve("--table", "t", prepare=few_descriptors)
+        with contextlib.ExitStack() as connections:
+            for _ in range(80):
+                connections.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
+            self.expect(("info", server.address), UNREACHABLE, "closes new connections", "file descriptors")
+        wait_until("an answer", lambda: run("info", server.address).returncode == OK)
+        self.insert(server, "t", 3)
+        _, err = server.stop()
+        self.assertEqual(server.process.returncode, OK)
+        self.assertRegex(err, r"warning: refused a connection .* 64 file descriptors .*ulimit -n")
+
+    def test_uses_all_descriptors_that_the_system_allows(self):
+        def low_soft_limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+        server = self.serve("--table", "t", prepare=low_soft_limit)
+        soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        self.assertEqual(soft, hard)
