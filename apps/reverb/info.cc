@@ -15,6 +15,7 @@
 #include "exit_codes.h"
 #include "info_view.h"
 #include "remote.h"
+#include "signals.h"
 #include "terminal.h"
 #include "text.h"
 
@@ -56,7 +57,7 @@ bool Rest(std::chrono::steady_clock::time_point until) {
 int Watch(const InfoOptions& options, const Client& client) {
   struct sigaction action {};
   action.sa_handler = [](int) { stop_asked = 1; };
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+  for (const int number : StopSignals()) sigaction(number, &action, nullptr);
   action.sa_handler = [](int) {};  // ends the rest, no more
   sigaction(SIGWINCH, &action, nullptr);
 

@@ -22,6 +22,7 @@
 #include "reverb/checkpoint.h"
 #include "reverb/log.h"
 #include "reverb/server.h"
+#include "signals.h"
 #include "specs.h"
 #include "terminal.h"
 #include "text.h"
@@ -194,18 +195,18 @@ void RaiseDescriptorLimit() {
 }
 
 // The signals that end a server, held back from all threads, so that one can wait for them.
-class StopSignals {
+class AwaitedSignals {
  public:
-  StopSignals() {
+  AwaitedSignals() {
     sigemptyset(&signals_);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, number);
+    for (const int number : numbers_) sigaddset(&signals_, number);
     pthread_sigmask(SIG_BLOCK, &signals_, &former_);
   }
   // Whether one has come that nobody has waited for yet.
   bool HasCome() const {
     sigset_t pending;
     sigpending(&pending);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    for (const int number : numbers_) {
       if (sigismember(&pending, number) == 1) return true;
     }
     return false;
@@ -219,6 +220,7 @@ class StopSignals {
   }
 
  private:
+  const std::vector<int> numbers_ = StopSignals();
   sigset_t signals_;
   sigset_t former_;
 };
@@ -252,7 +254,7 @@ std::string LatestCheckpoint(const std::string& folder) {
 }
 
 int Serve(const ServeOptions& flags) {
-  StopSignals signals;  // before any thread is there
+  AwaitedSignals signals;  // before any thread is there
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
   LogToStderr();
@@ -370,7 +372,8 @@ Command AddServe(CLI::App* program) {
       "  reverb serve --table replay --checkpoint /data/run7 --checkpoint-every 15min --checkpoint-on-stop\n"
       "\n"
       "SIGTERM, SIGINT and SIGHUP stop it in order: whoever waits is told, and it exits with 0. A second\n"
-      "signal ends it at once. What the tables hold is lost then, but for what checkpoints have of it.");
+      "signal ends it at once. What the tables hold is lost then, but for what checkpoints have of it.\n"
+      "Signals that were ignored when it was started stay ignored, such as SIGHUP under nohup.");
   return {app, [flags] { return Serve(*flags); }};
 }
 

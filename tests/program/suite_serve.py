@@ -128,6 +128,19 @@ class Serve(ProgramTest):
             self.assertIn("3 items", out)
             self.assertFalse(server.port_file.exists())
 
+    def test_ignored_signals_stay_ignored(self):
+        def ignore():
+            for number in (signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+
+        server = self.serve("--table", "t", prepare=ignore)
+        for number in (signal.SIGHUP, signal.SIGINT):
+            server.process.send_signal(number)
+        self.info(server)
+        out, _ = server.stop()
+        self.assertEqual(server.process.returncode, OK)
+        self.assertIn("SIGTERM: stopping", out)
+
     def test_those_who_wait_are_told(self):
         server = self.serve("--table", "t:uniform:fifo:10:min_size=5")
         words = [frame.program, "sample", server.address, "t", "--timeout", "20"]
