@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "service/sample_stream.h"
 #include "service/writer_session.h"
+#include "transport/wire.h"
 
 namespace reverb::internal {
 namespace {
@@ -85,6 +86,7 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
   const std::vector<SavedWriter> writers = std::exchange(options.writers, {});
   std::shared_ptr<Service> service(new Service(std::move(options)));
   service->tables_ = std::move(tables);
+  REVERB_RETURN_IF_ERROR(service->CheckInfoCanBeRead());
   if (!writers.empty()) {
     {
       MutexLock lock(&service->mu_);
@@ -95,6 +97,18 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
     service->WriterWentAway();
   }
   return service;
+}
+
+Status Service::CheckInfoCanBeRead() {
+  REVERB_ASSIGN_OR_RETURN(const ServerInfo info, Info());
+  const std::string bytes = EncodeServerInfo(info).Flatten();
+  const ByteSlice slice(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  const Result<ServerInfo> read = DecodeServerInfo(ByteSlices(&slice, 1));
+  if (read.ok()) return Status::Ok();
+  return Status::InvalidArgument("clients could not read what this server tells about its " +
+                                 std::to_string(info.tables.size()) +
+                                 " tables: " + std::string(read.status().message()) +
+                                 "; use fewer tables, smaller signatures or shorter names");
 }
 
 Service::Service(Options options)

@@ -115,6 +115,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
  private:
   explicit Service(Options options);
   Status CheckVersion(const Hello& hello) const;
+  // An error when Info() exceeds what clients accept: they ask for it first, and could not use any table.
+  Status CheckInfoCanBeRead();
   bool stopped() const EXCLUDES(mu_);
   // A number for a new stream, or why there can be none.
   Result<uint64_t> EnterStream() REQUIRES(mu_);

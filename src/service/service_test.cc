@@ -17,6 +17,7 @@ namespace {
 using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""s;
 using test::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -103,6 +104,24 @@ TEST_F(ServiceTest, TablesHaveNamesOfTheirOwn) {
   options.store = store_;
   EXPECT_THAT(Service::Create(std::move(options)),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"q\"")));
+}
+
+TEST_F(ServiceTest, TablesMustFitIntoWhatClientsAccept) {
+  // A signature of about so many bytes.
+  const auto create = [this](size_t bytes) {
+    const TensorSpec spec{
+        .name = std::string(Signature::kMaxNameLength, 'x'), .dtype = DType::kInt64, .shape = Shape({1})};
+    const std::vector<Signature> leaves(bytes / Signature::kMaxNameLength, Signature::Leaf(spec).value());
+    Service::Options options;
+    options.store = store_;
+    options.tables.push_back(
+        Table::Create({.name = "t", .signature = Signature::List(leaves).value()}, {.store = store_})
+            .value());
+    return Service::Create(std::move(options)).status();
+  };
+  EXPECT_OK(create(size_t{15} << 20));
+  EXPECT_THAT(create(size_t{17} << 20),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("1 tables"), HasSubstr("signatures"))));
 }
 
 TEST_F(ServiceTest, AWriterWhoseItemsWaitIsNotReadFurther) {

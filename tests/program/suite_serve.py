@@ -72,6 +72,7 @@ class Config(ProgramTest):
             (good + '[table.signature]\na = "float32[x]"\n', "server.toml:4:", "float32[84, 84]"),
             (good + good, "server.toml:4:", 'two tables named "t"'),
             ("[[table]]\nmax_size = 1\n", "server.toml:1:", '"table.name" is missing'),
+            (f'[[table]]\nname = "{"x" * 1025}"\n', "server.toml:", "1025 bytes", "at most 1024"),
             ('[table]\nname = "t"\n', "server.toml:1:", "[[table]]"),
             ('[[table]]\nname = "q"\nkind = "queue"\n', "server.toml:3:", '"table.max_size" is missing'),
             (good + 'kind = "queue"\nmax_size = 3\nremover = "lifo"\n', "server.toml:5:", '"table.remover"'),
@@ -98,6 +99,8 @@ class Config(ProgramTest):
             (("--table", "a:queue:5:fifo"), "at most 3"),
             (("--table", "a", "--table", "a"), 'a table "a" already'),
             (("--table", "a", "--max-bytes", "lots"), "--max-bytes", '"4 GiB"'),
+            (("--table", "x" * 1025), "1025 bytes", "at most 1024"),
+            (("--table", "caf\udce9"), "UTF-8"),  # the byte E9 alone
             (("--table", "a", "--port", "70000"), "--port"),
         ):
             with self.subTest(words):
