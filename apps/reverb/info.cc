@@ -121,7 +121,7 @@ Command AddInfo(CLI::App* program) {
   app->add_flag("--watch", options->watch, "Show it again and again, like top; q or Ctrl-C ends");
   app->add_option("--every", options->every_seconds, "With --watch: how often")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.05, 86400.0))
+      ->check(SecondsBetween(0.05, 86400))
       ->capture_default_str();
   app->add_option("--count", options->count, "With --watch: end after so many times")
       ->type_name("N")

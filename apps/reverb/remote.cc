@@ -93,12 +93,22 @@ std::string LastReason(std::string_view message) {
 
 }  // namespace
 
+CLI::Validator SecondsBetween(double least, double most) {
+  const auto check = [least, most](std::string& text) -> std::string {
+    const Result<double> seconds = ParseNumber(text);
+    if (seconds.ok() && *seconds >= least && *seconds <= most) return "";
+    return "expected a time from " + ShowNumber(least) + " to " + ShowNumber(most) + " seconds; got " +
+           Quote(text);
+  };
+  return CLI::Validator(check, "");
+}
+
 void Remote::AddTo(CLI::App* app) {
   command = app->get_name();
   app->add_option("ADDRESS", address, "The server, as host:port or unix:path")->required()->type_name("");
   app->add_option("--timeout", timeout_seconds, "How long to wait for an answer")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(SecondsBetween(0.001, 1e6))
       ->capture_default_str();
 }
 
