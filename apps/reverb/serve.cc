@@ -98,6 +98,11 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
   if (flags.max_bytes) {
     const Result<int64_t> bytes = ParseBytes(*flags.max_bytes);
     if (!bytes.ok()) return Status::InvalidArgument("--max-bytes: " + std::string(bytes.status().message()));
+    if (*bytes == 0) {
+      return Status::InvalidArgument("--max-bytes: " + Quote(*flags.max_bytes) +
+                                     " leaves room for no item; give a size above 0, or leave the flag out "
+                                     "for no bound");
+    }
     options.store.max_bytes = *bytes;
   }
   REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));

@@ -99,6 +99,8 @@ class Config(ProgramTest):
             (("--table", "a:queue:5:fifo"), "at most 3"),
             (("--table", "a", "--table", "a"), 'a table "a" already'),
             (("--table", "a", "--max-bytes", "lots"), "--max-bytes", '"4 GiB"'),
+            (("--table", "a", "--max-bytes", "0"), "--max-bytes", '"0"', "leave the flag out", "no bound"),
+            (("--table", "a", "--max-bytes", "0.2"), "--max-bytes", '"0.2"', "no bound"),
             (("--table", "x" * 1025), "1025 bytes", "at most 1024"),
             (("--table", "caf\udce9"), "UTF-8"),  # the byte E9 alone
             (("--table", "a", "--port", "70000"), "--port"),
