@@ -552,6 +552,53 @@ TEST_F(ServiceTest, VanishedWritersTogetherAreBoundedInBytes) {
   EXPECT_LE(store_->stats().live_bytes, 100'000 + 2 * 40'000);
 }
 
+TEST_F(ServiceTest, TheLongestAwayAreForgottenFirst) {
+  ServiceLimits limits;
+  limits.max_writers = 4;
+  Create({{.name = "t"}}, limits);
+  // Whether the server still knows what the writer has sent.
+  const auto visit = [&](int writer) {
+    const auto peer = std::make_shared<FakeInsertPeer>();
+    const auto session = service_->OpenInsert(MakeHello(static_cast<uint8_t>(writer)), peer).value();
+    const bool is_known = peer->replies.at(0).welcome->applied_through > 0;
+    session->OnMessage({.items = {MakeItem(1, "t")}});
+    session->OnGone();
+    clock_.Advance(1s);
+    return is_known;
+  };
+  for (const int writer : {1, 2, 3}) EXPECT_FALSE(visit(writer));
+  EXPECT_TRUE(visit(1)) << "now it has left after the others";
+  EXPECT_FALSE(visit(4)) << "2 gives way";
+  EXPECT_FALSE(visit(5)) << "3 gives way";
+  for (const int writer : {1, 4, 5}) EXPECT_TRUE(visit(writer));
+  for (const int writer : {2, 3}) EXPECT_FALSE(visit(writer));
+}
+
+TEST_F(ServiceTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
+  for (const bool drains : {false, true}) {
+    ServiceLimits limits;
+    limits.away_bytes = 100'000;
+    Create({TableOptions::Queue("q", 1), TableOptions::Queue("r", 1)}, limits);
+    const auto leave = [&](uint8_t writer, const std::string& table) {
+      const auto session =
+          service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
+      session->OnMessage({.items = {MakeItem(1, table), MakeItem(2, table)}});
+      InsertItem item = MakeItem(3, table);
+      item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 8000), 0, 1).value();  // 64 kB
+      session->OnMessage({.items = {std::move(item)}});
+      session->OnGone();
+    };
+    leave(1, "q");
+    if (drains) {
+      ASSERT_OK(tables_[0]->SetRateLimiter(RateLimiterOptions::MinSize(1)));
+    }
+    leave(2, "r");
+    EXPECT_EQ(service_->stats().writers, drains ? 2u : 1u);
+    service_->Stop();
+    for (auto& table : tables_) table->Close();
+  }
+}
+
 TEST_F(ServiceTest, LimitsMustMakeSense) {
   Service::Options options;
   options.store = store_;
