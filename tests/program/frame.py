@@ -1,5 +1,6 @@
 """The program as a process, with and without a terminal, and the frame of its tests."""
 
+from collections.abc import Callable
 import contextlib
 import fcntl
 import json
@@ -15,7 +16,6 @@ import tempfile
 import termios
 import time
 import unittest
-from collections.abc import Callable
 
 PATIENCE = 30.0  # seconds; a test that waits this long has failed
 

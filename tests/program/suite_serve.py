@@ -58,6 +58,8 @@ class Config(ProgramTest):
                 '"saved" or "given"',
             ),
             ('[limits]\nwriter_memory = "long"\n' + good, "server.toml:2:", '"limits.writer_memory"', '"5 min"'),
+            ("[limits]\ninsert_window_bytes = 0\n" + good, "server.toml:2:", "insert_window_bytes", "above 0", "got 0"),
+            ('[limits]\nmax_message_bytes = "0 MB"\n' + good, "server.toml:2:", "above 0", 'got "0 MB"'),
             ("[limits]\nmax_streams = 0\n" + good, "server.toml:2:", '"limits.max_streams"', "from 1 on", "got 0"),
             (good + "max_sise = 5\n", "server.toml:3:", '"max_sise" of table "t"', 'Did you mean "max_size"?'),
             (good + "max_size = 0\n", "server.toml:3:", '"table.max_size"', "from 1 on"),
@@ -86,6 +88,7 @@ class Config(ProgramTest):
     def test_a_file_that_is_not_there(self):
         self.expect(("serve", "--config", "/nowhere.toml"), BAD_USAGE, "/nowhere.toml", "No such file")
         self.expect(("serve", "--config", self.folder), BAD_USAGE, str(self.folder), "cannot be read")
+        self.expect(("serve", "--check", "--config", "/dev/zero"), BAD_USAGE, "/dev/zero", "larger than 16 MiB")
 
     def test_tables_of_the_command_line(self):
         for words, *parts in (
