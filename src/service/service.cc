@@ -287,7 +287,9 @@ void Service::ScheduleSweep() {
   MutexLock lock(&mu_);
   if (stopped_ || sweep_is_set_ || away_.empty()) return;
   sweep_is_set_ = true;
-  const Duration pause = std::max<Duration>(options_.limits.writer_memory, std::chrono::milliseconds(1));
+  // Now() plus the longest duration would overflow.
+  const Duration pause = std::clamp<Duration>(options_.limits.writer_memory, std::chrono::milliseconds(1),
+                                              std::chrono::hours(24 * 365));
   options_.clock->CallAt(options_.clock->Now() + pause, [weak = weak_from_this()] {
     const std::shared_ptr<Service> service = weak.lock();
     if (!service) return;

@@ -14,6 +14,7 @@
 namespace reverb::internal {
 namespace {
 
+using std::chrono_literals::operator""h;
 using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""s;
 using test::StatusIs;
@@ -530,6 +531,18 @@ TEST_F(ServiceTest, VanishedWritersAreSweptWithoutAVisitor) {
   clock_.Advance(7min);
   EXPECT_EQ(service_->stats().writers, 0u);
   EXPECT_EQ(tables_[0]->Info().waiting_inserts, 0);
+}
+
+TEST_F(ServiceTest, WritersMayBeRememberedForEver) {
+  ServiceLimits limits;
+  limits.writer_memory = Duration::max();
+  Create({TableOptions::Queue("q", 1)}, limits);
+  clock_.Advance(1min);
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  session->OnMessage(MakeMessage(1, 3));
+  session->OnGone();
+  clock_.Advance(24h * 1000);
+  EXPECT_EQ(service_->stats().writers, 1u);
 }
 
 TEST_F(ServiceTest, VanishedWritersTogetherAreBoundedInBytes) {
