@@ -159,11 +159,13 @@ class Reader {
     Expected(*node, prefix + name, Join(quoted, " or "));
   }
 
-  template <typename T>
-  void BytesInto(const toml::table& table, const char* name, const std::string& prefix, T* to) {
+  // A limit in bytes, of which less than `least` would let nothing work.
+  void LimitInto(const toml::table& table, const std::string& name, uint64_t* to, int64_t least = 1) {
     const toml::node* const node = table.get(name);
     if (node == nullptr) return;
-    if (const std::optional<int64_t> bytes = Bytes(*node, prefix + name)) *to = static_cast<T>(*bytes);
+    const std::optional<int64_t> bytes = Bytes(*node, "limits." + name);
+    if (bytes && *bytes < least) Expected(*node, "limits." + name, "a size above 0");
+    if (bytes) *to = static_cast<uint64_t>(*bytes);
   }
 
   // --- Parts of the file ---
@@ -198,17 +200,16 @@ class Reader {
   }
 
   void ReadLimits(const toml::table& table, ServerLimits* limits) {
-    const std::string prefix = "limits.";
-    CheckKeys(table, prefix,
+    CheckKeys(table, "limits.",
               {"max_message_bytes", "max_chunk_bytes", "insert_window_bytes", "max_waiting_items",
                "max_window_bytes", "sample_window_bytes", "max_streams", "writer_memory", "away_bytes"},
               "");
-    BytesInto(table, "max_message_bytes", prefix, &limits->max_message_bytes);
-    BytesInto(table, "max_chunk_bytes", prefix, &limits->max_chunk_bytes);
-    BytesInto(table, "insert_window_bytes", prefix, &limits->insert_window_bytes);
-    BytesInto(table, "max_window_bytes", prefix, &limits->max_window_bytes);
-    BytesInto(table, "sample_window_bytes", prefix, &limits->sample_window_bytes);
-    BytesInto(table, "away_bytes", prefix, &limits->away_bytes);
+    LimitInto(table, "max_message_bytes", &limits->max_message_bytes);
+    LimitInto(table, "max_chunk_bytes", &limits->max_chunk_bytes);
+    LimitInto(table, "insert_window_bytes", &limits->insert_window_bytes);
+    LimitInto(table, "max_window_bytes", &limits->max_window_bytes);
+    LimitInto(table, "sample_window_bytes", &limits->sample_window_bytes);
+    LimitInto(table, "away_bytes", &limits->away_bytes, /*least=*/0);
     if (const toml::node* node = table.get("max_waiting_items")) {
       if (const auto count = Integer(*node, "limits.max_waiting_items", 1, INT64_MAX)) {
         limits->max_waiting_items = static_cast<size_t>(*count);

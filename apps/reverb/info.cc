@@ -15,6 +15,7 @@
 #include "exit_codes.h"
 #include "info_view.h"
 #include "remote.h"
+#include "signals.h"
 #include "terminal.h"
 #include "text.h"
 
@@ -56,7 +57,7 @@ bool Rest(std::chrono::steady_clock::time_point until) {
 int Watch(const InfoOptions& options, const Client& client) {
   struct sigaction action {};
   action.sa_handler = [](int) { stop_asked = 1; };
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+  for (const int number : StopSignals()) sigaction(number, &action, nullptr);
   action.sa_handler = [](int) {};  // ends the rest, no more
   sigaction(SIGWINCH, &action, nullptr);
 
@@ -120,7 +121,7 @@ Command AddInfo(CLI::App* program) {
   app->add_flag("--watch", options->watch, "Show it again and again, like top; q or Ctrl-C ends");
   app->add_option("--every", options->every_seconds, "With --watch: how often")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.05, 86400.0))
+      ->check(SecondsBetween(0.05, 86400))
       ->capture_default_str();
   app->add_option("--count", options->count, "With --watch: end after so many times")
       ->type_name("N")

@@ -22,10 +22,24 @@ namespace reverb::program {
 namespace {
 
 constexpr std::string_view kUnknownHost = " is a host that is not known here";
+constexpr std::string_view kRefused =
+    "the server closes new connections; its log should say why: it may have no file descriptors left";
 
 std::string PortOf(const std::string& address) {
   const size_t colon = address.rfind(':');
   return colon == std::string::npos ? "8000" : address.substr(colon + 1);
+}
+
+// Empty when the server talks on a new connection, or it is not clear; else why not. A gRPC server begins
+// with its settings, at once; one that accepts no more connections closes it.
+std::string WhyClosed(int descriptor, std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kMost(200);  // others than gRPC servers may wait for the client
+  pollfd ready{.fd = descriptor, .events = POLLIN, .revents = 0};
+  if (poll(&ready, 1, static_cast<int>(std::min(timeout, kMost).count())) <= 0) return "";
+  char first = 0;
+  const ssize_t got = recv(descriptor, &first, 1, MSG_DONTWAIT);
+  if (got > 0 || (got < 0 && errno == EAGAIN)) return "";
+  return std::string(kRefused);
 }
 
 // Empty when a connection to one of a host's addresses can be made, or it is not clear; else why not.
@@ -41,8 +55,9 @@ std::string WhyNot(const addrinfo& at, std::chrono::milliseconds timeout) {
       getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
     }
   }
+  const std::string reason = error == 0 ? WhyClosed(descriptor, timeout) : std::strerror(error);
   close(descriptor);
-  return error == 0 ? "" : std::strerror(error);
+  return reason;
 }
 
 // gRPC goes on trying until time is up. Somebody who mistyped an address is to know at once.
@@ -78,12 +93,22 @@ std::string LastReason(std::string_view message) {
 
 }  // namespace
 
+CLI::Validator SecondsBetween(double least, double most) {
+  const auto check = [least, most](std::string& text) -> std::string {
+    const Result<double> seconds = ParseNumber(text);
+    if (seconds.ok() && *seconds >= least && *seconds <= most) return "";
+    return "expected a time from " + ShowNumber(least) + " to " + ShowNumber(most) + " seconds; got " +
+           Quote(text);
+  };
+  return CLI::Validator(check, "");
+}
+
 void Remote::AddTo(CLI::App* app) {
   command = app->get_name();
   app->add_option("ADDRESS", address, "The server, as host:port or unix:path")->required()->type_name("");
   app->add_option("--timeout", timeout_seconds, "How long to wait for an answer")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(SecondsBetween(0.001, 1e6))
       ->capture_default_str();
 }
 
@@ -112,6 +137,8 @@ int Remote::Fail(const Status& status) const {
     case StatusCode::kUnavailable:
       if (message.ends_with(kUnknownHost)) {
         say(who + message + ". Check the address, " + address + ".");
+      } else if (message == kRefused) {
+        say(who + address + ": " + message);
       } else {
         say(who + "no server at " + address + ": " + LastReason(message) + ". " + start);
       }

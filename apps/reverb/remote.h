@@ -13,6 +13,9 @@
 
 namespace reverb::program {
 
+// A check for options that are a time in seconds. Unlike CLI::Range it refuses NaN.
+CLI::Validator SecondsBetween(double least, double most);
+
 // Where the server is and how long to wait for it: the words ADDRESS and --timeout of a command line.
 struct Remote {
   std::string command = {};  // whose error messages these are

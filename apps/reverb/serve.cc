@@ -1,5 +1,6 @@
 // `reverb serve`: tables as a process of their own.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,7 @@
 #include "reverb/checkpoint.h"
 #include "reverb/log.h"
 #include "reverb/server.h"
+#include "signals.h"
 #include "specs.h"
 #include "terminal.h"
 #include "text.h"
@@ -96,6 +98,11 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
   if (flags.max_bytes) {
     const Result<int64_t> bytes = ParseBytes(*flags.max_bytes);
     if (!bytes.ok()) return Status::InvalidArgument("--max-bytes: " + std::string(bytes.status().message()));
+    if (*bytes == 0) {
+      return Status::InvalidArgument("--max-bytes: " + Quote(*flags.max_bytes) +
+                                     " leaves room for no item; give a size above 0, or leave the flag out "
+                                     "for no bound");
+    }
     options.store.max_bytes = *bytes;
   }
   REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));
@@ -180,19 +187,31 @@ void LogToStderr() {
   });
 }
 
+// Each client takes a file descriptor or more. The usual soft limit of 1024 is for programs that use
+// select(); the hard limit is what the system lets this process have.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  std::fprintf(stderr,
+               "reverb serve: warning: the limit of file descriptors could not be raised to %llu: %s\n",
+               static_cast<unsigned long long>(limit.rlim_max), std::strerror(errno));
+}
+
 // The signals that end a server, held back from all threads, so that one can wait for them.
-class StopSignals {
+class AwaitedSignals {
  public:
-  StopSignals() {
+  AwaitedSignals() {
     sigemptyset(&signals_);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, number);
+    for (const int number : numbers_) sigaddset(&signals_, number);
     pthread_sigmask(SIG_BLOCK, &signals_, &former_);
   }
   // Whether one has come that nobody has waited for yet.
   bool HasCome() const {
     sigset_t pending;
     sigpending(&pending);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    for (const int number : numbers_) {
       if (sigismember(&pending, number) == 1) return true;
     }
     return false;
@@ -206,6 +225,7 @@ class StopSignals {
   }
 
  private:
+  const std::vector<int> numbers_ = StopSignals();
   sigset_t signals_;
   sigset_t former_;
 };
@@ -239,9 +259,10 @@ std::string LatestCheckpoint(const std::string& folder) {
 }
 
 int Serve(const ServeOptions& flags) {
-  StopSignals signals;  // before any thread is there
+  AwaitedSignals signals;  // before any thread is there
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // past the limit on the size of files (ulimit -f), writing fails instead
+  RaiseDescriptorLimit();
   LogToStderr();
   Result<ServerOptions> options = Gather(flags);
   if (!options.ok()) return Fail(kBadUsage, std::string(options.status().message()));
@@ -357,7 +378,8 @@ Command AddServe(CLI::App* program) {
       "  reverb serve --table replay --checkpoint /data/run7 --checkpoint-every 15min --checkpoint-on-stop\n"
       "\n"
       "SIGTERM, SIGINT and SIGHUP stop it in order: whoever waits is told, and it exits with 0. A second\n"
-      "signal ends it at once. What the tables hold is lost then, but for what checkpoints have of it.");
+      "signal ends it at once. What the tables hold is lost then, but for what checkpoints have of it.\n"
+      "Signals that were ignored when it was started stay ignored, such as SIGHUP under nohup.");
   return {app, [flags] { return Serve(*flags); }};
 }
 

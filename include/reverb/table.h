@@ -63,7 +63,7 @@ class Chunk {
 };
 
 struct StoreOptions {
-  // Bound on the bytes of chunks that items refer to; absent = unbounded.
+  // Bound on the bytes of chunks that items refer to; absent = unbounded. Tables need at least 1.
   std::optional<int64_t> max_bytes = {};
   // What an insert does beyond it: wait until items go (and say so), or evict items of its table.
   bool evict_when_full = false;

@@ -2,6 +2,7 @@
 #ifndef REVERB_TABLE_OPTIONS_H_
 #define REVERB_TABLE_OPTIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,7 +19,7 @@ namespace reverb {
 
 struct TableOptions {
   // --- Behaviour ---
-  std::string name = {};  // not empty; unique within a server
+  std::string name = {};  // 1 to kMaxNameBytes bytes of UTF-8; unique within a server
 
   // What is handed out, and what goes when the table is full.
   SelectorOptions sampler = SelectorOptions::Uniform();
@@ -37,8 +38,12 @@ struct TableOptions {
   // What trajectories look like. Kept and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
   // Bytes of the user's own about the table, kept and reported as they are. The Python package keeps here
-  // what a Signature has no word for, such as bounds.
+  // what a Signature has no word for, such as bounds. At most kMaxUserDataBytes.
   std::string user_data = {};
+
+  // Clients accept no more than this (docs/protocol.md).
+  static constexpr size_t kMaxNameBytes = size_t{1} << 10;
+  static constexpr size_t kMaxUserDataBytes = size_t{1} << 24;
 
   static TableOptions Queue(std::string name, int64_t max_size);
   static TableOptions Stack(std::string name, int64_t max_size);

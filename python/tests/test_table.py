@@ -59,6 +59,8 @@ def test_heaps():
     ("arguments", "error", "text"),
     [
         ({"name": ""}, ValueError, "nonempty"),
+        ({"name": "x" * 1025}, ValueError, "the name has 1025 bytes, at most 1024"),
+        ({"name": "\u2603" * 342}, ValueError, "the name has 1026 bytes, at most 1024"),
         ({"name": 3}, TypeError, "name must be a str"),
         ({"max_size": 0}, ValueError, r"max_size \(0\)"),
         ({"max_size": -1}, ValueError, r"max_size \(-1\)"),

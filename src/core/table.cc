@@ -107,6 +107,11 @@ Result<std::shared_ptr<Table>> Table::Create(TableOptions options, Environment e
   if (environment.store == nullptr) {
     return Status::InvalidArgument("table \"" + options.name + "\": no chunk store was given");
   }
+  if (const std::optional<int64_t> most = environment.store->options().max_bytes; most && *most < 1) {
+    return Status::InvalidArgument("table \"" + options.name + "\": max_bytes of its store is " +
+                                   std::to_string(*most) +
+                                   ", so that no item would fit; give at least 1, or none for no bound");
+  }
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<TableState> state, TableState::Create(std::move(options)));
   return std::shared_ptr<Table>(new Table(std::move(state), std::move(environment)));
 }

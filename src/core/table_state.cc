@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace reverb {
 
 TableOptions TableOptions::Queue(std::string name, int64_t max_size) {
@@ -27,6 +29,16 @@ TableOptions TableOptions::Stack(std::string name, int64_t max_size) {
 
 Status TableOptions::Validate() const {
   if (name.empty()) return Status::InvalidArgument("table: the name is empty; every table needs one");
+  if (name.size() > kMaxNameBytes) {
+    constexpr size_t kShownBytes = 40;
+    return Status::InvalidArgument("table \"" + std::string(internal::Utf8Prefix(name, kShownBytes)) +
+                                   "…\": the name has " + std::to_string(name.size()) + " bytes, at most " +
+                                   std::to_string(kMaxNameBytes) + " are allowed; give it a shorter one");
+  }
+  if (!internal::IsUtf8(name)) {
+    return Status::InvalidArgument("table: the name, of " + std::to_string(name.size()) +
+                                   " bytes, is not UTF-8, and not every client could read it");
+  }
   const std::string table = "table \"" + name + "\": ";
   // One slot more than max_size is used during an insert, and slots are numbered from 0 in 32 bits.
   constexpr int64_t kLargest = std::numeric_limits<int32_t>::max() - 1;
@@ -46,6 +58,10 @@ Status TableOptions::Validate() const {
   }
   for (const auto& extension : extensions) {
     if (extension == nullptr) return Status::InvalidArgument(table + "an extension is null");
+  }
+  if (user_data.size() > kMaxUserDataBytes) {
+    return Status::InvalidArgument(table + "user_data has " + std::to_string(user_data.size()) +
+                                   " bytes, at most " + std::to_string(kMaxUserDataBytes) + " are allowed");
   }
   return Status::Ok();
 }

@@ -57,6 +57,19 @@ TEST_F(TableStateTest, RefusesBadOptionsAndNamesTheTable) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("extension")));
 }
 
+TEST_F(TableStateTest, RefusesWhatClientsCouldNotRead) {
+  const auto refused = [](TableOptions options) { return TableState::Create(std::move(options)).status(); };
+  EXPECT_OK(refused({.name = std::string(1024, 'x')}));
+  EXPECT_THAT(refused({.name = std::string(1025, 'x')}),
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("xxx"), HasSubstr("1025"), HasSubstr("1024"), HasSubstr("shorter"))));
+  EXPECT_OK(refused({.name = "r\xC3\xA9play"}));
+  EXPECT_THAT(refused({.name = "r\xE9play"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("UTF-8")));
+  EXPECT_OK(refused({.name = "per", .user_data = std::string(size_t{1} << 24, 'x')}));
+  EXPECT_THAT(refused({.name = "per", .user_data = std::string((size_t{1} << 24) + 1, 'x')}),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr("user_data"))));
+}
+
 TEST_F(TableStateTest, StartsEmpty) {
   const auto state = Make({.max_size = 7, .max_times_sampled = 3});
   EXPECT_EQ(state->size(), 0);

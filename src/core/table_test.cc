@@ -18,6 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::reverb::test::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -626,6 +627,12 @@ TEST_F(TableTest, BadOptionsAreErrors) {
   EXPECT_THAT(create({.name = "t", .custom_sampler = [] { return nullptr; }}),
               StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Table::Create({.name = "t"}, {}).status(), StatusIs(StatusCode::kInvalidArgument));
+  for (const int64_t most : {0, -1}) {
+    const auto store = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = most});
+    EXPECT_THAT(Table::Create({.name = "t"}, {.store = store}).status(),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("max_bytes"), HasSubstr(std::to_string(most)), HasSubstr("none"))));
+  }
 }
 
 // A selector of a user's own: always the largest slot, whatever the priority.

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "service/sample_stream.h"
 #include "service/writer_session.h"
+#include "transport/wire.h"
 
 namespace reverb::internal {
 namespace {
@@ -28,7 +29,7 @@ class InsertStreamSession final : public InsertSession {
   void OnDone() override { writer_->OnDone(generation_); }
   void OnGone() override {
     service_->StreamGone(stream_id_);
-    if (writer_->Detach(generation_)) service_->WriterWentAway();
+    if (writer_->Detach(generation_)) service_->WriterWentAway(writer_->id());
   }
   void End(Status status) { writer_->End(generation_, std::move(status)); }
   uint64_t generation() const { return generation_; }
@@ -85,16 +86,32 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
   const std::vector<SavedWriter> writers = std::exchange(options.writers, {});
   std::shared_ptr<Service> service(new Service(std::move(options)));
   service->tables_ = std::move(tables);
+  REVERB_RETURN_IF_ERROR(service->CheckInfoCanBeRead());
   if (!writers.empty()) {
     {
       MutexLock lock(&service->mu_);
       for (const SavedWriter& saved : writers) {
-        service->writers_.emplace(saved.id, std::make_shared<WriterSession>(service, saved));
+        Writer& writer = service->writers_[saved.id];
+        writer.session = std::make_shared<WriterSession>(service, saved);
+        service->SetAway(saved.id, &writer, true);
       }
     }
-    service->WriterWentAway();
+    service->DropWriters();
+    service->ScheduleSweep();
   }
   return service;
+}
+
+Status Service::CheckInfoCanBeRead() {
+  REVERB_ASSIGN_OR_RETURN(const ServerInfo info, Info());
+  const std::string bytes = EncodeServerInfo(info).Flatten();
+  const ByteSlice slice(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  const Result<ServerInfo> read = DecodeServerInfo(ByteSlices(&slice, 1));
+  if (read.ok()) return Status::Ok();
+  return Status::InvalidArgument("clients could not read what this server tells about its " +
+                                 std::to_string(info.tables.size()) +
+                                 " tables: " + std::string(read.status().message()) +
+                                 "; use fewer tables, smaller signatures or shorter names");
 }
 
 Service::Service(Options options)
@@ -111,8 +128,9 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
     MutexLock lock(&mu_);
     stopped_ = true;
     for (auto& [id, stream] : streams_) ends.push_back(stream.end);
-    for (auto& [id, writer] : writers_) writers.push_back(std::move(writer));
+    for (auto& [id, writer] : writers_) writers.push_back(std::move(writer.session));
     writers_.clear();
+    away_.clear();
     stopped_writers_.insert(stopped_writers_.end(), writers.begin(), writers.end());
   }
   for (auto& end : ends) end(ShuttingDown());
@@ -140,7 +158,7 @@ std::vector<SavedWriter> Service::SaveWriters() const {
   const auto save = [&](const WriterSession& writer) {
     if (std::optional<SavedWriter> one = writer.Save()) saved.push_back(*std::move(one));
   };
-  for (const auto& [id, writer] : writers_) save(*writer);
+  for (const auto& [id, writer] : writers_) save(*writer.session);
   for (const auto& writer : stopped_writers_) save(*writer);
   return saved;
 }
@@ -207,7 +225,8 @@ void Service::ForgetWriter(const Id128& id) {
   MutexLock lock(&mu_);
   const auto found = writers_.find(id);
   if (found == writers_.end()) return;
-  writer = std::move(found->second);
+  SetAway(id, &found->second, false);
+  writer = std::move(found->second.session);
   writers_.erase(found);
 }
 
@@ -223,10 +242,14 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
   {
     MutexLock lock(&mu_);
     REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream());
-    std::shared_ptr<WriterSession>& known = writers_[hello.session_id];
-    if (known == nullptr) known = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
-    writer = known;
-    writer->Expect();  // under this lock: nobody drops it before the stream is there
+    Writer& known = writers_[hello.session_id];
+    if (known.session == nullptr) {
+      known.session = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
+    }
+    writer = known.session;
+    // Under this lock: nobody drops it before the stream is there.
+    writer->Expect();
+    SetAway(hello.session_id, &known, false);
     session =
         std::make_shared<InsertStreamSession>(shared_from_this(), writer, writer->NewGeneration(), stream_id);
     streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); }});
@@ -255,12 +278,32 @@ Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
   return std::shared_ptr<SampleSession>(std::move(session));
 }
 
-void Service::WriterWentAway() {
-  if (!DropWriters()) return;
+void Service::SetAway(const Id128& id, Writer* writer, bool is_away) {
+  if (writer->away) {
+    away_.erase(*writer->away);
+    writer->away.reset();
+  }
+  if (is_away) writer->away = away_.insert(away_.end(), {.id = id, .since = options_.clock->Now()});
+}
+
+void Service::WriterWentAway(const Id128& id) {
+  {
+    MutexLock lock(&mu_);
+    const auto found = writers_.find(id);
+    // It may have come back, or been dropped, in between.
+    if (found != writers_.end() && found->second.session->is_away()) SetAway(id, &found->second, true);
+  }
+  DropWriters();
+  ScheduleSweep();
+}
+
+void Service::ScheduleSweep() {
   MutexLock lock(&mu_);
-  if (stopped_ || sweep_is_set_) return;
+  if (stopped_ || sweep_is_set_ || away_.empty()) return;
   sweep_is_set_ = true;
-  const Duration pause = std::max<Duration>(options_.limits.writer_memory, std::chrono::milliseconds(1));
+  // Now() plus the longest duration would overflow.
+  const Duration pause = std::clamp<Duration>(options_.limits.writer_memory, std::chrono::milliseconds(1),
+                                              std::chrono::hours(24 * 365));
   options_.clock->CallAt(options_.clock->Now() + pause, [weak = weak_from_this()] {
     const std::shared_ptr<Service> service = weak.lock();
     if (!service) return;
@@ -268,43 +311,31 @@ void Service::WriterWentAway() {
       MutexLock relock(&service->mu_);
       service->sweep_is_set_ = false;
     }
-    service->WriterWentAway();
+    service->DropWriters();
+    service->ScheduleSweep();
   });
 }
 
-bool Service::DropWriters() {
-  struct Away {
-    TimePoint since;
-    int64_t bytes;
-    Id128 id;
-  };
-  std::vector<Away> away;
+void Service::DropWriters() {
   std::vector<std::shared_ptr<WriterSession>> dropped;
   {
     MutexLock lock(&mu_);
     const TimePoint now = options_.clock->Now();
-    int64_t bytes = 0;
-    for (const auto& [id, writer] : writers_) {
-      if (const auto since = writer->away_since()) away.push_back({*since, writer->waiting_bytes(), id});
-    }
-    for (const Away& writer : away) bytes += writer.bytes;
-    std::sort(away.begin(), away.end(), [](const Away& a, const Away& b) { return a.since < b.since; });
-    // The longest away go first: those whose time is up, and more while there are too many or hold too much.
-    size_t gone = 0;
-    for (; gone < away.size(); ++gone) {
-      const bool is_late = now - away[gone].since >= options_.limits.writer_memory;
+    while (!away_.empty()) {
+      const Away longest = away_.front();
+      const bool is_late = now - longest.since >= options_.limits.writer_memory;
       const bool too_many = writers_.size() >= options_.limits.max_writers;
-      const bool too_much = static_cast<uint64_t>(bytes) > options_.limits.away_bytes;
+      const int64_t bytes = away_bytes_.load(std::memory_order_relaxed);
+      const bool too_much = bytes > 0 && static_cast<uint64_t>(bytes) > options_.limits.away_bytes;
       if (!is_late && !too_many && !too_much) break;
-      bytes -= away[gone].bytes;
-      const auto found = writers_.find(away[gone].id);
-      dropped.push_back(std::move(found->second));
+      away_.pop_front();
+      const auto found = writers_.find(longest.id);
+      found->second.session->Expect();  // its bytes no longer count, though they are freed below
+      dropped.push_back(std::move(found->second.session));
       writers_.erase(found);
     }
-    away.erase(away.begin(), away.begin() + static_cast<ptrdiff_t>(gone));
   }
   for (auto& writer : dropped) writer->Abandon();
-  return !away.empty();
 }
 
 Result<ChunkRef> Service::AllocateChunk(const ChunkHeader& header, uint8_t** payload) {
@@ -337,7 +368,7 @@ std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) c
   std::vector<std::shared_ptr<SampleStreamSession>> samplers;
   {
     MutexLock lock(&mu_);
-    for (const auto& [id, writer] : writers_) writers.push_back(writer);
+    for (const auto& [id, writer] : writers_) writers.push_back(writer.session);
     for (const auto& [id, stream] : streams_) {
       if (stream.sampler) samplers.push_back(stream.sampler);
     }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -107,8 +108,10 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Welcome MakeWelcome(uint64_t applied_through) const;
   // A stream is over.
   void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
-  // A writer lost its connection: it is remembered for a while.
-  void WriterWentAway() EXCLUDES(mu_);
+  // A writer has no stream any more: it is remembered for a while.
+  void WriterWentAway(const Id128& id) EXCLUDES(mu_);
+  // Bytes that wait for writers without a stream have become more or fewer.
+  void AddAwayBytes(int64_t bytes) { away_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
   // A writer took its leave: nothing of it waits, it will not come back.
   void ForgetWriter(const Id128& id) EXCLUDES(mu_);
   // Samples of `table` that were drawn for a client that is gone before they were sent. Logs them where
@@ -118,14 +121,21 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
  private:
   explicit Service(Options options);
   Status CheckVersion(const Hello& hello) const;
+  // An error when Info() exceeds what clients accept: they ask for it first, and could not use any table.
+  Status CheckInfoCanBeRead();
   bool stopped() const EXCLUDES(mu_);
   // A number for a new stream, or why there can be none.
   Result<uint64_t> EnterStream() REQUIRES(mu_);
+  struct Writer;
+  // Puts a writer at the end of away_, or takes it out.
+  void SetAway(const Id128& id, Writer* writer, bool is_away) REQUIRES(mu_);
   // Who waits, longest first; `tables` tell why.
   std::vector<WaiterInfo> Waiters(const std::vector<TableInfo>& tables) const EXCLUDES(mu_);
   // Drops writers that were away for too long, and the longest away when there are too many or too much
-  // waits for them. Whether any are still away.
-  bool DropWriters() EXCLUDES(mu_);
+  // waits for them. Takes time for those that it drops only.
+  void DropWriters() EXCLUDES(mu_);
+  // Calls DropWriters() after a while, as long as writers are away.
+  void ScheduleSweep() EXCLUDES(mu_);
 
   const Options options_;
   const Id128 life_id_;
@@ -142,7 +152,20 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
     std::shared_ptr<SampleStreamSession> sampler;  // null for those of writers
   };
   absl::flat_hash_map<uint64_t, Stream> streams_ GUARDED_BY(mu_);
-  absl::flat_hash_map<Id128, std::shared_ptr<WriterSession>> writers_ GUARDED_BY(mu_);
+  // Writers without a stream, the longest away first.
+  struct Away {
+    Id128 id;
+    TimePoint since;
+  };
+  using AwayList = std::list<Away>;
+  AwayList away_ GUARDED_BY(mu_);
+  struct Writer {
+    std::shared_ptr<WriterSession> session;
+    std::optional<AwayList::iterator> away = {};  // its place in away_
+  };
+  absl::flat_hash_map<Id128, Writer> writers_ GUARDED_BY(mu_);
+  // What waits for all writers that are away; they count it themselves.
+  std::atomic<int64_t> away_bytes_{0};
   // Given up by Stop(), until they are forgotten.
   std::vector<std::shared_ptr<WriterSession>> stopped_writers_ GUARDED_BY(mu_);
   bool sweep_is_set_ GUARDED_BY(mu_) = false;

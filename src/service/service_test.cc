@@ -15,9 +15,11 @@
 namespace reverb::internal {
 namespace {
 
+using std::chrono_literals::operator""h;
 using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""s;
 using test::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -104,6 +106,24 @@ TEST_F(ServiceTest, TablesHaveNamesOfTheirOwn) {
   options.store = store_;
   EXPECT_THAT(Service::Create(std::move(options)),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"q\"")));
+}
+
+TEST_F(ServiceTest, TablesMustFitIntoWhatClientsAccept) {
+  // A signature of about so many bytes.
+  const auto create = [this](size_t bytes) {
+    const TensorSpec spec{
+        .name = std::string(Signature::kMaxNameLength, 'x'), .dtype = DType::kInt64, .shape = Shape({1})};
+    const std::vector<Signature> leaves(bytes / Signature::kMaxNameLength, Signature::Leaf(spec).value());
+    Service::Options options;
+    options.store = store_;
+    options.tables.push_back(
+        Table::Create({.name = "t", .signature = Signature::List(leaves).value()}, {.store = store_})
+            .value());
+    return Service::Create(std::move(options)).status();
+  };
+  EXPECT_OK(create(size_t{15} << 20));
+  EXPECT_THAT(create(size_t{17} << 20),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("1 tables"), HasSubstr("signatures"))));
 }
 
 TEST_F(ServiceTest, AWriterWhoseItemsWaitIsNotReadFurther) {
@@ -542,6 +562,18 @@ TEST_F(ServiceTest, VanishedWritersAreSweptWithoutAVisitor) {
   EXPECT_EQ(tables_[0]->Info().waiting_inserts, 0);
 }
 
+TEST_F(ServiceTest, WritersMayBeRememberedForEver) {
+  ServiceLimits limits;
+  limits.writer_memory = Duration::max();
+  Create({TableOptions::Queue("q", 1)}, limits);
+  clock_.Advance(1min);
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  session->OnMessage(MakeMessage(1, 3));
+  session->OnGone();
+  clock_.Advance(24h * 1000);
+  EXPECT_EQ(service_->stats().writers, 1u);
+}
+
 TEST_F(ServiceTest, VanishedWritersTogetherAreBoundedInBytes) {
   ServiceLimits limits;
   limits.away_bytes = 100'000;
@@ -560,6 +592,53 @@ TEST_F(ServiceTest, VanishedWritersTogetherAreBoundedInBytes) {
     clock_.Advance(1s);
   }
   EXPECT_LE(store_->stats().live_bytes, 100'000 + 2 * 40'000);
+}
+
+TEST_F(ServiceTest, TheLongestAwayAreForgottenFirst) {
+  ServiceLimits limits;
+  limits.max_writers = 4;
+  Create({{.name = "t"}}, limits);
+  // Whether the server still knows what the writer has sent.
+  const auto visit = [&](int writer) {
+    const auto peer = std::make_shared<FakeInsertPeer>();
+    const auto session = service_->OpenInsert(MakeHello(static_cast<uint8_t>(writer)), peer).value();
+    const bool is_known = peer->replies.at(0).welcome->applied_through > 0;
+    session->OnMessage({.items = {MakeItem(1, "t")}});
+    session->OnGone();
+    clock_.Advance(1s);
+    return is_known;
+  };
+  for (const int writer : {1, 2, 3}) EXPECT_FALSE(visit(writer));
+  EXPECT_TRUE(visit(1)) << "now it has left after the others";
+  EXPECT_FALSE(visit(4)) << "2 gives way";
+  EXPECT_FALSE(visit(5)) << "3 gives way";
+  for (const int writer : {1, 4, 5}) EXPECT_TRUE(visit(writer));
+  for (const int writer : {2, 3}) EXPECT_FALSE(visit(writer));
+}
+
+TEST_F(ServiceTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
+  for (const bool drains : {false, true}) {
+    ServiceLimits limits;
+    limits.away_bytes = 100'000;
+    Create({TableOptions::Queue("q", 1), TableOptions::Queue("r", 1)}, limits);
+    const auto leave = [&](uint8_t writer, const std::string& table) {
+      const auto session =
+          service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
+      session->OnMessage({.items = {MakeItem(1, table), MakeItem(2, table)}});
+      InsertItem item = MakeItem(3, table);
+      item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 8000), 0, 1).value();  // 64 kB
+      session->OnMessage({.items = {std::move(item)}});
+      session->OnGone();
+    };
+    leave(1, "q");
+    if (drains) {
+      ASSERT_OK(tables_[0]->SetRateLimiter(RateLimiterOptions::MinSize(1)));
+    }
+    leave(2, "r");
+    EXPECT_EQ(service_->stats().writers, drains ? 2u : 1u);
+    service_->Stop();
+    for (auto& table : tables_) table->Close();
+  }
 }
 
 TEST_F(ServiceTest, LimitsMustMakeSense) {

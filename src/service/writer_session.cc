@@ -26,7 +26,6 @@ WriterSession::WriterSession(std::shared_ptr<Service> service, const SavedWriter
       id_(saved.id),
       received_through_(saved.applied_through),
       restored_(saved.applied),
-      away_since_(service_->clock()->Now()),
       reported_through_(saved.applied_through) {}
 
 std::optional<SavedWriter> WriterSession::Save() const {
@@ -76,7 +75,8 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
       generation_ = generation;
       client_name_ = std::move(client_name);
       address_ = std::move(address);
-      away_since_.reset();
+      is_away_ = false;
+      CountAwayBytes();
       greeted_ = heartbeat_ = done_ = ended_ = told_full_ = false;
       ready_ = read_wanted_ = true;
       // The new connection hears of rejections that the old one may not have delivered.
@@ -263,6 +263,14 @@ void WriterSession::Settle(Line* line, size_t applied, const Status& status, std
   }
   line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
   line->under_way = 0;
+  CountAwayBytes();
+}
+
+void WriterSession::CountAwayBytes() {
+  const int64_t bytes = is_away_ ? WaitingBytes() : 0;
+  if (bytes == counted_away_bytes_) return;
+  service_->AddAwayBytes(bytes - counted_away_bytes_);
+  counted_away_bytes_ = bytes;
 }
 
 void WriterSession::PumpReplies() {
@@ -411,7 +419,9 @@ bool WriterSession::Detach(uint64_t generation) {
   if (!IsAttached(generation)) return false;
   former = std::move(peer_);
   peer_ = nullptr;
-  away_since_ = service_->clock()->Now();
+  if (generation != last_generation_) return false;  // the next one is about to be attached
+  is_away_ = true;
+  CountAwayBytes();
   return true;
 }
 
@@ -427,17 +437,13 @@ void WriterSession::End(uint64_t generation, Status status) {
 
 void WriterSession::Expect() {
   MutexLock lock(&mu_);
-  away_since_.reset();
+  is_away_ = false;
+  CountAwayBytes();
 }
 
-int64_t WriterSession::waiting_bytes() const {
+bool WriterSession::is_away() const {
   MutexLock lock(&mu_);
-  return WaitingBytes();
-}
-
-std::optional<TimePoint> WriterSession::away_since() const {
-  MutexLock lock(&mu_);
-  return away_since_;
+  return is_away_;
 }
 
 void WriterSession::Abandon() {

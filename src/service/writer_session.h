@@ -36,11 +36,12 @@ namespace reverb::internal {
 
 class WriterSession : public std::enable_shared_from_this<WriterSession> {
  public:
-  WriterSession(std::shared_ptr<Service> service, const Id128& id)
-      : service_(std::move(service)), id_(id), away_since_(service_->clock()->Now()) {}
+  WriterSession(std::shared_ptr<Service> service, const Id128& id) : service_(std::move(service)), id_(id) {}
 
   // A writer that was saved in a checkpoint and may come back.
   WriterSession(std::shared_ptr<Service> service, const SavedWriter& saved);
+
+  const Id128& id() const { return id_; }
 
   // The name of a stream to come. The calls below carry it: those of a stream that was pushed out by a
   // later one do nothing.
@@ -50,15 +51,13 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   void OnMessage(uint64_t generation, InsertMessage message) EXCLUDES(mu_);
   void OnWritten(uint64_t generation) EXCLUDES(mu_);
   void OnDone(uint64_t generation) EXCLUDES(mu_);
-  // Whether the writer is without a stream now.
+  // Whether the writer is away now: without a stream, and none is expected.
   bool Detach(uint64_t generation) EXCLUDES(mu_);
   void End(uint64_t generation, Status status) EXCLUDES(mu_);
 
   // A stream will be attached: from here on the writer is not away. Called under the service's lock.
   void Expect() EXCLUDES(mu_);
-  // Since when no stream is attached; absent while one is.
-  std::optional<TimePoint> away_since() const EXCLUDES(mu_);
-  int64_t waiting_bytes() const EXCLUDES(mu_);
+  bool is_away() const EXCLUDES(mu_);
   // One for each table that makes this writer wait. The reason is left to those who ask the tables.
   void AddWaits(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
   // Gives up what waits, for good.
@@ -105,6 +104,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   // Memory of items that could not go in at once, each chunk once.
   void CountWaiting(WaitingItem* item) REQUIRES(mu_);
   void DropWaiting(WaitingItem* item) REQUIRES(mu_);
+  // Tells the service how many bytes wait here while the writer is away. To be called when either changes.
+  void CountAwayBytes() REQUIRES(mu_);
   void Reject(uint64_t number, Status status) REQUIRES(mu_);
   // Makes the remembered rejections the first that are reported to a new stream.
   void RestoreRejections() REQUIRES(mu_);
@@ -146,7 +147,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   DistinctChunks waiting_chunks_ GUARDED_BY(mu_);
   int64_t waiting_slices_bytes_ GUARDED_BY(mu_) = 0;  // and all that items take beside their chunks
   bool abandoned_ GUARDED_BY(mu_) = false;
-  std::optional<TimePoint> away_since_ GUARDED_BY(mu_);
+  bool is_away_ GUARDED_BY(mu_) = true;
+  int64_t counted_away_bytes_ GUARDED_BY(mu_) = 0;  // as the service knows them
 
   // --- The attached stream, or the last one ---
   std::string client_name_ GUARDED_BY(mu_);

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
 #include "transport/wire.h"
 #include "transport/wire_internal.h"
 
@@ -12,12 +13,7 @@ namespace {
 // Longer texts are cut: they are for people.
 constexpr size_t kMaxSentTextBytes = size_t{1} << 14;
 
-std::string_view CutText(std::string_view text) {
-  if (text.size() <= kMaxSentTextBytes) return text;
-  size_t end = kMaxSentTextBytes;
-  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) --end;  // not inside a character
-  return text.substr(0, end);
-}
+std::string_view CutText(std::string_view text) { return Utf8Prefix(text, kMaxSentTextBytes); }
 
 std::string_view View(const Id128& id) {
   const bool is_none = std::ranges::all_of(id, [](uint8_t byte) { return byte == 0; });

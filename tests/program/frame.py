@@ -1,5 +1,6 @@
 """The program as a process, with and without a terminal, and the frame of its tests."""
 
+from collections.abc import Callable
 import contextlib
 import fcntl
 import json
@@ -52,7 +53,8 @@ def wait_until(what: str, happens) -> None:
 class Server:
     """`reverb serve`, as a process."""
 
-    def __init__(self, folder: pathlib.Path, *words: str):
+    def __init__(self, folder: pathlib.Path, *words: str, prepare: Callable[[], object] | None = None):
+        """`prepare` is called in the new process before the program starts."""
         self.port_file = folder / "port"
         self.process = subprocess.Popen(
             [program, "serve", "--port", "0", "--port-file", self.port_file, *words],
@@ -60,6 +62,7 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             env=environment(),
+            preexec_fn=prepare,
         )
         wait_until("the port file", lambda: self.port_file.exists() or self.process.poll() is not None)
         if self.process.poll() is not None:
@@ -85,8 +88,8 @@ class ProgramTest(unittest.TestCase):
             self.addCleanup(context.__exit__, None, None, None)
             return value
 
-    def serve(self, *words: str) -> Server:
-        server = Server(self.folder, *words)
+    def serve(self, *words: str, prepare: Callable[[], object] | None = None) -> Server:
+        server = Server(self.folder, *words, prepare=prepare)
 
         def end():
             if server.process.poll() is None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import time
 
@@ -94,6 +95,25 @@ class Watch(ProgramTest):
         screen.type("\x03")
         self.assertEqual(screen.end(), OK)
         self.assertTrue(screen.text.endswith("\x1b[?25h\x1b[?1049l"))
+
+    def test_ignored_signals_stay_ignored(self):
+        server = self.serve("--table", "replay")
+        process = subprocess.Popen(
+            [frame.program, "info", server.address, "--watch", "--json", "--every", "0.05"],
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        )
+        try:
+            self.assertTrue(process.stdout.readline())
+            process.send_signal(signal.SIGHUP)
+            for _ in range(3):
+                self.assertTrue(process.stdout.readline())
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
+            self.assertEqual(process.returncode, OK)
+        finally:
+            process.kill()
+            process.communicate()
 
     def test_keeps_to_the_size_of_the_window(self):
         tables = [word for i in range(20) for word in ("--table", f"table{i}")]

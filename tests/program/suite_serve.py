@@ -1,12 +1,15 @@
 """Starting and stopping a server: configuration files, flags, signals."""
 
+import contextlib
 import re
+import resource
 import signal
+import socket
 import subprocess
 import time
 
 import frame
-from frame import BAD_USAGE, FAILED, OK, PATIENCE, ProgramTest, run, wait_until
+from frame import BAD_USAGE, FAILED, OK, PATIENCE, UNREACHABLE, ProgramTest, run, wait_until
 
 
 class Config(ProgramTest):
@@ -55,6 +58,8 @@ class Config(ProgramTest):
                 '"saved" or "given"',
             ),
             ('[limits]\nwriter_memory = "long"\n' + good, "server.toml:2:", '"limits.writer_memory"', '"5 min"'),
+            ("[limits]\ninsert_window_bytes = 0\n" + good, "server.toml:2:", "insert_window_bytes", "above 0", "got 0"),
+            ('[limits]\nmax_message_bytes = "0 MB"\n' + good, "server.toml:2:", "above 0", 'got "0 MB"'),
             ("[limits]\nmax_streams = 0\n" + good, "server.toml:2:", '"limits.max_streams"', "from 1 on", "got 0"),
             (good + "max_sise = 5\n", "server.toml:3:", '"max_sise" of table "t"', 'Did you mean "max_size"?'),
             (good + "max_size = 0\n", "server.toml:3:", '"table.max_size"', "from 1 on"),
@@ -69,6 +74,7 @@ class Config(ProgramTest):
             (good + '[table.signature]\na = "float32[x]"\n', "server.toml:4:", "float32[84, 84]"),
             (good + good, "server.toml:4:", 'two tables named "t"'),
             ("[[table]]\nmax_size = 1\n", "server.toml:1:", '"table.name" is missing'),
+            (f'[[table]]\nname = "{"x" * 1025}"\n', "server.toml:", "1025 bytes", "at most 1024"),
             ('[table]\nname = "t"\n', "server.toml:1:", "[[table]]"),
             ('[[table]]\nname = "q"\nkind = "queue"\n', "server.toml:3:", '"table.max_size" is missing'),
             (good + 'kind = "queue"\nmax_size = 3\nremover = "lifo"\n', "server.toml:5:", '"table.remover"'),
@@ -82,6 +88,7 @@ class Config(ProgramTest):
     def test_a_file_that_is_not_there(self):
         self.expect(("serve", "--config", "/nowhere.toml"), BAD_USAGE, "/nowhere.toml", "No such file")
         self.expect(("serve", "--config", self.folder), BAD_USAGE, str(self.folder), "cannot be read")
+        self.expect(("serve", "--check", "--config", "/dev/zero"), BAD_USAGE, "/dev/zero", "larger than 16 MiB")
 
     def test_a_file_without_end(self):
         self.expect(("serve", "--check", "--config", "/dev/zero"), BAD_USAGE, "/dev/zero", "16 MiB", "TOML file")
@@ -103,6 +110,10 @@ class Config(ProgramTest):
             (("--table", "a:queue:5:fifo"), "at most 3"),
             (("--table", "a", "--table", "a"), 'a table "a" already'),
             (("--table", "a", "--max-bytes", "lots"), "--max-bytes", '"4 GiB"'),
+            (("--table", "a", "--max-bytes", "0"), "--max-bytes", '"0"', "leave the flag out", "no bound"),
+            (("--table", "a", "--max-bytes", "0.2"), "--max-bytes", '"0.2"', "no bound"),
+            (("--table", "x" * 1025), "1025 bytes", "at most 1024"),
+            (("--table", "caf\udce9"), "UTF-8"),  # the byte E9 alone
             (("--table", "a", "--port", "70000"), "--port"),
         ):
             with self.subTest(words):
@@ -133,6 +144,19 @@ class Serve(ProgramTest):
             self.assertIn("3 items", out)
             self.assertFalse(server.port_file.exists())
 
+    def test_ignored_signals_stay_ignored(self):
+        def ignore():
+            for number in (signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+
+        server = self.serve("--table", "t", prepare=ignore)
+        for number in (signal.SIGHUP, signal.SIGINT):
+            server.process.send_signal(number)
+        self.info(server)
+        out, _ = server.stop()
+        self.assertEqual(server.process.returncode, OK)
+        self.assertIn("SIGTERM: stopping", out)
+
     def test_those_who_wait_are_told(self):
         server = self.serve("--table", "t:uniform:fifo:10:min_size=5")
         words = [frame.program, "sample", server.address, "t", "--timeout", "20"]
@@ -162,3 +186,26 @@ class Serve(ProgramTest):
         self.expect(("info", f"127.0.0.1:{server.port}"), OK, "t")
         out, _ = server.stop()
         self.assertNotIn("this machine only", out)
+
+    def test_serves_again_after_it_ran_out_of_descriptors(self):
+        def few_descriptors():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+        server = self.serve("--table", "t", prepare=few_descriptors)
+        with contextlib.ExitStack() as connections:
+            for _ in range(80):
+                connections.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
+            self.expect(("info", server.address), UNREACHABLE, "closes new connections", "file descriptors")
+        wait_until("an answer", lambda: run("info", server.address).returncode == OK)
+        self.insert(server, "t", 3)
+        _, err = server.stop()
+        self.assertEqual(server.process.returncode, OK)
+        self.assertRegex(err, r"warning: refused a connection .* 64 file descriptors .*ulimit -n")
+
+    def test_uses_all_descriptors_that_the_system_allows(self):
+        def low_soft_limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+        server = self.serve("--table", "t", prepare=low_soft_limit)
+        soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        self.assertEqual(soft, hard)

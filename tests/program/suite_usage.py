@@ -64,6 +64,13 @@ class Usage(ProgramTest):
         for words in (("peek", "localhost:1", "t"), ("sample", "localhost:1", "t"), ("reset", "localhost:1", "t")):
             self.expect(words, UNREACHABLE, "Connection refused")
 
+    def test_times_are_numbers_in_range(self):
+        for word in ("nan", "-1", "0", "inf", "1e9", "soon"):
+            with self.subTest(word):
+                self.expect(("info", "localhost:1", f"--timeout={word}"), BAD_USAGE, "--timeout", "0.001", word)
+                self.expect(("info", "localhost:1", "--watch", f"--every={word}"), BAD_USAGE, "--every", "0.05", word)
+        self.expect(("bench", "insert", "--seconds", "nan"), BAD_USAGE, "--seconds")
+
     def test_what_is_no_server_is_not_waited_for_longer_than_asked(self):
         with socket.socket() as deaf:
             deaf.bind(("127.0.0.1", 0))

@@ -33,6 +33,15 @@ std::string Seconds(Duration duration) {
   return text;
 }
 
+// Whether the server closed a new connection before the first call, as it does when it has no file
+// descriptors left.
+bool IsRefusal(std::string_view text) {
+  return text.starts_with("failed to connect") &&
+         (text.ends_with("Socket closed") || text.ends_with("Connection reset by peer"));
+}
+constexpr char kRefusalHint[] =
+    "; the server closes new connections, and its log should say why: it may have no file descriptors left";
+
 grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(MaxReceiveBytes(limits.max_message_bytes));
@@ -78,7 +87,8 @@ struct Channel {
     const std::string text(plain.message());
     switch (plain.code()) {
       case StatusCode::kUnavailable:
-        return Status::Unavailable("no connection to the server at " + address + ": " + text);
+        return Status::Unavailable("no connection to the server at " + address + ": " + text +
+                                   (IsRefusal(text) ? kRefusalHint : ""));
       case StatusCode::kCancelled:  // what a server that is shut down leaves behind
       case StatusCode::kUnknown:    // what a connection that breaks sometimes leaves behind
         return Status::Unavailable("the server at " + address + " broke the call off: " + text);

@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/log.h"
 #include "base/parker.h"
+#include "base/utf8.h"
 
 namespace reverb::internal {
 
@@ -21,14 +22,6 @@ namespace {
 // A receiver accepts 8 KiB of trailers by default. In them the text appears twice, once with up to three
 // bytes per byte and once in base 64.
 constexpr size_t kMaxStatusText = 1500;
-
-// Does not cut a UTF-8 sequence in two.
-std::string_view Cut(std::string_view text) {
-  if (text.size() <= kMaxStatusText) return text;
-  size_t end = kMaxStatusText;
-  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
-}
 
 grpc::Slice ToSlice(const Buffer& part) {
   if (part.size() < kShareBytes) return grpc::Slice(part.data(), part.size());
@@ -95,7 +88,7 @@ Buffer ReceivedMessage::Keep() {
 
 grpc::Status ToGrpcStatus(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const Status cut(status.code(), std::string(Cut(status.message())), status.detail());
+  const Status cut(status.code(), std::string(Utf8Prefix(status.message(), kMaxStatusText)), status.detail());
   return grpc::Status(static_cast<grpc::StatusCode>(cut.code()), std::string(cut.message()),
                       EncodeStatus(cut).Flatten());
 }

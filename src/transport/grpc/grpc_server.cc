@@ -19,6 +19,7 @@
 
 #include "base/mutex.h"
 #include "transport/grpc/grpc_internal.h"
+#include "transport/grpc/listener.h"
 #include "transport/wire.h"
 
 namespace reverb::internal {
@@ -742,16 +743,21 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
   // Held by Stop() all along, so that a second caller waits too.
   Mutex stop_mu_;
   std::unique_ptr<grpc::Server> server_ GUARDED_BY(stop_mu_);
+  std::unique_ptr<Listener> listener_ GUARDED_BY(stop_mu_);
 };
 
 Status GrpcServer::Impl::Listen(const std::string& address) {
   InitGrpc();
+  MutexLock lock(&stop_mu_);
+  REVERB_ASSIGN_OR_RETURN(listener_, Listener::Bind(address));
+  port_ = listener_->port();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+  using ConnectionType = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(ConnectionType::FROM_FD,
+                                                           grpc::InsecureServerCredentials());
   builder.RegisterCallbackGenericService(this);
   builder.SetMaxReceiveMessageSize(MaxReceiveBytes(core_->limits().max_message_bytes));
-  // A port that is taken is an error, not a port to share.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Clients ping to find out whether a quiet server is alive; and the server finds clients that vanished
   // without a word.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
@@ -759,18 +765,22 @@ Status GrpcServer::Impl::Listen(const std::string& address) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  MutexLock lock(&stop_mu_);
   server_ = builder.BuildAndStart();
-  if (server_ != nullptr) return Status::Ok();
-  return Status::FailedPrecondition(
-      "cannot listen on \"" + address +
-      "\": the port is taken, or the address is not one of this machine's host:port; choose another port, or "
-      "0 for any that is free");
+  if (server_ == nullptr) {
+    return Status::FailedPrecondition("cannot listen on \"" + address + "\": gRPC could not start a server");
+  }
+  return listener_->Start([acceptor = std::move(acceptor)](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
 }
 
 void GrpcServer::Impl::Stop(Duration grace) {
   core_->BeginStop();
   MutexLock lock(&stop_mu_);
+  // First: gRPC does not close connections that it is handed after Shutdown().
+  if (listener_ != nullptr) listener_->Stop();
   if (server_ == nullptr) return;
   // Comes back when every call had its OnDone(), which does not wait for this lock.
   server_->Shutdown(std::chrono::system_clock::now() +
