@@ -143,11 +143,13 @@ nb::object BitsOfTorchBfloat16(PyObject* value) {
   if (torch == nullptr || !Has(value, "dtype")) return {};
   const nb::object dtype = nb::borrow(value).attr("dtype");
   if (nb::cast<std::string>(nb::str(dtype)) != "torch.bfloat16") return {};
-  return nb::borrow(value)
-      .attr("detach")()
-      .attr("contiguous")()
-      .attr("view")(nb::borrow(torch).attr("int16"))
-      .attr("numpy")();
+  const nb::object bits = nb::borrow(value)
+                              .attr("detach")()
+                              .attr("contiguous")()
+                              .attr("view")(nb::borrow(torch).attr("int16"))
+                              .attr("numpy")();
+  // Only the class's name has been looked at: whatever else is called so must not be read as what it is not.
+  return nb::borrow(TheNumPy().asarray)(bits, "dtype"_a = "int16");
 }
 
 // An array of what is neither an array nor a plain scalar. TypeError where there is none.

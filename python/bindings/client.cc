@@ -130,6 +130,21 @@ nb::dict AsDict(nb::handle mapping) {
   return copy;
 }
 
+// The dict is left alone before any priority becomes a number: that may run Python code, which may change it.
+void ReadPriorities(const nb::dict& priorities, std::vector<Client::TablePriority>* tables) {
+  std::vector<nb::object> numbers;
+  numbers.reserve(priorities.size());
+  tables->reserve(priorities.size());
+  for (const auto& [table, priority] : priorities) {
+    if (!PyUnicode_Check(table.ptr())) {
+      RaiseTypeError("the name of a table must be a str, got " + ShortRepr(Borrow(table.ptr())));
+    }
+    tables->emplace_back(nb::cast<std::string>(table), 0.0);
+    numbers.push_back(Borrow(priority.ptr()));
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) (*tables)[i].second = ToDouble(numbers[i], "priority");
+}
+
 void Insert(ClientObject& self, nb::handle data, nb::handle table_priorities,
             std::optional<double> timeout_s) {
   const nb::dict priorities = AsDict(table_priorities);
@@ -138,21 +153,16 @@ void Insert(ClientObject& self, nb::handle data, nb::handle table_priorities,
         "at least one table and priority must be given: insert(data, priorities={table: priority})");
   }
   std::vector<Client::TablePriority> tables;
-  for (const auto& [table, priority] : priorities) {
-    if (!PyUnicode_Check(table.ptr()))
-      RaiseTypeError("the name of a table must be a str, got " + ShortRepr(table));
-    tables.emplace_back(nb::cast<std::string>(table), ToDouble(priority, "priority"));
-  }
+  ReadPriorities(priorities, &tables);
   std::vector<Structure::Leaf> leaves;
-  std::vector<nb::object> kept;
-  const ItemStructure structure = self.nests().Flatten(data.ptr(), &leaves, &kept);
+  const ItemStructure structure = self.nests().Flatten(data.ptr(), &leaves);
   if (leaves.empty()) {
     PyErr_SetString(PyExc_RuntimeError, "an item needs at least one value, but `data` has none");
     nb::raise_python_error();
   }
   Views views;
   std::vector<TensorView> step;
-  for (const auto& [unused, leaf] : leaves) step.push_back(views.Add(leaf));
+  for (const auto& [unused, leaf] : leaves) step.push_back(views.Add(leaf.ptr()));
 
   const Timeout timeout = TimeoutFromSeconds(timeout_s);
   self.CheckInsert(tables, step, timeout);

@@ -101,27 +101,21 @@ class StructuredWriterObject {
     EmitLog();
     const Turn::Holder turn(turn_);
     CheckOpen();
+    const Finally clear([this] { Clear(); });
     if (!writer_) Make(data);
     FlattenStep(data);
+    for (const auto& [unused, leaf] : leaves_) {
+      if (leaf.is_none()) {
+        values_.emplace_back(std::nullopt);
+      } else {
+        values_.emplace_back(views_.Add(leaf.ptr()));
+      }
+    }
     const auto append = [&] {
       return partial_step.value ? writer_->AppendPartial(values_) : writer_->Append(values_);
     };
-    Status status;
-    try {
-      for (const nb::handle leaf : leaves_) {
-        if (leaf.is_none()) {
-          values_.emplace_back(std::nullopt);
-        } else {
-          values_.emplace_back(views_.Add(leaf.ptr()));
-        }
-      }
-      status = views_.bytes() >= kLargeStep || writer_->may_wait() ? room_.Run(append) : append();
-    } catch (...) {
-      Clear();
-      throw;
-    }
-    Clear();
-    RaiseUnlessOk(status);
+    const bool takes_long = views_.bytes() >= kLargeStep || writer_->may_wait();
+    RaiseUnlessOk(takes_long ? room_.Run(append) : append());
   }
 
   void Flush(int64_t block_until_num_items, Timeout timeout) {
@@ -180,16 +174,14 @@ class StructuredWriterObject {
 
   // Most steps have the structure of the one before.
   void FlattenStep(nb::handle data) {
-    walked_.clear();
-    leaves_.clear();
-    if (structure_.Walk(data.ptr(), &walked_, &kept_) &&
-        static_cast<int32_t>(walked_.size()) == structure_.num_columns()) {
-      for (const auto& [column, leaf] : walked_) leaves_.emplace_back(leaf);
+    if (structure_.Walk(data.ptr(), &leaves_) &&
+        static_cast<int32_t>(leaves_.size()) == structure_.num_columns()) {
       return;
     }
-    kept_.clear();
-    Flatten(data.ptr(), &kept_);
-    for (const nb::object& leaf : kept_) leaves_.emplace_back(leaf);
+    leaves_.clear();
+    std::vector<nb::object> values;
+    Flatten(data.ptr(), &values);
+    for (nb::object& value : values) leaves_.emplace_back(0, std::move(value));
     structure_ = Structure().Merged(data.ptr());
   }
 
@@ -197,8 +189,6 @@ class StructuredWriterObject {
     values_.clear();
     views_.Clear();
     leaves_.clear();
-    kept_.clear();
-    walked_.clear();
   }
 
   Owned<Client> client_;
@@ -210,9 +200,7 @@ class StructuredWriterObject {
 
   Structure structure_;
   Views views_;
-  std::vector<Structure::Leaf> walked_;
-  std::vector<nb::handle> leaves_;
-  std::vector<nb::object> kept_;
+  std::vector<Structure::Leaf> leaves_;  // in flat order; columns mean nothing
   std::vector<std::optional<TensorView>> values_;
 };
 

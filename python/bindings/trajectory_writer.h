@@ -64,7 +64,6 @@ class TrajectoryWriterObject {
   // Reused from call to call.
   Views views_;
   std::vector<Structure::Leaf> leaves_;
-  std::vector<nb::object> kept_;
   std::vector<ColumnValue> values_;
   std::vector<ItemColumn> item_columns_;
 };
