@@ -16,9 +16,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -29,6 +31,9 @@
 #include "reverb/wait.h"
 
 namespace reverb::python {
+
+// Whether the interpreter is ending: modules may be half gone.
+bool IsFinalizing();
 
 // True in a child made by fork() after the library had been used in the parent.
 bool IsForkedChild();
@@ -142,12 +147,37 @@ inline constexpr size_t kLargeStep = size_t{32} << 10;
 Timeout FarewellTime();
 void NoteFarewell(Timeout time, const Status& status);
 
-// Sends what there is, then closes the writer. To be called without the GIL.
+// Logs, at once, that a writer was dropped, or closed, with `count` items that are not confirmed; does
+// nothing where there are none. The former is a warning. Leave a pending exception alone. REQUIRES: the GIL.
+void LogDropped(int64_t count, const Status& why);
+void LogClosed(int64_t count);
+
+// Ends a writer that is dropped: sends what there is, closes it, and logs how many items were discarded.
+// For destructors: an exception may be pending. REQUIRES: the GIL.
 template <typename Writer>
-void BidFarewell(Writer& writer) {
-  const Timeout time = FarewellTime();
-  NoteFarewell(time, writer.Flush(0, {.timeout = time}));
-  writer.Close();
+void DropWriter(Writer& writer) {
+  Status status;
+  int64_t discarded = 0;
+  {
+    const GilRelease released;
+    const Timeout timeout = FarewellTime();
+    status = writer.Flush(0, {.timeout = timeout});
+    NoteFarewell(timeout, status);
+    discarded = writer.Close();
+  }
+  LogDropped(discarded, status);
+}
+
+// Closes a writer, and logs how many items were discarded; returns their number. REQUIRES: the GIL.
+template <typename Writer>
+int64_t CloseWriter(Writer& writer) {
+  int64_t discarded = 0;
+  {
+    const GilRelease released;
+    discarded = writer.Close();
+  }
+  LogClosed(discarded);
+  return discarded;
 }
 
 // One thread at a time: others wait without the GIL, the same thread (a log handler, an object's

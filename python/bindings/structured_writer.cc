@@ -89,9 +89,7 @@ class StructuredWriterObject {
   }
   ~StructuredWriterObject() {
     if (!writer_ || IsForkedChild()) return;
-    // Python is not entered from here: an exception may be on its way.
-    const GilRelease released;
-    BidFarewell(*writer_);
+    DropWriter(*writer_);
   }
   StructuredWriterObject(const StructuredWriterObject&) = delete;
   StructuredWriterObject& operator=(const StructuredWriterObject&) = delete;
@@ -144,14 +142,12 @@ class StructuredWriterObject {
     const Turn::Holder turn(turn_);
     return writer_ && writer_->step_is_open();
   }
-  void Close() {
-    if (IsForkedChild()) return;
+  int64_t Close() {
+    if (IsForkedChild()) return 0;
     is_closing_ = true;
     room_.cancelled = true;
     const Turn::Holder turn(turn_);
-    if (!writer_) return;
-    const GilRelease released;
-    writer_->Close();
+    return writer_ ? CloseWriter(*writer_) : 0;
   }
 
  private:
@@ -235,7 +231,10 @@ void BindStructuredWriter(nb::module_& module) {
           "Then a new episode begins; with `clear_buffers` no item reaches back over the end. "
           "DeadlineExceededError "
           "after `timeout_ms`: the episode has ended all the same, and sending goes on.")
-      .def("close", &Self::Close, "Gives up what is not confirmed. Idempotent.")
+      .def("close", &Self::Close,
+           "Discards the items that are not confirmed, and returns their number. flush() before waits for "
+           "them. "
+           "Idempotent.")
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",

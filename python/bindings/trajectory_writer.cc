@@ -25,9 +25,7 @@ TrajectoryWriterObject::~TrajectoryWriterObject() {
   if (!state_->writer || IsForkedChild()) return;
   // Columns may keep the native writer alive; it is closed all the same. Nobody else is in a call: the last
   // reference is gone.
-  // Python is not entered from here: an exception may be on its way.
-  const GilRelease released;
-  BidFarewell(*state_->writer);
+  DropWriter(*state_->writer);
 }
 
 // A close() of another thread is in force before its turn comes.
@@ -153,14 +151,13 @@ void TrajectoryWriterObject::EndEpisode(bool clear_buffers, Timeout timeout) {
   }));
 }
 
-void TrajectoryWriterObject::Close() {
-  if (IsForkedChild()) return;
+int64_t TrajectoryWriterObject::Close() {
+  if (IsForkedChild()) return 0;
   // A call of another thread ends first, soon.
   is_closing_ = true;
   state_->room.cancelled = true;
   const Turn::Holder turn(state_->turn);
-  const GilRelease released;
-  state_->writer->Close();
+  return CloseWriter(*state_->writer);
 }
 
 // --- The rest ---

@@ -48,8 +48,7 @@ class VectorWriterObject {
   ~VectorWriterObject() {
     if (!state_->writer || IsForkedChild()) return;
     // As TrajectoryWriter's: histories may keep the native writer alive, it is closed all the same.
-    const GilRelease released;
-    BidFarewell(*state_->writer);
+    DropWriter(*state_->writer);
   }
   VectorWriterObject(const VectorWriterObject&) = delete;
   VectorWriterObject& operator=(const VectorWriterObject&) = delete;
@@ -126,14 +125,13 @@ class VectorWriterObject {
     }));
   }
 
-  void Close() {
-    if (IsForkedChild()) return;
+  int64_t Close() {
+    if (IsForkedChild()) return 0;
     // A call of another thread ends first, soon.
     is_closing_ = true;
     state_->room.cancelled = true;
     const Turn::Holder turn(state_->turn);
-    const GilRelease released;
-    state_->writer->Close();
+    return CloseWriter(*state_->writer);
   }
   bool is_closing() const { return is_closing_; }
 
@@ -267,9 +265,11 @@ void BindVectorWriter(nb::module_& module) {
       "        writer.end_episode(mask=terminated | truncated)\n\n"
       "A mask is an array of bools, one for each environment: the call is meant for those that are True. "
       "Leaving "
-      "a `with` block waits until all items are in their tables. A writer that is dropped gives items a "
-      "second for "
-      "that. One thread at a time may use a writer; others wait for their turn. close() may be called from "
+      "a `with` block waits until all items are in their tables, also after an exception, unless that is a "
+      "ReverbError or KeyboardInterrupt. A writer that is dropped gives items a second for that, and logs "
+      "how "
+      "many it had to discard. One thread at a time may use a writer; others wait for their turn. close() "
+      "may be called from "
       "anywhere.")
       .def(
           "__init__",
@@ -323,7 +323,8 @@ void BindVectorWriter(nb::module_& module) {
           "sending "
           "goes on.")
       .def("close", &Self::Close,
-           "Gives up what is not confirmed. Calls that write raise RuntimeError afterwards.\n\n"
+           "Discards the items that are not confirmed, and returns their number.\n\n"
+           "flush() before waits for them. Calls that write raise RuntimeError afterwards. "
            "May be called from any thread; another one that waits in flush() returns. Idempotent.")
       .def_prop_ro("num_envs", &Self::num_envs, "How many environments there are.")
       .def_prop_ro("episode_steps", &Self::episode_steps,

@@ -87,8 +87,12 @@ class Writer(_core.Writer):
     def __del__(self) -> None:
         try:
             if self._is_made and not self._is_closed:
-                _log.warning("a Writer was dropped without close(); use it in a `with` block")
-                self.close(timeout=1.0)
+                problem = ""
+                try:
+                    self.close(timeout=1.0)
+                except (errors.DeadlineExceededError, RuntimeError, ValueError) as error:
+                    problem = f"; its items may be lost: {error}"
+                _log.warning("a Writer was dropped without close(); use it in a `with` block%s", problem)
         except Exception as error:  # noqa: BLE001  # at the end of the interpreter there may be nothing left to work with
             _log.debug("a writer that was dropped could not be closed: %s", error)
 
