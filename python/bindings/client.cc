@@ -157,8 +157,7 @@ void Insert(ClientObject& self, nb::handle data, nb::handle table_priorities,
   std::vector<Structure::Leaf> leaves;
   const ItemStructure structure = self.nests().Flatten(data.ptr(), &leaves);
   if (leaves.empty()) {
-    PyErr_SetString(PyExc_RuntimeError, "an item needs at least one value, but `data` has none");
-    nb::raise_python_error();
+    RaiseValueError("`data` (" + ShortRepr(data) + ") has no values, but an item needs at least one");
   }
   Views views;
   std::vector<TensorView> step;
@@ -300,7 +299,8 @@ does not exist.)";
 
 ClientObject::ClientObject(std::string address, bool in_process, std::string name,
                            std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout)
-    : address_(std::move(address)), reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout)) {
+    : address_(std::move(address)),
+      reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout, "reconnect_timeout")) {
   CheckFork();
   NoteUse();
   const ClientOptions options{.write_window_bytes = write_window_bytes,

@@ -48,12 +48,15 @@ void CheckFork() {
 
 void NoteUse() { is_used = true; }
 
-Timeout TimeoutFromSeconds(std::optional<double> seconds) {
+Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name) {
   if (!seconds) return std::nullopt;
-  if (std::isnan(*seconds)) RaiseValueError("timeout is nan; give seconds, or None to wait for ever");
+  if (!(*seconds >= 0)) {  // NaN included
+    RaiseValueError(std::string(name) + " (" + ShortRepr(nb::float_(*seconds)) +
+                    ") must be a number of seconds from 0 on, or None for no limit");
+  }
   constexpr double kMost = 1e9;  // thirty years: for ever, and far from overflow
   if (*seconds >= kMost) return std::nullopt;
-  return std::chrono::nanoseconds(static_cast<int64_t>(std::max(*seconds, 0.0) * 1e9));
+  return std::chrono::nanoseconds(static_cast<int64_t>(*seconds * 1e9));
 }
 
 Timeout TimeoutFromMillis(std::optional<int64_t> millis) {

@@ -42,8 +42,9 @@ void CheckFork();
 // Says that the library has threads from now on.
 void NoteUse();
 
-// None waits for ever; what is negative is taken as zero. ValueError for NaN.
-Timeout TimeoutFromSeconds(std::optional<double> seconds);
+// None waits for ever. ValueError for NaN and below zero; `name` is the argument's.
+Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name = "timeout");
+// The `timeout_ms` of dm-reverb's calls: below zero is zero.
 Timeout TimeoutFromMillis(std::optional<int64_t> millis);
 
 // Lets go of the GIL, and takes it again when destroyed. REQUIRES: the GIL.

@@ -115,7 +115,8 @@ void BindLog(nb::module_& module) {
   SetLogSink(Put);
   module.def(
       "set_wait_log_after",
-      [](std::optional<double> seconds) { SetWaitLogAfter(TimeoutFromSeconds(seconds)); }, "seconds"_a.none(),
+      [](std::optional<double> seconds) { SetWaitLogAfter(TimeoutFromSeconds(seconds, "seconds")); },
+      "seconds"_a.none(),
       "Calls that wait longer than this, for a rate limiter, for room or for a server, say so through "
       "logging.getLogger(\"reverb\"), with the reason; once a minute for all that wait for the same thing. "
       "Two seconds unless set; None: never.");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import logging
+import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +131,6 @@ class Client(_core.Client):
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
-        if reconnect_timeout is not None and not reconnect_timeout >= 0:
-            raise ValueError(f"reconnect_timeout ({reconnect_timeout}) must be seconds from 0 on, or None")
         address = server_address if isinstance(server_address, str) else ",".join(server_address)
         options: dict[str, Any] = {
             "in_process": in_process,
@@ -307,7 +306,7 @@ class Client(_core.Client):
 
     def _signature_of(self, table: str, timeout: float | None) -> Any:
         if self._signatures is None or table not in self._signatures:
-            self.server_info(timeout)
+            self._fetch_info(timeout)
         known = self._signatures or {}
         if table not in known:
             raise ValueError(f'Could not find table "{table}". The server\'s tables: {", ".join(sorted(known))}.')
@@ -330,9 +329,13 @@ class Client(_core.Client):
 
         `timeout`: seconds; None, 0 and less wait for ever. DeadlineExceededError afterwards.
         """
-        limit = timeout if timeout is not None and timeout > 0 else None
+        if timeout is not None and math.isnan(timeout):
+            raise ValueError(f"timeout ({timeout}) must be a number of seconds, or None for no limit")
+        return self._fetch_info(timeout if timeout is not None and timeout > 0 else None)
+
+    def _fetch_info(self, timeout: float | None) -> reverb_types.ServerInfo:
         try:
-            native = self._server_info(limit)
+            native = self._server_info(timeout)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
                 f"ServerInfo call to {self.server_address} did not complete within {timeout} s: {error}"

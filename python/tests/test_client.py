@@ -67,8 +67,9 @@ def test_insert_errors(client):
         client.insert(0, {})
     with pytest.raises(ValueError, match="^Unable to find signatures for table.*queue"):
         client.insert(0, {"nowhere": 1.0})
-    with pytest.raises(RuntimeError):
-        client.insert([], {"table": 1.0})
+    for nothing in ({}, [], (), {"a": {}, "b": []}):
+        with pytest.raises(ValueError, match="has no values"):
+            client.insert(nothing, {"table": 1.0})
     with pytest.raises(ValueError, match="nan"):
         client.insert(0, {"table": float("nan")})
     with pytest.raises(TypeError):
