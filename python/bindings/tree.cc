@@ -418,7 +418,7 @@ nb::object Structure::Assemble(const Node& node, std::vector<nb::object> childre
       if (node.type.ptr() == reinterpret_cast<PyObject*>(&PyDict_Type)) return dict;
       PyObject* like = PyObject_CallOneArg(node.type.ptr(), dict.ptr());
       if (like != nullptr) return nb::steal(like);
-      PyErr_Clear();  // one that is made otherwise: a dict does as well
+      ClearException();  // one that is made otherwise: a dict does as well
       return dict;
     }
     case NestKind::kNamedTuple:
