@@ -189,10 +189,10 @@ class TransitionWriter:
             )
         self._window.append((float(q[action]), reward, discount))
 
-    def end(self, observation: np.ndarray, q: np.ndarray, *, fell: bool) -> None:
-        """The last observation. After a fall nothing happens any more, for as long as windows reach back before it."""
-        for _ in range(STEPS if fell else 1):
-            self.add(observation, q, 0, 0.0, 0.0)
+    def end(self, observation: np.ndarray, q: np.ndarray) -> None:
+        """The last observation. Steps that bring and discount nothing follow, so that each step has begun an item."""
+        for _ in range(STEPS):
+            self.add(observation, q, 0, 0.0, 1.0)
         self._window.clear()
         with contextlib.suppress(reverb.DeadlineExceededError):
             self._writer.end_episode(timeout_ms=0)  # does not wait; keep_up() does
@@ -233,6 +233,6 @@ def run_actor(address: str, index: int, count: int, seed: int, stop: Any) -> Non
             observation, ended = next_observation, fell or timed_out
             score += 1
         if ended:
-            writer.end(observation, q_values(policy["weights"], observation), fell=fell)
+            writer.end(observation, q_values(policy["weights"], observation))
             client.insert({"actor": index, "score": np.float32(score)}, priorities={"episodes": 1.0}, timeout=60)
     writer.close()

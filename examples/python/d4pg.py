@@ -54,41 +54,44 @@ def play(parameters: np.ndarray, seed: int) -> float:
 def act(client: reverb.Client, parameters: np.ndarray, stop: threading.Event) -> None:
     """Plays with noise, and writes transitions over N_STEP steps."""
     rng = np.random.default_rng(0)
-    with client.trajectory_writer(num_keep_alive_refs=N_STEP + 1) as writer:
+    with client.trajectory_writer(num_keep_alive_refs=2 * N_STEP) as writer:
+
+        def write_item(start: int, rewards: list[float]) -> None:
+            """What the steps from `start` on brought, where they led, and the discount of what comes after."""
+            # A transition that accumulates, so that the learner sees one step: two more columns.
+            total = sum(GAMMA**k * reward for k, reward in enumerate(rewards))
+            writer.append({"return": total, "discount": GAMMA ** len(rewards)})
+            history = writer.history
+            trajectory = {
+                "position": history["position"][start],
+                "action": history["action"][start],
+                "return": history["return"][-1],
+                "discount": history["discount"][-1],
+                "next_position": history["next_position"][start + len(rewards) - 1],
+            }
+            writer.create_item(table=TABLE_NAME, priority=1.0, trajectory=trajectory)
+
         while not stop.is_set():
             position = rng.uniform(-2, 2)
             rewards: list[float] = []
-            for _ in range(EPISODE):
+            for step in range(EPISODE):
                 # A simulator takes its time. A thread that never waits would hold the interpreter's lock for 5 ms at
                 # each NumPy call of the learner; actors like that belong in a process of their own.
                 stop.wait(STEP_SECONDS)
                 action = float(np.clip(policy(parameters, np.float64(position)) + rng.normal(0, 0.4), -1, 1))
                 following, reward = move(position, action, rng)
                 rewards.append(reward)
-                newest = rewards[-N_STEP:]
-                # What the n steps up to this one brought, and the discount of what comes after: a transition that
-                # accumulates, so that the learner sees one step.
-                writer.append(
-                    {
-                        "position": position,
-                        "action": action,
-                        "return": sum(GAMMA**k * r for k, r in enumerate(newest)),
-                        "next_position": following,
-                    }
-                )
+                values = {"position": position, "action": action, "next_position": following}
                 position = following
-                if len(rewards) >= N_STEP:
-                    history = writer.history
-                    writer.create_item(
-                        table=TABLE_NAME,
-                        priority=1.0,
-                        trajectory={
-                            "position": history["position"][-N_STEP],
-                            "action": history["action"][-N_STEP],
-                            "return": history["return"][-1],
-                            "next_position": history["next_position"][-1],
-                        },
-                    )
+                if step + 1 < N_STEP:
+                    writer.append(values)
+                else:
+                    writer.append(values, partial_step=True)  # write_item() completes the step
+                    write_item(step + 1 - N_STEP, rewards[-N_STEP:])
+            # The episode was cut short, it has not terminated: the last steps see fewer rewards, and what comes after
+            # them counts.
+            for left in range(N_STEP - 1, 0, -1):
+                write_item(EPISODE - left, rewards[-left:])
             writer.end_episode()
 
 
@@ -104,9 +107,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def project(returns: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The distribution of return + gamma ** n * atom, moved onto the atoms."""
-    shifted = np.clip(returns[:, None] + GAMMA**N_STEP * ATOMS, ATOMS[0], ATOMS[-1])
+def project(returns: np.ndarray, discounts: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """The distribution of return + discount * atom, moved onto the atoms."""
+    shifted = np.clip(returns[:, None] + discounts[:, None] * ATOMS, ATOMS[0], ATOMS[-1])
     closeness = 1 - np.abs(shifted[:, None, :] - ATOMS[:, None]) / (ATOMS[1] - ATOMS[0])
     return (np.maximum(closeness, 0) * probabilities[:, None, :]).sum(axis=-1)
 
@@ -116,9 +119,11 @@ def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
     critic = np.zeros((6, len(ATOMS)))
     target = critic.copy()
     for _, batch in client.sample_batches(TABLE_NAME, BATCH, num_batches=updates, timeout=60):
-        s, a, returns, s_next = (batch[name] for name in ("position", "action", "return", "next_position"))
+        s, a, returns, discounts, s_next = (
+            batch[name] for name in ("position", "action", "return", "discount", "next_position")
+        )
         a_next = policy(parameters, s_next)
-        wanted = project(returns, softmax(features(s_next, a_next) @ target))
+        wanted = project(returns, discounts, softmax(features(s_next, a_next) @ target))
         seen = features(s, a)
         critic -= 0.05 * seen.T @ (softmax(seen @ critic) - wanted) / BATCH
         target += 0.02 * (critic - target)
@@ -141,7 +146,7 @@ def main(updates: int = 1500) -> None:
         remover=reverb.selectors.Fifo(),
         max_size=MAX_REPLAY_SIZE,
         rate_limiter=reverb.rate_limiters.MinSize(1),
-        signature={"position": number, "action": number, "return": number, "next_position": number},
+        signature=dict.fromkeys(("position", "action", "return", "discount", "next_position"), number),
     )
     server = reverb.Server([table])
     client = reverb.Client(f"localhost:{server.port}")

@@ -3,10 +3,12 @@
 Use it with environments that step together: Gymnasium's vector environments, EnvPool, simulators on an accelerator.
 Values have the environments as their first dimension, as they come out of such an environment. Each environment still
 has episodes, chunks and items of its own: an item never mixes two of them, nor reaches back over the start of an
-episode.
+episode. The environments here reset themselves as Gymnasium's do: the step after the last one of an episode returns
+the first observation of the next.
 
 It writes the same transitions twice: with one VectorWriter, and with a TrajectoryWriter for each environment in a
-Python loop. In the output, look at the time of a step in both, and at the counts: the same items.
+Python loop. In the output, look at the time of a step in both, and at the counts: the same items, and a terminal one
+for each episode that ended.
 
 Run it with `python examples/python/vector_environments.py`.
 """
@@ -26,17 +28,20 @@ class Walks:
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(0)
-        self.observations = np.zeros((ENVIRONMENTS, 4), np.float32)
+        self._observations = np.zeros((ENVIRONMENTS, 4), np.float32)
+        self._ended = np.zeros(ENVIRONMENTS, bool)
 
-    def step(self) -> tuple[np.ndarray, np.ndarray]:
-        """Moves all; returns rewards and which episodes end with this step. Those that end begin anew."""
-        self.observations = self.observations + self._rng.normal(size=(ENVIRONMENTS, 4)).astype(np.float32)
-        ends = np.abs(self.observations).max(axis=1) > 8
-        return -np.abs(self.observations).mean(axis=1), ends
+    def reset(self) -> np.ndarray:
+        """The first observations."""
+        return self._observations
 
-    def reset(self, which: np.ndarray) -> None:
-        """Back to the start."""
-        self.observations = np.where(which[:, None], np.float32(0), self.observations)
+    def step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Moves all; returns observations, rewards and what ends with this step. What had ended begins anew instead."""
+        begins = self._ended
+        moved = self._observations + self._rng.normal(size=(ENVIRONMENTS, 4)).astype(np.float32)
+        self._observations = np.where(begins[:, None], np.float32(0), moved)
+        self._ended = np.abs(self._observations).max(axis=1) > 8
+        return self._observations, -np.abs(self._observations).mean(axis=1), self._ended
 
 
 def transition(history) -> dict:
@@ -44,6 +49,7 @@ def transition(history) -> dict:
     return {
         "observation": history["observation"][-2],
         "reward": history["reward"][-1],
+        "terminated": history["terminated"][-1],
         "next_observation": history["observation"][-1],
     }
 
@@ -53,13 +59,13 @@ def write_together(client: reverb.Client, steps: int) -> float:
     walks = Walks()
     start = time.perf_counter()
     with client.vector_writer(num_envs=ENVIRONMENTS, num_keep_alive_refs=2) as writer:
+        writer.append({"observation": walks.reset()})
         for _ in range(steps):
-            rewards, ends = walks.step()
-            writer.append({"observation": walks.observations, "reward": rewards})
-            # An item in every environment whose episode has two steps; the others are left out.
+            observations, rewards, ends = walks.step()
+            writer.append({"observation": observations, "reward": rewards, "terminated": ends})
+            # An item in every environment whose episode has two steps; those that have just begun are left out.
             writer.create_items("together", 1.0, transition(writer.history))
             writer.end_episode(ends)  # of those that have ended; the others go on
-            walks.reset(ends)
     return time.perf_counter() - start
 
 
@@ -68,15 +74,16 @@ def write_one_by_one(client: reverb.Client, steps: int) -> float:
     walks = Walks()
     start = time.perf_counter()
     writers = [client.trajectory_writer(num_keep_alive_refs=2) for _ in range(ENVIRONMENTS)]
+    for writer, observation in zip(writers, walks.reset(), strict=True):
+        writer.append({"observation": observation})
     for _ in range(steps):
-        rewards, ends = walks.step()
+        observations, rewards, ends = walks.step()
         for i, writer in enumerate(writers):
-            writer.append({"observation": walks.observations[i], "reward": rewards[i]})
+            writer.append({"observation": observations[i], "reward": rewards[i], "terminated": ends[i]})
             if writer.episode_steps >= 2:
                 writer.create_item("one_by_one", 1.0, transition(writer.history))
             if ends[i]:
                 writer.end_episode()
-        walks.reset(ends)
     for writer in writers:
         writer.flush()
         writer.close()
@@ -101,7 +108,8 @@ def main(steps: int = 500) -> None:
     for name, write in (("together", write_together), ("one_by_one", write_one_by_one)):
         seconds = write(client, steps)
         info = client.server_info()[name]
-        print(f"{name:10}: {info.current_size} transitions of {info.num_episodes} episodes, "
+        terminal = sum(bool(item.data[3]) for item in client.peek(name, info.current_size))
+        print(f"{name:10}: {info.current_size} transitions of {info.num_episodes} episodes, {terminal} terminal, "
               f"{1e6 * seconds / steps / ENVIRONMENTS:.1f} us for a step of an environment")  # fmt: skip
     server.stop()
 

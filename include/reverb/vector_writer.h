@@ -113,8 +113,8 @@ class VectorWriter {
   // sending goes on.
   Status Flush(int64_t block_until_num_items = 0, const WaitOptions& wait = {});
 
-  // Gives up what is not confirmed. Later calls that write return CANCELLED. Idempotent.
-  void Close();
+  // As TrajectoryWriter's.
+  int64_t Close();
 
   // What error texts call the column; otherwise its number.
   Status NameColumn(uint32_t column, std::string path);

@@ -140,8 +140,9 @@ class TrajectoryWriter {
   // not). The episode has ended also when the wait fails: sending goes on.
   Status EndEpisode(bool clear = true, const WaitOptions& wait = {});
 
-  // Gives up what is not confirmed. Later calls that write return CANCELLED; reading works. Idempotent.
-  void Close();
+  // Discards the items that are not confirmed and returns their number: those that were sent already may still
+  // reach their tables. Later calls that write return CANCELLED; reading works. Idempotent; returns 0 then.
+  int64_t Close();
 
   // How one column is cut. For a column that has values: applies from now on; FAILED_PRECONDITION
   // while some are not in a chunk yet. For others: when the column first appears.
@@ -247,7 +248,8 @@ class StructuredWriter {
   Status Flush(int64_t block_until_num_items = 0, const WaitOptions& wait = {});
   // First applies the configs that wait for the end, and others not yet applied at this step.
   Status EndEpisode(bool clear = true, const WaitOptions& wait = {});
-  void Close();
+  // As TrajectoryWriter's.
+  int64_t Close();
   bool step_is_open() const;
   // As TrajectoryWriter's.
   bool may_wait() const;

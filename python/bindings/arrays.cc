@@ -143,11 +143,13 @@ nb::object BitsOfTorchBfloat16(PyObject* value) {
   if (torch == nullptr || !Has(value, "dtype")) return {};
   const nb::object dtype = nb::borrow(value).attr("dtype");
   if (nb::cast<std::string>(nb::str(dtype)) != "torch.bfloat16") return {};
-  return nb::borrow(value)
-      .attr("detach")()
-      .attr("contiguous")()
-      .attr("view")(nb::borrow(torch).attr("int16"))
-      .attr("numpy")();
+  const nb::object bits = nb::borrow(value)
+                              .attr("detach")()
+                              .attr("contiguous")()
+                              .attr("view")(nb::borrow(torch).attr("int16"))
+                              .attr("numpy")();
+  // Only the class's name has been looked at: whatever else is called so must not be read as what it is not.
+  return nb::borrow(TheNumPy().asarray)(bits, "dtype"_a = "int16");
 }
 
 // An array of what is neither an array nor a plain scalar. TypeError where there is none.
@@ -169,7 +171,7 @@ nb::object MakeArray(PyObject* value, bool* is_bfloat16) {
     Py_DECREF(scalar);
     if (array != nullptr) return nb::steal(array);
   }
-  PyErr_Clear();
+  if (PyErr_Occurred()) ClearException();
   // Ragged lists inside objects and the like: no tensor.
   RaiseTypeError("cannot make an array of " + ShortRepr(value));
 }
@@ -430,7 +432,7 @@ double ToDouble(nb::handle value, const char* name) {
   if (!PyUnicode_Check(value.ptr()) && !PyBytes_Check(value.ptr()) && !value.is_none()) {
     const double number = PyFloat_AsDouble(value.ptr());
     if (number != -1.0 || !PyErr_Occurred()) return number;
-    PyErr_Clear();
+    ClearException();
     // Arrays of one element, and variables of frameworks that know how to become an array.
     PyObject* array = PyObject_CallOneArg(TheNumPy().asarray, value.ptr());
     if (array != nullptr) {
@@ -443,7 +445,7 @@ double ToDouble(nb::handle value, const char* name) {
         if (from_array != -1.0 || !PyErr_Occurred()) return from_array;
       }
     }
-    PyErr_Clear();
+    if (PyErr_Occurred()) ClearException();
   }
   RaiseTypeError(std::string(name) + " must be a number, got " + ShortRepr(value) + " of type " +
                  Py_TYPE(value.ptr())->tp_name);
@@ -452,7 +454,7 @@ double ToDouble(nb::handle value, const char* name) {
 uint64_t ToKey(nb::handle value) {
   PyObject* index = PyNumber_Index(value.ptr());
   if (index == nullptr) {
-    PyErr_Clear();
+    ClearException();
     const char* const remedy = PyFloat_Check(value.ptr())
                                    ? "; make arrays of keys with dtype=np.uint64, lest NumPy takes floats"
                                    : "";

@@ -41,7 +41,9 @@ std::optional<std::chrono::nanoseconds> FromInterval(std::optional<double> secon
   if (!seconds) return std::nullopt;
   constexpr double kLongest = 1e9;  // thirty years
   if (!(*seconds > 0) || *seconds > kLongest) {
-    RaiseValueError("interval must be a number of seconds above 0, or None");
+    RaiseValueError(
+        "interval (" + ShortRepr(nb::float_(*seconds)) +
+        ") must be a number of seconds above 0 and at most 1e9, or None for no periodic checkpoints");
   }
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(*seconds));
 }

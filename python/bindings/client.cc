@@ -47,21 +47,26 @@ class FlatArray {
   bool fits_ = false;
 };
 
+// Whether iterating over `object` gives something else than its elements in order: bytes would be taken for
+// small integers, a dict for its keys.
+bool IsNoArray(nb::handle object) {
+  return PyBytes_Check(object.ptr()) || PyByteArray_Check(object.ptr()) || PyUnicode_Check(object.ptr()) ||
+         PyDict_Check(object.ptr()) || PyAnySet_Check(object.ptr());
+}
+
 std::vector<uint64_t> ToKeys(nb::handle keys) {
   if (const FlatArray array(keys, "LQ"); array) {
     const std::span<const uint64_t> values = array.as<uint64_t>();
     return {values.begin(), values.end()};
   }
   std::vector<uint64_t> result;
-  if (PyObject_HasAttrString(keys.ptr(), "tolist")) {
-    const nb::object list = keys.attr("tolist")();
-    for (const nb::handle key : list) result.push_back(ToKey(key));
-    return result;
+  const nb::object list =
+      PyObject_HasAttrString(keys.ptr(), "tolist") ? nb::object(keys.attr("tolist")()) : nb::borrow(keys);
+  if (!PySequence_Check(list.ptr()) || IsNoArray(list)) {
+    RaiseTypeError("keys must be a sequence of unsigned 64-bit integers, got " + ShortRepr(keys) +
+                   " of type " + Py_TYPE(keys.ptr())->tp_name);
   }
-  if (!PySequence_Check(keys.ptr())) {
-    RaiseTypeError("keys must be a sequence of unsigned 64-bit integers, got " + ShortRepr(keys));
-  }
-  for (const nb::handle key : keys) result.push_back(ToKey(key));
+  for (const nb::handle key : list) result.push_back(ToKey(key));
   return result;
 }
 
@@ -77,6 +82,10 @@ std::vector<double> ToPriorities(nb::handle priorities) {
   const nb::object numbers = PyObject_HasAttrString(priorities.ptr(), "tolist")
                                  ? nb::object(priorities.attr("tolist")())
                                  : nb::borrow(priorities);
+  if (IsNoArray(numbers)) {
+    RaiseTypeError("priorities must be a sequence of numbers, got " + ShortRepr(priorities) + " of type " +
+                   Py_TYPE(priorities.ptr())->tp_name);
+  }
   std::vector<double> result;
   for (const nb::handle number : nb::iter(numbers)) result.push_back(ToDouble(number, "priority"));
   return result;
@@ -124,10 +133,32 @@ nb::dict AsDict(nb::handle mapping) {
   if (PyDict_Check(mapping.ptr())) return nb::borrow<nb::dict>(mapping);
   nb::dict copy;
   if (PyDict_Update(copy.ptr(), mapping.ptr()) != 0) {
-    PyErr_Clear();
+    ClearException();
     RaiseTypeError("priorities must be a dict of tables and priorities, got " + ShortRepr(mapping));
   }
   return copy;
+}
+
+// The dict is left alone before any priority becomes a number: that may run Python code, which may change it.
+void ReadPriorities(const nb::dict& priorities, std::vector<Client::TablePriority>* tables) {
+  std::vector<nb::object> numbers;
+  numbers.reserve(priorities.size());
+  tables->reserve(priorities.size());
+  for (const auto& [table, priority] : priorities) {
+    if (!PyUnicode_Check(table.ptr())) {
+      RaiseTypeError("the name of a table must be a str, got " + ShortRepr(Borrow(table.ptr())));
+    }
+    Py_ssize_t size = 0;
+    const char* const name = PyUnicode_AsUTF8AndSize(table.ptr(), &size);
+    if (name == nullptr) {
+      ClearException();
+      RaiseValueError("the name of a table must be text that UTF-8 can hold, got " +
+                      ShortRepr(Borrow(table.ptr())));
+    }
+    tables->emplace_back(std::string(name, static_cast<size_t>(size)), 0.0);
+    numbers.push_back(Borrow(priority.ptr()));
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) (*tables)[i].second = ToDouble(numbers[i], "priority");
 }
 
 void Insert(ClientObject& self, nb::handle data, nb::handle table_priorities,
@@ -138,21 +169,15 @@ void Insert(ClientObject& self, nb::handle data, nb::handle table_priorities,
         "at least one table and priority must be given: insert(data, priorities={table: priority})");
   }
   std::vector<Client::TablePriority> tables;
-  for (const auto& [table, priority] : priorities) {
-    if (!PyUnicode_Check(table.ptr()))
-      RaiseTypeError("the name of a table must be a str, got " + ShortRepr(table));
-    tables.emplace_back(nb::cast<std::string>(table), ToDouble(priority, "priority"));
-  }
+  ReadPriorities(priorities, &tables);
   std::vector<Structure::Leaf> leaves;
-  std::vector<nb::object> kept;
-  const ItemStructure structure = self.nests().Flatten(data.ptr(), &leaves, &kept);
+  const ItemStructure structure = self.nests().Flatten(data.ptr(), &leaves);
   if (leaves.empty()) {
-    PyErr_SetString(PyExc_RuntimeError, "an item needs at least one value, but `data` has none");
-    nb::raise_python_error();
+    RaiseValueError("`data` (" + ShortRepr(data) + ") has no values, but an item needs at least one");
   }
   Views views;
   std::vector<TensorView> step;
-  for (const auto& [unused, leaf] : leaves) step.push_back(views.Add(leaf));
+  for (const auto& [unused, leaf] : leaves) step.push_back(views.Add(leaf.ptr()));
 
   const Timeout timeout = TimeoutFromSeconds(timeout_s);
   self.CheckInsert(tables, step, timeout);
@@ -281,7 +306,8 @@ Args:
 
 Raises:
     ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
-        does not exist with `unpack_as_table_signature`, and for `num_samples` below 1.
+        does not exist with `unpack_as_table_signature`, and for `num_samples` below 1 (-1, as in dm-reverb, gives
+        no samples and no error).
     RuntimeError: from next(): when the table does not exist, or the server was in this process and has
         stopped. A server elsewhere that has gone is waited for: `timeout` and Ctrl-C end that.)";
 
@@ -295,7 +321,8 @@ does not exist.)";
 
 ClientObject::ClientObject(std::string address, bool in_process, std::string name,
                            std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout)
-    : address_(std::move(address)), reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout)) {
+    : address_(std::move(address)),
+      reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout, "reconnect_timeout")) {
   CheckFork();
   NoteUse();
   const ClientOptions options{.write_window_bytes = write_window_bytes,

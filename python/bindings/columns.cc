@@ -6,6 +6,7 @@
 
 #include "arrays.h"
 #include "errors.h"
+#include "indices.h"
 #include "tree.h"
 
 namespace reverb::python {
@@ -52,11 +53,6 @@ nb::object Make(PyTypeObject* type, T value) {
       "TrajectoryColumns cannot contain any None data references; " +
       (path.is_valid() && !path.is_none() ? "column " + ShortRepr(path) + " " : std::string("the column ")) +
       why);
-}
-
-[[noreturn]] void RaiseBadKey(const char* what, PyObject* key) {
-  RaiseTypeError(std::string(what) + " can be indexed with an int, a slice or a list of ints, not with " +
-                 ShortRepr(key) + " of type " + Py_TYPE(key)->tp_name);
 }
 
 void CheckCell(const WriterState& state, uint32_t column, int64_t position, const nb::object& path) {
@@ -148,13 +144,8 @@ nb::object HistorySlice(const ColumnHistory& history, int64_t begin, int64_t len
 }
 
 nb::object HistoryList(const ColumnHistory& history, int64_t begin, int64_t length, PyObject* key) {
-  const Py_ssize_t count = PyList_GET_SIZE(key);
-  TrajectoryColumn column{history.state, {}, count, false, history.path};
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* item = PyList_GET_ITEM(key, i);
-    if (!PyIndex_Check(item)) RaiseBadKey("a history", key);
-    const Py_ssize_t index = PyNumber_AsSsize_t(item, PyExc_IndexError);
-    if (index == -1 && PyErr_Occurred()) nb::raise_python_error();
+  TrajectoryColumn column{history.state, {}, 0, false, history.path};
+  ForEachIndex(key, "a history", [&](Py_ssize_t index) {
     const int64_t at = index < 0 ? index + length : index;
     if (at < 0 || at >= length) {
       RaiseStepNotAvailable("cannot contain any None: step " + std::to_string(index) + " of column " +
@@ -162,7 +153,8 @@ nb::object HistoryList(const ColumnHistory& history, int64_t begin, int64_t leng
     }
     CheckCell(*history.state, history.column, begin + at, history.path);
     AddCell(&column.ranges, history.column, begin + at);
-  }
+    ++column.length;
+  });
   return Make(column_type, std::move(column));
 }
 
@@ -175,9 +167,7 @@ PyObject* HistoryGet(PyObject* self, PyObject* key) {
         const int64_t length = history.state->writer->history_length();
         if (PySlice_Check(key)) return HistorySlice(history, begin, length, key).release().ptr();
         if (PyLong_Check(key)) {
-          const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
-          if (index == -1 && PyErr_Occurred()) nb::raise_python_error();
-          return HistoryAt(history, begin, length, index).release().ptr();
+          return HistoryAt(history, begin, length, ToIndex(key)).release().ptr();
         }
         if (PyList_Check(key)) return HistoryList(history, begin, length, key).release().ptr();
         RaiseBadKey("a history", key);
@@ -229,13 +219,8 @@ PyObject* ColumnGet(PyObject* self, PyObject* key) {
                   cells[static_cast<size_t>(at)].second);
           ++chosen.length;
         };
-        const auto add_object = [&](PyObject* item) {
-          const Py_ssize_t index = PyNumber_AsSsize_t(item, PyExc_IndexError);
-          if (index == -1 && PyErr_Occurred()) nb::raise_python_error();
-          add(index);
-        };
         if (PyLong_Check(key)) {
-          add_object(key);
+          add(ToIndex(key));
           chosen.squeeze = true;
         } else if (PySlice_Check(key)) {
           Py_ssize_t start = 0, stop = 0, step = 0;
@@ -244,10 +229,7 @@ PyObject* ColumnGet(PyObject* self, PyObject* key) {
               PySlice_AdjustIndices(static_cast<Py_ssize_t>(column.length), &start, &stop, step);
           for (Py_ssize_t i = 0; i < count; ++i) add(start + i * step);
         } else if (PyList_Check(key)) {
-          for (Py_ssize_t i = 0; i < PyList_GET_SIZE(key); ++i) {
-            if (!PyIndex_Check(PyList_GET_ITEM(key, i))) RaiseBadKey("a column", key);
-            add_object(PyList_GET_ITEM(key, i));
-          }
+          ForEachIndex(key, "a column", add);
         } else {
           RaiseBadKey("a column", key);
         }

@@ -51,6 +51,11 @@ void RaiseStepNotAvailable(const std::string& message) { RaiseAs(step_not_availa
 void RaiseTypeError(const std::string& message) { RaiseAs(PyExc_TypeError, message); }
 void RaiseValueError(const std::string& message) { RaiseAs(PyExc_ValueError, message); }
 
+void ClearException() {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) nb::raise_python_error();
+  PyErr_Clear();
+}
+
 std::string ShortRepr(nb::handle object) {
   constexpr size_t kMost = 100;
   PyObject* repr = PyObject_Repr(object.ptr());

@@ -40,6 +40,10 @@ T ValueOrRaise(Result<T> result) {
 [[noreturn]] void RaiseTypeError(const std::string& message);
 [[noreturn]] void RaiseValueError(const std::string& message);
 
+// Clears the pending exception, for callers that have a better one or another way. What is no `Exception`, as
+// KeyboardInterrupt, is thrown on.
+void ClearException();
+
 // A str of what others have written: UTF-8, unless it is, or quotes, bytes that are not.
 nb::object Text(std::string_view text);
 

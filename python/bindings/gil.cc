@@ -23,6 +23,8 @@ void AfterForkInChild() {
   if (is_used) is_forked_child = true;
 }
 
+}  // namespace
+
 bool IsFinalizing() {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsFinalizing() != 0;
@@ -30,8 +32,6 @@ bool IsFinalizing() {
   return _Py_IsFinalizing() != 0;
 #endif
 }
-
-}  // namespace
 
 bool IsForkedChild() { return is_forked_child.load(std::memory_order_relaxed); }
 
@@ -48,12 +48,15 @@ void CheckFork() {
 
 void NoteUse() { is_used = true; }
 
-Timeout TimeoutFromSeconds(std::optional<double> seconds) {
+Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name) {
   if (!seconds) return std::nullopt;
-  if (std::isnan(*seconds)) RaiseValueError("timeout is nan; give seconds, or None to wait for ever");
+  if (!(*seconds >= 0)) {  // NaN included
+    RaiseValueError(std::string(name) + " (" + ShortRepr(nb::float_(*seconds)) +
+                    ") must be a number of seconds from 0 on, or None for no limit");
+  }
   constexpr double kMost = 1e9;  // thirty years: for ever, and far from overflow
   if (*seconds >= kMost) return std::nullopt;
-  return std::chrono::nanoseconds(static_cast<int64_t>(std::max(*seconds, 0.0) * 1e9));
+  return std::chrono::nanoseconds(static_cast<int64_t>(*seconds * 1e9));
 }
 
 Timeout TimeoutFromMillis(std::optional<int64_t> millis) {
@@ -122,6 +125,30 @@ void NoteFarewell(Timeout time, const Status& status) {
     last_vain_farewell = Steady::now().time_since_epoch().count();
 }
 
+namespace {
+
+std::string Unconfirmed(int64_t count) {
+  return std::to_string(count) + (count == 1 ? " item that is" : " items that are") + " not confirmed";
+}
+
+}  // namespace
+
+void LogDropped(int64_t count, const Status& why) {
+  if (count == 0) return;
+  Warn("a writer was dropped with " + Unconfirmed(count) + " and may be lost: " + why.ToString() +
+       "; use it in a `with` block, or call flush() before");
+  const nb::error_scope pending;
+  EmitLog();
+}
+
+void LogClosed(int64_t count) {
+  if (count == 0) return;
+  Inform("a writer was closed with " + Unconfirmed(count) +
+         " and may be lost; flush() before waits for them");
+  const nb::error_scope pending;
+  EmitLog();
+}
+
 // --- Turn ---
 
 void Turn::Holder::Wait() {
@@ -144,7 +171,10 @@ void Turn::Holder::Wait() {
 
 void BindGil(nb::module_& module) {
   pthread_atfork(nullptr, nullptr, AfterForkInChild);
-  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { is_exiting = true; }));
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    PrepareLogForExit();
+    is_exiting = true;
+  }));
   module.def("_is_forked_child", &IsForkedChild, "Whether this process is a fork of one that used reverb.");
 }
 

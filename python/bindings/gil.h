@@ -16,9 +16,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -30,6 +32,9 @@
 
 namespace reverb::python {
 
+// Whether the interpreter is ending: modules may be half gone.
+bool IsFinalizing();
+
 // True in a child made by fork() after the library had been used in the parent.
 bool IsForkedChild();
 // RuntimeError in such a child, with the remedy.
@@ -37,8 +42,9 @@ void CheckFork();
 // Says that the library has threads from now on.
 void NoteUse();
 
-// None waits for ever; what is negative is taken as zero. ValueError for NaN.
-Timeout TimeoutFromSeconds(std::optional<double> seconds);
+// None waits for ever. ValueError for NaN and below zero; `name` is the argument's.
+Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name = "timeout");
+// The `timeout_ms` of dm-reverb's calls: below zero is zero.
 Timeout TimeoutFromMillis(std::optional<int64_t> millis);
 
 // Lets go of the GIL, and takes it again when destroyed. REQUIRES: the GIL.
@@ -142,12 +148,37 @@ inline constexpr size_t kLargeStep = size_t{32} << 10;
 Timeout FarewellTime();
 void NoteFarewell(Timeout time, const Status& status);
 
-// Sends what there is, then closes the writer. To be called without the GIL.
+// Logs, at once, that a writer was dropped, or closed, with `count` items that are not confirmed; does
+// nothing where there are none. The former is a warning. Leave a pending exception alone. REQUIRES: the GIL.
+void LogDropped(int64_t count, const Status& why);
+void LogClosed(int64_t count);
+
+// Ends a writer that is dropped: sends what there is, closes it, and logs how many items were discarded.
+// For destructors: an exception may be pending. REQUIRES: the GIL.
 template <typename Writer>
-void BidFarewell(Writer& writer) {
-  const Timeout time = FarewellTime();
-  NoteFarewell(time, writer.Flush(0, {.timeout = time}));
-  writer.Close();
+void DropWriter(Writer& writer) {
+  Status status;
+  int64_t discarded = 0;
+  {
+    const GilRelease released;
+    const Timeout timeout = FarewellTime();
+    status = writer.Flush(0, {.timeout = timeout});
+    NoteFarewell(timeout, status);
+    discarded = writer.Close();
+  }
+  LogDropped(discarded, status);
+}
+
+// Closes a writer, and logs how many items were discarded; returns their number. REQUIRES: the GIL.
+template <typename Writer>
+int64_t CloseWriter(Writer& writer) {
+  int64_t discarded = 0;
+  {
+    const GilRelease released;
+    discarded = writer.Close();
+  }
+  LogClosed(discarded);
+  return discarded;
 }
 
 // One thread at a time: others wait without the GIL, the same thread (a log handler, an object's

@@ -89,11 +89,10 @@ class WriterObject {
     EmitLog();
     const Turn::Holder turn(turn_);
     std::vector<Structure::Leaf> leaves;
-    std::vector<nb::object> kept;
-    ItemStructure structure = nests_.Flatten(data.ptr(), &leaves, &kept);
+    ItemStructure structure = nests_.Flatten(data.ptr(), &leaves);
     Views views;
     std::vector<TensorView> values;
-    for (const auto& [unused, leaf] : leaves) values.push_back(views.Add(leaf));
+    for (const auto& [unused, leaf] : leaves) values.push_back(views.Add(leaf.ptr()));
     RaiseUnlessOk(room_->Run([&] { return method(values); }));
     structure_ = std::move(structure);
   }

@@ -58,8 +58,20 @@ int PythonLevel(LogLevel level) {
 }
 
 Lazy get_logger("logging", "getLogger");
+bool wants_warnings_at_exit = true;  // with the GIL
 
 }  // namespace
+
+void PrepareLogForExit() {
+  EmitLog();
+  try {
+    const nb::object logger = nb::borrow(get_logger.get())("reverb");
+    wants_warnings_at_exit = nb::cast<bool>(logger.attr("isEnabledFor")(PythonLevel(LogLevel::kWarning)));
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("reverb at exit");
+  } catch (const nb::cast_error&) {  // a logger of somebody else's making
+  }
+}
 
 void EmitWaitingLog() {
   // A handler may come back here by calling into the extension.
@@ -73,6 +85,15 @@ void EmitWaitingLog() {
     records.swap(queue.records);
     dropped = std::exchange(queue.dropped, 0);
     log_is_waiting.store(false, std::memory_order_relaxed);
+  }
+  if (IsFinalizing()) {
+    // The logging module may be half gone; sys.stderr is where it would write without handlers.
+    for (const Record& record : records) {
+      if (wants_warnings_at_exit && record.level >= LogLevel::kWarning) {
+        PySys_FormatStderr("%s\n", record.message.c_str());
+      }
+    }
+    return;
   }
   is_emitting = true;
   try {
@@ -88,12 +109,14 @@ void EmitWaitingLog() {
 }
 
 void Warn(std::string_view message) { Put(LogLevel::kWarning, message); }
+void Inform(std::string_view message) { Put(LogLevel::kInfo, message); }
 
 void BindLog(nb::module_& module) {
   SetLogSink(Put);
   module.def(
       "set_wait_log_after",
-      [](std::optional<double> seconds) { SetWaitLogAfter(TimeoutFromSeconds(seconds)); }, "seconds"_a.none(),
+      [](std::optional<double> seconds) { SetWaitLogAfter(TimeoutFromSeconds(seconds, "seconds")); },
+      "seconds"_a.none(),
       "Calls that wait longer than this, for a rate limiter, for room or for a server, say so through "
       "logging.getLogger(\"reverb\"), with the reason; once a minute for all that wait for the same thing. "
       "Two seconds unless set; None: never.");

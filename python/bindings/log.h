@@ -13,8 +13,13 @@ namespace reverb::python {
 extern std::atomic<bool> log_is_waiting;
 void EmitWaitingLog();
 
-// Queues a warning, as the library does. Needs no GIL.
+// Queue a message, as the library does. Need no GIL.
 void Warn(std::string_view message);
+void Inform(std::string_view message);
+
+// Asks the logger, while it is still there, whether warnings that come after it has gone are wanted on
+// sys.stderr. For atexit. REQUIRES: the GIL.
+void PrepareLogForExit();
 
 // Hands over what is queued. What a handler raises is reported as unraisable. REQUIRES: the GIL, no Python
 // error pending.

@@ -38,27 +38,25 @@ nb::object HistoryNest::Get(const Structure& structure) const {
   return Build(structure);
 }
 
-ItemStructure ItemNest::Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves,
-                                std::vector<nb::object>* kept) {
+ItemStructure ItemNest::Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves) {
   for (size_t tries = 0; tries < kKnown; ++tries) {
     const size_t i = (last_ + tries) % kKnown;
     const std::shared_ptr<const Known> known = known_[i];
     leaves->clear();
-    kept->clear();
     // Complete, so that the leaves come in flat order.
-    if (known && known->structure.Walk(nest, leaves, kept) &&
+    if (known && known->structure.Walk(nest, leaves) &&
         static_cast<int32_t>(leaves->size()) == known->structure.num_columns()) {
       last_ = i;
       return known->sent;
     }
   }
   leaves->clear();
-  kept->clear();
   auto fresh = std::make_shared<Known>();
   fresh->structure = Structure().Merged(nest);
   fresh->sent = fresh->structure.ToItemStructure();
-  python::Flatten(nest, kept);
-  for (const nb::object& leaf : *kept) leaves->emplace_back(0, leaf.ptr());
+  std::vector<nb::object> values;
+  python::Flatten(nest, &values);
+  for (nb::object& value : values) leaves->emplace_back(0, std::move(value));
   last_ = (last_ + 1) % kKnown;
   known_[last_] = fresh;
   return fresh->sent;

@@ -41,23 +41,23 @@ class HistoryNest {
 // flattened. Threads: with the GIL, which may be lost in the middle.
 class ItemNest {
  public:
-  // The leaves in flat order, with a column that means nothing. `kept` holds values that `nest` does not.
-  // Returns the structure to be sent with the item.
-  ItemStructure Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept);
+  // The leaves in flat order, with a column that means nothing. Returns the structure to be sent with the
+  // item.
+  ItemStructure Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves);
 
   // Calls add(column) for each leaf of `nest`, a column of a writer's history or a nest of them, in flat
   // order. as(leaf) is the column that a leaf is, or null: TypeError, which says that `type` is wanted.
-  // ValueError for one of another writer than `state`; a column without a state has no steps. `leaves` and
-  // `kept` are scratch space. Returns the structure to be sent with the item.
+  // ValueError for one of another writer than `state`; a column without a state has no steps. `leaves` is
+  // scratch space, and holds the columns. Returns the structure to be sent with the item.
   template <typename As, typename State, typename Add>
   ItemStructure ForEachColumn(PyObject* nest, const char* type, const State& state, As as,
-                              std::vector<Structure::Leaf>* leaves, std::vector<nb::object>* kept, Add add) {
-    ItemStructure structure = Flatten(nest, leaves, kept);
+                              std::vector<Structure::Leaf>* leaves, Add add) {
+    ItemStructure structure = Flatten(nest, leaves);
     for (const auto& [unused, leaf] : *leaves) {
-      const auto* const column = as(leaf);
+      const auto* const column = as(leaf.ptr());
       if (column == nullptr) {
         RaiseTypeError("All leaves of `trajectory` must be `" + std::string(type) + "`, got " +
-                       ShortRepr(leaf) + " of type " + Py_TYPE(leaf)->tp_name +
+                       ShortRepr(leaf) + " of type " + Py_TYPE(leaf.ptr())->tp_name +
                        "; index the writer's history to get one");
       }
       if (column->state && column->state != state) {

@@ -89,9 +89,7 @@ class StructuredWriterObject {
   }
   ~StructuredWriterObject() {
     if (!writer_ || IsForkedChild()) return;
-    // Python is not entered from here: an exception may be on its way.
-    const GilRelease released;
-    BidFarewell(*writer_);
+    DropWriter(*writer_);
   }
   StructuredWriterObject(const StructuredWriterObject&) = delete;
   StructuredWriterObject& operator=(const StructuredWriterObject&) = delete;
@@ -101,27 +99,21 @@ class StructuredWriterObject {
     EmitLog();
     const Turn::Holder turn(turn_);
     CheckOpen();
+    const Finally clear([this] { Clear(); });
     if (!writer_) Make(data);
     FlattenStep(data);
+    for (const auto& [unused, leaf] : leaves_) {
+      if (leaf.is_none()) {
+        values_.emplace_back(std::nullopt);
+      } else {
+        values_.emplace_back(views_.Add(leaf.ptr()));
+      }
+    }
     const auto append = [&] {
       return partial_step.value ? writer_->AppendPartial(values_) : writer_->Append(values_);
     };
-    Status status;
-    try {
-      for (const nb::handle leaf : leaves_) {
-        if (leaf.is_none()) {
-          values_.emplace_back(std::nullopt);
-        } else {
-          values_.emplace_back(views_.Add(leaf.ptr()));
-        }
-      }
-      status = views_.bytes() >= kLargeStep || writer_->may_wait() ? room_.Run(append) : append();
-    } catch (...) {
-      Clear();
-      throw;
-    }
-    Clear();
-    RaiseUnlessOk(status);
+    const bool takes_long = views_.bytes() >= kLargeStep || writer_->may_wait();
+    RaiseUnlessOk(takes_long ? room_.Run(append) : append());
   }
 
   void Flush(int64_t block_until_num_items, Timeout timeout) {
@@ -150,14 +142,12 @@ class StructuredWriterObject {
     const Turn::Holder turn(turn_);
     return writer_ && writer_->step_is_open();
   }
-  void Close() {
-    if (IsForkedChild()) return;
+  int64_t Close() {
+    if (IsForkedChild()) return 0;
     is_closing_ = true;
     room_.cancelled = true;
     const Turn::Holder turn(turn_);
-    if (!writer_) return;
-    const GilRelease released;
-    writer_->Close();
+    return writer_ ? CloseWriter(*writer_) : 0;
   }
 
  private:
@@ -180,16 +170,14 @@ class StructuredWriterObject {
 
   // Most steps have the structure of the one before.
   void FlattenStep(nb::handle data) {
-    walked_.clear();
-    leaves_.clear();
-    if (structure_.Walk(data.ptr(), &walked_, &kept_) &&
-        static_cast<int32_t>(walked_.size()) == structure_.num_columns()) {
-      for (const auto& [column, leaf] : walked_) leaves_.emplace_back(leaf);
+    if (structure_.Walk(data.ptr(), &leaves_) &&
+        static_cast<int32_t>(leaves_.size()) == structure_.num_columns()) {
       return;
     }
-    kept_.clear();
-    Flatten(data.ptr(), &kept_);
-    for (const nb::object& leaf : kept_) leaves_.emplace_back(leaf);
+    leaves_.clear();
+    std::vector<nb::object> values;
+    Flatten(data.ptr(), &values);
+    for (nb::object& value : values) leaves_.emplace_back(0, std::move(value));
     structure_ = Structure().Merged(data.ptr());
   }
 
@@ -197,8 +185,6 @@ class StructuredWriterObject {
     values_.clear();
     views_.Clear();
     leaves_.clear();
-    kept_.clear();
-    walked_.clear();
   }
 
   Owned<Client> client_;
@@ -210,9 +196,7 @@ class StructuredWriterObject {
 
   Structure structure_;
   Views views_;
-  std::vector<Structure::Leaf> walked_;
-  std::vector<nb::handle> leaves_;
-  std::vector<nb::object> kept_;
+  std::vector<Structure::Leaf> leaves_;  // in flat order; columns mean nothing
   std::vector<std::optional<TensorView>> values_;
 };
 
@@ -247,7 +231,10 @@ void BindStructuredWriter(nb::module_& module) {
           "Then a new episode begins; with `clear_buffers` no item reaches back over the end. "
           "DeadlineExceededError "
           "after `timeout_ms`: the episode has ended all the same, and sending goes on.")
-      .def("close", &Self::Close, "Gives up what is not confirmed. Idempotent.")
+      .def("close", &Self::Close,
+           "Discards the items that are not confirmed, and returns their number. flush() before waits for "
+           "them. "
+           "Idempotent.")
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",

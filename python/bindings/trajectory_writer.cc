@@ -25,9 +25,7 @@ TrajectoryWriterObject::~TrajectoryWriterObject() {
   if (!state_->writer || IsForkedChild()) return;
   // Columns may keep the native writer alive; it is closed all the same. Nobody else is in a call: the last
   // reference is gone.
-  // Python is not entered from here: an exception may be on its way.
-  const GilRelease released;
-  BidFarewell(*state_->writer);
+  DropWriter(*state_->writer);
 }
 
 // A close() of another thread is in force before its turn comes.
@@ -46,10 +44,9 @@ void TrajectoryWriterObject::Append(nb::handle data, Truth partial_step) {
   const Finally clear([this] {
     views_.Clear();
     leaves_.clear();
-    kept_.clear();
     values_.clear();
   });
-  if (structure_.Walk(data.ptr(), &leaves_, &kept_)) [[likely]] {
+  if (structure_.Walk(data.ptr(), &leaves_)) [[likely]] {
     AppendLeaves(partial_step.value);
   } else {
     AppendGrown(data, partial_step.value);
@@ -60,7 +57,7 @@ void TrajectoryWriterObject::Append(nb::handle data, Truth partial_step) {
 void TrajectoryWriterObject::AppendLeaves(bool partial_step) {
   values_.reserve(leaves_.size());
   for (const auto& [column, value] : leaves_) {
-    values_.push_back({static_cast<uint32_t>(column), views_.Add(value)});
+    values_.push_back({static_cast<uint32_t>(column), views_.Add(value.ptr())});
   }
   const auto append = [&] {
     return partial_step ? writer().AppendPartial(values_) : writer().Append(values_);
@@ -76,8 +73,7 @@ void TrajectoryWriterObject::AppendLeaves(bool partial_step) {
 void TrajectoryWriterObject::AppendGrown(nb::handle data, bool partial_step) {
   Structure grown = structure_.Merged(data.ptr());
   leaves_.clear();
-  kept_.clear();
-  if (!grown.Walk(data.ptr(), &leaves_, &kept_)) {
+  if (!grown.Walk(data.ptr(), &leaves_)) {
     RaiseStructureError("the structure changed while it was looked at");
   }
   NameNewColumns(grown);
@@ -120,11 +116,10 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
   CheckOpen();
   const Finally clear([this] {
     leaves_.clear();
-    kept_.clear();
     item_columns_.clear();
   });
   const ItemStructure structure =
-      items_.ForEachColumn(trajectory.ptr(), "TrajectoryColumn", state_, AsColumn, &leaves_, &kept_,
+      items_.ForEachColumn(trajectory.ptr(), "TrajectoryColumn", state_, AsColumn, &leaves_,
                            [this](const TrajectoryColumn& column) {
                              item_columns_.push_back({column.ranges, column.squeeze});
                            });
@@ -156,14 +151,13 @@ void TrajectoryWriterObject::EndEpisode(bool clear_buffers, Timeout timeout) {
   }));
 }
 
-void TrajectoryWriterObject::Close() {
-  if (IsForkedChild()) return;
+int64_t TrajectoryWriterObject::Close() {
+  if (IsForkedChild()) return 0;
   // A call of another thread ends first, soon.
   is_closing_ = true;
   state_->room.cancelled = true;
   const Turn::Holder turn(state_->turn);
-  const GilRelease released;
-  state_->writer->Close();
+  return CloseWriter(*state_->writer);
 }
 
 // --- The rest ---

@@ -35,7 +35,7 @@ class TrajectoryWriterObject {
   nb::object history();
   void Flush(int64_t block_until_num_items, Timeout timeout);
   void EndEpisode(bool clear_buffers, Timeout timeout);
-  void Close();
+  int64_t Close();
   void Configure(nb::handle path, int64_t num_keep_alive_refs, std::optional<int64_t> max_chunk_length);
   bool is_closing() const { return is_closing_; }
   int64_t episode_steps();
@@ -64,7 +64,6 @@ class TrajectoryWriterObject {
   // Reused from call to call.
   Views views_;
   std::vector<Structure::Leaf> leaves_;
-  std::vector<nb::object> kept_;
   std::vector<ColumnValue> values_;
   std::vector<ItemColumn> item_columns_;
 };

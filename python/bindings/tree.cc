@@ -95,11 +95,9 @@ NestKind KindOf(PyObject* object) {
   // program that makes types without end is not slowed down beyond a bound.
   static auto* known = new std::unordered_map<PyTypeObject*, NestKind>();
   if (const auto found = known->find(type); found != known->end()) return found->second;
+  nb::object held = Borrow(reinterpret_cast<PyObject*>(type));  // an object may change its class when asked
   const NestKind kind = AskKind(object);
-  if (known->size() < 4096) {
-    Py_INCREF(type);
-    known->emplace(type, kind);
-  }
+  if (known->size() < 4096 && known->emplace(type, kind).second) (void)held.release();
   return kind;
 }
 
@@ -152,8 +150,10 @@ void Flatten(PyObject* nest, std::vector<nb::object>* leaves) {
   if (Py_EnterRecursiveCall(" while a structure was flattened") != 0) nb::raise_python_error();
   try {
     if (kind == NestKind::kSequence && (PyList_CheckExact(nest) || PyTuple_CheckExact(nest))) {
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(nest); ++i)
-        Flatten(PySequence_Fast_GET_ITEM(nest, i), leaves);
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(nest); ++i) {
+        const nb::object child = Borrow(PySequence_Fast_GET_ITEM(nest, i));  // see Structure::WalkNode()
+        Flatten(child.ptr(), leaves);
+      }
     } else {
       for (const auto& [key, child] : ChildrenOf(nest, kind)) Flatten(child.ptr(), leaves);
     }
@@ -187,18 +187,18 @@ void FlattenWithPath(PyObject* nest, std::vector<std::pair<nb::object, nb::objec
 
 // --- Walking ---
 
-bool Structure::Walk(PyObject* nest, std::vector<Leaf>* leaves, std::vector<nb::object>* kept) const {
-  return root_ != nullptr && WalkNode(*root_, nest, leaves, kept);
+bool Structure::Walk(PyObject* nest, std::vector<Leaf>* leaves) const {
+  return root_ != nullptr && WalkNode(*root_, nest, leaves);
 }
 
-bool Structure::WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* leaves,
-                         std::vector<nb::object>* kept) {
+// `value` may be borrowed from a container that Python code empties: it is held before any such code can run.
+bool Structure::WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* leaves) {
   if (value == Py_None) return true;  // no value here, nor for anything below
   if (node.kind == NestKind::kLeaf) {
-    if (KindOf(value) != NestKind::kLeaf) return false;
-    leaves->emplace_back(node.column, value);
-    return true;
+    leaves->emplace_back(node.column, Borrow(value));
+    return KindOf(value) == NestKind::kLeaf;
   }
+  const nb::object held = Borrow(value);
   const size_t count = node.children.size();
   if (node.kind == NestKind::kMapping && PyDict_CheckExact(value)) {
     size_t found = 0;
@@ -209,37 +209,37 @@ bool Structure::WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* l
         continue;
       }
       ++found;
-      if (!WalkNode(*node.children[i], child, leaves, kept)) return false;
+      if (!WalkNode(*node.children[i], child, leaves)) return false;
     }
     return static_cast<Py_ssize_t>(found) == PyDict_GET_SIZE(value);
   }
   if (node.kind == NestKind::kSequence && (PyTuple_CheckExact(value) || PyList_CheckExact(value))) {
-    const auto size = static_cast<size_t>(PySequence_Fast_GET_SIZE(value));
-    if (size > count) return false;
-    for (size_t i = 0; i < size; ++i) {
+    // The size is read again each time: a list may shrink meanwhile.
+    for (size_t i = 0; i < static_cast<size_t>(PySequence_Fast_GET_SIZE(value)); ++i) {
+      if (i >= count) return false;
       PyObject* child = PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i));
-      if (!WalkNode(*node.children[i], child, leaves, kept)) return false;
+      if (!WalkNode(*node.children[i], child, leaves)) return false;
     }
     return true;
   }
-  if (node.kind == NestKind::kNamedTuple && reinterpret_cast<PyObject*>(Py_TYPE(value)) == node.type.ptr()) {
+  // A class may declare fields that its tuples do not have.
+  if (node.kind == NestKind::kNamedTuple && reinterpret_cast<PyObject*>(Py_TYPE(value)) == node.type.ptr() &&
+      PyTuple_Check(value) && static_cast<size_t>(PyTuple_GET_SIZE(value)) == count) {
     for (size_t i = 0; i < count; ++i) {
-      if (!WalkNode(*node.children[i], PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), leaves, kept))
+      if (!WalkNode(*node.children[i], PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i)), leaves))
         return false;
     }
     return true;
   }
-  return WalkChildren(node, value, leaves, kept);
+  return WalkChildren(node, value, leaves);
 }
 
 // Containers that need Python to be looked into.
-bool Structure::WalkChildren(const Node& node, PyObject* value, std::vector<Leaf>* leaves,
-                             std::vector<nb::object>* kept) {
+bool Structure::WalkChildren(const Node& node, PyObject* value, std::vector<Leaf>* leaves) {
   const NestKind kind = KindOf(value);
   if (kind != node.kind) return false;
-  Children children = ChildrenOf(value, kind);
   size_t next = 0;
-  for (auto& [key, child] : children) {
+  for (const auto& [key, child] : ChildrenOf(value, kind)) {
     // Both are in flat order: what is missing in one is skipped in the other.
     const Node* found = nullptr;
     for (size_t tries = 0; tries < node.keys.size() && found == nullptr; ++tries) {
@@ -252,9 +252,7 @@ bool Structure::WalkChildren(const Node& node, PyObject* value, std::vector<Leaf
       }
     }
     if (found == nullptr) return false;
-    PyObject* borrowed = child.ptr();
-    kept->push_back(std::move(child));
-    if (!WalkNode(*found, borrowed, leaves, kept)) return false;
+    if (!WalkNode(*found, child.ptr(), leaves)) return false;
   }
   return true;
 }
@@ -331,12 +329,14 @@ void Structure::MergeNode(Node* node, PyObject* value, const nb::object& path) {
   const nb::object type = nb::borrow(nb::handle(value).type());
   if (kind != NestKind::kNamedTuple || type.is(node->type)) return;
   // Another namedtuple: the union has its class when that has all fields, else one made for it.
-  if (grew || PyTuple_GET_SIZE(value) == static_cast<Py_ssize_t>(node->keys.size())) {
-    if (PyTuple_GET_SIZE(value) == static_cast<Py_ssize_t>(node->keys.size())) {
+  const nb::object fields = FieldsOf(value, kind);
+  const bool has_all_fields = nb::len(fields) == node->keys.size();
+  if (grew || has_all_fields) {
+    if (has_all_fields) {
       // In the order of its fields.
       std::vector<nb::object> keys;
       std::vector<std::unique_ptr<Node>> children;
-      for (const nb::handle name : FieldsOf(value, kind)) {
+      for (const nb::handle name : fields) {
         for (size_t i = 0; i < node->keys.size(); ++i) {
           if (!node->children[i] || !node->keys[i].equal(name)) continue;
           keys.push_back(node->keys[i]);
@@ -418,7 +418,7 @@ nb::object Structure::Assemble(const Node& node, std::vector<nb::object> childre
       if (node.type.ptr() == reinterpret_cast<PyObject*>(&PyDict_Type)) return dict;
       PyObject* like = PyObject_CallOneArg(node.type.ptr(), dict.ptr());
       if (like != nullptr) return nb::steal(like);
-      PyErr_Clear();  // one that is made otherwise: a dict does as well
+      ClearException();  // one that is made otherwise: a dict does as well
       return dict;
     }
     case NestKind::kNamedTuple:

@@ -3,7 +3,9 @@
 // A Structure is a tree of nodes that mirrors the nests it has seen. Walking another nest along it costs a
 // look-up for each child and nothing else, as long as the nest has no part that the Structure lacks.
 //
-// Ownership: nodes hold references on keys and types. Threads: with the GIL.
+// Ownership: nodes hold references on keys and types; leaves and children hold references on their values. A
+// nest is never trusted to do that: converting a leaf, comparing keys and asking for a type may all run
+// Python code, which may change the nest. Threads: with the GIL.
 #ifndef REVERB_PYTHON_TREE_H_
 #define REVERB_PYTHON_TREE_H_
 
@@ -30,7 +32,6 @@ NestKind KindOf(PyObject* object);
 // A type that is met often and is known to be a leaf.
 void SetLeafType(PyTypeObject* type);
 
-// A child on its way: borrowed from its parent where that holds it, else owned.
 using Children = std::vector<std::pair<nb::object, nb::object>>;
 // The (key, child) pairs of a nest in flat order. REQUIRES: it is none of kLeaf.
 Children ChildrenOf(PyObject* nest, NestKind kind);
@@ -55,15 +56,15 @@ class Structure {
     std::unique_ptr<Node> Clone() const;
   };
 
-  using Leaf = std::pair<int32_t, PyObject*>;  // column and value; values are borrowed from the nest or kept
+  using Leaf = std::pair<int32_t, nb::object>;  // column and value
 
   bool empty() const { return root_ == nullptr; }
   int32_t num_columns() const { return static_cast<int32_t>(paths_.size()); }
   const nb::object& path(int32_t column) const { return paths_[static_cast<size_t>(column)]; }
 
-  // The leaves of `nest` that are not None, each with its column. False when `nest` has something that is
-  // not known, or is of another kind: then Merge() is needed. `kept` holds values that `nest` does not.
-  bool Walk(PyObject* nest, std::vector<Leaf>* leaves, std::vector<nb::object>* kept) const;
+  // Appends the leaves of `nest` that are not None, each with its column. False when `nest` has something
+  // that is not known, or is of another kind: then Merged() is needed, and `leaves` means nothing.
+  bool Walk(PyObject* nest, std::vector<Leaf>* leaves) const;
 
   // Adds what is new in `nest`: this structure and `nest` together. StructureError when a leaf meets a
   // container. The result walks `nest`.
@@ -80,10 +81,8 @@ class Structure {
   }
 
  private:
-  static bool WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* leaves,
-                       std::vector<nb::object>* kept);
-  static bool WalkChildren(const Node& node, PyObject* value, std::vector<Leaf>* leaves,
-                           std::vector<nb::object>* kept);
+  static bool WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* leaves);
+  static bool WalkChildren(const Node& node, PyObject* value, std::vector<Leaf>* leaves);
   std::unique_ptr<Node> NewNode(PyObject* value, const nb::object& path);
   void MergeNode(Node* node, PyObject* value, const nb::object& path);
   static nb::object Assemble(const Node& node, std::vector<nb::object> children);

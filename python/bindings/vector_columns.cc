@@ -5,6 +5,7 @@
 #include <string>
 
 #include "errors.h"
+#include "indices.h"
 
 namespace reverb::python {
 namespace {
@@ -19,17 +20,6 @@ nb::object Make(PyTypeObject* type, T value) {
   new (nb::inst_ptr<T>(made)) T(std::move(value));
   nb::inst_mark_ready(made);
   return made;
-}
-
-[[noreturn]] void RaiseBadKey(PyObject* key) {
-  RaiseTypeError("a history can be indexed with an int, a slice or a list of ints, not with " +
-                 ShortRepr(key) + " of type " + Py_TYPE(key)->tp_name);
-}
-
-int64_t ToPosition(PyObject* index) {
-  const Py_ssize_t position = PyNumber_AsSsize_t(index, PyExc_IndexError);
-  if (position == -1 && PyErr_Occurred()) nb::raise_python_error();
-  return position;
 }
 
 StepRange FromSlice(uint32_t column, PyObject* key) {
@@ -47,16 +37,14 @@ nb::object Choose(const VectorColumnHistory& history, PyObject* key) {
   if (PySlice_Check(key)) {
     column.steps.push_back(FromSlice(history.column, key));
   } else if (PyList_Check(key)) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(key); ++i) {
-      PyObject* item = PyList_GET_ITEM(key, i);
-      if (!PyIndex_Check(item)) RaiseBadKey(key);
-      column.steps.push_back(StepRange::One(history.column, ToPosition(item)));
-    }
+    ForEachIndex(key, "a history", [&](Py_ssize_t position) {
+      column.steps.push_back(StepRange::One(history.column, position));
+    });
   } else if (PyIndex_Check(key)) {
-    column.steps.push_back(StepRange::One(history.column, ToPosition(key)));
+    column.steps.push_back(StepRange::One(history.column, ToIndex(key)));
     column.squeeze = true;
   } else {
-    RaiseBadKey(key);
+    RaiseBadKey("a history", key);
   }
   return Make(column_type, std::move(column));
 }

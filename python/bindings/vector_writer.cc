@@ -48,8 +48,7 @@ class VectorWriterObject {
   ~VectorWriterObject() {
     if (!state_->writer || IsForkedChild()) return;
     // As TrajectoryWriter's: histories may keep the native writer alive, it is closed all the same.
-    const GilRelease released;
-    BidFarewell(*state_->writer);
+    DropWriter(*state_->writer);
   }
   VectorWriterObject(const VectorWriterObject&) = delete;
   VectorWriterObject& operator=(const VectorWriterObject&) = delete;
@@ -61,15 +60,14 @@ class VectorWriterObject {
     CheckOpen();
     const Finally clear([this] { Clear(); });
     const EnvironmentMask chosen = ReadMask(mask);
-    if (structure_.Walk(data.ptr(), &leaves_, &kept_)) [[likely]] {
+    if (structure_.Walk(data.ptr(), &leaves_)) [[likely]] {
       AppendLeaves(chosen);
       return;
     }
     // A step with parts that are new. They are kept only if the step is.
     Structure grown = structure_.Merged(data.ptr());
     leaves_.clear();
-    kept_.clear();
-    if (!grown.Walk(data.ptr(), &leaves_, &kept_)) {
+    if (!grown.Walk(data.ptr(), &leaves_)) {
       RaiseStructureError("the structure changed while it was looked at");
     }
     for (int32_t column = structure_.num_columns(); column < grown.num_columns(); ++column) {
@@ -93,7 +91,7 @@ class VectorWriterObject {
     const EnvironmentMask chosen = ReadMask(mask);
     ReadPriorities(priorities);
     const ItemStructure structure =
-        items_.ForEachColumn(trajectory.ptr(), "VectorColumn", state_, AsVectorColumn, &leaves_, &kept_,
+        items_.ForEachColumn(trajectory.ptr(), "VectorColumn", state_, AsVectorColumn, &leaves_,
                              [this](const VectorColumn& column) {
                                item_columns_.push_back({column.steps, column.squeeze});
                              });
@@ -127,14 +125,13 @@ class VectorWriterObject {
     }));
   }
 
-  void Close() {
-    if (IsForkedChild()) return;
+  int64_t Close() {
+    if (IsForkedChild()) return 0;
     // A call of another thread ends first, soon.
     is_closing_ = true;
     state_->room.cancelled = true;
     const Turn::Holder turn(state_->turn);
-    const GilRelease released;
-    state_->writer->Close();
+    return CloseWriter(*state_->writer);
   }
   bool is_closing() const { return is_closing_; }
 
@@ -163,7 +160,7 @@ class VectorWriterObject {
   void AppendLeaves(EnvironmentMask mask) {
     values_.reserve(leaves_.size());
     for (const auto& [column, value] : leaves_) {
-      values_.push_back({static_cast<uint32_t>(column), views_.Add(value)});
+      values_.push_back({static_cast<uint32_t>(column), views_.Add(value.ptr())});
     }
     const auto append = [&] { return writer().Append(values_, mask); };
     const bool takes_long = views_.bytes() >= kLargeStep || writer().may_wait();
@@ -185,7 +182,10 @@ class VectorWriterObject {
       RaiseValueError("`mask` must have shape (" + std::to_string(num_envs_) +
                       ",), a value for each environment, got " + ShapeOf(view));
     }
-    return {static_cast<const uint8_t*>(view.data), static_cast<size_t>(num_envs_)};
+    // A copy: the caller's array may change while leaves are converted, or while the GIL is released.
+    const auto* const bools = static_cast<const uint8_t*>(view.data);
+    mask_.assign(bools, bools + num_envs_);
+    return mask_;
   }
 
   void ReadPriorities(nb::handle priorities) {
@@ -198,6 +198,14 @@ class VectorWriterObject {
       priorities_.push_back(ToDouble(priorities, "priorities"));
       return;
     }
+    if (view.dtype == DType::kString || view.dtype == DType::kComplex64 || view.dtype == DType::kComplex128) {
+      RaiseTypeError("`priorities` must be numbers, got dtype " + std::string(DTypeName(view.dtype)));
+    }
+    if (view.dtype != DType::kFloat32 && view.dtype != DType::kFloat64) {
+      static Lazy asarray("numpy", "asarray");
+      view = views_.Add(nb::object(asarray.get()(priorities, "dtype"_a = "float64")).ptr());
+    }
+    // Of the array that is read, which need not be the first one that `priorities` made.
     if (view.dims.size() != 1 || view.dims[0] != num_envs_) {
       RaiseValueError("`priorities` must be a number, or have shape (" + std::to_string(num_envs_) +
                       ",) with one for each environment, got " + ShapeOf(view));
@@ -207,15 +215,6 @@ class VectorWriterObject {
       priorities_.assign(numbers, numbers + num_envs_);
       return;
     }
-    if (view.dtype != DType::kFloat64) {
-      if (view.dtype == DType::kString || view.dtype == DType::kComplex64 ||
-          view.dtype == DType::kComplex128) {
-        RaiseTypeError("`priorities` must be numbers, got dtype " + std::string(DTypeName(view.dtype)));
-      }
-      static Lazy asarray("numpy", "asarray");
-      kept_.push_back(nb::object(asarray.get()(priorities, "dtype"_a = "float64")));
-      view = views_.Add(kept_.back().ptr());
-    }
     const auto* const numbers = static_cast<const double*>(view.data);
     priorities_.assign(numbers, numbers + num_envs_);
   }
@@ -223,7 +222,6 @@ class VectorWriterObject {
   void Clear() {
     views_.Clear();
     leaves_.clear();
-    kept_.clear();
     values_.clear();
     item_columns_.clear();
     priorities_.clear();
@@ -242,10 +240,10 @@ class VectorWriterObject {
   // Reused from call to call.
   Views views_;
   std::vector<Structure::Leaf> leaves_;
-  std::vector<nb::object> kept_;
   std::vector<ColumnValue> values_;
   std::vector<VectorItemColumn> item_columns_;
   std::vector<double> priorities_;
+  std::vector<uint8_t> mask_;
 };
 
 }  // namespace
@@ -267,9 +265,11 @@ void BindVectorWriter(nb::module_& module) {
       "        writer.end_episode(mask=terminated | truncated)\n\n"
       "A mask is an array of bools, one for each environment: the call is meant for those that are True. "
       "Leaving "
-      "a `with` block waits until all items are in their tables. A writer that is dropped gives items a "
-      "second for "
-      "that. One thread at a time may use a writer; others wait for their turn. close() may be called from "
+      "a `with` block waits until all items are in their tables, also after an exception, unless that is a "
+      "ReverbError or KeyboardInterrupt. A writer that is dropped gives items a second for that, and logs "
+      "how "
+      "many it had to discard. One thread at a time may use a writer; others wait for their turn. close() "
+      "may be called from "
       "anywhere.")
       .def(
           "__init__",
@@ -323,7 +323,8 @@ void BindVectorWriter(nb::module_& module) {
           "sending "
           "goes on.")
       .def("close", &Self::Close,
-           "Gives up what is not confirmed. Calls that write raise RuntimeError afterwards.\n\n"
+           "Discards the items that are not confirmed, and returns their number.\n\n"
+           "flush() before waits for them. Calls that write raise RuntimeError afterwards. "
            "May be called from any thread; another one that waits in flush() returns. Idempotent.")
       .def_prop_ro("num_envs", &Self::num_envs, "How many environments there are.")
       .def_prop_ro("episode_steps", &Self::episode_steps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import logging
+import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +88,12 @@ class Writer(_core.Writer):
     def __del__(self) -> None:
         try:
             if self._is_made and not self._is_closed:
-                _log.warning("a Writer was dropped without close(); use it in a `with` block")
-                self.close(timeout=1.0)
+                problem = ""
+                try:
+                    self.close(timeout=1.0)
+                except (errors.DeadlineExceededError, RuntimeError, ValueError) as error:
+                    problem = f"; its items may be lost: {error}"
+                _log.warning("a Writer was dropped without close(); use it in a `with` block%s", problem)
         except Exception as error:  # noqa: BLE001  # at the end of the interpreter there may be nothing left to work with
             _log.debug("a writer that was dropped could not be closed: %s", error)
 
@@ -127,8 +132,6 @@ class Client(_core.Client):
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
-        if reconnect_timeout is not None and not reconnect_timeout >= 0:
-            raise ValueError(f"reconnect_timeout ({reconnect_timeout}) must be seconds from 0 on, or None")
         address = server_address if isinstance(server_address, str) else ",".join(server_address)
         options: dict[str, Any] = {
             "in_process": in_process,
@@ -304,7 +307,7 @@ class Client(_core.Client):
 
     def _signature_of(self, table: str, timeout: float | None) -> Any:
         if self._signatures is None or table not in self._signatures:
-            self.server_info(timeout)
+            self._fetch_info(timeout)
         known = self._signatures or {}
         if table not in known:
             raise ValueError(f'Could not find table "{table}". The server\'s tables: {", ".join(sorted(known))}.')
@@ -327,9 +330,13 @@ class Client(_core.Client):
 
         `timeout`: seconds; None, 0 and less wait for ever. DeadlineExceededError afterwards.
         """
-        limit = timeout if timeout is not None and timeout > 0 else None
+        if timeout is not None and math.isnan(timeout):
+            raise ValueError(f"timeout ({timeout}) must be a number of seconds, or None for no limit")
+        return self._fetch_info(timeout if timeout is not None and timeout > 0 else None)
+
+    def _fetch_info(self, timeout: float | None) -> reverb_types.ServerInfo:
         try:
-            native = self._server_info(limit)
+            native = self._server_info(timeout)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
                 f"ServerInfo call to {self.server_address} did not complete within {timeout} s: {error}"

@@ -116,6 +116,9 @@ class Queue(RateLimiter):
     """At most `size` items that were not sampled yet. For tables with Fifo selectors and max_times_sampled=1."""
 
     def __init__(self, size: int) -> None:
+        """ValueError for a size below 1: nothing would ever fit."""
+        if not size >= 1:
+            raise ValueError(f"the size of a {type(self).__name__} ({size}) must be at least 1")
         super().__init__(samples_per_insert=1.0, min_size_to_sample=1, min_diff=0.0, max_diff=size)
 
 
@@ -123,4 +126,7 @@ class Stack(RateLimiter):
     """As Queue, for tables with Lifo selectors."""
 
     def __init__(self, size: int) -> None:
+        """ValueError for a size below 1: nothing would ever fit."""
+        if not size >= 1:
+            raise ValueError(f"the size of a {type(self).__name__} ({size}) must be at least 1")
         super().__init__(samples_per_insert=1.0, min_size_to_sample=1, min_diff=0.0, max_diff=size)

@@ -43,8 +43,9 @@ class TrajectoryWriter(_core.TrajectoryWriter):
     [array([2, 3, 4]), array(2.)]
     >>> server.stop()
 
-    Leaving a `with` block waits until all items are in their tables. A writer that is dropped gives items a second
-    for that. One thread at a time may use a writer; others wait for their turn. close() may be called from anywhere.
+    Leaving a `with` block waits until all items are in their tables, also after an exception, unless that is a
+    ReverbError or KeyboardInterrupt. A writer that is dropped gives items a second for that, and logs how many it had
+    to discard. One thread at a time may use a writer; others wait for their turn. close() may be called from anywhere.
     """
 
     def __init__(
@@ -82,12 +83,13 @@ class TrajectoryWriter(_core.TrajectoryWriter):
         """
         self._end_episode(clear_buffers, timeout_ms)
 
-    def close(self) -> None:
-        """Gives up what is not confirmed. Calls that write raise RuntimeError afterwards; `history` can be read.
+    def close(self) -> int:
+        """Discards the items that are not confirmed, and returns their number.
 
-        May be called from any thread; another one that waits in flush() or end_episode() returns. Idempotent.
+        flush() before waits for them. Calls that write raise RuntimeError afterwards; `history` can be read. May be
+        called from any thread; another one that waits in flush() or end_episode() returns. Idempotent.
         """
-        self._close()
+        return self._close()
 
     def configure(self, path: tuple[Any, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None) -> None:
         """How one column is cut into chunks, and how much of it is kept.

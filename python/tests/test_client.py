@@ -67,8 +67,9 @@ def test_insert_errors(client):
         client.insert(0, {})
     with pytest.raises(ValueError, match="^Unable to find signatures for table.*queue"):
         client.insert(0, {"nowhere": 1.0})
-    with pytest.raises(RuntimeError):
-        client.insert([], {"table": 1.0})
+    for nothing in ({}, [], (), {"a": {}, "b": []}):
+        with pytest.raises(ValueError, match="has no values"):
+            client.insert(nothing, {"table": 1.0})
     with pytest.raises(ValueError, match="nan"):
         client.insert(0, {"table": float("nan")})
     with pytest.raises(TypeError):
@@ -434,3 +435,61 @@ def test_a_client_may_be_made_before_its_server(serve):
 def test_an_address_that_is_none():
     with pytest.raises((ValueError, TypeError)):
         reverb.Client(None)
+
+
+# --- Conversions that run Python code ---
+
+
+class Interrupting:
+    """Ctrl-C, as its handler raises it in the middle of a conversion."""
+
+    def _interrupt(self, *_, **__):
+        raise KeyboardInterrupt
+
+    __float__ = __index__ = __array__ = _interrupt
+
+
+class InterruptingMapping:
+    def keys(self):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client, writer: client.insert(0, {"table": Interrupting()}),
+        lambda client, writer: client.insert(Interrupting(), {"table": 1.0}),
+        lambda client, writer: client.insert(0, InterruptingMapping()),
+        lambda client, writer: client.mutate_priorities("table", deletes=[Interrupting()]),
+        lambda client, writer: client.mutate_priorities("table", updates={1: Interrupting()}),
+        lambda client, writer: client.update_priorities("table", [Interrupting()], [1.0]),
+        lambda client, writer: client.update_priorities("table", [1], [Interrupting()]),
+        lambda client, writer: writer.append({"x": Interrupting()}),
+        lambda client, writer: writer.create_item("table", Interrupting(), writer.history["x"][-1]),
+        lambda client, writer: writer.history["x"][[Interrupting()]],
+    ],
+)
+def test_interrupts_are_no_type_errors(client, call):
+    writer = client.trajectory_writer(1)
+    writer.append({"x": 1.0})
+    with pytest.raises(KeyboardInterrupt):
+        call(client, writer)
+
+
+def test_a_table_name_that_is_no_text(client):
+    with pytest.raises(ValueError, match=r"name of a table .*'\\ud800'"):
+        client.insert(0, {"\ud800": 1.0})
+
+
+@pytest.mark.parametrize("keys", [b"12", bytearray(b"12"), "12", {1: 2.0, 2: 2.0}, {1, 2}, np.uint64(1), 5])
+def test_keys_that_are_no_sequence(client, keys):
+    with pytest.raises(TypeError, match="keys must be a sequence"):
+        client.update_priorities("table", keys, [1.0, 2.0])
+    with pytest.raises(TypeError, match="keys must be a sequence"):
+        client.mutate_priorities("table", deletes=keys)
+
+
+@pytest.mark.parametrize("priorities", [b"12", bytearray(b"12"), "12", {1: 2.0, 2: 2.0}, {1.0, 2.0}, frozenset({1, 2})])
+def test_priorities_that_are_no_sequence(client, priorities):
+    with pytest.raises(TypeError, match="priorities must be a sequence"):
+        client.update_priorities("table", [1, 2], priorities)

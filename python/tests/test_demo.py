@@ -151,19 +151,19 @@ def test_the_network_fits_what_it_is_shown():
 
 
 def test_transitions_of_an_episode(agent, serve):
-    """Windows of three steps; after a fall they end in nothing, after a time-out with the last observation."""
+    """Windows of three steps, one from each; after a fall they end in nothing, after a time-out with the last observation."""
     client = serve(reverb.Table.queue("replay", 100)).localhost_client()
     writer = agent.TransitionWriter(client)
     for fell in (True, False):
         for step in range(4):
             discount = 0.0 if fell and step == 3 else agent.GAMMA
             writer.add(np.full(4, step), np.zeros(2), step % 2, 1.0, discount)
-        writer.end(np.full(4, 4), np.zeros(2), fell=fell)
+        writer.end(np.full(4, 4), np.zeros(2))
     writer.keep_up(threading.Event())
     size = client.server_info()["replay"].current_size
     rows = [sample.data for sample in client.sample("replay", size, emit_timesteps=False)]
     seen = [(int(o[0]), int(n[0]), r.tolist(), float(d.prod() > 0)) for _, d, n, o, r in rows]
     whole, short, shorter = [1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]
     assert seen[:4] == [(0, 3, whole, 1), (1, 4, whole, 0), (2, 4, short, 0), (3, 4, shorter, 0)]
-    assert seen[4:] == [(0, 3, whole, 1), (1, 4, whole, 1)]
+    assert seen[4:] == [(0, 3, whole, 1), (1, 4, whole, 1), (2, 4, short, 1), (3, 4, shorter, 1)]
     writer.close()

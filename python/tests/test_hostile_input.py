@@ -628,6 +628,160 @@ logging.getLogger("reverb").propagate = False
 attempt("a log handler that raises", lambda: (each.writer(1).__del__(), reverb.Client("localhost:1").server_info(timeout=3)))
 """
 
+# Containers that Python code empties while they are read: what is stored is what they held when the call began.
+GROUPS["vanishing_values"] = """
+others = []
+class Clearing:
+    '''Empties its container when it becomes an array, and fills the memory that is freed with other values.'''
+    def __init__(self, clear, shape=(3,)):
+        self.clear = clear
+        self.shape = shape
+    def __array__(self, *_, **__):
+        self.clear()
+        gc.collect()
+        for i in range(200):
+            others.append((np.full(self.shape, -1.0 - i), -1.0 - i, str(i) * 3))
+        return np.full(self.shape, 5.0)
+
+SHAPE = (4,)  # a row for each environment of the vector writer
+def dict_step():
+    step = {}
+    step.update(a=Clearing(step.clear, SHAPE), b=np.full(SHAPE, 7.0), c=np.float64(8.0) * np.ones(SHAPE), d=np.full(SHAPE, 9.0))
+    return step
+def nested_step():
+    inner = {}
+    outer = {"a": inner, "b": [np.full(SHAPE, 8.0), np.full(SHAPE, 9.0)]}
+    def clear():
+        outer["b"].clear()
+        inner.clear()
+        outer.clear()
+    inner.update(x=Clearing(clear, SHAPE), y=np.full(SHAPE, 7.0))
+    return outer
+def list_step():
+    step = []
+    step += [Clearing(step.clear, SHAPE), np.full(SHAPE, 7.0), [np.full(SHAPE, 8.0)], np.full(SHAPE, 9.0)]
+    return step
+EXPECTED = [5.0, 7.0, 8.0, 9.0]
+
+def check(name, each, call, rows=1):
+    print(name)
+    faulthandler.dump_traceback_later(SECONDS_A_CALL, exit=True)
+    each.reset("table")
+    others.clear()
+    call()
+    found = each.peek("table", 100, timeout=5)
+    assert found, f"{name}: no item"
+    for item in found:
+        values = [np.asarray(column) for column in item.data]
+        assert len(values) == 4, (name, values)
+        for value, expected in zip(values, EXPECTED):
+            assert (value == expected).all(), f"{name}: {value} was stored, {expected} was given"
+    faulthandler.cancel_dump_traceback_later()
+
+def trajectory(each, make):
+    with each.trajectory_writer(2) as writer:
+        for step in range(2):  # one that is new to the writer, one that is walked
+            writer.append(make())
+            column = reverb._tree.map_structure(lambda column: column[-1:], writer.history)
+            writer.create_item("table", 1.0, column)
+def vector(each, make):
+    with each.vector_writer(SHAPE[0], 2) as writer:
+        for step in range(2):
+            writer.append(make())
+            writer.create_items("table", 1.0, reverb._tree.map_structure(lambda column: column[-1], writer.history))
+def legacy(each, make):
+    writer = each.writer(2)
+    for step in range(2):
+        writer.append(make())
+        writer.create_item("table", 1, 1.0)
+    writer.close(timeout=5)
+def structured(each, make):
+    pattern = reverb.structured.pattern_from_transform(
+        reverb._tree.map_structure(lambda _: None, make()),
+        lambda step: reverb._tree.map_structure(lambda leaf: leaf[-1:], step))
+    writer = each.structured_writer([reverb.structured.create_config(pattern, "table", [])])
+    for step in range(2): writer.append(make())
+    writer.flush()
+def insert(each, make):
+    for step in range(2): each.insert(make(), {"table": 1.0}, timeout=5)
+
+for each in (client, remote):
+    for make in (dict_step, nested_step, list_step):
+        for write in (trajectory, vector, legacy, structured, insert):
+            for _ in range(5): check(f"{write.__name__} of a {make.__name__}", each, lambda: write(each, make))
+
+    # Priorities of a dict that is cleared: each table gets its own.
+    class Priority:
+        def __float__(self):
+            priorities.clear()
+            others.extend("x" * 60 for _ in range(200))
+            return 2.0
+    for _ in range(5):
+        each.reset("table"); each.reset("empty")
+        priorities = {}
+        priorities.update(table=Priority(), empty=float("3.25"))
+        each.insert(1.0, priorities, timeout=5)
+        assert [each.peek(name, 1)[0].info.priority for name in ("table", "empty")] == [2.0, 3.25]
+
+    # Lists of indices that shrink: those that are left count.
+    writer = each.trajectory_writer(10)
+    many = each.vector_writer(1, 10)
+    for i in range(10):
+        writer.append(float(i))
+        many.append(np.array([float(i)]))
+    class Index:
+        def __init__(self, value): self.value = value
+        def __index__(self):
+            del indices[1:]
+            others.extend(object() for _ in range(200))
+            return self.value
+    for indexed in (writer.history, writer.history[:]):
+        indices = [Index(3)] + [Index(4) for _ in range(1000)]
+        assert indexed[indices].numpy().tolist() == [3.0]
+    indices = [Index(3)] + [Index(4) for _ in range(1000)]
+    each.reset("table")
+    many.create_items("table", 1.0, many.history[indices])
+    many.flush()
+    assert each.peek("table", 1)[0].data[0].tolist() == [3.0]
+
+    # What is another array at each look.
+    class Shrinking:
+        looks = 0
+        def __array__(self, *_, **__):
+            self.looks += 1
+            return np.ones(4 if self.looks == 1 else 1, np.int64)
+    four = each.vector_writer(4, 2)
+    four.append(np.ones(4))
+    must_raise("priorities that shrink", lambda: four.create_items("table", Shrinking(), four.history[-1]), ValueError)
+
+    # Classes that declare more than they have, or are no tuples at all.
+    class Long(collections.namedtuple("Long", "a b")):
+        _fields = ("a", "b", "c", "d", "e")
+        c = d = e = property(lambda self: 1.0)
+    class NoTuple:
+        _fields = ("a", "b")
+        __class__ = tuple
+        a = b = property(lambda self: 1.0)
+    for make in (lambda: Long(1.0, 2.0), NoTuple):
+        fresh = each.trajectory_writer(2)
+        for _ in range(3): attempt("fields that are not there", lambda: fresh.append(make()))
+        for _ in range(3): attempt("fields that are not there", lambda: fresh.append({"x": make()}))
+
+    # A class that is called as torch's, whose bits are bytes: nothing beyond them is read.
+    class Tensor:
+        dtype = "torch.bfloat16"
+        def detach(self): return self
+        def contiguous(self): return self
+        def view(self, *_): return self
+        def numpy(self): return np.ones(3, np.uint8)
+    sys.modules.setdefault("torch", types.SimpleNamespace(int16=None))
+    writer = each.trajectory_writer(1)
+    writer.append(Tensor())
+    try: import ml_dtypes
+    except ImportError: continue
+    assert writer.history[-1].numpy().view(np.uint16).tolist() == [1, 1, 1]
+"""
+
 GROUPS["objects_that_were_not_made"] = """
 import inspect
 for module in (reverb, reverb.pybind):

@@ -662,7 +662,8 @@ client = connect(server, {in_process})
 client.insert(1, {{"table": 1.0}})
 {indented}
 """
-    interpreters.run(code, seconds=SECONDS)
+    # A writer that is dropped with items that are not confirmed says so.
+    interpreters.run(code, seconds=SECONDS, quiet=what != "with items that nobody confirms")
 
 
 def test_exit_with_no_server_to_be_found():
@@ -679,6 +680,7 @@ def test_exit_with_no_server_to_be_found():
         time.sleep(0.1)
         """,
         seconds=SECONDS,
+        quiet=False,  # the writer says that its item is lost
     )
 
 

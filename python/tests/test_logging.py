@@ -1,9 +1,11 @@
 """What the library has to say goes through logging, on threads of Python."""
 
+import gc
 import logging
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import reverb
@@ -53,3 +55,154 @@ def test_handlers_may_call_back():
     assert second == "timeout"
     assert "a handler with a fault" in result.stderr
     assert result.returncode == 0
+
+
+# --- Items that are discarded ---
+
+
+def trajectory_writer(client):
+    writer = client.trajectory_writer(1)
+    for i in range(5):
+        writer.append(i)
+        writer.create_item("queue", 1.0, writer.history[-1:])
+    return writer
+
+
+def vector_writer(client):
+    writer = client.vector_writer(5, 1)
+    writer.append(np.arange(5))
+    writer.create_items("queue", 1.0, writer.history[-1])
+    return writer
+
+
+def structured_writer(client):
+    pattern = reverb.structured.pattern_from_transform(None, lambda step: step[-1:])
+    writer = client.structured_writer([reverb.structured.create_config(pattern, "queue")])
+    for i in range(5):
+        writer.append(i)
+    return writer
+
+
+def legacy_writer(client):
+    writer = client.writer(1, max_in_flight_items=None)
+    for i in range(5):
+        writer.append(i)
+        writer.create_item("queue", 1, 1.0)
+    return writer
+
+
+WRITERS = [trajectory_writer, vector_writer, structured_writer, legacy_writer]
+
+
+def records(caplog, level=logging.WARNING):
+    return [record for record in caplog.records if record.name == "reverb" and record.levelno >= level]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_dropped_writer_logs_how_many_items_are_lost(serve, connect, write, caplog):
+    client = connect(serve(reverb.Table.queue("queue", 2)))
+
+    def make():
+        writer = write(client)
+        if write is not legacy_writer:
+            writer.flush(3)
+        caplog.clear()
+        return writer
+
+    with pytest.raises(TypeError, match="int"):  # is pending while the writer is dropped
+        int(make())
+    gc.collect()
+    (record,) = records(caplog)
+    assert "dropped" in record.getMessage()
+    assert "3 items" in record.getMessage()
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_dropped_writer_whose_items_are_in_logs_no_loss(serve, connect, write, caplog):
+    client = connect(serve(reverb.Table.queue("queue", 5)))
+    writer = write(client)
+    writer.flush()
+    del writer
+    gc.collect()
+    assert not [record for record in records(caplog) if "items" in record.getMessage()]
+    assert client.server_info()["queue"].current_size == 5
+
+
+@pytest.mark.parametrize("write", [trajectory_writer, vector_writer, structured_writer])
+def test_close_tells_how_many_items_are_lost(serve, connect, write, caplog):
+    client = connect(serve(reverb.Table.queue("queue", 2)))
+    writer = write(client)
+    writer.flush(3)
+    with caplog.at_level(logging.INFO, "reverb"):
+        caplog.clear()
+        assert writer.close() == 3
+        (record,) = records(caplog, logging.INFO)
+        assert "closed with 3 items that are not confirmed" in record.getMessage()
+        assert writer.close() == 0
+        del writer
+        gc.collect()
+        assert len(records(caplog, logging.INFO)) == 1
+
+
+def test_close_of_the_legacy_writer_raises_when_items_are_lost(serve, connect):
+    writer = legacy_writer(connect(serve(reverb.Table.queue("queue", 2))))
+    with pytest.raises(reverb.DeadlineExceededError, match="3 items"):
+        writer.close(timeout=1.0)
+
+
+@pytest.mark.parametrize("write", [trajectory_writer, vector_writer, structured_writer])
+def test_close_after_flush_loses_nothing(serve, connect, write, caplog):
+    client = connect(serve(reverb.Table.queue("queue", 5)))
+    writer = write(client)
+    writer.flush()
+    assert writer.close() == 0
+    assert not records(caplog)
+    assert client.server_info()["queue"].current_size == 5
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_leaving_a_block_by_an_exception_flushes(serve, connect, write, caplog):
+    client = connect(serve(reverb.Table.queue("queue", 5)))
+    with pytest.raises(ZeroDivisionError), write(client):
+        raise ZeroDivisionError
+    gc.collect()
+    assert not [record for record in records(caplog) if "items" in record.getMessage()]
+    assert client.server_info()["queue"].current_size == 5
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, reverb.ReverbError])
+@pytest.mark.parametrize("write", [trajectory_writer, vector_writer, structured_writer])
+def test_leaving_a_block_by_an_interrupt_does_not_wait_and_logs_what_is_lost(serve, connect, write, kind, caplog):
+    client = connect(serve(reverb.Table.queue("queue", 2)))
+    with pytest.raises(kind), write(client) as writer:
+        writer.flush(3)
+        raise kind
+    del writer
+    gc.collect()
+    (record,) = records(caplog)
+    assert "3 items" in record.getMessage()
+
+
+AT_EXIT = """
+import reverb
+
+server = reverb.Server([reverb.Table.queue("queue", 1)])
+writer = server.localhost_client().trajectory_writer(1)
+for i in range(3):
+    writer.append(i)
+    writer.create_item("queue", 1.0, writer.history[-1:])
+writer.flush(2)
+"""
+
+
+def test_a_writer_that_is_dropped_at_exit_logs_what_is_lost():
+    result = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert "a writer was dropped with 2 items that are not confirmed" in line
+
+
+def test_a_writer_that_is_dropped_at_exit_heeds_the_level():
+    code = AT_EXIT + "\nimport logging; logging.getLogger('reverb').setLevel(logging.ERROR)\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stderr) == (0, "")

@@ -166,3 +166,63 @@ class Terse(reverb.Client):
 
 def test_a_class_that_takes_the_address_alone_can_be_pickled():
     assert isinstance(pickle.loads(pickle.dumps(Terse("localhost:1"))), Terse)
+
+
+# --- Time-outs ---
+
+# What takes one: a call with it as its only argument. `client` has a table "table" with an item.
+TIMEOUTS = {
+    "timeout": [
+        lambda server, client, value: client.insert(1.0, {"table": 1.0}, timeout=value),
+        lambda server, client, value: next(client.sample("table", timeout=value)),
+        lambda server, client, value: next(client.sample_batches("table", 1, timeout=value)),
+        lambda server, client, value: client.mutate_priorities("table", {}, timeout=value),
+        lambda server, client, value: client.update_priorities("table", [], [], timeout=value),
+        lambda server, client, value: client.peek("table", timeout=value),
+        lambda server, client, value: client.reset("table", timeout=value),
+        lambda server, client, value: client.set_rate_limiter(
+            "table", reverb.rate_limiters.MinSize(1), timeout=value
+        ),
+        lambda server, client, value: client.checkpoint(timeout=value),
+        lambda server, client, value: client.trajectory_writer(1, timeout=value),
+        lambda server, client, value: client.vector_writer(1, 1, timeout=value),
+        lambda server, client, value: client.writer(1, timeout=value),
+        lambda server, client, value: client.writer(1).flush(timeout=value),
+        lambda server, client, value: client.writer(1).close(timeout=value),
+        lambda server, client, value: client.writer(1).close(retry_on_unavailable=False, timeout=value),
+        lambda server, client, value: server.wait(timeout=value),
+    ],
+    "reconnect_timeout": [lambda server, client, value: reverb.Client("localhost:1", reconnect_timeout=value)],
+    "seconds": [lambda server, client, value: reverb.set_wait_log_after(value)],
+    "interval": [lambda server, client, value: reverb.Server(
+            [make_table()], checkpointer=reverb.checkpointers.DefaultCheckpointer("/nowhere", interval=value)
+        )],
+}
+
+
+@pytest.mark.parametrize("value", [float("nan"), -1.0, -float("inf"), -1e-9, np.float32(-2)])
+@pytest.mark.parametrize("name", TIMEOUTS)
+def test_timeouts_that_are_none(server, client, name, value):
+    client.insert(1.0, {"table": 1.0})
+    for call in TIMEOUTS[name]:
+        with pytest.raises(ValueError, match=rf"{name} \({float(value)!r}\)"):
+            call(server, client, value)
+
+
+def test_timeouts_of_dm_reverb_keep_their_meaning(client):
+    for no_limit in (None, 0, -1):
+        assert client.server_info(no_limit)
+    with pytest.raises(ValueError, match=r"timeout \(nan\)"):
+        client.server_info(float("nan"))
+    writer = client.trajectory_writer(1)
+    writer.append(1)
+    writer.create_item("table", 1.0, writer.history[-1])
+    writer.flush(timeout_ms=-1)  # no limit
+    writer.end_episode(timeout_ms=-1)  # looks once
+
+
+def test_a_sample_that_looks_once_does_not_wait_for_the_signature():
+    client = reverb.Client("localhost:1")
+    samples = client.sample("table", unpack_as_table_signature=True, timeout=0)
+    with pytest.raises((reverb.DeadlineExceededError, RuntimeError)):
+        next(samples)

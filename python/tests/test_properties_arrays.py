@@ -201,7 +201,7 @@ def test_a_nest_comes_back_flat_in_the_order_of_its_keys(client, nest):
     client.reset("queue")
     data, expected = build(nest)
     if not expected:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match="has no values"):
             client.insert(data, {"queue": 1.0})
         return
     client.insert(data, {"queue": 1.0})

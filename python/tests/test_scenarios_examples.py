@@ -165,9 +165,12 @@ def test_behaviour_cloning():
 
 def test_vector_environments():
     output = run("vector_environments.py", "60")
-    together = numbers(r"together +: (\d+) transitions of (\d+) episodes", output)
-    assert together == numbers(r"one_by_one: (\d+) transitions of (\d+) episodes", output)
-    assert together[0] > 1000
+    together = numbers(r"together +: (\d+) transitions of (\d+) episodes, (\d+) terminal", output)
+    assert together == numbers(r"one_by_one: (\d+) transitions of (\d+) episodes, (\d+) terminal", output)
+    transitions, episodes, terminal = together
+    resets = 60 * 32 - transitions  # the steps that are no transitions
+    assert 20 < resets <= terminal <= episodes
+    assert terminal - resets < 10, "those that end with the last step are not reset any more"
 
 
 def test_cpp_actor():

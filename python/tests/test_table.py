@@ -243,6 +243,13 @@ def test_numbers_of_a_limiter_that_cannot_work(arguments):
         rate_limiters.RateLimiter(*arguments)
 
 
+@pytest.mark.parametrize("limiter", [rate_limiters.Queue, rate_limiters.Stack])
+@pytest.mark.parametrize("size", [0, -1, 0.5, float("nan")])
+def test_a_queue_into_which_nothing_fits(limiter, size):
+    with pytest.raises(ValueError, match=rf"size of a {limiter.__name__} \({size}\)"):
+        limiter(size)
+
+
 @pytest.mark.parametrize(
     ("ratio", "min_size", "buffer", "good"),
     [

@@ -33,7 +33,7 @@ Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions&
 Status TrajectoryWriter::EndEpisode(bool clear, const WaitOptions& wait) {
   return impl_->EndEpisode(clear, wait);
 }
-void TrajectoryWriter::Close() { impl_->Close(); }
+int64_t TrajectoryWriter::Close() { return impl_->Close(); }
 Status TrajectoryWriter::Configure(uint32_t column, const ChunkingOptions& options) {
   return impl_->Configure(column, options);
 }
@@ -80,7 +80,7 @@ Status StructuredWriter::Flush(int64_t block_until_num_items, const WaitOptions&
 Status StructuredWriter::EndEpisode(bool clear, const WaitOptions& wait) {
   return impl_->EndEpisode(clear, wait);
 }
-void StructuredWriter::Close() { impl_->Close(); }
+int64_t StructuredWriter::Close() { return impl_->Close(); }
 bool StructuredWriter::step_is_open() const { return impl_->step_is_open(); }
 bool StructuredWriter::may_wait() const { return impl_->may_wait(); }
 
@@ -104,7 +104,7 @@ Status VectorWriter::EndEpisode(EnvironmentMask mask) { return impl_->EndEpisode
 Status VectorWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
   return impl_->Flush(block_until_num_items, wait);
 }
-void VectorWriter::Close() { impl_->Close(); }
+int64_t VectorWriter::Close() { return impl_->Close(); }
 Status VectorWriter::NameColumn(uint32_t column, std::string path) {
   return impl_->NameColumn(column, std::move(path));
 }

@@ -37,7 +37,7 @@ class StructuredWriter {
     return writer_.Flush(block_until_num_items, wait);
   }
   Status EndEpisode(bool clear, const WaitOptions& wait);
-  void Close() { writer_.Close(); }
+  int64_t Close() { return writer_.Close(); }
   bool step_is_open() const { return writer_.columns().step_is_open(); }
   bool may_wait() { return writer_.sink().may_wait(); }
 

@@ -46,19 +46,19 @@ TrajectoryWriter::~TrajectoryWriter() {
   // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
   Status status = FinishWaiting(waiting_.size());
   if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kFarewell});
-  const int64_t left = sink_->pending_items() + static_cast<int64_t>(waiting_.size());
-  if (!status.ok() && left > 0) {
+  if (const int64_t discarded = Close(); discarded > 0) {
     Log(LogLevel::kWarning,
-        "a writer was destroyed with " + std::to_string(left) +
+        "a writer was destroyed with " + std::to_string(discarded) +
             " items that are not confirmed, without Close() or Flush(): " + status.ToString());
   }
-  Close();
 }
 
-void TrajectoryWriter::Close() {
-  if (std::exchange(is_closed_, true)) return;
+int64_t TrajectoryWriter::Close() {
+  if (std::exchange(is_closed_, true)) return 0;
+  const int64_t discarded = sink_->pending_items() + waiting_items();
   DropWaiting();
   sink_->Close();
+  return discarded;
 }
 
 Status TrajectoryWriter::CheckUsable() const {

@@ -44,7 +44,7 @@ class TrajectoryWriter {
                     const ItemStructure& structure = {});
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
   Status EndEpisode(bool clear, const WaitOptions& wait);
-  void Close();
+  int64_t Close();
 
   // In parts, for writers that are several of these.
   // What Append() would say about the values, unless memory lacks.

@@ -601,6 +601,18 @@ TEST_F(TrajectoryWriterTest, DestructionSaysWhatIsLostAndNothingElse) {
   EXPECT_THAT(said, ElementsAre(HasSubstr("1 items that are not confirmed")));
 }
 
+TEST_F(TrajectoryWriterTest, CloseReturnsTheNumberOfDiscardedItems) {
+  Make(Constant(2, 2));
+  ASSERT_OK(Step({5}));
+  ASSERT_OK(Item({{{0, 0, 1}}}));
+  ASSERT_OK(Step({6}));  // completes the chunk: the first item is sent, but not confirmed
+  ASSERT_OK(Step({7}));
+  ASSERT_OK(Item({{{0, 2, 3}}}));  // waits for its chunk
+  EXPECT_EQ(sink_.items.size(), 1u);
+  EXPECT_EQ(writer_->Close(), 2);
+  EXPECT_EQ(writer_->Close(), 0);
+}
+
 TEST_F(TrajectoryWriterTest, ReadSaysWhatIsNotThere) {
   Make(Constant(1, 2));
   for (int64_t i = 0; i < 3; ++i) ASSERT_OK(Step({i}));

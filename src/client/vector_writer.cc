@@ -107,20 +107,21 @@ VectorWriter::~VectorWriter() {
   Status status = FinishWaiting(0);
   if (Status handed = HandOver(); status.ok()) status = std::move(handed);
   if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kFarewell});
-  const int64_t left = sink_->pending_items() + waiting_items();
-  if (!status.ok() && left > 0) {
+  if (const int64_t discarded = Close(); discarded > 0) {
     Log(LogLevel::kWarning,
-        "a writer was destroyed with " + std::to_string(left) +
+        "a writer was destroyed with " + std::to_string(discarded) +
             " items that are not confirmed, without Close() or Flush(): " + status.ToString());
   }
-  Close();
 }
 
-void VectorWriter::Close() {
-  if (std::exchange(is_closed_, true)) return;
-  for (TrajectoryWriter& environment : environments_) environment.Close();
+int64_t VectorWriter::Close() {
+  if (std::exchange(is_closed_, true)) return 0;
+  const int64_t discarded =
+      sink_->pending_items() + static_cast<int64_t>(gathered_.items.size()) + waiting_items();
+  for (TrajectoryWriter& environment : environments_) (void)environment.Close();
   gathered_.items.clear();
   sink_->Close();
+  return discarded;
 }
 
 Status VectorWriter::Begin(EnvironmentMask mask) {

@@ -39,7 +39,7 @@ class VectorWriter {
                                            const ItemStructure& structure = {});
   Status EndEpisode(EnvironmentMask mask);
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
-  void Close();
+  int64_t Close();
   Status NameColumn(uint32_t column, std::string path);
 
   bool may_wait() const { return sink_->may_wait(); }

@@ -420,8 +420,8 @@ TEST_F(VectorWriterTest, CloseGivesUp) {
   Make(2, 4, 4);
   ASSERT_OK(Step({{1, 2}}));
   ASSERT_OK(Items({{.column = 0}}));
-  writer_->Close();
-  writer_->Close();
+  EXPECT_EQ(writer_->Close(), 2);
+  EXPECT_EQ(writer_->Close(), 0);
   EXPECT_TRUE(sink_.is_closed);
   EXPECT_THAT(sink_.items, IsEmpty());
   for (const Status& status :
