@@ -23,7 +23,7 @@ endif
 CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_BASEDIR
 
-.PHONY: help setup demo demo-cpp build python python-dev test test-long test-coexist lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup demo demo-cpp build python python-dev check test test-long test-coexist lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -60,6 +60,9 @@ python: setup ## Build and install the Python package for each CPython that is h
 PYTHON_VERSION ?= $(lastword $(shell tools/python.sh versions))
 python-dev: setup ## Build the extension beside the Python files, for work on them (PYTHON_VERSION=3.x)
 	@tools/python.sh develop $(PYTHON_VERSION)
+
+check: setup ## The gate before a commit: include rules, dev build, unit and conformance tests, Python tests of the newest CPython
+	@tools/check.sh
 
 test: setup ## All checks and tests: GCC, clang, AddressSanitizer, ThreadSanitizer
 	@tools/test.sh

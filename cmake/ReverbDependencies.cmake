@@ -11,7 +11,6 @@ find_package(ZLIB REQUIRED)
 
 if(REVERB_TESTS)
   find_package(GTest REQUIRED)
-  include(GoogleTest)
 endif()
 if(REVERB_BENCHMARKS)
   find_package(benchmark REQUIRED)

@@ -10,6 +10,9 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
+# How test programs are compiled, after the flags of the build: they are compiled more often than they are waited for.
+set(REVERB_TEST_FLAGS -O0 CACHE STRING "Compiler flags of the test programs that are not OPTIMIZED")
+
 # Everything that our own targets are compiled with; consumers of an installed
 # package do not inherit it.
 add_library(reverb_options INTERFACE)

@@ -4,9 +4,10 @@
 #   tools/python.sh versions            the versions that are here, of those the package is for
 #   tools/python.sh interpreter 3.11    where that one is
 #   tools/python.sh install 3.11        build the package and install it, with what its tests need
-#   tools/python.sh test 3.11 [...]     run the tests of the installed package; arguments go to pytest
-#   tools/python.sh develop 3.11        build the extension beside the Python files, for work on them:
+#   tools/python.sh test 3.11 [...]     run the tests of the installed package, in parallel; arguments go to pytest
+#   tools/python.sh develop 3.11        build the extension beside the Python files, for work on them, in build/dev:
 #                                       PYTHONPATH=python build/venv-3.11/bin/python -m pytest python/tests
+#   tools/python.sh test-tree 3.11 [...]  run the tests against these files instead of the installed package
 #   tools/python.sh lint                ruff and mypy
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,7 +33,21 @@ venv() {
   local numpy=numpy
   [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
   tools/venv.sh "build/venv-$version" "$python" "$numpy" \
-    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest hypothesis ml_dtypes attrs dm-tree protobuf gymnasium
+    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest pytest-xdist hypothesis ml_dtypes attrs dm-tree protobuf gymnasium
+}
+
+# run_pytest VERSION [PYTHON OPTION...] -- ARGUMENT...: in build/. A test that hangs shows where, and ends the run.
+run_pytest() {
+  local version=$1 options=()
+  shift
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  mkdir -p test-results
+  timeout 1500 "venv-$version/bin/python" "${options[@]}" -m pytest -o faulthandler_timeout=300 -n "${JOBS:-$(nproc)}" \
+    ../python/tests -c ../pyproject.toml --rootdir .. --junitxml "test-results/python-$version.xml" "$@"
 }
 
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
@@ -58,20 +73,20 @@ case "${1:-}" in
     version=$2
     shift 2
     # From another folder, so that it is the installed package that is found.
-    mkdir -p build/test-results
     cd build
     "venv-$version/bin/python" -P -c '' 2> /dev/null && safe=-P || safe=
-    # One that hangs says where, and does not hold up the rest for ever.
-    # shellcheck disable=SC2086
-    timeout 1500 "venv-$version/bin/python" $safe -m pytest -o faulthandler_timeout=300 ../python/tests -c ../pyproject.toml --rootdir .. \
-      --junitxml "test-results/python-$version.xml" "$@"
+    run_pytest "$version" $safe -- "$@"
+    ;;
+  test-tree)
+    version=$2
+    shift 2
+    cd build
+    PYTHONPATH=$PWD/../python run_pytest "$version" -- "$@"
     ;;
   develop)
     venv "$2"
-    cmake -S . -B build/py-dev -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g" \
-      -DREVERB_PYTHON=ON -DREVERB_TESTS=OFF -DREVERB_APPS=OFF -DREVERB_EXAMPLES=OFF \
-      "-DPython_EXECUTABLE=$PWD/build/venv-$2/bin/python" > /dev/null
-    cmake --build build/py-dev --target _core
+    cmake --preset dev -DREVERB_PYTHON=ON "-DPython_EXECUTABLE=$PWD/build/venv-$2/bin/python" > /dev/null
+    cmake --build build/dev --target _core
     ;;
   lint)
     version=$("$0" versions | tail -n 1)
@@ -81,7 +96,7 @@ case "${1:-}" in
     build/venv-lint/bin/mypy
     ;;
   *)
-    echo "usage: tools/python.sh versions | interpreter VERSION | install VERSION | test VERSION [...] | develop VERSION | lint" >&2
+    echo "usage: tools/python.sh versions | interpreter VERSION | install VERSION | test VERSION [...] | test-tree VERSION [...] | develop VERSION | lint" >&2
     exit 2
     ;;
 esac

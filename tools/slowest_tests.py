@@ -4,7 +4,8 @@
     slowest_tests.py [--count N] RESULTS     the N slowest, over all runs
     slowest_tests.py --failed RESULTS        every test that failed, by run
 
-RESULTS is a folder of <run>.xml files, as ctest --output-junit and pytest --junit-xml write them.
+RESULTS is a folder of <run>.xml files, as ctest --output-junit and pytest --junit-xml write them. A program that left its
+cases in RESULTS/<run>/<program>.xml, as GoogleTest does, is listed by case.
 """
 
 import argparse
@@ -21,22 +22,34 @@ class Test(NamedTuple):
     failed: bool
 
 
+def read_file(path: pathlib.Path, run: str) -> list[Test]:
+    try:
+        root = ElementTree.parse(path).getroot()
+    except ElementTree.ParseError as error:
+        print(f"{path}: not readable: {error}", file=sys.stderr)
+        return []
+    tests = []
+    for case in root.iter("testcase"):
+        name = case.get("name", "?")
+        scope = case.get("classname", "")
+        # ctest repeats the name as the class name; pytest gives the module there, GoogleTest the suite.
+        if scope and scope != name:
+            name = f"{scope}.{name}"
+        failed = case.find("failure") is not None or case.find("error") is not None
+        tests.append(Test(run, name, float(case.get("time") or 0), failed or case.get("status") == "fail"))
+    return tests
+
+
 def read_tests(folder: pathlib.Path) -> list[Test]:
     tests = []
     for path in sorted(folder.glob("*.xml")):
-        try:
-            root = ElementTree.parse(path).getroot()
-        except ElementTree.ParseError as error:
-            print(f"{path}: not readable: {error}", file=sys.stderr)
-            continue
-        for case in root.iter("testcase"):
-            name = case.get("name", "?")
-            scope = case.get("classname", "")
-            # ctest repeats the name as the class name; pytest gives the module there.
-            if scope and scope != name:
-                name = f"{scope}.{name}"
-            failed = case.find("failure") is not None or case.find("error") is not None
-            tests.append(Test(path.stem, name, float(case.get("time") or 0), failed or case.get("status") == "fail"))
+        for test in read_file(path, path.stem):
+            cases = folder / path.stem / f"{test.name}.xml"
+            of_program = read_file(cases, path.stem) if cases.exists() else []
+            if of_program and any(case.failed for case in of_program) == test.failed:
+                tests += of_program
+            else:  # not a GoogleTest program, or one that crashed or failed outside its cases
+                tests.append(test)
     return tests
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 
@@ -271,9 +272,17 @@ def test_close_ends_the_wait_of_another_thread(serve, in_process):
 def test_dropping_in_the_middle(serve, in_process):
     client = connect_to(serve(make_table()), in_process)
     write_transitions(client, 50)
+    next(client.sample_batches("replay", 32, num_streams=2))  # what is set up once
+    gc.collect()
+    descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         next(client.sample_batches("replay", 32, num_streams=2))
     gc.collect()
+    # Connections close in the background. Each iterator that was not ended would keep two.
+    deadline = time.monotonic() + 30
+    while (left := len(os.listdir("/proc/self/fd"))) > descriptors + 8 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left <= descriptors + 8
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,7 @@ TEST_P(SelectorTest, PrefetchMayBeAskedForAnySlot) {
   table.selector().Prefetch(0);
   table.Insert(1);
   for (Slot slot : {0u, 1u, 1000u, UINT32_MAX}) table.selector().Prefetch(slot);
+  EXPECT_EQ(table.Sample().slot, 0u) << "nothing has changed";
 }
 
 TEST_P(SelectorTest, NoDrawAndNoUpdateAreFine) {

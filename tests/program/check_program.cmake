@@ -1,0 +1,10 @@
+# Runs PROGRAM with ARGUMENTS (separated by |). Fails unless it exits with CODE and its output matches EXPECTED.
+string(REPLACE "|" ";" arguments "${ARGUMENTS}")
+execute_process(COMMAND ${PROGRAM} ${arguments} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+message("${output}")
+if(NOT code EQUAL "${CODE}")
+  message(FATAL_ERROR "exit code ${code}, expected ${CODE}")
+endif()
+if(NOT output MATCHES "${EXPECTED}")
+  message(FATAL_ERROR "the output does not match ${EXPECTED}")
+endif()
