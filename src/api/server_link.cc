@@ -178,7 +178,7 @@ Result<ServerInfo> ServerLink::Info(const WaitOptions& wait) {
 }
 
 Status ServerLink::Mutate(const MutateRequest& request, const WaitOptions& wait) {
-  return Call({.name = "Mutate"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
+  return Call({.name = "MutatePriorities"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
     return connection.Mutate(request, attempt);
   });
 }

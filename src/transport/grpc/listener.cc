@@ -115,8 +115,7 @@ Result<std::vector<SocketAddress>> Resolve(const std::string& host) {
   }
   std::vector<SocketAddress> addresses;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    SocketAddress address(at->ai_addr, at->ai_addrlen);
-    if (address.IsWildcard()) address = Wildcard(AF_INET6);  // serves IPv4 too
+    const SocketAddress address(at->ai_addr, at->ai_addrlen);
     if (std::ranges::find(addresses, address) == addresses.end()) addresses.push_back(address);
   }
   freeaddrinfo(found);
@@ -236,13 +235,9 @@ Status Listener::BindUnix(const std::string& path) {
 
 Status Listener::BindTcp(const std::string& host, int port) {
   REVERB_ASSIGN_OR_RETURN(std::vector<SocketAddress> addresses, Resolve(host));
-  // A machine without IPv6 listens on IPv4 alone.
-  if (std::ranges::any_of(addresses, &SocketAddress::IsWildcard)) {
-    addresses = {Wildcard(AF_INET6)};
-    const int probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (probe < 0 && IsNotOnThisMachine(errno)) addresses = {Wildcard(AF_INET)};
-    if (probe >= 0) close(probe);
-  }
+  // The IPv6 wildcard serves IPv4 too; the other one is for machines without IPv6.
+  const bool is_wildcard = std::ranges::any_of(addresses, &SocketAddress::IsWildcard);
+  if (is_wildcard) addresses = {Wildcard(AF_INET6), Wildcard(AF_INET)};
   int error = EADDRNOTAVAIL;
   for (int attempt = 0; attempt < (port == 0 ? kPortAttempts : 1); ++attempt) {
     port_ = port;
@@ -260,6 +255,7 @@ Status Listener::BindTcp(const std::string& host, int port) {
       SocketAddress bound;
       bound.size = sizeof(bound.storage);
       if (getsockname(fd, bound.get(), &bound.size) == 0) port_ = bound.port();
+      if (is_wildcard) break;
     }
     if (!fds_.empty() && (error == 0 || IsNotOnThisMachine(error))) {
       address_ =
