@@ -97,7 +97,8 @@ bool GilRelease::Look() {
   if (is_exiting.load() && !IsMainThread()) return false;
   Acquire();
   EmitLog();
-  if (PyErr_CheckSignals() != 0) interrupted_ = true;
+  // The pending calls of the interpreter raise what interrupted EmitLog().
+  if (PyErr_CheckSignals() != 0 || (IsMainThread() && Py_MakePendingCalls() != 0)) interrupted_ = true;
   state_ = PyEval_SaveThread();
   return !interrupted_;
 }

@@ -57,6 +57,17 @@ int PythonLevel(LogLevel level) {
   return 40;
 }
 
+// Raises `exception` in the main thread, at the next point where it handles signals. Steals the reference.
+void RaiseLater(PyObject* exception) {
+  const auto raise = [](void* argument) {
+    auto* const pending = static_cast<PyObject*>(argument);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(pending)), pending);
+    Py_DECREF(pending);
+    return -1;
+  };
+  if (Py_AddPendingCall(raise, exception) != 0) Py_DECREF(exception);  // too many are pending already
+}
+
 Lazy get_logger("logging", "getLogger");
 bool wants_warnings_at_exit = true;  // with the GIL
 
@@ -102,8 +113,12 @@ void EmitWaitingLog() {
     if (dropped > 0)
       log(PythonLevel(LogLevel::kWarning), "%d messages were dropped: too many at once", dropped);
   } catch (nb::python_error& error) {
-    error.restore();
-    PyErr_WriteUnraisable(nullptr);
+    if (error.matches(PyExc_Exception)) {
+      error.restore();
+      PyErr_WriteUnraisable(nullptr);
+    } else {  // Ctrl-C, or what a signal handler raised, while the messages were handled
+      RaiseLater(nb::object(nb::borrow(error.value())).release().ptr());
+    }
   }
   is_emitting = false;
 }

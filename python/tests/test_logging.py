@@ -144,6 +144,42 @@ def test_close_tells_how_many_items_are_lost(serve, connect, write, caplog):
         assert len(records(caplog, logging.INFO)) == 1
 
 
+# In a process of its own: the interrupt must not reach the test runner.
+INTERRUPTED = """
+import logging, reverb
+
+server = reverb.Server([reverb.Table.queue("queue", 1)])
+client = reverb.Client(f"localhost:{server.port}", in_process=False)
+
+class Handler(logging.Handler):
+    def emit(self, record):
+        raise KeyboardInterrupt  # as Ctrl-C at this point
+
+logging.getLogger("reverb").addHandler(Handler())
+
+def write():
+    writer = client.trajectory_writer(1)
+    for i in range(3):
+        writer.append(i)
+        writer.create_item("queue", 1.0, writer.history[-1:])
+    return writer
+
+try:
+    del [write()][0]
+    DROPPED
+except KeyboardInterrupt:
+    print("interrupted")
+logging.getLogger("reverb").handlers.clear()
+"""
+
+
+@pytest.mark.parametrize("then", ["for _ in range(1000): len('')", "list(client.sample('queue', 2, timeout=60))"])
+def test_an_interrupt_of_a_log_handler_is_not_lost(then):
+    code = INTERRUPTED.replace("DROPPED", then)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "interrupted\n", "")
+
+
 def test_close_of_the_legacy_writer_raises_when_items_are_lost(serve, connect):
     writer = legacy_writer(connect(serve(reverb.Table.queue("queue", 2))))
     with pytest.raises(reverb.DeadlineExceededError, match="3 items"):
