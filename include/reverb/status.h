@@ -47,7 +47,8 @@ enum class Detail : uint8_t {
   kTableClosed = 3,
   kInvalidPriority = 4,
   kCorruptData = 5,
-  kQueued = 6,  // waited behind earlier callers of the same kind
+  kQueued = 6,        // waited behind earlier callers of the same kind
+  kShuttingDown = 7,  // the server is stopping in good order
 };
 // "RATE_LIMITED"; empty for kNone and for numbers that are no Detail.
 std::string_view DetailName(Detail detail);

@@ -198,6 +198,7 @@ def test_a_blocked_sample_ends_when_another_thread_closes_it(client):
 def test_a_blocked_sample_ends_with_a_server_of_this_process(serve, num_samples):
     server = serve(make_table())
     client = server.localhost_client()
+    client.server_info()  # knows from now on that the server is in this process
     threading.Timer(0.2, server.stop).start()
     with pytest.raises(RuntimeError):
         next(client.sample("table", num_samples, timeout=20))

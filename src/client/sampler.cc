@@ -245,14 +245,17 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
   // A quarter of the window at a time, lest each sample becomes a request of its own.
   const int64_t least =
       reads_ahead_ && by_consumer <= queued_ + outstanding_ ? std::max<int64_t>(1, in_flight_ / 4) : 1;
-  // The one that has brought, and was asked for, the least: so streams, and servers, take equal turns.
+  // The one with the least to do, and of several such the one that was asked for the least so far: streams,
+  // and servers, take equal turns also where every request is answered before the next one is made.
   Worker* idlest = nullptr;
+  const auto order = [](const Worker& worker) {
+    return std::pair(worker.outstanding + worker.queued, worker.requested);
+  };
   for (Worker& worker : workers_) {
     // A stream that replaces a lost one is asked once the server has answered. So attempts that fail leave
     // no requests behind that the server might have drawn for.
     if (!worker.stream || (worker.attempt > 1 && !worker.is_welcome)) continue;
-    const int64_t load = worker.outstanding + worker.queued;
-    if (idlest == nullptr || load < idlest->outstanding + idlest->queued) idlest = &worker;
+    if (idlest == nullptr || order(worker) < order(*idlest)) idlest = &worker;
   }
   const bool is_last =
       options_.max_samples >= 0 && wanted == options_.max_samples - stats_.delivered - queued_ - outstanding_;
@@ -260,6 +263,7 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
     const int64_t count = reads_ahead_ ? std::min(wanted, std::max(in_flight_, by_consumer)) : wanted;
     idlest->requests.push_back(count);
     idlest->outstanding += count;
+    idlest->requested += count;
     outstanding_ += count;
     return Outgoing{idlest->stream,
                     {.request_id = ++idlest->last_request,
@@ -397,9 +401,11 @@ void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   worker.stream = nullptr;
   if (!closed_) {
     stats_.unanswered += worker.outstanding;
-    // Inside one process nothing is lost on its way.
-    if (worker.is_welcome && worker.outstanding > 0 && !worker.connection->in_process())
-      LogUnanswered(worker);
+    // Inside one process nothing is lost on its way. A server that stops in good order knows what it could
+    // not send.
+    const bool may_be_lost =
+        worker.is_welcome && status.detail() != Detail::kShuttingDown && !worker.connection->in_process();
+    if (may_be_lost && worker.outstanding > 0) LogUnanswered(worker);
   }
   outstanding_ -= worker.outstanding;
   worker.outstanding = 0;

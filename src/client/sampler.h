@@ -93,6 +93,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     // What was asked for on this stream and not yet received: a number of samples for each request, in order.
     std::deque<int64_t> requests;
     int64_t outstanding = 0;   // their sum
+    int64_t requested = 0;     // in all, on this and former streams
     int64_t queued = 0;        // received, and not handed out yet
     uint64_t taken_bytes = 0;  // to be given back
     uint64_t last_request = 0;

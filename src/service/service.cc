@@ -12,7 +12,9 @@
 namespace reverb::internal {
 namespace {
 
-Status ShuttingDown() { return Status::Unavailable("the server is shutting down"); }
+Status ShuttingDown() {
+  return Status::Unavailable("the server is shutting down").WithDetail(Detail::kShuttingDown);
+}
 
 // One stream of a writer.
 class InsertStreamSession final : public InsertSession {

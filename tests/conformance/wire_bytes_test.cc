@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "base/random.h"
@@ -58,6 +59,17 @@ class WireBytesTest : public ::testing::Test {
     const CellRange range{0, begin, end};
     ASSERT_OK(writer.CreateItem("t", 1.0, std::array{ItemColumn{{&range, 1}}}));
   }
+  // The pipeline's statistics, once they have at least so many bytes and messages, or after 10 s. A message
+  // is counted when Send() has returned, which may be after its items were confirmed.
+  InsertPipeline::Stats Sent(int64_t bytes, int64_t messages = 1) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (std::chrono::steady_clock::now() < deadline) {
+      const InsertPipeline::Stats stats = pipeline_->stats();
+      if (stats.sent_bytes >= bytes && stats.sent_messages >= messages) return stats;
+      std::this_thread::yield();
+    }
+    return pipeline_->stats();
+  }
   // Takes `count` samples; returns the bytes that came for them.
   int64_t SampleBytes(int64_t count) {
     auto sampler =
@@ -80,7 +92,7 @@ TEST_F(WireBytesTest, ASharedChunkIsSentOnce) {
   for (int step = 0; step < 10; ++step) AppendBytes(writer, RandomBytes(4000));
   for (int i = 0; i < 100; ++i) CreateItem(writer, i % 5, i % 5 + 5);
   ASSERT_OK(writer.Flush(0, kPatience));
-  EXPECT_GE(pipeline_->stats().sent_bytes, 40'000);
+  EXPECT_GE(Sent(40'000).sent_bytes, 40'000);
   EXPECT_LE(pipeline_->stats().sent_bytes, 40'000 + 100 * kItemBytes + kStreamBytes);
 }
 
@@ -91,7 +103,7 @@ TEST_F(WireBytesTest, ASharedChunkIsSentOnceAlsoOverManyMessages) {
     CreateItem(writer, 0, 10);
     ASSERT_OK(writer.Flush(0, kPatience));
   }
-  EXPECT_GE(pipeline_->stats().sent_messages, 20);
+  EXPECT_GE(Sent(40'000, 20).sent_messages, 20);
   EXPECT_LE(pipeline_->stats().sent_bytes, 40'000 + 20 * kItemBytes + kStreamBytes);
 }
 
@@ -100,7 +112,7 @@ TEST_F(WireBytesTest, ChunksThatNoItemRefersToAreNotSent) {
   for (int step = 0; step < 500; ++step) AppendBytes(writer, RandomBytes(4000));
   CreateItem(writer, 499, 500);
   ASSERT_OK(writer.EndEpisode(true, kPatience));
-  EXPECT_GE(pipeline_->stats().sent_bytes, 4000);
+  EXPECT_GE(Sent(4000).sent_bytes, 4000);
   EXPECT_LE(pipeline_->stats().sent_bytes, 4000 + kItemBytes + kStreamBytes);
 }
 
@@ -125,7 +137,7 @@ TEST_F(WireBytesTest, OfCompressedChunksOnlyTheTouchedBlocksTravel) {
   }
   CreateItem(writer, 20, 21);
   ASSERT_OK(writer.Flush(0, kPatience));
-  const int64_t chunk_bytes = pipeline_->stats().sent_bytes;
+  const int64_t chunk_bytes = Sent(40 * 84 * 42).sent_bytes;
   EXPECT_GT(chunk_bytes, 40 * 84 * 42);
   EXPECT_LE(SampleBytes(1), chunk_bytes / 4 + kItemBytes + kStreamBytes);
 }
