@@ -199,12 +199,14 @@ class Reader {
 
   void ReadLimits(const toml::table& table, ServerLimits* limits) {
     const std::string prefix = "limits.";
-    CheckKeys(table, prefix,
-              {"max_message_bytes", "max_chunk_bytes", "insert_window_bytes", "max_waiting_items",
-               "max_window_bytes", "sample_window_bytes", "max_streams", "writer_memory", "away_bytes"},
-              "");
+    CheckKeys(
+        table, prefix,
+        {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes", "max_waiting_items",
+         "max_window_bytes", "sample_window_bytes", "max_streams", "writer_memory", "away_bytes"},
+        "");
     BytesInto(table, "max_message_bytes", prefix, &limits->max_message_bytes);
     BytesInto(table, "max_chunk_bytes", prefix, &limits->max_chunk_bytes);
+    BytesInto(table, "max_item_bytes", prefix, &limits->max_item_bytes);
     BytesInto(table, "insert_window_bytes", prefix, &limits->insert_window_bytes);
     BytesInto(table, "max_window_bytes", prefix, &limits->max_window_bytes);
     BytesInto(table, "sample_window_bytes", prefix, &limits->sample_window_bytes);

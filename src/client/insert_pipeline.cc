@@ -31,6 +31,7 @@ class OwnedSink final : public ItemSink {
   bool is_full() const override { return pipeline_->is_full(); }
   bool may_wait() const override { return pipeline_->may_wait(); }
   Status WaitForRoom(const WaitOptions& wait) override { return pipeline_->WaitForRoom(wait); }
+  uint64_t max_item_bytes() const override { return pipeline_->max_item_bytes(); }
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
     return pipeline_->AwaitPending(at_most, wait);
   }
@@ -356,6 +357,8 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   // 0 = not told.
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
+  max_item_bytes_.store(limits_.max_item_bytes == 0 ? UINT64_MAX : limits_.max_item_bytes,
+                        std::memory_order_relaxed);
   welcomed_ = true;
   ++stats_.connections;
   reconnection_.Welcomed();

@@ -28,6 +28,7 @@ void WriteLimits(const Limits& limits, WireWriter* writer) {
   writer->Uint(1, limits.max_message_bytes);
   writer->Uint(2, limits.max_chunk_bytes);
   writer->Uint(3, limits.insert_window_bytes);
+  writer->Uint(4, limits.max_item_bytes);
 }
 
 Status ParseLimits(WireReader reader, Limits* limits) {
@@ -41,6 +42,9 @@ Status ParseLimits(WireReader reader, Limits* limits) {
         break;
       case 3:
         reader.Read(&limits->insert_window_bytes);
+        break;
+      case 4:
+        reader.Read(&limits->max_item_bytes);
         break;
     }
   }
@@ -356,6 +360,7 @@ void WriteHello(const Hello& hello, WireWriter* writer) {
   writer->Bytes(3, View(hello.session_id));
   writer->Bytes(4, hello.client_name);
   writer->Uint(5, hello.receive_window_bytes);
+  writer->Uint(6, hello.max_response_bytes);
 }
 
 Status ParseHello(WireReader reader, const WireLimits& limits, Hello* hello) {
@@ -376,6 +381,9 @@ Status ParseHello(WireReader reader, const WireLimits& limits, Hello* hello) {
         break;
       case 5:
         reader.Read(&hello->receive_window_bytes);
+        break;
+      case 6:
+        reader.Read(&hello->max_response_bytes);
         break;
     }
   }

@@ -793,8 +793,7 @@ TEST_F(WireSampleTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(decode(bytes, {.max_message_bytes = 10}), refused("at most 10"));
   EXPECT_THAT(decode(bytes, {.max_chunk_bytes = 10}), refused("piece 0: 80 bytes, at most 10"));
   EXPECT_THAT(decode(bytes, {.max_items = 0}), refused("samples"));
-  EXPECT_THAT(decode(bytes, {.max_chunks = 0}), refused("pieces"));
-  EXPECT_THAT(decode(bytes, {.max_slices = 0}), refused("slices"));
+  EXPECT_THAT(decode(bytes, {.max_slices = 0}), refused("pieces"));
   EXPECT_THAT(decode(bytes, {.max_columns = 0}), refused("columns"));
 }
 

@@ -82,6 +82,10 @@ struct Channel {
       case StatusCode::kCancelled:  // what a server that is shut down leaves behind
       case StatusCode::kUnknown:    // what a connection that breaks sometimes leaves behind
         return Status::Unavailable("the server at " + address + " broke the call off: " + text);
+      case StatusCode::kResourceExhausted:  // mostly a message that gRPC did not receive
+        return Status::ResourceExhausted("server at " + address + ": " + text + "; this client accepts " +
+                                         std::to_string(limits.max_message_bytes) +
+                                         " bytes (max_response_bytes)");
       default:
         return Status(plain.code(), "server at " + address + ": " + text);
     }
@@ -323,7 +327,7 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
 class GrpcSampleStream final : public ClientCall, public SampleStream {
  public:
   GrpcSampleStream(std::shared_ptr<Channel> channel, std::shared_ptr<SampleEvents> events)
-      : ClientCall(std::move(channel)), events_(std::move(events)) {}
+      : ClientCall(std::move(channel)), events_(std::move(events)), decoder_(this->channel().limits) {}
 
   void Send(SampleRequest request) override {
     if (IsOver()) return;
@@ -336,17 +340,18 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
   Status HandleMessage(ReceivedMessage* received) override {
     const uint64_t bytes = received->buffer()->Length();
     const ByteSlices slices = received->Open();
-    const Buffer keeper = bytes >= kLeaveBytes ? received->Keep() : Buffer();
-    Result<SampleReply> reply = DecodeSampleReply(slices, channel().limits, keeper);
+    const Buffer keeper = bytes >= kLeaveBytes || decoder_.is_in_parts() ? received->Keep() : Buffer();
+    Result<std::optional<SampleReply>> reply = decoder_.Decode(slices, keeper);
     received->Release();
     if (!reply.ok()) return std::move(reply).status();
-    events_->OnReply(*std::move(reply), bytes);
+    if (*reply) events_->OnReply(**std::move(reply), decoder_.message_bytes());
     return Status::Ok();
   }
   void HandleClosed(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
 
  private:
   std::shared_ptr<SampleEvents> events_;  // for reactions of gRPC only
+  SampleReplyDecoder decoder_;            // for HandleMessage()
 };
 
 // --- Single calls ---------------------------------------------------------------------------------
@@ -439,8 +444,11 @@ class GrpcConnection final : public Connection {
   std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
                                            std::shared_ptr<SampleEvents> events) override {
     auto stream = std::make_shared<GrpcSampleStream>(channel_, std::move(events));
+    Hello with_limit = hello;
+    with_limit.max_response_bytes = channel_->limits.max_message_bytes;
     // Alone: the first request follows without waiting for the answer.
-    stream->Begin(stream, kSampleMethod, EncodeSampleRequest({.hello = hello, .request = {}}));
+    stream->Begin(stream, kSampleMethod,
+                  EncodeSampleRequest({.hello = std::move(with_limit), .request = {}}));
     return stream;
   }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cassert>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <list>
 #include <optional>
@@ -590,7 +591,7 @@ class SessionCall : public ServerCall, public Peer {
     if (written) session->OnWritten();
   }
 
-  void HandleWritten() final {
+  void HandleWritten() override {
     std::shared_ptr<Session> session;
     {
       MutexLock lock(&session_mu_);
@@ -667,12 +668,42 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
 
   Sent Reply(SampleReply reply) override {
     if (IsEnding()) return {};
-    const WireMessage message = EncodeSampleReply(reply);
+    WireMessage message = EncodeSampleReply(reply);
+    uint64_t bytes = message.total_bytes();
+    if (bytes > kMaxPartBytes) {
+      std::vector<WireMessage> parts = SplitIntoParts(message);
+      bytes = 0;
+      for (const WireMessage& part : parts) bytes += part.total_bytes();
+      message = std::move(parts.front());
+      MutexLock lock(&parts_mu_);
+      parts_.assign(std::move_iterator(parts.begin() + 1), std::move_iterator(parts.end()));
+    }
     Write(message);
-    return {.bytes = message.total_bytes(), .ready = false};
+    return {.bytes = bytes, .ready = false};
   }
 
  protected:
+  // The session hears of it when the last part has left.
+  void HandleWritten() override {
+    WireMessage next;
+    {
+      MutexLock lock(&parts_mu_);
+      if (!parts_.empty()) {
+        next = std::move(parts_.front());
+        parts_.pop_front();
+      }
+    }
+    if (next.total_bytes() > 0) return Write(next);
+    SessionCall::HandleWritten();
+  }
+  void HandleGone() override {
+    std::deque<WireMessage> unsent;  // freed without the lock
+    {
+      MutexLock lock(&parts_mu_);
+      unsent.swap(parts_);
+    }
+    SessionCall::HandleGone();
+  }
   void HandleMessage() override {
     Result<SampleStreamMessage> message = DecodeSampleRequest(received()->Open(), core()->limits());
     received()->Release();
@@ -693,6 +724,9 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
   }
 
  private:
+  Mutex parts_mu_;
+  std::deque<WireMessage> parts_ GUARDED_BY(parts_mu_);  // of the reply that is being written
+
   // The greeting may come alone.
   static bool AsksForSomething(const SampleRequest& request) {
     return !request.table.empty() || request.taken_bytes > 0 || request.heartbeat;
