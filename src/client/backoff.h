@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
@@ -47,7 +49,13 @@ class Reconnection {
  public:
   explicit Reconnection(uint64_t seed) : backoff_(seed) {}
 
+  // So many connections in a row may end with damaged data, and nothing confirmed or received between them;
+  // then it is not the network that damages it.
+  static constexpr int kMaxDamaged = 8;
+
   void Opening(TimePoint now) { opened_at_ = now; }
+  // Data has arrived.
+  void Progressed() { damaged_ = 0; }
   void Welcomed() { lost_at_.reset(); }
   // How long to wait before the next attempt; nothing when there shall be none: the server was in this
   // process and does not come back, it was looked for longer than `timeout`, or the failure is not of the
@@ -56,17 +64,26 @@ class Reconnection {
     last_failure_ = status.ok() ? Status::Unavailable("the server ended the stream") : std::move(status);
     if (!lost_at_) lost_at_ = now;
     const bool gave_up = timeout && now - *lost_at_ >= *timeout;
-    if (in_process || gave_up || !IsTransient(last_failure_)) return std::nullopt;
+    if (in_process || gave_up) return std::nullopt;
+    if (failed_by_damage()) {
+      if (++damaged_ > kMaxDamaged) return std::nullopt;
+      Log(LogLevel::kWarning, "connecting again: " + std::string(last_failure_.message()));
+      return Backoff::kFirst;
+    }
+    if (!IsTransient(last_failure_)) return std::nullopt;
     return backoff_.Next(now - opened_at_);
   }
 
   bool is_lost() const { return lost_at_.has_value(); }
+  // Whether the last failure was data that did not arrive as it was sent.
+  bool failed_by_damage() const { return last_failure_.detail() == Detail::kCorruptData; }
   const Status& last_failure() const { return last_failure_; }
 
  private:
   Backoff backoff_;
   TimePoint opened_at_;
   std::optional<TimePoint> lost_at_;
+  int damaged_ = 0;  // connections in a row
   Status last_failure_;
 };
 

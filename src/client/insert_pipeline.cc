@@ -404,6 +404,7 @@ void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
 void InsertPipeline::Confirm(uint64_t through, std::vector<Trajectory>* done) {
   through = std::min(through, last_number());
   if (confirmed_through_ < through) {
+    reconnection_.Progressed();
     wait_text_.clear();
     done->reserve(done->size() + through - confirmed_through_);
   }
@@ -490,7 +491,8 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
       reconnection_.Lost(std::move(status), now, connection_->in_process(), options_.reconnect_timeout);
-  if (!pause || (was_welcomed && !options_.reconnects)) return Fail(reconnection_.last_failure());
+  const bool may_return = options_.reconnects || !was_welcomed || reconnection_.failed_by_damage();
+  if (!pause || !may_return) return Fail(reconnection_.last_failure());
   options_.clock->CallAt(now + *pause, [weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Connect();
   });

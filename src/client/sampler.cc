@@ -319,6 +319,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
     worker.is_welcome = true;
   }
   if (count > 0) {
+    worker.reconnection.Progressed();
     Settle(&worker, count);
     queued_ += count;
     worker.queued += count;

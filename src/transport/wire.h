@@ -143,8 +143,8 @@ WireMessage EncodeSampleReply(const SampleReply& reply);
 inline constexpr uint64_t kMaxPartBytes = (uint64_t{4} << 20) - 1024;
 // All parts but the last have at least this many bytes, so that parts cost the receiver little beside them.
 inline constexpr uint64_t kMinPartBytes = uint64_t{64} << 10;
-// The messages that carry the parts of a response, in order.
-std::vector<WireMessage> SplitIntoParts(const WireMessage& response);
+// The messages that carry the parts of a response, in order. Seals the response, not those.
+std::vector<WireMessage> SplitIntoParts(WireMessage response);
 
 // Each piece becomes a chunk of one column.
 // Raw rows of so many bytes and more may stay in the received message until somebody copies them to where
@@ -164,8 +164,6 @@ class SampleReplyDecoder {
   Result<std::optional<SampleReply>> Decode(ByteSlices slices, const Buffer& keeper);
   // Whether a part was the last message, and more are to come.
   bool is_in_parts() const { return !parts_.empty(); }
-  // Bytes of all messages of the last response.
-  uint64_t message_bytes() const { return message_bytes_; }
 
  private:
   // Whether the response is complete.
@@ -173,10 +171,9 @@ class SampleReplyDecoder {
 
   const WireLimits limits_;
   std::vector<ByteSlice> parts_;
-  std::vector<Buffer> keepers_;     // of parts_
-  uint64_t response_bytes_ = 0;     // that the parts must have together
-  uint64_t received_bytes_ = 0;     // of parts_
-  uint64_t message_bytes_ = 0;
+  std::vector<Buffer> keepers_;  // of parts_
+  uint64_t response_bytes_ = 0;  // that the parts must have together
+  uint64_t received_bytes_ = 0;  // of parts_
 };
 
 // An upper bound on the bytes of a response with this sample alone.

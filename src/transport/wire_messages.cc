@@ -163,10 +163,7 @@ void WriteTableInfo(const TableInfo& info, WireWriter* writer) {
   writer->Count(33, info.work_time.idle_nanos);
   writer->Bool(34, info.closed);
   writer->Bytes(35, info.user_data);
-  if (info.structure) {  // an empty one says something
-    writer->BeginBytes(36, info.structure->size());
-    writer->Append({reinterpret_cast<const uint8_t*>(info.structure->data()), info.structure->size()});
-  }
+  if (info.structure) writer->AlwaysBytes(36, *info.structure);  // an empty one says something
 }
 
 Status ParseWaitStats(WireReader reader, TableInfo* info) {

@@ -19,15 +19,15 @@
 #include "transport/wire.h"
 #include "transport/wire_even.h"
 #include "transport/wire_internal.h"
+#include "transport/wire_seal.h"
 
 namespace reverb::internal {
 namespace {
 
 constexpr std::string_view kRequest = "SampleRequest";
 constexpr std::string_view kResponse = "SampleResponse";
-// Fields of a SampleResponse that is a part of one.
+// Of a SampleResponse that is a part of one, beside kPartField.
 constexpr uint32_t kResponseBytesField = 6;
-constexpr uint32_t kPartField = 13;
 
 void WriteSampleInfo(const Sample& sample, WireWriter* writer) {
   const auto info = writer->Begin(1);
@@ -715,7 +715,8 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
 
 // --- Responses in parts ---
 
-std::vector<WireMessage> SplitIntoParts(const WireMessage& response) {
+std::vector<WireMessage> SplitIntoParts(WireMessage response) {
+  response.Seal(0);
   std::vector<WireMessage> messages;
   uint64_t left = response.total_bytes();
   auto from = response.parts().begin();
@@ -726,7 +727,7 @@ std::vector<WireMessage> SplitIntoParts(const WireMessage& response) {
     left -= size;
     WireWriter writer;
     writer.Uint(kResponseBytesField, response.total_bytes());
-    writer.BeginBytes(kPartField, size);
+    writer.BeginPayload(kPartField, size);
     while (size > 0) {
       const size_t taken = std::min<uint64_t>(size, from->size() - offset);
       writer.AppendShared(from->Slice(offset, taken));
@@ -743,8 +744,6 @@ std::vector<WireMessage> SplitIntoParts(const WireMessage& response) {
 
 Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices, const Buffer& keeper) {
   WireReader reader(slices);
-  const uint64_t bytes = reader.remaining();
-  message_bytes_ = is_in_parts() ? message_bytes_ + bytes : bytes;
   const bool is_part =
       reader.Next() && (reader.field() == kResponseBytesField || reader.field() == kPartField);
   if (!is_part) {
@@ -774,9 +773,10 @@ Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices,
     explicit Keeper(std::vector<Buffer> kept) : buffers(std::move(kept)) {}
     const std::vector<Buffer> buffers;
   };
-  const std::vector<ByteSlice> parts = std::exchange(parts_, {});
+  std::vector<ByteSlice> parts = std::exchange(parts_, {});
   const Buffer all(new Keeper(std::exchange(keepers_, {})), nullptr, 0);
   received_bytes_ = 0;
+  REVERB_RETURN_IF_ERROR(Unseal(0, &parts));
   REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(parts, limits_, all));
   return std::optional(std::move(reply));
 }
