@@ -200,12 +200,14 @@ class Reader {
   }
 
   void ReadLimits(const toml::table& table, ServerLimits* limits) {
-    CheckKeys(table, "limits.",
-              {"max_message_bytes", "max_chunk_bytes", "insert_window_bytes", "max_waiting_items",
-               "max_window_bytes", "sample_window_bytes", "max_streams", "writer_memory", "away_bytes"},
-              "");
+    CheckKeys(
+        table, "limits.",
+        {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes", "max_waiting_items",
+         "max_window_bytes", "sample_window_bytes", "max_streams", "writer_memory", "away_bytes"},
+        "");
     LimitInto(table, "max_message_bytes", &limits->max_message_bytes);
     LimitInto(table, "max_chunk_bytes", &limits->max_chunk_bytes);
+    LimitInto(table, "max_item_bytes", &limits->max_item_bytes);
     LimitInto(table, "insert_window_bytes", &limits->insert_window_bytes);
     LimitInto(table, "max_window_bytes", &limits->max_window_bytes);
     LimitInto(table, "sample_window_bytes", &limits->sample_window_bytes);

@@ -44,6 +44,9 @@ struct ClientOptions {
   // How long writers, Sample() and single calls look for a server that cannot be reached before they fail;
   // absent = for ever. Samplers have one of their own.
   Timeout reconnect_timeout = {};
+  // The largest answer of a server, for example one large sample, that is accepted. Bounds the memory that a
+  // server can make this client use for it.
+  uint64_t max_response_bytes = uint64_t{1} << 30;
   // Whether a server of this process is used without a socket.
   bool in_process = true;
   std::string name = {};  // for those who look at the server; at most 1024 bytes

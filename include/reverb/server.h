@@ -28,6 +28,9 @@ namespace reverb {
 struct ServerLimits {
   uint64_t max_message_bytes = uint64_t{256} << 20;
   uint64_t max_chunk_bytes = uint64_t{256} << 20;
+  // An item larger than this, counted as the bytes that a sampler receives, is rejected. Clients accept as
+  // much by default (ClientOptions::max_response_bytes).
+  uint64_t max_item_bytes = uint64_t{1} << 30;
   // Of one writer: bytes and number of items that were received and wait for their tables.
   uint64_t insert_window_bytes = uint64_t{64} << 20;
   size_t max_waiting_items = size_t{1} << 17;

@@ -320,13 +320,15 @@ does not exist.)";
 }  // namespace
 
 ClientObject::ClientObject(std::string address, bool in_process, std::string name,
-                           std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout)
+                           std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
+                           uint64_t max_response_bytes)
     : address_(std::move(address)),
       reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout, "reconnect_timeout")) {
   CheckFork();
   NoteUse();
   const ClientOptions options{.write_window_bytes = write_window_bytes,
                               .reconnect_timeout = reconnect_timeout_,
+                              .max_response_bytes = max_response_bytes,
                               .in_process = in_process,
                               .name = std::move(name)};
   client_ = Owned<Client>(
@@ -378,9 +380,11 @@ void ClientObject::NoteTables(const ServerInfo& info) {
 void BindClient(nb::module_& module) {
   using Self = ClientObject;
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr())
-      .def(nb::init<std::string, bool, std::string, std::optional<int64_t>, std::optional<double>>(),
-           "server_address"_a, nb::kw_only(), "in_process"_a = true, "name"_a = "",
-           "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none())
+      .def(
+          nb::init<std::string, bool, std::string, std::optional<int64_t>, std::optional<double>, uint64_t>(),
+          "server_address"_a, nb::kw_only(), "in_process"_a = true, "name"_a = "",
+          "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
+          "max_response_bytes"_a = ClientOptions().max_response_bytes)
       .def_prop_ro("server_address", &Self::address, "The address that the client was made with.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)

@@ -27,7 +27,8 @@ enum class ReadAhead {
 class ClientObject {
  public:
   ClientObject(std::string address, bool in_process, std::string name,
-               std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout);
+               std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
+               uint64_t max_response_bytes);
 
   const std::string& address() const { return address_; }
   // How long a server that was lost is looked for.

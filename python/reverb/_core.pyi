@@ -130,6 +130,7 @@ class Client:
         name: str = "",
         write_window_bytes: int | None = 67108864,
         reconnect_timeout: float | None = None,
+        max_response_bytes: int = 1073741824,
     ) -> None: ...
     @property
     def server_address(self) -> str: ...

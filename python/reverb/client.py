@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Writer"]
 
 _log = logging.getLogger("reverb")
-_DEFAULTS = {"in_process": True, "name": "", "write_window_bytes": 64 * 2**20, "reconnect_timeout": None}
+_DEFAULTS = {
+    "in_process": True,
+    "name": "",
+    "write_window_bytes": 64 * 2**20,
+    "reconnect_timeout": None,
+    "max_response_bytes": 2**30,
+}
 
 
 class Writer(_core.Writer):
@@ -116,6 +122,7 @@ class Client(_core.Client):
         name: str = "",
         write_window_bytes: int | None = 64 * 2**20,
         reconnect_timeout: float | None = None,
+        max_response_bytes: int = 2**30,
     ) -> None:
         """ValueError for what is no address, and for numbers that cannot work.
 
@@ -129,6 +136,7 @@ class Client(_core.Client):
             reconnect_timeout: seconds for which calls, writers and samples look for a server that cannot be reached, be
                 it lost or not there yet; RuntimeError afterwards. None: they wait for it for ever, or for the `timeout`
                 of the call.
+            max_response_bytes: the largest answer, such as one large sample, that is accepted from a server.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -138,6 +146,7 @@ class Client(_core.Client):
             "name": name,
             "write_window_bytes": _arguments.as_bytes("write_window_bytes", write_window_bytes),
             "reconnect_timeout": reconnect_timeout,
+            "max_response_bytes": _arguments.as_bytes("max_response_bytes", max_response_bytes),
         }
         super().__init__(address, **options)
         self._made_with = options

@@ -141,6 +141,19 @@ def test_a_reconnect_timeout_is_not_negative(value):
         reverb.Client("localhost:1", reconnect_timeout=value)
 
 
+def test_a_client_bounds_what_it_receives():
+    with reverb.Server([reverb.Table.queue("t", 10)]) as server:
+        writer_client = make_client(server, False)
+        writer_client.insert([np.zeros(2**20, np.uint8) + 1, np.arange(2**19)], {"t": 1.0})
+        client = make_client(server, False, max_response_bytes=2**20)
+        with pytest.raises(RuntimeError, match="max_response_bytes"):
+            next(client.sample("t"))
+    with pytest.raises(ValueError, match=r"max_response_bytes \(1000\) must be at least 1048576"):
+        reverb.Client("localhost:1", max_response_bytes=1000)
+    with pytest.raises(ValueError, match="max_response_bytes"):
+        reverb.Client("localhost:1", max_response_bytes=0)
+
+
 def test_a_name_is_short_text():
     with pytest.raises(TypeError, match="name must be a str"):
         reverb.Client("localhost:1", name=b"actor")
@@ -149,7 +162,13 @@ def test_a_name_is_short_text():
 
 
 def test_options_travel_with_a_pickle(monkeypatch):
-    options = {"in_process": False, "name": "actor 3", "write_window_bytes": None, "reconnect_timeout": 5.0}
+    options = {
+        "in_process": False,
+        "name": "actor 3",
+        "write_window_bytes": None,
+        "reconnect_timeout": 5.0,
+        "max_response_bytes": 2**24,
+    }
     client = reverb.Client("localhost:1", **options)
     seen = {}
     monkeypatch.setattr(

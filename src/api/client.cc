@@ -42,12 +42,19 @@ std::vector<std::string> Addresses(std::string_view list) {
   }
 }
 
+// Answers that carry no samples need as much.
+constexpr uint64_t kMinResponseBytes = uint64_t{1} << 20;
+
 }  // namespace
 
 Status ClientOptions::Validate() const {
   if (write_window_bytes && *write_window_bytes < 1) {
     return Status::InvalidArgument("write_window_bytes (" + std::to_string(*write_window_bytes) +
                                    ") must be above 0, or absent for no bound");
+  }
+  if (max_response_bytes < kMinResponseBytes) {
+    return Status::InvalidArgument("max_response_bytes (" + std::to_string(max_response_bytes) +
+                                   ") must be at least " + std::to_string(kMinResponseBytes));
   }
   if (const size_t most = internal::WireLimits().max_name_bytes; name.size() > most) {
     return Status::InvalidArgument("the name of a client may have " + std::to_string(most) + " bytes, got " +
@@ -62,7 +69,8 @@ Result<Client> Client::Connect(std::string address, ClientOptions options) {
   const std::vector<std::string> addresses = Addresses(address);
   const Timeout change_timeout = addresses.size() > 1 ? Timeout(kLostServerTimeout) : Timeout();
   for (const std::string& one : addresses) {
-    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Connection> network, internal::ConnectGrpc(one));
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Connection> network,
+                            ConnectGrpc(one, internal::NetworkOptions(options)));
     rep->servers.push_back(
         std::make_unique<internal::ServerLink>(std::move(network), options, change_timeout));
   }

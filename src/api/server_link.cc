@@ -36,6 +36,13 @@ Status Pause(Duration pause, WaitLoop* loop) {
 
 }  // namespace
 
+GrpcOptions NetworkOptions(const ClientOptions& options) {
+  GrpcOptions network;
+  network.limits.max_message_bytes = options.max_response_bytes;
+  network.limits.max_chunk_bytes = options.max_response_bytes;
+  return network;
+}
+
 std::unique_ptr<ServerLink> ServerLink::Pinned(std::shared_ptr<Connection> inproc, ClientOptions options) {
   auto link = std::make_unique<ServerLink>(nullptr, std::move(options));
   link->is_pinned_ = true;
@@ -84,7 +91,7 @@ std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
 std::shared_ptr<Connection> ServerLink::OwnConnection() {
   std::shared_ptr<Connection> shared = Connect();
   if (shared->in_process()) return shared;
-  Result<std::shared_ptr<Connection>> own = ConnectGrpc(shared->address());
+  Result<std::shared_ptr<Connection>> own = ConnectGrpc(shared->address(), NetworkOptions(options_));
   return own.ok() ? *std::move(own) : shared;
 }
 

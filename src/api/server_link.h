@@ -14,9 +14,13 @@
 #include "client/item_sink.h"
 #include "client/sampler.h"
 #include "reverb/client.h"
+#include "transport/grpc/grpc_connection.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
+
+// What a client's options mean for its connections.
+GrpcOptions NetworkOptions(const ClientOptions& options);
 
 // Threads: all methods may be called concurrently.
 class ServerLink {

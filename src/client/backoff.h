@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "client/waiting.h"
 #include "reverb/status.h"
@@ -61,6 +62,10 @@ class Reconnection {
  public:
   explicit Reconnection(uint64_t seed) : backoff_(seed) {}
 
+  // So many connections in a row may end with damaged data, and nothing confirmed or received between them;
+  // then it is not the network that damages it.
+  static constexpr int kMaxDamaged = 8;
+
   void Opening(TimePoint now) {
     opened_at_ = now;
     if (!searching_since_) searching_since_ = now;
@@ -69,6 +74,8 @@ class Reconnection {
     searching_since_.reset();
     is_lost_ = false;
   }
+  // Data has arrived.
+  void Progressed() { damaged_ = 0; }
   // When an attempt that the server has not answered is to be cancelled.
   // REQUIRES: after Opening(), before Welcomed().
   TimePoint AttemptDeadline(Duration timeout) const {
@@ -86,9 +93,15 @@ class Reconnection {
     last_failure_ = std::move(status);
     is_lost_ = true;
     if (!searching_since_) searching_since_ = now;
-    if (connection.in_process() || !IsTransient(last_failure_)) return std::nullopt;
+    if (connection.in_process()) return std::nullopt;
+    if (failed_by_damage()) {
+      if (++damaged_ > kMaxDamaged) return std::nullopt;
+      Log(LogLevel::kWarning, "connecting again: " + std::string(last_failure_.message()));
+    } else if (!IsTransient(last_failure_)) {
+      return std::nullopt;
+    }
     const Duration searched = now - *searching_since_;
-    const Duration pause = backoff_.Next(now - opened_at_);
+    const Duration pause = failed_by_damage() ? Backoff::kFirst : backoff_.Next(now - opened_at_);
     if (!timeout) return pause;
     if (searched < *timeout) return std::min(pause, *timeout - searched);  // the last attempt is in time
     last_failure_ = CannotReach(connection.address(), searched, last_failure_);
@@ -97,6 +110,8 @@ class Reconnection {
 
   // The last attempt has failed, and none has succeeded since.
   bool is_lost() const { return is_lost_; }
+  // Whether the last failure was data that did not arrive as it was sent.
+  bool failed_by_damage() const { return last_failure_.detail() == Detail::kCorruptData; }
   const Status& last_failure() const { return last_failure_; }
 
  private:
@@ -105,6 +120,7 @@ class Reconnection {
   std::optional<TimePoint> searching_since_;  // absent while connected
   bool is_lost_ = false;
   bool timed_out_ = false;
+  int damaged_ = 0;  // connections in a row
   Status last_failure_;
 };
 

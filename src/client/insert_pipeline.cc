@@ -31,6 +31,7 @@ class OwnedSink final : public ItemSink {
   bool is_full() const override { return pipeline_->is_full(); }
   bool may_wait() const override { return pipeline_->may_wait(); }
   Status WaitForRoom(const WaitOptions& wait) override { return pipeline_->WaitForRoom(wait); }
+  uint64_t max_item_bytes() const override { return pipeline_->max_item_bytes(); }
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
     return pipeline_->AwaitPending(at_most, wait);
   }
@@ -383,6 +384,8 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   // 0 = not told.
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
+  max_item_bytes_.store(limits_.max_item_bytes == 0 ? UINT64_MAX : limits_.max_item_bytes,
+                        std::memory_order_relaxed);
   welcomed_ = true;
   options_.clock->Cancel(attempt_alarm_);
   ++stats_.connections;
@@ -429,6 +432,7 @@ void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
 void InsertPipeline::Confirm(uint64_t through, std::vector<Trajectory>* done) {
   through = std::min(through, last_number());
   if (confirmed_through_ < through) {
+    reconnection_.Progressed();
     wait_text_.clear();
     done->reserve(done->size() + through - confirmed_through_);
   }
@@ -535,7 +539,8 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
       reconnection_.Lost(std::move(status), now, *connection_, options_.reconnect_timeout);
-  if (!pause || (was_welcomed && !options_.reconnects)) return Fail(reconnection_.last_failure());
+  const bool may_return = options_.reconnects || !was_welcomed || reconnection_.failed_by_damage();
+  if (!pause || !may_return) return Fail(reconnection_.last_failure());
   options_.clock->CallAt(now + *pause, [weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Connect();
   });

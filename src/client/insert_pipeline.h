@@ -67,6 +67,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   int64_t pending_items() const override EXCLUDES(mu_);
   bool is_full() const override EXCLUDES(mu_);
   bool may_wait() const override EXCLUDES(mu_);
+  uint64_t max_item_bytes() const override { return max_item_bytes_.load(std::memory_order_relaxed); }
   Status WaitForRoom(const WaitOptions& wait) override EXCLUDES(mu_);
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override EXCLUDES(mu_);
   Status status() const override EXCLUDES(mu_);
@@ -177,7 +178,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   uint64_t confirmed_through_ GUARDED_BY(mu_) = 0;
   uint64_t sent_through_ GUARDED_BY(mu_) = 0;      // on this stream
   DistinctChunks pending_chunks_ GUARDED_BY(mu_);  // of unconfirmed items
-  std::atomic<int64_t> pending_bytes_{0};          // theirs: looked at before the lock is taken
+  std::atomic<uint64_t> max_item_bytes_{UINT64_MAX};
+  std::atomic<int64_t> pending_bytes_{0};  // theirs: looked at before the lock is taken
   int64_t unsent_bytes_ GUARDED_BY(mu_) = 0;
   // The last item of each table that was sent on this stream.
   std::map<std::string, uint64_t, std::less<>> sent_by_table_ GUARDED_BY(mu_);

@@ -249,6 +249,42 @@ TEST_F(InsertPipelineTest, WithoutReconnectingItWaitsForAServerButNotForAnother)
   EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kUnavailable, HasSubstr("gone")));
 }
 
+const Status kDamaged = Status::DataLoss("damaged on the way").WithDetail(Detail::kCorruptData);
+
+TEST_F(InsertPipelineTest, WhatWasDamagedOnTheWayIsSentAgain) {
+  for (const bool reconnects : {true, false}) {
+    Create({.reconnects = reconnects});
+    const size_t first = connection_->inserts.size() - 1;
+    stream(first).Welcome();
+    AddMany(20);
+    // As long as something arrives it goes on.
+    for (uint64_t i = 1; i <= 20; ++i) {
+      stream(first + i - 1).Close(kDamaged);
+      clock_.Advance(1s);
+      ASSERT_EQ(connection_->inserts.size(), first + i + 1);
+      EXPECT_EQ(stream(first + i).hello.session_id, stream(first).hello.session_id);
+      stream(first + i).Welcome(i - 1);
+      EXPECT_EQ(stream(first + i).numbers().front(), i);
+      stream(first + i).Confirm(i);
+    }
+    EXPECT_OK(pipeline_->AwaitPending(0, {}));
+    pipeline_->Close();
+  }
+}
+
+TEST_F(InsertPipelineTest, WhatIsDamagedTimeAndAgainIsAnError) {
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  for (size_t i = 0; i < 100 && pipeline_->status().ok(); ++i) {
+    connection_->inserts.back()->Close(kDamaged);
+    clock_.Advance(1s);
+    if (connection_->inserts.back()->events) connection_->inserts.back()->Welcome();
+  }
+  EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kDataLoss, Detail::kCorruptData));
+  EXPECT_EQ(connection_->inserts.size(), 1u + Reconnection::kMaxDamaged);
+}
+
 TEST_F(InsertPipelineTest, ANewLifeOfTheServerIsNoticed) {
   std::vector<std::string> lines;
   SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });

@@ -47,6 +47,8 @@ class ItemSink {
   // Whether the next Add() may hold its caller back for a moment, or is_full().
   virtual bool may_wait() const { return is_full(); }
   virtual Status WaitForRoom(const WaitOptions& wait) = 0;
+  // The largest item that the server accepts (CheckItemSize), as far as it is known.
+  virtual uint64_t max_item_bytes() const { return UINT64_MAX; }
   // Until at most `at_most` items are pending. DEADLINE_EXCEEDED starts with "Timeout exceeded" and says
   // what is being waited for; sending goes on.
   virtual Status AwaitPending(int64_t at_most, const WaitOptions& wait) = 0;

@@ -334,6 +334,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
     options_.clock->Cancel(worker.attempt_alarm);
   }
   if (count > 0) {
+    worker.reconnection.Progressed();
     Settle(&worker, count);
     queued_ += count;
     worker.queued += count;

@@ -250,6 +250,26 @@ TEST_F(SamplerTest, AServerThatAnswersInTimeIsKept) {
   EXPECT_EQ(clock_.pending(), 0);
 }
 
+TEST_F(SamplerTest, ComesBackAfterADamagedReplyButNotForEver) {
+  const Status damaged = Status::DataLoss("damaged on the way").WithDetail(Detail::kCorruptData);
+  Create({.max_in_flight = 4});
+  for (uint64_t i = 0; i < 20; ++i) {  // something arrives each time
+    stream(i).Welcome();
+    stream(i).Reply(stream(i).requests[0].request_id, 1, i);
+    stream(i).Close(damaged);
+    EXPECT_EQ(TakeKey(), i);
+    clock_.Advance(1s);
+    ASSERT_EQ(connection_->samples.size(), i + 2);
+  }
+  EXPECT_EQ(sampler_->stats().unanswered, 60);
+  for (int i = 0; i < 100 && connection_->samples.back()->events; ++i) {
+    connection_->samples.back()->Close(damaged);
+    clock_.Advance(1s);
+  }
+  EXPECT_EQ(connection_->samples.size(), 21u + Reconnection::kMaxDamaged - 1);
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDataLoss, Detail::kCorruptData));
+}
+
 TEST_F(SamplerTest, CountsWhatIsDropped) {
   Create({.max_in_flight = 10});
   stream().Reply(1, 6, 0);

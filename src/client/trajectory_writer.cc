@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/wire.h"
 
 namespace reverb {
 
@@ -173,6 +174,13 @@ Status TrajectoryWriter::CheckAlike(const ItemColumn& column) const {
 Status TrajectoryWriter::Send(uint64_t key, std::string_view table, double priority,
                               const ItemStructure& structure, const Plan& plan) {
   REVERB_ASSIGN_OR_RETURN(Trajectory trajectory, MakeTrajectory(plan));
+  // One that had to wait for its chunks was accepted already: the server rejects it.
+  if (&plan == &plan_) {
+    if (const Status status = CheckItemSize(trajectory, sink_->max_item_bytes()); !status.ok()) [[unlikely]] {
+      return Status(status.code(), "the item for table \"" + std::string(table) + "\" " +
+                                       std::string(status.message()) + "; it was not created");
+    }
+  }
   columns_.NoteItem(plan.runs);
   REVERB_RETURN_IF_ERROR(sink_->Add({.key = key,
                                      .table = std::string(table),

@@ -7,24 +7,21 @@
 
 namespace reverb::internal {
 
-uint64_t EstimateBytes(const Trajectory& trajectory) {
-  uint64_t bytes = 64;
+SampleSize EstimateBytes(const Trajectory& trajectory) {
+  SampleSize size{.bytes = 64};
   for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
-    for (uint32_t s = 0; s < trajectory.num_slices(c); ++s) {
+    const uint32_t slices = trajectory.num_slices(c);
+    size.slices += slices;
+    for (uint32_t s = 0; s < slices; ++s) {
       const SliceView slice = trajectory.slice(c, s);
-      const PackedChunkHeader header = slice.chunk->header();
-      const ColumnView column = header.column(slice.chunk_column);
-      // Raw rows travel alone, others with their blocks; half a column is a fair guess for those.
-      bytes += column.codec == Codec::kRaw && column.dtype != DType::kString
-                   ? slice.length * column.row_bytes()
-                   : std::min<uint64_t>(header.column_payload_size(slice.chunk_column),
-                                        slice.length * (header.column_payload_size(slice.chunk_column) /
-                                                            std::max<uint32_t>(1, column.rows) +
-                                                        1) +
-                                            kBlockBytes / 2);
+      const ColumnView column = slice.chunk->header().column(slice.chunk_column);
+      // Raw rows travel alone, others with their blocks.
+      size.bytes += column.codec == Codec::kRaw && column.dtype != DType::kString
+                        ? slice.length * column.row_bytes()
+                        : TouchedBlocks(column, slice.offset, slice.length).payload_size;
     }
   }
-  return bytes;
+  return size;
 }
 
 namespace {
@@ -39,12 +36,14 @@ void FetchAhead(const std::vector<SampledItem>& items, size_t at) {
 }  // namespace
 
 SampleStreamSession::SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer,
-                                         uint64_t stream_id, uint64_t window_bytes, std::string client_name)
+                                         uint64_t stream_id, uint64_t window_bytes, const Hello& hello)
     : service_(std::move(service)),
       stream_id_(stream_id),
       window_bytes_(window_bytes),
+      max_response_bytes_(hello.max_response_bytes == 0 ? kDefaultMaxResponseBytes
+                                                        : hello.max_response_bytes),
       shares_memory_(peer->shares_memory()),
-      client_name_(std::move(client_name)),
+      client_name_(hello.client_name),
       address_(peer->address()),
       peer_(std::move(peer)) {}
 
@@ -154,7 +153,25 @@ bool SampleStreamSession::HasEnough() const {
   if (drawn_.empty()) return end_.has_value();
   const uint32_t batch = requests_.front().batch;
   return batch == 0 || end_.has_value() || drawn_.size() >= std::min<size_t>(batch, kMaxBatch) ||
-         drawn_bytes_ >= service_->limits().wire.max_message_bytes / 4;
+         drawn_bytes_ >= MaxReplyBytes(requests_.front());
+}
+
+uint64_t SampleStreamSession::MaxReplyBytes(const SampleRequest& request) const {
+  // Headers, which are not counted, stay within the rest.
+  const uint64_t most = max_response_bytes_ / 8;
+  return std::min(most, request.batch == 0 ? kReplyBytes : service_->limits().wire.max_message_bytes / 4);
+}
+
+Status SampleStreamSession::CheckDrawn(const Table& table, const SampledItem& item,
+                                       const SampleSize& size) const {
+  constexpr uint64_t kMaxHeader = 512;  // of each slice, with all that belongs to it
+  if (size.bytes + size.slices * kMaxHeader <= max_response_bytes_) return Status::Ok();
+  const uint64_t bytes = MaxSampleBytes(item.trajectory);
+  if (bytes <= max_response_bytes_) return Status::Ok();
+  return Status::ResourceExhausted(
+      "table \"" + table.name() + "\": item " + std::to_string(item.key) + " was sampled and takes about " +
+      std::to_string(bytes) + " bytes, more than the " + std::to_string(max_response_bytes_) +
+      " that this client accepts; raise its max_response_bytes, or delete the item");
 }
 
 void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t count,
@@ -165,7 +182,7 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
   Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = Duration(0)}, &items);
   const bool must_wait =
       status.code() == StatusCode::kDeadlineExceeded && !(timeout && *timeout <= Duration(0));
-  if (!must_wait) return TakeDrawn(std::move(items), std::move(status));
+  if (!must_wait) return TakeDrawn(*table, std::move(items), std::move(status));
 
   uint64_t sequence = 0;
   {
@@ -173,9 +190,9 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
     sequence = ++draw_sequence_;
     blocked_since_ = service_->clock()->Now();
   }
-  Table::Handle operation =
-      table->SampleAsync(count, /*allow_partial=*/true, timeout,
-                         [self = shared_from_this()](Operation& done) { self->OnDrawn(done); });
+  Table::Handle operation = table->SampleAsync(
+      count, /*allow_partial=*/true, timeout,
+      [self = shared_from_this(), table](Operation& done) { self->OnDrawn(*table, done); });
   bool cancel = false;
   {
     MutexLock lock(&mu_);
@@ -185,20 +202,28 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
   if (cancel) table->Cancel(operation);
 }
 
-void SampleStreamSession::OnDrawn(Operation& done) {
-  TakeDrawn(std::move(done.own_samples), std::move(done.status));
+void SampleStreamSession::OnDrawn(const Table& table, Operation& done) {
+  TakeDrawn(table, std::move(done.own_samples), std::move(done.status));
   Proceed();
 }
 
-void SampleStreamSession::TakeDrawn(std::vector<SampledItem> items, Status status) {
+void SampleStreamSession::TakeDrawn(const Table& table, std::vector<SampledItem> items, Status status) {
   uint64_t bytes = 0;
   std::vector<Drawn> drawn;
   drawn.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    if (!shares_memory_) FetchAhead(items, i);
-    const uint64_t more = shares_memory_ ? 0 : EstimateBytes(items[i].trajectory);
-    bytes += more;
-    drawn.push_back({std::move(items[i]), more});
+    SampleSize size;
+    if (!shares_memory_) {
+      FetchAhead(items, i);
+      size = EstimateBytes(items[i].trajectory);
+      if (Status fits = CheckDrawn(table, items[i], size); !fits.ok()) [[unlikely]] {
+        CountUndelivered(&table, items.size() - i);
+        status = std::move(fits);
+        break;
+      }
+    }
+    bytes += size.bytes;
+    drawn.push_back({std::move(items[i]), size});
   }
   MutexLock lock(&mu_);
   drawing_ = false;
@@ -242,12 +267,18 @@ SampleReply SampleStreamSession::TakeReply() {
                       : request.batch > 0 ? std::min<size_t>(request.batch, kMaxBatch)
                                           : kReplySamples;
   reply.samples.reserve(std::min(most, drawn_.size()));
-  uint64_t bytes = 0;
+  const uint64_t most_bytes = MaxReplyBytes(request);
+  const size_t most_slices = std::min<size_t>(kReplySlices, max_response_bytes_ / 1024);
+  SampleSize size;
   while (!drawn_.empty() && reply.samples.size() < most) {
     SampledItem& item = drawn_.front().item;
-    const uint64_t more = drawn_.front().bytes;
-    if (request.batch == 0 && !reply.samples.empty() && bytes + more > kReplyBytes) break;
-    bytes += more;
+    const SampleSize& more = drawn_.front().size;
+    if (!reply.samples.empty() &&
+        (size.bytes + more.bytes > most_bytes || size.slices + more.slices > most_slices)) {
+      break;
+    }
+    size.bytes += more.bytes;
+    size.slices += more.slices;
     reply.samples.push_back({.key = item.key,
                              .priority = item.priority,
                              .probability = item.probability,
@@ -258,7 +289,7 @@ SampleReply SampleStreamSession::TakeReply() {
                              .trajectory = std::move(item.trajectory)});
     drawn_.pop_front();
   }
-  drawn_bytes_ -= bytes;
+  drawn_bytes_ -= size.bytes;
   if (drawn_.empty() && end_.has_value()) {
     reply.end = std::exchange(end_, std::nullopt);
     table_.reset();

@@ -23,11 +23,18 @@
 
 namespace reverb::internal {
 
+// What a sampled trajectory adds to a reply: bytes, its headers left out and never too few, and slices.
+struct SampleSize {
+  uint64_t bytes = 0;
+  size_t slices = 0;
+};
+SampleSize EstimateBytes(const Trajectory& trajectory);
+
 class SampleStreamSession final : public SampleSession,
                                   public std::enable_shared_from_this<SampleStreamSession> {
  public:
   SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer, uint64_t stream_id,
-                      uint64_t window_bytes, std::string client_name);
+                      uint64_t window_bytes, const Hello& hello);
 
   // Greets the client.
   void Begin() EXCLUDES(mu_) { Proceed(); }
@@ -48,6 +55,8 @@ class SampleStreamSession final : public SampleSession,
   static constexpr int64_t kFirstDraw = 16;
   // What a client that asks for batches can have in one reply at most, whatever it asks for.
   static constexpr size_t kMaxBatch = 4096;
+  // Slices of a reply of several samples.
+  static constexpr size_t kReplySlices = 1 << 16;
   // Drawn at once for a client of this process, which takes them by reference.
   static constexpr int64_t kMaxDraw = 1 << 14;
 
@@ -59,17 +68,22 @@ class SampleStreamSession final : public SampleSession,
   int64_t NextDraw() const REQUIRES(mu_);
   // Whether what was drawn makes a reply.
   bool HasEnough() const REQUIRES(mu_);
+  // Bytes of a reply of several samples.
+  uint64_t MaxReplyBytes(const SampleRequest& request) const;
+  // RESOURCE_EXHAUSTED for an item that is too large for this client.
+  Status CheckDrawn(const Table& table, const SampledItem& item, const SampleSize& size) const;
   SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<Table>& table, int64_t count, std::optional<Duration> timeout)
       EXCLUDES(mu_);
-  void OnDrawn(Operation& done) EXCLUDES(mu_);
-  void TakeDrawn(std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
+  void OnDrawn(const Table& table, Operation& done) EXCLUDES(mu_);
+  void TakeDrawn(const Table& table, std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
   // Samples of `table` were drawn and cannot be sent.
   void CountUndelivered(const Table* table, size_t samples) const;
 
   const std::shared_ptr<Service> service_;
   const uint64_t stream_id_;
   const uint64_t window_bytes_;
+  const uint64_t max_response_bytes_;  // that the client accepts
   const bool shares_memory_;
   const std::string client_name_;
   const std::string address_;
@@ -94,7 +108,7 @@ class SampleStreamSession final : public SampleSession,
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
   struct Drawn {
     SampledItem item;
-    uint64_t bytes = 0;  // estimated
+    SampleSize size;
   };
   std::deque<Drawn> drawn_ GUARDED_BY(mu_);
   uint64_t drawn_bytes_ GUARDED_BY(mu_) = 0;     // estimated
@@ -104,9 +118,6 @@ class SampleStreamSession final : public SampleSession,
   Table::Handle operation_ GUARDED_BY(mu_);  // while it waits
   TimePoint blocked_since_ GUARDED_BY(mu_);
 };
-
-// What a sampled trajectory adds to a message, more or less.
-uint64_t EstimateBytes(const Trajectory& trajectory);
 
 }  // namespace reverb::internal
 

@@ -58,6 +58,7 @@ Status ServiceLimits::Validate() const {
   const std::pair<const char*, uint64_t> limits[] = {{"max_message_bytes", wire.max_message_bytes},
                                                      {"max_chunk_bytes", wire.max_chunk_bytes},
                                                      {"max_window_bytes", wire.max_window_bytes},
+                                                     {"max_item_bytes", max_item_bytes},
                                                      {"insert_window_bytes", insert_window_bytes},
                                                      {"max_waiting_items", max_waiting_items},
                                                      {"sample_window_bytes", sample_window_bytes},
@@ -185,7 +186,8 @@ Welcome Service::MakeWelcome(uint64_t applied_through) const {
           .applied_through = applied_through,
           .limits = {.max_message_bytes = options_.limits.wire.max_message_bytes,
                      .max_chunk_bytes = options_.limits.wire.max_chunk_bytes,
-                     .insert_window_bytes = options_.limits.insert_window_bytes}};
+                     .insert_window_bytes = options_.limits.insert_window_bytes,
+                     .max_item_bytes = options_.limits.max_item_bytes}};
 }
 
 Status Service::CheckVersion(const Hello& hello) const {
@@ -271,8 +273,8 @@ Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
   {
     MutexLock lock(&mu_);
     REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream());
-    session = std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window,
-                                                    hello.client_name);
+    session =
+        std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window, hello);
     streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); },
                                        .sampler = session});
   }
@@ -417,7 +419,7 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
     for (const uint64_t key : request.keys) {
       std::optional<PeekedItem> item = table->Find(key);
       if (!item) continue;
-      bytes += EstimateBytes(item->trajectory);
+      bytes += EstimateBytes(item->trajectory).bytes;
       if (!reply.items.empty() && bytes > kMaxBytes) {
         return Status::ResourceExhausted("the " + std::to_string(request.keys.size()) +
                                          " items asked for take more than " + std::to_string(kMaxBytes) +
@@ -429,17 +431,27 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
   }
   reply.next_cursor = request.cursor;
   const size_t wanted = std::min<size_t>(request.count, kMaxItems);
-  while (reply.items.size() < wanted && bytes < kMaxBytes) {
+  bool is_full = false;
+  while (reply.items.size() < wanted && !is_full) {
     const int64_t asked = std::min(static_cast<int64_t>(wanted - reply.items.size()), kItemsAtATime);
+    const uint64_t cursor = reply.next_cursor;
     std::vector<PeekedItem> items = table->Peek(asked, &reply.next_cursor);
-    for (PeekedItem& item : items) {
-      bytes += EstimateBytes(item.trajectory);
-      reply.items.push_back(ToSample(std::move(item), size));
+    const bool is_last = static_cast<int64_t>(items.size()) < asked;
+    size_t fit = 0;
+    for (; fit < items.size(); ++fit) {
+      bytes += EstimateBytes(items[fit].trajectory).bytes;
+      if (bytes > kMaxBytes && (fit > 0 || !reply.items.empty())) break;
     }
-    if (static_cast<int64_t>(items.size()) < asked) {
+    is_full = bytes > kMaxBytes;
+    if (fit < items.size()) {  // the others are for the next call
+      items.clear();
+      reply.next_cursor = cursor;
+      if (fit > 0) items = table->Peek(static_cast<int64_t>(fit), &reply.next_cursor);
+    } else if (is_last) {
       reply.next_cursor = 0;
-      break;
+      is_full = true;
     }
+    for (PeekedItem& item : items) reply.items.push_back(ToSample(std::move(item), size));
   }
   return reply;
 }

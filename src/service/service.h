@@ -37,6 +37,8 @@ struct ServiceLimits {
   // Beyond either the server stops reading from that writer. The client is told the first.
   uint64_t insert_window_bytes = uint64_t{64} << 20;
   size_t max_waiting_items = size_t{1} << 17;
+  // The largest item, as MaxSampleBytes() counts it. Larger ones are rejected: samplers could not take them.
+  uint64_t max_item_bytes = kDefaultMaxResponseBytes;
   // Of one sampler: replies on their way, at most, whatever the client would allow.
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_waiting_requests = 1024;

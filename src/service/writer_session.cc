@@ -126,7 +126,10 @@ void WriterSession::Receive(InsertMessage message) {
                             .applied = &line->applied,
                             .number = from.number},
                    .counted = {}};
-    if (Status status = line->table->CheckItem(to.item); !status.ok()) {
+    Status status =
+        CheckItemSize(to.item.trajectory, service_->limits().max_item_bytes, service_->limits().wire);
+    if (status.ok()) status = line->table->CheckItem(to.item);
+    if (!status.ok()) {
       Reject(from.number, std::move(status));
       continue;
     }

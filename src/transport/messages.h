@@ -30,18 +30,23 @@ inline constexpr uint32_t kMaxProtocolVersion = 1;
 // 128 random bits: a writer session, or one life of a server.
 using Id128 = std::array<uint8_t, 16>;
 
+// What a sampler accepts as one response, and a server as one item, unless they set another limit.
+inline constexpr uint64_t kDefaultMaxResponseBytes = uint64_t{1} << 30;
+
 struct Hello {
   uint32_t min_version = kMinProtocolVersion;
   uint32_t max_version = kMaxProtocolVersion;
   Id128 session_id{};  // writers
   std::string client_name;
   uint64_t receive_window_bytes = 0;  // samplers; 0 = the server's choice
+  uint64_t max_response_bytes = 0;    // samplers: the largest response; 0 = kDefaultMaxResponseBytes
 };
 
 struct Limits {
   uint64_t max_message_bytes = 0;
   uint64_t max_chunk_bytes = 0;
   uint64_t insert_window_bytes = 0;
+  uint64_t max_item_bytes = 0;
 };
 
 struct Welcome {

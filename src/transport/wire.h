@@ -138,6 +138,14 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
 // - compressed rows and strings: the blocks that are touched, each once, as they are stored.
 // Slices that follow one another in a piece become one slice.
 WireMessage EncodeSampleReply(const SampleReply& reply);
+// A response of more than this many bytes travels in parts, so that every gRPC implementation accepts each
+// message with its default settings.
+inline constexpr uint64_t kMaxPartBytes = (uint64_t{4} << 20) - 1024;
+// All parts but the last have at least this many bytes, so that parts cost the receiver little beside them.
+inline constexpr uint64_t kMinPartBytes = uint64_t{64} << 10;
+// The messages that carry the parts of a response, in order. Seals the response, not those.
+std::vector<WireMessage> SplitIntoParts(WireMessage response);
+
 // Each piece becomes a chunk of one column.
 // Raw rows of so many bytes and more may stay in the received message until somebody copies them to where
 // they are wanted. Smaller ones do not earn the list of parts.
@@ -145,6 +153,34 @@ inline constexpr size_t kLeaveBytes = 32 << 10;
 // `keeper`, when it owns something, keeps the slices alive: long rows are then not copied but left in them.
 Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits = {},
                                       const Buffer& keeper = {});
+
+// The reading end of one sample stream: DecodeSampleReply, and responses in parts put together.
+class SampleReplyDecoder {
+ public:
+  explicit SampleReplyDecoder(const WireLimits& limits = {}) : limits_(limits) {}
+
+  // Nothing after a part that is not the last. `keeper` must keep the slices alive if the message has
+  // kLeaveBytes or more, or is_in_parts().
+  Result<std::optional<SampleReply>> Decode(ByteSlices slices, const Buffer& keeper);
+  // Whether a part was the last message, and more are to come.
+  bool is_in_parts() const { return !parts_.empty(); }
+
+ private:
+  // Whether the response is complete.
+  Result<bool> AddPart(uint64_t response_bytes, WireReader part, const Buffer& keeper);
+
+  const WireLimits limits_;
+  std::vector<ByteSlice> parts_;
+  std::vector<Buffer> keepers_;  // of parts_
+  uint64_t response_bytes_ = 0;  // that the parts must have together
+  uint64_t received_bytes_ = 0;  // of parts_
+};
+
+// An upper bound on the bytes of a response with this sample alone.
+uint64_t MaxSampleBytes(const Trajectory& trajectory);
+// RESOURCE_EXHAUSTED for an item that samplers could not receive: its response would have more than
+// `max_bytes`, or more columns or slices than decoders accept. Cheap unless the item is large.
+Status CheckItemSize(const Trajectory& trajectory, uint64_t max_bytes, const WireLimits& limits = {});
 
 // --- Single calls ---
 

@@ -7,6 +7,7 @@
 
 #include "tensor/checksum.h"
 #include "transport/wire_internal.h"
+#include "transport/wire_seal.h"
 
 namespace reverb::internal {
 
@@ -23,7 +24,7 @@ WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter*
   WriteColumnHeader(view, writer);
   writer->End(header);
   writer->Uint(2, view.rows);
-  if (size > 0) writer->BeginBytes(15, size);
+  if (size > 0) writer->BeginPayload(kDataField, size);
   return nested;
 }
 
@@ -69,10 +70,8 @@ void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWrit
   const auto nested = BeginPiece(view, size, writer);
   if (by_reference) {
     for (const RawRowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
-  } else if (size >= kShareBytes) {
-    writer->AppendShared(std::move(together));
   } else if (size > 0) {
-    writer->Append(together.span());
+    writer->AppendShared(std::move(together));
   }
   writer->End(nested);
 }

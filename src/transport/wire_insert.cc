@@ -5,6 +5,7 @@
 
 #include "transport/wire.h"
 #include "transport/wire_internal.h"
+#include "transport/wire_seal.h"
 
 namespace reverb::internal {
 namespace {
@@ -34,7 +35,7 @@ void WriteChunk(Chunk* chunk, WireWriter* writer) {
   }
   const std::span<const uint8_t> payload = chunk->payload();
   if (!payload.empty()) {
-    writer->BeginBytes(15, payload.size());
+    writer->BeginPayload(kDataField, payload.size());
     writer->AppendOf(chunk, payload);
   }
   writer->End(nested);

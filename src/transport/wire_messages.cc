@@ -24,6 +24,7 @@ void WriteLimits(const Limits& limits, WireWriter* writer) {
   writer->Uint(1, limits.max_message_bytes);
   writer->Uint(2, limits.max_chunk_bytes);
   writer->Uint(3, limits.insert_window_bytes);
+  writer->Uint(4, limits.max_item_bytes);
 }
 
 Status ParseLimits(WireReader reader, Limits* limits) {
@@ -37,6 +38,9 @@ Status ParseLimits(WireReader reader, Limits* limits) {
         break;
       case 3:
         reader.Read(&limits->insert_window_bytes);
+        break;
+      case 4:
+        reader.Read(&limits->max_item_bytes);
         break;
     }
   }
@@ -155,10 +159,7 @@ void WriteTableInfo(const TableInfo& info, WireWriter* writer) {
   writer->Count(33, info.work_time.idle_nanos);
   writer->Bool(34, info.closed);
   writer->Bytes(35, info.user_data);
-  if (info.structure) {  // an empty one says something
-    writer->BeginBytes(36, info.structure->size());
-    writer->Append({reinterpret_cast<const uint8_t*>(info.structure->data()), info.structure->size()});
-  }
+  if (info.structure) writer->AlwaysBytes(36, *info.structure);  // an empty one says something
 }
 
 Status ParseWaitStats(WireReader reader, TableInfo* info) {
@@ -352,6 +353,7 @@ void WriteHello(const Hello& hello, WireWriter* writer) {
   writer->Bytes(3, View(hello.session_id));
   writer->Bytes(4, hello.client_name);
   writer->Uint(5, hello.receive_window_bytes);
+  writer->Uint(6, hello.max_response_bytes);
 }
 
 Status ParseHello(WireReader reader, const WireLimits& limits, Hello* hello) {
@@ -372,6 +374,9 @@ Status ParseHello(WireReader reader, const WireLimits& limits, Hello* hello) {
         break;
       case 5:
         reader.Read(&hello->receive_window_bytes);
+        break;
+      case 6:
+        reader.Read(&hello->max_response_bytes);
         break;
     }
   }

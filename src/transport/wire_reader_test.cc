@@ -65,7 +65,7 @@ TEST(WireWriterTest, NestedLengthsAreRightWhateverWasExpected) {
         writer.Bytes(1, std::string(size, 'a'));
         const auto inner = writer.Begin(2);
         if (shared) {
-          writer.BeginBytes(1, large.size());
+          writer.BeginPayload(1, large.size());
           writer.AppendShared(Buffer::CopyOf(large));
         }
         writer.Bytes(2, "tail");

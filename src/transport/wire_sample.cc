@@ -19,12 +19,15 @@
 #include "transport/wire.h"
 #include "transport/wire_even.h"
 #include "transport/wire_internal.h"
+#include "transport/wire_seal.h"
 
 namespace reverb::internal {
 namespace {
 
 constexpr std::string_view kRequest = "SampleRequest";
 constexpr std::string_view kResponse = "SampleResponse";
+// Of a SampleResponse that is a part of one, beside kPartField.
+constexpr uint32_t kResponseBytesField = 6;
 
 void WriteSampleInfo(const Sample& sample, WireWriter* writer) {
   const auto info = writer->Begin(1);
@@ -89,6 +92,8 @@ class PieceBuilder {
   void WritePieces(WireWriter* writer) const {
     for (const uint32_t piece : order_) WritePiece(pieces_[piece], writer);
   }
+  // An upper bound on the bytes that both write.
+  uint64_t MaxBytes() const;
 
  private:
   void CollectUses();
@@ -375,6 +380,25 @@ void PieceBuilder::WriteGathered(const Piece& piece, WireWriter* writer) const {
   WriteRuns(ViewOf(uses_[piece.gathered[0]]), runs, writer);
 }
 
+uint64_t PieceBuilder::MaxBytes() const {
+  // Tags, lengths and numbers of each, all at their longest.
+  constexpr uint64_t kSample = 128, kColumn = 16, kSlice = 48, kPiece = 96, kDimension = 6, kBlock = 32;
+  uint64_t bytes = samples_.size() * kSample + uses_.size() * kSlice;
+  for (const Sample& sample : samples_) bytes += sample.trajectory.num_columns() * kColumn;
+  for (const Piece& piece : pieces_) {
+    const ColumnView view = ViewOf(uses_[piece.first_use]);
+    bytes += kPiece + view.row_shape.size() * kDimension;
+    if (piece.kind == Piece::Kind::kBlocks) {
+      bytes += piece.count * kBlock;
+      for (const BlockInfo& block : view.blocks.subspan(piece.first, piece.count)) bytes += block.stored_size;
+    } else {
+      const uint64_t rows = piece.kind == Piece::Kind::kRows ? piece.count : piece.rows;
+      bytes += rows * view.row_bytes() + std::max<size_t>(piece.gathered.size(), 1) * kBlock;
+    }
+  }
+  return bytes;
+}
+
 // --- Decoding ---
 
 // `keeper`: keeps the bytes of the message alive, if anything does.
@@ -489,7 +513,8 @@ class SampleParser {
   Status AddPiece(WireReader* message) {
     const WireReader reader = message->ReadMessage();
     if (!message->ok()) return Status::Ok();  // told by the message itself
-    if (pieces_.size() >= limits_.max_chunks) return TooMany(message_, "pieces", limits_.max_chunks);
+    // Every slice may need a piece of its own.
+    if (pieces_.size() >= limits_.max_slices) return TooMany(message_, "pieces", limits_.max_slices);
     const size_t number = pieces_.size();
     const Status status = ParsePiece(reader, number, limits_, keeper_, &pieces_.emplace_back());
     return status.ok() ? status : At("piece " + Number(number), status);
@@ -674,6 +699,9 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
       case 5:
         REVERB_RETURN_IF_ERROR(parser.AddEvenColumn(&reader));
         break;
+      case kResponseBytesField:
+      case kPartField:
+        return Status::InvalidArgument("message SampleResponse: a part of a response has no other fields");
       case 15:
         REVERB_RETURN_IF_ERROR(parser.AddPiece(&reader));
         break;
@@ -683,6 +711,139 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
   reply.even_columns = parser.has_even_columns();
   REVERB_RETURN_IF_ERROR(parser.Finish(&reply.samples));
   return reply;
+}
+
+// --- Responses in parts ---
+
+std::vector<WireMessage> SplitIntoParts(WireMessage response) {
+  response.Seal(0);
+  std::vector<WireMessage> messages;
+  uint64_t left = response.total_bytes();
+  auto from = response.parts().begin();
+  size_t offset = 0;  // in *from
+  while (left > 0) {
+    constexpr uint64_t kHeaderBytes = 64;
+    uint64_t size = std::min(left, kMaxPartBytes - kHeaderBytes);
+    left -= size;
+    WireWriter writer;
+    writer.Uint(kResponseBytesField, response.total_bytes());
+    writer.BeginPayload(kPartField, size);
+    while (size > 0) {
+      const size_t taken = std::min<uint64_t>(size, from->size() - offset);
+      writer.AppendShared(from->Slice(offset, taken));
+      size -= taken;
+      offset += taken;
+      if (offset < from->size()) continue;
+      ++from;
+      offset = 0;
+    }
+    messages.push_back(writer.Finish());
+  }
+  return messages;
+}
+
+Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices, const Buffer& keeper) {
+  WireReader reader(slices);
+  const bool is_part =
+      reader.Next() && (reader.field() == kResponseBytesField || reader.field() == kPartField);
+  if (!is_part) {
+    if (is_in_parts()) {
+      return Status::InvalidArgument(
+          "message SampleResponse: comes before the last part of the response before it");
+    }
+    REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(slices, limits_, keeper));
+    return std::optional(std::move(reply));
+  }
+  uint64_t response_bytes = 0;
+  WireReader part;
+  do {
+    switch (reader.field()) {
+      case kResponseBytesField:
+        reader.Read(&response_bytes);
+        break;
+      case kPartField:
+        part = reader.ReadMessage();
+        break;
+    }
+  } while (reader.Next());
+  REVERB_RETURN_IF_ERROR(reader.status(kResponse));
+  REVERB_ASSIGN_OR_RETURN(const bool is_complete, AddPart(response_bytes, part, keeper));
+  if (!is_complete) return std::optional<SampleReply>();
+  struct Keeper final : BufferOwner {
+    explicit Keeper(std::vector<Buffer> kept) : buffers(std::move(kept)) {}
+    const std::vector<Buffer> buffers;
+  };
+  std::vector<ByteSlice> parts = std::exchange(parts_, {});
+  const Buffer all(new Keeper(std::exchange(keepers_, {})), nullptr, 0);
+  received_bytes_ = 0;
+  REVERB_RETURN_IF_ERROR(Unseal(0, &parts));
+  REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(parts, limits_, all));
+  return std::optional(std::move(reply));
+}
+
+Result<bool> SampleReplyDecoder::AddPart(uint64_t response_bytes, WireReader part, const Buffer& keeper) {
+  const auto wrong = [&](const std::string& text) {
+    return Status::InvalidArgument("message SampleResponse: a part of " + Number(part.remaining()) +
+                                   " bytes of a response of " + Number(response_bytes) + ": " + text);
+  };
+  if (response_bytes > limits_.max_message_bytes) {
+    return Status::ResourceExhausted("a response has " + Number(response_bytes) + " bytes, at most " +
+                                     Number(limits_.max_message_bytes) +
+                                     " are accepted; raise the client's max_response_bytes");
+  }
+  if (is_in_parts() && response_bytes != response_bytes_) {
+    return wrong("the part before it is of one of " + Number(response_bytes_));
+  }
+  response_bytes_ = response_bytes;
+  const uint64_t left = response_bytes_ - received_bytes_;
+  if (part.remaining() > left) return wrong("only " + Number(left) + " bytes are missing");
+  if (part.remaining() == 0 || (part.remaining() < left && part.remaining() < kMinPartBytes)) {
+    return wrong("all parts but the last have at least " + Number(kMinPartBytes) + " bytes");
+  }
+  received_bytes_ += part.remaining();
+  for (const ByteSlice& slice : part.RestInParts()) parts_.push_back(slice);
+  keepers_.push_back(keeper);
+  return received_bytes_ == response_bytes_;
+}
+
+// --- Sizes ---
+
+uint64_t MaxSampleBytes(const Trajectory& trajectory) {
+  std::vector<Sample> samples(1);
+  samples[0].trajectory = trajectory;
+  return PieceBuilder(samples).MaxBytes();
+}
+
+Status CheckItemSize(const Trajectory& trajectory, uint64_t max_bytes, const WireLimits& limits) {
+  const size_t columns = trajectory.num_columns();
+  size_t slices = 0;
+  // Mostly far below: the headers and payloads of whole chunks, with room for what is added to them.
+  uint64_t bytes = 128;
+  for (uint32_t c = 0; c < columns; ++c) {
+    const uint32_t of_column = trajectory.num_slices(c);
+    slices += of_column;
+    for (uint32_t s = 0; s < of_column; ++s) {
+      bytes += 256 + 2 * static_cast<uint64_t>(trajectory.slice(c, s).chunk->bytes());
+    }
+  }
+  if (columns > limits.max_columns) {
+    return Status::ResourceExhausted("has " + Number(columns) + " columns, at most " +
+                                     Number(limits.max_columns) + " are accepted");
+  }
+  if (slices > limits.max_slices) {
+    return Status::ResourceExhausted("refers to " + Number(slices) + " runs of rows in chunks, at most " +
+                                     Number(limits.max_slices) +
+                                     " are accepted; make it of fewer rows, or write longer chunks");
+  }
+  if (bytes <= max_bytes) [[likely]] {
+    return Status::Ok();
+  }
+  bytes = MaxSampleBytes(trajectory);
+  if (bytes <= max_bytes) return Status::Ok();
+  return Status::ResourceExhausted("takes about " + Number(bytes) + " bytes when it is sampled, at most " +
+                                   Number(max_bytes) +
+                                   " are accepted; make it of fewer rows, or raise max_item_bytes in the "
+                                   "server's limits and max_response_bytes of its clients");
 }
 
 WireMessage EncodeInspectReply(const InspectReply& reply) {

@@ -13,6 +13,7 @@
 
 #include "testing/seed.h"
 #include "testing/status_matchers.h"
+#include "transport/wire_seal.h"
 #include "transport/wire_testing.h"
 
 namespace reverb::internal {
@@ -90,6 +91,7 @@ void ExpectSame(const Welcome& got, const Welcome& want) {
   EXPECT_EQ(got.limits.max_message_bytes, want.limits.max_message_bytes);
   EXPECT_EQ(got.limits.max_chunk_bytes, want.limits.max_chunk_bytes);
   EXPECT_EQ(got.limits.insert_window_bytes, want.limits.insert_window_bytes);
+  EXPECT_EQ(got.limits.max_item_bytes, want.limits.max_item_bytes);
 }
 
 void ExpectSame(const Hello& got, const Hello& want) {
@@ -98,6 +100,7 @@ void ExpectSame(const Hello& got, const Hello& want) {
   EXPECT_EQ(got.session_id, want.session_id);
   EXPECT_EQ(got.client_name, want.client_name);
   EXPECT_EQ(got.receive_window_bytes, want.receive_window_bytes);
+  EXPECT_EQ(got.max_response_bytes, want.max_response_bytes);
 }
 
 // --- Messages without data ---
@@ -793,8 +796,7 @@ TEST_F(WireSampleTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(decode(bytes, {.max_message_bytes = 10}), refused("at most 10"));
   EXPECT_THAT(decode(bytes, {.max_chunk_bytes = 10}), refused("piece 0: 80 bytes, at most 10"));
   EXPECT_THAT(decode(bytes, {.max_items = 0}), refused("samples"));
-  EXPECT_THAT(decode(bytes, {.max_chunks = 0}), refused("pieces"));
-  EXPECT_THAT(decode(bytes, {.max_slices = 0}), refused("slices"));
+  EXPECT_THAT(decode(bytes, {.max_slices = 0}), refused("pieces"));
   EXPECT_THAT(decode(bytes, {.max_columns = 0}), refused("columns"));
 }
 
@@ -1002,8 +1004,16 @@ TEST_F(WireEvenTest, ASampleMayHaveColumnsOfItsOwn) {
 
 // Small messages of every type with what decodes them and writes them again; empty when refused.
 struct Case {
+  Case(const char* name_in, WireMessage message, std::function<std::string(ByteSlices)> again_in)
+      : name(name_in), bytes(message.Flatten()), again(std::move(again_in)) {
+    message.Seal(kNumber);
+    sealed = message.Flatten();
+  }
+  static constexpr uint64_t kNumber = 7;  // of the sealed message
+
   const char* name;
   std::string bytes;
+  std::string sealed;
   std::function<std::string(ByteSlices)> again;
 };
 
@@ -1036,7 +1046,7 @@ std::vector<Case> AllCases() {
     });
   };
   return {
-      {"insert", InsertEncoder().Encode(insert).Flatten(),
+      {"insert", InsertEncoder().Encode(insert),
        [](ByteSlices s) {
          InsertDecoder decoder(Factory());
          return Again(decoder.Decode(s), [](const InsertMessage& m) {
@@ -1044,29 +1054,51 @@ std::vector<Case> AllCases() {
            return InsertEncoder().Encode(m);
          });
        }},
-      {"insert hello", EncodeInsertHello(test::ExampleHello()).Flatten(),
+      {"insert hello", EncodeInsertHello(test::ExampleHello()),
        [](ByteSlices s) { return Again(DecodeInsertHello(s), EncodeInsertHello); }},
-      {"insert reply", EncodeInsertReply(test::ExampleInsertReply()).Flatten(),
+      {"insert reply", EncodeInsertReply(test::ExampleInsertReply()),
        [](ByteSlices s) { return Again(DecodeInsertReply(s), EncodeInsertReply); }},
-      {"sample request", EncodeSampleRequest(test::ExampleSampleRequest()).Flatten(),
+      {"sample request", EncodeSampleRequest(test::ExampleSampleRequest()),
        [](ByteSlices s) { return Again(DecodeSampleRequest(s), EncodeSampleRequest); }},
-      {"sample reply", EncodeSampleReply(reply).Flatten(), again_reply},
-      {"sample reply of even columns", EncodeSampleReply(even).Flatten(), again_reply},
-      {"inspect reply", EncodeInspectReply(inspect).Flatten(),
+      {"sample reply", EncodeSampleReply(reply), again_reply},
+      {"sample reply of even columns", EncodeSampleReply(even), again_reply},
+      {"inspect reply", EncodeInspectReply(inspect),
        [](ByteSlices s) { return Again(DecodeInspectReply(s), EncodeInspectReply); }},
-      {"inspect request", EncodeInspectRequest(test::ExampleInspectRequest()).Flatten(),
+      {"inspect request", EncodeInspectRequest(test::ExampleInspectRequest()),
        [](ByteSlices s) { return Again(DecodeInspectRequest(s), EncodeInspectRequest); }},
-      {"mutate", EncodeMutateRequest(test::ExampleMutateRequest()).Flatten(),
+      {"mutate", EncodeMutateRequest(test::ExampleMutateRequest()),
        [](ByteSlices s) { return Again(DecodeMutateRequest(s), EncodeMutateRequest); }},
-      {"limiter", EncodeSetRateLimiterRequest(test::ExampleSetRateLimiter()).Flatten(),
+      {"limiter", EncodeSetRateLimiterRequest(test::ExampleSetRateLimiter()),
        [](ByteSlices s) { return Again(DecodeSetRateLimiterRequest(s), EncodeSetRateLimiterRequest); }},
-      {"info", EncodeServerInfo(test::ExampleServerInfo()).Flatten(),
+      {"info", EncodeServerInfo(test::ExampleServerInfo()),
        [](ByteSlices s) { return Again(DecodeServerInfo(s), EncodeServerInfo); }},
-      {"reset", EncodeResetRequest("replay").Flatten(),
+      {"reset", EncodeResetRequest("replay"),
        [](ByteSlices s) { return Again(DecodeResetRequest(s), EncodeResetRequest); }},
-      {"checkpoint", EncodeCheckpointReply("/somewhere").Flatten(),
+      {"checkpoint", EncodeCheckpointReply("/somewhere"),
        [](ByteSlices s) { return Again(DecodeCheckpointReply(s), EncodeCheckpointReply); }},
   };
+}
+
+// The same for payloads that a checksum of the message leaves out, some of them compressed.
+std::vector<Case> LongCases() {
+  Random random(4);
+  const std::vector<ChunkRef> chunks = {
+      MakeChunk(1, {{DType::kUint8, {1000}}, {DType::kInt64, {}, CodecPolicy::kLz4}}, 3, &random),
+      MakeChunk(2, {{DType::kUint8, {1000}}, {DType::kInt64, {}, CodecPolicy::kLz4}}, 2, &random)};
+  const std::vector<Sample> samples = RandomSamples(chunks, {0, 1}, 2, &random);
+  InsertMessage insert;
+  for (uint64_t i = 1; i <= 2; ++i) insert.items.push_back(ItemOf(i, samples[i - 1].trajectory));
+  return {
+      {"insert", InsertEncoder().Encode(insert),
+       [](ByteSlices s) {
+         InsertDecoder decoder(Factory());
+         return decoder.Decode(s).ok() ? "OK" : "";
+       }},
+      {"sample reply", EncodeSampleReply({.samples = samples}),
+       [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }},
+      {"even sample reply",
+       EncodeSampleReply({.samples = test::EvenBatch(chunks, {0}, {1}, 3, &random), .even_columns = true}),
+       [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }}};
 }
 
 TEST(WireBytesTest, SlicesMayEndAnywhere) {
@@ -1126,6 +1158,221 @@ TEST(WireBytesTest, FlippedBitsDoNoHarm) {
       ASSERT_FALSE(c.again({&rewritten, 1}).empty()) << "bit " << i;
     }
   }
+}
+
+// --- Seals ---
+
+Status UnsealString(uint64_t number, std::string_view sealed, std::vector<ByteSlice>* slices) {
+  *slices = {SliceOf(sealed)};
+  return Unseal(number, slices);
+}
+
+TEST(WireSealTest, ASealComesOffWhereverSlicesEnd) {
+  std::vector<Case> cases = AllCases();
+  for (Case& c : LongCases()) cases.push_back(std::move(c));
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(c.sealed.size(), kSealBytes + c.bytes.size());
+    EXPECT_EQ(c.sealed.substr(kSealBytes), c.bytes);
+    const ByteSlice whole = SliceOf(c.sealed);
+    for (size_t i = 0; i <= c.sealed.size(); ++i) {
+      std::vector<ByteSlice> slices = {whole.first(i), whole.subspan(i)};
+      ASSERT_OK(Unseal(Case::kNumber, &slices));
+      std::string rest;
+      for (const ByteSlice& slice : slices) rest.append(slice.begin(), slice.end());
+      ASSERT_EQ(rest, c.bytes) << "split at " << i;
+    }
+    std::vector<ByteSlice> single;
+    for (size_t i = 0; i < c.sealed.size(); ++i) single.push_back(whole.subspan(i, 1));
+    ASSERT_OK(Unseal(Case::kNumber, &single));
+  }
+}
+
+// By the seal, or by the checksums of the long payloads that it leaves out.
+TEST(WireSealTest, EveryFlippedBitIsFound) {
+  std::vector<Case> cases = AllCases();
+  for (Case& c : LongCases()) cases.push_back(std::move(c));
+  size_t left_to_blocks = 0;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    std::string flipped = c.sealed;
+    for (size_t i = 0; i < c.sealed.size() * 8; ++i) {
+      flipped[i / 8] = static_cast<char>(flipped[i / 8] ^ 1 << i % 8);
+      std::vector<ByteSlice> slices;
+      const Status status = UnsealString(Case::kNumber, flipped, &slices);
+      if (status.ok()) {
+        ++left_to_blocks;
+        ASSERT_EQ(c.again(slices), "") << "bit " << i;
+      } else {
+        ASSERT_THAT(status, StatusIs(StatusCode::kDataLoss, Detail::kCorruptData)) << "bit " << i;
+      }
+      flipped[i / 8] = static_cast<char>(flipped[i / 8] ^ 1 << i % 8);
+    }
+    std::vector<ByteSlice> slices;
+    ASSERT_OK(UnsealString(Case::kNumber, flipped, &slices));
+    for (size_t i = 0; i < c.sealed.size(); ++i) {
+      const std::string cut = c.sealed.substr(0, i);
+      ASSERT_FALSE(UnsealString(Case::kNumber, cut, &slices).ok() && !c.again(slices).empty()) << i;
+    }
+  }
+  EXPECT_GT(left_to_blocks, 50'000u) << "seals should not cost as much as payloads";
+}
+
+TEST(WireSealTest, AMessageOfAnotherNumberIsFound) {
+  for (const Case& c : AllCases()) {
+    std::vector<ByteSlice> slices;
+    for (const uint64_t number : {Case::kNumber - 1, Case::kNumber + 1, uint64_t{0}}) {
+      EXPECT_THAT(UnsealString(number, c.sealed, &slices),
+                  StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("lost")));
+    }
+  }
+  WireMessage empty;
+  empty.Seal(3);
+  std::vector<ByteSlice> slices = Slices(empty);
+  EXPECT_OK(Unseal(3, &slices));
+  EXPECT_THAT(Unseal(3, &slices), StatusIs(StatusCode::kDataLoss));
+}
+
+// --- Responses in parts ---
+
+// An owner that does nothing else.
+Buffer AnyKeeper() { return Buffer::CopyOf("x"); }
+
+class WirePartsTest : public WireSampleTest {
+ protected:
+  SampleReply LargeReply() {
+    const ChunkRef chunk = MakeChunk(1, {{DType::kUint8, {1 << 20}}, {DType::kString}}, 10, &random_);
+    return {.request_id = 5, .samples = {SampleOf(chunk, 0, 9), SampleOf(chunk, 9, 1)}, .end = Status()};
+  }
+  static std::string Part(uint64_t response_bytes, std::string_view bytes) {
+    WireWriter writer;
+    writer.Uint(6, response_bytes);
+    writer.AlwaysBytes(13, bytes);
+    return writer.Finish().Flatten();
+  }
+  Result<std::optional<SampleReply>> Add(SampleReplyDecoder* decoder, std::string_view bytes) {
+    const ByteSlice slice = SliceOf(bytes);
+    return decoder->Decode({&slice, 1}, AnyKeeper());
+  }
+};
+
+TEST_F(WirePartsTest, ALargeResponseArrivesInParts) {
+  SampleReplyDecoder decoder;
+  for (int round = 0; round < 2; ++round) {
+    const SampleReply reply = LargeReply();
+    const WireMessage whole = EncodeSampleReply(reply);
+    ASSERT_GT(whole.total_bytes(), 2 * kMaxPartBytes);
+    const std::vector<WireMessage> parts = SplitIntoParts(whole);
+    ASSERT_EQ(parts.size(), 3u);
+    std::optional<SampleReply> got;
+    for (const WireMessage& part : parts) {
+      EXPECT_LE(part.total_bytes() + kSealBytes, kMaxPartBytes);
+      EXPECT_FALSE(got);
+      auto result = decoder.Decode(Slices(part), AnyKeeper());
+      ASSERT_OK(result);
+      got = *std::move(result);
+      EXPECT_EQ(decoder.is_in_parts(), !got.has_value());
+    }
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->request_id, 5u);
+    EXPECT_EQ(got->end, Status());
+    ExpectSame(got->samples, reply.samples);
+    // Small ones come as they are.
+    auto small = decoder.Decode(Slices(EncodeSampleReply({.request_id = 6})), Buffer());
+    ASSERT_OK(small);
+    EXPECT_EQ((*small)->request_id, 6u);
+  }
+}
+
+TEST_F(WirePartsTest, DamageInAPartIsFound) {
+  const std::string whole = [&] {
+    WireMessage message = EncodeSampleReply(LargeReply());
+    message.Seal(0);
+    return message.Flatten();
+  }();
+  for (int round = 0; round < 50; ++round) {
+    std::string flipped = whole;
+    const size_t bit = round < 10 ? round * 97 : random_.Below(flipped.size() * 8);
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
+    SampleReplyDecoder decoder;
+    ASSERT_OK(Add(&decoder, Part(flipped.size(), std::string_view(flipped).substr(0, 1 << 20))));
+    EXPECT_THAT(Add(&decoder, Part(flipped.size(), std::string_view(flipped).substr(1 << 20))),
+                StatusIs(StatusCode::kDataLoss, Detail::kCorruptData))
+        << "bit " << bit;
+  }
+}
+
+TEST_F(WirePartsTest, PartsThatDoNotFitAreRefused) {
+  const std::string bytes(kMinPartBytes, 'x');
+  const auto refused = [](const char* text) {
+    return StatusIs(StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  const auto after_one = [&](std::string_view next) {
+    SampleReplyDecoder decoder;
+    EXPECT_OK(Add(&decoder, Part(3 * bytes.size(), bytes)));
+    return Add(&decoder, next);
+  };
+  EXPECT_OK(after_one(Part(3 * bytes.size(), bytes)));
+  EXPECT_THAT(after_one(Part(3 * bytes.size(), bytes + bytes + "x")), refused("bytes are missing"));
+  EXPECT_THAT(after_one(Part(4 * bytes.size(), bytes)), refused("the part before it"));
+  EXPECT_THAT(after_one(Part(3 * bytes.size(), bytes.substr(1))), refused("all parts but the last"));
+  EXPECT_THAT(after_one(Part(3 * bytes.size(), "")), refused("all parts but the last"));
+  EXPECT_THAT(after_one(EncodeSampleReply({.request_id = 1}).Flatten()), refused("before the last part"));
+  SampleReplyDecoder decoder;
+  EXPECT_THAT(Add(&decoder, Part(0, "")), refused("all parts but the last"));
+  EXPECT_THAT(Add(&decoder, EncodeSampleReply({.request_id = 1}).Flatten() + Part(3 * bytes.size(), bytes)),
+              refused("no other fields"));
+  // A claim takes no memory.
+  EXPECT_THAT(Add(&decoder, Part(uint64_t{1} << 62, bytes)),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_response_bytes")));
+}
+
+// --- Sizes ---
+
+TEST_F(WireSampleTest, ASampleIsNeverLargerThanWasSaid) {
+  const std::vector<ColumnKind> kinds = AllKinds();
+  for (int round = 0; round < 300; ++round) {
+    std::vector<ChunkRef> chunks;
+    for (uint64_t i = 0; i < 3; ++i) {
+      chunks.push_back(MakeChunk(i, kinds, static_cast<uint32_t>(1 + random_.Below(30)), &random_));
+    }
+    std::vector<uint32_t> columns;
+    for (uint64_t c = random_.Below(4) + 1; c > 0; --c) {
+      columns.push_back(static_cast<uint32_t>(random_.Below(kinds.size())));
+    }
+    for (Sample& sample : RandomSamples(chunks, columns, 4, &random_)) {
+      const uint64_t said = MaxSampleBytes(sample.trajectory);
+      const uint64_t bytes = EncodeSampleReply({.samples = {sample}}).total_bytes();
+      EXPECT_LE(bytes, said);
+      EXPECT_OK(CheckItemSize(sample.trajectory, said));
+      EXPECT_THAT(CheckItemSize(sample.trajectory, bytes - 1), StatusIs(StatusCode::kResourceExhausted));
+    }
+  }
+}
+
+TEST_F(WireSampleTest, ItemsThatNoReplyCanCarryAreFound) {
+  const ChunkRef chunk = MakeChunk(1, {{DType::kInt64}}, 10, &random_);
+  std::vector<ColumnSpec> columns(3);
+  for (ColumnSpec& column : columns) column.slices = {{chunk, 0, 0, 1}, {chunk, 0, 4, 2}};
+  const Trajectory trajectory = Trajectory::Create(columns).value();
+  EXPECT_OK(CheckItemSize(trajectory, 1 << 20, {.max_slices = 6, .max_columns = 3}));
+  EXPECT_THAT(CheckItemSize(trajectory, 1 << 20, {.max_columns = 2}),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("3 columns")));
+  EXPECT_THAT(CheckItemSize(trajectory, 1 << 20, {.max_slices = 5}),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("6 runs")));
+  EXPECT_THAT(CheckItemSize(trajectory, 40),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_item_bytes")));
+}
+
+TEST_F(WireSampleTest, EverySliceMayHaveAPieceOfItsOwn) {
+  std::vector<ColumnSpec> columns(1);
+  for (uint32_t i = 0; i < 70'000; ++i) {
+    columns[0].slices.push_back({MakeChunk(i, {{DType::kString}}, 1, &random_), 0, 0, 1});
+  }
+  const SampleReply reply{.samples = {SampleOf(Trajectory::Create(columns).value())}};
+  const auto got = RoundTrip(reply);
+  ASSERT_OK(got);
+  ExpectSame(got->samples, reply.samples);
 }
 
 }  // namespace

@@ -133,16 +133,19 @@ inline internal::Hello ExampleHello() {
           .max_version = 3,
           .session_id = ExampleId(7),
           .client_name = "actor-17",
-          .receive_window_bytes = uint64_t{1} << 40};
+          .receive_window_bytes = uint64_t{1} << 40,
+          .max_response_bytes = uint64_t{1} << 41};
 }
 
 inline internal::Welcome ExampleWelcome() {
-  return {
-      .version = 1,
-      .server_life_id = ExampleId(100),
-      .server_name = "reverb 0.1",
-      .applied_through = 1'000'000'007,
-      .limits = {.max_message_bytes = 1 << 20, .max_chunk_bytes = 1 << 19, .insert_window_bytes = 1 << 26}};
+  return {.version = 1,
+          .server_life_id = ExampleId(100),
+          .server_name = "reverb 0.1",
+          .applied_through = 1'000'000'007,
+          .limits = {.max_message_bytes = 1 << 20,
+                     .max_chunk_bytes = 1 << 19,
+                     .insert_window_bytes = 1 << 26,
+                     .max_item_bytes = 1 << 27}};
 }
 
 inline internal::InsertReply ExampleInsertReply() {

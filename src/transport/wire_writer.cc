@@ -1,16 +1,19 @@
 #include "transport/wire_writer.h"
 
+#include "tensor/checksum.h"
+#include "transport/wire_seal.h"
+
 namespace reverb::internal {
 namespace {
 
 class StringOwner final : public BufferOwner {
  public:
   explicit StringOwner(std::string bytes) : bytes_(std::move(bytes)) {}
-  const std::string& bytes() const { return bytes_; }
+  std::string& bytes() { return bytes_; }
 
  private:
   ~StringOwner() override = default;
-  const std::string bytes_;
+  std::string bytes_;
 };
 
 void WriteVarintAt(char* out, uint64_t value) {
@@ -69,16 +72,17 @@ void WireWriter::End(const Nested& nested) {
 }
 
 void WireWriter::AppendShared(Buffer buffer) {
+  if (!is_shared_) return Append(buffer.span());
   if (buffer.empty()) return;
   shared_bytes_ += buffer.size();
   shares_.push_back({bytes_.size(), std::move(buffer)});
 }
 
 void WireWriter::AppendOf(Chunk* chunk, std::span<const uint8_t> bytes) {
-  if (bytes.size() < kShareBytes) {
-    Append(bytes);
-  } else {
+  if (is_shared_) {
     AppendShared(ShareBytes(ChunkRef::Share(chunk), bytes));
+  } else {
+    Append(bytes);
   }
 }
 
@@ -89,14 +93,30 @@ WireMessage WireWriter::Finish() {
   const size_t size = bytes_.size();
   auto* const owner = new StringOwner(std::exchange(bytes_, {}));
   const Buffer own(owner, reinterpret_cast<const uint8_t*>(owner->bytes().data()), size);
-  size_t position = 0;
+  size_t position = kSealBytes;
   for (Share& share : shares) {
     if (share.at > position) parts.push_back(own.Slice(position, share.at - position));
     position = share.at;
     parts.push_back(std::move(share.buffer));
   }
   if (position < size) parts.push_back(own.Slice(position, size - position));
-  return WireMessage(std::move(parts));
+  return WireMessage(std::move(parts), own);
+}
+
+void WireMessage::Seal(uint64_t number) {
+  if (own_.empty()) *this = WireWriter().Finish();
+  // Nobody else has a view of the room.
+  auto* const room = const_cast<uint8_t*>(own_.data());
+  room[0] = kSealTag;
+  const uint64_t checksum = Checksum(own_.span().subspan(kSealBytes)) + number;
+  std::memcpy(room + 1, &checksum, sizeof checksum);
+  // A message begins with a tag, which is never a payload by reference.
+  if (parts_.empty()) {
+    parts_.push_back(own_);
+  } else {
+    parts_[0] = own_.Slice(0, kSealBytes + parts_[0].size());
+  }
+  total_bytes_ += kSealBytes;
 }
 
 }  // namespace reverb::internal

@@ -29,15 +29,20 @@
 
 namespace reverb::internal {
 
-// From this size on, passing a payload on by reference is cheaper than copying it.
+// From this size on, passing a payload on by reference is cheaper than copying it. The protocol knows this
+// number: longer payloads are left out of a message's checksum (wire_seal.h).
 inline constexpr size_t kShareBytes = 1536;
+
+// Of the checksum field that a sealed message begins with (wire_seal.h).
+inline constexpr size_t kSealBytes = 9;
 
 enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };  // protobuf's numbers
 
 class WireMessage {
  public:
   WireMessage() = default;
-  explicit WireMessage(std::vector<Buffer> parts) : parts_(std::move(parts)) {
+  // `own`: kSealBytes of room, then the bytes of all parts that are not payloads by reference.
+  WireMessage(std::vector<Buffer> parts, Buffer own) : parts_(std::move(parts)), own_(std::move(own)) {
     for (const Buffer& part : parts_) total_bytes_ += part.size();
   }
 
@@ -47,15 +52,23 @@ class WireMessage {
   // A copy of all bytes in one piece.
   std::string Flatten() const;
 
+  // Puts the checksum field in front. `number`: of this message among those that were sent before it in the
+  // same direction of a stream, from 0; 0 in single calls. To be called once.
+  void Seal(uint64_t number);
+
  private:
   std::vector<Buffer> parts_;
+  Buffer own_;
   uint64_t total_bytes_ = 0;
 };
 
 class WireWriter {
  public:
   // `expected_bytes`: about how much will be written, payloads by reference left out.
-  explicit WireWriter(size_t expected_bytes = 0) { bytes_.reserve(expected_bytes); }
+  explicit WireWriter(size_t expected_bytes = 0) {
+    bytes_.reserve(kSealBytes + expected_bytes);
+    bytes_.resize(kSealBytes);
+  }
 
   // --- Fields, left out when they have the default value ---
 
@@ -76,7 +89,10 @@ class WireWriter {
   }
   void Double(uint32_t field, double value) { Fixed64(field, std::bit_cast<uint64_t>(value)); }
   void Bytes(uint32_t field, std::string_view value) {
-    if (value.empty()) return;
+    if (!value.empty()) AlwaysBytes(field, value);
+  }
+  // Also when it is empty.
+  void AlwaysBytes(uint32_t field, std::string_view value) {
     BeginBytes(field, value.size());
     bytes_.append(value);
   }
@@ -106,20 +122,17 @@ class WireWriter {
   }
   void End(const Nested& nested);
 
-  // --- Payloads: BeginBytes, then exactly `size` bytes by the functions below it ---
+  // --- Payloads: BeginPayload, then exactly `size` bytes by the functions below it. Payloads of kShareBytes
+  // and more are passed on by reference, others are copied. ---
 
-  void BeginBytes(uint32_t field, uint64_t size) {
-    Tag(field, WireType::kBytes);
-    PutVarint(&bytes_, size);
-  }
-  void Append(std::span<const uint8_t> bytes) {
-    bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  void BeginPayload(uint32_t field, uint64_t size) {
+    BeginBytes(field, size);
+    is_shared_ = size >= kShareBytes;
   }
   void AppendShared(Buffer buffer);
-  // Bytes of a chunk: by reference when they are many.
   void AppendOf(Chunk* chunk, std::span<const uint8_t> bytes);
 
-  // The writer is empty afterwards.
+  // The writer is not to be used afterwards.
   WireMessage Finish();
 
   static constexpr size_t VarintSize(uint64_t value) {
@@ -133,8 +146,16 @@ class WireWriter {
   };
 
   void Tag(uint32_t field, WireType type) { PutVarint(&bytes_, field << 3 | static_cast<uint32_t>(type)); }
+  void BeginBytes(uint32_t field, uint64_t size) {
+    Tag(field, WireType::kBytes);
+    PutVarint(&bytes_, size);
+  }
+  void Append(std::span<const uint8_t> bytes) {
+    bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
 
-  std::string bytes_;
+  bool is_shared_ = false;  // the payload that was begun last
+  std::string bytes_;       // kSealBytes of room, then what was written
   std::vector<Share> shares_;
   uint64_t shared_bytes_ = 0;
 };

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -767,6 +768,114 @@ TEST(ClientOptionsTest, NamesWhatCannotWork) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("write_window_bytes (0)")));
   EXPECT_THAT(Client::Connect("127.0.0.1:1", {.name = std::string(1025, 'n')}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("1024 bytes, got 1025")));
+}
+
+// --- Large items ---
+
+// Steps of `bytes` each, with an item over each one, and how to make one over all of them.
+class LargeItems {
+ public:
+  LargeItems(const Client& client, int64_t steps, size_t bytes)
+      : writer_(client
+                    .NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = steps, .max_chunk_length = 1},
+                                          .compression = Compression::kNone})
+                    .value()) {
+    std::vector<float> row(bytes / sizeof(float));
+    for (int64_t step = 0; step < steps; ++step) {
+      std::fill(row.begin(), row.end(), static_cast<float>(step));
+      const Floats tensor({static_cast<int64_t>(row.size())}, row);
+      EXPECT_OK(writer_.Append(std::array{ColumnValue{0, tensor.view()}}));
+      EXPECT_OK(CreateItem("small", step, step + 1));
+      EXPECT_OK(writer_.Flush(0, kPatience));
+    }
+  }
+  Status CreateItem(const std::string& table, int64_t begin, int64_t end) {
+    const CellRange rows{0, begin, end};
+    return writer_.CreateItem(table, 1.0, std::array{ItemColumn{{&rows, 1}}});
+  }
+  TrajectoryWriter& writer() { return writer_; }
+
+ private:
+  TrajectoryWriter writer_;
+};
+
+// Larger than any message in the long run only: that takes a gigabyte of memory.
+TEST_P(ClientConformanceTest, AnItemLargerThanAMessageIsSampled) {
+  const int64_t steps = 18;
+  const auto row_bytes = static_cast<size_t>(test::Effort(1 << 20, 1 << 20)) * 16 / 10;
+  Start({MakeTable("small"), MakeTable("t")});
+  const Client client = Connect();
+  LargeItems items(client, steps, row_bytes);
+  ASSERT_OK(items.CreateItem("t", 0, steps));
+  ASSERT_OK(items.writer().Flush(0, kPatience));
+  auto sampler = client.NewSampler({.table = "t"}).value();
+  for (int i = 0; i < 2; ++i) {
+    const auto sample = sampler.Next(kPatience);
+    ASSERT_OK(sample);
+    const Tensor rows = sample->column(0).value();
+    ASSERT_EQ(rows.dims()[0], steps);
+    const auto* values = reinterpret_cast<const float*>(rows.data());
+    for (int64_t step = 0; step < steps; ++step) {
+      EXPECT_EQ(values[step * rows.dims()[1]], static_cast<float>(step));
+      EXPECT_EQ(values[(step + 1) * rows.dims()[1] - 1], static_cast<float>(step));
+    }
+  }
+  // Looking at items takes several calls then.
+  for (const std::string name : {"t", "small"}) {
+    size_t seen = 0;
+    uint64_t cursor = 0;
+    do {
+      const auto looked = client.Inspect(name, 100, &cursor, kPatience);
+      ASSERT_OK(looked);
+      EXPECT_LE(looked->size(), (size_t{4} << 20) / row_bytes + 1);
+      seen += looked->size();
+    } while (cursor != 0);
+    EXPECT_EQ(seen, name == "t" ? 1 : static_cast<size_t>(steps));
+  }
+}
+
+TEST_P(ClientConformanceTest, AnItemThatNobodyCouldSampleIsRefused) {
+  Start({MakeTable("small"), MakeTable("t")}, {.max_item_bytes = 1 << 20});
+  const Client client = Connect();
+  const auto too_large =
+      StatusIs(StatusCode::kResourceExhausted, AllOf(HasSubstr("\"t\""), HasSubstr("max_item_bytes")));
+  LargeItems items(client, 12, 100'000);
+  // Known when it is created: the writer goes on.
+  EXPECT_THAT(items.CreateItem("t", 0, 12), too_large);
+  ASSERT_OK(items.CreateItem("t", 0, 10));
+  ASSERT_OK(items.writer().Flush(0, kPatience));
+  EXPECT_EQ(table("t").Info().current_size, 1);
+
+  // Not known before its data is complete: the server refuses it.
+  const Floats row({25'000}, std::vector<float>(25'000, 1.5F));
+  auto raw = client
+                 .NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 20, .max_chunk_length = 20},
+                                       .compression = Compression::kNone})
+                 .value();
+  for (int i = 0; i < 12; ++i) ASSERT_OK(raw.Append(std::array{ColumnValue{0, row.view()}}));
+  const CellRange all{0, 0, 12};
+  ASSERT_OK(raw.CreateItem("t", 1.0, std::array{ItemColumn{{&all, 1}}}));
+  EXPECT_THAT(raw.Flush(0, kPatience), too_large);
+  EXPECT_EQ(table("t").Info().current_size, 1);
+}
+
+TEST_P(ClientConformanceTest, AClientThatAcceptsLessHearsWhatToRaise) {
+  if (!over_grpc()) GTEST_SKIP() << "nothing is received within a process";
+  Start({MakeTable("small"), MakeTable("t")});
+  const Client client = Connect();
+  LargeItems items(client, 12, 100'000);
+  ASSERT_OK(items.CreateItem("t", 0, 12));
+  ASSERT_OK(items.writer().Flush(0, kPatience));
+  const Client modest = Connect({.max_response_bytes = 1 << 20});
+  auto sampler = modest.NewSampler({.table = "t"}).value();
+  EXPECT_THAT(sampler.Next(kPatience), StatusIs(StatusCode::kResourceExhausted,
+                                                AllOf(HasSubstr("\"t\""), HasSubstr("max_response_bytes"))));
+  // Others are sampled, several at a time.
+  auto small = modest.NewSampler({.table = "small", .max_samples = 30}).value();
+  for (int i = 0; i < 30; ++i) ASSERT_OK(small.Next(kPatience));
+  EXPECT_OK(client.NewSampler({.table = "t"}).value().Next(kPatience));
+  EXPECT_THAT(Client::Connect("127.0.0.1:1", {.max_response_bytes = 1000}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_response_bytes")));
 }
 
 }  // namespace

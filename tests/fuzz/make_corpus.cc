@@ -187,6 +187,12 @@ bool WriteMessages(const std::filesystem::path& folder) {
                              .even_columns = true};
       ok &= Write(folder / "sample_even", seed(1, 0, EncodeSampleReply(even).Flatten()));
     }
+    WireMessage sealed = EncodeSampleReply(reply);
+    sealed.Seal(0);
+    ok &= Write(folder / (std::string("sealed_") + name), seed(13, 0, sealed.Flatten()));
+    std::string parts;
+    for (const WireMessage& part : SplitIntoParts(EncodeSampleReply(reply))) parts += with_length(part);
+    ok &= Write(folder / (std::string("parts_") + name), seed(12, 0, parts));
     ok &= Write(folder / (std::string("inspect_") + name),
                 seed(2, 100, EncodeInspectReply({.next_cursor = 1, .items = samples}).Flatten()));
   }

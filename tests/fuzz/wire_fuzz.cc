@@ -12,6 +12,7 @@
 
 #include "fuzz_target.h"
 #include "transport/wire.h"
+#include "transport/wire_seal.h"
 #include "transport/wire_testing.h"
 
 namespace {
@@ -113,6 +114,23 @@ void CheckInserts(std::span<const uint8_t> bytes, size_t step) {
   }
 }
 
+void CheckParts(std::span<const uint8_t> bytes, size_t step) {
+  SampleReplyDecoder decoder(kLimits);
+  std::vector<Cut> kept;  // as the keepers of a transport do
+  while (!bytes.empty()) {
+    const size_t size = bytes.size() < 2 ? bytes.size() : bytes[0] | bytes[1] << 8;
+    bytes = bytes.subspan(std::min<size_t>(bytes.size(), 2));
+    kept.emplace_back(bytes.first(std::min(size, bytes.size())), step);
+    const auto reply = decoder.Decode(kept.back().slices, Buffer::CopyOf("keeper"));
+    if (!reply.ok()) return;
+    if (*reply) {
+      for (const Sample& sample : (*reply)->samples) (void)Data(sample.trajectory);
+      kept.clear();
+    }
+    bytes = bytes.subspan(std::min(size, bytes.size()));
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -122,6 +140,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const uint8_t> bytes(data + 2, size - 2);
   if (type == 0) {
     CheckInserts(bytes, step);
+    return 0;
+  }
+  if (type == 12) {
+    CheckParts(bytes, step);
     return 0;
   }
   const Cut cut(bytes, step);
@@ -162,6 +184,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 11:
       Check(cut.slices, DecodeCheckpointReply, EncodeCheckpointReply);
       break;
+    case 13: {
+      std::vector<ByteSlice> slices = cut.slices;
+      size_t left = 0;
+      if (!Unseal(0, &slices).ok()) break;
+      for (const ByteSlice& slice : slices) left += slice.size();
+      FUZZ_CHECK(left + kSealBytes == bytes.size());
+      break;
+    }
     default:
       (void)DecodeEmpty(cut.slices, kLimits);
       break;

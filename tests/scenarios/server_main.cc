@@ -31,7 +31,7 @@ constexpr std::string_view kUsage =
     "  KIND: fifo, uniform (the default), prioritized, or queue=N\n"
     "  --max-message-bytes N    --max-chunk-bytes N      --insert-window-bytes N\n"
     "  --max-waiting-items N    --sample-window-bytes N  --max-streams N\n"
-    "  --writer-memory-ms N     --max-bytes N\n";
+    "  --writer-memory-ms N     --max-bytes N            --max-item-bytes N\n";
 
 std::optional<int64_t> ParseNumber(std::string_view text) {
   int64_t number = 0;
@@ -88,6 +88,8 @@ bool SetOption(std::string_view name, std::string_view value, reverb::ServerOpti
     limits.max_message_bytes = size;
   } else if (name == "--max-chunk-bytes") {
     limits.max_chunk_bytes = size;
+  } else if (name == "--max-item-bytes") {
+    limits.max_item_bytes = size;
   } else if (name == "--insert-window-bytes") {
     limits.insert_window_bytes = size;
   } else if (name == "--max-waiting-items") {

@@ -90,6 +90,80 @@ def checksum(data: bytes) -> int:
     return xxhash.XXH3_64bits(data, len(data))
 
 
+# --- Checksums of messages ------------------------------------------------------------------------
+
+CHECKSUM_TAG = b"\x71"  # field 14, fixed64
+PART_FIELD, DATA_FIELD = 13, 15
+LONG_PAYLOAD = 1536
+
+
+def fields(data: bytes, begin: int, end: int):
+    """(number, begin of the value, end of the value) of each field of a message. ValueError for others."""
+
+    def varint(at: int):
+        value = shift = 0
+        while True:
+            if at >= end or shift > 63:
+                raise ValueError("no varint")
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value, at
+
+    at = begin
+    while at < end:
+        tag, at = varint(at)
+        if tag & 7 == 2:
+            size, at = varint(at)
+            value_end = at + size
+        elif tag & 7 == 0:
+            value_end = varint(at)[1]
+        else:
+            value_end = at + {1: 8, 5: 4}[tag & 7]
+        if value_end > end:
+            raise ValueError("cut short")
+        yield tag >> 3, at, value_end
+        at = value_end
+
+
+def covered(data: bytes) -> bytes:
+    """What a message's checksum is of: all but long payloads, which have checksums of their own."""
+    left_out = []
+    for number, begin, end in fields(data, 0, len(data)):
+        if number == PART_FIELD and end - begin >= LONG_PAYLOAD:
+            left_out.append((begin, end))
+        if number == DATA_FIELD:
+            for inner, inner_begin, inner_end in fields(data, begin, end):
+                if inner == DATA_FIELD and inner_end - inner_begin >= LONG_PAYLOAD:
+                    left_out.append((inner_begin, inner_end))
+    parts, at = [], 0
+    for begin, end in left_out:
+        parts.append(data[at:begin])
+        at = end
+    return b"".join([*parts, data[at:]])
+
+
+def seal(data: bytes, number: int) -> bytes:
+    """The message with its checksum in front; `number` is its place on the stream, from 0."""
+    try:
+        value = checksum(covered(data))
+    except (ValueError, KeyError):  # no message: one of our mistakes
+        value = checksum(data)
+    return CHECKSUM_TAG + struct.pack("<Q", (value + number) % 2**64) + data
+
+
+def unseal(data: bytes, number: int) -> bytes:
+    if seal(data[9:], number) != data:
+        raise AssertionError(f"the checksum of message {number} does not hold")
+    return data[9:]
+
+
+class Unsealed(bytes):
+    """Bytes that are sent as they are."""
+
+
 def add_column(chunk, dtype: int, row_shape, rows, rows_per_block: int) -> None:
     """A raw column; `rows` are the bytes of each. Its blocks are appended to the payload."""
     column = chunk.columns.add(dtype=dtype, codec=0, row_shape=row_shape, rows_per_block=rows_per_block)
@@ -206,6 +280,9 @@ class Stream:
         self._out = queue.SimpleQueue()
         self._in = queue.SimpleQueue()
         self._response_type = response_type
+        self._num_sent = self._num_received = 0
+        self.last_size = 0  # bytes of the last response, as they count for the credit
+        self.last_messages = 0  # that it came in
         self._call = channel.stream_stream(f"/reverb.v1.Reverb/{method}")(iter(self._out.get, self.END))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -219,7 +296,11 @@ class Stream:
         self._in.put(self.END)
 
     def send(self, message) -> None:
-        self._out.put(message if isinstance(message, bytes) else message.SerializeToString())
+        data = bytes(message) if isinstance(message, bytes) else message.SerializeToString()
+        if not isinstance(message, Unsealed):
+            data = seal(data, self._num_sent)
+            self._num_sent += 1
+        self._out.put(data)
 
     def finish(self) -> None:
         self._out.put(self.END)
@@ -229,7 +310,26 @@ class Stream:
         self.finish()
 
     def receive_bytes(self, timeout: float = PATIENCE):
-        """The bytes of the next response; None when none comes in time."""
+        """The bytes of the next response, its parts put together; None when none comes in time."""
+        parts = []
+        self.last_size = self.last_messages = 0
+        while True:
+            data = self._receive_message(timeout)
+            if data is None:
+                return None
+            self.last_size += len(data)
+            self.last_messages += 1
+            data = unseal(data, self._num_received)
+            self._num_received += 1
+            message = self._response_type.FromString(data)
+            total = getattr(message, "response_bytes", 0)
+            if total == 0:
+                return data
+            parts.append(message.part)
+            if sum(map(len, parts)) == total:
+                return unseal(b"".join(parts), 0)
+
+    def _receive_message(self, timeout: float):
         try:
             data = self._in.get(timeout=timeout)
         except queue.Empty:
@@ -294,7 +394,7 @@ class SampleStream(Stream):
         super().__init__(channel, "Sample", pb.SampleResponse)
         self.send(pb.SampleRequest(hello=hello(receive_window_bytes=window)))
         data = self.receive_bytes()
-        self.welcome_bytes = len(data)
+        self.welcome_bytes = self.last_size
         self.welcome = pb.SampleResponse.FromString(data).welcome
 
     def sample(self, table: str, count: int, **fields):
@@ -307,7 +407,7 @@ class SampleStream(Stream):
                 raise AssertionError(f"{len(samples)} of {count} samples came, then nothing")
             response = pb.SampleResponse.FromString(data)
             samples += [(sample, response) for sample in response.samples]
-            self.send(pb.SampleRequest(taken_bytes=len(data)))
+            self.send(pb.SampleRequest(taken_bytes=self.last_size))
             if response.HasField("end"):
                 return samples, response.end
 
@@ -331,8 +431,13 @@ class ProtocolTest(unittest.TestCase):
     def call(self, method: str, request, response_type=None):
         """A single call, of our service unless the method is a path."""
         path = method if method.startswith("/") else f"/reverb.v1.Reverb/{method}"
-        data = request if isinstance(request, bytes) else request.SerializeToString()
+        data = bytes(request) if isinstance(request, bytes) else request.SerializeToString()
+        is_ours = path.startswith("/reverb.v1.")
+        if is_ours and not isinstance(request, Unsealed):
+            data = seal(data, 0)
         answer = self.channel.unary_unary(path)(data, timeout=PATIENCE)
+        if is_ours:
+            answer = unseal(answer, 0)
         return (response_type or getattr(pb, f"{method}Response")).FromString(answer)
 
     def call_error(self, method: str, request):
@@ -577,15 +682,66 @@ class SpeakingTest(ProtocolTest):
             data = sampler.receive_bytes()
             self.assertIsNotNone(data, f"nothing more after {got} samples, despite credit")
             response = pb.SampleResponse.FromString(data)
+            size = sampler.last_size
             self.assertEqual(len(response.samples), 1)
             self.assertEqual(read_floats(response.samples[0].columns[0], response.pieces), [[0.0] * 1024])
             got += 1
             if got <= 2:
                 self.assertIsNone(sampler.receive_bytes(QUIET), "the server went on without credit")
             # Less than all: still more than the window is out.
-            sampler.send(pb.SampleRequest(taken_bytes=len(data) - 1))
+            sampler.send(pb.SampleRequest(taken_bytes=size - 1))
             sampler.send(pb.SampleRequest(taken_bytes=1))
         self.assertTrue(response.HasField("end"))
+
+    def test_large_responses_come_in_parts(self):
+        # As any client that leaves gRPC's limit of 4 MiB as it is.
+        channel = grpc.insecure_channel(self.server.address, options=[("grpc.use_local_subchannel_pool", 1)])
+        stream = InsertStream(channel)
+        rows = [[float(i)] * (MIB // 4) for i in range(9)]
+        for i, row in enumerate(rows):
+            stream.send(pb.InsertRequest(chunks=[float_chunk(i + 1, [row])]))
+        item = make_item(1, "replay", 1)
+        for i in range(1, len(rows)):
+            item.columns[0].slices.add(chunk_id=i + 1, offset=0, length=1)
+        stream.send(pb.InsertRequest(items=[item]))
+        stream.await_confirmed(1)
+        # A window that is smaller than the sample does not keep it away.
+        sampler = SampleStream(channel, window=1000)
+        for _ in range(2):
+            samples, end = sampler.sample("replay", 1)
+            self.assertEqual((end.code, sampler.last_messages), (0, 3))
+            sample, response = samples[0]
+            self.assertEqual(read_floats(sample.columns[0], response.pieces), rows)
+        # A client that accepts less is told so.
+        modest = Stream(channel, "Sample", pb.SampleResponse)
+        modest.send(pb.SampleRequest(hello=hello(max_response_bytes=MIB), table="replay", count=1, request_id=1))
+        response = modest.receive()
+        if not response.HasField("end"):
+            response = modest.receive()
+        self.assertEqual((response.end.code, len(response.samples)), (8, 0))
+        self.assertIn("item 1001", response.end.message)
+        self.assertIn("max_response_bytes", response.end.message)
+        channel.close()
+
+    def test_items_that_are_too_large_are_rejected(self):
+        server = Server("--table", "replay:fifo", "--max-item-bytes", "10000")
+        channel = grpc.insecure_channel(server.address)
+        stream = InsertStream(channel)
+        self.assertEqual(stream.welcome.limits.max_item_bytes, 10000)
+        chunk = float_chunk(1, [[float(i)] * 1000 for i in range(3)])
+        items = [make_item(1, "replay", 1, length=3), make_item(2, "replay", 1, length=2)]
+        stream.send(pb.InsertRequest(items=items, chunks=[chunk]))
+        stream.await_confirmed(2)
+        self.assertEqual([*stream.rejections], [1])
+        self.assertEqual(stream.rejections[1].code, 8)
+        self.assertIn("max_item_bytes", stream.rejections[1].message)
+        stream.finish()
+        stream.end()
+        channel.close()
+        self.assertEqual(server.stop(), 0)
+
+    def test_info_needs_no_checksum(self):
+        self.assertEqual(len(self.call("Info", Unsealed(b"")).tables), 3)
 
     def test_limiter_ends_a_request_in_time(self):
         sampler = SampleStream(self.channel)
@@ -747,6 +903,10 @@ class MistakesTest(ProtocolTest):
             ("forgets what is not there", [greeting, forgets], invalid, ["chunk 44"], 0),
             ("number does not grow", [greeting, *twice_two], invalid, ["number 2"], 0),
             ("number 0", [greeting, one_item(0, "per")], invalid, ["number 0"], 0),
+            ("no checksum", [Unsealed(greeting.SerializeToString())], corrupt, ["checksum"], CORRUPT_DATA),
+            ("no checksum later", [greeting, Unsealed(b"\x20\x01")], corrupt, ["checksum"], CORRUPT_DATA),
+            ("message lost", [greeting, Unsealed(seal(b"\x20\x01", 2))], corrupt, ["lost"], CORRUPT_DATA),
+            ("message repeated", [greeting, Unsealed(seal(b"\x20\x01", 0))], corrupt, ["lost"], CORRUPT_DATA),
             ("garbage first", [b"\xff" * 40], corrupt, ["InsertRequest"], CORRUPT_DATA),
             ("garbage later", [greeting, bytes(range(7, 99))], corrupt, ["InsertRequest"], CORRUPT_DATA),
             ("cut off", [greeting, one_item(1, "per").SerializeToString()[:-3]], corrupt, [""], CORRUPT_DATA),

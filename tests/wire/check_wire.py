@@ -54,6 +54,7 @@ def check_hello(hello) -> None:
     expect("hello.session_id", hello.session_id, example_id(7))
     expect("hello.client_name", hello.client_name, "actor-17")
     expect("hello.receive_window_bytes", hello.receive_window_bytes, 1 << 40)
+    expect("hello.max_response_bytes", hello.max_response_bytes, 1 << 41)
 
 
 def check_welcome(welcome) -> None:
@@ -61,6 +62,7 @@ def check_welcome(welcome) -> None:
     expect("welcome.server_life_id", welcome.server_life_id, example_id(100))
     expect("welcome.applied_through", welcome.applied_through, 1_000_000_007)
     expect("welcome.limits.insert_window_bytes", welcome.limits.insert_window_bytes, 1 << 26)
+    expect("welcome.limits.max_item_bytes", welcome.limits.max_item_bytes, 1 << 27)
 
 
 def check_column(column, rows: int, payload_size: int, where: str) -> None:

@@ -92,6 +92,10 @@ struct Channel {
       case StatusCode::kCancelled:  // what a server that is shut down leaves behind
       case StatusCode::kUnknown:    // what a connection that breaks sometimes leaves behind
         return Status::Unavailable("the server at " + address + " broke the call off: " + text);
+      case StatusCode::kResourceExhausted:  // mostly a message that gRPC did not receive
+        return Status::ResourceExhausted("server at " + address + ": " + text + "; this client accepts " +
+                                         std::to_string(limits.max_message_bytes) +
+                                         " bytes (max_response_bytes)");
       default:
         return Status(plain.code(), "server at " + address + ": " + text);
     }
@@ -117,13 +121,13 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   explicit ClientCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
   // To be called once. `first` goes out at once.
-  void Begin(std::shared_ptr<ClientCall> self, const char* method, const WireMessage& first) {
+  void Begin(std::shared_ptr<ClientCall> self, const char* method, WireMessage first) {
     self_ = std::move(self);
     channel_->stub.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
     AddHold();
     StartRead(received_.buffer());
     StartCall();
-    Enqueue(first, /*tell=*/false);
+    Enqueue(std::move(first), /*tell=*/false);
   }
 
   void OnReadDone(bool ok) final;
@@ -139,10 +143,11 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   // --- From any thread; all do nothing when the stream is over ---
 
   // `tell`: HandleSent() is called when the next may follow.
-  void Enqueue(const WireMessage& message, bool tell) EXCLUDES(mu_) {
+  void Enqueue(WireMessage message, bool tell) EXCLUDES(mu_) {
     {
       MutexLock lock(&mu_);
       if (over_ || finishing_) return;
+      message.Seal(num_queued_++);
       queue_.push_back({ToByteBuffer(message), tell});
     }
     Advance();
@@ -206,9 +211,11 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   std::shared_ptr<ClientCall> self_;  // until OnDone()
   // Belongs to gRPC while a read is under way, else to OnReadDone().
   ReceivedMessage received_;
+  uint64_t num_received_ = 0;
 
   mutable Mutex mu_;
   std::deque<Outgoing> queue_ GUARDED_BY(mu_);
+  uint64_t num_queued_ GUARDED_BY(mu_) = 0;  // from the first message on
   bool writing_ GUARDED_BY(mu_) = false;
   Outgoing out_;                            // belongs to gRPC while writing_
   bool finishing_ GUARDED_BY(mu_) = false;  // nothing more may be queued
@@ -264,7 +271,9 @@ void ClientCall::OnReadDone(bool ok) {
   if (ok) {
     // What still comes after this side gave up is read, as the end comes behind it, and dropped.
     if (!HasFailed()) {
-      if (Status status = HandleMessage(&received_); !status.ok()) Fail(std::move(status));
+      Status status = received_.Unseal(num_received_++);
+      if (status.ok()) status = HandleMessage(&received_);
+      if (!status.ok()) Fail(std::move(status));
     }
     StartRead(received_.buffer());
     return;
@@ -302,8 +311,9 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
       MutexLock lock(&encoder_mu_);
       encoded = encoder_.Encode(message);
     }
-    Enqueue(encoded, /*tell=*/true);
-    return {.bytes = encoded.total_bytes(), .ready = false};
+    const uint64_t bytes = kSealBytes + encoded.total_bytes();
+    Enqueue(std::move(encoded), /*tell=*/true);
+    return {.bytes = bytes, .ready = false};
   }
   uint64_t NewBytes(const Trajectory& trajectory) const override {
     MutexLock lock(&encoder_mu_);
@@ -333,7 +343,7 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
 class GrpcSampleStream final : public ClientCall, public SampleStream {
  public:
   GrpcSampleStream(std::shared_ptr<Channel> channel, std::shared_ptr<SampleEvents> events)
-      : ClientCall(std::move(channel)), events_(std::move(events)) {}
+      : ClientCall(std::move(channel)), events_(std::move(events)), decoder_(this->channel().limits) {}
 
   void Send(SampleRequest request) override {
     if (IsOver()) return;
@@ -344,19 +354,23 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
 
  protected:
   Status HandleMessage(ReceivedMessage* received) override {
-    const uint64_t bytes = received->buffer()->Length();
+    const uint64_t bytes = received->total_bytes();
+    response_bytes_ += bytes;
     const ByteSlices slices = received->Open();
-    const Buffer keeper = bytes >= kLeaveBytes ? received->Keep() : Buffer();
-    Result<SampleReply> reply = DecodeSampleReply(slices, channel().limits, keeper);
+    const Buffer keeper = bytes >= kLeaveBytes || decoder_.is_in_parts() ? received->Keep() : Buffer();
+    Result<std::optional<SampleReply>> reply = decoder_.Decode(slices, keeper);
     received->Release();
     if (!reply.ok()) return std::move(reply).status();
-    events_->OnReply(*std::move(reply), bytes);
+    if (*reply) events_->OnReply(**std::move(reply), std::exchange(response_bytes_, 0));
     return Status::Ok();
   }
   void HandleClosed(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
 
  private:
   std::shared_ptr<SampleEvents> events_;  // for reactions of gRPC only
+  // For HandleMessage().
+  SampleReplyDecoder decoder_;
+  uint64_t response_bytes_ = 0;  // of messages since the last whole response
 };
 
 // --- Single calls ---------------------------------------------------------------------------------
@@ -375,7 +389,8 @@ class SingleCall {
     }
   }
 
-  Status Run(const WireMessage& request, ReceivedMessage* reply) {
+  Status Run(WireMessage request, ReceivedMessage* reply) {
+    request.Seal(0);
     const grpc::ByteBuffer bytes = ToByteBuffer(request);
     channel_->stub.UnaryCall(&context_, method_, grpc::StubOptions(), &bytes, reply->buffer(),
                              [this](grpc::Status status) {
@@ -383,7 +398,8 @@ class SingleCall {
                                done_.Unpark();
                              });
     if (Status given_up = Wait(); !given_up.ok()) return given_up;
-    return Outcome();
+    Status outcome = Outcome();
+    return outcome.ok() ? reply->Unseal(0) : outcome;
   }
 
  private:
@@ -452,8 +468,11 @@ class GrpcConnection final : public Connection {
   std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
                                            std::shared_ptr<SampleEvents> events) override {
     auto stream = std::make_shared<GrpcSampleStream>(channel_, std::move(events));
+    Hello with_limit = hello;
+    with_limit.max_response_bytes = channel_->limits.max_message_bytes;
     // Alone: the first request follows without waiting for the answer.
-    stream->Begin(stream, kSampleMethod, EncodeSampleRequest({.hello = hello, .request = {}}));
+    stream->Begin(stream, kSampleMethod,
+                  EncodeSampleRequest({.hello = std::move(with_limit), .request = {}}));
     return stream;
   }
 
@@ -483,13 +502,19 @@ class GrpcConnection final : public Connection {
   }
 
  private:
-  Status Call(const char* method, const WireMessage& request, const WaitOptions& wait,
-              ReceivedMessage* reply) {
-    return SingleCall(channel_.get(), method, wait).Run(request, reply);
+  // All calls may be repeated. A message that was damaged on the way is rare enough not to come thrice.
+  Status Call(const char* method, WireMessage request, const WaitOptions& wait, ReceivedMessage* reply) {
+    constexpr int kTries = 3;
+    Status status;
+    for (int i = 0; i < kTries; ++i) {
+      status = SingleCall(channel_.get(), method, wait).Run(request, reply);
+      if (status.detail() != Detail::kCorruptData) break;
+    }
+    return status;
   }
-  Status CallForNothing(const char* method, const WireMessage& request, const WaitOptions& wait) {
+  Status CallForNothing(const char* method, WireMessage request, const WaitOptions& wait) {
     ReceivedMessage reply;
-    REVERB_RETURN_IF_ERROR(Call(method, request, wait, &reply));
+    REVERB_RETURN_IF_ERROR(Call(method, std::move(request), wait, &reply));
     return DecodeEmpty(reply.Open(), channel_->limits);
   }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/parker.h"
 #include "base/utf8.h"
+#include "transport/wire_seal.h"
 
 namespace reverb::internal {
 
@@ -64,11 +65,24 @@ grpc::ByteBuffer ToByteBuffer(const WireMessage& message) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-ByteSlices ReceivedMessage::Open() {
+void ReceivedMessage::Load() {
   Release();
   if (!buffer_.Valid() || !buffer_.Dump(&slices_).ok()) slices_.clear();
   buffer_.Clear();
-  for (const grpc::Slice& slice : slices_) views_.emplace_back(slice.begin(), slice.size());
+  total_bytes_ = 0;
+  for (const grpc::Slice& slice : slices_) {
+    views_.emplace_back(slice.begin(), slice.size());
+    total_bytes_ += slice.size();
+  }
+}
+
+Status ReceivedMessage::Unseal(uint64_t number) {
+  Load();
+  return internal::Unseal(number, &views_);
+}
+
+ByteSlices ReceivedMessage::Open() {
+  if (buffer_.Valid()) Load();
   return views_;
 }
 

@@ -36,15 +36,24 @@ grpc::ByteBuffer ToByteBuffer(const WireMessage& message);
 class ReceivedMessage {
  public:
   grpc::ByteBuffer* buffer() { return &buffer_; }
+  // Checks the checksum of message `number` of its stream, or of a single call's only message (wire_seal.h).
+  // The bytes are without it then.
+  Status Unseal(uint64_t number);
   // Valid until Release(), which is to be called as soon as the message was decoded: it holds memory that
   // counts for gRPC's flow control.
   ByteSlices Open();
+  // With the checksum.
+  uint64_t total_bytes() const { return total_bytes_; }
   void Release();
   // Hands the bytes of Open() over to whoever holds the result; to be called before decoding.
   Buffer Keep();
 
  private:
+  // Takes the bytes out of buffer_.
+  void Load();
+
   grpc::ByteBuffer buffer_;
+  uint64_t total_bytes_ = 0;
   // Kept, so that messages do not cost an allocation each.
   std::vector<grpc::Slice> slices_;
   std::vector<ByteSlice> views_;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cassert>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <list>
 #include <optional>
@@ -287,10 +288,11 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
     Advance();
   }
   // REQUIRES: the last one was written.
-  void Write(const WireMessage& message) EXCLUDES(mu_);
+  void Write(WireMessage message) EXCLUDES(mu_);
   void EndCall(const Status& status) EXCLUDES(mu_) { SetEnding({ToGrpcStatus(status), std::nullopt}); }
   // Ends the call after one more message.
-  void EndWith(const WireMessage& last, const Status& status) EXCLUDES(mu_) {
+  void EndWith(WireMessage last, const Status& status) EXCLUDES(mu_) {
+    if (is_sealed()) last.Seal(num_written_);
     SetEnding({ToGrpcStatus(status), ToByteBuffer(last)});
   }
   bool IsEnding() const EXCLUDES(mu_) {
@@ -300,6 +302,10 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
 
   // --- What kinds of calls do ---
 
+  // Whether messages have checksums: those of this protocol do.
+  virtual bool is_sealed() const { return true; }
+  // Whether a message may be empty, and then without one.
+  virtual bool may_be_empty() const { return false; }
   // A message is in received(). Another one comes only after this has returned.
   virtual void HandleMessage() = 0;
   virtual void HandleWritten() {}
@@ -325,6 +331,10 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
     --starting_;
   }
   void HandleReadEnd() EXCLUDES(mu_);
+  Status CheckReceived() {
+    if (!is_sealed() || (may_be_empty() && received_.buffer()->Length() == 0)) return Status::Ok();
+    return received_.Unseal(num_received_++);
+  }
 
   // Set by Begin(), reset by OnDone(); for reactions of gRPC only.
   std::shared_ptr<ServerCore> core_;
@@ -332,6 +342,8 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   grpc::CallbackServerContext* context_ = nullptr;
   // Belongs to gRPC from StartRead to OnReadDone, then to HandleMessage().
   ReceivedMessage received_;
+  uint64_t num_received_ = 0;
+  uint64_t num_written_ = 0;  // belongs to Write(), of which there is one at a time
 
   mutable Mutex mu_;
   int64_t wanted_ GUARDED_BY(mu_) = 0;      // messages that may come
@@ -382,7 +394,8 @@ void ServerCall::Advance() {
   }
 }
 
-void ServerCall::Write(const WireMessage& message) {
+void ServerCall::Write(WireMessage message) {
+  if (is_sealed()) message.Seal(num_written_++);
   grpc::ByteBuffer buffer = ToByteBuffer(message);
   bool broken = false;
   {
@@ -431,6 +444,8 @@ void ServerCall::OnReadDone(bool ok) {
   if (!ok) return HandleReadEnd();
   if (IsEnding()) {
     received_.buffer()->Clear();
+  } else if (const Status intact = CheckReceived(); !intact.ok()) {
+    EndCall(intact);
   } else {
     HandleMessage();
   }
@@ -507,6 +522,8 @@ class SingleCall final : public ServerCall {
       : ServerCall(std::move(core)), method_(method) {}
 
  protected:
+  bool is_sealed() const override { return !IsHealth(method_); }
+  bool may_be_empty() const override { return true; }
   void HandleMessage() override {
     if (method_ == Method::kCheckpoint) return Detach();
     Answer(core());
@@ -515,12 +532,12 @@ class SingleCall final : public ServerCall {
 
  private:
   void Answer(ServerCore* core) {
-    const Result<WireMessage> reply = method_ == Method::kHealthCheck
-                                          ? CheckHealth(core)
-                                          : Serve(method_, received()->Open(), core->handler());
+    Result<WireMessage> reply = method_ == Method::kHealthCheck
+                                    ? CheckHealth(core)
+                                    : Serve(method_, received()->Open(), core->handler());
     received()->Release();
     if (reply.ok()) {
-      EndWith(*reply, Status::Ok());
+      EndWith(*std::move(reply), Status::Ok());
     } else {
       EndCall(reply.status());
     }
@@ -550,6 +567,7 @@ class HealthWatchCall final : public ServerCall {
   void OnStopping(const Status& why) override { EndWith(EncodeHealth(Health::kNotServing), why); }
 
  protected:
+  bool is_sealed() const override { return false; }
   void HandleMessage() override {
     const Result<std::string> service = DecodeHealthRequest(received()->Open(), core()->limits());
     received()->Release();
@@ -591,7 +609,7 @@ class SessionCall : public ServerCall, public Peer {
     if (written) session->OnWritten();
   }
 
-  void HandleWritten() final {
+  void HandleWritten() override {
     std::shared_ptr<Session> session;
     {
       MutexLock lock(&session_mu_);
@@ -668,12 +686,42 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
 
   Sent Reply(SampleReply reply) override {
     if (IsEnding()) return {};
-    const WireMessage message = EncodeSampleReply(reply);
-    Write(message);
-    return {.bytes = message.total_bytes(), .ready = false};
+    WireMessage message = EncodeSampleReply(reply);
+    uint64_t bytes = kSealBytes + message.total_bytes();
+    if (bytes > kMaxPartBytes) {
+      std::vector<WireMessage> parts = SplitIntoParts(std::move(message));
+      bytes = 0;
+      for (const WireMessage& part : parts) bytes += kSealBytes + part.total_bytes();
+      message = std::move(parts.front());
+      MutexLock lock(&parts_mu_);
+      parts_.assign(std::move_iterator(parts.begin() + 1), std::move_iterator(parts.end()));
+    }
+    Write(std::move(message));
+    return {.bytes = bytes, .ready = false};
   }
 
  protected:
+  // The session hears of it when the last part has left.
+  void HandleWritten() override {
+    WireMessage next;
+    {
+      MutexLock lock(&parts_mu_);
+      if (!parts_.empty()) {
+        next = std::move(parts_.front());
+        parts_.pop_front();
+      }
+    }
+    if (next.total_bytes() > 0) return Write(std::move(next));
+    SessionCall::HandleWritten();
+  }
+  void HandleGone() override {
+    std::deque<WireMessage> unsent;  // freed without the lock
+    {
+      MutexLock lock(&parts_mu_);
+      unsent.swap(parts_);
+    }
+    SessionCall::HandleGone();
+  }
   void HandleMessage() override {
     Result<SampleStreamMessage> message = DecodeSampleRequest(received()->Open(), core()->limits());
     received()->Release();
@@ -694,6 +742,9 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
   }
 
  private:
+  Mutex parts_mu_;
+  std::deque<WireMessage> parts_ GUARDED_BY(parts_mu_);  // of the reply that is being written
+
   // The greeting may come alone.
   static bool AsksForSomething(const SampleRequest& request) {
     return !request.table.empty() || request.taken_bytes > 0 || request.heartbeat;

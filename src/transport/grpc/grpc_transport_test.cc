@@ -253,6 +253,10 @@ class RawStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
     if (!over_) (void)Wait();
   }
 
+  void Send(WireMessage message) {
+    message.Seal(num_sent_++);
+    Send(message.Flatten());
+  }
   // Waits until it was written.
   void Send(const std::string& bytes) {
     const grpc::Slice slice(bytes);
@@ -284,6 +288,7 @@ class RawStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
   grpc::ClientContext context_;
   grpc::ByteBuffer in_, out_;
   bool over_ = false;
+  uint64_t num_sent_ = 0;  // with a checksum
   Mailbox<bool> written_;
   Mailbox<std::string> received_;
   Mailbox<grpc::Status> status_;
@@ -625,7 +630,7 @@ TEST_F(GrpcTransportTest, AClientThatDiesLeavesNothingBehind) {
   StartServer();
   {
     RawStream raw(address(), kInsertMethod);
-    raw.Send(EncodeInsertHello(test::ExampleHello()).Flatten());
+    raw.Send(EncodeInsertHello(test::ExampleHello()));
     ASSERT_TRUE(raw.Receive());
   }
   TAKE_OR_FAIL(session, handler_->inserts);
@@ -690,12 +695,60 @@ TEST_F(GrpcTransportTest, ASampleStreamCarriesRequestsAndSamples) {
 TEST_F(GrpcTransportTest, TheFirstRequestMayComeWithTheGreeting) {
   StartServer();
   RawStream raw(address(), kSampleMethod);
-  raw.Send(EncodeSampleRequest(test::ExampleSampleRequest()).Flatten());
+  raw.Send(EncodeSampleRequest(test::ExampleSampleRequest()));
   TAKE_OR_FAIL(session, handler_->samples);
   TAKE_OR_FAIL(request, session->requests);
   EXPECT_EQ(request.table, "replay");
-  raw.Send(EncodeSampleRequest(test::ExampleSampleRequest()).Flatten());
+  raw.Send(EncodeSampleRequest(test::ExampleSampleRequest()));
   EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("only the first")));
+}
+
+TEST_F(GrpcTransportTest, ALargeReplyTravelsInParts) {
+  StartServer();
+  SampleEnds sample = OpenSample();
+  ASSERT_TRUE(sample.events->replies.Take());
+  ASSERT_TRUE(sample.session->written.Take());
+  Random random(3);
+  const ChunkRef chunk = MakeChunk(1, {{DType::kUint8, {1 << 20}}}, 10, &random);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    const Sample one{.trajectory = Trajectory::Single(chunk, 0, 10).value()};
+    const SamplePeer::Sent sent = sample.session->peer->Reply({.request_id = id, .samples = {one}});
+    TAKE_OR_FAIL(got, sample.events->replies);
+    ASSERT_TRUE(sample.session->written.Take()) << "once, after the last part";
+    EXPECT_EQ(sample.session->written.total(), static_cast<int64_t>(id) + 1);
+    EXPECT_EQ(got.bytes, sent.bytes) << "both sides count the same credit";
+    EXPECT_EQ(got.reply.request_id, id);
+    EXPECT_EQ(Contents(got.reply.samples.at(0).trajectory), Contents(one.trajectory));
+  }
+}
+
+// --- Damage on the way ---
+
+TEST_F(GrpcTransportTest, DamagedAndLostMessagesEndTheStreamWithDataLoss) {
+  StartServer();
+  const auto corrupt = StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("on the way"));
+  for (const bool is_lost : {false, true}) {
+    RawStream raw(address(), kInsertMethod);
+    raw.Send(EncodeInsertHello(test::ExampleHello()));
+    TAKE_OR_FAIL(session, handler_->inserts);
+    WireMessage heartbeat = InsertEncoder().Encode(Heartbeat());
+    heartbeat.Seal(is_lost ? 2 : 1);
+    std::string bytes = heartbeat.Flatten();
+    if (!is_lost) bytes.back() = static_cast<char>(bytes.back() ^ 2);
+    raw.Send(bytes);
+    EXPECT_THAT(raw.Wait(), corrupt);
+    EXPECT_TRUE(session->gone.Take());
+    EXPECT_EQ(session->messages.total(), 0);
+  }
+  RawStream raw(address(), kSampleMethod);
+  raw.Send(EncodeSampleRequest(test::ExampleSampleRequest()).Flatten());
+  EXPECT_THAT(raw.Wait(), corrupt) << "no checksum";
+  RawStream call(address(), kResetMethod);
+  call.Send(EncodeResetRequest("t").Flatten());
+  EXPECT_THAT(call.Wait(), corrupt) << "no checksum";
+  RawStream info(address(), kInfoMethod);
+  info.Send("");  // may be without
+  EXPECT_TRUE(info.Receive());
 }
 
 // --- What is not understood -----------------------------------------------------------------------
@@ -704,10 +757,10 @@ TEST_F(GrpcTransportTest, GarbageEndsItsStreamAndNoOther) {
   StartServer();
   Insert good = OpenInsert();
   RawStream raw(address(), kInsertMethod);
-  raw.Send(EncodeInsertHello(test::ExampleHello()).Flatten());
+  raw.Send(EncodeInsertHello(test::ExampleHello()));
   ASSERT_TRUE(raw.Receive());
   raw.Send("\xff\xff\xff\xff garbage");
-  EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("InsertRequest")));
+  EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("checksum")));
   TAKE_OR_FAIL(session, handler_->inserts);
   EXPECT_TRUE(session->gone.Take());
 
@@ -723,7 +776,7 @@ TEST_F(GrpcTransportTest, AStreamMustGreet) {
   StartServer();
   {
     RawStream raw(address(), kInsertMethod);
-    raw.Send("");
+    raw.Send(WireMessage());
     EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("greet")));
   }
   {
@@ -733,7 +786,7 @@ TEST_F(GrpcTransportTest, AStreamMustGreet) {
   }
   {
     RawStream raw(address(), kSampleMethod);
-    raw.Send(EncodeSampleRequest({.hello = std::nullopt, .request = {.table = "t"}}).Flatten());
+    raw.Send(EncodeSampleRequest({.hello = std::nullopt, .request = {.table = "t"}}));
     EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("greet")));
   }
   EXPECT_EQ(handler_->hellos.total(), 0);
@@ -754,11 +807,14 @@ TEST_F(GrpcTransportTest, MessagesBeyondTheLimitAreRefused) {
   StartServer();
   // A little: by the decoder. Much: by gRPC, before it takes memory for it.
   for (const size_t bytes : {size_t{20'000}, size_t{1'000'000}}) {
+    WireWriter writer;
+    writer.Bytes(1000, std::string(bytes, 'x'));
+    const WireMessage large = writer.Finish();
     RawStream raw(address(), kInsertMethod);
-    raw.Send(std::string(bytes, 'x'));
+    raw.Send(large);
     EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("10000"))) << bytes;
     RawStream call(address(), kResetMethod);
-    call.Send(std::string(bytes, 'x'));
+    call.Send(large);
     EXPECT_THAT(call.Wait(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("10000"))) << bytes;
   }
   EXPECT_OK(connection_->Reset("t", {}));
