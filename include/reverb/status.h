@@ -47,8 +47,7 @@ enum class Detail : uint8_t {
   kTableClosed = 3,
   kInvalidPriority = 4,
   kCorruptData = 5,
-  kQueued = 6,        // waited behind earlier callers of the same kind
-  kShuttingDown = 7,  // the server is stopping in good order
+  kQueued = 6,  // waited behind earlier callers of the same kind
 };
 // "RATE_LIMITED"; empty for kNone and for numbers that are no Detail.
 std::string_view DetailName(Detail detail);

@@ -23,8 +23,6 @@ std::string_view DetailName(Detail detail) {
       return "CORRUPT_DATA";
     case Detail::kQueued:
       return "QUEUED";
-    case Detail::kShuttingDown:
-      return "SHUTTING_DOWN";
   }
   return "";
 }

@@ -332,6 +332,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
     worker.reconnection.Welcomed();
     worker.is_welcome = true;
     options_.clock->Cancel(worker.attempt_alarm);
+    if (worker.lost > 0) LogLost(&worker);
   }
   if (count > 0) {
     worker.reconnection.Progressed();
@@ -371,10 +372,11 @@ void Sampler::Settle(Worker* worker, int64_t samples) {
   outstanding_ -= samples;
 }
 
-void Sampler::LogUnanswered(const Worker& worker) const {
+void Sampler::LogLost(Worker* worker) {
   Log(LogLevel::kWarning,
-      "the connection to the server at " + worker.connection->address() + " broke; samples of table \"" +
-          options_.table + "\" that were requested and not received: " + std::to_string(worker.outstanding) +
+      "the connection to the server at " + worker->connection->address() +
+          " broke and was made anew; samples of table \"" + options_.table +
+          "\" that were requested and not received: " + std::to_string(std::exchange(worker->lost, 0)) +
           ". Those that the server had drawn are lost, and with them their items where "
           "sampling takes items away");
 }
@@ -402,11 +404,7 @@ void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   worker.stream = nullptr;
   if (!closed_) {
     stats_.unanswered += worker.outstanding;
-    // Inside one process nothing is lost on its way. A server that stops in good order knows what it could
-    // not send.
-    const bool may_be_lost =
-        worker.is_welcome && status.detail() != Detail::kShuttingDown && !worker.connection->in_process();
-    if (may_be_lost && worker.outstanding > 0) LogUnanswered(worker);
+    if (worker.is_welcome) worker.lost += worker.outstanding;
   }
   outstanding_ -= worker.outstanding;
   worker.outstanding = 0;

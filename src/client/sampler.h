@@ -94,6 +94,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     std::deque<int64_t> requests;
     int64_t outstanding = 0;   // their sum
     int64_t requested = 0;     // in all, on this and former streams
+    int64_t lost = 0;          // outstanding when a connection broke, and not logged yet
     int64_t queued = 0;        // received, and not handed out yet
     uint64_t taken_bytes = 0;  // to be given back
     uint64_t last_request = 0;
@@ -129,7 +130,8 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);
   void OnRequestEnd(Worker* worker, Status end) REQUIRES(mu_);
   void Settle(Worker* worker, int64_t samples) REQUIRES(mu_);
-  void LogUnanswered(const Worker& worker) const REQUIRES(mu_);
+  // After a reconnect: the samples that may have been lost with the former connection.
+  void LogLost(Worker* worker) REQUIRES(mu_);
   void OnAttemptTimeout(size_t index, uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(size_t index, uint64_t attempt, Status status) EXCLUDES(mu_);
 

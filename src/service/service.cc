@@ -12,9 +12,7 @@
 namespace reverb::internal {
 namespace {
 
-Status ShuttingDown() {
-  return Status::Unavailable("the server is shutting down").WithDetail(Detail::kShuttingDown);
-}
+Status ShuttingDown() { return Status::Unavailable("the server is shutting down"); }
 
 // One stream of a writer.
 class InsertStreamSession final : public InsertSession {

@@ -448,7 +448,7 @@ Status ParseStatus(WireReader reader, const WireLimits& limits, Status* status) 
   if (code > static_cast<uint32_t>(StatusCode::kUnauthenticated)) {
     code = static_cast<uint32_t>(StatusCode::kUnknown);
   }
-  if (detail > static_cast<uint32_t>(Detail::kShuttingDown)) detail = 0;
+  if (detail > static_cast<uint32_t>(Detail::kQueued)) detail = 0;
   *status = Status(static_cast<StatusCode>(code), std::move(text), static_cast<Detail>(detail));
   return Status::Ok();
 }
