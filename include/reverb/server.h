@@ -28,8 +28,8 @@ namespace reverb {
 struct ServerLimits {
   uint64_t max_message_bytes = uint64_t{256} << 20;
   uint64_t max_chunk_bytes = uint64_t{256} << 20;
-  // Of one writer: bytes and number of items that were received and wait for their tables.
-  uint64_t insert_window_bytes = uint64_t{64} << 20;
+  // Of one writer: bytes that are on their way or wait for their tables, and number of items that wait.
+  uint64_t insert_window_bytes = uint64_t{16} << 20;
   size_t max_waiting_items = size_t{1} << 17;
   // Of one writer: chunks that it has sent and may still refer to.
   uint64_t max_window_bytes = uint64_t{1} << 30;
