@@ -382,9 +382,9 @@ int Main(int argc, char** argv) {
   g_folder =
       (std::filesystem::temp_directory_path() / ("reverb-checkpoint-bench-" + std::to_string(::getpid())))
           .string();
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);  // as `reverb serve` does
-  ::mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
-  ::mallopt(M_TOP_PAD, 64 << 20);
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as `reverb serve` does
+  ::mallopt(M_TRIM_THRESHOLD, 32 << 20);
+  ::mallopt(M_TOP_PAD, 16 << 20);
   if (argc == 3) {  // RunAlone()
     const std::string_view what(argv[1]);
     const auto number = static_cast<size_t>(std::atoll(argv[2]));

@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +28,7 @@
 #include "specs.h"
 #include "terminal.h"
 #include "text.h"
+#include "tune_malloc.h"
 #include "version.h"
 
 namespace reverb::program {
@@ -216,10 +219,14 @@ class AwaitedSignals {
     }
     return false;
   }
-  // The name of the one that came. From then on another one ends the program at once.
-  std::string Await() {
+  // Returns the name of the next one, and calls `every_second` meanwhile. After that another one ends the
+  // program at once.
+  std::string Await(const std::function<void()>& every_second) {
+    constexpr timespec kSecond{.tv_sec = 1, .tv_nsec = 0};
     int number = 0;
-    sigwait(&signals_, &number);
+    while ((number = sigtimedwait(&signals_, nullptr, &kSecond)) < 0) {
+      if (errno == EAGAIN) every_second();
+    }
     pthread_sigmask(SIG_SETMASK, &former_, nullptr);
     return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP";
   }
@@ -316,7 +323,10 @@ int Serve(const ServeOptions& flags) {
   std::fflush(stdout);
 
   const auto start = std::chrono::steady_clock::now();
-  const std::string signal_name = signals.Await();
+  HeapTrimmer heap_trimmer;
+  const std::string signal_name = signals.Await([&, client = server->in_process_client()] {
+    if (const Result<ServerInfo> info = client.Info(); info.ok()) heap_trimmer.Observe(info->live_bytes);
+  });
   std::printf("%s: stopping; whoever waits is told\n", signal_name.c_str());
   std::fflush(stdout);
   const bool saves = checkpoint && checkpoint->on_stop;

@@ -2,16 +2,43 @@
 
 #include <malloc.h>
 
-#include <limits>
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+#include <utility>
 
 namespace reverb::program {
 
-void TuneMalloc() {
 #ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());  // 2 GiB does not fit
-  mallopt(M_TOP_PAD, 64 << 20);
+namespace {
+
+// The user's choice by `variable`, as mallopt(3) lists them, comes first.
+void SetUnlessChosen(int parameter, const char* variable, int value) {
+  if (std::getenv(variable) == nullptr) mallopt(parameter, value);
+}
+
+}  // namespace
+
+void TuneMalloc() {
+  SetUnlessChosen(M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 32 << 20);  // the most that all versions accept
+  SetUnlessChosen(M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 32 << 20);
+  SetUnlessChosen(M_TOP_PAD, "MALLOC_TOP_PAD_", 16 << 20);  // base/huge_pages.h looks ahead by less
+  const int arenas = std::thread::hardware_concurrency() >= 16 ? 2 : 1;
+  SetUnlessChosen(M_ARENA_MAX, "MALLOC_ARENA_MAX", arenas);
+}
+#else
+void TuneMalloc() {}
 #endif
+
+bool HeapTrimmer::Observe(int64_t data_bytes) {
+  const int64_t recent = std::max(data_bytes, std::exchange(previous_, data_bytes));
+  largest_ = std::max(largest_, data_bytes);
+  if (largest_ - recent < kMinReleasedBytes) return false;
+  largest_ = recent;
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+  return true;
 }
 
 }  // namespace reverb::program

@@ -31,8 +31,8 @@ struct ServerLimits {
   // An item larger than this, counted as the bytes that a sampler receives, is rejected. Clients accept as
   // much by default (ClientOptions::max_response_bytes).
   uint64_t max_item_bytes = uint64_t{1} << 30;
-  // Of one writer: bytes and number of items that were received and wait for their tables.
-  uint64_t insert_window_bytes = uint64_t{64} << 20;
+  // Of one writer: bytes that are on their way or wait for their tables, and number of items that wait.
+  uint64_t insert_window_bytes = uint64_t{16} << 20;
   size_t max_waiting_items = size_t{1} << 17;
   // Of one writer: chunks that it has sent and may still refer to.
   uint64_t max_window_bytes = uint64_t{1} << 30;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <string_view>
 
 namespace reverb::internal {
 namespace {
@@ -13,8 +14,10 @@ constexpr size_t kLargeBlock = size_t{16} << 20;
 
 }  // namespace
 
-void KeepFreedMemory() {
+void KeepFreedMemoryIfAsked() {
   [[maybe_unused]] static const bool done = [] {
+    const char* const asked = std::getenv("REVERB_KEEP_FREED_MEMORY");
+    if (asked == nullptr || std::string_view(asked) != "1") return false;
     void* volatile block = std::malloc(kLargeBlock);  // volatile: lest the compiler leaves both out
     std::free(block);
     return true;

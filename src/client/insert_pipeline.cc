@@ -96,7 +96,7 @@ Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
     pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
     const bool is_late = SenderIsLate();
     // They go with the next message.
-    if (!ready_ || pumping_ || (pump_is_called_ && !is_late) || !welcomed_ || Hold()) {
+    if (!ready_ || pumping_ || (pump_is_called_ && !is_late) || !welcomed_ || Hold() || LacksRoom()) {
       Pace();
       return Status::Ok();
     }
@@ -324,7 +324,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   const uint64_t most = std::min(kMessageBytes, limits_.max_message_bytes / 2);
   uint64_t bytes = 0;
   const size_t first = sent_through_ - confirmed_through_;
-  const size_t end = Hold() ? first : std::min(items_.size(), first + kMessageItems);
+  const size_t end = Hold() || LacksRoom() ? first : std::min(items_.size(), first + kMessageItems);
   for (size_t i = first; i < end; ++i) {
     const OutgoingItem& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);

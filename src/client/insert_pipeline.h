@@ -152,6 +152,12 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     const auto found = sent_by_table_.find(table);
     return found != sent_by_table_.end() && found->second > confirmed_through_;
   }
+  // Whether the server's window is nearly full. Filling each bit of room that a confirmation makes would take
+  // many small messages, so sending resumes when a quarter of the window is free.
+  bool LacksRoom() const REQUIRES(mu_) {
+    return !sent_.empty() &&
+           unconfirmed_bytes_ > limits_.insert_window_bytes - limits_.insert_window_bytes / 4;
+  }
   bool SenderIsLate() const REQUIRES(mu_) {
     return pump_is_called_ && (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
   }

@@ -117,6 +117,24 @@ TEST_F(InsertPipelineTest, KeepsToTheServersWindow) {
   EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3, 4, 5));
 }
 
+TEST_F(InsertPipelineTest, ResumesWhenAQuarterOfTheServersWindowIsFree) {
+  Create();
+  stream().bytes_per_item = 1000;
+  stream().Welcome(0, 1, /*window=*/10'000);
+  for (int i = 0; i < 20; ++i) ASSERT_OK(Add());
+  EXPECT_EQ(stream().numbers().back(), 8u);
+  const size_t messages = stream().messages.size();
+  stream().Confirm(1);
+  EXPECT_EQ(stream().numbers().back(), 11u);
+  EXPECT_EQ(stream().messages.size(), messages + 1);
+  stream().Confirm(2);
+  stream().Confirm(3);
+  EXPECT_EQ(stream().messages.size(), messages + 1) << "sent a small message";
+  stream().Confirm(4);
+  EXPECT_EQ(stream().numbers().back(), 14u);
+  EXPECT_EQ(stream().messages.size(), messages + 2);
+}
+
 TEST_F(InsertPipelineTest, AnItemLargerThanTheWindowGoesAlone) {
   Create();
   stream().bytes_per_item = 5000;

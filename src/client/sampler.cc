@@ -71,7 +71,7 @@ Result<std::shared_ptr<Sampler>> Sampler::Create(const Connector& connect, Optio
     worker.reconnection = Reconnection(EntropySeed());
     is_in_process &= worker.connection->in_process();
   }
-  if (!is_in_process) KeepFreedMemory();  // replies come and go by the megabyte
+  if (!is_in_process) KeepFreedMemoryIfAsked();  // replies come and go by the megabyte
   sampler->reads_ahead_ = !sampler->options_.exact && !is_in_process;
   if (sampler->reads_ahead_) sampler->Demand(0);
   return sampler;

@@ -35,7 +35,7 @@ struct ServiceLimits {
   WireLimits wire;
   // Of one writer: bytes of items that were received and are not in their tables yet, and how many.
   // Beyond either the server stops reading from that writer. The client is told the first.
-  uint64_t insert_window_bytes = uint64_t{64} << 20;
+  uint64_t insert_window_bytes = uint64_t{16} << 20;
   size_t max_waiting_items = size_t{1} << 17;
   // The largest item, as MaxSampleBytes() counts it. Larger ones are rejected: samplers could not take them.
   uint64_t max_item_bytes = kDefaultMaxResponseBytes;

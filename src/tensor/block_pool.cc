@@ -2,18 +2,21 @@
 
 #include <new>
 
+#include "base/payload_memory.h"
 #include "reverb/tensor.h"
 
 namespace reverb::internal {
 
 uint8_t* BlockPool::Allocate(size_t bytes) {
-  return static_cast<uint8_t*>(::operator new[](bytes, std::align_val_t{Tensor::kAlignment}, std::nothrow));
+  return static_cast<uint8_t*>(ProcessPayloadMemory()->Allocate(bytes, std::align_val_t{Tensor::kAlignment}));
 }
 
-void BlockPool::Free(uint8_t* block) { ::operator delete[](block, std::align_val_t{Tensor::kAlignment}); }
+void BlockPool::Free(uint8_t* block, size_t bytes) {
+  ProcessPayloadMemory()->Free(block, bytes, std::align_val_t{Tensor::kAlignment});
+}
 
 BlockPool::~BlockPool() {
-  for (const Block& block : idle_) Free(block.data);
+  for (const Block& block : idle_) Free(block.data, block.bytes);
 }
 
 uint8_t* BlockPool::Take(size_t bytes) {
@@ -31,7 +34,7 @@ uint8_t* BlockPool::Take(size_t bytes) {
 }
 
 void BlockPool::Give(uint8_t* block, size_t bytes) {
-  if (bytes > kMaxIdleBytes) return Free(block);
+  if (bytes > kMaxIdleBytes) return Free(block, bytes);
   std::vector<Block> dropped;
   {
     MutexLock lock(&mu_);
@@ -45,7 +48,7 @@ void BlockPool::Give(uint8_t* block, size_t bytes) {
     dropped.assign(idle_.begin(), end);
     idle_.erase(idle_.begin(), end);
   }
-  for (const Block& old : dropped) Free(old.data);
+  for (const Block& old : dropped) Free(old.data, old.bytes);
 }
 
 }  // namespace reverb::internal

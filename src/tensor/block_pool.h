@@ -30,7 +30,7 @@ class BlockPool {
 
   // Without a pool: aligned to Tensor::kAlignment, null when memory lacks.
   static uint8_t* Allocate(size_t bytes);
-  static void Free(uint8_t* block);
+  static void Free(uint8_t* block, size_t bytes);
 
  private:
   struct Block {

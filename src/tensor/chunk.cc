@@ -4,6 +4,8 @@
 #include <new>
 #include <string>
 
+#include "base/payload_memory.h"
+
 namespace reverb::internal {
 
 namespace {
@@ -29,7 +31,7 @@ Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t 
     return Status::ResourceExhausted("chunk of " + std::to_string(payload_bytes) +
                                      " payload bytes is too large; write shorter chunks (at most 4 GiB)");
   }
-  void* memory = ::operator new(tail_offset + tail_bytes, std::nothrow);
+  void* memory = ProcessPayloadMemory()->Allocate(tail_offset + tail_bytes);
   if (memory == nullptr) {
     return Status::ResourceExhausted("no memory for a chunk of " + std::to_string(payload_bytes) + " bytes");
   }
@@ -101,12 +103,22 @@ Buffer ShareBytes(ChunkRef chunk, std::span<const uint8_t> bytes) {
 void Chunk::Destroy() {
   ChunkLedger* const ledger = ledger_.load(std::memory_order_acquire);
   const int64_t size = bytes();
-  if (place_ == Place::kBuffer) std::destroy_at(reinterpret_cast<Buffer*>(tail()));
-  if (place_ == Place::kScattered) {
-    std::destroy_at(reinterpret_cast<std::unique_ptr<const ScatteredBytes>*>(tail()));
+  size_t allocated = tail_offset_;
+  switch (place_) {
+    case Place::kHere:
+      allocated += payload_size_;
+      break;
+    case Place::kBuffer:
+      allocated += sizeof(Buffer);
+      std::destroy_at(reinterpret_cast<Buffer*>(tail()));
+      break;
+    case Place::kScattered:
+      allocated += sizeof(std::unique_ptr<const ScatteredBytes>);
+      std::destroy_at(reinterpret_cast<std::unique_ptr<const ScatteredBytes>*>(tail()));
+      break;
   }
   this->~Chunk();
-  ::operator delete(static_cast<void*>(this));
+  ProcessPayloadMemory()->Free(this, allocated);
   if (ledger != nullptr) ledger->CountGone(size);
 }
 

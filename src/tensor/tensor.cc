@@ -125,7 +125,7 @@ void Tensor::AlignedFree::operator()(uint8_t* block) const {
   if (pool) {
     pool->Give(block, bytes);
   } else {
-    internal::BlockPool::Free(block);
+    internal::BlockPool::Free(block, bytes);
   }
 }
 

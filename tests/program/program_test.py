@@ -17,10 +17,11 @@ from suite_bench import Bench
 from suite_checkpoints import Checkpoints
 from suite_info import Info, Watch
 from suite_items import Change, Items
+from suite_memory import Memory
 from suite_serve import Config, Serve
 from suite_usage import Pages, Usage
 
-__all__ = ["Bench", "Change", "Checkpoints", "Config", "Info", "Items", "Pages", "Serve", "Usage", "Watch"]
+__all__ = ["Bench", "Change", "Checkpoints", "Config", "Info", "Items", "Memory", "Pages", "Serve", "Usage", "Watch"]
 
 
 def main() -> None:

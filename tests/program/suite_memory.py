@@ -1,0 +1,56 @@
+"""How much memory a server takes, and what it gives back."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+import frame
+from frame import OK, PATIENCE, ProgramTest, Server, environment, wait_until
+
+MAX_BYTES = 64 << 20
+MOST = 1.3 * MAX_BYTES + 200e6  # what docs/program.md promises
+
+
+def resident_bytes(server: Server) -> int:
+    pages = int(pathlib.Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Memory(ProgramTest):
+    def check(self, size: int) -> None:
+        """Four writers at full speed into a server that evicts; then a reset."""
+        (self.folder / "server.toml").write_text(
+            f'[server]\nmax_bytes = {MAX_BYTES}\nwhen_full = "evict"\n[[table]]\nname = "t"\nmax_size = 1_000_000_000\n'
+        )
+        server = self.serve("--config", str(self.folder / "server.toml"))
+        if "libasan" in pathlib.Path(f"/proc/{server.process.pid}/maps").read_text():
+            self.skipTest("AddressSanitizer keeps what is freed")
+        words = ["bench", "insert", "--address", server.address, "--table", "t", "--size", str(size)]
+        words += ["--seconds", "1.5", "--rounds", "1"]
+        writers = []
+        for _ in range(4):
+            writer = subprocess.Popen([frame.program, *words], stdout=subprocess.DEVNULL, env=environment())
+            self.addCleanup(writer.wait)
+            self.addCleanup(writer.kill)
+            writers.append(writer)
+        peak = 0
+        deadline = time.monotonic() + PATIENCE
+        while any(writer.poll() is None for writer in writers):
+            peak = max(peak, resident_bytes(server))
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        self.assertEqual([writer.returncode for writer in writers], [0] * 4)
+        self.assertGreater(self.table(server, "t")["evictions"], 0, "the bound was not reached")
+        self.assertLess(peak, MOST)
+        self.expect(("reset", server.address, "t", "--yes"), OK)
+        wait_until("the memory to be returned", lambda: resident_bytes(server) < 64e6)
+
+    def test_small_items(self):
+        self.check(400)
+
+    def test_items_of_some_pages(self):
+        self.check(40_000)
+
+    def test_large_items(self):
+        self.check(1_000_000)
