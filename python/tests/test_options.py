@@ -146,8 +146,9 @@ def test_a_client_bounds_what_it_receives():
         writer_client = make_client(server, False)
         writer_client.insert([np.zeros(2**20, np.uint8) + 1, np.arange(2**19)], {"t": 1.0})
         client = make_client(server, False, max_response_bytes=2**20)
-        with pytest.raises(RuntimeError, match="max_response_bytes"):
+        with pytest.raises(IndexError, match="max_response_bytes") as caught:  # as for all RESOURCE_EXHAUSTED
             next(client.sample("t"))
+        assert caught.value.code == "RESOURCE_EXHAUSTED"
     with pytest.raises(ValueError, match=r"max_response_bytes \(1000\) must be at least 1048576"):
         reverb.Client("localhost:1", max_response_bytes=1000)
     with pytest.raises(ValueError, match="max_response_bytes"):

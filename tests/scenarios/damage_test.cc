@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <map>
 #include <mutex>
@@ -30,7 +31,6 @@ namespace reverb {
 namespace {
 
 using std::chrono_literals::operator""s;
-using ::testing::AnyOf;
 
 // Long enough for a slow machine; a test that waits this long has failed.
 const WaitOptions kPatience{.timeout = 100s};
@@ -247,32 +247,37 @@ TEST_F(DamageTest, SamplesAreRightOrDoNotCome) {
 }
 
 TEST_F(DamageTest, SingleCallsAreRepeated) {
+  constexpr int64_t kItems = 1000;
   const Client near = server_->in_process_client();
   TrajectoryWriter writer =
       near.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 1, .max_chunk_length = 1}}).value();
-  ASSERT_OK(Write(writer, 1));
+  for (int64_t i = 0; i < kItems; ++i) ASSERT_OK(Write(writer, 3 * i + 1));
   ASSERT_OK(writer.Flush(0, kPatience));
-  uint64_t cursor = 0;
-  const uint64_t key = near.Inspect("t", 1, &cursor, kPatience).value().at(0).key();
-  const FlippingProxy proxy(Flips(/*upstream=*/true, /*period=*/200'000, /*max_flips=*/40));
+  const auto all_items = [&] {
+    std::vector<SampledTrajectory> all;
+    uint64_t cursor = 0;
+    do {
+      std::vector<SampledTrajectory> page = near.Inspect("t", kItems, &cursor, kPatience).value();
+      std::ranges::move(page, std::back_inserter(all));
+    } while (cursor != 0);
+    return all;
+  };
+  std::vector<KeyPriority> updates;
+  for (const SampledTrajectory& item : all_items()) updates.push_back({item.key(), 0});
+  ASSERT_EQ(updates.size(), static_cast<size_t>(kItems));
+
+  const FlippingProxy proxy(Flips(/*upstream=*/true, /*period=*/100'000, /*max_flips=*/40));
   const Client client = Through(proxy);
-  // Priorities are large messages here: most flips fall into them.
-  std::vector<KeyPriority> updates(2000, KeyPriority{key, 0});
   int64_t num_set = 0;
   for (int64_t i = 0; i < 100; ++i) {
     for (KeyPriority& update : updates) update.priority = static_cast<double>(i);
     const Status status = client.UpdatePriorities("t", updates, kPatience);
-    if (!status.ok()) {  // a connection that broke, or three flips in a row
-      EXPECT_THAT(status.code(), AnyOf(StatusCode::kUnavailable, StatusCode::kDataLoss)) << status.ToString();
-      continue;
-    }
+    // Frames of HTTP/2 are not covered: a flip there may fail the call, but sets nothing wrong.
+    if (!status.ok()) continue;
     ++num_set;
-    cursor = 0;
-    const auto items = near.Inspect("t", 10, &cursor, kPatience).value();
-    ASSERT_EQ(items.size(), 1u);
-    ASSERT_EQ(items[0].priority(), static_cast<double>(i));
+    for (const SampledTrajectory& item : all_items()) ASSERT_EQ(item.priority(), static_cast<double>(i));
   }
-  EXPECT_GE(num_set, 90);
+  EXPECT_GE(num_set, 85);
   EXPECT_GT(proxy.flips(), 5);
 }
 
