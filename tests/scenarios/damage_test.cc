@@ -237,9 +237,14 @@ TEST_F(DamageTest, SamplesAreRightOrDoNotCome) {
   }
   const FlippingProxy proxy(Flips(/*upstream=*/false, /*period=*/30'000, /*max_flips=*/20));
   const Client client = Through(proxy);
-  Sampler sampler = client.NewSampler({.table = "t"}).value();
+  std::optional<Sampler> sampler = client.NewSampler({.table = "t"}).value();
   for (int64_t i = 0; i < 2000; ++i) {
-    const auto sample = sampler.Next(kPatience);
+    const auto sample = sampler->Next({.timeout = 5s});
+    if (sample.status().code() == StatusCode::kDeadlineExceeded) {
+      // Frames of HTTP/2 are not covered: a flip in the length of one may keep a stream waiting.
+      sampler = client.NewSampler({.table = "t"}).value();
+      continue;
+    }
     ASSERT_OK(sample);
     EXPECT_LT(CheckItem(*sample), kItems);
   }

@@ -92,6 +92,9 @@ struct Channel {
       case StatusCode::kCancelled:  // what a server that is shut down leaves behind
       case StatusCode::kUnknown:    // what a connection that breaks sometimes leaves behind
         return Status::Unavailable("the server at " + address + " broke the call off: " + text);
+      case StatusCode::kInternal:  // what damage to frames of HTTP/2 leaves behind
+        return Status::DataLoss("the connection to the server at " + address + " was damaged: " + text)
+            .WithDetail(Detail::kCorruptData);
       case StatusCode::kResourceExhausted:  // mostly a message that gRPC did not receive
         return Status::ResourceExhausted("server at " + address + ": " + text + "; this client accepts " +
                                          std::to_string(limits.max_message_bytes) +
