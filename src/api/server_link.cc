@@ -106,9 +106,9 @@ std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
 // --- Single calls ---
 
 Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) {
+  WaitLoop loop(wait);  // before Connect(), which may take time too
   std::shared_ptr<Connection> connection = Connect(wait);
   if (connection->in_process()) return call(*connection, wait);
-  WaitLoop loop(wait);
   const bool tries_once = wait.timeout && *wait.timeout <= Duration(0);
   std::optional<Backoff> backoff;  // from the first failure on
   Timeout lost_timeout = options_.reconnect_timeout;
