@@ -1251,8 +1251,9 @@ class WirePartsTest : public WireSampleTest {
     return writer.Finish().Flatten();
   }
   Result<std::optional<SampleReply>> Add(SampleReplyDecoder* decoder, std::string_view bytes) {
-    const ByteSlice slice = SliceOf(bytes);
-    return decoder->Decode({&slice, 1}, AnyKeeper());
+    const Buffer kept = Buffer::CopyOf(bytes);
+    const ByteSlice slice(kept.data(), kept.size());
+    return decoder->Decode({&slice, 1}, kept);
   }
 };
 
