@@ -523,7 +523,7 @@ TEST_P(ClientConformanceTest, SingleOperationsObeyTheirTimeout) {
   // Long enough for the server to answer: the item was drawn then.
   EXPECT_THAT(client.Sample("q", 100, {.timeout = 1s}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("had been drawn")));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << "not for ever";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
 }
 
 TEST_P(ClientConformanceTest, AnInsertThatWaitsEndsWithItsServer) {
