@@ -34,7 +34,7 @@
 #include "base/file_system.h"
 #include "base/random.h"
 #include "checkpoint/load.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
 #include "tensor/checksum.h"

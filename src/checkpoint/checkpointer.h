@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "base/mutex.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "core/table.h"
 #include "reverb/checkpoint.h"
 #include "reverb/status.h"

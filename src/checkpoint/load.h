@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "checkpoint/source.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
 #include "reverb/checkpoint.h"

@@ -16,7 +16,7 @@
 #include "checkpoint/format.h"
 #include "checkpoint/segment_reader.h"
 #include "checkpoint/source.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "core/chunk_store.h"
 #include "reverb/status.h"
 

@@ -5,7 +5,7 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
 #include "checkpoint/reverb_source.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 
 namespace reverb::internal {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/freed_memory.h"
+#include "base/malloc_retention.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "client/waiting.h"

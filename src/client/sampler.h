@@ -23,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "client/ask_why.h"
+#include "client/explain_timeout.h"
 #include "client/backoff.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"

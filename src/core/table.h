@@ -88,7 +88,7 @@ class Table : public std::enable_shared_from_this<Table> {
   // the whole call before anything is done.
   Status Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes);
 
-  // --- The nest that items were written in (structure_note.h); tables with a signature do not listen ---
+  // --- The nest that items were written in (observed_structure.h); tables with a signature do not listen ---
   void TakeStructure(const ItemStructure& structure);
   uint64_t structure_resets() const { return state_->structure().resets(); }
 

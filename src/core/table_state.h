@@ -26,7 +26,7 @@
 #include "core/rate_limiter.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
-#include "core/structure_note.h"
+#include "core/observed_structure.h"
 #include "reverb/extension.h"
 #include "reverb/selector.h"
 #include "reverb/status.h"

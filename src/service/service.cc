@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/random.h"
-#include "service/sample_stream.h"
+#include "service/sample_stream_session.h"
 #include "service/writer_session.h"
 #include "transport/wire.h"
 

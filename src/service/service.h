@@ -2,7 +2,7 @@
 //
 // A Service answers for a set of tables over one chunk store. Streams become sessions: a WriterSession
 // (writer_session.h) outlives the streams of its writer, a sample stream is an object of its own
-// (sample_stream.h). All waiting is the tables' business: no thread is kept for a client.
+// (sample_stream_session.h). All waiting is the tables' business: no thread is kept for a client.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_SERVICE_SERVICE_H_

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "reverb/log.h"
-#include "service/sample_stream.h"
+#include "service/sample_stream_session.h"
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
 

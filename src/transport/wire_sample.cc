@@ -8,7 +8,7 @@
 //      one piece, in the order of the samples. But if the uses of a position overlap so much that runs of
 //      distinct rows would be shorter by a third, such runs become the pieces (frames that overlap).
 //   4. Pieces are numbered by their first use.
-// Samples that all have the same columns of raw rows take a shorter way (wire_even.h) if the client knows it.
+// Samples that all have the same columns of raw rows take a shorter way (wire_shared_columns.h) if the client knows it.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -17,7 +17,7 @@
 
 #include "tensor/checksum.h"
 #include "transport/wire.h"
-#include "transport/wire_even.h"
+#include "transport/wire_shared_columns.h"
 #include "transport/wire_internal.h"
 #include "transport/wire_seal.h"
 

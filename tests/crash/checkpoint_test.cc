@@ -14,7 +14,7 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
 #include "checkpoint/reverb_source.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "crash/random_tables.h"
 #include "gtest/gtest.h"
 #include "reverb/extensions.h"

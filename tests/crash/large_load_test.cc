@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "checkpoint/load.h"
 #include "checkpoint/source.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "crash/random_tables.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -10,7 +10,7 @@
 
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "crash/random_tables.h"
 #include "gtest/gtest.h"
 #include "testing/effort.h"

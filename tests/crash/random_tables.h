@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "checkpoint/load.h"
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
 #include "reverb/table_options.h"

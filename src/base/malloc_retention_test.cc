@@ -1,4 +1,4 @@
-#include "base/freed_memory.h"
+#include "base/malloc_retention.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

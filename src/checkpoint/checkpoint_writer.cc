@@ -1,4 +1,4 @@
-#include "checkpoint/writer.h"
+#include "checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-// sample_stream.h — the server's end of a stream of samples.
+// sample_stream_session.h — the server's end of a stream of samples.
 //
 // Requests are served one after the other. For each, samples are drawn in small draws, as the limiter allows,
 // and sent in replies of about kReplyBytes; the next draw is made when the last reply has left and the
@@ -6,8 +6,8 @@
 // stops the drawing, not the server.
 //
 // Threads: all methods may be called concurrently. No lock is held while calling a table or the peer.
-#ifndef REVERB_SERVICE_SAMPLE_STREAM_H_
-#define REVERB_SERVICE_SAMPLE_STREAM_H_
+#ifndef REVERB_SERVICE_SAMPLE_STREAM_SESSION_H_
+#define REVERB_SERVICE_SAMPLE_STREAM_SESSION_H_
 
 #include <cstdint>
 #include <deque>
@@ -121,4 +121,4 @@ class SampleStreamSession final : public SampleSession,
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_SERVICE_SAMPLE_STREAM_H_
+#endif  // REVERB_SERVICE_SAMPLE_STREAM_SESSION_H_

@@ -1,4 +1,4 @@
-// writer.h — writes snapshots of tables as checkpoints under one root, each only what the last one lacks.
+// checkpoint_writer.h — writes snapshots of tables as checkpoints under one root, each only what the last one lacks.
 //
 // What the last published checkpoint holds is remembered: where each chunk lies, and in which state each page
 // of slots was written. A new checkpoint writes chunks that are new and pages that changed, refers to the
@@ -12,8 +12,8 @@
 // again from memory. The content of such files is not read again.
 //
 // Threads: one at a time.
-#ifndef REVERB_CHECKPOINT_WRITER_H_
-#define REVERB_CHECKPOINT_WRITER_H_
+#ifndef REVERB_CHECKPOINT_CHECKPOINT_WRITER_H_
+#define REVERB_CHECKPOINT_CHECKPOINT_WRITER_H_
 
 #include <chrono>
 #include <cstdint>
@@ -156,4 +156,4 @@ class CheckpointWriter {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_CHECKPOINT_WRITER_H_
+#endif  // REVERB_CHECKPOINT_CHECKPOINT_WRITER_H_

@@ -1,4 +1,4 @@
-#include "core/structure_note.h"
+#include "core/observed_structure.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "transport/wire_even.h"
+#include "transport/wire_shared_columns.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,11 +1,11 @@
-// wire_even.h — samples that all have the same columns of raw rows: the common batch.
+// wire_shared_columns.h — samples that all have the same columns of raw rows: the common batch.
 //
 // Each column becomes one piece, sample after sample, and is said once for all of them. Whether samples are
 // even is found in one pass over their slices, which also finds where the rows lie; nothing is sorted.
 //
 // Ownership: borrows the samples. Threads: values.
-#ifndef REVERB_TRANSPORT_WIRE_EVEN_H_
-#define REVERB_TRANSPORT_WIRE_EVEN_H_
+#ifndef REVERB_TRANSPORT_WIRE_SHARED_COLUMNS_H_
+#define REVERB_TRANSPORT_WIRE_SHARED_COLUMNS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -72,4 +72,4 @@ class EvenSamples {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_TRANSPORT_WIRE_EVEN_H_
+#endif  // REVERB_TRANSPORT_WIRE_SHARED_COLUMNS_H_

@@ -1,4 +1,4 @@
-#include "base/freed_memory.h"
+#include "base/malloc_retention.h"
 
 #include <cstddef>
 #include <cstdlib>

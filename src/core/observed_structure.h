@@ -1,12 +1,12 @@
-// structure_note.h — what a table knows of the nest that its items were written in.
+// observed_structure.h — what a table knows of the nest that its items were written in.
 //
 // The first structure that a writer brings holds; a second one that differs makes it "they differ", until the
 // table is emptied. What a reset leaves is kept until another one comes: writers tell once, and their items
 // may still be on their way.
 //
 // Threads: any. The lock is a leaf: it may be taken under that of a table or of a session.
-#ifndef REVERB_CORE_STRUCTURE_NOTE_H_
-#define REVERB_CORE_STRUCTURE_NOTE_H_
+#ifndef REVERB_CORE_OBSERVED_STRUCTURE_H_
+#define REVERB_CORE_OBSERVED_STRUCTURE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -43,4 +43,4 @@ class StructureNote {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_CORE_STRUCTURE_NOTE_H_
+#endif  // REVERB_CORE_OBSERVED_STRUCTURE_H_

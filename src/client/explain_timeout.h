@@ -1,6 +1,6 @@
-// ask_why.h — why a table makes callers wait, asked of its server.
-#ifndef REVERB_CLIENT_ASK_WHY_H_
-#define REVERB_CLIENT_ASK_WHY_H_
+// explain_timeout.h — why a table makes callers wait, asked of its server.
+#ifndef REVERB_CLIENT_EXPLAIN_TIMEOUT_H_
+#define REVERB_CLIENT_EXPLAIN_TIMEOUT_H_
 
 #include <algorithm>
 #include <chrono>
@@ -32,4 +32,4 @@ inline Why AskWhyNoSamples(Connection& connection, const std::string& table, con
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_CLIENT_ASK_WHY_H_
+#endif  // REVERB_CLIENT_EXPLAIN_TIMEOUT_H_

@@ -1,4 +1,4 @@
-#include "service/sample_stream.h"
+#include "service/sample_stream_session.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "core/structure_note.h"
+#include "core/observed_structure.h"
 
 namespace reverb::internal {
 
