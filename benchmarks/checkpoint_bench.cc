@@ -33,8 +33,8 @@
 
 #include "base/file_system.h"
 #include "base/random.h"
-#include "checkpoint/load.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/load.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
 #include "tensor/checksum.h"
@@ -48,13 +48,13 @@ using internal::CheckpointWriter;
 using internal::ChunkHeader;
 using internal::ChunkRef;
 using internal::ChunkStore;
+using internal::ConcurrentTable;
 using internal::Item;
 using internal::LoadedServer;
 using internal::PosixFileSystem;
 using internal::Random;
 using internal::SampledItem;
 using internal::Snapshot;
-using internal::Table;
 using internal::Trajectory;
 
 std::string g_folder;
@@ -93,7 +93,7 @@ T Value(Result<T> result) {
 
 struct Tables {
   std::shared_ptr<ChunkStore> store = std::make_shared<ChunkStore>(ChunkStore::Options());
-  std::vector<std::shared_ptr<Table>> tables;
+  std::vector<std::shared_ptr<ConcurrentTable>> tables;
   size_t item_bytes = 0;
   uint64_t next_key = 1;
   Random random{7};
@@ -188,7 +188,7 @@ double ReadPlain(const std::string& path, Keep keep) {
 double WriteOurs(CheckpointWriter& writer, const Tables& tables, CheckpointWriter::Stats* stats,
                  double* locks_held = nullptr) {
   const double begin = Now();
-  const Snapshot snapshot = Table::TakeSnapshot(tables.tables);
+  const Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables.tables);
   if (locks_held != nullptr) *locks_held = std::chrono::duration<double>(snapshot.locks_held).count();
   *stats = Value(writer.Write(snapshot, {}, internal::RealClock()->WallNanos()));
   return Now() - begin;

@@ -38,10 +38,10 @@ using internal::ChunkRef;
 using internal::ChunkStore;
 using internal::ColumnEncoder;
 using internal::ColumnSpec;
+using internal::ConcurrentTable;
 using internal::Item;
 using internal::Random;
 using internal::SampledItem;
-using internal::Table;
 using internal::Trajectory;
 
 int g_rounds = 7;
@@ -99,9 +99,11 @@ ChunkHeader FloatHeader(uint32_t floats, const std::vector<uint8_t>& raw) {
   return header;
 }
 
-std::shared_ptr<Table> MakeTable(std::shared_ptr<ChunkStore> store, size_t size, SelectorOptions sampler) {
-  return Table::Create({.name = "bench", .sampler = sampler, .max_size = static_cast<int64_t>(size)},
-                       {.store = std::move(store)})
+std::shared_ptr<ConcurrentTable> MakeTable(std::shared_ptr<ChunkStore> store, size_t size,
+                                           SelectorOptions sampler) {
+  return ConcurrentTable::Create(
+             {.name = "bench", .sampler = sampler, .max_size = static_cast<int64_t>(size)},
+             {.store = std::move(store)})
       .value();
 }
 
@@ -135,7 +137,7 @@ struct Engine {
   }
 
   std::shared_ptr<ChunkStore> store = std::make_shared<ChunkStore>(ChunkStore::Options{});
-  std::shared_ptr<Table> table;
+  std::shared_ptr<ConcurrentTable> table;
   std::vector<uint8_t> raw;
   ChunkHeader header;
   ChunkRef shared;
@@ -512,7 +514,8 @@ void SnapshotRows() {
   if (!Wanted("snapshot")) return;
   for (const size_t items : {size_t{200'000}, size_t{2'000'000}}) {
     auto store = std::make_shared<ChunkStore>(ChunkStore::Options{});
-    std::vector<std::shared_ptr<Table>> tables = {MakeTable(store, items, SelectorOptions::Uniform(1))};
+    std::vector<std::shared_ptr<ConcurrentTable>> tables = {
+        MakeTable(store, items, SelectorOptions::Uniform(1))};
     const std::vector<uint8_t> raw(40, 1);
     ChunkRef chunk = store->Add(FloatHeader(10, raw), raw).value();
     for (uint64_t i = 0; i < items; ++i) {
@@ -525,7 +528,7 @@ void SnapshotRows() {
     std::vector<double> held;
     std::vector<SampledItem> samples;
     for (int round = 0; round < g_rounds; ++round) {
-      internal::Snapshot snapshot = Table::TakeSnapshot(tables);
+      internal::Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables);
       Check(snapshot.tables[0]->size() == static_cast<int64_t>(items), "snapshot size");
       held.push_back(std::chrono::duration<double, std::milli>(snapshot.locks_held).count());
       for (int i = 0; i < 1000; ++i) Check(tables[0]->Sample(64, false, {}, &samples).ok(), "sample");

@@ -63,7 +63,7 @@ void Act(reverb::Store store, reverb::Table table) {
     const int64_t frame_dims[] = {kChunkSteps, kSide, kSide}, reward_dims[] = {kChunkSteps};
     const reverb::TensorView columns[] = {{reverb::DType::kUint8, frame_dims, frames.data()},
                                           {reverb::DType::kFloat32, reward_dims, rewards.data()}};
-    const reverb::Chunk chunk = Expect(
+    const reverb::ChunkHandle chunk = Expect(
         store.AddChunk({.episode_id = 1 + static_cast<uint64_t>(first) / 400, .first_step = first}, columns));
     // Many items share it: three frames and the last reward each.
     for (uint32_t row = 0; row + 3 <= kChunkSteps; ++row) {

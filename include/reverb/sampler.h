@@ -23,7 +23,7 @@
 namespace reverb {
 
 namespace internal {
-class Sampler;
+class SamplerImpl;
 }  // namespace internal
 
 struct SamplerOptions {

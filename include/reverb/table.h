@@ -11,7 +11,7 @@
 // to rows of its chunks and share them. A chunk goes when the last item, sample or handle that
 // refers to it goes.
 //
-// Store, Chunk, Table and SampledTrajectory are handles: copying one is cheap and refers to the same
+// Store, ChunkHandle, Table and SampledTrajectory are handles: copying one is cheap and refers to the same
 // thing. Threads: everything may be called concurrently.
 #ifndef REVERB_TABLE_H_
 #define REVERB_TABLE_H_
@@ -36,7 +36,7 @@ namespace reverb {
 namespace internal {
 class ChunkRef;
 class ChunkStore;
-class Table;
+class ConcurrentTable;
 class Trajectory;
 struct PeekedItem;
 struct SampleFactory;
@@ -49,7 +49,7 @@ class InsertOnSampleExtension;
 // LZ4, on differences between steps where that pays.
 enum class Compression : uint8_t { kAuto, kNone, kLz4, kZstd, kSnappy };
 
-class Chunk {
+class ChunkHandle {
  public:
   uint32_t num_rows() const;
   uint32_t num_columns() const;
@@ -58,7 +58,7 @@ class Chunk {
  private:
   friend class Store;
   friend class Table;
-  explicit Chunk(std::shared_ptr<const internal::ChunkRef> ref) : ref_(std::move(ref)) {}
+  explicit ChunkHandle(std::shared_ptr<const internal::ChunkRef> ref) : ref_(std::move(ref)) {}
   std::shared_ptr<const internal::ChunkRef> ref_;
 };
 
@@ -85,8 +85,8 @@ class Store {
   explicit Store(const StoreOptions& options = {});
 
   // Encodes tensors whose first dimension is time, of the same length in all of them.
-  Result<Chunk> AddChunk(const Origin& origin, std::span<const TensorView> columns,
-                         Compression compression = Compression::kAuto);
+  Result<ChunkHandle> AddChunk(const Origin& origin, std::span<const TensorView> columns,
+                               Compression compression = Compression::kAuto);
   Stats stats() const;
 
  private:
@@ -96,7 +96,7 @@ class Store {
 
 // Rows [offset, offset + length) of one column of a chunk.
 struct Slice {
-  Chunk chunk;
+  ChunkHandle chunk;
   uint32_t column = 0;
   uint32_t offset = 0;
   uint32_t length = 1;
@@ -177,12 +177,12 @@ class Table {
   std::vector<SampledTrajectory> Peek(int64_t n) const;
 
  private:
-  explicit Table(std::shared_ptr<internal::Table> table) : table_(std::move(table)) {}
+  explicit Table(std::shared_ptr<internal::ConcurrentTable> table) : table_(std::move(table)) {}
   static SampledTrajectory Look(internal::PeekedItem item);
   friend struct internal::TableFactory;
   friend Result<std::shared_ptr<InsertOnSampleExtension>> MakeInsertOnSample(const Table& target,
                                                                              Timeout timeout);
-  std::shared_ptr<internal::Table> table_;
+  std::shared_ptr<internal::ConcurrentTable> table_;
 };
 
 }  // namespace reverb

@@ -37,7 +37,7 @@
 namespace reverb {
 
 namespace internal {
-class VectorWriter;
+class VectorWriterImpl;
 }  // namespace internal
 
 // A value for each environment, 0 for those that a call is not meant for. Empty: it is meant for all.
@@ -127,8 +127,8 @@ class VectorWriter {
 
  private:
   friend struct internal::WriterFactory;
-  explicit VectorWriter(std::unique_ptr<internal::VectorWriter> impl);
-  std::unique_ptr<internal::VectorWriter> impl_;
+  explicit VectorWriter(std::unique_ptr<internal::VectorWriterImpl> impl);
+  std::unique_ptr<internal::VectorWriterImpl> impl_;
 };
 
 }  // namespace reverb

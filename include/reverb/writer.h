@@ -47,8 +47,8 @@ namespace reverb {
 
 namespace internal {
 class LegacyWriter;
-class StructuredWriter;
-class TrajectoryWriter;
+class StructuredWriterImpl;
+class TrajectoryWriterImpl;
 struct WriterFactory;
 }  // namespace internal
 
@@ -140,8 +140,9 @@ class TrajectoryWriter {
   // not). The episode has ended also when the wait fails: sending goes on.
   Status EndEpisode(bool clear = true, const WaitOptions& wait = {});
 
-  // Discards the items that are not confirmed and returns their number: those that were sent already may still
-  // reach their tables. Later calls that write return CANCELLED; reading works. Idempotent; returns 0 then.
+  // Discards the items that are not confirmed and returns their number: those that were sent already may
+  // still reach their tables. Later calls that write return CANCELLED; reading works. Idempotent; returns 0
+  // then.
   int64_t Close();
 
   // How one column is cut. For a column that has values: applies from now on; FAILED_PRECONDITION
@@ -173,8 +174,8 @@ class TrajectoryWriter {
 
  private:
   friend struct internal::WriterFactory;
-  explicit TrajectoryWriter(std::unique_ptr<internal::TrajectoryWriter> impl);
-  std::unique_ptr<internal::TrajectoryWriter> impl_;
+  explicit TrajectoryWriter(std::unique_ptr<internal::TrajectoryWriterImpl> impl);
+  std::unique_ptr<internal::TrajectoryWriterImpl> impl_;
 };
 
 // --- StructuredWriter -----------------------------------------------------------------------------
@@ -256,8 +257,8 @@ class StructuredWriter {
 
  private:
   friend struct internal::WriterFactory;
-  explicit StructuredWriter(std::unique_ptr<internal::StructuredWriter> impl);
-  std::unique_ptr<internal::StructuredWriter> impl_;
+  explicit StructuredWriter(std::unique_ptr<internal::StructuredWriterImpl> impl);
+  std::unique_ptr<internal::StructuredWriterImpl> impl_;
 };
 
 // --- Writer ---------------------------------------------------------------------------------------

@@ -116,26 +116,26 @@ Result<Writer> Client::NewWriter(const WriterOptions& options) const {
 }
 
 Result<Sampler> Client::NewSampler(SamplerOptions options) const {
-  internal::Sampler::Options inner{.table = std::move(options.table),
-                                   .max_samples = options.max_samples,
-                                   .max_in_flight = options.max_in_flight_samples_per_worker,
-                                   .grow_window = options.grow_window,
-                                   .max_share_ahead = options.max_share_ahead,
-                                   .num_streams = options.num_workers == -1 ? 1 : options.num_workers,
-                                   .num_servers = static_cast<int32_t>(rep_->servers.size()),
-                                   .exact = options.exact,
-                                   .rate_limiter_timeout = options.rate_limiter_timeout,
-                                   .reconnect_timeout = options.reconnect_timeout,
-                                   .receive_window_bytes = options.receive_window_bytes,
-                                   .client_name = rep_->options.name};
+  internal::SamplerImpl::Options inner{.table = std::move(options.table),
+                                       .max_samples = options.max_samples,
+                                       .max_in_flight = options.max_in_flight_samples_per_worker,
+                                       .grow_window = options.grow_window,
+                                       .max_share_ahead = options.max_share_ahead,
+                                       .num_streams = options.num_workers == -1 ? 1 : options.num_workers,
+                                       .num_servers = static_cast<int32_t>(rep_->servers.size()),
+                                       .exact = options.exact,
+                                       .rate_limiter_timeout = options.rate_limiter_timeout,
+                                       .reconnect_timeout = options.reconnect_timeout,
+                                       .receive_window_bytes = options.receive_window_bytes,
+                                       .client_name = rep_->options.name};
   // A server's first stream shares the client's connection, further ones have one each: streams of one
   // connection would share its bandwidth.
   const auto connect = [rep = rep_](size_t stream) {
     internal::ServerLink& server = *rep->servers[stream % rep->servers.size()];
     return stream < rep->servers.size() ? server.Connect() : server.OwnConnection();
   };
-  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Sampler> sampler,
-                          internal::Sampler::Create(connect, std::move(inner)));
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::SamplerImpl> sampler,
+                          internal::SamplerImpl::Create(connect, std::move(inner)));
   auto rep = std::make_unique<Sampler::Rep>();
   rep->sampler = std::move(sampler);
   rep->owners = rep_->owners;

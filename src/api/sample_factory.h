@@ -34,7 +34,9 @@ inline std::vector<SampledTrajectory> MakeSampledTrajectories(std::vector<Sample
 }
 
 struct TableFactory {
-  static reverb::Table Make(std::shared_ptr<Table> table) { return reverb::Table(std::move(table)); }
+  static reverb::Table Make(std::shared_ptr<ConcurrentTable> table) {
+    return reverb::Table(std::move(table));
+  }
 };
 
 }  // namespace reverb::internal

@@ -110,7 +110,7 @@ void TakeLeftOver(internal::Mutex* mu, std::vector<internal::Sample>* left_over,
 }
 
 // n samples, those first that an earlier call left over. On an error what came is left over in turn.
-Status TakeSamples(internal::Sampler& sampler, internal::KeyOwners* owners, internal::Mutex* mu,
+Status TakeSamples(internal::SamplerImpl& sampler, internal::KeyOwners* owners, internal::Mutex* mu,
                    std::vector<internal::Sample>* left_over, int64_t n, const WaitOptions& wait,
                    std::vector<internal::Sample>* samples) {
   TakeLeftOver(mu, left_over, n, samples);
@@ -177,7 +177,7 @@ Status Sampler::NextBatch(int64_t n, std::span<const ColumnMemory> columns, Batc
 void Sampler::Close() { rep_->sampler->Close(); }
 
 Sampler::Stats Sampler::stats() const {
-  const internal::Sampler::Stats stats = rep_->sampler->stats();
+  const internal::SamplerImpl::Stats stats = rep_->sampler->stats();
   internal::MutexLock lock(&rep_->mu);
   const auto left = static_cast<int64_t>(rep_->left_over.size());
   return {.delivered = stats.delivered - left,

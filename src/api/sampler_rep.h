@@ -13,7 +13,7 @@
 namespace reverb {
 
 struct Sampler::Rep {
-  std::shared_ptr<internal::Sampler> sampler;
+  std::shared_ptr<internal::SamplerImpl> sampler;
   std::shared_ptr<internal::KeyOwners> owners;  // null for one server
   // Samples that a failed batch had taken already: they come first next time.
   internal::Mutex mu;

@@ -10,7 +10,7 @@
 namespace reverb {
 
 struct Server::Rep {
-  std::unique_ptr<internal::Server> server;
+  std::unique_ptr<internal::ServerImpl> server;
 };
 
 namespace {
@@ -33,7 +33,7 @@ internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
 }  // namespace
 
 Result<Server> Server::Start(ServerOptions options) {
-  internal::Server::Options inner;
+  internal::ServerImpl::Options inner;
   inner.tables = std::move(options.tables);
   inner.store.max_bytes = options.store.max_bytes;
   inner.store.policy =
@@ -48,7 +48,7 @@ Result<Server> Server::Start(ServerOptions options) {
     inner.address = options.host + ":" + std::to_string(*options.port);
   }
   auto rep = std::make_unique<Rep>();
-  REVERB_ASSIGN_OR_RETURN(rep->server, internal::Server::Start(std::move(inner)));
+  REVERB_ASSIGN_OR_RETURN(rep->server, internal::ServerImpl::Start(std::move(inner)));
   return Server(std::move(rep));
 }
 
@@ -60,7 +60,7 @@ Server::~Server() = default;
 int Server::port() const { return rep_->server->port(); }
 
 Result<Table> Server::table(std::string_view name) const {
-  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Table> table, rep_->server->table(name));
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::ConcurrentTable> table, rep_->server->table(name));
   return internal::TableFactory::Make(std::move(table));
 }
 

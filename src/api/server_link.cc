@@ -248,17 +248,17 @@ Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Clie
   return Status::Ok();
 }
 
-std::shared_ptr<Sampler> ServerLink::TakeIdleSampler(std::string_view table) {
+std::shared_ptr<SamplerImpl> ServerLink::TakeIdleSampler(std::string_view table) {
   MutexLock lock(&mu_);
   const auto found = idle_samplers_.find(table);
   if (found == idle_samplers_.end()) return nullptr;
-  std::shared_ptr<Sampler> sampler = std::move(found->second.back());
+  std::shared_ptr<SamplerImpl> sampler = std::move(found->second.back());
   found->second.pop_back();
   if (found->second.empty()) idle_samplers_.erase(found);
   return sampler;
 }
 
-void ServerLink::KeepIdleSampler(std::string_view table, std::shared_ptr<Sampler> sampler) {
+void ServerLink::KeepIdleSampler(std::string_view table, std::shared_ptr<SamplerImpl> sampler) {
   {
     MutexLock lock(&mu_);
     auto& idle = idle_samplers_[std::string(table)];
@@ -273,14 +273,14 @@ void ServerLink::KeepIdleSampler(std::string_view table, std::shared_ptr<Sampler
 Status ServerLink::Sample(std::string_view table, int64_t n, const WaitOptions& wait,
                           std::vector<internal::Sample>* out) {
   while (true) {
-    std::shared_ptr<Sampler> sampler = TakeIdleSampler(table);
+    std::shared_ptr<SamplerImpl> sampler = TakeIdleSampler(table);
     const bool was_idle = sampler != nullptr;
     if (!was_idle) {
-      REVERB_ASSIGN_OR_RETURN(sampler, Sampler::Create([&](size_t) { return Connect(wait); },
-                                                       {.table = std::string(table),
-                                                        .exact = true,
-                                                        .reconnect_timeout = options_.reconnect_timeout,
-                                                        .client_name = options_.name}));
+      REVERB_ASSIGN_OR_RETURN(sampler, SamplerImpl::Create([&](size_t) { return Connect(wait); },
+                                                           {.table = std::string(table),
+                                                            .exact = true,
+                                                            .reconnect_timeout = options_.reconnect_timeout,
+                                                            .client_name = options_.name}));
     }
     Status status = sampler->Next(n, wait, out);
     if (status.ok()) {

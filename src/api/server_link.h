@@ -73,8 +73,8 @@ class ServerLink {
   template <typename T, typename F>
   Result<T> CallFor(const CallKind& kind, const WaitOptions& wait, F&& call) EXCLUDES(mu_);
 
-  std::shared_ptr<Sampler> TakeIdleSampler(std::string_view table) EXCLUDES(mu_);
-  void KeepIdleSampler(std::string_view table, std::shared_ptr<Sampler> sampler) EXCLUDES(mu_);
+  std::shared_ptr<SamplerImpl> TakeIdleSampler(std::string_view table) EXCLUDES(mu_);
+  void KeepIdleSampler(std::string_view table, std::shared_ptr<SamplerImpl> sampler) EXCLUDES(mu_);
 
   // Set once.
   const ClientOptions options_;
@@ -89,7 +89,8 @@ class ServerLink {
   Id128 life_id_ GUARDED_BY(mu_){};
   // For single operations.
   std::vector<Writer> idle_writers_ GUARDED_BY(mu_);
-  std::map<std::string, std::vector<std::shared_ptr<Sampler>>, std::less<>> idle_samplers_ GUARDED_BY(mu_);
+  std::map<std::string, std::vector<std::shared_ptr<SamplerImpl>>, std::less<>> idle_samplers_
+      GUARDED_BY(mu_);
 };
 
 }  // namespace reverb::internal

@@ -136,7 +136,7 @@ Result<std::string> Checkpointer::Write() {
   std::vector<SavedWriter> writers;
   Duration locks_held{0};
   Result<CheckpointWriter::Stats> written = [&] {
-    const Snapshot snapshot = Table::TakeSnapshot(environment_.tables, [&] {
+    const Snapshot snapshot = ConcurrentTable::TakeSnapshot(environment_.tables, [&] {
       if (environment_.save_writers) writers = environment_.save_writers();
     });
     locks_held = snapshot.locks_held;

@@ -32,7 +32,7 @@ class Checkpointer {
   struct Environment {
     FileSystem* fs = PosixFileSystem();
     Clock* clock = RealClock();
-    std::vector<std::shared_ptr<Table>> tables;
+    std::vector<std::shared_ptr<ConcurrentTable>> tables;
     // How far the writers have come. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;
   };

@@ -204,26 +204,29 @@ Result<Plans> PlanTables(const SavedServer& saved, const std::vector<TableOption
 
 }  // namespace
 
-Result<std::vector<std::shared_ptr<Table>>> MakeTables(const std::vector<TableOptions>& given,
-                                                       const Table::Environment& environment) {
-  std::vector<std::shared_ptr<Table>> tables;
+Result<std::vector<std::shared_ptr<ConcurrentTable>>> MakeTables(
+    const std::vector<TableOptions>& given, const ConcurrentTable::Environment& environment) {
+  std::vector<std::shared_ptr<ConcurrentTable>> tables;
   for (const TableOptions& options : given) {
-    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Table> table, Table::Create(options, environment));
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<ConcurrentTable> table,
+                            ConcurrentTable::Create(options, environment));
     tables.push_back(std::move(table));
   }
   return tables;
 }
 
 Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableOptions>& given,
-                              const RestoreOptions& options, const Table::Environment& environment) {
+                              const RestoreOptions& options,
+                              const ConcurrentTable::Environment& environment) {
   const SavedServer& saved = source.server();
   REVERB_ASSIGN_OR_RETURN(Plans all, PlanTables(saved, given, options));
   LoadedServer loaded;
   for (const Plan& plan : all.plans) {
-    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Table> table, Table::Create(plan.options, environment));
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<ConcurrentTable> table,
+                            ConcurrentTable::Create(plan.options, environment));
     loaded.tables.push_back(std::move(table));
   }
-  std::vector<Table*> by_saved(saved.tables.size());
+  std::vector<ConcurrentTable*> by_saved(saved.tables.size());
   for (size_t i = 0; i < saved.tables.size(); ++i) {
     if (!all.wanted[i]) continue;
     by_saved[i] = loaded.tables[*all.plan[i]].get();
@@ -276,7 +279,8 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
 namespace {
 
 Result<LoadedServer> LoadPath(FileSystem* fs, const std::string& path, const RestoreOptions& options,
-                              const std::vector<TableOptions>& given, const Table::Environment& environment) {
+                              const std::vector<TableOptions>& given,
+                              const ConcurrentTable::Environment& environment) {
   REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointSource> source, OpenCheckpoint(fs, path));
   REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadFrom(*source, given, options, environment));
   loaded.path = path;
@@ -292,7 +296,7 @@ Result<LoadedServer> LoadPath(FileSystem* fs, const std::string& path, const Res
 
 Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options,
                                 const std::vector<TableOptions>& given,
-                                const Table::Environment& environment) {
+                                const ConcurrentTable::Environment& environment) {
   std::vector<CheckpointEntry> entries;
   if (Result<std::vector<CheckpointEntry>> listed = ListCheckpoints(fs, options.path); listed.ok()) {
     entries = *std::move(listed);

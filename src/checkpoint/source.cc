@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
 #include "checkpoint/reverb_source.h"
-#include "checkpoint/checkpoint_writer.h"
 
 namespace reverb::internal {
 
@@ -35,13 +35,14 @@ Result<std::unique_ptr<CheckpointSource>> OpenCheckpoint(FileSystem* fs, const s
 
 Result<std::string> WriteCheckpointFrom(CheckpointSource& source, FileSystem* fs, const std::string& root,
                                         const CheckpointProgressCallback& progress) {
-  const Table::Environment environment{.store = std::make_shared<ChunkStore>(ChunkStore::Options())};
+  const ConcurrentTable::Environment environment{.store =
+                                                     std::make_shared<ChunkStore>(ChunkStore::Options())};
   RestoreOptions options;
   options.extra_tables = RestoreOptions::ExtraTables::kCreate;
   options.progress = progress;
   REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadFrom(source, {}, options, environment));
   CheckpointWriter writer(fs, {.root = root});
-  const Snapshot snapshot = Table::TakeSnapshot(loaded.tables);
+  const Snapshot snapshot = ConcurrentTable::TakeSnapshot(loaded.tables);
   REVERB_ASSIGN_OR_RETURN(CheckpointWriter::Stats stats,
                           writer.Write(snapshot, std::move(loaded.writers), environment.clock->WallNanos()));
   return std::move(stats.path);

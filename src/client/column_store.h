@@ -85,7 +85,7 @@ class ColumnStore {
   ColumnStore(const ColumnStore&) = delete;
   ColumnStore& operator=(const ColumnStore&) = delete;
 
-  // As the methods of TrajectoryWriter. Append() stores nothing when it fails, unless memory lacks.
+  // As the methods of TrajectoryWriterImpl. Append() stores nothing when it fails, unless memory lacks.
   Status Append(std::span<const ColumnValue> values, bool closes_step);
   // What Append() would find wrong with the values.
   Status Check(std::span<const ColumnValue> values);

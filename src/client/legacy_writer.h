@@ -1,6 +1,6 @@
 // legacy_writer.h — the older writer: whole steps, and items of the last n of them.
 //
-// A TrajectoryWriter whose columns all share their chunks. What every step is like is fixed by the
+// A TrajectoryWriterImpl whose columns all share their chunks. What every step is like is fixed by the
 // first one, so that an item never spans steps that do not fit together. All steps are one episode unless
 // EndEpisode() is called.
 //
@@ -50,7 +50,7 @@ class LegacyWriter {
   const std::optional<int64_t> max_in_flight_items_;
   const std::shared_ptr<const TableSignatures> signatures_;
   const WaitOptions wait_for_room_;
-  TrajectoryWriter writer_;
+  TrajectoryWriterImpl writer_;
   uint32_t num_columns_ = 0;   // 0 before the first step
   int64_t episode_begin_ = 0;  // the position of its first step
 

@@ -13,7 +13,7 @@ namespace reverb {
 
 // --- TrajectoryWriter ---
 
-TrajectoryWriter::TrajectoryWriter(std::unique_ptr<internal::TrajectoryWriter> impl)
+TrajectoryWriter::TrajectoryWriter(std::unique_ptr<internal::TrajectoryWriterImpl> impl)
     : impl_(std::move(impl)) {}
 TrajectoryWriter::TrajectoryWriter(TrajectoryWriter&&) noexcept = default;
 TrajectoryWriter& TrajectoryWriter::operator=(TrajectoryWriter&&) noexcept = default;
@@ -62,7 +62,7 @@ Result<Tensor> TrajectoryWriter::Read(uint32_t column, int64_t position) const {
 
 // --- StructuredWriter ---
 
-StructuredWriter::StructuredWriter(std::unique_ptr<internal::StructuredWriter> impl)
+StructuredWriter::StructuredWriter(std::unique_ptr<internal::StructuredWriterImpl> impl)
     : impl_(std::move(impl)) {}
 StructuredWriter::StructuredWriter(StructuredWriter&&) noexcept = default;
 StructuredWriter& StructuredWriter::operator=(StructuredWriter&&) noexcept = default;
@@ -86,7 +86,7 @@ bool StructuredWriter::may_wait() const { return impl_->may_wait(); }
 
 // --- VectorWriter ---
 
-VectorWriter::VectorWriter(std::unique_ptr<internal::VectorWriter> impl) : impl_(std::move(impl)) {}
+VectorWriter::VectorWriter(std::unique_ptr<internal::VectorWriterImpl> impl) : impl_(std::move(impl)) {}
 VectorWriter::VectorWriter(VectorWriter&&) noexcept = default;
 VectorWriter& VectorWriter::operator=(VectorWriter&&) noexcept = default;
 VectorWriter::~VectorWriter() = default;
@@ -151,19 +151,20 @@ Status CheckOrClose(const Options& options, ItemSink* sink) {
 Result<reverb::TrajectoryWriter> WriterFactory::MakeTrajectoryWriter(std::unique_ptr<ItemSink> sink,
                                                                      const TrajectoryWriterOptions& options) {
   REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
-  return reverb::TrajectoryWriter(std::make_unique<TrajectoryWriter>(options, std::move(sink)));
+  return reverb::TrajectoryWriter(std::make_unique<TrajectoryWriterImpl>(options, std::move(sink)));
 }
 
 Result<reverb::StructuredWriter> WriterFactory::MakeStructuredWriter(std::unique_ptr<ItemSink> sink,
                                                                      StructuredWriterOptions options) {
   REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
-  return reverb::StructuredWriter(std::make_unique<StructuredWriter>(std::move(options), std::move(sink)));
+  return reverb::StructuredWriter(
+      std::make_unique<StructuredWriterImpl>(std::move(options), std::move(sink)));
 }
 
 Result<reverb::VectorWriter> WriterFactory::MakeVectorWriter(std::unique_ptr<ItemSink> sink,
                                                              const VectorWriterOptions& options) {
   REVERB_RETURN_IF_ERROR(CheckOrClose(options, sink.get()));
-  return reverb::VectorWriter(std::make_unique<VectorWriter>(options, std::move(sink)));
+  return reverb::VectorWriter(std::make_unique<VectorWriterImpl>(options, std::move(sink)));
 }
 
 Result<reverb::Writer> WriterFactory::MakeWriter(std::unique_ptr<ItemSink> sink,

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/malloc_retention.h"
 #include "base/log.h"
+#include "base/malloc_retention.h"
 #include "base/random.h"
 #include "client/waiting.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMaxKeptCredit = 1 << 20;
 
-Status CheckOptions(const Sampler::Options& options) {
+Status CheckOptions(const SamplerImpl::Options& options) {
   const auto error = [](const std::string& name, int64_t value, const std::string& rule) {
     return Status::InvalidArgument(name + " (" + std::to_string(value) + ") must be " + rule);
   };
@@ -38,9 +38,9 @@ bool IsRateLimiterTimeout(const Status& status) { return status.code() == Status
 
 }  // namespace
 
-class Sampler::Events final : public SampleEvents {
+class SamplerImpl::Events final : public SampleEvents {
  public:
-  Events(std::shared_ptr<Sampler> sampler, size_t worker, uint64_t attempt)
+  Events(std::shared_ptr<SamplerImpl> sampler, size_t worker, uint64_t attempt)
       : sampler_(std::move(sampler)), worker_(worker), attempt_(attempt) {}
   void OnReply(SampleReply reply, uint64_t bytes) override {
     sampler_->OnReply(worker_, attempt_, std::move(reply), bytes);
@@ -48,19 +48,19 @@ class Sampler::Events final : public SampleEvents {
   void OnClosed(Status status) override { sampler_->OnClosed(worker_, attempt_, std::move(status)); }
 
  private:
-  const std::shared_ptr<Sampler> sampler_;
+  const std::shared_ptr<SamplerImpl> sampler_;
   const size_t worker_;
   const uint64_t attempt_;
 };
 
-Result<std::shared_ptr<Sampler>> Sampler::Create(const Connector& connect, Options options) {
+Result<std::shared_ptr<SamplerImpl>> SamplerImpl::Create(const Connector& connect, Options options) {
   REVERB_RETURN_IF_ERROR(CheckOptions(options));
   // More streams than the samples could keep busy are not opened, but one for each server is.
   const int64_t useful =
       options.max_samples < 0 ? options.num_streams : options.max_samples / options.max_in_flight;
   const auto count = static_cast<size_t>(
       std::max<int64_t>(options.num_servers, std::min<int64_t>(options.num_streams, useful)));
-  std::shared_ptr<Sampler> sampler(new Sampler(std::move(options)));
+  std::shared_ptr<SamplerImpl> sampler(new SamplerImpl(std::move(options)));
   MutexLock lock(&sampler->mu_);
   sampler->workers_.resize(count);
   if (!sampler->options_.grow_window) sampler->in_flight_ = sampler->options_.max_in_flight;
@@ -77,18 +77,18 @@ Result<std::shared_ptr<Sampler>> Sampler::Create(const Connector& connect, Optio
   return sampler;
 }
 
-Sampler::~Sampler() = default;
+SamplerImpl::~SamplerImpl() = default;
 
 // --- The consumer's side ---
 
-Result<Sample> Sampler::Next(const WaitOptions& wait) {
+Result<Sample> SamplerImpl::Next(const WaitOptions& wait) {
   std::vector<Sample> one;
   one.reserve(1);
   REVERB_RETURN_IF_ERROR(Next(1, wait, &one));
   return std::move(one.front());
 }
 
-Status Sampler::Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) {
+Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) {
   if (most < 1)
     return Status::InvalidArgument("samples asked for: " + std::to_string(most) + "; ask for at least 1");
   MutexLock lock(&mu_);
@@ -133,7 +133,7 @@ Status Sampler::Take(int64_t least, int64_t most, const WaitOptions& wait, std::
 }
 
 // The consumer took all that there was: more may be under way.
-void Sampler::GrowWindow() {
+void SamplerImpl::GrowWindow() {
   if (queued_ > 0 || stats_.delivered == 0) return;
   in_flight_ = std::min(2 * in_flight_, options_.max_in_flight);
   if (options_.max_share_ahead <= 0) return;
@@ -141,7 +141,7 @@ void Sampler::GrowWindow() {
   in_flight_ = std::min(in_flight_, 1 + static_cast<int64_t>(std::min(share, 1e15)));
 }
 
-size_t Sampler::TakeQueued(int64_t count, std::vector<Sample>* out) {
+size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
   size_t taken = 0;
   while (!queue_.empty() && static_cast<int64_t>(taken) < count) {
     Received& reply = queue_.front();
@@ -166,7 +166,7 @@ size_t Sampler::TakeQueued(int64_t count, std::vector<Sample>* out) {
   return taken;
 }
 
-Why Sampler::DescribeWait(Duration waited, const WaitOptions& wait) {
+Why SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
   // Of several servers one that owes us something.
   const auto owing =
       std::ranges::find_if(workers_, [](const Worker& worker) { return worker.outstanding > 0; });
@@ -186,7 +186,7 @@ Why Sampler::DescribeWait(Duration waited, const WaitOptions& wait) {
   return why;
 }
 
-void Sampler::Close() {
+void SamplerImpl::Close() {
   std::vector<std::shared_ptr<SampleStream>> streams;
   std::deque<Received> dropped;
   {
@@ -207,7 +207,7 @@ void Sampler::Close() {
   for (auto& stream : streams) stream->Cancel();
 }
 
-Sampler::Stats Sampler::stats() const {
+SamplerImpl::Stats SamplerImpl::stats() const {
   MutexLock lock(&mu_);
   Stats stats = stats_;
   stats.waiting = queued_;
@@ -217,7 +217,7 @@ Sampler::Stats Sampler::stats() const {
 // --- Asking ---
 
 // How many more should be on their way.
-int64_t Sampler::Wanted(int64_t by_consumer) const {
+int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
   const int64_t window =
       reads_ahead_ ? std::max(by_consumer, in_flight_ * static_cast<int64_t>(workers_.size())) : by_consumer;
   int64_t wanted = window - queued_ - outstanding_;
@@ -227,7 +227,7 @@ int64_t Sampler::Wanted(int64_t by_consumer) const {
   return wanted;
 }
 
-void Sampler::Demand(int64_t wanted) {
+void SamplerImpl::Demand(int64_t wanted) {
   while (status_.ok()) {
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (workers_[i].attempt_over && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
@@ -240,7 +240,7 @@ void Sampler::Demand(int64_t wanted) {
   }
 }
 
-std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
+std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consumer) {
   const int64_t wanted = Wanted(by_consumer);
   // A quarter of the window at a time, lest each sample becomes a request of its own.
   const int64_t least =
@@ -285,7 +285,7 @@ std::optional<Sampler::Outgoing> Sampler::NextRequest(int64_t by_consumer) {
   return std::nullopt;
 }
 
-void Sampler::Open(size_t index) {
+void SamplerImpl::Open(size_t index) {
   Worker& worker = workers_[index];
   const uint64_t attempt = ++worker.attempt;
   worker.attempt_over = false;
@@ -319,7 +319,7 @@ void Sampler::Open(size_t index) {
 
 // --- What streams say ---
 
-void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) {
+void SamplerImpl::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) {
   MutexLock lock(&mu_);
   Worker& worker = workers_[index];
   const auto count = static_cast<int64_t>(reply.samples.size());
@@ -353,7 +353,7 @@ void Sampler::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_
   if (reply.welcome && attempt > 1 && reads_ahead_) Demand(0);
 }
 
-void Sampler::OnRequestEnd(Worker* worker, Status end) {
+void SamplerImpl::OnRequestEnd(Worker* worker, Status end) {
   // Requests on a stream end in order: what this one still owed is not coming. Those behind it go on.
   if (worker->requests.empty()) return;
   Settle(worker, worker->requests.front());
@@ -364,7 +364,7 @@ void Sampler::OnRequestEnd(Worker* worker, Status end) {
   if (status_.ok()) status_ = std::move(end);
 }
 
-void Sampler::Settle(Worker* worker, int64_t samples) {
+void SamplerImpl::Settle(Worker* worker, int64_t samples) {
   if (worker->requests.empty()) return;  // a server that sends what nobody asked for
   samples = std::min(samples, worker->requests.front());
   worker->requests.front() -= samples;
@@ -372,7 +372,7 @@ void Sampler::Settle(Worker* worker, int64_t samples) {
   outstanding_ -= samples;
 }
 
-void Sampler::LogLost(Worker* worker) {
+void SamplerImpl::LogLost(Worker* worker) {
   Log(LogLevel::kWarning,
       "the connection to the server at " + worker->connection->address() +
           " broke and was made anew; samples of table \"" + options_.table +
@@ -381,7 +381,7 @@ void Sampler::LogLost(Worker* worker) {
           "sampling takes items away");
 }
 
-void Sampler::OnAttemptTimeout(size_t index, uint64_t attempt) {
+void SamplerImpl::OnAttemptTimeout(size_t index, uint64_t attempt) {
   std::shared_ptr<SampleStream> stream;
   {
     MutexLock lock(&mu_);
@@ -393,7 +393,7 @@ void Sampler::OnAttemptTimeout(size_t index, uint64_t attempt) {
   if (stream) stream->Cancel();  // OnClosed() follows
 }
 
-void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
+void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
   std::shared_ptr<SampleStream> former;
   MutexLock lock(&mu_);
   Worker& worker = workers_[index];
@@ -424,7 +424,7 @@ void Sampler::OnClosed(size_t index, uint64_t attempt, Status status) {
   }
   worker.reconnecting = true;
   options_.clock->CallAt(now + *pause, [weak = weak_from_this(), index] {
-    const std::shared_ptr<Sampler> sampler = weak.lock();
+    const std::shared_ptr<SamplerImpl> sampler = weak.lock();
     if (!sampler) return;
     MutexLock relock(&sampler->mu_);
     sampler->workers_[index].reconnecting = false;

@@ -23,15 +23,15 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "client/explain_timeout.h"
 #include "client/backoff.h"
+#include "client/explain_timeout.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
 
-class Sampler : public std::enable_shared_from_this<Sampler> {
+class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
  public:
   struct Options {
     std::string table;
@@ -60,8 +60,8 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
   // The connection of a stream, by its number.
   using Connector = std::function<std::shared_ptr<Connection>(size_t)>;
 
-  static Result<std::shared_ptr<Sampler>> Create(const Connector& connect, Options options);
-  ~Sampler();
+  static Result<std::shared_ptr<SamplerImpl>> Create(const Connector& connect, Options options);
+  ~SamplerImpl();
 
   // One sample. OUT_OF_RANGE after max_samples; DEADLINE_EXCEEDED, detail kRateLimited, when the table
   // let nobody sample for too long; CANCELLED after Close().
@@ -114,7 +114,7 @@ class Sampler : public std::enable_shared_from_this<Sampler> {
     SampleRequest request;
   };
 
-  explicit Sampler(Options options) : options_(std::move(options)) {}
+  explicit SamplerImpl(Options options) : options_(std::move(options)) {}
 
   Status Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_);
   void GrowWindow() REQUIRES(mu_);

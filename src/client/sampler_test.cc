@@ -22,10 +22,10 @@ const WaitOptions kNow{.timeout = 0ms};
 
 class SamplerTest : public ::testing::Test {
  protected:
-  void Create(Sampler::Options options = {}) {
+  void Create(SamplerImpl::Options options = {}) {
     options.table = "t";
     options.clock = &clock_;
-    sampler_ = Sampler::Create([this](size_t) { return connection_; }, options).value();
+    sampler_ = SamplerImpl::Create([this](size_t) { return connection_; }, options).value();
   }
   ~SamplerTest() override {
     if (sampler_) sampler_->Close();
@@ -47,7 +47,7 @@ class SamplerTest : public ::testing::Test {
 
   ManualClock clock_;
   std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>();
-  std::shared_ptr<Sampler> sampler_;
+  std::shared_ptr<SamplerImpl> sampler_;
 };
 
 TEST_F(SamplerTest, AsksAheadUpToItsWindow) {
@@ -293,13 +293,13 @@ TEST_F(SamplerTest, SeveralStreamsShareTheWork) {
 
 TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   const auto connect = [this](size_t) { return connection_; };
-  EXPECT_THAT(Sampler::Create(connect, {.table = "t", .max_samples = 0}),
+  EXPECT_THAT(SamplerImpl::Create(connect, {.table = "t", .max_samples = 0}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_samples (0) must be -1 or >= 1")));
-  EXPECT_THAT(Sampler::Create(connect, {.table = "t", .max_in_flight = 0}),
+  EXPECT_THAT(SamplerImpl::Create(connect, {.table = "t", .max_in_flight = 0}),
               StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(Sampler::Create(connect, {.table = "t", .num_streams = 0}),
+  EXPECT_THAT(SamplerImpl::Create(connect, {.table = "t", .num_streams = 0}),
               StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(Sampler::Create(connect, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no name")));
+  EXPECT_THAT(SamplerImpl::Create(connect, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no name")));
 }
 
 TEST_F(SamplerTest, CreditGoesBackBeforeTheSamplerStarves) {

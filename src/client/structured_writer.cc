@@ -66,7 +66,7 @@ int64_t MaxAgeOf(const StructuredWriterOptions& options) {
 
 }  // namespace
 
-StructuredWriter::StructuredWriter(StructuredWriterOptions options, std::unique_ptr<ItemSink> sink)
+StructuredWriterImpl::StructuredWriterImpl(StructuredWriterOptions options, std::unique_ptr<ItemSink> sink)
     : max_age_(MaxAgeOf(options)),
       writer_({.chunking = {.num_keep_alive_refs = max_age_, .max_chunk_length = options.max_chunk_length},
                .compression = options.compression,
@@ -97,7 +97,7 @@ StructuredWriter::StructuredWriter(StructuredWriterOptions options, std::unique_
 
 // --- Appending ---
 
-Status StructuredWriter::Append(std::span<const std::optional<TensorView>> leaves, bool closes_step) {
+Status StructuredWriterImpl::Append(std::span<const std::optional<TensorView>> leaves, bool closes_step) {
   if (num_leaves_ && leaves.size() != *num_leaves_) {
     return Status::InvalidArgument("Flattened data has an unexpected length, got " +
                                    std::to_string(leaves.size()) + " but wanted " +
@@ -119,7 +119,7 @@ Status StructuredWriter::Append(std::span<const std::optional<TensorView>> leave
   return Apply(newest, false);
 }
 
-void StructuredWriter::Take(Leaf& leaf, const TensorView& value, int64_t position) {
+void StructuredWriterImpl::Take(Leaf& leaf, const TensorView& value, int64_t position) {
   if (leaf.in_condition) {
     leaf.condition_position = position;
     leaf.condition_value = ConditionValue(value);
@@ -132,7 +132,7 @@ void StructuredWriter::Take(Leaf& leaf, const TensorView& value, int64_t positio
   }
 }
 
-Status StructuredWriter::EndEpisode(bool clear, const WaitOptions& wait) {
+Status StructuredWriterImpl::EndEpisode(bool clear, const WaitOptions& wait) {
   const ColumnStore& columns = writer_.columns();
   const int64_t newest = columns.position() - !columns.step_is_open();
   if (!writer_.is_closed() && newest >= columns.episode_begin()) {
@@ -143,7 +143,7 @@ Status StructuredWriter::EndEpisode(bool clear, const WaitOptions& wait) {
 
 // --- Applying ---
 
-Status StructuredWriter::Apply(int64_t newest, bool ends_episode) {
+Status StructuredWriterImpl::Apply(int64_t newest, bool ends_episode) {
   const ColumnStore& columns = writer_.columns();
   bool any = false;
   for (uint32_t i = 0; i < leaves_.size() && !any; ++i) {
@@ -170,7 +170,7 @@ Status StructuredWriter::Apply(int64_t newest, bool ends_episode) {
   return Status::Ok();
 }
 
-bool StructuredWriter::ConditionsHold(const Config& config, int64_t newest, bool ends_episode) const {
+bool StructuredWriterImpl::ConditionsHold(const Config& config, int64_t newest, bool ends_episode) const {
   const ColumnStore& columns = writer_.columns();
   for (const PatternCondition& condition : config.config.conditions) {
     int64_t left = 0;
@@ -201,7 +201,7 @@ bool StructuredWriter::ConditionsHold(const Config& config, int64_t newest, bool
   return true;
 }
 
-bool StructuredWriter::PatternIsThere(const Config& config, int64_t newest) {
+bool StructuredWriterImpl::PatternIsThere(const Config& config, int64_t newest) {
   const ColumnStore& columns = writer_.columns();
   ranges_.clear();
   for (const PatternNode& node : config.config.pattern) {
@@ -220,7 +220,7 @@ bool StructuredWriter::PatternIsThere(const Config& config, int64_t newest) {
   return true;
 }
 
-Result<double> StructuredWriter::PriorityOf(const Config& config) const {
+Result<double> StructuredWriterImpl::PriorityOf(const Config& config) const {
   if (const double* constant = std::get_if<double>(&config.config.priority)) return *constant;
   const auto* td_error = std::get_if<TdErrorPriority>(&config.config.priority);
   if (td_error == nullptr) {

@@ -2,7 +2,7 @@
 //
 // After each append every config is looked at: if its conditions hold and all cells of its pattern are
 // there, its item is made. Rows of patterns are counted from the newest step, so that they are
-// positions of the TrajectoryWriter below. What conditions and TD errors need of a leaf is taken from
+// positions of the TrajectoryWriterImpl below. What conditions and TD errors need of a leaf is taken from
 // the values as they come in, so that no chunk is ever read back; a leaf that only conditions use is
 // not kept at all.
 //
@@ -25,10 +25,10 @@
 
 namespace reverb::internal {
 
-class StructuredWriter {
+class StructuredWriterImpl {
  public:
   // REQUIRES: valid options.
-  StructuredWriter(StructuredWriterOptions options, std::unique_ptr<ItemSink> sink);
+  StructuredWriterImpl(StructuredWriterOptions options, std::unique_ptr<ItemSink> sink);
 
   // All as in reverb/writer.h.
   Status Append(std::span<const std::optional<TensorView>> leaves) { return Append(leaves, true); }
@@ -78,7 +78,7 @@ class StructuredWriter {
   std::vector<Leaf> leaves_;  // up to the last one that is used
   std::optional<size_t> num_leaves_;
   int64_t max_age_;
-  TrajectoryWriter writer_;
+  TrajectoryWriterImpl writer_;
 
   // Reused from call to call.
   std::vector<ColumnValue> values_;

@@ -33,7 +33,7 @@ class StructuredWriterTest : public ::testing::Test {
     StructuredWriterOptions options{
         .configs = std::move(configs), .paths = {"a", "b/c"}, .max_chunk_length = chunk_length, .seed = 1};
     ASSERT_OK(options.Validate());
-    writer_ = std::make_unique<StructuredWriter>(std::move(options), std::make_unique<FakeSink>(&sink_));
+    writer_ = std::make_unique<StructuredWriterImpl>(std::move(options), std::make_unique<FakeSink>(&sink_));
   }
   Status Step(const std::vector<std::optional<int64_t>>& values, bool partial = false) {
     Leaves leaves;
@@ -54,7 +54,7 @@ class StructuredWriterTest : public ::testing::Test {
   }
 
   FakeSinkState sink_;
-  std::unique_ptr<StructuredWriter> writer_;
+  std::unique_ptr<StructuredWriterImpl> writer_;
 };
 
 StructuredConfig Config(std::vector<PatternNode> pattern, std::vector<PatternCondition> conditions = {}) {

@@ -30,8 +30,9 @@ bool IsEmpty(const CellRange& range) {
 
 }  // namespace
 
-TrajectoryWriter::TrajectoryWriter(const TrajectoryWriterOptions& options, std::unique_ptr<ItemSink> sink,
-                                   ColumnStore::Packing packing, ColumnStore::Texts texts)
+TrajectoryWriterImpl::TrajectoryWriterImpl(const TrajectoryWriterOptions& options,
+                                           std::unique_ptr<ItemSink> sink, ColumnStore::Packing packing,
+                                           ColumnStore::Texts texts)
     : sink_(std::move(sink)),
       signatures_(options.signatures),
       wait_for_room_(options.wait_for_room),
@@ -42,7 +43,7 @@ TrajectoryWriter::TrajectoryWriter(const TrajectoryWriterOptions& options, std::
                 .texts = texts},
                random_.Next(), sink_.get()) {}
 
-TrajectoryWriter::~TrajectoryWriter() {
+TrajectoryWriterImpl::~TrajectoryWriterImpl() {
   if (is_closed_) return;
   // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
   Status status = FinishWaiting(waiting_.size());
@@ -54,7 +55,7 @@ TrajectoryWriter::~TrajectoryWriter() {
   }
 }
 
-int64_t TrajectoryWriter::Close() {
+int64_t TrajectoryWriterImpl::Close() {
   if (std::exchange(is_closed_, true)) return 0;
   const int64_t discarded = sink_->pending_items() + waiting_items();
   DropWaiting();
@@ -62,12 +63,12 @@ int64_t TrajectoryWriter::Close() {
   return discarded;
 }
 
-Status TrajectoryWriter::CheckUsable() const {
+Status TrajectoryWriterImpl::CheckUsable() const {
   if (is_closed_) return Status::Cancelled("TrajectoryWriter::Close has been called.");
   return sink_->status();
 }
 
-Status TrajectoryWriter::Append(std::span<const ColumnValue> values, bool closes_step) {
+Status TrajectoryWriterImpl::Append(std::span<const ColumnValue> values, bool closes_step) {
   REVERB_RETURN_IF_ERROR(CheckUsable());
   REVERB_RETURN_IF_ERROR(columns_.Append(values, closes_step));
   return waiting_.empty() ? Status::Ok() : Drain();
@@ -75,8 +76,8 @@ Status TrajectoryWriter::Append(std::span<const ColumnValue> values, bool closes
 
 // --- Items ---
 
-Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
-                                    std::span<const ItemColumn> columns, const ItemStructure& structure) {
+Status TrajectoryWriterImpl::CreateItem(std::string_view table, double priority,
+                                        std::span<const ItemColumn> columns, const ItemStructure& structure) {
   REVERB_RETURN_IF_ERROR(PrepareItem(table, priority, columns));
   // Before the item is taken, so that it is not when there is no room in time.
   if (sink_->is_full()) [[unlikely]] {
@@ -86,8 +87,8 @@ Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
   return CreatePrepared(table, priority, structure);
 }
 
-Status TrajectoryWriter::PrepareItem(std::string_view table, double priority,
-                                     std::span<const ItemColumn> columns) {
+Status TrajectoryWriterImpl::PrepareItem(std::string_view table, double priority,
+                                         std::span<const ItemColumn> columns) {
   const auto is_empty = [](const ItemColumn& column) { return std::ranges::all_of(column.cells, IsEmpty); };
   if (std::ranges::all_of(columns, is_empty)) {
     return Status::InvalidArgument("trajectory must not be empty.");
@@ -98,8 +99,8 @@ Status TrajectoryWriter::PrepareItem(std::string_view table, double priority,
   return signatures_ ? CheckItemSignature(*signatures_, table, item_specs_) : Status::Ok();
 }
 
-Status TrajectoryWriter::CreatePrepared(std::string_view table, double priority,
-                                        const ItemStructure& structure) {
+Status TrajectoryWriterImpl::CreatePrepared(std::string_view table, double priority,
+                                            const ItemStructure& structure) {
   const uint64_t key = random_.Next();
   const auto is_complete = [](const RowRun& run) { return static_cast<bool>(run.slot->chunk); };
   if (waiting_.empty() && std::ranges::all_of(plan_.runs, is_complete)) {
@@ -116,7 +117,7 @@ Status TrajectoryWriter::CreatePrepared(std::string_view table, double priority,
   return Status::Ok();
 }
 
-Status TrajectoryWriter::MakePlan(std::span<const ItemColumn> columns) {
+Status TrajectoryWriterImpl::MakePlan(std::span<const ItemColumn> columns) {
   plan_.runs.clear();
   plan_.columns.clear();
   item_specs_.clear();
@@ -152,7 +153,7 @@ Status TrajectoryWriter::MakePlan(std::span<const ItemColumn> columns) {
   return Status::Ok();
 }
 
-Status TrajectoryWriter::CheckAlike(const ItemColumn& column) const {
+Status TrajectoryWriterImpl::CheckAlike(const ItemColumn& column) const {
   const CellRange* first = nullptr;
   for (const CellRange& range : column.cells) {
     if (IsEmpty(range)) continue;
@@ -171,8 +172,8 @@ Status TrajectoryWriter::CheckAlike(const ItemColumn& column) const {
   return Status::Ok();
 }
 
-Status TrajectoryWriter::Send(uint64_t key, std::string_view table, double priority,
-                              const ItemStructure& structure, const Plan& plan) {
+Status TrajectoryWriterImpl::Send(uint64_t key, std::string_view table, double priority,
+                                  const ItemStructure& structure, const Plan& plan) {
   REVERB_ASSIGN_OR_RETURN(Trajectory trajectory, MakeTrajectory(plan));
   // One that had to wait for its chunks was accepted already: the server rejects it.
   if (&plan == &plan_) {
@@ -191,7 +192,7 @@ Status TrajectoryWriter::Send(uint64_t key, std::string_view table, double prior
   return Status::Ok();
 }
 
-Result<Trajectory> TrajectoryWriter::MakeTrajectory(const Plan& plan) {
+Result<Trajectory> TrajectoryWriterImpl::MakeTrajectory(const Plan& plan) {
   if (plan.runs.size() == 1 && plan.runs[0].chunk_column == 0) {
     const RowRun& run = plan.runs[0];
     return Trajectory::Single(run.slot->chunk, run.offset, run.length, plan.columns[0].squeeze);
@@ -213,7 +214,7 @@ Result<Trajectory> TrajectoryWriter::MakeTrajectory(const Plan& plan) {
   return trajectory;
 }
 
-Status TrajectoryWriter::Drain() {
+Status TrajectoryWriterImpl::Drain() {
   while (!waiting_.empty()) {
     WaitingItem& item = waiting_.front();
     const std::vector<RowRun>& runs = item.plan.runs;
@@ -226,14 +227,14 @@ Status TrajectoryWriter::Drain() {
   return Status::Ok();
 }
 
-Status TrajectoryWriter::FinishWaiting(size_t items) {
+Status TrajectoryWriterImpl::FinishWaiting(size_t items) {
   for (size_t i = 0; i < items; ++i) {
     for (const RowRun& run : waiting_[i].plan.runs) REVERB_RETURN_IF_ERROR(columns_.Finish(run.slot));
   }
   return Drain();
 }
 
-void TrajectoryWriter::DropWaiting() {
+void TrajectoryWriterImpl::DropWaiting() {
   while (!waiting_.empty()) {
     for (const RowRun& run : waiting_.front().plan.runs) columns_.Unref(run.slot);
     waiting_.pop_front();
@@ -242,7 +243,7 @@ void TrajectoryWriter::DropWaiting() {
 
 // --- Ends ---
 
-Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
+Status TrajectoryWriterImpl::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
   if (block_until_num_items < 0) {
     return Status::InvalidArgument("`block_until_num_items` must be >= 0, got " +
                                    std::to_string(block_until_num_items) + ".");
@@ -252,13 +253,13 @@ Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions&
   return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
 }
 
-Status TrajectoryWriter::EndEpisode(bool clear, const WaitOptions& wait) {
+Status TrajectoryWriterImpl::EndEpisode(bool clear, const WaitOptions& wait) {
   // The items have what they need, so the episode ends however the wait does.
   REVERB_RETURN_IF_ERROR(StartEpisode(clear));
   return sink_->AwaitPending(0, wait);
 }
 
-Status TrajectoryWriter::StartEpisode(bool clear) {
+Status TrajectoryWriterImpl::StartEpisode(bool clear) {
   REVERB_RETURN_IF_ERROR(CheckUsable());
   REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
   return columns_.StartEpisode(random_.Next(), clear);

@@ -27,15 +27,15 @@
 
 namespace reverb::internal {
 
-class TrajectoryWriter {
+class TrajectoryWriterImpl {
  public:
   // REQUIRES: valid options.
-  TrajectoryWriter(const TrajectoryWriterOptions& options, std::unique_ptr<ItemSink> sink,
-                   ColumnStore::Packing packing = ColumnStore::Packing::kSmall,
-                   ColumnStore::Texts texts = ColumnStore::Texts::kTrajectory);
-  ~TrajectoryWriter();
-  TrajectoryWriter(const TrajectoryWriter&) = delete;
-  TrajectoryWriter& operator=(const TrajectoryWriter&) = delete;
+  TrajectoryWriterImpl(const TrajectoryWriterOptions& options, std::unique_ptr<ItemSink> sink,
+                       ColumnStore::Packing packing = ColumnStore::Packing::kSmall,
+                       ColumnStore::Texts texts = ColumnStore::Texts::kTrajectory);
+  ~TrajectoryWriterImpl();
+  TrajectoryWriterImpl(const TrajectoryWriterImpl&) = delete;
+  TrajectoryWriterImpl& operator=(const TrajectoryWriterImpl&) = delete;
 
   // All as in reverb/writer.h.
   Status Append(std::span<const ColumnValue> values) { return Append(values, true); }

@@ -41,7 +41,7 @@ TrajectoryWriterOptions Constant(int64_t chunk_length, int64_t keep) {
 class TrajectoryWriterTest : public ::testing::Test {
  protected:
   void Make(const TrajectoryWriterOptions& options) {
-    writer_ = std::make_unique<TrajectoryWriter>(options, std::make_unique<FakeSink>(&sink_));
+    writer_ = std::make_unique<TrajectoryWriterImpl>(options, std::make_unique<FakeSink>(&sink_));
   }
   // A step of int64 scalars; absent columns are left out.
   Status Step(const std::vector<std::optional<int64_t>>& values, bool partial = false) {
@@ -65,7 +65,7 @@ class TrajectoryWriterTest : public ::testing::Test {
   }
 
   FakeSinkState sink_;
-  std::unique_ptr<TrajectoryWriter> writer_;
+  std::unique_ptr<TrajectoryWriterImpl> writer_;
 };
 
 // --- Options ---

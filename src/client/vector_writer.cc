@@ -65,7 +65,7 @@ bool Place(const StepRange& range, int64_t first, int64_t length, CellRange* cel
 
 // --- The sink, as environments see it ---
 
-class VectorWriter::Share final : public ItemSink {
+class VectorWriterImpl::Share final : public ItemSink {
  public:
   Share(Gathered* gathered, ItemSink* sink) : gathered_(gathered), sink_(sink) {}
 
@@ -90,7 +90,7 @@ class VectorWriter::Share final : public ItemSink {
   ItemSink* const sink_;
 };
 
-VectorWriter::VectorWriter(const VectorWriterOptions& options, std::unique_ptr<ItemSink> sink)
+VectorWriterImpl::VectorWriterImpl(const VectorWriterOptions& options, std::unique_ptr<ItemSink> sink)
     : sink_(std::move(sink)), wait_for_room_(options.wait_for_room) {
   Random random(options.seed ? *options.seed : EntropySeed());
   TrajectoryWriterOptions each{
@@ -101,7 +101,7 @@ VectorWriter::VectorWriter(const VectorWriterOptions& options, std::unique_ptr<I
   }
 }
 
-VectorWriter::~VectorWriter() {
+VectorWriterImpl::~VectorWriterImpl() {
   if (is_closed_) return;
   // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
   Status status = FinishWaiting(0);
@@ -114,17 +114,17 @@ VectorWriter::~VectorWriter() {
   }
 }
 
-int64_t VectorWriter::Close() {
+int64_t VectorWriterImpl::Close() {
   if (std::exchange(is_closed_, true)) return 0;
   const int64_t discarded =
       sink_->pending_items() + static_cast<int64_t>(gathered_.items.size()) + waiting_items();
-  for (TrajectoryWriter& environment : environments_) (void)environment.Close();
+  for (TrajectoryWriterImpl& environment : environments_) (void)environment.Close();
   gathered_.items.clear();
   sink_->Close();
   return discarded;
 }
 
-Status VectorWriter::Begin(EnvironmentMask mask) {
+Status VectorWriterImpl::Begin(EnvironmentMask mask) {
   if (is_closed_) return Status::Cancelled("VectorWriter::Close has been called.");
   if (!mask.empty() && mask.size() != environments_.size()) {
     return Status::InvalidArgument("the mask has " + std::to_string(mask.size()) + " values but there are " +
@@ -134,7 +134,7 @@ Status VectorWriter::Begin(EnvironmentMask mask) {
   return gathered_.health;
 }
 
-Status VectorWriter::HandOver() {
+Status VectorWriterImpl::HandOver() {
   Status status;
   if (!gathered_.items.empty()) {
     status = sink_->AddAll(gathered_.items);
@@ -147,13 +147,13 @@ Status VectorWriter::HandOver() {
 
 // --- Steps ---
 
-std::string VectorWriter::Describe(uint32_t column) const {
+std::string VectorWriterImpl::Describe(uint32_t column) const {
   return column < columns_.size() && !columns_[column].path.empty() ? columns_[column].path
                                                                     : std::to_string(column);
 }
 
-Status VectorWriter::NameColumn(uint32_t column, std::string path) {
-  for (TrajectoryWriter& environment : environments_) {
+Status VectorWriterImpl::NameColumn(uint32_t column, std::string path) {
+  for (TrajectoryWriterImpl& environment : environments_) {
     REVERB_RETURN_IF_ERROR(environment.NameColumn(column, path));
   }
   if (column >= columns_.size()) columns_.resize(column + 1);
@@ -163,7 +163,7 @@ Status VectorWriter::NameColumn(uint32_t column, std::string path) {
 
 // What environments alone would not see: a column is the same in all of them, also in those that have none
 // yet.
-Status VectorWriter::CheckValues(std::span<const ColumnValue> values) const {
+Status VectorWriterImpl::CheckValues(std::span<const ColumnValue> values) const {
   const auto count = static_cast<int64_t>(environments_.size());
   for (const auto& [index, value] : values) {
     if (value.dims.empty() || value.dims[0] != count) [[unlikely]] {
@@ -188,7 +188,7 @@ Status VectorWriter::CheckValues(std::span<const ColumnValue> values) const {
   return Status::Ok();
 }
 
-void VectorWriter::LearnColumns(std::span<const ColumnValue> values) {
+void VectorWriterImpl::LearnColumns(std::span<const ColumnValue> values) {
   for (const auto& [index, value] : values) {
     if (index >= columns_.size()) columns_.resize(index + 1);
     Column& column = columns_[index];
@@ -199,7 +199,7 @@ void VectorWriter::LearnColumns(std::span<const ColumnValue> values) {
   }
 }
 
-void VectorWriter::PointAt(std::span<const ColumnValue> values, size_t environment) {
+void VectorWriterImpl::PointAt(std::span<const ColumnValue> values, size_t environment) {
   for (size_t i = 0; i < values.size(); ++i) {
     const TensorView& all = values[i].value;
     TensorView& row = rows_[i].value;
@@ -210,7 +210,7 @@ void VectorWriter::PointAt(std::span<const ColumnValue> values, size_t environme
   }
 }
 
-Status VectorWriter::Append(std::span<const ColumnValue> values, EnvironmentMask mask) {
+Status VectorWriterImpl::Append(std::span<const ColumnValue> values, EnvironmentMask mask) {
   REVERB_RETURN_IF_ERROR(Begin(mask));
   REVERB_RETURN_IF_ERROR(CheckValues(values));
   rows_.clear();
@@ -232,7 +232,7 @@ Status VectorWriter::Append(std::span<const ColumnValue> values, EnvironmentMask
   return status.ok() ? handed : status;
 }
 
-Status VectorWriter::AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask) {
+Status VectorWriterImpl::AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask) {
   bool is_first = true;
   for (size_t i = 0; i < environments_.size(); ++i) {
     if (!IsChosen(mask, i)) continue;
@@ -245,8 +245,8 @@ Status VectorWriter::AppendRows(std::span<const ColumnValue> values, Environment
 
 // --- Items ---
 
-Status VectorWriter::CheckItems(std::span<const double> priorities,
-                                std::span<const VectorItemColumn> columns) const {
+Status VectorWriterImpl::CheckItems(std::span<const double> priorities,
+                                    std::span<const VectorItemColumn> columns) const {
   if (priorities.size() != 1 && priorities.size() != environments_.size()) {
     return Status::InvalidArgument("got " + std::to_string(priorities.size()) + " priorities for " +
                                    std::to_string(environments_.size()) +
@@ -282,7 +282,8 @@ Status VectorWriter::CheckItems(std::span<const double> priorities,
   return Status::Ok();
 }
 
-bool VectorWriter::Choose(const TrajectoryWriter& environment, std::span<const VectorItemColumn> columns) {
+bool VectorWriterImpl::Choose(const TrajectoryWriterImpl& environment,
+                              std::span<const VectorItemColumn> columns) {
   const int64_t length = environment.history_length();
   const int64_t first = environment.columns().position() - length;
   size_t next = 0;
@@ -296,8 +297,8 @@ bool VectorWriter::Choose(const TrajectoryWriter& environment, std::span<const V
   return true;
 }
 
-Status VectorWriter::PrepareItems(std::string_view table, std::span<const double> priorities,
-                                  std::span<const VectorItemColumn> columns, EnvironmentMask mask) {
+Status VectorWriterImpl::PrepareItems(std::string_view table, std::span<const double> priorities,
+                                      std::span<const VectorItemColumn> columns, EnvironmentMask mask) {
   size_t ranges = 0;
   for (const VectorItemColumn& column : columns) ranges += column.steps.size();
   cells_.resize(ranges);
@@ -314,7 +315,7 @@ Status VectorWriter::PrepareItems(std::string_view table, std::span<const double
   return Status::Ok();
 }
 
-Status VectorWriter::WaitForRoom() {
+Status VectorWriterImpl::WaitForRoom() {
   const Status status = FinishWaiting(0);
   const Status handed = HandOver();
   REVERB_RETURN_IF_ERROR(status);
@@ -322,10 +323,11 @@ Status VectorWriter::WaitForRoom() {
   return sink_->WaitForRoom(wait_for_room_);
 }
 
-Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
-                                                       std::span<const double> priorities,
-                                                       std::span<const VectorItemColumn> columns,
-                                                       EnvironmentMask mask, const ItemStructure& structure) {
+Result<std::vector<uint8_t>> VectorWriterImpl::CreateItems(std::string_view table,
+                                                           std::span<const double> priorities,
+                                                           std::span<const VectorItemColumn> columns,
+                                                           EnvironmentMask mask,
+                                                           const ItemStructure& structure) {
   REVERB_RETURN_IF_ERROR(Begin(mask));
   REVERB_RETURN_IF_ERROR(CheckItems(priorities, columns));
   REVERB_RETURN_IF_ERROR(PrepareItems(table, priorities, columns, mask));
@@ -347,20 +349,20 @@ Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
 
 // --- Ends ---
 
-int64_t VectorWriter::waiting_items() const {
+int64_t VectorWriterImpl::waiting_items() const {
   int64_t count = 0;
-  for (const TrajectoryWriter& environment : environments_) count += environment.waiting_items();
+  for (const TrajectoryWriterImpl& environment : environments_) count += environment.waiting_items();
   return count;
 }
 
-Status VectorWriter::FinishWaiting(size_t keep) {
-  for (TrajectoryWriter& environment : environments_) {
+Status VectorWriterImpl::FinishWaiting(size_t keep) {
+  for (TrajectoryWriterImpl& environment : environments_) {
     REVERB_RETURN_IF_ERROR(environment.FinishAllBut(keep));
   }
   return Status::Ok();
 }
 
-Status VectorWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
+Status VectorWriterImpl::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
   if (block_until_num_items < 0) {
     return Status::InvalidArgument("`block_until_num_items` must be >= 0, got " +
                                    std::to_string(block_until_num_items) + ".");
@@ -375,7 +377,7 @@ Status VectorWriter::Flush(int64_t block_until_num_items, const WaitOptions& wai
   return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
 }
 
-Status VectorWriter::EndEpisode(EnvironmentMask mask) {
+Status VectorWriterImpl::EndEpisode(EnvironmentMask mask) {
   REVERB_RETURN_IF_ERROR(Begin(mask));
   Status status;
   for (size_t i = 0; i < environments_.size() && status.ok(); ++i) {

@@ -1,7 +1,7 @@
 // vector_writer.h — many environments, each with columns of its own, over one way to the server.
 //
-// Each environment is a TrajectoryWriter. What they hand over in the course of a call is gathered, and goes
-// to the sink at its end, in one piece: so a step of all of them is one message rather than many.
+// Each environment is a TrajectoryWriterImpl. What they hand over in the course of a call is gathered, and
+// goes to the sink at its end, in one piece: so a step of all of them is one message rather than many.
 //
 // All that can be wrong with a call is found before the first environment is touched, or by the first that
 // is. Threads: one at a time.
@@ -24,13 +24,13 @@
 
 namespace reverb::internal {
 
-class VectorWriter {
+class VectorWriterImpl {
  public:
   // REQUIRES: valid options.
-  VectorWriter(const VectorWriterOptions& options, std::unique_ptr<ItemSink> sink);
-  ~VectorWriter();
-  VectorWriter(const VectorWriter&) = delete;
-  VectorWriter& operator=(const VectorWriter&) = delete;
+  VectorWriterImpl(const VectorWriterOptions& options, std::unique_ptr<ItemSink> sink);
+  ~VectorWriterImpl();
+  VectorWriterImpl(const VectorWriterImpl&) = delete;
+  VectorWriterImpl& operator=(const VectorWriterImpl&) = delete;
 
   // All as in reverb/vector_writer.h.
   Status Append(std::span<const ColumnValue> values, EnvironmentMask mask);
@@ -44,7 +44,7 @@ class VectorWriter {
 
   bool may_wait() const { return sink_->may_wait(); }
   size_t num_environments() const { return environments_.size(); }
-  const TrajectoryWriter& environment(size_t i) const { return environments_[i]; }
+  const TrajectoryWriterImpl& environment(size_t i) const { return environments_[i]; }
 
  private:
   // What a call has made so far, and what the environments see of the sink meanwhile.
@@ -74,7 +74,7 @@ class VectorWriter {
 
   Status CheckItems(std::span<const double> priorities, std::span<const VectorItemColumn> columns) const;
   // Fills item_columns_ with what `columns` means in an environment; false when its episode is too short.
-  bool Choose(const TrajectoryWriter& environment, std::span<const VectorItemColumn> columns);
+  bool Choose(const TrajectoryWriterImpl& environment, std::span<const VectorItemColumn> columns);
   Status PrepareItems(std::string_view table, std::span<const double> priorities,
                       std::span<const VectorItemColumn> columns, EnvironmentMask mask);
   Status WaitForRoom();
@@ -85,7 +85,7 @@ class VectorWriter {
   const std::unique_ptr<ItemSink> sink_;
   const WaitOptions wait_for_room_;
   Gathered gathered_;
-  std::deque<TrajectoryWriter> environments_;
+  std::deque<TrajectoryWriterImpl> environments_;
   std::vector<Column> columns_;
   bool is_closed_ = false;
 

@@ -44,7 +44,7 @@ class VectorWriterTest : public ::testing::Test {
           .seed = 1});
   }
   void Make(const VectorWriterOptions& options) {
-    writer_ = std::make_unique<VectorWriter>(options, std::make_unique<FakeSink>(&sink_));
+    writer_ = std::make_unique<VectorWriterImpl>(options, std::make_unique<FakeSink>(&sink_));
   }
   // A step with int64 scalars in each environment, column by column.
   Status Step(const std::vector<std::vector<int64_t>>& columns, const Mask& mask = {}) {
@@ -69,7 +69,7 @@ class VectorWriterTest : public ::testing::Test {
   }
 
   FakeSinkState sink_;
-  std::unique_ptr<VectorWriter> writer_;
+  std::unique_ptr<VectorWriterImpl> writer_;
 };
 
 TEST(VectorWriterOptionsTest, AreChecked) {
@@ -458,9 +458,9 @@ TEST_F(VectorWriterTest, RandomUseAgreesWithSingleWriters) {
     sink_ = {};
     Make(static_cast<int64_t>(count), chunk_length, keep);
     std::vector<FakeSinkState> sinks(count);
-    std::vector<std::unique_ptr<TrajectoryWriter>> singles;
+    std::vector<std::unique_ptr<TrajectoryWriterImpl>> singles;
     for (size_t i = 0; i < count; ++i) {
-      singles.push_back(std::make_unique<TrajectoryWriter>(
+      singles.push_back(std::make_unique<TrajectoryWriterImpl>(
           TrajectoryWriterOptions{
               .chunking = {.num_keep_alive_refs = keep, .max_chunk_length = chunk_length}},
           std::make_unique<FakeSink>(&sinks[i])));

@@ -48,7 +48,7 @@ Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t ind
 
 }  // namespace
 
-// --- Store and Chunk ---
+// --- Store and ChunkHandle ---
 
 Store::Store(const StoreOptions& options)
     : store_(std::make_shared<internal::ChunkStore>(internal::ChunkStore::Options{
@@ -56,8 +56,8 @@ Store::Store(const StoreOptions& options)
           .policy =
               options.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock})) {}
 
-Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> columns,
-                              Compression compression) {
+Result<ChunkHandle> Store::AddChunk(const Origin& origin, std::span<const TensorView> columns,
+                                    Compression compression) {
   if (columns.empty()) return Status::InvalidArgument("a chunk needs at least one column");
   std::optional<int64_t> rows;
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -88,7 +88,7 @@ Result<Chunk> Store::AddChunk(const Origin& origin, std::span<const TensorView> 
     header.columns.push_back(std::move(column));
   }
   REVERB_ASSIGN_OR_RETURN(internal::ChunkRef chunk, store_->Add(header, payload));
-  return Chunk(std::make_shared<const internal::ChunkRef>(std::move(chunk)));
+  return ChunkHandle(std::make_shared<const internal::ChunkRef>(std::move(chunk)));
 }
 
 Store::Stats Store::stats() const {
@@ -97,9 +97,9 @@ Store::Stats Store::stats() const {
       .live_chunks = stats.live_chunks, .live_bytes = stats.live_bytes, .stored_bytes = stats.stored_bytes};
 }
 
-uint32_t Chunk::num_rows() const { return (*ref_)->header().rows(); }
-uint32_t Chunk::num_columns() const { return (*ref_)->header().num_columns(); }
-int64_t Chunk::stored_bytes() const { return (*ref_)->bytes(); }
+uint32_t ChunkHandle::num_rows() const { return (*ref_)->header().rows(); }
+uint32_t ChunkHandle::num_columns() const { return (*ref_)->header().num_columns(); }
+int64_t ChunkHandle::stored_bytes() const { return (*ref_)->bytes(); }
 
 // --- SampledTrajectory ---
 
@@ -139,8 +139,8 @@ Result<Tensor> SampledTrajectory::Decode(uint32_t index, const TensorPool* pool)
 // --- Table ---
 
 Result<Table> Table::Create(TableOptions options, const Store& store) {
-  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Table> table,
-                          internal::Table::Create(std::move(options), {.store = store.store_}));
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::ConcurrentTable> table,
+                          internal::ConcurrentTable::Create(std::move(options), {.store = store.store_}));
   return Table(std::move(table));
 }
 

@@ -30,7 +30,7 @@ TEST(PublicTableTest, WhatIsInsertedComesBack) {
   const int64_t name_dims[] = {3};
   const TensorView columns[] = {{DType::kFloat32, observation_dims, observations},
                                 {DType::kString, name_dims, names}};
-  const Chunk chunk = store.AddChunk({.episode_id = 1}, columns).value();
+  const ChunkHandle chunk = store.AddChunk({.episode_id = 1}, columns).value();
   EXPECT_EQ(chunk.num_rows(), 3u);
   EXPECT_EQ(chunk.num_columns(), 2u);
 
@@ -62,7 +62,7 @@ TEST(PublicTableTest, LookingDoesNotCount) {
   const int32_t values[] = {5};
   const int64_t dims[] = {1};
   const TensorView column{DType::kInt32, dims, values};
-  const Chunk chunk = store.AddChunk({}, {&column, 1}).value();
+  const ChunkHandle chunk = store.AddChunk({}, {&column, 1}).value();
   ASSERT_OK(table.Insert({.key = 1, .columns = {{.slices = {{chunk}}}}}));
   EXPECT_EQ(Values<int32_t>(table.Find(1)->column(0).value()), std::vector<int32_t>{5});
   EXPECT_EQ(table.Peek(10).size(), 1u);
@@ -84,7 +84,7 @@ TEST(PublicTableTest, WhatIsSampledGoesOnIntoAnotherTable) {
   const int32_t values[] = {5};
   const int64_t dims[] = {1};
   const TensorView column{DType::kInt32, dims, values};
-  const Chunk chunk = store.AddChunk({}, {&column, 1}).value();
+  const ChunkHandle chunk = store.AddChunk({}, {&column, 1}).value();
   ASSERT_OK(table.Insert({.key = 9, .columns = {{.slices = {{chunk}}}}}));
   EXPECT_EQ(target.size(), 0);
   ASSERT_OK(table.Sample(2).status());

@@ -45,7 +45,7 @@ bool IsSmall(const Operation& op) {
 // This thread's Round, so that its vectors keep their memory from call to call. Callbacks may call
 // tables again; inner calls get a Round of their own, and so do calls of static objects that die after
 // the thread's own.
-class Table::ScopedRound {
+class ConcurrentTable::ScopedRound {
  public:
   ScopedRound() {
     static thread_local bool is_gone = false;  // trivial, so it outlives the Round
@@ -76,7 +76,7 @@ class Table::ScopedRound {
 };
 
 template <typename Body>
-void Table::WithLock(Body body) {
+void ConcurrentTable::WithLock(Body body) {
   ScopedRound round;
   mu_.Lock();
   if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round.get());
@@ -86,9 +86,9 @@ void Table::WithLock(Body body) {
 
 // The lock for a look at the state. Operations handed over meanwhile are seen to afterwards: nobody waits
 // for the asynchronous ones who could look after them.
-class SCOPED_CAPABILITY Table::ReadLock {
+class SCOPED_CAPABILITY ConcurrentTable::ReadLock {
  public:
-  explicit ReadLock(Table* table) ACQUIRE(table->mu_) : table_(table) { table_->mu_.Lock(); }
+  explicit ReadLock(ConcurrentTable* table) ACQUIRE(table->mu_) : table_(table) { table_->mu_.Lock(); }
   ~ReadLock() RELEASE() {
     table_->mu_.Unlock();
     Operation* expected = nullptr;  // as in FinishRound()
@@ -100,10 +100,11 @@ class SCOPED_CAPABILITY Table::ReadLock {
   ReadLock& operator=(const ReadLock&) = delete;
 
  private:
-  Table* const table_;
+  ConcurrentTable* const table_;
 };
 
-Result<std::shared_ptr<Table>> Table::Create(TableOptions options, Environment environment) {
+Result<std::shared_ptr<ConcurrentTable>> ConcurrentTable::Create(TableOptions options,
+                                                                 Environment environment) {
   if (environment.store == nullptr) {
     return Status::InvalidArgument("table \"" + options.name + "\": no chunk store was given");
   }
@@ -113,13 +114,13 @@ Result<std::shared_ptr<Table>> Table::Create(TableOptions options, Environment e
                                    ", so that no item would fit; give at least 1, or none for no bound");
   }
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<TableState> state, TableState::Create(std::move(options)));
-  return std::shared_ptr<Table>(new Table(std::move(state), std::move(environment)));
+  return std::shared_ptr<ConcurrentTable>(new ConcurrentTable(std::move(state), std::move(environment)));
 }
 
-Table::Table(std::unique_ptr<TableState> state, Environment environment)
+ConcurrentTable::ConcurrentTable(std::unique_ptr<TableState> state, Environment environment)
     : environment_(std::move(environment)), state_(std::move(state)), stats_(environment_.clock->Now()) {}
 
-Table::~Table() {
+ConcurrentTable::~ConcurrentTable() {
   // Nobody else holds the table, so nobody waits in it: asynchronous operations hold it through
   // their callbacks or were the last to go, and are told so.
   Close();
@@ -129,7 +130,7 @@ Table::~Table() {
 
 // --- Calls -----------------------------------------------------------------------------------
 
-Status Table::CheckItem(const Item& item) const {
+Status ConcurrentTable::CheckItem(const Item& item) const {
   REVERB_RETURN_IF_ERROR(state_->CheckItem(item));
   bool is_foreign = false;
   item.trajectory.ForEachChunk([&](const Chunk* chunk) { is_foreign |= !environment_.store->Holds(*chunk); });
@@ -148,7 +149,7 @@ Status Table::CheckItem(const Item& item) const {
   return Status::Ok();
 }
 
-Status Table::Insert(std::span<Item> items, const Wait& wait, int64_t* applied) {
+Status ConcurrentTable::Insert(std::span<Item> items, const Wait& wait, int64_t* applied) {
   if (applied) *applied = 0;
   for (const Item& item : items) REVERB_RETURN_IF_ERROR(CheckItem(item));
   Operation op(Operation::Kind::kInsert);
@@ -159,7 +160,8 @@ Status Table::Insert(std::span<Item> items, const Wait& wait, int64_t* applied) 
   return std::move(op.status);
 }
 
-Status Table::Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<SampledItem>* out) {
+Status ConcurrentTable::Sample(int64_t count, bool allow_partial, const Wait& wait,
+                               std::vector<SampledItem>* out) {
   REVERB_RETURN_IF_ERROR(CheckCount(count));
   Operation op(Operation::Kind::kSample);
   op.count = count;
@@ -170,14 +172,14 @@ Status Table::Sample(int64_t count, bool allow_partial, const Wait& wait, std::v
   return std::move(op.status);
 }
 
-Status Table::CheckCount(int64_t count) const {
+Status ConcurrentTable::CheckCount(int64_t count) const {
   if (count >= 1 && count <= kMaxSampleCount) return Status::Ok();
   return Status::InvalidArgument("table \"" + name() + "\": " + std::to_string(count) +
                                  " samples asked for in one call; ask for 1 to " +
                                  std::to_string(kMaxSampleCount));
 }
 
-Status Table::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes) {
+Status ConcurrentTable::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes) {
   for (const KeyPriority& update : updates)
     REVERB_RETURN_IF_ERROR(state_->CheckPriority(update.key, update.priority));
   Operation op(Operation::Kind::kMutate);
@@ -187,8 +189,9 @@ Status Table::Mutate(std::span<const KeyPriority> updates, std::span<const uint6
   return std::move(op.status);
 }
 
-Table::Handle Table::InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
-                                 std::function<void(Operation&)> on_done, bool allow_partial) {
+ConcurrentTable::Handle ConcurrentTable::InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
+                                                     std::function<void(Operation&)> on_done,
+                                                     bool allow_partial) {
   auto op = std::make_shared<Operation>(Operation::Kind::kInsert);
   op->allow_partial = allow_partial;
   op->own_items = std::move(items);
@@ -204,8 +207,9 @@ Table::Handle Table::InsertAsync(std::vector<Item> items, std::optional<Duration
   return op;
 }
 
-Table::Handle Table::SampleAsync(int64_t count, bool allow_partial, std::optional<Duration> timeout,
-                                 std::function<void(Operation&)> on_done) {
+ConcurrentTable::Handle ConcurrentTable::SampleAsync(int64_t count, bool allow_partial,
+                                                     std::optional<Duration> timeout,
+                                                     std::function<void(Operation&)> on_done) {
   auto op = std::make_shared<Operation>(Operation::Kind::kSample);
   op->count = count;
   op->allow_partial = allow_partial;
@@ -218,14 +222,14 @@ Table::Handle Table::SampleAsync(int64_t count, bool allow_partial, std::optiona
   return op;
 }
 
-void Table::Cancel(const Handle& handle) {
+void ConcurrentTable::Cancel(const Handle& handle) {
   WithLock([&](Round* round) {
     mu_.AssertHeld();
     CancelLocked(handle.get(), round);
   });
 }
 
-void Table::CancelLocked(Operation* op, Round* round) {
+void ConcurrentTable::CancelLocked(Operation* op, Round* round) {
   if (op->finished()) return;
   if (!op->is_waiting) {
     op->cancel_requested = true;  // handed over and not looked at yet; or finished and about to be reported
@@ -239,14 +243,14 @@ void Table::CancelLocked(Operation* op, Round* round) {
          round);
 }
 
-void Table::TakeStructure(const ItemStructure& structure) {
+void ConcurrentTable::TakeStructure(const ItemStructure& structure) {
   if (options().signature || !state_->structure().Take(structure)) return;
   Log(LogLevel::kInfo, "table \"" + name() +
                            "\": writers put items of different structure into it, and it has no signature; "
                            "batches of it are flat lists of columns");
 }
 
-void Table::Reset() {
+void ConcurrentTable::Reset() {
   WithLock([&](Round* round) {
     mu_.AssertHeld();
     state_->Reset(&round->effects);
@@ -254,7 +258,7 @@ void Table::Reset() {
   });
 }
 
-Status Table::SetRateLimiter(const RateLimiterOptions& options) {
+Status ConcurrentTable::SetRateLimiter(const RateLimiterOptions& options) {
   if (Status status = options.Validate(); !status.ok()) {
     return Status(status.code(), "table \"" + name() + "\": " + std::string(status.message()),
                   status.detail());
@@ -266,7 +270,7 @@ Status Table::SetRateLimiter(const RateLimiterOptions& options) {
   return Status::Ok();
 }
 
-void Table::Close() {
+void ConcurrentTable::Close() {
   WithLock([&](Round* round) {
     mu_.AssertHeld();
     closed_ = true;
@@ -276,11 +280,11 @@ void Table::Close() {
   });
 }
 
-Status Table::ClosedError() const {
+Status ConcurrentTable::ClosedError() const {
   return Status::Cancelled("table \"" + name() + "\" was closed").WithDetail(Detail::kTableClosed);
 }
 
-TableInfo Table::Info() {
+TableInfo ConcurrentTable::Info() {
   TableInfo info;
   ReadLock lock(this);
   const TimePoint now = environment_.clock->Now();
@@ -300,12 +304,12 @@ TableInfo Table::Info() {
   return info;
 }
 
-int64_t Table::size() {
+int64_t ConcurrentTable::size() {
   ReadLock lock(this);
   return state_->size();
 }
 
-Result<bool> Table::CanInsert(int64_t n) {
+Result<bool> ConcurrentTable::CanInsert(int64_t n) {
   if (n < 1)
     return Status::InvalidArgument("can_insert: the number of inserts is " + std::to_string(n) +
                                    "; ask for at least one");
@@ -313,7 +317,7 @@ Result<bool> Table::CanInsert(int64_t n) {
   return state_->limiter().CanInsert(n);
 }
 
-Result<bool> Table::CanSample(int64_t n) {
+Result<bool> ConcurrentTable::CanSample(int64_t n) {
   if (n < 1)
     return Status::InvalidArgument("can_sample: the number of samples is " + std::to_string(n) +
                                    "; ask for at least one");
@@ -321,20 +325,20 @@ Result<bool> Table::CanSample(int64_t n) {
   return state_->limiter().CanSample(n);
 }
 
-std::optional<PeekedItem> Table::Find(uint64_t key) {
+std::optional<PeekedItem> ConcurrentTable::Find(uint64_t key) {
   ReadLock lock(this);
   return state_->Find(key);
 }
 
-std::vector<PeekedItem> Table::Peek(int64_t n, uint64_t* cursor) {
+std::vector<PeekedItem> ConcurrentTable::Peek(int64_t n, uint64_t* cursor) {
   ReadLock lock(this);
   return state_->Peek(n, cursor);
 }
 
-Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables,
-                             const std::function<void()>& at_cut) {
+Snapshot ConcurrentTable::TakeSnapshot(std::span<const std::shared_ptr<ConcurrentTable>> tables,
+                                       const std::function<void()>& at_cut) {
   // One order for all who take several locks. Nothing else takes two.
-  std::vector<Table*> order;
+  std::vector<ConcurrentTable*> order;
   for (const auto& table : tables) order.push_back(table.get());
   std::ranges::sort(order);
   order.erase(std::unique(order.begin(), order.end()), order.end());
@@ -346,24 +350,24 @@ Snapshot Table::TakeSnapshot(std::span<const std::shared_ptr<Table>> tables,
   }
   // Real time whatever clock the tables live by: this is a measurement.
   std::optional<std::chrono::steady_clock::time_point> first_locked;
-  for (Table* table : order) {
+  for (ConcurrentTable* table : order) {
     table->mu_.Lock();
     if (!first_locked) first_locked = std::chrono::steady_clock::now();
   }
   for (const auto& table : tables) snapshot.tables.push_back(table->state_->TakeSnapshot());
   if (at_cut) at_cut();
-  for (Table* table : order) table->mu_.Unlock();
+  for (ConcurrentTable* table : order) table->mu_.Unlock();
   snapshot.locks_held = std::chrono::steady_clock::now() - *first_locked;
   // Callers who found a lock taken meanwhile have handed their operations over: see to them.
-  for (Table* table : order) table->WithLock([](Round*) {});
+  for (ConcurrentTable* table : order) table->WithLock([](Round*) {});
   return snapshot;
 }
 
-void Table::BeginRestore(uint64_t num_slots, uint64_t num_items) {
+void ConcurrentTable::BeginRestore(uint64_t num_slots, uint64_t num_items) {
   WithLock([&](Round*) { state_->BeginRestore(num_slots, num_items); });
 }
 
-Status Table::RestoreItems(std::span<SavedItem> items) {
+Status ConcurrentTable::RestoreItems(std::span<SavedItem> items) {
   // Nobody else knows the table yet: no round is needed.
   MutexLock lock(&mu_);
   for (const SavedItem& item : items) state_->PrefetchRestore(item);
@@ -371,7 +375,7 @@ Status Table::RestoreItems(std::span<SavedItem> items) {
   return Status::Ok();
 }
 
-Status Table::FinishRestore(const SavedTableState& state) {
+Status ConcurrentTable::FinishRestore(const SavedTableState& state) {
   Status status;
   WithLock([&](Round* round) {
     mu_.AssertHeld();
@@ -383,7 +387,7 @@ Status Table::FinishRestore(const SavedTableState& state) {
 
 // --- Running ---------------------------------------------------------------------------------
 
-void Table::Execute(Operation* op) {
+void ConcurrentTable::Execute(Operation* op) {
   if (!mu_.TryLock()) {
     // A large operation moves so much memory that its own thread had better do it.
     if (!IsSmall(*op)) {
@@ -401,7 +405,7 @@ void Table::Execute(Operation* op) {
   StartOwn(op);
 }
 
-void Table::StartOwn(Operation* op) {
+void ConcurrentTable::StartOwn(Operation* op) {
   ScopedRound round;
   // What was handed over before goes first, also what this very thread handed over.
   if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round.get());
@@ -412,14 +416,14 @@ void Table::StartOwn(Operation* op) {
   FinishRound(round.get());
 }
 
-void Table::Push(Operation* op) {
+void ConcurrentTable::Push(Operation* op) {
   Operation* head = pushed_.load(std::memory_order_relaxed);
   do {
     op->next_pushed = head;
   } while (!pushed_.compare_exchange_weak(head, op, std::memory_order_acq_rel, std::memory_order_relaxed));
 }
 
-void Table::TakeHandedOver(Round* round) {
+void ConcurrentTable::TakeHandedOver(Round* round) {
   Operation* op = pushed_.exchange(nullptr, std::memory_order_acq_rel);
   Operation* oldest = nullptr;
   while (op != nullptr) {
@@ -435,9 +439,9 @@ void Table::TakeHandedOver(Round* round) {
   }
 }
 
-void Table::FinishRound(Round* round) {
-  bool runs_callbacks = false;   // this thread, for now
-  std::shared_ptr<Table> alive;  // a callback may let go of the last other reference
+void ConcurrentTable::FinishRound(Round* round) {
+  bool runs_callbacks = false;             // this thread, for now
+  std::shared_ptr<ConcurrentTable> alive;  // a callback may let go of the last other reference
   for (int turn = 1;; ++turn) {
     if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round);
     if (!inserts_.empty() || !samples_.empty()) Advance(round);
@@ -482,7 +486,7 @@ void Table::FinishRound(Round* round) {
   }
 }
 
-void Table::LetGo(Round* round) {
+void ConcurrentTable::LetGo(Round* round) {
   for (Operation* op : round->finished) {
     const uintptr_t signal = op->signal.exchange(Operation::kFinished, std::memory_order_acq_rel);
     // From here on `op` may be gone.
@@ -492,7 +496,7 @@ void Table::LetGo(Round* round) {
   round->effects.LetGo();
 }
 
-void Table::RunCallbacks(Round* round) {
+void ConcurrentTable::RunCallbacks(Round* round) {
   for (const std::shared_ptr<Operation>& op : round->callbacks) {
     op->signal.store(Operation::kFinished, std::memory_order_release);
     if (op->on_done) op->on_done(*op);
@@ -501,7 +505,7 @@ void Table::RunCallbacks(Round* round) {
   round->callbacks.clear();
 }
 
-void Table::RunToEnd(Operation* op, const Wait& wait) {
+void ConcurrentTable::RunToEnd(Operation* op, const Wait& wait) {
   if (wait.cancellation == nullptr) {
     Execute(op);
     AwaitFinished(op);
@@ -523,7 +527,7 @@ void Table::RunToEnd(Operation* op, const Wait& wait) {
   wait.cancellation->Remove(id);
 }
 
-void Table::AwaitFinished(Operation* op) {
+void ConcurrentTable::AwaitFinished(Operation* op) {
   // Handed over: the holder of the lock is at most a few operations away, unless it was descheduled.
   // Few spins: with more threads than processors they would take the time that the holder needs.
   constexpr int kSpins = 8;
@@ -565,7 +569,7 @@ void Table::AwaitFinished(Operation* op) {
 
 // --- Operations under the lock ---------------------------------------------------------------
 
-void Table::Start(Operation* op, Round* round) {
+void ConcurrentTable::Start(Operation* op, Round* round) {
   if (!op->status.ok()) return Finish(op, std::move(op->status), round);  // refused before it came here
   if (op->cancel_requested) {
     return Finish(op, Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller"),
@@ -589,12 +593,12 @@ void Table::Start(Operation* op, Round* round) {
 }
 
 // For an insert that can go no further now.
-bool Table::IsDone(const Operation& insert) {
+bool ConcurrentTable::IsDone(const Operation& insert) {
   return insert.progress == static_cast<int64_t>(insert.items.size()) ||
          (insert.allow_partial && insert.progress > 0);
 }
 
-void Table::StartInsert(Operation* op, Round* round) {
+void ConcurrentTable::StartInsert(Operation* op, Round* round) {
   const auto total = static_cast<int64_t>(op->items.size());
   if (inserts_.empty()) {
     WaitReason reason = WaitReason::kNone;
@@ -612,7 +616,7 @@ void Table::StartInsert(Operation* op, Round* round) {
   IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, WaitReason::kQueued, round);
 }
 
-WaitReason Table::ApplyNextItem(Operation* op, Round* round) {
+WaitReason ConcurrentTable::ApplyNextItem(Operation* op, Round* round) {
   Item& item = op->items[static_cast<size_t>(op->progress)];
   WaitReason reason = state_->limiter().InsertWaitReason();
   // The data of an item that is there already is not kept, so it needs no room.
@@ -626,7 +630,7 @@ WaitReason Table::ApplyNextItem(Operation* op, Round* round) {
   return WaitReason::kNone;
 }
 
-WaitReason Table::MakeRoom(const Item& item, Round* round) {
+WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
   ChunkStore& store = *environment_.store;
   for (bool registered = false;;) {
     int64_t more = 0;
@@ -652,34 +656,34 @@ WaitReason Table::MakeRoom(const Item& item, Round* round) {
   }
 }
 
-void Table::WaitForRoom() {
+void ConcurrentTable::WaitForRoom() {
   if (room_ticket_ != 0) environment_.store->StopWaiting(room_ticket_);
   room_ticket_ = environment_.store->WaitForRoom([weak = weak_from_this()] {
     if (const auto table = weak.lock()) table->WithLock([](Round*) {});
   });
 }
 
-void Table::StartSample(Operation* op, Round* round) {
+void ConcurrentTable::StartSample(Operation* op, Round* round) {
   if (!samples_.empty()) return Enqueue(op, WaitReason::kQueued, round);
   Draw(op, round);
   if (HasEnough(*op)) return Finish(op, Status::Ok(), round);
   Enqueue(op, state_->limiter().SampleWaitReason(), round);
 }
 
-void Table::Draw(Operation* op, Round* round) {
+void ConcurrentTable::Draw(Operation* op, Round* round) {
   op->progress += state_->Sample(op->count - op->progress, op->has_waited, op->samples, &round->effects);
 }
 
-bool Table::HasEnough(const Operation& op) const {
+bool ConcurrentTable::HasEnough(const Operation& op) const {
   return op.progress == op.count || (op.allow_partial && op.progress > 0);
 }
 
-void Table::StartMutate(Operation* op, Round* round) {
+void ConcurrentTable::StartMutate(Operation* op, Round* round) {
   state_->Mutate(op->updates, op->deletes, &round->effects);
   Finish(op, Status::Ok(), round);
 }
 
-void Table::Advance(Round* round) {
+void ConcurrentTable::Advance(Round* round) {
   for (int budget = kMaxAdvance; budget > 0; --budget) {
     const bool inserted = !inserts_.empty() && AdvanceInsert(round);
     const bool sampled = !samples_.empty() && AdvanceSample(round);
@@ -688,7 +692,7 @@ void Table::Advance(Round* round) {
   advance_again_ = true;
 }
 
-bool Table::AdvanceInsert(Round* round) {
+bool ConcurrentTable::AdvanceInsert(Round* round) {
   Operation* const op = inserts_.head();
   const WaitReason reason = ApplyNextItem(op, round);
   if (reason != WaitReason::kNone) {
@@ -703,7 +707,7 @@ bool Table::AdvanceInsert(Round* round) {
   return true;
 }
 
-bool Table::AdvanceSample(Round* round) {
+bool ConcurrentTable::AdvanceSample(Round* round) {
   Operation* const op = samples_.head();
   const int64_t before = op->progress;
   Draw(op, round);
@@ -717,11 +721,11 @@ bool Table::AdvanceSample(Round* round) {
 
 // --- Waiting ---------------------------------------------------------------------------------
 
-WaitQueue& Table::QueueOf(const Operation& op) {
+WaitQueue& ConcurrentTable::QueueOf(const Operation& op) {
   return op.kind == Operation::Kind::kInsert ? inserts_ : samples_;
 }
 
-void Table::Enqueue(Operation* op, WaitReason reason, Round* round) {
+void ConcurrentTable::Enqueue(Operation* op, WaitReason reason, Round* round) {
   op->wait_reason = reason;
   if (op->timeout && *op->timeout <= Duration(0)) {
     op->queued_at = environment_.clock->Now();
@@ -740,7 +744,7 @@ void Table::Enqueue(Operation* op, WaitReason reason, Round* round) {
   op->is_queued.store(true, std::memory_order_release);
 }
 
-void Table::Dequeue(Operation* op) {
+void ConcurrentTable::Dequeue(Operation* op) {
   WaitQueue& queue = QueueOf(*op);
   queue.Remove(op);
   stats_.CountWait(op->wait_reason, environment_.clock->Now() - op->reason_since);
@@ -758,7 +762,7 @@ void Table::Dequeue(Operation* op) {
   }
 }
 
-void Table::SetReason(Operation* op, WaitReason reason) {
+void ConcurrentTable::SetReason(Operation* op, WaitReason reason) {
   if (op->wait_reason == reason) return;
   const TimePoint now = environment_.clock->Now();
   stats_.CountWait(op->wait_reason, now - op->reason_since);
@@ -766,7 +770,7 @@ void Table::SetReason(Operation* op, WaitReason reason) {
   op->reason_since = now;
 }
 
-void Table::Finish(Operation* op, Status status, Round* round) {
+void ConcurrentTable::Finish(Operation* op, Status status, Round* round) {
   if (op->is_waiting) Dequeue(op);
   op->status = std::move(status);
   if (op->self) {
@@ -778,7 +782,7 @@ void Table::Finish(Operation* op, Status status, Round* round) {
   }
 }
 
-Status Table::TimeoutError(const Operation& op) const {
+Status ConcurrentTable::TimeoutError(const Operation& op) const {
   const bool is_insert = op.kind == Operation::Kind::kInsert;
   const Duration waited = environment_.clock->Now() - op.queued_at;
   std::string text = "table \"" + name() + "\": Timeout exceeded: ";
@@ -801,7 +805,7 @@ Status Table::TimeoutError(const Operation& op) const {
   return Status::DeadlineExceeded(text + ")").WithDetail(DetailOf(op.wait_reason));
 }
 
-void Table::ArmAlarm() {
+void ConcurrentTable::ArmAlarm() {
   const TimePoint next = deadlines_.begin()->first;
   if (armed_for_ && *armed_for_ <= next) return;
   if (alarm_ != 0) environment_.clock->Cancel(alarm_);
@@ -811,7 +815,7 @@ void Table::ArmAlarm() {
   });
 }
 
-void Table::OnAlarm(TimePoint armed_for) {
+void ConcurrentTable::OnAlarm(TimePoint armed_for) {
   WithLock([&](Round* round) {
     mu_.AssertHeld();
     if (armed_for_ == armed_for) {

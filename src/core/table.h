@@ -52,17 +52,17 @@ struct Wait {
   Cancellation* cancellation = nullptr;
 };
 
-class Table : public std::enable_shared_from_this<Table> {
+class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
  public:
   struct Environment {
     std::shared_ptr<ChunkStore> store;
     Clock* clock = RealClock();
   };
 
-  static Result<std::shared_ptr<Table>> Create(TableOptions options, Environment environment);
-  ~Table();
-  Table(const Table&) = delete;
-  Table& operator=(const Table&) = delete;
+  static Result<std::shared_ptr<ConcurrentTable>> Create(TableOptions options, Environment environment);
+  ~ConcurrentTable();
+  ConcurrentTable(const ConcurrentTable&) = delete;
+  ConcurrentTable& operator=(const ConcurrentTable&) = delete;
 
   const std::string& name() const { return state_->options().name; }
   const TableOptions& options() const { return state_->options(); }
@@ -122,7 +122,7 @@ class Table : public std::enable_shared_from_this<Table> {
   // All tables at one instant. Their locks are held together, for a time that does not grow with the
   // payload and hardly with the number of items.
   // `at_cut` is called while they are: it must be quick and must not call a table.
-  static Snapshot TakeSnapshot(std::span<const std::shared_ptr<Table>> tables,
+  static Snapshot TakeSnapshot(std::span<const std::shared_ptr<ConcurrentTable>> tables,
                                const std::function<void()>& at_cut = {}) NO_THREAD_SAFETY_ANALYSIS;
 
   // --- Filling it from a checkpoint, before anything else is done with it; see TableState ---
@@ -147,7 +147,7 @@ class Table : public std::enable_shared_from_this<Table> {
   class ScopedRound;
   class ReadLock;
 
-  Table(std::unique_ptr<TableState> state, Environment environment);
+  ConcurrentTable(std::unique_ptr<TableState> state, Environment environment);
 
   Status CheckCount(int64_t count) const;
   // Entry of every operation; finishes, queues or hands it over.

@@ -24,24 +24,24 @@ using ::testing::HasSubstr;
 
 class TableTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Table> Make(TableOptions options) {
+  std::shared_ptr<ConcurrentTable> Make(TableOptions options) {
     if (options.name.empty()) options.name = "t";
-    Result<std::shared_ptr<Table>> table =
-        Table::Create(std::move(options), {.store = store_, .clock = &clock_});
+    Result<std::shared_ptr<ConcurrentTable>> table =
+        ConcurrentTable::Create(std::move(options), {.store = store_, .clock = &clock_});
     EXPECT_TRUE(table.ok()) << table.status().ToString();
     return *std::move(table);
   }
-  std::shared_ptr<Table> MakeQueue(int64_t size) { return Make(TableOptions::Queue("q", size)); }
+  std::shared_ptr<ConcurrentTable> MakeQueue(int64_t size) { return Make(TableOptions::Queue("q", size)); }
 
   Item MakeItem(uint64_t key, double priority = 1) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), key, 0, 1));
   }
-  Status Insert(Table& table, uint64_t key, double priority = 1,
+  Status Insert(ConcurrentTable& table, uint64_t key, double priority = 1,
                 std::optional<Duration> timeout = Duration(0)) {
     return table.Insert(MakeItem(key, priority), {.timeout = timeout});
   }
   // Keys of the samples drawn without waiting.
-  std::vector<uint64_t> Sample(Table& table, int64_t count) {
+  std::vector<uint64_t> Sample(ConcurrentTable& table, int64_t count) {
     std::vector<SampledItem> samples;
     (void)table.Sample(count, true, {.timeout = Duration(0)}, &samples);
     return Keys(samples);
@@ -54,20 +54,21 @@ class TableTest : public ::testing::Test {
 
   // An asynchronous operation whose end can be looked at.
   struct Pending {
-    Table::Handle handle;
+    ConcurrentTable::Handle handle;
     bool done = false;
     Status status;
     int64_t progress = 0;
     std::vector<uint64_t> keys;
   };
-  Pending* InsertAsync(Table& table, std::vector<uint64_t> keys, std::optional<Duration> timeout = {}) {
+  Pending* InsertAsync(ConcurrentTable& table, std::vector<uint64_t> keys,
+                       std::optional<Duration> timeout = {}) {
     Pending* const pending = &pendings_.emplace_back();
     std::vector<Item> items;
     for (uint64_t key : keys) items.push_back(MakeItem(key));
     pending->handle = table.InsertAsync(std::move(items), timeout, Recorder(pending));
     return pending;
   }
-  Pending* SampleAsync(Table& table, int64_t count, bool partial = true,
+  Pending* SampleAsync(ConcurrentTable& table, int64_t count, bool partial = true,
                        std::optional<Duration> timeout = {}) {
     Pending* const pending = &pendings_.emplace_back();
     pending->handle = table.SampleAsync(count, partial, timeout, Recorder(pending));
@@ -359,7 +360,7 @@ TEST_F(TableTest, ALongRunOfCallbacksIsHandedOnAndFinished) {
 TEST_F(TableTest, ACallbackMayHoldTheLastReference) {
   auto table = Make({});
   Status status;
-  Table* const raw = table.get();
+  ConcurrentTable* const raw = table.get();
   raw->SampleAsync(1, true, 5ms, [&status, table](Operation& op) { status = op.status; });
   bool other = false;
   raw->SampleAsync(1, true, {}, [&other](Operation&) { other = true; });
@@ -487,8 +488,8 @@ TEST_F(TableMemoryTest, AResetMakesRoomThoughASnapshotIsHeld) {
   Limit(1, MemoryPolicy::kBlock);
   auto table = Make({});
   ASSERT_OK(Insert(*table, 1));
-  const std::vector<std::shared_ptr<Table>> tables = {table};
-  const Snapshot snapshot = Table::TakeSnapshot(tables);
+  const std::vector<std::shared_ptr<ConcurrentTable>> tables = {table};
+  const Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables);
   table->Reset();
   EXPECT_EQ(store_->stats().stored_bytes, 0);
   EXPECT_EQ(store_->stats().live_chunks, 1);
@@ -614,7 +615,7 @@ TEST_F(TableTest, PeekingDoesNotCountAsSampling) {
 
 TEST_F(TableTest, BadOptionsAreErrors) {
   const auto create = [&](TableOptions options) {
-    return Table::Create(std::move(options), {.store = store_}).status();
+    return ConcurrentTable::Create(std::move(options), {.store = store_}).status();
   };
   EXPECT_THAT(create({}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(create({.name = "t", .max_size = 0}), StatusIs(StatusCode::kInvalidArgument));
@@ -626,10 +627,10 @@ TEST_F(TableTest, BadOptionsAreErrors) {
   EXPECT_THAT(create({.name = "t", .extensions = {nullptr}}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(create({.name = "t", .custom_sampler = [] { return nullptr; }}),
               StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(Table::Create({.name = "t"}, {}).status(), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(ConcurrentTable::Create({.name = "t"}, {}).status(), StatusIs(StatusCode::kInvalidArgument));
   for (const int64_t most : {0, -1}) {
     const auto store = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = most});
-    EXPECT_THAT(Table::Create({.name = "t"}, {.store = store}).status(),
+    EXPECT_THAT(ConcurrentTable::Create({.name = "t"}, {.store = store}).status(),
                 StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("max_bytes"), HasSubstr(std::to_string(most)), HasSubstr("none"))));
   }
@@ -670,8 +671,8 @@ TEST_F(TableTest, ASnapshotIsOneInstantOverAllTables) {
   auto b = Make({.name = "b"});
   ASSERT_OK(Insert(*a, 1));
   ASSERT_OK(Insert(*b, 2));
-  const std::vector<std::shared_ptr<Table>> tables = {b, a};
-  Snapshot snapshot = Table::TakeSnapshot(tables);
+  const std::vector<std::shared_ptr<ConcurrentTable>> tables = {b, a};
+  Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables);
   a->Reset();
   b->Reset();
   ASSERT_OK(Insert(*a, 3));
@@ -682,7 +683,7 @@ TEST_F(TableTest, ASnapshotIsOneInstantOverAllTables) {
   EXPECT_EQ(store_->stats().live_chunks, 3) << "what the snapshot shows stays alive";
   snapshot = {};
   EXPECT_EQ(store_->stats().live_chunks, 1);
-  EXPECT_TRUE(Table::TakeSnapshot({}).tables.empty());
+  EXPECT_TRUE(ConcurrentTable::TakeSnapshot({}).tables.empty());
 }
 
 TEST_F(TableTest, APartialInsertStopsWhereItWouldHaveToWait) {

@@ -24,10 +24,10 @@ std::function<Result<std::string>()> CheckpointFunction(const std::shared_ptr<Ch
 
 std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
 
-Result<std::unique_ptr<Server>> Server::Start(Options options) {
-  std::unique_ptr<Server> server(new Server());
+Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
+  std::unique_ptr<ServerImpl> server(new ServerImpl());
   server->store_ = std::make_shared<ChunkStore>(options.store, options.clock);
-  const Table::Environment environment{.store = server->store_, .clock = options.clock};
+  const ConcurrentTable::Environment environment{.store = server->store_, .clock = options.clock};
   LoadedServer loaded;
   if (options.checkpoint) REVERB_RETURN_IF_ERROR(options.checkpoint->Validate());
   if (options.checkpoint && options.checkpoint->load_latest) {
@@ -79,19 +79,19 @@ Result<std::unique_ptr<Server>> Server::Start(Options options) {
   return server;
 }
 
-Server::~Server() {
+ServerImpl::~ServerImpl() {
   if (service_) Stop();
 }
 
-std::shared_ptr<Connection> Server::Connect() const { return ConnectInproc(service_); }
+std::shared_ptr<Connection> ServerImpl::Connect() const { return ConnectInproc(service_); }
 
-void Server::Stop() {
+void ServerImpl::Stop() {
   MutexLock lock(&mu_);
   if (std::exchange(stopped_, true)) return;
   UnregisterInprocServer(service_->life_id());
   if (checkpointer_) checkpointer_->Stop();
   service_->Stop([this] {
-    for (const std::shared_ptr<Table>& table : tables_) table->Close();
+    for (const std::shared_ptr<ConcurrentTable>& table : tables_) table->Close();
     if (!checkpoint_on_stop_) return;
     if (Result<std::string> path = checkpointer_->Save(); !path.ok()) {
       Log(LogLevel::kError,

@@ -26,7 +26,7 @@ namespace reverb::internal {
 // What a server is called unless it is told otherwise: "reverb" and the version.
 std::string DefaultServerName();
 
-class Server {
+class ServerImpl {
  public:
   struct Options {
     std::vector<TableOptions> tables;
@@ -39,13 +39,15 @@ class Server {
     Clock* clock = RealClock();
   };
 
-  static Result<std::unique_ptr<Server>> Start(Options options);
-  ~Server();  // Stop()
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  static Result<std::unique_ptr<ServerImpl>> Start(Options options);
+  ~ServerImpl();  // Stop()
+  ServerImpl(const ServerImpl&) = delete;
+  ServerImpl& operator=(const ServerImpl&) = delete;
 
   int port() const { return grpc_ ? grpc_->port() : 0; }
-  Result<std::shared_ptr<Table>> table(std::string_view name) const { return service_->FindTable(name); }
+  Result<std::shared_ptr<ConcurrentTable>> table(std::string_view name) const {
+    return service_->FindTable(name);
+  }
   const std::shared_ptr<Service>& service() const { return service_; }
   const std::shared_ptr<ChunkStore>& store() const { return store_; }
   // The checkpoint that the tables were loaded from.
@@ -59,11 +61,11 @@ class Server {
   void Stop() EXCLUDES(mu_);
 
  private:
-  Server() = default;
+  ServerImpl() = default;
 
   // Set once.
   std::shared_ptr<ChunkStore> store_;
-  std::vector<std::shared_ptr<Table>> tables_;
+  std::vector<std::shared_ptr<ConcurrentTable>> tables_;
   std::shared_ptr<Checkpointer> checkpointer_;
   bool checkpoint_on_stop_ = false;
   std::optional<std::string> loaded_checkpoint_;

@@ -91,7 +91,7 @@ void SampleStreamSession::Proceed() {
     if (BeginNextRequest()) again_ = true;
     if (const int64_t count = NextDraw(); count > 0) {
       drawing_ = true;
-      const std::shared_ptr<Table> table = table_;
+      const std::shared_ptr<ConcurrentTable> table = table_;
       const std::optional<Duration> timeout = requests_.front().timeout;
       mu_.Unlock();
       Draw(table, count, timeout);
@@ -99,7 +99,8 @@ void SampleStreamSession::Proceed() {
       again_ = true;
     }
     if (ready_ && (unclaimed_bytes_ < window_bytes_ || !greeted_)) {
-      const std::shared_ptr<Table> table = table_;  // NextReply() ends the request with its last samples
+      const std::shared_ptr<ConcurrentTable> table =
+          table_;  // NextReply() ends the request with its last samples
       if (std::optional<SampleReply> reply = NextReply()) {
         const size_t samples = reply->samples.size();
         ready_ = false;
@@ -126,7 +127,7 @@ void SampleStreamSession::Proceed() {
 bool SampleStreamSession::BeginNextRequest() {
   if (table_ != nullptr || end_.has_value() || requests_.empty()) return false;
   const SampleRequest& request = requests_.front();
-  Result<std::shared_ptr<Table>> table = service_->FindTable(request.table);
+  Result<std::shared_ptr<ConcurrentTable>> table = service_->FindTable(request.table);
   if (!table.ok()) {
     end_ = std::move(table).status();
   } else if (request.count < 1) {
@@ -162,7 +163,7 @@ uint64_t SampleStreamSession::MaxReplyBytes(const SampleRequest& request) const 
   return std::min(most, request.batch == 0 ? kReplyBytes : service_->limits().wire.max_message_bytes / 4);
 }
 
-Status SampleStreamSession::CheckDrawn(const Table& table, const SampledItem& item,
+Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const SampledItem& item,
                                        const SampleSize& size) const {
   constexpr uint64_t kMaxHeader = 512;  // of each slice, with all that belongs to it
   if (size.bytes + size.slices * kMaxHeader <= max_response_bytes_) return Status::Ok();
@@ -174,7 +175,7 @@ Status SampleStreamSession::CheckDrawn(const Table& table, const SampledItem& it
       " that this client accepts; raise its max_response_bytes, or delete the item");
 }
 
-void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t count,
+void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count,
                                std::optional<Duration> timeout) {
   // Mostly the table allows it: then it is done here and now, and many streams draw and encode side by side.
   // Callbacks of a table come one at a time, on whichever thread.
@@ -190,7 +191,7 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
     sequence = ++draw_sequence_;
     blocked_since_ = service_->clock()->Now();
   }
-  Table::Handle operation = table->SampleAsync(
+  ConcurrentTable::Handle operation = table->SampleAsync(
       count, /*allow_partial=*/true, timeout,
       [self = shared_from_this(), table](Operation& done) { self->OnDrawn(*table, done); });
   bool cancel = false;
@@ -202,12 +203,13 @@ void SampleStreamSession::Draw(const std::shared_ptr<Table>& table, int64_t coun
   if (cancel) table->Cancel(operation);
 }
 
-void SampleStreamSession::OnDrawn(const Table& table, Operation& done) {
+void SampleStreamSession::OnDrawn(const ConcurrentTable& table, Operation& done) {
   TakeDrawn(table, std::move(done.own_samples), std::move(done.status));
   Proceed();
 }
 
-void SampleStreamSession::TakeDrawn(const Table& table, std::vector<SampledItem> items, Status status) {
+void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<SampledItem> items,
+                                    Status status) {
   uint64_t bytes = 0;
   std::vector<Drawn> drawn;
   drawn.reserve(items.size());
@@ -240,7 +242,7 @@ void SampleStreamSession::TakeDrawn(const Table& table, std::vector<SampledItem>
   }
 }
 
-void SampleStreamSession::CountUndelivered(const Table* table, size_t samples) const {
+void SampleStreamSession::CountUndelivered(const ConcurrentTable* table, size_t samples) const {
   if (table == nullptr || samples == 0) return;
   const std::string at = address_.empty() ? "" : (client_name_.empty() ? "at " : " at ") + address_;
   service_->CountUndelivered(*table, static_cast<int64_t>(samples), client_name_ + at);
@@ -339,8 +341,8 @@ void SampleStreamSession::End(Status status) {
 
 void SampleStreamSession::OnGone() {
   std::shared_ptr<SamplePeer> peer;
-  std::shared_ptr<Table> table;
-  Table::Handle operation;
+  std::shared_ptr<ConcurrentTable> table;
+  ConcurrentTable::Handle operation;
   {
     MutexLock lock(&mu_);
     peer = std::move(peer_);

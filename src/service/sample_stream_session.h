@@ -71,14 +71,14 @@ class SampleStreamSession final : public SampleSession,
   // Bytes of a reply of several samples.
   uint64_t MaxReplyBytes(const SampleRequest& request) const;
   // RESOURCE_EXHAUSTED for an item that is too large for this client.
-  Status CheckDrawn(const Table& table, const SampledItem& item, const SampleSize& size) const;
+  Status CheckDrawn(const ConcurrentTable& table, const SampledItem& item, const SampleSize& size) const;
   SampleReply TakeReply() REQUIRES(mu_);
-  void Draw(const std::shared_ptr<Table>& table, int64_t count, std::optional<Duration> timeout)
+  void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout)
       EXCLUDES(mu_);
-  void OnDrawn(const Table& table, Operation& done) EXCLUDES(mu_);
-  void TakeDrawn(const Table& table, std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
+  void OnDrawn(const ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
+  void TakeDrawn(const ConcurrentTable& table, std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
   // Samples of `table` were drawn and cannot be sent.
-  void CountUndelivered(const Table* table, size_t samples) const;
+  void CountUndelivered(const ConcurrentTable* table, size_t samples) const;
 
   const std::shared_ptr<Service> service_;
   const uint64_t stream_id_;
@@ -103,7 +103,7 @@ class SampleStreamSession final : public SampleSession,
   uint64_t early_credit_ GUARDED_BY(mu_) = 0;
 
   std::deque<SampleRequest> requests_ GUARDED_BY(mu_);  // the first is being served once table_ is set
-  std::shared_ptr<Table> table_ GUARDED_BY(mu_);
+  std::shared_ptr<ConcurrentTable> table_ GUARDED_BY(mu_);
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
   struct Drawn {
@@ -115,7 +115,7 @@ class SampleStreamSession final : public SampleSession,
   double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
-  Table::Handle operation_ GUARDED_BY(mu_);  // while it waits
+  ConcurrentTable::Handle operation_ GUARDED_BY(mu_);  // while it waits
   TimePoint blocked_since_ GUARDED_BY(mu_);
 };
 

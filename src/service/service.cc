@@ -73,8 +73,8 @@ Status ServiceLimits::Validate() const {
 
 Result<std::shared_ptr<Service>> Service::Create(Options options) {
   REVERB_RETURN_IF_ERROR(options.limits.Validate());
-  std::map<std::string, std::shared_ptr<Table>, std::less<>> tables;
-  for (const std::shared_ptr<Table>& table : options.tables) {
+  std::map<std::string, std::shared_ptr<ConcurrentTable>, std::less<>> tables;
+  for (const std::shared_ptr<ConcurrentTable>& table : options.tables) {
     if (table->store() != options.store) {
       return Status::InvalidArgument("table \"" + table->name() +
                                      "\" lies in another store than the server's");
@@ -142,7 +142,7 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
   forgotten = std::exchange(stopped_writers_, {});
 }
 
-void Service::CountUndelivered(const Table& table, int64_t samples, std::string_view client) {
+void Service::CountUndelivered(const ConcurrentTable& table, int64_t samples, std::string_view client) {
   undelivered_.fetch_add(samples, std::memory_order_relaxed);
   if (table.options().max_times_sampled < 1) return;
   undelivered_log_.Log(
@@ -164,7 +164,7 @@ std::vector<SavedWriter> Service::SaveWriters() const {
   return saved;
 }
 
-Result<std::shared_ptr<Table>> Service::FindTable(std::string_view name) const {
+Result<std::shared_ptr<ConcurrentTable>> Service::FindTable(std::string_view name) const {
   const auto found = tables_.find(name);
   if (found != tables_.end()) return found->second;
   constexpr size_t kMaxNamed = 20;
@@ -348,7 +348,7 @@ Result<ServerInfo> Service::Info() {
   ServerInfo info;
   info.server_life_id = life_id_;
   info.server_name = options_.server_name;
-  for (const std::shared_ptr<Table>& table : options_.tables) info.tables.push_back(table->Info());
+  for (const std::shared_ptr<ConcurrentTable>& table : options_.tables) info.tables.push_back(table->Info());
   const ChunkStore::Stats stats = options_.store->stats();
   info.live_chunks = stats.live_chunks;
   info.live_bytes = stats.live_bytes;
@@ -389,18 +389,18 @@ std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) c
 }
 
 Status Service::Mutate(const MutateRequest& request) {
-  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(request.table));
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   return table->Mutate(request.updates, request.deletes);
 }
 
 Status Service::Reset(std::string_view table) {
-  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> found, FindTable(table));
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> found, FindTable(table));
   found->Reset();
   return Status::Ok();
 }
 
 Status Service::SetRateLimiter(const SetRateLimiterRequest& request) {
-  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(request.table));
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   return table->SetRateLimiter(request.options);
 }
 
@@ -409,7 +409,7 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
   constexpr uint64_t kMaxBytes = uint64_t{4} << 20;
   constexpr size_t kMaxItems = 10'000;
   constexpr int64_t kItemsAtATime = 16;
-  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, FindTable(request.table));
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   InspectReply reply;
   uint64_t bytes = 0;
   const int64_t size = table->size();

@@ -59,7 +59,7 @@ class WriterSession;
 class Service final : public RequestHandler, public std::enable_shared_from_this<Service> {
  public:
   struct Options {
-    std::vector<std::shared_ptr<Table>> tables;  // of one store; names are unique
+    std::vector<std::shared_ptr<ConcurrentTable>> tables;  // of one store; names are unique
     std::shared_ptr<ChunkStore> store;
     std::string server_name = "reverb";
     ServiceLimits limits;
@@ -106,7 +106,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Clock* clock() const { return options_.clock; }
   ChunkStore& store() { return *options_.store; }
   // NOT_FOUND, naming the tables that there are.
-  Result<std::shared_ptr<Table>> FindTable(std::string_view name) const;
+  Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const;
   Welcome MakeWelcome(uint64_t applied_through) const;
   // A stream is over.
   void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
@@ -118,7 +118,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   void ForgetWriter(const Id128& id) EXCLUDES(mu_);
   // Samples of `table` that were drawn for a client that is gone before they were sent. Logs them where
   // sampling takes items away.
-  void CountUndelivered(const Table& table, int64_t samples, std::string_view client);
+  void CountUndelivered(const ConcurrentTable& table, int64_t samples, std::string_view client);
 
  private:
   explicit Service(Options options);
@@ -141,8 +141,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
 
   const Options options_;
   const Id128 life_id_;
-  const int64_t started_nanos_;                                        // since the Unix epoch
-  std::map<std::string, std::shared_ptr<Table>, std::less<>> tables_;  // set once
+  const int64_t started_nanos_;                                                  // since the Unix epoch
+  std::map<std::string, std::shared_ptr<ConcurrentTable>, std::less<>> tables_;  // set once
 
   std::atomic<int64_t> undelivered_{0};
   LogEvery undelivered_log_;

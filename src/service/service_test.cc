@@ -63,7 +63,7 @@ class ServiceTest : public ::testing::Test {
   void Create(std::vector<TableOptions> tables, ServiceLimits limits = {}) {
     Service::Options options;
     for (TableOptions& table : tables) {
-      options.tables.push_back(Table::Create(table, {.store = store_, .clock = &clock_}).value());
+      options.tables.push_back(ConcurrentTable::Create(table, {.store = store_, .clock = &clock_}).value());
     }
     tables_ = options.tables;
     options.store = store_;
@@ -95,12 +95,12 @@ class ServiceTest : public ::testing::Test {
 
   ManualClock clock_;
   std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, &clock_);
-  std::vector<std::shared_ptr<Table>> tables_;
+  std::vector<std::shared_ptr<ConcurrentTable>> tables_;
   std::shared_ptr<Service> service_;
 };
 
 TEST_F(ServiceTest, TablesHaveNamesOfTheirOwn) {
-  auto table = Table::Create(TableOptions::Queue("q", 1), {.store = store_}).value();
+  auto table = ConcurrentTable::Create(TableOptions::Queue("q", 1), {.store = store_}).value();
   Service::Options options;
   options.tables = {table, table};
   options.store = store_;
@@ -117,7 +117,8 @@ TEST_F(ServiceTest, TablesMustFitIntoWhatClientsAccept) {
     Service::Options options;
     options.store = store_;
     options.tables.push_back(
-        Table::Create({.name = "t", .signature = Signature::List(leaves).value()}, {.store = store_})
+        ConcurrentTable::Create({.name = "t", .signature = Signature::List(leaves).value()},
+                                {.store = store_})
             .value());
     return Service::Create(std::move(options)).status();
   };

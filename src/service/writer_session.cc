@@ -9,7 +9,7 @@ namespace reverb::internal {
 namespace {
 
 // Asks the table, which may run callbacks on this thread: no lock of ours may be held.
-WaitState DescribeWait(Table& table, Duration waited, size_t waiting_items) {
+WaitState DescribeWait(ConcurrentTable& table, Duration waited, size_t waiting_items) {
   const TableInfo info = table.Info();
   WaitState state;
   state.table = info.name;
@@ -177,7 +177,7 @@ Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
   for (const auto& line : lines_) {
     if (line->table->name() == table) return line.get();
   }
-  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Table> found, service_->FindTable(table));
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<ConcurrentTable> found, service_->FindTable(table));
   lines_.push_back(std::make_unique<Line>());
   lines_.back()->table = std::move(found);
   for (const auto& [name, number] : restored_) {
@@ -230,7 +230,7 @@ void WriterSession::StartOperation(Line* line) {
     sequence = ++line->sequence;
     line->blocked_since = service_->clock()->Now();
   }
-  Table::Handle operation = line->table->InsertAsync(
+  ConcurrentTable::Handle operation = line->table->InsertAsync(
       std::move(items), /*timeout=*/{},
       [self = shared_from_this(), line](Operation& done) { self->OnInserted(line, done); },
       /*allow_partial=*/true);
@@ -450,7 +450,7 @@ bool WriterSession::is_away() const {
 }
 
 void WriterSession::Abandon() {
-  std::vector<std::pair<std::shared_ptr<Table>, Table::Handle>> operations;
+  std::vector<std::pair<std::shared_ptr<ConcurrentTable>, ConcurrentTable::Handle>> operations;
   {
     MutexLock lock(&mu_);
     if (std::exchange(abandoned_, true)) return;

@@ -74,14 +74,14 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   };
   // The items of this writer for one table, in order. At most one operation is under way.
   struct Line {
-    std::shared_ptr<Table> table;
+    std::shared_ptr<ConcurrentTable> table;
     std::deque<WaitingItem> waiting;  // those under way are at the front
     // Number of the last item that went in; written under the table's lock.
     std::atomic<uint64_t> applied{0};
-    std::vector<uint64_t> given_up;  // numbers that were waiting when the writer was abandoned
-    size_t under_way = 0;            // how many the operation has
-    uint64_t sequence = 0;           // of the operation
-    Table::Handle operation;         // while it waits
+    std::vector<uint64_t> given_up;     // numbers that were waiting when the writer was abandoned
+    size_t under_way = 0;               // how many the operation has
+    uint64_t sequence = 0;              // of the operation
+    ConcurrentTable::Handle operation;  // while it waits
     TimePoint blocked_since;
     // What the table was told last, and at which of its resets.
     ItemStructure structure;
@@ -129,7 +129,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool HasRoom() const REQUIRES(mu_);
   // What is asked of a table to tell why the oldest item waits, when it is time to tell.
   struct Blocked {
-    std::shared_ptr<Table> table;
+    std::shared_ptr<ConcurrentTable> table;
     TimePoint since;
     size_t waiting_items = 0;
   };

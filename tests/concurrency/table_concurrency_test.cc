@@ -35,8 +35,8 @@ void RunThreads(int count, const std::function<void(int)>& body) {
 
 class TableConcurrencyTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Table> Make(TableOptions options) {
-    return Table::Create(std::move(options), {.store = store_}).value();
+  std::shared_ptr<ConcurrentTable> Make(TableOptions options) {
+    return ConcurrentTable::Create(std::move(options), {.store = store_}).value();
   }
   Item NewItem(uint64_t key, double priority = 1) {
     return test::MakeItem(key, priority,
@@ -100,7 +100,7 @@ TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
 TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  std::vector<std::shared_ptr<Table>> tables = {
+  std::vector<std::shared_ptr<ConcurrentTable>> tables = {
       Make({.name = "per", .sampler = SelectorOptions::Prioritized(0.7, 1), .max_size = 200}),
       Make({.name = "ratio",
             .sampler = SelectorOptions::Uniform(2),
@@ -122,7 +122,7 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
     Random random(seed + static_cast<uint64_t>(t));
     std::vector<SampledItem> samples;
     while (!stop) {
-      Table& table = *tables[random.Below(tables.size())];
+      ConcurrentTable& table = *tables[random.Below(tables.size())];
       const uint64_t key = random.Below(400);
       switch (t) {
         case 0:
@@ -166,7 +166,7 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
           break;
         }
         case 7: {
-          const Snapshot snapshot = Table::TakeSnapshot(tables);
+          const Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables);
           for (const auto& shown : snapshot.tables) {
             int64_t items = 0;
             for (size_t i = 0; i < shown->num_slots(); ++i) {
@@ -183,7 +183,7 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
         }
         case 8: {
           ++started;
-          const Table::Handle handle =
+          const ConcurrentTable::Handle handle =
               table.SampleAsync(2, false, 1ms, [&callbacks](Operation&) { ++callbacks; });
           if (random.Below(2) == 0) table.Cancel(handle);
           break;
@@ -288,7 +288,7 @@ TEST_F(TableConcurrencyTest, AsynchronousOperationsOfOneThreadKeepTheirOrder) {
 TEST_F(TableConcurrencyTest, WorkPutOffByAnExtensionMayWait) {
   class WaitsLater final : public TableExtension {
    public:
-    explicit WaitsLater(std::shared_ptr<Table> other) : other_(std::move(other)) {}
+    explicit WaitsLater(std::shared_ptr<ConcurrentTable> other) : other_(std::move(other)) {}
     std::string name() const override { return "waits_later"; }
     void OnUpdate(const ItemView&, Context& context) override {
       context.AfterUnlock([this] {
@@ -300,7 +300,7 @@ TEST_F(TableConcurrencyTest, WorkPutOffByAnExtensionMayWait) {
     std::atomic<int> timed_out{0};
 
    private:
-    const std::shared_ptr<Table> other_;
+    const std::shared_ptr<ConcurrentTable> other_;
   };
   auto empty = Make({.name = "empty"});
   auto extension = std::make_shared<WaitsLater>(empty);

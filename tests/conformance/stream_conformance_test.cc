@@ -158,11 +158,11 @@ Hello MakeHello(uint8_t writer) {
 class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
  protected:
   void StartServer(std::vector<TableOptions> tables, ServiceLimits limits = {}) {
-    Server::Options options;
+    ServerImpl::Options options;
     options.tables = std::move(tables);
     options.limits = limits;
     if (GetParam() == Transport::kGrpc) options.address = "127.0.0.1:0";
-    server_ = Server::Start(std::move(options)).value();
+    server_ = ServerImpl::Start(std::move(options)).value();
   }
   static TableOptions MakeTable(std::string name,
                                 RateLimiterOptions limiter = RateLimiterOptions::MinSize(1)) {
@@ -190,7 +190,7 @@ class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
   }
   static InsertMessage MessageOf(std::vector<InsertItem> items) { return {.items = std::move(items)}; }
 
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<ServerImpl> server_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Transports, StreamConformanceTest, REVERB_ALL_TRANSPORTS, test::TransportName);

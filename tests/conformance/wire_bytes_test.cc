@@ -31,11 +31,11 @@ constexpr int64_t kStreamBytes = 400;
 class WireBytesTest : public ::testing::Test {
  protected:
   WireBytesTest() {
-    Server::Options options;
+    ServerImpl::Options options;
     TableOptions table = TableOptions::Queue("t", 1000);
     options.tables = {table};
     options.address = "127.0.0.1:0";
-    server_ = Server::Start(std::move(options)).value();
+    server_ = ServerImpl::Start(std::move(options)).value();
     connection_ = ConnectGrpc("127.0.0.1:" + std::to_string(server_->port())).value();
     pipeline_ = InsertPipeline::Create(connection_, {});
   }
@@ -73,7 +73,8 @@ class WireBytesTest : public ::testing::Test {
   // Takes `count` samples; returns the bytes that came for them.
   int64_t SampleBytes(int64_t count) {
     auto sampler =
-        Sampler::Create([this](size_t) { return connection_; }, {.table = "t", .max_samples = count}).value();
+        SamplerImpl::Create([this](size_t) { return connection_; }, {.table = "t", .max_samples = count})
+            .value();
     std::vector<Sample> samples;
     EXPECT_OK(sampler->Next(count, kPatience, &samples));
     const int64_t bytes = sampler->stats().received_bytes;
@@ -82,7 +83,7 @@ class WireBytesTest : public ::testing::Test {
   }
 
   Random random_{5};
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<ServerImpl> server_;
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<InsertPipeline> pipeline_;
 };

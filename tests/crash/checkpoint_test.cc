@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
 #include "checkpoint/reverb_source.h"
-#include "checkpoint/checkpoint_writer.h"
 #include "crash/random_tables.h"
 #include "gtest/gtest.h"
 #include "reverb/extensions.h"
@@ -39,7 +39,7 @@ constexpr char kRoot[] = "/data/run";
 class CheckpointTest : public ::testing::Test {
  protected:
   Result<CheckpointWriter::Stats> TryWrite(CheckpointWriter& writer, const World& world) {
-    const Snapshot snapshot = Table::TakeSnapshot(world.tables);
+    const Snapshot snapshot = ConcurrentTable::TakeSnapshot(world.tables);
     return writer.Write(snapshot, writers_, now_ += 1'000'000'000);
   }
   CheckpointWriter::Stats Write(CheckpointWriter& writer, const World& world) {
@@ -267,7 +267,7 @@ TEST_F(CheckpointTest, AFailedReadCostsNoCheckpointThatIsKept) {
         EXPECT_OK(
             world.tables[0]->Insert(test::MakeItem(key, 1, test::MakeChunk(world.store.get(), key, 0, 10))));
       }
-      return writer.Write(Table::TakeSnapshot(world.tables), {}, now_ += 1'000'000'000).status();
+      return writer.Write(ConcurrentTable::TakeSnapshot(world.tables), {}, now_ += 1'000'000'000).status();
     };
     EXPECT_OK(write(1));
     EXPECT_OK(write(11));
@@ -438,7 +438,9 @@ TEST(CheckpointLockTest, AWriterThatFindsThePathTakenSaysByWhom) {
   FileSystem* const fs = PosixFileSystem();
   const World world = World::Make();
   CheckpointWriter writer(fs, {.root = root, .lock_timeout = Duration(0)});
-  const auto write = [&] { return writer.Write(Table::TakeSnapshot(world.tables), {}, 1).status(); };
+  const auto write = [&] {
+    return writer.Write(ConcurrentTable::TakeSnapshot(world.tables), {}, 1).status();
+  };
   ASSERT_OK(write());
   const std::string path = root + "/segments/LOCK";
   {

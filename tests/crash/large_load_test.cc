@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/random.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/load.h"
 #include "checkpoint/source.h"
-#include "checkpoint/checkpoint_writer.h"
 #include "crash/random_tables.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,7 +48,7 @@ class LargeLoadTest : public ::testing::Test {
     ASSERT_TRUE(world_.tables[0]->Insert(std::move(item)).ok());
   }
   CheckpointWriter::Stats Write() {
-    const Snapshot snapshot = Table::TakeSnapshot(world_.tables);
+    const Snapshot snapshot = ConcurrentTable::TakeSnapshot(world_.tables);
     return writer_.Write(snapshot, {}, now_ += 1'000'000'000).value();
   }
   Result<World> Load(const std::string& path, const RestoreOptions& restore = {}) {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
-#include "checkpoint/checkpoint_writer.h"
 #include "crash/random_tables.h"
 #include "gtest/gtest.h"
 #include "testing/effort.h"
@@ -95,7 +95,7 @@ Outcome RunRounds(FileSystem* fs, FakeFileSystem* disk, std::optional<FakeFileSy
   for (int round = 0; round < kRounds; ++round) {
     for (int i = 0; i < 60; ++i) operations.Do(world.tables);
     if (fault && round == fault_round) disk->Inject(*fault);
-    const Snapshot snapshot = Table::TakeSnapshot(world.tables);
+    const Snapshot snapshot = ConcurrentTable::TakeSnapshot(world.tables);
     const auto stats = writer.Write(snapshot, {}, 1'700'000'000'000'000'000 + round * int64_t{1'000'000'000});
     if (stats.ok()) {
       outcome.published = world.Text();
@@ -143,7 +143,7 @@ int64_t CountWrites(int from) {
     CheckpointWriter writer(&counted, {.root = kRoot, .segment_bytes = 3'000, .compact_bytes = 500});
     for (int round = 0; round < rounds; ++round) {
       for (int i = 0; i < 60; ++i) operations.Do(world.tables);
-      const Snapshot snapshot = Table::TakeSnapshot(world.tables);
+      const Snapshot snapshot = ConcurrentTable::TakeSnapshot(world.tables);
       EXPECT_TRUE(
           writer.Write(snapshot, {}, 1'700'000'000'000'000'000 + round * int64_t{1'000'000'000}).ok());
     }
@@ -219,15 +219,15 @@ TEST(PowerLossTest, AFullDiskFailsTheCheckpointAndNothingElse) {
   RandomOperations operations(test::Seed(), world.store);
   CheckpointWriter writer(&disk, {.root = kRoot});
   for (int i = 0; i < 500; ++i) operations.Do(world.tables);
-  ASSERT_TRUE(writer.Write(Table::TakeSnapshot(world.tables), {}, 1'700'000'000'000'000'000).ok());
+  ASSERT_TRUE(writer.Write(ConcurrentTable::TakeSnapshot(world.tables), {}, 1'700'000'000'000'000'000).ok());
   const std::string saved = world.Text();
   disk.set_capacity(1'000);
   for (int i = 0; i < 500; ++i) operations.Do(world.tables);
-  const auto full = writer.Write(Table::TakeSnapshot(world.tables), {}, 1'700'000'001'000'000'000);
+  const auto full = writer.Write(ConcurrentTable::TakeSnapshot(world.tables), {}, 1'700'000'001'000'000'000);
   EXPECT_EQ(full.status().code(), StatusCode::kFailedPrecondition) << full.status().ToString();
   EXPECT_EQ(Check(&disk, {.published = saved, .attempted = {}}), "");
   disk.set_capacity(uint64_t{1} << 40);
-  ASSERT_TRUE(writer.Write(Table::TakeSnapshot(world.tables), {}, 1'700'000'002'000'000'000).ok());
+  ASSERT_TRUE(writer.Write(ConcurrentTable::TakeSnapshot(world.tables), {}, 1'700'000'002'000'000'000).ok());
   EXPECT_EQ(Check(&disk, {.published = world.Text(), .attempted = {}}), "");
 }
 

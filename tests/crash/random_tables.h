@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "checkpoint/load.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/load.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
 #include "reverb/table_options.h"
@@ -21,10 +21,10 @@
 
 namespace reverb::test {
 
+using internal::ConcurrentTable;
 using internal::LoadedServer;
 using internal::Random;
 using internal::Snapshot;
-using internal::Table;
 using internal::TableSnapshot;
 
 // Everything that a checkpoint must keep, such that two tables with the same text go on alike.
@@ -87,8 +87,8 @@ inline std::string Describe(const TableSnapshot& table) {
   return text;
 }
 
-inline std::string Describe(const std::vector<std::shared_ptr<Table>>& tables) {
-  const Snapshot snapshot = Table::TakeSnapshot(tables);
+inline std::string Describe(const std::vector<std::shared_ptr<ConcurrentTable>>& tables) {
+  const Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables);
   std::string text;
   for (const auto& table : snapshot.tables) text += Describe(*table);
   return text;
@@ -120,8 +120,8 @@ class RandomOperations {
       : random_(seed), store_(std::move(store)) {}
 
   // What an operation returned, as text, so that two runs can be compared.
-  std::string Do(const std::vector<std::shared_ptr<Table>>& tables) {
-    Table& table = *tables[random_.Below(tables.size())];
+  std::string Do(const std::vector<std::shared_ptr<ConcurrentTable>>& tables) {
+    ConcurrentTable& table = *tables[random_.Below(tables.size())];
     const uint64_t what = random_.Below(100);
     const internal::Wait at_once{.timeout = internal::Duration(0)};
     if (what < 55) {
@@ -131,7 +131,7 @@ class RandomOperations {
       const size_t copies = random_.Below(10) == 0 ? 2 : 1;
       for (size_t i = 0; i < copies; ++i) {
         Item copy = item;
-        Table& to = i == 0 ? table : *tables[random_.Below(tables.size())];
+        ConcurrentTable& to = i == 0 ? table : *tables[random_.Below(tables.size())];
         text += to.Insert(std::move(copy), at_once).ToString() + " ";
       }
       return text;
@@ -212,9 +212,9 @@ class RandomOperations {
 struct World {
   std::shared_ptr<ChunkStore> store = std::make_shared<ChunkStore>(ChunkStore::Options());
   std::shared_ptr<internal::ManualClock> clock = std::make_shared<internal::ManualClock>();
-  std::vector<std::shared_ptr<Table>> tables;
+  std::vector<std::shared_ptr<ConcurrentTable>> tables;
 
-  Table::Environment environment() const { return {.store = store, .clock = clock.get()}; }
+  ConcurrentTable::Environment environment() const { return {.store = store, .clock = clock.get()}; }
   static World Make(const std::vector<TableOptions>& options = SomeTables()) {
     World world;
     world.tables = internal::MakeTables(options, world.environment()).value();

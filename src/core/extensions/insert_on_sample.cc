@@ -50,7 +50,7 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   explicit Copier(const InsertOnSampleOptions& options)
       : options_(options), log_(options.clock, kLogInterval) {}
 
-  void set_target(const std::shared_ptr<Table>& target) EXCLUDES(mu_) {
+  void set_target(const std::shared_ptr<ConcurrentTable>& target) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     target_ = target;
   }
@@ -63,7 +63,7 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   // REQUIRES: no table's lock is held, as this may be the one to let go of the target.
   void Copy(const Item& item) EXCLUDES(mu_) {
     const uint64_t key = item.key;
-    std::shared_ptr<Table> target;
+    std::shared_ptr<ConcurrentTable> target;
     bool is_full = false;
     {
       MutexLock lock(&mu_);
@@ -102,7 +102,7 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   LogEvery log_;
 
   mutable Mutex mu_;
-  std::weak_ptr<Table> target_ GUARDED_BY(mu_);
+  std::weak_ptr<ConcurrentTable> target_ GUARDED_BY(mu_);
   Counts counts_ GUARDED_BY(mu_);
 };
 
@@ -119,7 +119,7 @@ void InsertOnSample::OnSample(const ItemView& item, Context& context) {
   });
 }
 
-Status InsertOnSample::Bind(const std::shared_ptr<Table>& target) {
+Status InsertOnSample::Bind(const std::shared_ptr<ConcurrentTable>& target) {
   if (target != nullptr) {
     const auto& served = target->options().extensions;
     if (std::ranges::any_of(served, [this](const auto& extension) { return extension.get() == this; })) {
@@ -133,7 +133,7 @@ Status InsertOnSample::Bind(const std::shared_ptr<Table>& target) {
 
 InsertOnSample::Counts InsertOnSample::counts() const { return copier_->counts(); }
 
-Result<std::shared_ptr<InsertOnSample>> MakeInsertOnSample(const std::shared_ptr<Table>& target,
+Result<std::shared_ptr<InsertOnSample>> MakeInsertOnSample(const std::shared_ptr<ConcurrentTable>& target,
                                                            const InsertOnSampleOptions& options) {
   REVERB_RETURN_IF_ERROR(options.Validate());
   auto extension = std::make_shared<InsertOnSample>(options);

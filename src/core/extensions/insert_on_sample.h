@@ -53,7 +53,7 @@ class InsertOnSample final : public InsertOnSampleExtension {
 
   // Copies go there from now on; those under way stay where they wait. Until the first Bind(), and
   // after Bind(nullptr), they are dropped. Fails for the table that this extension serves.
-  Status Bind(const std::shared_ptr<Table>& target);
+  Status Bind(const std::shared_ptr<ConcurrentTable>& target);
 
   Counts counts() const override;
 
@@ -63,7 +63,7 @@ class InsertOnSample final : public InsertOnSampleExtension {
 };
 
 // `target` may be null, for tables that feed each other: Bind() it when it exists.
-Result<std::shared_ptr<InsertOnSample>> MakeInsertOnSample(const std::shared_ptr<Table>& target,
+Result<std::shared_ptr<InsertOnSample>> MakeInsertOnSample(const std::shared_ptr<ConcurrentTable>& target,
                                                            const InsertOnSampleOptions& options = {});
 
 }  // namespace reverb::internal

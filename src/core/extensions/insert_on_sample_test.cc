@@ -28,12 +28,12 @@ class InsertOnSampleTest : public ::testing::Test {
  protected:
   ~InsertOnSampleTest() override { SetLogSink({}); }
 
-  std::shared_ptr<Table> MakeTable(TableOptions options) {
-    return Table::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
+  std::shared_ptr<ConcurrentTable> MakeTable(TableOptions options) {
+    return ConcurrentTable::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
   }
   // A table, first in first out, whose samples go to `target` too.
-  std::shared_ptr<Table> MakeSource(const std::shared_ptr<Table>& target,
-                                    InsertOnSampleOptions options = {}) {
+  std::shared_ptr<ConcurrentTable> MakeSource(const std::shared_ptr<ConcurrentTable>& target,
+                                              InsertOnSampleOptions options = {}) {
     options.clock = &clock_;
     extension_ = MakeInsertOnSample(target, options).value();
     return MakeTable({.name = "source", .sampler = SelectorOptions::Fifo(), .extensions = {extension_}});
@@ -41,7 +41,7 @@ class InsertOnSampleTest : public ::testing::Test {
   Item MakeItem(uint64_t key, double priority = 1) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), 1, static_cast<int64_t>(key), 1));
   }
-  static std::vector<SampledItem> Sample(Table* table, int64_t count = 1) {
+  static std::vector<SampledItem> Sample(ConcurrentTable* table, int64_t count = 1) {
     std::vector<SampledItem> samples;
     EXPECT_OK(table->Sample(count, /*allow_partial=*/false, {.timeout = Duration(0)}, &samples));
     return samples;
@@ -213,7 +213,7 @@ TEST_F(InsertOnSampleTest, NeitherTableKeepsTheOtherAlive) {
   for (uint64_t key = 1; key <= 2; ++key) ASSERT_OK(source->Insert(MakeItem(key)));
   Sample(source.get());  // this copy waits
 
-  const std::weak_ptr<Table> gone = target;
+  const std::weak_ptr<ConcurrentTable> gone = target;
   target.reset();
   EXPECT_TRUE(gone.expired());
   EXPECT_EQ(extension_->counts().failed, 1);
@@ -222,7 +222,7 @@ TEST_F(InsertOnSampleTest, NeitherTableKeepsTheOtherAlive) {
   Sample(source.get());  // this one finds no target
   EXPECT_EQ(extension_->counts().failed, 2);
 
-  const std::weak_ptr<Table> also_gone = source;
+  const std::weak_ptr<ConcurrentTable> also_gone = source;
   source.reset();
   EXPECT_TRUE(also_gone.expired());
 }
@@ -256,9 +256,9 @@ TEST_F(InsertOnSampleTest, OptionsAreChecked) {
 TEST_F(InsertOnSampleTest, OneObjectServesOneTable) {
   auto target = MakeTable({.name = "target"});
   auto source = MakeSource(target);
-  EXPECT_THAT(
-      Table::Create({.name = "second", .extensions = {extension_}}, {.store = store_, .clock = &clock_}),
-      StatusIs(StatusCode::kInvalidArgument, HasSubstr("insert_on_sample")));
+  EXPECT_THAT(ConcurrentTable::Create({.name = "second", .extensions = {extension_}},
+                                      {.store = store_, .clock = &clock_}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("insert_on_sample")));
 }
 
 TEST_F(InsertOnSampleTest, ACopyIsNotCopiedBack) {
@@ -315,11 +315,11 @@ TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
   auto to_left = MakeInsertOnSample(nullptr, {.timeout = milliseconds(5)}).value();
   const auto make = [&](std::string name, RateLimiterOptions limiter,
                         std::shared_ptr<TableExtension> extension) {
-    return Table::Create({.name = std::move(name),
-                          .max_size = 100,
-                          .rate_limiter = limiter,
-                          .extensions = {std::move(extension)}},
-                         {.store = store_})
+    return ConcurrentTable::Create({.name = std::move(name),
+                                    .max_size = 100,
+                                    .rate_limiter = limiter,
+                                    .extensions = {std::move(extension)}},
+                                   {.store = store_})
         .value();
   };
   auto left = make("left", RateLimiterOptions::MinSize(1), to_right);
@@ -333,7 +333,7 @@ TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      Table* const table = t % 2 == 0 ? left.get() : right.get();
+      ConcurrentTable* const table = t % 2 == 0 ? left.get() : right.get();
       std::vector<SampledItem> samples;
       for (uint64_t i = 0; i < kRounds; ++i) {
         // Copies may have filled the table: then this waits in vain, and the sample makes room.

@@ -38,26 +38,27 @@ class UpdateWatcher final : public TableExtension {
 
 class PriorityDiffusionTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Table> MakeTable(const PriorityDiffusionOptions& diffusion, TableOptions options = {}) {
+  std::shared_ptr<ConcurrentTable> MakeTable(const PriorityDiffusionOptions& diffusion,
+                                             TableOptions options = {}) {
     if (options.name.empty()) options.name = "t";
     options.extensions.insert(options.extensions.begin(), MakePriorityDiffusion(diffusion).value());
-    return Table::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
+    return ConcurrentTable::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
   }
   Item MakeItem(uint64_t key, uint64_t episode, int64_t step, double priority) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), episode, step, 1));
   }
   // Items first..last of one episode, each starting at ten times its key.
-  void Fill(Table* table, uint64_t first, uint64_t last, double priority, uint64_t episode = 1) {
+  void Fill(ConcurrentTable* table, uint64_t first, uint64_t last, double priority, uint64_t episode = 1) {
     for (uint64_t key = first; key <= last; ++key) {
       ASSERT_OK(table->Insert(MakeItem(key, episode, 10 * static_cast<int64_t>(key), priority)));
     }
   }
-  static void Update(Table* table, uint64_t key, double priority) {
+  static void Update(ConcurrentTable* table, uint64_t key, double priority) {
     const KeyPriority update{key, priority};
     ASSERT_OK(table->Mutate({&update, 1}, {}));
   }
-  static void Delete(Table* table, uint64_t key) { ASSERT_OK(table->Mutate({}, {&key, 1})); }
-  static std::map<uint64_t, double> Priorities(Table* table) {
+  static void Delete(ConcurrentTable* table, uint64_t key) { ASSERT_OK(table->Mutate({}, {&key, 1})); }
+  static std::map<uint64_t, double> Priorities(ConcurrentTable* table) {
     std::map<uint64_t, double> priorities;
     uint64_t cursor = 0;
     for (const PeekedItem& item : table->Peek(1'000'000, &cursor)) priorities[item.key] = item.priority;
@@ -226,10 +227,10 @@ TEST_F(PriorityDiffusionTest, WhatIsNotFiniteDoesNotSpread) {
 
 TEST_F(PriorityDiffusionTest, OneObjectServesOneTable) {
   auto extension = MakePriorityDiffusion({}).value();
-  const Table::Environment environment{.store = store_, .clock = &clock_};
-  auto first = Table::Create({.name = "first", .extensions = {extension}}, environment);
+  const ConcurrentTable::Environment environment{.store = store_, .clock = &clock_};
+  auto first = ConcurrentTable::Create({.name = "first", .extensions = {extension}}, environment);
   ASSERT_OK(first);
-  EXPECT_THAT(Table::Create({.name = "second", .extensions = {extension}}, environment),
+  EXPECT_THAT(ConcurrentTable::Create({.name = "second", .extensions = {extension}}, environment),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("priority_diffusion")));
 }
 

@@ -26,15 +26,15 @@ using ::testing::HasSubstr;
 
 class StatisticsTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Table> MakeTable(TableOptions options) {
+  std::shared_ptr<ConcurrentTable> MakeTable(TableOptions options) {
     if (options.name.empty()) options.name = "t";
     options.extensions.push_back(statistics_);
-    return Table::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
+    return ConcurrentTable::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
   }
   Item MakeItem(uint64_t key, double priority) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), 1, static_cast<int64_t>(key), 1));
   }
-  static std::vector<SampledItem> Sample(Table* table, int64_t count) {
+  static std::vector<SampledItem> Sample(ConcurrentTable* table, int64_t count) {
     std::vector<SampledItem> samples;
     EXPECT_OK(table->Sample(count, /*allow_partial=*/false, {.timeout = Duration(0)}, &samples));
     return samples;
@@ -146,8 +146,9 @@ TEST_F(StatisticsTest, StateMakesTheRoundTripAndCountingGoesOn) {
   EXPECT_EQ(restored->Get(), statistics_->Get());
   EXPECT_NE(restored->Get(), StatisticsSnapshot());
 
-  auto other =
-      Table::Create({.name = "other", .extensions = {restored}}, {.store = store_, .clock = &clock_}).value();
+  auto other = ConcurrentTable::Create({.name = "other", .extensions = {restored}},
+                                       {.store = store_, .clock = &clock_})
+                   .value();
   ASSERT_OK(other->Insert(MakeItem(1, 7)));
   EXPECT_EQ(restored->Get().inserted.items, 6);
   EXPECT_EQ(restored->Get().insert_priority.max, 7);
@@ -156,7 +157,7 @@ TEST_F(StatisticsTest, StateMakesTheRoundTripAndCountingGoesOn) {
 TEST_F(StatisticsTest, TheStateTravelsInASnapshot) {
   auto table = MakeTable({});
   ASSERT_OK(table->Insert(MakeItem(1, 1)));
-  const Snapshot snapshot = Table::TakeSnapshot({&table, 1});
+  const Snapshot snapshot = ConcurrentTable::TakeSnapshot({&table, 1});
   ASSERT_EQ(snapshot.tables[0]->state().extension_states.size(), 1u);
   const auto& [name, state] = snapshot.tables[0]->state().extension_states[0];
   EXPECT_EQ(name, "statistics");
@@ -215,8 +216,8 @@ TEST_F(StatisticsTest, RandomDamageIsSurvived) {
     }
     // Accepted, so it must be a state to go on from.
     ASSERT_EQ(victim->SaveState(), bad);
-    auto other = Table::Create({.name = "other", .max_size = 1, .extensions = {victim}},
-                               {.store = store_, .clock = &clock_})
+    auto other = ConcurrentTable::Create({.name = "other", .max_size = 1, .extensions = {victim}},
+                                         {.store = store_, .clock = &clock_})
                      .value();
     for (int i = 0; i < 3; ++i) ASSERT_OK(other->Insert(MakeItem(++key, 1)));
   }
@@ -224,13 +225,14 @@ TEST_F(StatisticsTest, RandomDamageIsSurvived) {
 
 TEST_F(StatisticsTest, OneObjectServesOneTableAtATime) {
   auto table = MakeTable({});
-  const Table::Environment environment{.store = store_, .clock = &clock_};
-  EXPECT_THAT(Table::Create({.name = "second", .extensions = {statistics_}}, environment),
+  const ConcurrentTable::Environment environment{.store = store_, .clock = &clock_};
+  EXPECT_THAT(ConcurrentTable::Create({.name = "second", .extensions = {statistics_}}, environment),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("statistics")));
-  EXPECT_THAT(Table::Create({.name = "twice", .extensions = {MakeStatistics(), statistics_}}, environment),
-              StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(
+      ConcurrentTable::Create({.name = "twice", .extensions = {MakeStatistics(), statistics_}}, environment),
+      StatusIs(StatusCode::kInvalidArgument));
   table.reset();
-  EXPECT_OK(Table::Create({.name = "second", .extensions = {statistics_}}, environment));
+  EXPECT_OK(ConcurrentTable::Create({.name = "second", .extensions = {statistics_}}, environment));
 }
 
 }  // namespace
