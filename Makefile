@@ -21,9 +21,11 @@ endif
 
 # Paths below this folder are relative for ccache, so that clones and the copies that tests make share what was compiled.
 CCACHE_BASEDIR ?= $(CURDIR)
-export CCACHE_BASEDIR
+# Without it, results depend on LANG, and files that use a precompiled header are not cached at all.
+CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
+export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup demo demo-cpp build python python-dev check test test-long test-coexist lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup demo demo-cpp build python python-dev check test test-long soak test-coexist lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -44,7 +46,7 @@ demo-cpp: setup build/dev/build.ninja ## Build and run the C++ examples
 
 build: build-dev ## Build everything with GCC (build/dev)
 
-build-%: setup build/%/build.ninja ## Build a preset: debug, release, asan, tsan, clang, bench, fuzz
+build-%: setup build/%/build.ninja ## Build a preset: debug, release, lto, asan, tsan, clang, bench, fuzz
 	@cmake --build build/$* --parallel $(JOBS)
 
 # Configures once; afterwards the build itself notices changes of CMake files, and this rule those of
@@ -67,8 +69,13 @@ check: setup ## The gate before a commit: include rules, dev build, unit and con
 test: setup ## All checks and tests: GCC, clang, AddressSanitizer, ThreadSanitizer
 	@tools/test.sh
 
-test-long: setup ## The same with the tests' long settings, and without optimisation (build/debug)
+test-long: setup ## The same with the tests' long settings, without optimisation, with link-time optimisation, and the soak
 	@REVERB_TEST_LONG=1 tools/test.sh
+
+SOAK_SECONDS ?= 600
+soak: build-dev ## Kill and restart a server under writers and samplers for SOAK_SECONDS, and check what they see
+	@tools/python.sh develop $(PYTHON_VERSION)
+	@PYTHONPATH=python build/venv-$(PYTHON_VERSION)/bin/python tests/soak/soak.py --program build/dev/apps/reverb --seconds $(SOAK_SECONDS)
 
 test-coexist: setup ## Python beside TensorFlow, Torch, JAX and gRPC (environments of many GB in build/coexist-*)
 	@tools/coexist.sh

@@ -13,6 +13,8 @@ build() {
   tools/python.sh develop "$version" && "${MAKE:-make}" build-dev
 }
 stage "build dev" build
-needs "build dev" stage "test dev" run_ctest dev '^(unit|conformance)$'
-needs "build dev" stage "test python $version" tools/python.sh test-tree "$version" -q
+# Side by side: both wait more than they compute.
+needs "build dev" begin_stage "test dev" run_ctest dev '^(unit|conformance)$'
+needs "build dev" begin_stage "test python $version" tools/python.sh test-tree "$version" -q
+await_stages
 summarize

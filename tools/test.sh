@@ -16,6 +16,9 @@ needs "build dev" stage "test dev" run_ctest dev
 if [[ -n ${REVERB_TEST_LONG:-} ]]; then
   stage "build debug" "${MAKE:-make}" build-debug
   needs "build debug" stage "test debug" run_ctest debug
+  # The linker compares the types of all files: -Wodr, as an error. The program only: every link optimises the whole library again.
+  stage "build lto" "${MAKE:-make}" build-lto
+  needs "build dev" stage "soak" "${MAKE:-make}" soak
 fi
 # Without tests, save for the long ones: the lock analysis is about the library.
 clang=clang-library
