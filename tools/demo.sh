@@ -13,7 +13,7 @@ stamp=build/venv-demo/installed   # newer than all that is installed
 # Whether something that is built or installed has changed since.
 is_stale() {
   [[ -x $python && -x build/demo/apps/reverb && -f $stamp ]] || return 0
-  [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh tools/venv.sh apps benchmarks/e2e cmake include proto python/bindings \
+  [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh tools/venv.sh apps cmake include proto python/bindings \
     python/reverb src -newer "$stamp" -type f ! -name '*.so' ! -name '*.pyc' -print -quit) ]]
 }
 

@@ -12,7 +12,7 @@
 
 #include "python_api.h"
 #include "reverb/status.h"
-#include "reverb/table.h"
+#include "reverb/sampled_trajectory.h"
 #include "reverb/tensor.h"
 #include "tree.h"
 
