@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What `make bench-figure` runs: an environment with dm-reverb (build/venv-dm-reverb, some 2 GB of TensorFlow), the
-# measurement of both in turn (build/bench-python.json), and the picture of it in the README.
+# Implements `make bench-figure`: creates an environment with dm-reverb (build/venv-dm-reverb, about 2 GB of TensorFlow),
+# measures both in turn (build/bench-python.json), and draws the picture in the README.
 #
 #   BENCH_ARGS="--tables hot --seconds 0.3 --rounds 2"   a short run
-#   DM_REVERB=/path/to/python                            an interpreter that has dm-reverb already
+#   DM_REVERB=/path/to/python                            an interpreter with dm-reverb installed
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,8 +12,8 @@ if [[ -z $dm_reverb ]]; then
   dm_reverb=$PWD/build/venv-dm-reverb/bin/python
   # Its wheels are for CPython up to 3.11.
   interpreter=$(tools/python.sh interpreter 3.11 || tools/python.sh interpreter 3.10) ||
-    { echo "bench-figure: dm-reverb needs CPython 3.10 or 3.11, which is not here" >&2; exit 1; }
-  echo "bench-figure: dm-reverb and TensorFlow are installed into build/venv-dm-reverb, unless they are there"
+    { echo "bench-figure: dm-reverb needs CPython 3.10 or 3.11, which was not found" >&2; exit 1; }
+  echo "bench-figure: dm-reverb and TensorFlow will be installed into build/venv-dm-reverb if necessary"
   tools/venv.sh build/venv-dm-reverb "$interpreter" 'dm-reverb[tensorflow]==0.14.0' 'numpy<2' 'setuptools<80'
   "$dm_reverb" -c 'import reverb' > /dev/null
 fi

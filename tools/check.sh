@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make check` runs: what to run before each commit. The include rules, the everyday build with the Python extension
-# in it, unit and conformance tests, and the Python tests with the newest CPython. `make test` runs the whole.
+# Implements `make check`, to run before each commit: include rules, the dev build including the Python extension, unit and
+# conformance tests, and the Python tests with the newest CPython. `make test` runs all checks.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . tools/stages.sh
 

@@ -21,14 +21,14 @@ def documents() -> list[pathlib.Path]:
 
 
 def anchors(text: str) -> set[str]:
-    """The names by which a page's headings are reached."""
+    """Returns the anchors of a page's headings."""
     plain = (re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in HEADING.findall(text))
     return {name.replace(" ", "-") for name in plain}
 
 
 def check(path: pathlib.Path) -> list[str]:
     problems = []
-    # Keeps the line breaks, so that the line numbers stay right.
+    # Keeps the line breaks, so that line numbers stay correct.
     text = CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), path.read_text(encoding="utf-8"))
     for match in LINK.finditer(text):
         target = match.group(1)

@@ -19,8 +19,8 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Iinclude", "-Isrc", "-Itests", "-x", "
 
 
 def check(compiler: str, header: pathlib.Path) -> str:
-    """The compiler's complaint about `header`, empty if there is none."""
-    # Included rather than compiled itself; twice, so that a missing guard shows too.
+    """Returns the compiler's errors for `header`; empty if there are none."""
+    # Includes the header twice, so that a missing include guard is detected too.
     name = header.relative_to(header.parts[0]).as_posix()
     source = f'#include "{name}"\n#include "{name}"\n'
     run = subprocess.run([compiler, *FLAGS], input=source, cwd=ROOT, capture_output=True, text=True, check=False)

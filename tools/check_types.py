@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Refuses two definitions of a type with the same qualified name.
+"""Rejects two definitions of a type with the same qualified name.
 
     check_types.py               check the repository; non-zero when a name is defined twice
     check_types.py --self-test   check the checker
 
-Two classes of one name in one program break the one-definition rule. No compiler sees it when no file includes
-both, and the linker keeps one copy of each inline member: one destructor then serves both classes. Types in an
+Two classes of one name in one program violate the one-definition rule. The compiler cannot detect it if no file
+includes both, and the linker keeps one copy of each inline member: both classes then share one destructor. Types in an
 anonymous namespace and types local to a function are private to their file and are not compared. The .cc file of
-a program of its own (a test, benchmark, fuzzer or example) is compared with the library and with the headers that
+a separate program (a test, benchmark, fuzzer or example) is compared with the library and with the headers that
 tests share, but not with other such programs, with which it is never linked.
 """
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 ROOTS = ["include", "src", "apps", "benchmarks", "python/bindings", "tests", "examples"]
 SUFFIXES = (".h", ".cc", ".inc")
-# Each of these files is the main file of a program of its own.
+# Each of these files is the main file of a separate program.
 PROGRAMS = ("*_test.cc", "*_bench.cc", "*_fuzz.cc", "*_main.cc", "examples/*.cc")
 
 
@@ -48,7 +48,7 @@ CLOSING = {"(": ")", "<": ">", "[[": "]]"}
 
 
 def without_directives(text: str) -> str:
-    """Blanks the preprocessor's lines, and the #else branches: with both, braces would not match."""
+    """Blanks preprocessor lines and #else branches: with both branches, braces would not match."""
     result = []
     position = 0
     # For each open #if: whether a branch other than its first is being read.
@@ -68,7 +68,7 @@ def without_directives(text: str) -> str:
 
 
 def tokens_of(text: str) -> list[tuple[str, int]]:
-    """Words and marks with their lines; a literal becomes "". No comments, no directives."""
+    """Returns words and marks with their lines, without comments and directives; a literal becomes ""."""
     found = []
     line = 1
     for match in TOKEN.finditer(without_directives(text)):
@@ -81,7 +81,7 @@ def tokens_of(text: str) -> list[tuple[str, int]]:
 
 
 def skip_group(words: list[str], begin: int) -> int:
-    """The index behind the group that opens at `begin`: (...), <...> or [[...]]."""
+    """Returns the index after the group that opens at `begin`: (...), <...> or [[...]]."""
     opening, closing = words[begin], CLOSING[words[begin]]
     depth = 0
     for i in range(begin, len(words)):
@@ -92,7 +92,7 @@ def skip_group(words: list[str], begin: int) -> int:
 
 
 def type_name(words: list[str]) -> str | None:
-    """The name of the type that is defined when a brace follows `words`; None when that defines no named type."""
+    """Returns the name of the type defined if a brace follows `words`; None if that defines no named type."""
     i = 0
     while i < len(words) and words[i] not in KEYS:
         if words[i] in ("template", "typedef", "static", "inline", "constexpr", "const", "friend", "export"):
@@ -135,9 +135,9 @@ def type_name(words: list[str]) -> str | None:
 
 
 def definitions_of(text: str, path: str) -> list[Definition]:
-    """Types that other files could clash with."""
+    """Returns the types that other files could conflict with."""
     found = []
-    # Each open brace: the name that it adds to the scope, "" for none, None where nothing inside counts.
+    # For each open brace: the name that it adds to the scope, "" for none, None if its contents are ignored.
     scopes: list[str | None] = []
     words: list[str] = []
     start = 1
@@ -175,7 +175,7 @@ def is_program(path: str) -> bool:
 
 
 def check_tree(root: pathlib.Path) -> tuple[int, list[str]]:
-    """The number of types, and "file:line: problem" for each second definition."""
+    """Returns the number of types, and "file:line: problem" for each second definition."""
     definitions = []
     for top in ROOTS:
         for file in sorted((root / top).rglob("*")):
@@ -184,7 +184,7 @@ def check_tree(root: pathlib.Path) -> tuple[int, list[str]]:
                 definitions += definitions_of(file.read_text(encoding="utf-8"), path)
     problems = []
     first: dict[str, Definition] = {}  # by name
-    # What is shared first: a program's types are then compared with all of it.
+    # Shared files first, so that the types of programs are compared with all of them.
     for definition in sorted(definitions, key=lambda definition: is_program(definition.path)):
         known = first.get(definition.name)
         if known is None:
@@ -198,7 +198,7 @@ def check_tree(root: pathlib.Path) -> tuple[int, list[str]]:
     return len(definitions), sorted(problems)
 
 
-# The text of src/a/a.h, that of src/b/b.cc, and the type that both define (None: there is none).
+# The texts of src/a/a.h and src/b/b.cc, and the type that both define (None: no such type).
 SELF_TEST = [
     ("namespace reverb { struct A { int x; }; }", "namespace reverb { class A { long y; }; }", "reverb::A"),
     (

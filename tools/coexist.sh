@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# Runs python/tests/test_coexist.py in environments that hold what users have in the same process:
-# TensorFlow, Torch, JAX, gRPC and several protobufs, each an environment of its own in build/coexist-*.
+# Runs python/tests/test_coexist.py with other libraries in the same process: TensorFlow, Torch, JAX, gRPC and several
+# versions of protobuf, each in a separate environment build/coexist-*.
 #
 #   tools/coexist.sh               all of them
-#   tools/coexist.sh torch grpcio  those
-#   tools/coexist.sh --list        their names and what is in them
-#   tools/coexist.sh --prepare     make the environments, run nothing
+#   tools/coexist.sh torch grpcio  only these
+#   tools/coexist.sh --list        their names and contents
+#   tools/coexist.sh --prepare     create the environments, run nothing
 #
-# PYTHON is the interpreter to use (default python3). What is tested is python/reverb, with an extension that was
-# built for that interpreter, or the wheel that WHEEL names.
-# The preloaded allocators are those of tools/packages.txt that are installed. An environment that cannot be
-# made (a release without wheels for this Python, no network) is skipped by name, and is no failure.
+# PYTHON is the interpreter to use (default python3). Tests python/reverb, with an extension built for that
+# interpreter, or the wheel WHEEL. Preloads the installed allocators of tools/packages.txt. Skips and reports
+# environments that cannot be created (no wheels for this Python, no network); they are not failures.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 python=${PYTHON:-python3}
 
-# name: what pip is given. The oldest and the newest TensorFlow that current programs use differ in whether
-# they export their gRPC and protobuf; the protobufs are the last of each of their implementations.
+# name: arguments of pip. The oldest and the newest TensorFlow in use differ in whether they export gRPC and protobuf; the
+# versions of protobuf are the last of each implementation.
 declare -A contents=(
   [tf-2.15]="tensorflow-cpu==2.15.* numpy<2 ml_dtypes"
   [tf-2.21]="tensorflow-cpu==2.21.* numpy ml_dtypes"
@@ -52,11 +51,11 @@ done
 
 suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 if [[ -z ${WHEEL:-} && $prepare_only -eq 0 && ! -e python/reverb/_core$suffix ]]; then
-  echo "coexist: python/reverb holds no extension for $("$python" -V); build it, or give a WHEEL" >&2
+  echo "coexist: python/reverb has no extension for $("$python" -V); build it, or give a WHEEL" >&2
   exit 2
 fi
 
-# prepare NAME: makes build/coexist-NAME unless it is there with the same contents.
+# prepare NAME: creates build/coexist-NAME unless it exists with the same contents.
 prepare() {
   # shellcheck disable=SC2086  # several words
   tools/venv.sh "build/coexist-$1" "$python" pytest ${contents[$1]}
@@ -81,7 +80,7 @@ for name in "${chosen[@]}"; do
     path=
     "build/coexist-$name/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$WHEEL" || exit
   fi
-  # What "all" adds to the others is that they are together.
+  # "all" only adds the combinations of the others.
   tests=()
   [[ $name != all ]] || tests=(-k "test_between_two or test_with_all_of_them")
   if PYTHONPATH=$path "build/coexist-$name/bin/python" -m pytest -q -p no:cacheprovider python/tests/test_coexist.py \

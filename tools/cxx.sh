@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the C++ compiler for the GCC builds: $CXX if that is set, g++ if it is new enough (12), else
-# the newest versioned g++ that is here.
+# Prints the C++ compiler for the GCC builds: $CXX if set, g++ if it is version 12 or newer, else the newest installed
+# g++ with a version in its name.
 set -u
 if [[ -n "${CXX:-}" ]]; then
   echo "$CXX"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo, examples/demo, in an environment of its own: build/venv-demo has the package, Gymnasium and Matplotlib;
-# build/demo is where the package and the program `reverb` are built, in one go.
+# Runs the demo, examples/demo, in a separate environment: build/venv-demo contains the package, Gymnasium and Matplotlib.
+# Builds the package and the program `reverb` together in build/demo.
 #
 #   tools/demo.sh [...]     set up what is missing or out of date, then run the demo; arguments go to it
 #   tools/demo.sh --setup   only set up
@@ -8,22 +8,22 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=build/venv-demo/bin/python
-stamp=build/venv-demo/installed   # newer than all that is installed
+stamp=build/venv-demo/installed   # newer than everything installed
 
-# Whether something that is built or installed has changed since.
+# Returns whether a source of the installed files has changed since.
 is_stale() {
   [[ -x $python && -x build/demo/apps/reverb && -f $stamp ]] || return 0
-  [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh tools/venv.sh apps benchmarks/e2e cmake include proto python/bindings \
+  [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh tools/venv.sh apps cmake include proto python/bindings \
     python/reverb src -newer "$stamp" -type f ! -name '*.so' ! -name '*.pyc' -print -quit) ]]
 }
 
 set_up() {
   local version log=build/demo-setup.log start=$SECONDS
   version=$(tools/python.sh versions | tail -n 1)
-  [[ -n $version ]] || { echo "demo: there is no CPython from 3.10 on with venv here" >&2; exit 1; }
+  [[ -n $version ]] || { echo "demo: no CPython 3.10 or newer with venv was found" >&2; exit 1; }
   mkdir -p build
   echo "demo: setting up in build/venv-demo: CPython $version, Gymnasium, Matplotlib, and this package, which is compiled;"
-  echo "demo: that takes some minutes the first time, and no time afterwards ($log has what happens)"
+  echo "demo: that takes some minutes the first time, and no time afterwards (log: $log)"
   if ! install_all "$version" 2>&1 | tee "$log" | show_progress; then
     tail -n 30 "$log" >&2
     echo "demo: setting up failed; the above is the end of $log" >&2
@@ -32,7 +32,7 @@ set_up() {
   echo "demo: set up in $((SECONDS - start)) s"
 }
 
-# How far the compiler is: on a terminal one line that changes, elsewhere a line for each tenth.
+# Shows the progress of the compilation: on a terminal in one line, otherwise a line for each tenth.
 show_progress() {
   local line terminal=0 tenth=0
   [[ ! -t 1 ]] || terminal=1
@@ -48,7 +48,7 @@ show_progress() {
   if ((terminal)); then printf '\r\033[K'; fi
 }
 
-# Called in a condition, where `set -e` does not hold: each command says what its failure means.
+# Called in a condition, where `set -e` has no effect: each command handles its failure.
 install_all() {
   local version=$1 begin
   begin=$(mktemp) || return
@@ -56,11 +56,11 @@ install_all() {
     'scikit-build-core>=0.10' 'nanobind>=2.4' || return
   CXX=${CXX:-$(tools/cxx.sh)} || return
   export CXX CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
-  # The program comes out of the same build as the extension.
+  # Builds the program together with the extension.
   "$python" -m pip install --disable-pip-version-check --verbose --no-build-isolation --no-deps --force-reinstall \
     --config-settings build-dir=build/demo --config-settings cmake.define.REVERB_APPS=ON \
     --config-settings 'build.targets=_core;reverb_program' . || return
-  # What changed while this ran is newer than the stamp.
+  # Files that changed meanwhile must be newer than the stamp.
   touch -r "$begin" "$stamp"
   rm -f "$begin"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the descriptors of proto/dm_reverb that the Python package ships; --check only compares.
 
-Needs `protoc`, or the package grpcio-tools, which brings one along.
+Needs `protoc` or the package grpcio-tools, which includes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TARGET = ROOT / "python" / "reverb" / "cc" / "descriptors.binpb"
 
 
 def protoc() -> list[str] | None:
-    """The command, None where there is none."""
+    """Returns the command, or None if there is none."""
     if shutil.which("protoc"):
         return ["protoc"]
     if importlib.util.find_spec("grpc_tools"):
@@ -29,7 +29,7 @@ def protoc() -> list[str] | None:
 
 
 def compile_descriptors(command: list[str]) -> bytes:
-    """The serialized FileDescriptorSet of all files, each after those that it imports."""
+    """Returns the serialized FileDescriptorSet of all files, each after its imports."""
     files = sorted(str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "set"
@@ -40,10 +40,10 @@ def compile_descriptors(command: list[str]) -> bytes:
 
 
 def main() -> int:
-    """The exit status."""
+    """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--check", action="store_true", help="exit with 1 when the shipped ones are out of date"
+        "--check", action="store_true", help="exit with 1 if the shipped descriptors are out of date"
     )
     check = parser.parse_args().check
     command = protoc()

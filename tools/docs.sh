@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make docs` runs: an environment with MkDocs (build/venv-docs), the extension of the Python package where it is not
-# built yet (its docstrings are part of the reference), the pictures, the site (build/docs/site).
+# Implements `make docs`: creates an environment with MkDocs (build/venv-docs), builds the Python extension if necessary
+# (the reference contains its docstrings), draws the pictures, and builds the site (build/docs/site).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +12,7 @@ if [[ -z $built ]]; then
   tools/python.sh develop "$built"
 fi
 
-# Of that version: another one could not import the extension.
+# Uses that version: others cannot import the extension.
 python=build/venv-docs/bin/python
 tools/venv.sh build/venv-docs "$(tools/python.sh interpreter "$built")" 'mkdocs>=1.6,<2' 'mkdocs-material>=9.5,<10' numpy
 

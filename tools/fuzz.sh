@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What `make fuzz` runs: each fuzzer of tests/fuzz for FUZZ_SECONDS. It starts from the stored corpus,
-# tests/fuzz/corpus/<name> for <name>_fuzz, copied to build/fuzz/corpus/<name>, where new inputs gather
-# from run to run. An input that breaks something lands in build/fuzz/artifacts.
+# Implements `make fuzz`: runs each fuzzer of tests/fuzz for FUZZ_SECONDS. Starts from the stored corpus,
+# tests/fuzz/corpus/<name> for <name>_fuzz, copied to build/fuzz/corpus/<name>, which collects new inputs
+# across runs. Writes failing inputs to build/fuzz/artifacts.
 #
 #   FUZZERS="chunk_fuzz ..."   only these
 set -uo pipefail

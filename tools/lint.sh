@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make lint` runs: format, clang-tidy over the library's sources, ruff and mypy, include directions, types. clang-tidy
-# reads the flags of the clang build; LINT_FILES="src/base/clock.cc ..." limits it to those files.
+# Implements `make lint`: format, clang-tidy over the library's sources, ruff and mypy, include directions, types. clang-tidy
+# uses the flags of the clang build; LINT_FILES="src/base/clock.cc ..." restricts it to those files.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -9,7 +9,7 @@ failed=()
 echo "=== clang-format ($(clang-format --version | grep -oE '[0-9]+\.[0-9.]+' | head -n 1))"
 tools/sources.sh | xargs --no-run-if-empty clang-format --dry-run -Werror || failed+=(clang-format)
 
-# Tests are left out: they copy and reserve as it reads best, and take as long again.
+# Excludes tests: they favour readability over performance and would double the time.
 mapfile -t files < <(printf '%s\n' ${LINT_FILES:-$(tools/sources.sh src | grep '\.cc$' | grep -v '_test\.cc$')})
 echo "=== clang-tidy, ${#files[@]} files"
 patterns=()

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The Python package in environments of its own, one for each version of CPython: build/venv-3.11 and so on.
+# Builds and tests the Python package in separate environments, one for each version of CPython: build/venv-3.11 etc.
 #
-#   tools/python.sh versions            the versions that are here, of those the package is for
-#   tools/python.sh interpreter 3.11    where that one is
-#   tools/python.sh install 3.11        build the package and install it, with what its tests need
+#   tools/python.sh versions            the supported versions that are installed
+#   tools/python.sh interpreter 3.11    the path of that interpreter
+#   tools/python.sh install 3.11        build and install the package and the requirements of its tests
 #   tools/python.sh test 3.11 [...]     run the tests of the installed package, in parallel; arguments go to pytest
-#   tools/python.sh develop 3.11        build the extension beside the Python files, for work on them, in build/dev:
+#   tools/python.sh develop 3.11        build the extension in build/dev, next to the Python files:
 #                                       PYTHONPATH=python build/venv-3.11/bin/python -m pytest python/tests
 #   tools/python.sh test-tree 3.11 [...]  run the tests against these files instead of the installed package
 #   tools/python.sh lint                ruff and mypy
@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 supported=(3.10 3.11 3.12 3.13)
 
-# The interpreter of a version: pyenv's newest, or the one on the path. A shim that leads nowhere does not count.
+# Prints the interpreter of a version: pyenv's newest, or the one on the path. Ignores shims without an interpreter.
 interpreter() {
   local version=$1 found
   for found in "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/"$version".*/bin/python3 "$(command -v "python$version" || true)"; do
@@ -28,7 +28,7 @@ interpreter() {
 
 venv() {
   local version=$1 python
-  python=$(interpreter "$version") || { echo "python.sh: there is no CPython $version with venv here" >&2; exit 1; }
+  python=$(interpreter "$version") || { echo "python.sh: CPython $version with venv was not found" >&2; exit 1; }
   # The oldest version is tested with the oldest NumPy that the package allows.
   local numpy=numpy
   [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
@@ -36,7 +36,7 @@ venv() {
     'scikit-build-core>=0.10' 'nanobind>=2.4' pytest pytest-xdist hypothesis ml_dtypes attrs dm-tree protobuf gymnasium
 }
 
-# run_pytest VERSION [PYTHON OPTION...] -- ARGUMENT...: in build/. A test that hangs shows where, and ends the run.
+# run_pytest VERSION [PYTHON OPTION...] -- ARGUMENT...: runs in build/. A test that hangs prints its stacks and ends the run.
 run_pytest() {
   local version=$1 options=()
   shift
@@ -72,7 +72,7 @@ case "${1:-}" in
   test)
     version=$2
     shift 2
-    # From another folder, so that it is the installed package that is found.
+    # Runs in another folder, so that Python finds the installed package.
     cd build
     "venv-$version/bin/python" -P -c '' 2> /dev/null && safe=-P || safe=
     run_pytest "$version" $safe -- "$@"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sees to it that the packages of tools/packages.txt are installed (Debian, Ubuntu and their kin).
+# Installs the missing packages of tools/packages.txt (Debian, Ubuntu and derivatives).
 #
-#   tools/setup.sh             install what is missing; silent when nothing is
-#   tools/setup.sh --dry-run   say what would be installed, change nothing
+#   tools/setup.sh             install missing packages; prints nothing if there are none
+#   tools/setup.sh --dry-run   print the packages to install, change nothing
 #
-# REVERB_SKIP_SETUP=1 leaves the machine alone, for those who provide the packages otherwise.
+# With REVERB_SKIP_SETUP=1 it does nothing, for machines that get the packages from elsewhere.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -22,14 +22,14 @@ esac
 
 [[ -z "${REVERB_SKIP_SETUP:-}" ]] || exit 0
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
-  say "no apt here; going on as if all that tools/packages.txt lists were installed"
+  say "apt was not found; assuming that the packages of tools/packages.txt are installed"
   exit 0
 fi
 
-# The code name of the release; a derivative names the Ubuntu it is made from.
+# The code name of the release; for derivatives, that of the underlying Ubuntu.
 release=$(. /etc/os-release && printf '%s' "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}")
 
-# wanted: every package of the list that is meant for this release, one a line.
+# wanted: prints the packages of the list for this release, one per line.
 wanted() {
   awk -v release="$release" '
     { sub(/#.*/, "") }
@@ -37,14 +37,14 @@ wanted() {
     NF == 1 || $2 == "[" release "]" { print $1 }' "$list"
 }
 
-# missing PACKAGE...: those that are not installed, one a line.
+# missing PACKAGE...: prints the packages that are not installed, one per line.
 missing() {
   local installed
   installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2> /dev/null | sed -n 's/^installed //p' || true)
   comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u)
 }
 
-# On a release that the list does not know by name: the sanitizer run-time of the clang that is installed.
+# For releases that the list does not name: prints the package of the installed clang's sanitizer runtime.
 clang_runtime() {
   local version
   grep -q "\[$release\]" "$list" && return
@@ -68,13 +68,13 @@ if [[ $dry_run -eq 1 ]]; then
   exit 0
 fi
 
-# As root: directly. Otherwise through sudo, if it is there and can ask for a password or needs none.
+# Runs directly as root; otherwise with sudo, if it needs no password or can ask for it.
 if [[ $(id -u) -eq 0 ]]; then
   as_root=(env)
 elif command -v sudo > /dev/null && { sudo -n true 2> /dev/null || [[ -t 0 ]]; }; then
   as_root=(sudo env)
 else
-  fail "missing packages, and no right to install them (neither root nor usable sudo). As root, run:
+  fail "missing packages, and no permission to install them (neither root nor usable sudo). As root, run:
 
   apt-get update && ${install[*]}
 
@@ -86,7 +86,7 @@ apt_options=(-o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -qq)
 
 say "installing ${#absent[@]} packages: ${absent[*]}"
 "${as_root[@]}" apt-get "${apt_options[@]}" update ||
-  say "apt-get update reported a problem; trying with the lists that are here"
+  say "apt-get update reported a problem; continuing with the existing package lists"
 "${as_root[@]}" "${install[@]:0:1}" "${apt_options[@]}" "${install[@]:1}" ||
   fail "apt-get could not install: ${absent[*]}"
 

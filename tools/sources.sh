@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints our C++ files, one a line: what is formatted and linted. With arguments: those folders only.
+# Prints the C++ files to format and lint, one per line. With arguments: only those folders.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 [[ $# -gt 0 ]] || set -- include src apps python/bindings examples tests benchmarks
 for folder in "$@"; do

@@ -1,14 +1,14 @@
-# Sourced by tools/check.sh and tools/test.sh: runs stages one after the other or two at a time, and sums up. A stage
-# that fails does not stop the others, only those that need it; the end names every failure. Each stage's output is
-# kept in build/test-logs.
+# Sourced by tools/check.sh and tools/test.sh: runs stages one after the other or two at a time, and prints a summary. A
+# stage that fails only skips the stages that need it; the summary names every failure. Keeps the output of each stage in
+# build/test-logs.
 #
 #   stage NAME COMMAND...                runs a stage
-#   needs FIRST stage NAME COMMAND...    skips it when FIRST failed
-#   begin_stage NAME COMMAND...          runs it beside others, two at a time; await_stages waits for them
+#   needs FIRST stage NAME COMMAND...    skips it if FIRST failed
+#   begin_stage NAME COMMAND...          runs it concurrently, two at a time; await_stages waits for them
 #   run_ctest PRESET [LABELS [PREFIX...]]  every test of that build with one of the labels (a regular expression; "" = all)
 #   summarize                            lists the slowest tests and a line per stage; fails if a stage failed
 #
-# A runner that writes JUnit XML to $results/<name>.xml is counted among the slowest tests.
+# The list of slowest tests includes runners that write JUnit XML to $results/<name>.xml.
 set -uo pipefail
 
 jobs=${JOBS:-$(nproc)}
@@ -29,7 +29,7 @@ stage() {
   note "$name" $((SECONDS - start))
 }
 
-# A line of the summary, with the closing line of ctest or pytest, if there is one.
+# Adds a line to the summary, with the closing line of ctest or pytest, if there is one.
 note() {
   local name=$1 seconds=$2 closing
   names+=("$name")
@@ -37,7 +37,7 @@ note() {
   lines+=("$(printf '%-7s %5d s  %-20s %s' "${outcome[$name]}" "$seconds" "$name" "$closing")")
 }
 
-# Runs a stage beside others, two at a time. Its output is shown, and its outcome known, after `await_stages`.
+# Runs a stage concurrently with others, two at a time. `await_stages` shows its output and records its outcome.
 begun=()
 begin_stage() {
   local name=$1
@@ -64,7 +64,7 @@ await_stages() {
   begun=()
 }
 
-# needs STAGE stage NAME...: runs the second stage only when the first was good.
+# needs STAGE stage NAME...: runs the second stage only if the first succeeded.
 needs() {
   local first=$1
   shift
@@ -77,8 +77,8 @@ needs() {
   fi
 }
 
-# run_ctest PRESET [LABELS [PREFIX...]]: every test of that build, or those with a label that matches. GoogleTest
-# programs are one test each for ctest; they leave their cases in $results/PRESET.
+# run_ctest PRESET [LABELS [PREFIX...]]: runs all tests of that build, or those with a matching label. A GoogleTest
+# program is one test of ctest; it writes its cases to $results/PRESET.
 run_ctest() {
   local preset=$1 labels=${2:-}
   shift $(($# < 2 ? $# : 2))
@@ -86,8 +86,7 @@ run_ctest() {
     ${labels:+--label-regex "$labels"} --output-junit "$results/$preset.xml"
 }
 
-# ThreadSanitizer's run-time of GCC 12 cannot live with more than 28 random address bits, which newer
-# kernels use.
+# ThreadSanitizer of GCC 12 supports at most 28 random address bits; newer kernels use more.
 steady_addresses=()
 random_bits=$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)
 if [[ $random_bits -gt 28 ]] && setarch "$(uname -m)" -R true 2> /dev/null; then

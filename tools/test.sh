@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make test` runs: every check, build and test. tools/stages.sh says how stages work; to add one, add a
-# `stage NAME COMMAND...` line.
+# Implements `make test`: every check, build and test. tools/stages.sh defines stages; to add one, add a line
+# `stage NAME COMMAND...`.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . tools/stages.sh
 
@@ -12,7 +12,7 @@ stage "documents" python3 tools/check_docs.py
 stage "headers alone" python3 tools/check_headers.py --jobs "$jobs"
 stage "build dev" "${MAKE:-make}" build-dev
 needs "build dev" stage "test dev" run_ctest dev
-# Without inlining the linker chooses one copy of each inline function, which shows what breaks the one-definition rule.
+# Without inlining the linker keeps one copy of each inline function, which reveals violations of the one-definition rule.
 if [[ -n ${REVERB_TEST_LONG:-} ]]; then
   stage "build debug" "${MAKE:-make}" build-debug
   needs "build debug" stage "test debug" run_ctest debug
@@ -20,7 +20,7 @@ if [[ -n ${REVERB_TEST_LONG:-} ]]; then
   stage "build lto" "${MAKE:-make}" build-lto
   needs "build dev" stage "soak" "${MAKE:-make}" soak
 fi
-# Without tests, save for the long ones: the lock analysis is about the library.
+# Without tests, except in long runs: the lock analysis is for the library.
 clang=clang-library
 [[ -z ${REVERB_TEST_LONG:-} ]] || clang=clang
 stage "build clang" "${MAKE:-make}" "build-$clang"
@@ -29,8 +29,8 @@ needs "build asan" stage "test asan" run_ctest asan
 stage "build tsan" "${MAKE:-make}" build-tsan
 needs "build tsan" stage "test tsan" run_ctest tsan '' "${steady_addresses[@]}"
 
-# The oldest and the newest CPython run everything; those between them what their interpreter can make a difference
-# to. The long tests run everything everywhere.
+# The oldest and the newest CPython run all tests; the others run the tests that depend on the interpreter. Long runs
+# execute all tests with all versions.
 mapfile -t pythons < <(tools/python.sh versions)
 for version in 3.10 3.11 3.12 3.13; do
   if [[ " ${pythons[*]} " == *" $version "* ]]; then
@@ -41,7 +41,7 @@ for version in 3.10 3.11 3.12 3.13; do
     stage "build python $version" tools/python.sh install "$version"
     needs "build python $version" stage "test python $version" tools/python.sh test "$version" -q "${selection[@]}"
   else
-    lines+=("$(printf '%-7s %5d s  %-20s no CPython %s here' absent 0 "test python $version" "$version")")
+    lines+=("$(printf '%-7s %5d s  %-20s CPython %s was not found' absent 0 "test python $version" "$version")")
   fi
 done
 stage "fresh demo" tools/fresh_demo.sh

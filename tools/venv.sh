@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes a Python environment, unless it is there and complete.
+# Creates a Python environment, unless it exists and is complete.
 #
 #   tools/venv.sh FOLDER INTERPRETER REQUIREMENT...
 #
-# FOLDER/complete is written last and records the interpreter and the requirements. Without it, or when it differs,
-# the environment is made anew: one whose set-up was interrupted never has to be removed by hand.
+# Writes FOLDER/complete last, with the interpreter and the requirements. If it is missing or differs, creates the
+# environment again, so that an interrupted set-up needs no manual clean-up.
 set -euo pipefail
 
 (($# >= 2)) || { echo "usage: tools/venv.sh FOLDER INTERPRETER REQUIREMENT..." >&2; exit 2; }
@@ -17,8 +17,8 @@ if [[ -x $folder/bin/python && -f $folder/complete && $(< "$folder/complete") ==
 
 rm -rf "$folder"
 "$interpreter" -m venv "$folder"
-# The distributions' pip may be too old for what the other scripts use: -C and repeated --config-settings came with 23.1.
-# It has to be replaced first, since it resolves the rest.
+# The distribution's pip may be too old for the other scripts: they need 23.1 for -C and repeated --config-settings.
+# Replaces it first, since it resolves the other requirements.
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check 'pip>=23.1'
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --prefer-binary "$@"
 printf '%s' "$wanted" > "$folder/complete"

@@ -1,10 +1,10 @@
-// `reverb bench`: what benchmarks/e2e measures, from the command line.
+// `reverb bench`: the command line of bench/.
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "benchmarks/e2e/bench.h"
+#include "bench/bench.h"
 #include "command.h"
 #include "exit_codes.h"
 #include "remote.h"
@@ -14,7 +14,7 @@ namespace reverb::program {
 Command AddBench(CLI::App* program) {
   const auto options = std::make_shared<bench::BenchOptions>();
   CLI::App* const app =
-      program->add_subcommand("bench", "Measure speed, beside what this machine could do at best");
+      program->add_subcommand("bench", "Measure performance, compared with the limit of this machine");
   std::string workloads = "What to measure:";
   for (const auto& [name, summary] : bench::Workloads()) {
     workloads.append("\n  ").append(name).append(": ").append(summary);
@@ -28,11 +28,11 @@ Command AddBench(CLI::App* program) {
          "inproc)")
       ->check(CLI::IsMember({"inproc", "grpc"}))
       ->type_name("NAME");
-  app->add_option(
-         "--address", options->address,
-         "Measure a server that runs already, over the network between: insert, sample, mixed or latency")
+  app->add_option("--address", options->address,
+                  "Measure a running server over the network: insert, sample, mixed or latency")
       ->type_name("ADDRESS");
-  app->add_option("--table", options->table, "With --address: its table to use. Items are written into it!")
+  app->add_option("--table", options->table,
+                  "With --address: the table to use. The benchmark writes items into it!")
       ->type_name("TABLE");
   app->add_option("--size", options->size, "Bytes of an item")->type_name("B");
   app->add_option("--clients", options->clients,
@@ -40,10 +40,10 @@ Command AddBench(CLI::App* program) {
       ->type_name("N");
   app->add_option("--samplers", options->samplers, "mixed: samplers (default: as many as writers)")
       ->type_name("N");
-  app->add_option("--seconds", options->seconds, "How long each side is measured, over all rounds")
+  app->add_option("--seconds", options->seconds, "How long to measure each side, over all rounds")
       ->type_name("S")
       ->capture_default_str();
-  app->add_option("--rounds", options->rounds, "Slices of each side, measured in turn")
+  app->add_option("--rounds", options->rounds, "Number of slices of each side, measured in turn")
       ->type_name("N")
       ->capture_default_str();
   app->add_flag("--json", options->json, "One line of JSON for each run instead of a table");
@@ -52,11 +52,11 @@ Command AddBench(CLI::App* program) {
       "  reverb bench insert --size 4000\n"
       "  reverb bench latency --address replay-host:8000 --table scratch\n"
       "\n"
-      "The limit is the same bytes over bare gRPC, or a plain memory copy inside one process, measured in\n"
-      "turn with the workload. ratio is rate over the limit's rate; for latency, time over the time of an\n"
-      "empty call. A run is void when the limit itself is far below what it should be.\n"
+      "The limit is the same bytes over plain gRPC, or a plain memory copy inside one process, measured in\n"
+      "turn with the workload. ratio is the rate divided by the limit's rate; for latency, the time divided\n"
+      "by the time of an empty call. A run is void if the limit itself is far below its expected value.\n"
       "\n"
-      "With --address nothing is started and there is no limit to compare with. Give it a table of its own:\n"
+      "With --address no server is started and there is no limit to compare with. Use a separate table:\n"
       "  reverb serve --host '[::]' --table scratch:uniform:fifo:100000");
   return {app, [options] {
             if (const std::string problem = bench::CheckOptions(*options); !problem.empty()) {
@@ -64,7 +64,7 @@ Command AddBench(CLI::App* program) {
               return int{kBadUsage};
             }
             if (!options->address.empty()) {
-              // A wrong address or table is told before anything is started.
+              // Reports a wrong address or table before starting processes.
               const Remote remote{.command = "bench", .address = options->address};
               const Result<Client> client = remote.Connect();
               if (!client.ok()) return remote.Fail(client.status());

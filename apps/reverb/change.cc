@@ -1,4 +1,4 @@
-// `reverb set`, `reverb reset` and `reverb delete`: changes to a running server, each asked for twice.
+// `reverb set`, `reverb reset` and `reverb delete`: change a running server, after a confirmation.
 #include <charconv>
 #include <cstdio>
 #include <functional>
@@ -24,7 +24,7 @@ struct ChangeOptions {
   bool yes = false;
 };
 
-// A table to be changed, and what a change needs.
+// The table to change, and the client that changes it.
 struct Target {
   Client client;
   TableInfo table;
@@ -41,7 +41,7 @@ Result<Target> Find(const ChangeOptions& options) {
   return Target{.client = std::move(client), .table = std::move(table)};
 }
 
-// True when it may be done.
+// Returns whether the change may be made: the user confirmed it.
 bool MayDo(const ChangeOptions& options, const std::string& question) {
   if (options.yes || Confirm(question)) return true;
   std::fprintf(stderr, "reverb %s: nothing was changed%s\n", options.remote.command.c_str(),
@@ -67,7 +67,7 @@ int SetLimiter(const ChangeOptions& options) {
       !status.ok()) {
     return remote.Fail(status);
   }
-  std::printf("Set. It holds until the server ends or it is set anew; server.toml is not changed.\n");
+  std::printf("Set. It applies until the server stops or it is set again; server.toml is not changed.\n");
   return kOk;
 }
 
@@ -83,7 +83,7 @@ int Reset(const ChangeOptions& options) {
   if (const Status status = target->client.Reset(options.table, remote.wait()); !status.ok()) {
     return remote.Fail(status);
   }
-  std::printf("Table %s is empty; %s went.\n", Quote(options.table).c_str(), items.c_str());
+  std::printf("Table %s is empty; %s removed.\n", Quote(options.table).c_str(), items.c_str());
   return kOk;
 }
 
@@ -117,7 +117,7 @@ int Delete(const ChangeOptions& options) {
   }
   const Result<TableInfo> after = AskAbout(target->client, options);
   if (!after.ok()) return remote.Fail(after.status());
-  // Others may count there as well, at the same time: never more than were asked for.
+  // Other clients may delete items at the same time: report no more than were requested.
   const int64_t deleted = std::min(count, after->explicit_deletes - target->table.explicit_deletes);
   std::printf("Deleted %s; table %s holds %s now.\n", ShowCount(deleted, "item").c_str(),
               Quote(options.table).c_str(), ShowCount(after->current_size).c_str());
@@ -133,7 +133,7 @@ CLI::App* Add(CLI::App* program, const char* name, const char* description, Chan
   CLI::App* const app = program->add_subcommand(name, description);
   options->remote.AddTo(app);
   AddTableName(app, &options->table);
-  app->add_flag("-y,--yes", options->yes, "Do not ask first");
+  app->add_flag("-y,--yes", options->yes, "Do not ask for confirmation");
   return app;
 }
 
@@ -157,12 +157,11 @@ Command AddSet(CLI::App* program) {
       "  reverb set localhost:8000 jobs limiter queue=50 --yes\n"
       "  reverb set localhost:8000 replay limiter none\n"
       "\n"
-      "What is not named stays as it is. error_buffer sets the bounds of the cursor, so many on both sides "
-      "of\n"
-      "samples_per_insert * min_size; min_diff and max_diff set them one by one; queue=N (or stack=N) allows "
-      "at\n"
-      "most N items that were not sampled; none lifts all limits. Callers that may go on then do so at "
-      "once.");
+      "Other settings stay unchanged. error_buffer sets both bounds of the cursor, at that distance from\n"
+      "samples_per_insert * min_size; min_diff and max_diff set them separately; queue=N (or stack=N) "
+      "allows\n"
+      "at most N items that were not sampled; none removes all limits. Callers that no longer have to wait\n"
+      "continue immediately.");
   return {app, [options] { return SetLimiter(*options); }};
 }
 
@@ -173,7 +172,7 @@ Command AddReset(CLI::App* program) {
       "Example:\n"
       "  reverb reset localhost:8000 replay\n"
       "\n"
-      "The table's counters begin anew. It asks first; --yes answers. There is no way back.");
+      "Resets the table's counters too. Asks for confirmation unless --yes is given. Cannot be undone.");
   return {app, [options] { return Reset(*options); }};
 }
 
@@ -187,7 +186,8 @@ Command AddDelete(CLI::App* program) {
       "Example:\n"
       "  reverb delete localhost:8000 replay 11843091270534230861\n"
       "\n"
-      "It asks first; --yes answers. Keys that are not there are counted and make the exit code 1.");
+      "Asks for confirmation unless --yes is given. Reports the number of unknown keys; the exit code is "
+      "then 1.");
   return {app, [options] { return Delete(*options); }};
 }
 

@@ -1,4 +1,4 @@
-// `reverb checkpoint`: checkpoints without a server, and one of a server that runs.
+// `reverb checkpoint`: reads checkpoints without a server, and makes a running server write one.
 #include <unistd.h>
 
 #include <cstdio>
@@ -85,7 +85,7 @@ int Inspect(const CheckpointCommand& command) {
     const Status status = PrintItems(*reader, command);
     return status.ok() ? kOk : Fail(command, status);
   }
-  // Of one checkpoint this is empty: it holds none.
+  // Empty if the path is a single checkpoint.
   const Result<std::vector<CheckpointEntry>> siblings = ListCheckpoints(command.path);
   const std::vector<CheckpointEntry> listed = siblings.ok() ? *siblings : std::vector<CheckpointEntry>();
   const std::string page = command.json
@@ -152,8 +152,8 @@ CLI::Option* AddPath(CLI::App* app, const char* name, std::string* path, const c
 
 Command AddInspect(CLI::App* parent) {
   const auto command = std::make_shared<CheckpointCommand>();
-  const Command added = Add(parent, "inspect", "Show what stands in a checkpoint", Inspect, command);
-  AddPath(added.app, "PATH", &command->path, "One checkpoint, or a folder of them: then the latest");
+  const Command added = Add(parent, "inspect", "Show the contents of a checkpoint", Inspect, command);
+  AddPath(added.app, "PATH", &command->path, "A checkpoint, or a folder of checkpoints (uses the latest)");
   added.app->add_flag("--json", command->json, "One line of JSON instead of a page");
   added.app->add_option("--items", command->items_of, "Show items of this table instead")->type_name("TABLE");
   added.app->add_option("-n,--n", command->n, "With --items: how many")
@@ -170,44 +170,40 @@ Command AddInspect(CLI::App* parent) {
       "  reverb checkpoint inspect /data/run7 --items replay --n 3\n"
       "  reverb checkpoint inspect /data/run7 --items replay --json --values 0 | wc -l\n"
       "\n"
-      "Checkpoints of dm-reverb are shown as well. Nothing is changed, and no server is needed.");
+      "Also shows checkpoints of dm-reverb. Changes nothing and needs no server.");
   return added;
 }
 
 Command AddVerify(CLI::App* parent) {
   const auto command = std::make_shared<CheckpointCommand>();
   const Command added =
-      Add(parent, "verify", "Read a checkpoint to its end and check everything in it", Verify, command);
-  AddPath(added.app, "PATH", &command->path, "One checkpoint, or a folder of them: then the latest");
+      Add(parent, "verify", "Read a whole checkpoint and verify its contents", Verify, command);
+  AddPath(added.app, "PATH", &command->path, "A checkpoint, or a folder of checkpoints (uses the latest)");
   added.app->add_flag("--json", command->json, "One line of JSON instead of a sentence");
   added.app->footer(
       "Example:\n"
       "  reverb checkpoint verify /data/run7 && rsync -a /data/run7 backup:\n"
       "\n"
-      "The exit code is 0 if every checksum and every reference is right, and 1 if something is damaged, "
-      "which "
-      "is\n"
-      "told with the file it is in.");
+      "The exit code is 0 if every checksum and every reference is valid, and 1 if the checkpoint is "
+      "damaged.\n"
+      "The error names the file.");
   return added;
 }
 
 Command AddImport(CLI::App* parent) {
   const auto command = std::make_shared<CheckpointCommand>();
-  const Command added =
-      Add(parent, "import", "Write a checkpoint of dm-reverb anew, in the format of this program", Import,
-          command);
-  AddPath(added.app, "OLD", &command->path, "The checkpoint to read, or a folder of them: then the latest");
+  const Command added = Add(
+      parent, "import", "Convert a checkpoint of dm-reverb to the format of this program", Import, command);
+  AddPath(added.app, "OLD", &command->path, "A checkpoint, or a folder of checkpoints (uses the latest)");
   AddPath(added.app, "NEW", &command->target,
-          "The folder to write the new one under; made if it is not there");
+          "The folder for the new checkpoint; created if it does not exist");
   added.app->footer(
       "Example:\n"
       "  reverb checkpoint import /data/old /data/new && reverb serve --checkpoint /data/new --config "
       "server.toml\n"
       "\n"
-      "Prints the path of the new checkpoint. OLD is not changed. Servers load checkpoints of dm-reverb as "
-      "they "
-      "are,\n"
-      "too; written anew they load faster.");
+      "Prints the path of the new checkpoint. OLD is not changed. Servers can also load checkpoints of\n"
+      "dm-reverb directly; converted ones load faster.");
   return added;
 }
 
@@ -221,16 +217,17 @@ Command AddSave(CLI::App* parent) {
       "Example:\n"
       "  reverb checkpoint save localhost:8000\n"
       "\n"
-      "Prints the path of the checkpoint, on the server's machine, once it is durable. The server must have "
-      "been\n"
-      "started with a folder for checkpoints (`reverb serve --checkpoint`); it goes on serving meanwhile.");
+      "Prints the path of the checkpoint, on the server's machine, once it is durable. The server must have\n"
+      "been started with a folder for checkpoints (`reverb serve --checkpoint`). It continues to serve\n"
+      "meanwhile.");
   return added;
 }
 
 }  // namespace
 
 Command AddCheckpoint(CLI::App* program) {
-  CLI::App* const app = program->add_subcommand("checkpoint", "Look at, check, convert and make checkpoints");
+  CLI::App* const app =
+      program->add_subcommand("checkpoint", "Inspect, verify, convert and write checkpoints");
   app->require_subcommand(1);
   const auto commands = std::make_shared<std::vector<Command>>();
   *commands = {AddInspect(app), AddVerify(app), AddImport(app), AddSave(app)};

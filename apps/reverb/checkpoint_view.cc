@@ -15,7 +15,7 @@ namespace {
 std::string ShowAge(int64_t nanos_since_epoch) {
   const auto age =
       std::chrono::system_clock::now().time_since_epoch() - std::chrono::nanoseconds(nanos_since_epoch);
-  return age.count() < 0 ? "by a clock that is ahead of this one's" : ShowDuration(age) + " ago";
+  return age.count() < 0 ? "by a clock that is ahead of this machine's" : ShowDuration(age) + " ago";
 }
 
 std::string ShowUnsigned(uint64_t bytes) { return ShowBytes(static_cast<int64_t>(bytes)); }
@@ -45,7 +45,7 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
   page += ShowUnsigned(info.payload_bytes) + " of data in " + ShowCount(info.num_chunks, "chunk") +
           "; files " + ShowUnsigned(info.file_bytes);
   page += "\n";
-  if (info.num_writers > 0) page += ShowCount(info.num_writers, "writer") + " can go on where they were\n";
+  if (info.num_writers > 0) page += ShowCount(info.num_writers, "writer") + " can resume\n";
   page += "\n";
 
   Columns columns;
@@ -66,7 +66,7 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
     if (signature.empty() && table.max_times_sampled <= 0) continue;
     page += "\n" + paint.Bold(ShowName(table.name)) + "\n";
     if (table.max_times_sampled > 0) {
-      page += "  picks    gone after " + ShowCount(table.max_times_sampled, "sample") + "\n";
+      page += "  picks    removed after " + ShowCount(table.max_times_sampled, "sample") + "\n";
     }
     if (!signature.empty()) page += "  items    " + ShowName(signature, 300) + "\n";
   }
@@ -74,7 +74,7 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
     page += "\nIn the same folder:\n";
     for (const CheckpointEntry& entry : siblings) {
       if (entry.path == info.path) continue;
-      page += "  " + ShowName(entry.path, 1000) + (entry.is_foreign ? ", dm-reverb's" : "") +
+      page += "  " + ShowName(entry.path, 1000) + (entry.is_foreign ? ", dm-reverb" : "") +
               (entry.is_complete ? "" : paint.Yellow(", not complete")) + "\n";
     }
   }

@@ -1,4 +1,4 @@
-// checkpoint_view.h — what stands in a checkpoint, as a page for people or as JSON.
+// checkpoint_view.h — formats the contents of a checkpoint as text or as JSON.
 #ifndef REVERB_APPS_REVERB_CHECKPOINT_VIEW_H_
 #define REVERB_APPS_REVERB_CHECKPOINT_VIEW_H_
 
@@ -14,10 +14,10 @@ namespace reverb::program {
 // "2026-11-15 16:24:31 UTC".
 std::string ShowTime(int64_t nanos_since_epoch);
 
-// `siblings`: all checkpoints of the folder that was asked about; empty when one was named.
+// `siblings`: all checkpoints of the given folder; empty if the path was a single checkpoint.
 std::string CheckpointPage(const CheckpointInfo& info, const std::vector<CheckpointEntry>& siblings,
                            const Paint& paint);
-// One line. docs/program.md has the fields.
+// Returns one line of JSON. docs/program.md documents the fields.
 std::string CheckpointJson(const CheckpointInfo& info, const std::vector<CheckpointEntry>& siblings);
 
 }  // namespace reverb::program

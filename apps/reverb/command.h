@@ -1,6 +1,6 @@
-// command.h — the subcommands of the program: one function each that adds it to the command line.
+// command.h — the subcommands of the program, each added to the command line by one function.
 //
-// What a command was told lives in its `run`, which main() calls when the command line asks for it.
+// The `run` function of a command owns its options; main() calls it if the command line names the command.
 #ifndef REVERB_APPS_REVERB_COMMAND_H_
 #define REVERB_APPS_REVERB_COMMAND_H_
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-// Each file that includes it brings the parser along: the distribution's library of it is a shared one.
+// Header-only, since the distribution provides the library only as a shared one.
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
@@ -20,7 +20,7 @@
 namespace reverb::program {
 namespace {
 
-// What a value is, in words, to say what was found instead of what was expected.
+// Describes a value, for errors that name the value found.
 std::string ShowValue(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::string:
@@ -40,8 +40,8 @@ std::string ShowValue(const toml::node& node) {
   }
 }
 
-// One file on its way into options. Every function leaves the first problem in `problem_` and goes on, so
-// that the code below reads as what a file may say.
+// Reads one file into options. Every function stores the first problem in `problem_` and continues, so that
+// the code below reads like the format of the file.
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}
@@ -77,13 +77,13 @@ class Reader {
   void Expected(const toml::node& node, const std::string& key, const std::string& what) {
     Problem(node, "key " + Quote(key) + ": expected " + what + "; got " + ShowValue(node));
   }
-  // True when fine; else the status is the problem.
+  // Returns whether the status is OK; otherwise records it as the problem.
   bool Check(const toml::node& node, const std::string& key, const Status& status) {
     if (!status.ok()) Problem(node, "key " + Quote(key) + ": " + std::string(status.message()));
     return status.ok();
   }
 
-  // Each key is known; `where` says which part of the file this is.
+  // Checks that each key is known; `where` names the part of the file.
   void CheckKeys(const toml::table& table, const std::string& prefix, const std::vector<std::string>& known,
                  const std::string& where) {
     for (const auto& [key, node] : table) {
@@ -91,8 +91,8 @@ class Reader {
       if (std::ranges::find(known, name) != known.end()) continue;
       const std::string full = prefix + std::string(name);
       if (name.starts_with("checkpoint") && prefix == "server.") {
-        ProblemAt(key.source().begin, "there is no key " + Quote(full) +
-                                          "; checkpoints have a table of keys of their own, [checkpoint]");
+        ProblemAt(key.source().begin,
+                  "there is no key " + Quote(full) + "; checkpoints are configured in [checkpoint]");
       }
       ProblemAt(key.source().begin, "there is no key " + Quote(full) + where + "." + Suggest(name, known));
     }
@@ -142,7 +142,7 @@ class Reader {
     Expected(node, key, "true or false");
     return std::nullopt;
   }
-  // One of a few words, each with what it stands for.
+  // Reads one of a few words, each with its value.
   template <typename T>
   void WordInto(const toml::table& table, const char* name, const std::string& prefix,
                 const std::vector<std::pair<std::string, T>>& words, T* to) {
@@ -159,7 +159,7 @@ class Reader {
     Expected(*node, prefix + name, Join(quoted, " or "));
   }
 
-  // A limit in bytes, of which less than `least` would let nothing work.
+  // Reads a limit in bytes, at least `least`.
   void LimitInto(const toml::table& table, const std::string& name, uint64_t* to, int64_t least = 1) {
     const toml::node* const node = table.get(name);
     if (node == nullptr) return;
@@ -249,7 +249,7 @@ class Reader {
       checkpoint.interval = Time(*node, "checkpoint.interval");
       if (checkpoint.interval && checkpoint.interval->count() == 0) {
         Expected(*node, "checkpoint.interval",
-                 "a time above 0; leave the key out for none but those asked for");
+                 "a time above 0; leave the key out for no periodic checkpoints");
       }
     }
     if (const toml::node* node = table.get("keep_latest")) {
@@ -301,7 +301,7 @@ class Reader {
   void ReadTables(const toml::node& node, ServerOptions* options) {
     const toml::array* const tables = node.as_array();
     if (tables == nullptr || !tables->is_homogeneous(toml::node_type::table)) {
-      return Expected(node, "table", "tables as [[table]], with two brackets, each with a name of its own");
+      return Expected(node, "table", "tables as [[table]], with two brackets, each with a unique name");
     }
     for (const toml::node& entry : *tables) {
       TableOptions table;
@@ -311,7 +311,7 @@ class Reader {
         if (other.name != table.name) continue;
         const toml::node* const name = entry.as_table()->get("name");
         Problem(name != nullptr ? *name : entry, "key \"table.name\": there are two tables named " +
-                                                     Quote(table.name) + "; each needs a name of its own");
+                                                     Quote(table.name) + "; each needs a unique name");
       }
       options->tables.push_back(std::move(table));
     }
@@ -320,7 +320,7 @@ class Reader {
   void ReadTable(const toml::table& table, TableOptions* options) {
     const toml::node* const name_node = table.get("name");
     if (name_node == nullptr) {
-      // The place of the first key says more than that of the table, which is that of its brackets.
+      // The location of the first key is more useful than that of the table's brackets.
       return Problem(table, "key \"table.name\" is missing; expected a name, such as name = \"replay\"");
     }
     if (const auto name = String(*name_node, "table.name", "a name")) options->name = *name;
@@ -445,7 +445,7 @@ class Reader {
     if (Check(node, "table.limiter", limiter.status())) *options = *std::move(limiter);
   }
 
-  // Tables are dicts, lists are lists, texts are tensors. An error is in problem_ too.
+  // Reads tables as dicts, lists as lists and strings as tensors. Records an error in problem_ too.
   Result<Signature> ReadSignature(const toml::node& node, const std::string& key, size_t depth) {
     Result<Signature> made = Status::InvalidArgument("not read");
     if (depth > Signature::kMaxDepth) {
@@ -480,7 +480,8 @@ class Reader {
   Status problem_;
 };
 
-// A configuration may come from a pipe or from /dev/stdin, so what is read is bounded and not its kind.
+// A configuration may come from a pipe or from /dev/stdin, so the size is bounded instead of the kind of
+// file.
 constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
 Result<std::string> ReadFile(const std::string& path) {
@@ -492,15 +493,15 @@ Result<std::string> ReadFile(const std::string& path) {
     while ((size = std::fread(part, 1, sizeof(part), file.get())) > 0) {
       text.append(part, size);
       if (text.size() > kMaxConfigBytes) {
-        return Status::InvalidArgument(path + ": has more than the " + ShowBytes(kMaxConfigBytes) +
-                                       " that a configuration may take; give the path of a TOML file, "
-                                       "examples/server.toml is one");
+        return Status::InvalidArgument(path + ": is larger than the " + ShowBytes(kMaxConfigBytes) +
+                                       " allowed for a configuration; give the path of a TOML file, "
+                                       "such as examples/server.toml");
       }
     }
   }
   if (file == nullptr || std::ferror(file.get()) != 0) {
     return Status::InvalidArgument(path + ": cannot be read: " + std::strerror(errno) +
-                                   "; give the path of a TOML file, examples/server.toml is one");
+                                   "; give the path of a TOML file, such as examples/server.toml");
   }
   return text;
 }

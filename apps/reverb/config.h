@@ -9,8 +9,8 @@
 
 namespace reverb::program {
 
-// `options` as the file says; what the file does not say stays as it is. Tables are added. An error names the
-// file, the line, the key, and what was expected there.
+// Applies the file to `options`. Options that the file does not set stay unchanged; tables are added. An
+// error names the file, the line, the key and the expected value.
 Status ReadConfig(const std::string& path, ServerOptions* options);
 
 }  // namespace reverb::program

@@ -1,4 +1,4 @@
-// exit_codes.h — how the program ends. The numbers are documented and never change.
+// exit_codes.h — the exit codes of the program. The numbers are documented and never change.
 #ifndef REVERB_APPS_REVERB_EXIT_CODES_H_
 #define REVERB_APPS_REVERB_EXIT_CODES_H_
 
@@ -6,12 +6,12 @@ namespace reverb::program {
 
 enum ExitCode : int {
   kOk = 0,
-  kFailed = 1,        // it was tried and did not work
-  kBadUsage = 2,      // the command line, or the configuration, is wrong
+  kFailed = 1,        // the operation failed
+  kBadUsage = 2,      // the command line or the configuration is invalid
   kUnreachable = 3,   // no Reverb server answers at that address
-  kNotFound = 4,      // there is no such table, or no such checkpoint
-  kTimedOut = 5,      // the server answers, but the table did not allow it in time
-  kNotConfirmed = 6,  // a question was not answered with yes
+  kNotFound = 4,      // no such table or checkpoint
+  kTimedOut = 5,      // the server answers, but the table did not allow the operation in time
+  kNotConfirmed = 6,  // the user did not confirm
 };
 
 }  // namespace reverb::program

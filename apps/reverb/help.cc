@@ -18,15 +18,15 @@ constexpr size_t kLeftColumn = 26;  // of options and commands
 constexpr struct {
   int code;
   const char* meaning;
-} kExitCodes[] = {{kOk, "all went well"},
-                  {kFailed, "it was tried and did not work"},
-                  {kBadUsage, "the command line, or the configuration file, is wrong"},
+} kExitCodes[] = {{kOk, "success"},
+                  {kFailed, "the operation failed"},
+                  {kBadUsage, "the command line or the configuration file is invalid"},
                   {kUnreachable, "no Reverb server answers at that address"},
-                  {kNotFound, "there is no such table, or no such checkpoint"},
-                  {kTimedOut, "the server answers, but the table did not allow it in time"},
-                  {kNotConfirmed, "a question was not answered with yes"}};
+                  {kNotFound, "no such table or checkpoint"},
+                  {kTimedOut, "the server answers, but the table did not allow the operation in time"},
+                  {kNotConfirmed, "the user did not confirm"}};
 
-// --- What there is to say, the same for every form ---
+// --- Commands and options, for all formats ---
 
 struct OptionText {
   std::string name;  // "--port PORT", "ADDRESS"
@@ -35,7 +35,7 @@ struct OptionText {
 
 bool IsHidden(const CLI::App& app) { return app.get_group().empty(); }
 
-// Of the program, or of a command that has commands of its own.
+// Returns the commands of the program, or the subcommands of a command.
 std::vector<const CLI::App*> Commands(const CLI::App& program) {
   std::vector<const CLI::App*> commands;
   for (const CLI::App* app : program.get_subcommands([](const CLI::App* sub) { return !IsHidden(*sub); })) {
@@ -44,7 +44,7 @@ std::vector<const CLI::App*> Commands(const CLI::App& program) {
   return commands;
 }
 
-// Those that do something themselves, at whatever depth.
+// Returns the commands without subcommands, at all levels.
 std::vector<const CLI::App*> LastCommands(const CLI::App& program) {
   std::vector<const CLI::App*> commands;
   for (const CLI::App* app : Commands(program)) {
@@ -73,7 +73,7 @@ OptionText Describe(const CLI::Option& option) {
     text.name = option.get_name(/*positional=*/true);
   } else {
     text.name = Flags(option);
-    // What follows a colon is about what is allowed, which the description says.
+    // Drops the part after a colon: the description contains the allowed values.
     const std::string type = option.get_type_name().substr(0, option.get_type_name().find(':'));
     if (option.get_expected_max() > 0 && !type.empty()) text.name += " " + type;
   }
@@ -108,7 +108,7 @@ std::string Usage(const CLI::App& app) {
 
 // --- As text ---
 
-// Breaks a text into lines of at most `width`; what has line breaks of its own keeps them.
+// Breaks a text into lines of at most `width`; keeps existing line breaks.
 std::vector<std::string> Wrap(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   std::istringstream paragraphs(text);
@@ -162,7 +162,7 @@ std::string Help(const CLI::App* app, const std::string& /*name*/, CLI::AppForma
 
 // --- As a man page ---
 
-// For roff: no line begins with a control character, backslashes and dashes are themselves.
+// Escapes text for roff: control characters at the start of a line, backslashes and dashes.
 std::string Roff(const std::string& text) {
   std::string escaped;
   bool at_start = true;
@@ -205,14 +205,14 @@ void SetUpHelp(CLI::App* program) {
       "  reverb info localhost:8000 --watch\n\nExit codes:\n";
   for (const auto& [code, meaning] : kExitCodes)
     footer += "  " + std::to_string(code) + "  " + meaning + "\n";
-  footer += "\nColours are used on terminals only, and not where NO_COLOR is set.";
+  footer += "\nColours are used on terminals only, unless NO_COLOR is set.";
   program->footer(footer);
   SetUpCommands(program);
 }
 
 int ExplainParseError(const CLI::App& program, const CLI::ParseError& error,
                       const std::vector<std::string>& words) {
-  // The command that was meant, as far as the words tell, and the words for it.
+  // The command that the words name, and the remaining words.
   const CLI::App* command = &program;
   size_t depth = 0;
   for (bool is_known = true; is_known && depth < words.size();) {
@@ -255,7 +255,7 @@ int ExplainParseError(const CLI::App& program, const CLI::ParseError& error,
   } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
     text += ".\nUsage: " + Usage(*command);
   }
-  std::fprintf(stderr, "%s: %s\n`%s --help` says more.\n", who.c_str(), text.c_str(), who.c_str());
+  std::fprintf(stderr, "%s: %s\nSee `%s --help`.\n", who.c_str(), text.c_str(), who.c_str());
   return kBadUsage;
 }
 
@@ -264,9 +264,9 @@ std::string ManPage(const CLI::App& program) {
       ".\\\" Made from the program's help.\n.TH REVERB 1 \"\" \"reverb " + Roff(Version()) +
       "\" \"User Commands\"\n.SH NAME\nreverb \\- a data store for reinforcement\\-learning experience\n"
       ".SH SYNOPSIS\n.B reverb\nCOMMAND [OPTIONS]\n.SH DESCRIPTION\n"
-      "Reverb keeps the experience of actors in tables, hands it out to learners, and keeps the two in "
-      "step. This program serves tables, shows what is in them, changes them, and measures how fast all "
-      "of it is.\n.SH COMMANDS\n";
+      "Reverb stores the experience of actors in tables, from which learners sample it, and limits the rates "
+      "of both. This program serves tables, shows and changes their contents, and measures "
+      "performance.\n.SH COMMANDS\n";
   for (const CLI::App* command : LastCommands(program)) {
     text += ".SS " + Roff(FullName(*command)) + "\n" + Roff(command->get_description()) + ".\n.PP\n.B " +
             Roff(Usage(*command)) + "\n";
@@ -282,9 +282,8 @@ std::string ManPage(const CLI::App& program) {
     text += ".TP\n.B " + std::to_string(code) + "\n" + meaning + "\n";
   }
   text +=
-      ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nWhere it is set, and not empty, nothing is coloured; what goes to "
-      "no "
-      "terminal never is.\n";
+      ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nIf set and not empty, disables colours. Output that does not go to "
+      "a terminal never has colours.\n";
   return text;
 }
 
@@ -337,7 +336,7 @@ std::string BashCompletion(const CLI::App& program) {
     }
     cases += "      ;;\n";
   }
-  return "# Completion of `reverb` for bash. Made from the program's help.\n"
+  return "# Completion of `reverb` for bash. Generated from the program's help.\n"
          "# To try it:  source <(reverb completion bash)\n"
          "_reverb() {\n"
          "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
@@ -349,7 +348,7 @@ std::string BashCompletion(const CLI::App& program) {
          cases +
          "  esac\n"
          "  if [[ -n $takers && $before == @($takers) ]]; then\n"
-         "    # The value of an option: most are files, or nothing that could be guessed.\n"
+         "    # The value of an option: a file, a known word, or no suggestion.\n"
          "    case $before in\n"
          "      --config|--port-file|--checkpoint) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
          "      --transport) COMPREPLY=($(compgen -W 'inproc grpc' -- \"$word\")) ;;\n"
@@ -368,7 +367,7 @@ std::string BashCompletion(const CLI::App& program) {
          "complete -o bashdefault -F _reverb reverb\n";
 }
 
-// --- The commands for these ---
+// --- Commands that print these ---
 
 Command AddCompletion(CLI::App* program) {
   const auto shell = std::make_shared<std::string>();

@@ -1,6 +1,6 @@
-// help.h — how the program explains itself: help, what was wrong with a command line, man page, completion.
+// help.h — help texts, usage errors, manual page and completion.
 //
-// All of it is made from the same description of commands and options, so that none can lag behind.
+// All are generated from the same description of commands and options, so that they stay consistent.
 #ifndef REVERB_APPS_REVERB_HELP_H_
 #define REVERB_APPS_REVERB_HELP_H_
 
@@ -13,16 +13,16 @@ namespace reverb::program {
 
 inline constexpr char kSummary[] = "Reverb: a data store for reinforcement-learning experience";
 
-// After all commands were added: --help, --version, and how they look.
+// Adds --help and --version and sets their format. Call after all commands were added.
 void SetUpHelp(CLI::App* program);
 
-// Says on standard error what is wrong and what may have been meant. Returns the exit code.
+// Prints the usage error and a suggestion to standard error. Returns the exit code.
 int ExplainParseError(const CLI::App& program, const CLI::ParseError& error,
                       const std::vector<std::string>& words);
 
-// reverb(1), for man.
+// Returns the manual page reverb(1).
 std::string ManPage(const CLI::App& program);
-// A script that bash sources.
+// Returns a script for bash to source.
 std::string BashCompletion(const CLI::App& program);
 
 }  // namespace reverb::program

@@ -1,6 +1,5 @@
-// What libhwy decides at run time, for an executable that is to need no shared library: which instruction
-// sets this processor has, and which of those is used. Only linked where the distribution has no archive of
-// Highway.
+// Replaces libhwy in an executable without shared libraries: detects the instruction sets of this processor
+// and selects one. Linked only if the distribution has no static library of Highway.
 #include <hwy/base.h>
 #include <hwy/targets.h>
 
@@ -13,7 +12,7 @@ namespace hwy {
 namespace {
 
 int64_t FindTargets() {
-  // What the code was compiled for anyway is always there.
+  // The instruction sets that the code is compiled for are always available.
   int64_t targets = HWY_ENABLED_BASELINE;
 #if HWY_ARCH_X86
   __builtin_cpu_init();
@@ -40,7 +39,7 @@ ChosenTarget& GetChosenTarget() {
   return chosen;
 }
 
-// What Highway's own assertions call, in builds that keep them.
+// Called by Highway's assertions in builds that keep them.
 void Abort(const char* file, int line, const char* format, ...) {
   std::fprintf(stderr, "%s:%d: ", file, line);
   va_list arguments;

@@ -1,4 +1,4 @@
-// `reverb info`: what a server is doing, once or like top.
+// `reverb info`: shows the state of a server, once or continuously like top.
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ struct InfoOptions {
   bool json = false;
   bool watch = false;
   double every_seconds = 1;
-  int64_t count = 0;  // 0 = for ever
+  int64_t count = 0;  // 0 = forever
 };
 
 Result<Snapshot> Ask(const Client& client, const Remote& remote) {
@@ -37,7 +37,7 @@ Result<Snapshot> Ask(const Client& client, const Remote& remote) {
 
 volatile sig_atomic_t stop_asked = 0;
 
-// Until something is worth looking at: time is up, a key, another size of the window. False: it is to end.
+// Waits for the interval, a key or a new window size. Returns false if the command should end.
 bool Rest(std::chrono::steady_clock::time_point until) {
   while (stop_asked == 0) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -58,7 +58,7 @@ int Watch(const InfoOptions& options, const Client& client) {
   struct sigaction action {};
   action.sa_handler = [](int) { stop_asked = 1; };
   for (const int number : StopSignals()) sigaction(number, &action, nullptr);
-  action.sa_handler = [](int) {};  // ends the rest, no more
+  action.sa_handler = [](int) {};  // only interrupts the wait
   sigaction(SIGWINCH, &action, nullptr);
 
   const bool on_terminal = IsTerminal(STDOUT_FILENO) && !options.json;
@@ -68,7 +68,7 @@ int Watch(const InfoOptions& options, const Client& client) {
   for (int64_t turn = 1;; ++turn) {
     const auto start = std::chrono::steady_clock::now();
     Result<Snapshot> now = Ask(client, options.remote);
-    // Who began with a wrong address is told at once; a server that went away may come back.
+    // A wrong address fails at the start; a server that stopped later may come back.
     if (!now.ok() && turn == 1) return options.remote.Fail(now.status());
     std::string page;
     if (!now.ok()) {
@@ -87,7 +87,7 @@ int Watch(const InfoOptions& options, const Client& client) {
                    "\n");
     } else {
       std::fputs((page + (options.json ? "" : "\n")).c_str(), stdout);
-      if (std::fflush(stdout) != 0) return kFailed;  // nobody reads any more
+      if (std::fflush(stdout) != 0) return kFailed;  // the reader has closed the pipe
     }
     if (turn == options.count) return kOk;
     if (!Rest(start + std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -115,15 +115,15 @@ int Info(const InfoOptions& options) {
 Command AddInfo(CLI::App* program) {
   const auto options = std::make_shared<InfoOptions>();
   CLI::App* const app =
-      program->add_subcommand("info", "Show a server's tables: sizes, rates, limiters, who waits and why");
+      program->add_subcommand("info", "Show a server's tables: sizes, rates, limiters, waiting clients");
   options->remote.AddTo(app);
   app->add_flag("--json", options->json, "One line of JSON instead of a page");
-  app->add_flag("--watch", options->watch, "Show it again and again, like top; q or Ctrl-C ends");
-  app->add_option("--every", options->every_seconds, "With --watch: how often")
+  app->add_flag("--watch", options->watch, "Update continuously, like top; q or Ctrl-C ends");
+  app->add_option("--every", options->every_seconds, "With --watch: interval between updates")
       ->type_name("SECONDS")
       ->check(SecondsBetween(0.05, 86400))
       ->capture_default_str();
-  app->add_option("--count", options->count, "With --watch: end after so many times")
+  app->add_option("--count", options->count, "With --watch: end after N updates")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   app->footer(
@@ -132,9 +132,8 @@ Command AddInfo(CLI::App* program) {
       "  reverb info localhost:8000 --watch --every 2\n"
       "  reverb info localhost:8000 --json | python3 -m json.tool\n"
       "\n"
-      "Rates are those of the last ten seconds; with --watch, those since the page before. The cursor is\n"
-      "inserts * samples per insert - samples: the limiter keeps it between its bounds by letting callers "
-      "wait.");
+      "Rates cover the last ten seconds; with --watch, the time since the last update. The cursor is\n"
+      "inserts * samples per insert - samples: the limiter keeps it between its bounds by blocking callers.");
   return {app, [options] { return Info(*options); }};
 }
 

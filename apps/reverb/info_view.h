@@ -1,4 +1,4 @@
-// info_view.h — a server's information as a page for people or as JSON.
+// info_view.h — formats a server's information as text or as JSON.
 #ifndef REVERB_APPS_REVERB_INFO_VIEW_H_
 #define REVERB_APPS_REVERB_INFO_VIEW_H_
 
@@ -11,23 +11,24 @@
 
 namespace reverb::program {
 
-// What a server said, and when it was asked.
+// A server's information, and the time of the request.
 struct Snapshot {
   ServerInfo info;
   std::chrono::steady_clock::time_point when;
 };
 
-// Per second.
+// Rates per second.
 struct Rates {
   double inserts = 0;
   double samples = 0;
 };
-// Between two snapshots; the server's own figures, of the last ten seconds, where there is no earlier one.
+// Returns the rates between two snapshots; without an earlier one, the server's own rates of the last ten
+// seconds.
 Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* before);
 
 std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,
                      const Paint& paint);
-// One line. docs/program.md has the fields.
+// Returns one line of JSON. docs/program.md documents the fields.
 std::string InfoJson(const std::string& address, const Snapshot& now, const Snapshot* before);
 void AddTableJson(const TableInfo& table, const Rates& rates, JsonWriter* json);
 

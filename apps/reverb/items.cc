@@ -1,4 +1,4 @@
-// `reverb peek` and `reverb sample`: items of a table, readable by eye.
+// `reverb peek` and `reverb sample`: show items of a table.
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct ItemsOptions {
   bool is_sample = false;
 };
 
-// A table and the way to it.
+// A table and its client.
 struct Opened {
   Client client;
   ServerInfo info;
@@ -55,14 +55,14 @@ Status Print(const std::vector<SampledTrajectory>& items, const Opened& opened, 
   if (options.json) return Status::Ok();
   std::string end = ShowCount(static_cast<int64_t>(items.size()), options.is_sample ? "sample" : "item") +
                     " of table " + Quote(options.table);
-  end += options.is_sample ? ", drawn and counted: the limiter and times_sampled have moved"
+  end += options.is_sample ? ", drawn and counted: the limiter and times_sampled have changed"
                            : ", which holds " + ShowCount(opened.table.current_size) +
-                                 "; looked at only, not counted as samples";
+                                 "; inspected, not counted as samples";
   std::printf("%s\n", end.c_str());
   return Status::Ok();
 }
 
-// The first n items, over as many replies as they take.
+// Returns the first n items, with several requests if necessary.
 Result<std::vector<SampledTrajectory>> Look(const Client& client, const ItemsOptions& options) {
   std::vector<SampledTrajectory> items;
   uint64_t cursor = 0;
@@ -83,7 +83,7 @@ int Peek(const ItemsOptions& options) {
   return status.ok() ? kOk : options.remote.Fail(status);
 }
 
-// As a learner that asks for n samples and no more. What was drawn before an error is in *samples.
+// Draws exactly n samples, like a learner. After an error, *samples holds those drawn before.
 Status Draw(const Client& client, const ItemsOptions& options, std::vector<SampledTrajectory>* samples) {
   const std::chrono::nanoseconds patience = *options.remote.wait().timeout;
   constexpr std::chrono::seconds kReconnect{1};
@@ -93,7 +93,7 @@ Status Draw(const Client& client, const ItemsOptions& options, std::vector<Sampl
                                                               .rate_limiter_timeout = patience,
                                                               .reconnect_timeout = kReconnect}));
   while (static_cast<int64_t>(samples->size()) < options.n) {
-    // The server ends the wait for its limiter; one that has stopped to answer ends no wait.
+    // The server ends the wait for its limiter. The deadline covers a server that no longer answers.
     REVERB_ASSIGN_OR_RETURN(SampledTrajectory sample, sampler.Next({.timeout = patience + kReconnect}));
     samples->push_back(std::move(sample));
   }
@@ -106,10 +106,10 @@ int Sample(const ItemsOptions& options) {
   if (!opened.ok()) return remote.Fail(opened.status());
   std::vector<SampledTrajectory> samples;
   Status status = Draw(opened->client, options, &samples);
-  // Once more: items may have come while the samples waited, and the limiter has moved.
+  // Reads the information again: the table has changed during the wait.
   opened = Open(options);
   if (!opened.ok()) return remote.Fail(opened.status());
-  // What was drawn is counted, whatever came then.
+  // Shows the drawn samples, since they count even after an error.
   if (!samples.empty()) {
     if (const Status printed = Print(samples, *opened, options); !printed.ok()) return remote.Fail(printed);
   }
@@ -128,11 +128,11 @@ Command Add(CLI::App* program, const char* name, const char* description, bool i
   CLI::App* const app = program->add_subcommand(name, description);
   options->remote.AddTo(app);
   AddTableName(app, &options->table);
-  app->add_option("-n,--n", options->n, "How many")
+  app->add_option("-n,--n", options->n, "Number of items")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
       ->capture_default_str();
-  app->add_option("--values", options->values, "How many elements of each column to show")
+  app->add_option("--values", options->values, "Number of elements of each column to show")
       ->type_name("N")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
       ->capture_default_str();
@@ -143,15 +143,13 @@ Command Add(CLI::App* program, const char* name, const char* description, bool i
 }  // namespace
 
 Command AddPeek(CLI::App* program) {
-  Command command = Add(program, "peek", "Look at items without sampling them", /*is_sample=*/false);
+  Command command = Add(program, "peek", "Show items without sampling them", /*is_sample=*/false);
   command.app->footer(
       "Examples:\n"
       "  reverb peek localhost:8000 replay --n 3\n"
       "  reverb peek localhost:8000 replay --n 100 --values 0 --json\n"
       "\n"
-      "Items come in the order in which the table stores them. Nothing changes: not the limiter, not how "
-      "often\n"
-      "items were sampled.");
+      "Shows items in the order of the table. Changes neither the limiter nor the sample counts.");
   return command;
 }
 
@@ -162,10 +160,8 @@ Command AddSample(CLI::App* program) {
       "Example:\n"
       "  reverb sample localhost:8000 replay --n 3 --timeout 30\n"
       "\n"
-      "These are real samples: the limiter counts them, and items that may be sampled so many times only may "
-      "go.\n"
-      "Where the limiter lets samples wait, so does this command, for --timeout at most. `reverb peek` "
-      "looks\n"
+      "These are real samples: the limiter counts them, and items that reach max_times_sampled are removed.\n"
+      "If the limiter blocks samples, this command waits for at most --timeout. `reverb peek` shows items\n"
       "without counting.");
   return command;
 }

@@ -88,7 +88,7 @@ std::string ShowElement(const Tensor& tensor, size_t index) {
 
 std::string ShowShape(const std::vector<int64_t>& dims) { return Shape(dims).ToString(); }
 
-// Elements that JSON has no word for stay texts.
+// Elements that JSON cannot represent remain strings.
 bool IsJsonWord(DType dtype, const std::string& value) {
   if (dtype == DType::kString || dtype == DType::kComplex64 || dtype == DType::kComplex128) return false;
   return value.find('n') == std::string::npos;  // nan, inf
@@ -154,7 +154,7 @@ Result<std::string> ItemsView::ToJson(const SampledTrajectory& item) const {
   JsonWriter json;
   json.BeginObject()
       .Field("table", table)
-      // Programs that read numbers as doubles would change it.
+      // A string: programs that read numbers as doubles would change it.
       .Field("key", std::to_string(item.key()))
       .Field("priority", item.priority())
       .Field("probability", are_samples ? std::optional(item.probability()) : std::nullopt)

@@ -1,4 +1,4 @@
-// items_view.h — items and their tensors, as people read them or as JSON.
+// items_view.h — formats items and their tensors as text or as JSON.
 #ifndef REVERB_APPS_REVERB_ITEMS_VIEW_H_
 #define REVERB_APPS_REVERB_ITEMS_VIEW_H_
 
@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "reverb/sampled_trajectory.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
-#include "reverb/table.h"
 #include "reverb/tensor.h"
 #include "terminal.h"
 
@@ -16,23 +16,23 @@ namespace reverb::program {
 
 struct ItemsView {
   std::string table = {};
-  std::vector<std::string> column_names = {};  // as the signature has them; empty = there is none
-  int64_t now_nanos = 0;                       // by the server's clock, to tell ages
+  std::vector<std::string> column_names = {};  // of the signature; empty = no signature
+  int64_t now_nanos = 0;                       // by the server's clock, for ages
   int64_t values = 8;                          // elements shown of each column
-  bool are_samples = false;                    // probabilities mean something
+  bool are_samples = false;                    // whether probabilities are meaningful
 
-  // From what the server says about the table.
+  // Initialises from the server's information about the table.
   static ItemsView Of(const ServerInfo& info, const TableInfo& table);
 
   Result<std::string> ToText(const SampledTrajectory& item, const Paint& paint) const;
-  // One line.
+  // Returns one line of JSON.
   Result<std::string> ToJson(const SampledTrajectory& item) const;
 
  private:
   std::string ColumnName(const SampledTrajectory& item, uint32_t column) const;
 };
 
-// The first elements, each as a text: numbers as they are, strings in quotes.
+// Returns the first elements as text: numbers as they are, strings in quotes.
 std::vector<std::string> FirstValues(const Tensor& tensor, size_t most);
 
 }  // namespace reverb::program

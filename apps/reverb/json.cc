@@ -79,7 +79,7 @@ JsonWriter& JsonWriter::Value(double value) {
   if (!std::isfinite(value) || std::abs(value) >= std::numeric_limits<double>::max()) return Null();
   char text[32];
   std::snprintf(text, sizeof(text), "%.17g", value);
-  // The shorter form, where it is the same number.
+  // Uses the shorter form if it is the same number.
   char brief[32];
   std::snprintf(brief, sizeof(brief), "%.15g", value);
   return Raw(std::strtod(brief, nullptr) == value ? brief : text);

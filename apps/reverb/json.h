@@ -1,4 +1,4 @@
-// json.h — JSON, written as it comes.
+// json.h — writes JSON in order.
 //
 //   JsonWriter json;
 //   json.BeginObject().Field("name", "replay").Key("sizes").BeginArray().Value(1).Value(2).End().End();
@@ -21,7 +21,7 @@ class JsonWriter {
   JsonWriter& End();
   JsonWriter& Key(std::string_view key);
 
-  // Bytes that are no UTF-8 become U+FFFD.
+  // Replaces bytes that are not UTF-8 by U+FFFD.
   JsonWriter& Value(std::string_view text);
   JsonWriter& Value(const char* text) { return Value(std::string_view(text)); }
   JsonWriter& Value(bool value) { return Raw(value ? "true" : "false"); }
@@ -29,10 +29,10 @@ class JsonWriter {
   JsonWriter& Value(T value) {
     return Raw(std::to_string(value));
   }
-  // null for what JSON has no number for: NaN and the infinities, for which the largest doubles stand too.
+  // Writes null for NaN, the infinities, and the largest doubles, which stand for infinities.
   JsonWriter& Value(double value);
   JsonWriter& Null() { return Raw("null"); }
-  // A number, true, false or null as it is.
+  // Writes a number, true, false or null as given.
   JsonWriter& Word(std::string_view word) { return Raw(word); }
 
   template <typename T>
@@ -44,7 +44,7 @@ class JsonWriter {
     return value ? Field(key, *value) : Key(key).Null();
   }
 
-  // REQUIRES: everything that was begun has ended.
+  // REQUIRES: all objects and arrays have ended.
   const std::string& text() const { return text_; }
 
  private:
@@ -55,7 +55,7 @@ class JsonWriter {
 
   std::string text_;
   std::vector<char> closers_;
-  bool is_first_ = true;    // of its object or array
+  bool is_first_ = true;    // in its object or array
   bool after_key_ = false;  // a value follows
 };
 

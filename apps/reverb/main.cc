@@ -1,4 +1,4 @@
-// The program `reverb`: one subcommand for each chore.
+// The program `reverb`.
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,12 +28,12 @@ int main(int argc, char** argv) {
     return kBadUsage;
   }
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (words[0] == "help") {  // `reverb help serve`, as other programs have it
+  if (words[0] == "help") {  // `reverb help serve` is `reverb serve --help`
     words.erase(words.begin());
     words.emplace_back("--help");
   }
   try {
-    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // which wants the last one first
+    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // expects reverse order
   } catch (const CLI::Success& asked) {                                     // help or version
     return program.exit(asked);
   } catch (const CLI::ParseError& error) {

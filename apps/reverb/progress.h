@@ -1,7 +1,7 @@
-// progress.h — how far a long read has come, on a terminal.
+// progress.h — shows the progress of a long read on a terminal.
 //
-// One line on standard error, written over again and again, and gone at the end. Where standard error is no
-// terminal, and where it is over soon, nothing is shown.
+// Updates one line on standard error and removes it at the end. Shows nothing if standard error is not a
+// terminal, or if the read ends soon.
 #ifndef REVERB_APPS_REVERB_PROGRESS_H_
 #define REVERB_APPS_REVERB_PROGRESS_H_
 
@@ -20,10 +20,10 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Calls Show(). The line must outlive it.
+  // Returns a callback that calls Show(). The ProgressLine must outlive it.
   CheckpointProgressCallback callback();
   void Show(const CheckpointProgress& progress);
-  // Before anything else is written there.
+  // Removes the line. Call before other output to standard error.
   void Clear();
 
  private:

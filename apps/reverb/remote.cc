@@ -21,19 +21,19 @@
 namespace reverb::program {
 namespace {
 
-constexpr std::string_view kUnknownHost = " is a host that is not known here";
+constexpr std::string_view kUnknownHost = " is a host name that is not known here";
 constexpr std::string_view kRefused =
-    "the server closes new connections; its log should say why: it may have no file descriptors left";
+    "the server closes new connections; its log should state the reason, such as no file descriptors left";
 
 std::string PortOf(const std::string& address) {
   const size_t colon = address.rfind(':');
   return colon == std::string::npos ? "8000" : address.substr(colon + 1);
 }
 
-// Empty when the server talks on a new connection, or it is not clear; else why not. A gRPC server begins
-// with its settings, at once; one that accepts no more connections closes it.
+// Returns why the server does not respond on a new connection; empty if it does or if that is unknown. A gRPC
+// server sends its settings immediately; one that accepts no more connections closes it.
 std::string WhyClosed(int descriptor, std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kMost(200);  // others than gRPC servers may wait for the client
+  constexpr std::chrono::milliseconds kMost(200);  // other servers may wait for the client
   pollfd ready{.fd = descriptor, .events = POLLIN, .revents = 0};
   if (poll(&ready, 1, static_cast<int>(std::min(timeout, kMost).count())) <= 0) return "";
   char first = 0;
@@ -42,7 +42,7 @@ std::string WhyClosed(int descriptor, std::chrono::milliseconds timeout) {
   return std::string(kRefused);
 }
 
-// Empty when a connection to one of a host's addresses can be made, or it is not clear; else why not.
+// Returns why no connection to any of a host's addresses succeeds; empty if one does or if that is unknown.
 std::string WhyNot(const addrinfo& at, std::chrono::milliseconds timeout) {
   const int descriptor = socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return std::strerror(errno);
@@ -60,12 +60,12 @@ std::string WhyNot(const addrinfo& at, std::chrono::milliseconds timeout) {
   return reason;
 }
 
-// gRPC goes on trying until time is up. Somebody who mistyped an address is to know at once.
+// gRPC retries until the timeout. This check reports a mistyped address immediately.
 Status Probe(const std::string& address, std::chrono::milliseconds timeout) {
   const size_t colon = address.rfind(':');
   if (address.starts_with("unix:") || colon == std::string::npos) return Status::Ok();
   for (const char* proxy : {"grpc_proxy", "https_proxy", "http_proxy"}) {
-    if (std::getenv(proxy) != nullptr) return Status::Ok();  // the way there is another one
+    if (std::getenv(proxy) != nullptr) return Status::Ok();  // gRPC connects through the proxy
   }
   std::string host = address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -85,7 +85,7 @@ Status Probe(const std::string& address, std::chrono::milliseconds timeout) {
   return Status::Unavailable(reason);
 }
 
-// What comes after the last colon of gRPC's chain of reasons: "Connection refused".
+// Returns the part after the last colon of gRPC's chain of reasons: "Connection refused".
 std::string LastReason(std::string_view message) {
   const size_t colon = message.rfind(": ");
   return ShowName(colon == std::string_view::npos ? message : message.substr(colon + 2));
@@ -128,7 +128,7 @@ WaitOptions Remote::wait() const {
 int Remote::Fail(const Status& status) const {
   const std::string who = "reverb " + command + ": ";
   const std::string message(status.message());
-  const std::string start = "Is a server running there? One is started by\n  reverb serve --port " +
+  const std::string start = "Is a server running there? To start one:\n  reverb serve --port " +
                             PortOf(address) + " --table replay:uniform:fifo:1000000";
   const auto say = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   const bool is_limited = status.detail() == Detail::kRateLimited || status.detail() == Detail::kMemoryFull ||
@@ -145,15 +145,15 @@ int Remote::Fail(const Status& status) const {
       return kUnreachable;
     case StatusCode::kDeadlineExceeded:
       if (is_limited) {
-        say(who + message + ".\nA longer --timeout waits longer.");
+        say(who + message + ".\nUse a longer --timeout to wait longer.");
         return kTimedOut;
       }
       say(who + "no answer from " + address + " in " + ShowNumber(timeout_seconds) + " s. " + start +
-          "\nBehind a slow network a longer --timeout may help.");
+          "\nOn a slow network a longer --timeout may help.");
       return kUnreachable;
     case StatusCode::kUnimplemented:
-      say(who + "what answers at " + address + " is not this kind of Reverb server (" + ShowName(message) +
-          "). Programs that speak dm-reverb's protocol, or another one, cannot be asked.");
+      say(who + "the server at " + address + " does not speak this protocol (" + ShowName(message) +
+          "). It may be a server of dm-reverb or another program.");
       return kUnreachable;
     case StatusCode::kNotFound:
       say(who + message);
@@ -173,8 +173,8 @@ std::string WhyNoSample(const TableInfo& table) {
     return "it holds " + ShowCount(table.current_size, "item") + ", and sampling waits for " +
            ShowCount(limiter.min_size_to_sample);
   }
-  return "the limiter waits for inserts: its cursor is " + ShowNumber(table.cursor) +
-         ", the least it may be is " + ShowNumber(limiter.min_diff);
+  return "the limiter waits for inserts: the cursor is " + ShowNumber(table.cursor) +
+         ", its lower bound is " + ShowNumber(limiter.min_diff);
 }
 
 void AddTableName(CLI::App* app, std::string* table) {

@@ -1,4 +1,4 @@
-// remote.h — what commands that talk to a server have in common.
+// remote.h — the shared part of commands that call a server.
 #ifndef REVERB_APPS_REVERB_REMOTE_H_
 #define REVERB_APPS_REVERB_REMOTE_H_
 
@@ -13,30 +13,30 @@
 
 namespace reverb::program {
 
-// A check for options that are a time in seconds. Unlike CLI::Range it refuses NaN.
+// Returns a check for options that are a time in seconds. Unlike CLI::Range, it rejects NaN.
 CLI::Validator SecondsBetween(double least, double most);
 
-// Where the server is and how long to wait for it: the words ADDRESS and --timeout of a command line.
+// The arguments ADDRESS and --timeout of a command line.
 struct Remote {
-  std::string command = {};  // whose error messages these are
+  std::string command = {};  // the name in error messages
   std::string address = {};
   double timeout_seconds = 5;
 
   void AddTo(CLI::App* app);
-  // UNAVAILABLE when nothing listens there, which is found out at once.
+  // UNAVAILABLE if nothing listens there, without waiting for the timeout.
   Result<Client> Connect() const;
   WaitOptions wait() const;
 
-  // Says on standard error what went wrong and what to do about it. Returns the exit code.
+  // Prints the error and a remedy to standard error. Returns the exit code.
   int Fail(const Status& status) const;
 };
 
-// Why a table hands out no sample now.
+// Returns why a table cannot be sampled now.
 std::string WhyNoSample(const TableInfo& table);
 
-// `app` gets the word TABLE.
+// Adds the argument TABLE to `app`.
 void AddTableName(CLI::App* app, std::string* table);
-// NOT_FOUND, with the tables that there are, when the server has none of that name.
+// NOT_FOUND lists the existing tables if the server has none of that name.
 Result<TableInfo> FindTable(const ServerInfo& info, const std::string& table);
 
 }  // namespace reverb::program

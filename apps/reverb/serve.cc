@@ -1,4 +1,4 @@
-// `reverb serve`: tables as a process of their own.
+// `reverb serve`: serves tables as a process.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -91,7 +91,7 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
     for (const TableOptions& other : options.tables) {
       if (other.name == table->name) {
         return Status::InvalidArgument("--table " + Quote(text) + ": there is a table " + Quote(table->name) +
-                                       " already; each needs a name of its own");
+                                       " already; each needs a unique name");
       }
     }
     options.tables.push_back(*std::move(table));
@@ -103,7 +103,7 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
     if (!bytes.ok()) return Status::InvalidArgument("--max-bytes: " + std::string(bytes.status().message()));
     if (*bytes == 0) {
       return Status::InvalidArgument("--max-bytes: " + Quote(*flags.max_bytes) +
-                                     " leaves room for no item; give a size above 0, or leave the flag out "
+                                     " has no room for an item; give a size above 0, or leave the flag out "
                                      "for no bound");
     }
     options.store.max_bytes = *bytes;
@@ -120,7 +120,7 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
               "  reverb serve --table replay:uniform:fifo:1000000\n"
               "or describe them in a file:\n"
               "  reverb serve --config server.toml\n"
-              "`reverb serve --help` says more."
+              "See `reverb serve --help`."
             : flags.config + ": there is no table; expected at least one [[table]] with a name");
   }
   return options;
@@ -146,7 +146,7 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
   std::string text = columns.ToString(paint, "  ");
   if (options.store.max_bytes) {
     text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
-            (options.store.evict_when_full ? "older items go" : "inserts wait") + "\n";
+            (options.store.evict_when_full ? "inserts evict items" : "inserts wait") + "\n";
   }
   if (options.checkpoint) {
     std::string when = "when asked for";
@@ -161,7 +161,7 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
   return text;
 }
 
-// All of it or nothing is seen: somebody may be waiting for the file.
+// Writes atomically: another process may wait for the file.
 Status WritePortFile(const std::string& path, int port) {
   const std::string draft = path + ".new";
   {
@@ -183,26 +183,25 @@ void LogToStderr() {
     const char* const name = level == LogLevel::kInfo      ? "info"
                              : level == LogLevel::kWarning ? "warning"
                                                            : "error";
-    // On a terminal there may be a line about progress, which gives way.
+    // Replaces a progress line on a terminal.
     static const char* const begin = IsTerminal(STDERR_FILENO) ? "\r\033[K" : "";
     std::fprintf(stderr, "%sreverb serve: %s: %.*s\n", begin, name, static_cast<int>(message.size()),
                  message.data());
   });
 }
 
-// Each client takes a file descriptor or more. The usual soft limit of 1024 is for programs that use
-// select(); the hard limit is what the system lets this process have.
+// Raises the soft limit of file descriptors, of which each client needs one or more, to the hard limit. The
+// usual soft limit of 1024 is for programs that use select().
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-  std::fprintf(stderr,
-               "reverb serve: warning: the limit of file descriptors could not be raised to %llu: %s\n",
+  std::fprintf(stderr, "reverb serve: warning: cannot raise the limit of file descriptors to %llu: %s\n",
                static_cast<unsigned long long>(limit.rlim_max), std::strerror(errno));
 }
 
-// The signals that end a server, held back from all threads, so that one can wait for them.
+// Blocks the signals that end a server in all threads, so that one thread can wait for them.
 class AwaitedSignals {
  public:
   AwaitedSignals() {
@@ -210,7 +209,7 @@ class AwaitedSignals {
     for (const int number : numbers_) sigaddset(&signals_, number);
     pthread_sigmask(SIG_BLOCK, &signals_, &former_);
   }
-  // Whether one has come that nobody has waited for yet.
+  // Returns whether a signal is pending.
   bool HasCome() const {
     sigset_t pending;
     sigpending(&pending);
@@ -219,8 +218,8 @@ class AwaitedSignals {
     }
     return false;
   }
-  // Returns the name of the next one, and calls `every_second` meanwhile. After that another one ends the
-  // program at once.
+  // Waits for a signal, calls `every_second` meanwhile, and returns its name. A second signal then ends the
+  // program immediately.
   std::string Await(const std::function<void()>& every_second) {
     constexpr timespec kSecond{.tv_sec = 1, .tv_nsec = 0};
     int number = 0;
@@ -237,7 +236,7 @@ class AwaitedSignals {
   sigset_t former_;
 };
 
-// Those of the options, and those that a checkpoint brought along.
+// Counts the items of the tables in the options and of those loaded from a checkpoint.
 std::vector<std::string> TableNames(const Server& server) {
   std::vector<std::string> names;
   if (const Result<ServerInfo> info = server.in_process_client().Info(); info.ok()) {
@@ -254,7 +253,7 @@ int64_t CountItems(const Server& server, const std::vector<std::string>& tables)
   return items;
 }
 
-// The path of the latest complete checkpoint; empty if there is none.
+// Returns the path of the latest complete checkpoint; empty if there is none.
 std::string LatestCheckpoint(const std::string& folder) {
   std::string latest;
   if (const Result<std::vector<CheckpointEntry>> entries = ListCheckpoints(folder); entries.ok()) {
@@ -266,9 +265,9 @@ std::string LatestCheckpoint(const std::string& folder) {
 }
 
 int Serve(const ServeOptions& flags) {
-  AwaitedSignals signals;  // before any thread is there
+  AwaitedSignals signals;  // before threads start
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // past the limit on the size of files (ulimit -f), writing fails instead
+  signal(SIGXFSZ, SIG_IGN);  // beyond the limit of file sizes (ulimit -f), writes fail instead
   RaiseDescriptorLimit();
   LogToStderr();
   Result<ServerOptions> options = Gather(flags);
@@ -289,7 +288,7 @@ int Serve(const ServeOptions& flags) {
     options->checkpoint->restore.progress = [&](const CheckpointProgress& loaded) {
       progress.Show(loaded);
       if (!signals.HasCome()) return;
-      // There is nothing to stop yet, and nothing to lose.
+      // Nothing runs yet, and no data can be lost.
       progress.Clear();
       std::_Exit(Fail(kFailed, "stopped while a checkpoint was being loaded"));
     };
@@ -314,11 +313,11 @@ int Serve(const ServeOptions& flags) {
   std::printf(
       "reverb %s listens on %s%s\n%s%s%s\n", Version().c_str(),
       paint.Bold(host + ":" + std::to_string(server->port())).c_str(),
-      IsLoopback(host) ? " (this machine only; --host '[::]' is for all)" : "", description.c_str(),
-      loaded.c_str(),
+      IsLoopback(host) ? " (this machine only; --host '[::]' listens on all interfaces)" : "",
+      description.c_str(), loaded.c_str(),
       paint
-          .Dim("Ready. Look inside with `reverb info " + (IsLoopback(host) ? host : std::string("HOST")) +
-               ":" + std::to_string(server->port()) + "`; Ctrl-C or SIGTERM stops it.")
+          .Dim("Ready. See its state with `reverb info " + (IsLoopback(host) ? host : std::string("HOST")) +
+               ":" + std::to_string(server->port()) + "`; stop it with Ctrl-C or SIGTERM.")
           .c_str());
   std::fflush(stdout);
 
@@ -327,7 +326,7 @@ int Serve(const ServeOptions& flags) {
   const std::string signal_name = signals.Await([&, client = server->in_process_client()] {
     if (const Result<ServerInfo> info = client.Info(); info.ok()) heap_trimmer.Observe(info->live_bytes);
   });
-  std::printf("%s: stopping; whoever waits is told\n", signal_name.c_str());
+  std::printf("%s: stopping; waiting calls end with an error\n", signal_name.c_str());
   std::fflush(stdout);
   const bool saves = checkpoint && checkpoint->on_stop;
   const std::string before = saves ? LatestCheckpoint(checkpoint->path) : "";
@@ -339,7 +338,7 @@ int Serve(const ServeOptions& flags) {
               ShowCount(items, "item").c_str());
   if (!saves) return kOk;
   const std::string saved = LatestCheckpoint(checkpoint->path);
-  if (saved == before) return Fail(kFailed, "the last checkpoint could not be written; the reason is above");
+  if (saved == before) return Fail(kFailed, "the last checkpoint could not be written; see the error above");
   std::printf("Saved as %s\n", saved.c_str());
   return kOk;
 }
@@ -348,38 +347,39 @@ int Serve(const ServeOptions& flags) {
 
 Command AddServe(CLI::App* program) {
   const auto flags = std::make_shared<ServeOptions>();
-  CLI::App* const app = program->add_subcommand("serve", "Serve tables until told to stop");
+  CLI::App* const app = program->add_subcommand("serve", "Serve tables until stopped");
   app->add_option("--config", flags->config, "A TOML file that describes tables, ports and limits")
       ->type_name("FILE");
   app->add_option(
          "--table", flags->tables,
          "A table as NAME:SAMPLER:REMOVER:MAX_SIZE[:LIMITER], NAME:queue:MAX_SIZE or NAME:stack:MAX_SIZE; "
-         "may "
-         "be given again. Selectors: " +
+         "may be "
+         "repeated. Selectors: " +
              Join(SelectorNames(), ", ") +
              "; prioritized=0.8 sets the exponent. A limiter is KEY=VALUE,...: " + Join(LimiterKeys(), ", "))
       ->type_name("TABLE")
       ->allow_extra_args(false);
   app->add_option("--host", flags->host,
-                  "Where to listen (default: 127.0.0.1, this machine only; [::] is everywhere)")
+                  "The address to listen on (default: 127.0.0.1, this machine only; [::] is all interfaces)")
       ->type_name("HOST");
-  app->add_option("--port", flags->port, "The port; 0 takes one that is free (default: 8000)")
+  app->add_option("--port", flags->port, "The port; 0 picks a free one (default: 8000)")
       ->type_name("PORT")
       ->check(CLI::Range(0, 65535));
   app->add_option("--port-file", flags->port_file,
-                  "Write the port into this file once clients can connect; it is removed at the end")
+                  "Write the port to this file once clients can connect; removed at exit")
       ->type_name("FILE");
   app->add_option("--max-bytes", flags->max_bytes,
-                  "Bound on the data of all tables, such as 4GiB; then inserts wait")
+                  "Bound on the data of all tables, such as 4GiB; above it inserts wait")
       ->type_name("SIZE");
   app->add_option("--checkpoint", flags->checkpoint,
-                  "A folder for checkpoints: the latest one in it is loaded, clients can ask for new ones")
+                  "A folder for checkpoints: loads the latest one, and lets clients request new ones")
       ->type_name("PATH");
   app->add_option("--checkpoint-every", flags->checkpoint_every,
-                  "Write a checkpoint every so often, such as 15min, besides those asked for")
+                  "Write a checkpoint periodically, such as every 15min, in addition to requested ones")
       ->type_name("TIME");
-  app->add_flag("--checkpoint-on-stop", flags->checkpoint_on_stop, "Write a checkpoint at the end");
-  app->add_flag("--check", flags->check, "Read the configuration, say what it means, and exit");
+  app->add_flag("--checkpoint-on-stop", flags->checkpoint_on_stop,
+                "Write a checkpoint when the server stops");
+  app->add_flag("--check", flags->check, "Check the configuration, print it, and exit");
   app->footer(
       "Examples:\n"
       "  reverb serve --table replay:uniform:fifo:1000000\n"
@@ -387,9 +387,10 @@ Command AddServe(CLI::App* program) {
       "  reverb serve --config server.toml --port 0 --port-file /tmp/port\n"
       "  reverb serve --table replay --checkpoint /data/run7 --checkpoint-every 15min --checkpoint-on-stop\n"
       "\n"
-      "SIGTERM, SIGINT and SIGHUP stop it in order: whoever waits is told, and it exits with 0. A second\n"
-      "signal ends it at once. What the tables hold is lost then, but for what checkpoints have of it.\n"
-      "Signals that were ignored when it was started stay ignored, such as SIGHUP under nohup.");
+      "SIGTERM, SIGINT and SIGHUP stop the server cleanly: waiting calls end with an error, and it exits "
+      "with\n"
+      "0. A second signal ends it immediately. Data that is not in a checkpoint is lost. Signals that were\n"
+      "ignored at the start stay ignored, such as SIGHUP under nohup.");
   return {app, [flags] { return Serve(*flags); }};
 }
 

@@ -1,4 +1,4 @@
-// signals.h — which signals end a command.
+// signals.h — the signals that end a command.
 #ifndef REVERB_APPS_REVERB_SIGNALS_H_
 #define REVERB_APPS_REVERB_SIGNALS_H_
 
@@ -6,9 +6,9 @@
 
 namespace reverb::program {
 
-// SIGTERM, SIGINT and SIGHUP, without those that the program inherited as ignored: `nohup` ignores SIGHUP,
-// and a shell without job control ignores SIGINT of what it starts in the background. To be called before any
-// of them gets a handler.
+// Returns SIGTERM, SIGINT and SIGHUP, without those that the program inherited as ignored: `nohup` ignores
+// SIGHUP, and a shell without job control ignores SIGINT for background processes. Call before installing
+// handlers.
 std::vector<int> StopSignals();
 
 }  // namespace reverb::program

@@ -100,7 +100,7 @@ Result<RateLimiterOptions> LimiterChange::ApplyTo(const RateLimiterOptions& limi
   const bool others = samples_per_insert || min_size_to_sample || error_buffer || min_diff || max_diff;
   if ((none || queue) && others) {
     return Status::InvalidArgument(std::string(none ? "none" : "queue") +
-                                   " is a whole limiter; give nothing beside it");
+                                   " is a complete limiter; give no other keys");
   }
   if (none) return RateLimiterOptions::MinSize(1);
   if (queue) {

@@ -1,6 +1,6 @@
-// specs.h — selectors, limiters, tensor specs and whole tables, as words on a command line or in a file.
+// specs.h — parses and formats selectors, limiters, tensor specs and tables for command lines and files.
 //
-// Errors say what was expected and what was given; the caller says where.
+// Errors name the expected and the given value; the caller adds the place.
 #ifndef REVERB_APPS_REVERB_SPECS_H_
 #define REVERB_APPS_REVERB_SPECS_H_
 
@@ -20,27 +20,27 @@ namespace reverb::program {
 // fifo, lifo, uniform, min_heap, max_heap, prioritized, prioritized=0.8.
 Result<SelectorOptions> ParseSelector(std::string_view text);
 const std::vector<std::string>& SelectorNames();
-// "uniform", "prioritized=0.8": what ParseSelector() reads.
+// Returns the form that ParseSelector() reads: "uniform", "prioritized=0.8".
 std::string ShowSelector(const SelectorOptions& selector);
 
-// What is asked of a limiter; what is absent stays as it is.
+// Requested changes of a limiter; absent settings stay unchanged.
 struct LimiterChange {
   std::optional<double> samples_per_insert = {};
   std::optional<int64_t> min_size_to_sample = {};
   std::optional<double> error_buffer = {};  // sets both bounds
   std::optional<double> min_diff = {};
   std::optional<double> max_diff = {};
-  std::optional<int64_t> queue = {};  // a whole limiter: at most so many items that were not sampled
-  bool none = false;                  // back to: sampling waits for one item, nothing else is limited
+  std::optional<int64_t> queue = {};  // a complete limiter: at most this many items that were not sampled
+  bool none = false;                  // resets: sampling waits for one item, no other limits
 
-  // One of the names of LimiterKeys(), or an error that lists them.
+  // Sets one of LimiterKeys(). An error lists them.
   Status Set(std::string_view key, std::string_view value);
   Result<RateLimiterOptions> ApplyTo(const RateLimiterOptions& limiter) const;
 };
 const std::vector<std::string>& LimiterKeys();
 // "samples_per_insert=4 min_size=1000 error_buffer=100", separated by spaces or commas; "none".
 Result<LimiterChange> ParseLimiter(std::string_view text);
-// What a limiter does, for people: "sampling waits for 100 items".
+// Describes a limiter: "sampling waits for 100 items".
 std::string ShowLimiter(const RateLimiterOptions& limiter);
 
 // "float32[84, 84]", "int32[]", "int32", "uint8[?, 3]".

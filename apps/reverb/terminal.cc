@@ -36,7 +36,7 @@ std::string Paint::Wrap(const char* code, std::string_view text) const {
 
 namespace {
 
-// The first character or escape sequence of `text`: its bytes, and the columns it takes.
+// Returns the bytes and the width of the first character or escape sequence of `text`.
 std::pair<size_t, size_t> NextCharacter(std::string_view text) {
   if (text.starts_with("\033[")) {
     const size_t end = text.find_first_not_of("0123456789;", 2);
@@ -64,7 +64,7 @@ std::string CutToWidth(std::string_view line, size_t width) {
   size_t used = 0;
   while (!line.empty()) {
     const auto [bytes, columns] = NextCharacter(line);
-    // Escape sequences behind the cut are kept: they switch colours off.
+    // Keeps escape sequences after the cut: they reset colours.
     if (columns == 0 || used + columns <= width) cut += line.substr(0, bytes);
     used += columns;
     line.remove_prefix(bytes);
@@ -122,7 +122,7 @@ Screen::Screen() {
     mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     tcsetattr(STDIN_FILENO, TCSANOW, &mode);
   }
-  std::fputs("\033[?1049h\033[?25l", stdout);  // another page, no cursor
+  std::fputs("\033[?1049h\033[?25l", stdout);  // alternate screen, no cursor
   std::fflush(stdout);
 }
 
@@ -138,7 +138,7 @@ Screen::~Screen() {
 
 void Screen::Show(std::string_view text) {
   const Size size = TerminalSize();
-  std::string page = "\033[H";  // to the top; lines are overwritten, so that nothing flickers
+  std::string page = "\033[H";  // to the top; overwrites lines to avoid flicker
   for (int row = 0; row < size.rows && !text.empty(); ++row) {
     const size_t end = text.find('\n');
     if (row > 0) page += "\n";

@@ -1,4 +1,4 @@
-// terminal.h — what standard output and input are connected to, and text in columns and colours.
+// terminal.h — properties of standard input and output, and text in columns and colours.
 #ifndef REVERB_APPS_REVERB_TERMINAL_H_
 #define REVERB_APPS_REVERB_TERMINAL_H_
 
@@ -11,7 +11,7 @@
 
 namespace reverb::program {
 
-// Whether colours are wanted there: a terminal, no NO_COLOR in the environment, and TERM is not "dumb".
+// Returns whether to use colours: it is a terminal, NO_COLOR is not set, and TERM is not "dumb".
 bool HasColours(int descriptor);
 bool IsTerminal(int descriptor);
 
@@ -21,7 +21,7 @@ struct Size {
 };
 Size TerminalSize();
 
-// Colours that leave the text as it is where they are not wanted.
+// Applies colours, or returns the text unchanged if colours are off.
 class Paint {
  public:
   explicit Paint(bool on) : on_(on) {}
@@ -36,13 +36,13 @@ class Paint {
   bool on_;
 };
 
-// Columns as wide as their widest cell. Numbers are set to the right.
+// Formats columns as wide as their widest cell. Numbers are right-aligned.
 class Columns {
  public:
   enum class Align : uint8_t { kLeft, kRight };
   void AddColumn(std::string heading, Align align = Align::kLeft);
   void AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  // Lines, the heading first, each with a line break.
+  // Returns the lines, the heading first, each with a line break.
   std::string ToString(const Paint& paint, std::string_view indent = "") const;
 
  private:
@@ -50,15 +50,16 @@ class Columns {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// How many columns a text takes: escape sequences none, each character of UTF-8 one.
+// Returns the width of a text: escape sequences count 0, each UTF-8 character counts 1.
 size_t DisplayWidth(std::string_view text);
-// The first so many columns of a line.
+// Cuts a line to a width.
 std::string CutToWidth(std::string_view line, size_t width);
 
-// Asks on the terminal; no other answer than y or yes is one. False also where nobody can be asked.
+// Asks for confirmation on the terminal. Returns true for y or yes; false for other answers or without a
+// terminal.
 bool Confirm(std::string_view question);
 
-// The whole screen, until destroyed: what was there before comes back. Keys are read one by one, unseen.
+// Uses the whole screen until destroyed, then restores its previous contents. Reads single keys without echo.
 class Screen {
  public:
   Screen();
@@ -66,7 +67,7 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
-  // Shows these lines from the top, as many as fit.
+  // Shows these lines from the top, as many as fit on the screen.
   void Show(std::string_view text);
 
  private:

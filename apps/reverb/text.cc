@@ -25,7 +25,7 @@ std::string Format(const char* format, ...) {
   return text;
 }
 
-// --- To read ---
+// --- Formatting ---
 
 std::string ShowCount(int64_t count) {
   std::string digits = std::to_string(count);
@@ -98,7 +98,7 @@ size_t Utf8Size(std::string_view text) {
   for (size_t i = 1; i < size; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Too long a form, a surrogate, beyond the last character.
+  // An overlong form, a surrogate, or beyond the last character.
   if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
       (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
     return 0;
@@ -132,7 +132,7 @@ std::string Join(std::span<const std::string> parts, std::string_view between) {
   return joined;
 }
 
-// --- To write ---
+// --- Parsing ---
 
 namespace {
 
@@ -142,7 +142,7 @@ std::string_view Trim(std::string_view text) {
   return text;
 }
 
-// A number and the word behind it.
+// A number and its unit.
 struct Measure {
   double number = 0;
   std::string_view unit;
@@ -221,11 +221,11 @@ Result<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
                                  Quote(text));
 }
 
-// --- When a word is unknown ---
+// --- Suggestions for unknown words ---
 
 namespace {
 
-// Letters to add, drop, change or swap with the next to get from one word to the other.
+// Returns the edit distance with transpositions.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

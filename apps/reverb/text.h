@@ -1,4 +1,4 @@
-// text.h — values as people read them, and what people write as values.
+// text.h — formats values for users, and parses values that users write.
 #ifndef REVERB_APPS_REVERB_TEXT_H_
 #define REVERB_APPS_REVERB_TEXT_H_
 
@@ -16,7 +16,7 @@ namespace reverb::program {
 
 [[gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...);
 
-// --- To read ---
+// --- Formatting ---
 
 // 1234567 -> "1,234,567".
 std::string ShowCount(int64_t count);
@@ -26,29 +26,29 @@ std::string ShowCount(int64_t count, std::string_view noun);
 std::string ShowBytes(int64_t bytes);
 // "0.25 s", "12 s", "3 min 12 s", "2 h 5 min", "3 d 4 h".
 std::string ShowDuration(std::chrono::nanoseconds duration);
-// The shortest form that says about as much: "0.8", "12", "1.2e+09".
+// Returns a short form: "0.8", "12", "1.2e+09".
 std::string ShowNumber(double number);
-// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. REQUIRES: it is not empty.
+// Returns the bytes of the UTF-8 character at the start of `text`; 0 if invalid. REQUIRES: `text` is not
+// empty.
 size_t Utf8Size(std::string_view text);
-// What came from elsewhere, fit for a terminal: no control characters, nothing but UTF-8, about so many
-// bytes.
+// Makes external text safe for a terminal: no control characters, valid UTF-8, about that many bytes.
 std::string ShowName(std::string_view name, size_t most = 200);
-// In double quotes.
+// Returns ShowName() in double quotes.
 std::string Quote(std::string_view text);
 std::string Join(std::span<const std::string> parts, std::string_view between);
 
-// --- To write. Errors say what was expected; the caller says where ---
+// --- Parsing. Errors name the expected value; the caller adds the place ---
 
 Result<int64_t> ParseCount(std::string_view text);  // >= 0; "1000000", "1_000_000", "1,000,000"
 Result<double> ParseNumber(std::string_view text);
 Result<int64_t> ParseBytes(std::string_view text);                      // "4 GiB", "512MB", "4096"
 Result<std::chrono::nanoseconds> ParseDuration(std::string_view text);  // "5 min", "1.5s", "200ms", "30"
 
-// --- When a word is unknown ---
+// --- Suggestions for unknown words ---
 
-// The candidate that was probably meant, if there is one.
+// Returns the candidate that was probably meant, if there is one.
 std::optional<std::string> Nearest(std::string_view word, std::span<const std::string> candidates);
-// ` did you mean "x"?`, or nothing; then what there is: ` there are "x" and "y"`.
+// Returns ` Did you mean "x"?` if there is such a candidate, then ` There are: x, y.`
 std::string Suggest(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace reverb::program

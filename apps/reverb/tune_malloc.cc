@@ -12,7 +12,7 @@ namespace reverb::program {
 #ifdef __GLIBC__
 namespace {
 
-// The user's choice by `variable`, as mallopt(3) lists them, comes first.
+// Keeps the user's setting in the environment `variable` (see mallopt(3)).
 void SetUnlessChosen(int parameter, const char* variable, int value) {
   if (std::getenv(variable) == nullptr) mallopt(parameter, value);
 }
@@ -20,7 +20,8 @@ void SetUnlessChosen(int parameter, const char* variable, int value) {
 }  // namespace
 
 void TuneMalloc() {
-  SetUnlessChosen(M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 32 << 20);  // the most that all versions accept
+  SetUnlessChosen(M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_",
+                  32 << 20);  // the maximum of all versions
   SetUnlessChosen(M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 32 << 20);
   SetUnlessChosen(M_TOP_PAD, "MALLOC_TOP_PAD_", 16 << 20);  // base/huge_pages.h looks ahead by less
   const int arenas = std::thread::hardware_concurrency() >= 16 ? 2 : 1;

@@ -1,4 +1,4 @@
-// version.h — which build this is.
+// version.h — the version of this build.
 #ifndef REVERB_APPS_REVERB_VERSION_H_
 #define REVERB_APPS_REVERB_VERSION_H_
 
@@ -6,7 +6,7 @@
 
 namespace reverb::program {
 
-// "0.1.0 (commit 0123abc)", or the version alone where the commit is not known.
+// Returns "0.1.0 (commit 0123abc)", or only the version if the commit is unknown.
 std::string Version();
 
 }  // namespace reverb::program

@@ -1,18 +1,17 @@
-// checkpoint.h — saving a server's tables to disk, loading them again, and reading them without a server.
+// checkpoint.h — saves a server's tables to disk, loads them, and reads them without a server.
 //
 //   reverb::ServerOptions options{.tables = {{.name = "replay"}}};
-//   options.checkpoint = reverb::CheckpointOptions{.path = "/data/run7", .interval =
-//   std::chrono::minutes(15)}; auto server = reverb::Server::Start(options).value();             // loads the
-//   latest one, if there is one std::string path = server.in_process_client().Checkpoint().value();  //
-//   durable when this returns
+//   options.checkpoint = reverb::CheckpointOptions{.path = "/data/run7", .on_stop = true};
+//   auto server = reverb::Server::Start(options).value();  // loads the latest checkpoint, if there is one
+//   auto path = server.in_process_client().Checkpoint().value();  // the checkpoint is durable
 //
 //   auto reader = reverb::CheckpointReader::Open(path).value();
 //   auto items = reader.Items("replay").value();
 //   while (auto item = items.Next().value()) Use(item->key(), item->column(0).value());
 //
-// A checkpoint is all tables at one instant: items with all their data, the order and the random state of
-// selectors, counters, what extensions keep, and how far each writer had come. Checkpoints of one path share
-// what did not change between them; docs/checkpoint-format.md tells how they lie on disk.
+// A checkpoint contains all tables at one instant: items with all their data, the order and the random state
+// of selectors, counters, the state of extensions, and the progress of each writer. Checkpoints under one
+// path share unchanged data; docs/checkpoint-format.md describes the files.
 #ifndef REVERB_CHECKPOINT_H_
 #define REVERB_CHECKPOINT_H_
 
@@ -26,93 +25,93 @@
 #include <vector>
 
 #include "reverb/status.h"
-#include "reverb/table.h"
+#include "reverb/sampled_trajectory.h"
 #include "reverb/table_info.h"
 
 namespace reverb {
 
-// How far a load, an import or a check has come.
+// The progress of a load, an import or a verification.
 struct CheckpointProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
 };
-// Called now and then, on the thread that does the work. Must be quick.
+// Called from time to time, on the thread that does the work. Must be quick.
 using CheckpointProgressCallback = std::function<void(const CheckpointProgress&)>;
 
-// What a load does where the checkpoint and the options that the server was given differ. Every difference
-// is told in one line of the log.
+// How a load resolves differences between the checkpoint and the server's options. Logs one line for each
+// difference.
 struct RestoreOptions {
-  // Whose settings a table gets.
+  // Whether a table gets the settings of the checkpoint or those of the server's options.
   enum class Settings : uint8_t { kSaved, kGiven };
   Settings rate_limiter = Settings::kSaved;
-  Settings sizes = Settings::kSaved;      // max_size, max_times_sampled; what no longer fits is evicted
-  Settings selectors = Settings::kSaved;  // given ones take the items up in the order of their insertion
+  Settings sizes = Settings::kSaved;      // max_size, max_times_sampled; evicts items that no longer fit
+  Settings selectors = Settings::kSaved;  // given selectors receive the items in the order of their insertion
   Settings signature = Settings::kSaved;  // and user_data
 
-  // Whether the limiter goes on counting where it was, or begins anew with the items as its only inserts.
+  // Whether the rate limiter keeps its counters, or restarts with the loaded items as its only inserts.
   enum class Counters : uint8_t { kKeep, kReset };
   Counters counters = Counters::kKeep;
 
-  // Tables of the server that the checkpoint does not have.
+  // Tables of the server that the checkpoint lacks.
   enum class MissingTables : uint8_t { kStartEmpty, kFail };
   MissingTables missing_tables = MissingTables::kStartEmpty;
-  // Tables of the checkpoint that the server was not given: INVALID_ARGUMENT, leave them out, or make them
-  // as they were saved.
+  // Tables of the checkpoint that the server's options lack: fail with INVALID_ARGUMENT, ignore them, or
+  // create them as they were saved.
   enum class ExtraTables : uint8_t { kFail, kDrop, kCreate };
   ExtraTables extra_tables = ExtraTables::kFail;
 
   CheckpointProgressCallback progress = {};
-  // Called on the thread that loads, about every 50 ms. An error ends the load with that error: this is how a
-  // signal makes it give up.
+  // Called on the loading thread about every 50 ms. An error ends the load with that error, for example after
+  // a signal.
   std::function<Status()> on_wait = {};
 };
 
 struct CheckpointOptions {
   // --- Where ---
-  // The folder under which checkpoints appear, each in a folder named by its time. Made when first needed.
+  // The folder of the checkpoints, each in a folder named by its time. Created when first needed.
   std::string path;
-  // One checkpoint to load when `path` holds none. It is never written to.
+  // A checkpoint to load if `path` contains none. Never written to.
   std::optional<std::string> fallback_path = {};
 
   // --- When ---
-  // Besides those asked for by clients: every so often, and when the server stops in order.
+  // In addition to checkpoints requested by clients: periodically, and when the server stops cleanly.
   std::optional<std::chrono::nanoseconds> interval = {};
   bool on_stop = false;
 
-  // How many are kept; older ones go once a newer one is durable. At least 1.
+  // Number of checkpoints to keep, at least 1. Older ones are deleted once a newer one is durable.
   int32_t keep_latest = 1;
 
   // --- Loading, at start ---
-  // Takes the latest complete checkpoint; one that is damaged is told in the log and the one before it is
-  // tried. With none that can be loaded, though there are some, the start fails.
+  // Loads the latest complete checkpoint. Logs a damaged one and tries the one before it. The start fails if
+  // there are checkpoints and none can be loaded.
   bool load_latest = true;
   RestoreOptions restore = {};
 
   Status Validate() const;
 };
 
-// What stands in a checkpoint.
+// The contents of a checkpoint.
 struct CheckpointInfo {
-  std::string path;               // of this one checkpoint
-  std::string format;             // "reverb 1", or that of dm-reverb
+  std::string path;               // of this checkpoint
+  std::string format;             // "reverb 1", or the name of dm-reverb's format
   int64_t created_nanos = 0;      // since the Unix epoch
   std::vector<TableInfo> tables;  // settings, sizes and counters as they were saved
-  int64_t num_writers = 0;        // that could go on where they were
-  int64_t num_chunks = 0;         // that items refer to
+  int64_t num_writers = 0;        // writers that could resume
+  int64_t num_chunks = 0;         // chunks that items refer to
   uint64_t payload_bytes = 0;     // of these chunks as stored
-  uint64_t file_bytes = 0;        // of all files it needs, those shared with other checkpoints included
+  uint64_t file_bytes = 0;        // of all its files, including those shared with other checkpoints
 };
 
-// The items of one table, in the order in which the table keeps them: that of insertion as long as none
-// was removed. One thread at a time.
+// Iterates over the items of one table in the table's order, which is the order of insertion as long as no
+// item was removed. Threads: one at a time.
 class CheckpointItems {
  public:
   CheckpointItems(CheckpointItems&&) noexcept;
   CheckpointItems& operator=(CheckpointItems&&) noexcept;
   ~CheckpointItems();
 
-  // The next item, none at the end. Its data is checked against its checksums. An item stays readable after
-  // the reader has gone.
+  // Returns the next item, or none at the end. Verifies the checksums of its data. An item stays readable
+  // after the reader is destroyed.
   Result<std::optional<SampledTrajectory>> Next();
 
  private:
@@ -122,20 +121,21 @@ class CheckpointItems {
   std::unique_ptr<Rep> rep_;
 };
 
-// Reads a checkpoint where it lies; takes no memory for what is not being looked at. Threads: all methods
-// may be called concurrently. The checkpoint must not be removed meanwhile.
+// Reads a checkpoint in place, and loads only the items that are read. The checkpoint must not be removed
+// meanwhile. Threads: all methods may be called concurrently.
 class CheckpointReader {
  public:
-  // `path` is one checkpoint, or a folder of checkpoints: then the latest complete one.
+  // `path` is a checkpoint, or a folder of checkpoints, of which it opens the latest complete one.
   static Result<CheckpointReader> Open(const std::string& path);
   CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
   ~CheckpointReader();
 
   const CheckpointInfo& info() const;
-  // NOT_FOUND, naming the tables that there are.
+  // NOT_FOUND names the existing tables.
   Result<CheckpointItems> Items(std::string_view table) const;
-  // Reads everything, checks every checksum and every reference. DATA_LOSS naming what is wrong and where.
+  // Reads all data and verifies every checksum and every reference. DATA_LOSS names the damage and its
+  // location.
   Status Verify(const CheckpointProgressCallback& progress = {}) const;
 
  private:
@@ -148,14 +148,14 @@ struct CheckpointEntry {
   std::string path;
   int64_t created_nanos = 0;
   bool is_complete = false;
-  bool is_foreign = false;  // dm-reverb's
+  bool is_foreign = false;  // written by dm-reverb
 };
-// The checkpoints under `path`, oldest first; other files and folders are passed over. NOT_FOUND when there
-// is no such folder.
+// Returns the checkpoints under `path`, oldest first; ignores other files and folders. NOT_FOUND if the
+// folder does not exist.
 Result<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& path);
 
-// Writes the checkpoint `from` (one, or a folder: then its latest), of whichever format, as a new one in
-// this release's format under the folder `to`. Returns the path of the new one.
+// Converts the checkpoint `from` (a checkpoint in any format, or a folder, of which it takes the latest) into
+// this release's format, as a new checkpoint under the folder `to`. Returns the path of the new checkpoint.
 Result<std::string> ImportCheckpoint(const std::string& from, const std::string& to,
                                      const CheckpointProgressCallback& progress = {});
 

@@ -1,16 +1,16 @@
-// client.h — the way to a server: writers, samplers and single calls.
+// client.h — a connection to one or several servers: writers, samplers and single calls.
 //
 //   auto client = reverb::Client::Connect("localhost:8000").value();
 //   auto writer = client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 4}}).value();
 //   auto sampler = client.NewSampler({.table = "replay"}).value();
 //
-// Several servers, "a:8000,b:8000", are independent of each other: writers and single calls go to one of them
-// in turn, samplers take from all, what changes a table goes to all, and priorities to the server that an
-// item was sampled from.
+// Several servers, "a:8000,b:8000", are independent of each other. Writers and single calls use one of them
+// in turn, samplers read from all, calls that change a table go to all, and priority updates go to the server
+// that the item was sampled from.
 //
-// Connecting is done when it is first needed, and again when a connection was lost. A server in the same
-// process is recognised and used without a socket. Client is a handle: copies refer to the same thing.
-// Threads: all methods may be called concurrently.
+// A client connects when it first needs a connection and reconnects after losing it. It detects a server in
+// its own process and then uses no socket. Client is a handle: copies refer to the same object. Threads: all
+// methods may be called concurrently.
 #ifndef REVERB_CLIENT_H_
 #define REVERB_CLIENT_H_
 
@@ -28,7 +28,7 @@
 #include "reverb/sampler.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
-#include "reverb/table.h"
+#include "reverb/sampled_trajectory.h"
 #include "reverb/tensor.h"
 #include "reverb/vector_writer.h"
 #include "reverb/wait.h"
@@ -39,25 +39,25 @@ namespace reverb {
 class Server;
 
 struct ClientOptions {
-  // Bytes of chunks that a writer may have unconfirmed before it has to wait; > 0, absent = no bound.
+  // Bounds the bytes of a writer's unconfirmed chunks, above which it waits; > 0, absent = no bound.
   std::optional<int64_t> write_window_bytes = int64_t{64} << 20;
-  // How long writers, Sample() and single calls look for a server that cannot be reached before they fail;
-  // absent = for ever. Samplers have one of their own.
+  // How long writers, Sample() and single calls retry an unreachable server before they fail; absent =
+  // forever. Samplers have their own option.
   Timeout reconnect_timeout = {};
-  // The largest answer of a server, for example one large sample, that is accepted. Bounds the memory that a
-  // server can make this client use for it.
+  // Rejects larger responses, for example one large sample. Bounds the memory that a server can make this
+  // client use for a response.
   uint64_t max_response_bytes = uint64_t{1} << 30;
-  // Whether a server of this process is used without a socket.
+  // Whether to use a server in the same process without a socket.
   bool in_process = true;
-  std::string name = {};  // for those who look at the server; at most 1024 bytes
+  std::string name = {};  // shown in the server's information; at most 1024 bytes
 
   [[nodiscard]] Status Validate() const;
 };
 
 class Client {
  public:
-  // host:port, or unix:path, or several with commas between them. Fails for what is no address; the server
-  // need not be there yet.
+  // Accepts host:port, unix:path, or several addresses separated by commas. Fails for an invalid address. The
+  // server need not be running yet.
   static Result<Client> Connect(std::string address, ClientOptions options = {});
 
   const std::string& address() const;
@@ -69,26 +69,25 @@ class Client {
   Result<Writer> NewWriter(const WriterOptions& options) const;
   Result<Sampler> NewSampler(SamplerOptions options) const;
 
-  // One step, an episode of its own, as an item of one row in each of these tables; the data is sent and kept
-  // once. Returns when all are in. UNAVAILABLE when the server is lost before it has confirmed them: then
-  // some may be in.
+  // Inserts one step, as an episode of its own, into each of these tables as an item of one row. The data is
+  // sent and stored once. Returns when all items are inserted. UNAVAILABLE if the connection fails before the
+  // server has confirmed them: some may have been inserted.
   using TablePriority = std::pair<std::string, double>;
   Status Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
                 const WaitOptions& wait = {}, const ItemStructure& structure = {}) const;
-  // n samples, drawn now. Fewer are an error, which says how many were drawn all the same.
+  // Draws n samples now. If there are fewer, returns an error that states how many were drawn.
   Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
                                                 const WaitOptions& wait = {}) const;
 
-  // Single calls wait for the server, within `wait`. When the connection breaks during one it is made again:
-  // all of these can be repeated. Only Reset() and Checkpoint() are not repeated, as a second time is not the
-  // same as once (it deletes what went in meanwhile, or writes another checkpoint): then they are
-  // UNAVAILABLE, and the server may have carried them out.
+  // Single calls wait for the server, within `wait`, and are retried when the connection fails. Reset() and
+  // Checkpoint() are not retried, since repeating them has another effect (it deletes items inserted
+  // meanwhile, or writes another checkpoint): they return UNAVAILABLE, and the server may have executed them.
   //
-  // Of several servers, all that a call concerns are called at the same time. Those that can be reached have
-  // done it when the call returns; for the others it fails with one error that names each server and why.
-  // Without any time-out, calls that change a table wait for a server that cannot be reached for 10 s.
+  // With several servers, a call runs concurrently on all servers that it concerns. Reachable servers have
+  // executed it when the call returns; for the others it returns one error that names each server and the
+  // reason. Without any timeout, calls that change a table wait 10 s for an unreachable server.
 
-  // Keys that are not there are ignored. A priority that a selector refuses fails the call as a whole.
+  // Ignores unknown keys. If a selector rejects one of the priorities, nothing is updated.
   Status UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,
                           const WaitOptions& wait = {}) const;
   Status Delete(std::string_view table, std::span<const uint64_t> keys, const WaitOptions& wait = {}) const;
@@ -96,19 +95,19 @@ class Client {
   Status SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
                         const WaitOptions& wait = {}) const;
   Result<ServerInfo> Info(const WaitOptions& wait = {}) const;
-  // What tables promise about their items, for the `signatures` of writers.
+  // Returns the signatures of all tables, for the `signatures` option of writers.
   Result<std::shared_ptr<const TableSignatures>> Signatures(const WaitOptions& wait = {}) const;
-  // The nest that the items of a table without a signature were written in; nothing when no writer has told
-  // one, or when they differ. Of several servers, those that do not answer within a second are left out.
+  // Returns the structure that writers gave the items of a table without a signature; empty if no writer gave
+  // one or if they differ. With several servers, ignores those that do not answer within a second.
   Result<ItemStructure> StructureOf(std::string_view table, const WaitOptions& wait = {}) const;
-  // Items of the first server without sampling them: the next `n` from *cursor on (0 = from the start; 0
-  // again at the end).
+  // Returns items of the first server without sampling them: the next `n` after *cursor (0 = the start; set
+  // to 0 again at the end).
   Result<std::vector<SampledTrajectory>> Inspect(std::string_view table, int64_t n, uint64_t* cursor,
                                                  const WaitOptions& wait = {}) const;
-  // Where it was written; of several servers with commas between them.
+  // Returns the path of the new checkpoint; with several servers, their paths separated by commas.
   Result<std::string> Checkpoint(const WaitOptions& wait = {}) const;
 
-  // Whether the server is used without a socket. Asks it if that is not known yet.
+  // Returns whether the server is used without a socket. Contacts the server if that is not known yet.
   Result<bool> is_in_process(const WaitOptions& wait = {}) const;
 
   struct Rep;

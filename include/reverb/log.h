@@ -1,8 +1,7 @@
-// log.h — where the library's messages go.
+// log.h — the destination of the library's log messages.
 //
-// The library never prints. What it has to say beside the results of calls (a difference
-// found at restore, a wait that lasts) is handed, as one line of text, to the sink the
-// program has set; without one it is dropped.
+// The library never prints. It passes each message (a difference found at restore, a long wait) as one line
+// of text to the sink that the program has set, and drops it if there is none.
 //
 // Threads: all functions may be called concurrently.
 #ifndef REVERB_LOG_H_
@@ -22,17 +21,17 @@ enum class LogLevel {
   kError,
 };
 
-// Called from any thread of the library, also concurrently: it must be quick and must not
-// call back into the library, except to log or to set a sink. `message` has no trailing
-// newline and is valid during the call only. What it throws is swallowed.
+// Called from any thread of the library, also concurrently. It must be quick and must not call back into the
+// library, except to log or to set a sink. `message` has no trailing newline and is valid during the call
+// only. The library ignores exceptions that the sink throws.
 using LogSink = std::function<void(LogLevel, std::string_view message)>;
 
-// Replaces the sink; an empty one discards, as at the start. Lines that other threads are
-// handing to the former sink at this moment may still reach it after the return.
+// Replaces the sink. An empty sink drops all messages, which is the default. Calls of the previous sink that
+// are in progress on other threads may end after this function returns.
 void SetLogSink(LogSink sink);
 
-// A call that waits longer than this, for a rate limiter, for room or for a server, says so in the log, with
-// the reason; once a minute for all that wait for the same thing. 2 s at the start; absent = never.
+// Sets how long a call waits for a rate limiter, for room or for a server before it logs the reason; at most
+// once a minute for all calls that wait for the same thing. The default is 2 s; absent = never.
 void SetWaitLogAfter(std::optional<std::chrono::nanoseconds> after);
 
 }  // namespace reverb

@@ -1,8 +1,8 @@
-// rate_limiter.h — what a table's rate limiter is told, and what it tells.
+// rate_limiter.h — options and counters of a table's rate limiter.
 //
-// The limiter keeps the number of samples per insert near a target by making callers
-// wait. It moves a cursor, `inserts * samples_per_insert - samples`, and lets a call
-// through only if the cursor stays inside [min_diff, max_diff]:
+// The rate limiter keeps the number of samples per insert near a target by blocking callers. It maintains a
+// cursor, `inserts * samples_per_insert - samples`, and allows a call only if the cursor stays within
+// [min_diff, max_diff]:
 //
 //   sampling n:   size >= min_size_to_sample  and  cursor - n                     >= min_diff
 //   inserting n:  size + n <= min_size        or   cursor + n * samples_per_insert <= max_diff
@@ -23,21 +23,21 @@ struct RateLimiterOptions {
   double min_diff = -std::numeric_limits<double>::max();
   double max_diff = std::numeric_limits<double>::max();
 
-  // Sampling waits until the table holds this many items; nothing else is limited.
+  // Sampling waits until the table contains this many items; there is no other limit.
   static RateLimiterOptions MinSize(int64_t min_size_to_sample) {
     return {.min_size_to_sample = min_size_to_sample};
   }
-  // At most `size` items that were not yet sampled. A queue with Fifo selectors and
-  // max_times_sampled = 1, a stack with Lifo ones.
+  // Allows at most `size` items that were not sampled yet. Gives a queue with Fifo selectors and
+  // max_times_sampled = 1, and a stack with Lifo selectors.
   static RateLimiterOptions Queue(int64_t size) {
     return {.min_diff = 0, .max_diff = static_cast<double>(size)};
   }
   static RateLimiterOptions Stack(int64_t size) { return Queue(size); }
-  // Bounds of `error_buffer` on both sides of samples_per_insert * min_size_to_sample. Fails for
-  // a buffer so small that the table could block inserts and samples for ever.
+  // Sets bounds of `error_buffer` on both sides of samples_per_insert * min_size_to_sample. Fails for a
+  // buffer so small that the table could block inserts and samples forever.
   static Result<RateLimiterOptions> SampleToInsertRatio(double samples_per_insert, int64_t min_size_to_sample,
                                                         double error_buffer);
-  // The same with the two bounds of the cursor given as they are.
+  // Like above, with explicit bounds of the cursor.
   static Result<RateLimiterOptions> SampleToInsertRatio(double samples_per_insert, int64_t min_size_to_sample,
                                                         double min_diff, double max_diff);
 
@@ -46,11 +46,11 @@ struct RateLimiterOptions {
   friend bool operator==(const RateLimiterOptions&, const RateLimiterOptions&) = default;
 };
 
-// The counters since the table was made or reset.
+// Counts since the table was created or reset.
 struct RateLimiterCounters {
   int64_t inserts = 0;
   int64_t samples = 0;
-  int64_t deletes = 0;  // evictions, items used up, explicit deletes
+  int64_t deletes = 0;  // evictions, expirations by max_times_sampled, explicit deletes
   friend bool operator==(const RateLimiterCounters&, const RateLimiterCounters&) = default;
 };
 

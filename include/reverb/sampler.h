@@ -1,11 +1,11 @@
-// sampler.h — a stream of samples from one table, singly or as batches.
+// sampler.h — a stream of samples from one table, one by one or as batches.
 //
 //   auto sampler = client.NewSampler({.table = "replay"}).value();
 //   reverb::Batch batch;
 //   while (sampler.NextBatch(256, &batch).ok()) Learn(batch.columns, batch.info.probabilities);
 //
-// Samples are fetched ahead of the consumer, never more in all than `max_samples`. A Sampler is moved, not
-// copied. Threads: all methods may be called concurrently; Close() ends the waits of others.
+// A Sampler prefetches samples, at most `max_samples` in total. It can be moved, not copied. Threads: all
+// methods may be called concurrently; Close() ends the waits of other threads.
 #ifndef REVERB_SAMPLER_H_
 #define REVERB_SAMPLER_H_
 
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "reverb/status.h"
-#include "reverb/table.h"
+#include "reverb/sampled_trajectory.h"
 #include "reverb/tensor.h"
 #include "reverb/wait.h"
 
@@ -28,29 +28,29 @@ class SamplerImpl;
 
 struct SamplerOptions {
   std::string table = {};
-  int64_t max_samples = -1;  // in all; -1 = no limit
-  // How many samples of each worker may be on their way or waiting to be taken.
+  int64_t max_samples = -1;  // in total; -1 = no limit
+  // Bounds the samples of each worker that are requested or received and not yet returned.
   int64_t max_in_flight_samples_per_worker = 100;
-  // The window begins with one sample and doubles, up to that, whenever the consumer finds nothing waiting.
-  // For those who may stop early: what was fetched ahead is then lost to others.
+  // Starts with a window of one sample and doubles it, up to that bound, whenever the consumer has to wait.
+  // For consumers that may stop early: prefetched samples are then lost.
   bool grow_window = false;
-  // With grow_window: no more is fetched ahead than one sample and this share of what was handed out. For
-  // tables whose samples take items away, so that who stops early loses little. 0 = no such bound.
+  // With grow_window: prefetches at most one sample plus this share of the samples returned so far. For
+  // tables that remove sampled items, so that stopping early loses few of them. 0 = no such bound.
   double max_share_ahead = 0;
-  // Streams, each with a connection of its own; -1 = one. One alone keeps the order of the table.
+  // Number of streams, each with its own connection; -1 = one. Only a single stream keeps the table's order.
   int32_t num_workers = -1;
-  // Nothing is fetched ahead: every draw sees the priorities of all updates that came before it.
+  // Disables prefetching: every draw sees the priorities of all earlier updates.
   bool exact = false;
-  // How long the table's rate limiter may keep a waiting consumer; then the samples end.
+  // How long the table's rate limiter may block a consumer before the sampler ends.
   Timeout rate_limiter_timeout = {};
-  // How long a server that cannot be reached is looked for before Next() fails; absent = for ever.
+  // How long to retry an unreachable server before Next() fails; absent = forever.
   Timeout reconnect_timeout = {};
-  // Bytes of each worker that may be on their way or waiting to be taken. More is for slow networks: what
-  // waits long has left the processor's caches when it is taken.
+  // Bounds the bytes of each worker that are requested or received and not yet returned. Larger windows help
+  // on slow networks only: data that waits long has left the processor's caches when it is read.
   uint64_t receive_window_bytes = uint64_t{16} << 20;
 };
 
-// About the samples of a batch, one element each.
+// Describes the samples of a batch, one element per sample.
 struct BatchInfo {
   std::vector<uint64_t> keys;
   std::vector<double> priorities;
@@ -61,21 +61,21 @@ struct BatchInfo {
 
 struct Batch {
   BatchInfo info;
-  // [B, T, …], or [B, …] where the column is squeezed. Memory that fits is used again by the next batch.
+  // [B, T, …], or [B, …] if the column is squeezed. The next batch reuses memory of the right size.
   std::vector<Tensor> columns;
-  // With BatchOptions::pad, for each column the rows of each sample that are not padding; else empty.
+  // With BatchOptions::pad: for each column, the number of rows of each sample without padding. Else empty.
   std::vector<std::vector<int64_t>> lengths;
 };
 
 struct BatchOptions {
-  // Samples that are shorter than the longest of their batch get zeros (or empty strings) at their end.
-  // Without, they are INVALID_ARGUMENT.
+  // Pads samples that are shorter than the longest of their batch with zeros (or empty strings) at the end.
+  // Otherwise samples of different lengths are INVALID_ARGUMENT.
   bool pad = false;
-  // Where the memory of columns comes from, for those that do not give the Batch back; null = the heap.
+  // Allocates columns, for callers that do not reuse the Batch; null = the heap.
   const TensorPool* pool = nullptr;
 };
 
-// Memory of the caller for one column of a batch: `bytes` is exactly what the column takes.
+// The caller's memory for one column of a batch. `bytes` must be the exact size of the column.
 struct ColumnMemory {
   void* data = nullptr;
   size_t bytes = 0;
@@ -84,31 +84,31 @@ struct ColumnMemory {
 class Sampler {
  public:
   struct Stats {
-    int64_t delivered = 0;    // handed out
-    int64_t waiting = 0;      // received, to be handed out
+    int64_t delivered = 0;    // returned to the caller
+    int64_t waiting = 0;      // received and not yet returned
     int64_t undelivered = 0;  // received and dropped by Close()
-    int64_t unanswered = 0;   // asked for on a connection that ended first: may have been drawn
+    int64_t unanswered = 0;   // requested on a connection that ended first: the server may have drawn them
   };
 
   Sampler(Sampler&&) noexcept;
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();  // Close()
 
-  // OUT_OF_RANGE after max_samples; DEADLINE_EXCEEDED when the table allowed no sample in
-  // rate_limiter_timeout (the end of this sampler), or none came within `wait` (and the next call goes on
-  // waiting); its detail is kRateLimited where the table's limiter is why; CANCELLED after Close().
+  // OUT_OF_RANGE after max_samples; CANCELLED after Close(). DEADLINE_EXCEEDED if the table allowed no sample
+  // within rate_limiter_timeout, which ends this sampler, or if no sample arrived within `wait`, after which
+  // the next call continues to wait; its detail is kRateLimited if the table's rate limiter is the reason.
   Result<SampledTrajectory> Next(const WaitOptions& wait = {});
 
-  // Appends between one and `most` samples to *out: those that are here already, after waiting for the first.
+  // Waits for the first sample, then appends all received samples to *out, at most `most`.
   Status NextSome(int64_t most, std::vector<SampledTrajectory>* out, const WaitOptions& wait = {});
 
-  // Exactly n samples as one tensor per column. All have the same layout, or it is INVALID_ARGUMENT. Samples
-  // that an error leaves over are handed out by the next call.
+  // Returns exactly n samples as one tensor per column. INVALID_ARGUMENT if their layouts differ. After an
+  // error the next call returns the samples that this call had received.
   Status NextBatch(int64_t n, Batch* batch, const WaitOptions& wait = {}) {
     return NextBatch(n, batch, BatchOptions(), wait);
   }
   Status NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait = {});
-  // The same into memory of the caller, one for each column; not for columns of strings.
+  // Writes into memory of the caller, one block per column; columns of strings are not supported.
   Status NextBatch(int64_t n, std::span<const ColumnMemory> columns, BatchInfo* info,
                    const WaitOptions& wait = {});
 

@@ -1,16 +1,16 @@
 // selector.h — strategies that pick an item of a table.
 //
-// A table has two: its *sampler* picks what is handed out, its *remover* picks
-// what is evicted when the table is full. A selector sees every change of the
-// table and decides from its own state alone; it never sees the data.
+// A table has two selectors: its *sampler* picks the items to sample, its *remover* picks the items to evict
+// when the table is full. A selector observes every change of the table and decides from its own state only;
+// it does not see the data.
 //
-// Items are named by slots: small integers, dense from 0, given out again after a
-// delete, so that a selector can be an array indexed by slot instead of a map.
+// Items are identified by slots: small integers, dense from 0, reused after a delete. A selector can
+// therefore be an array indexed by slot instead of a map.
 //
-// Users may write their own: derive from Selector, hand it over in TableOptions.
-// Threads: a selector belongs to one table, which calls it under its lock, save for CheckPriority: that
-// one is called from any thread at any time and must depend on nothing that changes. Methods must be
-// quick, must not block or throw, and must not call back into the table.
+// Users may write their own selectors: derive from Selector and pass it in TableOptions. Threads: a selector
+// belongs to one table, which calls it under its lock, except for CheckPriority, which any thread may call at
+// any time and which must not depend on mutable state. Methods must be quick, must not block or throw, and
+// must not call back into the table.
 #ifndef REVERB_SELECTOR_H_
 #define REVERB_SELECTOR_H_
 
@@ -27,25 +27,24 @@ namespace reverb {
 
 using Slot = uint32_t;
 
-// What a selector is told about an item.
+// An item, as passed to a selector.
 struct SelectorItem {
   Slot slot = 0;
   double priority = 0;
-  // Numbers of the table operations that inserted the item and that last set its
-  // priority (the insert itself counts). They grow with every operation of the table,
-  // so they order items by age of insertion and by age of the last touch.
+  // Sequence numbers of the table operations that inserted the item and that last set its priority (the
+  // insert counts). They increase with every operation, so they order items by insertion and by last update.
   uint64_t inserted = 0;
   uint64_t touched = 0;
 };
 
 struct Selection {
   Slot slot = 0;
-  double probability = 0;  // of having been picked, given the state at that moment
+  double probability = 0;  // of having been picked, given the state at that time
 };
 
-// Describes a selector as a value: what it is, so that one like it can be made.
+// Describes a selector as a value, from which MakeSelector() creates one.
 struct SelectorOptions {
-  enum class Kind : uint8_t {  // numbers are stored and sent
+  enum class Kind : uint8_t {  // stored and sent: never change the numbers
     kCustom = 0,
     kFifo = 1,
     kLifo = 2,
@@ -70,7 +69,7 @@ struct SelectorOptions {
     return {.kind = Kind::kPrioritized, .priority_exponent = exponent, .seed = seed};
   }
 
-  // True when the same state always gives the same pick.
+  // Returns true if the same state always gives the same pick.
   bool is_deterministic() const {
     return kind != Kind::kUniform && kind != Kind::kPrioritized && kind != Kind::kCustom;
   }
@@ -82,8 +81,8 @@ struct SelectorOptions {
   friend bool operator==(const SelectorOptions&, const SelectorOptions&) = default;
 };
 
-// A selector's state at one instant, detached from it: taken under the table's lock
-// in time that does not grow with the number of items, written out later without it.
+// A snapshot of a selector's state. It is captured under the table's lock, in time independent of the number
+// of items, and encoded later without the lock.
 class SelectorCapture {
  public:
   virtual ~SelectorCapture() = default;
@@ -97,36 +96,36 @@ class Selector {
 
   virtual SelectorOptions options() const = 0;
 
-  // Whether an item may have this priority. Asked before every Insert and Update, which
-  // therefore cannot fail. The default refuses NaN.
+  // Checks whether an item may have this priority. Called before every Insert and Update, which therefore
+  // cannot fail. The default rejects NaN.
   virtual Status CheckPriority(double priority) const;
 
   // REQUIRES: item.slot is not present.
   virtual void Insert(const SelectorItem& item) = 0;
-  // New priorities, applied in order. REQUIRES: every slot is present.
+  // Sets new priorities, in order. REQUIRES: every slot is present.
   virtual void Update(std::span<const SelectorItem> items) = 0;
   // REQUIRES: slot is present.
   virtual void Delete(Slot slot) = 0;
   virtual void Clear() = 0;
 
-  // Fills `out` with that many independent draws from the present state; drawing n at
-  // once and n times one give the same picks. REQUIRES: at least one item is present.
+  // Fills `out` with independent draws from the present state. Drawing n at once gives the same picks as
+  // drawing one n times. REQUIRES: at least one item is present.
   virtual void Sample(std::span<Selection> out) = 0;
 
-  // Asks the processor to fetch what an operation on `slot` will touch. A hint only.
+  // Prefetches the memory that an operation on `slot` will access. A hint only.
   virtual void Prefetch(Slot slot) const { (void)slot; }
 
-  // What cannot be rebuilt from the items themselves, e.g. the random state. Null (the
-  // default) when nothing is needed beyond re-inserting the items by age.
+  // Captures state that cannot be rebuilt from the items, such as a random state. Null (the default) if
+  // inserting the items again by age is sufficient.
   virtual std::unique_ptr<SelectorCapture> Capture() { return nullptr; }
-  // Rebuilds from `items`, ordered by `inserted`, and from what Capture() encoded (empty
-  // if it gave null): afterwards the selector continues as the captured one would have.
-  // REQUIRES: no item is present. The default inserts the items and refuses a state.
+  // Restores the state from `items`, ordered by `inserted`, and from the encoded capture (empty if Capture()
+  // returned null). Afterwards the selector continues exactly as the captured one would have. REQUIRES: no
+  // item is present. The default inserts the items and rejects a state.
   virtual Status Restore(std::span<const SelectorItem> items, std::string_view state);
 };
 
-// One of the six that ship with the library.
-// Fails for options that do not Validate() and for Kind::kCustom.
+// Creates one of the six selectors of the library. Fails for options that do not Validate() and for
+// Kind::kCustom.
 Result<std::unique_ptr<Selector>> MakeSelector(const SelectorOptions& options);
 
 }  // namespace reverb

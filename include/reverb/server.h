@@ -1,10 +1,11 @@
-// server.h — tables, served to this process and to others.
+// server.h — serves tables to this process and to others.
 //
 //   auto server = reverb::Server::Start({.tables = {{.name = "replay"}}, .port = 8000}).value();
-//   …
+//   // ...
 //   server.Stop();
 //
-// A Server is moved, not copied; it stops when destroyed. Threads: all methods may be called concurrently.
+// A Server can be moved, not copied. Its destructor stops it. Threads: all methods may be called
+// concurrently.
 #ifndef REVERB_SERVER_H_
 #define REVERB_SERVER_H_
 
@@ -24,19 +25,19 @@
 
 namespace reverb {
 
-// What the server accepts from others at most: memory that clients can make it use stays within these.
+// Bounds the memory that clients can make the server use.
 struct ServerLimits {
   uint64_t max_message_bytes = uint64_t{256} << 20;
   uint64_t max_chunk_bytes = uint64_t{256} << 20;
-  // An item larger than this, counted as the bytes that a sampler receives, is rejected. Clients accept as
-  // much by default (ClientOptions::max_response_bytes).
+  // Rejects larger items, counted as the bytes that a sampler receives. Clients accept as much by default
+  // (ClientOptions::max_response_bytes).
   uint64_t max_item_bytes = uint64_t{1} << 30;
-  // Of one writer: bytes that are on their way or wait for their tables, and number of items that wait.
+  // Of one writer: bytes in transit or waiting for their tables, and the number of waiting items.
   uint64_t insert_window_bytes = uint64_t{16} << 20;
   size_t max_waiting_items = size_t{1} << 17;
-  // Of one writer: chunks that it has sent and may still refer to.
+  // Of one writer: bytes of chunks that it has sent and may still refer to.
   uint64_t max_window_bytes = uint64_t{1} << 30;
-  // Of one sampler: replies that it has not taken yet.
+  // Of one sampler: bytes of replies that it has not received yet.
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_streams = 10'000;
   // How long a writer that lost its connection may stay away before what it left waiting is given up, and
@@ -48,11 +49,12 @@ struct ServerLimits {
 struct ServerOptions {
   std::vector<TableOptions> tables = {};
   StoreOptions store = {};
-  // Where to listen. Port 0 takes any that is free; absent: this process only. "[::]" are all interfaces.
+  // The address to listen on. Port 0 picks a free port; absent: serves this process only. "[::]" means all
+  // interfaces.
   std::string host = "[::]";
   std::optional<int> port = 0;
   ServerLimits limits = {};
-  // Where to save the tables to and load them from; absent: they live in memory only.
+  // Saves the tables to disk and loads them; absent: the tables exist in memory only.
   std::optional<CheckpointOptions> checkpoint = {};
 };
 
@@ -63,17 +65,18 @@ class Server {
   Server& operator=(Server&&) noexcept;
   ~Server();
 
-  // 0 when it does not listen.
+  // Returns 0 if the server does not listen.
   int port() const;
-  // NOT_FOUND when there is none of that name.
+  // NOT_FOUND if there is no table of that name.
   Result<Table> table(std::string_view name) const;
-  // What was loaded at start; absent when the tables started empty.
+  // Returns the path of the checkpoint that Start() loaded; absent if the tables started empty.
   std::optional<std::string> loaded_checkpoint() const;
-  // A client that needs no socket.
+  // Returns a client that uses no socket.
   Client in_process_client(ClientOptions options = {}) const;
 
-  // Ends all that is under way with an error that says so, and returns when nothing is; at most two seconds
-  // or so, unless a checkpoint is to be written. Tables can be looked at afterwards. Idempotent.
+  // Ends all operations with an error that states the reason, and waits until they have ended: about two
+  // seconds at most, unless a checkpoint is to be written. Tables can still be inspected afterwards.
+  // Idempotent.
   void Stop();
 
  private:

@@ -1,4 +1,4 @@
-// server_info.h — what a server tells about itself, as values.
+// server_info.h — the state of a server, as values.
 #ifndef REVERB_SERVER_INFO_H_
 #define REVERB_SERVER_INFO_H_
 
@@ -12,30 +12,30 @@
 
 namespace reverb {
 
-// A client whose inserts, or samples, a table makes wait.
+// A client whose inserts or samples wait for a table.
 struct WaiterInfo {
   std::string table;
   bool is_insert = false;
-  WaitReason reason = WaitReason::kNone;  // of the first in line of its kind
+  WaitReason reason = WaitReason::kNone;  // of the first waiting call of its kind
   int64_t waited_nanos = 0;
-  int64_t count = 0;        // items that wait to go in, or samples that are still to come
-  std::string client_name;  // what the client calls itself; may be empty
-  std::string address;      // where it calls from; empty within the server's own process
+  int64_t count = 0;        // items waiting to be inserted, or samples still to be sent
+  std::string client_name;  // ClientOptions::name; may be empty
+  std::string address;      // of the client; empty within the server's own process
 };
 
 struct ServerInfo {
-  // Drawn when the server started: another one means another memory.
+  // Drawn at random when the server started: a different id means that the tables were not kept in memory.
   std::array<uint8_t, 16> server_life_id{};
   std::string server_name;  // software and version
   std::vector<TableInfo> tables;
   int64_t live_chunks = 0;
-  int64_t live_bytes = 0;            // all memory that chunks take
-  int64_t stored_bytes = 0;          // of chunks that items refer to, each counted once
-  std::optional<int64_t> max_bytes;  // the bound on these; absent = none
-  // By the server's clock, since the Unix epoch: now, and when it started. 0 = it does not say.
+  int64_t live_bytes = 0;            // memory of all chunks
+  int64_t stored_bytes = 0;          // memory of the chunks that items refer to, each counted once
+  std::optional<int64_t> max_bytes;  // bound on stored_bytes; absent = none
+  // The present time and the start time by the server's clock, since the Unix epoch. 0 = unknown.
   int64_t now_nanos = 0;
   int64_t started_nanos = 0;
-  // Who waits, longest first. At most some hundred; TableInfo has the whole number.
+  // Waiting clients, longest wait first. At most a few hundred; TableInfo has the total number.
   std::vector<WaiterInfo> waiters;
 };
 

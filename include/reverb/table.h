@@ -3,16 +3,15 @@
 //   reverb::Store store;
 //   auto table = reverb::Table::Create({.name = "replay"}, store).value();
 //   auto chunk = store.AddChunk({.episode_id = 1}, columns).value();         // tensors, time first
-//   table.Insert({.key = 7, .priority = 1.0, .columns = {{.slices = {{chunk, 0, 0, 3}}}}});
+//   auto inserted = table.Insert({.key = 7, .columns = {{.slices = {{chunk, 0, 0, 3}}}}});   // a Status
 //   auto samples = table.Sample(1).value();
 //   reverb::Tensor obs = samples[0].column(0).value();
 //
-// A Store keeps chunks: runs of steps, encoded once. Items of any table made with that store refer
-// to rows of its chunks and share them. A chunk goes when the last item, sample or handle that
-// refers to it goes.
+// A Store holds chunks: runs of steps, encoded once. Items of all tables created with that store refer to
+// rows of its chunks and share them. A chunk is freed with the last item, sample or handle that refers to it.
 //
-// Store, ChunkHandle, Table and SampledTrajectory are handles: copying one is cheap and refers to the same
-// thing. Threads: everything may be called concurrently.
+// Store, ChunkHandle and Table are handles: copies are cheap and refer to the same object. Threads: all
+// methods may be called concurrently.
 #ifndef REVERB_TABLE_H_
 #define REVERB_TABLE_H_
 
@@ -23,8 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "reverb/compression.h"
 #include "reverb/item.h"
 #include "reverb/rate_limiter.h"
+#include "reverb/sampled_trajectory.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
@@ -37,17 +38,11 @@ namespace internal {
 class ChunkRef;
 class ChunkStore;
 class ConcurrentTable;
-class Trajectory;
 struct PeekedItem;
-struct SampleFactory;
 struct TableFactory;
 }  // namespace internal
 
 class InsertOnSampleExtension;
-
-// How a column's bytes are kept. `kAuto` looks at the data: raw if it does not compress, otherwise
-// LZ4, on differences between steps where that pays.
-enum class Compression : uint8_t { kAuto, kNone, kLz4, kZstd, kSnappy };
 
 class ChunkHandle {
  public:
@@ -63,9 +58,9 @@ class ChunkHandle {
 };
 
 struct StoreOptions {
-  // Bound on the bytes of chunks that items refer to; absent = unbounded. Tables need at least 1.
+  // Bounds the bytes of chunks that items refer to; at least 1, absent = unbounded.
   std::optional<int64_t> max_bytes = {};
-  // What an insert does beyond it: wait until items go (and say so), or evict items of its table.
+  // Whether an insert above the bound evicts items of its table. Otherwise it waits until items are removed.
   bool evict_when_full = false;
 };
 
@@ -73,10 +68,10 @@ class Store {
  public:
   struct Stats {
     int64_t live_chunks = 0;
-    int64_t live_bytes = 0;    // all memory that chunks take
-    int64_t stored_bytes = 0;  // of chunks that items refer to, each counted once
+    int64_t live_bytes = 0;    // memory of all chunks
+    int64_t stored_bytes = 0;  // memory of the chunks that items refer to, each counted once
   };
-  // Where a chunk's rows come from.
+  // The episode and the step of a chunk's first row.
   struct Origin {
     uint64_t episode_id = 0;
     int64_t first_step = 0;
@@ -84,7 +79,7 @@ class Store {
 
   explicit Store(const StoreOptions& options = {});
 
-  // Encodes tensors whose first dimension is time, of the same length in all of them.
+  // Encodes tensors whose first dimension is time. All must have the same number of steps.
   Result<ChunkHandle> AddChunk(const Origin& origin, std::span<const TensorView> columns,
                                Compression compression = Compression::kAuto);
   Stats stats() const;
@@ -94,7 +89,7 @@ class Store {
   std::shared_ptr<internal::ChunkStore> store_;
 };
 
-// Rows [offset, offset + length) of one column of a chunk.
+// Names rows [offset, offset + length) of one column of a chunk.
 struct Slice {
   ChunkHandle chunk;
   uint32_t column = 0;
@@ -103,47 +98,12 @@ struct Slice {
 };
 struct Column {
   std::vector<Slice> slices = {};
-  bool squeeze = false;  // exactly one row, handed out without the time dimension
+  bool squeeze = false;  // exactly one row, sampled without the time dimension
 };
 struct NewItem {
   uint64_t key = 0;
   double priority = 1.0;
   std::vector<Column> columns = {};
-};
-
-// An item that was sampled or looked at, with its data.
-class SampledTrajectory {
- public:
-  uint64_t key() const { return key_; }
-  double priority() const { return priority_; }
-  double probability() const { return probability_; }       // of having been picked; 0 when only looked at
-  int64_t table_size() const { return table_size_; }        // when it was picked
-  int32_t times_sampled() const { return times_sampled_; }  // this sample included
-  // When the item went in, by the clock of the table's host, since the Unix epoch.
-  int64_t inserted_at_nanos() const { return inserted_at_nanos_; }
-
-  uint32_t num_columns() const;
-  // REQUIRES: index < num_columns().
-  bool is_squeezed(uint32_t index) const;
-  // The rows of a column, decoded: [time, …], or […] when it is squeezed.
-  Result<Tensor> column(uint32_t index) const { return Decode(index, nullptr); }
-  // The same in memory of a pool.
-  Result<Tensor> column(uint32_t index, const TensorPool& pool) const { return Decode(index, &pool); }
-  // What its columns take when decoded; strings are not counted.
-  size_t decoded_bytes() const;
-
- private:
-  friend class Table;
-  friend struct internal::SampleFactory;
-  SampledTrajectory() = default;
-  Result<Tensor> Decode(uint32_t index, const TensorPool* pool) const;
-  uint64_t key_ = 0;
-  double priority_ = 0;
-  double probability_ = 0;
-  int64_t table_size_ = 0;
-  int32_t times_sampled_ = 0;
-  int64_t inserted_at_nanos_ = 0;
-  std::shared_ptr<const internal::Trajectory> trajectory_;
 };
 
 class Table {
@@ -152,27 +112,28 @@ class Table {
 
   const std::string& name() const;
 
-  // Waits as long as the rate limiter, or the store's memory bound, does not allow it. A key that is
-  // present gets the new priority and keeps its data.
+  // Waits while the rate limiter or the store's memory bound does not allow the insert. If the key is
+  // present, its item gets the new priority and keeps its data.
   Status Insert(const NewItem& item, Timeout timeout = {});
-  // Exactly n samples, or an error: on a time-out, what was drawn is in *partial if given.
+  // Returns exactly n samples or an error. After a timeout, *partial (if given) holds the samples drawn so
+  // far.
   Result<std::vector<SampledTrajectory>> Sample(int64_t n, Timeout timeout = {},
                                                 std::vector<SampledTrajectory>* partial = nullptr);
 
-  // Keys that are not there are ignored. A priority that a selector refuses fails the call as a whole.
+  // Ignores unknown keys. If a selector rejects one of the priorities, nothing is updated.
   Status UpdatePriorities(std::span<const KeyPriority> updates);
   Status Delete(std::span<const uint64_t> keys);
 
   void Reset();
   Status SetRateLimiter(const RateLimiterOptions& options);
-  // Ends all waits, now and later, with CANCELLED.
+  // Ends all present and future waits with CANCELLED.
   void Close();
 
   TableInfo Info() const;
   int64_t size() const;
   Result<bool> CanInsert(int64_t n) const;
   Result<bool> CanSample(int64_t n) const;
-  // Neither counts as sampling.
+  // Find() and Peek() do not count as sampling.
   std::optional<SampledTrajectory> Find(uint64_t key) const;
   std::vector<SampledTrajectory> Peek(int64_t n) const;
 

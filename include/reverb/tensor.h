@@ -1,10 +1,8 @@
-// tensor.h — the values that steps are made of: element types, shapes, specs, tensors.
+// tensor.h — the values of a step: element types, shapes, specs, tensors.
 //
-// Ownership: TensorView borrows (dims and data must outlive it); Tensor owns its bytes,
-// aligned to 64, and can be moved, not copied.
-// Threads: values; distinct objects may be used from distinct threads.
-// Layout: row-major, native little-endian. Elements of dtype string are byte strings
-// that may hold NULs.
+// Ownership: TensorView borrows (dims and data must outlive it); Tensor owns its bytes, aligned to 64, and
+// can be moved, not copied. Threads: values; distinct objects may be used from distinct threads. Layout:
+// row-major, native little-endian. Elements of dtype string are byte strings that may contain NULs.
 #ifndef REVERB_TENSOR_H_
 #define REVERB_TENSOR_H_
 
@@ -27,7 +25,7 @@ namespace internal {
 class BlockPool;
 }  // namespace internal
 
-// The numbers (TensorFlow's) are on disk and on the wire: never change them.
+// The numbers (TensorFlow's) are stored and sent: never change them.
 enum class DType : uint8_t {
   kFloat32 = 1,
   kFloat64 = 2,
@@ -47,12 +45,12 @@ enum class DType : uint8_t {
   kUint64 = 23,
 };
 
-// Every dtype, in the order of the numbers.
+// Returns all dtypes in the order of their numbers.
 std::span<const DType> AllDTypes();
 
 bool IsKnownDType(uint8_t number);
 
-// Bytes of one element; 0 for string and for numbers that are no DType.
+// Returns the bytes of one element; 0 for string and for numbers that are not a DType.
 constexpr size_t ItemSize(DType dtype) {
   switch (dtype) {
     case DType::kUint8:
@@ -81,7 +79,7 @@ constexpr size_t ItemSize(DType dtype) {
   return 0;
 }
 
-// Signed and unsigned integers; bool is none.
+// Returns true for signed and unsigned integers; bool is not an integer type.
 constexpr bool IsInteger(DType dtype) {
   switch (dtype) {
     case DType::kInt8:
@@ -98,11 +96,11 @@ constexpr bool IsInteger(DType dtype) {
   }
 }
 
-// NumPy's name, "float32"; "unknown" for numbers that are no DType.
+// Returns NumPy's name, such as "float32"; "unknown" for numbers that are not a DType.
 std::string_view DTypeName(DType dtype);
 std::optional<DType> ParseDType(std::string_view name);
 
-// The extent of each dimension, some or all of which may be unknown.
+// The size of each dimension. Some or all of them may be unknown.
 class Shape {
  public:
   static constexpr int64_t kUnknownDim = -1;
@@ -117,18 +115,18 @@ class Shape {
   }
 
   bool has_rank() const { return has_rank_; }
-  // 0 when the rank is unknown.
+  // 0 if the rank is unknown.
   size_t rank() const { return dims_.size(); }
-  // Empty when the rank is unknown.
+  // Empty if the rank is unknown.
   const std::vector<int64_t>& dims() const { return dims_; }
   int64_t dim(size_t i) const { return dims_[i]; }
   bool IsFullyDefined() const;
 
-  // An unknown rank goes with everything; otherwise the ranks are the same and each pair
-  // of dimensions is equal or one of them unknown.
+  // An unknown rank is compatible with all shapes. Otherwise the ranks must be equal, and each pair of
+  // dimensions must be equal or contain an unknown one.
   bool IsCompatibleWith(const Shape& other) const;
 
-  // INVALID_ARGUMENT when something is unknown or negative, or the product overflows.
+  // INVALID_ARGUMENT if a dimension is unknown or negative, or if the product overflows.
   Result<int64_t> NumElements() const;
 
   // "[?, 84, 84]", "[]" for a scalar, "<unknown>" for an unknown rank.
@@ -141,7 +139,7 @@ class Shape {
   std::vector<int64_t> dims_;
 };
 
-// What a leaf of a signature promises about the tensors at its place.
+// A leaf of a signature: the dtype and shape of the tensors at its place.
 struct TensorSpec {
   std::string name;  // may be empty
   DType dtype = DType::kFloat32;
@@ -150,7 +148,7 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// "float32[84, 84]", followed by the name in quotes where there is one.
+// Returns "float32[84, 84]", followed by the name in quotes if there is one.
 std::string ToString(const TensorSpec& spec);
 
 // A borrowed tensor. For dtype string `data` points to std::string_view elements.
@@ -159,7 +157,7 @@ struct TensorView {
   std::span<const int64_t> dims;
   const void* data = nullptr;
 
-  // REQUIRES: the dims are those of a tensor that exists: not negative, no overflow.
+  // REQUIRES: no dimension is negative, and the product does not overflow.
   size_t num_elements() const {
     size_t count = 1;
     for (int64_t dim : dims) count *= static_cast<size_t>(dim);
@@ -174,9 +172,9 @@ struct TensorView {
   }
 };
 
-// Memory for tensors that come and go in the same sizes, such as batches: what one lets go the next one
-// takes, without the system's zeroing of fresh pages. What lies idle is bounded: 32 blocks, 256 MiB. Tensors
-// outlive the pool as they like. Threads: all methods may be called concurrently.
+// Reuses memory for tensors of recurring sizes, such as batches, which avoids the system's zeroing of new
+// pages. Keeps at most 32 unused blocks and 256 MiB. Tensors may outlive the pool. Threads: all methods may
+// be called concurrently.
 class TensorPool {
  public:
   TensorPool();
@@ -192,10 +190,10 @@ class Tensor {
   static constexpr size_t kAlignment = 64;
 
   Tensor() = default;  // an empty float32 vector
-  // The elements of a fixed-size dtype are left uninitialised, strings are empty.
-  // INVALID_ARGUMENT for a bad dtype or shape, RESOURCE_EXHAUSTED when memory lacks.
+  // Leaves the elements of a fixed-size dtype uninitialised; strings are empty. INVALID_ARGUMENT for an
+  // invalid dtype or shape, RESOURCE_EXHAUSTED if the allocation fails.
   static Result<Tensor> Allocate(DType dtype, std::vector<int64_t> dims);
-  // The same with memory of a pool, to which it returns.
+  // Allocates from a pool. The memory returns to the pool.
   static Result<Tensor> Allocate(DType dtype, std::vector<int64_t> dims, const TensorPool& pool);
   static Result<Tensor> CopyOf(const TensorView& view);
 
@@ -216,8 +214,7 @@ class Tensor {
 
   // REQUIRES: the dtype is not string.
   TensorView view() const { return {dtype_, dims_, bytes_.get()}; }
-  // For any dtype. `*elements` is overwritten when the dtype is string, and must then
-  // outlive the view.
+  // For all dtypes. Overwrites `*elements` if the dtype is string; it must then outlive the view.
   TensorView view(std::vector<std::string_view>* elements) const;
 
  private:

@@ -1,4 +1,4 @@
-// wait.h — how long a call may wait, and what to do meanwhile.
+// wait.h — timeouts, and a callback during waits.
 #ifndef REVERB_WAIT_H_
 #define REVERB_WAIT_H_
 
@@ -10,13 +10,13 @@
 
 namespace reverb {
 
-// How long a call may wait. Absent = for ever, zero = try once.
+// How long a call may wait. Absent = forever, zero = try once.
 using Timeout = std::optional<std::chrono::nanoseconds>;
 
 struct WaitOptions {
   Timeout timeout = {};
-  // Called on the waiting thread, about every 50 ms while it waits. An error ends the wait with that
-  // error: this is how a signal, or another thread, makes a call give up.
+  // Called on the waiting thread about every 50 ms. An error ends the wait with that error, for example after
+  // a signal or at the request of another thread.
   std::function<Status()> on_wait = {};
 };
 

@@ -1,29 +1,28 @@
-// writer.h — steps in, items out: the three ways to write.
+// writer.h — three writers that turn steps into items.
 //
-//   TrajectoryWriter   any columns at any step; an item is any choice of cells
-//   StructuredWriter   items follow from patterns and conditions that are given once
-//   Writer             the older one: an item is the last n steps, whole
+//   TrajectoryWriter   accepts any columns at any step; an item is any choice of cells
+//   StructuredWriter   creates items from patterns and conditions that are given once
+//   Writer             the older interface: an item is the last n steps, with all columns
 //
+//   using namespace reverb;
 //   auto writer = client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 3}}).value();
-//   for (...) {
-//     writer.Append(std::array{ColumnValue{0, obs.view()}, ColumnValue{1, action.view()}});
+//   for (int step = 0; step < 100; ++step) {
+//     Status status = writer.Append(std::array{ColumnValue{0, obs.view()}, ColumnValue{1, action.view()}});
 //     const int64_t end = writer.position();
-//     const CellRange last3{.column = 0, .begin = end - 3, .end = end}, newest{1, end - 1, end};
-//     if (writer.history_length() >= 3) {
-//       writer.CreateItem("replay", 1.0, std::array{ItemColumn{{&last3, 1}}, ItemColumn{{&newest, 1},
-//       true}});
-//     }
+//     const CellRange last3{.column = 0, .begin = end - 3, .end = end}, newest = CellRange::One(1, end - 1);
+//     const std::array columns{ItemColumn{{&last3, 1}}, ItemColumn{{&newest, 1}, true}};
+//     if (status.ok() && writer.history_length() >= 3) status = writer.CreateItem("replay", 1.0, columns);
 //   }
-//   writer.EndEpisode();
+//   Status confirmed = writer.EndEpisode();
 //
-// Words: a *column* is one leaf over time, of one dtype and row shape, which its first value fixes.
-// A *step* is one append, or several partial ones and the one that closes it. A *cell* is the value of
-// a column at a step; a step may lack some. Every step has a *position*, which counts from 0 over the
-// whole life of a writer and is never used again: a cell is named by (column, position), and a name
-// that is too old is simply expired.
+// Terms: a *column* is one leaf over time. Its first value determines its dtype and row shape. A *step* is
+// one append, or several partial appends and the append that closes the step. A *cell* is the value of a
+// column at a step; a step may lack some cells. Every step has a *position*, which counts from 0 over the
+// lifetime of the writer and is never reused. A cell is identified by (column, position) and expires with
+// age.
 //
-// An append that fails has changed nothing. Threads: one thread at a time for each writer. Ownership:
-// a writer copies what it is given. Writers are made by a client; they are moved, not copied.
+// An append that fails has no effect. Threads: one thread at a time for each writer. Ownership: a writer
+// copies its arguments. A client creates writers; they can be moved, not copied.
 #ifndef REVERB_WRITER_H_
 #define REVERB_WRITER_H_
 
@@ -39,7 +38,7 @@
 
 #include "reverb/item_structure.h"
 #include "reverb/status.h"
-#include "reverb/table.h"
+#include "reverb/compression.h"
 #include "reverb/tensor.h"
 #include "reverb/wait.h"
 
@@ -54,33 +53,33 @@ struct WriterFactory;
 
 // --- Values ---------------------------------------------------------------------------------------
 
-// What tables promise about their items, flat, by the name of the table. A table without a signature
-// takes anything; a table that is not named does not exist.
+// The flattened signatures of tables, by table name. A table without a signature accepts all items; a table
+// that is not listed does not exist.
 using TableSignatures = std::map<std::string, std::optional<std::vector<TensorSpec>>, std::less<>>;
 
-// How a column is cut into chunks, and how much of it can be referred to.
+// How a column is divided into chunks, and how many of its cells items can refer to.
 struct ChunkingOptions {
-  // The newest cells of a column that items may refer to. Each keeps its chunk in memory.
+  // Items may refer to this many of the newest cells of a column. Each keeps its chunk in memory.
   int64_t num_keep_alive_refs = 1;
-  // Rows of a chunk. Long chunks compress better, short ones waste less where items overlap. Absent:
-  // found by trial, from the items that are created; never more than num_keep_alive_refs.
+  // Maximum number of rows in a chunk. Long chunks compress better; short ones waste less where items
+  // overlap. Absent: tuned from the items that are created, at most num_keep_alive_refs.
   std::optional<int64_t> max_chunk_length = {};
-  // For lengths found by trial: what a byte sent for an item counts, compared to a byte stored.
+  // For tuned lengths: the weight of a byte sent for an item, relative to a byte stored.
   double throughput_weight = 1.0;
 
   [[nodiscard]] Status Validate() const;
 };
 
 struct TrajectoryWriterOptions {
-  // For all columns that Configure() is not called for.
+  // Applies to all columns without a Configure() call.
   ChunkingOptions chunking = {};
   Compression compression = Compression::kAuto;
-  // When given, every item is checked against its table's signature when it is created.
+  // If given, CreateItem() checks every item against its table's signature.
   std::shared_ptr<const TableSignatures> signatures = {};
-  // How long CreateItem() may wait when too many bytes are unconfirmed. The item is not created when
-  // that is not enough.
+  // How long CreateItem() may wait while too many bytes are unconfirmed. After that it fails without creating
+  // the item.
   WaitOptions wait_for_room = {};
-  // Of item keys and episode ids; absent: from the system's entropy.
+  // Seed of item keys and episode ids; absent: from the system's entropy.
   std::optional<uint64_t> seed = {};
 
   [[nodiscard]] Status Validate() const;
@@ -91,8 +90,8 @@ struct ColumnValue {
   TensorView value;
 };
 
-// The cells of a column at begin, begin + stride, … up to end, which is left out. A negative stride
-// goes down. Whatever is no such run is given as several.
+// The cells of a column at begin, begin + stride, … up to but excluding end. The stride may be negative. Use
+// several ranges for cells that are not evenly spaced.
 struct CellRange {
   uint32_t column = 0;
   int64_t begin = 0;
@@ -102,10 +101,10 @@ struct CellRange {
   static CellRange One(uint32_t column, int64_t position) { return {column, position, position + 1, 1}; }
 };
 
-// One column of an item: rows in the order of the ranges, all of one dtype and shape.
+// One column of an item: rows in the order of the ranges, all of the same dtype and shape.
 struct ItemColumn {
   std::span<const CellRange> cells;
-  bool squeeze = false;  // exactly one row, handed out without the time dimension
+  bool squeeze = false;  // exactly one row, sampled without the time dimension
 };
 
 // --- TrajectoryWriter -----------------------------------------------------------------------------
@@ -114,62 +113,62 @@ class TrajectoryWriter {
  public:
   TrajectoryWriter(TrajectoryWriter&&) noexcept;
   TrajectoryWriter& operator=(TrajectoryWriter&&) noexcept;
-  // Unless it was closed: sends what there is and waits until it is confirmed, for at most ten seconds; what
-  // is given up is said in the log. Flush() before tells for sure.
+  // Unless closed, sends all pending items and waits at most ten seconds until they are confirmed; logs items
+  // that it gives up. Call Flush() first to be certain.
   ~TrajectoryWriter();
 
-  // Adds a step, or closes the open one with these values. Columns that are left out have no cell at
-  // it. INVALID_ARGUMENT for a value of another dtype or shape than the column's, and for a column that
-  // the step has already. May wait for nothing.
+  // Adds a step, or closes the open one with these values. Columns that are left out have no cell at that
+  // step. INVALID_ARGUMENT if the dtype or shape of a value differs from its column's, or if the step already
+  // has the column. Does not wait for confirmations.
   Status Append(std::span<const ColumnValue> values);
-  // The same, but the step stays open.
+  // Like Append(), but leaves the step open.
   Status AppendPartial(std::span<const ColumnValue> values);
 
-  // Makes an item of cells that exist. It is sent when all its chunks are complete, and never before
-  // items that were created before it. Waits only when too many bytes are unconfirmed. `structure`: what the
-  // columns are called, for those who sample batches of a table without a signature.
+  // Creates an item from existing cells. Sends it when all its chunks are complete, and after all items that
+  // were created before it. Waits only while too many bytes are unconfirmed. `structure` names the columns
+  // for consumers that sample batches from a table without a signature.
   Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns,
                     const ItemStructure& structure = {});
 
-  // Completes the chunks that all but the newest `block_until_num_items` items need, and waits until at
-  // most that many are not confirmed. DEADLINE_EXCEEDED: sending goes on.
+  // Completes the chunks of all but the newest `block_until_num_items` items, and waits until at most that
+  // many items are unconfirmed. After DEADLINE_EXCEEDED, sending continues.
   Status Flush(int64_t block_until_num_items = 0, const WaitOptions& wait = {});
 
-  // Ends the episode: closes an open step, completes the chunks of all items, and waits until all are
-  // confirmed. With `clear` all cells expire; without, items may reach back over the end (chunks do
-  // not). The episode has ended also when the wait fails: sending goes on.
+  // Ends the episode: closes an open step, completes the chunks of all items, and waits until all items are
+  // confirmed. With `clear`, all cells expire; otherwise later items may span the end of the episode (chunks
+  // do not). The episode ends even if the wait fails; sending then continues.
   Status EndEpisode(bool clear = true, const WaitOptions& wait = {});
 
-  // Discards the items that are not confirmed and returns their number: those that were sent already may
-  // still reach their tables. Later calls that write return CANCELLED; reading works. Idempotent; returns 0
-  // then.
+  // Discards the unconfirmed items and returns their number. Items that were already sent may still reach
+  // their tables. Later calls that write return CANCELLED; reading still works. Idempotent: returns 0 when
+  // called again.
   int64_t Close();
 
-  // How one column is cut. For a column that has values: applies from now on; FAILED_PRECONDITION
-  // while some are not in a chunk yet. For others: when the column first appears.
+  // Sets the chunking of one column. For a column that has values it applies from now on; FAILED_PRECONDITION
+  // while some values are not in a chunk yet. For other columns it applies when the column first appears.
   Status Configure(uint32_t column, const ChunkingOptions& options);
-  // What error texts call the column; otherwise its number.
+  // Sets the name of the column in error messages, which otherwise use its number.
   Status NameColumn(uint32_t column, std::string path);
 
-  // Whether the next Append() or CreateItem() may wait: for room in the window, or for what was written to
-  // leave. For callers that hold a lock which others need meanwhile.
+  // Returns whether the next Append() or CreateItem() may wait, for room in the window or for data to be
+  // sent. For callers that hold a lock that other threads need.
   bool may_wait() const;
 
   // The position of the open step, or of the next one.
   int64_t position() const;
   bool step_is_open() const;
-  // Complete steps of this episode.
+  // The number of complete steps of this episode.
   int64_t episode_steps() const;
-  // Steps since the last EndEpisode(clear = true), the open one and those with expired cells included.
+  // Steps since the last EndEpisode(clear = true), including the open step and steps with expired cells.
   int64_t history_length() const;
-  // One more than the highest column that was named, configured or written to.
+  // One more than the highest column that was named, configured or written.
   uint32_t num_columns() const;
-  // Absent while the column has had no value.
+  // Absent until the column has a value.
   std::optional<TensorSpec> column_spec(uint32_t column) const;
   // The largest number of cells that any column keeps.
   int64_t num_keep_alive_refs() const;
   bool HasCell(uint32_t column, int64_t position) const;
-  // The value of a cell. FAILED_PRECONDITION when it has expired or never was.
+  // Returns the value of a cell. FAILED_PRECONDITION if it has expired or never existed.
   Result<Tensor> Read(uint32_t column, int64_t position) const;
 
  private:
@@ -180,8 +179,9 @@ class TrajectoryWriter {
 
 // --- StructuredWriter -----------------------------------------------------------------------------
 
-// Which rows of a leaf make a column of the item; counted from the newest step, which is -1. With
-// `start`: rows start … stop (absent: to the newest) every `step`. Without: the one row `stop`, squeezed.
+// The rows of a leaf that form a column of the item, counted from the newest step, which is -1. With `start`:
+// rows start … stop (absent: up to the newest), every `step`. Without `start`: the single row `stop`,
+// squeezed.
 struct PatternNode {
   int64_t source = 0;  // index of the leaf
   std::optional<int64_t> start = {};
@@ -189,8 +189,8 @@ struct PatternNode {
   std::optional<int64_t> step = {};
 };
 
-// `left` compared with `value`. kData: a bool or integer leaf of one element at the newest step; where
-// there is none the condition is false, inverted or not.
+// Compares `left` with `value`. kData reads a bool or integer leaf of one element at the newest step; without
+// such a value the condition is false, even if inverted.
 struct PatternCondition {
   enum class Left : uint8_t { kNone, kStepIndex, kStepsSinceApplied, kData, kEndEpisode, kBufferLength };
   enum class Comparison : uint8_t { kNone, kEqual, kAtLeast, kModuloEqual };
@@ -207,7 +207,7 @@ struct TdErrorPriority {
   double max_priority_weight = 0;
   int64_t source = 0;
 };
-// None, a constant, or computed. An item cannot be made without.
+// No priority, a constant, or a computed one. Creating an item requires a priority.
 using PatternPriority = std::variant<std::monostate, double, TdErrorPriority>;
 
 struct StructuredConfig {
@@ -215,16 +215,16 @@ struct StructuredConfig {
   std::string table;
   std::vector<PatternCondition> conditions;  // all must hold
   PatternPriority priority;
-  ItemStructure structure = {};  // as TrajectoryWriter's CreateItem()
+  ItemStructure structure = {};  // as for TrajectoryWriter::CreateItem()
 
-  // INVALID_ARGUMENT, naming the node or condition and what is wrong with it.
+  // INVALID_ARGUMENT names the invalid node or condition and the reason.
   [[nodiscard]] Status Validate() const;
 };
 
 struct StructuredWriterOptions {
   std::vector<StructuredConfig> configs;
-  std::vector<std::string> paths;  // what error texts call the leaves; may be shorter or empty
-  // Rows of a chunk; absent: found by trial.
+  std::vector<std::string> paths;  // names of the leaves in error messages; may be shorter or empty
+  // Maximum number of rows in a chunk; absent: tuned.
   std::optional<int64_t> max_chunk_length = {};
   Compression compression = Compression::kAuto;
   std::shared_ptr<const TableSignatures> signatures = {};
@@ -238,21 +238,21 @@ class StructuredWriter {
  public:
   StructuredWriter(StructuredWriter&&) noexcept;
   StructuredWriter& operator=(StructuredWriter&&) noexcept;
-  // As TrajectoryWriter's.
+  // Like TrajectoryWriter's.
   ~StructuredWriter();
 
-  // The leaves of a step in flat order, always the same number; absent ones have no value. Then every
-  // config whose conditions hold makes its item, at most one for each step. Leaves that no config uses
-  // are not looked at. An error while making items leaves the step in place.
+  // Appends the leaves of a step in flat order, always the same number; absent leaves have no value. Then
+  // every config whose conditions hold creates its item, at most one per step. Leaves that no config uses are
+  // ignored. After an error in creating items the step remains.
   Status Append(std::span<const std::optional<TensorView>> leaves);
   Status AppendPartial(std::span<const std::optional<TensorView>> leaves);
   Status Flush(int64_t block_until_num_items = 0, const WaitOptions& wait = {});
-  // First applies the configs that wait for the end, and others not yet applied at this step.
+  // First applies the configs with an end-of-episode condition, and others not yet applied at this step.
   Status EndEpisode(bool clear = true, const WaitOptions& wait = {});
-  // As TrajectoryWriter's.
+  // Like TrajectoryWriter's.
   int64_t Close();
   bool step_is_open() const;
-  // As TrajectoryWriter's.
+  // Like TrajectoryWriter's.
   bool may_wait() const;
 
  private:
@@ -264,17 +264,17 @@ class StructuredWriter {
 // --- Writer ---------------------------------------------------------------------------------------
 
 struct WriterOptions {
-  // The most steps that an item can have.
+  // Maximum number of steps in an item.
   int64_t max_sequence_length = 1;
-  // Steps in a chunk, which holds all columns. Absent: 10, or max_sequence_length if that is less.
+  // Number of steps in a chunk, which holds all columns. Absent: 10, or max_sequence_length if that is less.
   std::optional<int64_t> chunk_length = {};
-  // Items that may be unconfirmed before calls wait. Absent: no bound of their number.
+  // Bounds the number of unconfirmed items, above which calls wait. Absent: no bound.
   std::optional<int64_t> max_in_flight_items = 25;
   Compression compression = Compression::kAuto;
-  // When given: items go into tables that are named only, and every step matches the table's signature,
-  // which describes a step or a whole item.
+  // If given: accepts listed tables only, and checks every step against the table's signature, which
+  // describes a step or a whole item.
   std::shared_ptr<const TableSignatures> signatures = {};
-  // For the waits of Append() and CreateItem().
+  // Bounds the waits of Append() and CreateItem().
   WaitOptions wait_for_room = {};
   std::optional<uint64_t> seed = {};
 
@@ -285,23 +285,22 @@ class Writer {
  public:
   Writer(Writer&&) noexcept;
   Writer& operator=(Writer&&) noexcept;
-  // As TrajectoryWriter's.
+  // Like TrajectoryWriter's.
   ~Writer();
 
-  // A step; the first one fixes the number of leaves, their dtypes and shapes.
+  // Appends a step. The first step determines the number of leaves, their dtypes and shapes.
   Status Append(std::span<const TensorView> step);
-  // Several steps: each tensor has time as its first dimension.
+  // Appends several steps: the first dimension of each tensor is time.
   Status AppendSequence(std::span<const TensorView> sequence);
-  // An item of the last `num_timesteps` steps. Sent when the newest one's chunk is complete. `structure`: as
-  // TrajectoryWriter's.
+  // Creates an item of the last `num_timesteps` steps. Sends it when the newest step's chunk is complete.
+  // `structure`: as for TrajectoryWriter.
   Status CreateItem(std::string_view table, int64_t num_timesteps, double priority,
                     const ItemStructure& structure = {});
   // Sends all items and waits until they are confirmed.
   Status Flush(const WaitOptions& wait = {});
-  // Flush(), and another episode begins: later items cannot reach back over its start. So it does also when
-  // that fails.
+  // Flushes and starts another episode, even if the flush fails. Later items cannot span its start.
   Status EndEpisode(const WaitOptions& wait = {});
-  // Flush(), then no more. Closed also when that fails. INVALID_ARGUMENT when it is closed already.
+  // Flushes and closes the writer, even if the flush fails. INVALID_ARGUMENT if it is already closed.
   Status Close(const WaitOptions& wait = {});
   bool is_closed() const;
 

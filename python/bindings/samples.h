@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "python_api.h"
+#include "reverb/sampled_trajectory.h"
 #include "reverb/status.h"
-#include "reverb/table.h"
 #include "reverb/tensor.h"
 #include "tree.h"
 

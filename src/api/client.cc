@@ -14,9 +14,9 @@
 #include "api/client_rep.h"
 #include "api/sample_factory.h"
 #include "api/sampler_rep.h"
+#include "api/writer_factory.h"
 #include "client/sampler.h"
 #include "client/waiting.h"
-#include "client/writer_factory.h"
 #include "reverb/signature.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/wire.h"
@@ -24,11 +24,11 @@
 namespace reverb {
 namespace {
 
-// How long a call that changes tables of several servers waits for one that cannot be reached, without a
-// time-out: the samples of the others go on, and so must the program.
+// How long a call without a timeout that changes tables of several servers waits for an unreachable one. The
+// program continues with the samples of the other servers.
 constexpr std::chrono::seconds kLostServerTimeout{10};
 
-// The parts of "a:1,b:2".
+// Splits "a:1,b:2".
 std::vector<std::string> Addresses(std::string_view list) {
   std::vector<std::string> addresses;
   while (true) {
@@ -42,7 +42,7 @@ std::vector<std::string> Addresses(std::string_view list) {
   }
 }
 
-// Answers that carry no samples need as much.
+// Responses without samples need up to this size.
 constexpr uint64_t kMinResponseBytes = uint64_t{1} << 20;
 
 }  // namespace
@@ -128,8 +128,8 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
                                        .reconnect_timeout = options.reconnect_timeout,
                                        .receive_window_bytes = options.receive_window_bytes,
                                        .client_name = rep_->options.name};
-  // A server's first stream shares the client's connection, further ones have one each: streams of one
-  // connection would share its bandwidth.
+  // A server's first stream uses the client's connection. Further streams have their own connections, since
+  // the streams of one connection share its bandwidth.
   const auto connect = [rep = rep_](size_t stream) {
     internal::ServerLink& server = *rep->servers[stream % rep->servers.size()];
     return stream < rep->servers.size() ? server.Connect() : server.OwnConnection();
@@ -173,7 +173,7 @@ Result<std::vector<SampledTrajectory>> Client::Sample(std::string_view table, in
 
 namespace {
 
-// The server that this key was sampled from, or all of them: those that do not have it do not mind.
+// Visits the server that this key was sampled from, or all servers if it is unknown: others ignore the key.
 template <typename F>
 void ForOwners(const Client::Rep& rep, uint64_t key, F&& visit) {
   const std::optional<uint32_t> owner = rep.owners ? rep.owners->Find(key) : std::optional<uint32_t>(0);
@@ -181,10 +181,10 @@ void ForOwners(const Client::Rep& rep, uint64_t key, F&& visit) {
   for (size_t server = 0; server < rep.servers.size(); ++server) visit(server);
 }
 
-// Calls of one server: its number, and how long to wait.
+// Calls one server, given by its index.
 using ServerCall = std::function<Status(size_t server, const WaitOptions& wait)>;
 
-// One error for those servers that failed, which names each.
+// Returns one error that names each failed server, or OK.
 Status Collect(const Client::Rep& rep, std::span<const size_t> servers, std::span<const Status> results) {
   const Status* first = nullptr;
   size_t failed = 0;
@@ -203,12 +203,12 @@ Status Collect(const Client::Rep& rep, std::span<const size_t> servers, std::spa
                 first->detail());
 }
 
-// Calls these servers at the same time, and waits for all of them.
+// Calls these servers concurrently and waits for all of them.
 Status CallServers(const Client::Rep& rep, std::span<const size_t> servers, const WaitOptions& wait,
                    const ServerCall& call) {
   if (rep.servers.size() == 1) return servers.empty() ? Status::Ok() : call(servers.front(), wait);
   std::vector<Status> results(servers.size());
-  // on_wait is for the caller's thread alone. When it gives up, the others learn it from `is_given_up`.
+  // on_wait is called on the caller's thread only. When it gives up, `is_given_up` ends the other calls.
   std::atomic<bool> is_given_up = false;
   Status given_up;
   const WaitOptions others{.timeout = wait.timeout, .on_wait = [&] {
@@ -224,7 +224,7 @@ Status CallServers(const Client::Rep& rep, std::span<const size_t> servers, cons
   }
   internal::Mutex mu;
   internal::CondVar changed;
-  size_t running = 0;  // guarded by mu
+  size_t running = 0;  // guarded by `mu`
   std::vector<std::thread> threads;
   for (size_t i = 1; i < servers.size(); ++i) {
     const auto work = [&, i] {
@@ -239,7 +239,7 @@ Status CallServers(const Client::Rep& rep, std::span<const size_t> servers, cons
     }
     try {
       threads.emplace_back(work);
-    } catch (const std::system_error&) {  // the system has no thread left
+    } catch (const std::system_error&) {  // the system cannot create another thread
       work();
     }
   }
@@ -267,7 +267,7 @@ Status Mutate(const Client::Rep& rep, std::string_view table, std::vector<intern
   std::vector<size_t> servers;
   for (size_t server = 0; server < requests.size(); ++server) {
     internal::MutateRequest& request = requests[server];
-    // An empty call tells whether the table exists.
+    // An empty call checks that the table exists.
     if (!is_empty && request.updates.empty() && request.deletes.empty()) continue;
     request.table = table;
     servers.push_back(server);
@@ -325,13 +325,13 @@ Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOpti
 }
 
 Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOptions& wait) const {
-  // A server that is lost holds up no samples of the others.
-  constexpr std::chrono::nanoseconds kBriefly = std::chrono::seconds(1);
-  WaitOptions briefly = wait;
-  if (rep_->servers.size() > 1) briefly.timeout = std::min(wait.timeout.value_or(kBriefly), kBriefly);
+  // An unreachable server must not delay samples of the others.
+  constexpr std::chrono::nanoseconds kInfoTimeout = std::chrono::seconds(1);
+  WaitOptions brief = wait;
+  if (rep_->servers.size() > 1) brief.timeout = std::min(wait.timeout.value_or(kInfoTimeout), kInfoTimeout);
   ItemStructure structure;
   for (const auto& server : rep_->servers) {
-    const Result<ServerInfo> info = server->Info(briefly);
+    const Result<ServerInfo> info = server->Info(brief);
     if (!info.ok()) {
       if (rep_->servers.size() == 1) return info.status();
       continue;
@@ -339,9 +339,9 @@ Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOpti
     const auto found = std::ranges::find(info->tables, table, &TableInfo::name);
     if (found == info->tables.end() || !found->structure) continue;
     if (found->structure->empty()) return ItemStructure();
-    REVERB_ASSIGN_OR_RETURN(ItemStructure told, ItemStructure::Decode(*found->structure));
-    if (structure && !(structure == told)) return ItemStructure();
-    structure = std::move(told);
+    REVERB_ASSIGN_OR_RETURN(ItemStructure found_structure, ItemStructure::Decode(*found->structure));
+    if (structure && !(structure == found_structure)) return ItemStructure();
+    structure = std::move(found_structure);
   }
   return structure;
 }

@@ -1,4 +1,4 @@
-// client_rep.h — what a public Client holds.
+// client_rep.h — the state of a public Client.
 #ifndef REVERB_API_CLIENT_REP_H_
 #define REVERB_API_CLIENT_REP_H_
 
@@ -20,8 +20,8 @@ struct Client::Rep {
   std::vector<std::unique_ptr<internal::ServerLink>> servers;  // at least one
   std::shared_ptr<internal::KeyOwners> owners;                 // null for one server
 
-  // The server whose turn it is; each kind of call has turns of its own, so that those which come in pairs do
-  // not meet the same server each time.
+  // Returns the next server in turn. Each kind of call has its own turn, so that calls that come in pairs do
+  // not always use the same server.
   enum Kind { kWriter, kInsert, kSample, kInfo };
   size_t NextTurn(Kind kind) { return servers.size() == 1 ? 0 : turns[kind].fetch_add(1) % servers.size(); }
   internal::ServerLink& next(Kind kind) { return *servers[NextTurn(kind)]; }

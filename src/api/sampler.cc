@@ -31,7 +31,7 @@ void FillInfo(std::span<const internal::Sample> samples, BatchInfo* info) {
   }
 }
 
-// Tensors of the layout: those of the last batch where they fit.
+// Allocates the tensors of the layout, or keeps those of the last batch that fit.
 Status MakeColumns(std::span<const ColumnLayout> layout, int64_t n, const TensorPool* pool,
                    std::vector<Tensor>* columns) {
   columns->resize(layout.size());
@@ -91,7 +91,7 @@ Status GatherInto(std::span<const internal::Sample> samples, std::span<const Col
   return internal::Gather(samples, layout, targets);
 }
 
-// To the front of what is left over, in order.
+// Moves samples to the front of *left_over, in order.
 void PutBack(std::vector<internal::Sample> samples, internal::Mutex* mu,
              std::vector<internal::Sample>* left_over) {
   internal::MutexLock lock(mu);
@@ -99,7 +99,7 @@ void PutBack(std::vector<internal::Sample> samples, internal::Mutex* mu,
   *left_over = std::move(samples);
 }
 
-// Moves up to n samples that an earlier call left over to *samples.
+// Moves up to n samples from *left_over to *samples.
 void TakeLeftOver(internal::Mutex* mu, std::vector<internal::Sample>* left_over, int64_t n,
                   std::vector<internal::Sample>* samples) {
   internal::MutexLock lock(mu);
@@ -109,7 +109,7 @@ void TakeLeftOver(internal::Mutex* mu, std::vector<internal::Sample>* left_over,
   left_over->erase(left_over->begin(), end);
 }
 
-// n samples, those first that an earlier call left over. On an error what came is left over in turn.
+// Takes n samples, first those in *left_over. On an error, moves the received samples back to *left_over.
 Status TakeSamples(internal::SamplerImpl& sampler, internal::KeyOwners* owners, internal::Mutex* mu,
                    std::vector<internal::Sample>* left_over, int64_t n, const WaitOptions& wait,
                    std::vector<internal::Sample>* samples) {

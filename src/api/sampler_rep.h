@@ -1,4 +1,4 @@
-// sampler_rep.h — what a public Sampler holds.
+// sampler_rep.h — the state of a public Sampler.
 #ifndef REVERB_API_SAMPLER_REP_H_
 #define REVERB_API_SAMPLER_REP_H_
 
@@ -15,7 +15,7 @@ namespace reverb {
 struct Sampler::Rep {
   std::shared_ptr<internal::SamplerImpl> sampler;
   std::shared_ptr<internal::KeyOwners> owners;  // null for one server
-  // Samples that a failed batch had taken already: they come first next time.
+  // Samples that a failed call had received: the next call returns them first.
   internal::Mutex mu;
   std::vector<internal::Sample> left_over GUARDED_BY(mu);
 };

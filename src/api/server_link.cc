@@ -4,32 +4,32 @@
 #include <optional>
 #include <utility>
 
+#include "api/writer_factory.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
 #include "client/waiting.h"
-#include "client/writer_factory.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/inproc/inproc.h"
 
 namespace reverb::internal {
 namespace {
 
-// A server that may be in this process is asked who it is, for at most so long.
-constexpr std::chrono::seconds kWhoIsThere{2};
-constexpr std::chrono::seconds kAskAgain{10};
-// Idle streams for single operations that are kept warm, of each kind.
+// Bounds the Info() call that detects a server in this process, and the interval after a failed one.
+constexpr std::chrono::seconds kDetectTimeout{2};
+constexpr std::chrono::seconds kDetectInterval{10};
+// Bounds the idle streams of each kind that are kept for single operations.
 constexpr size_t kMaxIdle = 4;
 
-// Returns after `pause`, or earlier when the time of the wait is up. An error is that of on_wait.
+// Returns after `pause`, or earlier if the wait expires. Returns the error of on_wait.
 Status Pause(Duration pause, WaitLoop* loop) {
   Mutex mu;
-  CondVar nothing;
+  CondVar never_notified;
   const auto end = std::chrono::steady_clock::now() + pause;
   MutexLock lock(&mu);
   while (std::chrono::steady_clock::now() < end && !loop->expired()) {
-    REVERB_RETURN_IF_ERROR(loop->Sleep(&nothing, &mu));
+    REVERB_RETURN_IF_ERROR(loop->Sleep(&never_notified, &mu));
   }
   return Status::Ok();
 }
@@ -67,24 +67,24 @@ std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
   TimePoint now;
   {
     MutexLock lock(&mu_);
-    // A server of this process may have been stopped, and another one may be at its address.
+    // The server of this process may have stopped, and another one may listen at its address.
     if (inproc_ && (is_pinned_ || IsInprocServer(life_id_))) return inproc_;
     inproc_ = nullptr;
-    if (is_elsewhere_ || !options_.in_process || !HasInprocServers()) return network_;
+    if (is_remote_ || !options_.in_process || !HasInprocServers()) return network_;
     now = RealClock()->Now();
-    if (now < ask_again_) return network_;
+    if (now < detect_not_before_) return network_;
   }
-  WaitOptions who = wait;
-  who.timeout = std::min<std::chrono::nanoseconds>(wait.timeout.value_or(kWhoIsThere), kWhoIsThere);
-  const Result<ServerInfo> info = network_->Info(who);
+  WaitOptions brief = wait;
+  brief.timeout = std::min<std::chrono::nanoseconds>(wait.timeout.value_or(kDetectTimeout), kDetectTimeout);
+  const Result<ServerInfo> info = network_->Info(brief);
   MutexLock lock(&mu_);
   if (!info.ok()) {
-    ask_again_ = now + kAskAgain;
+    detect_not_before_ = now + kDetectInterval;
     return network_;
   }
   life_id_ = info->server_life_id;
   inproc_ = ConnectInproc(life_id_);
-  is_elsewhere_ = inproc_ == nullptr;
+  is_remote_ = inproc_ == nullptr;
   return inproc_ ? inproc_ : network_;
 }
 
@@ -106,16 +106,16 @@ std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
 // --- Single calls ---
 
 Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) {
-  WaitLoop loop(wait);  // before Connect(), which may take time too
+  WaitLoop loop(wait);  // before Connect(), whose time counts too
   std::shared_ptr<Connection> connection = Connect(wait);
   if (connection->in_process()) return call(*connection, wait);
   const bool tries_once = wait.timeout && *wait.timeout <= Duration(0);
-  std::optional<Backoff> backoff;  // from the first failure on
+  std::optional<Backoff> backoff;  // set after the first failure
   Timeout lost_timeout = options_.reconnect_timeout;
   if (kind.is_change && !wait.timeout && !lost_timeout) lost_timeout = change_timeout_;
-  Duration last_connected{0};  // or, at first, the start
+  Duration last_connected{0};  // initially the start
   Status last_failure;
-  Status given_up;  // by on_wait, or because the server cannot be reached
+  Status given_up;  // the error of on_wait, or that the server is unreachable
   const auto check_reached = [&] {
     const Duration lost = loop.waited() - last_connected;
     if (!lost_timeout || lost < std::max(*lost_timeout, kMinAttemptTimeout)) return Status::Ok();
@@ -215,7 +215,7 @@ Result<std::string> ServerLink::Checkpoint(const WaitOptions& wait) {
       [](Connection& connection, const WaitOptions& attempt) { return connection.Checkpoint(attempt); });
 }
 
-// --- Single operations, over streams that are kept warm ---
+// --- Single operations, over streams kept for reuse ---
 
 Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
                           const WaitOptions& wait, const ItemStructure& structure) {
@@ -227,7 +227,7 @@ Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Clie
       idle_writers_.pop_back();
     }
   }
-  // A writer that was used for steps of another layout, or whose server is gone, cannot take this one.
+  // An idle writer rejects a step of another layout, and any step if its server has stopped.
   if (!writer || !writer->Append(step).ok()) {
     REVERB_ASSIGN_OR_RETURN(
         writer, WriterFactory::MakeWriter(NewSink(/*reconnects=*/false), {.max_sequence_length = 1}));
@@ -237,9 +237,9 @@ Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Clie
   for (const auto& [table, priority] : tables) {
     if (status.ok()) status = writer->CreateItem(table, 1, priority, structure);
   }
-  if (status.ok()) status = writer->EndEpisode(wait);  // each insert is one of its own
+  if (status.ok()) status = writer->EndEpisode(wait);  // each insert is an episode
   if (!status.ok()) {
-    // Not waited for any longer. What was sent may still go in.
+    // Does not wait any longer. Items that were sent may still be inserted.
     (void)writer->Close({.timeout = std::chrono::nanoseconds(0)});
     return status;
   }
@@ -288,7 +288,7 @@ Status ServerLink::Sample(std::string_view table, int64_t n, const WaitOptions& 
       return status;
     }
     sampler->Close();
-    // The server that an idle stream led to may have been stopped since.
+    // The server of an idle stream may have stopped meanwhile.
     if (was_idle && out->empty() && IsTransient(status)) continue;
     return status;
   }

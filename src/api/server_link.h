@@ -1,4 +1,4 @@
-// server_link.h — one server as a client knows it: how to reach it, and what is kept warm for it.
+// server_link.h — a client's access to one server: its connections, and streams kept for reuse.
 #ifndef REVERB_API_SERVER_LINK_H_
 #define REVERB_API_SERVER_LINK_H_
 
@@ -19,35 +19,36 @@
 
 namespace reverb::internal {
 
-// What a client's options mean for its connections.
+// Returns the connection options for a client's options.
 GrpcOptions NetworkOptions(const ClientOptions& options);
 
 // Threads: all methods may be called concurrently.
 class ServerLink {
  public:
-  // Over the network, unless the server turns out to be in this process and the options allow that.
-  // `change_timeout`: how long calls that change a table wait for a server that cannot be reached, where
-  // neither they nor the options have a time-out; absent = for ever.
+  // Uses the network, unless the server is in this process and the options allow direct access.
+  // `change_timeout`: how long calls that change a table wait for an unreachable server if neither they nor
+  // the options have a timeout; absent = forever.
   ServerLink(std::shared_ptr<Connection> network, ClientOptions options, Timeout change_timeout = {})
       : options_(std::move(options)), change_timeout_(change_timeout), network_(std::move(network)) {}
-  // A server at hand.
+  // Always uses this connection, to a server of this process.
   static std::unique_ptr<ServerLink> Pinned(std::shared_ptr<Connection> inproc, ClientOptions options);
   ~ServerLink();
   ServerLink(const ServerLink&) = delete;
   ServerLink& operator=(const ServerLink&) = delete;
 
-  // For people.
+  // Returns the server's address, for messages.
   std::string address() const;
-  // The connection to use now: without a socket where the server turns out to be in this process.
-  // Finding that out takes no longer than `wait` allows.
+  // Returns the connection to use now, without a socket if the server is in this process. The detection takes
+  // at most as long as `wait` allows.
   std::shared_ptr<Connection> Connect(const WaitOptions& wait = {}) EXCLUDES(mu_);
-  // The same, with a socket of its own.
+  // Like Connect(), but a network connection is not shared.
   std::shared_ptr<Connection> OwnConnection() EXCLUDES(mu_);
   std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
 
-  // Single calls, as those of a Connection. Calls that can be repeated are repeated, within `wait`, when the
-  // connection breaks. UNAVAILABLE when the server cannot be reached for reconnect_timeout. Reset() and
-  // Checkpoint() are not: the server may have carried them out, and a second time is not the same as once.
+  // Single calls, like those of a Connection. Idempotent calls are retried, within `wait`, when the
+  // connection fails. UNAVAILABLE if the server is unreachable for reconnect_timeout. Reset() and
+  // Checkpoint() are not retried: the server may have executed them, and executing them twice has another
+  // effect.
   Result<ServerInfo> Info(const WaitOptions& wait) EXCLUDES(mu_);
   Status Mutate(const MutateRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Status Reset(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);
@@ -57,7 +58,7 @@ class ServerLink {
 
   Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
                 const WaitOptions& wait, const ItemStructure& structure) EXCLUDES(mu_);
-  // Appends n samples; on an error fewer.
+  // Appends n samples; fewer if it returns an error.
   Status Sample(std::string_view table, int64_t n, const WaitOptions& wait,
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);
 
@@ -69,25 +70,25 @@ class ServerLink {
     bool is_change = true;
   };
   Status Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) EXCLUDES(mu_);
-  // The same, for a call with an answer.
+  // Like Call(), for a call that returns a value.
   template <typename T, typename F>
   Result<T> CallFor(const CallKind& kind, const WaitOptions& wait, F&& call) EXCLUDES(mu_);
 
   std::shared_ptr<SamplerImpl> TakeIdleSampler(std::string_view table) EXCLUDES(mu_);
   void KeepIdleSampler(std::string_view table, std::shared_ptr<SamplerImpl> sampler) EXCLUDES(mu_);
 
-  // Set once.
+  // Set in the constructor or in Pinned().
   const ClientOptions options_;
   const Timeout change_timeout_;
-  const std::shared_ptr<Connection> network_;  // null for a server at hand
+  const std::shared_ptr<Connection> network_;  // null if pinned
   bool is_pinned_ = false;
 
   Mutex mu_;
-  bool is_elsewhere_ GUARDED_BY(mu_) = false;  // the server was asked, and is in another process
-  TimePoint ask_again_ GUARDED_BY(mu_);        // it could not be asked
+  bool is_remote_ GUARDED_BY(mu_) = false;       // the server is known to be in another process
+  TimePoint detect_not_before_ GUARDED_BY(mu_);  // after a failed detection
   std::shared_ptr<Connection> inproc_ GUARDED_BY(mu_);
   Id128 life_id_ GUARDED_BY(mu_){};
-  // For single operations.
+  // Kept for further single operations.
   std::vector<Writer> idle_writers_ GUARDED_BY(mu_);
   std::map<std::string, std::vector<std::shared_ptr<SamplerImpl>>, std::less<>> idle_samplers_
       GUARDED_BY(mu_);

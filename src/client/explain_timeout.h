@@ -6,9 +6,9 @@
 #include <chrono>
 #include <string>
 
-#include "base/limiter_text.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
+#include "tensor/limiter_text.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {

@@ -8,8 +8,8 @@
 #include <immintrin.h>
 #endif
 
-#include "base/limiter_text.h"
 #include "base/log.h"
+#include "tensor/limiter_text.h"
 
 namespace reverb::internal {
 namespace {

@@ -12,7 +12,7 @@
 namespace reverb::internal {
 namespace {
 
-// What clients get to read the reason in before their streams are cut.
+// How long clients have to receive the reason before the server closes their streams.
 constexpr Duration kStopGrace = std::chrono::milliseconds(500);
 
 std::function<Result<std::string>()> CheckpointFunction(const std::shared_ptr<Checkpointer>& checkpointer) {
@@ -38,7 +38,7 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   options.tables.clear();
   server->tables_ = std::move(loaded.tables);
   server->loaded_checkpoint_ = loaded.path;
-  // The service, which is made next, says how far its writers have come.
+  // The service, which is created below, provides the progress of its writers.
   const auto service_of = std::make_shared<std::weak_ptr<Service>>();
   if (options.checkpoint) {
     server->checkpointer_ = std::make_shared<Checkpointer>(
@@ -53,7 +53,7 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                       }},
         loaded.path.value_or(""), std::move(loaded.segments));
   }
-  // Single calls have room beside the streams.
+  // Leaves room for single calls in addition to the streams.
   const size_t max_calls =
       options.limits.max_streams + std::min<size_t>(1000, SIZE_MAX - options.limits.max_streams);
   REVERB_ASSIGN_OR_RETURN(server->service_,
@@ -71,7 +71,7 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
         server->grpc_, GrpcServer::Start({.address = *std::move(options.address), .max_streams = max_calls},
                                          server->service_));
   }
-  // Not before: one that did not come up has nothing to save.
+  // Last, so that a server that fails to start writes no checkpoint.
   if (options.checkpoint) {
     server->checkpoint_on_stop_ = options.checkpoint->on_stop;
     server->checkpointer_->Start();

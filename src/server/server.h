@@ -1,4 +1,4 @@
-// server.h — a server put together: tables and their store, the service, the transports.
+// server.h — assembles a server: tables and their store, the service, the transports, checkpoints.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_SERVER_SERVER_H_
@@ -23,7 +23,7 @@
 
 namespace reverb::internal {
 
-// What a server is called unless it is told otherwise: "reverb" and the version.
+// Returns the default server name: "reverb" and the version.
 std::string DefaultServerName();
 
 class ServerImpl {
@@ -31,10 +31,10 @@ class ServerImpl {
   struct Options {
     std::vector<TableOptions> tables;
     ChunkStore::Options store;
-    std::optional<std::string> address;  // host:port or unix:path; absent: this process only
+    std::optional<std::string> address;  // host:port or unix:path; absent: serves this process only
     std::string name = DefaultServerName();
     ServiceLimits limits;
-    std::optional<CheckpointOptions> checkpoint;  // absent: the tables live in memory only
+    std::optional<CheckpointOptions> checkpoint;  // absent: the tables exist in memory only
     FileSystem* fs = PosixFileSystem();
     Clock* clock = RealClock();
   };
@@ -50,20 +50,20 @@ class ServerImpl {
   }
   const std::shared_ptr<Service>& service() const { return service_; }
   const std::shared_ptr<ChunkStore>& store() const { return store_; }
-  // The checkpoint that the tables were loaded from.
+  // The path of the checkpoint that the tables were loaded from.
   const std::optional<std::string>& loaded_checkpoint() const { return loaded_checkpoint_; }
   // Null without checkpoints.
   const std::shared_ptr<Checkpointer>& checkpointer() const { return checkpointer_; }
-  // A connection of this process.
+  // Returns a connection within this process.
   std::shared_ptr<Connection> Connect() const;
 
-  // Writes a last checkpoint, if the options say so, when all writers have been told to go.
+  // Ends all sessions, writes a last checkpoint if the options require it, and stops the transports.
   void Stop() EXCLUDES(mu_);
 
  private:
   ServerImpl() = default;
 
-  // Set once.
+  // Set by Start().
   std::shared_ptr<ChunkStore> store_;
   std::vector<std::shared_ptr<ConcurrentTable>> tables_;
   std::shared_ptr<Checkpointer> checkpointer_;

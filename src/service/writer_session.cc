@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/limiter_text.h"
+#include "tensor/limiter_text.h"
 
 namespace reverb::internal {
 namespace {

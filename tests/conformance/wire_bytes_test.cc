@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "api/writer_factory.h"
 #include "base/random.h"
 #include "client/insert_pipeline.h"
 #include "client/sampler.h"
-#include "client/writer_factory.h"
 #include "reverb/writer.h"
 #include "server/server.h"
 #include "testing/status_matchers.h"

@@ -1,6 +1,6 @@
 """Writes every C++ block of the given pages into a folder as a program, and prints its name.
 
-Each block is a whole program: what readers copy is what is compiled. A file is touched only when its text changes.
+Each block is a complete program: readers copy exactly what is compiled. A file is written only if its text changes.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ def main() -> int:
         for number, block in enumerate(blocks, 1):
             name = f"docs_{page.stem.lower()}_{number}"
             if "int main(" not in block:
-                print(f"{page}: C++ block {number} is no whole program", file=sys.stderr)
+                print(f"{page}: C++ block {number} is not a complete program", file=sys.stderr)
                 return 1
             program = folder / f"{name}.cc"
             if not program.exists() or program.read_text(encoding="utf-8") != block:

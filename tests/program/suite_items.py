@@ -97,7 +97,7 @@ class Change(ProgramTest):
             (("fast",), "KEY=VALUE"),
             (("min_size=many",), "min_size", "whole number"),
             (("min_size=0",), "min_size_to_sample"),
-            (("queue=3", "min_size=3"), "queue is a whole limiter"),
+            (("queue=3", "min_size=3"), "queue is a complete limiter"),
         ):
             self.expect(("set", server.address, "t", "limiter", *words, "--yes"), BAD_USAGE, *parts)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Builds the site into build/docs/site: the pages of docs/, the references made from docstrings and headers, and the
-files of the repository that pages link to. Run by `make docs`, in an environment with MkDocs (tools/docs.sh).
+"""Builds the site into build/docs/site: the pages of docs/, the references generated from docstrings and headers, and
+the files of the repository that pages link to. `make docs` runs it in an environment with MkDocs (tools/docs.sh).
 
-A link that leads nowhere, inside the site or to a file, is an error. Links to other sites are not followed.
+A broken link within the site or to a file is an error. Links to other sites are not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "docs"
 PAGES = WORK / "pages"
 
-# Documents that live elsewhere in the repository, and where they are in the site.
+# Documents outside docs/, and their names in the site.
 ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -36,7 +36,7 @@ LANGUAGES = {".py": "python", ".cc": "cpp", ".h": "cpp", ".toml": "toml", ".prot
 
 
 class Site:
-    """The pages on their way from the repository to MkDocs."""
+    """Prepares the pages of the repository for MkDocs."""
 
     def __init__(self) -> None:
         self.places = {ROOT / source: target for source, target in ELSEWHERE.items()}
@@ -84,7 +84,7 @@ class Site:
         return os.path.relpath(PAGES / page, (PAGES / target).parent)
 
     def show_sources(self) -> None:
-        """A page for each file and folder that some page links to."""
+        """Writes a page for each file and folder that a page links to."""
         for file, page in self.sources.items():
             path = PAGES / page
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,11 +111,11 @@ def main() -> int:
     site.show_sources()
     config: dict[str, Any] = yaml.safe_load((ROOT / "tools/docs/mkdocs.yml").read_text(encoding="utf-8"))
     config["docs_dir"], config["site_dir"] = str(PAGES), str(WORK / "site")
-    # In the list of pages, not in the menu: they are reached by links.
+    # Pages that are reached by links, not from the menu.
     config["not_in_nav"] = "/source/**"
     listed = set(re.findall(r"[\w/]+\.md", yaml.safe_dump(config["nav"])))
     for section in config["nav"]:
-        if "Inside" in section:  # pages that nobody has given a better place yet
+        if "Inside" in section:  # pages that the menu does not list
             section["Inside"] += sorted(set(site.places.values()) - listed)
         if "Python reference" in section:
             pages = python_reference.write(PAGES / "api/python")

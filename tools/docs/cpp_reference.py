@@ -1,4 +1,4 @@
-"""Pages of the C++ reference, one for each public header: its opening comment, then every declaration with its own."""
+"""Writes the C++ reference, a page per public header: its opening comment, then every declaration with its comment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def write(include: pathlib.Path, folder: pathlib.Path) -> list[tuple[str, str]]:
-    """Writes the pages, and gives title and file of each."""
+    """Writes the pages and returns the title and file of each."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for header in sorted(include.glob("*.h")):
@@ -17,7 +17,7 @@ def write(include: pathlib.Path, folder: pathlib.Path) -> list[tuple[str, str]]:
 
 
 def page(header: pathlib.Path) -> str:
-    """One header as Markdown."""
+    """Returns a header as Markdown."""
     lines = header.read_text(encoding="utf-8").splitlines()
     card = []
     for line in lines:
@@ -25,7 +25,7 @@ def page(header: pathlib.Path) -> str:
             break
         card.append(line[2:].removeprefix(" "))
     title, _, opening = card[0].partition(" — ")
-    parts = [f"# reverb/{title}", "", f"<!-- Made from include/reverb/{header.name} by tools/docs. -->", ""]
+    parts = [f"# reverb/{title}", "", f"<!-- Generated from include/reverb/{header.name} by tools/docs. -->", ""]
     parts += [*_comment([opening[:1].upper() + opening[1:], *card[1:]]), ""]
     parts += ["```text", f'#include "reverb/{header.name}"', "```", ""]
     for name, comment, code in declarations(lines[len(card) :]):
@@ -34,7 +34,7 @@ def page(header: pathlib.Path) -> str:
 
 
 def declarations(lines: list[str]) -> list[tuple[str, list[str], list[str]]]:
-    """The top-level declarations of namespace reverb: name, comment, code without private parts."""
+    """Returns the top-level declarations of namespace reverb: name, comment, code without private parts."""
     found: list[tuple[str, list[str], list[str]]] = []
     comment: list[str] = []
     inside = False
@@ -61,7 +61,7 @@ def declarations(lines: list[str]) -> list[tuple[str, list[str], list[str]]]:
             while not _is_complete(code):
                 i += 1
                 code.append(lines[i])
-            if not re.match(r"(class|struct|enum class) \w+;$", line):  # only announced here
+            if not re.match(r"(class|struct|enum class) \w+;$", line):  # a forward declaration
                 name = _name(code)
                 if found and found[-1][0] == name:
                     found[-1][2].extend(["", *(f"// {text}" for text in comment), *code])
@@ -107,7 +107,7 @@ def _without_private(code: list[str]) -> list[str]:
 
 
 def _comment(lines: list[str]) -> list[str]:
-    """Markdown of a comment: its indented parts become blocks, its stars a list."""
+    """Returns a comment as Markdown: indented parts become code blocks, stars become lists."""
     out: list[str] = []
     block: list[str] = []
     for line in [*lines, ""]:

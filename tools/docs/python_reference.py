@@ -1,4 +1,4 @@
-"""Pages of the Python reference, from the docstrings of the package as it is imported."""
+"""Writes the Python reference from the docstrings of the imported package."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
 
 
 def write(folder: pathlib.Path) -> list[tuple[str, str]]:
-    """Writes the pages, and gives title and file of each."""
+    """Writes the pages and returns the title and file of each."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, title, opening, things in [*PAGES, ("more", "Other names", "", _others())]:
@@ -80,7 +80,7 @@ def write(folder: pathlib.Path) -> list[tuple[str, str]]:
 
 
 def _others() -> list[str]:
-    """What the package exports and no page of the list above describes, so that nothing is forgotten."""
+    """Returns the exported names that no page of the list above describes."""
     package = importlib.import_module("reverb")
     described = {thing.partition(":")[2] for *_, things in PAGES for thing in things}
     return [
@@ -140,7 +140,7 @@ def _member_doc(kind: type, member: str, value: object) -> str:
 
 
 def _doc(thing: object) -> str:
-    """A docstring without the line of the signature that native ones begin with."""
+    """Returns a docstring without the signature line of native functions."""
     doc = inspect.cleandoc(getattr(thing, "__doc__", None) or "")
     first, _, rest = doc.partition("\n")
     return rest.strip() if re.match(r"\w+\(.*\)( -> .*)?$", first) else doc
@@ -177,7 +177,7 @@ def _split_arguments(text: str) -> list[str]:
 
 
 def _prose(doc: str) -> str:
-    """Markdown of a docstring: examples become blocks, Args and Raises lists."""
+    """Returns a docstring as Markdown: examples become blocks, Args and Raises become lists."""
     out: list[str] = []
     lines = doc.splitlines()
     i = 0

@@ -142,13 +142,3 @@ Result<std::shared_ptr<InsertOnSample>> MakeInsertOnSample(const std::shared_ptr
 }
 
 }  // namespace reverb::internal
-
-namespace reverb {
-
-Result<std::shared_ptr<InsertOnSampleExtension>> MakeInsertOnSample(const Table& target, Timeout timeout) {
-  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<InsertOnSampleExtension> extension,
-                          internal::MakeInsertOnSample(target.table_, {.timeout = timeout}));
-  return extension;
-}
-
-}  // namespace reverb

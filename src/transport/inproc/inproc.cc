@@ -10,13 +10,13 @@
 namespace reverb::internal {
 namespace {
 
-// Both ends of a stream in one object. What the two ends share: who is at the other end, until it is over.
+// The references of a stream to its session and its events, until the stream ends.
 template <typename Session, typename Events>
 class Link {
  public:
   explicit Link(std::shared_ptr<Events> events) : events_(std::move(events)) {}
 
-  // The handler has accepted or refused the stream.
+  // Called when the handler has accepted or rejected the stream.
   void Opened(Result<std::shared_ptr<Session>> session) EXCLUDES(mu_) {
     if (!session.ok()) return Close(std::move(session).status());
     {
@@ -26,7 +26,7 @@ class Link {
         return;
       }
     }
-    (*session)->OnGone();  // it was over before it was there
+    (*session)->OnGone();  // the stream ended before it was open
   }
   void Close(Status status) EXCLUDES(mu_) {
     std::shared_ptr<Session> session;
@@ -40,7 +40,7 @@ class Link {
     if (session) session->OnGone();
     if (events) events->OnClosed(std::move(status));
   }
-  // Null when it is over.
+  // Return null after the end.
   std::shared_ptr<Session> session() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return session_;
@@ -163,8 +163,8 @@ class InprocConnection final : public Connection {
   }
 
  private:
-  // A child made by fork() has a copy of the server's memory, which nobody serves: what went in there would
-  // be lost without a word.
+  // A child created by fork() has a copy of the server's memory that no thread serves: inserted data would be
+  // lost without an error.
   Status Check() const {
     if (getpid() == process_) return Status::Ok();
     return Status::FailedPrecondition(
@@ -181,12 +181,12 @@ struct Registry {
   Mutex mu;
   struct Entry {
     std::weak_ptr<RequestHandler> handler;
-    pid_t process;  // a child made by fork() has the entry but not the server
+    pid_t process;  // a child created by fork() inherits the entry but not the server
   };
   std::map<Id128, Entry> servers GUARDED_BY(mu);
 };
 Registry& TheRegistry() {
-  static Registry* registry = new Registry();  // servers may be stopped late: never destroyed
+  static Registry* registry = new Registry();  // never destroyed, since servers may stop late
   return *registry;
 }
 

@@ -1,8 +1,8 @@
 // inproc.h — client and server in one process, without a socket between them.
 //
-// Messages pass as values, on the caller's thread; chunks are shared. A server is found by the
-// random id of its life, which it also tells over the network: a client that reaches a server by
-// address and finds that id here knows that it is talking to its own process.
+// Messages are passed as values on the caller's thread, and chunks are shared. A server is identified by its
+// random life id, which it also sends over the network. A client that connects by address and finds the id in
+// this registry knows that the server is in its own process.
 //
 // Threads: all functions may be called concurrently.
 #ifndef REVERB_TRANSPORT_INPROC_INPROC_H_
@@ -15,17 +15,17 @@
 
 namespace reverb::internal {
 
-// Lets clients of this process find the handler, until it is unregistered or gone.
+// Registers the handler for clients of this process, until it is unregistered or destroyed.
 void RegisterInprocServer(const std::shared_ptr<RequestHandler>& handler);
 void UnregisterInprocServer(const Id128& life_id);
 
-// Whether any server lives in this process.
+// Returns whether any server is registered in this process.
 bool HasInprocServers();
-// Whether this one does.
+// Returns whether this server runs in this process.
 bool IsInprocServer(const Id128& life_id);
-// Null when no such server lives in this process.
+// Returns null if this server does not run in this process.
 std::shared_ptr<Connection> ConnectInproc(const Id128& life_id);
-// To a handler at hand. The connection holds it.
+// Connects to a given handler. The connection owns a reference to it.
 std::shared_ptr<Connection> ConnectInproc(std::shared_ptr<RequestHandler> handler);
 
 }  // namespace reverb::internal
