@@ -20,9 +20,6 @@ constexpr double kRatioShift = 2.0;   // probe again if the ratio changed by thi
 constexpr size_t kProbeWindow = 2048;
 constexpr size_t kProbeWindows = 3;
 constexpr size_t kStringLengthBytes = sizeof(uint32_t);
-// Minimum cost of a decoded string. It counts against the limit of raw bytes, so that a chunk of empty
-// strings does not need many times that memory.
-constexpr uint64_t kMinStringBytes = 32;
 
 // Returns the maximum compressed size that is worthwhile under kAuto.
 constexpr uint64_t MaxWorthwhileSize(uint64_t raw_size) { return raw_size - raw_size / 8 - 1; }

@@ -54,6 +54,9 @@ struct DecodeLimits {
 };
 
 inline constexpr size_t kMaxRowRank = 64;
+// Minimum cost of a decoded string. It counts against the limit of raw bytes, so that a chunk of empty
+// strings does not need many times that memory.
+inline constexpr uint64_t kMinStringBytes = 32;
 // Target for the raw bytes of a block; LZ4 performs best up to this size.
 inline constexpr size_t kBlockBytes = size_t{64} << 10;
 

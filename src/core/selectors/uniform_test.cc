@@ -111,7 +111,7 @@ TEST_F(UniformRestoreTest, ASlotWithoutAnItemIsRejected) {
 
 TEST_F(UniformRestoreTest, ARepeatedSlotIsRejected) {
   state_[kSlotsAt] = state_[kSlotsAt + 4];
-  EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss, HasSubstr("twice")));
+  EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss, HasSubstr("repeated")));
 }
 
 TEST_F(UniformRestoreTest, ACountThatDiffersFromTheItemsIsRejected) {
