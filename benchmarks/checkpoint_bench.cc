@@ -1,14 +1,13 @@
-// checkpoint_bench.cc — writing and loading checkpoints beside writing and reading the same bytes as one
-// file.
+// checkpoint_bench.cc — compares writing and loading checkpoints with writing and reading one file of the
+// same size.
 //
-// Reference and engine take turns; the median of each and of their ratio is printed. What was loaded is
-// checked. Give it a folder on the disk in question.
+// Alternates between reference and engine; prints the median of each and of their ratio. Verifies the loaded
+// data. Pass a directory on the disk to measure.
 //
-// Loading is held against a sequential read with checksums. That uses one buffer again and again, while a
-// load must keep all that it reads: so the same read into memory that is new is printed beside it, as the
-// bound that the machine sets. Both that and a load run in a process of their own, after another one has
-// touched as much memory and given it back: or else a virtual machine whose host takes free memory away is
-// measured.
+// The reference for loading is a sequential read with checksums. It reuses one buffer, while a load must keep
+// all that it reads. Therefore the same read into new memory is printed too, as the bound set by the machine.
+// Both that and a load run in a separate process, after another one has touched and freed the same amount of
+// memory: otherwise, on a virtual machine, the benchmark would measure how the host reclaims free memory.
 //
 //   checkpoint_bench [--folder=PATH] [--rounds=N] [--large=ITEMS] [--small=ITEMS]
 #include <fcntl.h>
@@ -64,7 +63,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Of this process, all threads.
+// Returns the CPU time of all threads of this process.
 double CpuSeconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -107,7 +106,7 @@ struct Tables {
              .remover = SelectorOptions::Fifo(),
              .max_size = static_cast<int64_t>(items)}};
   }
-  // Bytes that do not compress, one chunk to an item.
+  // Bytes that do not compress, one chunk per item.
   void Insert() {
     ChunkHeader header{.episode_id = next_key, .rows = 1};
     uint8_t* payload = nullptr;
@@ -133,7 +132,7 @@ struct Tables {
   std::vector<uint8_t> bytes_;
 };
 
-// So that the files are read from the disk.
+// Drops the files from the page cache, so that they are read from the disk.
 void DropCache(const std::string& path) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
     if (!entry.is_regular_file()) continue;
@@ -143,7 +142,7 @@ void DropCache(const std::string& path) {
   }
 }
 
-// What is in memory, written as one file, in large pieces, and synced.
+// Writes the data in memory as one file, in large pieces, and syncs it.
 double WritePlain(const std::string& path, const Tables& tables, uint64_t bytes) {
   std::filesystem::create_directories(path);
   std::vector<uint8_t> piece(size_t{1} << 20);
@@ -165,7 +164,7 @@ double WritePlain(const std::string& path, const Tables& tables, uint64_t bytes)
   return Now() - begin;
 }
 
-// One file from front to back, with checksums.
+// Reads one file sequentially, with checksums.
 enum class Keep : uint8_t { kNothing, kAll };
 double ReadPlain(const std::string& path, Keep keep) {
   std::vector<std::unique_ptr<uint8_t[]>> pieces;
@@ -194,7 +193,7 @@ double WriteOurs(CheckpointWriter& writer, const Tables& tables, CheckpointWrite
   return Now() - begin;
 }
 
-// From /proc, in kilobytes.
+// Reads a value from /proc, in kilobytes.
 int64_t StatusLine(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -206,10 +205,10 @@ int64_t StatusLine(const std::string& name) {
 struct LoadResult {
   double seconds = 0;
   double cpu_seconds = 0;
-  double peak_ratio = 0;  // most memory while loading, by memory afterwards
+  double peak_ratio = 0;  // peak memory while loading, relative to the memory afterwards
 };
 
-// What the process of its own does, so that its memory can be told.
+// Runs in a separate process, so that its memory can be measured.
 int LoadAlone(const std::string& path, size_t items) {
   LoadResult result;
   const int64_t before = StatusLine("VmRSS:");
@@ -225,17 +224,17 @@ int LoadAlone(const std::string& path, size_t items) {
       static_cast<double>(StatusLine("VmHWM:") - before) / static_cast<double>(StatusLine("VmRSS:") - before);
   std::printf("%f %f %f\n", result.seconds, result.cpu_seconds, result.peak_ratio);
   std::fflush(stdout);
-  ::_exit(0);  // giving all that memory back is not what is measured
+  ::_exit(0);  // does not measure freeing the memory
 }
 
-// The plain read that keeps all, likewise.
+// Same for the plain read that keeps all data.
 int ReadAlone(const std::string& path) {
   std::printf("%f 0 0\n", ReadPlain(path, Keep::kAll));
   std::fflush(stdout);
   ::_exit(0);
 }
 
-// Memory that is touched and given back, for whoever comes next.
+// Touches and frees memory, for the next process.
 int TouchAlone(size_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   Check(memory != MAP_FAILED, "no memory to touch");
@@ -246,7 +245,7 @@ int TouchAlone(size_t bytes) {
   ::_exit(0);
 }
 
-// This program again, for one of the three above.
+// Starts this program again, for one of the three functions above.
 LoadResult RunAlone(const std::string& what, const std::string& argument, size_t number) {
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self - 1);
@@ -270,7 +269,7 @@ void RunSize(size_t items, size_t item_bytes) {
   struct Loads {
     std::vector<double> ours, cpu, plain, ratio, fresh, fresh_ratio;
   };
-  Loads loads[2];  // files in memory, files on the disk
+  Loads loads[2];  // files in the page cache, files on the disk
   CheckpointWriter::Stats first_stats;
   CheckpointWriter::Stats second_stats;
   for (int round = 0; round < g_rounds; ++round) {
@@ -336,7 +335,7 @@ void RunSize(size_t items, size_t item_bytes) {
   std::printf("  memory while loading       %8.2f of memory afterwards\n", Median(peak));
 }
 
-// How long an insert takes, with a pause between, while nothing else and while a checkpoint is written.
+// Measures the latency of inserts, with a pause between them, with and without a concurrent checkpoint.
 void RunLatency(size_t items, size_t item_bytes) {
   Tables tables(items, item_bytes);
   for (size_t i = 0; i < items; ++i) tables.Insert();
@@ -382,7 +381,7 @@ int Main(int argc, char** argv) {
   g_folder =
       (std::filesystem::temp_directory_path() / ("reverb-checkpoint-bench-" + std::to_string(::getpid())))
           .string();
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as `reverb serve` does
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // like `reverb serve`
   ::mallopt(M_TRIM_THRESHOLD, 32 << 20);
   ::mallopt(M_TOP_PAD, 16 << 20);
   if (argc == 3) {  // RunAlone()

@@ -1,8 +1,8 @@
-// engine_bench.cc — the engine beside the least a program could do, in one run.
+// engine_bench.cc — compares the engine with the minimal implementation of each operation, in one run.
 //
-// Every row measures a reference and the engine in turn, several rounds, and prints the median
-// of each and of their ratio. Machines are noisy: read the ratios. Each measurement also checks
-// that the work was done.
+// Each row alternates between a reference and the engine for several rounds, and prints the median of each
+// and of their ratio. Machines are noisy: use the ratios. Each measurement also verifies that the work was
+// done.
 //
 //   engine_bench [--rounds=N] [--items=N] [--only=substring]
 #include <malloc.h>
@@ -70,7 +70,7 @@ void PrintHeader() {
               "must reach");
 }
 
-// Runs both in turn; both return nanoseconds per operation.
+// Alternates between the two, which return nanoseconds per operation.
 void CompareRow(const char* name, const char* goal, const std::function<double()>& reference,
                 const std::function<double()>& engine, bool faster_is_ratio = false) {
   std::vector<double> refs, ours, ratios;
@@ -90,7 +90,8 @@ bool Wanted(const char* group) {
 
 // --- Chunks and tables -----------------------------------------------------------------------
 
-// Header of a chunk with one row of `floats` float32; the same for every chunk of that size.
+// Returns the header of a chunk with one row of `floats` float32; it is the same for every chunk of that
+// size.
 ChunkHeader FloatHeader(uint32_t floats, const std::vector<uint8_t>& raw) {
   ColumnEncoder encoder(DType::kFloat32, {floats}, internal::CodecPolicy::kNone);
   std::vector<uint8_t> payload;
@@ -167,7 +168,7 @@ void InsertRows() {
   }
   Engine engine;
   while (chunk_key < g_items) engine.InsertNewChunk(chunk_key++);
-  std::vector<void*> blocks(g_items, nullptr);  // as cold as a table of chunks would be
+  std::vector<void*> blocks(g_items, nullptr);  // as cold as a table of chunks
   size_t next_block = 0;
   const auto malloc_copy_free = [&] {
     const double start = Now();
@@ -304,7 +305,7 @@ void PrioritizedRows() {
                },
                true);
   }
-  // What a caller of a whole table sees: keys looked up, slots and statistics kept.
+  // Measures a whole table: looks up keys, maintains slots and statistics.
   Engine engine(SelectorOptions::Prioritized(1.0, 5));
   for (uint64_t i = 0; i < g_items; ++i) engine.InsertShared(i, 1 + static_cast<double>(i % 7));
   Random random(13);
@@ -341,7 +342,7 @@ int64_t ResidentBytes() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// Runs `fill` in a child of its own, so that nobody else's memory is counted; prints RSS growth per item.
+// Runs `fill` in a child process, so that no other memory is counted; prints the RSS growth per item.
 void MemoryRow(const char* name, const char* goal, double payload_per_item,
                const std::function<void()>& fill) {
   std::fflush(stdout);
@@ -372,8 +373,8 @@ void MemoryRows() {
                 for (uint64_t i = 0; i < g_items; ++i) engine->InsertNewChunk(i);
               });
   }
-  // obs f32[100], action f32[6], reward and discount f32, next obs = the neighbour's obs: 832 B in four
-  // columns (action; reward and discount; obs; next obs), 432 B of them stored per item.
+  // obs f32[100], action f32[6], reward and discount f32, next obs = the obs of the next item: 832 B in four
+  // columns (action; reward and discount; obs; next obs), of which 432 B are stored per item.
   for (const uint32_t rows : {1u, 40u}) {
     const std::string name =
         "memory, 832 B transition sharing its obs, " + std::to_string(rows) + "-row chunks";
@@ -419,7 +420,7 @@ void MemoryRows() {
 
 // --- Threads ---------------------------------------------------------------------------------
 
-// Operations per second of `threads` threads, each doing `ops` operations.
+// Returns the operations per second of `threads` threads that perform `ops` operations each.
 double Throughput(int threads, int ops, const std::function<void(int thread, int ops)>& work) {
   std::vector<std::thread> pool;
   const double start = Now();
@@ -443,8 +444,8 @@ void ThreadRow(const char* name, const char* goal, int ops, const std::function<
 void ThreadRows() {
   if (!Wanted("threads")) return;
   std::printf("%-58s %12s %12s %8s\n", "threads on one table", "one", "eight", "ratio");
-  // Every item has a chunk of its own, and every thread writes one of its own: counts on one shared chunk
-  // would be what is measured.
+  // Each item has its own chunk, and each thread writes its own: otherwise, contention for the count of a
+  // shared chunk would dominate.
   Engine engine;
   for (uint64_t i = 0; i < g_items; ++i) engine.InsertNewChunk(i);
   std::atomic<uint64_t> next_key{g_items};

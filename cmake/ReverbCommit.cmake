@@ -1,9 +1,9 @@
-# Run at each build: writes the commit that is built into OUTPUT, as a header, if it changed.
+# Runs with each build: writes the current commit into OUTPUT, a header, if it has changed.
 #   cmake -D SOURCE=... -D OUTPUT=... -D COMMIT=... -P ReverbCommit.cmake
-# COMMIT, where it is given, stands for what git would say: for builds of a source archive.
+# COMMIT, if set, replaces git's output: for builds of a source archive.
 if(NOT COMMIT)
   find_program(GIT git)
-  # A folder inside somebody else's repository is not ours.
+  # Ignores the repository of a parent directory.
   if(GIT AND EXISTS ${SOURCE}/.git)
     execute_process(COMMAND ${GIT} -C ${SOURCE} rev-parse --short=12 HEAD
                     OUTPUT_VARIABLE COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
@@ -15,10 +15,10 @@ if(NOT COMMIT)
   endif()
 endif()
 set(text "#define REVERB_COMMIT \"${COMMIT}\"\n")
-set(former "")
+set(previous "")
 if(EXISTS ${OUTPUT})
-  file(READ ${OUTPUT} former)
+  file(READ ${OUTPUT} previous)
 endif()
-if(NOT text STREQUAL former)
+if(NOT text STREQUAL previous)
   file(WRITE ${OUTPUT} "${text}")
 endif()

@@ -1,9 +1,10 @@
-# reverb::grpc_library: gRPC from the distribution's archives, with what they need.
+# reverb::grpc_library: gRPC from the distribution's static libraries, with its dependencies.
 #
-# Static, because a process that also loads another gRPC (TensorFlow, grpcio) must not mix the two up; abseil and re2
-# stay shared: abseil's names carry its version, and its archives cannot go into a shared object.
+# Static, because a process may also load another gRPC (TensorFlow, grpcio), and the two must not be mixed.
+# Abseil and re2 are linked as shared libraries: Abseil's symbols contain its version, and its static
+# libraries cannot be linked into a shared object.
 pkg_check_modules(GRPC REQUIRED grpc++)
-# Imported, so that an installed package names it and makes it anew where it is used.
+# An imported target, so that an installed package refers to it by name and defines it again.
 add_library(reverb::grpc_library INTERFACE IMPORTED GLOBAL)
 
 set(reverb_archives)

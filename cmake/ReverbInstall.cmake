@@ -1,4 +1,4 @@
-# `cmake --install`: the headers of include/reverb, the libraries, and a package that find_package(reverb) finds.
+# `cmake --install`: the headers of include/reverb, the libraries, and a package for find_package(reverb).
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/reverb)
 

@@ -10,29 +10,28 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
-# How test programs are compiled, after the flags of the build: they are compiled more often than they are waited for.
+# Overrides the build's flags for test programs: most of them take longer to compile than to run.
 set(REVERB_TEST_FLAGS -O0 CACHE STRING "Compiler flags of the test programs that are not OPTIMIZED")
 
-# Everything that our own targets are compiled with; consumers of an installed
-# package do not inherit it.
+# Compiler options of our own targets; users of an installed package do not inherit them.
 add_library(reverb_options INTERFACE)
-# Designated initialisers leave out what has a default, which one of -Wextra's warnings dislikes.
+# Designated initialisers omit fields that have a default, which -Wextra warns about.
 target_compile_options(reverb_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
 if(REVERB_WERROR)
   target_compile_options(reverb_options INTERFACE -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 at -O3 sees overlapping copies in std::string's operator+ (GCC bug 105329).
+  # GCC 12 at -O3 reports false overlapping copies in std::string's operator+ (GCC bug 105329).
   target_compile_options(reverb_options INTERFACE -Wno-restrict)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(reverb_options INTERFACE -Wthread-safety)
 endif()
 
-# Sums must be the same to the last bit everywhere: no fused multiply-add unless asked for by name.
+# Sums must be bit-identical on all machines: no fused multiply-add, unless requested explicitly.
 target_compile_options(reverb_options INTERFACE -ffp-contract=off)
 
-# The oldest x86-64 we build for; wider SIMD is chosen at run time.
+# The oldest supported x86-64 level; wider SIMD is selected at run time.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(reverb_options INTERFACE -march=x86-64-v2)
 endif()

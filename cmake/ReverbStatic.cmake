@@ -1,14 +1,16 @@
-# reverb_link_program(<target> LIBRARIES ... WITHOUT_HIGHWAY <source>): links our libraries into an executable that
-# needs nothing but the C library of the machine it runs on.
+# reverb_link_program(<target> LIBRARIES ... WITHOUT_HIGHWAY <source>): links our libraries into an executable
+# whose only dependency is the C library of the machine that it runs on.
 #
-# Everything comes from the distribution's archives, libstdc++ and libgcc included. The C library stays shared: it
-# looks names up with modules that it loads at run time, and those must be of the same build as itself. Highway comes
-# without an archive; of it the program needs three functions only, which the source WITHOUT_HIGHWAY then has.
+# All other libraries are static ones of the distribution, including libstdc++ and libgcc. The C library is
+# shared: it resolves names with modules that it loads at run time, which must come from the same build. The
+# distribution has no static Highway library; the program needs only three of its functions, which the source
+# WITHOUT_HIGHWAY provides.
 #
-# Where an archive is missing, with sanitizers, or with REVERB_STATIC_PROGRAM=OFF, it is linked like everything else.
-option(REVERB_STATIC_PROGRAM "Link the program `reverb` with archives only, the C library aside" ON)
+# If a static library is missing, with sanitizers, or with REVERB_STATIC_PROGRAM=OFF, it is linked with shared
+# libraries.
+option(REVERB_STATIC_PROGRAM "Link the program `reverb` with static libraries, except for the C library" ON)
 
-# Our libraries that `library` leans on, itself included.
+# Returns our libraries that `library` depends on, including itself.
 function(reverb_collect_libraries library result)
   set(found ${library})
   get_target_property(links ${library} LINK_LIBRARIES)
@@ -46,7 +48,7 @@ function(reverb_link_program target)
 
   if(missing OR REVERB_SANITIZE OR REVERB_FUZZERS OR NOT REVERB_STATIC_PROGRAM)
     if(missing)
-      message(STATUS "reverb: linked with shared libraries; there is no ${missing}")
+      message(STATUS "reverb: linked with shared libraries, because these are missing: ${missing}")
     endif()
     target_link_libraries(${target} PRIVATE ${arg_LIBRARIES})
     return()
@@ -71,7 +73,7 @@ function(reverb_link_program target)
   endforeach()
   target_link_libraries(${target} PRIVATE
     -Wl,--start-group ${files} ${archives} ${abseil} -Wl,--end-group Threads::Threads ${CMAKE_DL_LIBS})
-  # The archives are named by their paths: a new one makes the program anew.
+  # Static libraries are passed by path: relinks the program when one changes.
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${files})
   target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
   set_property(TARGET ${target} PROPERTY REVERB_IS_STATIC ON)  # for its tests

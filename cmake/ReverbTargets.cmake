@@ -1,13 +1,13 @@
-# One function per kind of target, so that a folder's CMakeLists.txt says only what the
-# folder leans on. Files are found by name: every *.cc is part of the folder's library,
-# every *_test.cc beside them is a test program of its own.
+# One function for each kind of target, so that a folder's CMakeLists.txt only lists its dependencies. Files are
+# found by name: every *.cc is part of the folder's library, every *_test.cc is a separate test program.
 include(GNUInstallDirs)
 
-# reverb_library(<name> [DEPS ...] [PRIVATE_DEPS ...] [FOLDERS ...] [NO_TSAN_TESTS]): reverb::<name> from the
-# *.cc of this folder and of the named folders below it. NO_TSAN_TESTS: the tests lean on a library that is
-# not built for ThreadSanitizer, which would report races that are none.
+# reverb_library(<name> [DEPS ...] [PRIVATE_DEPS ...] [TEST_DEPS ...] [FOLDERS ...] [NO_TSAN_TESTS]): defines
+# reverb::<name> from the *.cc of this folder and of the named subfolders. TEST_DEPS: further libraries that its tests
+# need. NO_TSAN_TESTS: the tests depend on a library that is not built for ThreadSanitizer, which would report false
+# races.
 function(reverb_library name)
-  cmake_parse_arguments(arg "NO_TSAN_TESTS" "" "DEPS;PRIVATE_DEPS;FOLDERS" ${ARGN})
+  cmake_parse_arguments(arg "NO_TSAN_TESTS" "" "DEPS;PRIVATE_DEPS;TEST_DEPS;FOLDERS" ${ARGN})
   set(patterns *.cc)
   foreach(folder IN LISTS arg_FOLDERS)
     list(APPEND patterns ${folder}/*.cc)
@@ -34,12 +34,12 @@ function(reverb_library name)
   endif()
   foreach(test IN LISTS tests)
     get_filename_component(test_name ${test} NAME_WE)
-    reverb_test(${test_name} SOURCES ${test} DEPS reverb::${name})
+    reverb_test(${test_name} SOURCES ${test} DEPS reverb::${name} ${arg_TEST_DEPS})
   endforeach()
 endfunction()
 
-# Builds the precompiled header of the test programs: GoogleTest takes longer to parse than most tests do. An
-# executable, because a library is compiled with other flags (-fPIC), which a precompiled header must not mix with.
+# Builds the precompiled header of the test programs: parsing GoogleTest takes longer than parsing most tests. It is an
+# executable, because a library is compiled with other flags (-fPIC), which must match those of the test programs.
 if(REVERB_TESTS)
   file(WRITE ${PROJECT_BINARY_DIR}/test_pch.cc "int main() {}\n")
   add_executable(reverb_test_pch EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_pch.cc)
@@ -49,22 +49,23 @@ if(REVERB_TESTS)
     <gmock/gmock.h> <gtest/gtest.h> <functional> <map> <memory> <optional> <string> <thread> <vector>)
 endif()
 
-# reverb_test(<name> [SOURCES ...] DEPS ... [TIMEOUT seconds] [OPTIMIZED]): a GoogleTest program, one ctest entry, with
-# the label `unit` or the name of its folder below tests/. The source is <name>.cc unless SOURCES says otherwise. Programs that do much work
-# of their own are OPTIMIZED like the library; compiling the others with REVERB_TEST_FLAGS takes a third of the time.
+# reverb_test(<name> [SOURCES ...] DEPS ... [TIMEOUT seconds] [OPTIMIZED]): defines a GoogleTest program, one ctest
+# entry, with the label `unit` or the name of its folder below tests/. The default source is <name>.cc. Programs that
+# perform much work themselves are OPTIMIZED like the library; compiling the others with REVERB_TEST_FLAGS takes a third
+# of the time.
 function(reverb_test name)
   cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT REVERB_TESTS)
     return()
   endif()
-  # Unit tests sit beside the code; the others have the name of their folder below tests/.
+  # Unit tests are next to the code; the label of others is their folder below tests/.
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   if(folder MATCHES "^src/")
     set(label unit)
   else()
     get_filename_component(label ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   endif()
-  # ThreadSanitizer is for the folders in which threads meet.
+  # Runs ThreadSanitizer only for folders with concurrent code.
   if(REVERB_SANITIZE STREQUAL "thread" AND NOT folder MATCHES "/(base|core|client|service|transport|inproc|conformance|concurrency)$")
     return()
   endif()

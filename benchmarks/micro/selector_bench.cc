@@ -1,11 +1,11 @@
-// selector_bench — what a draw and a priority update cost in the prioritized selector.
+// selector_bench — measures the cost of a draw and of a priority update in the prioritized selector.
 //
-//   selector_bench [items] [rounds]          (1000000 and 7 unless given)
+//   selector_bench [items] [rounds]          (default: 1000000 and 7)
 //
-// Ours is called through the Selector interface, as a table calls it. Beside it, in the same
-// rounds and turn by turn, runs a plain binary sum tree with branches, called directly. Times
-// are medians over the rounds, in ns per draw or update; the range is that of the rounds.
-// Before timing, both are checked: the frequency of one heavy item, and its probability.
+// Calls our selector through the Selector interface, like a table. The reference, in alternating rounds, is a
+// plain binary sum tree with branches, called directly. Times are medians over the rounds, in ns per draw or
+// update; the range is that of the rounds. Before timing, verifies both: the frequency of one heavy item, and
+// its probability.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -29,13 +29,13 @@ namespace reverb::internal {
 namespace {
 
 constexpr size_t kBatch = 32;
-constexpr size_t kOperations = 1 << 20;  // a round of one measurement
+constexpr size_t kOperations = 1 << 20;  // per round of one measurement
 
 uint64_t sink = 0;  // keeps results alive
 
 struct Measurement {
   std::string name;
-  std::function<void()> run;  // kOperations of them
+  std::function<void()> run;  // performs kOperations operations
   std::vector<double> ns;
 
   double Median() {
@@ -79,7 +79,7 @@ void Update(Selector& selector, Random& random, size_t items, size_t batch) {
   }
 }
 
-// Half of all weight on one item: it must come half of the time, to 5 sigma.
+// One item has half of the total weight: it must be drawn half of the time, within 5 sigma.
 bool Check(size_t items) {
   std::unique_ptr<Selector> selector = *MakeSelector(SelectorOptions::Prioritized(1, 3));
   const Slot heavy = static_cast<Slot>(items / 3);
@@ -114,7 +114,7 @@ int Main(size_t items, int rounds) {
   const auto add = [&all](std::string name, std::function<void()> run) {
     all.push_back({.name = std::move(name), .run = std::move(run), .ns = {}});
   };
-  // Triples: the yardstick, ours, ours with an exponent that needs pow().
+  // Triples: the reference, ours, ours with an exponent that needs pow().
   add("sample, 32 at once", [&] {
     double points[kBatch];
     size_t found[kBatch];
@@ -154,7 +154,7 @@ int Main(size_t items, int rounds) {
   add("", [&] { Update(*ours, random, items, 1); });
   add("", [&] { Update(*ours06, random, items, 1); });
 
-  RunRound(all);  // warms up
+  RunRound(all);  // warm-up
   for (Measurement& m : all) m.ns.clear();
   for (int round = 0; round < rounds; ++round) RunRound(all);
 

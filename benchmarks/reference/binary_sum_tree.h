@@ -1,4 +1,4 @@
-// binary_sum_tree.h — the plain branchy binary sum tree: the yardstick for prioritized sampling.
+// binary_sum_tree.h — a plain binary sum tree with branches: the reference for prioritized sampling.
 #ifndef REVERB_BENCHMARKS_REFERENCE_BINARY_SUM_TREE_H_
 #define REVERB_BENCHMARKS_REFERENCE_BINARY_SUM_TREE_H_
 
@@ -25,12 +25,12 @@ class BinarySumTree {
       if (target >= sums_[node]) {
         target -= sums_[node];
         ++node;
-        asm volatile("");  // keeps it a branch
+        asm volatile("");  // prevents conversion to a conditional move
       }
     }
     return node - leaves_;
   }
-  // All targets one level at a time, so that their cache misses overlap. n <= 64.
+  // Advances all targets by one level at a time, so that their cache misses overlap. n <= 64.
   void SampleInterleaved(const double* targets, size_t n, size_t* out) const {
     double left[64];
     for (size_t i = 0; i < n; ++i) {

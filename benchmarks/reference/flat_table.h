@@ -1,7 +1,7 @@
-// flat_table.h — the least a table can do: the yardstick for the engine's inserts and samples.
+// flat_table.h — a minimal table: the reference for the engine's inserts and samples.
 //
-// A ring of slots that is its own FIFO, one hash map from key to slot, a counted chunk of 64
-// bytes per item, one mutex. No selectors, limiter, statistics, columns or errors.
+// A ring of slots that is also the FIFO, one hash map from key to slot, a counted chunk of 64 bytes per item,
+// one mutex. No selectors, limiter, statistics, columns or errors.
 #ifndef REVERB_BENCHMARKS_REFERENCE_FLAT_TABLE_H_
 #define REVERB_BENCHMARKS_REFERENCE_FLAT_TABLE_H_
 

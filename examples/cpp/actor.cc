@@ -2,13 +2,13 @@
 //
 //   reverb_actor HOST:PORT [STEPS]
 //
-// examples/python/cpp_actor.py serves the tables, starts this program and learns from what it writes; run
-// that. Use it where the environment is a program of its own: a simulator, a game, a robot. The two sides
-// share nothing but the signature of a table: columns have names in Python and numbers here, in the order of
-// the sorted names.
+// examples/python/cpp_actor.py serves the tables, starts this program and learns from its data; run that. Use
+// this approach if the environment is a separate program: a simulator, a game, a robot. The two sides share
+// only the signature of a table: columns have names in Python and numbers here, in the order of the sorted
+// names.
 //
-// The actor walks in a corridor by the Q values that the learner published last, and writes transitions. When
-// the learner falls behind, CreateItem() and Flush() wait: that is the table's limiter.
+// The actor walks in a corridor, guided by the latest Q values of the learner, and writes transitions. If the
+// learner falls behind, the table's rate limiter makes CreateItem() and Flush() wait.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -42,7 +42,7 @@ T Expect(reverb::Result<T> result) {
   return *std::move(result);
 }
 
-// The newest Q values, float32 [kCells, 2]; waits until the learner has published some.
+// Returns the latest Q values, float32 [kCells, 2]; waits until the learner has published some.
 std::array<float, kCells * 2> Parameters(const reverb::Client& client) {
   const auto samples = Expect(client.Sample("parameters", 1, {.timeout = std::chrono::seconds(30)}));
   const reverb::Tensor tensor = Expect(samples[0].column(0));
@@ -55,7 +55,7 @@ std::array<float, kCells * 2> Parameters(const reverb::Client& client) {
   return values;
 }
 
-// A scalar as a value of a column.
+// Returns a scalar as the value of a column.
 template <typename T>
 reverb::ColumnValue Scalar(uint32_t column, reverb::DType dtype, const T& value) {
   return {column, {dtype, {}, &value}};
@@ -70,8 +70,7 @@ int main(int argc, char** argv) {
   }
   const int64_t steps = argc > 2 ? std::atoll(argv[2]) : 3000;
   const reverb::Client client = Expect(reverb::Client::Connect(argv[1], {.name = "actor in C++"}));
-  // With the signatures of the server's tables, what does not fit is refused here, with the name of the
-  // column.
+  // With the signatures of the server's tables, mismatches are rejected here, with the name of the column.
   auto writer = Expect(client.NewTrajectoryWriter(
       {.signatures = Expect(client.Signatures({.timeout = std::chrono::seconds(30)}))}));
 
@@ -88,7 +87,7 @@ int main(int argc, char** argv) {
     const bool done = next == kCells - 1;
     const float reward = done ? 1.0F : -0.01F, discount = done ? 0.0F : kDiscount;
 
-    // A step with all that the transition needs; the item is that one step, without a time dimension.
+    // A step with all values of the transition; the item is this one step, without a time dimension.
     Expect(writer.Append(std::array{
         Scalar(kAction, reverb::DType::kInt64, action),
         Scalar(kDiscountLeft, reverb::DType::kFloat32, discount),
@@ -107,7 +106,7 @@ int main(int argc, char** argv) {
     state = next;
     if (done || ++in_episode == kMaxEpisode) {
       Expect(
-          writer.EndEpisode());  // waits until all is in the table: for the limiter, that is, for the learner
+          writer.EndEpisode());  // waits until all items are in the table, so for the limiter and the learner
       q = Parameters(client);
       state = 0;
       in_episode = 0;

@@ -1,12 +1,12 @@
-// actor_learner.cc — a server, an actor and a learner, talking over a socket.
+// actor_learner.cc — a server, an actor and a learner, connected through a socket.
 //
 //   reverb_actor_learner                    all three in this process
 //   reverb_actor_learner serve 8000         a server alone
 //   reverb_actor_learner act HOST:8000      an actor
 //   reverb_actor_learner learn HOST:8000    a learner
 //
-// The actor writes overlapping sequences of observations and actions; the learner takes batches, computes
-// an error and sends it back as the new priority. A rate limiter keeps four samples per insert.
+// The actor writes overlapping sequences of observations and actions; the learner samples batches, computes
+// an error and sends it back as the new priority. A rate limiter maintains four samples per insert.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -83,7 +83,7 @@ void Learn(const reverb::Client& client) {
     const auto* observations = reinterpret_cast<const float*>(batch.columns[0].data());
     std::vector<reverb::KeyPriority> updates;
     for (size_t i = 0; i < batch.info.keys.size(); ++i) {
-      // A stand-in for a real error: how much the sequence moves.
+      // A placeholder for a real error: how much the sequence moves.
       const float* first = observations + i * kSequence * kObservation;
       const double error = std::abs(first[(kSequence - 1) * kObservation] - first[0]);
       loss += error;
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
   } else if (role.empty()) {
     reverb::Server server = Serve(0);
     const std::string address = "127.0.0.1:" + std::to_string(server.port());
-    // A server of the same process would be used without a socket; here the socket is the point.
+    // A server in the same process would be used without a socket; this example is about the socket.
     const reverb::Client client = Expect(reverb::Client::Connect(address, {.in_process = false}));
     std::thread actor([&] { Act(client); });
     Learn(client);

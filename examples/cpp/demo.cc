@@ -1,8 +1,8 @@
 // demo.cc — an actor and a learner over one prioritized table, in one process.
 //
-// The actor walks a made-up world of frames and writes overlapping three-step trajectories; the
-// learner samples them by priority and sends new priorities back. A rate limiter holds the two at
-// two samples per insert, so each waits for the other. Uses the public headers alone.
+// The actor walks through a synthetic world of frames and writes overlapping three-step trajectories; the
+// learner samples them by priority and sends back new priorities. A rate limiter maintains two samples per
+// insert, so each waits for the other. Uses only the public headers.
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -20,7 +20,7 @@ constexpr int kChunkSteps = 40;
 constexpr int kSteps = 4'000;
 constexpr double kSamplesPerInsert = 2.0;
 
-// Ends the demo with the reason; a result that is not there is a bug here.
+// Returns the value, or ends the demo with the error, which would be a bug here.
 template <typename T>
 T Expect(reverb::Result<T> result) {
   if (!result.ok()) {
@@ -52,7 +52,7 @@ std::vector<uint8_t> Frame(int step) {
 void Act(reverb::Store store, reverb::Table table) {
   uint64_t next_key = 1;
   for (int first = 0; first < kSteps; first += kChunkSteps) {
-    // One run of steps, encoded once: frames and rewards, time first.
+    // One sequence of steps, encoded once: frames and rewards, time first.
     std::vector<uint8_t> frames;
     std::vector<float> rewards;
     for (int step = first; step < first + kChunkSteps; ++step) {
@@ -65,7 +65,7 @@ void Act(reverb::Store store, reverb::Table table) {
                                           {reverb::DType::kFloat32, reward_dims, rewards.data()}};
     const reverb::ChunkHandle chunk = Expect(
         store.AddChunk({.episode_id = 1 + static_cast<uint64_t>(first) / 400, .first_step = first}, columns));
-    // Many items share it: three frames and the last reward each.
+    // Many items share it: each has three frames and the last reward.
     for (uint32_t row = 0; row + 3 <= kChunkSteps; ++row) {
       Expect(table.Insert({.key = next_key++,
                            .priority = 1.0,
@@ -75,17 +75,17 @@ void Act(reverb::Store store, reverb::Table table) {
   }
 }
 
-// Draws until the table is closed; returns how often each priority was seen.
+// Samples until the table is closed; returns how often each priority was seen.
 std::map<double, int64_t> Learn(reverb::Table table) {
   std::map<double, int64_t> seen;
   for (;;) {
     const auto samples = table.Sample(8);
-    if (!samples.ok()) return seen;  // closed: the actor is done
+    if (!samples.ok()) return seen;  // closed: the actor has finished
     std::vector<reverb::KeyPriority> updates;
     for (const reverb::SampledTrajectory& sample : *samples) {
       ++seen[sample.priority()];
       const reverb::Tensor reward = Expect(sample.column(1));
-      // Rewarding steps are worth seeing ten times as often.
+      // Makes rewarding steps ten times as likely.
       updates.push_back({sample.key(), *reinterpret_cast<const float*>(reward.data()) > 0 ? 10.0 : 1.0});
     }
     Expect(table.UpdatePriorities(updates));
@@ -140,7 +140,7 @@ int main() {
   std::printf("the statistics extension counted %lld inserts and %lld updates\n",
               static_cast<long long>(counted.inserted.items), static_cast<long long>(counted.updated.items));
 
-  // With nobody left to insert, a sample would wait for ever; it says why instead.
+  // Without further inserts, a sample would wait forever; the timeout explains why.
   reverb::Table queue = Expect(reverb::Table::Create(reverb::TableOptions::Queue("queue", 10), store));
   std::printf("an empty queue answers: %s\n",
               queue.Sample(1, std::chrono::milliseconds(50)).status().ToString().c_str());

@@ -1,12 +1,11 @@
-// table_extension.cc — a table extension of your own, in a server.
+// table_extension.cc — a custom table extension, in a server.
 //
-// Use it for what has to happen with every insert, sample or update of a table, wherever it comes from:
-// counting, changing priorities by a rule, telling somebody. It runs inside the server, atomically with the
-// operation.
+// Use it for actions that belong to every insert, sample or update of a table, whatever its origin: counting,
+// changing priorities by a rule, notifications. It runs inside the server, atomically with the operation.
 //
-// This one makes items tire: each sample lowers the priority of what was sampled, so that even with
-// priorities that nobody corrects the table goes round. In the output, look at how often the items of the
-// highest and the lowest priority were sampled, without the extension and with it.
+// This extension lowers the priority of each sampled item, so that all items are sampled from time to time
+// even if no learner updates priorities. In the output, compare how often the items with the highest and the
+// lowest priority were sampled, without the extension and with it.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -38,58 +37,56 @@ T Expect(reverb::Result<T> result) {
   return *std::move(result);
 }
 
-// --- The extension
-// ------------------------------------------------------------------------------------------------
+// --- The extension ---
 
-// Multiplies the priority of an item by `factor` whenever it is sampled, but not below `least`.
-class Tiring : public reverb::TableExtension {
+// Multiplies the priority of an item by `factor` whenever it is sampled, but not below `min_priority`.
+class PriorityDecay : public reverb::TableExtension {
  public:
-  Tiring(double factor, double least) : factor_(factor), least_(least) {}
+  PriorityDecay(double factor, double min_priority) : factor_(factor), min_priority_(min_priority) {}
 
-  std::string name() const override { return "tiring"; }
+  std::string name() const override { return "priority_decay"; }
 
-  // Runs under the table's lock: quick, no waiting, no calls into tables. What it wants changed it asks of
-  // the context, which does it when all hooks of this operation have run.
+  // Runs under the table's lock: must be quick, must not wait, and must not call into tables. Requests
+  // changes through the context, which applies them after all hooks of this operation have run.
   void OnSample(const reverb::ItemView& item, Context& context) override {
-    context.UpdatePriority(item.key, std::max(least_, item.priority * factor_));
+    context.UpdatePriority(item.key, std::max(min_priority_, item.priority * factor_));
     lowered_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // What checkpoints of the table keep for it.
+  // The state for checkpoints of the table.
   std::string SaveState() const override { return std::to_string(lowered()); }
   reverb::Status LoadState(std::string_view state) override {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(state.data(), state.data() + state.size(), value);
     if (error != std::errc() || end != state.data() + state.size()) {
-      return reverb::Status::InvalidArgument("extension \"tiring\": \"" + std::string(state) +
-                                             "\" is no count");
+      return reverb::Status::InvalidArgument("extension \"priority_decay\": \"" + std::string(state) +
+                                             "\" is not a count");
     }
     lowered_.store(value, std::memory_order_relaxed);
     return reverb::Status::Ok();
   }
 
-  // From any thread, hence the atomic.
+  // Called from any thread, so atomic.
   int64_t lowered() const { return lowered_.load(std::memory_order_relaxed); }
 
  private:
   const double factor_;
-  const double least_;
+  const double min_priority_;
   std::atomic<int64_t> lowered_{0};
 };
 
-// --- A server with it, and one without
-// ------------------------------------------------------------------------
+// --- A server with the extension, and one without ---
 
 constexpr int64_t kItems = 100;
 constexpr int64_t kSamples = 10'000;
 
-// How often each item was sampled, by its number; item i has priority i + 1.
-std::map<int64_t, int64_t> CountSamples(std::shared_ptr<Tiring> extension) {
+// Returns how often each item was sampled, by its number; item i has priority i + 1.
+std::map<int64_t, int64_t> CountSamples(std::shared_ptr<PriorityDecay> extension) {
   reverb::TableOptions table;
   table.name = "replay";
   table.sampler = reverb::SelectorOptions::Prioritized(1.0, /*seed=*/1);
   table.max_size = 1'000;
-  // An extension object serves one table.
+  // An extension object belongs to one table.
   if (extension) table.extensions = {std::move(extension)};
   const reverb::Server server =
       Expect(reverb::Server::Start({.tables = {table}, .host = "127.0.0.1", .port = 0}));
@@ -126,8 +123,8 @@ void Report(const char* what, const std::map<int64_t, int64_t>& counts) {
 
 int main() {
   Report("without the extension", CountSamples(nullptr));
-  const auto tiring = std::make_shared<Tiring>(/*factor=*/0.9, /*least=*/0.01);
-  Report("with the extension   ", CountSamples(tiring));
-  std::printf("the extension lowered %lld priorities\n", static_cast<long long>(tiring->lowered()));
-  return tiring->lowered() == kSamples ? 0 : 1;
+  const auto decay = std::make_shared<PriorityDecay>(/*factor=*/0.9, /*min_priority=*/0.01);
+  Report("with the extension   ", CountSamples(decay));
+  std::printf("the extension lowered %lld priorities\n", static_cast<long long>(decay->lowered()));
+  return decay->lowered() == kSamples ? 0 : 1;
 }

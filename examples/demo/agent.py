@@ -1,11 +1,11 @@
 """The agent of the demo: a Q network in NumPy, the actors that play with it, and the learner that trains it.
 
-Double Q-learning over three steps with prioritized replay and importance weights. Of Reverb it uses
+Double Q-learning over three steps with prioritized replay and importance weights. It uses these parts of Reverb:
 
-- a TrajectoryWriter in each actor: observations are stored once, though each is part of several items;
-- the priorities of the table, given first by the actors and then by the learner, through `update_priorities`;
-- a table of size 1 that carries the newest parameters from the learner to the actors;
-- the rate limiter of the table, by doing nothing about it: whoever is too fast waits in its next call.
+- a TrajectoryWriter in each actor: observations are stored once, although each is part of several items;
+- the priorities of the table, set first by the actors and then by the learner, through `update_priorities`;
+- a table of size 1 that carries the latest parameters from the learner to the actors;
+- the rate limiter of the table, which needs no code: the faster side waits in its next call.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import numpy as np
 import reverb
 
 TASK = "CartPole-v1"
-STEPS = 3  # of a transition: the return over three steps, then the value of where they led
+STEPS = 3  # per transition: the return over three steps, then the value of the last state
 GAMMA = 0.99
 BATCH = 64
 LAYERS = (4, 128, 128, 2)
 LEARNING_RATE = 1e-3
 TARGET_RATE = 0.01  # how fast the target network follows
 UPDATES_PER_POLICY = 50  # between two publications of the parameters
-EXPLORATION_UPDATES = 1500  # until the actors explore as little as they ever will
+EXPLORATION_UPDATES = 1500  # until the actors reach their minimum exploration
 RECENT = 1280  # samples whose priorities are published with the parameters
 
 Weights = dict[str, np.ndarray]
 
 
 def initial_weights(rng: np.random.Generator) -> Weights:
-    """Normal, with the variance that suits rectified units; the last layer small, for values near zero."""
+    """Draws normal weights with a variance for rectified units; the last layer is small, for values near zero."""
     weights: Weights = {}
     for i, (inputs, outputs) in enumerate(itertools.pairwise(LAYERS)):
         scale = 0.01 if i == len(LAYERS) - 2 else np.sqrt(2 / inputs)
@@ -47,14 +47,14 @@ def initial_weights(rng: np.random.Generator) -> Weights:
 
 
 def q_values(weights: Weights, observations: np.ndarray) -> np.ndarray:
-    """[..., 4] -> [..., 2]."""
+    """Computes the Q values: [..., 4] -> [..., 2]."""
     hidden = np.maximum(observations @ weights["w0"] + weights["b0"], 0)
     hidden = np.maximum(hidden @ weights["w1"] + weights["b1"], 0)
     return hidden @ weights["w2"] + weights["b2"]
 
 
 class Learner:
-    """The parameters, their running averages, and the step from one to the next."""
+    """The parameters, their running averages, and the update rule."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.weights = initial_weights(rng)
@@ -64,7 +64,7 @@ class Learner:
         self._updates = 0
 
     def update(self, batch: dict[str, np.ndarray], importance: np.ndarray) -> np.ndarray:
-        """One step down the gradient of the weighted Huber loss; returns the errors, one for each transition."""
+        """Performs a gradient step on the weighted Huber loss; returns the errors, one for each transition."""
         w = self.weights
         x0 = batch["observation"]
         x1 = np.maximum(x0 @ w["w0"] + w["b0"], 0)
@@ -72,7 +72,7 @@ class Learner:
         rows = np.arange(len(x0))
         q = (x2 @ w["w2"] + w["b2"])[rows, batch["action"]]
 
-        # The action is chosen by one network and judged by the other, so that luck is not taken for value.
+        # One network chooses the action and the other one evaluates it, which avoids overestimation.
         best = q_values(w, batch["next_observation"]).argmax(axis=1)
         value = q_values(self._target, batch["next_observation"])[rows, best]
         errors = q - n_step_target(batch["rewards"], batch["discounts"], value)
@@ -88,7 +88,7 @@ class Learner:
         return errors
 
     def _descend(self, gradient: Weights) -> None:
-        """Adam; then the target network follows a little."""
+        """Applies Adam; then moves the target network a little."""
         self._updates += 1
         norm = np.sqrt(sum(float((g * g).sum()) for g in gradient.values()))
         scale = min(1.0, 10.0 / (norm + 1e-8))
@@ -101,7 +101,7 @@ class Learner:
 
 
 def n_step_target(rewards: np.ndarray, discounts: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """r0 + d0 * (r1 + d1 * (r2 + d2 * value)); a discount of 0 ends the episode, wherever in the window it is."""
+    """Returns r0 + d0 * (r1 + d1 * (r2 + d2 * value)); a discount of 0 anywhere in the window ends the episode."""
     for i in reversed(range(STEPS)):
         value = rewards[..., i] + discounts[..., i] * value
     return value
@@ -111,8 +111,8 @@ def n_step_target(rewards: np.ndarray, discounts: np.ndarray, value: np.ndarray)
 
 
 def run_learner(address: str, seed: int, stop: Any) -> None:
-    """The learner's process: samples, learns, sends priorities back, publishes parameters."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of the process that started this one
+    """Runs the learner: samples, learns, sends priorities back, publishes parameters."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     client = reverb.Client(address)
     learner = Learner(np.random.default_rng(seed))
     recent = np.zeros(RECENT, np.float32)
@@ -120,7 +120,7 @@ def run_learner(address: str, seed: int, stop: Any) -> None:
     updates = 0
     publish(client, learner, updates, loss, recent)
     for info, transitions in batches(client, stop):
-        # beta grows to 1, where the weights make up for all that the priorities distort.
+        # beta grows to 1, where the weights fully correct for the priorities.
         beta = min(1.0, 0.4 + 0.6 * updates / 10_000)
         errors = learner.update(transitions, reverb.importance_weights(info, beta))
         client.update_priorities("replay", info.key, np.abs(errors) + 1e-2)
@@ -133,36 +133,36 @@ def run_learner(address: str, seed: int, stop: Any) -> None:
 
 
 def publish(client: reverb.Client, learner: Learner, updates: int, loss: float, recent: np.ndarray) -> None:
-    """Replaces what the table "policy" holds."""
+    """Replaces the item of the table "policy"."""
     step = {"updates": updates, "loss": np.float32(loss), "sampled_priorities": recent, "weights": learner.weights}
     client.insert(step, priorities={"policy": 1.0}, timeout=30)
 
 
 def batches(client: reverb.Client, stop: Any) -> Iterator[reverb.ReplaySample]:
-    """Batches of transitions until it is time to stop: info and data with arrays of BATCH rows."""
+    """Yields batches of transitions until `stop` is set: info and data with arrays of BATCH rows."""
     samples = client.sample_batches("replay", BATCH, timeout=0.5)
     while not stop.is_set():
-        # A time-out is the limiter: the actors are behind. The next call goes on waiting.
+        # A timeout is due to the limiter: the actors are behind. The next call continues to wait.
         with contextlib.suppress(reverb.DeadlineExceededError):
             yield next(samples)
 
 
 def newest_policy(client: reverb.Client, timeout: float = 60) -> dict[str, Any]:
-    """What the learner published last. Waits until there is something."""
+    """Returns the latest parameters of the learner; waits for the first ones."""
     (step,) = next(client.sample("policy", unpack_as_table_signature=True, timeout=timeout))
     return step.data
 
 
 class TransitionWriter:
-    """Makes an item of every STEPS steps, with a priority from what the actor's own network thought of them."""
+    """Creates an item for every STEPS steps, with a priority from the actor's own network."""
 
     def __init__(self, client: reverb.Client) -> None:
         self._writer = client.trajectory_writer(num_keep_alive_refs=STEPS + 1)
-        # Of the steps in the window, oldest first: value of the action taken, reward, discount.
+        # For the steps in the window, oldest first: value of the chosen action, reward, discount.
         self._window: collections.deque[tuple[float, float, float]] = collections.deque(maxlen=STEPS)
 
     def add(self, observation: np.ndarray, q: np.ndarray, action: int, reward: float, discount: float) -> None:
-        """One step of the environment: what was seen, thought and done, and what came of it."""
+        """Adds one step of the environment: observation, values, action and result."""
         self._writer.append(
             {
                 "observation": np.asarray(observation, np.float32),
@@ -190,7 +190,7 @@ class TransitionWriter:
         self._window.append((float(q[action]), reward, discount))
 
     def end(self, observation: np.ndarray, q: np.ndarray) -> None:
-        """The last observation. Steps that bring and discount nothing follow, so that each step has begun an item."""
+        """Adds the last observation. Appends steps with zero reward and discount, so that each step starts an item."""
         for _ in range(STEPS):
             self.add(observation, q, 0, 0.0, 1.0)
         self._window.clear()
@@ -198,25 +198,25 @@ class TransitionWriter:
             self._writer.end_episode(timeout_ms=0)  # does not wait; keep_up() does
 
     def keep_up(self, stop: Any) -> None:
-        """Waits while too many items are not in the table yet: for the limiter, that is, for the learner."""
+        """Waits while too many items are not in the table yet: for the limiter, and so for the learner."""
         while not stop.is_set():
             with contextlib.suppress(reverb.DeadlineExceededError):
                 self._writer.flush(block_until_num_items=50, timeout_ms=500)
                 return
 
     def close(self) -> None:
-        """Gives up what is not in the table yet."""
+        """Discards items that are not in the table yet."""
         self._writer.close()
 
 
 def run_actor(address: str, index: int, count: int, seed: int, stop: Any) -> None:
-    """An actor's process: plays with the newest parameters, and writes what happens."""
+    """Runs an actor: plays with the latest parameters, and writes the results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = reverb.Client(address)
     rng = np.random.default_rng([seed, index])
     env = gymnasium.make(TASK)
     writer = TransitionWriter(client)
-    # Some actors try things out, others play almost as well as they can.
+    # Some actors explore, others play almost as well as they can.
     least_exploration = 0.2 ** (1 + 2 * index / max(1, count - 1))
     while not stop.is_set():
         observation, _ = env.reset(seed=int(rng.integers(2**31)))

@@ -1,19 +1,19 @@
 """The demo: an agent learns to balance a pole, through a Reverb server.
 
-Starts a server process (`reverb serve`), a learner and several actors, each a process of its own, and watches them
+Starts a server process (`reverb serve`), a learner and several actors, each in a separate process, and monitors them
 until the agent has solved CartPole-v1: a mean return of at least 475 over 20 evaluation episodes. Exits with 0 then,
-with 1 when that does not happen in time. `make demo` sets everything up and runs it; by hand it is
+or with 1 if that does not happen in time. `make demo` sets everything up and runs it; to run it directly:
 
     python examples/demo/cartpole.py --program build/demo/apps/reverb
 
-agent.py has the agent and all that it asks of Reverb; server.toml describes the tables.
+agent.py contains the agent and its use of Reverb; server.toml defines the tables.
 """
 
 from __future__ import annotations
 
 import os
 
-# One thread for each process: the matrices are small. Before NumPy is imported, here and in the processes to come.
+# One thread per process: the matrices are small. Set before NumPy is imported, here and in the child processes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -47,7 +47,7 @@ SECONDS_PER_EVALUATION = 4.0
 
 
 def evaluate(weights: agent.Weights, seed: int) -> np.ndarray:
-    """The returns of 20 episodes without exploration, played side by side."""
+    """Returns the returns of 20 episodes without exploration, played in parallel."""
     envs = [gymnasium.make(agent.TASK) for _ in range(EVALUATION_EPISODES)]
     observations = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)])
     scores = np.zeros(len(envs))
@@ -66,10 +66,10 @@ def evaluate(weights: agent.Weights, seed: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def serve(program: str) -> Iterator[str]:
-    """A server process, for as long as the block; its address."""
+    """Runs a server process during the block; yields its address."""
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
-        # A session of its own: Ctrl-C shall stop this program, which then stops the server, last of all.
+        # A new session: Ctrl-C stops this program, which then stops the server last.
         server = subprocess.Popen(
             [program, "serve", "--config", HERE / "server.toml", "--port-file", port_file],
             stdout=subprocess.DEVNULL, start_new_session=True,
@@ -87,7 +87,7 @@ def serve(program: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def play(address: str, actors: int, seed: int) -> Iterator[list[Any]]:
-    """The learner's and the actors' processes, for as long as the block."""
+    """Runs the processes of the learner and the actors during the block."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     processes = [context.Process(target=agent.run_learner, args=(address, seed, stop), name="learner", daemon=True)]
@@ -109,10 +109,10 @@ def play(address: str, actors: int, seed: int) -> Iterator[list[Any]]:
 
 
 class Episodes:
-    """Takes the ends of episodes out of their queue, in a thread."""
+    """Reads the ends of episodes from their queue, in a thread."""
 
     def __init__(self, client: reverb.Client, clock: Callable[[], float]) -> None:
-        self.ended: list[tuple[float, float]] = []  # (when, the return)
+        self.ended: list[tuple[float, float]] = []  # (time, return)
         self.recent: collections.deque[float] = collections.deque(maxlen=20)
         self._client = client
         self._clock = clock
@@ -131,7 +131,7 @@ class Episodes:
             self.recent.append(self.ended[-1][1])
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stops the thread."""
         self._is_over.set()
         self._thread.join()
 
@@ -144,9 +144,9 @@ class Demo:
         self.history: dict[str, list[Any]] = collections.defaultdict(list)
         self.policy: dict[str, Any] = {}
         self.last_scores = np.zeros(0)
-        self.table: dict[str, Any] = {}  # the last that the server said of "replay"
+        self.table: dict[str, Any] = {}  # the server's latest information about "replay"
         self.waited = {"actors": 0.0, "learner": 0.0}
-        self.took = 0.0  # seconds, once it is over
+        self.took = 0.0  # seconds, set at the end
         self._start = time.monotonic()
         self._options = options
         self._evaluations = 0
@@ -156,16 +156,16 @@ class Demo:
         self._episodes = Episodes(self.client, self.seconds)
 
     def seconds(self) -> float:
-        """Since the start."""
+        """Returns the seconds since the start."""
         return time.monotonic() - self._start
 
     def close(self) -> None:
-        """Ends what runs beside it."""
+        """Stops the threads."""
         self._episodes.close()
         self._watcher.close()
 
     def run(self, processes: list[Any]) -> bool:
-        """Watches until the task is solved, or the time is up; whether it was."""
+        """Monitors until the task is solved, or the time is up; returns whether it was solved."""
         is_solved = self._watch(processes)
         self.took = self.seconds()
         return is_solved
@@ -177,7 +177,7 @@ class Demo:
                 if process.exitcode is not None:
                     self._screen.say(f"demo: the {process.name} ended with {process.exitcode}; see above")
                     return False
-            # Nothing to show before the learner has published its first parameters.
+            # There is nothing to show before the learner has published its first parameters.
             try:
                 self.policy = agent.newest_policy(self.client, timeout=0.2)
             except reverb.DeadlineExceededError:
@@ -193,7 +193,7 @@ class Demo:
         return False
 
     def _is_solved(self) -> bool:
-        """Evaluates; what looks solved is evaluated once more, with fresh episodes, lest it was luck."""
+        """Evaluates; confirms a solution with new episodes, to rule out luck."""
         weights = self.policy["weights"]
         for _ in range(2):
             self._evaluations += 1
@@ -204,7 +204,7 @@ class Demo:
         return True
 
     def _look(self, *, is_over: bool = False) -> None:
-        """Notes and shows how things are."""
+        """Records and shows the current state."""
         server = self._watcher.newest
         if not server:
             return
@@ -250,7 +250,7 @@ class Demo:
 
 
 def ratio_bounds(limiter: dict[str, float], inserts: int) -> tuple[float, float]:
-    """The bounds of the cursor as bounds of samples per insert, after so many inserts."""
+    """Converts the bounds of the cursor to bounds of samples per insert, after this many inserts."""
     if inserts == 0:
         return 0.0, 0.0
     aim = limiter["samples_per_insert"]
@@ -258,7 +258,7 @@ def ratio_bounds(limiter: dict[str, float], inserts: int) -> tuple[float, float]
 
 
 def describe_effects(demo: Demo, screen: progress.Screen) -> None:
-    """What the limiter and the priorities did, in numbers."""
+    """Prints the effects of the limiter and the priorities, in numbers."""
     table = demo.table
     low, high = ratio_bounds(table["rate_limiter"], table["inserts"])
     screen.say(
@@ -268,7 +268,7 @@ def describe_effects(demo: Demo, screen: progress.Screen) -> None:
         f"  in {demo.took:5.1f} s          an actor waited for the learner in {demo.waited['actors']:.1f} s, "
         f"the learner for the actors in {demo.waited['learner']:.1f} s"
     )
-    # Looking is not sampling: nothing is counted, nothing waits.
+    # Peeking is not sampling: it is not counted and never waits.
     items = demo.client.peek("replay", max(1, table["size"]), timeout=30)
     priorities = np.array([item.info.priority for item in items])
     sampled = np.asarray(demo.policy["sampled_priorities"])
@@ -282,7 +282,7 @@ def describe_effects(demo: Demo, screen: progress.Screen) -> None:
 
 
 def find_program(given: str | None) -> str:
-    """The program `reverb`."""
+    """Finds the program `reverb`."""
     found = given or shutil.which("reverb")
     if not found or not shutil.which(found):
         raise SystemExit("demo: the program `reverb` is not here; `make demo` builds it, --program says where it is")
@@ -290,7 +290,7 @@ def find_program(given: str | None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the demo; 0 when the task was solved."""
+    """Runs the demo; returns 0 if the task was solved."""
     parser = argparse.ArgumentParser(description="An agent learns to balance a pole, through a Reverb server.")
     parser.add_argument("--program", help="the program `reverb` (default: the one on the path)")
     parser.add_argument("--actors", type=int, default=3, help="how many (default: 3)")
@@ -303,7 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--actors is {options.actors}, it must be at least 1")
     program = find_program(options.program)
     screen = progress.Screen()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that no process is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds the stack, so that no process is left behind
 
     try:
         with serve(program) as address:

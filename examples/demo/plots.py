@@ -1,4 +1,4 @@
-"""The pictures that the demo leaves behind."""
+"""The plots of the demo."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _draw_limiter(figure: Any, history: dict[str, list[Any]], aim: dict[str, flo
 
 
 def _recent_ratio(history: dict[str, list[Any]]) -> list[float]:
-    """Samples per insert of the two seconds before each moment; nothing where nothing was inserted."""
+    """Returns the samples per insert in the two seconds before each time; none if nothing was inserted."""
     ratios, first = [], 0
     for now, seconds in enumerate(history["seconds"]):
         while seconds - history["seconds"][first] > 2:

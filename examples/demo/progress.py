@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: what the server says about itself, and a page or a line of it."""
+"""The progress display of the demo: the server's information, as a page or as a line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ REASONS = {
 
 
 class ServerWatcher:
-    """Runs `reverb info --json --watch`, and keeps what it said."""
+    """Runs `reverb info --json --watch`, and stores its latest output."""
 
     def __init__(self, program: str, address: str) -> None:
         self._process = subprocess.Popen(
             [program, "info", address, "--json", "--watch", "--every", "0.5"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
         )  # fmt: skip
-        self.newest: dict[str, Any] = {}  # replaced, never changed
+        self.newest: dict[str, Any] = {}  # replaced, never modified
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -37,14 +37,14 @@ class ServerWatcher:
             self.newest = json.loads(line)
 
     def close(self) -> None:
-        """Ends the program."""
+        """Stops the program."""
         self._process.terminate()
         self._process.wait()
         self._reader.join()
 
 
 def who_waits(table: dict[str, Any]) -> str:
-    """In words, from a table of `reverb info --json`."""
+    """Describes who waits, from a table of `reverb info --json`."""
     if table["sample_wait_reason"] not in (None, "none") and table["waiting_samples"]:
         return f"the learner waits: {REASONS.get(table['sample_wait_reason'], table['sample_wait_reason'])}"
     if table["insert_wait_reason"] not in (None, "none") and table["waiting_inserts"]:
@@ -53,7 +53,7 @@ def who_waits(table: dict[str, Any]) -> str:
 
 
 def size_of(count: float) -> str:
-    """Bytes, for people."""
+    """Formats bytes for display."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -62,25 +62,25 @@ def size_of(count: float) -> str:
 
 
 def mark_between(share: float, width: int = 24) -> str:
-    """A mark between two ends."""
+    """Draws a marker between two ends."""
     position = round(min(1.0, max(0.0, share)) * (width - 1))
     return "[" + "-" * position + "#" + "-" * (width - 1 - position) + "]"
 
 
 def filled(share: float, width: int = 24) -> str:
-    """A bar."""
+    """Draws a bar."""
     full = round(min(1.0, max(0.0, share)) * width)
     return "[" + "#" * full + "-" * (width - full) + "]"
 
 
 def curve(values: list[float], highest: float) -> str:
-    """The last values, each as high as its character."""
+    """Draws the last values, each as a character of its height."""
     levels = "▁▂▃▄▅▆▇█"
     return "".join(levels[min(7, int(8 * max(0.0, value) / highest))] for value in values[-40:])
 
 
 class Screen:
-    """On a terminal a page that is drawn over itself; elsewhere a line now and then."""
+    """A page that is redrawn on a terminal; elsewhere an occasional line."""
 
     def __init__(self, stream: TextIO = sys.stdout, seconds_per_line: float = 5.0) -> None:
         self._stream = stream
@@ -91,16 +91,16 @@ class Screen:
         self._next_line = 0.0
 
     def bold(self, text: str) -> str:
-        """For headings, where there are colours."""
+        """Formats a heading, if colours are supported."""
         return f"\x1b[1m{text}\x1b[0m" if self._is_coloured else text
 
     def say(self, text: str) -> None:
-        """Something that stays."""
+        """Prints a permanent line."""
         self._drawn = 0
         print(text, file=self._stream, flush=True)
 
     def show(self, state: dict[str, Any]) -> None:
-        """How things are at the moment."""
+        """Shows the current state."""
         if self._is_terminal:
             self._draw(page(state, self.bold))
         elif state["seconds"] >= self._next_line:
@@ -118,7 +118,7 @@ class Screen:
 
 
 def page(state: dict[str, Any], bold: Any) -> list[str]:
-    """For terminals."""
+    """Formats the page for terminals."""
     replay = state["replay"]
     low, high = replay["rate_limiter"]["min_diff"], replay["rate_limiter"]["max_diff"]
     size, room = replay["size"], replay["max_size"]
@@ -141,7 +141,7 @@ def page(state: dict[str, Any], bold: Any) -> list[str]:
 
 
 def line(state: dict[str, Any]) -> str:
-    """For files and pipes."""
+    """Formats the line for files and pipes."""
     replay = state["replay"]
     return (
         f"{state['seconds']:5.0f} s  {replay['inserts']:7,} transitions  {state['updates']:6,} updates  "

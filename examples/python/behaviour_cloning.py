@@ -1,12 +1,11 @@
 """Behaviour cloning from a checkpoint: experience on disk as a dataset, read without a server.
 
-Use it to learn offline from what was collected before: demonstrations, the replay of an earlier run, a checkpoint
-that dm-reverb wrote. `client.checkpoint()` makes the server write all tables and returns where;
-`reverb.checkpoints.read` hands the items out as NumPy arrays, one at a time, in the structure of the table's
-signature.
+Use it to learn offline from existing experience: demonstrations, the replay of an earlier run, a checkpoint of
+dm-reverb. `client.checkpoint()` makes the server write all tables and returns the path; `reverb.checkpoints.read`
+returns the items one at a time as NumPy arrays, in the structure of the table's signature.
 
-An expert that keeps a point near the middle is recorded as whole episodes, the server is stopped, and a policy is
-fitted to the file alone. In the output, look at what stands in the checkpoint, at how often the clone agrees with the
+The program records whole episodes of an expert that keeps a point near the middle, stops the server, and fits a policy
+to the checkpoint alone. In the output, look at the contents of the checkpoint, at how often the clone agrees with the
 expert, and at the returns.
 
 Run it with `python examples/python/behaviour_cloning.py`.
@@ -27,7 +26,7 @@ SIGNATURE = {
 
 
 def expert(observation: np.ndarray) -> int:
-    """Pushes to the right where the point is, or soon will be, too far to the left."""
+    """Pushes to the right if the point is, or soon will be, too far to the left."""
     return int(observation[0] + 1.5 * observation[1] < 0)
 
 
@@ -43,13 +42,13 @@ def play(policy, rng: np.random.Generator):
 
 
 def mean_return(policy) -> float:
-    """Of a few episodes that nobody has seen."""
+    """Returns the mean return of a few new episodes."""
     rng = np.random.default_rng(1)
     return float(np.mean([sum(reward for _, _, reward in play(policy, rng)) for _ in range(20)]))
 
 
 def record(root: str, episodes: int) -> str:
-    """Serves a table for as long as the expert plays; returns the path of the checkpoint."""
+    """Serves a table while the expert plays; returns the path of the checkpoint."""
     table = reverb.Table(
         name="demonstrations",
         sampler=reverb.selectors.Uniform(),
@@ -72,12 +71,12 @@ def record(root: str, episodes: int) -> str:
                     trajectory={"observation": history["observation"][:], "action": history["action"][:]},
                 )
                 writer.end_episode()
-        return client.checkpoint()  # on the disk for good when this returns
+        return client.checkpoint()  # durable when this returns
 
 
 def clone(path: str) -> np.ndarray:
-    """Logistic regression of the expert's actions on its observations; returns three weights."""
-    # A dataset larger than the memory would be gone through item by item, as read() hands them out.
+    """Fits the expert's actions to its observations by logistic regression; returns three weights."""
+    # A dataset larger than memory would be processed item by item, as read() returns them.
     items = [item.data for item in reverb.checkpoints.read(path, "demonstrations")]
     observations = np.concatenate([item["observation"] for item in items])
     actions = np.concatenate([item["action"] for item in items])
@@ -92,7 +91,7 @@ def clone(path: str) -> np.ndarray:
 
 
 def main(episodes: int = 50) -> None:
-    """Records, and learns from the record."""
+    """Records the expert, and learns from the checkpoint."""
     with tempfile.TemporaryDirectory() as root:
         path = record(root, episodes)
         info = reverb.checkpoints.info(path)

@@ -1,12 +1,12 @@
 """D4PG as in the appendix of Reverb's paper: n-step transitions, drawn uniformly, the oldest replaced first.
 
-Use it as the plainest replay table there is: any item may be drawn any number of times until it is evicted, and the
-learner waits only for the first one. There is nothing to keep actor and learner in step: look at the samples per
-insert in the output, which are whatever the speeds happened to be. distributed_sac.py shows a limiter that holds
-them.
+Use it as the simplest replay table: any item may be sampled any number of times until it is evicted, and the learner
+waits only for the first item. Nothing synchronises actor and learner: the samples per insert in the output depend on
+their speeds. distributed_sac.py shows a rate limiter that controls the ratio.
 
-The critic learns a distribution of returns over fixed atoms, linear in polynomial features; the actor is a line
-through tanh; the task is to push a point to the middle. In the output, look at the return before and after.
+The critic learns a distribution of returns over fixed atoms, linear in polynomial features; the actor is a linear
+function followed by tanh; the task is to push a point to the middle. In the output, compare the return before and
+after.
 
 Run it with `python examples/python/d4pg.py`.
 """
@@ -29,18 +29,18 @@ ATOMS = np.linspace(-12.0, 0.0, 25)
 
 
 def move(position: float, action: float, rng: np.random.Generator) -> tuple[float, float]:
-    """The environment: the next position, and the reward for being there."""
+    """Advances the environment; returns the next position and its reward."""
     position = float(np.clip(position + 0.5 * action + rng.normal(0, 0.02), -2, 2))
     return position, -(position**2)
 
 
 def policy(parameters: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The actions for some positions."""
+    """Returns the actions for the given positions."""
     return np.tanh(parameters[0] + parameters[1] * positions)
 
 
 def play(parameters: np.ndarray, seed: int) -> float:
-    """The mean return of a few episodes without exploration."""
+    """Returns the mean return of a few episodes without exploration."""
     rng = np.random.default_rng(seed)
     total = 0.0
     for _ in range(20):
@@ -57,8 +57,8 @@ def act(client: reverb.Client, parameters: np.ndarray, stop: threading.Event) ->
     with client.trajectory_writer(num_keep_alive_refs=2 * N_STEP) as writer:
 
         def write_item(start: int, rewards: list[float]) -> None:
-            """What the steps from `start` on brought, where they led, and the discount of what comes after."""
-            # A transition that accumulates, so that the learner sees one step: two more columns.
+            """Writes an item: the rewards from `start` on, the state after them, and the remaining discount."""
+            # Accumulates the transition, so that the learner sees a single step: two more columns.
             total = sum(GAMMA**k * reward for k, reward in enumerate(rewards))
             writer.append({"return": total, "discount": GAMMA ** len(rewards)})
             history = writer.history
@@ -75,8 +75,8 @@ def act(client: reverb.Client, parameters: np.ndarray, stop: threading.Event) ->
             position = rng.uniform(-2, 2)
             rewards: list[float] = []
             for step in range(EPISODE):
-                # A simulator takes its time. A thread that never waits would hold the interpreter's lock for 5 ms at
-                # each NumPy call of the learner; actors like that belong in a process of their own.
+                # A simulator takes its time. A thread that never waits would hold the interpreter lock for 5 ms at
+                # each NumPy call of the learner; such actors should run in a separate process.
                 stop.wait(STEP_SECONDS)
                 action = float(np.clip(policy(parameters, np.float64(position)) + rng.normal(0, 0.4), -1, 1))
                 following, reward = move(position, action, rng)
@@ -88,34 +88,34 @@ def act(client: reverb.Client, parameters: np.ndarray, stop: threading.Event) ->
                 else:
                     writer.append(values, partial_step=True)  # write_item() completes the step
                     write_item(step + 1 - N_STEP, rewards[-N_STEP:])
-            # The episode was cut short, it has not terminated: the last steps see fewer rewards, and what comes after
-            # them counts.
+            # The episode was truncated, not terminated: the last steps have fewer rewards, and the value of the last
+            # state counts.
             for left in range(N_STEP - 1, 0, -1):
                 write_item(EPISODE - left, rewards[-left:])
             writer.end_episode()
 
 
 def features(positions: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """What the critic sees, [B, 6]."""
+    """Returns the features of the critic, [B, 6]."""
     s, a = positions, actions
     return np.stack([np.ones_like(s), s, a, s * s, s * a, a * a], axis=1)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last dimension."""
+    """Computes the softmax over the last dimension."""
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def project(returns: np.ndarray, discounts: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The distribution of return + discount * atom, moved onto the atoms."""
+    """Projects the distribution of return + discount * atom onto the atoms."""
     shifted = np.clip(returns[:, None] + discounts[:, None] * ATOMS, ATOMS[0], ATOMS[-1])
     closeness = 1 - np.abs(shifted[:, None, :] - ATOMS[:, None]) / (ATOMS[1] - ATOMS[0])
     return (np.maximum(closeness, 0) * probabilities[:, None, :]).sum(axis=-1)
 
 
 def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
-    """Trains the critic, and the parameters of the policy in place."""
+    """Trains the critic, and the policy's parameters in place."""
     critic = np.zeros((6, len(ATOMS)))
     target = critic.copy()
     for _, batch in client.sample_batches(TABLE_NAME, BATCH, num_batches=updates, timeout=60):
@@ -128,7 +128,7 @@ def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
         critic -= 0.05 * seen.T @ (softmax(seen @ critic) - wanted) / BATCH
         target += 0.02 * (critic - target)
 
-        # Up the slope of the critic's mean, by the action that the policy would take.
+        # Follows the gradient of the critic's mean with respect to the policy's action.
         mine = policy(parameters, s)
         probabilities = softmax(features(s, mine) @ critic)
         mean = probabilities @ ATOMS
@@ -138,7 +138,7 @@ def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
 
 
 def main(updates: int = 1500) -> None:
-    """An actor and a learner, as threads."""
+    """Runs an actor and a learner as threads."""
     number = reverb.TensorSpec((), np.float64)
     table = reverb.Table(
         name=TABLE_NAME,
@@ -150,7 +150,7 @@ def main(updates: int = 1500) -> None:
     )
     server = reverb.Server([table])
     client = reverb.Client(f"localhost:{server.port}")
-    parameters = np.array([0.0, 0.1])  # the actor reads what the learner writes: they share this process
+    parameters = np.array([0.0, 0.1])  # shared: the actor reads the parameters that the learner writes
     print(f"return before: {play(parameters, seed=1):.1f}")
 
     stop = threading.Event()

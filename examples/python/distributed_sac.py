@@ -1,12 +1,13 @@
 """Distributed soft actor-critic with a variable container, as in the appendix of Reverb's paper.
 
-Use it when actors are processes of their own, here or on other machines: one address is all they need. The server has
-two tables. One carries experience from the actors to the learner, held at eight samples per insert. The other, the
-variable container, has room for one item and carries the newest parameters back: the learner inserts, which replaces
-what was there, and actors sample as often as they like. Before the first insert they wait.
+Use it if actors are separate processes, on this or on other machines: they only need one address. The server has two
+tables. One carries experience from the actors to the learner, limited to eight samples per insert. The other one, the
+variable container, has space for one item and carries the latest parameters back: the learner's insert replaces the
+previous item, and actors sample it as often as they like. Before the first insert they wait.
 
-The policy is a Gaussian around a line, the critics are quadratic, the task is to push a point to the middle. In the
-output, look at how old the parameters were that the actors played with, at the samples per insert, and at the return.
+The policy is a Gaussian around a linear function, the critics are quadratic, the task is to push a point to the
+middle. In the output, look at the age of the parameters that the actors used, at the samples per insert, and at the
+return.
 
 Run it with `python examples/python/distributed_sac.py`.
 """
@@ -22,7 +23,7 @@ import reverb
 GAMMA, TEMPERATURE, BATCH, EPISODE = 0.9, 0.05, 64, 20
 MIN_SIZE = 200
 SAMPLES_PER_INSERT = 8.0
-TOLERANCE = 0.1  # how far samples and inserts may be out of step, as a share of what begins it all
+TOLERANCE = 0.1  # allowed deviation of samples from inserts, relative to the initial number
 
 NUMBER = reverb.TensorSpec((), np.float64)
 EXPERIENCE = {
@@ -39,15 +40,15 @@ VARIABLES = {
 
 
 def make_server() -> reverb.Server:
-    """The two tables."""
+    """Creates the server with its two tables."""
     return reverb.Server(
         tables=[
             reverb.Table(
                 name="VARIABLE_CONTAINER",
-                sampler=reverb.selectors.Uniform(),  # any will do: there is one item
+                sampler=reverb.selectors.Uniform(),  # any selector works: there is one item
                 remover=reverb.selectors.Fifo(),
                 max_size=1,
-                max_times_sampled=0,  # as often as anybody likes
+                max_times_sampled=0,  # no limit
                 rate_limiter=reverb.rate_limiters.MinSize(1),
                 signature=VARIABLES,
             ),
@@ -68,25 +69,25 @@ def make_server() -> reverb.Server:
 
 
 def publish(client: reverb.Client, mean: np.ndarray, log_std: float, version: int) -> None:
-    """Replaces the parameters that actors get."""
+    """Replaces the parameters for the actors."""
     variables = {"policy": {"mean": mean, "log_std": log_std}, "version": version}
     client.insert(variables, priorities={"VARIABLE_CONTAINER": 1.0}, timeout=30)
 
 
 def newest(client: reverb.Client) -> dict:
-    """The parameters published last. Waits for the first."""
+    """Returns the latest parameters; waits for the first ones."""
     (step,) = next(client.sample("VARIABLE_CONTAINER", unpack_as_table_signature=True, timeout=30))
     return step.data
 
 
 def move(position: float, action: float, rng: np.random.Generator) -> tuple[float, float]:
-    """The environment: the next position, and the reward for being there."""
+    """Advances the environment; returns the next position and its reward."""
     position = float(np.clip(position + 0.5 * action + rng.normal(0, 0.02), -2, 2))
     return position, -(position**2)
 
 
 def act(client: reverb.Client, seed: int, stop) -> None:
-    """What an actor's process does."""
+    """Runs an actor in its process."""
     rng = np.random.default_rng(seed)
     writer = client.trajectory_writer(num_keep_alive_refs=1)
     while not stop.is_set():
@@ -108,7 +109,7 @@ def act(client: reverb.Client, seed: int, stop) -> None:
             history = writer.history
             writer.create_item("experience", 1.0, {name: history[name][-1] for name in EXPERIENCE})
             position = following
-        # Waits for the limiter, that is, for the learner; looks now and then whether it is time to stop.
+        # Waits for the limiter, and so for the learner; checks periodically whether to stop.
         while not stop.is_set():
             with contextlib.suppress(reverb.DeadlineExceededError):
                 writer.end_episode(timeout_ms=200)
@@ -117,22 +118,22 @@ def act(client: reverb.Client, seed: int, stop) -> None:
 
 
 def features(s: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """What the critics see, [B, 6]."""
+    """Returns the features of the critics, [B, 6]."""
     return np.stack([np.ones_like(s), s, a, s * s, s * a, a * a], axis=1)
 
 
 def slopes(s: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """The derivative of the features by the action."""
+    """Returns the derivative of the features with respect to the action."""
     return np.stack([np.zeros_like(s), np.zeros_like(s), np.ones_like(s), np.zeros_like(s), s, 2 * a], axis=1)
 
 
 def log_prob(noise: np.ndarray, log_std: float, a: np.ndarray) -> np.ndarray:
-    """Of the action a = tanh(mean + std * noise)."""
+    """Returns the log probability of the action a = tanh(mean + std * noise)."""
     return -0.5 * noise**2 - log_std - 0.5 * np.log(2 * np.pi) - np.log(1 - a**2 + 1e-6)
 
 
 def learn(client: reverb.Client, updates: int) -> tuple[np.ndarray, list[float]]:
-    """Trains, publishes, and returns the line of the policy and how old the actors' parameters were."""
+    """Trains and publishes; returns the policy's parameters and the ages of the actors' parameters."""
     rng = np.random.default_rng(0)
     mean, log_std = np.zeros(2), 0.0
     critics = np.zeros((2, 6))
@@ -152,7 +153,7 @@ def learn(client: reverb.Client, updates: int) -> tuple[np.ndarray, list[float]]
             critic += 0.05 * seen.T @ (r + GAMMA * value - seen @ critic) / BATCH
         targets += 0.02 * (critics - targets)
 
-        # Up the slope of the worse critic, and towards more entropy.
+        # Follows the gradient of the worse critic, and increases the entropy.
         std = np.exp(log_std)
         mine = np.tanh(mean[0] + mean[1] * s + std * noise)
         worse = critics[(features(s, mine) @ critics.T).argmin(axis=1)]
@@ -166,7 +167,7 @@ def learn(client: reverb.Client, updates: int) -> tuple[np.ndarray, list[float]]
 
 
 def play(mean: np.ndarray) -> float:
-    """The mean return of a few episodes without noise in the policy."""
+    """Returns the mean return of a few episodes without noise in the policy."""
     rng = np.random.default_rng(1)
     total = 0.0
     for _ in range(20):
@@ -178,7 +179,7 @@ def play(mean: np.ndarray) -> float:
 
 
 def main(updates: int = 1500) -> None:
-    """Two actors in processes of their own; the learner and the server in this one."""
+    """Runs two actors in separate processes; the learner and the server in this one."""
     server = make_server()
     client = reverb.Client(f"localhost:{server.port}")
     processes = multiprocessing.get_context("spawn")

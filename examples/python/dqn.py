@@ -1,8 +1,8 @@
 """Actor and learner in two processes: Q-learning in a corridor, with a replay table and a table of parameters.
 
-The actor walks with the newest parameters it can get, and writes transitions. The learner samples them, trains, and
-publishes its parameters. A rate limiter keeps the two together: about eight samples for each transition, whoever is
-faster waits. The networks are a table of numbers; everything else is as in a program with real ones.
+The actor acts with the latest parameters, and writes transitions. The learner samples them, trains, and publishes its
+parameters. A rate limiter synchronises the two: about eight samples for each transition; the faster one waits. The
+networks are replaced by a table of numbers; everything else is as in a real program.
 
 Run it with `python examples/python/dqn.py`.
 """
@@ -28,7 +28,7 @@ SIGNATURE = {
 
 
 def make_server(signature: dict[str, reverb.TensorSpec]) -> reverb.Server:
-    """Serves transitions one way, parameters the other."""
+    """Creates the server: transitions go one way, parameters the other."""
     return reverb.Server(
         tables=[
             reverb.Table(
@@ -41,7 +41,7 @@ def make_server(signature: dict[str, reverb.TensorSpec]) -> reverb.Server:
                 ),
                 signature=signature,
             ),
-            # One item, sampled as often as anybody likes: the newest parameters.
+            # One item, which may be sampled any number of times: the latest parameters.
             reverb.Table(
                 name="parameters",
                 sampler=reverb.selectors.Lifo(),
@@ -56,7 +56,7 @@ def make_server(signature: dict[str, reverb.TensorSpec]) -> reverb.Server:
 
 
 def report(client: reverb.Client, q: np.ndarray) -> None:
-    """Says how the limiter has kept the two together, and what was learned."""
+    """Prints the ratio that the limiter maintained, and the learned policy."""
     limiter = client.server_info()["replay"].rate_limiter_info
     inserts, samples = limiter.insert_stats.completed, limiter.sample_stats.completed
     print(f"{inserts} transitions, {samples} samples: {samples / inserts:.1f} samples per insert")
@@ -65,12 +65,12 @@ def report(client: reverb.Client, q: np.ndarray) -> None:
 
 
 def act(client: reverb.Client, stop) -> None:
-    """Plays until it is told to stop."""
+    """Plays until `stop` is set."""
     rng = np.random.default_rng(0)
-    # An item is made of the values of two steps: an observation and the one after it.
+    # An item consists of the values of two steps: an observation and the next one.
     writer = client.trajectory_writer(num_keep_alive_refs=2)
     while not stop.is_set():
-        # Waits until the learner has published something.
+        # Waits until the learner has published parameters.
         (newest,) = next(client.sample("parameters", timeout=30))
         (q,) = newest.data
         cell = 0
@@ -87,7 +87,7 @@ def act(client: reverb.Client, stop) -> None:
                     "discount": np.float32(0.0 if done else GAMMA),
                 }
             )  # completes the step
-            writer.append({"observation": cell}, partial_step=True)  # and opens the next one
+            writer.append({"observation": cell}, partial_step=True)  # opens the next step
             history = writer.history
             writer.create_item(
                 table="replay",
@@ -103,9 +103,9 @@ def act(client: reverb.Client, stop) -> None:
             if done:
                 break
         try:
-            writer.end_episode(timeout_ms=1000)  # waits for the limiter, that is, for the learner
+            writer.end_episode(timeout_ms=1000)  # waits for the limiter, and so for the learner
         except reverb.DeadlineExceededError:
-            continue  # sending goes on; look whether it is time to stop
+            continue  # sending continues; check whether to stop
     writer.close()
 
 
@@ -116,7 +116,7 @@ def learn(client: reverb.Client, updates: int) -> np.ndarray:
     client.insert(q, priorities={"parameters": 1.0})
     batches = client.sample_batches("replay", BATCH, num_batches=updates, timeout=60)
     for update, batch in enumerate(batches, start=1):
-        # One array for each column, with a row for each transition.
+        # One array per column, with one row per transition.
         s, a, r, discount, s_next = (
             batch.data[name] for name in ("observation", "action", "reward", "discount", "next_observation")
         )
@@ -129,14 +129,14 @@ def learn(client: reverb.Client, updates: int) -> np.ndarray:
 
 
 def run_learner(client: reverb.Client, updates: int, result) -> None:
-    """What the learner's process does."""
+    """Runs the learner in its process."""
     result.put(learn(client, updates))
 
 
 def main(updates: int = 400) -> None:
-    """Starts both processes, and says what they came to."""
+    """Starts both processes, and reports the result."""
     server = make_server(SIGNATURE)
-    client = reverb.Client(f"localhost:{server.port}")  # is pickled on its way to the processes
+    client = reverb.Client(f"localhost:{server.port}")  # the processes receive it by pickling
     processes = multiprocessing.get_context("spawn")
     stop, result = processes.Event(), processes.Queue()
     actor = processes.Process(target=act, args=(client, stop))

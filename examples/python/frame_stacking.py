@@ -1,9 +1,9 @@
 """Frame stacking without duplicates: items of four frames each, every frame sent and stored once.
 
-Use it for agents that see the last few images, as those that play Atari do. Appending stacks of four frames would
-store each frame four times (eight times with the next observation). Append single frames instead, and let items refer
-to four or five of them. At the start of an episode, where there are not enough frames, the first one is repeated: by
-naming it several times, which stores nothing either.
+Use it for agents that see the last few images, like those that play Atari. Appending stacks of four frames would store
+each frame four times (eight times with the next observation). Append single frames instead, and let items refer to
+four or five of them. At the start of an episode, where frames are missing, items refer to the first one several times,
+which needs no memory either.
 
 In the output, look at the positions of the frames in an item, and at the bytes.
 
@@ -26,14 +26,14 @@ SIGNATURE = {
 
 
 def frame(step: int) -> np.ndarray:
-    """A noisy screen whose first pixel tells the step."""
+    """Returns a noisy image whose first pixel is the step."""
     image = np.random.default_rng(step).integers(0, 255, (SIDE, SIDE), np.uint8)  # noise does not compress
     image[0, 0] = step
     return image
 
 
 def stack_at(step: int) -> list[int]:
-    """The positions of the frames that an agent sees at a step: [0, 0, 0, 0], [0, 0, 0, 1], ..., [3, 4, 5, 6]."""
+    """Returns the positions of the frames at a step: [0, 0, 0, 0], [0, 0, 0, 1], ..., [3, 4, 5, 6]."""
     return [max(0, step - back) for back in reversed(range(STACK))]
 
 
@@ -46,17 +46,17 @@ def main(steps: int = 100) -> None:
         max_size=10_000,
         rate_limiter=reverb.rate_limiters.MinSize(1),
         signature=SIGNATURE,
-        max_times_sampled=1,  # with a Fifo sampler: every item once, in order, to look at
+        max_times_sampled=1,  # with a Fifo sampler: every item once, in order
     )
     server = reverb.Server([table])
     client = reverb.Client(f"localhost:{server.port}")
 
     # The oldest frame of a stack and the newest of the next one are four steps apart.
     with client.trajectory_writer(num_keep_alive_refs=STACK + 1) as writer:
-        writer.append({"frame": frame(0)}, partial_step=True)  # what is seen first; the step stays open
+        writer.append({"frame": frame(0)}, partial_step=True)  # the first observation; the step stays open
         for step in range(steps):
-            writer.append({"action": step % 4, "reward": np.float32(step)})  # what is done; completes the step
-            writer.append({"frame": frame(step + 1)}, partial_step=True)  # what is seen next
+            writer.append({"action": step % 4, "reward": np.float32(step)})  # the action; completes the step
+            writer.append({"frame": frame(step + 1)}, partial_step=True)  # the next observation
             history = writer.history
             writer.create_item(
                 table="replay",

@@ -1,12 +1,11 @@
 """Nearly on-policy learning from many actors: IMPALA.
 
-Use it when actors are many and far away: they do not wait for the learner at every step, and what arrives is a little
-stale. V-trace corrects for that with the probabilities that the actors acted with, which are part of the items. The
-table hands each item out once, in any order, and its limiter lets inserts run ahead of samples by no more than two
-batches.
+Use it with many distant actors: they do not wait for the learner at every step, so their data is slightly stale.
+V-trace corrects for that with the action probabilities of the actors, which are part of the items. The table returns
+each item once, in any order, and its limiter lets inserts run ahead of samples by at most two batches.
 
-The task is a bandit whose arms pay differently in each context. In the output, look at how far behind the actors'
-policies were, at how much V-trace had to cut, and at the reward.
+The task is a bandit whose arms pay differently in each context. In the output, look at how stale the actors' policies
+were, at how often V-trace clipped, and at the reward.
 
 Run it with `python examples/python/impala_queue.py`.
 """
@@ -32,18 +31,18 @@ SIGNATURE = {
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last dimension."""
+    """Computes the softmax over the last dimension."""
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def pay(context: int, arm: int, rng: np.random.Generator) -> float:
-    """One arm is right in each context."""
+    """Returns the reward: one arm is right in each context."""
     return float(rng.random() < (0.9 if arm == context % ARMS else 0.2))
 
 
 def act(client: reverb.Client, seed: int, stop) -> None:
-    """What an actor's process does."""
+    """Runs an actor in its process."""
     rng = np.random.default_rng(seed)
     writer = client.trajectory_writer(num_keep_alive_refs=UNROLL)
     while not stop.is_set():
@@ -64,16 +63,16 @@ def act(client: reverb.Client, seed: int, stop) -> None:
         history = writer.history
         sequence = {name: history[name][-UNROLL:] for name in SIGNATURE if name != "version"}
         writer.create_item("unrolls", 1.0, {**sequence, "version": history["version"][-1]})
-        # Waits for the limiter, looking now and then whether it is time to stop.
+        # Waits for the limiter; checks periodically whether to stop.
         while not stop.is_set():
             with contextlib.suppress(reverb.DeadlineExceededError):
                 writer.flush(block_until_num_items=1, timeout_ms=200)
                 break
-    writer.close()  # gives up what the table did not take
+    writer.close()  # discards items that the table did not accept
 
 
 def learn(batch: dict[str, np.ndarray], policy: np.ndarray, values: np.ndarray) -> float:
-    """One V-trace update, in place. Each step of a bandit is its own episode, so the trace is one step long."""
+    """Performs one V-trace update, in place. Each step of a bandit is an episode, so the trace is one step long."""
     contexts, actions = batch["context"], batch["action"]
     now = softmax(policy)[contexts]
     then = softmax(batch["logits"])
@@ -89,7 +88,7 @@ def learn(batch: dict[str, np.ndarray], policy: np.ndarray, values: np.ndarray) 
 
 
 def main(updates: int = 150) -> None:
-    """Two actors in processes of their own; the learner and the server in this one."""
+    """Runs two actors in separate processes; the learner and the server in this one."""
     server = reverb.Server(
         [
             reverb.Table(

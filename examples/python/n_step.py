@@ -1,12 +1,11 @@
-"""N-step returns: an item is where the agent was, what n steps brought, and where they led.
+"""N-step returns: an item has a state, the return of n steps, and the state after them.
 
-Use it to carry rewards back faster than one step at a time. The actor sums the rewards up and appends the sum and the
-discount that is left as two more columns, so that the learner needs no sequences: the item refers to an observation n
+Use it to propagate rewards faster than one step at a time. The actor sums up the rewards and appends the sum and the
+remaining discount as two more columns, so that the learner needs no sequences: the item refers to the observation n
 steps ago, the newest one, and the two numbers. At the end of an episode the last items span fewer steps.
 
-The task is a random walk between two ends, of which one pays. In the output, look at how far the learned values are
-from the true ones after the same number of samples: from one step to several the error falls, then too many bring
-noise.
+The task is a random walk between two ends, one of which pays. In the output, compare the errors of the learned values
+after the same number of samples: more steps reduce the error at first, then too many add noise.
 
 Run it with `python examples/python/n_step.py`.
 """
@@ -18,13 +17,13 @@ import numpy as np
 
 import reverb
 
-STATES = 19  # between the ends; the walk begins in the middle
+STATES = 19  # between the ends; the walk starts in the middle
 GAMMA = 1.0
 TRUE_VALUES = np.arange(1, STATES + 1) / (STATES + 1) * 2 - 1
 
 
 def make_table(name: str) -> reverb.Table:
-    """One for each n."""
+    """Creates a table for one n."""
     number = reverb.TensorSpec((), np.float64)
     return reverb.Table(
         name=name,
@@ -35,14 +34,14 @@ def make_table(name: str) -> reverb.Table:
         signature={
             "state": reverb.TensorSpec((), np.int64),
             "return": number,  # r0 + gamma r1 + ... of n steps
-            "discount": number,  # gamma ** n, or 0 when the episode ended
+            "discount": number,  # gamma ** n, or 0 if the episode ended
             "next_state": reverb.TensorSpec((), np.int64),
         },
     )
 
 
 def walk(rng: np.random.Generator):
-    """Yields (state, reward, next state, whether it ends)."""
+    """Yields (state, reward, next state, whether the episode ends)."""
     state = STATES // 2
     while True:
         following = state + int(rng.choice((-1, 1)))
@@ -55,7 +54,7 @@ def walk(rng: np.random.Generator):
 
 
 class NStepWriter:
-    """Makes an item of every step of an episode, n steps later or at the end."""
+    """Creates an item for every step of an episode, n steps later or at its end."""
 
     def __init__(self, client: reverb.Client, table: str, n: int) -> None:
         self._writer = client.trajectory_writer(num_keep_alive_refs=2 * n + 1)
@@ -65,29 +64,29 @@ class NStepWriter:
         self._position = 0  # of the newest state
 
     def reset(self, state: int) -> None:
-        """The first state of an episode."""
+        """Adds the first state of an episode."""
         self._position = 0
-        self._writer.append({"state": state}, partial_step=True)  # stays open, for what belongs to it
+        self._writer.append({"state": state}, partial_step=True)  # stays open for the reward
 
     def step(self, reward: float, next_state: int, *, ended: bool) -> None:
-        """What came of the newest state."""
-        self._writer.append({"reward": reward})  # completes its step
+        """Adds the reward and the next state."""
+        self._writer.append({"reward": reward})  # completes the step
         self._writer.append({"state": next_state}, partial_step=True)
         self._position += 1
         self._rewards.append(reward)
         if len(self._rewards) == self._n or ended:
             self._make_item(0.0 if ended else GAMMA ** len(self._rewards))
         if ended:
-            while self._rewards:  # the last steps, which see fewer than n rewards
-                self._writer.append({})  # a step for their numbers: a column has one value at each
+            while self._rewards:  # the last steps, which have fewer than n rewards
+                self._writer.append({})  # a step for their numbers: a column has one value per step
                 self._make_item(0.0)
             self._writer.end_episode()
 
     def _make_item(self, discount: float) -> None:
-        """An item of the oldest step that has none."""
+        """Creates the item of the oldest step that has none."""
         start = self._position - len(self._rewards)
         total = sum(GAMMA**k * reward for k, reward in enumerate(self._rewards))
-        # Two more columns of the step that is open. Their newest value is that of this item.
+        # Adds two columns to the open step. Their newest values belong to this item.
         self._writer.append({"return": total, "discount": discount}, partial_step=True)
         history = self._writer.history
         self._writer.create_item(
@@ -103,12 +102,12 @@ class NStepWriter:
         self._rewards.popleft()
 
     def close(self) -> None:
-        """No more episodes."""
+        """Flushes and closes the writer."""
         self._writer.close()
 
 
 def main(episodes: int = 200, samples: int = 4000) -> None:
-    """Learns the values of the states with different n."""
+    """Learns the values of the states for different n."""
     lengths = (1, 2, 4, 8, 64)
     server = reverb.Server([make_table(f"n={n}") for n in lengths])
     client = reverb.Client(f"localhost:{server.port}")

@@ -1,11 +1,11 @@
 """Overlapping trajectories: items of three steps that share two of them with the next item.
 
-Use it for anything that learns from short sequences and may begin at any step: n-step returns, recurrent networks,
-model learning. Steps are sent and stored once, however many items they are part of.
+Use it to learn from short sequences that may begin at any step: n-step returns, recurrent networks, model learning.
+Steps are sent and stored once, however many items contain them.
 
-It writes one episode twice: with a TrajectoryWriter, which names the columns that make up an item, and with the older
-Writer, whose items are always whole steps. Look at the steps of the items in the output: 0-1-2, 1-2-3, 2-3-4 and so
-on, the same from both.
+The program writes one episode twice: with a TrajectoryWriter, which selects the columns of an item, and with the older
+Writer, whose items are always whole steps. In the output, look at the steps of the items: 0-1-2, 1-2-3, 2-3-4 and so
+on, the same for both.
 
 Run it with `python examples/python/overlapping_trajectories.py`.
 """
@@ -25,12 +25,12 @@ def environment():
 
 
 def main() -> None:
-    """Writes an episode in both ways, and compares what is in the tables."""
-    # Queues hand every item out once, in order: the easiest way to look at all of them.
+    """Writes an episode in both ways, and compares the tables."""
+    # Queues return every item once, in order: the easiest way to look at all of them.
     server = reverb.Server([reverb.Table.queue("columns", 100), reverb.Table.queue("steps", 100)])
     client = reverb.Client(f"localhost:{server.port}")
 
-    # Items may refer to the last three steps, so that is what the writer keeps.
+    # Items may refer to the last three steps, so the writer keeps these.
     with client.trajectory_writer(num_keep_alive_refs=LENGTH) as writer:
         for observation, action in environment():
             writer.append({"observation": observation, "action": action})
@@ -54,12 +54,12 @@ def main() -> None:
 
     items = client.server_info()["columns"].current_size
     print(f"{STEPS} steps make {items} items of {LENGTH} steps:")
-    # data is a list of columns by sorted name: actions, observations.
+    # data is a list of columns, sorted by name: actions, observations.
     for sample in client.sample("columns", num_samples=items, emit_timesteps=False):
         actions, observations = sample.data
         print(f"  steps {observations[:, 0].astype(int)}, actions {actions}")
 
-    # The other table holds the same. By default an item comes as a list of its steps.
+    # The other table holds the same items. By default an item is returned as a list of its steps.
     starts = []
     for item in client.sample("steps", num_samples=items):
         steps = [int(step.data[1][0]) for step in item]

@@ -1,12 +1,12 @@
 """On-policy learning through a queue: PPO.
 
-Use it when every piece of experience is learned from once, by the policy that made it or one that is hardly newer.
-The queue hands each item out exactly once, in order. It holds one batch: when the learner is busy the actors wait, so
-that what they write next is written by the next policy. Parameters go back through a table of size 1.
+Use it if all experience is used once, by the policy that generated it or a slightly newer one. The queue returns each
+item exactly once, in order. It holds one batch: while the learner is busy the actors wait, so the next policy
+generates their next data. Parameters go back through a table of size 1.
 
 The task is a corridor with the reward at its right end; the policy and the values are tables of numbers. In the
-output, look at the return, at the share of fragments by the newest policy, and at the counts at the end: every
-fragment that was inserted was sampled once or is still in the queue.
+output, look at the return, at the share of fragments from the newest policy, and at the counts at the end: every
+inserted fragment was sampled once or is still in the queue.
 
 Run it with `python examples/python/ppo_queue.py`.
 """
@@ -25,19 +25,19 @@ BATCH = 16  # items of an update
 GAMMA, LAMBDA, CLIP, EPOCHS, RATE = 0.95, 0.95, 0.2, 4, 1.0
 
 COLUMNS = {"cell": np.int64, "action": np.int64, "reward": np.float64, "discount": np.float64, "log_prob": np.float64}
-# One step more than is learned from, for the value of where the fragment ends.
+# One more step than is used for learning, for the value of the fragment's last state.
 SIGNATURE = {name: reverb.TensorSpec((FRAGMENT + 1,), dtype) for name, dtype in COLUMNS.items()}
 SIGNATURE["version"] = reverb.TensorSpec((), np.int64)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last dimension."""
+    """Computes the softmax over the last dimension."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def act(client: reverb.Client, seed: int, stop: threading.Event) -> None:
-    """Walks, and writes fragments that follow one another."""
+    """Acts, and writes consecutive fragments."""
     rng = np.random.default_rng(seed)
     cell = 0
     writer = client.trajectory_writer(num_keep_alive_refs=FRAGMENT + 1)
@@ -72,7 +72,7 @@ def act(client: reverb.Client, seed: int, stop: threading.Event) -> None:
 
 
 def learn(batch: dict[str, np.ndarray], logits: np.ndarray, values: np.ndarray) -> None:
-    """A few steps of PPO on one batch, in place."""
+    """Performs a few steps of PPO on one batch, in place."""
     cells, actions = batch["cell"][:, :-1], batch["action"][:, :-1]
     rewards, discounts = batch["reward"][:, :-1], batch["discount"][:, :-1]
     errors = rewards + discounts * values[batch["cell"][:, 1:]] - values[cells]
@@ -86,7 +86,7 @@ def learn(batch: dict[str, np.ndarray], logits: np.ndarray, values: np.ndarray) 
     for _ in range(EPOCHS):
         log_probs = log_softmax(logits)
         ratio = np.exp(log_probs[cells, actions] - batch["log_prob"][:, :-1])
-        # Where the policy has moved far enough the right way, it is not pushed on.
+        # Clips the objective where the policy has already changed enough.
         active = np.where(scaled > 0, ratio < 1 + CLIP, ratio > 1 - CLIP)
         slope = active * ratio * scaled / scaled.size
         gradient = np.zeros_like(logits)
@@ -97,7 +97,7 @@ def learn(batch: dict[str, np.ndarray], logits: np.ndarray, values: np.ndarray) 
 
 
 def main(updates: int = 40) -> None:
-    """Two actors and a learner, as threads; with processes the code would be the same."""
+    """Runs two actors and a learner as threads; the code would be the same for processes."""
     server = reverb.Server(
         [
             reverb.Table.queue("fragments", max_size=BATCH, signature=SIGNATURE),

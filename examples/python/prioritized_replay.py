@@ -1,7 +1,7 @@
-"""Prioritized replay with importance weights: items with large errors are drawn more often, and count for less.
+"""Prioritized replay with importance weights: items with large errors are sampled more often, and weigh less.
 
-Values of 1000 states are learned from samples; for 10 of them the first guess is far off. Priorities are the errors
-of the last visit; they go back by key, in one call for each batch.
+The program learns the values of 1000 states from samples; for 10 of them the initial guess is far off. Priorities are
+the errors of the last visit; one call per batch updates them by key.
 
 Run it with `python examples/python/prioritized_replay.py`.
 """
@@ -24,12 +24,13 @@ def main() -> None:
         tables=[
             reverb.Table(
                 name="prioritized",
-                # Drawn with probability in proportion to priority ** 0.6. The seed makes this run repeatable.
+                # Samples with a probability proportional to priority ** 0.6. The seed makes this run reproducible.
                 sampler=reverb.selectors.Prioritized(0.6, seed=1),
                 remover=reverb.selectors.Fifo(),
                 max_size=STATES,
                 rate_limiter=reverb.rate_limiters.MinSize(1),
-                # With a signature, samples come back as they went in; a single step has no time dimension.
+                # With a signature, samples have the structure of the inserted data; a single step has no time
+                # dimension.
                 signature={"state": reverb.TensorSpec((), np.int64), "value": reverb.TensorSpec((), np.float64)},
             )
         ]
@@ -40,15 +41,15 @@ def main() -> None:
 
     updates = 300
     visits = np.zeros(STATES, int)
-    # exact=True: nothing is fetched ahead, so that every batch knows all priorities set before it.
+    # exact=True: does not prefetch, so that every batch reflects all earlier priorities.
     batches = client.sample_batches("prioritized", BATCH, num_batches=updates, exact=True)
     for update, batch in enumerate(batches):
-        # [B, 1]: what was inserted is one step.
+        # [B, 1]: the inserted items are single steps.
         states, values = batch.data["state"][:, 0], batch.data["value"][:, 0]
         np.add.at(visits, states, 1)
 
-        # (1 / (table size * probability)) ** beta, divided by the largest. beta grows to 1, where the weights make
-        # the updates unbiased.
+        # (1 / (table size * probability)) ** beta, divided by the maximum. beta grows to 1, where the weights make the
+        # updates unbiased.
         beta = 0.4 + 0.6 * update / updates
         weights = reverb.importance_weights(batch.info, beta=beta)
         errors = values - guesses[states]

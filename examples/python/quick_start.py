@@ -1,4 +1,4 @@
-"""Quick start: a server with one table, a writer that makes items of three steps, and a loop that samples them.
+"""Quick start: a server with one table, a writer that creates items of three steps, and a loop that samples them.
 
 Run it with `python examples/python/quick_start.py`.
 """
@@ -9,9 +9,9 @@ import reverb
 
 
 def main() -> None:
-    """Writes ten steps, and looks at what came of them."""
-    # A table holds items. Its sampler picks what is handed out, its remover what goes when it is full, and its
-    # rate limiter makes callers wait: here samples wait until there are two items.
+    """Writes ten steps, and looks at the resulting items."""
+    # A table holds items. Its sampler selects the items to return, its remover selects the items to evict when it is
+    # full, and its rate limiter blocks callers: here samples wait until there are two items.
     table = reverb.Table(
         name="replay",
         sampler=reverb.selectors.Uniform(),
@@ -19,14 +19,14 @@ def main() -> None:
         max_size=100_000,
         rate_limiter=reverb.rate_limiters.MinSize(2),
     )
-    # A queue hands every item out once, in order, and makes inserts wait while it is full.
+    # A queue returns every item once, in order, and blocks inserts while it is full.
     events = reverb.Table.queue("events", max_size=10)
-    server = reverb.Server(tables=[table, events])  # on any free port; port=8000 for one of your own
+    server = reverb.Server(tables=[table, events])  # on any free port; use port=8000 for a fixed one
 
-    # Any process, on any machine, could make this client. In the process of the server it needs no socket.
+    # Any process, on any machine, could create this client. Within the server's process it needs no socket.
     client = reverb.Client(f"localhost:{server.port}")
 
-    # Steps are any nest of arrays and numbers. A writer keeps the last three of them, for items to refer to.
+    # Steps are any nest of arrays and numbers. The writer keeps the last three, for items to refer to.
     with client.trajectory_writer(num_keep_alive_refs=3) as writer:
         for step in range(10):
             writer.append(
@@ -37,7 +37,7 @@ def main() -> None:
                 }
             )
             if writer.episode_steps >= 3:
-                # history has a column for each leaf. A slice keeps time as the first dimension, an index drops it.
+                # history has a column for each leaf. A slice keeps time as the first dimension, an index removes it.
                 history = writer.history
                 writer.create_item(
                     table="replay",
@@ -52,8 +52,8 @@ def main() -> None:
 
     print(f"the table holds {client.server_info()['replay'].current_size} items")
 
-    # The columns of an item come in the order of the sorted names: actions, last_reward, observations. A table with a
-    # signature gives them back under their names; see prioritized_replay.py.
+    # The columns of an item are sorted by name: actions, last_reward, observations. A table with a signature returns
+    # them with their names; see prioritized_replay.py.
     for sample in client.sample("replay", num_samples=3, emit_timesteps=False):
         actions, last_reward, observations = sample.data
         print(f"item {sample.info.key:#018x} was drawn with probability {sample.info.probability:.3f}:")

@@ -1,13 +1,13 @@
-"""Sequences for recurrent networks, as R2D2 has them: overlapping, with the state at their start, and priorities.
+"""Sequences for recurrent networks, as in R2D2: overlapping, with the initial state, and prioritized.
 
-Use it to train a recurrent network from replay. A sequence carries the recurrent state that the actor had at its
-first step. That state is stale when the network has changed since, so the learner first runs the network over a few
-steps without learning from them (the burn-in). Sequences overlap by half; priorities mix the largest and the mean
+Use it to train a recurrent network from replay. A sequence contains the recurrent state that the actor had at its
+first step. That state is stale if the network has changed since, so the learner first runs the network over a few
+steps without learning from them (the burn-in). Sequences overlap by half; priorities combine the largest and the mean
 error of a sequence.
 
-The network here is one leaky unit with a linear reader, and the task is to remember a signal. In the output, look at
-how much the first state decides about later ones: less after the burn-in, nearly nothing at the end. Then at the
-loss, and at the priorities, which the learner has replaced by its own.
+The network here is one leaky unit with a linear readout, and the task is to remember a signal. In the output, look at
+how much the first state affects later ones: less after the burn-in, almost nothing at the end. Then look at the loss,
+and at the priorities, which the learner has replaced.
 
 Run it with `python examples/python/r2d2_sequences.py`.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import reverb
 
 LENGTH = 16  # steps of a sequence
-BURN_IN = 4  # of them, to warm the state up
+BURN_IN = 4  # the first steps, which warm up the state
 PERIOD = 8  # a sequence begins every 8 steps, so neighbours overlap by 8
 EPISODE = 64
 ETA = 0.9  # priority = ETA * largest + (1 - ETA) * mean error
@@ -32,7 +32,7 @@ SIGNATURE = {
 
 
 def unroll(state: np.ndarray, inputs: np.ndarray, memory: float) -> np.ndarray:
-    """The states [B, T] of a leaky unit that is fed inputs [B, T]."""
+    """Returns the states [B, T] of a leaky unit for the inputs [B, T]."""
     states = np.empty_like(inputs)
     for t in range(inputs.shape[1]):
         state = memory * state + (1 - memory) * inputs[:, t]
@@ -41,13 +41,13 @@ def unroll(state: np.ndarray, inputs: np.ndarray, memory: float) -> np.ndarray:
 
 
 def write_episodes(client: reverb.Client, episodes: int, memory: float, rng: np.random.Generator) -> None:
-    """The actor: has the network of some time ago, and stores the states it had."""
+    """Runs the actor, which has an old network and stores its states."""
     with client.trajectory_writer(num_keep_alive_refs=LENGTH) as writer:
         for _ in range(episodes):
             signal = rng.normal(size=EPISODE) + rng.normal()
             state = 0.0
             for t in range(EPISODE):
-                # What is to be predicted: a slow average of the signal, which nobody sees.
+                # The target of the prediction: a slow average of the signal, which is hidden.
                 target = signal[max(0, t - 7) : t + 1].mean()
                 writer.append({"state": state, "input": signal[t], "target": target})
                 state = memory * state + (1 - memory) * signal[t]
@@ -56,9 +56,9 @@ def write_episodes(client: reverb.Client, episodes: int, memory: float, rng: np.
                     history = writer.history
                     writer.create_item(
                         table="sequences",
-                        priority=10.0,  # large, so that each is seen early; the learner corrects it
+                        priority=10.0,  # large, so that each is sampled early; the learner corrects it
                         trajectory={
-                            "state": history["state"][-LENGTH],  # one number, not a sequence of them
+                            "state": history["state"][-LENGTH],  # one number, not a sequence
                             "input": history["input"][-LENGTH:],
                             "target": history["target"][-LENGTH:],
                         },
@@ -67,7 +67,7 @@ def write_episodes(client: reverb.Client, episodes: int, memory: float, rng: np.
 
 
 def main(episodes: int = 60, updates: int = 300) -> None:
-    """Writes sequences with an old network, and trains a reader of the states of a newer one."""
+    """Writes sequences with an old network, and trains a readout of the states of a newer one."""
     server = reverb.Server(
         [
             reverb.Table(
@@ -84,7 +84,7 @@ def main(episodes: int = 60, updates: int = 300) -> None:
     write_episodes(client, episodes, memory=0.5, rng=np.random.default_rng(0))
     print(f"{client.server_info()['sequences'].current_size} sequences of {LENGTH} steps from {episodes} episodes")
 
-    memory = 0.8  # what the learner's network has become since
+    memory = 0.8  # the learner's network has changed to this
     reader = np.zeros(2)
     stale: list[tuple[float, float, float]] = []
     losses = []
@@ -93,7 +93,7 @@ def main(episodes: int = 60, updates: int = 300) -> None:
         state, inputs, targets = (batch.data[name] for name in ("state", "input", "target"))
 
         states = unroll(state, inputs, memory)
-        # What would be different had the first state been zero: at once, after the burn-in, at the end.
+        # The effect of the first state, compared with zero: immediately, after the burn-in, at the end.
         gap = states - unroll(np.zeros_like(state), inputs, memory)
         stale.append((np.abs(state).mean(), np.abs(gap[:, BURN_IN - 1]).mean(), np.abs(gap[:, -1]).mean()))
 

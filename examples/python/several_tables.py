@@ -1,11 +1,11 @@
 """Several tables over the same data: one writer, items of different lengths and priorities, steps stored once.
 
-Use it when parts of an agent want to see experience differently: a model learns from sequences, a critic from
-transitions, and somebody wants the best moments again. A table is a view with its own order, its own bound and its
-own limiter; the steps behind it are shared with the other tables, and go when the last item that needs them goes.
+Use it if parts of an agent need different views of experience: a model learns from sequences, a critic from
+transitions, and another part needs the best moments again. A table is a view with its own order, its own bound and its
+own limiter; tables share the underlying steps, which are freed with the last item that needs them.
 
-In the output, look at how the same two hundred steps are seen: pairs at random, triples by priority, and a short list
-of the best steps of all, from which a better one always pushes out the worst.
+In the output, compare the views of the same two hundred steps: random pairs, triples by priority, and a short list of
+the best steps of all, in which a better step always replaces the worst.
 
 Run it with `python examples/python/several_tables.py`.
 """
@@ -18,7 +18,7 @@ STEPS = 200
 
 
 def make_server() -> reverb.Server:
-    """Three views."""
+    """Creates three tables, as three views."""
     return reverb.Server(
         tables=[
             reverb.Table(
@@ -35,7 +35,7 @@ def make_server() -> reverb.Server:
                 max_size=1000,
                 rate_limiter=reverb.rate_limiters.MinSize(1),
             ),
-            # Hands out the highest priority, and when it is full evicts the lowest: the ten best, whenever they were.
+            # Returns the item with the highest priority, and evicts the lowest: keeps the ten best of all time.
             reverb.Table(
                 name="best",
                 sampler=reverb.selectors.MaxHeap(),
@@ -48,7 +48,7 @@ def make_server() -> reverb.Server:
 
 
 def main() -> None:
-    """Writes an episode, and looks at it through each table."""
+    """Writes an episode, and samples it from each table."""
     server = make_server()
     client = reverb.Client(f"localhost:{server.port}")
     rng = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def main() -> None:
             if writer.episode_steps >= 2:
                 writer.create_item("pairs", 1.0, {"steps": history["step"][-2:], "rewards": history["reward"][-2:]})
             if writer.episode_steps >= 3:
-                # A priority of its own in each table; here the sum of the rewards in the item.
+                # A separate priority for each table; here the sum of the rewards in the item.
                 priority = history["reward"][-3:].numpy().sum()
                 writer.create_item(
                     "triples", priority, {"steps": history["step"][-3:], "rewards": history["reward"][-3:]}
@@ -83,7 +83,7 @@ def main() -> None:
     assert np.allclose(best, np.sort(rewards)[-10:][::-1])
     print("the ten best steps:", " ".join(f"{reward:.1f}" for reward in best))
 
-    # A table can be emptied, or its priorities changed, and the others do not notice.
+    # Emptying a table, or changing its priorities, does not affect the others.
     top = next(client.sample("best", emit_timesteps=False))
     client.mutate_priorities("best", deletes=[top.info.key])
     client.reset("triples")

@@ -1,11 +1,10 @@
-"""Patterns: say once which items to make, and let the writer make them as steps come in.
+"""Patterns: define once which items to create, and let the writer create them as steps are appended.
 
-Use it when the items follow from the steps by rule, as they mostly do: transitions, n-step transitions, sequences
-every so often, something at the end of the episode. The structured writer checks the conditions at every step in
-native code, so that the actor's loop is one append. Several configs may feed one table or several, and share the
-data.
+Use it if rules determine the items from the steps, which is common: transitions, n-step transitions, periodic
+sequences, items at the end of an episode. The structured writer evaluates the conditions at every step in native code,
+so the actor's loop consists of one append. Several configs may write to one table or to several, and share the data.
 
-In the output, look at which steps each pattern has made its items of, with one episode of ten steps.
+In the output, look at the steps in the items of each pattern, for one episode of ten steps.
 
 Run it with `python examples/python/structured_patterns.py`.
 """
@@ -26,7 +25,7 @@ STEP_SPEC = {
 
 
 def make_configs() -> list[structured.Config]:
-    """The rules. `ref` stands for the steps so far: ref[...][-1] is the newest value, ref[...][-2:] the last two."""
+    """Returns the rules. `ref` represents the steps: ref[...][-1] is the newest value, ref[...][-2:] the last two."""
     condition = structured.Condition
     transition = structured.pattern_from_transform(
         STEP,
@@ -43,17 +42,17 @@ def make_configs() -> list[structured.Config]:
         )
 
     return [
-        # At every step that has one before it.
+        # At every step that has a predecessor.
         structured.create_config(transition, table="transitions"),
-        # Four steps, whenever another two have passed; the priority from a column of the steps:
-        # 0.9 * the largest + 0.1 * the mean of |td_error|.
+        # Four steps, at every second step; the priority is computed from a column of the steps: 0.9 * the maximum +
+        # 0.1 * the mean of |td_error|.
         structured.create_config(
             window(4),
             table="sequences",
             conditions=[condition.step_index() >= 3, condition.step_index() % 2 == 1],
             priority=structured.td_error(0.9, STEP, lambda step: step["td_error"]),
         ),
-        # The steps that lead to a goal, where the data says so.
+        # The steps that lead to a goal, as marked in the data.
         structured.create_config(window(2), table="goals", conditions=[condition.data(STEP)["is_goal"] == 1]),
         # The last three steps of the episode, whatever its length.
         structured.create_config(window(3), table="endings", conditions=[condition.is_end_episode()]),
@@ -61,11 +60,11 @@ def make_configs() -> list[structured.Config]:
 
 
 def main() -> None:
-    """Writes one episode, and shows what came of it."""
+    """Writes one episode, and prints the resulting items."""
     configs = make_configs()
     server = reverb.Server(
         [
-            # The signature of a table follows from the configs and the steps.
+            # The configs and the steps determine the signature of a table.
             reverb.Table.queue(
                 config.table, max_size=100, signature=structured.infer_signature([config], step_spec=STEP_SPEC)
             )

@@ -1,14 +1,14 @@
 """Vector environments: one call writes one step of many of them.
 
 Use it with environments that step together: Gymnasium's vector environments, EnvPool, simulators on an accelerator.
-Values have the environments as their first dimension, as they come out of such an environment. Each environment still
-has episodes, chunks and items of its own: an item never mixes two of them, nor reaches back over the start of an
-episode. The environments here reset themselves as Gymnasium's do: the step after the last one of an episode returns
-the first observation of the next.
+The first dimension of values is the environment, as in the output of such environments. Each environment still has its
+own episodes, chunks and items: an item never combines two of them, and never extends across the start of an episode.
+The environments here reset themselves like those of Gymnasium: the step after the last one of an episode returns the
+first observation of the next.
 
-It writes the same transitions twice: with one VectorWriter, and with a TrajectoryWriter for each environment in a
-Python loop. In the output, look at the time of a step in both, and at the counts: the same items, and a terminal one
-for each episode that ended.
+The program writes the same transitions twice: with one VectorWriter, and with a TrajectoryWriter for each environment
+in a Python loop. In the output, compare the time per step, and the counts: the same items, and one terminal item for
+each episode that ended.
 
 Run it with `python examples/python/vector_environments.py`.
 """
@@ -24,7 +24,7 @@ ENVIRONMENTS = 32
 
 
 class Walks:
-    """Random walks that step together, each until it has gone too far."""
+    """Random walks that step together, each until it is out of bounds."""
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(0)
@@ -32,11 +32,11 @@ class Walks:
         self._ended = np.zeros(ENVIRONMENTS, bool)
 
     def reset(self) -> np.ndarray:
-        """The first observations."""
+        """Returns the first observations."""
         return self._observations
 
     def step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Moves all; returns observations, rewards and what ends with this step. What had ended begins anew instead."""
+        """Steps all; returns observations, rewards and which episodes end. Episodes that had ended restart instead."""
         begins = self._ended
         moved = self._observations + self._rng.normal(size=(ENVIRONMENTS, 4)).astype(np.float32)
         self._observations = np.where(begins[:, None], np.float32(0), moved)
@@ -45,7 +45,7 @@ class Walks:
 
 
 def transition(history) -> dict:
-    """What an item is made of, for one environment or for all."""
+    """Returns the contents of an item, for one environment or for all."""
     return {
         "observation": history["observation"][-2],
         "reward": history["reward"][-1],
@@ -55,7 +55,7 @@ def transition(history) -> dict:
 
 
 def write_together(client: reverb.Client, steps: int) -> float:
-    """One writer for all; returns the seconds it took."""
+    """Uses one writer for all environments; returns the elapsed seconds."""
     walks = Walks()
     start = time.perf_counter()
     with client.vector_writer(num_envs=ENVIRONMENTS, num_keep_alive_refs=2) as writer:
@@ -63,14 +63,14 @@ def write_together(client: reverb.Client, steps: int) -> float:
         for _ in range(steps):
             observations, rewards, ends = walks.step()
             writer.append({"observation": observations, "reward": rewards, "terminated": ends})
-            # An item in every environment whose episode has two steps; those that have just begun are left out.
+            # Creates an item in every environment whose episode has two steps; skips those that have just started.
             writer.create_items("together", 1.0, transition(writer.history))
-            writer.end_episode(ends)  # of those that have ended; the others go on
+            writer.end_episode(ends)  # ends the selected episodes; the others continue
     return time.perf_counter() - start
 
 
 def write_one_by_one(client: reverb.Client, steps: int) -> float:
-    """A writer for each; returns the seconds it took."""
+    """Uses a writer for each environment; returns the elapsed seconds."""
     walks = Walks()
     start = time.perf_counter()
     writers = [client.trajectory_writer(num_keep_alive_refs=2) for _ in range(ENVIRONMENTS)]

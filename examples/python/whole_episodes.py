@@ -1,11 +1,11 @@
 """Whole episodes as items: trajectories of different lengths in one table.
 
-Use it where the unit is an episode: Monte-Carlo returns, evolution strategies, imitation, decision transformers. The
-signature of the table leaves the length open (None), and a learner that wants batches pads them.
+Use it if the unit is an episode: Monte-Carlo returns, evolution strategies, imitation, decision transformers. The
+signature of the table leaves the length open (None), and a learner that needs batches pads them.
 
-Here the table keeps the best fifty episodes of a random walk, and hands them out in proportion to their return. In
-the output, look at the lengths that differ, at the mean returns of what was played, what was kept and what was
-sampled, and at the shape of the padded batch.
+Here the table keeps the best fifty episodes of a random walk, and samples them in proportion to their return. In the
+output, look at the different lengths, at the mean returns of all, stored and sampled episodes, and at the shape of the
+padded batch.
 
 Run it with `python examples/python/whole_episodes.py`.
 """
@@ -22,7 +22,7 @@ SIGNATURE = {
 
 
 def play(rng: np.random.Generator):
-    """A walk with drift, until it has gone too far or long enough; yields observations and rewards."""
+    """Runs a walk with drift until it is out of bounds or long enough; yields observations and rewards."""
     position = np.zeros(2, np.float32)
     for _ in range(MAX_STEPS):
         position = position + rng.normal(0.1, 1.0, 2).astype(np.float32)
@@ -36,7 +36,7 @@ def main() -> None:
     table = reverb.Table(
         name="episodes",
         sampler=reverb.selectors.Prioritized(1.0, seed=1),
-        remover=reverb.selectors.MinHeap(),  # the worst goes first
+        remover=reverb.selectors.MinHeap(),  # evicts the worst first
         max_size=50,
         rate_limiter=reverb.rate_limiters.MinSize(50),
         signature=SIGNATURE,
@@ -46,7 +46,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
 
     returns = []
-    # Everything that an item may refer to has to be kept: a whole episode.
+    # The writer must keep everything that an item may refer to: a whole episode.
     with client.trajectory_writer(num_keep_alive_refs=MAX_STEPS) as writer:
         while len(returns) < 200:
             for observation, reward in play(rng):
@@ -61,14 +61,14 @@ def main() -> None:
                 priority=returns[-1],
                 trajectory={"observation": history["observation"][:], "reward": rewards},
             )
-            writer.end_episode()  # the history starts anew
+            writer.end_episode()  # clears the history
 
     kept = [item.info.priority for item in client.peek("episodes", 50)]
     print(f"played {len(returns)} episodes with a mean return of {np.mean(returns):.1f}")
     print(f"kept the best {len(kept)}, with a mean return of {np.mean(kept):.1f}")
     assert sorted(kept) == sorted(returns)[-50:]
 
-    # One array for all of them: zeros after the ends, and the lengths, which tell which steps are real.
+    # One array for all of them: zeros after the ends, and the lengths, which identify the real steps.
     batch = next(client.sample_batches("episodes", 16, num_batches=1, pad=True))
     observations, lengths = batch.data["observation"], batch.lengths["observation"]
     print(f"sampled {len(lengths)} with a mean return of {batch.info.priority.mean():.1f}; lengths {lengths}")

@@ -6,21 +6,21 @@
 namespace reverb::internal {
 namespace {
 
-// Blocks of this size and more start on a cache line, for SIMD and for direct I/O of pages.
+// Blocks of at least this size are aligned to a cache line, for SIMD and for direct I/O of pages.
 constexpr size_t kLargeBytes = 4096;
 constexpr size_t kLargeAlignment = 64;
 constexpr size_t kSmallAlignment = 16;
 
-// The owner sits in front of the bytes, in the same allocation.
+// Lies in front of the bytes, in the same allocation.
 class HeapBlock final : public BufferOwner {
  public:
   static HeapBlock* New(size_t size) {
     const size_t alignment = size >= kLargeBytes ? kLargeAlignment : kSmallAlignment;
     const size_t header = HeaderBytes(alignment);
-    // No object can be larger. Asking for one more gets std::bad_alloc, like any container; a sum that
-    // wraps, here or when operator new rounds it up, would get a small block.
-    constexpr size_t kMost = std::numeric_limits<ptrdiff_t>::max();
-    const size_t total = size > kMost - header ? kMost + 1 : header + size;
+    // No object can be larger. A size above the maximum makes operator new throw std::bad_alloc; a sum that
+    // overflows, here or when operator new rounds it up, would allocate a small block.
+    constexpr size_t kMaxBytes = std::numeric_limits<ptrdiff_t>::max();
+    const size_t total = size > kMaxBytes - header ? kMaxBytes + 1 : header + size;
     void* const memory = ::operator new(total, static_cast<std::align_val_t>(alignment));
     return new (memory) HeapBlock(alignment);
   }
@@ -47,7 +47,7 @@ class HeapBlock final : public BufferOwner {
 
 Buffer Buffer::Allocate(size_t size, uint8_t** out) {
   if (size == 0) {
-    // No bytes, but an address that memcpy() may be given.
+    // A valid address, which memcpy() requires even for zero bytes.
     alignas(kSmallAlignment) static uint8_t nothing[kSmallAlignment];
     *out = nothing;
     return Buffer(nullptr, nothing, 0);

@@ -1,8 +1,7 @@
-// buffer.h — immutable bytes with shared ownership, wherever they live.
+// buffer.h — immutable bytes with shared ownership.
 //
-// A Buffer is a view plus a reference on whatever keeps the bytes alive: a heap block
-// now; a shared-memory segment or a mapped file later, by deriving another BufferOwner.
-// Copying a Buffer costs one atomic increment; slicing shares the owner.
+// A Buffer is a view plus a reference to the owner that keeps the bytes alive: a heap block, a mapped file,
+// or another BufferOwner. Copying a Buffer costs one atomic increment; slicing shares the owner.
 //
 // Threads: distinct Buffers over the same bytes may be used concurrently.
 #ifndef REVERB_BASE_BUFFER_H_
@@ -30,7 +29,7 @@ class BufferOwner {
 
  protected:
   virtual ~BufferOwner() = default;
-  // Frees the bytes and this object; `delete this` unless it was placed by hand.
+  // Frees the bytes and this object. Override it if the object was not allocated with `new`.
   virtual void Destroy() { delete this; }
 
  private:
@@ -40,7 +39,7 @@ class BufferOwner {
 class Buffer {
  public:
   Buffer() = default;
-  // Takes over one reference on `owner` (which may be null for bytes that live for ever).
+  // Takes over one reference to `owner`, which may be null for static bytes.
   Buffer(BufferOwner* owner, const uint8_t* data, size_t size) : owner_(owner), data_(data), size_(size) {}
   Buffer(const Buffer& other) : owner_(other.owner_), data_(other.data_), size_(other.size_) {
     if (owner_) owner_->Ref();
@@ -59,7 +58,7 @@ class Buffer {
     if (owner_) owner_->Unref();
   }
 
-  // One allocation that holds owner and bytes. `*out` is where to write them.
+  // Allocates owner and bytes in one block. Write the bytes to `*out`.
   static Buffer Allocate(size_t size, uint8_t** out);
   static Buffer CopyOf(std::span<const uint8_t> bytes);
   static Buffer CopyOf(std::string_view bytes);
@@ -67,7 +66,7 @@ class Buffer {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  // False for bytes that live for ever, and for none at all.
+  // False for static bytes and for an empty Buffer.
   bool has_owner() const { return owner_ != nullptr; }
   std::span<const uint8_t> span() const { return {data_, size_}; }
 

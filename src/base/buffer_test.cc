@@ -16,7 +16,7 @@ std::string Text(const Buffer& buffer) {
   return std::string(reinterpret_cast<const char*>(buffer.data()), buffer.size());
 }
 
-// Reports its death.
+// Records its destruction.
 class Probe final : public BufferOwner {
  public:
   explicit Probe(int* deaths) : deaths_(deaths) {}
@@ -26,7 +26,7 @@ class Probe final : public BufferOwner {
   int* const deaths_;
 };
 
-TEST(BufferTest, IsEmptyUnlessToldOtherwise) {
+TEST(BufferTest, IsEmptyByDefault) {
   const Buffer buffer;
   EXPECT_TRUE(buffer.empty());
   EXPECT_EQ(buffer.size(), 0u);
@@ -41,13 +41,13 @@ TEST(BufferTest, AllocateGivesWritableAlignedBytesOfEverySize) {
     EXPECT_EQ(buffer.data(), out);
     EXPECT_EQ(buffer.size(), size);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(out) % (size >= 4096 ? 64 : 16), 0u) << size;
-    if (size > 0) std::memset(out, 0xAB, size);  // AddressSanitizer watches the ends
+    if (size > 0) std::memset(out, 0xAB, size);  // AddressSanitizer checks the bounds
     for (size_t i = 0; i < size; ++i) ASSERT_EQ(buffer.data()[i], 0xAB);
   }
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-// Sanitizers end the process instead.
+// Sanitizers abort the process instead.
 TEST(BufferTest, AnImpossibleSizeIsBadAllocNotASmallBlock) {
   uint8_t* out = nullptr;
   for (const size_t less : {0, 1, 16, 64, 128}) {
@@ -68,7 +68,7 @@ TEST(BufferTest, CopyOfOwnsItsBytes) {
   EXPECT_TRUE(Buffer::CopyOf(std::string_view()).empty());
 }
 
-TEST(BufferTest, TheOwnerDiesWithTheLastReference) {
+TEST(BufferTest, TheOwnerIsDestroyedWithTheLastReference) {
   static const uint8_t bytes[4] = {1, 2, 3, 4};
   int deaths = 0;
   Buffer first(new Probe(&deaths), bytes, sizeof(bytes));
@@ -94,7 +94,7 @@ TEST(BufferTest, TheOwnerDiesWithTheLastReference) {
   EXPECT_EQ(deaths, 1);
 }
 
-TEST(BufferTest, BytesThatLiveForEverNeedNoOwner) {
+TEST(BufferTest, StaticBytesNeedNoOwner) {
   static const uint8_t bytes[2] = {7, 8};
   const Buffer buffer(nullptr, bytes, 2);
   const Buffer slice = buffer.Slice(1, 1);

@@ -1,11 +1,12 @@
-// detached_thread.h — threads that live as long as the process.
+// detached_thread.h — threads that run until the process ends.
 #ifndef REVERB_BASE_DETACHED_THREAD_H_
 #define REVERB_BASE_DETACHED_THREAD_H_
 
 namespace reverb::internal {
 
-// Runs `run(argument)` on a thread of this name, of at most 15 characters. No signal reaches it: they belong
-// to the program's threads, whose waits they are to interrupt. False when the system has no thread left.
+// Runs `run(argument)` on a thread with this name (at most 15 characters). All signals are blocked on it, so
+// that they interrupt the waits of the program's own threads. Returns false if the system cannot create
+// another thread.
 bool StartDetachedThread(const char* name, void* (*run)(void*), void* argument);
 
 }  // namespace reverb::internal

@@ -23,14 +23,14 @@
 namespace reverb::internal {
 namespace {
 
-// Larger appends go straight to the system.
+// Larger appends bypass the buffer.
 constexpr size_t kWriteBufferBytes = 64 * 1024;
-// After so many bytes the disk is set to work on them.
+// Starts write-back to disk after this many bytes.
 constexpr uint64_t kWriteOutBytes = uint64_t{4} << 20;
-// flock() cannot wait for a limited time: a lock that is taken is tried again this often.
+// flock() has no timeout, so LockFile() polls a lock that is held at this interval.
 constexpr std::chrono::nanoseconds kLockRetryInterval = std::chrono::milliseconds(10);
 
-// strerror_r() comes in two kinds, told apart by what they return.
+// strerror_r() exists in two variants, distinguished by their return types.
 [[maybe_unused]] const char* ErrorText(int result, const char* buffer) {
   return result == 0 ? buffer : "unknown error";
 }
@@ -54,8 +54,8 @@ class Fd {
 
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
-  // 0 or an errno. Not repeated on EINTR: Linux has released the descriptor by then, and it may
-  // already be another thread's.
+  // Returns 0 or an errno. Does not retry on EINTR: Linux has released the descriptor by then, and another
+  // thread may have reused it.
   int Close() {
     const int fd = std::exchange(fd_, -1);
     if (fd < 0 || ::close(fd) == 0 || errno == EINTR) return 0;
@@ -77,8 +77,8 @@ struct OpenedFile {
   uint64_t size;
 };
 
-// Opens a regular file for reading and refuses anything else: a FIFO would wait for its other end, and a
-// device may have no end. O_NONBLOCK means nothing to regular files; with it, opening a FIFO does not wait.
+// Opens a regular file for reading and rejects anything else: opening a FIFO waits for its other end, and a
+// device may have no end. O_NONBLOCK has no effect on regular files and prevents that wait.
 Result<OpenedFile> OpenRegularFile(const std::string& path) {
   REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY));
   struct stat info;
@@ -114,7 +114,7 @@ class PosixWritableFile final : public WritableFile {
 
   Status Sync() override {
     REVERB_RETURN_IF_ERROR(Flush());
-    // A failed sync is final: the kernel may have dropped the dirty pages, and a second one succeed.
+    // A failed sync is final: the kernel may have dropped the dirty pages, and a second sync would succeed.
     if (Retry([&] { return ::fdatasync(fd_.get()); }) != 0) return Fail("sync", errno);
     return Status::Ok();
   }
@@ -141,19 +141,19 @@ class PosixWritableFile final : public WritableFile {
       const ssize_t written = Retry([&] { return ::write(fd_.get(), bytes.data(), bytes.size()); });
       if (written < 0) return Fail("write", errno);
       bytes = bytes.subspan(static_cast<size_t>(written));
-      not_set_out_ += static_cast<uint64_t>(written);
+      bytes_since_write_out_ += static_cast<uint64_t>(written);
     }
-    if (not_set_out_ >= kWriteOutBytes) BeginWriteOut();
+    if (bytes_since_write_out_ >= kWriteOutBytes) BeginWriteOut();
     return Status::Ok();
   }
 
-  // Left to itself the system keeps the bytes in memory until Sync(), which then waits for all of them. This
-  // promises nothing and waits for nothing: what goes wrong is told by Sync().
+  // Starts write-back, without waiting for it. Otherwise the system may keep all bytes in memory until
+  // Sync(), which then waits for all of them. Errors surface in Sync().
   void BeginWriteOut() {
 #if defined(SYNC_FILE_RANGE_WRITE)
     (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
 #endif
-    not_set_out_ = 0;
+    bytes_since_write_out_ = 0;
   }
 
   Status Fail(const char* operation, int error) { return failed_ = FileError(operation, path_, error); }
@@ -161,8 +161,8 @@ class PosixWritableFile final : public WritableFile {
   const std::string path_;
   Fd fd_;
   std::vector<uint8_t> buffer_;
-  uint64_t not_set_out_ = 0;  // bytes written since the last BeginWriteOut()
-  Status failed_;             // the first error
+  uint64_t bytes_since_write_out_ = 0;
+  Status failed_;  // the first error
 };
 
 class PosixRandomAccessFile final : public RandomAccessFile {
@@ -173,7 +173,8 @@ class PosixRandomAccessFile final : public RandomAccessFile {
   Result<size_t> Read(uint64_t offset, std::span<uint8_t> out) const override {
     size_t done = 0;
     while (done < out.size()) {
-      if (offset + done > static_cast<uint64_t>(std::numeric_limits<off_t>::max())) break;  // past any end
+      // past the end of any file
+      if (offset + done > static_cast<uint64_t>(std::numeric_limits<off_t>::max())) break;
       const ssize_t got = Retry([&] {
         return ::pread(fd_.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
       });
@@ -203,14 +204,14 @@ class MappedFile final : public BufferOwner {
   const size_t size_;
 };
 
-// Locks by flock(). The lock belongs to the open file description, so it also excludes other openings of the
-// file in this process. A child that is forked while the lock is held shares the description: closing our
-// descriptor would leave the lock with the child for as long as the child lives. The destructor therefore
-// unlocks explicitly, which releases the lock for both.
+// Locks with flock(). The lock belongs to the open file description, so it also excludes other openings of
+// the file in this process. A child that is forked while the lock is held shares the description: closing our
+// descriptor would leave the lock with the child until the child ends. The destructor therefore unlocks
+// explicitly, which releases the lock for both.
 //
 // If this process dies while it holds the lock, a child that it forked meanwhile keeps the lock until the
-// child ends or calls exec() (the descriptor is close-on-exec). Others time out until then; the file tells
-// them our process ID.
+// child ends or calls exec() (the descriptor is close-on-exec). Until then other processes time out; the lock
+// file contains our process ID for their error messages.
 class PosixFileLock final : public FileLock {
  public:
   explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {
@@ -223,7 +224,7 @@ class PosixFileLock final : public FileLock {
     ::flock(fd_.get(), LOCK_UN);
   }
 
-  // The process that has locked the file, if it says so.
+  // Returns the process that has locked the file, if the file contains its ID.
   static std::optional<pid_t> ReadHolder(const Fd& fd) {
     char text[24];
     const ssize_t size = ::pread(fd.get(), text, sizeof(text), 0);
@@ -254,7 +255,7 @@ Status LockTimeout(const std::string& path, const Fd& fd, std::chrono::nanosecon
   return Status::DeadlineExceeded(std::move(message));
 }
 
-class ThePosixFileSystem final : public FileSystem {
+class PosixFileSystemImpl final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) override {
     const int flags = O_WRONLY | O_CREAT | (mode == OpenMode::kTruncate ? O_TRUNC : O_APPEND);
@@ -270,7 +271,7 @@ class ThePosixFileSystem final : public FileSystem {
   Result<Buffer> MapFile(const std::string& path) override {
     REVERB_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
     const uint64_t size = file.size;
-    if (size == 0) return Buffer();  // which cannot be mapped
+    if (size == 0) return Buffer();  // an empty file cannot be mapped
     if (size > std::numeric_limits<size_t>::max()) return FileError("map", path, EFBIG);
     void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd.get(), 0);
     if (address == MAP_FAILED) return FileError("map", path, errno);
@@ -283,7 +284,7 @@ class ThePosixFileSystem final : public FileSystem {
     const std::unique_ptr<DIR, int (*)(DIR*)> dir(opened, ::closedir);
     std::vector<std::string> names;
     while (true) {
-      errno = 0;  // the only way to tell the end from an error
+      errno = 0;  // distinguishes the end from an error
       const dirent* const entry = ::readdir(dir.get());
       if (entry == nullptr) {
         if (errno != 0) return FileError("list", path, errno);
@@ -301,7 +302,7 @@ class ThePosixFileSystem final : public FileSystem {
     int error = errno;
     if (parents == Parents::kMustExist) return FileError("create directory", path, error);
     if (error == ENOENT) {
-      // The last component, whatever slashes follow it, and the directory above.
+      // Finds the last component, ignoring trailing slashes, and its parent directory.
       const size_t end = path.find_last_not_of('/');
       const size_t slash = end == std::string::npos ? std::string::npos : path.find_last_of('/', end);
       if (slash == std::string::npos || slash == 0) return FileError("create directory", path, error);
@@ -309,7 +310,8 @@ class ThePosixFileSystem final : public FileSystem {
       if (::mkdir(path.c_str(), 0777) == 0) return Status::Ok();
       error = errno;
     }
-    // Somebody else may have made it meanwhile; and some systems say EROFS or EISDIR for what is there.
+    // Another process may have created it meanwhile, and some systems return EROFS or EISDIR for an existing
+    // directory.
     struct stat info;
     if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return Status::Ok();
     return FileError("create directory", path, error);
@@ -333,7 +335,7 @@ class ThePosixFileSystem final : public FileSystem {
 
   Status SyncDir(const std::string& path) override {
     REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDONLY | O_DIRECTORY));
-    // EINVAL: a file system that has no such thing, so there is nothing to wait for.
+    // EINVAL: this file system does not support it, so there is nothing to wait for.
     if (Retry([&] { return ::fsync(fd.get()); }) != 0 && errno != EINVAL) {
       return FileError("sync directory", path, errno);
     }
@@ -412,13 +414,13 @@ StatusCode CodeOf(int error) {
     case EAGAIN:
       return StatusCode::kUnavailable;
     case EIO:
-      return StatusCode::kDataLoss;  // the medium failed: what is on it cannot be trusted
+      return StatusCode::kDataLoss;  // the medium failed; its contents cannot be trusted
     default:
       return StatusCode::kUnknown;
   }
 }
 
-// What a user can do about it, where the system's reason does not say.
+// Returns advice for errors whose system message does not suggest a remedy.
 const char* RemedyOf(int error) {
   switch (error) {
     case ENOSPC:
@@ -435,7 +437,7 @@ const char* RemedyOf(int error) {
 }  // namespace
 
 FileSystem* PosixFileSystem() {
-  static FileSystem* const file_system = new ThePosixFileSystem();
+  static FileSystem* const file_system = new PosixFileSystemImpl();
   return file_system;
 }
 

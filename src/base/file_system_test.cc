@@ -67,14 +67,14 @@ class PosixFileSystemTest : public testing::Test {
   std::string dir_;
 };
 
-// Bytes that no two places of share, as far as that goes.
+// Bytes in a sequence that hardly repeats.
 std::string Pattern(size_t size) {
   std::string bytes(size, '\0');
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>((i * 2654435761u) >> 13);
   return bytes;
 }
 
-TEST_F(PosixFileSystemTest, WhatIsAppendedIsRead) {
+TEST_F(PosixFileSystemTest, AppendedBytesCanBeRead) {
   Write(Path("f"), "hello");
   EXPECT_EQ(Read(Path("f")), "hello");
   EXPECT_THAT(fs_->FileSize(Path("f")), IsOkAndHolds(5u));
@@ -94,7 +94,7 @@ TEST_F(PosixFileSystemTest, SmallAndLargeAppendsKeepTheirOrder) {
   std::string expected;
   size_t n = 0;
   for (const size_t size : {1, 100, 65535, 1, 0, 65536, 3, 65537, 70000, 5, 300000, 65530, 6, 1}) {
-    n += 7;  // so that no two pieces begin alike
+    n += 7;  // so that no two appends start with the same bytes
     const std::string piece = Pattern(size + n).substr(n);
     expected += piece;
     ASSERT_OK((*file)->Append(piece));
@@ -114,7 +114,7 @@ TEST_F(PosixFileSystemTest, FlushedBytesAreSeenByReadersBeforeClose) {
   EXPECT_EQ(Read(Path("f")), "abcdef");
 }
 
-TEST_F(PosixFileSystemTest, WithoutCloseWhatWasNotFlushedIsGivenUp) {
+TEST_F(PosixFileSystemTest, WithoutCloseUnflushedBytesAreDiscarded) {
   {
     auto file = fs_->NewWritableFile(Path("f"), OpenMode::kTruncate);
     ASSERT_OK(file);
@@ -125,7 +125,7 @@ TEST_F(PosixFileSystemTest, WithoutCloseWhatWasNotFlushedIsGivenUp) {
   EXPECT_EQ(Read(Path("f")), "kept");
 }
 
-TEST_F(PosixFileSystemTest, AClosedFileTakesNoMore) {
+TEST_F(PosixFileSystemTest, AClosedFileRejectsAppends) {
   auto file = fs_->NewWritableFile(Path("f"), OpenMode::kTruncate);
   ASSERT_OK(file);
   ASSERT_OK((*file)->Close());
@@ -134,7 +134,7 @@ TEST_F(PosixFileSystemTest, AClosedFileTakesNoMore) {
   EXPECT_THAT((*file)->Close(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
-TEST_F(PosixFileSystemTest, AFullDiskIsAnErrorWithARemedyAndFinal) {
+TEST_F(PosixFileSystemTest, AFullDiskIsAPermanentErrorThatNamesARemedy) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
   auto file = fs_->NewWritableFile("/dev/full", OpenMode::kAppend);
   ASSERT_OK(file);
@@ -164,7 +164,7 @@ TEST_F(PosixFileSystemTest, ReadsStopAtTheEndOfTheFile) {
   EXPECT_THAT((*file)->Read(0, {}), IsOkAndHolds(0u));
 }
 
-TEST_F(PosixFileSystemTest, AMappedFileOutlivesItsNameAndItsFirstBuffer) {
+TEST_F(PosixFileSystemTest, AMappingOutlivesItsFileNameAndItsFirstBuffer) {
   const std::string bytes = Pattern(100'000);
   Write(Path("f"), bytes);
   Buffer slice;
@@ -215,7 +215,7 @@ TEST_F(PosixFileSystemTest, MissingParentsAreCreatedOnRequest) {
   EXPECT_THAT(fs_->CreateDir("", Parents::kCreateMissing), StatusIs(StatusCode::kNotFound));
 }
 
-TEST_F(PosixFileSystemTest, RenameReplacesWhatIsThere) {
+TEST_F(PosixFileSystemTest, RenameReplacesAnExistingFile) {
   Write(Path("old"), "old");
   Write(Path("new"), "new");
   ASSERT_OK(fs_->Rename(Path("new"), Path("old")));
@@ -250,7 +250,7 @@ TEST_F(PosixFileSystemTest, ADirectoryIsNotAFile) {
   EXPECT_THAT(fs_->FileExists(Path("f/g")), IsOkAndHolds(false));
 }
 
-TEST_F(PosixFileSystemTest, OnlyRegularFilesAreRead) {
+TEST_F(PosixFileSystemTest, OnlyRegularFilesCanBeOpenedForReading) {
   ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
   for (const std::string& path : {Path("fifo"), std::string("/dev/zero")}) {
     const auto is_refused =
@@ -261,7 +261,7 @@ TEST_F(PosixFileSystemTest, OnlyRegularFilesAreRead) {
   }
 }
 
-TEST_F(PosixFileSystemTest, ALockKeepsOthersOutUntilItIsDropped) {
+TEST_F(PosixFileSystemTest, ALockExcludesOthersUntilItIsDestroyed) {
   auto first = fs_->LockFile(Path("lock"), 0s);
   ASSERT_OK(first);
   EXPECT_THAT(fs_->LockFile(Path("lock"), 0s), StatusIs(StatusCode::kDeadlineExceeded));
@@ -272,7 +272,7 @@ TEST_F(PosixFileSystemTest, ALockKeepsOthersOutUntilItIsDropped) {
   EXPECT_THAT(fs_->LockFile(Path("none/lock"), 0s), StatusIs(StatusCode::kNotFound));
 }
 
-TEST_F(PosixFileSystemTest, ALockThatIsNotFreeInTimeNamesFileAndHolder) {
+TEST_F(PosixFileSystemTest, ALockTimeoutNamesFileAndHolder) {
   const auto lock = fs_->LockFile(Path("lock"), 0s);
   ASSERT_OK(lock);
   EXPECT_THAT(fs_->LockFile(Path("lock"), 1ms),
@@ -281,7 +281,7 @@ TEST_F(PosixFileSystemTest, ALockThatIsNotFreeInTimeNamesFileAndHolder) {
                                                           std::to_string(::getpid()) + " holds the lock"));
 }
 
-// A process forked from this one, which does nothing until it is ended.
+// A process forked from this one that sleeps until it is killed.
 class IdleChild {
  public:
   IdleChild() : pid_(::fork()) {
@@ -307,9 +307,9 @@ TEST_F(PosixFileSystemTest, AForkedChildDoesNotKeepALockThatWasReleased) {
   EXPECT_OK(fs_->LockFile(Path("lock"), 0s));
 }
 
-TEST_F(PosixFileSystemTest, FreeSpaceIsKnown) { EXPECT_THAT(fs_->GetFreeSpace(dir_), IsOkAndHolds(Gt(0u))); }
+TEST_F(PosixFileSystemTest, ReportsFreeSpace) { EXPECT_THAT(fs_->GetFreeSpace(dir_), IsOkAndHolds(Gt(0u))); }
 
-TEST(FileErrorTest, CodesSayWhatAProgramCanDo) {
+TEST(FileErrorTest, CodesReflectWhatAProgramCanDo) {
   const auto code = [](int error) { return FileError("open", "p", error).code(); };
   EXPECT_EQ(code(ENOENT), StatusCode::kNotFound);
   EXPECT_EQ(code(EEXIST), StatusCode::kAlreadyExists);

@@ -7,7 +7,7 @@
 namespace reverb::internal {
 namespace {
 
-// Whole huge pages between the two. Parts that are not mapped are passed over.
+// Advises the huge pages between the two addresses. The kernel skips unmapped parts.
 void AdviseBetween([[maybe_unused]] uintptr_t begin, [[maybe_unused]] uintptr_t end) {
 #if defined(MADV_HUGEPAGE)
   if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
@@ -16,7 +16,7 @@ void AdviseBetween([[maybe_unused]] uintptr_t begin, [[maybe_unused]] uintptr_t 
 
 }  // namespace
 
-void HugePagesAhead::Advise(uintptr_t end) {
+void HugePageAdvisor::Advise(uintptr_t end) {
   seen_begin_ = end & ~(kHugePageBytes - 1);
   AdviseBetween(seen_begin_ + kHugePageBytes, seen_begin_ + kHugePageBytes + kAheadBytes);
 }
@@ -27,7 +27,7 @@ void AdviseHugePagesForNext(size_t bytes) {
   void* const memory = ::operator new(bytes, std::nothrow);
   if (memory == nullptr) return;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  // The first one is touched already, by the allocator's own notes.
+  // Skips the first huge page: the allocator's metadata has already touched it.
   AdviseBetween((begin + kHugePageBytes) & ~(kHugePageBytes - 1), (begin + bytes) & ~(kHugePageBytes - 1));
   ::operator delete(memory);
 }

@@ -1,8 +1,8 @@
-// huge_pages.h — asks for huge pages under memory that an allocator is about to hand out.
+// huge_pages.h — requests huge pages for memory that an allocator is about to return.
 //
-// Touching fresh memory page by page costs more than filling it: of a load that has the files in memory
-// already, most. A huge page is one fault instead of 512. All of this is advice: where the kernel has no
-// huge pages or the allocator does something else, nothing happens.
+// Page faults on fresh memory cost more than filling it: they dominate a load whose files are already in the
+// page cache. A huge page takes one fault instead of 512. These are hints: they have no effect if the kernel
+// has no huge pages or the allocator behaves differently.
 #ifndef REVERB_BASE_HUGE_PAGES_H_
 #define REVERB_BASE_HUGE_PAGES_H_
 
@@ -11,30 +11,30 @@
 
 namespace reverb::internal {
 
-// For a thread that allocates much, piece after piece, and keeps it: an allocator then mostly walks upwards
-// through memory that nobody has touched, and what lies ahead of the last piece comes next.
+// For a thread that makes many allocations and keeps them: an allocator then mostly moves upwards through
+// untouched memory, and the memory after the last allocation is used next.
 // Threads: one at a time.
-class HugePagesAhead {
+class HugePageAdvisor {
  public:
-  // To be told of every piece; cheap.
-  void Allocated(const void* piece, size_t bytes) {
-    const uintptr_t end = reinterpret_cast<uintptr_t>(piece) + bytes;
+  // Call this after each allocation; it is cheap.
+  void OnAllocated(const void* block, size_t bytes) {
+    const uintptr_t end = reinterpret_cast<uintptr_t>(block) + bytes;
     if (end - seen_begin_ >= kHugePageBytes) [[unlikely]]
       Advise(end);
   }
 
  private:
   static constexpr uintptr_t kHugePageBytes = uintptr_t{2} << 20;
-  // So that a piece that reaches across the end of a huge page finds the next one asked for.
+  // Covers blocks that extend past the end of a huge page.
   static constexpr uintptr_t kAheadBytes = 4 * kHugePageBytes;
 
   void Advise(uintptr_t end);
 
-  uintptr_t seen_begin_ = 0;  // of the huge page that the last piece ended in
+  uintptr_t seen_begin_ = 0;  // of the huge page in which the last block ended
 };
 
-// The same for `bytes` that are allocated at once or soon, in pieces, by this thread: what the allocator
-// would give for all of them together is where they will come from.
+// Does the same for `bytes` that this thread is about to allocate, in one or more blocks. Allocates and frees
+// a block of that size to learn which addresses the allocator will use.
 void AdviseHugePagesForNext(size_t bytes);
 
 }  // namespace reverb::internal

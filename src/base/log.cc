@@ -12,16 +12,16 @@ namespace {
 
 struct SinkHolder {
   Mutex mu;
-  // Shared, so that a sink which is replaced while it runs lives until it returns.
+  // Shared, so that a sink that is replaced while it runs lives until it returns.
   std::shared_ptr<const LogSink> sink GUARDED_BY(mu);
 };
 
-// The lock is not needed to see that there is no sink, the usual case.
+// Avoids the lock if there is no sink, the usual case.
 std::atomic<bool> has_sink{false};
 
 SinkHolder& Holder();
 
-// A child of fork() must not inherit the mutex in the hand of a thread it does not have.
+// A child of fork() must not inherit the mutex locked by a thread that it does not have.
 void LockForFork() NO_THREAD_SAFETY_ANALYSIS { Holder().mu.Lock(); }
 void UnlockAfterFork() NO_THREAD_SAFETY_ANALYSIS { Holder().mu.Unlock(); }
 
@@ -47,7 +47,7 @@ void Log(LogLevel level, std::string_view message) {
   try {
     (*sink)(level, message);
   } catch (...) {
-    // A line that cannot be written must not fail the operation that wrote it.
+    // A failure to log must not fail the operation that logs.
   }
 }
 
@@ -65,7 +65,7 @@ bool LogEvery::Log(LogLevel level, std::string_view key, std::string message) {
     } else {
       const int64_t suppressed = std::exchange(entry->second.suppressed, 0);
       entry->second.last = now;
-      if (suppressed > 0) message += " (" + std::to_string(suppressed) + " more like it since)";
+      if (suppressed > 0) message += " (" + std::to_string(suppressed) + " similar messages suppressed)";
     }
   }
   internal::Log(level, std::move(message));
@@ -89,7 +89,7 @@ Duration WaitLogAfter() { return wait_log_after.load(std::memory_order_relaxed);
 
 void LogWait(std::string_view key, std::string message) {
   if (!IsLogged()) return;
-  static LogEvery* const waits = new LogEvery(RealClock(), kLogWaitsEvery);  // as Holder()
+  static LogEvery* const waits = new LogEvery(RealClock(), kLogWaitsEvery);  // never destroyed, like Holder()
   waits->Log(LogLevel::kWarning, key, std::move(message));
 }
 
@@ -100,7 +100,8 @@ void SetWaitLogAfter(std::optional<std::chrono::nanoseconds> after) {
 }
 
 void SetLogSink(LogSink sink) {
-  // Holder() first: the handlers must find it made. Registered here, as without a sink nobody locks.
+  // Creates the holder before the handlers need it. Registers them here, because nothing locks without a
+  // sink.
   internal::SinkHolder& holder = internal::Holder();
   static const int registered =
       pthread_atfork(internal::LockForFork, internal::UnlockAfterFork, internal::UnlockAfterFork);
@@ -112,7 +113,7 @@ void SetLogSink(LogSink sink) {
     internal::has_sink.store(next != nullptr, std::memory_order_release);
     holder.sink.swap(next);
   }
-  // `next` now holds the former sink and drops it here, outside the lock.
+  // Destroys the previous sink, now in `next`, outside the lock.
 }
 
 }  // namespace reverb

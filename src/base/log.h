@@ -1,7 +1,7 @@
-// log.h — how the library's own code writes to the sink of include/reverb/log.h.
+// log.h — how the library writes to the sink of include/reverb/log.h.
 //
-// Threads: all functions and methods may be called concurrently, with any lock held that the
-// sink does not take; re-entrantly too, as no lock is held while a sink runs.
+// Threads: all functions and methods may be called concurrently, also while holding locks that the sink does
+// not take, and from within a sink, since no lock is held while a sink runs.
 #ifndef REVERB_BASE_LOG_H_
 #define REVERB_BASE_LOG_H_
 
@@ -18,17 +18,17 @@
 
 namespace reverb::internal {
 
-// Hands `message` to the sink, if there is one.
+// Passes `message` to the sink, if one is set.
 void Log(LogLevel level, std::string_view message);
 
-// False while lines are discarded, so that callers may spare themselves the formatting.
+// Returns false if messages are discarded, so that callers can skip formatting them.
 bool IsLogged();
 
-// At most one line per key and interval. The first is let through at once; the first after a
-// silence says how many were held back: "… (3 more like it since)".
+// Limits messages to one per key and interval. Logs the first one immediately; the next one after an interval
+// reports how many were suppressed: "… (3 similar messages suppressed)".
 //
-// Remembers at most kMaxKeys keys; past that, keys that have been quiet for an interval are
-// forgotten, and if all are busy a new key's lines are dropped.
+// Remembers at most kMaxKeys keys. Beyond that, it forgets keys that were silent for an interval; if there
+// are none, it drops the messages of new keys.
 class LogEvery {
  public:
   static constexpr size_t kMaxKeys = 1024;
@@ -36,12 +36,12 @@ class LogEvery {
   // `clock` must outlive this.
   LogEvery(Clock* clock, Duration interval) : clock_(clock), interval_(interval) {}
 
-  // True when the line was let through.
+  // Returns whether the message was logged.
   bool Log(LogLevel level, std::string_view key, std::string message) EXCLUDES(mu_);
 
  private:
   struct Entry {
-    TimePoint last;  // when a line was let through
+    TimePoint last;  // time of the last logged message
     int64_t suppressed = 0;
   };
 
@@ -54,9 +54,9 @@ class LogEvery {
   std::map<std::string, Entry, std::less<>> entries_ GUARDED_BY(mu_);
 };
 
-// How long a call waits before it says so (SetWaitLogAfter()).
+// How long a call waits before it logs the wait (SetWaitLogAfter()).
 Duration WaitLogAfter();
-// A line about a wait that lasts; `key` names what is waited for.
+// Logs a long wait; `key` identifies what the call waits for.
 void LogWait(std::string_view key, std::string message);
 
 }  // namespace reverb::internal

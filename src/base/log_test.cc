@@ -63,7 +63,7 @@ TEST_F(LogTest, ASinkMayLogAndReplaceItself) {
     lines_.emplace_back(level, message);
     if (++depth == 1) Log(LogLevel::kInfo, "inner");
     if (depth == 2) SetLogSink({});
-    // Still alive, although it was replaced:
+    // Still alive, although it was replaced.
     lines_.emplace_back(level, "done");
   });
   Log(LogLevel::kInfo, "outer");
@@ -71,7 +71,7 @@ TEST_F(LogTest, ASinkMayLogAndReplaceItself) {
   EXPECT_THAT(Messages(), ElementsAre("outer", "inner", "done", "done"));
 }
 
-TEST_F(LogTest, WhatASinkThrowsIsSwallowed) {
+TEST_F(LogTest, ExceptionsOfASinkAreIgnored) {
   SetLogSink([](LogLevel, std::string_view) { throw std::runtime_error("disk full"); });
   EXPECT_NO_THROW(Log(LogLevel::kInfo, "x"));
 }
@@ -104,7 +104,7 @@ TEST_F(LogTest, ManyThreadsMayLogWhileTheSinkChanges) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(LogTest, LogEveryLetsOneLinePerIntervalThroughAndCountsTheRest) {
+TEST_F(LogTest, LogEveryLogsOneLinePerIntervalAndCountsTheRest) {
   Collect();
   ManualClock clock;
   LogEvery log(&clock, seconds(10));
@@ -117,7 +117,7 @@ TEST_F(LogTest, LogEveryLetsOneLinePerIntervalThroughAndCountsTheRest) {
   clock.Advance(seconds(10));
   EXPECT_TRUE(log.Log(LogLevel::kInfo, "wait", "waiting"));
   EXPECT_THAT(lines_, ElementsAre(Pair(LogLevel::kInfo, "waiting"),
-                                  Pair(LogLevel::kError, "still waiting (2 more like it since)"),
+                                  Pair(LogLevel::kError, "still waiting (2 similar messages suppressed)"),
                                   Pair(LogLevel::kInfo, "waiting")));
 }
 

@@ -7,18 +7,19 @@
 namespace reverb::internal {
 namespace {
 
-// Freeing a block that has a mapping of its own raises the size from which blocks get one to this, and the
-// size from which free memory is given back to twice this (mallopt(3), M_MMAP_THRESHOLD). Its pages are never
-// touched.
+// Freeing a block that has its own mapping raises the size above which blocks get their own mapping to this
+// value, and the size above which free memory is returned to twice this value (mallopt(3), M_MMAP_THRESHOLD).
+// Its pages are never touched.
 constexpr size_t kLargeBlock = size_t{16} << 20;
 
 }  // namespace
 
-void KeepFreedMemoryIfAsked() {
+void KeepFreedMemoryIfEnabled() {
   [[maybe_unused]] static const bool done = [] {
-    const char* const asked = std::getenv("REVERB_KEEP_FREED_MEMORY");
-    if (asked == nullptr || std::string_view(asked) != "1") return false;
-    void* volatile block = std::malloc(kLargeBlock);  // volatile: lest the compiler leaves both out
+    const char* const setting = std::getenv("REVERB_KEEP_FREED_MEMORY");
+    if (setting == nullptr || std::string_view(setting) != "1") return false;
+    // volatile: prevents the compiler from removing both calls
+    void* volatile block = std::malloc(kLargeBlock);
     std::free(block);
     return true;
   }();

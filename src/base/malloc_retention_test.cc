@@ -11,7 +11,7 @@ namespace reverb::internal {
 namespace {
 
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
-// Whether a block of this size gets a mapping of its own, which goes back to the system when it is freed.
+// Returns whether a block of this size gets its own mapping, which is unmapped when the block is freed.
 bool IsMappedAlone(size_t size) {
   const size_t before = mallinfo2().hblks;
   void* volatile block = std::malloc(size);
@@ -20,24 +20,24 @@ bool IsMappedAlone(size_t size) {
   return is_mapped;
 }
 
-// Runs in a process of its own, since malloc and KeepFreedMemoryIfAsked() remember. Says whether a block of 8
-// MB has a mapping of its own afterwards.
-[[noreturn]] void ReportAfterKeeping(const char* asked) {
-  if (asked != nullptr) {
-    setenv("REVERB_KEEP_FREED_MEMORY", asked, /*overwrite=*/1);
+// Runs in a separate process, because malloc and KeepFreedMemoryIfEnabled() keep state. Reports whether a
+// block of 8 MB has its own mapping afterwards.
+[[noreturn]] void ReportAfterKeeping(const char* setting) {
+  if (setting != nullptr) {
+    setenv("REVERB_KEEP_FREED_MEMORY", setting, /*overwrite=*/1);
   } else {
     unsetenv("REVERB_KEEP_FREED_MEMORY");
   }
-  // The smallest that has a mapping by default; freeing it does not raise the bound beyond itself.
+  // The smallest block that has a mapping by default; freeing it does not raise the threshold above its size.
   const bool is_default = IsMappedAlone(size_t{256} << 10);
-  KeepFreedMemoryIfAsked();
-  KeepFreedMemoryIfAsked();  // the second time does nothing
+  KeepFreedMemoryIfEnabled();
+  KeepFreedMemoryIfEnabled();  // the second call does nothing
   const bool is_mapped = IsMappedAlone(size_t{8} << 20);
   std::fputs(!is_default ? "not glibc's malloc with its defaults" : is_mapped ? "mapped" : "kept", stderr);
   std::_Exit(0);
 }
 
-TEST(FreedMemoryDeathTest, MallocIsChangedOnlyWhenAsked) {
+TEST(FreedMemoryDeathTest, MallocIsChangedOnlyIfEnabled) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(ReportAfterKeeping(nullptr), testing::ExitedWithCode(0), "^mapped|^not glibc");
   EXPECT_EXIT(ReportAfterKeeping("0"), testing::ExitedWithCode(0), "^mapped|^not glibc");

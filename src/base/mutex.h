@@ -1,7 +1,7 @@
 // mutex.h — std::mutex and std::condition_variable with clang's thread-safety annotations.
 //
-// Why not absl::Mutex: the distribution's abseil is not built for ThreadSanitizer, which
-// then reports races that are none.
+// Not absl::Mutex: the distribution's Abseil is not built for ThreadSanitizer, which then reports false
+// races.
 #ifndef REVERB_BASE_MUTEX_H_
 #define REVERB_BASE_MUTEX_H_
 
@@ -14,7 +14,7 @@
 #define REVERB_THREAD_ANNOTATION_(x)
 #endif
 
-// Abseil still defines these three for old code of its own, with the same meaning.
+// Abseil still defines these three for its own legacy code, with the same meaning.
 #undef GUARDED_BY
 #undef PT_GUARDED_BY
 #undef NO_THREAD_SAFETY_ANALYSIS
@@ -43,7 +43,7 @@ class CAPABILITY("mutex") Mutex {
   void Lock() ACQUIRE() { mu_.lock(); }
   void Unlock() RELEASE() { mu_.unlock(); }
   bool TryLock() TRY_ACQUIRE(true) { return mu_.try_lock(); }
-  // Tells the analysis, not the processor, that the lock is held here.
+  // Informs the static analysis that the lock is held; does nothing at run time.
   void AssertHeld() ASSERT_CAPABILITY(this) {}
 
  private:
@@ -64,13 +64,13 @@ class SCOPED_CAPABILITY MutexLock {
 
 class CondVar {
  public:
-  // Both may wake without a reason: call them in a loop over the condition.
+  // Both may wake spuriously: call them in a loop that checks the condition.
   void Wait(Mutex* mu) REQUIRES(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     cv_.wait(lock);
     lock.release();
   }
-  // False when the time-out passed first. Real time, whatever clock the caller lives by.
+  // Returns false if the timeout expired first. Uses real time, whatever clock the caller uses.
   template <typename Rep, typename Period>
   bool WaitFor(Mutex* mu, std::chrono::duration<Rep, Period> timeout) REQUIRES(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);

@@ -1,12 +1,12 @@
-// paged_array.h — a growing array that can be captured in a moment.
+// paged_array.h — a growable array with cheap copy-on-write snapshots.
 //
-// Elements live in pages. Capture() takes a reference on each page and nothing else; a
-// later write copies the page it touches first, once. So the cost of a capture is paid by
-// the number of pages, and the cost of keeping it by the pages written meanwhile.
+// Elements are stored in pages. TakeCapture() only takes a reference to each page; the first later write to a
+// page copies it. The cost of a capture is therefore proportional to the number of pages, and its memory to
+// the pages written while it exists.
 //
-// Threads: the array needs the caller's lock; a Capture may be read and dropped anywhere.
-// Invariants: (1) a page whose entry bears the array's epoch is in no capture; (2) a page that is
-// in a capture is never written; (3) what lies past size() in the last page is unspecified.
+// Threads: the caller locks the array; a Capture may be read and destroyed on any thread.
+// Invariants: (1) a page whose entry has the array's epoch is in no capture; (2) a page that is in a capture
+// is never written; (3) the contents past size() in the last page are unspecified.
 #ifndef REVERB_BASE_PAGED_ARRAY_H_
 #define REVERB_BASE_PAGED_ARRAY_H_
 
@@ -29,7 +29,7 @@ class PagedArray {
   static_assert(std::is_trivially_copyable_v<T>, "pages are copied as bytes");
 
  public:
-  // Small enough that the copy after a capture is a few microseconds.
+  // Small enough to copy a page in a few microseconds.
   static constexpr size_t kPageBytes = 16 * 1024;
   static constexpr size_t kPerPage = std::bit_floor(kPageBytes / sizeof(T));
   static constexpr size_t kShift = std::bit_width(kPerPage) - 1;
@@ -38,7 +38,7 @@ class PagedArray {
   static_assert(sizeof(T) <= kPageBytes, "a page holds at least one element");
 
   struct alignas(64) Page {
-    // Leaves the elements raw: a copy is about to overwrite them.
+    // Leaves the elements uninitialised: the caller overwrites them.
     Page() {}  // NOLINT(modernize-use-equals-default)
     union {
       T items[kPerPage];
@@ -63,7 +63,7 @@ class PagedArray {
           versions_(std::exchange(other.versions_, {})),
           size_(std::exchange(other.size_, 0)) {}
     Capture& operator=(Capture&& other) noexcept {
-      Capture taken(std::move(other));  // leaves with our former pages, at once
+      Capture taken(std::move(other));  // releases the previous pages immediately
       std::swap(pages_, taken.pages_);
       std::swap(versions_, taken.versions_);
       std::swap(size_, taken.size_);
@@ -79,11 +79,11 @@ class PagedArray {
       return pages_[i >> kShift]->items[i & (kPerPage - 1)];
     }
     size_t num_pages() const { return pages_.size(); }
-    // Two live captures of one array that give the same address hold the same bytes in that page.
-    // (An address remembered from a dropped capture says nothing: the page may have been reused.)
+    // Two live captures of one array that return the same address hold the same bytes in that page. The
+    // address of a destroyed capture's page means nothing: the page may have been reused.
     const void* page_identity(size_t page) const { return pages_[page]; }
-    // Two captures of one array that give the same number hold the same bytes in that page, also when the
-    // earlier one has been dropped.
+    // Two captures of one array that return the same number hold the same bytes in that page, even if the
+    // earlier one has been destroyed.
     uint64_t page_version(size_t page) const { return versions_[page]; }
 
    private:
@@ -99,12 +99,12 @@ class PagedArray {
   ~PagedArray() { Clear(); }
 
   size_t size() const { return size_; }
-  // The reference is valid until the next call of a method that is not const.
+  // The reference is valid until the next call of a non-const method.
   const T& operator[](size_t i) const {
     assert(i < size_);
     return entries_[i >> kShift].page->items[i & (kPerPage - 1)];
   }
-  // A reference for writing, valid until the next TakeCapture(), Resize(), PushBack() or Clear().
+  // Returns a reference for writing, valid until the next TakeCapture(), Resize(), PushBack() or Clear().
   T& Mutable(size_t i) {
     assert(i < size_);
     Entry& entry = entries_[i >> kShift];
@@ -126,7 +126,7 @@ class PagedArray {
     size_ = size;
   }
   void PushBack(const T& value) {
-    const T copy = value;  // it may lie in a page that is let go below
+    const T copy = value;  // `value` may lie in a page that is released below
     const size_t i = size_;
     if (i == entries_.size() << kShift) [[unlikely]]
       AddPage();
@@ -136,7 +136,7 @@ class PagedArray {
   void Swap(PagedArray& other) {
     std::swap(entries_, other.entries_);
     std::swap(size_, other.size_);
-    // Neither array may give a version again that it gave to other bytes.
+    // Neither array may reuse a version that it gave to other bytes.
     epoch_ = other.epoch_ = std::max(epoch_, other.epoch_) + 1;
   }
   void Clear() {
@@ -162,16 +162,17 @@ class PagedArray {
  private:
   struct Entry {
     Page* page;
-    uint64_t epoch;  // of the last write, about: the page is ours alone if this is the array's epoch
+    // of the last write, approximately: equal to the array's epoch if no capture shares the page
+    uint64_t epoch;
   };
 
   void AddPage() {
-    std::unique_ptr<Page> page(NewBlankPage());  // until the entry is there
+    std::unique_ptr<Page> page(NewBlankPage());  // owns the page until the entry exists
     entries_.push_back({page.get(), epoch_});
     (void)page.release();
   }
 
-  // Blanks [size_, end), which lies in the last page: it may hold what a shrinking left behind.
+  // Clears [size_, end), which lies in the last page and may hold elements from before a shrink.
   void BlankTail(size_t end) {
     if (size_ >= end) return;
     Entry& entry = entries_[size_ >> kShift];
@@ -181,7 +182,7 @@ class PagedArray {
   }
 
   void Unshare(Entry& entry) {
-    // Acquire: what a capture's reader read comes before what we are about to write.
+    // Acquire: reads through a capture happen before the write that follows.
     if (entry.page->refs.load(std::memory_order_acquire) != 1) {
       Page* copy = new Page;
       std::memcpy(static_cast<void*>(copy->items), entry.page->items, sizeof(copy->items));

@@ -38,7 +38,7 @@ void FillWithIndex(Array& array, size_t size) {
   for (size_t i = 0; i < size; ++i) array.Mutable(i) = i;
 }
 
-TEST(PagedArrayTest, NewElementsAreBlank) {
+TEST(PagedArrayTest, NewElementsAreValueInitialized) {
   Array array;
   array.Resize(kPerPage + 10);
   for (size_t i = 0; i < array.size(); ++i) ASSERT_EQ(array[i], 0u);
@@ -51,7 +51,7 @@ TEST(PagedArrayTest, NewElementsAreBlank) {
   EXPECT_EQ(marked[2].value, -1);
 }
 
-TEST(PagedArrayTest, KeepsWhatIsWrittenOverManyPages) {
+TEST(PagedArrayTest, KeepsWritesAcrossManyPages) {
   Array array;
   for (uint64_t i = 0; i < 3 * kPerPage + 5; ++i) array.PushBack(i * 7);
   ASSERT_EQ(array.size(), 3 * kPerPage + 5);
@@ -83,7 +83,7 @@ TEST(PagedArrayTest, ElementsMayBeLargeAndOfOddSize) {
   }
 }
 
-TEST(PagedArrayTest, GrowingAgainFindsBlankElements) {
+TEST(PagedArrayTest, GrowingAfterAShrinkYieldsClearedElements) {
   for (const size_t low : {size_t{0}, size_t{1}, kPerPage - 1, kPerPage, kPerPage + 1}) {
     for (const size_t high : {kPerPage, kPerPage + 2, 2 * kPerPage + 3}) {
       if (high < low) continue;
@@ -111,7 +111,7 @@ TEST(PagedArrayTest, ACaptureSeesOldValuesWhileTheArrayChanges) {
   }
 }
 
-TEST(PagedArrayTest, ACaptureSurvivesShrinkingClearingAndTheArrayItself) {
+TEST(PagedArrayTest, ACaptureOutlivesShrinkingClearingAndTheArray) {
   auto array = std::make_unique<Array>();
   FillWithIndex(*array, kPerPage + 7);
   const std::vector<uint64_t> expected = Contents(*array);
@@ -157,7 +157,7 @@ TEST(PagedArrayTest, ShrinkingCopiesNoCapturedPage) {
   EXPECT_EQ(second.size(), 10u);
 }
 
-TEST(PagedArrayTest, APageIsNotCopiedWhenItsCaptureIsGone) {
+TEST(PagedArrayTest, APageIsNotCopiedAfterItsCaptureIsDestroyed) {
   Array array;
   FillWithIndex(array, 10);
   const void* const page = &array[0];
@@ -166,7 +166,7 @@ TEST(PagedArrayTest, APageIsNotCopiedWhenItsCaptureIsGone) {
   EXPECT_EQ(&array[0], page);
 }
 
-TEST(PagedArrayTest, AssigningACaptureLetsTheOldPagesGoAtOnce) {
+TEST(PagedArrayTest, AssigningACaptureReleasesTheOldPagesImmediately) {
   Array array;
   FillWithIndex(array, 10);
   Array::Capture kept = array.TakeCapture();
@@ -176,7 +176,7 @@ TEST(PagedArrayTest, AssigningACaptureLetsTheOldPagesGoAtOnce) {
   const void* const page = &array[0];
   kept = std::move(source);
   array.Mutable(0) = 5;
-  EXPECT_EQ(&array[0], page) << "nobody else held the page any more";
+  EXPECT_EQ(&array[0], page) << "no capture shared the page any more";
   EXPECT_EQ(Contents(kept), std::vector<uint64_t>{77});
   EXPECT_EQ(source.size(), 0u);  // NOLINT: a moved-from capture is empty
   Array::Capture& alias = kept;
@@ -212,7 +212,7 @@ TEST(PagedArrayTest, CapturesMayBeReadAndDroppedOnAnotherThreadWhileTheArrayIsWr
         capture = std::move(queue.front());
         queue.pop_front();
       }
-      // The writer gives all elements the same value between two captures.
+      // The writer sets all elements to the same value between two captures.
       for (size_t i = 0; i < capture.size(); i += 97) torn += capture[i] != capture[0];
     }
   });
@@ -239,7 +239,7 @@ TEST(PagedArrayTest, RandomOperationsAgreeWithAVectorUnderSeveralCaptures) {
   Array array;
   std::vector<uint64_t> model;
   std::vector<std::pair<Array::Capture, std::vector<uint64_t>>> captures;
-  // Sizes around the ends of pages, where mistakes live.
+  // Sizes around page boundaries, where errors are likely.
   const auto random_size = [&]() -> size_t {
     const size_t pages = random.Below(4);
     const size_t near = random.Below(7);

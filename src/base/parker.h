@@ -1,7 +1,8 @@
-// parker.h — a place for one thread to sleep until somebody wakes it, once.
+// parker.h — lets one thread sleep until another one wakes it, once.
 //
-// Made for one wait, on the sleeper's stack. The sleeper hands its address to whoever will wake it,
-// and must not leave before that one Unpark() has come: so the waker never touches a parker that is gone.
+// Intended for a single wait, on the sleeping thread's stack. That thread passes the address to the thread
+// that will wake it, and must not destroy the Parker before that Unpark() call: the waking thread then never
+// accesses a destroyed Parker.
 #ifndef REVERB_BASE_PARKER_H_
 #define REVERB_BASE_PARKER_H_
 
@@ -13,13 +14,13 @@ namespace reverb::internal {
 
 class alignas(16) Parker {
  public:
-  // Sleeps until Unpark(); returns at once if it came already.
+  // Sleeps until Unpark(); returns immediately if it was already called.
   void Park() EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     while (!token_) cv_.Wait(&mu_);
     token_ = false;
   }
-  // False when the time-out passed first.
+  // Returns false if the timeout expired first.
   bool ParkFor(std::chrono::nanoseconds timeout) EXCLUDES(mu_) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     MutexLock lock(&mu_);
@@ -34,7 +35,7 @@ class alignas(16) Parker {
   void Unpark() EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     token_ = true;
-    cv_.NotifyOne();  // under the lock: afterwards the parker may be gone
+    cv_.NotifyOne();  // under the lock: the parker may be destroyed afterwards
   }
 
  private:

@@ -11,7 +11,7 @@
 
 #include "base/background.h"
 
-// AddressSanitizer finds leaks, overruns and uses after free of heap memory only.
+// AddressSanitizer detects leaks, overruns and use after free only in heap memory.
 #if defined(__SANITIZE_ADDRESS__)
 #define REVERB_HEAP_ONLY 1
 #elif defined(__has_feature)
@@ -31,13 +31,13 @@ constexpr size_t kMinPooledBytesOfProcess = PayloadMemory::kMinPooledBytes;
 
 constexpr size_t kStepsPerDoubling = 8;
 constexpr size_t kLogSteps = 3;
-constexpr size_t kLogSmallest = 13;  // of the sizes that the first eight classes lie above
-// Bounds how long the background thread is kept from other work.
+constexpr size_t kLogSmallest = 13;  // log2 of the lower bound of the first eight classes
+// Bounds how long a release step occupies the background thread.
 constexpr size_t kReleaseStepBytes = size_t{64} << 20;
 
 size_t RoundUp(size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 
-// The aligned versions cost more, also where the alignment is the usual one.
+// The aligned operators cost more, even for the default alignment.
 void* AllocateFromHeap(size_t bytes, std::align_val_t alignment) {
   if (alignment <= PayloadMemory::kAlignment) return ::operator new(bytes, std::nothrow);
   return ::operator new(bytes, alignment, std::nothrow);
@@ -63,7 +63,7 @@ PayloadMemory::~PayloadMemory() {
   }
 }
 
-// The smallest class with blocks of at least `bytes`; kNumClasses or more if there is none.
+// Returns the smallest class with blocks of at least `bytes`; kNumClasses or more if there is none.
 size_t PayloadMemory::ClassIndex(size_t bytes) {
   const size_t last = bytes - 1;
   const auto log = static_cast<size_t>(std::bit_width(last)) - 1;
@@ -100,7 +100,7 @@ void* PayloadMemory::Allocate(size_t bytes, std::align_val_t alignment) {
 void* PayloadMemory::AllocateReleased(size_t index) {
   SizeClass& size_class = classes_[index];
   if (size_class.slabs_with_released.empty() && !AddSlab(index)) return nullptr;
-  // The lowest slab, so that the others become empty.
+  // Uses the lowest slab, so that the others become empty.
   const auto lowest = size_class.slabs_with_released.begin();
   std::vector<uint8_t*>& released = size_class.slabs.at(*lowest).released;
   uint8_t* const block = released.back();
@@ -118,7 +118,7 @@ bool PayloadMemory::AddSlab(size_t index) {
   auto* const base = static_cast<uint8_t*>(memory);
   Slab slab{.num_blocks = num_blocks, .released = {}};
   slab.released.reserve(num_blocks);
-  // Blocks are handed out from the lowest on: base/huge_pages.h relies on ascending addresses.
+  // Blocks are allocated from the lowest address on: base/huge_pages.h relies on ascending addresses.
   for (size_t i = num_blocks; i-- > 0;) slab.released.push_back(base + i * block_bytes);
   classes_[index].slabs.emplace(base, std::move(slab));
   classes_[index].slabs_with_released.insert(base);
@@ -187,7 +187,7 @@ bool PayloadMemory::ReleaseSome() {
 void PayloadMemory::ReleaseBlocks(size_t index, std::vector<uint8_t*> blocks) {
   const size_t block_bytes = BlockBytes(index);
   std::ranges::sort(blocks);
-  // Without the lock: these blocks are in no list. One call for each run of neighbours.
+  // Runs without the lock, since these blocks are in no list. Makes one call for each run of adjacent blocks.
   for (size_t begin = 0; begin < blocks.size();) {
     size_t end = begin + 1;
     while (end < blocks.size() && blocks[end] == blocks[end - 1] + block_bytes) ++end;
@@ -243,13 +243,13 @@ PayloadMemory::Stats PayloadMemory::stats() const {
 void PayloadMemory::LockForFork() NO_THREAD_SAFETY_ANALYSIS { ProcessPayloadMemory()->mu_.Lock(); }
 void PayloadMemory::UnlockInParent() NO_THREAD_SAFETY_ANALYSIS { ProcessPayloadMemory()->mu_.Unlock(); }
 void PayloadMemory::UnlockInChild() NO_THREAD_SAFETY_ANALYSIS {
-  ProcessPayloadMemory()->is_release_scheduled_ = false;  // the parent's timers do not call here
+  ProcessPayloadMemory()->is_release_scheduled_ = false;  // the parent's timers do not run in the child
   ProcessPayloadMemory()->mu_.Unlock();
 }
 
 PayloadMemory* ProcessPayloadMemory() {
   static PayloadMemory* const memory = [] {
-    // Registering fails only for want of memory.
+    // Registration fails only if no memory is left.
     (void)pthread_atfork(PayloadMemory::LockForFork, PayloadMemory::UnlockInParent,
                          PayloadMemory::UnlockInChild);
     return new PayloadMemory(RealClock(), kMinPooledBytesOfProcess);

@@ -1,13 +1,13 @@
 // payload_memory.h — memory for chunks and tensors.
 //
-// Small blocks come from malloc. Blocks of kMinPooledBytes and more come from mappings of our own: freed
-// blocks are reused by the next allocation of about the same size, whichever thread makes it, and return to
-// the system when they stayed unused for one to two release intervals. So the resident set follows the live
-// data, while malloc and its settings, which belong to the host program, are left alone.
+// Small blocks come from malloc. Blocks of kMinPooledBytes and more come from our own mappings: a freed block
+// is reused by the next allocation of about the same size, on any thread, and returns to the system after it
+// was unused for one to two release intervals. The resident set therefore follows the live data, without
+// changing the settings of malloc, which belongs to the host program.
 //
-// Pooled sizes are rounded up to size classes, eight to a doubling. A class carves its blocks out of slabs
-// (mappings of kSlabBytes, or of one block where that is larger). A block is allocated, idle (free, its pages
-// still present) or released (free, its pages returned to the system). A slab whose blocks are all released
+// Pooled sizes are rounded up to size classes, eight per doubling. A class divides slabs into blocks
+// (mappings of kSlabBytes, or of one block if that is larger). A block is allocated, idle (free, its pages
+// still resident) or released (free, its pages returned to the system). A slab whose blocks are all released
 // is unmapped.
 //
 // Threads: all methods may be called concurrently. fork() is safe: the child has a usable copy.
@@ -48,15 +48,15 @@ class PayloadMemory {
   explicit PayloadMemory(Clock* clock, size_t min_pooled_bytes = kMinPooledBytes);
   PayloadMemory(const PayloadMemory&) = delete;
   PayloadMemory& operator=(const PayloadMemory&) = delete;
-  // REQUIRES: all blocks are freed, and no timer of `clock` will call again.
+  // REQUIRES: all blocks are freed, and no timer of `clock` calls this object again.
   ~PayloadMemory();
 
-  // Returns at least `bytes` bytes. Pooled blocks start on a page. Null when there is no memory.
+  // Returns at least `bytes` bytes; null if no memory is left. Pooled blocks start on a page boundary.
   void* Allocate(size_t bytes, std::align_val_t alignment = kAlignment) EXCLUDES(mu_);
   // REQUIRES: `block` came from Allocate() with the same arguments.
   void Free(void* block, size_t bytes, std::align_val_t alignment = kAlignment) EXCLUDES(mu_);
 
-  // Returns those blocks to the system that were idle ever since the last call.
+  // Returns the blocks to the system that have been idle since the last call.
   void ReleaseIdle() EXCLUDES(mu_);
 
   Stats stats() const EXCLUDES(mu_);
@@ -64,14 +64,14 @@ class PayloadMemory {
  private:
   friend PayloadMemory* ProcessPayloadMemory();
 
-  // Lies in the first bytes of an idle block, whose pages are present.
+  // Stored in the first bytes of an idle block, whose pages are resident.
   struct IdleBlock {
     IdleBlock* older;
     IdleBlock* newer;
   };
   struct Slab {
     size_t num_blocks = 0;
-    std::vector<uint8_t*> released;  // has room for all blocks; the last one is allocated first
+    std::vector<uint8_t*> released;  // has capacity for all blocks; the last one is allocated first
   };
   struct SizeClass {
     IdleBlock* oldest = nullptr;
@@ -92,14 +92,14 @@ class PayloadMemory {
   bool AddSlab(size_t index) REQUIRES(mu_);
   IdleBlock* RemoveOldest(SizeClass* size_class) REQUIRES(mu_);
   void BeginRelease() EXCLUDES(mu_);
-  // Releases some of the blocks that are due. Returns whether more are.
+  // Releases some of the blocks that are due. Returns whether more remain.
   bool ReleaseSome() EXCLUDES(mu_);
   void ReleaseBlocks(size_t index, std::vector<uint8_t*> blocks) EXCLUDES(mu_);
   void ScheduleRelease() EXCLUDES(mu_);
   void ContinueScheduledRelease() EXCLUDES(mu_);
 
-  // A child of fork() must not inherit the lock from a thread that it does not have. These act on the memory
-  // of the process.
+  // Fork handlers of ProcessPayloadMemory(): a child must not inherit the lock held by a thread that it does
+  // not have.
   static void LockForFork();
   static void UnlockInParent();
   static void UnlockInChild();
@@ -114,7 +114,7 @@ class PayloadMemory {
   bool is_release_scheduled_ GUARDED_BY(mu_) = false;
 };
 
-// The memory that the chunks and tensors of this process come from. Never destroyed.
+// Returns the memory that the chunks and tensors of this process are allocated from. Never destroyed.
 PayloadMemory* ProcessPayloadMemory();
 
 }  // namespace reverb::internal

@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kBlock = 40'000;
 
-// Only a hang waits that long.
-constexpr std::chrono::seconds kPatience(60);
+// Only reached if the test hangs.
+constexpr std::chrono::seconds kHangTimeout(60);
 
 class PayloadMemoryTest : public testing::Test {
  protected:
@@ -44,18 +44,18 @@ class PayloadMemoryTest : public testing::Test {
   void FreeAll(const std::vector<void*>& blocks) {
     for (void* const block : blocks) memory_.Free(block, kBlock);
   }
-  // Runs what is queued for the background thread at this moment.
+  // Runs what is queued for the background thread.
   static void AwaitBackground() {
     std::promise<void> done;
     RunInBackground([&] { done.set_value(); });
-    ASSERT_EQ(done.get_future().wait_for(kPatience), std::future_status::ready);
+    ASSERT_EQ(done.get_future().wait_for(kHangTimeout), std::future_status::ready);
   }
 
   ManualClock clock_;
   PayloadMemory memory_{&clock_};
 };
 
-// REQUIRES: page-aligned.
+// REQUIRES: `block` is page-aligned.
 int CountPresentPages(void* block, size_t bytes) {
   std::vector<unsigned char> present((bytes + 4095) / 4096);
   EXPECT_EQ(::mincore(block, bytes, present.data()), 0);
@@ -112,7 +112,7 @@ TEST_F(PayloadMemoryTest, BlocksThatStayIdleReturnToTheSystem) {
   EXPECT_EQ(memory_.stats().mapped_bytes, 0u);
 }
 
-TEST_F(PayloadMemoryTest, NeighboursOfABlockInUseReturnToo) {
+TEST_F(PayloadMemoryTest, NeighboursOfAnAllocatedBlockReturnToo) {
   std::vector<void*> blocks = AllocateMany(100);
   void* const kept = blocks[50];
   blocks.erase(blocks.begin() + 50);
@@ -122,7 +122,7 @@ TEST_F(PayloadMemoryTest, NeighboursOfABlockInUseReturnToo) {
   for (void* const block : blocks) EXPECT_EQ(CountPresentPages(block, kBlock), 0);
   EXPECT_GT(memory_.stats().mapped_bytes, 0u);
   EXPECT_EQ(static_cast<uint8_t*>(kept)[kBlock - 1], 0xAB);
-  // Their addresses are used again.
+  // Their addresses are reused.
   const size_t mapped = memory_.stats().mapped_bytes;
   blocks = AllocateMany(99);
   EXPECT_EQ(memory_.stats().mapped_bytes, mapped);
@@ -130,7 +130,7 @@ TEST_F(PayloadMemoryTest, NeighboursOfABlockInUseReturnToo) {
   memory_.Free(kept, kBlock);
 }
 
-TEST_F(PayloadMemoryTest, BlocksThatWereNeededMeanwhileStay) {
+TEST_F(PayloadMemoryTest, BlocksThatWereReusedMeanwhileStay) {
   FreeAll(AllocateMany(10));
   const size_t block_bytes = memory_.stats().idle_bytes / 10;
   memory_.ReleaseIdle();
@@ -139,7 +139,7 @@ TEST_F(PayloadMemoryTest, BlocksThatWereNeededMeanwhileStay) {
   EXPECT_EQ(memory_.stats().idle_bytes, 4 * block_bytes);
 }
 
-TEST_F(PayloadMemoryTest, IdleBlocksAreReleasedInTime) {
+TEST_F(PayloadMemoryTest, IdleBlocksAreReleasedPeriodically) {
   const std::vector<void*> blocks = AllocateMany(2000);
   EXPECT_EQ(clock_.pending(), 0);
   FreeAll(blocks);
@@ -153,7 +153,7 @@ TEST_F(PayloadMemoryTest, IdleBlocksAreReleasedInTime) {
   EXPECT_EQ(clock_.pending(), 0) << "nothing is left to do";
 }
 
-TEST_F(PayloadMemoryTest, ThreadsShareIt) {
+TEST_F(PayloadMemoryTest, SeveralThreadsMayUseIt) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE(test::SeedTrace(seed));
   std::atomic<bool> stop{false};
@@ -208,7 +208,7 @@ TEST(ProcessPayloadMemoryTest, AForkedChildCanUseIt) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(30);  // a deadlock ends by a signal
+      alarm(30);  // turns a deadlock into a signal
       void* const block = memory->Allocate(kBlock);
       if (block == nullptr) _exit(1);
       memory->Free(block, kBlock);

@@ -19,11 +19,11 @@ std::array<uint8_t, 16> RandomId() {
 }
 
 uint64_t EntropySeed() {
-  // Not std::random_device: it reports failure by throwing.
+  // Avoids std::random_device, which reports failure by throwing.
   uint64_t seed = 0;
   if (getentropy(&seed, sizeof(seed)) == 0) return seed;
-  // Only kernels and sandboxes without the call get here. Time, process and address-space layout
-  // still tell apart two processes and two calls.
+  // Reached only on kernels and in sandboxes without getentropy(). Time, process ID and address-space layout
+  // still distinguish processes and calls.
   const uint64_t now = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   const uint64_t wall = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   Random mix(now ^ (wall << 1) ^ (static_cast<uint64_t>(getpid()) << 32) ^

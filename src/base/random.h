@@ -1,7 +1,7 @@
 // random.h — a small, fast, seedable generator whose state can be saved.
 //
-// xoshiro256++ (Blackman and Vigna, public domain), seeded through splitmix64. The same
-// seed gives the same sequence on every platform and in every release.
+// xoshiro256++ (Blackman and Vigna, public domain), seeded with splitmix64. The same seed produces the same
+// sequence on every platform and in every release.
 #ifndef REVERB_BASE_RANDOM_H_
 #define REVERB_BASE_RANDOM_H_
 
@@ -37,7 +37,7 @@ class Random {
     return result;
   }
 
-  // Uniform in [0, bound), without modulo bias (Lemire). REQUIRES: bound > 0.
+  // Returns a uniform number in [0, bound), without modulo bias (Lemire). REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) {
     unsigned __int128 product = static_cast<unsigned __int128>(Next()) * bound;
     if (static_cast<uint64_t>(product) < bound) {
@@ -49,21 +49,21 @@ class Random {
     return static_cast<uint64_t>(product >> 64);
   }
 
-  // Uniform in [0, 1), 53 bits.
+  // Returns a uniform number in [0, 1) with 53 random bits.
   double Unit() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
 
   const State& state() const { return state_; }
-  // All zeros is the one state the generator cannot leave; it is replaced.
+  // Replaces the all-zero state, which the generator cannot leave.
   void set_state(const State& state) { state_ = state == State{} ? Random(0).state_ : state; }
 
  private:
   State state_;
 };
 
-// A seed from the system's entropy.
+// Returns a seed from the system's entropy source.
 uint64_t EntropySeed();
 
-// 128 bits of it, for names that nobody else has.
+// Returns 128 bits of entropy, for globally unique IDs.
 std::array<uint8_t, 16> RandomId();
 
 }  // namespace reverb::internal

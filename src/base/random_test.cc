@@ -9,8 +9,8 @@
 namespace reverb::internal {
 namespace {
 
-TEST(RandomTest, GivesTheSameNumbersInEveryRelease) {
-  // Computed apart, in Python integers, from the published splitmix64 and xoshiro256++.
+TEST(RandomTest, ProducesTheSameNumbersInEveryRelease) {
+  // Computed independently, with Python integers, from the published splitmix64 and xoshiro256++.
   Random random(42);
   EXPECT_EQ(random.state(), (Random::State{13679457532755275413u, 2949826092126892291u, 5139283748462763858u,
                                            6349198060258255764u}));
@@ -21,7 +21,7 @@ TEST(RandomTest, GivesTheSameNumbersInEveryRelease) {
 }
 
 TEST(RandomTest, FollowsTheReferenceFromAGivenState) {
-  // The first outputs of xoshiro256++ from the state 1, 2, 3, 4 (the vector rand_xoshiro tests with).
+  // The first outputs of xoshiro256++ from the state 1, 2, 3, 4 (the test vector of rand_xoshiro).
   Random random(0);
   random.set_state({1, 2, 3, 4});
   for (const uint64_t expected :
@@ -32,7 +32,7 @@ TEST(RandomTest, FollowsTheReferenceFromAGivenState) {
   }
 }
 
-TEST(RandomTest, DifferentSeedsGiveDifferentNumbers) {
+TEST(RandomTest, DifferentSeedsProduceDifferentNumbers) {
   std::set<uint64_t> firsts;
   for (uint64_t seed = 0; seed < 1000; ++seed) firsts.insert(Random(seed).Next());
   EXPECT_EQ(firsts.size(), 1000u);
@@ -49,7 +49,7 @@ TEST(RandomTest, ContinuesFromASavedState) {
   for (const uint64_t number : expected) EXPECT_EQ(restored.Next(), number);
 }
 
-TEST(RandomTest, TheStateItCouldNotLeaveIsReplaced) {
+TEST(RandomTest, TheAllZeroStateIsReplaced) {
   Random random(1);
   random.set_state({});
   EXPECT_NE(random.state(), Random::State{});
@@ -63,7 +63,7 @@ TEST(RandomTest, BelowStaysBelow) {
   }
 }
 
-// How far counts are from equal, in standard deviations of the statistic (normal for many cells).
+// Returns how far counts are from equal, in standard deviations of the statistic (normal for many cells).
 double ChiSquareZ(const std::vector<int64_t>& counts, double expected) {
   double chi = 0;
   for (const int64_t count : counts) chi += (count - expected) * (count - expected) / expected;
@@ -82,7 +82,7 @@ TEST(RandomTest, BelowIsUniform) {
 }
 
 TEST(RandomTest, BelowHasNoBiasForABoundThatDoesNotDivideTheRange) {
-  // Three quarters of 2^64: without the rejection step every third number is drawn twice as often.
+  // Three quarters of 2^64: without the rejection step, every third number is drawn twice as often.
   const uint64_t bound = uint64_t{3} << 62;
   Random random(13);
   constexpr int kDraws = 300'000;

@@ -4,8 +4,8 @@
 
 namespace reverb::internal {
 
-ScatteredBytes::ScatteredBytes(Buffer keeper, std::vector<Part> parts)
-    : keeper_(std::move(keeper)), parts_(std::move(parts)) {
+ScatteredBytes::ScatteredBytes(Buffer owner, std::vector<Part> parts)
+    : owner_(std::move(owner)), parts_(std::move(parts)) {
   for (const Part part : parts_) size_ += part.size();
 }
 
@@ -16,13 +16,13 @@ void ScatteredBytes::CopyTo(uint8_t* out, size_t offset, size_t size) const {
   });
 }
 
-ScatteredBytes::Part ScatteredBytes::Together() const {
+ScatteredBytes::Part ScatteredBytes::Contiguous() const {
   std::call_once(once_, [this] {
     uint8_t* out = nullptr;
-    together_ = Buffer::Allocate(size_, &out);
+    contiguous_ = Buffer::Allocate(size_, &out);
     CopyTo(out, 0, size_);
   });
-  return together_.span();
+  return contiguous_.span();
 }
 
 }  // namespace reverb::internal

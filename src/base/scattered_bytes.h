@@ -1,7 +1,6 @@
-// scattered_bytes.h — immutable bytes that lie in many parts, as a network hands them over.
+// scattered_bytes.h — immutable bytes in several parts, as received from the network.
 //
-// Whoever wants to copy them somewhere copies from the parts; only who needs them in one piece pays for
-// putting them together, once.
+// Copies read directly from the parts. Only a caller that needs contiguous bytes pays for joining them, once.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_BASE_SCATTERED_BYTES_H_
@@ -22,26 +21,26 @@ class ScatteredBytes {
  public:
   using Part = std::span<const uint8_t>;
 
-  // `keeper` keeps the parts alive; what bytes it shows itself does not matter.
-  ScatteredBytes(Buffer keeper, std::vector<Part> parts);
+  // `owner` keeps the parts alive; the bytes that it shows itself are not used.
+  ScatteredBytes(Buffer owner, std::vector<Part> parts);
 
   size_t size() const { return size_; }
   std::span<const Part> parts() const { return parts_; }
 
-  // Copies `size` bytes from `offset` on. REQUIRES: offset + size <= size().
+  // Copies `size` bytes starting at `offset`. REQUIRES: offset + size <= size().
   void CopyTo(uint8_t* out, size_t offset, size_t size) const;
-  // All of them in one piece, which lives as long as this object.
-  Part Together() const;
+  // Returns all bytes as one contiguous part, which lives as long as this object.
+  Part Contiguous() const;
 
  private:
-  const Buffer keeper_;
+  const Buffer owner_;
   const std::vector<Part> parts_;
   size_t size_ = 0;
   mutable std::once_flag once_;
-  mutable Buffer together_;
+  mutable Buffer contiguous_;
 };
 
-// Calls visit(part) for the pieces of `parts` that hold `size` bytes from `offset` on.
+// Calls visit(part) for the pieces of `parts` that contain `size` bytes starting at `offset`.
 template <typename F>
 void ForEachPart(std::span<const ScatteredBytes::Part> parts, size_t offset, size_t size, const F& visit) {
   for (const auto part : parts) {

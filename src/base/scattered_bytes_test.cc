@@ -37,17 +37,17 @@ TEST_F(ScatteredBytesTest, EveryRangeIsCopiedFromItsParts) {
   }
 }
 
-TEST_F(ScatteredBytesTest, ThreadsPutThemTogetherOnce) {
+TEST_F(ScatteredBytesTest, ConcurrentCallersJoinThePartsOnce) {
   const ScatteredBytes scattered({}, parts_);
   std::vector<const uint8_t*> seen(4);
   std::vector<std::thread> threads;
-  for (auto& place : seen) threads.emplace_back([&] { place = scattered.Together().data(); });
+  for (auto& place : seen) threads.emplace_back([&] { place = scattered.Contiguous().data(); });
   for (auto& thread : threads) thread.join();
   for (const uint8_t* place : seen) EXPECT_EQ(place, seen[0]);
-  EXPECT_TRUE(std::ranges::equal(scattered.Together(), bytes_));
+  EXPECT_TRUE(std::ranges::equal(scattered.Contiguous(), bytes_));
 }
 
-TEST_F(ScatteredBytesTest, KeepsItsKeeper) {
+TEST_F(ScatteredBytesTest, KeepsItsOwnerAlive) {
   struct Keeper final : BufferOwner {
     explicit Keeper(bool* flag) : gone(flag) {}
     ~Keeper() override { *gone = true; }
@@ -61,10 +61,10 @@ TEST_F(ScatteredBytesTest, KeepsItsKeeper) {
   EXPECT_TRUE(gone);
 }
 
-TEST(ScatteredBytesEmptyTest, NothingIsPutTogetherToNothing) {
+TEST(ScatteredBytesEmptyTest, NoPartsJoinToAnEmptyPart) {
   const ScatteredBytes scattered({}, {});
   EXPECT_EQ(scattered.size(), 0u);
-  EXPECT_TRUE(scattered.Together().empty());
+  EXPECT_TRUE(scattered.Contiguous().empty());
 }
 
 }  // namespace

@@ -64,10 +64,10 @@ std::string_view StatusCodeName(StatusCode code) {
     case StatusCode::kUnauthenticated:
       return "UNAUTHENTICATED";
   }
-  return "UNKNOWN";  // a number that came from outside
+  return "UNKNOWN";  // a value received from outside
 }
 
-// An OK status has nothing to say: message and detail are dropped.
+// An OK status has neither message nor detail.
 Status::Status(StatusCode code, std::string message, Detail detail)
     : rep_(code == StatusCode::kOk ? nullptr : std::make_unique<Rep>(Rep{code, detail, std::move(message)})) {
 }

@@ -11,7 +11,7 @@
 namespace reverb {
 namespace {
 
-TEST(StatusTest, IsOkUnlessToldOtherwise) {
+TEST(StatusTest, IsOkByDefault) {
   const Status status;
   EXPECT_TRUE(status.ok());
   EXPECT_EQ(status.code(), StatusCode::kOk);
@@ -35,7 +35,7 @@ TEST(StatusTest, TextHasCodeMessageAndDetail) {
             "DATA_LOSS: x [detail 200]");
 }
 
-TEST(StatusTest, EveryCodeHasANameOfItsOwn) {
+TEST(StatusTest, EveryCodeHasAUniqueName) {
   std::vector<std::string_view> names;
   for (int code = 0; code <= 16; ++code) names.push_back(StatusCodeName(static_cast<StatusCode>(code)));
   EXPECT_THAT(names,
@@ -45,7 +45,7 @@ TEST(StatusTest, EveryCodeHasANameOfItsOwn) {
                                    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"));
 }
 
-TEST(StatusTest, ANumberFromElsewhereIsUnknown) {
+TEST(StatusTest, AnUndefinedCodeIsUnknown) {
   EXPECT_EQ(StatusCodeName(static_cast<StatusCode>(99)), "UNKNOWN");
 }
 
@@ -62,11 +62,11 @@ TEST(StatusTest, CopiesAreIndependent) {
   EXPECT_TRUE(first.ok());
 }
 
-TEST(StatusTest, EqualityLooksAtTheDetail) {
+TEST(StatusTest, EqualityComparesTheDetail) {
   EXPECT_FALSE(Status::Unavailable("x") == Status::Unavailable("x").WithDetail(Detail::kMemoryFull));
 }
 
-TEST(ResultTest, HoldsAValueOrTheReasonForNone) {
+TEST(ResultTest, HoldsAValueOrAnError) {
   const Result<std::string> good = std::string("value");
   EXPECT_TRUE(good.ok());
   EXPECT_EQ(*good, "value");
@@ -77,7 +77,7 @@ TEST(ResultTest, HoldsAValueOrTheReasonForNone) {
   EXPECT_EQ(bad.status(), Status::NotFound("none"));
 }
 
-// In every build type: the accessors have no assert, whose text would not be this.
+// Holds in every build type: the accessors do not use assert, which would print another text.
 TEST(ResultDeathTest, TakingTheValueOfAnErrorPrintsItAndAborts) {
   const Result<std::string> bad = Status::NotFound("no table \"per\"");
   Result<std::string> changeable = bad;
@@ -109,7 +109,7 @@ Status Both(int a, int b) {
   return Status::Ok();
 }
 
-TEST(ResultTest, MacrosPassErrorsUpAndMoveValuesOut) {
+TEST(ResultTest, MacrosReturnErrorsAndMoveValues) {
   int out = 0;
   EXPECT_TRUE(Quarter(12, &out).ok());
   EXPECT_EQ(out, 3);

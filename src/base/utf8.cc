@@ -7,7 +7,7 @@ namespace {
 
 bool IsContinuation(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// Bytes of the character that `text`, which is not empty, begins with; 0 if it begins with none.
+// Returns the size of the first character of `text`, which is not empty; 0 if it is invalid.
 size_t CharacterBytes(std::string_view text) {
   const auto lead = static_cast<uint8_t>(text[0]);
   if (lead < 0x80) return 1;

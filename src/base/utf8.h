@@ -1,4 +1,4 @@
-// utf8.h — checks and cuts of text in UTF-8.
+// utf8.h — validation and truncation of UTF-8 text.
 #ifndef REVERB_BASE_UTF8_H_
 #define REVERB_BASE_UTF8_H_
 
@@ -7,10 +7,10 @@
 
 namespace reverb::internal {
 
-// Whether all of `text` is UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+// Returns whether `text` is valid UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
 bool IsUtf8(std::string_view text);
 
-// At most `max_bytes` of the beginning of `text`, not ending within a character.
+// Returns the longest prefix of at most `max_bytes` that does not end within a character.
 std::string_view Utf8Prefix(std::string_view text, size_t max_bytes);
 
 }  // namespace reverb::internal

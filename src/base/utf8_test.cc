@@ -7,7 +7,7 @@
 namespace reverb::internal {
 namespace {
 
-TEST(Utf8Test, KnowsWhatIsUtf8) {
+TEST(Utf8Test, ValidatesUtf8) {
   for (const char* const text : {"", "replay", "r\xC3\xA9play", "\xE2\x88\x9E", "\xF0\x9F\x8E\xB2"}) {
     EXPECT_TRUE(IsUtf8(text)) << text;
   }

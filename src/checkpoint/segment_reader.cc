@@ -267,7 +267,7 @@ Status SegmentChunks::Load(const ChunkRange& range, const std::vector<bool>& wan
                            std::span<ChunkRef> chunks, const std::function<void(uint64_t)>& progress) const {
   ForwardReader reader(file_.get(), &path_, range.begin_offset, range.end_offset,
                        (range.end_offset - range.begin_offset) / (range.end - range.first));
-  HugePagesAhead huge_pages;
+  HugePageAdvisor huge_pages;
   ChunkHeader header;
   uint64_t told = range.begin_offset;
   for (uint32_t ordinal = range.first; ordinal < range.end; ++ordinal) {
@@ -291,7 +291,7 @@ Status SegmentChunks::Load(const ChunkRange& range, const std::vector<bool>& wan
     if (large_header.empty()) REVERB_RETURN_IF_ERROR(reader.Skip(header_end));
     uint8_t* payload = nullptr;
     REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, store.AddUninitialized(header, &payload));
-    huge_pages.Allocated(payload, head.payload_size);
+    huge_pages.OnAllocated(payload, head.payload_size);
     REVERB_RETURN_IF_ERROR(reader.Take({payload, head.payload_size}));
     REVERB_RETURN_IF_ERROR(CheckPayload(*chunk, path_, ordinal));
     chunks[ordinal] = std::move(chunk);

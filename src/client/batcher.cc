@@ -10,14 +10,14 @@
 namespace reverb::internal {
 namespace {
 
-// How many samples ahead each step of prefetch.h is taken.
+// How many samples ahead each level of prefetch.h is prefetched.
 constexpr size_t kFetchSlices = 24;
 constexpr size_t kFetchHeader = 16;
 constexpr size_t kFetchPayload = 8;
 constexpr size_t kHeaderLines = 5;
 constexpr size_t kPayloadLines = 16;
 
-void FetchAhead(std::span<const Sample> samples, size_t at) {
+void PrefetchAhead(std::span<const Sample> samples, size_t at) {
   if (at + kFetchSlices < samples.size()) PrefetchSlices(samples[at + kFetchSlices].trajectory);
   if (at + kFetchHeader < samples.size()) PrefetchHeader(samples[at + kFetchHeader].trajectory, kHeaderLines);
   if (at + kFetchPayload < samples.size())
@@ -40,18 +40,18 @@ bool Fits(const ColumnView& view, const ColumnLayout& layout) {
 
 Status Mismatch(const Sample& sample, size_t index, uint32_t column, const ColumnLayout& layout) {
   const ColumnView view = sample.trajectory.column_view(column);
-  const bool is_of_other_length = Fits(view, layout) && sample.trajectory.squeeze(column) == layout.squeeze;
+  const bool only_length_differs = Fits(view, layout) && sample.trajectory.squeeze(column) == layout.squeeze;
   return Status::InvalidArgument(
       "sample " + std::to_string(index) + " (key " + std::to_string(sample.key) + "), column " +
       std::to_string(column) + ": it is " +
       Describe(view.dtype, view.row_shape, sample.trajectory.length(column),
                sample.trajectory.squeeze(column)) +
       " while the batch has " + Describe(layout.dtype, layout.row_shape, layout.length, layout.squeeze) +
-      (is_of_other_length ? "; with `pad` shorter items of a batch are filled up with zeros"
-                          : "; samples of one batch must have the same layout"));
+      (only_length_differs ? "; set `pad` to fill up shorter items of a batch with zeros"
+                           : "; samples of one batch must have the same layout"));
 }
 
-// One column of one sample.
+// Decodes one column of one sample.
 Status GatherColumn(const Sample& sample, size_t index, uint32_t column, const ColumnLayout& layout,
                     const ColumnTarget& target) {
   const Trajectory& trajectory = sample.trajectory;
@@ -84,16 +84,16 @@ Status GatherColumn(const Sample& sample, size_t index, uint32_t column, const C
   return trajectory.Read(column, {out, bytes});
 }
 
-// How many samples from the first on have rows that follow one another in all columns, as they arrive from a
-// server that has laid them out for a batch.
+// Returns how many samples, starting with the first, have consecutive rows in all columns, as received from a
+// server that has arranged them for a batch.
 size_t RunLength(std::span<const Sample> samples) {
   size_t count = 1;
   while (count < samples.size() && samples[count].trajectory.Follows(samples[count - 1].trajectory)) ++count;
   return count;
 }
 
-// All columns of `count` samples from `first` on, whose rows follow one another. False when some column is
-// not one raw slice of exactly the layout: then nothing is written.
+// Copies all columns of `count` samples from `first` on, whose rows are consecutive. Returns false, without
+// writing, if a column is not a single raw slice with exactly this layout.
 bool GatherRun(const Sample& sample, size_t first, size_t count, std::span<const ColumnLayout> layout,
                std::span<const ColumnTarget> targets) {
   const Trajectory& trajectory = sample.trajectory;
@@ -162,7 +162,7 @@ Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples
 
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
               std::span<const ColumnTarget> targets) {
-  size_t alone = 0;  // samples up to here are known to be no part of a longer run
+  size_t alone = 0;  // samples before this index are not part of a longer run
   for (size_t i = 0; i < samples.size(); ++i) {
     const Sample& sample = samples[i];
     if (i >= alone) {
@@ -173,7 +173,7 @@ Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> lay
       }
       alone = i + run;
     }
-    FetchAhead(samples, i);
+    PrefetchAhead(samples, i);
     if (sample.trajectory.num_columns() != layout.size()) {
       return Status::InvalidArgument("sample " + std::to_string(i) + " (key " + std::to_string(sample.key) +
                                      ") has " + std::to_string(sample.trajectory.num_columns()) +

@@ -1,10 +1,10 @@
-// batcher.h — many samples as one array per column, decoded straight to where they stay.
+// batcher.h — combines many samples into one array per column, decoding them directly into place.
 //
-// A column of a batch has the dims [B, T, …], or [B, …] when it is squeezed. All samples of a batch have the
-// same layout; with padding, T is that of the longest, and zeros (or empty strings) follow the rows of the
-// others.
+// A column of a batch has the dims [B, T, …], or [B, …] if it is squeezed. All samples of a batch have the
+// same layout. With padding, T is that of the longest sample, and zeros (or empty strings) follow the rows of
+// the others.
 //
-// Threads: free functions; values.
+// Threads: functions without state; values.
 #ifndef REVERB_CLIENT_BATCHER_H_
 #define REVERB_CLIENT_BATCHER_H_
 
@@ -20,7 +20,7 @@
 
 namespace reverb::internal {
 
-// One column of every sample.
+// The layout of one column of every sample.
 struct ColumnLayout {
   DType dtype = DType::kFloat32;
   bool squeeze = false;
@@ -32,20 +32,20 @@ struct ColumnLayout {
   std::vector<int64_t> Dims(int64_t batch) const;
 };
 
-// How samples like the first lie in memory; INVALID_ARGUMENT for what cannot be batched.
+// Returns the layout of a batch of samples like this one; INVALID_ARGUMENT if it cannot be batched.
 Result<std::vector<ColumnLayout>> LayoutOf(const Sample& sample);
-// The same with room for the longest of them.
+// Same, with space for the longest sample.
 Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples);
 
-// Where a column goes: bytes for B samples, or strings that are appended to.
+// The destination of a column: bytes for B samples, or strings that are appended to.
 struct ColumnTarget {
   uint8_t* data = nullptr;
   std::vector<std::string>* strings = nullptr;
-  int64_t* lengths = nullptr;  // rows of each sample; given, shorter ones are padded
+  int64_t* lengths = nullptr;  // rows of each sample; if set, shorter samples are padded
 };
 
-// Decodes all samples. INVALID_ARGUMENT, naming sample, column and the difference, when one has another
-// layout; the targets' contents are undefined then.
+// Decodes all samples. Returns INVALID_ARGUMENT, naming sample, column and the difference, if one has another
+// layout; the contents of the targets are undefined then.
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
               std::span<const ColumnTarget> targets);
 

@@ -17,7 +17,7 @@ using test::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A chunk of `rows` rows of int32 [2], counting on from `first`, and a second column of strings.
+// Returns a chunk of `rows` rows of int32 [2], counting up from `first`, and a second column of strings.
 ChunkRef MakeChunk(uint32_t rows, int32_t first, CodecPolicy policy) {
   std::vector<int32_t> values(rows * 2);
   std::vector<std::string> words;
@@ -102,14 +102,14 @@ TEST_P(BatcherTest, ManySamplesInRandomOrder) {
   EXPECT_OK(status);
 }
 
-// As they arrive from a server that has laid them out for a batch.
-TEST_P(BatcherTest, RunsOfRowsThatFollowOneAnother) {
+// As received from a server that has arranged them for a batch.
+TEST_P(BatcherTest, RunsOfConsecutiveRows) {
   const ChunkRef a = MakeChunk(100, 0, GetParam()), b = MakeChunk(100, 1000, GetParam());
   const Trajectory first =
       Trajectory::CreateSeries({{{.slices = {{a, 0, 10, 2}}}, {.slices = {{b, 0, 0, 1}}, .squeeze = true}}},
                                40)
           .value();
-  // Two runs, one backwards, and one that is no part of the series.
+  // Two runs, one of them backwards, and one sample that is not part of the series.
   std::vector<Sample> samples;
   for (const uint32_t i : {3, 4, 5, 20, 21, 19, 18}) samples.push_back({.trajectory = first.InSeries(i)});
   samples.push_back(MakeSample({{.slices = {{b, 0, 7, 2}}}, {.slices = {{a, 0, 9, 1}}, .squeeze = true}}));
@@ -132,7 +132,7 @@ TEST_P(BatcherTest, RunsOfRowsThatFollowOneAnother) {
   EXPECT_EQ(got_rows, rows);
   EXPECT_THAT(lengths, ::testing::Each(2));
 
-  // Rows of a run that is shorter than the batch are padded one by one.
+  // Rows of a run that is shorter than the batch are padded individually.
   std::vector<Sample> mixed(samples.begin(), samples.begin() + 2);
   mixed.push_back(MakeSample({{.slices = {{b, 0, 7, 3}}}, {.slices = {{a, 0, 9, 1}}, .squeeze = true}}));
   std::vector<int32_t> padded(3 * 6, -1);
@@ -144,7 +144,7 @@ TEST_P(BatcherTest, RunsOfRowsThatFollowOneAnother) {
               ElementsAre(32, 33, 34, 35, 0, 0, 36, 37, 38, 39, 0, 0, 1014, 1015, 1016, 1017, 1018, 1019));
 }
 
-TEST(Batcher, RunsOfAnotherLayoutAreNamed) {
+TEST(Batcher, AnErrorNamesARunOfAnotherLayout) {
   const ChunkRef a = MakeChunk(10, 0, CodecPolicy::kNone);
   const Trajectory series = Trajectory::CreateSeries({{{.slices = {{a, 0, 0, 2}}}}}, 3).value();
   std::vector<Sample> samples;
@@ -155,7 +155,7 @@ TEST(Batcher, RunsOfAnotherLayoutAreNamed) {
   EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, HasSubstr("sample 1")));
 }
 
-TEST(Batcher, UnlikeSamplesAreNamed) {
+TEST(Batcher, AnErrorNamesASampleOfAnotherLayout) {
   const ChunkRef a = MakeChunk(10, 0, CodecPolicy::kNone);
   Status status;
   std::vector<Sample> lengths;

@@ -41,11 +41,11 @@ void ChunkLengthTuner::AddItem(int64_t references) {
   score.rows /= kItems + kChunks;
   score.cost = chunk_bytes / kChunks + throughput_weight_ * item_bytes / kItems;
   num_items_ = num_chunks_ = 0;
-  Judge(score);
+  Adjust(score);
 }
 
-void ChunkLengthTuner::Judge(const Score& score) {
-  // Chunks that were cut short by a flush, or begun under another length, say nothing about this one.
+void ChunkLengthTuner::Adjust(const Score& score) {
+  // Ignores chunks that were cut short by a flush, or started with another length.
   constexpr double kTolerance = 0.25;
   constexpr int64_t kUp = 2;
   constexpr int64_t kDown = -1;

@@ -1,11 +1,11 @@
-// chunk_length_tuner.h — finds by trial how many rows a chunk should have.
+// chunk_length_tuner.h — finds the best number of rows per chunk by trial.
 //
-// Looks at what goes out: of each item the chunks that it makes travel, of each chunk its bytes for a
-// row. Ten items and five chunks make a score; the length moves by +2 or -1 towards the lower cost.
-// Long chunks win where rows compress together and items cover chunks whole; short ones where items
-// take single rows out of chunks.
+// Measures what is sent: the chunks that each item requires, and the bytes per row of each chunk. Ten items
+// and five chunks yield a score; the length changes by +2 or -1 towards the lower cost. Long chunks win if
+// rows compress well together and items cover whole chunks; short ones win if items use single rows of
+// chunks.
 //
-// Threads: one at a time. No memory of its own beyond the object.
+// Threads: one at a time. Allocates no memory.
 #ifndef REVERB_CLIENT_CHUNK_LENGTH_TUNER_H_
 #define REVERB_CLIENT_CHUNK_LENGTH_TUNER_H_
 
@@ -23,10 +23,10 @@ class ChunkLengthTuner {
 
   int64_t length() const { return length_; }
 
-  // A chunk of an item that is about to be sent: once for each distinct chunk of the item.
+  // Adds a chunk of an item that is about to be sent: once for each distinct chunk of the item.
   void AddChunk(uint64_t chunk_id, int64_t rows, int64_t bytes);
-  // Then the item: how many rows of these chunks it refers to.
-  // REQUIRES: AddChunk() was called since the last one, references >= 1.
+  // Adds the item: the number of rows of these chunks that it refers to.
+  // REQUIRES: AddChunk() was called since the last call; references >= 1.
   void AddItem(int64_t references);
 
  private:
@@ -47,20 +47,20 @@ class ChunkLengthTuner {
     double cost = 0;
   };
 
-  void Judge(const Score& score);
+  void Adjust(const Score& score);
 
   int64_t max_length_;
   double throughput_weight_;
   int64_t length_ = 1;
   std::optional<Score> last_;
 
-  // The newest ones, as rings: entry n lies at n modulo the size.
+  // The newest ones, in ring buffers: entry n is at index n modulo the size.
   std::array<ItemStat, kItems> items_;
   std::array<ChunkStat, kChunks> chunks_;
   size_t num_items_ = 0;
   size_t num_chunks_ = 0;
 
-  // Of the item under way.
+  // Totals of the current item.
   int64_t item_chunks_ = 0;
   int64_t item_rows_ = 0;
   int64_t item_bytes_ = 0;

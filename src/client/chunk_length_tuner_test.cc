@@ -11,7 +11,7 @@
 namespace reverb::internal {
 namespace {
 
-// Rows that are cut by the tuner, and items over them.
+// Simulates rows in chunks of the tuned length, and items over them.
 class Model {
  public:
   Model(int64_t max_length, int64_t chunk_overhead, int64_t row_bytes)
@@ -25,7 +25,7 @@ class Model {
     for (const auto& [first, last] : waiting_) Send(first, last);
     waiting_.clear();
   }
-  // An item over the last `n` rows, which is sent when they are all in chunks.
+  // Creates an item over the last `n` rows, which is sent once they are all in chunks.
   void AddItem(size_t n) {
     waiting_.emplace_back(rows_.size() - n, rows_.size());
     if (filled_ > 0) return;
@@ -50,7 +50,7 @@ class Model {
   int64_t row_bytes_;
   uint64_t next_chunk_ = 1;
   int64_t filled_ = 0;
-  std::vector<uint64_t> rows_;  // the chunk of each
+  std::vector<uint64_t> rows_;  // the chunk of each row
   std::map<uint64_t, int64_t> lengths_;
   std::vector<std::pair<size_t, size_t>> waiting_;
 };
@@ -68,7 +68,7 @@ TEST(ChunkLengthTunerTest, StartsWithOneAndFirstGoesUpByTwo) {
   EXPECT_EQ(tuner.length(), 3);
 }
 
-TEST(ChunkLengthTunerTest, NeverExceedsTheMost) {
+TEST(ChunkLengthTunerTest, NeverExceedsTheMaximum) {
   ChunkLengthTuner tuner(2, 1.0);
   for (uint64_t i = 0; i < 10; ++i) {
     tuner.AddChunk(i, 1, 100);
@@ -89,7 +89,7 @@ TEST(ChunkLengthTunerTest, NeedsFiveDistinctChunks) {
   EXPECT_EQ(tuner.length(), 3);
 }
 
-TEST(ChunkLengthTunerTest, SingleRowsOfRandomDataWantChunksOfOne) {
+TEST(ChunkLengthTunerTest, SingleRowsOfRandomDataConvergeToLengthOne) {
   Model model(10, 100, 1000);
   for (int i = 0; i < 2000; ++i) {
     model.AddRow();
@@ -98,7 +98,7 @@ TEST(ChunkLengthTunerTest, SingleRowsOfRandomDataWantChunksOfOne) {
   EXPECT_EQ(model.length(), 1);
 }
 
-TEST(ChunkLengthTunerTest, OverlappingItemsOfRandomDataWantShortChunks) {
+TEST(ChunkLengthTunerTest, OverlappingItemsOfRandomDataConvergeToShortChunks) {
   Model model(10, 100, 1000);
   for (int i = 0; i < 2000; ++i) {
     model.AddRow();
@@ -107,7 +107,7 @@ TEST(ChunkLengthTunerTest, OverlappingItemsOfRandomDataWantShortChunks) {
   EXPECT_LE(model.length(), 3);
 }
 
-TEST(ChunkLengthTunerTest, ItemsSideBySideOfConstantDataWantLongChunks) {
+TEST(ChunkLengthTunerTest, AdjacentItemsOfConstantDataConvergeToLongChunks) {
   Model model(10, 1000, 1);
   int64_t longest = 0;
   for (int i = 1; i <= 5000; ++i) {
@@ -118,10 +118,10 @@ TEST(ChunkLengthTunerTest, ItemsSideBySideOfConstantDataWantLongChunks) {
   EXPECT_EQ(longest, 10);
 }
 
-TEST(ChunkLengthTunerTest, ChunksCutShortLeaveTheLengthAlone) {
+TEST(ChunkLengthTunerTest, ShortenedChunksDoNotChangeTheLength) {
   ChunkLengthTuner tuner(10, 1.0);
   uint64_t id = 0;
-  for (int i = 0; i < 500; ++i) {  // always of one row, whatever it says
+  for (int i = 0; i < 500; ++i) {  // always one row, whatever the tuned length
     tuner.AddChunk(id++, 1, 100);
     tuner.AddItem(1);
   }

@@ -1,10 +1,10 @@
 #include "client/column_store.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "base/buffer.h"
+#include "client/tensor_text.h"
 #include "tensor/chunk_header.h"
 
 namespace reverb {
@@ -22,7 +22,7 @@ Status ChunkingOptions::Validate() const {
     return Status::InvalidArgument("num_keep_alive_refs (" + number(num_keep_alive_refs) +
                                    ") must be >= max_chunk_length (" + number(*max_chunk_length) + ").");
   }
-  if (!(throughput_weight >= 0)) {  // also when it is not a number
+  if (!(throughput_weight >= 0)) {  // also rejects NaN
     return Status::InvalidArgument("throughput_weight must be >= 0 but got " +
                                    std::to_string(throughput_weight) + ".");
   }
@@ -32,12 +32,10 @@ Status ChunkingOptions::Validate() const {
 namespace internal {
 namespace {
 
-// Rows below this share a chunk with others: a chunk of its own costs about 200 bytes on the way.
+// Smaller rows share a chunk with others: a separate chunk costs about 200 bytes on the wire.
 constexpr uint64_t kSmallRowBytes = 1024;
-// From here on a chunk takes over the encoder's bytes instead of copying them.
+// From this size on, a chunk takes over the encoder's bytes instead of copying them.
 constexpr size_t kOwnPayloadBytes = 4096;
-// What a string counts at least against the limit of a chunk (see DecodeLimits).
-constexpr uint64_t kStringCost = 32;
 
 std::string Number(int64_t value) { return std::to_string(value); }
 
@@ -54,28 +52,6 @@ class VectorOwner final : public BufferOwner {
 };
 
 }  // namespace
-
-std::string_view TensorFlowName(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "float";
-    case DType::kFloat64:
-      return "double";
-    case DType::kFloat16:
-      return "half";
-    default:
-      return DTypeName(dtype);
-  }
-}
-
-std::string ShapeText(std::span<const int64_t> dims) {
-  std::string text = "[";
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (i > 0) text += ',';
-    text += dims[i] == Shape::kUnknownDim ? "?" : Number(dims[i]);
-  }
-  return text + "]";
-}
 
 CodecPolicy PolicyOf(Compression compression) {
   switch (compression) {
@@ -115,7 +91,7 @@ Status ColumnStore::EnsureColumn(uint32_t column) {
 
 std::string ColumnStore::Describe(uint32_t column) const {
   const std::string& path = columns_[column].path;
-  if (options_.texts == Texts::kStructured) {
+  if (options_.error_style == ErrorStyle::kStructured) {
     return std::to_string(column) + " (path=" + (path.empty() ? std::to_string(column) : path) + ")";
   }
   return path.empty() ? std::to_string(column) : path;
@@ -138,7 +114,7 @@ Status ColumnStore::Configure(uint32_t index, const ChunkingOptions& options) {
   REVERB_RETURN_IF_ERROR(EnsureColumn(index));
   Column& column = columns_[index];
   if (column.group != kNoGroup) {
-    if (groups_[column.group].running != nullptr) {
+    if (groups_[column.group].open_slot != nullptr) {
       return Status::FailedPrecondition("Flush must be called before ApplyConfig.");
     }
     std::erase(groups_[column.group].columns, index);
@@ -147,7 +123,7 @@ Status ColumnStore::Configure(uint32_t index, const ChunkingOptions& options) {
     column.keep = options.num_keep_alive_refs;
     Trim(column);
   }
-  column.own = options;
+  column.own_options = options;
   max_keep_ = std::max(max_keep_, options.num_keep_alive_refs);
   return Status::Ok();
 }
@@ -158,8 +134,8 @@ Status ColumnStore::CheckValue(const ColumnValue& value, uint64_t* cost) {
   REVERB_RETURN_IF_ERROR(EnsureColumn(value.column));
   const TensorView& tensor = value.value;
   Column& column = columns_[value.column];
-  if (column.given != nullptr || (step_is_open_ && column.last_position == position_)) {
-    if (options_.texts == Texts::kStructured) {
+  if (column.value != nullptr || (step_is_open_ && column.last_position == position_)) {
+    if (options_.error_style == ErrorStyle::kStructured) {
       return Status::FailedPrecondition(
           "Append/AppendPartial called with data containing column that was present in previous "
           "AppendPartial call: column " +
@@ -203,7 +179,7 @@ Status ColumnStore::CheckValue(const ColumnValue& value, uint64_t* cost) {
       }
       overflow |= __builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements);
     }
-    const uint64_t item_size = tensor.dtype == DType::kString ? kStringCost : ItemSize(tensor.dtype);
+    const uint64_t item_size = tensor.dtype == DType::kString ? kMinStringBytes : ItemSize(tensor.dtype);
     overflow |= __builtin_mul_overflow(elements, item_size, cost);
     if (overflow) *cost = std::numeric_limits<uint64_t>::max();
   }
@@ -215,7 +191,7 @@ Status ColumnStore::CheckValue(const ColumnValue& value, uint64_t* cost) {
   if (*cost <= limit && tensor.dtype == DType::kString) {
     *cost = 0;
     for (const std::string_view element : tensor.strings()) {
-      *cost += std::max<uint64_t>(kStringCost, element.size() + sizeof(uint32_t));
+      *cost += StringBytes(element);
       if (*cost > limit) break;
     }
   }
@@ -227,13 +203,13 @@ Status ColumnStore::CheckValue(const ColumnValue& value, uint64_t* cost) {
   return Status::Ok();
 }
 
-void ColumnStore::ForgetGiven(std::span<const ColumnValue> values) {
+void ColumnStore::ClearValues(std::span<const ColumnValue> values) {
   for (const ColumnValue& value : values) {
-    if (value.column < columns_.size()) columns_[value.column].given = nullptr;
+    if (value.column < columns_.size()) columns_[value.column].value = nullptr;
   }
 }
 
-Status ColumnStore::Take(std::span<const ColumnValue> values) {
+Status ColumnStore::SetValues(std::span<const ColumnValue> values) {
   uint64_t total = 0;
   for (const ColumnValue& value : values) {
     uint64_t cost = 0;
@@ -245,24 +221,24 @@ Status ColumnStore::Take(std::span<const ColumnValue> values) {
                                   " bytes allowed in a chunk; use smaller tensors");
     }
     if (!status.ok()) [[unlikely]] {
-      ForgetGiven(values);
+      ClearValues(values);
       return status;
     }
-    columns_[value.column].given = &value.value;
+    columns_[value.column].value = &value.value;
   }
   return Status::Ok();
 }
 
 Status ColumnStore::Check(std::span<const ColumnValue> values) {
   REVERB_RETURN_IF_ERROR(failure_);
-  REVERB_RETURN_IF_ERROR(Take(values));
-  ForgetGiven(values);
+  REVERB_RETURN_IF_ERROR(SetValues(values));
+  ClearValues(values);
   return Status::Ok();
 }
 
 Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step) {
   REVERB_RETURN_IF_ERROR(failure_);
-  REVERB_RETURN_IF_ERROR(Take(values));  // before anything is kept
+  REVERB_RETURN_IF_ERROR(SetValues(values));  // before anything is kept
 
   new_columns_.clear();
   touched_groups_.clear();
@@ -273,11 +249,10 @@ Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step
       column.known = true;
       column.dtype = value.value.dtype;
       column.dims.assign(value.value.dims.begin(), value.value.dims.end());
-      column.row_elements = value.value.num_elements();
       column.row_bytes = value.value.num_bytes();
       if (!column.discarded) new_columns_.push_back(value.column);
     } else if (column.group != kNoGroup) {
-      if (groups_[column.group].given++ == 0) touched_groups_.push_back(column.group);
+      if (groups_[column.group].num_values++ == 0) touched_groups_.push_back(column.group);
     }
   }
   if (!new_columns_.empty()) [[unlikely]]
@@ -287,15 +262,15 @@ Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step
   const size_t touched = touched_groups_.size();
   for (size_t i = 0; i < touched; ++i) {
     const uint32_t group = touched_groups_[i];
-    if (groups_[group].given != groups_[group].columns.size()) [[unlikely]] {
+    if (groups_[group].num_values != groups_[group].columns.size()) [[unlikely]] {
       if (Status split = Split(group); status.ok()) status = std::move(split);
     }
   }
   for (const uint32_t group : touched_groups_) {
-    groups_[group].given = 0;
+    groups_[group].num_values = 0;
     if (status.ok()) status = AddRow(group);
   }
-  ForgetGiven(values);
+  ClearValues(values);
   step_is_open_ = !closes_step;
   position_ += closes_step;
   if (!status.ok()) [[unlikely]]
@@ -321,11 +296,11 @@ void ColumnStore::FormGroups() {
     Column& column = columns_[index];
     std::vector<uint32_t> row_shape(column.dims.begin(), column.dims.end());
     column.encoder.emplace(column.dtype, std::move(row_shape), options_.codec);
-    const ChunkingOptions& chunking = column.own ? *column.own : options_.chunking;
+    const ChunkingOptions& chunking = column.own_options ? *column.own_options : options_.chunking;
     column.keep = chunking.num_keep_alive_refs;
-    // Strings can be of any size, so they are not thought small.
+    // Strings can have any size, so they do not count as small.
     const bool is_small = column.dtype != DType::kString && column.row_bytes < kSmallRowBytes;
-    if (options_.packing == Packing::kAll || (is_small && !column.own)) {
+    if (options_.packing == Packing::kAll || (is_small && !column.own_options)) {
       if (shared == kNoGroup) shared = NewGroup(options_.chunking);
       column.group = shared;
     } else {
@@ -333,19 +308,19 @@ void ColumnStore::FormGroups() {
     }
     Group& group = groups_[column.group];
     group.columns.push_back(index);
-    if (group.given++ == 0) touched_groups_.push_back(column.group);
+    if (group.num_values++ == 0) touched_groups_.push_back(column.group);
   }
 }
 
 Status ColumnStore::Split(uint32_t index) {
   REVERB_RETURN_IF_ERROR(FinishGroup(index));
-  groups_.emplace_back();  // the others; may move the groups
+  groups_.emplace_back();  // the others; may reallocate groups_
   Group& group = groups_[index];
   Group& others = groups_.back();
   others.fixed_length = group.fixed_length;
   others.tuner = group.tuner;
-  const auto is_given = [&](uint32_t column) { return columns_[column].given != nullptr; };
-  const auto first_other = std::stable_partition(group.columns.begin(), group.columns.end(), is_given);
+  const auto has_value = [&](uint32_t column) { return columns_[column].value != nullptr; };
+  const auto first_other = std::stable_partition(group.columns.begin(), group.columns.end(), has_value);
   others.columns.assign(first_other, group.columns.end());
   group.columns.erase(first_other, group.columns.end());
   for (const uint32_t column : others.columns) {
@@ -362,17 +337,15 @@ Status ColumnStore::AddRow(uint32_t index) {
     raw_bytes += column.row_bytes;
     if (column.dtype != DType::kString) [[likely]]
       continue;
-    for (const std::string_view element : column.given->strings()) {
-      raw_bytes += std::max<uint64_t>(kStringCost, element.size() + sizeof(uint32_t));
-    }
+    for (const std::string_view element : column.value->strings()) raw_bytes += StringBytes(element);
   }
-  // A chunk has bounds of its own, whatever length was asked for.
+  // Enforces the limits of a chunk, whatever length was configured.
   constexpr DecodeLimits limits;
-  if (group->running != nullptr && group->raw_bytes + raw_bytes > limits.raw_bytes()) {
+  if (group->open_slot != nullptr && group->raw_bytes + raw_bytes > limits.raw_bytes()) {
     REVERB_RETURN_IF_ERROR(FinishGroup(index));
   }
 
-  if (group->running == nullptr && group->length() <= 1) {
+  if (group->open_slot == nullptr && group->length() <= 1) {
     REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Encode(*group, 1, raw_bytes, position_, position_, true));
     ChunkSlot* const slot = NewSlot(index);
     slot->chunk = std::move(chunk);
@@ -381,9 +354,9 @@ Status ColumnStore::AddRow(uint32_t index) {
     return Status::Ok();
   }
 
-  if (group->running == nullptr) {
-    group->running = NewSlot(index);
-    Ref(group->running);
+  if (group->open_slot == nullptr) {
+    group->open_slot = NewSlot(index);
+    Ref(group->open_slot);
     group->rows = 0;
     group->raw_bytes = 0;
     group->first_position = position_;
@@ -393,16 +366,8 @@ Status ColumnStore::AddRow(uint32_t index) {
   uint32_t chunk_column = 0;
   for (const uint32_t c : group->columns) {
     Column& column = columns_[c];
-    if (column.dtype == DType::kString) {
-      for (const std::string_view element : column.given->strings()) {
-        column.rows.insert(column.rows.end(), element.begin(), element.end());
-        column.string_lengths.push_back(static_cast<uint32_t>(element.size()));
-      }
-    } else {
-      const std::span<const uint8_t> bytes = column.given->bytes();
-      column.rows.insert(column.rows.end(), bytes.begin(), bytes.end());
-    }
-    PushCell(column, group->running, group->rows, chunk_column++);
+    column.rows.Append(*column.value);
+    PushCell(column, group->open_slot, group->rows, chunk_column++);
   }
   ++group->rows;
   if (group->rows >= group->length() || group->rows >= limits.max_rows) return FinishGroup(index);
@@ -411,15 +376,12 @@ Status ColumnStore::AddRow(uint32_t index) {
 
 Status ColumnStore::FinishGroup(uint32_t index) {
   Group& group = groups_[index];
-  if (group.running == nullptr) return Status::Ok();
+  if (group.open_slot == nullptr) return Status::Ok();
   REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Encode(group, group.rows, group.raw_bytes, group.first_position,
                                                  group.last_position, false));
-  ChunkSlot* const slot = std::exchange(group.running, nullptr);
+  ChunkSlot* const slot = std::exchange(group.open_slot, nullptr);
   slot->chunk = std::move(chunk);
-  for (const uint32_t c : group.columns) {
-    columns_[c].rows.clear();
-    columns_[c].string_lengths.clear();
-  }
+  for (const uint32_t c : group.columns) columns_[c].rows.Clear();
   Unref(slot);
   return Status::Ok();
 }
@@ -429,44 +391,31 @@ Status ColumnStore::Finish(ChunkSlot* slot) {
   return FinishGroup(slot->group);
 }
 
+Result<ColumnHeader> ColumnStore::EncodeValue(Column& column, std::vector<uint8_t>* payload) {
+  return column.dtype == DType::kString ? column.encoder->EncodeStrings(column.value->strings(), 1, payload)
+                                        : column.encoder->Encode(column.value->bytes(), 1, payload);
+}
+
 Result<ChunkRef> ColumnStore::Encode(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first,
-                                     int64_t last, bool from_given) {
+                                     int64_t last, bool from_values) {
   header_.episode_id = episode_id_;
   header_.first_step = first - episode_begin_;
   header_.last_step = last - episode_begin_;
   header_.rows = rows;
   header_.columns.clear();
-  // Large payloads are handed over to the chunk, so they begin with memory of their own.
+  // A chunk takes over large payloads, so they need separate memory.
   std::vector<uint8_t> own;
   std::vector<uint8_t>* const payload = raw_bytes < kOwnPayloadBytes ? &payload_ : &own;
   payload->clear();
   if (group.columns.size() > 1) payload->reserve(raw_bytes);
   for (const uint32_t c : group.columns) {
     Column& column = columns_[c];
-    if (column.dtype != DType::kString) {
-      REVERB_ASSIGN_OR_RETURN(
-          ColumnHeader header,
-          column.encoder->Encode(from_given ? column.given->bytes() : std::span<const uint8_t>(column.rows),
-                                 rows, payload));
-      header_.columns.push_back(std::move(header));
-      continue;
-    }
-    std::span<const std::string_view> elements;
-    if (from_given) {
-      elements = column.given->strings();
-    } else {
-      strings_.clear();
-      const char* bytes = reinterpret_cast<const char*>(column.rows.data());
-      for (const uint32_t length : column.string_lengths) {
-        strings_.emplace_back(bytes, length);
-        bytes += length;
-      }
-      elements = strings_;
-    }
-    REVERB_ASSIGN_OR_RETURN(ColumnHeader header, column.encoder->EncodeStrings(elements, rows, payload));
+    REVERB_ASSIGN_OR_RETURN(ColumnHeader header,
+                            from_values ? EncodeValue(column, payload)
+                                        : column.rows.Encode(&*column.encoder, rows, &strings_, payload));
     header_.columns.push_back(std::move(header));
   }
-  // A vector with much unused room would hold on to it for as long as the chunk lives.
+  // A vector with much unused capacity would waste it for the chunk's lifetime.
   const bool hand_over =
       payload == &own && own.size() >= kOwnPayloadBytes && own.capacity() - own.size() <= own.size() / 8;
   return hand_over ? Chunk::External(NextChunkId(), header_, VectorOwner::Wrap(std::move(own)))
@@ -484,7 +433,7 @@ ChunkSlot* ColumnStore::NewSlot(uint32_t group) {
 }
 
 void ColumnStore::Release(ChunkSlot* slot) {
-  if (slot->handed_out) sink_->Forget(slot->chunk->id());
+  if (slot->was_sent) sink_->Forget(slot->chunk->id());
   *slot = {};
   free_slots_.push_back(slot);
 }
@@ -506,20 +455,17 @@ Status ColumnStore::StartEpisode(uint64_t episode_id, bool clear) {
   Status status;
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
-    if (group.running == nullptr) continue;
-    size_t cells = 0;  // that count on the slot
+    if (group.open_slot == nullptr) continue;
+    size_t cells = 0;  // cells that refer to the slot
     if (clear) {
       for (const uint32_t c : group.columns) cells += std::min<size_t>(group.rows, columns_[c].cells.size());
     }
-    if (!clear || group.running->refs > cells + 1) {
+    if (!clear || group.open_slot->refs > cells + 1) {
       if (Status finished = FinishGroup(g); status.ok()) status = std::move(finished);
       continue;
     }
-    for (const uint32_t c : group.columns) {
-      columns_[c].rows.clear();
-      columns_[c].string_lengths.clear();
-    }
-    Unref(std::exchange(group.running, nullptr));
+    for (const uint32_t c : group.columns) columns_[c].rows.Clear();
+    Unref(std::exchange(group.open_slot, nullptr));
   }
   position_ += step_is_open_;
   step_is_open_ = false;
@@ -534,13 +480,13 @@ Status ColumnStore::StartEpisode(uint64_t episode_id, bool clear) {
   }
   episode_begin_ = position_;
   episode_id_ = episode_id;
-  if (!status.ok()) failure_ = status;  // rows of the last episode are left over
+  if (!status.ok()) failure_ = status;  // rows of the last episode remain
   return status;
 }
 
-void ColumnStore::NoteItem(std::span<const RowRun> runs) {
-  const uint64_t item = ++items_noted_;
-  noted_groups_.clear();
+void ColumnStore::RecordItem(std::span<const RowRun> runs) {
+  const uint64_t item = ++items_recorded_;
+  recorded_groups_.clear();
   for (const RowRun& run : runs) {
     Group& group = groups_[run.slot->group];
     if (!group.tuner) continue;
@@ -548,32 +494,32 @@ void ColumnStore::NoteItem(std::span<const RowRun> runs) {
       group.item = item;
       group.references = group.counted = 0;
       group.counted_column = run.chunk_column;
-      noted_groups_.push_back(run.slot->group);
+      recorded_groups_.push_back(run.slot->group);
     }
-    // Columns of a group travel together: its steps are counted, not its cells. Runs of one column
-    // follow each other.
+    // The columns of a group are sent together: counts its steps, not its cells. Runs of one column are
+    // consecutive.
     if (group.counted_column != run.chunk_column) {
       group.counted_column = run.chunk_column;
       group.counted = 0;
     }
     group.counted += run.length;
     group.references = std::max(group.references, group.counted);
-    if (run.slot->seen_by == item) continue;
-    run.slot->seen_by = item;
+    if (run.slot->last_item == item) continue;
+    run.slot->last_item = item;
     const Chunk& chunk = *run.slot->chunk;
     group.tuner->AddChunk(chunk.id(), chunk.header().rows(), chunk.bytes());
   }
-  for (const uint32_t group : noted_groups_) groups_[group].tuner->AddItem(groups_[group].references);
+  for (const uint32_t group : recorded_groups_) groups_[group].tuner->AddItem(groups_[group].references);
 }
 
-// --- Looking ---
+// --- Reading ---
 
 int64_t ColumnStore::IndexOf(const Column& column, int64_t position) {
   const Ring<Cell>& cells = column.cells;
   if (cells.empty() || position < cells.front().position || position > cells.back().position) return -1;
   const auto guess = static_cast<size_t>(position - cells.front().position);
   if (guess < cells.size() && cells[guess].position == position) return static_cast<int64_t>(guess);
-  // The column lacks steps: then the cell lies before the guess.
+  // The column lacks some steps, so the cell is before the guess.
   size_t low = 0;
   size_t high = std::min(guess, cells.size());
   while (low < high) {
@@ -590,7 +536,7 @@ int64_t ColumnStore::IndexOf(const Column& column, int64_t position) {
 Status ColumnStore::Resolve(const CellRange& range, size_t first, std::vector<RowRun>* runs,
                             int64_t* rows) const {
   if (range.stride == 0) {
-    return Status::InvalidArgument("the stride of a range of cells is 0; it must not be");
+    return Status::InvalidArgument("the stride of a range of cells must not be 0");
   }
   if (range.begin == range.end || (range.begin < range.end) != (range.stride > 0)) return Status::Ok();
   if (!is_known(range.column)) {
@@ -659,20 +605,7 @@ Result<Tensor> ColumnStore::Read(uint32_t index, int64_t position) const {
     }
     return tensor;
   }
-  if (column.dtype != DType::kString) {
-    if (column.row_bytes > 0) {
-      std::memcpy(tensor.data(), column.rows.data() + cell.row * column.row_bytes, column.row_bytes);
-    }
-    return tensor;
-  }
-  size_t element = 0;
-  size_t offset = 0;
-  for (; element < cell.row * column.row_elements; ++element) offset += column.string_lengths[element];
-  for (std::string& text : tensor.strings()) {
-    const uint32_t length = column.string_lengths[element++];
-    text.assign(reinterpret_cast<const char*>(column.rows.data()) + offset, length);
-    offset += length;
-  }
+  column.rows.Read(cell.row, &tensor);
   return tensor;
 }
 

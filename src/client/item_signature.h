@@ -1,4 +1,4 @@
-// item_signature.h — does an item keep what its table promises?
+// item_signature.h — checks an item against the signature of its table.
 #ifndef REVERB_CLIENT_ITEM_SIGNATURE_H_
 #define REVERB_CLIENT_ITEM_SIGNATURE_H_
 
@@ -14,18 +14,18 @@
 
 namespace reverb::internal {
 
-// A column of an item, as a signature sees it.
+// The properties of an item's column that a signature specifies.
 struct ItemColumnSpec {
   DType dtype = DType::kFloat32;
   std::span<const int64_t> row_dims;
-  std::optional<int64_t> length;  // the leading dimension; absent when squeezed
+  std::optional<int64_t> length;  // the leading dimension; absent if squeezed
 };
 
-// INVALID_ARGUMENT, with both signatures in the text, when the columns do not match the table's.
+// Returns INVALID_ARGUMENT, with both signatures in the message, if the columns do not match the table's.
 Status CheckItemSignature(const TableSignatures& signatures, std::string_view table,
                           std::span<const ItemColumnSpec> columns);
 
-// For items of whole steps: the signature may describe a step as well as the item.
+// For items of whole steps: the signature may describe either a step or the item.
 Status CheckStepSignature(const TableSignatures& signatures, std::string_view table,
                           std::span<const ItemColumnSpec> columns);
 

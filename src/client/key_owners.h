@@ -1,6 +1,6 @@
-// key_owners.h — which of several servers a sampled item lies on.
+// key_owners.h — remembers which of several servers holds a sampled item.
 //
-// Bounded: the oldest are forgotten. Threads: all methods may be called concurrently.
+// Bounded: forgets the oldest keys. Threads: all methods may be called concurrently.
 #ifndef REVERB_CLIENT_KEY_OWNERS_H_
 #define REVERB_CLIENT_KEY_OWNERS_H_
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "client/item_signature.h"
+#include "client/tensor_text.h"
 
 namespace reverb {
 namespace {
@@ -56,11 +57,11 @@ Status LegacyWriter::CheckOpen(std::string_view method) const {
 Status LegacyWriter::CheckStep(std::span<const TensorView> step) const {
   const ColumnStore& columns = writer_.columns();
   if (step.empty()) return Status::InvalidArgument("a step must have at least one tensor");
-  if (num_columns_ == 0) return Status::Ok();  // the first one says what steps are like
+  if (num_columns_ == 0) return Status::Ok();  // the first step defines dtypes and shapes
   if (step.size() != num_columns_) {
     return Status::InvalidArgument("a step has " + std::to_string(step.size()) +
                                    " tensors but the first one had " + std::to_string(num_columns_) +
-                                   "; all steps of a writer must be alike");
+                                   "; all steps of a writer must have the same number");
   }
   for (uint32_t i = 0; i < step.size(); ++i) {
     if (step[i].dtype != columns.dtype(i)) {
@@ -140,7 +141,7 @@ Status LegacyWriter::CreateItem(std::string_view table, int64_t num_timesteps, d
   if (num_timesteps > max_sequence_length_) {
     return Status::InvalidArgument("num_timesteps is " + std::to_string(num_timesteps) +
                                    " but max_sequence_length is " + std::to_string(max_sequence_length_) +
-                                   "; make the writer with a larger one");
+                                   "; create the writer with a larger one");
   }
   const int64_t end = columns.position();
   if (const int64_t steps = end - episode_begin_; num_timesteps > steps) {

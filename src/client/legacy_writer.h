@@ -1,8 +1,7 @@
 // legacy_writer.h — the older writer: whole steps, and items of the last n of them.
 //
-// A TrajectoryWriterImpl whose columns all share their chunks. What every step is like is fixed by the
-// first one, so that an item never spans steps that do not fit together. All steps are one episode unless
-// EndEpisode() is called.
+// A TrajectoryWriterImpl whose columns all share their chunks. The first step fixes dtypes and shapes, so
+// that all steps of an item are compatible. All steps belong to one episode unless EndEpisode() is called.
 //
 // Threads: one at a time.
 #ifndef REVERB_CLIENT_LEGACY_WRITER_H_
@@ -28,7 +27,7 @@ class LegacyWriter {
   // REQUIRES: valid options.
   LegacyWriter(const WriterOptions& options, std::unique_ptr<ItemSink> sink);
 
-  // All as in reverb/writer.h.
+  // These methods are documented in reverb/writer.h.
   Status Append(std::span<const TensorView> step);
   Status AppendSequence(std::span<const TensorView> sequence);
   Status CreateItem(std::string_view table, int64_t num_timesteps, double priority,
@@ -42,8 +41,8 @@ class LegacyWriter {
   Status CheckOpen(std::string_view method) const;
   Status CheckStep(std::span<const TensorView> step) const;
   Status AppendChecked(std::span<const TensorView> step);
-  // Until at most `at_most` items are unconfirmed. Before anything is changed, so that nothing is when
-  // the wait fails. Items that waited for one chunk may exceed the bound together.
+  // Waits until at most `at_most` items are unconfirmed. Called before any change, so that a failed wait has
+  // no effect. Several items that waited for the same chunk may exceed the bound.
   Status AwaitWindow(int64_t at_most);
 
   const int64_t max_sequence_length_;
@@ -54,7 +53,7 @@ class LegacyWriter {
   uint32_t num_columns_ = 0;   // 0 before the first step
   int64_t episode_begin_ = 0;  // the position of its first step
 
-  // Reused from call to call.
+  // Reused between calls.
   std::vector<ColumnValue> values_;
   std::vector<CellRange> ranges_;
   std::vector<ItemColumn> columns_;

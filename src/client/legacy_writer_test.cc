@@ -60,11 +60,11 @@ TEST_F(LegacyWriterTest, ItemsAreTheLastStepsInChunksOfAllColumns) {
   EXPECT_THAT(ColumnOf<float>(sink_.items[0], 1), ElementsAre(12, 13, 14));
   EXPECT_EQ(sink_.items[0].trajectory.num_chunks(), 2u);
   EXPECT_FALSE(sink_.items[0].trajectory.squeeze(0));
-  ASSERT_OK(writer_->CreateItem("table", 2, 1.5));  // complete: sent at once
+  ASSERT_OK(writer_->CreateItem("table", 2, 1.5));  // complete: sent immediately
   EXPECT_EQ(sink_.items.size(), 2u);
 }
 
-TEST_F(LegacyWriterTest, BadItemsAreRefused) {
+TEST_F(LegacyWriterTest, InvalidItemsAreRejected) {
   Make({.max_sequence_length = 2});
   ASSERT_OK(Step(0, 0));
   EXPECT_THAT(writer_->CreateItem("table", 0, 1), StatusIs(StatusCode::kInvalidArgument, HasSubstr("got 0")));
@@ -75,7 +75,7 @@ TEST_F(LegacyWriterTest, BadItemsAreRefused) {
   EXPECT_THAT(writer_->CreateItem("table", 1, std::nan("")), StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST_F(LegacyWriterTest, TheFirstStepSaysWhatStepsAreLike) {
+TEST_F(LegacyWriterTest, TheFirstStepFixesDTypesAndShapes) {
   Make({.max_sequence_length = 2, .chunk_length = 1});
   ASSERT_OK(Step(0, 0));
   const int64_t a = 0;
@@ -94,7 +94,7 @@ TEST_F(LegacyWriterTest, TheFirstStepSaysWhatStepsAreLike) {
   EXPECT_THAT(ColumnOf<int64_t>(sink_.items.at(0), 0), ElementsAre(0, 1));
 }
 
-TEST_F(LegacyWriterTest, SequencesAreCutIntoSteps) {
+TEST_F(LegacyWriterTest, SequencesAreSplitIntoSteps) {
   Make({.max_sequence_length = 3, .chunk_length = 1});
   const std::array<int64_t, 6> numbers = {1, 2, 3, 4, 5, 6};
   const std::array<std::string_view, 3> texts = {"a", "b", "c"};
@@ -164,7 +164,7 @@ TEST_F(LegacyWriterTest, FlushAwaitsConfirmations) {
   EXPECT_THAT(ColumnOf<int64_t>(sink_.items.at(1), 0), ElementsAre(0, 1));
 }
 
-TEST_F(LegacyWriterTest, EpisodesDoNotReachIntoOneAnother) {
+TEST_F(LegacyWriterTest, ItemsDoNotSpanEpisodes) {
   Make({.max_sequence_length = 4, .chunk_length = 4});
   ASSERT_OK(Step(0, 0));
   ASSERT_OK(writer_->CreateItem("table", 1, 1));
@@ -195,7 +195,7 @@ TEST_F(LegacyWriterTest, CloseFlushesAndIsFinal) {
   EXPECT_THAT(writer_->Close({}), StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST_F(LegacyWriterTest, CloseReportsWhatWasNotConfirmed) {
+TEST_F(LegacyWriterTest, CloseReportsUnconfirmedItems) {
   Make({.max_sequence_length = 1});
   ASSERT_OK(Step(0, 0));
   ASSERT_OK(writer_->CreateItem("table", 1, 1));

@@ -1,7 +1,7 @@
 // ring.h — a queue in one array that grows by doubling and never shrinks.
 //
-// Elements stay constructed when they are popped, so that those with memory of their own reuse it:
-// whoever pops clears what must not live on. Threads: one at a time.
+// Popped elements stay constructed, so that elements that own memory reuse it: the caller clears anything
+// that must not be retained. Threads: one at a time.
 #ifndef REVERB_CLIENT_RING_H_
 #define REVERB_CLIENT_RING_H_
 
@@ -32,7 +32,7 @@ class Ring {
   T& back() { return (*this)[size_ - 1]; }
   const T& back() const { return (*this)[size_ - 1]; }
 
-  // The new last element, which may have been used before.
+  // Returns the new last element, which may contain an old value.
   T& push_back() {
     if (size_ == slots_.size()) Grow();
     ++size_;
@@ -52,7 +52,7 @@ class Ring {
     first_ = 0;
   }
 
-  std::vector<T> slots_;  // a power of two of them, or none
+  std::vector<T> slots_;  // the size is zero or a power of two
   size_t first_ = 0;
   size_t size_ = 0;
 };

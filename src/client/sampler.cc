@@ -71,7 +71,7 @@ Result<std::shared_ptr<SamplerImpl>> SamplerImpl::Create(const Connector& connec
     worker.reconnection = Reconnection(EntropySeed());
     is_in_process &= worker.connection->in_process();
   }
-  if (!is_in_process) KeepFreedMemoryIfAsked();  // replies come and go by the megabyte
+  if (!is_in_process) KeepFreedMemoryIfEnabled();  // replies come and go by the megabyte
   sampler->reads_ahead_ = !sampler->options_.exact && !is_in_process;
   if (sampler->reads_ahead_) sampler->Demand(0);
   return sampler;

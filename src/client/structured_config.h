@@ -1,4 +1,4 @@
-// structured_config.h — what follows from a StructuredConfig alone.
+// structured_config.h — properties derived from a StructuredConfig.
 #ifndef REVERB_CLIENT_STRUCTURED_CONFIG_H_
 #define REVERB_CLIENT_STRUCTURED_CONFIG_H_
 
@@ -8,13 +8,13 @@
 
 namespace reverb::internal {
 
-// How many steps back the pattern reaches; the newest step counts as one. REQUIRES: a valid config.
+// Returns how many steps back the pattern reaches; the newest step counts as one. REQUIRES: a valid config.
 int64_t MaxAge(const StructuredConfig& config);
 
-// Adds the condition that so many steps must be there, unless one that asks for as many is.
+// Adds the condition that this many steps exist, unless a condition already requires at least as many.
 void AddBufferLengthCondition(StructuredConfig* config);
 
-// Whether `left` compares as the condition says.
+// Returns whether `left` satisfies the condition.
 bool Holds(const PatternCondition& condition, int64_t left);
 
 }  // namespace reverb::internal

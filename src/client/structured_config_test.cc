@@ -77,7 +77,7 @@ TEST(StructuredConfigTest, ConditionsAreChecked) {
       bad);
 }
 
-TEST(StructuredConfigTest, TheRestIsChecked) {
+TEST(StructuredConfigTest, OtherFieldsAreChecked) {
   StructuredConfig config = With(PatternNode{.stop = -1});
   config.pattern.clear();
   EXPECT_THAT(config.Validate(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("at least one node")));
@@ -98,7 +98,7 @@ TEST(StructuredConfigTest, TheRestIsChecked) {
                        StartsWith("Invalid configuration at position 1: pattern node 0")));
 }
 
-TEST(StructuredConfigTest, LengthConditionIsAddedWhereItLacks) {
+TEST(StructuredConfigTest, AMissingLengthConditionIsAdded) {
   StructuredConfig config = With(PatternNode{.start = -3, .stop = -1});
   config.pattern.push_back({.stop = -2});
   EXPECT_EQ(MaxAge(config), 3);
@@ -107,7 +107,7 @@ TEST(StructuredConfigTest, LengthConditionIsAddedWhereItLacks) {
   EXPECT_EQ(config.conditions[0].value, 3);
   AddBufferLengthCondition(&config);
   EXPECT_EQ(config.conditions.size(), 1u);
-  config.conditions[0].value = 9;  // more is fine
+  config.conditions[0].value = 9;  // larger values are fine
   AddBufferLengthCondition(&config);
   EXPECT_EQ(config.conditions.size(), 1u);
   config.conditions[0].value = 2;

@@ -18,7 +18,7 @@ T Load(const void* data) {
   return value;
 }
 
-// The value of a bool or integer of one element, cut to 32 bits; absent for anything else.
+// Returns the value of a bool or integer with one element, truncated to 32 bits; absent for anything else.
 std::optional<int64_t> ConditionValue(const TensorView& tensor) {
   if (tensor.num_elements() != 1) return std::nullopt;
   switch (tensor.dtype) {
@@ -73,7 +73,7 @@ StructuredWriterImpl::StructuredWriterImpl(StructuredWriterOptions options, std:
                .signatures = options.signatures,
                .wait_for_room = options.wait_for_room,
                .seed = options.seed},
-              std::move(sink), ColumnStore::Packing::kSmall, ColumnStore::Texts::kStructured) {
+              std::move(sink), ColumnStore::Packing::kSmall, ColumnStore::ErrorStyle::kStructured) {
   const auto leaf = [&](int64_t source) -> Leaf& {
     if (static_cast<size_t>(source) >= leaves_.size()) leaves_.resize(source + 1);
     return leaves_[source];
@@ -115,11 +115,11 @@ Status StructuredWriterImpl::Append(std::span<const std::optional<TensorView>> l
   const int64_t newest = writer_.columns().position();
   REVERB_RETURN_IF_ERROR(closes_step ? writer_.Append(values_) : writer_.AppendPartial(values_));
   num_leaves_ = leaves.size();
-  for (const ColumnValue& value : values_) Take(leaves_[value.column], value.value, newest);
+  for (const ColumnValue& value : values_) Observe(leaves_[value.column], value.value, newest);
   return Apply(newest, false);
 }
 
-void StructuredWriterImpl::Take(Leaf& leaf, const TensorView& value, int64_t position) {
+void StructuredWriterImpl::Observe(Leaf& leaf, const TensorView& value, int64_t position) {
   if (leaf.in_condition) {
     leaf.condition_position = position;
     leaf.condition_value = ConditionValue(value);
@@ -141,7 +141,7 @@ Status StructuredWriterImpl::EndEpisode(bool clear, const WaitOptions& wait) {
   return writer_.EndEpisode(clear, wait);
 }
 
-// --- Applying ---
+// --- Creating items ---
 
 Status StructuredWriterImpl::Apply(int64_t newest, bool ends_episode) {
   const ColumnStore& columns = writer_.columns();
@@ -156,7 +156,7 @@ Status StructuredWriterImpl::Apply(int64_t newest, bool ends_episode) {
       config.last_checked = newest;
       ++config.steps_since_applied;
     }
-    if (!ConditionsHold(config, newest, ends_episode) || !PatternIsThere(config, newest)) continue;
+    if (!ConditionsHold(config, newest, ends_episode) || !ResolvePattern(config, newest)) continue;
     REVERB_ASSIGN_OR_RETURN(const double priority, PriorityOf(config));
     columns_.clear();
     for (size_t i = 0; i < ranges_.size(); ++i) {
@@ -201,7 +201,7 @@ bool StructuredWriterImpl::ConditionsHold(const Config& config, int64_t newest, 
   return true;
 }
 
-bool StructuredWriterImpl::PatternIsThere(const Config& config, int64_t newest) {
+bool StructuredWriterImpl::ResolvePattern(const Config& config, int64_t newest) {
   const ColumnStore& columns = writer_.columns();
   ranges_.clear();
   for (const PatternNode& node : config.config.pattern) {

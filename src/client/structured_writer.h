@@ -1,10 +1,9 @@
-// structured_writer.h — items that follow from patterns.
+// structured_writer.h — creates items from patterns.
 //
-// After each append every config is looked at: if its conditions hold and all cells of its pattern are
-// there, its item is made. Rows of patterns are counted from the newest step, so that they are
-// positions of the TrajectoryWriterImpl below. What conditions and TD errors need of a leaf is taken from
-// the values as they come in, so that no chunk is ever read back; a leaf that only conditions use is
-// not kept at all.
+// Evaluates every config after each append: if its conditions are satisfied and all cells of its pattern
+// exist, it creates the item. Patterns count rows from the newest step, so they map to positions of the
+// underlying TrajectoryWriterImpl. Values for conditions and TD errors are extracted from the leaves as they
+// arrive, so no chunk is ever read back; a leaf that only conditions use is not stored at all.
 //
 // Threads: one at a time.
 #ifndef REVERB_CLIENT_STRUCTURED_WRITER_H_
@@ -30,7 +29,7 @@ class StructuredWriterImpl {
   // REQUIRES: valid options.
   StructuredWriterImpl(StructuredWriterOptions options, std::unique_ptr<ItemSink> sink);
 
-  // All as in reverb/writer.h.
+  // These methods are documented in reverb/writer.h.
   Status Append(std::span<const std::optional<TensorView>> leaves) { return Append(leaves, true); }
   Status AppendPartial(std::span<const std::optional<TensorView>> leaves) { return Append(leaves, false); }
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait) {
@@ -45,10 +44,10 @@ class StructuredWriterImpl {
   struct Config {
     StructuredConfig config;
     int64_t steps_since_applied = 0;
-    int64_t last_applied = -1;  // positions
+    int64_t last_applied = -1;  // a position
     int64_t last_checked = -1;
   };
-  // A number out of a leaf at a step.
+  // A number extracted from a leaf at one step.
   struct Number {
     int64_t position = -1;
     bool valid = false;
@@ -66,12 +65,12 @@ class StructuredWriterImpl {
   };
 
   Status Append(std::span<const std::optional<TensorView>> leaves, bool closes_step);
-  void Take(Leaf& leaf, const TensorView& value, int64_t position);
-  // Makes the items that are due at `newest`.
+  void Observe(Leaf& leaf, const TensorView& value, int64_t position);
+  // Creates the items that are due at `newest`.
   Status Apply(int64_t newest, bool ends_episode);
   bool ConditionsHold(const Config& config, int64_t newest, bool ends_episode) const;
-  // False when a cell is missing. Fills ranges_.
-  bool PatternIsThere(const Config& config, int64_t newest);
+  // Resolves the pattern into ranges_. Returns false if a cell is missing.
+  bool ResolvePattern(const Config& config, int64_t newest);
   Result<double> PriorityOf(const Config& config) const;
 
   std::vector<Config> configs_;
@@ -80,7 +79,7 @@ class StructuredWriterImpl {
   int64_t max_age_;
   TrajectoryWriterImpl writer_;
 
-  // Reused from call to call.
+  // Reused between calls.
   std::vector<ColumnValue> values_;
   std::vector<CellRange> ranges_;
   std::vector<ItemColumn> columns_;

@@ -42,7 +42,7 @@ class StructuredWriterTest : public ::testing::Test {
     }
     return partial ? writer_->AppendPartial(leaves) : writer_->Append(leaves);
   }
-  // The first column of each item so far, each as one number: its rows as digits.
+  // The first column of each item so far, each as one number whose digits are the rows.
   std::vector<int64_t> Items() const {
     std::vector<int64_t> items;
     for (const OutgoingItem& item : sink_.items) {
@@ -62,7 +62,7 @@ StructuredConfig Config(std::vector<PatternNode> pattern, std::vector<PatternCon
       .pattern = std::move(pattern), .table = "table", .conditions = std::move(conditions), .priority = 1.0};
 }
 
-TEST_F(StructuredWriterTest, PatternsAreCountedFromTheNewestStep) {
+TEST_F(StructuredWriterTest, PatternsCountFromTheNewestStep) {
   Make({Config(
       {{.source = 0, .start = -3, .stop = -1}, {.source = 1, .stop = -1}, {.source = 0, .start = -3}})});
   for (int64_t i = 0; i < 4; ++i) ASSERT_OK(Step({i, 10 * i}));
@@ -75,7 +75,7 @@ TEST_F(StructuredWriterTest, PatternsAreCountedFromTheNewestStep) {
   EXPECT_THAT(ColumnOf<int64_t>(sink_.items[1], 2), ElementsAre(1, 2, 3));
 }
 
-// Also when chunks are long enough to hold all these rows.
+// Also if chunks are long enough to hold all these rows.
 TEST_F(StructuredWriterTest, EverySecondRow) {
   Make({Config({{.source = 0, .start = -5, .step = 2}})}, 5);
   for (int64_t i = 0; i < 8; ++i) ASSERT_OK(Step({i}));
@@ -89,7 +89,7 @@ TEST_F(StructuredWriterTest, StepIndexAndModulo) {
       {{.left = Left::kStepIndex, .comparison = Comparison::kModuloEqual, .modulo = 2, .value = 1}})});
   for (int64_t i = 0; i < 5; ++i) ASSERT_OK(Step({i}));
   ASSERT_OK(writer_->EndEpisode(true, {}));
-  for (int64_t i = 5; i < 8; ++i) ASSERT_OK(Step({i}));  // the index starts anew
+  for (int64_t i = 5; i < 8; ++i) ASSERT_OK(Step({i}));  // the index restarts
   EXPECT_THAT(Items(), ElementsAre(1, 3, 6));
 }
 
@@ -101,7 +101,7 @@ TEST_F(StructuredWriterTest, StepsSinceAppliedCountsTheCurrentStep) {
 }
 
 TEST_F(StructuredWriterTest, DataConditions) {
-  // Leaf 1 is in conditions only; leaf 2 is not used at all, whatever it is.
+  // Leaf 1 is used by conditions only; leaf 2 is not used at all.
   Make({Config({{.stop = -1}},
                {{.left = Left::kData, .source = 1, .comparison = Comparison::kEqual, .value = 1}}),
         Config({{.stop = -1}}, {{.left = Left::kData,
@@ -125,7 +125,7 @@ TEST_F(StructuredWriterTest, DataConditions) {
                "Tensor of wrong dtype provided for column 1 (path=b/c). Got int64 but expected bool."));
 }
 
-TEST_F(StructuredWriterTest, IntegersAreCutTo32BitsAndOthersAreNoCondition) {
+TEST_F(StructuredWriterTest, IntegersAreTruncatedTo32BitsAndOtherDTypesAreNoCondition) {
   const PatternCondition five{.left = Left::kData, .source = 1, .comparison = Comparison::kEqual, .value = 5};
   Make({Config({{.stop = -1}}, {five})});
   const int64_t value = 1, wide = (int64_t{7} << 32) + 5;
@@ -155,7 +155,7 @@ TEST_F(StructuredWriterTest, EndOfEpisode) {
   EXPECT_THAT(Items(), ElementsAre(23));
 }
 
-TEST_F(StructuredWriterTest, PatternsReachBackOverAnEndThatKeeps) {
+TEST_F(StructuredWriterTest, PatternsReachBackAcrossAnEndWithoutClear) {
   Make({Config({{.start = -2}})});
   ASSERT_OK(Step({1}));
   ASSERT_OK(writer_->EndEpisode(false, {}));
@@ -165,7 +165,7 @@ TEST_F(StructuredWriterTest, PatternsReachBackOverAnEndThatKeeps) {
   EXPECT_THAT(Items(), ElementsAre(12));
 }
 
-TEST_F(StructuredWriterTest, PartialStepsApplyOnceAndWhenTheirCellsAreThere) {
+TEST_F(StructuredWriterTest, PartialStepsApplyOnceWhenTheirCellsExist) {
   Make({Config({{.source = 0, .stop = -1}}), Config({{.source = 1, .stop = -1}})});
   ASSERT_OK(Step({1, {}}, true));
   EXPECT_THAT(Items(), ElementsAre(1));
@@ -178,12 +178,12 @@ TEST_F(StructuredWriterTest, PartialStepsApplyOnceAndWhenTheirCellsAreThere) {
   ASSERT_OK(Step({{}, {}}));
   EXPECT_THAT(Items(), ElementsAre(1, 2));
   ASSERT_OK(Step({3, {}}, true));
-  ASSERT_OK(writer_->EndEpisode(true, {}));  // closes it
+  ASSERT_OK(writer_->EndEpisode(true, {}));  // closes the step
   EXPECT_FALSE(writer_->step_is_open());
   EXPECT_THAT(Items(), ElementsAre(1, 2, 3));
 }
 
-TEST_F(StructuredWriterTest, MissingCellsSkipTheItem) {
+TEST_F(StructuredWriterTest, MissingCellsPreventTheItem) {
   Make({Config({{.source = 0, .start = -2}})});
   ASSERT_OK(Step({1, 0}));
   ASSERT_OK(Step({{}, 0}));
@@ -214,7 +214,7 @@ TEST_F(StructuredWriterTest, TdErrorIsThePriority) {
   EXPECT_THAT(priorities, ElementsAre(0, 0, 0.5 * 6 + 0.5 * 3, 0, 0.5 * 3 + 0.5 * 2, 0));
 }
 
-TEST_F(StructuredWriterTest, BadPrioritiesFailWhenApplied) {
+TEST_F(StructuredWriterTest, InvalidPrioritiesFailWhenApplied) {
   StructuredConfig config = Config({{.stop = -1}});
   config.priority = TdErrorPriority{.source = 0};
   Make({config});

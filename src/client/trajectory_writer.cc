@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "client/tensor_text.h"
 #include "transport/wire.h"
 
 namespace reverb {
@@ -15,8 +16,8 @@ Status TrajectoryWriterOptions::Validate() const { return chunking.Validate(); }
 namespace internal {
 namespace {
 
-// How long a destructor may take.
-constexpr std::chrono::seconds kFarewell{10};
+// Limits how long a destructor waits for confirmations.
+constexpr std::chrono::seconds kDestructorTimeout{10};
 
 Status InColumn(size_t column, const Status& status) {
   return Status(status.code(),
@@ -32,7 +33,7 @@ bool IsEmpty(const CellRange& range) {
 
 TrajectoryWriterImpl::TrajectoryWriterImpl(const TrajectoryWriterOptions& options,
                                            std::unique_ptr<ItemSink> sink, ColumnStore::Packing packing,
-                                           ColumnStore::Texts texts)
+                                           ColumnStore::ErrorStyle error_style)
     : sink_(std::move(sink)),
       signatures_(options.signatures),
       wait_for_room_(options.wait_for_room),
@@ -40,14 +41,14 @@ TrajectoryWriterImpl::TrajectoryWriterImpl(const TrajectoryWriterOptions& option
       columns_({.chunking = options.chunking,
                 .codec = PolicyOf(options.compression),
                 .packing = packing,
-                .texts = texts},
+                .error_style = error_style},
                random_.Next(), sink_.get()) {}
 
 TrajectoryWriterImpl::~TrajectoryWriterImpl() {
   if (is_closed_) return;
-  // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
+  // Errors cannot be returned from here: flushes for a limited time, and logs what was lost.
   Status status = FinishWaiting(waiting_.size());
-  if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kFarewell});
+  if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kDestructorTimeout});
   if (const int64_t discarded = Close(); discarded > 0) {
     Log(LogLevel::kWarning,
         "a writer was destroyed with " + std::to_string(discarded) +
@@ -79,7 +80,7 @@ Status TrajectoryWriterImpl::Append(std::span<const ColumnValue> values, bool cl
 Status TrajectoryWriterImpl::CreateItem(std::string_view table, double priority,
                                         std::span<const ItemColumn> columns, const ItemStructure& structure) {
   REVERB_RETURN_IF_ERROR(PrepareItem(table, priority, columns));
-  // Before the item is taken, so that it is not when there is no room in time.
+  // Waits before accepting the item, so that a timeout has no effect.
   if (sink_->is_full()) [[unlikely]] {
     REVERB_RETURN_IF_ERROR(FinishWaiting(waiting_.size()));
     REVERB_RETURN_IF_ERROR(sink_->WaitForRoom(wait_for_room_));
@@ -139,7 +140,7 @@ Status TrajectoryWriterImpl::MakePlan(std::span<const ItemColumn> columns) {
                                      std::to_string(rows) + "."));
     }
     if (column.cells.size() > 1) {
-      const Status status = CheckAlike(column);
+      const Status status = CheckSameSpec(column);
       if (!status.ok()) return InColumn(i, status);
     }
     plan_.columns.push_back({.end_run = static_cast<uint32_t>(plan_.runs.size()), .squeeze = column.squeeze});
@@ -153,7 +154,7 @@ Status TrajectoryWriterImpl::MakePlan(std::span<const ItemColumn> columns) {
   return Status::Ok();
 }
 
-Status TrajectoryWriterImpl::CheckAlike(const ItemColumn& column) const {
+Status TrajectoryWriterImpl::CheckSameSpec(const ItemColumn& column) const {
   const CellRange* first = nullptr;
   for (const CellRange& range : column.cells) {
     if (IsEmpty(range)) continue;
@@ -175,20 +176,20 @@ Status TrajectoryWriterImpl::CheckAlike(const ItemColumn& column) const {
 Status TrajectoryWriterImpl::Send(uint64_t key, std::string_view table, double priority,
                                   const ItemStructure& structure, const Plan& plan) {
   REVERB_ASSIGN_OR_RETURN(Trajectory trajectory, MakeTrajectory(plan));
-  // One that had to wait for its chunks was accepted already: the server rejects it.
+  // An item that had to wait for its chunks was already accepted: the server rejects it.
   if (&plan == &plan_) {
     if (const Status status = CheckItemSize(trajectory, sink_->max_item_bytes()); !status.ok()) [[unlikely]] {
       return Status(status.code(), "the item for table \"" + std::string(table) + "\" " +
                                        std::string(status.message()) + "; it was not created");
     }
   }
-  columns_.NoteItem(plan.runs);
+  columns_.RecordItem(plan.runs);
   REVERB_RETURN_IF_ERROR(sink_->Add({.key = key,
                                      .table = std::string(table),
                                      .priority = priority,
                                      .trajectory = std::move(trajectory),
                                      .structure = structure}));
-  for (const RowRun& run : plan.runs) run.slot->handed_out = true;
+  for (const RowRun& run : plan.runs) run.slot->was_sent = true;
   return Status::Ok();
 }
 
@@ -241,7 +242,7 @@ void TrajectoryWriterImpl::DropWaiting() {
   }
 }
 
-// --- Ends ---
+// --- Flushing and ending ---
 
 Status TrajectoryWriterImpl::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
   if (block_until_num_items < 0) {
@@ -254,7 +255,7 @@ Status TrajectoryWriterImpl::Flush(int64_t block_until_num_items, const WaitOpti
 }
 
 Status TrajectoryWriterImpl::EndEpisode(bool clear, const WaitOptions& wait) {
-  // The items have what they need, so the episode ends however the wait does.
+  // The items have all their chunks, so the episode ends even if the wait fails.
   REVERB_RETURN_IF_ERROR(StartEpisode(clear));
   return sink_->AwaitPending(0, wait);
 }

@@ -1,10 +1,10 @@
-// trajectory_writer.h — cells become items, and items go to the sink in order.
+// trajectory_writer.h — turns cells into items, and passes items to the sink in order.
 //
-// An item whose chunks are complete goes to the sink at once, unless others wait before it. The rest
-// waits in a queue here until an append, a flush or the end of the episode completes the chunks: the
-// first of the queue holds up those behind it.
+// An item whose chunks are complete goes to the sink immediately, unless other items wait. All others wait in
+// a queue until an append, a flush or the end of the episode completes their chunks: the first item of the
+// queue blocks those after it.
 //
-// The other writers are built on this one. Threads: one at a time.
+// The other writers are based on this one. Threads: one at a time.
 #ifndef REVERB_CLIENT_TRAJECTORY_WRITER_H_
 #define REVERB_CLIENT_TRAJECTORY_WRITER_H_
 
@@ -32,12 +32,12 @@ class TrajectoryWriterImpl {
   // REQUIRES: valid options.
   TrajectoryWriterImpl(const TrajectoryWriterOptions& options, std::unique_ptr<ItemSink> sink,
                        ColumnStore::Packing packing = ColumnStore::Packing::kSmall,
-                       ColumnStore::Texts texts = ColumnStore::Texts::kTrajectory);
+                       ColumnStore::ErrorStyle error_style = ColumnStore::ErrorStyle::kTrajectory);
   ~TrajectoryWriterImpl();
   TrajectoryWriterImpl(const TrajectoryWriterImpl&) = delete;
   TrajectoryWriterImpl& operator=(const TrajectoryWriterImpl&) = delete;
 
-  // All as in reverb/writer.h.
+  // These methods are documented in reverb/writer.h.
   Status Append(std::span<const ColumnValue> values) { return Append(values, true); }
   Status AppendPartial(std::span<const ColumnValue> values) { return Append(values, false); }
   Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns,
@@ -46,18 +46,18 @@ class TrajectoryWriterImpl {
   Status EndEpisode(bool clear, const WaitOptions& wait);
   int64_t Close();
 
-  // In parts, for writers that are several of these.
-  // What Append() would say about the values, unless memory lacks.
+  // The steps of the methods above, for writers that consist of several of these.
+  // Returns the error that Append() would return for the values, except for running out of memory.
   Status CheckStep(std::span<const ColumnValue> values) { return columns_.Check(values); }
-  // All that CreateItem() can find wrong; then the item can be made, as long as nothing else is written.
+  // Performs all checks of CreateItem(); creating the item then succeeds, as long as nothing else is written.
   Status PrepareItem(std::string_view table, double priority, std::span<const ItemColumn> columns);
-  // Makes the item that was prepared last. Does not wait for room.
+  // Creates the item that was prepared last. Does not wait for space.
   Status CreatePrepared(std::string_view table, double priority, const ItemStructure& structure);
-  // Completes the chunks of all but the newest `keep` items that wait, and hands them over.
+  // Completes the chunks of all waiting items except the newest `keep`, and passes the items to the sink.
   Status FinishAllBut(size_t keep) {
     return FinishWaiting(waiting_.size() > keep ? waiting_.size() - keep : 0);
   }
-  // EndEpisode() that waits for nothing.
+  // Same as EndEpisode(), without waiting.
   Status StartEpisode(bool clear);
 
   bool is_closed() const { return is_closed_; }
@@ -83,7 +83,7 @@ class TrajectoryWriterImpl {
     uint32_t end_run = 0;
     bool squeeze = false;
   };
-  // What an item consists of, before and while it waits. Columns' runs lie one after the other.
+  // The contents of an item, before and while it waits. The runs of its columns are consecutive.
   struct Plan {
     std::vector<RowRun> runs;
     std::vector<ColumnEnd> columns;
@@ -94,20 +94,20 @@ class TrajectoryWriterImpl {
     double priority = 0;
     ItemStructure structure;
     Plan plan;
-    size_t complete_runs = 0;  // the first of them are known to be
+    size_t complete_runs = 0;  // number of leading runs that are known to be complete
   };
 
   Status Append(std::span<const ColumnValue> values, bool closes_step);
   Status CheckUsable() const;
-  // Fills plan_. Errors have the prefix.
+  // Fills plan_. Error messages have the prefix.
   Status MakePlan(std::span<const ItemColumn> columns);
-  Status CheckAlike(const ItemColumn& column) const;
+  Status CheckSameSpec(const ItemColumn& column) const;
   Status Send(uint64_t key, std::string_view table, double priority, const ItemStructure& structure,
               const Plan& plan);
   Result<Trajectory> MakeTrajectory(const Plan& plan);
-  // Hands over what is complete, up to the first item that is not.
+  // Sends complete items, up to the first incomplete one.
   Status Drain();
-  // Completes the chunks of the first `items` waiting items, and hands over.
+  // Completes the chunks of the first `items` waiting items, and sends them.
   Status FinishWaiting(size_t items);
   void DropWaiting();
 
@@ -119,7 +119,7 @@ class TrajectoryWriterImpl {
   Ring<WaitingItem> waiting_;
   bool is_closed_ = false;
 
-  // Reused from item to item.
+  // Reused between items.
   Plan plan_;
   std::vector<ColumnSpec> specs_;
   std::vector<ItemColumnSpec> item_specs_;

@@ -43,7 +43,7 @@ class TrajectoryWriterTest : public ::testing::Test {
   void Make(const TrajectoryWriterOptions& options) {
     writer_ = std::make_unique<TrajectoryWriterImpl>(options, std::make_unique<FakeSink>(&sink_));
   }
-  // A step of int64 scalars; absent columns are left out.
+  // Appends a step of int64 scalars; absent columns are left out.
   Status Step(const std::vector<std::optional<int64_t>>& values, bool partial = false) {
     std::vector<ColumnValue> given;
     for (uint32_t i = 0; i < values.size(); ++i) {
@@ -70,7 +70,7 @@ class TrajectoryWriterTest : public ::testing::Test {
 
 // --- Options ---
 
-TEST(ChunkingOptionsTest, TextsAreKnown) {
+TEST(ChunkingOptionsTest, InvalidOptionsHaveTheDocumentedErrors) {
   EXPECT_THAT((ChunkingOptions{.num_keep_alive_refs = 0}.Validate()),
               StatusIs(StatusCode::kInvalidArgument, "num_keep_alive_refs must be > 0 but got 0."));
   EXPECT_THAT((ChunkingOptions{.num_keep_alive_refs = 2, .max_chunk_length = -1}.Validate()),
@@ -85,7 +85,7 @@ TEST(ChunkingOptionsTest, TextsAreKnown) {
 
 // --- Appending ---
 
-TEST_F(TrajectoryWriterTest, WrongDtypeAndShapeNameColumnAndBoth) {
+TEST_F(TrajectoryWriterTest, ErrorsNameColumnActualAndExpectedSpec) {
   Make(Constant(1, 2));
   ASSERT_OK(writer_->NameColumn(1, "obs/pixels"));
   const std::vector<float> data(6);
@@ -108,7 +108,7 @@ TEST_F(TrajectoryWriterTest, FailingAppendChangesNothing) {
   ASSERT_OK(Step({1, 10}));
   const float wrong = 0;
   const int64_t right = 2;
-  // The first value and the new column are fine, the last value is not.
+  // The first value and the new column are valid, the last value is not.
   EXPECT_THAT(writer_->Append(std::array{ColumnValue{0, Scalar(right)}, ColumnValue{2, Scalar(right)},
                                          ColumnValue{1, Scalar(wrong)}}),
               StatusIs(StatusCode::kInvalidArgument));
@@ -122,7 +122,7 @@ TEST_F(TrajectoryWriterTest, FailingAppendChangesNothing) {
   EXPECT_THAT(ColumnOf<int64_t>(sink_.items[0], 1), ElementsAre(10, 20));
 }
 
-TEST_F(TrajectoryWriterTest, BadValuesAreRefused) {
+TEST_F(TrajectoryWriterTest, InvalidValuesAreRejected) {
   Make(Constant(1, 2));
   const int64_t value = 0;
   const std::vector<int64_t> negative = {-1}, huge = {1 << 20, 1 << 20};
@@ -141,8 +141,8 @@ TEST_F(TrajectoryWriterTest, BadValuesAreRefused) {
   EXPECT_EQ(writer_->columns().position(), 0);
 }
 
-// Whatever the chunk length, thus also right behind the end of a chunk.
-TEST_F(TrajectoryWriterTest, ColumnGivenTwiceInAStepIsRefused) {
+// For any chunk length, so also right after the end of a chunk.
+TEST_F(TrajectoryWriterTest, AColumnGivenTwiceInAStepIsRejected) {
   for (const int64_t length : {1, 2, 3}) {
     Make(Constant(length, 4));
     ASSERT_OK(writer_->NameColumn(0, "a"));
@@ -162,7 +162,7 @@ TEST_F(TrajectoryWriterTest, ColumnGivenTwiceInAStepIsRefused) {
 TEST_F(TrajectoryWriterTest, StepsAreCounted) {
   Make(Constant(1, 2));
   ASSERT_OK(Step({1}));
-  ASSERT_OK(Step({{}}));  // a step without values is one
+  ASSERT_OK(Step({{}}));  // a step without values counts too
   ASSERT_OK(Step({2}, true));
   EXPECT_TRUE(writer_->columns().step_is_open());
   EXPECT_EQ(writer_->episode_steps(), 2);
@@ -201,7 +201,7 @@ TEST_F(TrajectoryWriterTest, SmallColumnsShareChunksLargeOnesDoNot) {
   EXPECT_THAT(ColumnOf<double>(sink_.items[0], 2), ElementsAre(2, 2));
 }
 
-TEST_F(TrajectoryWriterTest, GroupFallsApartWhenAColumnIsMissing) {
+TEST_F(TrajectoryWriterTest, AGroupIsSplitIfAColumnIsMissing) {
   Make(Constant(4, 8));
   ASSERT_OK(Step({0, 10, 20}));
   ASSERT_OK(Step({1, 11, 21}));
@@ -230,7 +230,7 @@ TEST_F(TrajectoryWriterTest, ColumnsOfAPartialAppendAreNotPackedWithTheRest) {
   EXPECT_THAT(ColumnOf<int64_t>(sink_.items[0], 1), ElementsAre(10, 11));
 }
 
-TEST_F(TrajectoryWriterTest, ChunksKnowTheirStepsAndNeverSpanEpisodes) {
+TEST_F(TrajectoryWriterTest, ChunksRecordTheirStepsAndNeverSpanEpisodes) {
   Make(Constant(3, 8));
   ASSERT_OK(Step({0, 0}));
   ASSERT_OK(Step({1, {}}));  // splits: chunk of step 0
@@ -260,9 +260,10 @@ TEST_F(TrajectoryWriterTest, ChunksKnowTheirStepsAndNeverSpanEpisodes) {
   EXPECT_EQ(header(1, 0).rows(), 2u);
 }
 
-TEST_F(TrajectoryWriterTest, ConfigureNeedsAnEmptyBuffer) {
+TEST_F(TrajectoryWriterTest, ConfigureRequiresAnEmptyBuffer) {
   Make(Constant(2, 4));
-  ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 9, .max_chunk_length = 3}));  // not there yet
+  // the column does not exist yet
+  ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 9, .max_chunk_length = 3}));
   ASSERT_OK(Step({0, 0}));
   EXPECT_NE(writer_->columns().group(0), writer_->columns().group(1));
   EXPECT_EQ(writer_->columns().chunk_length(1), 3);
@@ -276,7 +277,7 @@ TEST_F(TrajectoryWriterTest, ConfigureNeedsAnEmptyBuffer) {
   EXPECT_THAT(writer_->Configure(0, {.num_keep_alive_refs = 0}), StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST_F(TrajectoryWriterTest, LargeRowsAndStringsComeBack) {
+TEST_F(TrajectoryWriterTest, LargeRowsAndStringsRoundTrip) {
   for (const int64_t length : {1, 2}) {
     sink_.items.clear();
     Make(Constant(length, 4));
@@ -308,7 +309,7 @@ TEST_F(TrajectoryWriterTest, LargeRowsAndStringsComeBack) {
   }
 }
 
-TEST_F(TrajectoryWriterTest, EmptyTensorsAreValues) {
+TEST_F(TrajectoryWriterTest, EmptyTensorsAreValidValues) {
   Make(Constant(2, 4));
   const std::vector<int64_t> dims = {0, 3};
   for (int i = 0; i < 3; ++i) {
@@ -321,7 +322,7 @@ TEST_F(TrajectoryWriterTest, EmptyTensorsAreValues) {
   EXPECT_EQ(sink_.items[0].trajectory.length(0), 3);
 }
 
-TEST_F(TrajectoryWriterTest, LengthsAreTunedByItems) {
+TEST_F(TrajectoryWriterTest, ItemsTuneTheChunkLength) {
   Make({.chunking = {.num_keep_alive_refs = 10}, .compression = Compression::kNone, .seed = 1});
   int64_t longest = 0;
   for (int64_t i = 0; i < 2000; ++i) {
@@ -331,12 +332,12 @@ TEST_F(TrajectoryWriterTest, LengthsAreTunedByItems) {
     }
     longest = std::max(longest, writer_->columns().chunk_length(0));
   }
-  EXPECT_GE(longest, 9);  // the chunk's own bytes outweigh the two numbers of a step
+  EXPECT_GE(longest, 9);  // the overhead of a chunk outweighs the two numbers of a step
 }
 
 // --- Items ---
 
-TEST_F(TrajectoryWriterTest, AnyChoiceOfRowsOfAChunkIsWhatItSays) {
+TEST_F(TrajectoryWriterTest, ItemsMayConsistOfAnyRowsOfAChunk) {
   Make(Constant(10, 10));
   for (int64_t i = 0; i < 10; ++i) ASSERT_OK(Step({i}));
   ASSERT_OK(Item({{{0, 5, 10, 2}}}));
@@ -353,7 +354,7 @@ TEST_F(TrajectoryWriterTest, AnyChoiceOfRowsOfAChunkIsWhatItSays) {
   EXPECT_EQ(sink_.items[4].trajectory.num_slices(0), 1u);
 }
 
-TEST_F(TrajectoryWriterTest, ChecksOfItemsComeInOrder) {
+TEST_F(TrajectoryWriterTest, ItemsAreCheckedInTheDocumentedOrder) {
   Make(Constant(1, 2));
   const double nan = std::nan("");
   ASSERT_OK(Step({0, 0}));
@@ -389,7 +390,7 @@ TEST_F(TrajectoryWriterTest, ChecksOfItemsComeInOrder) {
   EXPECT_OK(Item({{{0, 2, kMost, kMost}}}));
 }
 
-TEST_F(TrajectoryWriterTest, RowsOfOneColumnAreOfOneKind) {
+TEST_F(TrajectoryWriterTest, RowsOfAColumnMustHaveOneDTypeAndShape) {
   Make(Constant(1, 2));
   const int64_t a = 1;
   const float b = 2, vector[] = {1, 2};
@@ -458,7 +459,7 @@ TEST_F(TrajectoryWriterTest, ItemsWaitForTheirChunksInOrder) {
   ASSERT_EQ(sink_.items.size(), 1u);
   ASSERT_OK(Step({2}));
   ASSERT_OK(Item({{{0, 1, 3}}}, 2));
-  ASSERT_OK(Item({{{0, 0, 2}}}, 3));  // complete, but behind one that is not
+  ASSERT_OK(Item({{{0, 0, 2}}}, 3));  // complete, but behind an incomplete one
   EXPECT_EQ(sink_.items.size(), 1u);
   ASSERT_OK(Step({3}));
   ASSERT_EQ(sink_.items.size(), 3u);
@@ -467,7 +468,7 @@ TEST_F(TrajectoryWriterTest, ItemsWaitForTheirChunksInOrder) {
   EXPECT_EQ(sink_.items[2].priority, 3);
 }
 
-TEST_F(TrajectoryWriterTest, WaitingItemsOutliveTheHistory) {
+TEST_F(TrajectoryWriterTest, WaitingItemsKeepRowsThatLeftTheHistory) {
   Make(Constant(2, 2));
   ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 100, .max_chunk_length = 100}));
   ASSERT_OK(Step({0, 0}));
@@ -480,7 +481,7 @@ TEST_F(TrajectoryWriterTest, WaitingItemsOutliveTheHistory) {
   EXPECT_THAT(ColumnOf<int64_t>(sink_.items[0], 0), ElementsAre(0, 1));
 }
 
-TEST_F(TrajectoryWriterTest, FlushFinishesWhatAllButTheLastItemsNeed) {
+TEST_F(TrajectoryWriterTest, FlushFinishesTheChunksOfAllButTheLastItems) {
   Make(Constant(10, 10));
   ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 10, .max_chunk_length = 10}));
   ASSERT_OK(Step({0, 0}));
@@ -498,7 +499,7 @@ TEST_F(TrajectoryWriterTest, FlushFinishesWhatAllButTheLastItemsNeed) {
   EXPECT_EQ(sink_.items.size(), 2u);
 }
 
-TEST_F(TrajectoryWriterTest, EndOfEpisodeClosesTheStepAlsoWhenTheWaitFails) {
+TEST_F(TrajectoryWriterTest, EndOfEpisodeClosesTheStepEvenIfTheWaitFails) {
   Make(Constant(3, 4));
   ASSERT_OK(Step({0}));
   ASSERT_OK(Step({1}, true));
@@ -513,7 +514,7 @@ TEST_F(TrajectoryWriterTest, EndOfEpisodeClosesTheStepAlsoWhenTheWaitFails) {
   EXPECT_TRUE(writer_->columns().HasCell(0, 2));
 }
 
-TEST_F(TrajectoryWriterTest, RowsThatNoItemNeedsAreNotEncodedAtAClearingEnd) {
+TEST_F(TrajectoryWriterTest, EndWithClearDoesNotEncodeRowsThatNoItemNeeds) {
   Make(Constant(4, 4));
   ASSERT_OK(Step({0}));
   ASSERT_OK(writer_->EndEpisode(true, {}));
@@ -524,7 +525,7 @@ TEST_F(TrajectoryWriterTest, RowsThatNoItemNeedsAreNotEncodedAtAClearingEnd) {
   EXPECT_EQ(sink_.items[0].trajectory.slice(0, 0).chunk->header().first_step(), 0);
 }
 
-TEST_F(TrajectoryWriterTest, ChunksThatWereSentAreForgottenOnce) {
+TEST_F(TrajectoryWriterTest, SentChunksAreForgottenOnce) {
   Make(Constant(1, 2));
   for (int64_t i = 0; i < 6; ++i) {
     ASSERT_OK(Step({i}));
@@ -532,7 +533,7 @@ TEST_F(TrajectoryWriterTest, ChunksThatWereSentAreForgottenOnce) {
       ASSERT_OK(Item({{{0, i, i + 1}}}));
     }
   }
-  // 0 and 2 are out of reach; 1 and 3 were never sent; 4 may come again.
+  // 0 and 2 are out of reach; 1 and 3 were never sent; 4 may be used again.
   ASSERT_EQ(sink_.items.size(), 3u);
   const auto id = [&](size_t item) { return sink_.items[item].trajectory.slice(0, 0).chunk->id(); };
   EXPECT_THAT(sink_.forgotten, ElementsAre(id(0), id(1)));
@@ -540,14 +541,14 @@ TEST_F(TrajectoryWriterTest, ChunksThatWereSentAreForgottenOnce) {
   EXPECT_THAT(sink_.forgotten, ElementsAre(id(0), id(1), id(2)));
 }
 
-TEST_F(TrajectoryWriterTest, FullSinkIsWaitedForBeforeTheItemIsTaken) {
+TEST_F(TrajectoryWriterTest, WaitsForAFullSinkBeforeAcceptingTheItem) {
   Make(Constant(2, 2));
   ASSERT_OK(Step({0}));
   ASSERT_OK(Item({{{0, 0, 1}}}, 1));
   sink_.is_full = true;
   sink_.confirms = false;
   EXPECT_THAT(Item({{{0, 0, 1}}}, 2), StatusIs(StatusCode::kDeadlineExceeded));
-  EXPECT_EQ(sink_.items.size(), 1u);  // what waited was finished and handed over
+  EXPECT_EQ(sink_.items.size(), 1u);  // waiting items were finished and sent
   EXPECT_EQ(writer_->waiting_items(), 0);
   sink_.confirms = true;
   ASSERT_OK(Item({{{0, 0, 1}}}, 2));
@@ -555,7 +556,7 @@ TEST_F(TrajectoryWriterTest, FullSinkIsWaitedForBeforeTheItemIsTaken) {
   EXPECT_EQ(sink_.waits_for_room, 2);
 }
 
-TEST_F(TrajectoryWriterTest, CloseGivesUpButReadingGoesOn) {
+TEST_F(TrajectoryWriterTest, CloseDiscardsItemsButKeepsTheHistory) {
   Make(Constant(2, 2));
   ASSERT_OK(Step({5}));
   ASSERT_OK(Item({{{0, 0, 1}}}));
@@ -584,7 +585,7 @@ TEST_F(TrajectoryWriterTest, DestructionFlushes) {
   EXPECT_TRUE(sink_.is_closed);
 }
 
-TEST_F(TrajectoryWriterTest, DestructionSaysWhatIsLostAndNothingElse) {
+TEST_F(TrajectoryWriterTest, DestructionLogsOnlyLostItems) {
   std::vector<std::string> said;
   SetLogSink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
   Make(Constant(2, 2));
@@ -613,7 +614,7 @@ TEST_F(TrajectoryWriterTest, CloseReturnsTheNumberOfDiscardedItems) {
   EXPECT_EQ(writer_->Close(), 0);
 }
 
-TEST_F(TrajectoryWriterTest, ReadSaysWhatIsNotThere) {
+TEST_F(TrajectoryWriterTest, ReadReportsMissingCells) {
   Make(Constant(1, 2));
   for (int64_t i = 0; i < 3; ++i) ASSERT_OK(Step({i}));
   EXPECT_OK(writer_->columns().Read(0, 1));
@@ -621,11 +622,11 @@ TEST_F(TrajectoryWriterTest, ReadSaysWhatIsNotThere) {
   EXPECT_THAT(writer_->columns().Read(9, 0), StatusIs(StatusCode::kFailedPrecondition));
 }
 
-// --- Against a model ---
+// --- Comparison with a model ---
 
-// Steps with columns left out at random, in one call or several, items over any cells that are kept,
-// flushes and ends: what the sink gets is what was appended, and chunks are forgotten when, and only
-// when, nothing can refer to them any more.
+// Steps with random columns left out, in one call or several, items over any stored cells, flushes and ends:
+// the sink receives what was appended, and chunks are forgotten if and only if nothing can refer to them any
+// more.
 TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE(test::SeedTrace(seed));
@@ -638,7 +639,7 @@ TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) {
     Make(options);
     constexpr uint32_t kColumns = 4;
     const uint64_t sparse = random.Below(4);
-    std::vector<std::map<int64_t, int64_t>> model(kColumns);  // the cells that are kept
+    std::vector<std::map<int64_t, int64_t>> model(kColumns);  // the stored cells
     std::vector<std::vector<std::vector<int64_t>>> expected;  // item, column, row
     const auto keep_cell = [&](uint32_t column, int64_t position, int64_t value) {
       model[column][position] = value;
@@ -669,7 +670,7 @@ TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) {
           for (uint64_t m = 1 + random.Below(5); m > 0; --m) {
             auto cell = model[c].begin();
             std::advance(cell, random.Below(model[c].size()));
-            // A run, as long as there are cells.
+            // A run over all existing cells.
             const int64_t stride = random.Below(3) == 0 ? -1 - static_cast<int64_t>(random.Below(2))
                                                         : 1 + static_cast<int64_t>(random.Below(2));
             int64_t end = cell->first;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "client/tensor_text.h"
 
 namespace reverb {
 
@@ -21,10 +22,10 @@ Status VectorWriterOptions::Validate() const {
 namespace internal {
 namespace {
 
-// How long a destructor may take.
-constexpr std::chrono::seconds kFarewell{10};
+// Limits how long a destructor waits for confirmations.
+constexpr std::chrono::seconds kDestructorTimeout{10};
 
-bool IsChosen(EnvironmentMask mask, size_t environment) { return mask.empty() || mask[environment] != 0; }
+bool IsSelected(EnvironmentMask mask, size_t environment) { return mask.empty() || mask[environment] != 0; }
 
 Status InEnvironment(size_t environment, const Status& status) {
   return Status(status.code(),
@@ -32,8 +33,8 @@ Status InEnvironment(size_t environment, const Status& status) {
                 status.detail());
 }
 
-// Whether there are no steps in the range, however long an episode is.
-bool IsNever(const StepRange& range) {
+// Returns whether the range is empty for episodes of any length.
+bool IsAlwaysEmpty(const StepRange& range) {
   if (!range.end) return false;
   const bool up = range.stride > 0;
   if (*range.end == (up ? 0 : -1)) return true;
@@ -41,15 +42,15 @@ bool IsNever(const StepRange& range) {
   return up ? *range.end <= *range.begin : *range.end >= *range.begin;
 }
 
-// The steps of the range in an episode of `length` steps that begins at `first`; false when it lacks some, or
-// when there are none.
-bool Place(const StepRange& range, int64_t first, int64_t length, CellRange* cells) {
+// Resolves the range for an episode of `length` steps that begins at `first`; returns false if steps are
+// missing, or if the range is empty.
+bool ResolveRange(const StepRange& range, int64_t first, int64_t length, CellRange* cells) {
   const auto at = [length](int64_t position) { return position < 0 ? position + length : position; };
   const bool up = range.stride > 0;
   const int64_t begin = range.begin ? at(*range.begin) : (up ? 0 : length - 1);
   const int64_t end = range.end ? at(*range.end) : (up ? length : -1);
   if (begin < 0 || begin >= length || (up ? end <= begin : end >= begin)) return false;
-  // How far it is from the first to the last step; all numbers fit without a sign.
+  // The distance from the first to the last step; unsigned arithmetic cannot overflow here.
   const auto from = static_cast<uint64_t>(begin);
   const auto to = static_cast<uint64_t>(end);
   const auto stride = static_cast<uint64_t>(range.stride);
@@ -63,30 +64,30 @@ bool Place(const StepRange& range, int64_t first, int64_t length, CellRange* cel
 
 }  // namespace
 
-// --- The sink, as environments see it ---
+// --- The sink that environments use ---
 
-class VectorWriterImpl::Share final : public ItemSink {
+class VectorWriterImpl::EnvironmentSink final : public ItemSink {
  public:
-  Share(Gathered* gathered, ItemSink* sink) : gathered_(gathered), sink_(sink) {}
+  EnvironmentSink(CallOutput* output, ItemSink* sink) : output_(output), sink_(sink) {}
 
   Status Add(OutgoingItem item) override {
-    gathered_->items.push_back(std::move(item));
+    output_->items.push_back(std::move(item));
     return Status::Ok();
   }
-  void Forget(uint64_t chunk_id) override { gathered_->forgotten.push_back(chunk_id); }
+  void Forget(uint64_t chunk_id) override { output_->forgotten.push_back(chunk_id); }
   int64_t pending_items() const override {
-    return sink_->pending_items() + static_cast<int64_t>(gathered_->items.size());
+    return sink_->pending_items() + static_cast<int64_t>(output_->items.size());
   }
   bool is_full() const override { return sink_->is_full(); }
   Status WaitForRoom(const WaitOptions& wait) override { return sink_->WaitForRoom(wait); }
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
     return sink_->AwaitPending(at_most, wait);
   }
-  Status status() const override { return gathered_->health; }
-  void Close() override {}  // the others may go on
+  Status status() const override { return output_->health; }
+  void Close() override {}  // other environments may continue
 
  private:
-  Gathered* const gathered_;
+  CallOutput* const output_;
   ItemSink* const sink_;
 };
 
@@ -97,16 +98,16 @@ VectorWriterImpl::VectorWriterImpl(const VectorWriterOptions& options, std::uniq
       .chunking = options.chunking, .compression = options.compression, .signatures = options.signatures};
   for (int64_t i = 0; i < options.num_environments; ++i) {
     each.seed = random.Next();
-    environments_.emplace_back(each, std::make_unique<Share>(&gathered_, sink_.get()));
+    environments_.emplace_back(each, std::make_unique<EnvironmentSink>(&output_, sink_.get()));
   }
 }
 
 VectorWriterImpl::~VectorWriterImpl() {
   if (is_closed_) return;
-  // Nobody is left to hear of an error: what can be done in a while is done, and what not is said in the log.
+  // Errors cannot be returned from here: flushes for a limited time, and logs what was lost.
   Status status = FinishWaiting(0);
-  if (Status handed = HandOver(); status.ok()) status = std::move(handed);
-  if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kFarewell});
+  if (Status sent = SendOutput(); status.ok()) status = std::move(sent);
+  if (status.ok()) status = sink_->AwaitPending(0, {.timeout = kDestructorTimeout});
   if (const int64_t discarded = Close(); discarded > 0) {
     Log(LogLevel::kWarning,
         "a writer was destroyed with " + std::to_string(discarded) +
@@ -117,9 +118,9 @@ VectorWriterImpl::~VectorWriterImpl() {
 int64_t VectorWriterImpl::Close() {
   if (std::exchange(is_closed_, true)) return 0;
   const int64_t discarded =
-      sink_->pending_items() + static_cast<int64_t>(gathered_.items.size()) + waiting_items();
+      sink_->pending_items() + static_cast<int64_t>(output_.items.size()) + waiting_items();
   for (TrajectoryWriterImpl& environment : environments_) (void)environment.Close();
-  gathered_.items.clear();
+  output_.items.clear();
   sink_->Close();
   return discarded;
 }
@@ -128,20 +129,20 @@ Status VectorWriterImpl::Begin(EnvironmentMask mask) {
   if (is_closed_) return Status::Cancelled("VectorWriter::Close has been called.");
   if (!mask.empty() && mask.size() != environments_.size()) {
     return Status::InvalidArgument("the mask has " + std::to_string(mask.size()) + " values but there are " +
-                                   std::to_string(environments_.size()) + " environments; give one for each");
+                                   std::to_string(environments_.size()) + " environments; pass one for each");
   }
-  gathered_.health = sink_->status();
-  return gathered_.health;
+  output_.health = sink_->status();
+  return output_.health;
 }
 
-Status VectorWriterImpl::HandOver() {
+Status VectorWriterImpl::SendOutput() {
   Status status;
-  if (!gathered_.items.empty()) {
-    status = sink_->AddAll(gathered_.items);
-    gathered_.items.clear();
+  if (!output_.items.empty()) {
+    status = sink_->AddAll(output_.items);
+    output_.items.clear();
   }
-  for (const uint64_t chunk : gathered_.forgotten) sink_->Forget(chunk);
-  gathered_.forgotten.clear();
+  for (const uint64_t chunk : output_.forgotten) sink_->Forget(chunk);
+  output_.forgotten.clear();
   return status;
 }
 
@@ -161,8 +162,8 @@ Status VectorWriterImpl::NameColumn(uint32_t column, std::string path) {
   return Status::Ok();
 }
 
-// What environments alone would not see: a column is the same in all of them, also in those that have none
-// yet.
+// Checks what an environment cannot detect alone: a column is the same in all environments, including those
+// that have no values yet.
 Status VectorWriterImpl::CheckValues(std::span<const ColumnValue> values) const {
   const auto count = static_cast<int64_t>(environments_.size());
   for (const auto& [index, value] : values) {
@@ -199,7 +200,7 @@ void VectorWriterImpl::LearnColumns(std::span<const ColumnValue> values) {
   }
 }
 
-void VectorWriterImpl::PointAt(std::span<const ColumnValue> values, size_t environment) {
+void VectorWriterImpl::SelectRows(std::span<const ColumnValue> values, size_t environment) {
   for (size_t i = 0; i < values.size(); ++i) {
     const TensorView& all = values[i].value;
     TensorView& row = rows_[i].value;
@@ -217,26 +218,26 @@ Status VectorWriterImpl::Append(std::span<const ColumnValue> values, Environment
   for (const auto& [column, value] : values) {
     rows_.push_back({column, {.dtype = value.dtype, .dims = value.dims.subspan(1), .data = value.data}});
   }
-  // Rows of strings differ in size, so some may be too large.
+  // Rows of strings differ in size, so some of them may be too large.
   const auto is_string = [](const ColumnValue& value) { return value.value.dtype == DType::kString; };
   if (std::ranges::any_of(values, is_string)) {
     for (size_t i = 0; i < environments_.size(); ++i) {
-      if (!IsChosen(mask, i)) continue;
-      PointAt(values, i);
+      if (!IsSelected(mask, i)) continue;
+      SelectRows(values, i);
       const Status status = environments_[i].CheckStep(rows_);
       if (!status.ok()) return InEnvironment(i, status);
     }
   }
   Status status = AppendRows(values, mask);
-  Status handed = HandOver();
-  return status.ok() ? handed : status;
+  Status sent = SendOutput();
+  return status.ok() ? sent : status;
 }
 
 Status VectorWriterImpl::AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask) {
   bool is_first = true;
   for (size_t i = 0; i < environments_.size(); ++i) {
-    if (!IsChosen(mask, i)) continue;
-    PointAt(values, i);
+    if (!IsSelected(mask, i)) continue;
+    SelectRows(values, i);
     REVERB_RETURN_IF_ERROR(environments_[i].Append(rows_));
     if (std::exchange(is_first, false)) LearnColumns(values);
   }
@@ -250,7 +251,7 @@ Status VectorWriterImpl::CheckItems(std::span<const double> priorities,
   if (priorities.size() != 1 && priorities.size() != environments_.size()) {
     return Status::InvalidArgument("got " + std::to_string(priorities.size()) + " priorities for " +
                                    std::to_string(environments_.size()) +
-                                   " environments; give one for all, or one for each");
+                                   " environments; pass one for all, or one for each");
   }
   if (columns.empty()) return Status::InvalidArgument("trajectory must not be empty.");
   for (const VectorItemColumn& column : columns) {
@@ -258,13 +259,13 @@ Status VectorWriterImpl::CheckItems(std::span<const double> priorities,
     for (const StepRange& range : column.steps) {
       if (range.stride == 0) {
         return Status::InvalidArgument("column " + Describe(range.column) +
-                                       ": the stride of a range of steps is 0; it must not be");
+                                       ": the stride of a range of steps must not be 0");
       }
       if (range.column >= columns_.size() || !columns_[range.column].known) {
         return Status::InvalidArgument("column " + Describe(range.column) +
                                        " has no values; append some before referring to them");
       }
-      if (IsNever(range)) {
+      if (IsAlwaysEmpty(range)) {
         return Status::InvalidArgument(
             "column " + Describe(range.column) + ": the range from " +
             (range.begin ? std::to_string(*range.begin) : "its start") + " to " + std::to_string(*range.end) +
@@ -282,15 +283,15 @@ Status VectorWriterImpl::CheckItems(std::span<const double> priorities,
   return Status::Ok();
 }
 
-bool VectorWriterImpl::Choose(const TrajectoryWriterImpl& environment,
-                              std::span<const VectorItemColumn> columns) {
+bool VectorWriterImpl::ResolveColumns(const TrajectoryWriterImpl& environment,
+                                      std::span<const VectorItemColumn> columns) {
   const int64_t length = environment.history_length();
   const int64_t first = environment.columns().position() - length;
   size_t next = 0;
   for (size_t c = 0; c < columns.size(); ++c) {
     const size_t begin = next;
     for (const StepRange& range : columns[c].steps) {
-      if (!Place(range, first, length, &cells_[next++])) return false;
+      if (!ResolveRange(range, first, length, &cells_[next++])) return false;
     }
     item_columns_[c] = {std::span(cells_).subspan(begin, next - begin), columns[c].squeeze};
   }
@@ -305,7 +306,7 @@ Status VectorWriterImpl::PrepareItems(std::string_view table, std::span<const do
   item_columns_.resize(columns.size());
   prepared_.clear();
   for (size_t i = 0; i < environments_.size(); ++i) {
-    if (!IsChosen(mask, i) || !Choose(environments_[i], columns)) continue;
+    if (!IsSelected(mask, i) || !ResolveColumns(environments_[i], columns)) continue;
     const double priority = priorities[priorities.size() == 1 ? 0 : i];
     const Status status = environments_[i].PrepareItem(table, priority, item_columns_);
     if (!status.ok()) [[unlikely]]
@@ -317,9 +318,9 @@ Status VectorWriterImpl::PrepareItems(std::string_view table, std::span<const do
 
 Status VectorWriterImpl::WaitForRoom() {
   const Status status = FinishWaiting(0);
-  const Status handed = HandOver();
+  const Status sent = SendOutput();
   REVERB_RETURN_IF_ERROR(status);
-  REVERB_RETURN_IF_ERROR(handed);
+  REVERB_RETURN_IF_ERROR(sent);
   return sink_->WaitForRoom(wait_for_room_);
 }
 
@@ -331,7 +332,7 @@ Result<std::vector<uint8_t>> VectorWriterImpl::CreateItems(std::string_view tabl
   REVERB_RETURN_IF_ERROR(Begin(mask));
   REVERB_RETURN_IF_ERROR(CheckItems(priorities, columns));
   REVERB_RETURN_IF_ERROR(PrepareItems(table, priorities, columns, mask));
-  // Before the items are taken, so that they are not when there is no room in time.
+  // Waits before accepting the items, so that a timeout has no effect.
   if (!prepared_.empty() && sink_->is_full()) [[unlikely]]
     REVERB_RETURN_IF_ERROR(WaitForRoom());
   std::vector<uint8_t> made(environments_.size());
@@ -341,13 +342,13 @@ Result<std::vector<uint8_t>> VectorWriterImpl::CreateItems(std::string_view tabl
     if (!status.ok()) break;
     made[i] = 1;
   }
-  const Status handed = HandOver();
+  const Status sent = SendOutput();
   REVERB_RETURN_IF_ERROR(status);
-  REVERB_RETURN_IF_ERROR(handed);
+  REVERB_RETURN_IF_ERROR(sent);
   return made;
 }
 
-// --- Ends ---
+// --- Flushing and ending ---
 
 int64_t VectorWriterImpl::waiting_items() const {
   int64_t count = 0;
@@ -370,9 +371,9 @@ Status VectorWriterImpl::Flush(int64_t block_until_num_items, const WaitOptions&
   REVERB_RETURN_IF_ERROR(Begin({}));
   if (waiting_items() > block_until_num_items) {
     const Status status = FinishWaiting(static_cast<uint64_t>(block_until_num_items) / environments_.size());
-    const Status handed = HandOver();
+    const Status sent = SendOutput();
     REVERB_RETURN_IF_ERROR(status);
-    REVERB_RETURN_IF_ERROR(handed);
+    REVERB_RETURN_IF_ERROR(sent);
   }
   return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
 }
@@ -381,10 +382,10 @@ Status VectorWriterImpl::EndEpisode(EnvironmentMask mask) {
   REVERB_RETURN_IF_ERROR(Begin(mask));
   Status status;
   for (size_t i = 0; i < environments_.size() && status.ok(); ++i) {
-    if (IsChosen(mask, i)) status = environments_[i].StartEpisode(/*clear=*/true);
+    if (IsSelected(mask, i)) status = environments_[i].StartEpisode(/*clear=*/true);
   }
-  const Status handed = HandOver();
-  return status.ok() ? handed : status;
+  const Status sent = SendOutput();
+  return status.ok() ? sent : status;
 }
 
 }  // namespace internal

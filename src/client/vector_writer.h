@@ -1,10 +1,9 @@
-// vector_writer.h — many environments, each with columns of its own, over one way to the server.
+// vector_writer.h — many environments, each with its own columns, over one connection.
 //
-// Each environment is a TrajectoryWriterImpl. What they hand over in the course of a call is gathered, and
-// goes to the sink at its end, in one piece: so a step of all of them is one message rather than many.
+// Each environment is a TrajectoryWriterImpl. The items that they create during a call are collected and
+// passed to the sink together at its end, so that a step of all environments is one message.
 //
-// All that can be wrong with a call is found before the first environment is touched, or by the first that
-// is. Threads: one at a time.
+// Errors are detected before the first environment is changed, or by the first one. Threads: one at a time.
 #ifndef REVERB_CLIENT_VECTOR_WRITER_H_
 #define REVERB_CLIENT_VECTOR_WRITER_H_
 
@@ -32,7 +31,7 @@ class VectorWriterImpl {
   VectorWriterImpl(const VectorWriterImpl&) = delete;
   VectorWriterImpl& operator=(const VectorWriterImpl&) = delete;
 
-  // All as in reverb/vector_writer.h.
+  // These methods are documented in reverb/vector_writer.h.
   Status Append(std::span<const ColumnValue> values, EnvironmentMask mask);
   Result<std::vector<uint8_t>> CreateItems(std::string_view table, std::span<const double> priorities,
                                            std::span<const VectorItemColumn> columns, EnvironmentMask mask,
@@ -47,53 +46,53 @@ class VectorWriterImpl {
   const TrajectoryWriterImpl& environment(size_t i) const { return environments_[i]; }
 
  private:
-  // What a call has made so far, and what the environments see of the sink meanwhile.
-  struct Gathered {
+  // The output of the current call, and the sink's state for the environments.
+  struct CallOutput {
     std::vector<OutgoingItem> items;
-    std::vector<uint64_t> forgotten;  // chunks; later than all the items
-    Status health;                    // the sink's, at the beginning of the call
+    std::vector<uint64_t> forgotten;  // chunks; to be forgotten after all items
+    Status health;                    // the sink's status at the start of the call
   };
-  class Share;
+  class EnvironmentSink;
   struct Column {
     std::string path;
-    bool known = false;  // the rest is
+    bool known = false;  // whether dtype and dims are set
     DType dtype = DType::kFloat32;
     std::vector<int64_t> dims;
   };
 
-  // The beginning and the end of each call that writes.
+  // Start and end each call that writes.
   Status Begin(EnvironmentMask mask);
-  Status HandOver();
+  Status SendOutput();
 
   std::string Describe(uint32_t column) const;
   Status CheckValues(std::span<const ColumnValue> values) const;
   void LearnColumns(std::span<const ColumnValue> values);
-  // Points rows_ at the rows of the environment.
-  void PointAt(std::span<const ColumnValue> values, size_t environment);
+  // Makes rows_ refer to the rows of the environment.
+  void SelectRows(std::span<const ColumnValue> values, size_t environment);
   Status AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask);
 
   Status CheckItems(std::span<const double> priorities, std::span<const VectorItemColumn> columns) const;
-  // Fills item_columns_ with what `columns` means in an environment; false when its episode is too short.
-  bool Choose(const TrajectoryWriterImpl& environment, std::span<const VectorItemColumn> columns);
+  // Resolves `columns` for an environment into item_columns_; returns false if its episode is too short.
+  bool ResolveColumns(const TrajectoryWriterImpl& environment, std::span<const VectorItemColumn> columns);
   Status PrepareItems(std::string_view table, std::span<const double> priorities,
                       std::span<const VectorItemColumn> columns, EnvironmentMask mask);
   Status WaitForRoom();
-  // Completes the chunks of all but the newest `keep` items of each environment that wait.
+  // Completes the chunks of all waiting items of each environment except the newest `keep`.
   Status FinishWaiting(size_t keep);
   int64_t waiting_items() const;
 
   const std::unique_ptr<ItemSink> sink_;
   const WaitOptions wait_for_room_;
-  Gathered gathered_;
+  CallOutput output_;
   std::deque<TrajectoryWriterImpl> environments_;
   std::vector<Column> columns_;
   bool is_closed_ = false;
 
-  // Reused from call to call.
+  // Reused between calls.
   std::vector<ColumnValue> rows_;
   std::vector<CellRange> cells_;
   std::vector<ItemColumn> item_columns_;
-  std::vector<size_t> prepared_;  // environments that are to get an item
+  std::vector<size_t> prepared_;  // environments that will get an item
 };
 
 }  // namespace reverb::internal

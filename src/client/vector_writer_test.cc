@@ -46,7 +46,7 @@ class VectorWriterTest : public ::testing::Test {
   void Make(const VectorWriterOptions& options) {
     writer_ = std::make_unique<VectorWriterImpl>(options, std::make_unique<FakeSink>(&sink_));
   }
-  // A step with int64 scalars in each environment, column by column.
+  // Appends a step of int64 scalars in each environment, column by column.
   Status Step(const std::vector<std::vector<int64_t>>& columns, const Mask& mask = {}) {
     std::vector<int64_t> dims;
     for (const auto& column : columns) dims.push_back(static_cast<int64_t>(column.size()));
@@ -97,7 +97,7 @@ TEST_F(VectorWriterTest, EachEnvironmentGetsItsRows) {
   EXPECT_TRUE(sink_.items[1].trajectory.squeeze(1));
   EXPECT_EQ(sink_.items[1].priority, 1.5);
   EXPECT_EQ(sink_.items[1].table, "table");
-  EXPECT_THAT(sink_.pieces, ElementsAre(3)) << "all at once";
+  EXPECT_THAT(sink_.pieces, ElementsAre(3)) << "in one call";
 }
 
 TEST_F(VectorWriterTest, RowsOfSeveralDimensionsAndStrings) {
@@ -115,7 +115,7 @@ TEST_F(VectorWriterTest, RowsOfSeveralDimensionsAndStrings) {
   EXPECT_THAT(strings, ElementsAre("", "defg"));
 }
 
-TEST_F(VectorWriterTest, MaskSaysWhoTakesPart) {
+TEST_F(VectorWriterTest, TheMaskSelectsEnvironments) {
   Make(3, 1, 3);
   ASSERT_OK(Step({{1, 2, 3}}));
   ASSERT_OK(Step({{4, 5, 6}}, {1, 0, 1}));
@@ -130,7 +130,7 @@ TEST_F(VectorWriterTest, MaskSaysWhoTakesPart) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("2 values but there are 3 environments")));
 }
 
-TEST_F(VectorWriterTest, WrongFirstDimensionNamesColumnGotAndExpected) {
+TEST_F(VectorWriterTest, AWrongFirstDimensionNamesColumnActualAndExpectedSize) {
   Make(3, 1, 1);
   ASSERT_OK(writer_->NameColumn(0, "('obs',)"));
   EXPECT_THAT(Step({{1, 2}}), StatusIs(StatusCode::kInvalidArgument,
@@ -174,7 +174,7 @@ TEST_F(VectorWriterTest, AFailingAppendChangesNoEnvironment) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(writer_->environment(i).episode_steps(), 1) << i;
 }
 
-TEST_F(VectorWriterTest, NobodyTakesPart) {
+TEST_F(VectorWriterTest, AnEmptySelectionChangesNothing) {
   Make(2, 1, 1);
   ASSERT_OK(Step({{1, 2}}, {0, 0}));
   EXPECT_THAT(Items({{.column = 0}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("has no values")));
@@ -187,12 +187,12 @@ TEST_F(VectorWriterTest, NobodyTakesPart) {
 
 // --- Items ---
 
-TEST_F(VectorWriterTest, EpisodesThatAreTooShortAreLeftOut) {
+TEST_F(VectorWriterTest, EpisodesThatAreTooShortAreSkipped) {
   Make(2, 1, 3);
   for (int64_t step = 0; step < 5; ++step) {
     ASSERT_OK(Step({{step, 100 + step}}));
     const auto made = Items({{.column = 0, .begin = -3}, {.column = 0, .begin = -2, .end = -1}}).value();
-    // The second environment begins again in the middle.
+    // The second environment restarts in the middle.
     EXPECT_THAT(made, ElementsAre(step >= 2, step == 2 || step == 4)) << step;
     if (step == 2) {
       ASSERT_OK(writer_->EndEpisode(Mask{0, 1}));
@@ -203,7 +203,7 @@ TEST_F(VectorWriterTest, EpisodesThatAreTooShortAreLeftOut) {
                                   ElementsAre(2, 3, 4), ElementsAre(102, 103, 104)));
 }
 
-// What a slice of Python chooses, where all that it names exists.
+// Returns the elements that a Python slice selects, if all its indices exist.
 std::optional<std::vector<int64_t>> Chosen(const StepRange& range, int64_t length) {
   const auto at = [&](std::optional<int64_t> p, int64_t absent) {
     return !p ? absent : *p < 0 ? *p + length : *p;
@@ -218,7 +218,7 @@ std::optional<std::vector<int64_t>> Chosen(const StepRange& range, int64_t lengt
   return steps.empty() ? std::nullopt : std::optional(steps);
 }
 
-TEST_F(VectorWriterTest, RangesAreSlices) {
+TEST_F(VectorWriterTest, RangesBehaveLikeSlices) {
   const std::vector<std::optional<int64_t>> bounds = {std::nullopt, -6, -4, -3, -1, 0, 1, 2, 4, 6};
   for (int64_t length = 0; length <= 5; ++length) {
     Make(2, 1, 6);
@@ -252,7 +252,7 @@ TEST_F(VectorWriterTest, RangesAreSlices) {
   }
 }
 
-TEST_F(VectorWriterTest, WildRangesAreHarmless) {
+TEST_F(VectorWriterTest, ExtremeRangesAreHarmless) {
   Make(1, 1, 4);
   for (int64_t step = 0; step < 3; ++step) ASSERT_OK(Step({{step}}));
   constexpr int64_t kMin = INT64_MIN, kMax = INT64_MAX;
@@ -278,7 +278,7 @@ TEST_F(VectorWriterTest, WildRangesAreHarmless) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty column")));
 }
 
-TEST_F(VectorWriterTest, WhatIsWrongInOneEnvironmentMakesNoItem) {
+TEST_F(VectorWriterTest, AnErrorInOneEnvironmentCreatesNoItems) {
   Make(3, 1, 2);
   ASSERT_OK(Step({{1, 2, 3}, {1, 2, 3}}));
   ASSERT_OK(Step({{4, 5, 6}}, {0, 0, 1}));
@@ -298,12 +298,12 @@ TEST_F(VectorWriterTest, WhatIsWrongInOneEnvironmentMakesNoItem) {
   EXPECT_THAT(Items({{.column = 0, .begin = -3}}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("the last 2 steps")));
   EXPECT_THAT(sink_.items, IsEmpty());
-  // What is wrong in those that take no part is not.
+  // Errors in environments that are not selected do not matter.
   EXPECT_THAT(writer_->CreateItems("table", priorities, columns, Mask{1, 0, 0}).value(),
               ElementsAre(1, 0, 0));
 }
 
-TEST_F(VectorWriterTest, WholeEpisodesThatAreNoLongerKept) {
+TEST_F(VectorWriterTest, WholeEpisodesThatAreNoLongerStored) {
   Make(2, 1, 2);
   for (int64_t step = 0; step < 3; ++step) ASSERT_OK(Step({{step, step}}));
   EXPECT_THAT(Items({{.column = 0}}), StatusIs(StatusCode::kInvalidArgument,
@@ -323,7 +323,7 @@ TEST_F(VectorWriterTest, SignaturesAreChecked) {
 
 // --- The sink ---
 
-TEST_F(VectorWriterTest, AppendsThatCompleteChunksSendInOnePiece) {
+TEST_F(VectorWriterTest, AppendsThatCompleteChunksSendOneBatch) {
   Make(4, 2, 2);
   ASSERT_OK(Step({{1, 2, 3, 4}}));
   ASSERT_OK(Items({{.column = 0, .begin = -1}}));
@@ -332,7 +332,7 @@ TEST_F(VectorWriterTest, AppendsThatCompleteChunksSendInOnePiece) {
   EXPECT_THAT(sink_.pieces, ElementsAre(4));
 }
 
-TEST_F(VectorWriterTest, ChunksAreForgottenAfterTheItemsThatHaveThem) {
+TEST_F(VectorWriterTest, ChunksAreForgottenAfterTheItemsThatContainThem) {
   Make(2, 2, 2);
   for (int64_t step = 0; step < 9; ++step) {
     ASSERT_OK(Step({{step, step}}));
@@ -356,17 +356,17 @@ TEST_F(VectorWriterTest, ChunksAreForgottenAfterTheItemsThatHaveThem) {
   }
 }
 
-TEST_F(VectorWriterTest, FlushLeavesEachEnvironmentTheSameShare) {
+TEST_F(VectorWriterTest, FlushLeavesEachEnvironmentTheSameNumberOfItems) {
   Make(2, 10, 10);
   for (int64_t step = 0; step < 3; ++step) {
     ASSERT_OK(Step({{step, 10 + step}}));
     ASSERT_OK(Items({{.column = 0, .begin = -1}}));
   }
   ASSERT_OK(writer_->Flush(6, {}));
-  EXPECT_THAT(sink_.items, IsEmpty()) << "all may wait";
+  EXPECT_THAT(sink_.items, IsEmpty()) << "all items may wait";
   EXPECT_THAT(sink_.awaited, ElementsAre(0));
   ASSERT_OK(writer_->Flush(4, {}));
-  // The chunk of the oldest item of each has the others' rows too.
+  // The chunk of the oldest item of each environment also contains the rows of the others.
   EXPECT_EQ(sink_.items.size(), 6u);
   EXPECT_THAT(sink_.awaited, ElementsAre(0, 4));
   ASSERT_OK(Step({{3, 13}}));
@@ -381,32 +381,32 @@ TEST_F(VectorWriterTest, FlushLeavesEachEnvironmentTheSameShare) {
   EXPECT_THAT(writer_->Flush(2, {}), StatusIs(StatusCode::kDeadlineExceeded));
 }
 
-TEST_F(VectorWriterTest, EndOfEpisodeWaitsForNothing) {
+TEST_F(VectorWriterTest, EndOfEpisodeDoesNotWait) {
   Make(2, 10, 10);
   sink_.confirms = false;
   ASSERT_OK(Step({{1, 2}}));
   ASSERT_OK(Items({{.column = 0}}));
   ASSERT_OK(writer_->EndEpisode(Mask{0, 1}));
-  EXPECT_THAT(Sent(), ElementsAre(ElementsAre(2))) << "and the other's chunk goes on";
+  EXPECT_THAT(Sent(), ElementsAre(ElementsAre(2))) << "the other environment's chunk continues";
   EXPECT_THAT(sink_.awaited, IsEmpty());
   sink_.confirms = true;
 }
 
-TEST_F(VectorWriterTest, FullSinkIsWaitedForOnceBeforeTheItemsAreTaken) {
+TEST_F(VectorWriterTest, WaitsOnceForAFullSinkBeforeAcceptingTheItems) {
   Make(2, 4, 4);
   ASSERT_OK(Step({{1, 2}}));
   ASSERT_OK(Items({{.column = 0}}));
   sink_.is_full = true;
   sink_.confirms = false;
   EXPECT_THAT(Items({{.column = 0}}), StatusIs(StatusCode::kDeadlineExceeded));
-  EXPECT_EQ(sink_.items.size(), 2u) << "what was made before could go";
+  EXPECT_EQ(sink_.items.size(), 2u) << "earlier items were sent";
   sink_.confirms = true;
   EXPECT_THAT(Items({{.column = 0}}).value(), ElementsAre(1, 1));
   EXPECT_EQ(sink_.waits_for_room, 2);
   EXPECT_EQ(sink_.items.size(), 4u);
 }
 
-TEST_F(VectorWriterTest, AFaultOfTheSinkIsToldByEveryCall) {
+TEST_F(VectorWriterTest, EveryCallReportsAnErrorOfTheSink) {
   Make(2, 1, 1);
   ASSERT_OK(Step({{1, 2}}));
   sink_.health = Status::Unavailable("gone");
@@ -416,7 +416,7 @@ TEST_F(VectorWriterTest, AFaultOfTheSinkIsToldByEveryCall) {
   EXPECT_THAT(writer_->Flush(0, {}), StatusIs(StatusCode::kUnavailable, "gone"));
 }
 
-TEST_F(VectorWriterTest, CloseGivesUp) {
+TEST_F(VectorWriterTest, CloseDiscardsItems) {
   Make(2, 4, 4);
   ASSERT_OK(Step({{1, 2}}));
   ASSERT_OK(Items({{.column = 0}}));
@@ -430,7 +430,7 @@ TEST_F(VectorWriterTest, CloseGivesUp) {
   }
 }
 
-TEST_F(VectorWriterTest, DestructionFlushesAndSaysWhatIsLostOnce) {
+TEST_F(VectorWriterTest, DestructionFlushesAndLogsLostItemsOnce) {
   Make(3, 4, 4);
   ASSERT_OK(Step({{1, 2, 3}}));
   ASSERT_OK(Items({{.column = 0}}));
@@ -445,7 +445,7 @@ TEST_F(VectorWriterTest, DestructionFlushesAndSaysWhatIsLostOnce) {
   EXPECT_THAT(said, ElementsAre(HasSubstr("with 3 items that are not confirmed")));
 }
 
-// --- Against writers of one environment each ---
+// --- Comparison with writers of one environment each ---
 
 TEST_F(VectorWriterTest, RandomUseAgreesWithSingleWriters) {
   const uint64_t seed = test::Seed();

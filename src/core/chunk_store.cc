@@ -13,8 +13,8 @@
 
 namespace reverb::internal {
 
-// The sums of one store. Chunks point here rather than to the store, because they may outlive it;
-// so accounts are never deleted: those of a dead store are used again once its last chunk is gone.
+// The sums of one store. Chunks refer to this instead of the store, because they may outlive it. Accounts are
+// therefore never deleted: those of a destroyed store are reused once its last chunk is destroyed.
 class ChunkAccounts final : public ChunkLedger {
  public:
   void CountNew(int64_t bytes) override {
@@ -24,13 +24,13 @@ class ChunkAccounts final : public ChunkLedger {
   }
   void CountStored(int64_t bytes) override {
     shard().stored_bytes.fetch_add(bytes, std::memory_order_seq_cst);
-    if (bytes < 0) RoomWasMade();
+    if (bytes < 0) WakeWaiters();
   }
-  void CountGone(int64_t bytes) override {
+  void CountDestroyed(int64_t bytes) override {
     Shard& mine = shard();
     mine.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
     mine.live_chunks.fetch_sub(1,
-                               std::memory_order_release);  // last: accounts may be used again from here on
+                               std::memory_order_release);  // last: the accounts may be reused from here on
   }
 
   ChunkStore::Stats Sum() const {
@@ -44,7 +44,7 @@ class ChunkAccounts final : public ChunkLedger {
   }
   int64_t StoredBytes() const {
     int64_t sum = 0;
-    // seq_cst: after AddWaiter() this look must not come before the waiter can be seen by RoomWasMade().
+    // seq_cst: after AddWaiter(), this read must not be ordered before WakeWaiters() can see the waiter.
     for (const Shard& shard : shards_) sum += shard.stored_bytes.load(std::memory_order_seq_cst);
     return sum;
   }
@@ -70,9 +70,9 @@ class ChunkAccounts final : public ChunkLedger {
     waiters_.erase(ticket);
     if (waiters_.empty()) has_waiters_.store(false, std::memory_order_relaxed);
   }
-  // Stored bytes were given back. May run under a table's lock, so the wake-ups go through the
-  // clock's thread: a waiter takes its own table's lock.
-  void RoomWasMade() {
+  // Called when the stored bytes decrease. May run under a table's lock, so the wake-ups run on the clock's
+  // thread: a waiter takes its own table's lock.
+  void WakeWaiters() {
     if (!has_waiters_.load(std::memory_order_seq_cst)) return;
     MutexLock lock(&mu_);
     if (clock_ == nullptr) return;
@@ -100,7 +100,7 @@ class ChunkAccounts final : public ChunkLedger {
 
  private:
   static constexpr size_t kShards = 8;
-  // Threads count on shards of their own, so that counting does not bounce a cache line.
+  // Each thread counts on its own shard, to avoid contention for a cache line.
   struct alignas(64) Shard {
     std::atomic<int64_t> live_chunks{0};
     std::atomic<int64_t> live_bytes{0};
@@ -112,7 +112,8 @@ class ChunkAccounts final : public ChunkLedger {
     std::vector<ChunkAccounts*> retired GUARDED_BY(mu);
   };
   static Registry& TheRegistry() {
-    static Registry* registry = new Registry();  // lives as long as chunks may: for ever
+    // never destroyed, since chunks may live until the process ends
+    static Registry* registry = new Registry();
     return *registry;
   }
   static size_t ThisThreadsShard() {
@@ -140,7 +141,7 @@ ChunkStore::~ChunkStore() {
 }
 
 Result<ChunkRef> ChunkStore::Entered(Result<ChunkRef> chunk) {
-  if (chunk.ok()) (*chunk)->EnterIn(accounts_);
+  if (chunk.ok()) (*chunk)->AttachLedger(accounts_);
   return chunk;
 }
 
@@ -157,14 +158,14 @@ Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer paylo
 }
 
 Result<ChunkRef> ChunkStore::Enter(const ChunkRef& chunk) {
-  if (chunk->EnterIn(accounts_) == accounts_) return chunk;
-  // Another store counts it: a second chunk over the same bytes, which the first keeps alive.
+  if (chunk->AttachLedger(accounts_) == accounts_) return chunk;
+  // Another store counts it: create a second chunk over the same bytes, which the first one keeps alive.
   return AddExternal(chunk->header().Unpack(), ShareBytes(chunk, chunk->payload()));
 }
 
 Result<Trajectory> ChunkStore::Enter(Trajectory trajectory) {
   bool is_foreign = false;
-  trajectory.ForEachChunk([&](Chunk* chunk) { is_foreign |= chunk->EnterIn(accounts_) != accounts_; });
+  trajectory.ForEachChunk([&](Chunk* chunk) { is_foreign |= chunk->AttachLedger(accounts_) != accounts_; });
   if (!is_foreign) [[likely]] {
     return trajectory;
   }

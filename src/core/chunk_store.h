@@ -1,13 +1,12 @@
-// chunk_store.h — every live chunk of a server: who counts them, and how many bytes there may be.
+// chunk_store.h — counts the live chunks of a server, and bounds their bytes.
 //
-// Owns no chunk: holders do (items, streams, samples in flight). A chunk is freed by whoever
-// drops the last reference, promptly, and outside of any table's lock.
+// Owns no chunk: items, streams and samples in flight do. The thread that drops the last reference to a chunk
+// frees it immediately, outside of any table's lock.
 //
-// Two sums are kept. `live_bytes` is all memory that chunks take. `stored_bytes` counts the
-// chunks that at least one item of a table refers to, each once however many items and
-// tables share it; max_bytes bounds this one, because only a stored chunk can be made
-// to go away by evicting or using up items. Tables that insert at the same moment may together exceed
-// it by an item each.
+// Maintains two sums. `live_bytes` is all memory of chunks. `stored_bytes` counts the chunks that at least
+// one item of a table refers to, each once, however many items and tables share it. max_bytes bounds the
+// latter, because evicting or consuming items frees only stored chunks. Tables that insert concurrently may
+// exceed the bound by one item each.
 //
 // Threads: all methods may be called concurrently. A chunk may outlive its store.
 #ifndef REVERB_CORE_CHUNK_STORE_H_
@@ -27,10 +26,10 @@
 
 namespace reverb::internal {
 
-// What an insert does that would take the stored bytes beyond max_bytes.
+// What an insert does if it would raise the stored bytes above max_bytes.
 enum class MemoryPolicy : uint8_t {
-  kBlock,  // it waits until there is room, and says so
-  kEvict,  // it first evicts items of its own table, as the remover picks them
+  kBlock,  // waits until there is space, and reports why
+  kEvict,  // first evicts items of its own table, chosen by the remover
 };
 
 class ChunkAccounts;
@@ -56,31 +55,31 @@ class ChunkStore {
 
   const Options& options() const { return options_; }
 
-  // A chunk that holds a copy of `payload`. Fails when header and payload do not fit together.
+  // Creates a chunk with a copy of `payload`. Fails if the header does not match the payload.
   Result<ChunkRef> Add(const ChunkHeader& header, std::span<const uint8_t> payload);
-  // The same with the payload left for the caller to write, all of it, before the chunk is shared:
-  // header and sizes are checked, checksums are not.
+  // Same, but the caller must write the whole payload before sharing the chunk. Checks header and sizes, but
+  // no checksums.
   Result<ChunkRef> AddUninitialized(const ChunkHeader& header, uint8_t** payload);
-  // A chunk over bytes that live elsewhere (shared memory, a mapped file).
+  // Creates a chunk over bytes stored elsewhere (shared memory, a mapped file).
   Result<ChunkRef> AddExternal(const ChunkHeader& header, Buffer payload);
 
-  // The same data as a chunk of this store: the chunk itself, entered here, or, when another store counts
-  // it, a new one over the same bytes.
+  // Returns the same data as a chunk of this store: the chunk itself, counted here from now on, or, if
+  // another store counts it, a new one over the same bytes.
   Result<ChunkRef> Enter(const ChunkRef& chunk);
-  // The same for all chunks of a trajectory.
+  // Same for all chunks of a trajectory.
   Result<Trajectory> Enter(Trajectory trajectory);
 
-  // Whether the chunk is counted here.
+  // Returns whether this store counts the chunk.
   bool Holds(const Chunk& chunk) const;
   Stats stats() const;
   int64_t stored_bytes() const;
-  // Whether `more` bytes may be stored now. False is final if `more` alone exceeds max_bytes.
+  // Returns whether `more` bytes may be stored now. False is permanent if `more` alone exceeds max_bytes.
   bool HasRoomFor(int64_t more) const {
     return !options_.max_bytes || stored_bytes() + more <= *options_.max_bytes;
   }
 
-  // Calls `wake` once, soon after stored bytes were next given back. Returns a ticket for
-  // StopWaiting, after which no call is set off; one that is on its way already still comes.
+  // Calls `wake` once, soon after the stored bytes next decrease. Returns a ticket for StopWaiting(), after
+  // which no call is started; a call that has already been scheduled still runs.
   uint64_t WaitForRoom(std::function<void()> wake);
   void StopWaiting(uint64_t ticket);
 

@@ -26,7 +26,7 @@ using test::StatusIs;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 
-// One uint8 column of `rows` rows, and its payload.
+// Returns one uint8 column of `rows` rows, and its payload.
 struct Encoded {
   ChunkHeader header;
   std::vector<uint8_t> payload;
@@ -42,7 +42,7 @@ Encoded Encode(uint32_t rows, std::vector<uint32_t> row_shape = {}) {
   return encoded;
 }
 
-// Bytes that live elsewhere; tells when they are let go.
+// Bytes stored elsewhere; records when they are released.
 class TrackedBytes final : public BufferOwner {
  public:
   static Buffer Make(std::vector<uint8_t> bytes, bool* freed) {
@@ -71,7 +71,7 @@ TEST(ChunkStoreTest, AddCopiesHeaderAndPayload) {
             static_cast<int64_t>(sizeof(Chunk) + PackedSize(encoded.header) + expected.size()));
 }
 
-TEST(ChunkStoreTest, ColumnsLieOneAfterTheOther) {
+TEST(ChunkStoreTest, ColumnsAreConsecutiveInThePayload) {
   ChunkStore store({});
   Encoded a = Encode(4);
   Encoded b = Encode(4, {3});
@@ -84,7 +84,7 @@ TEST(ChunkStoreTest, ColumnsLieOneAfterTheOther) {
   EXPECT_THAT((*chunk)->column_payload(1), ElementsAreArray(b.payload));
 }
 
-TEST(ChunkStoreTest, RowsWithoutElementsMakeAChunkWithoutPayload) {
+TEST(ChunkStoreTest, EmptyRowsProduceAChunkWithoutPayload) {
   ChunkStore store({});
   const Encoded encoded = Encode(3, {0});
   ASSERT_TRUE(encoded.payload.empty());
@@ -94,7 +94,7 @@ TEST(ChunkStoreTest, RowsWithoutElementsMakeAChunkWithoutPayload) {
   EXPECT_EQ((*chunk)->header().rows(), 3u);
 }
 
-TEST(ChunkStoreTest, IdsAreSequentialAndNeverUsedTwice) {
+TEST(ChunkStoreTest, IdsAreSequentialAndNeverReused) {
   ChunkStore store({});
   const uint64_t first = MakeChunk(&store, 1, 0, 1)->id();
   for (uint64_t i = 1; i <= 10; ++i) EXPECT_EQ(MakeChunk(&store, 1, 0, 1)->id(), first + i);
@@ -144,10 +144,10 @@ TEST(ChunkStoreTest, ReferencesMoveCopyShareAndAdopt) {
   ChunkRef a = MakeChunk(&store, 1, 0, 1);
   Chunk* const chunk = a.get();
   ChunkRef b = std::move(a);
-  EXPECT_FALSE(a);  // NOLINT: moved from, and says so
+  EXPECT_FALSE(a);  // NOLINT: moved from, so empty
   EXPECT_EQ(b.get(), chunk);
   ChunkRef c = b;
-  c = *&c;  // to itself
+  c = *&c;  // self-assignment
   EXPECT_EQ(c.get(), chunk);
   ChunkRef d = ChunkRef::Share(chunk);
   ChunkRef e = ChunkRef::Adopt(d.Release());
@@ -159,7 +159,7 @@ TEST(ChunkStoreTest, ReferencesMoveCopyShareAndAdopt) {
   EXPECT_EQ(store.stats().live_chunks, 0);
 }
 
-TEST(ChunkStoreTest, ExternalBytesAreUsedInPlaceAndLetGoWithTheChunk) {
+TEST(ChunkStoreTest, ExternalBytesAreUsedInPlaceAndReleasedWithTheChunk) {
   ChunkStore store({});
   const Encoded encoded = Encode(100);
   bool freed = false;
@@ -172,7 +172,7 @@ TEST(ChunkStoreTest, ExternalBytesAreUsedInPlaceAndLetGoWithTheChunk) {
   EXPECT_THAT(chunk->payload(), ElementsAreArray(encoded.payload));
   EXPECT_THAT(chunk->column_payload(0), ElementsAreArray(encoded.payload));
   EXPECT_EQ(store.stats().live_bytes, chunk->bytes());
-  EXPECT_GE(chunk->bytes(), 100) << "the bytes count although they live elsewhere";
+  EXPECT_GE(chunk->bytes(), 100) << "external bytes count too";
   ChunkRef other = chunk;
   chunk = ChunkRef();
   EXPECT_FALSE(freed);
@@ -181,7 +181,7 @@ TEST(ChunkStoreTest, ExternalBytesAreUsedInPlaceAndLetGoWithTheChunk) {
   EXPECT_EQ(store.stats().live_bytes, 0);
 }
 
-TEST(ChunkStoreTest, ASliceOfABufferKeepsTheWhole) {
+TEST(ChunkStoreTest, ASliceOfABufferKeepsTheWholeBufferAlive) {
   ChunkStore store({});
   const Encoded encoded = Encode(10);
   std::vector<uint8_t> file(encoded.payload.size() + 5, 0xee);
@@ -210,7 +210,7 @@ TEST(ChunkStoreTest, ThePayloadMayBeWrittenLater) {
   EXPECT_EQ(store.stats().live_bytes, (*chunk)->bytes());
 }
 
-TEST(ChunkStoreTest, RefusesAPayloadThatIsNotTheHeaders) {
+TEST(ChunkStoreTest, RejectsAPayloadThatDoesNotMatchTheHeader) {
   ChunkStore store({});
   const Encoded encoded = Encode(10);
   std::vector<uint8_t> payload = encoded.payload;
@@ -228,7 +228,7 @@ TEST(ChunkStoreTest, RefusesAPayloadThatIsNotTheHeaders) {
   EXPECT_EQ(store.stats().live_bytes, 0);
 }
 
-TEST(ChunkStoreTest, RefusesABrokenHeader) {
+TEST(ChunkStoreTest, RejectsAnInvalidHeader) {
   ChunkStore store({});
   const auto refused = [&](auto&& spoil) {
     Encoded encoded = Encode(10);
@@ -246,7 +246,7 @@ TEST(ChunkStoreTest, RefusesABrokenHeader) {
   EXPECT_EQ(store.stats().live_chunks, 0);
 }
 
-TEST(ChunkStoreTest, RefusesWhatIsBeyondItsLimits) {
+TEST(ChunkStoreTest, RejectsChunksBeyondItsLimits) {
   ChunkStore::Options options;
   options.limits.max_chunk_raw_bytes = 100;
   ChunkStore store(options);
@@ -275,7 +275,7 @@ TEST(ChunkStoreTest, AChunkMayOutliveItsStore) {
   EXPECT_EQ(next.stats().live_chunks, 1);
 }
 
-TEST(ChunkStoreTest, AccountsOfADeadStoreStartAfreshWhenUsedAgain) {
+TEST(ChunkStoreTest, ReusedAccountsStartAtZero) {
   for (int i = 0; i < 20; ++i) {
     ChunkStore store({});
     EXPECT_EQ(store.stats().live_chunks, 0);
@@ -316,12 +316,12 @@ TEST(ChunkStoreTest, CountingFromManyThreadsAddsUp) {
 
 // --- The bound on stored bytes ---
 
-TEST(ChunkStoreRoomTest, UnboundedStoresAlwaysHaveRoom) {
+TEST(ChunkStoreRoomTest, UnboundedStoresAlwaysHaveSpace) {
   ChunkStore store({});
   EXPECT_TRUE(store.HasRoomFor(int64_t{1} << 60));
 }
 
-TEST(ChunkStoreRoomTest, OnlyStoredChunksTakeRoom) {
+TEST(ChunkStoreRoomTest, OnlyStoredChunksCountTowardsTheBound) {
   ChunkStore probe({});
   const int64_t size = MakeChunk(&probe, 1, 0, 10)->bytes();
   ChunkStore store({.max_bytes = 2 * size});
@@ -347,7 +347,7 @@ class ChunkStoreWaitTest : public testing::Test {
   int wakes_ = 0;
 };
 
-TEST_F(ChunkStoreWaitTest, WakesOnceAfterBytesWereGivenBack) {
+TEST_F(ChunkStoreWaitTest, WakesOnceAfterStoredBytesDecrease) {
   chunk_->AddItemRef();
   chunk_->AddItemRef();
   EXPECT_NE(store_.WaitForRoom([&] { ++wakes_; }), 0u);
@@ -360,7 +360,7 @@ TEST_F(ChunkStoreWaitTest, WakesOnceAfterBytesWereGivenBack) {
   EXPECT_EQ(wakes_, 0) << "not on this thread: it may hold a table's lock";
   clock_.Advance(Duration(0));
   EXPECT_EQ(wakes_, 1);
-  // Once only.
+  // Only once.
   chunk_->AddItemRef();
   chunk_->DropItemRef();
   clock_.Advance(std::chrono::hours(1));
@@ -368,7 +368,7 @@ TEST_F(ChunkStoreWaitTest, WakesOnceAfterBytesWereGivenBack) {
   EXPECT_EQ(clock_.pending(), 0);
 }
 
-TEST_F(ChunkStoreWaitTest, FreeingAChunkThatWasNotStoredWakesNobody) {
+TEST_F(ChunkStoreWaitTest, FreeingAChunkThatWasNotStoredWakesNoWaiter) {
   store_.WaitForRoom([&] { ++wakes_; });
   chunk_ = ChunkRef();
   clock_.Advance(std::chrono::hours(1));
@@ -387,14 +387,14 @@ TEST_F(ChunkStoreWaitTest, WakesEveryWaiter) {
   EXPECT_EQ(others, 1);
 }
 
-TEST_F(ChunkStoreWaitTest, WhoStoppedWaitingIsNotWoken) {
+TEST_F(ChunkStoreWaitTest, AWaiterThatStoppedIsNotWoken) {
   chunk_->AddItemRef();
   int others = 0;
   const uint64_t ticket = store_.WaitForRoom([&] { ++wakes_; });
   store_.WaitForRoom([&] { ++others; });
   store_.StopWaiting(ticket);
-  store_.StopWaiting(ticket);      // again
-  store_.StopWaiting(ticket + 9);  // not known
+  store_.StopWaiting(ticket);      // repeated
+  store_.StopWaiting(ticket + 9);  // unknown
   chunk_->DropItemRef();
   clock_.Advance(Duration(0));
   EXPECT_EQ(wakes_, 0);
@@ -416,7 +416,7 @@ TEST_F(ChunkStoreWaitTest, AWakeUpMayWaitAgain) {
   EXPECT_EQ(wakes_, 2);
 }
 
-TEST(ChunkStoreWaitForDeadStoreTest, NobodyIsWokenByTheChunksOfADeadStore) {
+TEST(ChunkStoreWaitForDeadStoreTest, ChunksOfADestroyedStoreWakeNoWaiter) {
   ManualClock clock;
   int wakes = 0;
   auto store = std::make_unique<ChunkStore>(ChunkStore::Options{.max_bytes = 1'000}, &clock);
@@ -430,14 +430,14 @@ TEST(ChunkStoreWaitForDeadStoreTest, NobodyIsWokenByTheChunksOfADeadStore) {
   EXPECT_EQ(clock.pending(), 0);
 }
 
-TEST(ChunkStoreTest, ChunksOfNoStoreAreEnteredAsTheyAre) {
+TEST(ChunkStoreTest, ChunksWithoutAStoreAreEnteredUnchanged) {
   ChunkStore store({});
   const Encoded encoded = Encode(4);
   const ChunkRef loose = Chunk::Copy(NextChunkId(), encoded.header, encoded.payload).value();
   EXPECT_FALSE(store.Holds(*loose));
   EXPECT_EQ(store.Enter(loose)->get(), loose.get());
   EXPECT_TRUE(store.Holds(*loose));
-  EXPECT_EQ(store.Enter(loose)->get(), loose.get()) << "twice is once";
+  EXPECT_EQ(store.Enter(loose)->get(), loose.get()) << "entering is idempotent";
   EXPECT_EQ(store.stats().live_chunks, 1);
 }
 

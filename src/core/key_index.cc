@@ -7,9 +7,9 @@ namespace reverb::internal {
 
 void KeyIndex::Reserve(uint64_t keys) {
   const double mean = static_cast<double>(keys) / static_cast<double>(parts_.size());
-  // Hashes spread the keys unevenly; few parts get this many, and those grow.
-  const auto most = static_cast<uint64_t>(mean + 3 * std::sqrt(mean));
-  const uint64_t capacity = std::max(kFirstCapacity, std::bit_ceil(most + most / 3 + 1));
+  // Hashing distributes the keys unevenly; the few parts that get more keys than this grow later.
+  const auto max_keys = static_cast<uint64_t>(mean + 3 * std::sqrt(mean));
+  const uint64_t capacity = std::max(kFirstCapacity, std::bit_ceil(max_keys + max_keys / 3 + 1));
   for (Part& part : parts_) {
     if (part.capacity() < capacity) Grow(part, capacity);
   }
@@ -34,8 +34,8 @@ void KeyIndex::Erase(uint64_t key) {
   uint64_t hole = part.Probe(key, hash);
   if (part.entries[hole].slot_plus_1 == 0) return;
   --part.size;
-  // Entries behind the hole that could lie in it, or before it, move up: those whose own place is not
-  // between the hole and where they are now.
+  // Moves entries after the hole into it, if their home position is not between the hole and their current
+  // position.
   for (uint64_t i = (hole + 1) & part.mask; part.entries[i].slot_plus_1 != 0; i = (i + 1) & part.mask) {
     const uint64_t home = Hash(part.entries[i].key) & part.mask;
     if (((i - home) & part.mask) < ((i - hole) & part.mask)) continue;

@@ -1,16 +1,16 @@
-// key_index.h — from an item's key to its slot: the one hash look-up of every operation by key.
+// key_index.h — maps an item's key to its slot: the only hash lookup of every operation by key.
 //
-// Open addressing with linear probing over entries of sixteen bytes, so that a look-up touches one
-// cold cache line where a general hash map touches two, and that line can be fetched ahead. (With
-// absl::flat_hash_map and GCC 12 neither holds: its prefetch is compiled away.) Deleting moves later
-// entries back, so nothing is left behind that would slow down a table that lives for weeks.
+// Uses open addressing with linear probing over entries of 16 bytes. A lookup touches one cold cache line,
+// where a general hash map touches two, and that line can be prefetched. (Neither holds for
+// absl::flat_hash_map with GCC 12, which optimises its prefetch away.) A deletion moves later entries back,
+// so no tombstones slow down a long-lived table.
 //
-// There are sixty-four such tables, picked by the key: one that grows moves all it holds, which for
-// millions of keys would stall the table; here it moves one part in sixty-four.
+// Consists of 64 such tables, selected by the key's hash. Growing one table moves all its entries, which
+// would stall operations for millions of keys; this way it moves only one part in 64.
 //
-// Keys come from clients: the hash is seeded, so that keys that collide are not easily chosen.
+// Keys come from clients: the hash is seeded, so that colliding keys are hard to choose.
 //
-// Threads: needs the table's lock.
+// Threads: the caller holds the table's lock.
 #ifndef REVERB_CORE_KEY_INDEX_H_
 #define REVERB_CORE_KEY_INDEX_H_
 
@@ -29,7 +29,7 @@ namespace reverb::internal {
 
 class KeyIndex {
  public:
-  // That a full one takes, about.
+  // Approximate size when full.
   static constexpr size_t kBytesPerKey = 32;
 
   KeyIndex() : seed_(EntropySeed()) {}
@@ -45,7 +45,7 @@ class KeyIndex {
     return entry.slot_plus_1 - 1;
   }
 
-  // The slot of `key`, which is `slot` if the key was not there; true if so.
+  // Returns the slot of `key`, and whether the key was inserted, with `slot`.
   // REQUIRES: slot < 2^32 - 1.
   std::pair<Slot, bool> FindOrInsert(uint64_t key, Slot slot) {
     const uint64_t hash = Hash(key);
@@ -58,20 +58,20 @@ class KeyIndex {
     return {slot, true};
   }
 
-  // Nothing happens if the key is not there.
+  // Does nothing if the key is missing.
   void Erase(uint64_t key);
 
-  // Asks the processor for what the calls above will touch.
+  // Prefetches the memory that the calls above will access.
   [[gnu::always_inline]] void Prefetch(uint64_t key) const {
     const uint64_t hash = Hash(key);
     const Part& part = parts_[PartOf(hash)];
     if (part.entries != nullptr) __builtin_prefetch(&part.entries[hash & part.mask], 1);
   }
 
-  // Room for so many keys, so that inserting them moves nothing, or hardly anything.
+  // Reserves space for `keys` keys, so that inserting them moves few or no entries.
   void Reserve(uint64_t keys);
 
-  // Gives the memory back.
+  // Frees the memory.
   void Clear() {
     for (Part& part : parts_) part = Part();
   }
@@ -87,7 +87,7 @@ class KeyIndex {
     uint64_t size = 0;
 
     uint64_t capacity() const { return entries ? mask + 1 : 0; }
-    // Where `key` is, or the empty entry where it would go. There always is one.
+    // Returns the index of `key`, or of the empty entry where it would be inserted. There always is one.
     uint64_t Probe(uint64_t key, uint64_t hash) const {
       uint64_t i = hash & mask;
       while (entries[i].slot_plus_1 != 0 && entries[i].key != key) i = (i + 1) & mask;
@@ -97,8 +97,8 @@ class KeyIndex {
   static constexpr int kPartBits = 6;
   static constexpr uint64_t kFirstCapacity = 16;
 
-  // Two rounds of multiply and fold: every bit of the key reaches both ends of the hash, the high bits
-  // that pick the part and the low ones that pick the place.
+  // Two rounds of multiply and fold: every bit of the key affects the high bits of the hash, which select the
+  // part, and the low bits, which select the entry.
   uint64_t Hash(uint64_t key) const {
     uint64_t hash = (key ^ seed_) * 0x9E3779B97F4A7C15u;
     hash = (hash ^ (hash >> 32)) * 0xD6E8FEB86659FD93u;

@@ -11,7 +11,7 @@
 namespace reverb::internal {
 namespace {
 
-TEST(KeyIndexTest, FindsWhatWasInsertedAndNothingElse) {
+TEST(KeyIndexTest, FindsInsertedKeysAndNoOthers) {
   KeyIndex index;
   EXPECT_FALSE(index.Find(0));
   EXPECT_EQ(index.FindOrInsert(0, 7), std::pair(Slot{7}, true));
@@ -25,13 +25,13 @@ TEST(KeyIndexTest, FindsWhatWasInsertedAndNothingElse) {
   index.Prefetch(0);
 }
 
-TEST(KeyIndexTest, TheLargestKeyAndSlotAreOrdinary) {
+TEST(KeyIndexTest, TheLargestKeyAndSlotWork) {
   KeyIndex index;
   EXPECT_TRUE(index.FindOrInsert(UINT64_MAX, UINT32_MAX - 1).second);
   EXPECT_EQ(index.Find(UINT64_MAX), UINT32_MAX - 1);
 }
 
-TEST(KeyIndexTest, ClearForgetsAll) {
+TEST(KeyIndexTest, ClearRemovesAllKeys) {
   KeyIndex index;
   for (uint64_t key = 0; key < 1000; ++key) index.FindOrInsert(key, static_cast<Slot>(key));
   index.Clear();
@@ -39,7 +39,7 @@ TEST(KeyIndexTest, ClearForgetsAll) {
   EXPECT_TRUE(index.FindOrInsert(5, 1).second);
 }
 
-TEST(KeyIndexTest, RoomMadeAheadChangesNothing) {
+TEST(KeyIndexTest, ReserveKeepsTheContents) {
   KeyIndex index;
   index.FindOrInsert(3, 30);
   index.Reserve(1000);
@@ -51,7 +51,7 @@ TEST(KeyIndexTest, RoomMadeAheadChangesNothing) {
   EXPECT_FALSE(index.Find(5000));
 }
 
-// Keys in a row, keys that differ in high bits only, random keys; inserts and deletes in random order.
+// Consecutive keys, keys that differ only in high bits, random keys; inserts and deletes in random order.
 TEST(KeyIndexTest, AgreesWithAnOrdinaryMap) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -60,7 +60,7 @@ TEST(KeyIndexTest, AgreesWithAnOrdinaryMap) {
     std::unordered_map<uint64_t, Slot> model;
     Random random(seed + static_cast<uint64_t>(shift));
     for (int step = 0; step < 200'000; ++step) {
-      // Fewer keys than steps, so that most operations meet what earlier ones did.
+      // Fewer keys than steps, so that most operations affect existing keys.
       const uint64_t key =
           shift == 20 ? random.Below(3000) * 0x123456789ABCDEFu : random.Below(3000) << shift;
       const auto slot = static_cast<Slot>(random.Below(1'000'000));

@@ -2,38 +2,38 @@
 
 namespace reverb::internal {
 
-bool StructureNote::Take(const ItemStructure& structure) {
+bool ObservedStructure::Observe(const ItemStructure& structure) {
   MutexLock lock(&mu_);
-  if (!structure || differ_) return false;
-  if (!structure_ || is_of_before_) {
+  if (!structure || is_ambiguous_) return false;
+  if (!structure_ || from_before_reset_) {
     structure_ = structure;
-    is_of_before_ = false;
+    from_before_reset_ = false;
     return false;
   }
-  differ_ = !(structure_ == structure);
-  return differ_;
+  is_ambiguous_ = !(structure_ == structure);
+  return is_ambiguous_;
 }
 
-void StructureNote::Reset() {
+void ObservedStructure::Reset() {
   MutexLock lock(&mu_);
-  if (differ_) structure_ = {};
-  differ_ = false;
-  is_of_before_ = true;
+  if (is_ambiguous_) structure_ = {};
+  is_ambiguous_ = false;
+  from_before_reset_ = true;
   resets_.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::optional<std::string> StructureNote::Get() const {
+std::optional<std::string> ObservedStructure::Get() const {
   MutexLock lock(&mu_);
   if (!structure_) return std::nullopt;
-  return differ_ ? std::string() : std::string(structure_.encoded());
+  return is_ambiguous_ ? std::string() : std::string(structure_.encoded());
 }
 
-Status StructureNote::Restore(const std::optional<std::string>& saved) {
+Status ObservedStructure::Restore(const std::optional<std::string>& saved) {
   if (!saved) return Status::Ok();
   MutexLock lock(&mu_);
-  differ_ = saved->empty();
-  // Where they differ, any one will do.
-  if (differ_) {
+  is_ambiguous_ = saved->empty();
+  // If it is ambiguous, any structure will do.
+  if (is_ambiguous_) {
     REVERB_ASSIGN_OR_RETURN(structure_, ItemStructure::Create(Signature()));
   } else {
     REVERB_ASSIGN_OR_RETURN(structure_, ItemStructure::Decode(*saved));

@@ -1,10 +1,10 @@
-// observed_structure.h — what a table knows of the nest that its items were written in.
+// observed_structure.h — what a table knows about the nest structure of its items.
 //
-// The first structure that a writer brings holds; a second one that differs makes it "they differ", until the
-// table is emptied. What a reset leaves is kept until another one comes: writers tell once, and their items
-// may still be on their way.
+// Keeps the first structure that a writer sends. If another writer sends a different one, the structure is
+// ambiguous until the table is reset. After a reset, the old structure is kept until another one arrives: a
+// writer sends its structure once, and its items may still be in flight.
 //
-// Threads: any. The lock is a leaf: it may be taken under that of a table or of a session.
+// Threads: any. The lock is a leaf: it may be acquired under the lock of a table or of a session.
 #ifndef REVERB_CORE_OBSERVED_STRUCTURE_H_
 #define REVERB_CORE_OBSERVED_STRUCTURE_H_
 
@@ -19,26 +19,26 @@
 
 namespace reverb::internal {
 
-class StructureNote {
+class ObservedStructure {
  public:
-  // Changes with every reset: then writers have to tell theirs again.
+  // Changes with every reset: writers then have to send their structure again.
   uint64_t resets() const { return resets_.load(std::memory_order_relaxed); }
 
-  // Whether it is the one that makes them differ.
-  bool Take(const ItemStructure& structure) EXCLUDES(mu_);
+  // Records a writer's structure. Returns whether it makes the structure ambiguous.
+  bool Observe(const ItemStructure& structure) EXCLUDES(mu_);
   void Reset() EXCLUDES(mu_);
 
-  // As TableInfo has it: absent when none was told, empty when they differ.
+  // Returns the value for TableInfo: absent if none was observed, empty if ambiguous.
   std::optional<std::string> Get() const EXCLUDES(mu_);
-  // The reverse. DATA_LOSS when it is no structure.
+  // Restores a value from Get(). Returns DATA_LOSS if it is not a structure.
   Status Restore(const std::optional<std::string>& saved) EXCLUDES(mu_);
 
  private:
   std::atomic<uint64_t> resets_{0};
   mutable Mutex mu_;
   ItemStructure structure_ GUARDED_BY(mu_);
-  bool differ_ GUARDED_BY(mu_) = false;
-  bool is_of_before_ GUARDED_BY(mu_) = false;  // the reset
+  bool is_ambiguous_ GUARDED_BY(mu_) = false;
+  bool from_before_reset_ GUARDED_BY(mu_) = false;
 };
 
 }  // namespace reverb::internal

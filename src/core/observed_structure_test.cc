@@ -16,51 +16,51 @@ ItemStructure ListOf(size_t leaves) {
 
 std::string BytesOf(const ItemStructure& structure) { return std::string(structure.encoded()); }
 
-TEST(StructureNoteTest, TheFirstHoldsUntilAnotherDiffers) {
-  StructureNote note;
-  EXPECT_EQ(note.Get(), std::nullopt);
-  EXPECT_FALSE(note.Take({}));
-  EXPECT_EQ(note.Get(), std::nullopt);
-  EXPECT_FALSE(note.Take(ListOf(1)));
-  EXPECT_FALSE(note.Take(ListOf(1)));  // of another writer
-  EXPECT_FALSE(note.Take({}));
-  EXPECT_EQ(note.Get(), BytesOf(ListOf(1)));
-  EXPECT_TRUE(note.Take(ListOf(2)));
-  EXPECT_EQ(note.Get(), "");
-  EXPECT_FALSE(note.Take(ListOf(3)));  // said before
-  EXPECT_EQ(note.Get(), "");
+TEST(ObservedStructureTest, KeepsTheFirstUntilAnotherDiffers) {
+  ObservedStructure structure;
+  EXPECT_EQ(structure.Get(), std::nullopt);
+  EXPECT_FALSE(structure.Observe({}));
+  EXPECT_EQ(structure.Get(), std::nullopt);
+  EXPECT_FALSE(structure.Observe(ListOf(1)));
+  EXPECT_FALSE(structure.Observe(ListOf(1)));  // from another writer
+  EXPECT_FALSE(structure.Observe({}));
+  EXPECT_EQ(structure.Get(), BytesOf(ListOf(1)));
+  EXPECT_TRUE(structure.Observe(ListOf(2)));
+  EXPECT_EQ(structure.Get(), "");
+  EXPECT_FALSE(structure.Observe(ListOf(3)));  // already ambiguous
+  EXPECT_EQ(structure.Get(), "");
 }
 
-TEST(StructureNoteTest, AResetMakesRoomForAnother) {
-  StructureNote note;
-  note.Take(ListOf(1));
-  note.Reset();
-  EXPECT_EQ(note.resets(), 1u);
-  // Items that were on their way have the same still.
-  EXPECT_EQ(note.Get(), BytesOf(ListOf(1)));
-  EXPECT_FALSE(note.Take(ListOf(2)));
-  EXPECT_EQ(note.Get(), BytesOf(ListOf(2)));
-  EXPECT_TRUE(note.Take(ListOf(1)));
-  note.Reset();
-  EXPECT_EQ(note.resets(), 2u);
-  EXPECT_EQ(note.Get(), std::nullopt);
-  EXPECT_FALSE(note.Take(ListOf(1)));
-  EXPECT_EQ(note.Get(), BytesOf(ListOf(1)));
+TEST(ObservedStructureTest, AResetAllowsAnotherStructure) {
+  ObservedStructure structure;
+  structure.Observe(ListOf(1));
+  structure.Reset();
+  EXPECT_EQ(structure.resets(), 1u);
+  // Items in flight still have the same structure.
+  EXPECT_EQ(structure.Get(), BytesOf(ListOf(1)));
+  EXPECT_FALSE(structure.Observe(ListOf(2)));
+  EXPECT_EQ(structure.Get(), BytesOf(ListOf(2)));
+  EXPECT_TRUE(structure.Observe(ListOf(1)));
+  structure.Reset();
+  EXPECT_EQ(structure.resets(), 2u);
+  EXPECT_EQ(structure.Get(), std::nullopt);
+  EXPECT_FALSE(structure.Observe(ListOf(1)));
+  EXPECT_EQ(structure.Get(), BytesOf(ListOf(1)));
 }
 
-TEST(StructureNoteTest, IsRestored) {
-  StructureNote note;
-  EXPECT_OK(note.Restore(std::nullopt));
-  EXPECT_EQ(note.Get(), std::nullopt);
-  EXPECT_OK(note.Restore(BytesOf(ListOf(2))));
-  EXPECT_EQ(note.Get(), BytesOf(ListOf(2)));
-  EXPECT_TRUE(note.Take(ListOf(1)));
-  StructureNote other;
+TEST(ObservedStructureTest, CanBeRestored) {
+  ObservedStructure structure;
+  EXPECT_OK(structure.Restore(std::nullopt));
+  EXPECT_EQ(structure.Get(), std::nullopt);
+  EXPECT_OK(structure.Restore(BytesOf(ListOf(2))));
+  EXPECT_EQ(structure.Get(), BytesOf(ListOf(2)));
+  EXPECT_TRUE(structure.Observe(ListOf(1)));
+  ObservedStructure other;
   EXPECT_OK(other.Restore(""));
   EXPECT_EQ(other.Get(), "");
-  EXPECT_FALSE(other.Take(ListOf(1)));
+  EXPECT_FALSE(other.Observe(ListOf(1)));
   EXPECT_EQ(other.Get(), "");
-  StructureNote damaged;
+  ObservedStructure damaged;
   EXPECT_THAT(damaged.Restore("\x01\x09"), StatusIs(StatusCode::kDataLoss));
 }
 

@@ -64,8 +64,8 @@ namespace internal {
 
 int64_t RateLimiter::MaxSamples(int64_t n) const {
   if (n < 1 || !CanSample(1)) return 0;
-  // Sampling one by one must give the same answer to the last bit of rounding, so the last
-  // steps before the bound are asked one by one; far from it there is nothing to ask.
+  // The result must equal that of sampling one by one, to the last bit of rounding. So the last steps before
+  // the bound are checked individually; far from the bound no check is needed.
   const double room = cursor() - options_.min_diff;
   if (room >= static_cast<double>(n) + 2) return n;
   const double inserted = static_cast<double>(counters_.inserts) * options_.samples_per_insert;

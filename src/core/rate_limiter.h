@@ -1,6 +1,6 @@
-// rate_limiter.h — the limiter's arithmetic: counters, and who may go.
+// rate_limiter.h — the arithmetic of the rate limiter: counters, and whether an insert or sample is allowed.
 //
-// Threads: needs the table's lock.
+// Threads: the caller holds the table's lock.
 #ifndef REVERB_CORE_RATE_LIMITER_H_
 #define REVERB_CORE_RATE_LIMITER_H_
 
@@ -26,20 +26,21 @@ class RateLimiter {
            static_cast<double>(counters_.samples);
   }
 
-  // `n` >= 1; beyond what could ever be allowed the answer is simply no.
+  // REQUIRES: n >= 1. Returns false for an `n` that can never be allowed.
   bool CanSample(int64_t n) const {
     return counters_.inserts - counters_.deletes >= options_.min_size_to_sample &&
            cursor() - static_cast<double>(n) >= options_.min_diff;
   }
   bool CanInsert(int64_t n) const {
     const int64_t size = counters_.inserts - counters_.deletes;
-    // Written so that a huge n cannot overflow.
+    // Avoids overflow for a huge n.
     return n <= options_.min_size_to_sample - size ||
            (static_cast<double>(counters_.inserts) + static_cast<double>(n)) * options_.samples_per_insert -
                    static_cast<double>(counters_.samples) <=
                options_.max_diff;
   }
-  // The largest k <= n for which k samples in a row are allowed while no item comes or goes.
+  // Returns the largest k <= n for which k consecutive samples are allowed, if no item is inserted or
+  // deleted.
   int64_t MaxSamples(int64_t n) const;
 
   void CountInsert() { ++counters_.inserts; }
@@ -47,10 +48,11 @@ class RateLimiter {
   void CountDelete() { ++counters_.deletes; }
   void Reset() { counters_ = {}; }
 
-  // Why one more sample or insert has to wait; kNone if it has not.
+  // Returns why one more sample or insert has to wait; kNone if it is allowed.
   WaitReason SampleWaitReason() const;
   WaitReason InsertWaitReason() const;
-  // "size 3, min_size_to_sample 100; cursor 2.5 in [-1, 9], samples_per_insert 2" for error texts.
+  // Returns "size 3, min_size_to_sample 100; cursor 2.5 in [-1, 9], samples_per_insert 2", for error
+  // messages.
   std::string Describe() const;
 
  private:

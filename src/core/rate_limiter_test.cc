@@ -36,7 +36,7 @@ RateLimiter WithCounters(const RateLimiterOptions& options, RateLimiterCounters 
   return limiter;
 }
 
-// --- The arithmetic against the formulas of the contract, written a second time ---
+// --- The arithmetic, compared with the formulas of the contract, implemented independently ---
 
 bool MaySample(const RateLimiterOptions& o, const RateLimiterCounters& c, int64_t n) {
   const double cursor =
@@ -57,7 +57,7 @@ RateLimiterOptions RandomOptions(Random* random) {
       random->Below(4) == 0 ? 0.01 + 10 * random->Unit() : kRatios[random->Below(std::size(kRatios))];
   options.min_size_to_sample = 1 + static_cast<int64_t>(random->Below(20));
   const double offset = options.samples_per_insert * static_cast<double>(options.min_size_to_sample);
-  // Whole numbers among them, so that bounds are met exactly.
+  // Includes integers, so that some values are exactly at the bounds.
   const double buffer = random->Below(2) == 0 ? static_cast<double>(random->Below(30)) : 30 * random->Unit();
   options.min_diff = random->Below(4) == 0 ? -kUnbounded : offset - buffer;
   options.max_diff = random->Below(4) == 0 ? kUnbounded : offset + buffer;
@@ -101,12 +101,12 @@ TEST(RateLimiterArithmeticTest, AgreesWithTheFormulas) {
               MayInsert(options, counters, 1) ? WaitReason::kNone : WaitReason::kTooManyInserts);
     ++(limiter.CanSample(n) ? allowed : refused);
   }
-  // The random cases lie on both sides.
+  // The random cases lie on both sides of the bounds.
   EXPECT_GT(allowed, 10'000);
   EXPECT_GT(refused, 10'000);
 }
 
-// How many samples one caller after the other would get.
+// Returns how many samples consecutive callers would get.
 int64_t SamplesOneByOne(RateLimiter limiter, int64_t n) {
   int64_t k = 0;
   while (k < n && limiter.CanSample(1)) {
@@ -116,7 +116,7 @@ int64_t SamplesOneByOne(RateLimiter limiter, int64_t n) {
   return k;
 }
 
-TEST(RateLimiterArithmeticTest, MaxSamplesIsSamplingOneByOne) {
+TEST(RateLimiterArithmeticTest, MaxSamplesEqualsSamplingOneByOne) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE(test::SeedTrace(seed));
   Random random(seed);
@@ -132,7 +132,7 @@ TEST(RateLimiterArithmeticTest, MaxSamplesIsSamplingOneByOne) {
   EXPECT_GT(cut_short, 1'000);
 }
 
-TEST(RateLimiterArithmeticTest, MaxSamplesWithFractionsThatDoublesCannotHold) {
+TEST(RateLimiterArithmeticTest, MaxSamplesWithFractionsThatAreNotExactDoubles) {
   for (const double ratio : {0.1, 1.0 / 3, 0.7, 1.1, 1e-3}) {
     for (int64_t inserts = 1; inserts <= 2'000; ++inserts) {
       for (const double min_diff : {0.0, 0.1, -0.3, 1.0 / 3}) {
@@ -164,7 +164,7 @@ TEST(RateLimiterArithmeticTest, HugeNumbersNeitherOverflowNorPass) {
   EXPECT_FALSE(queue.CanInsert(kHuge));
   EXPECT_EQ(queue.MaxSamples(kHuge), 5);
 
-  // A min size that no table reaches.
+  // A minimum size that no table reaches.
   const RateLimiter distant = WithCounters(RateLimiterOptions::MinSize(kHuge), {.inserts = 5});
   EXPECT_FALSE(distant.CanSample(1));
   EXPECT_TRUE(distant.CanInsert(kHuge));
@@ -191,7 +191,7 @@ TEST(RateLimiterArithmeticTest, BothBoundsAreInclusive) {
   EXPECT_FALSE(limiter.CanInsert(2));
 }
 
-TEST(RateLimiterArithmeticTest, InsertsAreFreeUpToTheMinimumSize) {
+TEST(RateLimiterArithmeticTest, InsertsAreUnlimitedUpToTheMinimumSize) {
   const RateLimiterOptions options{
       .samples_per_insert = 10, .min_size_to_sample = 3, .min_diff = -1, .max_diff = 0};
   RateLimiter limiter(options);
@@ -255,15 +255,15 @@ TEST(RateLimiterOptionsTest, SampleToInsertRatioCentresTheBuffer) {
   EXPECT_EQ(options->max_diff, 9);
 }
 
-TEST(RateLimiterOptionsTest, SampleToInsertRatioTakesARangeAsItIs) {
+TEST(RateLimiterOptionsTest, SampleToInsertRatioAcceptsAnExplicitRange) {
   const auto options = RateLimiterOptions::SampleToInsertRatio(1, 10, 7, 12);
   ASSERT_OK(options);
   EXPECT_EQ(options->min_diff, 7);
   EXPECT_EQ(options->max_diff, 12);
 }
 
-// The examples that the Python API pins.
-TEST(RateLimiterOptionsTest, SampleToInsertRatioRefusesBuffersThatCouldBlockForEver) {
+// Examples pinned by the Python API.
+TEST(RateLimiterOptionsTest, SampleToInsertRatioRejectsBuffersThatCouldDeadlock) {
   const auto with_buffer = [](double ratio, int64_t min_size, double buffer) {
     return RateLimiterOptions::SampleToInsertRatio(ratio, min_size, buffer).status();
   };
@@ -282,12 +282,12 @@ TEST(RateLimiterOptionsTest, SampleToInsertRatioRefusesBuffersThatCouldBlockForE
   EXPECT_THAT(with_range(1, 0, -100, 100),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("min_size_to_sample is 0")));
 
-  // Exactly enough is enough.
+  // The exact minimum is accepted.
   EXPECT_OK(with_buffer(5, 10, 5));
   EXPECT_OK(with_buffer(0.5, 10, 1));
 }
 
-TEST(RateLimiterOptionsTest, SampleToInsertRatioRefusesNonsense) {
+TEST(RateLimiterOptionsTest, SampleToInsertRatioRejectsInvalidValues) {
   for (const double ratio : {0.0, -1.0, kNan, kInfinity}) {
     EXPECT_THAT(RateLimiterOptions::SampleToInsertRatio(ratio, 1, 100.0),
                 StatusIs(StatusCode::kInvalidArgument))
@@ -299,7 +299,7 @@ TEST(RateLimiterOptionsTest, SampleToInsertRatioRefusesNonsense) {
               StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST(RateLimiterOptionsTest, ValidateNamesWhatIsWrong) {
+TEST(RateLimiterOptionsTest, ValidateNamesTheInvalidValue) {
   EXPECT_OK(RateLimiterOptions().Validate());
   for (const double ratio : {0.0, -0.5, kNan, kInfinity}) {
     EXPECT_THAT(RateLimiterOptions{.samples_per_insert = ratio}.Validate(),
@@ -318,7 +318,7 @@ TEST(RateLimiterOptionsTest, ValidateNamesWhatIsWrong) {
   EXPECT_THAT(RateLimiterOptions::Queue(-1).Validate(), StatusIs(StatusCode::kInvalidArgument));
 }
 
-// --- The worked traces of the contract, played on a table ---
+// --- The traces of the contract, executed on a table ---
 
 class LimiterTraceTest : public testing::Test {
  protected:
@@ -328,7 +328,7 @@ class LimiterTraceTest : public testing::Test {
     ASSERT_OK(state);
     state_ = *std::move(state);
   }
-  // False, and nothing done, when the limiter does not allow it.
+  // Returns false, without any effect, if the limiter does not allow it.
   bool Insert(uint64_t key, double priority = 1) {
     if (!state_->CanInsert()) return false;
     Effects effects;
@@ -404,7 +404,7 @@ TEST_F(LimiterTraceTest, Stack) {
   EXPECT_THAT(Sample(10), ElementsAre(3, 1));
 }
 
-TEST_F(LimiterTraceTest, ExplicitDeletesDoNotMakeRoomInAQueue) {
+TEST_F(LimiterTraceTest, ExplicitDeletesDoNotFreeSpaceInAQueue) {
   Make(TableOptions::Queue("t", 2));
   EXPECT_TRUE(Insert(1));
   EXPECT_TRUE(Insert(2));

@@ -244,7 +244,7 @@ void ConcurrentTable::CancelLocked(Operation* op, Round* round) {
 }
 
 void ConcurrentTable::TakeStructure(const ItemStructure& structure) {
-  if (options().signature || !state_->structure().Take(structure)) return;
+  if (options().signature || !state_->structure().Observe(structure)) return;
   Log(LogLevel::kInfo, "table \"" + name() +
                            "\": writers put items of different structure into it, and it has no signature; "
                            "batches of it are flat lists of columns");

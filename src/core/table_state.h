@@ -54,7 +54,7 @@ class TableState {
   TableState& operator=(const TableState&) = delete;
 
   const TableOptions& options() const { return options_; }  // any thread
-  StructureNote& structure() { return structure_; }         // any thread
+  ObservedStructure& structure() { return structure_; }     // any thread
   int64_t size() const { return size_; }
   int64_t referenced_bytes() const { return referenced_bytes_; }
   const RateLimiter& limiter() const { return limiter_; }
@@ -136,7 +136,7 @@ class TableState {
   void RunHooks(Hook hook, const SlotRecord& record, Effects* effects);
 
   const TableOptions options_;
-  StructureNote structure_;
+  ObservedStructure structure_;
   const std::unique_ptr<Selector> sampler_;
   const std::unique_ptr<Selector> remover_;
   const bool remover_is_deterministic_;

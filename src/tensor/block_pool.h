@@ -1,4 +1,4 @@
-// block_pool.h — aligned memory that is used again by the next one who wants as much.
+// block_pool.h — a pool of aligned memory blocks, reused by size.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_TENSOR_BLOCK_POOL_H_
@@ -14,7 +14,7 @@ namespace reverb::internal {
 
 class BlockPool {
  public:
-  // What lies idle at most.
+  // Bounds of the idle memory.
   static constexpr size_t kMaxIdleBlocks = 32;
   static constexpr size_t kMaxIdleBytes = size_t{256} << 20;
 
@@ -23,12 +23,13 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool();
 
-  // A block of exactly so many bytes, the one given back last if there is one. Null when memory lacks.
+  // Returns a block of exactly `bytes` bytes, the most recently returned one if possible. Null if no memory
+  // is left.
   uint8_t* Take(size_t bytes) EXCLUDES(mu_);
-  // REQUIRES: from Take() or Allocate(), with the same number.
+  // REQUIRES: `block` came from Take() or Allocate() with the same size.
   void Give(uint8_t* block, size_t bytes) EXCLUDES(mu_);
 
-  // Without a pool: aligned to Tensor::kAlignment, null when memory lacks.
+  // Allocates without a pool, aligned to Tensor::kAlignment. Null if no memory is left.
   static uint8_t* Allocate(size_t bytes);
   static void Free(uint8_t* block, size_t bytes);
 

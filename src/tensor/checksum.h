@@ -1,8 +1,8 @@
 // checksum.h — the checksum of stored bytes: XXH3, 64 bits, seed 0.
 //
-// Finds damage, not malice. The value is the same on every machine; the widest vector
-// unit at hand computes it.
-// Threads: a free function without state.
+// Detects damage, not tampering. The value is the same on every machine; the widest available vector
+// instructions compute it.
+// Threads: functions without state.
 #ifndef REVERB_TENSOR_CHECKSUM_H_
 #define REVERB_TENSOR_CHECKSUM_H_
 
@@ -14,8 +14,9 @@ namespace reverb::internal {
 
 uint64_t Checksum(std::span<const uint8_t> bytes);
 
-// Of `size` bytes from `offset` on that lie in many parts: the same value as if they lay together.
-// REQUIRES: the parts hold as many.
+// Computes the checksum of `size` bytes from `offset` on in scattered parts: the same value as for contiguous
+// bytes.
+// REQUIRES: the parts contain these bytes.
 uint64_t Checksum(std::span<const std::span<const uint8_t>> parts, size_t offset, size_t size);
 
 }  // namespace reverb::internal

@@ -1,6 +1,6 @@
-// Compiled with -mavx2 (see CMakeLists.txt) and reached only where the processor has it.
-// It must include nothing with inline functions of external linkage: the linker could take
-// their AVX2 form for the whole program.
+// Compiled with -mavx2 (see CMakeLists.txt) and called only if the processor supports it. Must not include
+// headers with inline functions of external linkage: the linker could choose their AVX2 version for the whole
+// program.
 #if defined(__x86_64__)
 
 #define XXH_INLINE_ALL

@@ -1,4 +1,4 @@
-// checksum_internal.h — the variants of Checksum, each in a file compiled for its processor.
+// checksum_internal.h — the implementations of Checksum, each in a file compiled for its processor.
 #ifndef REVERB_TENSOR_CHECKSUM_INTERNAL_H_
 #define REVERB_TENSOR_CHECKSUM_INTERNAL_H_
 
@@ -10,7 +10,7 @@ namespace reverb::internal {
 // REQUIRES: the processor has AVX2.
 uint64_t ChecksumAvx2(const void* bytes, size_t size);
 
-// Of bytes in several parts, one after the other.
+// One of several consecutive parts.
 struct ChecksumPart {
   const void* bytes;
   size_t size;

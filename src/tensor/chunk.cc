@@ -10,7 +10,7 @@ namespace reverb::internal {
 
 namespace {
 
-constexpr size_t kMaxTailOffset = (size_t{1} << 30) - 1;  // what its bits hold
+constexpr size_t kMaxTailOffset = (size_t{1} << 30) - 1;  // limited by the bit field
 
 }  // namespace
 
@@ -75,12 +75,12 @@ Result<ChunkRef> Chunk::Scattered(uint64_t id, const ChunkHeader& header,
   return chunk;
 }
 
-const uint8_t* Chunk::PayloadElsewhere() const {
-  if (place_ == Place::kScattered) return scattered().Together().data();
+const uint8_t* Chunk::ExternalPayload() const {
+  if (place_ == Place::kScattered) return scattered().Contiguous().data();
   return reinterpret_cast<const Buffer*>(tail())->data();
 }
 
-ChunkLedger* Chunk::EnterIn(ChunkLedger* ledger) {
+ChunkLedger* Chunk::AttachLedger(ChunkLedger* ledger) {
   ChunkLedger* present = nullptr;
   if (!ledger_.compare_exchange_strong(present, ledger, std::memory_order_acq_rel)) return present;
   ledger->CountNew(bytes());
@@ -105,7 +105,7 @@ void Chunk::Destroy() {
   const int64_t size = bytes();
   size_t allocated = tail_offset_;
   switch (place_) {
-    case Place::kHere:
+    case Place::kInline:
       allocated += payload_size_;
       break;
     case Place::kBuffer:
@@ -119,7 +119,7 @@ void Chunk::Destroy() {
   }
   this->~Chunk();
   ProcessPayloadMemory()->Free(this, allocated);
-  if (ledger != nullptr) ledger->CountGone(size);
+  if (ledger != nullptr) ledger->CountDestroyed(size);
 }
 
 }  // namespace reverb::internal

@@ -1,13 +1,13 @@
 // chunk.h — an immutable run of rows of one or more columns, shared by reference.
 //
-// One allocation holds the object, its packed header and, unless the bytes live elsewhere, the
-// payload. Writers make chunks, stores count them, samplers read them: in one process the same
-// object serves all three, which is why it lives below the engine and the client.
+// One allocation holds the object, its packed header and, unless the bytes are stored elsewhere, the payload.
+// Writers create chunks, stores count them, samplers read them: within one process all three share the same
+// object, so this class is below the engine and the client.
 //
-// A ledger, if a store has entered the chunk in one, is told when items of tables begin and cease to
-// refer to the chunk, and when it goes.
+// A store can attach a ledger to a chunk, which is notified when items of tables start and stop referring to
+// the chunk, and when it is destroyed.
 //
-// Threads: immutable after construction, save for the ledger, which is set once; counts are atomic.
+// Threads: immutable after construction, except for the ledger, which is set once; counts are atomic.
 #ifndef REVERB_TENSOR_CHUNK_H_
 #define REVERB_TENSOR_CHUNK_H_
 
@@ -25,15 +25,15 @@
 
 namespace reverb::internal {
 
-// Told of what happens to chunks. Outlives every chunk that is entered in it.
+// Receives the events of chunks. Must outlive every chunk that it is attached to.
 class ChunkLedger {
  public:
-  // A chunk of `bytes` was entered.
+  // The ledger was attached to a chunk of `bytes`.
   virtual void CountNew(int64_t bytes) = 0;
-  // Chunks of `bytes` more (or fewer, if negative) are referred to by items.
+  // Items now refer to chunks of `bytes` more (or fewer, if negative).
   virtual void CountStored(int64_t bytes) = 0;
-  // A chunk of `bytes` is gone.
-  virtual void CountGone(int64_t bytes) = 0;
+  // A chunk of `bytes` was destroyed.
+  virtual void CountDestroyed(int64_t bytes) = 0;
 
  protected:
   ~ChunkLedger() = default;
@@ -41,7 +41,7 @@ class ChunkLedger {
 
 class ChunkRef;
 
-// A number that no other chunk of this process has had.
+// Returns a number that is unique among the chunks of this process.
 uint64_t NextChunkId();
 
 class Chunk {
@@ -49,18 +49,18 @@ class Chunk {
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
 
-  // A chunk that holds a copy of `payload`. All four fail when the header is not valid within the
-  // limits or does not fit the payload; checksums are not looked at.
+  // Creates a chunk with a copy of `payload`. All four functions fail if the header is invalid, exceeds the
+  // limits or does not match the payload; they do not verify checksums.
   static Result<ChunkRef> Copy(uint64_t id, const ChunkHeader& header, std::span<const uint8_t> payload,
                                const DecodeLimits& limits = {});
-  // The same with the payload left for the caller to write, all of it, before the chunk is shared.
+  // Same, but the caller must write the whole payload before sharing the chunk.
   static Result<ChunkRef> Uninitialized(uint64_t id, const ChunkHeader& header, uint8_t** payload,
                                         const DecodeLimits& limits = {});
-  // A chunk over bytes that live elsewhere (shared memory, a mapped file).
+  // Creates a chunk over bytes stored elsewhere (shared memory, a mapped file).
   static Result<ChunkRef> External(uint64_t id, const ChunkHeader& header, Buffer payload,
                                    const DecodeLimits& limits = {});
-  // A chunk over bytes that came in parts and may stay so: CopyPayload() reads them where they are, while
-  // payload() puts them together first.
+  // Creates a chunk over scattered bytes: CopyPayload() reads them in place, while payload() joins them
+  // first.
   static Result<ChunkRef> Scattered(uint64_t id, const ChunkHeader& header,
                                     std::unique_ptr<const ScatteredBytes> payload,
                                     const DecodeLimits& limits = {});
@@ -69,25 +69,25 @@ class Chunk {
   uint64_t id() const { return id_; }
   PackedChunkHeader header() const { return PackedChunkHeader(reinterpret_cast<const uint8_t*>(this + 1)); }
   std::span<const uint8_t> payload() const {
-    if (place_ == Place::kHere) [[likely]] {
+    if (place_ == Place::kInline) [[likely]] {
       return {tail(), payload_size_};
     }
-    return {PayloadElsewhere(), payload_size_};
+    return {ExternalPayload(), payload_size_};
   }
-  // Copies `size` bytes of the payload from `offset` on. REQUIRES: they are all part of it.
+  // Copies `size` bytes of the payload from `offset` on. REQUIRES: the range lies within the payload.
   void CopyPayload(uint8_t* out, size_t offset, size_t size) const {
     if (place_ == Place::kScattered) [[unlikely]] {
       return scattered().CopyTo(out, offset, size);
     }
     if (size > 0) std::memcpy(out, payload().data() + offset, size);
   }
-  // Whether payload() would have to put the bytes together first.
+  // Returns whether payload() has to join the bytes first.
   bool is_scattered() const { return place_ == Place::kScattered; }
   std::span<const uint8_t> column_payload(uint32_t column) const {
     const PackedChunkHeader h = header();
     return payload().subspan(h.column_payload_offset(column), h.column_payload_size(column));
   }
-  // All memory that the chunk takes, the allocator's own needs left out.
+  // Returns the memory that the chunk takes, without the allocator's overhead.
   int64_t bytes() const { return static_cast<int64_t>(tail_offset_) + payload_size_; }
 
   void Ref() { refs_.fetch_add(1, std::memory_order_relaxed); }
@@ -95,12 +95,13 @@ class Chunk {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) Destroy();
   }
 
-  // Enters the chunk in a ledger, unless it is in one already. Returns the one it is in now.
-  ChunkLedger* EnterIn(ChunkLedger* ledger);
-  // Null if it is in none.
+  // Attaches a ledger, unless one is attached already. Returns the attached one.
+  ChunkLedger* AttachLedger(ChunkLedger* ledger);
+  // Null if none is attached.
   ChunkLedger* ledger() const { return ledger_.load(std::memory_order_relaxed); }
-  // An item of a table refers to the chunk, or no longer does. Cheap; called under the table's lock.
-  // REQUIRES: the chunk is entered in a ledger.
+  // Called when an item of a table starts or stops referring to the chunk. Cheap; called under the table's
+  // lock.
+  // REQUIRES: a ledger is attached.
   void AddItemRef() {
     if (item_refs_.fetch_add(1, std::memory_order_relaxed) == 0) ledger()->CountStored(bytes());
   }
@@ -119,24 +120,24 @@ class Chunk {
   const ScatteredBytes& scattered() const {
     return **reinterpret_cast<const std::unique_ptr<const ScatteredBytes>*>(tail());
   }
-  const uint8_t* PayloadElsewhere() const;
+  const uint8_t* ExternalPayload() const;
   void Destroy();
 
-  enum class Place : uint8_t { kHere, kBuffer, kScattered };
+  enum class Place : uint8_t { kInline, kBuffer, kScattered };
 
   std::atomic<uint32_t> refs_{1};
   std::atomic<uint32_t> item_refs_{0};
   uint64_t id_ = 0;
   std::atomic<ChunkLedger*> ledger_{nullptr};
-  // Behind this object lie the packed header and, at tail_offset_, the payload, or what refers to it: a
-  // Buffer or a pointer to ScatteredBytes.
+  // This object is followed by the packed header and, at tail_offset_, by the payload or by a reference to
+  // it: a Buffer or a pointer to ScatteredBytes.
   uint32_t tail_offset_ : 30 = 0;
-  Place place_ : 2 = Place::kHere;
+  Place place_ : 2 = Place::kInline;
   uint32_t payload_size_ = 0;
 };
 static_assert(sizeof(Chunk) == 32, "paid once per chunk: keep it small");
 
-// A counted reference. Never null except when default-made or moved from.
+// A counted reference. Null only if default-constructed or moved from.
 class ChunkRef {
  public:
   ChunkRef() = default;
@@ -162,7 +163,7 @@ class ChunkRef {
   Chunk* operator->() const { return chunk_; }
   Chunk& operator*() const { return *chunk_; }
   explicit operator bool() const { return chunk_ != nullptr; }
-  // Gives up the reference without dropping it.
+  // Returns the chunk without releasing the reference.
   Chunk* Release() { return std::exchange(chunk_, nullptr); }
 
  private:
@@ -170,7 +171,7 @@ class ChunkRef {
   Chunk* chunk_ = nullptr;
 };
 
-// Bytes of a chunk as a Buffer that keeps the chunk alive. REQUIRES: they are part of its payload.
+// Returns bytes of a chunk as a Buffer that keeps the chunk alive. REQUIRES: they are part of its payload.
 Buffer ShareBytes(ChunkRef chunk, std::span<const uint8_t> bytes);
 
 }  // namespace reverb::internal

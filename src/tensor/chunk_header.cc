@@ -48,7 +48,7 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
     return Damaged("its last step " + std::to_string(header.last_step) + " lies before its first, " +
                    std::to_string(header.first_step));
   }
-  // As unsigned numbers the difference cannot overflow.
+  // Unsigned subtraction cannot overflow.
   if (header.rows > 0 && static_cast<uint64_t>(header.last_step) - static_cast<uint64_t>(header.first_step) <
                              uint64_t{header.rows} - 1) {
     return Damaged(Number(header.rows) + " rows, more than the steps from " +
@@ -76,7 +76,7 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
                      " raw bytes that are accepted in a chunk");
     }
     if (dims > kMaxDims) {
-      return Damaged("its columns have more than " + Number(kMaxDims) + " dimensions together");
+      return Damaged("its columns have more than " + Number(kMaxDims) + " dimensions in total");
     }
   }
   return Status::Ok();
@@ -108,7 +108,7 @@ void EncodeChunkHeader(const ChunkHeader& header, std::string* out) {
 
 namespace {
 
-// Reads one column. The raw sizes of fixed-size dtypes are not stored: they follow.
+// Reads one column. Derives the raw sizes of fixed-size dtypes, which are not stored.
 Status DecodeColumn(ByteReader* reader, uint32_t rows, ColumnHeader* column) {
   uint8_t dtype = 0;
   uint8_t codec = 0;
@@ -183,7 +183,7 @@ Status DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits, Chu
     return Damaged("it is cut short or a number in it is malformed");
   }
   header->first_step = UnZigZag(first_step);
-  // Wraps around when the sum does not fit, to a last step before the first.
+  // If the sum overflows, it wraps around to a last step before the first one.
   header->last_step = static_cast<int64_t>(static_cast<uint64_t>(header->first_step) + steps);
   if (num_columns > limits.max_columns || num_columns > reader.remaining() / kMinColumnBytes) {
     return Damaged("it claims " + Number(num_columns) + " columns, but " + Number(reader.remaining()) +

@@ -1,19 +1,19 @@
-// chunk_header.h — what a chunk says about itself: where its rows come from and how each
-// column is stored. The payload is the columns' payloads one after the other.
+// chunk_header.h — the description of a chunk: the origin of its rows and how each column is stored. The
+// payload is the concatenation of the columns' payloads.
 //
-// Three forms: ChunkHeader, a struct for building and looking; an encoded form for disk and
-// wire, checked in full when decoded; a packed form for the time that a chunk lives, read in
-// place through PackedChunkHeader, which is hot when sampling.
+// Three forms: ChunkHeader, a struct for building and inspecting; an encoded form for disk and wire, fully
+// validated when decoded; a packed form that exists as long as the chunk, read in place through
+// PackedChunkHeader, which is on the hot path of sampling.
 //
-// Ownership: ChunkHeader owns; PackedChunkHeader borrows the packed bytes. Threads: values.
+// Ownership: ChunkHeader owns its data; PackedChunkHeader borrows the packed bytes. Threads: values.
 //
-// Encoded form (all numbers varints of the shortest form unless said):
+// Encoded form (all numbers are varints of the shortest form unless stated otherwise):
 //   version:u8=1 episode_id:u64 zigzag(first_step) last_step-first_step rows num_columns column*
 //   column := dtype:u8 codec:u8 flags:u8 rank dim*rank rows_per_block block*
 //   block  := stored_size [raw_size, for strings only] checksum:u64
 // flags: bit 0 = delta. The number of blocks follows from rows and rows_per_block.
 //
-// Packed form (native integers; in memory only, free to change):
+// Packed form (native integers; in memory only, may change freely):
 //   Head, Column*num_columns, dims u32*, padding to 8, BlockInfo*
 #ifndef REVERB_TENSOR_CHUNK_HEADER_H_
 #define REVERB_TENSOR_CHUNK_HEADER_H_
@@ -34,39 +34,38 @@ namespace reverb::internal {
 struct ChunkHeader {
   uint64_t episode_id = 0;
   int64_t first_step = 0;
-  int64_t last_step = 0;              // at least first_step; rows may be fewer than the steps between
+  int64_t last_step = 0;              // at least first_step; the range may contain more steps than rows
   uint32_t rows = 0;                  // the same for all columns
   std::vector<ColumnHeader> columns;  // at least one
 
   friend bool operator==(const ChunkHeader&, const ChunkHeader&) = default;
 };
 
-// Stored bytes of all columns together.
+// Returns the stored bytes of all columns.
 uint64_t PayloadSize(const ChunkHeader& header);
 
-// Checks every column, the sums over columns and the rest. DATA_LOSS naming what is wrong.
+// Checks every column, the sums over columns and the other fields. Returns DATA_LOSS with the reason.
 Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits = {});
 
 // Appends the encoded form to `*out`. REQUIRES: a valid header.
 void EncodeChunkHeader(const ChunkHeader& header, std::string* out);
 
-// DATA_LOSS unless `bytes` is exactly one encoded header, valid and within the limits. Safe
-// for bytes from anywhere: memory stays proportional to their size. A header that decodes
-// encodes to the same bytes again.
+// Returns DATA_LOSS unless `bytes` is exactly one encoded header, valid and within the limits. Safe for
+// untrusted bytes: memory stays proportional to their size. Encoding the result yields the same bytes.
 Result<ChunkHeader> DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits = {});
-// The same into `*header`, whose memory is used again: for many headers that are alike. What it holds after
-// an error is unspecified.
+// Same, but decodes into `*header` and reuses its memory: for many similar headers. Leaves `*header`
+// unspecified on error.
 Status DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits, ChunkHeader* header);
 
-// Bytes of the packed form: a multiple of 8. REQUIRES: a valid header.
+// Returns the size of the packed form: a multiple of 8. REQUIRES: a valid header.
 size_t PackedSize(const ChunkHeader& header);
-// Writes them to `out`, which is aligned to 8. REQUIRES: a valid header.
+// Writes the packed form to `out`, which is aligned to 8. REQUIRES: a valid header.
 void Pack(const ChunkHeader& header, uint8_t* out);
 
-// A view of packed bytes: made by Pack in this process, thus not checked again.
+// A view of packed bytes. They were written by Pack() in this process, so they are not validated again.
 class PackedChunkHeader {
  public:
-  // REQUIRES: `packed` is aligned to 8, was written by Pack and outlives the view.
+  // REQUIRES: `packed` is aligned to 8, was written by Pack() and outlives the view.
   explicit PackedChunkHeader(const uint8_t* packed) : packed_(packed) {}
 
   uint64_t episode_id() const { return head().episode_id; }
@@ -88,7 +87,7 @@ class PackedChunkHeader {
     view.blocks = {blocks() + column.first_block, NumBlocks(head().rows, column.rows_per_block)};
     return view;
   }
-  // Where the column's bytes start in the chunk's payload.
+  // Returns the offset of the column's bytes in the chunk's payload.
   uint64_t column_payload_offset(uint32_t i) const { return columns()[i].payload_offset; }
   uint64_t column_payload_size(uint32_t i) const {
     return (i + 1 < num_columns() ? columns()[i + 1].payload_offset : head().payload_size) -
@@ -96,9 +95,9 @@ class PackedChunkHeader {
   }
 
   uint64_t payload_size() const { return head().payload_size; }
-  // Raw bytes of all columns together; adds up the blocks.
+  // Returns the raw bytes of all columns; iterates over the blocks.
   uint64_t raw_size() const;
-  // Bytes of the packed form: where a payload may follow.
+  // Returns the size of the packed form; a payload may follow it.
   size_t packed_size() const;
 
   ChunkHeader Unpack() const;
@@ -115,7 +114,7 @@ class PackedChunkHeader {
     uint32_t num_columns;
     uint32_t payload_size;
   };
-  static constexpr size_t kHeadBytes = 36;  // without the padding at the end
+  static constexpr size_t kHeadBytes = 36;  // without trailing padding
   struct Column {
     uint8_t kind;  // dtype, codec, delta
     uint8_t rank;

@@ -55,7 +55,7 @@ TEST(ChunkHeaderTest, EncodesAndDecodes) {
   EXPECT_EQ(*decoded, example.header);
 }
 
-TEST(ChunkHeaderTest, StepsMayLieAnywhereIfThereAreEnough) {
+TEST(ChunkHeaderTest, StepsMayHaveAnyValuesIfThereAreEnough) {
   ChunkHeader header = MakeExample().header;
   const int64_t more = int64_t{header.rows} - 1;
   for (auto [first, last] : std::vector<std::pair<int64_t, int64_t>>{{INT64_MIN, INT64_MAX},
@@ -71,7 +71,7 @@ TEST(ChunkHeaderTest, StepsMayLieAnywhereIfThereAreEnough) {
   header.first_step = 1;
   header.last_step = 0;
   EXPECT_THAT(DecodeChunkHeader(Encoded(header)), StatusIs(StatusCode::kDataLoss));
-  header.last_step = more;  // one step short of the rows
+  header.last_step = more;  // one step less than the number of rows
   EXPECT_THAT(DecodeChunkHeader(Encoded(header)), StatusIs(StatusCode::kDataLoss));
 }
 
@@ -143,7 +143,7 @@ std::vector<uint64_t> Packed(const ChunkHeader& header) {
   return words;
 }
 
-TEST(PackedChunkHeaderTest, ShowsWhatWasPacked) {
+TEST(PackedChunkHeaderTest, ReturnsWhatWasPacked) {
   const Example example = MakeExample();
   const std::vector<uint64_t> words = Packed(example.header);
   const PackedChunkHeader packed(reinterpret_cast<const uint8_t*>(words.data()));
@@ -168,7 +168,7 @@ TEST(PackedChunkHeaderTest, ShowsWhatWasPacked) {
   EXPECT_EQ(offset, example.payload.size());
 }
 
-TEST(PackedChunkHeaderTest, ASmallChunkCostsLittle) {
+TEST(PackedChunkHeaderTest, ASmallChunkHasASmallHeader) {
   ColumnEncoder encoder(DType::kFloat32, {100}, CodecPolicy::kAuto);
   std::vector<uint8_t> payload;
   ChunkHeader header;
@@ -179,7 +179,7 @@ TEST(PackedChunkHeaderTest, ASmallChunkCostsLittle) {
   EXPECT_LE(Encoded(header).size(), 32u);
 }
 
-TEST(PackedChunkHeaderTest, EveryDTypeCodecAndRankSurvives) {
+TEST(PackedChunkHeaderTest, EveryDTypeCodecAndRankRoundTrips) {
   for (DType dtype : AllDTypes()) {
     for (Codec codec : {Codec::kRaw, Codec::kLz4, Codec::kZstd, Codec::kSnappy}) {
       for (size_t rank : {0, 1, 2, 5, 64}) {

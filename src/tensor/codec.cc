@@ -78,11 +78,11 @@ uint64_t MaxRawSize(Codec codec, uint64_t stored_size) {
     case Codec::kRaw:
       return stored_size;
     case Codec::kLz4:
-      return stored_size * 255;  // a length byte stands for 255 bytes at most
+      return stored_size * 255;  // a length byte represents at most 255 bytes
     case Codec::kZstd:
-      return stored_size * 43'691;  // a zstd block: three bytes of header, 128 KiB at most
+      return stored_size * 43'691;  // a zstd block: a header of three bytes, at most 128 KiB
     case Codec::kSnappy:
-      return stored_size * 64;  // a copy element: two bytes or more, 64 at most
+      return stored_size * 64;  // a copy element: at least two bytes, copies at most 64
   }
   return 0;
 }

@@ -1,10 +1,10 @@
-// codec.h — compressing and decompressing one block of bytes.
+// codec.h — compression and decompression of one block of bytes.
 //
-// Each library is seen by its own codec_*.cc alone. Functions keep the library's contexts
-// per thread and have no other state.
+// Only codec_*.cc include the compression libraries. The functions keep the libraries' contexts per thread
+// and have no other state.
 // Threads: all functions may be called concurrently.
-// Safe for hostile input: decompression reads and writes inside the given spans only, and
-// fails unless it fills the output exactly.
+// Safe for malicious input: decompression only reads and writes within the given spans, and fails unless it
+// fills the output exactly.
 #ifndef REVERB_TENSOR_CODEC_H_
 #define REVERB_TENSOR_CODEC_H_
 
@@ -17,11 +17,12 @@
 
 namespace reverb::internal {
 
-enum class Codec : uint8_t { kRaw = 0, kLz4 = 1, kZstd = 2, kSnappy = 3 };  // on disk and wire
+// stored and sent: never change the values
+enum class Codec : uint8_t { kRaw = 0, kLz4 = 1, kZstd = 2, kSnappy = 3 };
 
-// What a column's encoder may choose from.
+// The codecs that a column's encoder may choose from.
 enum class CodecPolicy : uint8_t {
-  kAuto,  // LZ4, with delta for integers, each where a probe says that it pays
+  kAuto,  // LZ4, with delta for integers, each only if a probe shows a benefit
   kNone,
   kLz4,
   kZstd,  // level 1: dense, at about two thirds of LZ4's speed
@@ -33,26 +34,26 @@ std::string_view CodecName(Codec codec);
 
 enum class Effort : uint8_t {
   kNormal,
-  kProbe,  // a quick estimate of the size, where the codec has such a gear
+  kProbe,  // a quick estimate of the size, if the codec supports it
 };
 
-// Compresses `in` into `out` and returns the compressed size, or 0 when the result would
-// not fit: a smaller `out` says "do not bother unless it gets this small".
+// Compresses `in` into `out`. Returns the compressed size, or 0 if the result does not fit: pass a smaller
+// `out` to require a minimum saving.
 // REQUIRES: codec is not kRaw.
 Result<size_t> Compress(Codec codec, std::span<const uint8_t> in, std::span<uint8_t> out,
                         Effort effort = Effort::kNormal);
 
-// Fills `out` exactly from the whole of `in`, or returns DATA_LOSS.
+// Fills `out` exactly from all of `in`, or returns DATA_LOSS.
 // REQUIRES: codec is not kRaw.
 Status Decompress(Codec codec, std::span<const uint8_t> in, std::span<uint8_t> out);
 
-// Fills `out` with the first out.size() bytes of what `in` decompresses to, without
-// decoding the rest. REQUIRES: CanDecompressPrefix(codec).
+// Fills `out` with the first out.size() decompressed bytes of `in`, without decoding the rest. REQUIRES:
+// CanDecompressPrefix(codec).
 Status DecompressPrefix(Codec codec, std::span<const uint8_t> in, std::span<uint8_t> out);
 constexpr bool CanDecompressPrefix(Codec codec) { return codec == Codec::kLz4; }
 
-// No input of `stored_size` bytes decompresses to more than this, so that a small block
-// that claims to be huge is refused before memory is set aside for it.
+// Returns the maximum decompressed size of `stored_size` bytes. Callers reject a small block that claims to
+// be huge before they allocate memory for it.
 uint64_t MaxRawSize(Codec codec, uint64_t stored_size);
 
 }  // namespace reverb::internal

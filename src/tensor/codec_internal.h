@@ -1,5 +1,5 @@
-// codec_internal.h — what each codec_*.cc provides to codec.cc; the contracts are those of
-// codec.h, with the output of Decompress never empty.
+// codec_internal.h — functions that codec_*.cc provide to codec.cc. Their contracts are those of codec.h; the
+// output of Decompress is never empty.
 #ifndef REVERB_TENSOR_CODEC_INTERNAL_H_
 #define REVERB_TENSOR_CODEC_INTERNAL_H_
 

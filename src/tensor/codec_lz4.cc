@@ -16,8 +16,8 @@ struct FreeStream {
   void operator()(LZ4_stream_t* stream) const { LZ4_freeStream(stream); }
 };
 
-// The compressor's table of this thread, ready for a block that stands alone. LZ4_compress_fast would clear
-// all of it for each block, which for small ones is most of the work. Null when memory lacks.
+// Returns this thread's compressor state, reset for an independent block. LZ4_compress_fast would clear the
+// whole state for each block, which dominates the cost of small blocks. Null if no memory is left.
 LZ4_stream_t* FreshStream() {
   thread_local const std::unique_ptr<LZ4_stream_t, FreeStream> stream(LZ4_createStream());
   if (stream) LZ4_resetStream_fast(stream.get());
@@ -31,7 +31,7 @@ Result<size_t> CompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out, 
   const int acceleration = effort == Effort::kProbe ? 4 : 1;
   const int capacity = static_cast<int>(std::min<size_t>(out.size(), INT_MAX));
   LZ4_stream_t* const stream = FreshStream();
-  if (stream == nullptr) return size_t{0};  // does not pay, so to speak
+  if (stream == nullptr) return size_t{0};  // stores the block uncompressed
   const int written = LZ4_compress_fast_continue(stream, Chars(in), Chars(out), static_cast<int>(in.size()),
                                                  capacity, acceleration);
   return static_cast<size_t>(std::max(written, 0));

@@ -15,7 +15,7 @@ const char* Chars(std::span<const uint8_t> bytes) { return reinterpret_cast<cons
 
 Result<size_t> CompressSnappy(std::span<const uint8_t> in, std::span<uint8_t> out) {
   if (in.size() > std::numeric_limits<uint32_t>::max()) return size_t{0};
-  // Snappy has no notion of a limit: it wants room for the worst case.
+  // Snappy has no output limit: it requires space for the worst case.
   const size_t worst = snappy::MaxCompressedLength(in.size());
   size_t written = 0;
   if (out.size() >= worst) {

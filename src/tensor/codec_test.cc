@@ -55,7 +55,7 @@ TEST(CodecTest, RoundTrips) {
   }
 }
 
-TEST(CodecTest, SaysZeroWhenItDoesNotFit) {
+TEST(CodecTest, ReturnsZeroIfTheResultDoesNotFit) {
   const Bytes raw = Random(5000);
   for (Codec codec : kCodecs) {
     Bytes out(4000);
@@ -63,7 +63,7 @@ TEST(CodecTest, SaysZeroWhenItDoesNotFit) {
   }
 }
 
-TEST(CodecTest, AnotherSizeThanTheTrueOneIsDataLoss) {
+TEST(CodecTest, AWrongSizeIsDataLoss) {
   const Bytes raw = Compressible(5000);
   for (Codec codec : kCodecs) {
     const Bytes stored = Compressed(codec, raw);
@@ -78,7 +78,7 @@ TEST(CodecTest, AnotherSizeThanTheTrueOneIsDataLoss) {
   }
 }
 
-TEST(CodecTest, CutOrFlippedInputStaysInBounds) {  // what ASan watches over
+TEST(CodecTest, CutOrFlippedInputStaysInBounds) {  // checked by ASan
   const Bytes raw = Compressible(700);
   for (Codec codec : kCodecs) {
     const Bytes stored = Compressed(codec, raw);
@@ -102,7 +102,7 @@ TEST(CodecTest, CutOrFlippedInputStaysInBounds) {  // what ASan watches over
   }
 }
 
-TEST(CodecTest, PrefixIsThePrefix) {
+TEST(CodecTest, DecompressPrefixReturnsThePrefix) {
   const Bytes raw = Compressible(70'000);
   for (Codec codec : kCodecs) {
     if (!CanDecompressPrefix(codec)) continue;
@@ -119,7 +119,7 @@ TEST(CodecTest, PrefixIsThePrefix) {
 }
 
 TEST(ChecksumTest, IsXxh3) {
-  EXPECT_EQ(Checksum({}), 0x2D06800538D394C2u);  // XXH3-64 of nothing, as its authors publish it
+  EXPECT_EQ(Checksum({}), 0x2D06800538D394C2u);  // XXH3-64 of empty input, as published
   const Bytes bytes = Compressible(100'000);
   const uint64_t whole = Checksum(bytes);
   Bytes other = bytes;

@@ -16,16 +16,13 @@ namespace {
 
 constexpr size_t kMinCompressBytes = 256;
 constexpr uint32_t kProbeEvery = 64;  // chunks
-constexpr double kRatioShift = 2.0;   // probe anew when the ratio moved by this factor
+constexpr double kRatioShift = 2.0;   // probe again if the ratio changed by this factor
 constexpr size_t kProbeWindow = 2048;
 constexpr size_t kProbeWindows = 3;
 constexpr size_t kStringLengthBytes = sizeof(uint32_t);
-// What a string takes once decoded, however short: counted against the limit of raw bytes,
-// so that a chunk of empty strings does not become many times that limit.
-constexpr uint64_t kStringCost = 32;
 
-// The size that a compressed form must not exceed to be worth it under kAuto.
-constexpr uint64_t WorthIt(uint64_t raw_size) { return raw_size - raw_size / 8 - 1; }
+// Returns the maximum compressed size that is worthwhile under kAuto.
+constexpr uint64_t MaxWorthwhileSize(uint64_t raw_size) { return raw_size - raw_size / 8 - 1; }
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
@@ -42,12 +39,12 @@ std::string ShapeString(std::span<const uint32_t> shape) {
   return Shape(std::vector<int64_t>(shape.begin(), shape.end())).ToString();
 }
 
-// The number of rows for blocks of at most kBlockBytes and of about the same size.
+// Returns the number of rows for blocks of at most kBlockBytes and of about equal size.
 uint32_t ChooseRowsPerBlock(uint64_t raw_bytes, uint32_t rows) {
   if (raw_bytes <= kBlockBytes) return rows;
   const uint64_t row_bytes = (raw_bytes + rows - 1) / rows;
-  const auto most = static_cast<uint32_t>(std::max<uint64_t>(kBlockBytes / row_bytes, 1));
-  const uint32_t blocks = NumBlocks(rows, most);
+  const auto max_rows = static_cast<uint32_t>(std::max<uint64_t>(kBlockBytes / row_bytes, 1));
+  const uint32_t blocks = NumBlocks(rows, max_rows);
   return (rows - 1) / blocks + 1;
 }
 
@@ -95,8 +92,9 @@ Status ColumnEncoder::CheckShape(uint32_t rows) const {
     return Status::InvalidArgument("column: " + Number(rows) + " rows in a chunk, 1 to " +
                                    Number(limits.max_rows) + " are allowed; use another chunk length");
   }
-  const bool too_large = dtype_ == DType::kString ? row_elements_ > limits.raw_bytes() / kStringCost / rows
-                                                  : row_bytes_ > limits.raw_bytes() / rows;
+  const bool too_large = dtype_ == DType::kString
+                             ? row_elements_ > limits.raw_bytes() / kMinStringBytes / rows
+                             : row_bytes_ > limits.raw_bytes() / rows;
   if (too_large) {
     return Status::InvalidArgument("column: " + Number(rows) + " rows of " + std::string(DTypeName(dtype_)) +
                                    ShapeString(row_shape_) + " take more than the " +
@@ -115,7 +113,7 @@ Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, ui
   if (raw_rows.size() != rows * row_bytes_) {
     return Status::InvalidArgument("column: " + Number(rows) + " rows of " + Number(row_bytes_) +
                                    " bytes need " + Number(rows * row_bytes_) + " bytes, but " +
-                                   Number(raw_rows.size()) + " were given; give exactly the rows");
+                                   Number(raw_rows.size()) + " were given; pass exactly the rows");
   }
   ColumnHeader header;
   header.dtype = dtype_;
@@ -124,22 +122,22 @@ Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, ui
   const uint32_t num_blocks = NumBlocks(rows, header.rows_per_block);
   header.blocks.reserve(num_blocks);
 
-  REVERB_ASSIGN_OR_RETURN(const Verdict verdict, Decide(raw_rows, raw_rows.size(), header.rows_per_block));
+  REVERB_ASSIGN_OR_RETURN(const Choice choice, Choose(raw_rows, raw_rows.size(), header.rows_per_block));
   const size_t size_before = payload->size();
-  if (verdict.codec == Codec::kRaw && payload->capacity() - size_before < raw_rows.size()) {
+  if (choice.codec == Codec::kRaw && payload->capacity() - size_before < raw_rows.size()) {
     payload->reserve(std::max(size_before + raw_rows.size(), size_before * 2));
   }
   for (uint32_t block = 0; block < num_blocks; ++block) {
     const uint32_t first = block * header.rows_per_block;
     const uint32_t count = std::min(header.rows_per_block, rows - first);
-    const Status status = AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), count,
-                                      verdict, payload, &header);
+    const Status status = AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), count, choice,
+                                      payload, &header);
     if (!status.ok()) {
       payload->resize(size_before);
       return status;
     }
   }
-  Finish(verdict, &header);
+  Finish(choice, &header);
   return header;
 }
 
@@ -153,12 +151,12 @@ Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_vi
   if (elements.size() != rows * row_elements_) {
     return Status::InvalidArgument("column: " + Number(rows) + " rows of " + Number(row_elements_) +
                                    " strings need " + Number(rows * row_elements_) + " strings, but " +
-                                   Number(elements.size()) + " were given; give exactly the rows");
+                                   Number(elements.size()) + " were given; pass exactly the rows");
   }
   constexpr DecodeLimits limits;
   uint64_t raw_size = elements.size() * kStringLengthBytes;
   for (std::string_view element : elements) {
-    // One by one, so that the sum cannot overflow.
+    // Checks each addition, so that the sum cannot overflow.
     if (element.size() > limits.raw_bytes() || (raw_size += element.size()) > limits.raw_bytes()) {
       return Status::InvalidArgument("column: " + Number(rows) + " rows of strings take more than the " +
                                      Number(limits.raw_bytes()) +
@@ -173,7 +171,7 @@ Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_vi
   header.blocks.reserve(num_blocks);
 
   const size_t size_before = payload->size();
-  Verdict verdict;
+  Choice choice;
   for (uint32_t block = 0; block < num_blocks; ++block) {
     const uint32_t first = block * header.rows_per_block;
     const uint32_t count = std::min(header.rows_per_block, rows - first);
@@ -194,53 +192,52 @@ Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_vi
         bytes += element.size();
       }
       if (block == 0) {
-        Result<Verdict> decided = Decide(raw.span(), raw_size, 1);
-        if (decided.ok()) verdict = *decided;
-        status = std::move(decided).status();
+        Result<Choice> chosen = Choose(raw.span(), raw_size, 1);
+        if (chosen.ok()) choice = *chosen;
+        status = std::move(chosen).status();
       }
     }
-    if (status.ok()) status = AppendBlock(raw.span(), count, verdict, payload, &header);
+    if (status.ok()) status = AppendBlock(raw.span(), count, choice, payload, &header);
     if (!status.ok()) {
       payload->resize(size_before);
       return status;
     }
   }
-  Finish(verdict, &header);
+  Finish(choice, &header);
   return header;
 }
 
-Result<ColumnEncoder::Verdict> ColumnEncoder::Decide(std::span<const uint8_t> sample, uint64_t raw_size,
-                                                     uint32_t rows_per_block) {
+Result<ColumnEncoder::Choice> ColumnEncoder::Choose(std::span<const uint8_t> sample, uint64_t raw_size,
+                                                    uint32_t rows_per_block) {
   const std::optional<Codec> codec = CodecOf(policy_);
-  if (!codec.has_value() || raw_size < kMinCompressBytes || sample.empty()) return Verdict{};
+  if (!codec.has_value() || raw_size < kMinCompressBytes || sample.empty()) return Choice{};
   const bool delta_possible = DeltaWidth(dtype_) != 0 && rows_per_block > 1;
-  if (policy_ != CodecPolicy::kAuto && !delta_possible) return Verdict{*codec, false};
+  if (policy_ != CodecPolicy::kAuto && !delta_possible) return Choice{*codec, false};
 
-  // A verdict from chunks of single rows says nothing about delta.
+  // A probe of single-row blocks does not evaluate delta.
   if (probe_due_ || chunks_since_probe_ >= kProbeEvery || (delta_possible && !probed_delta_)) {
-    REVERB_ASSIGN_OR_RETURN(verdict_, Probe(sample, rows_per_block));
+    REVERB_ASSIGN_OR_RETURN(choice_, Probe(sample, rows_per_block));
     probe_due_ = false;
     probed_delta_ = delta_possible;
     chunks_since_probe_ = 0;
     ratio_at_probe_ = 0;
   }
   ++chunks_since_probe_;
-  return verdict_;
+  return choice_;
 }
 
-Result<ColumnEncoder::Verdict> ColumnEncoder::Probe(std::span<const uint8_t> sample,
-                                                    uint32_t rows_per_block) {
+Result<ColumnEncoder::Choice> ColumnEncoder::Probe(std::span<const uint8_t> sample, uint32_t rows_per_block) {
   const Codec codec = *CodecOf(policy_);
   const size_t width = DeltaWidth(dtype_);
   const bool try_delta = width != 0 && rows_per_block > 1 && sample.size() >= 2 * row_bytes_;
 
-  // Windows are spread evenly from the first byte to the last; a small chunk is one window.
+  // Windows are spread evenly over the sample; a small sample is one window.
   const bool whole = sample.size() <= kProbeWindow * kProbeWindows;
   const size_t windows = whole ? 1 : kProbeWindows;
   const size_t size = whole ? sample.size() : kProbeWindow;
-  constexpr size_t kMostProbed = kProbeWindow * kProbeWindows;
-  std::array<uint8_t, kMostProbed> difference;
-  std::array<uint8_t, kMostProbed> out;
+  constexpr size_t kMaxProbedBytes = kProbeWindow * kProbeWindows;
+  std::array<uint8_t, kMaxProbedBytes> difference;
+  std::array<uint8_t, kMaxProbedBytes> out;
 
   const auto compressed_size = [&](std::span<const uint8_t> window) -> Result<size_t> {
     REVERB_ASSIGN_OR_RETURN(const size_t written,
@@ -258,7 +255,7 @@ Result<ColumnEncoder::Verdict> ColumnEncoder::Probe(std::span<const uint8_t> sam
     if (whole) {
       DeltaEncode(sample.data(), difference.data(), sample.size() / row_bytes_, row_bytes_, width);
     } else {
-      // A sample of two rows or more than three windows has room for a window past its first row.
+      // A sample that has two rows and exceeds three windows has space for a window after its first row.
       offset = std::min(std::max<size_t>(offset, row_bytes_), sample.size() - size);
       offset -= offset % width;
       if (offset < row_bytes_) offset = row_bytes_;
@@ -269,16 +266,16 @@ Result<ColumnEncoder::Verdict> ColumnEncoder::Probe(std::span<const uint8_t> sam
     delta += delta_size;
   }
 
-  if (try_delta && !whole) {  // the first row of each block is no difference
+  if (try_delta && !whole) {  // the first row of each block is not a difference
     delta = (delta * (rows_per_block - 1) + plain) / rows_per_block;
   }
   const bool use_delta = try_delta && delta < plain - plain / 16;
-  if (policy_ != CodecPolicy::kAuto) return Verdict{codec, use_delta};
+  if (policy_ != CodecPolicy::kAuto) return Choice{codec, use_delta};
   const uint64_t best = use_delta ? delta : plain;
-  return best <= WorthIt(windows * size) ? Verdict{codec, use_delta} : Verdict{};
+  return best <= MaxWorthwhileSize(windows * size) ? Choice{codec, use_delta} : Choice{};
 }
 
-Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Verdict verdict,
+Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Choice choice,
                                   std::vector<uint8_t>* payload, ColumnHeader* header) const {
   const auto append = [&](std::span<const uint8_t> stored) {
     payload->insert(payload->end(), stored.data(), stored.data() + stored.size());
@@ -286,27 +283,27 @@ Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, uint32_t rows, V
     header->blocks.push_back(
         {static_cast<uint32_t>(stored.size()), static_cast<uint32_t>(raw.size()), Checksum(in_payload)});
   };
-  if (verdict.codec == Codec::kRaw || raw.size() < 2) {
+  if (choice.codec == Codec::kRaw || raw.size() < 2) {
     append(raw);
     return Status::Ok();
   }
-  const size_t limit = policy_ == CodecPolicy::kAuto ? WorthIt(raw.size()) : raw.size() - 1;
+  const size_t limit = policy_ == CodecPolicy::kAuto ? MaxWorthwhileSize(raw.size()) : raw.size() - 1;
   const Scratch compressed(Scratch::kCompressed, limit);
   if (compressed.data() == nullptr) return Scratch::NoMemory(limit);
   size_t size = 0;
-  if (verdict.delta && rows > 1) {
+  if (choice.delta && rows > 1) {
     const Scratch difference(Scratch::kDelta, raw.size());
     if (difference.data() == nullptr) return Scratch::NoMemory(raw.size());
     DeltaEncode(raw.data(), difference.data(), rows, row_bytes_, DeltaWidth(dtype_));
-    REVERB_ASSIGN_OR_RETURN(size, Compress(verdict.codec, difference.span(), compressed.span()));
+    REVERB_ASSIGN_OR_RETURN(size, Compress(choice.codec, difference.span(), compressed.span()));
   } else {
-    REVERB_ASSIGN_OR_RETURN(size, Compress(verdict.codec, raw, compressed.span()));
+    REVERB_ASSIGN_OR_RETURN(size, Compress(choice.codec, raw, compressed.span()));
   }
   append(size == 0 ? raw : std::span<const uint8_t>(compressed.data(), size));
   return Status::Ok();
 }
 
-void ColumnEncoder::Finish(Verdict verdict, ColumnHeader* header) {
+void ColumnEncoder::Finish(Choice choice, ColumnHeader* header) {
   uint64_t raw = 0;
   uint64_t stored = 0;
   for (const BlockInfo& block : header->blocks) {
@@ -314,15 +311,15 @@ void ColumnEncoder::Finish(Verdict verdict, ColumnHeader* header) {
     stored += block.stored_size;
   }
   if (stored < raw) {
-    header->codec = verdict.codec;
-    header->delta = verdict.delta;
+    header->codec = choice.codec;
+    header->delta = choice.delta;
   }
-  if (verdict.codec == Codec::kRaw) return;
+  if (choice.codec == Codec::kRaw) return;
   const double ratio = static_cast<double>(raw) / static_cast<double>(std::max<uint64_t>(stored, 1));
   if (ratio_at_probe_ == 0) {
     ratio_at_probe_ = ratio;
-    // The probe promised what the chunk did not keep: do not try again before the next probe.
-    if (stored == raw && policy_ == CodecPolicy::kAuto) verdict_ = Verdict{};
+    // The chunk did not compress as the probe predicted: store raw data until the next probe.
+    if (stored == raw && policy_ == CodecPolicy::kAuto) choice_ = Choice{};
   } else if (ratio > ratio_at_probe_ * kRatioShift || ratio < ratio_at_probe_ / kRatioShift) {
     probe_due_ = true;
   }
@@ -332,12 +329,12 @@ void ColumnEncoder::Finish(Verdict verdict, ColumnHeader* header) {
 
 namespace {
 
-// What the sizes of one block must keep to, for decoding it to be safe.
+// Checks the sizes of one block, so that decoding it is safe.
 Status CheckBlock(const ColumnView& column, size_t block, uint64_t row_elements, uint64_t row_bytes) {
   const BlockInfo& info = column.blocks[block];
   const uint64_t rows = column.rows_in_block(block);
   if (column.dtype == DType::kString) {
-    // Guard the product: 2^32 rows of up to 2^64 elements.
+    // Avoids overflow of the product: up to 2^32 rows of 2^64 elements.
     if (row_elements > info.raw_size / kStringLengthBytes / rows ||
         (row_elements == 0 && info.raw_size != 0)) {
       return DamagedBlock(block, "states " + Number(info.raw_size) + " raw bytes, which cannot hold " +
@@ -369,12 +366,12 @@ Status CheckColumn(const ColumnView& column) {
   }
   if (column.delta && (column.codec == Codec::kRaw || DeltaWidth(column.dtype) == 0)) {
     return Damaged("delta is set for dtype " + std::string(DTypeName(column.dtype)) + " with codec " +
-                   std::string(CodecName(column.codec)) + ", where it never is");
+                   std::string(CodecName(column.codec)) + ", which is not allowed");
   }
   if (column.rows == 0 || column.rows_per_block == 0 || column.rows_per_block > column.rows ||
       column.blocks.size() != NumBlocks(column.rows, column.rows_per_block)) {
     return Damaged(Number(column.rows) + " rows, " + Number(column.rows_per_block) +
-                   " in each block, do not make " + Number(column.blocks.size()) + " blocks");
+                   " in each block, do not match " + Number(column.blocks.size()) + " blocks");
   }
   return Status::Ok();
 }
@@ -392,9 +389,9 @@ Status ValidateColumn(const ColumnView& column, uint64_t payload_size, const Dec
   }
   const uint64_t row_elements = column.row_elements();
   const uint64_t row_bytes = column.row_bytes();
-  if (column.dtype == DType::kString && row_elements > limits.raw_bytes() / kStringCost / column.rows) {
+  if (column.dtype == DType::kString && row_elements > limits.raw_bytes() / kMinStringBytes / column.rows) {
     return Damaged(Number(column.rows) + " rows of " + Number(row_elements) + " strings, at most " +
-                   Number(limits.raw_bytes() / kStringCost) + " strings are accepted in a chunk");
+                   Number(limits.raw_bytes() / kMinStringBytes) + " strings are accepted in a chunk");
   }
   uint64_t raw = 0;
   uint64_t stored = 0;
@@ -433,9 +430,9 @@ BlockRange TouchedBlocks(const ColumnView& column, uint32_t offset, uint32_t cou
 
 namespace {
 
-// Walks over the touched blocks and calls
-//   visit(block, stored bytes, first row wanted in the block, number of rows wanted)
-// after checking that all of it is in bounds.
+// Checks that the touched blocks are in bounds, and calls
+//   visit(block, stored bytes, first requested row in the block, number of requested rows)
+// for each of them.
 template <typename Visit>
 Status ForEachBlock(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset,
                     uint32_t count, uint32_t first_block, uint64_t row_elements, uint64_t row_bytes,
@@ -443,8 +440,8 @@ Status ForEachBlock(const ColumnView& column, std::span<const uint8_t> payload, 
   REVERB_RETURN_IF_ERROR(CheckColumn(column));
   if (uint64_t{offset} + count > column.rows) {
     return Status::InvalidArgument("column: rows " + Number(offset) + " to " +
-                                   Number(uint64_t{offset} + count) + " were asked for, but it has " +
-                                   Number(column.rows) + "; ask for fewer");
+                                   Number(uint64_t{offset} + count) + " were requested, but it has " +
+                                   Number(column.rows) + "; request fewer");
   }
   if (count == 0) return Status::Ok();
   const uint32_t rows_per_block = column.rows_per_block;
@@ -452,7 +449,7 @@ Status ForEachBlock(const ColumnView& column, std::span<const uint8_t> payload, 
   if (first < first_block) {
     return Status::InvalidArgument("column: row " + Number(offset) + " lies in block " + Number(first) +
                                    ", but the payload starts with block " + Number(first_block) +
-                                   "; ask for rows of the blocks at hand");
+                                   "; request rows of the available blocks");
   }
   size_t position = 0;
   for (uint32_t block = first_block; block < first; ++block) position += column.blocks[block].stored_size;
@@ -487,7 +484,7 @@ Status DecodeRows(const ColumnView& column, std::span<const uint8_t> payload, ui
   if (__builtin_mul_overflow(row_bytes, uint64_t{count}, &out_bytes) || out.size() != out_bytes) {
     return Status::InvalidArgument("column: " + Number(count) + " rows of " + Number(row_bytes) +
                                    " bytes do not take the " + Number(out.size()) +
-                                   " bytes of the output; give exactly the room they need");
+                                   " bytes of the output; pass exactly the space they need");
   }
   uint8_t* to = out.data();
   const auto visit = [&](uint32_t block, std::span<const uint8_t> stored, size_t first,
@@ -549,7 +546,7 @@ Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> paylo
       REVERB_RETURN_IF_ERROR(Decompress(column.codec, stored, room.span()));
       raw = room.span();
     }
-    // CheckBlock made sure that the lengths fit.
+    // CheckBlock() has verified that the lengths fit.
     const size_t elements = column.rows_in_block(block) * row_elements;
     const size_t begin = first * row_elements;
     const size_t end = begin + wanted * row_elements;
@@ -576,7 +573,7 @@ Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> paylo
 
 namespace {
 
-// checksum_of(position, size) is that of stored bytes, of which there are `stored`.
+// checksum_of(position, size) returns the checksum of stored bytes, of which there are `stored`.
 template <typename F>
 Status VerifyBlocks(const ColumnView& column, size_t stored, uint32_t first_block, uint32_t num_blocks,
                     const F& checksum_of) {
@@ -614,7 +611,7 @@ Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payloa
   if (uint64_t{first_block} + num_blocks > column.blocks.size()) {
     return Status::InvalidArgument(
         "column: blocks " + Number(first_block) + " to " + Number(uint64_t{first_block} + num_blocks) +
-        " were asked for, but it has " + Number(column.blocks.size()) + "; ask for fewer");
+        " were requested, but it has " + Number(column.blocks.size()) + "; request fewer");
   }
   return VerifyBlocks(column, payload.size(), first_block, num_blocks, [&](size_t position, size_t size) {
     return Checksum(payload.subspan(position, size));

@@ -1,25 +1,25 @@
-// column.h — one leaf over time as bytes: rows of one dtype and shape, cut into blocks,
-// each block compressed on its own.
+// column.h — one leaf over time as bytes: rows of one dtype and shape, divided into blocks that are
+// compressed independently.
 //
-// A column of `rows` rows is cut into blocks of `rows_per_block` rows (the last may have
-// fewer), about 32-64 kB of raw bytes each and never less than a row. The payload is the
-// stored blocks one after the other. Every block can be decoded alone: delta starts afresh
-// at each. So a slice ships and decodes only the blocks that it touches.
+// A column of `rows` rows is divided into blocks of `rows_per_block` rows (the last may have fewer), each
+// about 32-64 kB of raw bytes and at least one row. The payload is the concatenation of the stored blocks.
+// Every block can be decoded independently: delta encoding restarts at each block. A slice therefore sends
+// and decodes only the blocks that it touches.
 //
 // The raw form of a block:
 //   fixed-size dtypes   the rows, row-major, little-endian
-//   string              for each element its length (u32, little-endian), then all bytes
+//   string              the length of each element (u32, little-endian), then all bytes
 // The stored form of a block, given the column's `codec` and `delta`:
-//   stored_size == raw_size   the raw form as it is: neither codec nor delta was applied
+//   stored_size == raw_size   the raw form: neither codec nor delta was applied
 //   stored_size <  raw_size   the raw form, delta-encoded along rows if `delta`, compressed
 //   stored_size >  raw_size   never
-// A column whose codec is kRaw has only blocks of the first sort, and no delta.
+// A column whose codec is kRaw only has blocks of the first kind, and no delta.
 //
-// Ownership: ColumnHeader owns its vectors; ColumnView borrows. Threads: values and free
-// functions; a ColumnEncoder belongs to one thread at a time.
-// Checksums are of the stored bytes. Decoding does not look at them: verify once, where
-// bytes come in (VerifyChecksums). Decoding is safe without: hostile headers and payloads
-// give DATA_LOSS, never a read or write out of bounds, nor memory out of proportion.
+// Ownership: ColumnHeader owns its vectors; ColumnView borrows. Threads: values and functions without state;
+// a ColumnEncoder is used by one thread at a time.
+// Checksums cover the stored bytes. Decoding does not verify them: call VerifyChecksums() once, when bytes
+// are received. Decoding is safe without verification: malicious headers and payloads cause DATA_LOSS, never
+// an out-of-bounds access or excessive memory use.
 #ifndef REVERB_TENSOR_COLUMN_H_
 #define REVERB_TENSOR_COLUMN_H_
 
@@ -39,12 +39,12 @@
 
 namespace reverb::internal {
 
-// Bounds on what is accepted from elsewhere. The encoder keeps to the defaults.
+// Limits for data from outside. The encoder complies with the defaults.
 struct DecodeLimits {
-  // Raw bytes of all columns of a chunk together, a string counting 32 bytes at least;
-  // more than 4 GiB - 1 counts as that.
+  // Raw bytes of all columns of a chunk; a string counts as at least 32 bytes. Values above 4 GiB - 1 mean 4
+  // GiB - 1.
   uint64_t max_chunk_raw_bytes = uint64_t{1} << 30;
-  // Rows can be empty, so that bytes alone do not bound their number.
+  // Rows can be empty, so the limit on bytes does not bound their number.
   uint32_t max_rows = uint32_t{1} << 24;
   uint32_t max_columns = uint32_t{1} << 14;
 
@@ -54,10 +54,13 @@ struct DecodeLimits {
 };
 
 inline constexpr size_t kMaxRowRank = 64;
-// Raw bytes that a block aims at; LZ4 is at its best up to here.
+// Minimum cost of a decoded string. It counts against the limit of raw bytes, so that a chunk of empty
+// strings does not need many times that memory.
+inline constexpr uint64_t kMinStringBytes = 32;
+// Target for the raw bytes of a block; LZ4 performs best up to this size.
 inline constexpr size_t kBlockBytes = size_t{64} << 10;
 
-// On disk and wire; lies in memory as it is.
+// Stored and sent in the same layout as in memory.
 struct BlockInfo {
   uint32_t stored_size;
   uint32_t raw_size;
@@ -78,7 +81,7 @@ struct ColumnHeader {
   friend bool operator==(const ColumnHeader&, const ColumnHeader&) = default;
 };
 
-// The elements of a row; the largest number when it does not fit.
+// Returns the number of elements in a row, or the maximum on overflow.
 inline uint64_t NumElements(std::span<const uint32_t> row_shape) {
   uint64_t count = 1;
   bool overflow = false;
@@ -109,7 +112,7 @@ struct ColumnView {
         rows_per_block(header.rows_per_block),
         blocks(header.blocks) {}
 
-  // Both are the largest number when the true one does not fit.
+  // Both return the maximum on overflow.
   uint64_t row_elements() const { return NumElements(row_shape); }
   // 0 for strings.
   uint64_t row_bytes() const {
@@ -125,28 +128,27 @@ struct ColumnView {
   }
 };
 
-// ceil(rows / rows_per_block). REQUIRES: both are at least 1.
+// Returns ceil(rows / rows_per_block). REQUIRES: both are at least 1.
 inline uint32_t NumBlocks(uint32_t rows, uint32_t rows_per_block) {
   return rows <= rows_per_block ? 1 : (rows - 1) / rows_per_block + 1;
 }
 
-// Chooses codec and delta for one column and remembers the verdict from chunk to chunk.
+// Chooses codec and delta for one column and reuses the choice for later chunks.
 //
-// Under kAuto the first chunk is probed (three windows of 2 kB, as they are and as
-// differences of rows). The verdict holds until 64 chunks later, or until the ratio that
-// it achieves has moved by a factor of two. Under the other codecs the probe decides about
-// delta alone. A chunk of less than 256 raw bytes is left raw. A block is stored
-// compressed when that saves more than an eighth (kAuto), or anything (other codecs).
+// Under kAuto, the first chunk is probed (three windows of 2 kB, plain and as row differences). The choice is
+// valid for 64 chunks, or until its compression ratio changes by a factor of two. With other codecs, the
+// probe only decides about delta. A chunk of less than 256 raw bytes is not compressed. A block is stored
+// compressed if that saves more than an eighth (kAuto), or anything (other codecs).
 class ColumnEncoder {
  public:
   ColumnEncoder(DType dtype, std::vector<uint32_t> row_shape, CodecPolicy policy);
 
-  // Appends the blocks of `rows` rows to `payload` and returns their header. On an error
-  // `payload` is as before. `raw_rows` holds exactly the rows, row-major.
+  // Appends the blocks of `rows` rows to `payload` and returns their header. Leaves `payload` unchanged on
+  // error. `raw_rows` contains exactly the rows, row-major.
   Result<ColumnHeader> Encode(std::span<const uint8_t> raw_rows, uint32_t rows,
                               std::vector<uint8_t>* payload);
 
-  // The same for dtype string: rows * (elements of a row) elements, row-major.
+  // Same for dtype string: rows * (elements per row) elements, row-major.
   Result<ColumnHeader> EncodeStrings(std::span<const std::string_view> elements, uint32_t rows,
                                      std::vector<uint8_t>* payload);
 
@@ -154,39 +156,39 @@ class ColumnEncoder {
   std::span<const uint32_t> row_shape() const { return row_shape_; }
 
  private:
-  struct Verdict {
+  struct Choice {
     Codec codec = Codec::kRaw;
     bool delta = false;
   };
 
   Status CheckShape(uint32_t rows) const;
-  // Decides about a chunk of `raw_size` bytes, of which `sample` are at hand: probes it when due.
-  Result<Verdict> Decide(std::span<const uint8_t> sample, uint64_t raw_size, uint32_t rows_per_block);
-  Result<Verdict> Probe(std::span<const uint8_t> sample, uint32_t rows_per_block);
-  Status AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Verdict verdict,
+  // Chooses for a chunk of `raw_size` bytes, of which `sample` is available; probes the sample when due.
+  Result<Choice> Choose(std::span<const uint8_t> sample, uint64_t raw_size, uint32_t rows_per_block);
+  Result<Choice> Probe(std::span<const uint8_t> sample, uint32_t rows_per_block);
+  Status AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Choice choice,
                      std::vector<uint8_t>* payload, ColumnHeader* header) const;
-  // Takes note of what the verdict achieved, and names the codec of the header.
-  void Finish(Verdict verdict, ColumnHeader* header);
+  // Records the ratio that the choice achieved, and sets the codec of the header.
+  void Finish(Choice choice, ColumnHeader* header);
 
-  // Set once in the constructor.
+  // Set by the constructor.
   DType dtype_;
   std::vector<uint32_t> row_shape_;
   CodecPolicy policy_;
   uint64_t row_elements_;
   uint64_t row_bytes_;
 
-  Verdict verdict_;
+  Choice choice_;
   bool probe_due_ = true;
-  bool probed_delta_ = false;  // delta was among the candidates of the last probe
+  bool probed_delta_ = false;  // the last probe considered delta
   uint32_t chunks_since_probe_ = 0;
-  double ratio_at_probe_ = 0;  // raw / stored of the chunk that was probed; 0 = not known yet
+  double ratio_at_probe_ = 0;  // raw / stored of the probed chunk; 0 = not yet known
 };
 
-// Checks every invariant of a column against `payload_size`, the bytes that its blocks
-// take together. DATA_LOSS, naming what is wrong, when one does not hold.
+// Checks every invariant of a column against `payload_size`, the total size of its blocks. Returns DATA_LOSS
+// with the reason if one is violated.
 Status ValidateColumn(const ColumnView& column, uint64_t payload_size, const DecodeLimits& limits = {});
 
-// Blocks [first, first + count), and where they lie in the column's payload.
+// Blocks [first, first + count), and their location in the column's payload.
 struct BlockRange {
   uint32_t first = 0;
   uint32_t count = 0;
@@ -194,27 +196,26 @@ struct BlockRange {
   uint64_t payload_size = 0;
 };
 
-// The blocks that rows [offset, offset + count) lie in.
-// REQUIRES: a valid column, offset + count <= rows. No rows touch no blocks.
+// Returns the blocks that contain rows [offset, offset + count); none if count is 0.
+// REQUIRES: a valid column, offset + count <= rows.
 BlockRange TouchedBlocks(const ColumnView& column, uint32_t offset, uint32_t count);
 
-// Decodes rows [offset, offset + count) into `out`, which must have exactly their size.
-// `payload` starts with the stored bytes of block `first_block` and reaches at least to
-// the end of the last block touched. Whole blocks are decoded in place, others through
-// memory of the thread. On an error the contents of `out` are undefined.
-// INVALID_ARGUMENT for wrong arguments, DATA_LOSS for a damaged column.
+// Decodes rows [offset, offset + count) into `out`, which must have exactly their size. `payload` starts with
+// the stored bytes of block `first_block` and extends at least to the end of the last touched block. Whole
+// blocks are decoded in place, others through scratch memory. On error the contents of `out` are undefined.
+// Returns INVALID_ARGUMENT for wrong arguments, DATA_LOSS for a damaged column.
 Status DecodeRows(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset, uint32_t count,
                   std::span<uint8_t> out, uint32_t first_block = 0);
 
-// The same for dtype string; appends count * row_elements() elements to `*out`. On an
-// error some of them may have been appended.
+// Same for dtype string; appends count * row_elements() elements to `*out`. On error some of them may have
+// been appended.
 Status DecodeStringRows(const ColumnView& column, std::span<const uint8_t> payload, uint32_t offset,
                         uint32_t count, std::vector<std::string>* out, uint32_t first_block = 0);
 
-// DATA_LOSS, naming the block, when stored bytes do not have the checksum of their header.
+// Returns DATA_LOSS, naming the block, if stored bytes do not match the checksum in their header.
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload);
 Status VerifyChecksums(const ColumnView& column, const ScatteredBytes& payload);
-// The same for `num_blocks` blocks from `first_block`, with which `payload` starts.
+// Same for `num_blocks` blocks from `first_block` on; `payload` starts with that block.
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload, uint32_t first_block,
                        uint32_t num_blocks);
 

@@ -24,7 +24,7 @@ struct Encoded {
   ColumnView view() const { return ColumnView(header, rows); }
 };
 
-// Bytes that change little from row to row.
+// Returns bytes that change little from row to row.
 Bytes SlowRows(size_t row_bytes, uint32_t rows, uint32_t seed = 1) {
   std::mt19937 rng(seed);
   Bytes row(row_bytes);
@@ -46,7 +46,7 @@ Bytes RandomBytes(size_t size, uint32_t seed = 2) {
 
 Encoded Encode(ColumnEncoder& encoder, const Bytes& raw, uint32_t rows) {
   Encoded encoded;
-  encoded.payload = {1, 2, 3};  // blocks are appended to what is there
+  encoded.payload = {1, 2, 3};  // blocks are appended to existing bytes
   auto header = encoder.Encode(raw, rows, &encoded.payload);
   EXPECT_OK(header);
   if (header.ok()) encoded.header = *std::move(header);
@@ -113,9 +113,9 @@ TEST(ColumnTest, RoundTripsEveryDTypePolicyAndSize) {
   }
 }
 
-TEST(ColumnTest, EverySliceEqualsTheSliceOfTheWhole) {
+TEST(ColumnTest, DecodingASliceEqualsSlicingTheWhole) {
   constexpr uint32_t kRows = 23;
-  constexpr size_t kRowBytes = 20'000;  // three rows a block
+  constexpr size_t kRowBytes = 20'000;  // three rows per block
   const Bytes raw = SlowRows(kRowBytes, kRows);
   for (CodecPolicy policy : kPolicies) {
     ColumnEncoder encoder(DType::kInt16, {100, 100}, policy);
@@ -140,7 +140,7 @@ TEST(ColumnTest, BlocksAreOfAboutTheSameSize) {
   EXPECT_EQ(Encode(large, Bytes(300'000), 3).header.rows_per_block, 1u);
 }
 
-TEST(ColumnTest, RowsWithoutBytesTakeOneEmptyBlock) {
+TEST(ColumnTest, EmptyRowsUseOneEmptyBlock) {
   ColumnEncoder encoder(DType::kFloat32, {0, 3}, CodecPolicy::kAuto);
   const Encoded encoded = Encode(encoder, {}, 1000);
   EXPECT_EQ(encoded.header.blocks.size(), 1u);
@@ -167,7 +167,7 @@ TEST(ColumnTest, StringsRoundTrip) {
         if (longest * rows > 1'000'000) continue;
         std::vector<std::string> owned(rows * 4);
         for (size_t i = 0; i < owned.size(); ++i) {
-          owned[i].assign(longest == 0 ? 0 : rng() % longest, static_cast<char>(i % 3));  // NULs too
+          owned[i].assign(longest == 0 ? 0 : rng() % longest, static_cast<char>(i % 3));  // including NULs
           if (i % 5 == 0) {
             for (char& c : owned[i]) c = static_cast<char>(rng());
           }
@@ -204,7 +204,7 @@ TEST(ColumnTest, StringRowsWithoutElements) {
   EXPECT_TRUE(back.empty());
 }
 
-TEST(ColumnTest, StringLengthsThatDoNotAddUpAreDataLoss) {
+TEST(ColumnTest, InconsistentStringLengthsAreDataLoss) {
   ColumnEncoder encoder(DType::kString, {}, CodecPolicy::kNone);
   Encoded encoded = EncodeStrings(encoder, {"abc", "de"}, 2);
   std::vector<std::string> back;
@@ -213,7 +213,7 @@ TEST(ColumnTest, StringLengthsThatDoNotAddUpAreDataLoss) {
     EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &back),
                 StatusIs(StatusCode::kDataLoss))
         << length;
-    // Even when only the sound row is asked for.
+    // Even if only the intact row is requested.
     EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 1, &back),
                 StatusIs(StatusCode::kDataLoss))
         << length;
@@ -236,7 +236,7 @@ TEST(ColumnPolicyTest, AutoLeavesRandomFloatsRaw) {
   EXPECT_EQ(encoded.payload, raw);
 }
 
-TEST(ColumnPolicyTest, AutoTakesDeltaForFramesThatHardlyChange) {
+TEST(ColumnPolicyTest, AutoUsesDeltaForFramesThatHardlyChange) {
   ColumnEncoder encoder(DType::kUint8, {84, 84}, CodecPolicy::kAuto);
   const Bytes raw = SlowRows(84 * 84, 40);
   const Encoded encoded = Encode(encoder, raw, 40);
@@ -245,7 +245,7 @@ TEST(ColumnPolicyTest, AutoTakesDeltaForFramesThatHardlyChange) {
   EXPECT_LT(encoded.payload.size() * 3, raw.size());
 }
 
-TEST(ColumnPolicyTest, AutoTakesPlainLz4ForSparseFloats) {
+TEST(ColumnPolicyTest, AutoUsesPlainLz4ForSparseFloats) {
   ColumnEncoder encoder(DType::kFloat32, {64}, CodecPolicy::kAuto);
   Bytes raw(40 * 256);
   for (size_t i = 0; i < raw.size(); i += 256) raw[i + i / 256 * 4 % 256] = 63;
@@ -262,7 +262,7 @@ TEST(ColumnPolicyTest, SmallChunksStayRaw) {
   }
 }
 
-TEST(ColumnPolicyTest, TheVerdictHoldsFor64Chunks) {
+TEST(ColumnPolicyTest, TheChoiceIsReusedFor64Chunks) {
   ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
   const Bytes random = RandomBytes(10'000);
   const Bytes zeros(10'000);
@@ -271,15 +271,16 @@ TEST(ColumnPolicyTest, TheVerdictHoldsFor64Chunks) {
   EXPECT_EQ(Encode(encoder, zeros, 10).header.codec, Codec::kLz4);
 }
 
-TEST(ColumnPolicyTest, AShiftOfTheRatioBringsTheNextProbe) {
+TEST(ColumnPolicyTest, AChangedRatioTriggersAProbe) {
   ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
   EXPECT_TRUE(Encode(encoder, SlowRows(1000, 10), 10).header.delta);
-  EXPECT_EQ(Encode(encoder, RandomBytes(10'000), 10).header.codec, Codec::kRaw);  // fell back, probe is due
+  // stored raw, a probe is due
+  EXPECT_EQ(Encode(encoder, RandomBytes(10'000), 10).header.codec, Codec::kRaw);
   EXPECT_EQ(Encode(encoder, RandomBytes(10'000), 10).header.codec, Codec::kRaw);  // probed: raw from here on
   EXPECT_EQ(Encode(encoder, Bytes(10'000), 10).header.codec, Codec::kRaw);
 }
 
-TEST(ColumnPolicyTest, AVerdictFromSingleRowsIsReviewedForMore) {
+TEST(ColumnPolicyTest, AChoiceForSingleRowsIsProbedAgainForMoreRows) {
   ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
   EXPECT_EQ(Encode(encoder, RandomBytes(1000), 1).header.codec, Codec::kRaw);
   EXPECT_TRUE(Encode(encoder, SlowRows(1000, 10), 10).header.delta);
@@ -300,9 +301,9 @@ TEST(ColumnPolicyTest, ABlockThatDoesNotShrinkIsStoredRaw) {
   EXPECT_EQ(Decode(encoded, 3, 1), Bytes(raw.end() - 32'768, raw.end()));
 }
 
-// --- Wrong arguments ---
+// --- Invalid arguments ---
 
-TEST(ColumnTest, EncoderRefusesWrongInput) {
+TEST(ColumnTest, EncoderRejectsInvalidInput) {
   Bytes payload = {9};
   ColumnEncoder encoder(DType::kFloat32, {3}, CodecPolicy::kAuto);
   EXPECT_THAT(encoder.Encode(Bytes(12), 0, &payload), StatusIs(StatusCode::kInvalidArgument));
@@ -321,7 +322,7 @@ TEST(ColumnTest, EncoderRefusesWrongInput) {
   EXPECT_EQ(payload, Bytes{9});
 }
 
-TEST(ColumnTest, DecoderRefusesRowsThatAreNotThere) {
+TEST(ColumnTest, DecoderRejectsRowsOutOfRange) {
   ColumnEncoder encoder(DType::kUint8, {30'000}, CodecPolicy::kAuto);
   const Encoded encoded = Encode(encoder, Bytes(300'000), 10);
   Bytes out(60'000);
@@ -331,8 +332,8 @@ TEST(ColumnTest, DecoderRefusesRowsThatAreNotThere) {
   EXPECT_EQ(decode(0, 2, 0), StatusCode::kOk);
   EXPECT_EQ(decode(9, 2, 0), StatusCode::kInvalidArgument);
   EXPECT_EQ(decode(0xffffffff, 2, 0), StatusCode::kInvalidArgument);
-  EXPECT_EQ(decode(0, 1, 0), StatusCode::kInvalidArgument);  // too much room
-  EXPECT_EQ(decode(0, 2, 1), StatusCode::kInvalidArgument);  // starts after the rows
+  EXPECT_EQ(decode(0, 1, 0), StatusCode::kInvalidArgument);  // output too large
+  EXPECT_EQ(decode(0, 2, 1), StatusCode::kInvalidArgument);  // payload starts after the rows
   EXPECT_EQ(decode(0, 2, 99), StatusCode::kInvalidArgument);
   std::vector<std::string> strings;
   EXPECT_THAT(DecodeStringRows(encoded.view(), encoded.payload, 0, 2, &strings),
@@ -344,7 +345,7 @@ TEST(ColumnTest, DecoderRefusesRowsThatAreNotThere) {
 
 // --- Damage ---
 
-TEST(ColumnTest, ValidationFindsEveryBrokenInvariant) {
+TEST(ColumnTest, ValidationDetectsEveryViolatedInvariant) {
   ColumnEncoder encoder(DType::kUint8, {1000}, CodecPolicy::kAuto);
   const Bytes raw = SlowRows(1000, 100);
   const Encoded good = Encode(encoder, raw, 100);
@@ -356,7 +357,7 @@ TEST(ColumnTest, ValidationFindsEveryBrokenInvariant) {
     const Status status = ValidateColumn(bad.view(), bad.payload.size());
     EXPECT_THAT(status, StatusIs(StatusCode::kDataLoss)) << status.ToString();
     Bytes out(bad.view().row_bytes() == 1000 ? 100'000 : 0);
-    (void)DecodeRows(bad.view(), bad.payload, 0, 100, out);  // an error or not, but in bounds
+    (void)DecodeRows(bad.view(), bad.payload, 0, 100, out);  // may fail, but stays in bounds
     Bytes one(1000);
     (void)DecodeRows(bad.view(), bad.payload, 99, 1, one);
   };
@@ -390,7 +391,7 @@ TEST(ColumnTest, ValidationFindsEveryBrokenInvariant) {
   EXPECT_THAT(ValidateColumn(good.view(), good.payload.size(), limits), StatusIs(StatusCode::kDataLoss));
 }
 
-TEST(ColumnTest, ABombIsRefusedBeforeMemoryIsTaken) {
+TEST(ColumnTest, ADecompressionBombIsRejectedBeforeAllocation) {
   ColumnHeader header;
   header.dtype = DType::kString;
   header.codec = Codec::kZstd;
@@ -400,14 +401,14 @@ TEST(ColumnTest, ABombIsRefusedBeforeMemoryIsTaken) {
   EXPECT_THAT(ValidateColumn(ColumnView(header, 1), 10), StatusIs(StatusCode::kDataLoss));
   std::vector<std::string> out;
   EXPECT_THAT(DecodeStringRows(ColumnView(header, 1), payload, 0, 1, &out), StatusIs(StatusCode::kDataLoss));
-  // Empty strings cost memory as well.
+  // Empty strings need memory as well.
   header.codec = Codec::kRaw;
   header.row_shape = {1u << 26};
   header.blocks = {{1u << 28, 1u << 28, 0}};
   EXPECT_THAT(ValidateColumn(ColumnView(header, 1), 1u << 28), StatusIs(StatusCode::kDataLoss));
 }
 
-TEST(ColumnTest, EveryFlippedByteIsFoundByTheChecksumAndHarmlessWithoutIt) {
+TEST(ColumnTest, EveryFlippedByteFailsTheChecksumAndIsHarmlessWithoutIt) {
   const Bytes raw = SlowRows(50, 20);
   for (CodecPolicy policy : kPolicies) {
     ColumnEncoder encoder(DType::kInt16, {25}, policy);

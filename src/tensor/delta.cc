@@ -6,8 +6,8 @@
 namespace reverb::internal {
 namespace {
 
-// Sixteen bytes as lanes of T, with the compiler's own operators: the same code is SSE2
-// here and NEON elsewhere, at any optimisation level.
+// Sixteen bytes as lanes of T, using compiler vector extensions: the same code compiles to SSE2 or NEON, at
+// any optimisation level.
 template <typename T>
 struct Lanes {
   typedef T Type __attribute__((vector_size(16)));
@@ -44,7 +44,7 @@ void Subtract(const uint8_t* in, const uint8_t* previous, uint8_t* out, size_t s
   }
 }
 
-// row += the row before it, which ends where this one starts.
+// Adds the preceding row, which ends where this one starts, to `row`.
 template <typename T>
 void AddPrevious(uint8_t* row, size_t row_bytes) {
   using V = typename Lanes<T>::Type;
@@ -68,7 +68,7 @@ void AddPrevious(uint8_t* row, size_t row_bytes) {
 
 template <typename T>
 void Decode(uint8_t* data, size_t rows, size_t row_bytes) {
-  if (row_bytes == sizeof(T)) {  // scalars: keep the running sum in a register
+  if (row_bytes == sizeof(T)) {  // scalars: keeps the running sum in a register
     T sum = 0;
     for (size_t i = 0; i < rows; ++i) {
       sum = static_cast<T>(sum + Load<T>(data + i * sizeof(T)));

@@ -22,7 +22,7 @@ TEST(DeltaTest, DecodingIsTheExactInverse) {
     for (size_t elements : {1, 2, 3, 7, 16, 17, 63, 64, 65, 1000}) {
       for (size_t rows : {1, 2, 3, 40}) {
         const size_t row_bytes = width * elements;
-        // One byte off, so that nothing is aligned.
+        // Offset by one byte, so that nothing is aligned.
         const Bytes raw = Random(rows * row_bytes + 1);
         Bytes encoded(raw.size());
         DeltaEncode(raw.data() + 1, encoded.data() + 1, rows, row_bytes, width);
@@ -34,14 +34,14 @@ TEST(DeltaTest, DecodingIsTheExactInverse) {
 }
 
 TEST(DeltaTest, SubtractsNeighbouringRowsModuloTheWidth) {
-  const uint16_t rows[] = {1, 65535, 0, 1, 256, 255};  // three rows of two
+  const uint16_t rows[] = {1, 65535, 0, 1, 256, 255};  // three rows of two elements
   uint16_t out[6];
   DeltaEncode(reinterpret_cast<const uint8_t*>(rows), reinterpret_cast<uint8_t*>(out), 3, 4, 2);
   const uint16_t expected[] = {1, 65535, 65535, 2, 256, 254};
   EXPECT_TRUE(std::equal(std::begin(out), std::end(out), expected));
 }
 
-TEST(DeltaTest, IsForIntegersAndBoolOnly) {
+TEST(DeltaTest, AppliesToIntegersAndBoolOnly) {
   EXPECT_EQ(DeltaWidth(DType::kBool), 1u);
   EXPECT_EQ(DeltaWidth(DType::kUint64), 8u);
   EXPECT_EQ(DeltaWidth(DType::kFloat32), 0u);

@@ -1,10 +1,10 @@
-// distinct_chunks.h — the bytes of the chunks that some trajectories refer to, each chunk once.
+// distinct_chunks.h — counts the bytes of the chunks that a set of trajectories refers to, each chunk once.
 //
-// Made for trajectories that come and go in about the order of their chunks, as those of a writer do: then
-// nothing is searched for, and memory is touched from one end to the other. Any other order works, slower.
+// Optimised for trajectories that are added and removed roughly in the order of their chunks, like those of a
+// writer: this needs no search and accesses memory sequentially. Any other order works, but is slower.
 //
-// Threads: belongs to one thread at a time. Chunks are not kept alive: whoever counts a trajectory holds it
-// until it is taken out again. The ids of all chunks are distinct.
+// Threads: one at a time. Chunks are not kept alive: the caller holds each trajectory until it is removed.
+// The IDs of all chunks are distinct.
 #ifndef REVERB_TENSOR_DISTINCT_CHUNKS_H_
 #define REVERB_TENSOR_DISTINCT_CHUNKS_H_
 
@@ -20,7 +20,7 @@ namespace reverb::internal {
 
 class DistinctChunks {
  public:
-  // Both return how many bytes the sum has grown or shrunk by.
+  // Both return by how many bytes the sum has grown or shrunk.
   int64_t Add(const Trajectory& trajectory) {
     int64_t grown = 0;
     trajectory.ForEachChunk([&](const Chunk* chunk) {
@@ -31,7 +31,7 @@ class DistinctChunks {
     bytes_ += grown;
     return grown;
   }
-  // REQUIRES: it was added.
+  // REQUIRES: the trajectory was added.
   int64_t Remove(const Trajectory& trajectory) {
     int64_t shrunk = 0;
     trajectory.ForEachChunk([&](const Chunk* chunk) {
@@ -40,23 +40,23 @@ class DistinctChunks {
       shrunk += chunk->bytes();
     });
     while (!entries_.empty() && entries_.front().uses == 0) entries_.pop_front();
-    // One that stays long does not keep those behind it.
-    if (entries_.size() > 2 * used_ + kMostUnused)
+    // Prevents one long-lived chunk from retaining the entries after it.
+    if (entries_.size() > 2 * used_ + kMaxUnused)
       std::erase_if(entries_, [](Entry e) { return e.uses == 0; });
     bytes_ -= shrunk;
     return shrunk;
   }
   int64_t bytes() const { return bytes_; }
-  // Chunks that take memory here, counted or not.
-  size_t remembered() const { return entries_.size(); }
+  // Returns the number of entries in memory, in use or not.
+  size_t num_entries() const { return entries_.size(); }
 
  private:
   struct Entry {
     uint64_t id;
-    int32_t uses;  // how many of the trajectories refer to it; 0 where none does any more
+    int32_t uses;  // number of trajectories that refer to it; may be 0
   };
 
-  // A new one if there is none. Valid until the next call.
+  // Returns the entry of a chunk, creating it if needed. Valid until the next call.
   Entry* EntryOf(uint64_t id) {
     if (entries_.empty() || id > entries_.back().id) return &entries_.emplace_back(Entry{id, 0});
     if (id == entries_.back().id) return &entries_.back();
@@ -65,10 +65,10 @@ class DistinctChunks {
     return found->id == id ? &*found : &*entries_.insert(found, Entry{id, 0});
   }
 
-  static constexpr size_t kMostUnused = 64;
+  static constexpr size_t kMaxUnused = 64;
 
-  std::deque<Entry> entries_;  // by id
-  size_t used_ = 0;            // of entries_
+  std::deque<Entry> entries_;  // sorted by id
+  size_t used_ = 0;            // number of entries with uses > 0
   int64_t bytes_ = 0;
 };
 

@@ -40,7 +40,7 @@ TEST(DistinctChunksTest, AChunkCountsOnceFromItsFirstUseToItsLast) {
   EXPECT_EQ(chunks.bytes(), 0);
 }
 
-TEST(DistinctChunksTest, AnyOrderGivesTheSumOfAPlainCount) {
+TEST(DistinctChunksTest, AgreesWithAPlainCountInAnyOrder) {
   std::mt19937 random(11);
   std::vector<ChunkRef> all;
   for (uint64_t id = 1; id <= 30; ++id) all.push_back(MakeChunk(id * 3, 8 * id));
@@ -76,7 +76,7 @@ TEST(DistinctChunksTest, AnyOrderGivesTheSumOfAPlainCount) {
   }
 }
 
-TEST(DistinctChunksTest, OneThatStaysDoesNotKeepThoseThatWent) {
+TEST(DistinctChunksTest, ALongLivedChunkDoesNotRetainRemovedEntries) {
   DistinctChunks chunks;
   const Trajectory first = TrajectoryOver({MakeChunk(1, 8)});
   const int64_t stays = chunks.Add(first);
@@ -86,7 +86,7 @@ TEST(DistinctChunksTest, OneThatStaysDoesNotKeepThoseThatWent) {
     chunks.Remove(passing);
   }
   EXPECT_EQ(chunks.bytes(), stays);
-  EXPECT_LT(chunks.remembered(), 200u);
+  EXPECT_LT(chunks.num_entries(), 200u);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// prefetch.h — fetches what a trajectory needs into the caches, ahead of its use.
+// prefetch.h — prefetches the data of a trajectory into the caches before it is used.
 //
-// Items lie anywhere in memory, and each step says where the next is: the slices, the chunk with its header,
-// the payload. So a loop over many asks for the slices of one far ahead, the chunk of one closer, the payload
-// of one closer still. Only the first slice is followed: most items have one chunk.
+// Items are scattered in memory, and each level contains the address of the next: the slices, the chunk with
+// its header, the payload. A loop over many items therefore prefetches the slices of an item far ahead, the
+// chunk of a closer one, and the payload of an even closer one. Only the first slice is followed: most items
+// have one chunk.
 #ifndef REVERB_TENSOR_PREFETCH_H_
 #define REVERB_TENSOR_PREFETCH_H_
 
@@ -26,7 +27,7 @@ inline void PrefetchSlices(const Trajectory& trajectory) {
 inline void PrefetchHeader(const Trajectory& trajectory, size_t lines) {
   if (!trajectory.empty()) PrefetchLines(trajectory.slice(0, 0).chunk, lines);
 }
-// At most so many lines of the payload: the processor follows from there.
+// Prefetches at most `lines` lines of the payload; the hardware prefetcher does the rest.
 inline void PrefetchPayload(const Trajectory& trajectory, size_t lines) {
   if (trajectory.empty()) return;
   const Chunk* const chunk = trajectory.slice(0, 0).chunk;

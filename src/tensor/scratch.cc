@@ -17,7 +17,7 @@ thread_local Kept kept[Scratch::kNumUses];
 }  // namespace
 
 Scratch::Scratch(Use use, size_t size) : size_(size) {
-  if (size > kKeep) {
+  if (size > kMaxKeptBytes) {
     own_.reset(new (std::nothrow) uint8_t[size]);
     data_ = own_.get();
     return;

@@ -1,9 +1,9 @@
-// scratch.h — bytes for the time of one call, reused by the thread.
+// scratch.h — temporary memory for one call, reused by the thread.
 //
-// A thread keeps at most kKeep bytes per use; larger requests are freed when the Scratch
-// goes. The contents start undefined. Two Scratches of the same use must not be alive on
-// one thread at the same time: they would share their bytes.
-// Threads: an object belongs to the thread that made it.
+// A thread keeps at most kMaxKeptBytes per use; larger blocks are freed when the Scratch is destroyed. The
+// contents are initially undefined. Two Scratches of the same use must not exist on one thread at the same
+// time: they would share their bytes.
+// Threads: an object belongs to the thread that created it.
 #ifndef REVERB_TENSOR_SCRATCH_H_
 #define REVERB_TENSOR_SCRATCH_H_
 
@@ -20,13 +20,13 @@ namespace reverb::internal {
 class Scratch {
  public:
   enum Use : uint8_t { kDelta, kCompressed, kStrings, kDecoded, kSnappy, kNumUses };
-  static constexpr size_t kKeep = size_t{1} << 20;
+  static constexpr size_t kMaxKeptBytes = size_t{1} << 20;
 
   Scratch(Use use, size_t size);
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // Null when memory lacks.
+  // Null if no memory is left.
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   std::span<uint8_t> span() const { return {data_, size_}; }
@@ -36,7 +36,7 @@ class Scratch {
   }
 
  private:
-  std::unique_ptr<uint8_t[]> own_;  // set when too large to keep
+  std::unique_ptr<uint8_t[]> own_;  // set if too large to keep
   uint8_t* data_;
   const size_t size_;
 };

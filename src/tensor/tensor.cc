@@ -39,7 +39,7 @@ constexpr auto kDTypes = [] {
   return all;
 }();
 
-// The largest tensor we hand out: sizes stay clear of every signed overflow.
+// The size limit of a tensor, which rules out signed overflow in size computations.
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 46;
 
 }  // namespace
@@ -47,7 +47,7 @@ constexpr int64_t kMaxTensorBytes = int64_t{1} << 46;
 std::span<const DType> AllDTypes() { return kDTypes; }
 
 bool IsKnownDType(uint8_t number) {
-  // Bit i is set when i is the number of a dtype.
+  // Bit i is set if i is the number of a dtype.
   constexpr uint32_t known = [] {
     uint32_t bits = 0;
     for (const Entry& entry : kEntries) bits |= 1u << static_cast<uint8_t>(entry.dtype);

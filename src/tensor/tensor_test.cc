@@ -12,7 +12,7 @@ namespace {
 
 using test::StatusIs;
 
-TEST(DTypeTest, NamesRoundTripAndNumbersAreTensorFlows) {
+TEST(DTypeTest, NamesRoundTripAndNumbersMatchTensorFlow) {
   EXPECT_EQ(AllDTypes().size(), 16u);
   for (DType dtype : AllDTypes()) {
     EXPECT_TRUE(IsKnownDType(static_cast<uint8_t>(dtype)));
@@ -33,7 +33,7 @@ TEST(DTypeTest, OtherNumbersAndNamesAreUnknown) {
   EXPECT_EQ(ItemSize(static_cast<DType>(200)), 0u);
 }
 
-TEST(DTypeTest, BoolAndFloatsAreNoIntegers) {
+TEST(DTypeTest, BoolAndFloatsAreNotIntegers) {
   int integers = 0;
   for (DType dtype : AllDTypes()) integers += IsInteger(dtype);
   EXPECT_EQ(integers, 8);
@@ -96,7 +96,7 @@ TEST(TensorTest, HoldsStringsWithNuls) {
   EXPECT_EQ(view.num_bytes(), 0u);
 }
 
-TEST(TensorTest, RefusesWhatCannotBe) {
+TEST(TensorTest, RejectsInvalidArguments) {
   EXPECT_THAT(Tensor::Allocate(DType::kFloat32, {-1}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Tensor::Allocate(static_cast<DType>(99), {1}), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(Tensor::Allocate(DType::kFloat64, {int64_t{1} << 60}), StatusIs(StatusCode::kInvalidArgument));

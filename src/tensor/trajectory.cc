@@ -29,8 +29,8 @@ Status CheckSlice(const SliceView& slice, size_t column, size_t index) {
   return Status::Ok();
 }
 
-// Slices of one column are handed out as one array, so they must be of one kind.
-Status CheckAlike(const SliceView& first, const SliceView& other, size_t column) {
+// The slices of a column are returned as one array, so they must have the same dtype and shape.
+Status CheckSameSpec(const SliceView& first, const SliceView& other, size_t column) {
   const ColumnView a = first.chunk->header().column(first.chunk_column);
   const ColumnView b = other.chunk->header().column(other.chunk_column);
   if (a.dtype == b.dtype && std::ranges::equal(a.row_shape, b.row_shape)) return Status::Ok();
@@ -42,7 +42,7 @@ Status CheckAlike(const SliceView& first, const SliceView& other, size_t column)
   };
   return Status::InvalidArgument("trajectory column " + std::to_string(column) + " mixes rows of " +
                                  describe(a) + " and " + describe(b) +
-                                 "; all rows of a column must be alike");
+                                 "; all rows of a column must have the same dtype and shape");
 }
 
 SliceView ViewOf(const SliceSpec& spec) {
@@ -57,8 +57,8 @@ SliceView ViewOf(const SliceSpec& spec) {
 Result<Trajectory> Trajectory::Single(ChunkRef chunk, uint32_t offset, uint32_t length, bool squeeze) {
   REVERB_RETURN_IF_ERROR(CheckSlice({.chunk = chunk.get(), .offset = offset, .length = length}, 0, 0));
   if (squeeze && length != 1) {
-    return Status::InvalidArgument("trajectory column 0 is to be squeezed but has " + std::to_string(length) +
-                                   " rows; only a single row can be");
+    return Status::InvalidArgument("trajectory column 0 cannot be squeezed: it has " +
+                                   std::to_string(length) + " rows, and only a single row can be squeezed");
   }
   if (length >= kSqueezeBit) return Status::InvalidArgument("trajectory column 0 has too many rows");
   return Trajectory(TrajectoryHandle{.bits = reinterpret_cast<uintptr_t>(chunk.Release()),
@@ -76,7 +76,7 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
 
   size_t num_slices = 0;
   std::vector<Chunk*> chunks;
-  // Items of a few chunks are the rule, and a scan beats hashing there.
+  // Most items have few chunks, for which a scan is faster than hashing.
   absl::flat_hash_map<Chunk*, uint32_t> index;
   const auto index_of = [&](Chunk* chunk) -> uint32_t {
     constexpr size_t kScanLimit = 16;
@@ -107,7 +107,7 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
     for (size_t s = 0; s < column.slices.size(); ++s) {
       const SliceView slice = ViewOf(column.slices[s]);
       REVERB_RETURN_IF_ERROR(CheckSlice(slice, c, s));
-      if (s > 0) REVERB_RETURN_IF_ERROR(CheckAlike(ViewOf(column.slices[0]), slice, c));
+      if (s > 0) REVERB_RETURN_IF_ERROR(CheckSameSpec(ViewOf(column.slices[0]), slice, c));
       rows += slice.length;
       entries.push_back({.chunk = index_of(slice.chunk),
                          .chunk_column = slice.chunk_column,
@@ -116,8 +116,8 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
     }
     if (column.squeeze && rows != 1) {
       return Status::InvalidArgument("trajectory column " + std::to_string(c) +
-                                     " is to be squeezed but has " + std::to_string(rows) +
-                                     " rows; only a single row can be");
+                                     " cannot be squeezed: it has " + std::to_string(rows) +
+                                     " rows, and only a single row can be squeezed");
     }
     num_slices += column.slices.size();
     if (num_slices >= kSqueezeBit) return Status::InvalidArgument("item trajectory has too many slices");

@@ -1,14 +1,15 @@
-// trajectory.h — which rows of which chunks an item consists of.
+// trajectory.h — the rows of chunks that an item consists of.
 //
-// Columns, each a run of slices; a slice names a chunk, one of its columns, and rows. The
-// common shape, one slice of one chunk, is kept in the sixteen bytes of the handle itself;
-// everything else is one shared, immutable block. Either way copying costs one atomic
-// increment, and the chunks live as long as the trajectory.
+// A trajectory has columns, each a sequence of slices; a slice refers to rows of a column of a chunk. The
+// most common case, one slice of one chunk, is stored in the 16 bytes of the handle itself; all others use a
+// shared, immutable block. In both cases copying costs one atomic increment, and the trajectory keeps its
+// chunks alive.
 //
-// A series is many trajectories of the same columns whose rows follow one another in the same chunks, as a
-// batch arrives from a server: they share the block, and the handle says which of them it is.
+// A series consists of many trajectories with the same columns, whose rows follow each other in the same
+// chunks, like a batch received from a server: they share the block, and the handle contains the index in the
+// series.
 //
-// Threads: immutable; copies may be used and dropped anywhere.
+// Threads: immutable; copies may be used and destroyed on any thread.
 #ifndef REVERB_TENSOR_TRAJECTORY_H_
 #define REVERB_TENSOR_TRAJECTORY_H_
 
@@ -25,15 +26,15 @@
 
 namespace reverb::internal {
 
-// A slice as a reader sees it.
+// A slice for reading.
 struct SliceView {
   Chunk* chunk = nullptr;
-  uint32_t chunk_column = 0;  // which column of the chunk
+  uint32_t chunk_column = 0;  // column index in the chunk
   uint32_t offset = 0;        // first row
-  uint32_t length = 0;        // rows
+  uint32_t length = 0;        // number of rows
 };
 
-// What a trajectory is made from.
+// The arguments for creating a trajectory.
 struct SliceSpec {
   ChunkRef chunk;
   uint32_t chunk_column = 0;
@@ -42,13 +43,13 @@ struct SliceSpec {
 };
 struct ColumnSpec {
   std::vector<SliceSpec> slices;
-  bool squeeze = false;  // one row, handed out without the time dimension
+  bool squeeze = false;  // one row, returned without the time dimension
 };
 
-// The bytes of a trajectory without the ownership, for storage that is copied as bytes.
+// A trajectory without ownership, for storage that is copied as bytes.
 struct TrajectoryHandle {
   uintptr_t bits = 0;   // Chunk*, or Block* with the lowest bit set
-  uint32_t offset = 0;  // with a block: its number in the series, 0 for one alone
+  uint32_t offset = 0;  // with a block: its index in the series
   uint32_t length = 0;  // highest bit: squeeze; with a block: 0
 };
 
@@ -68,27 +69,27 @@ class Trajectory {
   }
   ~Trajectory() { Unref(handle_); }
 
-  // Both check every slice against its chunk: a trajectory that exists can be read.
+  // Both check every slice against its chunk, so every trajectory is readable.
   static Result<Trajectory> Create(std::span<const ColumnSpec> columns);
   static Result<Trajectory> Single(ChunkRef chunk, uint32_t offset, uint32_t length, bool squeeze = false);
-  // The first of `count` that follow one another, each column being one slice: the next has the rows after
-  // those of the first, and so on. All of them are checked.
+  // Creates the first of `count` consecutive trajectories with one slice per column: the next one has the
+  // rows after those of the first, and so on. Checks all of them.
   static Result<Trajectory> CreateSeries(std::span<const ColumnSpec> columns, uint32_t count);
-  // Number `index` of the series of which this is the first. REQUIRES: index < count.
+  // Returns element `index` of the series that starts with this one. REQUIRES: index < count.
   Trajectory InSeries(uint32_t index) const {
     Trajectory next(*this);
     next.handle_.offset += IsBlock(handle_) ? index : index * (handle_.length & ~kSqueezeBit);
     return next;
   }
-  // Whether this has the same columns of the same chunks as `other`, each with the rows right behind.
-  // Says yes to neighbours in a series and little else.
+  // Returns whether this has the same columns of the same chunks as `other`, each with the directly following
+  // rows. True for neighbours in a series and hardly anything else.
   bool Follows(const Trajectory& other) const {
     const uint32_t step = IsBlock(handle_) ? 1 : handle_.length & ~kSqueezeBit;
     return handle_.bits == other.handle_.bits && handle_.bits != 0 &&
            handle_.length == other.handle_.length && handle_.offset == other.handle_.offset + step;
   }
 
-  // Raw handles: Adopt takes over a reference, Share adds one, Release gives one away.
+  // Raw handles: Adopt() takes over a reference, Share() adds one, Release() gives one up.
   static Trajectory Adopt(const TrajectoryHandle& handle) { return Trajectory(handle); }
   static Trajectory Share(const TrajectoryHandle& handle) {
     Ref(handle);
@@ -121,7 +122,7 @@ class Trajectory {
             .offset = entry.offset + handle_.offset * entry.length,
             .length = entry.length};
   }
-  // Rows of all slices of a column.
+  // Returns the number of rows in all slices of a column.
   int64_t length(uint32_t column) const;
 
   // The distinct chunks, in order of first appearance.
@@ -131,7 +132,7 @@ class Trajectory {
     ForEachChunk(handle_, visit);
   }
   int64_t chunk_bytes() const;
-  // Memory that the slices take beside the handle and the chunks.
+  // Returns the memory of the slices, without the handle and the chunks.
   int64_t memory_bytes() const {
     if (!IsBlock(handle_)) return 0;
     const Block& b = *block(handle_);
@@ -139,14 +140,14 @@ class Trajectory {
                                 b.num_slices * sizeof(SliceEntry) + b.num_columns * sizeof(ColumnEntry));
   }
 
-  // dtype and row shape of a column, as its first slice has them (all slices agree).
+  // Returns dtype and row shape of a column, taken from its first slice (all slices agree).
   ColumnView column_view(uint32_t column) const;
-  // Copies all rows of a fixed-size column, in order, into `out`, which must be of exactly
-  // length(column) * row bytes.
+  // Copies all rows of a fixed-size column, in order, into `out`, which must have exactly length(column) *
+  // row bytes.
   Status Read(uint32_t column, std::span<uint8_t> out) const;
   Status ReadStrings(uint32_t column, std::vector<std::string>* out) const;
 
-  // The object whose count a copy will touch, for prefetching.
+  // Returns the reference-counted object that a copy accesses, for prefetching.
   static const void* counted_object(const TrajectoryHandle& handle) {
     return reinterpret_cast<const void*>(handle.bits & ~uintptr_t{1});
   }

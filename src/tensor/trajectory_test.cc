@@ -33,7 +33,7 @@ std::vector<uint8_t> BytesOf(const std::vector<T>& values) {
   return bytes;
 }
 
-// Makes chunks and counts those that live.
+// Creates chunks and counts the live ones.
 class CountingStore final : public ChunkLedger {
  public:
   struct Stats {
@@ -41,14 +41,14 @@ class CountingStore final : public ChunkLedger {
   };
   Result<ChunkRef> Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
     Result<ChunkRef> chunk = Chunk::Copy(++last_id_, header, payload);
-    if (chunk.ok()) (*chunk)->EnterIn(this);
+    if (chunk.ok()) (*chunk)->AttachLedger(this);
     return chunk;
   }
   Stats stats() const { return {live_}; }
 
   void CountNew(int64_t) override { ++live_; }
   void CountStored(int64_t) override {}
-  void CountGone(int64_t) override { --live_; }
+  void CountDestroyed(int64_t) override { --live_; }
 
  private:
   uint64_t last_id_ = 0;
@@ -57,7 +57,7 @@ class CountingStore final : public ChunkLedger {
 
 class TrajectoryTest : public testing::Test {
  protected:
-  // Of each step s the columns 0: s (int64), 1: {s, s + 0.5} (float32[2]), 2: "step s" (string).
+  // Columns of each step s: 0: s (int64), 1: {s, s + 0.5} (float32[2]), 2: "step s" (string).
   ChunkRef MakeWideChunk(int64_t first_step, uint32_t rows) {
     std::vector<int64_t> numbers;
     std::vector<float> pairs;
@@ -105,14 +105,14 @@ class TrajectoryTest : public testing::Test {
   CountingStore store_;
 };
 
-TEST_F(TrajectoryTest, ADefaultOneIsEmpty) {
+TEST_F(TrajectoryTest, ADefaultTrajectoryIsEmpty) {
   const Trajectory empty;
   EXPECT_TRUE(empty.empty());
   EXPECT_EQ(empty.num_columns(), 0u);
   EXPECT_EQ(empty.num_chunks(), 0u);
   EXPECT_EQ(empty.chunk_bytes(), 0);
   EXPECT_TRUE(ChunksOf(empty).empty());
-  const Trajectory copy = empty;  // NOLINT: copies of nothing work too
+  const Trajectory copy = empty;  // NOLINT: copying an empty one works too
   EXPECT_TRUE(copy.empty());
 }
 
@@ -198,7 +198,7 @@ TEST_F(TrajectoryTest, OneColumnThatIsNotTheFirstOfItsChunk) {
   EXPECT_THAT(pair, ElementsAre(6.0f, 6.5f));
 }
 
-// What the original got wrong: rows of one chunk that do not follow each other.
+// dm-reverb got this wrong: rows of one chunk that are not consecutive.
 TEST_F(TrajectoryTest, SlicesOfOneChunkMaySkipRepeatAndRunBackwards) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 10, 100);
   const auto rows = [&](std::vector<std::pair<uint32_t, uint32_t>> slices) {
@@ -220,7 +220,7 @@ TEST_F(TrajectoryTest, SlicesOfOneChunkMaySkipRepeatAndRunBackwards) {
 }
 
 TEST_F(TrajectoryTest, ManyChunks) {
-  // More than are looked for one by one, with repeats before and after that point.
+  // More than the scan limit, with repeats before and after that point.
   constexpr uint32_t kChunks = 100;
   std::vector<ChunkRef> chunks;
   for (uint32_t i = 0; i < kChunks; ++i) chunks.push_back(MakeChunk(&store_, 1, i, 2, int64_t{2} * i));
@@ -231,7 +231,7 @@ TEST_F(TrajectoryTest, ManyChunks) {
     for (uint32_t i = 0; i < count; ++i) {
       forward.slices.push_back({.chunk = chunks[i], .offset = 0, .length = 2});
       expected_forward.insert(expected_forward.end(), {int64_t{2} * i, int64_t{2} * i + 1});
-      // And an old one again.
+      // Repeats an old one.
       forward.slices.push_back({.chunk = chunks[i / 2], .offset = 1, .length = 1});
       expected_forward.push_back(int64_t{2} * (i / 2) + 1);
       distinct.push_back(chunks[i].get());
@@ -268,7 +268,7 @@ TEST_F(TrajectoryTest, OnlyASingleRowCanBeSqueezed) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("column 1")));
 }
 
-TEST_F(TrajectoryTest, RefusesColumnsWithoutRows) {
+TEST_F(TrajectoryTest, RejectsColumnsWithoutRows) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 10);
   EXPECT_THAT(Trajectory::Create({}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("item trajectory must not be empty")));
@@ -280,10 +280,10 @@ TEST_F(TrajectoryTest, RefusesColumnsWithoutRows) {
       StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("must not be empty"), HasSubstr("column 1"))));
 }
 
-TEST_F(TrajectoryTest, RefusesSlicesThatDoNotFitTheirChunk) {
+TEST_F(TrajectoryTest, RejectsSlicesOutsideTheirChunk) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 10);
   const SliceSpec good{.chunk = chunk, .offset = 0, .length = 3};
-  // Each bad slice alone (the short form), as a later slice, and in a later column.
+  // Each invalid slice alone (the short form), as a later slice, and in a later column.
   const auto refused = [&](SliceSpec bad, std::string_view text) {
     const auto is_refused = StatusIs(StatusCode::kInvalidArgument, HasSubstr(std::string(text)));
     EXPECT_THAT(Trajectory::Create({{{.slices = {bad}}}}), is_refused);
@@ -312,7 +312,7 @@ TEST_F(TrajectoryTest, RefusesSlicesThatDoNotFitTheirChunk) {
   EXPECT_OK(Trajectory::Single(chunk, 0, 10));
 }
 
-TEST_F(TrajectoryTest, RefusesColumnsOfMixedKinds) {
+TEST_F(TrajectoryTest, RejectsColumnsOfMixedDTypesOrShapes) {
   const ChunkRef numbers = MakeChunk(&store_, 1, 0, 1);
   const ChunkRef floats = MakeTypedChunk(DType::kFloat32, {});
   const ChunkRef pairs = MakeTypedChunk(DType::kFloat32, {2});
@@ -336,7 +336,7 @@ TEST_F(TrajectoryTest, RefusesColumnsOfMixedKinds) {
                                  {.slices = {{.chunk = pairs, .offset = 0, .length = 1}}}}}));
 }
 
-TEST_F(TrajectoryTest, ReadWantsExactlyTheBytesOfTheRows) {
+TEST_F(TrajectoryTest, ReadRequiresAnOutputOfExactSize) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 10);
   const auto single = Trajectory::Single(chunk, 0, 4);
   const auto several = Trajectory::Create({{{.slices = {{.chunk = chunk, .offset = 0, .length = 2},
@@ -354,7 +354,7 @@ TEST_F(TrajectoryTest, ReadWantsExactlyTheBytesOfTheRows) {
   }
 }
 
-TEST_F(TrajectoryTest, StringsAndNumbersAreReadByTheirOwnMethods) {
+TEST_F(TrajectoryTest, StringsAndNumbersHaveSeparateReadMethods) {
   const ChunkRef chunk = MakeWideChunk(0, 3);
   const auto trajectory =
       Trajectory::Create({{{.slices = {{.chunk = chunk, .chunk_column = 0, .offset = 0, .length = 3}}},
@@ -368,7 +368,7 @@ TEST_F(TrajectoryTest, StringsAndNumbersAreReadByTheirOwnMethods) {
   EXPECT_FALSE(trajectory->Read(1, {}).ok());
 }
 
-TEST_F(TrajectoryTest, CompressedBlocksAreReadWhereverTheSlicesLie) {
+TEST_F(TrajectoryTest, CompressedBlocksCanBeReadFromAnySlice) {
   constexpr uint32_t kRows = 30'000;  // several blocks
   std::vector<int64_t> values(kRows);
   for (uint32_t i = 0; i < kRows; ++i) values[i] = i / 3;
@@ -391,7 +391,7 @@ TEST_F(TrajectoryTest, CompressedBlocksAreReadWhereverTheSlicesLie) {
 
 // --- Ownership ---
 
-TEST_F(TrajectoryTest, KeepsItsChunksAliveAndLetsThemGo) {
+TEST_F(TrajectoryTest, KeepsItsChunksAliveUntilDestroyed) {
   ChunkRef a = MakeChunk(&store_, 1, 0, 4, 10), b = MakeChunk(&store_, 1, 4, 4, 20);
   auto single = Trajectory::Single(a, 0, 4);
   auto several = Trajectory::Create({{{.slices = {{.chunk = a, .offset = 0, .length = 1},
@@ -410,7 +410,7 @@ TEST_F(TrajectoryTest, KeepsItsChunksAliveAndLetsThemGo) {
   EXPECT_EQ(store_.stats().live_chunks, 0);
 }
 
-TEST_F(TrajectoryTest, ARefusedOneKeepsNothing) {
+TEST_F(TrajectoryTest, ARejectedTrajectoryKeepsNoChunks) {
   {
     const ChunkRef chunk = MakeChunk(&store_, 1, 0, 4);
     EXPECT_FALSE(Trajectory::Single(chunk, 4, 1).ok());
@@ -437,11 +437,11 @@ TEST_F(TrajectoryTest, CopiesAndMoves) {
       Trajectory copy = a;
       EXPECT_EQ(copy.handle().bits, a.handle().bits);
       Trajectory moved = std::move(a);
-      EXPECT_TRUE(a.empty());  // NOLINT: moved from, and says so
+      EXPECT_TRUE(a.empty());  // NOLINT: moved from, so empty
       EXPECT_THAT(ReadNumbers(moved, 0), ElementsAre(11));
       copy = b;
       EXPECT_THAT(ReadNumbers(copy, 0), ElementsAre(21));
-      copy = *&copy;  // to itself
+      copy = *&copy;  // self-assignment
       EXPECT_THAT(ReadNumbers(copy, 0), ElementsAre(21));
       b = std::move(moved);
       EXPECT_THAT(ReadNumbers(b, 0), ElementsAre(11));
@@ -459,14 +459,14 @@ TEST_F(TrajectoryTest, CopiesAndMoves) {
   }
 }
 
-TEST_F(TrajectoryTest, TheCountedObjectIsTheOneACopyTouches) {
+TEST_F(TrajectoryTest, TheCountedObjectIsTheOneACopyAccesses) {
   const ChunkRef chunk = MakeChunk(&store_, 1, 0, 2);
   const Trajectory single = Trajectory::Single(chunk, 0, 1).value();
   EXPECT_EQ(Trajectory::counted_object(single.handle()), chunk.get());
   EXPECT_EQ(Trajectory::counted_object(TrajectoryHandle()), nullptr);
 }
 
-TEST_F(TrajectoryTest, ASeriesIsRowsThatFollowOneAnother) {
+TEST_F(TrajectoryTest, ASeriesConsistsOfConsecutiveRows) {
   {
     const ChunkRef a = MakeWideChunk(0, 20), b = MakeWideChunk(100, 9);
     const std::vector<ColumnSpec> columns = {
@@ -500,7 +500,7 @@ TEST_F(TrajectoryTest, ASeriesIsRowsThatFollowOneAnother) {
   EXPECT_EQ(store_.stats().live_chunks, 0);
 }
 
-TEST_F(TrajectoryTest, ASeriesMustBeThereToItsEnd) {
+TEST_F(TrajectoryTest, ASeriesMustFitIntoItsChunks) {
   const ChunkRef a = MakeWideChunk(0, 10);
   const auto create = [&](uint32_t offset, uint32_t length, uint32_t count) {
     return Trajectory::CreateSeries({{{.slices = {{a, 0, offset, length}}}}}, count);
@@ -522,7 +522,7 @@ TEST_F(TrajectoryTest, ASeriesMustBeThereToItsEnd) {
   EXPECT_THAT(Trajectory::CreateSeries({}, 1), refused("it has no column"));
 }
 
-TEST_F(TrajectoryTest, BytesInPartsReadAsBytesTogether) {
+TEST_F(TrajectoryTest, ScatteredBytesReadLikeContiguousBytes) {
   const ChunkRef whole = MakeWideChunk(5, 20);
   const std::span<const uint8_t> payload = whole->payload();
   std::vector<ScatteredBytes::Part> parts;

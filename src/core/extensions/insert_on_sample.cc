@@ -14,10 +14,10 @@ namespace {
 
 constexpr Duration kLogInterval = std::chrono::seconds(10);
 
-// Runs `work` now, or, if this thread is inside such work already, right after that. An insert may let
-// samples of the target go ahead, which are copied in turn: with two tables that feed each other
-// and many waiting samplers the calls would nest without bound.
-void RunInTurn(std::function<void()> work) {
+// Runs `work` now or, if this thread is already running such work, right after it. An insert may unblock
+// samples of the target, which are copied in turn: with two tables that feed each other and many waiting
+// samplers, the calls would otherwise nest without bound.
+void RunWithoutNesting(std::function<void()> work) {
   thread_local std::deque<std::function<void()>>* current = nullptr;
   if (current != nullptr) {
     current->push_back(std::move(work));
@@ -60,7 +60,7 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
     return counts_;
   }
 
-  // REQUIRES: no table's lock is held, as this may be the one to let go of the target.
+  // REQUIRES: no table's lock is held, since this may release the last reference to the target.
   void Copy(const Item& item) EXCLUDES(mu_) {
     const uint64_t key = item.key;
     std::shared_ptr<ConcurrentTable> target;
@@ -71,11 +71,11 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
       is_full = counts_.under_way >= options_.max_under_way;
       if (target && !is_full) ++counts_.under_way;
     }
-    if (!target) return Drop(key, Status::NotFound("the target table is gone, or none was set"));
+    if (!target) return Drop(key, Status::NotFound("the target table was destroyed, or none was set"));
     if (is_full) {
-      return Drop(key, Status::ResourceExhausted(
-                           "table \"" + target->name() + "\": " + std::to_string(options_.max_under_way) +
-                           " copies are under way, the most that max_under_way allows"));
+      return Drop(key, Status::ResourceExhausted("table \"" + target->name() +
+                                                 "\": " + std::to_string(options_.max_under_way) +
+                                                 " copies are in flight, the maximum (max_under_way)"));
     }
     target->InsertAsync({item}, options_.timeout, [self = shared_from_this(), key](Operation& op) {
       {
@@ -88,14 +88,15 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   }
 
  private:
-  void Drop(uint64_t key, const Status& why) EXCLUDES(mu_) {
+  void Drop(uint64_t key, const Status& reason) EXCLUDES(mu_) {
     {
       MutexLock lock(&mu_);
-      ++(why.code() == StatusCode::kDeadlineExceeded ? counts_.timed_out : counts_.failed);
+      ++(reason.code() == StatusCode::kDeadlineExceeded ? counts_.timed_out : counts_.failed);
     }
     if (!IsLogged()) return;
-    log_.Log(LogLevel::kWarning, StatusCodeName(why.code()),
-             "insert on sample: the copy of item " + std::to_string(key) + " was dropped: " + why.ToString());
+    log_.Log(
+        LogLevel::kWarning, StatusCodeName(reason.code()),
+        "insert on sample: the copy of item " + std::to_string(key) + " was dropped: " + reason.ToString());
   }
 
   const InsertOnSampleOptions options_;
@@ -115,7 +116,7 @@ void InsertOnSample::OnSample(const ItemView& item, Context& context) {
   if (item.times_sampled != 1) return;
   Item copy{.key = item.key, .priority = item.priority, .times_sampled = 1, .trajectory = *item.trajectory};
   context.AfterUnlock([copier = copier_, copy = std::move(copy)]() mutable {
-    RunInTurn([copier = std::move(copier), copy = std::move(copy)] { copier->Copy(copy); });
+    RunWithoutNesting([copier = std::move(copier), copy = std::move(copy)] { copier->Copy(copy); });
   });
 }
 
@@ -124,7 +125,7 @@ Status InsertOnSample::Bind(const std::shared_ptr<ConcurrentTable>& target) {
     const auto& served = target->options().extensions;
     if (std::ranges::any_of(served, [this](const auto& extension) { return extension.get() == this; })) {
       return Status::InvalidArgument("insert on sample: table \"" + target->name() +
-                                     "\" would be its own target; name another table");
+                                     "\" cannot be its own target; use another table");
     }
   }
   copier_->set_target(target);

@@ -1,13 +1,13 @@
 // insert_on_sample.h — copies every item into another table when it is first sampled.
 //
-// The copy has the same key and shares the chunks; its times_sampled is 1, so it counts as sampled
-// already and is not copied on from the target. It is inserted after the source's lock is
-// released, by an asynchronous operation: where the target makes it wait, the sampling caller does
-// not. What fails, or does not get in within `timeout`, is dropped, counted and logged.
+// The copy has the same key and shares the chunks. Its times_sampled is 1, so it counts as already sampled
+// and the target does not copy it further. An asynchronous operation inserts it after the source's lock is
+// released: if the target blocks the insert, the sampling caller does not wait. Copies that fail, or are not
+// inserted within `timeout`, are dropped, counted and logged.
 //
-// Owns no table. The source owns the extension; the extension knows its target weakly, and so
-// do the copies on their way. Two tables may therefore feed each other without keeping each other
-// alive; whoever owns the tables decides. Copies for a target that is gone are dropped.
+// Owns no table. The source owns the extension; the extension and the copies in flight only hold weak
+// references to the target. Two tables may therefore feed each other without keeping each other alive. Copies
+// for a destroyed target are dropped.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_CORE_EXTENSIONS_INSERT_ON_SAMPLE_H_
@@ -27,14 +27,14 @@ namespace reverb::internal {
 
 struct InsertOnSampleOptions {
   // --- Behaviour ---
-  // How long a copy may wait for the target; absent = for ever, zero = try once.
+  // Maximum time that a copy waits for the target; absent = forever, zero = try once.
   std::optional<Duration> timeout = {};
 
   // --- Cost ---
-  // Copies on their way at a time; > 0. Each keeps its chunks in memory. One more is dropped.
+  // Maximum number of copies in flight; > 0. Each keeps its chunks in memory. Further ones are dropped.
   int64_t max_under_way = 65'536;
 
-  // Spaces the log lines; must outlive the extension.
+  // Limits the rate of log messages; must outlive the extension.
   Clock* clock = RealClock();
 
   Status Validate() const;
@@ -51,18 +51,18 @@ class InsertOnSample final : public InsertOnSampleExtension {
   std::string name() const override { return "insert_on_sample"; }
   void OnSample(const ItemView& item, Context& context) override;
 
-  // Copies go there from now on; those under way stay where they wait. Until the first Bind(), and
-  // after Bind(nullptr), they are dropped. Fails for the table that this extension serves.
+  // Sets the target of future copies; copies in flight stay with the previous one. Copies are dropped before
+  // the first Bind() and after Bind(nullptr). Fails for the table that this extension belongs to.
   Status Bind(const std::shared_ptr<ConcurrentTable>& target);
 
   Counts counts() const override;
 
  private:
   class Copier;
-  const std::shared_ptr<Copier> copier_;  // shared with the copies under way
+  const std::shared_ptr<Copier> copier_;  // shared with the copies in flight
 };
 
-// `target` may be null, for tables that feed each other: Bind() it when it exists.
+// `target` may be null, for tables that feed each other: call Bind() once it exists.
 Result<std::shared_ptr<InsertOnSample>> MakeInsertOnSample(const std::shared_ptr<ConcurrentTable>& target,
                                                            const InsertOnSampleOptions& options = {});
 

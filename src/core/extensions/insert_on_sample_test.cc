@@ -31,7 +31,7 @@ class InsertOnSampleTest : public ::testing::Test {
   std::shared_ptr<ConcurrentTable> MakeTable(TableOptions options) {
     return ConcurrentTable::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
   }
-  // A table, first in first out, whose samples go to `target` too.
+  // Creates a FIFO table whose samples are copied to `target`.
   std::shared_ptr<ConcurrentTable> MakeSource(const std::shared_ptr<ConcurrentTable>& target,
                                               InsertOnSampleOptions options = {}) {
     options.clock = &clock_;
@@ -52,7 +52,7 @@ class InsertOnSampleTest : public ::testing::Test {
   std::shared_ptr<InsertOnSample> extension_;  // of the last MakeSource()
 };
 
-// Takes one item and then no other before a sample.
+// Accepts one item, and no other before a sample.
 RateLimiterOptions OneAtATime() { return RateLimiterOptions::Queue(1); }
 
 TEST_F(InsertOnSampleTest, TheFirstSampleOfAnItemIsCopied) {
@@ -72,7 +72,7 @@ TEST_F(InsertOnSampleTest, TheFirstSampleOfAnItemIsCopied) {
   EXPECT_EQ(extension_->counts().under_way, 0);
 }
 
-TEST_F(InsertOnSampleTest, LaterSamplesAreNot) {
+TEST_F(InsertOnSampleTest, LaterSamplesOfAnItemAreNotCopied) {
   auto target = MakeTable({.name = "target"});
   auto source = MakeSource(target);
   ASSERT_OK(source->Insert(MakeItem(7)));
@@ -84,7 +84,7 @@ TEST_F(InsertOnSampleTest, LaterSamplesAreNot) {
   EXPECT_EQ(extension_->counts().inserted, 1);
 }
 
-TEST_F(InsertOnSampleTest, AnItemThatGoesWithItsSampleIsCopied) {
+TEST_F(InsertOnSampleTest, AnItemThatIsDeletedByItsSampleIsCopied) {
   auto target = MakeTable({.name = "target"});
   extension_ = MakeInsertOnSample(target).value();
   TableOptions queue = TableOptions::Queue("queue", 10);
@@ -96,10 +96,10 @@ TEST_F(InsertOnSampleTest, AnItemThatGoesWithItsSampleIsCopied) {
   EXPECT_EQ(target->size(), 3);
 }
 
-TEST_F(InsertOnSampleTest, AnExistingKeyOfTheTargetGetsThePriority) {
+TEST_F(InsertOnSampleTest, ACopyUpdatesThePriorityOfAnExistingKey) {
   auto target = MakeTable({.name = "target", .rate_limiter = OneAtATime()});
   auto source = MakeSource(target, {.timeout = Duration(0)});
-  ASSERT_OK(target->Insert(MakeItem(7, 1)));  // no other may come
+  ASSERT_OK(target->Insert(MakeItem(7, 1)));  // fills the target
   ASSERT_OK(source->Insert(MakeItem(7, 2)));
   Sample(source.get());
   EXPECT_EQ(target->Find(7)->priority, 2);
@@ -113,10 +113,10 @@ TEST_F(InsertOnSampleTest, ABlockedTargetDoesNotBlockTheSamplerAndTheCopyTimesOu
   ASSERT_OK(target->Insert(MakeItem(100)));
   for (uint64_t key = 1; key <= 2; ++key) ASSERT_OK(source->Insert(MakeItem(key)));
 
-  Sample(source.get());  // returns, with time standing still
+  Sample(source.get());  // returns although no time passes
   EXPECT_EQ(extension_->counts().under_way, 1);
   EXPECT_EQ(target->Info().waiting_inserts, 1);
-  ASSERT_OK(source->Insert(MakeItem(3)));  // and the source goes on
+  ASSERT_OK(source->Insert(MakeItem(3)));  // the source continues
   EXPECT_EQ(source->Info().waiting_samples, 0);
 
   clock_.Advance(milliseconds(199));
@@ -128,9 +128,9 @@ TEST_F(InsertOnSampleTest, ABlockedTargetDoesNotBlockTheSamplerAndTheCopyTimesOu
   EXPECT_FALSE(target->Find(1));
 }
 
-TEST_F(InsertOnSampleTest, AWaitingCopyGetsInWhenTheTargetAllowsIt) {
+TEST_F(InsertOnSampleTest, AWaitingCopyIsInsertedWhenTheTargetAllowsIt) {
   auto target = MakeTable({.name = "target", .rate_limiter = OneAtATime()});
-  auto source = MakeSource(target);  // for ever
+  auto source = MakeSource(target);  // without a timeout
   ASSERT_OK(target->Insert(MakeItem(100)));
   ASSERT_OK(source->Insert(MakeItem(1)));
   Sample(source.get());
@@ -141,7 +141,7 @@ TEST_F(InsertOnSampleTest, AWaitingCopyGetsInWhenTheTargetAllowsIt) {
   EXPECT_TRUE(target->Find(1));
 }
 
-TEST_F(InsertOnSampleTest, ADroppedCopyLetsGoOfItsData) {
+TEST_F(InsertOnSampleTest, ADroppedCopyReleasesItsData) {
   auto target = MakeTable({.name = "target", .rate_limiter = OneAtATime()});
   auto source = MakeSource(target, {.timeout = milliseconds(1)});
   ASSERT_OK(target->Insert(MakeItem(100)));
@@ -168,7 +168,7 @@ TEST_F(InsertOnSampleTest, MoreThanMaxUnderWayAreDropped) {
   EXPECT_EQ(target->Info().waiting_inserts, 2);
 }
 
-TEST_F(InsertOnSampleTest, WhatTheTargetRefusesIsCountedAndLoggedOnceInAWhile) {
+TEST_F(InsertOnSampleTest, RejectedCopiesAreCountedAndLoggedPeriodically) {
   Mutex mu;
   std::vector<std::string> lines;
   SetLogSink([&](LogLevel level, std::string_view message) {
@@ -195,7 +195,7 @@ TEST_F(InsertOnSampleTest, WhatTheTargetRefusesIsCountedAndLoggedOnceInAWhile) {
   EXPECT_THAT(lines[1], HasSubstr("target"));
 }
 
-TEST_F(InsertOnSampleTest, AClosedTargetGetsNothing) {
+TEST_F(InsertOnSampleTest, CopiesForAClosedTargetAreDropped) {
   auto target = MakeTable({.name = "target", .rate_limiter = OneAtATime()});
   auto source = MakeSource(target);
   ASSERT_OK(target->Insert(MakeItem(100)));
@@ -219,7 +219,7 @@ TEST_F(InsertOnSampleTest, NeitherTableKeepsTheOtherAlive) {
   EXPECT_EQ(extension_->counts().failed, 1);
   const uint64_t oldest = 1;
   ASSERT_OK(source->Mutate({}, {&oldest, 1}));
-  Sample(source.get());  // this one finds no target
+  Sample(source.get());  // this copy finds no target
   EXPECT_EQ(extension_->counts().failed, 2);
 
   const std::weak_ptr<ConcurrentTable> also_gone = source;
@@ -227,7 +227,7 @@ TEST_F(InsertOnSampleTest, NeitherTableKeepsTheOtherAlive) {
   EXPECT_TRUE(also_gone.expired());
 }
 
-TEST_F(InsertOnSampleTest, TheSourceMayGoWhileACopyWaits) {
+TEST_F(InsertOnSampleTest, TheSourceMayBeDestroyedWhileACopyWaits) {
   auto target = MakeTable({.name = "target", .rate_limiter = OneAtATime()});
   auto source = MakeSource(target);
   ASSERT_OK(target->Insert(MakeItem(100)));
@@ -239,7 +239,7 @@ TEST_F(InsertOnSampleTest, TheSourceMayGoWhileACopyWaits) {
   EXPECT_TRUE(target->Find(1));
 }
 
-TEST_F(InsertOnSampleTest, ATableIsNotItsOwnTarget) {
+TEST_F(InsertOnSampleTest, ATableCannotBeItsOwnTarget) {
   auto source = MakeSource(nullptr);
   EXPECT_THAT(extension_->Bind(source),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("table \"source\"")));
@@ -253,7 +253,7 @@ TEST_F(InsertOnSampleTest, OptionsAreChecked) {
   EXPECT_THAT(MakeInsertOnSample(nullptr, {.clock = nullptr}), StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST_F(InsertOnSampleTest, OneObjectServesOneTable) {
+TEST_F(InsertOnSampleTest, AnObjectBelongsToOneTable) {
   auto target = MakeTable({.name = "target"});
   auto source = MakeSource(target);
   EXPECT_THAT(ConcurrentTable::Create({.name = "second", .extensions = {extension_}},
@@ -277,7 +277,7 @@ TEST_F(InsertOnSampleTest, ACopyIsNotCopiedBack) {
   EXPECT_EQ(right->size(), 0);
 }
 
-// Every sample of one table lets one sampler of the other go ahead.
+// Every sample of one table unblocks a sampler of the other.
 TEST_F(InsertOnSampleTest, ALongChainOfCopiesDoesNotNest) {
   constexpr uint64_t kItems = 20'000;
   auto to_right = MakeInsertOnSample(nullptr).value();
@@ -310,7 +310,7 @@ TEST_F(InsertOnSampleTest, ALongChainOfCopiesDoesNotNest) {
 }
 
 TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
-  // Real time, for a target that makes copies wait now and then.
+  // Uses real time and a target that sometimes blocks copies.
   auto to_right = MakeInsertOnSample(nullptr, {.timeout = milliseconds(5)}).value();
   auto to_left = MakeInsertOnSample(nullptr, {.timeout = milliseconds(5)}).value();
   const auto make = [&](std::string name, RateLimiterOptions limiter,
@@ -336,7 +336,7 @@ TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
       ConcurrentTable* const table = t % 2 == 0 ? left.get() : right.get();
       std::vector<SampledItem> samples;
       for (uint64_t i = 0; i < kRounds; ++i) {
-        // Copies may have filled the table: then this waits in vain, and the sample makes room.
+        // Copies may have filled the table: this insert then times out, and the sample frees space.
         const Status status = table->Insert(MakeItem(1 + t * kRounds + i), {.timeout = milliseconds(1)});
         ASSERT_TRUE(status.ok() || status.code() == StatusCode::kDeadlineExceeded) << status.ToString();
         samples.clear();
@@ -346,13 +346,13 @@ TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // What still waits ends here.
+  // Ends the operations that still wait.
   left->Close();
   right->Close();
   const InsertOnSample* const extensions[2] = {to_right.get(), to_left.get()};
   for (int i = 0; i < 2; ++i) {
     InsertOnSample::Counts counts = extensions[i]->counts();
-    // The timer's thread may be calling back at this moment.
+    // The timer's thread may be running a callback.
     for (int tries = 0; counts.under_way > 0 && tries < 1'000; ++tries) {
       std::this_thread::sleep_for(milliseconds(10));
       counts = extensions[i]->counts();

@@ -49,16 +49,16 @@ class PriorityDiffusion final : public TableExtension {
   struct Place {
     int64_t first_step = 0;
     uint64_t key = 0;
-    auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr): the check's own error
+    auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr): false positive
   };
-  using Episode = std::map<Place, double>;  // to the priority
+  using Episode = std::map<Place, double>;  // maps to the priority
 
   static Place PlaceOf(const ItemView& item) { return {.first_step = item.first_step, .key = item.key}; }
 
   void Enter(const ItemView& item) {
     Episode& episode = episodes_[item.episode_id];
     episode.insert_or_assign(episode.end(), PlaceOf(item),
-                             item.priority);  // most items are the newest of theirs
+                             item.priority);  // most items are the newest of their episode
   }
 
   void Reach(Episode::value_type* neighbour, double spread, Context& context) const {
@@ -70,14 +70,14 @@ class PriorityDiffusion final : public TableExtension {
   }
 
   const PriorityDiffusionOptions options_;
-  absl::flat_hash_map<uint64_t, Episode> episodes_;  // none is empty
+  absl::flat_hash_map<uint64_t, Episode> episodes_;  // contains no empty episode
 };
 
 }  // namespace
 }  // namespace internal
 
 Status PriorityDiffusionOptions::Validate() const {
-  if (!(decay > 0 && decay < 1)) {  // NaN too
+  if (!(decay > 0 && decay < 1)) {  // also rejects NaN
     return Status::InvalidArgument("priority diffusion: decay is " + std::to_string(decay) +
                                    "; it must be greater than 0 and less than 1");
   }

@@ -28,7 +28,7 @@ using ::testing::Pair;
 
 using Rule = PriorityDiffusionOptions::Rule;
 
-// Notes which updates its table reports.
+// Records the updates that its table reports.
 class UpdateWatcher final : public TableExtension {
  public:
   std::string name() const override { return "update_watcher"; }
@@ -47,7 +47,7 @@ class PriorityDiffusionTest : public ::testing::Test {
   Item MakeItem(uint64_t key, uint64_t episode, int64_t step, double priority) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), episode, step, 1));
   }
-  // Items first..last of one episode, each starting at ten times its key.
+  // Inserts items first..last of one episode, each with ten times its key as priority.
   void Fill(ConcurrentTable* table, uint64_t first, uint64_t last, double priority, uint64_t episode = 1) {
     for (uint64_t key = first; key <= last; ++key) {
       ASSERT_OK(table->Insert(MakeItem(key, episode, 10 * static_cast<int64_t>(key), priority)));
@@ -74,7 +74,7 @@ TEST_F(PriorityDiffusionTest, ABatchOfUpdatesSpreadsInOrder) {
   Fill(table.get(), 1, 2, 1.0);
   const KeyPriority updates[] = {{1, 10}, {2, 7}};
   ASSERT_OK(table->Mutate(updates, {}));
-  EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 10), Pair(2, 7))) << "what was set last stands";
+  EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 10), Pair(2, 7))) << "the last value wins";
 }
 
 TEST_F(PriorityDiffusionTest, OptionsAreChecked) {
@@ -89,7 +89,7 @@ TEST_F(PriorityDiffusionTest, OptionsAreChecked) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rule")));
 }
 
-TEST_F(PriorityDiffusionTest, AnUpdateHasReachedTheNeighboursWhenItReturns) {
+TEST_F(PriorityDiffusionTest, AnUpdateSpreadsBeforeItReturns) {
   auto table = MakeTable({.decay = 0.5, .radius = 2});
   Fill(table.get(), 1, 7, 1);
   Update(table.get(), 4, 8);
@@ -102,7 +102,7 @@ TEST_F(PriorityDiffusionTest, TheSelectorsSeeTheSpreadPriorities) {
       MakeTable({.decay = 0.5, .radius = 1}, {.sampler = SelectorOptions::MaxHeap(), .max_times_sampled = 1});
   Fill(table.get(), 1, 5, 1);
   Update(table.get(), 2, 100);
-  Update(table.get(), 3, 60);  // its 30 does not lower the 100 of item 2, nor does item 2 still spread
+  Update(table.get(), 3, 60);  // its 30 does not lower the 100 of item 2, and item 2 does not spread again
   std::vector<SampledItem> samples;
   ASSERT_OK(table->Sample(3, /*allow_partial=*/false, {}, &samples));
   EXPECT_EQ(samples[0].key, 2u);
@@ -121,13 +121,13 @@ TEST_F(PriorityDiffusionTest, MaxNeverLowersAndSetDoes) {
   }
 }
 
-TEST_F(PriorityDiffusionTest, MaxComparesWithWhatEarlierUpdatesLeft) {
+TEST_F(PriorityDiffusionTest, MaxComparesWithTheResultOfEarlierUpdates) {
   auto table = MakeTable({.decay = 0.5, .radius = 1});
   Fill(table.get(), 1, 3, 1);
-  Update(table.get(), 1, 20);  // 2 becomes 10
-  Update(table.get(), 3, 12);  // 6 is less than that
+  Update(table.get(), 1, 20);  // item 2 becomes 10
+  Update(table.get(), 3, 12);  // 6 is less than 10
   EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 20), Pair(2, 10), Pair(3, 12)));
-  Update(table.get(), 2, 0);  // a caller may lower
+  Update(table.get(), 2, 0);  // a caller may lower a priority
   Update(table.get(), 3, 12);
   EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 20), Pair(2, 6), Pair(3, 12)));
 }
@@ -141,7 +141,7 @@ TEST_F(PriorityDiffusionTest, StaysWithinTheEpisode) {
               ElementsAre(Pair(1, 2), Pair(2, 4), Pair(3, 8), Pair(4, 1), Pair(5, 1), Pair(6, 1)));
 }
 
-TEST_F(PriorityDiffusionTest, ItemsAreOrderedByStepThenKeyHoweverTheyCame) {
+TEST_F(PriorityDiffusionTest, ItemsAreOrderedByStepThenKeyWhateverTheInsertionOrder) {
   auto table = MakeTable({.decay = 0.5, .radius = 2});
   // In order: 9 (step 0), 3 and 5 and 8 (step 7), 1 (step 100).
   for (const auto& [key, step] :
@@ -153,10 +153,10 @@ TEST_F(PriorityDiffusionTest, ItemsAreOrderedByStepThenKeyHoweverTheyCame) {
               ElementsAre(Pair(1, 2), Pair(3, 4), Pair(5, 8), Pair(8, 4), Pair(9, 2)));
 }
 
-TEST_F(PriorityDiffusionTest, TheFirstRowCountsNotTheChunk) {
+TEST_F(PriorityDiffusionTest, OrdersByTheFirstRowNotByTheChunk) {
   auto table = MakeTable({.decay = 0.5, .radius = 1});
   const ChunkRef chunk = test::MakeChunk(store_.get(), 1, 100, 4);
-  for (uint32_t i = 0; i < 4; ++i) {  // keys against the order of steps
+  for (uint32_t i = 0; i < 4; ++i) {  // keys in reverse order of steps
     ASSERT_OK(
         table->Insert({.key = 10 - i, .priority = 0, .trajectory = Trajectory::Single(chunk, i, 1).value()}));
   }
@@ -169,31 +169,31 @@ TEST_F(PriorityDiffusionTest, AnInsertOfAnExistingKeySpreadsAndANewOneDoesNot) {
   Fill(table.get(), 1, 2, 1);
   ASSERT_OK(table->Insert(MakeItem(3, 1, 30, 100)));
   EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 1), Pair(2, 1), Pair(3, 100)));
-  ASSERT_OK(table->Insert(MakeItem(1, 77, 77, 6)));  // what it carries beside the priority is not looked at
+  ASSERT_OK(table->Insert(MakeItem(1, 77, 77, 6)));  // only its priority is used
   EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 6), Pair(2, 3), Pair(3, 100)));
 }
 
-TEST_F(PriorityDiffusionTest, NothingRecurses) {
+TEST_F(PriorityDiffusionTest, SpreadPrioritiesDoNotSpreadFurther) {
   auto watcher = std::make_shared<UpdateWatcher>();
   auto table = MakeTable({.decay = 0.5, .radius = 1}, {.extensions = {watcher}});
   Fill(table.get(), 1, 5, 0);
   Update(table.get(), 3, 8);
-  // Items 1 and 5 are out of reach of 3, though not of 2 and 4; and nobody is told of 2 and 4.
+  // Items 1 and 5 are out of reach of 3, but not of 2 and 4; updates of 2 and 4 are not reported.
   EXPECT_THAT(Priorities(table.get()),
               ElementsAre(Pair(1, 0), Pair(2, 4), Pair(3, 8), Pair(4, 4), Pair(5, 0)));
   EXPECT_THAT(watcher->seen, ElementsAre(Pair(3, 8)));
 }
 
-TEST_F(PriorityDiffusionTest, DeletedItemsAreNoLongerInBetween) {
+TEST_F(PriorityDiffusionTest, DeletedItemsAreSkipped) {
   auto table = MakeTable({.decay = 0.5, .radius = 1});
   Fill(table.get(), 1, 4, 0);
   Delete(table.get(), 2);
   Update(table.get(), 3, 8);
   EXPECT_THAT(Priorities(table.get()), ElementsAre(Pair(1, 4), Pair(3, 8), Pair(4, 4)));
-  EXPECT_EQ(table->Info().unknown_keys, 0);  // it asked for nothing that is not there
+  EXPECT_EQ(table->Info().unknown_keys, 0);  // it did not refer to deleted items
 }
 
-TEST_F(PriorityDiffusionTest, AResetForgetsEverything) {
+TEST_F(PriorityDiffusionTest, AResetClearsAllEpisodes) {
   auto table = MakeTable({.decay = 0.5, .radius = 3});
   Fill(table.get(), 1, 4, 0);
   table->Reset();
@@ -203,14 +203,14 @@ TEST_F(PriorityDiffusionTest, AResetForgetsEverything) {
   EXPECT_EQ(table->Info().unknown_keys, 0);
 }
 
-TEST_F(PriorityDiffusionTest, WhatIsNotFiniteDoesNotSpread) {
+TEST_F(PriorityDiffusionTest, NonFinitePrioritiesDoNotSpread) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   struct AnyPriority final : TableExtension::Context {
     void UpdatePriority(uint64_t key, double) override { keys.push_back(key); }
     void AfterUnlock(std::function<void()>) override {}
     std::vector<uint64_t> keys;
   };
-  // By hand, as tables may refuse such priorities before any hook sees them.
+  // Calls the hooks directly, since tables may reject such priorities before they call a hook.
   for (const Rule rule : {Rule::kMax, Rule::kSet}) {
     auto extension = MakePriorityDiffusion({.rule = rule}).value();
     AnyPriority context;
@@ -225,7 +225,7 @@ TEST_F(PriorityDiffusionTest, WhatIsNotFiniteDoesNotSpread) {
   }
 }
 
-TEST_F(PriorityDiffusionTest, OneObjectServesOneTable) {
+TEST_F(PriorityDiffusionTest, AnObjectBelongsToOneTable) {
   auto extension = MakePriorityDiffusion({}).value();
   const ConcurrentTable::Environment environment{.store = store_, .clock = &clock_};
   auto first = ConcurrentTable::Create({.name = "first", .extensions = {extension}}, environment);
@@ -256,7 +256,7 @@ TEST_F(PriorityDiffusionTest, ManyThreadsMayUpdate) {
   EXPECT_EQ(table->size(), 50);
 }
 
-// The rules once more, slow and obvious.
+// The same rules, in a slow, obvious implementation.
 class Model {
  public:
   struct Entry {

@@ -25,7 +25,7 @@ void Add(double priority, PriorityRange* range) {
   ++range->count;
   range->min = range->count == 1 ? priority : std::min(range->min, priority);
   range->max = range->count == 1 ? priority : std::max(range->max, priority);
-  // Divided first: the difference of two priorities may be too large for a double.
+  // Divides first: the difference of two priorities may overflow.
   const auto n = static_cast<double>(range->count);
   range->mean = std::clamp(range->mean + (priority / n - range->mean / n), range->min, range->max);
 }
@@ -36,10 +36,11 @@ size_t Bucket(int32_t times_sampled) {
 
 // --- Saved state ---
 //   state := version:u8 inserted sampled deleted updated:count resets:varint insert update:range
-//   bucket:varint[32] count := items:varint bytes:varint range := count:varint (mean min max:f64)?      the
-//   numbers only if count > 0
+//            bucket:varint[32]
+//   count := items:varint bytes:varint
+//   range := count:varint (mean min max:f64)?   numbers only if count > 0
 constexpr uint8_t kVersion = 1;
-// No count gets this far, and beyond it counting on could overflow.
+// No count reaches this value, and larger ones could overflow.
 constexpr uint64_t kMaxCount = uint64_t{1} << 62;
 
 void Put(int64_t value, std::string* out) { PutVarint(out, static_cast<uint64_t>(value)); }
@@ -94,12 +95,12 @@ bool Decode(ByteReader* in, StatisticsSnapshot* s) {
   if (!Read(in, &s->resets) || !Read(in, &s->insert_priority) || !Read(in, &s->update_priority)) return false;
   if (s->insert_priority.count > s->inserted.items || s->update_priority.count > s->updated.items)
     return false;
-  int64_t in_no_bucket = s->deleted.items;
+  int64_t remaining = s->deleted.items;
   for (int64_t& bucket : s->times_sampled_at_delete) {
-    if (!Read(in, &bucket) || bucket > in_no_bucket) return false;
-    in_no_bucket -= bucket;
+    if (!Read(in, &bucket) || bucket > remaining) return false;
+    remaining -= bucket;
   }
-  return in_no_bucket == 0 && in->remaining() == 0;
+  return remaining == 0 && in->remaining() == 0;
 }
 
 class Statistics final : public StatisticsExtension {
@@ -161,7 +162,7 @@ class Statistics final : public StatisticsExtension {
   }
 
  private:
-  // Held for a few instructions, by readers too, as hooks run under the table's lock.
+  // Held for a few instructions, also by readers, since hooks run under the table's lock.
   mutable Mutex mu_;
   StatisticsSnapshot now_ GUARDED_BY(mu_);
 };

@@ -45,12 +45,12 @@ class StatisticsTest : public ::testing::Test {
   const std::shared_ptr<StatisticsExtension> statistics_ = MakeStatistics();
 };
 
-TEST_F(StatisticsTest, CountsWhatHappens) {
+TEST_F(StatisticsTest, CountsOperations) {
   auto table = MakeTable({.sampler = SelectorOptions::Fifo(), .max_size = 3});
   const int64_t bytes = MakeItem(0, 0).trajectory.chunk_bytes();
   for (uint64_t key = 1; key <= 4; ++key)
-    ASSERT_OK(table->Insert(MakeItem(key, static_cast<double>(key))));  // 1 goes
-  Sample(table.get(), 3);                                               // 2, 3x
+    ASSERT_OK(table->Insert(MakeItem(key, static_cast<double>(key))));  // evicts 1
+  Sample(table.get(), 3);                                               // samples 2 three times
   ASSERT_OK(table->Insert(MakeItem(3, 10)));                            // an update
   const KeyPriority updates[] = {{2, -2}, {99, 5}};
   const uint64_t deletes[] = {2, 4, 77};
@@ -66,8 +66,8 @@ TEST_F(StatisticsTest, CountsWhatHappens) {
             (StatisticsSnapshot::PriorityRange{.count = 4, .mean = 2.5, .min = 1, .max = 4}));
   EXPECT_EQ(got.update_priority,
             (StatisticsSnapshot::PriorityRange{.count = 2, .mean = 4, .min = -2, .max = 10}));
-  EXPECT_EQ(got.times_sampled_at_delete[0], 2);  // 1 and 4
-  EXPECT_EQ(got.times_sampled_at_delete[2], 1);  // 2, sampled three times
+  EXPECT_EQ(got.times_sampled_at_delete[0], 2);  // items 1 and 4
+  EXPECT_EQ(got.times_sampled_at_delete[2], 1);  // item 2, sampled three times
   EXPECT_EQ(got.resets, 0);
 }
 
@@ -79,7 +79,7 @@ TEST_F(StatisticsTest, CountsItemsUsedUpBySampling) {
   const StatisticsSnapshot got = statistics_->Get();
   EXPECT_EQ(got.sampled.items, 10);
   EXPECT_EQ(got.deleted.items, 2);
-  EXPECT_EQ(got.times_sampled_at_delete[3], 2);  // 4..7 times
+  EXPECT_EQ(got.times_sampled_at_delete[3], 2);  // 4 to 7 times
 }
 
 TEST_F(StatisticsTest, AResetIsCountedAndItsItemsAreNot) {
@@ -92,14 +92,14 @@ TEST_F(StatisticsTest, AResetIsCountedAndItsItemsAreNot) {
   EXPECT_EQ(statistics_->Get().deleted.items, 0);
 }
 
-TEST_F(StatisticsTest, ExtremePrioritiesLeaveFiniteNumbers) {
+TEST_F(StatisticsTest, ExtremePrioritiesYieldFiniteNumbers) {
   constexpr double kLargest = std::numeric_limits<double>::max();
   auto table = MakeTable({.sampler = SelectorOptions::Fifo()});
   uint64_t key = 0;
   for (const double priority : {kLargest, -kLargest, kLargest, -kLargest}) {
     ASSERT_OK(table->Insert(MakeItem(++key, priority)));
   }
-  // A table may take infinite priorities or refuse them; they are in no range either way.
+  // A table may accept or reject infinite priorities; they are in no range either way.
   (void)table->Insert(MakeItem(++key, std::numeric_limits<double>::infinity()));
   const auto range = statistics_->Get().insert_priority;
   EXPECT_EQ(range.count, 4);
@@ -109,7 +109,7 @@ TEST_F(StatisticsTest, ExtremePrioritiesLeaveFiniteNumbers) {
   EXPECT_LE(range.mean, kLargest / 2);
 }
 
-TEST_F(StatisticsTest, CanBeReadWhileTheTableWorks) {
+TEST_F(StatisticsTest, CanBeReadConcurrentlyWithOperations) {
   auto table = MakeTable({.max_size = 10});
   constexpr int kItems = 2'000;
   std::atomic<bool> done = false;
@@ -134,7 +134,7 @@ TEST_F(StatisticsTest, CanBeReadWhileTheTableWorks) {
   EXPECT_EQ(statistics_->Get().deleted.items, kItems - 10);
 }
 
-TEST_F(StatisticsTest, StateMakesTheRoundTripAndCountingGoesOn) {
+TEST_F(StatisticsTest, StateRoundTripsAndCountingContinues) {
   auto table = MakeTable({.sampler = SelectorOptions::Fifo(), .max_size = 2});
   for (uint64_t key = 1; key <= 5; ++key) {
     ASSERT_OK(table->Insert(MakeItem(key, 0.1 * static_cast<double>(key))));
@@ -154,7 +154,7 @@ TEST_F(StatisticsTest, StateMakesTheRoundTripAndCountingGoesOn) {
   EXPECT_EQ(restored->Get().insert_priority.max, 7);
 }
 
-TEST_F(StatisticsTest, TheStateTravelsInASnapshot) {
+TEST_F(StatisticsTest, TheStateIsPartOfASnapshot) {
   auto table = MakeTable({});
   ASSERT_OK(table->Insert(MakeItem(1, 1)));
   const Snapshot snapshot = ConcurrentTable::TakeSnapshot({&table, 1});
@@ -173,7 +173,7 @@ TEST_F(StatisticsTest, AnEmptyStateMeansAFreshStart) {
   EXPECT_EQ(statistics_->Get(), StatisticsSnapshot());
 }
 
-TEST_F(StatisticsTest, DamagedStatesAreRefusedAndChangeNothing) {
+TEST_F(StatisticsTest, DamagedStatesAreRejectedWithoutEffect) {
   auto table = MakeTable({.max_size = 2});
   for (uint64_t key = 1; key <= 300; ++key) ASSERT_OK(table->Insert(MakeItem(key, static_cast<double>(key))));
   const KeyPriority update{300, 5};
@@ -195,7 +195,7 @@ TEST_F(StatisticsTest, DamagedStatesAreRefusedAndChangeNothing) {
   EXPECT_EQ(statistics_->Get(), before);
 }
 
-TEST_F(StatisticsTest, RandomDamageIsSurvived) {
+TEST_F(StatisticsTest, RandomDamageNeverCrashes) {
   auto table = MakeTable({.max_size = 2});
   for (uint64_t key = 1; key <= 300; ++key) ASSERT_OK(table->Insert(MakeItem(key, static_cast<double>(key))));
   const std::string good = statistics_->SaveState();
@@ -214,7 +214,7 @@ TEST_F(StatisticsTest, RandomDamageIsSurvived) {
       ASSERT_EQ(status.code(), StatusCode::kDataLoss);
       continue;
     }
-    // Accepted, so it must be a state to go on from.
+    // The state was accepted, so counting must be able to continue from it.
     ASSERT_EQ(victim->SaveState(), bad);
     auto other = ConcurrentTable::Create({.name = "other", .max_size = 1, .extensions = {victim}},
                                          {.store = store_, .clock = &clock_})
@@ -223,7 +223,7 @@ TEST_F(StatisticsTest, RandomDamageIsSurvived) {
   }
 }
 
-TEST_F(StatisticsTest, OneObjectServesOneTableAtATime) {
+TEST_F(StatisticsTest, AnObjectBelongsToOneTableAtATime) {
   auto table = MakeTable({});
   const ConcurrentTable::Environment environment{.store = store_, .clock = &clock_};
   EXPECT_THAT(ConcurrentTable::Create({.name = "second", .extensions = {statistics_}}, environment),

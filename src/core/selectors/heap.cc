@@ -1,8 +1,7 @@
-// MinHeap and MaxHeap: a 4-ary heap whose entries carry their keys, with the position of
-// each slot kept beside it.
+// MinHeap and MaxHeap: a 4-ary heap whose entries contain their keys, plus the position of each slot.
 //
-// The order is total: priority, then the last touch (the longest untouched wins, for both
-// kinds), then the slot. So the pick depends on the items alone, whatever the heap's shape.
+// The order is total: priority, then the last update (the least recently updated wins, for both kinds), then
+// the slot. The selection therefore depends only on the items, not on the shape of the heap.
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
@@ -66,8 +65,8 @@ class HeapSelector final : public Selector {
   Status Restore(std::span<const SelectorItem> items, std::string_view state) override {
     assert(heap_.empty());
     if (!state.empty()) {
-      return CorruptState("restoring a heap selector: it keeps no state of its own, but " +
-                          std::to_string(state.size()) + " bytes were saved");
+      return CorruptState("restoring a heap selector: it has no state, but " + std::to_string(state.size()) +
+                          " bytes were saved");
     }
     REVERB_RETURN_IF_ERROR(CheckItems(*this, items));
     heap_.reserve(items.size());
@@ -86,7 +85,7 @@ class HeapSelector final : public Selector {
   static constexpr size_t kArity = 4;
 
   struct Entry {
-    double key;  // the priority, negated for a max heap: the smallest comes out first
+    double key;  // the priority, negated for a max heap: the smallest is selected first
     uint64_t touched;
     Slot slot;
   };
@@ -105,7 +104,7 @@ class HeapSelector final : public Selector {
     positions_[entry.slot] = static_cast<uint32_t>(i);
   }
 
-  // The following give `entry` its place, beginning at the hole `i`.
+  // These functions put `entry` into its position, starting at the hole `i`.
   void Place(size_t i, const Entry& entry) {
     if (i > 0 && Before(entry, heap_[Parent(i)])) {
       SiftUp(i, entry);
@@ -139,7 +138,7 @@ class HeapSelector final : public Selector {
   const SelectorOptions options_;
   const double sign_;
   std::vector<Entry> heap_;
-  std::vector<uint32_t> positions_;  // by slot: where it lies in heap_
+  std::vector<uint32_t> positions_;  // by slot: its index in heap_
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// MinHeap and MaxHeap. What they share with the others is in selectors_test.cc.
+// MinHeap and MaxHeap. Tests common to all selectors are in selectors_test.cc.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -48,8 +48,8 @@ TEST(HeapTest, AnUpdateReorders) {
   EXPECT_THAT(Drain(table), ElementsAre(3, 1, 2, 0));
 }
 
-// The worked trace: insert 2, 0, 1 with equal priority, then update 2 with the same priority.
-TEST(HeapTest, AmongEqualsTheLongestUntouchedComesFirst) {
+// The trace of the contract: insert 2, 0, 1 with equal priority, then update 2 with the same priority.
+TEST(HeapTest, AmongEqualsTheLeastRecentlyUpdatedComesFirst) {
   for (auto options : {SelectorOptions::MinHeap(), SelectorOptions::MaxHeap()}) {
     MiniTable table(options);
     for (Slot slot : {2, 0, 1}) table.InsertAt(slot, 1);
@@ -58,7 +58,7 @@ TEST(HeapTest, AmongEqualsTheLongestUntouchedComesFirst) {
   }
 }
 
-TEST(HeapTest, ALaterUpdateInABatchCountsAsALaterTouch) {
+TEST(HeapTest, ALaterUpdateInABatchCountsAsMoreRecent) {
   MiniTable table(SelectorOptions::MaxHeap());
   for (Slot slot = 0; slot < 4; ++slot) table.InsertAt(slot, 1);
   const std::vector<std::pair<Slot, double>> changes = {{2, 1.0}, {0, 1.0}, {2, 1.0}};

@@ -1,4 +1,4 @@
-// Fifo and Lifo: a doubly linked list through the slots, oldest first.
+// Fifo and Lifo: a doubly linked list of the slots, oldest first.
 #include <cassert>
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@ class OrderSelector final : public Selector {
     newest_ = slot;
   }
 
-  // The order is that of insertion; priorities do not matter.
+  // Selects by insertion order; ignores priorities.
   void Update(std::span<const SelectorItem> items) override { (void)items; }
 
   void Delete(Slot slot) override {

@@ -1,4 +1,4 @@
-// Fifo and Lifo. What they share with the others is in selectors_test.cc.
+// Fifo and Lifo. Tests common to all selectors are in selectors_test.cc.
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Samples and deletes until nothing is left.
+// Samples and deletes until the table is empty.
 std::vector<Slot> Drain(MiniTable& table) {
   std::vector<Slot> order;
   while (table.size() > 0) {
@@ -35,21 +35,21 @@ TEST(LifoTest, PicksTheLatestInserted) {
   EXPECT_THAT(Drain(table), ElementsAre(0, 4, 1, 3));
 }
 
-TEST(FifoTest, UpdatesDoNotMatter) {
+TEST(FifoTest, IgnoresUpdates) {
   MiniTable table(SelectorOptions::Fifo());
   for (Slot slot : {0, 1, 2}) table.InsertAt(slot, 1);
   table.Update(0, 100);
   EXPECT_THAT(Drain(table), ElementsAre(0, 1, 2));
 }
 
-TEST(LifoTest, UpdatesDoNotMatter) {
+TEST(LifoTest, IgnoresUpdates) {
   MiniTable table(SelectorOptions::Lifo());
   for (Slot slot : {0, 1, 2}) table.InsertAt(slot, 1);
   table.Update(0, 100);
   EXPECT_THAT(Drain(table), ElementsAre(2, 1, 0));
 }
 
-TEST(FifoTest, AFreedSlotGoesToTheEndWhenItIsUsedAgain) {
+TEST(FifoTest, AReusedSlotGoesToTheEnd) {
   MiniTable table(SelectorOptions::Fifo());
   for (Slot slot : {0, 1, 2}) table.InsertAt(slot, 1);
   table.selector().Delete(0);

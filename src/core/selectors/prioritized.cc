@@ -1,8 +1,8 @@
-// Prioritized: an item is drawn with probability w / (sum of all w), where w is 0 for a
-// priority of 0, else priority ^ exponent. While all weights are 0, every item is as likely.
+// Prioritized: an item is selected with probability w / (sum of all w), where w is 0 for a priority of 0,
+// else priority ^ exponent. While all weights are 0, all items are equally likely.
 //
-// Weights come from the items, sums from the weights (see sum_tree.h): what is saved is the
-// random generator alone.
+// Weights follow from the items, sums from the weights (see sum_tree.h), so only the random generator is
+// saved.
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -48,11 +48,11 @@ class PrioritizedSelector final : public Selector {
   Status CheckPriority(double priority) const override {
     const char* reason = nullptr;
     if (std::isnan(priority)) {
-      reason = "must not be NaN; give a number of at least 0";
+      reason = "must not be NaN; use a number of at least 0";
     } else if (priority < 0) {
-      reason = "must not be negative; give a number of at least 0";
+      reason = "must not be negative; use a number of at least 0";
     } else if (std::isinf(priority)) {
-      reason = "must be finite; give a large number instead";
+      reason = "must be finite; use a large number instead";
     } else if (!(Weight(priority) <= SumTree::kMaxWeight)) {
       reason =
           "is too large: priority ^ exponent must not exceed 2^991 (about 2e298); scale the priorities down";
@@ -133,7 +133,7 @@ class PrioritizedSelector final : public Selector {
     return std::make_unique<PrioritizedCapture>(random_.state());
   }
 
-  // An empty state is taken too and leaves this selector's own randomness. So a table may be
+  // Also accepts an empty state, which keeps this selector's own random state. A table can therefore be
   // filled from a source that saved no state.
   Status Restore(std::span<const SelectorItem> items, std::string_view state) override {
     assert(present_.size() == 0);
@@ -158,11 +158,11 @@ class PrioritizedSelector final : public Selector {
   }
 
  private:
-  // Updates of fewer items than this go one by one.
+  // Smaller updates are processed one by one.
   static constexpr size_t kSmallBatch = 4;
 
-  // Exponents that need no pow(). They are also exact to the last bit on every system,
-  // which pow() does not promise.
+  // Exponents that do not require pow(). Their results are also bit-exact on every system, which pow() does
+  // not guarantee.
   enum class Power : uint8_t { kZero, kHalf, kOne, kTwo, kAny };
 
   static Power PowerOf(double exponent) {
@@ -173,9 +173,9 @@ class PrioritizedSelector final : public Selector {
     return Power::kAny;
   }
 
-  // A tiny priority whose power is below the smallest double counts as 0.
+  // A tiny priority whose power underflows counts as 0.
   double Weight(double priority) const {
-    if (power_ == Power::kOne) return priority + 0.0;  // + 0.0 turns -0 into 0
+    if (power_ == Power::kOne) return priority + 0.0;  // + 0.0 converts -0 to 0
     if (priority == 0) return 0;
     switch (power_) {
       case Power::kZero:

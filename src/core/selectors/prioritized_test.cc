@@ -1,4 +1,4 @@
-// Prioritized. What it shares with the others is in selectors_test.cc; see also sum_tree_test.cc.
+// Prioritized. Tests common to all selectors are in selectors_test.cc; see also sum_tree_test.cc.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -22,9 +22,9 @@ using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// --- Which priorities are accepted ---
+// --- Accepted priorities ---
 
-TEST(PrioritizedTest, RefusesPrioritiesThatCannotBeWeights) {
+TEST(PrioritizedTest, RejectsPrioritiesThatCannotBeWeights) {
   MiniTable table(SelectorOptions::Prioritized(1));
   const auto refused = [](const std::string& text) {
     return StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority, HasSubstr(text));
@@ -49,7 +49,7 @@ TEST(PrioritizedTest, TheLargestPriorityDependsOnTheExponent) {
               StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST(PrioritizedTest, TheLargestPrioritiesTogetherStillDraw) {
+TEST(PrioritizedTest, CanSampleFromManyLargestPriorities) {
   MiniTable table(SelectorOptions::Prioritized(1, 1));
   for (int i = 0; i < 1000; ++i) table.Insert(SumTree::kMaxWeight);
   std::set<Slot> seen;
@@ -62,8 +62,8 @@ TEST(PrioritizedTest, TheLargestPrioritiesTogetherStillDraw) {
 
 // --- Probabilities ---
 
-// The worked trace: priorities {a: 1, b: 0.1, c: 0}.
-TEST(PrioritizedTest, ProbabilityIsTheShareOfTheWeight) {
+// The trace of the contract: priorities {a: 1, b: 0.1, c: 0}.
+TEST(PrioritizedTest, ProbabilityIsProportionalToTheWeight) {
   MiniTable table(SelectorOptions::Prioritized(1, 2));
   const Slot a = table.Insert(1);
   const Slot b = table.Insert(0.1);
@@ -86,7 +86,7 @@ TEST(PrioritizedTest, ProbabilityIsTheShareOfTheWeight) {
   EXPECT_EQ(seen, (std::set<Slot>{a, b, c}));
 }
 
-TEST(PrioritizedTest, WithExponentZeroAllButZeroPrioritiesAreEqual) {
+TEST(PrioritizedTest, WithExponentZeroAllNonzeroPrioritiesAreEqual) {
   MiniTable table(SelectorOptions::Prioritized(0, 3));
   const Slot zero = table.Insert(0);
   for (double priority : {1e-300, 1.0, 1e300}) table.Insert(priority);
@@ -96,7 +96,7 @@ TEST(PrioritizedTest, WithExponentZeroAllButZeroPrioritiesAreEqual) {
   }
 }
 
-TEST(PrioritizedTest, AnUpdateReweights) {
+TEST(PrioritizedTest, AnUpdateChangesTheWeight) {
   MiniTable table(SelectorOptions::Prioritized(1, 4));
   const Slot a = table.Insert(0);
   const Slot b = table.Insert(1);
@@ -129,7 +129,7 @@ TEST_P(PrioritizedDistributionTest, DrawsFollowTheWeights) {
   }
   EXPECT_TRUE(ChiSquareAccepts(counts, expected));
 
-  // And it would notice an exponent that is off by a tenth.
+  // The test would detect an exponent that is off by a tenth.
   double wrong_total = 0;
   std::vector<double> wrong(kItems);
   for (size_t i = 0; i < kItems; ++i) {
@@ -143,7 +143,7 @@ TEST_P(PrioritizedDistributionTest, DrawsFollowTheWeights) {
 INSTANTIATE_TEST_SUITE_P(Exponents, PrioritizedDistributionTest, ::testing::Values(0.0, 0.5, 0.6, 1.0, 2.0));
 
 // Chi-square at a significance of 1e-6, fixed seed.
-TEST(PrioritizedTest, WhileAllWeightsAreZeroEveryItemIsAsLikely) {
+TEST(PrioritizedTest, WhileAllWeightsAreZeroAllItemsAreEquallyLikely) {
   MiniTable table(SelectorOptions::Prioritized(1, 6));
   std::vector<double> expected(300);
   for (Slot slot = 0; slot < 300; slot += 3) {
@@ -170,19 +170,19 @@ TEST(PrioritizedTest, AWeightThatUnderflowsCountsAsZero) {
   EXPECT_EQ(table.Sample(), (Selection{tiny, 1.0}));
 }
 
-// --- Numbers that used to break sum trees ---
+// --- Values that are numerically difficult for sum trees ---
 
-TEST(PrioritizedTest, ATinyWeightSurvivesManyLargerOnesComingAndGoing) {
+TEST(PrioritizedTest, ATinyWeightIsExactAfterManyLargerOnesWereDeleted) {
   MiniTable table(SelectorOptions::Prioritized(1, 8));
   const Slot tiny = table.Insert(1e-15);
   std::vector<Slot> others;
   for (int i = 0; i < 10'000; ++i) others.push_back(table.Insert(0.3));
   for (Slot slot : others) table.Delete(slot);
-  // The total is 1e-15 to the last bit, else this would not be exactly 1.
+  // The total must be exactly 1e-15, otherwise this would not be exactly 1.
   for (const Selection& pick : table.Sample(100)) ASSERT_EQ(pick, (Selection{tiny, 1.0}));
 }
 
-TEST(PrioritizedTest, ItemsWithoutWeightAreNeverDrawnWhateverTheRounding) {
+TEST(PrioritizedTest, ItemsWithoutWeightAreNeverSampledWhateverTheRounding) {
   Random random(9);
   const double weights[] = {0,   5e-324, 1e-310, 1e-300,         1e-15,
                             0.1, 0.3,    1e15,   1e300 / 0x1p33, SumTree::kMaxWeight};
@@ -200,11 +200,11 @@ TEST(PrioritizedTest, ItemsWithoutWeightAreNeverDrawnWhateverTheRounding) {
   }
 }
 
-TEST(PrioritizedTest, PicksDoNotDependOnHowTheStateCameAbout) {
+TEST(PrioritizedTest, SelectionsDoNotDependOnHistory) {
   MiniTable busy(SelectorOptions::Prioritized(1, 10));
   MiniTable fresh(SelectorOptions::Prioritized(1, 10));
   Random random(11);
-  // One had thousands of items and lost them, the other never grew.
+  // One had thousands of items and deleted them, the other never grew.
   for (int i = 0; i < 5000; ++i) busy.Insert(random.Unit() * 1e9);
   for (Slot slot = 0; slot < 5000; ++slot) busy.Delete(slot);
   for (Slot slot = 0; slot < 40; slot += 2) {
@@ -220,7 +220,7 @@ TEST(PrioritizedTest, PicksDoNotDependOnHowTheStateCameAbout) {
   EXPECT_EQ(busy.Sample(1000), fresh.Sample(1000));
 }
 
-TEST(PrioritizedTest, ABatchMayNameTheSameItemAgain) {
+TEST(PrioritizedTest, ABatchMayContainTheSameItemTwice) {
   MiniTable table(SelectorOptions::Prioritized(1, 12));
   for (int i = 0; i < 10; ++i) table.Insert(1);
   const std::vector<std::pair<Slot, double>> changes = {{1, 5.0}, {2, 0.0}, {1, 0.0},

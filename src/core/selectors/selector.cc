@@ -74,12 +74,12 @@ Status SelectorOptions::Validate() const {
       return Status::Ok();
   }
   return Status::InvalidArgument("selector kind " + std::to_string(static_cast<int>(kind)) +
-                                 " is not known; it may be of a later release");
+                                 " is not known; it may be from a later release");
 }
 
 Status Selector::CheckPriority(double priority) const {
   if (std::isnan(priority)) {
-    return Status::InvalidArgument("priority nan: must not be NaN; give a number")
+    return Status::InvalidArgument("priority nan: must not be NaN; use a number")
         .WithDetail(Detail::kInvalidPriority);
   }
   return Status::Ok();
@@ -87,8 +87,7 @@ Status Selector::CheckPriority(double priority) const {
 
 Status Selector::Restore(std::span<const SelectorItem> items, std::string_view state) {
   if (!state.empty()) {
-    return internal::CorruptState("restoring a " + options().ToString() +
-                                  " selector: it keeps no state of its own, but " +
+    return internal::CorruptState("restoring a " + options().ToString() + " selector: it has no state, but " +
                                   std::to_string(state.size()) + " bytes were saved");
   }
   REVERB_RETURN_IF_ERROR(internal::CheckItems(*this, items));
@@ -114,7 +113,7 @@ Result<std::unique_ptr<Selector>> MakeSelector(const SelectorOptions& options) {
   }
   return Status::InvalidArgument(
       "selector " + options.ToString() +
-      ": the library cannot make a custom selector; hand the object over in TableOptions");
+      ": the library cannot create a custom selector; pass the object in TableOptions");
 }
 
 }  // namespace reverb

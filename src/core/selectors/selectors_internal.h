@@ -1,4 +1,4 @@
-// selectors_internal.h — what the selectors of this folder share.
+// selectors_internal.h — shared by the selectors of this folder.
 #ifndef REVERB_CORE_SELECTORS_SELECTORS_INTERNAL_H_
 #define REVERB_CORE_SELECTORS_SELECTORS_INTERNAL_H_
 
@@ -15,7 +15,7 @@
 
 namespace reverb::internal {
 
-// REQUIRES: options.Validate() is OK and options.kind is one that the function makes.
+// REQUIRES: options.Validate() is OK and options.kind is one that the function supports.
 std::unique_ptr<Selector> MakeOrderSelector(const SelectorOptions& options);  // kFifo, kLifo
 std::unique_ptr<Selector> MakeUniformSelector(const SelectorOptions& options);
 std::unique_ptr<Selector> MakeHeapSelector(const SelectorOptions& options);  // kMinHeap, kMaxHeap
@@ -25,28 +25,28 @@ inline Random MakeRandom(const SelectorOptions& options) {
   return Random(options.seed.has_value() ? *options.seed : EntropySeed());
 }
 
-// Marks a slot that is not present, in arrays of positions and links.
+// Marks an absent slot in arrays of positions and links.
 inline constexpr uint32_t kNoPosition = UINT32_MAX;
 
-// What a restore from damaged or foreign bytes says.
+// Returns the error for restoring from damaged or foreign bytes.
 inline Status CorruptState(std::string message) {
   return Status::DataLoss(std::move(message)).WithDetail(Detail::kCorruptData);
 }
 
-// Items that were read from storage: every priority is one that `selector` accepts, no slot comes twice.
+// Checks items read from storage: `selector` accepts every priority, and no slot is repeated.
 Status CheckItems(const Selector& selector, std::span<const SelectorItem> items);
 
-// The shortest text that reads back as `value`.
+// Returns the shortest text that parses to `value`.
 std::string NumberText(double value);
 
-// --- Encoded states: little-endian integers, one after the other. ---
+// --- Encoded states: consecutive little-endian integers. ---
 
 template <typename T>
 void AppendLittleEndian(T value, std::string* out) {
   for (size_t i = 0; i < sizeof(T); ++i) out->push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// Takes a T off the front of `in`. False when `in` is too short; it is then unchanged.
+// Removes a T from the front of `in`. Returns false and leaves `in` unchanged if it is too short.
 template <typename T>
 bool TakeLittleEndian(std::string_view* in, T* value) {
   if (in->size() < sizeof(T)) return false;

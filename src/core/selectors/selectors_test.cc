@@ -1,4 +1,4 @@
-// What all selectors promise, and each of them against a slow obvious model.
+// The contract of all selectors, and a comparison of each of them with a slow, obvious model.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -48,7 +48,7 @@ TEST(SelectorOptionsTest, ToStringNamesKindAndParameters) {
   EXPECT_EQ(custom.ToString(), "custom(mine)");
 }
 
-TEST(SelectorOptionsTest, OnlySensibleExponentsAreValid) {
+TEST(SelectorOptionsTest, OnlyFiniteNonNegativeExponentsAreValid) {
   for (double exponent : {0.0, 0.5, 1.0, 2.0, 100.0}) {
     EXPECT_OK(SelectorOptions::Prioritized(exponent).Validate()) << exponent;
   }
@@ -59,11 +59,11 @@ TEST(SelectorOptionsTest, OnlySensibleExponentsAreValid) {
                 StatusIs(StatusCode::kInvalidArgument));
   }
   SelectorOptions fifo = SelectorOptions::Fifo();
-  fifo.priority_exponent = kNan;  // says nothing there
+  fifo.priority_exponent = kNan;  // not used by fifo
   EXPECT_OK(fifo.Validate());
 }
 
-TEST(SelectorOptionsTest, AnUnknownKindIsRefused) {
+TEST(SelectorOptionsTest, AnUnknownKindIsRejected) {
   SelectorOptions options;
   options.kind = static_cast<Kind>(99);
   EXPECT_THAT(options.Validate(), StatusIs(StatusCode::kInvalidArgument));
@@ -71,7 +71,7 @@ TEST(SelectorOptionsTest, AnUnknownKindIsRefused) {
   EXPECT_EQ(options.ToString(), "unknown(99)");
 }
 
-TEST(SelectorOptionsTest, ACustomSelectorCannotBeMadeFromItsName) {
+TEST(SelectorOptionsTest, ACustomSelectorCannotBeCreatedFromItsName) {
   SelectorOptions options;
   options.kind = Kind::kCustom;
   options.custom_name = "mine";
@@ -81,7 +81,7 @@ TEST(SelectorOptionsTest, ACustomSelectorCannotBeMadeFromItsName) {
   EXPECT_THAT(result.status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("custom(mine)")));
 }
 
-// --- A selector of a user's own, with the defaults of the interface ---
+// --- A custom selector, with the defaults of the interface ---
 
 class LargestSlot : public Selector {
  public:
@@ -152,29 +152,29 @@ class SelectorTest : public ::testing::TestWithParam<Case> {
   // Few distinct values, so that ties are common.
   static double RandomPriority(Random& random) { return static_cast<double>(random.Below(8)) / 4; }
   static Slot RandomSlot(const MiniTable& table, Random& random) {
-    // Any slot will do; the map's order is that of slots, which are dense but for holes.
+    // Any slot will do; the map is ordered by slots, which are dense except for holes.
     auto it = table.items().lower_bound(
         static_cast<Slot>(random.Below(table.items().rbegin()->first + uint64_t{1})));
     return it->first;
   }
 };
 
-// Those that draw from a seed, and those that do not.
+// Selectors that use a seed, and those that do not.
 class RandomSelectorTest : public SelectorTest {};
 class DeterministicSelectorTest : public SelectorTest {};
 
-TEST_P(SelectorTest, OptionsAreThoseItWasMadeWith) {
+TEST_P(SelectorTest, ReturnsItsOptions) {
   MiniTable table(options());
   EXPECT_EQ(table.selector().options(), options());
 }
 
-TEST_P(SelectorTest, NanIsRefusedWithADetail) {
+TEST_P(SelectorTest, NanIsRejectedWithADetail) {
   MiniTable table(options());
   const Status status = table.selector().CheckPriority(kNan);
   EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority, HasSubstr("nan")));
 }
 
-TEST_P(SelectorTest, InfiniteAndNegativePrioritiesAreLegalWhereTheyMakeSense) {
+TEST_P(SelectorTest, InfiniteAndNegativePrioritiesAreAllowedIfMeaningful) {
   MiniTable table(options());
   const bool legal = kind() != Kind::kPrioritized;
   for (double priority : {kInfinity, -kInfinity, -1.0}) {
@@ -183,7 +183,7 @@ TEST_P(SelectorTest, InfiniteAndNegativePrioritiesAreLegalWhereTheyMakeSense) {
   EXPECT_OK(table.selector().CheckPriority(-0.0));
 }
 
-TEST_P(SelectorTest, ASingleItemIsAlwaysPicked) {
+TEST_P(SelectorTest, ASingleItemIsAlwaysSelected) {
   MiniTable table(options());
   for (Slot slot : {0u, 1u, 63u, 64u, 5000u}) {
     table.InsertAt(slot, 0.5);
@@ -192,7 +192,7 @@ TEST_P(SelectorTest, ASingleItemIsAlwaysPicked) {
   }
 }
 
-TEST_P(SelectorTest, ClearEmptiesAndTheSelectorCanBeFilledAgain) {
+TEST_P(SelectorTest, ASelectorCanBeFilledAgainAfterClear) {
   MiniTable table(options());
   for (int i = 0; i < 1000; ++i) table.Insert(i);
   table.Clear();
@@ -200,15 +200,15 @@ TEST_P(SelectorTest, ClearEmptiesAndTheSelectorCanBeFilledAgain) {
   for (const Selection& pick : table.Sample(100)) EXPECT_LT(pick.slot, 3u);
 }
 
-TEST_P(SelectorTest, PrefetchMayBeAskedForAnySlot) {
+TEST_P(SelectorTest, PrefetchAcceptsAnySlot) {
   MiniTable table(options());
   table.selector().Prefetch(0);
   table.Insert(1);
   for (Slot slot : {0u, 1u, 1000u, UINT32_MAX}) table.selector().Prefetch(slot);
-  EXPECT_EQ(table.Sample().slot, 0u) << "nothing has changed";
+  EXPECT_EQ(table.Sample().slot, 0u) << "prefetching changes nothing";
 }
 
-TEST_P(SelectorTest, NoDrawAndNoUpdateAreFine) {
+TEST_P(SelectorTest, EmptySamplesAndUpdatesAreAllowed) {
   MiniTable table(options());
   table.selector().Update({});
   table.selector().Sample({});
@@ -231,7 +231,7 @@ TEST_P(DeterministicSelectorTest, SamplingChangesNothing) {
   EXPECT_EQ(sampled.Sample(), untouched.Sample());
 }
 
-TEST_P(SelectorTest, ManyAtOnceAreTheSameAsOneByOne) {
+TEST_P(SelectorTest, SamplingInBatchesEqualsSamplingOneByOne) {
   for (size_t n : {1, 2, 31, 32, 33, 64, 100, 257}) {
     MiniTable together(options());
     MiniTable apart(options());
@@ -246,7 +246,7 @@ TEST_P(SelectorTest, ManyAtOnceAreTheSameAsOneByOne) {
   }
 }
 
-TEST_P(SelectorTest, ManyUpdatesAtOnceAreTheSameAsOneByOne) {
+TEST_P(SelectorTest, UpdatingInBatchesEqualsUpdatingOneByOne) {
   MiniTable together(options());
   MiniTable apart(options());
   for (int i = 0; i < 2000; ++i) {
@@ -256,7 +256,7 @@ TEST_P(SelectorTest, ManyUpdatesAtOnceAreTheSameAsOneByOne) {
   Random random(5);
   for (int round = 0; round < 200; ++round) {
     std::vector<std::pair<Slot, double>> changes(1 + random.Below(200));
-    // Narrow ranges make the same slot come twice: the last one holds.
+    // Narrow ranges produce repeated slots: the last update wins.
     const uint64_t range = 1 + random.Below(2000);
     for (auto& change : changes) change = {static_cast<Slot>(random.Below(range)), RandomPriority(random)};
     together.Update(changes);
@@ -265,7 +265,7 @@ TEST_P(SelectorTest, ManyUpdatesAtOnceAreTheSameAsOneByOne) {
   }
 }
 
-TEST_P(SelectorTest, TheSameSeedGivesTheSamePicks) {
+TEST_P(SelectorTest, TheSameSeedGivesTheSameSelections) {
   MiniTable a(options());
   MiniTable b(options());
   Random random_a(2);
@@ -277,7 +277,7 @@ TEST_P(SelectorTest, TheSameSeedGivesTheSamePicks) {
   }
 }
 
-TEST_P(RandomSelectorTest, AnotherSeedOrNoneGivesOtherPicks) {
+TEST_P(RandomSelectorTest, AnotherSeedOrNoneGivesOtherSelections) {
   SelectorOptions other = options();
   other.seed = *options().seed + 1;
   SelectorOptions unseeded = options();
@@ -316,7 +316,7 @@ TEST_P(SelectorTest, ARestoredSelectorContinuesThroughFurtherChanges) {
   }
 }
 
-TEST_P(SelectorTest, ACaptureIsOfItsInstant) {
+TEST_P(SelectorTest, ACaptureIsNotAffectedByLaterChanges) {
   MiniTable table(options());
   Random random(6);
   Churn(table, random, 5000);
@@ -351,7 +351,7 @@ TEST_P(SelectorTest, AnEmptySelectorCanBeSavedAndRestored) {
   EXPECT_EQ(pick, (Selection{2, 1.0}));
 }
 
-TEST_P(SelectorTest, RestoreTakesItemsWithoutAState) {
+TEST_P(SelectorTest, RestoreAcceptsItemsWithoutAState) {
   MiniTable table(options());
   Random random(7);
   Churn(table, random, 300);
@@ -362,7 +362,7 @@ TEST_P(SelectorTest, RestoreTakesItemsWithoutAState) {
   EXPECT_TRUE(table.items().contains(pick.slot));
 }
 
-TEST_P(SelectorTest, RestoreRefusesDamageAndLeavesTheSelectorEmpty) {
+TEST_P(SelectorTest, RestoreRejectsDamageAndLeavesTheSelectorEmpty) {
   MiniTable table(options());
   Random random(8);
   Churn(table, random, 300);
@@ -385,7 +385,7 @@ TEST_P(SelectorTest, RestoreRefusesDamageAndLeavesTheSelectorEmpty) {
   other_version[0] = 2;
   EXPECT_THAT(selector->Restore(items, other_version), StatusIs(StatusCode::kDataLoss));
 
-  ASSERT_OK(selector->Restore(items, state));  // as if nothing had been tried
+  ASSERT_OK(selector->Restore(items, state));  // the failed attempts had no effect
   std::vector<Selection> picks(50);
   selector->Sample(picks);
   EXPECT_EQ(picks, table.Sample(50));
@@ -411,7 +411,7 @@ TEST_P(RandomSelectorTest, RandomBytesNeverCrashARestore) {
   }
 }
 
-// --- Against a model: the items in a map, everything computed anew at each question ---
+// --- Comparison with a model: the items in a map, everything recomputed for each call ---
 
 class Model {
  public:
@@ -424,7 +424,7 @@ class Model {
   }
   void Clear() { dense_.clear(); }
 
-  // Fails the test unless `pick` is what the rules say.
+  // Fails the test unless `pick` follows the rules.
   void ExpectPick(const std::map<Slot, SelectorItem>& items, const Selection& pick) {
     if (kind() == Kind::kUniform) {
       EXPECT_EQ(pick,
@@ -488,7 +488,7 @@ class Model {
 
   const SelectorOptions options_;
   Random random_;
-  std::vector<Slot> dense_;  // as uniform keeps it: a delete moves the last one into the hole
+  std::vector<Slot> dense_;  // like uniform: a delete moves the last one into the hole
 };
 
 TEST_P(SelectorTest, RandomOperationsAgreeWithTheModel) {
@@ -508,7 +508,7 @@ TEST_P(SelectorTest, RandomOperationsAgreeWithTheModel) {
       table.Delete(slot);
     } else if (choice < 75) {
       std::vector<std::pair<Slot, double>> changes(1 + random.Below(choice == 74 ? 100 : 4));
-      // Now and then all zero, which Prioritized treats apart.
+      // Occasionally all zero, which Prioritized handles specially.
       const double factor = choice == 73 ? 0 : 1;
       for (auto& change : changes) change = {RandomSlot(table, random), factor * RandomPriority(random)};
       table.Update(changes);

@@ -1,4 +1,4 @@
-// selectors_testing.h — what the tests of this folder share.
+// selectors_testing.h — shared by the tests of this folder.
 #ifndef REVERB_CORE_SELECTORS_SELECTORS_TESTING_H_
 #define REVERB_CORE_SELECTORS_SELECTORS_TESTING_H_
 
@@ -28,8 +28,7 @@ inline std::ostream& operator<<(std::ostream& os, const Selection& s) {
 
 namespace internal {
 
-// Does with a selector what a table would: gives out slots, numbers the operations, remembers
-// the items.
+// Uses a selector like a table would: assigns slots, numbers the operations, stores the items.
 class MiniTable {
  public:
   explicit MiniTable(const SelectorOptions& options) : options_(options), selector_(Make()) {}
@@ -104,7 +103,7 @@ class MiniTable {
     if (const auto capture = selector_->Capture()) capture->Encode(&state);
     return state;
   }
-  // A new selector, with another seed, that continues from this one's state.
+  // Returns a new selector, with another seed, that continues from this one's state.
   std::unique_ptr<Selector> Copy() {
     SelectorOptions options = options_;
     if (options.seed.has_value()) ++*options.seed;
@@ -125,9 +124,9 @@ class MiniTable {
   uint64_t operation_ = 0;
 };
 
-// Whether draws counted in `counts` may come from the distribution `expected` (it sums to 1;
-// where it is 0 no draw may be). Pearson's chi-square at a significance of 1e-6: a right
-// sampler fails one time in a million seeds, and the seeds of tests are fixed.
+// Returns whether the draws counted in `counts` are consistent with the distribution `expected` (it sums to
+// 1; entries of 0 must have no draws). Pearson's chi-square at a significance of 1e-6: a correct sampler
+// fails for one seed in a million, and tests use fixed seeds.
 inline bool ChiSquareAccepts(const std::vector<size_t>& counts, const std::vector<double>& expected) {
   double draws = 0;
   for (size_t count : counts) draws += static_cast<double>(count);
@@ -143,7 +142,8 @@ inline bool ChiSquareAccepts(const std::vector<size_t>& counts, const std::vecto
     statistic += (static_cast<double>(counts[i]) - mean) * (static_cast<double>(counts[i]) - mean) / mean;
     freedom += 1;
   }
-  // Wilson and Hilferty's approximation of the quantile; 4.7534 is the normal's at 1 - 1e-6.
+  // Wilson and Hilferty's approximation of the quantile; 4.7534 is that of the normal distribution at 1 -
+  // 1e-6.
   const double v = 2 / (9 * freedom);
   return statistic <= freedom * std::pow(1 - v + 4.7534 * std::sqrt(v), 3);
 }

@@ -1,8 +1,8 @@
-// slot_set.h — a set of slots that can say which is its k-th smallest.
+// slot_set.h — a set of slots that can return its k-th smallest element.
 //
-// One bit a slot, with counts per page of 4096 bits and per group of 64 pages, so that
-// Select() skips whole groups, then whole pages, then words. What it answers depends on the
-// set alone, not on the order in which the slots came.
+// Uses one bit per slot, with counts per page of 4096 bits and per group of 64 pages, so that Select() skips
+// whole groups, then whole pages, then words. The results depend only on the set, not on the order of
+// insertion.
 #ifndef REVERB_CORE_SELECTORS_SLOT_SET_H_
 #define REVERB_CORE_SELECTORS_SLOT_SET_H_
 
@@ -44,7 +44,7 @@ class SlotSet {
     --size_;
   }
 
-  // The slot with `rank` smaller ones in the set. REQUIRES: rank < size().
+  // Returns the slot with `rank` smaller ones in the set. REQUIRES: rank < size().
   Slot Select(uint64_t rank) const {
     assert(rank < size_);
     size_t group = 0;
@@ -58,7 +58,7 @@ class SlotSet {
     return static_cast<Slot>(word * 64 + std::countr_zero(bits));
   }
 
-  // Empties the set and gives its memory back.
+  // Empties the set and frees its memory.
   void Clear() { *this = SlotSet(); }
 
   void Prefetch(Slot slot) const {
@@ -70,7 +70,7 @@ class SlotSet {
   static constexpr int kGroupShift = 18;
 
   void Grow(Slot slot) {
-    // Whole pages; the vectors at least double their memory when they move.
+    // Grows by whole pages; the vectors at least double their capacity when they reallocate.
     const size_t pages = (static_cast<size_t>(slot) >> kPageShift) + 1;
     words_.resize(pages << (kPageShift - 6));
     page_counts_.resize(pages);

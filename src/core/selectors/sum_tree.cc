@@ -1,5 +1,5 @@
-// The part up to HWY_ONCE is compiled once for every instruction set that Highway knows for
-// this processor family; the best one is chosen when a tree is made.
+// The part before HWY_ONCE is compiled for each instruction set that Highway supports on this processor
+// family; the best one is selected when a tree is created.
 #include "core/selectors/sum_tree.h"
 
 #include <algorithm>
@@ -17,16 +17,16 @@
 namespace reverb::internal {
 namespace {
 
-// The largest number below `value`. REQUIRES: value > 0.
+// Returns the largest number below `value`. REQUIRES: value > 0.
 inline double JustBelow(double value) { return std::bit_cast<double>(std::bit_cast<uint64_t>(value) - 1); }
 
-// What every instruction set computes, in plain words. Running sums as invariant (2) says.
+// The reference implementation of all instruction sets. The prefix sums are those of invariant (2).
 struct ScalarNode {
   static double Sum(const double* c) {
     return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
   }
 
-  // The child that holds `point`; makes the point relative to that child.
+  // Returns the child that contains `point`; makes the point relative to that child.
   static size_t Find(const double* c, double* point) {
     double running[9];  // running[k] = the sum of the first k children
     double* const p = running + 1;
@@ -41,7 +41,7 @@ struct ScalarNode {
     p[6] = p[3] + (q1 + c[6]);
     p[7] = p[3] + (q1 + (c[6] + c[7]));
     double x = *point;
-    // Rounding further up may have left the point at or past the end.
+    // Rounding at higher levels may have moved the point to the end or past it.
     if (x >= p[7]) [[unlikely]]
       x = JustBelow(p[7]);
     size_t child = 0;
@@ -107,7 +107,7 @@ struct Node {
     const auto zero = hn::Zero(d);
     a = hn::Add(a, hn::InterleaveLower(d, zero, a));
     b = hn::Add(b, hn::InterleaveLower(d, zero, b));
-    // The upper two lanes each add the second.
+    // Adds the second lane to the upper two lanes.
     const auto a1 = hn::ConcatLowerLower(d, a, zero);
     const auto b1 = hn::ConcatLowerLower(d, b, zero);
     a = hn::Add(a, hn::InterleaveUpper(d, a1, a1));
@@ -132,10 +132,10 @@ struct Node {
 using Node = ScalarNode;
 #endif
 
-// All points go down one level before the next, so that the fetches of one level overlap.
+// Moves all points down one level before the next, so that the memory accesses of a level overlap.
 HWY_ATTR void Find(const SumTreeLevels& levels, double* points, Slot* slots, size_t n) {
   if (n == 1) {
-    // The same, with everything in registers: here each step waits for the one before.
+    // Same, with all values in registers: each step depends on the previous one.
     double point = points[0];
     size_t node = 0;
     for (int level = levels.depth - 1; level >= 0; --level) {
@@ -164,9 +164,9 @@ HWY_ATTR void Find(const SumTreeLevels& levels, double* points, Slot* slots, siz
 
 HWY_ATTR double Refresh(const SumTreeLevels& levels, Slot* slots, size_t n) {
   for (int level = 0; level + 1 < levels.depth; ++level) {
-    // From here on `slots` are nodes of this level, to be recomputed.
+    // From here on `slots` are nodes of this level that must be recomputed.
     if (levels.size(level) > 64 * 8) {
-      // Few meet here; neighbours, as in slots given in order, are made one.
+      // Few slots share a node here; merges only adjacent duplicates, as in sorted slots.
       Slot previous = slots[0] >> 3;
       size_t distinct = 0;
       slots[distinct++] = previous;
@@ -228,7 +228,7 @@ void SumTree::Grow(Slot slot) {
     if (level < levels_.depth) {
       std::copy_n(levels_.values[level], levels_.size(level), grown.values[level]);
     } else if (levels_.depth > 0) {
-      grown.values[level][0] = total_;  // the old tree is the first child
+      grown.values[level][0] = total_;  // the old tree becomes the first child
     }
   }
   for (int level = 0; level < levels_.depth; ++level) DeleteValues(levels_.values[level]);

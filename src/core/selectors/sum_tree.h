@@ -1,22 +1,21 @@
-// sum_tree.h — weights by slot, and the slot at a given point of their running sum.
+// sum_tree.h — weights by slot, with search by the cumulative sum.
 //
-// An 8-ary tree of doubles, eight children to a cache line. Level 0 holds the weights, level
-// l + 1 the sums of the nodes of level l; the last level is one node, whose sum is the total.
+// An 8-ary tree of doubles, eight children per cache line. Level 0 holds the weights, level l + 1 the sums of
+// the nodes of level l; the last level is one node, whose sum is the total.
 //
 // Invariants:
-// (1) A node's sum is always ((c0+c1)+(c2+c3)) + ((c4+c5)+(c6+c7)), computed from the children
-//     themselves and never by adding a difference. Sums therefore do not drift: they are a
-//     pure function of the weights, the same after any history, on any processor, for any
-//     capacity (children that do not exist add an exact zero).
-// (2) In a node, the running sums that a search compares with are
+// (1) A node's sum is always ((c0+c1)+(c2+c3)) + ((c4+c5)+(c6+c7)), computed from the children and never by
+//     adding a difference. Sums therefore do not drift: they are a pure function of the weights, the same
+//     after any history, on any processor, for any capacity (missing children add an exact zero).
+// (2) In a node, a search compares with these prefix sums:
 //       p0 = c0, p1 = c0+c1, p2 = p1+c2, p3 = p1+(c2+c3), p4..p7 = p3 + the same of c4..c7.
-//     They never fall, they stay equal over a child of zero, and p7 is the node's sum, all in
-//     rounded arithmetic. So a search that takes the first child whose running sum is above
-//     the point takes one of positive sum, down to a positive weight.
-// Additions have no other order anywhere, vector code included; so results are the same to
-// the last bit whichever instructions a processor has.
+//     They never decrease, a child of zero does not change them, and p7 is the node's sum, all in rounded
+//     arithmetic. A search that selects the first child whose prefix sum exceeds the point therefore selects
+//     a child with a positive sum, down to a positive weight.
+// Additions use no other order, including in vector code, so results are bit-identical on all instruction
+// sets.
 //
-// Threads: needs the caller's lock.
+// Threads: the caller provides locking.
 #ifndef REVERB_CORE_SELECTORS_SUM_TREE_H_
 #define REVERB_CORE_SELECTORS_SUM_TREE_H_
 
@@ -28,16 +27,16 @@
 
 namespace reverb::internal {
 
-// The arrays of a tree, for the code that is compiled once per instruction set.
+// The arrays of a tree, for the code that is compiled for each instruction set.
 struct SumTreeLevels {
   static constexpr size_t kArity = 8;
   static constexpr int kMaxDepth = 11;  // 8^11 > 2^32
 
   double* values[kMaxDepth] = {};
   int depth = 0;
-  size_t capacity = 0;  // weights: a power of two, or 0
+  size_t capacity = 0;  // number of weights: a power of two, or 0
 
-  // Values in a level, including those that only fill its last node.
+  // Returns the number of values in a level, including padding in its last node.
   size_t size(int level) const {
     const size_t size = capacity >> (3 * level);
     return size < kArity ? kArity : size;
@@ -45,17 +44,17 @@ struct SumTreeLevels {
 };
 
 struct SumTreeKernels {
-  // Replaces each point of [0, total) by the slot at that point. Overwrites `points`.
+  // Replaces each point in [0, total) by the slot at that point. Overwrites `points`.
   void (*find)(const SumTreeLevels& levels, double* points, Slot* slots, size_t n);
-  // Recomputes every sum above the given slots; returns the total. Overwrites `slots`.
+  // Recomputes all sums above the given slots; returns the total. Overwrites `slots`.
   double (*refresh)(const SumTreeLevels& levels, Slot* slots, size_t n);
 };
 
 class SumTree {
  public:
-  // The largest weight. 2^32 of them sum to 2^1023, so that no sum is ever infinite.
+  // The largest weight. The sum of 2^32 of them is 2^1023, so no sum is ever infinite.
   static constexpr double kMaxWeight = 0x1p991;
-  // As many slots as Find() and Refresh() like to have at a time.
+  // Recommended numbers of slots for Find() and Refresh().
   static constexpr size_t kFindGroup = 32;
   static constexpr size_t kRefreshGroup = 64;
 
@@ -65,16 +64,16 @@ class SumTree {
   ~SumTree() { Clear(); }
 
   size_t capacity() const { return levels_.capacity; }
-  // The sum of all weights.
+  // Returns the sum of all weights.
   double total() const { return total_; }
-  // The weight of a slot. REQUIRES: slot < capacity().
+  // Returns the weight of a slot. REQUIRES: slot < capacity().
   double operator[](Slot slot) const {
     assert(slot < levels_.capacity);
     return levels_.values[0][slot];
   }
   const SumTreeLevels& levels() const { return levels_; }
 
-  // Makes room for `slot`. New weights are 0.
+  // Reserves space for `slot`. New weights are 0.
   void Reserve(Slot slot) {
     if (slot >= levels_.capacity) [[unlikely]]
       Grow(slot);
@@ -83,8 +82,8 @@ class SumTree {
   // REQUIRES: slot < capacity(), 0 <= weight <= kMaxWeight.
   void Set(Slot slot, double weight) {
     assert(slot < levels_.capacity && weight >= 0 && weight <= kMaxWeight);
-    // On each level the siblings are summed apart from the child that changes: those sums do
-    // not wait for the level below, and nothing just stored is read back.
+    // Sums the siblings of the changed child separately on each level: these sums do not depend on the level
+    // below, and no stored value is read back.
     double sum = weight;
     size_t index = slot;
     for (int level = 0; level < levels_.depth; ++level, index >>= 3) {
@@ -101,8 +100,8 @@ class SumTree {
     total_ = sum;
   }
 
-  // Many at once: set each weight by itself, then have the sums above them recomputed, each
-  // touched node about once. No other call in between but operator[].
+  // For many changes: set each weight separately, then recompute the sums above them with Refresh(), which
+  // visits each affected node about once. Only operator[] may be called in between.
   void SetWeightOnly(Slot slot, double weight) {
     assert(slot < levels_.capacity && weight >= 0 && weight <= kMaxWeight);
     levels_.values[0][slot] = weight;
@@ -113,21 +112,21 @@ class SumTree {
   }
   void RefreshAll();
 
-  // Replaces each point by the slot at that point: a slot is found with probability
-  // weight / total() by a point uniform in [0, total()), one of zero weight never, however
-  // the sums were rounded. Overwrites `points`. REQUIRES: total() > 0, points >= 0.
+  // Replaces each point by the slot at that point. A point uniform in [0, total()) finds a slot with
+  // probability weight / total(), and never one with weight zero, whatever the rounding. Overwrites `points`.
+  // REQUIRES: total() > 0, points >= 0.
   void Find(double* points, Slot* slots, size_t n) const {
     assert(total_ > 0);
     kernels_->find(levels_, points, slots, n);
   }
 
-  // Gives the memory back.
+  // Frees the memory.
   void Clear();
 
-  // Asks for what Set() or Refresh() of this slot will touch.
+  // Prefetches the memory that Set() or Refresh() of this slot will access.
   void Prefetch(Slot slot) const {
     if (slot >= levels_.capacity) return;
-    // Higher levels are small and in use all the time.
+    // Higher levels are small and always cached.
     size_t index = slot;
     for (int level = 0; level < 3 && level < levels_.depth; ++level, index >>= 3) {
       __builtin_prefetch(levels_.values[level] + (index & ~size_t{7}), 1);

@@ -1,4 +1,4 @@
-// The sum tree and the slot set, with every instruction set that this processor has.
+// Tests the sum tree and the slot set, with every instruction set of this processor.
 #include "core/selectors/sum_tree.h"
 
 #include <hwy/targets.h>
@@ -24,8 +24,8 @@ namespace {
 
 constexpr double kDenormal = 5e-324;
 
-// The definition, once more and independently of sum_tree.cc: the total of the weights
-// [first, first + width), a power of 8 of them.
+// The definition, implemented independently of sum_tree.cc: the total of the weights [first, first + width),
+// where width is a power of 8.
 double TotalByDefinition(const std::vector<double>& weights, size_t first, size_t width) {
   if (first >= weights.size()) return 0;
   if (width == 1) return weights[first];
@@ -61,7 +61,7 @@ double TotalByDefinition(const std::vector<double>& weights) {
   return TotalByDefinition(weights, 0, width);
 }
 
-// Trees made while one of these lives use the instruction set given.
+// Trees created while an instance exists use the given instruction set.
 class SumTreeTest : public ::testing::TestWithParam<int64_t> {
  protected:
   SumTreeTest() { Choose(GetParam()); }
@@ -84,7 +84,7 @@ class SumTreeTest : public ::testing::TestWithParam<int64_t> {
     tree.Find(&point, &slot, 1);
     return slot;
   }
-  // Every sum is that of a tree made anew from the weights, bit by bit.
+  // Every sum is bit-identical to that of a new tree with the same weights.
   static void ExpectExact(const SumTree& tree) {
     SumTree fresh;
     for (size_t i = tree.capacity(); i-- > 0;) {
@@ -101,7 +101,7 @@ class SumTreeTest : public ::testing::TestWithParam<int64_t> {
           << "level " << level;
     }
   }
-  // Over the whole range of doubles that are weights, with zeros.
+  // Covers the whole range of valid weights, including zeros.
   static double RandomWeight(Random& random) {
     switch (random.Below(8)) {
       case 0:
@@ -116,7 +116,7 @@ class SumTreeTest : public ::testing::TestWithParam<int64_t> {
   }
 };
 
-TEST_P(SumTreeTest, AnEmptyTreeHasNothing) {
+TEST_P(SumTreeTest, AnEmptyTreeHasNoWeights) {
   SumTree tree;
   EXPECT_EQ(tree.capacity(), 0u);
   EXPECT_EQ(tree.total(), 0);
@@ -192,7 +192,7 @@ TEST_P(SumTreeTest, SumsNeverDrift) {
   EXPECT_EQ(tree.total(), TotalByDefinition(weights));
 }
 
-TEST_P(SumTreeTest, FindsWhatTheDefinitionSaysWithEveryInstructionSet) {
+TEST_P(SumTreeTest, FindAgreesWithTheDefinitionForEveryInstructionSet) {
   Random random(3);
   for (int round = 0; round < 60; ++round) {
     std::vector<double> weights(1 + random.Below(round % 10 == 0 ? 2000 : 100));
@@ -236,7 +236,7 @@ TEST_P(SumTreeTest, NeverFindsASlotWithoutWeight) {
       weight = random.Below(8) < zeros ? 0 : kinds[first + random.Below(last - first + 1)];
     weights[random.Below(weights.size())] = kinds[1 + random.Below(std::size(kinds) - 1)];
     Fill(tree, weights);
-    // The points where running sums meet are the ones where rounding decides.
+    // Rounding matters at the boundaries between prefix sums.
     double running = 0;
     for (int i = 0; i < 100; ++i) {
       running += weights[random.Below(weights.size())];
@@ -265,7 +265,7 @@ TEST_P(SumTreeTest, EveryWeightIsFoundByTheMiddleOfItsInterval) {
 }
 
 TEST_P(SumTreeTest, TheLargestSumIsFinite) {
-  // As if 2^32 weights were the largest: the sums of a level double what is below, exactly.
+  // As with 2^32 largest weights: the sums of each level are exact multiples of the level below.
   double sum = SumTree::kMaxWeight;
   for (int i = 0; i < 32; ++i) sum += sum;
   EXPECT_TRUE(std::isfinite(sum));

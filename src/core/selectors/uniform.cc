@@ -1,6 +1,6 @@
-// Uniform: the slots that are present lie densely in an array; a delete moves the last one
-// into the hole. The order in that array is history that the items do not tell, so it is
-// part of the saved state, as is the random generator.
+// Uniform: the present slots are stored densely in an array; a delete moves the last one into the hole. The
+// order in that array depends on history that the items do not reveal, so it is part of the saved state, like
+// the random generator.
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
@@ -62,7 +62,7 @@ class UniformSelector final : public Selector {
     ++count_;
   }
 
-  // Priorities do not matter.
+  // Ignores priorities.
   void Update(std::span<const SelectorItem> items) override { (void)items; }
 
   void Delete(Slot slot) override {
@@ -73,8 +73,8 @@ class UniformSelector final : public Selector {
     dense_.Mutable(hole) = last;
     positions_[last] = hole;
     positions_[slot] = kNoPosition;
-    // A spare page stays, so that a table that hovers around a page's end does not
-    // allocate and free one at every operation.
+    // Keeps a spare page, so that a table whose size fluctuates around the end of a page does not allocate
+    // and free a page with every operation.
     if (dense_.size() - count_ >= 2 * DenseSlots::kPerPage)
       dense_.Resize(dense_.size() - DenseSlots::kPerPage);
   }
@@ -88,7 +88,7 @@ class UniformSelector final : public Selector {
   void Sample(std::span<Selection> out) override {
     assert(out.empty() || count_ > 0);
     const double probability = 1.0 / static_cast<double>(count_);
-    constexpr size_t kGroup = 32;  // fetches that are under way at once
+    constexpr size_t kGroup = 32;  // concurrent prefetches
     uint64_t picks[kGroup];
     while (!out.empty()) {
       const size_t n = std::min(out.size(), kGroup);
@@ -109,8 +109,8 @@ class UniformSelector final : public Selector {
     return std::make_unique<UniformCapture>(dense_.TakeCapture(), count_, random_.state());
   }
 
-  // An empty state is taken too: the items in their order, with this selector's own
-  // randomness. So a table may be filled from a source that saved no state.
+  // Also accepts an empty state: the items in their order, with this selector's own random state. A table can
+  // therefore be filled from a source that saved no state.
   Status Restore(std::span<const SelectorItem> items, std::string_view state) override {
     assert(count_ == 0);
     REVERB_RETURN_IF_ERROR(CheckItems(*this, items));
@@ -128,9 +128,9 @@ class UniformSelector final : public Selector {
     }
     if (count != items.size()) {
       return CorruptState("restoring a uniform selector: " + std::to_string(items.size()) +
-                          " items, but the saved state tells of " + std::to_string(count));
+                          " items, but the saved state has " + std::to_string(count));
     }
-    // As many as the items, each one an item, none twice: so the same slots.
+    // As many slots as items, each belonging to an item, none repeated: so both sets are equal.
     SlotSet missing;
     for (const SelectorItem& item : items) missing.Insert(item.slot);
     std::vector<Slot> order(count);
@@ -138,7 +138,7 @@ class UniformSelector final : public Selector {
       (void)TakeLittleEndian(&state, &slot);
       if (!missing.Contains(slot)) {
         return CorruptState("restoring a uniform selector: the saved state names slot " +
-                            std::to_string(slot) + ", which holds no item or comes twice");
+                            std::to_string(slot) + ", which has no item or is repeated");
       }
       missing.Erase(slot);
     }
@@ -150,9 +150,9 @@ class UniformSelector final : public Selector {
  private:
   const SelectorOptions options_;
   Random random_;
-  DenseSlots dense_;  // the first count_ are the slots present
+  DenseSlots dense_;  // the first count_ elements are the present slots
   size_t count_ = 0;
-  std::vector<uint32_t> positions_;  // by slot: where it lies in dense_
+  std::vector<uint32_t> positions_;  // by slot: its index in dense_
 };
 
 }  // namespace

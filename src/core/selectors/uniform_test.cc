@@ -1,4 +1,4 @@
-// Uniform. What it shares with the others is in selectors_test.cc.
+// Uniform. Tests common to all selectors are in selectors_test.cc.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 using ::reverb::test::StatusIs;
 using ::testing::HasSubstr;
 
-TEST(UniformTest, EveryItemIsAsLikely) {
+TEST(UniformTest, AllItemsAreEquallyLikely) {
   constexpr size_t kItems = 100;
   MiniTable table(SelectorOptions::Uniform(1));
   for (size_t i = 0; i < kItems; ++i) table.Insert(static_cast<double>(i));
@@ -29,7 +29,7 @@ TEST(UniformTest, EveryItemIsAsLikely) {
   EXPECT_TRUE(ChiSquareAccepts(counts, std::vector<double>(kItems, 1.0 / kItems)));
 }
 
-TEST(UniformTest, EveryItemIsAsLikelyAfterDeletes) {
+TEST(UniformTest, AllItemsAreEquallyLikelyAfterDeletes) {
   MiniTable table(SelectorOptions::Uniform(2));
   for (size_t i = 0; i < 1000; ++i) table.Insert(1);
   Random random(3);
@@ -44,8 +44,8 @@ TEST(UniformTest, EveryItemIsAsLikelyAfterDeletes) {
   EXPECT_TRUE(ChiSquareAccepts(counts, expected));
 }
 
-// Whether the test above would notice.
-TEST(UniformTest, TheStatisticSeesABiasOfOneInTwenty) {
+// Checks that the test above would detect a bias.
+TEST(UniformTest, TheStatisticDetectsABiasOfOneInTwenty) {
   Random random(4);
   std::vector<size_t> counts(100);
   for (int i = 0; i < 200'000; ++i) ++counts[random.Below(100)];
@@ -95,35 +95,35 @@ class UniformRestoreTest : public ::testing::Test {
   std::unique_ptr<Selector> selector_;
 };
 
-TEST_F(UniformRestoreTest, TheStateIsAsDescribed) {
+TEST_F(UniformRestoreTest, TheStateHasTheDocumentedFormat) {
   ASSERT_EQ(state_.size(), kSlotsAt + 4 * items_.size());
   EXPECT_EQ(state_[kCountAt], 9);
   EXPECT_EQ(state_[kSlotsAt + 4 * 3], 9);  // the last one filled the hole
   EXPECT_OK(Restore(state_));
 }
 
-TEST_F(UniformRestoreTest, ASlotWithoutAnItemIsRefused) {
+TEST_F(UniformRestoreTest, ASlotWithoutAnItemIsRejected) {
   state_[kSlotsAt] = 3;
   EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("slot 3")));
   state_[kSlotsAt + 3] = '\xff';  // far beyond all slots
   EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss));
 }
 
-TEST_F(UniformRestoreTest, ASlotThatComesTwiceIsRefused) {
+TEST_F(UniformRestoreTest, ARepeatedSlotIsRejected) {
   state_[kSlotsAt] = state_[kSlotsAt + 4];
-  EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss, HasSubstr("twice")));
+  EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss, HasSubstr("repeated")));
 }
 
-TEST_F(UniformRestoreTest, ACountThatIsNotThatOfTheItemsIsRefused) {
+TEST_F(UniformRestoreTest, ACountThatDiffersFromTheItemsIsRejected) {
   state_[kCountAt] = 8;
   EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss));
-  state_.resize(state_.size() - 4);  // now consistent with itself
+  state_.resize(state_.size() - 4);  // now consistent with the count
   EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss, HasSubstr("9 items")));
-  state_[kCountAt + 3] = '\xff';  // would be 16 GB
+  state_[kCountAt + 3] = '\xff';  // would need 16 GB
   EXPECT_THAT(Restore(state_), StatusIs(StatusCode::kDataLoss));
 }
 
-TEST_F(UniformRestoreTest, ARandomStateOfZeroesStillDraws) {
+TEST_F(UniformRestoreTest, CanSampleFromAnAllZeroRandomState) {
   std::fill_n(state_.begin() + 1, 32, '\0');
   ASSERT_OK(Restore(state_));
   std::vector<Selection> picks(100);

@@ -1,0 +1,75 @@
+#include "client/row_buffer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "client/fake_sink_testing.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using test::Scalar;
+using ::testing::ElementsAre;
+
+TEST(RowBufferTest, ReturnsFixedSizeRows) {
+  RowBuffer buffer;
+  for (const int64_t value : {5, 6, 7}) buffer.Append(Scalar(value));
+  Tensor tensor = Tensor::Allocate(DType::kInt64, {}).value();
+  buffer.Read(1, &tensor);
+  EXPECT_EQ(*reinterpret_cast<const int64_t*>(tensor.data()), 6);
+
+  ColumnEncoder encoder(DType::kInt64, {}, CodecPolicy::kNone);
+  std::vector<std::string_view> strings;
+  std::vector<uint8_t> payload;
+  const Result<ColumnHeader> header = buffer.Encode(&encoder, 3, &strings, &payload);
+  ASSERT_OK(header);
+  std::array<int64_t, 3> decoded;
+  ASSERT_OK(DecodeRows(ColumnView(*header, 3), payload, 0, 3,
+                       {reinterpret_cast<uint8_t*>(decoded.data()), sizeof(decoded)}));
+  EXPECT_THAT(decoded, ElementsAre(5, 6, 7));
+}
+
+TEST(RowBufferTest, ReturnsStringsOfSeveralElements) {
+  RowBuffer buffer;
+  const std::vector<int64_t> dims = {2};
+  const std::array<std::string_view, 2> old = {"old", "rows"};
+  buffer.Append({.dtype = DType::kString, .dims = dims, .data = old.data()});
+  buffer.Clear();
+  const std::array<std::string_view, 2> first = {"", "ab"}, second = {"c", ""};
+  buffer.Append({.dtype = DType::kString, .dims = dims, .data = first.data()});
+  buffer.Append({.dtype = DType::kString, .dims = dims, .data = second.data()});
+  Tensor tensor = Tensor::Allocate(DType::kString, {2}).value();
+  buffer.Read(1, &tensor);
+  EXPECT_THAT(tensor.strings(), ElementsAre("c", ""));
+
+  ColumnEncoder encoder(DType::kString, {2}, CodecPolicy::kNone);
+  std::vector<std::string_view> strings;
+  std::vector<uint8_t> payload;
+  const Result<ColumnHeader> header = buffer.Encode(&encoder, 2, &strings, &payload);
+  ASSERT_OK(header);
+  std::vector<std::string> decoded;
+  ASSERT_OK(DecodeStringRows(ColumnView(*header, 2), payload, 0, 2, &decoded));
+  EXPECT_THAT(decoded, ElementsAre("", "ab", "c", ""));
+}
+
+TEST(RowBufferTest, EmptyRowsNeedNoBytes) {
+  RowBuffer buffer;
+  const std::vector<int64_t> dims = {0};
+  buffer.Append({.dtype = DType::kFloat32, .dims = dims, .data = nullptr});
+  Tensor tensor = Tensor::Allocate(DType::kFloat32, {0}).value();
+  buffer.Read(0, &tensor);
+  EXPECT_EQ(tensor.num_bytes(), 0u);
+}
+
+TEST(RowBufferTest, ShortStringsCountAsMuchAsTheirMinimum) {
+  EXPECT_EQ(StringBytes(""), kMinStringBytes);
+  EXPECT_EQ(StringBytes(std::string(100, 'x')), 104u);
+}
+
+}  // namespace
+}  // namespace reverb::internal
