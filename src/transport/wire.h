@@ -28,7 +28,7 @@
 #include "tensor/column.h"
 #include "tensor/trajectory.h"
 #include "transport/messages.h"
-#include "transport/wire_reader.h"
+#include "tensor/proto_reader.h"
 #include "transport/wire_writer.h"
 
 namespace reverb::internal {
@@ -105,9 +105,9 @@ class InsertDecoder {
   uint64_t window_bytes() const { return window_bytes_; }
 
  private:
-  Status AddChunk(WireReader reader);
+  Status AddChunk(ProtoReader reader);
   // `before`: the item before it in the message; null for the first.
-  Status ParseItem(WireReader reader, size_t* slices_left, const InsertItem* before, InsertItem* item);
+  Status ParseItem(ProtoReader reader, size_t* slices_left, const InsertItem* before, InsertItem* item);
 
   const ChunkFactory make_chunk_;
   const WireLimits limits_;
@@ -167,7 +167,7 @@ class SampleReplyDecoder {
 
  private:
   // Whether the response is complete.
-  Result<bool> AddPart(uint64_t response_bytes, WireReader part, const Buffer& keeper);
+  Result<bool> AddPart(uint64_t response_bytes, ProtoReader part, const Buffer& keeper);
 
   const WireLimits limits_;
   std::vector<ByteSlice> parts_;

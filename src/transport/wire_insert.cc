@@ -74,7 +74,7 @@ WireMessage EncodeInsertHello(const Hello& hello) {
 }
 
 Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits));
   std::optional<Hello> hello;
   while (reader.Next()) {
@@ -155,10 +155,10 @@ uint64_t InsertEncoder::NewBytes(const Trajectory& trajectory) const {
 
 // --- InsertDecoder ---
 
-Status InsertDecoder::AddChunk(WireReader reader) {
+Status InsertDecoder::AddChunk(ProtoReader reader) {
   uint64_t id = 0;
   ChunkHeader header;
-  WireReader payload;
+  ProtoReader payload;
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -215,20 +215,20 @@ Status InsertDecoder::AddChunk(WireReader reader) {
   if (!fits(payload.remaining())) return too_much();
   uint8_t* room = nullptr;
   Result<ChunkRef> chunk = make_chunk_(header, &room);
-  if (!chunk.ok()) return At(where(), chunk.status());
+  if (!chunk.ok()) return chunk.status().Prefixed(where());
   if (!fits(static_cast<uint64_t>((*chunk)->bytes()))) return too_much();
   payload.CopyRest(room);
   const PackedChunkHeader packed = (*chunk)->header();
   for (uint32_t i = 0; i < packed.num_columns(); ++i) {
     const Status status = VerifyChecksums(packed.column(i), (*chunk)->column_payload(i));
-    if (!status.ok()) return At(where() + ", column " + Number(i), status);
+    if (!status.ok()) return status.Prefixed(where() + ", column " + Number(i));
   }
   window_bytes_ += static_cast<uint64_t>((*chunk)->bytes());
   window_.emplace(id, *std::move(chunk));
   return Status::Ok();
 }
 
-Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const InsertItem* before,
+Status InsertDecoder::ParseItem(ProtoReader reader, size_t* slices_left, const InsertItem* before,
                                 InsertItem* item) {
   std::optional<uint32_t> structure;
   std::vector<ColumnSpec> columns;
@@ -282,11 +282,11 @@ Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const In
 }
 
 Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits_));
   InsertMessage message;
   // Chunks come after the items that refer to them.
-  std::vector<WireReader> items;
+  std::vector<ProtoReader> items;
   size_t num_chunks = 0;
   while (reader.Next()) {
     switch (reader.field()) {
@@ -312,13 +312,13 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
         reader.Read(&bytes, ItemStructure::kMaxBytes);
         if (!reader.ok()) break;
         Result<ItemStructure> structure = ItemStructure::Decode(bytes);
-        if (!structure.ok()) return At("structure " + Number(number), structure.status());
+        if (!structure.ok()) return structure.status().Prefixed("structure " + Number(number));
         structures_.push_back(*std::move(structure));
         break;
       }
       case 15: {
         if (++num_chunks > limits_.max_chunks) return TooMany(kRequest, "chunks", limits_.max_chunks);
-        const WireReader chunk = reader.ReadMessage();
+        const ProtoReader chunk = reader.ReadMessage();
         if (reader.ok()) REVERB_RETURN_IF_ERROR(AddChunk(chunk));
         break;
       }
@@ -332,7 +332,7 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
     InsertItem& item = message.items[i];
     const InsertItem* const before = i == 0 ? nullptr : &message.items[i - 1];
     const Status status = ParseItem(items[i], &slices_left, before, &item);
-    if (!status.ok()) return At("item " + Number(i) + " (number " + Number(item.number) + ")", status);
+    if (!status.ok()) return status.Prefixed("item " + Number(i) + " (number " + Number(item.number) + ")");
   }
   for (uint64_t id : message.forget_chunks) {
     const auto it = window_.find(id);
@@ -377,7 +377,7 @@ WireMessage EncodeInsertReply(const InsertReply& reply) {
 
 namespace {
 
-Status ParseRejection(WireReader reader, const WireLimits& limits, Rejection* rejection) {
+Status ParseRejection(ProtoReader reader, const WireLimits& limits, Rejection* rejection) {
   while (reader.Next()) {
     if (reader.field() == 1) reader.Read(&rejection->number);
     if (reader.field() == 2) {
@@ -388,7 +388,7 @@ Status ParseRejection(WireReader reader, const WireLimits& limits, Rejection* re
   return reader.status("Rejection");
 }
 
-Status ParseWaitState(WireReader reader, const WireLimits& limits, WaitState* state) {
+Status ParseWaitState(ProtoReader reader, const WireLimits& limits, WaitState* state) {
   uint32_t reason = 0;
   int64_t nanos = 0;
   while (reader.Next()) {
@@ -415,7 +415,7 @@ Status ParseWaitState(WireReader reader, const WireLimits& limits, WaitState* st
 }  // namespace
 
 Result<InsertReply> DecodeInsertReply(ByteSlices slices, const WireLimits& limits) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
   InsertReply reply;
   while (reader.Next()) {

@@ -18,21 +18,19 @@ namespace reverb::internal {
 inline std::string Number(uint64_t value) { return std::to_string(value); }
 
 // RESOURCE_EXHAUSTED when the message as a whole is larger than the limit.
-Status CheckMessageSize(const WireReader& reader, std::string_view message, const WireLimits& limits);
+Status CheckMessageSize(const ProtoReader& reader, std::string_view message, const WireLimits& limits);
 // "SampleResponse: 9 samples, at most 8 are accepted".
 Status TooMany(std::string_view message, std::string_view what, uint64_t limit);
-// The same status with `where` and a colon before its text.
-Status At(std::string where, const Status& status);
 
 void WriteHello(const Hello& hello, WireWriter* writer);
-Status ParseHello(WireReader reader, const WireLimits& limits, Hello* hello);
+Status ParseHello(ProtoReader reader, const WireLimits& limits, Hello* hello);
 void WriteWelcome(const Welcome& welcome, WireWriter* writer);
-Status ParseWelcome(WireReader reader, const WireLimits& limits, Welcome* welcome);
+Status ParseWelcome(ProtoReader reader, const WireLimits& limits, Welcome* welcome);
 void WriteStatus(const Status& status, WireWriter* writer);
-Status ParseStatus(WireReader reader, const WireLimits& limits, Status* status);
+Status ParseStatus(ProtoReader reader, const WireLimits& limits, Status* status);
 
 void WriteColumnHeader(const ColumnView& column, WireWriter* writer);
-Status ParseColumnHeader(WireReader reader, ColumnHeader* column);
+Status ParseColumnHeader(ProtoReader reader, ColumnHeader* column);
 
 // One slice of an item as it travels.
 struct WireSlice {
@@ -45,10 +43,10 @@ struct WireSlice {
 void WriteSlice(const WireSlice& slice, WireWriter* writer);
 // Reads a Column. `resolve(chunk_id)` gives the chunk, null for an id that is not known.
 // `*slices_left`: how many more are accepted.
-Status ParseColumn(WireReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+Status ParseColumn(ProtoReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                    ColumnSpec* column);
 // The next Column of a message called `name`, behind those in `*columns`.
-Status ParseNextColumn(WireReader* message, std::string_view name,
+Status ParseNextColumn(ProtoReader* message, std::string_view name,
                        const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                        const WireLimits& limits, std::vector<ColumnSpec>* columns);
 

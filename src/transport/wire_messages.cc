@@ -27,7 +27,7 @@ void WriteLimits(const Limits& limits, WireWriter* writer) {
   writer->Uint(4, limits.max_item_bytes);
 }
 
-Status ParseLimits(WireReader reader, Limits* limits) {
+Status ParseLimits(ProtoReader reader, Limits* limits) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -58,7 +58,7 @@ void WriteRateLimiter(const RateLimiterOptions& options, WireWriter* writer) {
 constexpr RateLimiterOptions kNoRateLimiter = {
     .samples_per_insert = 0, .min_size_to_sample = 0, .min_diff = 0, .max_diff = 0};
 
-Status ParseRateLimiter(WireReader reader, RateLimiterOptions* options) {
+Status ParseRateLimiter(ProtoReader reader, RateLimiterOptions* options) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -84,7 +84,7 @@ void WriteSelector(const SelectorOptions& options, WireWriter* writer) {
   writer->Bytes(3, options.custom_name);
 }
 
-Status ParseSelector(WireReader reader, const WireLimits& limits, SelectorOptions* options) {
+Status ParseSelector(ProtoReader reader, const WireLimits& limits, SelectorOptions* options) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1: {
@@ -162,7 +162,7 @@ void WriteTableInfo(const TableInfo& info, WireWriter* writer) {
   if (info.structure) writer->AlwaysBytes(36, *info.structure);  // an empty one says something
 }
 
-Status ParseWaitStats(WireReader reader, TableInfo* info) {
+Status ParseWaitStats(ProtoReader reader, TableInfo* info) {
   uint32_t reason = 0;
   WaitStats waits;
   while (reader.Next()) {
@@ -182,13 +182,13 @@ Status ParseWaitStats(WireReader reader, TableInfo* info) {
   return reader.status("WaitStats");
 }
 
-void ReadReason(WireReader* reader, WaitReason* reason) {
+void ReadReason(ProtoReader* reader, WaitReason* reason) {
   uint32_t number = 0;
   reader->Read(&number);
   *reason = ToWaitReason(number);
 }
 
-Status ParseTableInfo(WireReader reader, const WireLimits& limits, TableInfo* info) {
+Status ParseTableInfo(ProtoReader reader, const WireLimits& limits, TableInfo* info) {
   info->sampler = NoSelector();
   info->remover = NoSelector();
   info->rate_limiter = kNoRateLimiter;
@@ -318,7 +318,7 @@ WireMessage EncodeString(std::string_view value) {
 
 Result<std::string> DecodeString(ByteSlices slices, std::string_view message, size_t max_bytes,
                                  const WireLimits& limits) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, message, limits));
   std::string value;
   while (reader.Next()) {
@@ -332,7 +332,7 @@ Result<std::string> DecodeString(ByteSlices slices, std::string_view message, si
 
 // --- Shared parts ---
 
-Status CheckMessageSize(const WireReader& reader, std::string_view message, const WireLimits& limits) {
+Status CheckMessageSize(const ProtoReader& reader, std::string_view message, const WireLimits& limits) {
   if (reader.remaining() <= limits.max_message_bytes) return Status::Ok();
   return Status::ResourceExhausted("message " + std::string(message) + " has " + Number(reader.remaining()) +
                                    " bytes, at most " + Number(limits.max_message_bytes) + " are accepted");
@@ -341,10 +341,6 @@ Status CheckMessageSize(const WireReader& reader, std::string_view message, cons
 Status TooMany(std::string_view message, std::string_view what, uint64_t limit) {
   return Status::ResourceExhausted("message " + std::string(message) + ": more than the " + Number(limit) +
                                    " " + std::string(what) + " that are accepted");
-}
-
-Status At(std::string where, const Status& status) {
-  return Status(status.code(), std::move(where) + ": " + std::string(status.message()), status.detail());
 }
 
 void WriteHello(const Hello& hello, WireWriter* writer) {
@@ -356,7 +352,7 @@ void WriteHello(const Hello& hello, WireWriter* writer) {
   writer->Uint(6, hello.max_response_bytes);
 }
 
-Status ParseHello(WireReader reader, const WireLimits& limits, Hello* hello) {
+Status ParseHello(ProtoReader reader, const WireLimits& limits, Hello* hello) {
   hello->min_version = hello->max_version = 0;
   while (reader.Next()) {
     switch (reader.field()) {
@@ -393,7 +389,7 @@ void WriteWelcome(const Welcome& welcome, WireWriter* writer) {
   writer->End(nested);
 }
 
-Status ParseWelcome(WireReader reader, const WireLimits& limits, Welcome* welcome) {
+Status ParseWelcome(ProtoReader reader, const WireLimits& limits, Welcome* welcome) {
   welcome->version = 0;
   while (reader.Next()) {
     switch (reader.field()) {
@@ -423,7 +419,7 @@ void WriteStatus(const Status& status, WireWriter* writer) {
   writer->Bytes(3, CutText(status.message()));
 }
 
-Status ParseStatus(WireReader reader, const WireLimits& limits, Status* status) {
+Status ParseStatus(ProtoReader reader, const WireLimits& limits, Status* status) {
   uint32_t code = 0;
   uint32_t detail = 0;
   std::string text;
@@ -470,7 +466,7 @@ void WriteColumnHeader(const ColumnView& column, WireWriter* writer) {
 
 namespace {
 
-Status ParseBlock(WireReader reader, BlockInfo* block) {
+Status ParseBlock(ProtoReader reader, BlockInfo* block) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -493,7 +489,7 @@ Status BadColumn(std::string what) {
 
 }  // namespace
 
-Status ParseColumnHeader(WireReader reader, ColumnHeader* column) {
+Status ParseColumnHeader(ProtoReader reader, ColumnHeader* column) {
   uint32_t dtype = static_cast<uint32_t>(column->dtype);
   uint32_t codec = static_cast<uint32_t>(column->codec);
   while (reader.Next()) {
@@ -548,7 +544,7 @@ void WriteSlice(const WireSlice& slice, WireWriter* writer) {
   writer->End(nested);
 }
 
-Status ParseColumn(WireReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+Status ParseColumn(ProtoReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                    ColumnSpec* column) {
   while (reader.Next()) {
     switch (reader.field()) {
@@ -556,7 +552,7 @@ Status ParseColumn(WireReader reader, const std::function<Chunk*(uint64_t)>& res
         if (*slices_left == 0) return Status::ResourceExhausted("more slices than are accepted in a message");
         --*slices_left;
         WireSlice slice;
-        WireReader fields = reader.ReadMessage();
+        ProtoReader fields = reader.ReadMessage();
         while (fields.Next()) {
           switch (fields.field()) {
             case 1:
@@ -594,12 +590,12 @@ Status ParseColumn(WireReader reader, const std::function<Chunk*(uint64_t)>& res
   return reader.status("Column");
 }
 
-Status ParseNextColumn(WireReader* message, std::string_view name,
+Status ParseNextColumn(ProtoReader* message, std::string_view name,
                        const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                        const WireLimits& limits, std::vector<ColumnSpec>* columns) {
   if (columns->size() >= limits.max_columns) return TooMany(name, "columns", limits.max_columns);
   const Status status = ParseColumn(message->ReadMessage(), resolve, slices_left, &columns->emplace_back());
-  return status.ok() ? status : At("column " + Number(columns->size() - 1), status);
+  return status.ok() ? status : status.Prefixed("column " + Number(columns->size() - 1));
 }
 
 WaitReason ToWaitReason(uint32_t number) {
@@ -623,7 +619,7 @@ WireMessage EncodeMutateRequest(const MutateRequest& request) {
 
 Result<MutateRequest> DecodeMutateRequest(ByteSlices slices, const WireLimits& limits) {
   constexpr std::string_view kName = "MutatePrioritiesRequest";
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   MutateRequest request;
   while (reader.Next()) {
@@ -635,7 +631,7 @@ Result<MutateRequest> DecodeMutateRequest(ByteSlices slices, const WireLimits& l
         if (request.updates.size() >= limits.max_updates)
           return TooMany(kName, "updates", limits.max_updates);
         KeyPriority& update = request.updates.emplace_back();
-        WireReader fields = reader.ReadMessage();
+        ProtoReader fields = reader.ReadMessage();
         while (fields.Next()) {
           if (fields.field() == 1) fields.ReadFixed(&update.key);
           if (fields.field() == 2) fields.Read(&update.priority);
@@ -674,7 +670,7 @@ WireMessage EncodeSetRateLimiterRequest(const SetRateLimiterRequest& request) {
 
 Result<SetRateLimiterRequest> DecodeSetRateLimiterRequest(ByteSlices slices, const WireLimits& limits) {
   constexpr std::string_view kName = "SetRateLimiterRequest";
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   SetRateLimiterRequest request{.table = {}, .options = kNoRateLimiter};
   bool has_limiter = false;
@@ -702,7 +698,7 @@ void WriteWaiter(const WaiterInfo& waiter, WireWriter* writer) {
   writer->Bytes(7, waiter.address);
 }
 
-Status ParseWaiter(WireReader reader, const WireLimits& limits, WaiterInfo* waiter) {
+Status ParseWaiter(ProtoReader reader, const WireLimits& limits, WaiterInfo* waiter) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -761,7 +757,7 @@ WireMessage EncodeServerInfo(const ServerInfo& info) {
 
 Result<ServerInfo> DecodeServerInfo(ByteSlices slices, const WireLimits& limits) {
   constexpr std::string_view kName = "InfoResponse";
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   ServerInfo info;
   while (reader.Next()) {
@@ -815,7 +811,7 @@ WireMessage EncodeInspectRequest(const InspectRequest& request) {
 
 Result<InspectRequest> DecodeInspectRequest(ByteSlices slices, const WireLimits& limits) {
   constexpr std::string_view kName = "InspectRequest";
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   InspectRequest request;
   while (reader.Next()) {
@@ -842,7 +838,7 @@ Result<InspectRequest> DecodeInspectRequest(ByteSlices slices, const WireLimits&
 WireMessage EncodeEmpty() { return {}; }
 
 Status DecodeEmpty(ByteSlices slices, const WireLimits& limits) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, "without fields", limits));
   while (reader.Next()) {
   }
@@ -856,7 +852,7 @@ WireMessage EncodeStatus(const Status& status) {
 }
 
 Status DecodeStatus(ByteSlices slices, Status* status, const WireLimits& limits) {
-  const WireReader reader(slices);
+  const ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, "Status", limits));
   return ParseStatus(reader, limits, status);
 }

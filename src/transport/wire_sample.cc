@@ -17,9 +17,9 @@
 
 #include "tensor/checksum.h"
 #include "transport/wire.h"
-#include "transport/wire_shared_columns.h"
 #include "transport/wire_internal.h"
 #include "transport/wire_seal.h"
+#include "transport/wire_shared_columns.h"
 
 namespace reverb::internal {
 namespace {
@@ -402,11 +402,11 @@ uint64_t PieceBuilder::MaxBytes() const {
 // --- Decoding ---
 
 // `keeper`: keeps the bytes of the message alive, if anything does.
-Status ParsePiece(WireReader reader, uint64_t number, const WireLimits& limits, const Buffer& keeper,
+Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits, const Buffer& keeper,
                   ChunkRef* piece) {
   ChunkHeader header;
   header.columns.resize(1);
-  WireReader payload;
+  ProtoReader payload;
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -445,7 +445,7 @@ Status ParsePiece(WireReader reader, uint64_t number, const WireLimits& limits, 
   return VerifyChecksums((*piece)->header().column(0), (*piece)->payload());
 }
 
-Status ParseSampleInfo(WireReader reader, Sample* sample) {
+Status ParseSampleInfo(ProtoReader reader, Sample* sample) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -475,7 +475,7 @@ Status ParseSampleInfo(WireReader reader, Sample* sample) {
 }
 
 // `*columns` gets those that the sample has of its own.
-Status ParseSample(WireReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+Status ParseSample(ProtoReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                    const WireLimits& limits, Sample* sample, std::vector<ColumnSpec>* columns) {
   while (reader.Next()) {
     switch (reader.field()) {
@@ -496,28 +496,28 @@ class SampleParser {
   SampleParser(std::string_view message, const WireLimits& limits, Buffer keeper = {})
       : message_(message), limits_(limits), keeper_(std::move(keeper)) {}
 
-  Status AddSample(WireReader reader) {
+  Status AddSample(ProtoReader reader) {
     if (samples_.size() >= limits_.max_items) return TooMany(message_, "samples", limits_.max_items);
     samples_.push_back(reader);
     return Status::Ok();
   }
   // The Column that is next in the message: one of all samples that have none of their own.
-  Status AddEvenColumn(WireReader* message) {
-    const WireReader reader = message->ReadMessage();
+  Status AddEvenColumn(ProtoReader* message) {
+    const ProtoReader reader = message->ReadMessage();
     if (even_.size() >= limits_.max_columns) return TooMany(message_, "columns", limits_.max_columns);
     even_.push_back(reader);
     return Status::Ok();
   }
   bool has_even_columns() const { return !even_.empty(); }
   // The Piece that is next in the message.
-  Status AddPiece(WireReader* message) {
-    const WireReader reader = message->ReadMessage();
+  Status AddPiece(ProtoReader* message) {
+    const ProtoReader reader = message->ReadMessage();
     if (!message->ok()) return Status::Ok();  // told by the message itself
     // Every slice may need a piece of its own.
     if (pieces_.size() >= limits_.max_slices) return TooMany(message_, "pieces", limits_.max_slices);
     const size_t number = pieces_.size();
     const Status status = ParsePiece(reader, number, limits_, keeper_, &pieces_.emplace_back());
-    return status.ok() ? status : At("piece " + Number(number), status);
+    return status.ok() ? status : status.Prefixed("piece " + Number(number));
   }
 
   Status Finish(std::vector<Sample>* samples) {
@@ -533,13 +533,13 @@ class SampleParser {
       Sample& sample = (*samples)[i];
       columns.clear();
       const Status status = ParseSample(samples_[i], resolve, &slices_left, limits_, &sample, &columns);
-      if (!status.ok()) return At("sample " + Number(i), status);
+      if (!status.ok()) return status.Prefixed("sample " + Number(i));
       if (columns.empty() && !even.empty()) {
         sample.trajectory = even.InSeries(static_cast<uint32_t>(i));
         continue;
       }
       Result<Trajectory> trajectory = Trajectory::Create(columns);
-      if (!trajectory.ok()) return At("sample " + Number(i), trajectory.status());
+      if (!trajectory.ok()) return trajectory.status().Prefixed("sample " + Number(i));
       sample.trajectory = *std::move(trajectory);
     }
     return Status::Ok();
@@ -558,11 +558,11 @@ class SampleParser {
     std::vector<ColumnSpec> columns(even_.size());
     for (size_t c = 0; c < even_.size(); ++c) {
       const Status status = ParseColumn(even_[c], resolve, slices_left, &columns[c]);
-      if (!status.ok()) return At("even column " + Number(c), status);
+      if (!status.ok()) return status.Prefixed("even column " + Number(c));
     }
     *slices_left -= std::min(*slices_left, even_.size() * samples_.size());
     Result<Trajectory> series = Trajectory::CreateSeries(columns, static_cast<uint32_t>(samples_.size()));
-    if (!series.ok()) return At("even columns", series.status());
+    if (!series.ok()) return series.status().Prefixed("even columns");
     *first = *std::move(series);
     return Status::Ok();
   }
@@ -570,8 +570,8 @@ class SampleParser {
   const std::string_view message_;
   const WireLimits& limits_;
   const Buffer keeper_;
-  std::vector<WireReader> samples_;
-  std::vector<WireReader> even_;
+  std::vector<ProtoReader> samples_;
+  std::vector<ProtoReader> even_;
   std::vector<ChunkRef> pieces_;
 };
 
@@ -599,7 +599,7 @@ WireMessage EncodeSampleRequest(const SampleStreamMessage& message) {
 }
 
 Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLimits& limits) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits));
   SampleStreamMessage message;
   SampleRequest& request = message.request;
@@ -678,7 +678,7 @@ WireMessage EncodeSampleReply(const SampleReply& reply) {
 }
 
 Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits, const Buffer& keeper) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
   SampleReply reply;
   SampleParser parser(kResponse, limits, keeper);
@@ -743,7 +743,7 @@ std::vector<WireMessage> SplitIntoParts(WireMessage response) {
 }
 
 Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices, const Buffer& keeper) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   const bool is_part =
       reader.Next() && (reader.field() == kResponseBytesField || reader.field() == kPartField);
   if (!is_part) {
@@ -755,7 +755,7 @@ Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices,
     return std::optional(std::move(reply));
   }
   uint64_t response_bytes = 0;
-  WireReader part;
+  ProtoReader part;
   do {
     switch (reader.field()) {
       case kResponseBytesField:
@@ -781,7 +781,7 @@ Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices,
   return std::optional(std::move(reply));
 }
 
-Result<bool> SampleReplyDecoder::AddPart(uint64_t response_bytes, WireReader part, const Buffer& keeper) {
+Result<bool> SampleReplyDecoder::AddPart(uint64_t response_bytes, ProtoReader part, const Buffer& keeper) {
   const auto wrong = [&](const std::string& text) {
     return Status::InvalidArgument("message SampleResponse: a part of " + Number(part.remaining()) +
                                    " bytes of a response of " + Number(response_bytes) + ": " + text);
@@ -857,7 +857,7 @@ WireMessage EncodeInspectReply(const InspectReply& reply) {
 
 Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits) {
   constexpr std::string_view kName = "InspectResponse";
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   InspectReply reply;
   SampleParser parser(kName, limits);

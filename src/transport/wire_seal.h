@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "reverb/status.h"
-#include "transport/wire_reader.h"
+#include "tensor/proto_reader.h"
 #include "transport/wire_writer.h"
 
 namespace reverb::internal {
 
 // Of every message.
 inline constexpr uint32_t kChecksumField = 14;
-inline constexpr uint8_t kSealTag = kChecksumField << 3 | static_cast<uint8_t>(WireType::kFixed64);
+inline constexpr uint8_t kSealTag = kChecksumField << 3 | static_cast<uint8_t>(ProtoType::kFixed64);
 // Chunks of an InsertRequest; pieces of a SampleResponse or an InspectResponse. Their payloads have the same
 // number.
 inline constexpr uint32_t kDataField = 15;

@@ -391,7 +391,7 @@ TEST_F(WireInsertTest, FieldsMayComeInAnyOrder) {
   const std::string bytes = encoder_.Encode(message).Flatten();
   // Chunks to the front, forgetting too; the items stay in order.
   const ByteSlice slice = SliceOf(bytes);
-  WireReader reader({&slice, 1});
+  ProtoReader reader({&slice, 1});
   std::string front, back;
   size_t start = 0;
   while (reader.Next()) {

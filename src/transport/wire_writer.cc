@@ -16,11 +16,6 @@ class StringOwner final : public BufferOwner {
   std::string bytes_;
 };
 
-void WriteVarintAt(char* out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) *out++ = static_cast<char>(value | 0x80);
-  *out = static_cast<char>(value);
-}
-
 }  // namespace
 
 std::string WireMessage::Flatten() const {
@@ -68,7 +63,7 @@ void WireWriter::End(const Nested& nested) {
       share->at += static_cast<size_t>(moved);
     }
   }
-  WriteVarintAt(bytes_.data() + nested.length_at, length);
+  WriteVarint(bytes_.data() + nested.length_at, length);
 }
 
 void WireWriter::AppendShared(Buffer buffer) {

@@ -26,6 +26,7 @@
 #include "base/buffer.h"
 #include "tensor/byte_io.h"
 #include "tensor/chunk.h"
+#include "tensor/proto_reader.h"
 
 namespace reverb::internal {
 
@@ -35,8 +36,6 @@ inline constexpr size_t kShareBytes = 1536;
 
 // Of the checksum field that a sealed message begins with (wire_seal.h).
 inline constexpr size_t kSealBytes = 9;
-
-enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };  // protobuf's numbers
 
 class WireMessage {
  public:
@@ -84,7 +83,7 @@ class WireWriter {
   void Bool(uint32_t field, bool value) { Uint(field, value ? 1 : 0); }
   void Fixed64(uint32_t field, uint64_t value) {
     if (value == 0) return;
-    Tag(field, WireType::kFixed64);
+    Tag(field, ProtoType::kFixed64);
     PutFixed64(&bytes_, value);
   }
   void Double(uint32_t field, double value) { Fixed64(field, std::bit_cast<uint64_t>(value)); }
@@ -103,7 +102,7 @@ class WireWriter {
 
   // For fields that are `optional`, whose presence says something.
   void AlwaysUint(uint32_t field, uint64_t value) {
-    Tag(field, WireType::kVarint);
+    Tag(field, ProtoType::kVarint);
     PutVarint(&bytes_, value);
   }
 
@@ -115,7 +114,7 @@ class WireWriter {
     uint64_t shared_before;  // bytes by reference at the beginning
   };
   [[nodiscard]] Nested Begin(uint32_t field, uint64_t expected_bytes = 0) {
-    Tag(field, WireType::kBytes);
+    Tag(field, ProtoType::kBytes);
     const Nested nested{bytes_.size(), VarintSize(expected_bytes), shared_bytes_};
     bytes_.append(nested.length_bytes, '\0');
     return nested;
@@ -135,19 +134,15 @@ class WireWriter {
   // The writer is not to be used afterwards.
   WireMessage Finish();
 
-  static constexpr size_t VarintSize(uint64_t value) {
-    return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
-  }
-
  private:
   struct Share {
     size_t at;  // it comes before this byte of bytes_
     Buffer buffer;
   };
 
-  void Tag(uint32_t field, WireType type) { PutVarint(&bytes_, field << 3 | static_cast<uint32_t>(type)); }
+  void Tag(uint32_t field, ProtoType type) { PutVarint(&bytes_, field << 3 | static_cast<uint32_t>(type)); }
   void BeginBytes(uint32_t field, uint64_t size) {
-    Tag(field, WireType::kBytes);
+    Tag(field, ProtoType::kBytes);
     PutVarint(&bytes_, size);
   }
   void Append(std::span<const uint8_t> bytes) {
