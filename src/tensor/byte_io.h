@@ -42,9 +42,9 @@ inline void PutVarint(std::string* out, uint64_t value) {
   out->append(bytes, static_cast<size_t>(WriteVarint(bytes, value) - bytes));
 }
 
-// Decodes a varint in any form, as protobuf defines it. `next(uint8_t*)` stores the next byte of the input, or
-// returns false at its end. Returns the number of bytes; 0 when the input ends inside the varint; -1 when the
-// value has more than 64 bits. `*value` is set on success only.
+// Decodes a varint in any form, as protobuf defines it. `next(uint8_t*)` stores the next byte of the input,
+// or returns false at its end. Returns the number of bytes; 0 when the input ends inside the varint; -1 when
+// the value has more than 64 bits. `*value` is set on success only.
 template <typename NextByte>
 int DecodeVarint(NextByte&& next, uint64_t* value) {
   uint64_t result = 0;

@@ -13,8 +13,8 @@
 //   }
 //   return reader.status("Welcome");
 //
-// The first error ends the reading: Next() returns false from then on, and status() returns the error. A known
-// field of another wire type than expected is an error.
+// The first error ends the reading: Next() returns false from then on, and status() returns the error. A
+// known field of another wire type than expected is an error.
 //
 // Lies in src/tensor, the lowest folder with encodings, because both the transport's messages and the
 // checkpoints of dm-reverb are protobuf. The writer is in transport/wire_writer.h: only messages are written,
@@ -52,8 +52,8 @@ class ProtoReader {
   explicit ProtoReader(std::string_view message)
       : here_(reinterpret_cast<const uint8_t*>(message.data())), end_(here_ + message.size()) {}
 
-  // Moves to the next field, skipping the current value if it was not read. Returns false at the end and after
-  // an error.
+  // Moves to the next field, skipping the current value if it was not read. Returns false at the end and
+  // after an error.
   [[nodiscard]] bool Next();
   uint32_t field() const { return field_; }
 
@@ -75,7 +75,8 @@ class ProtoReader {
   void Read(std::array<uint8_t, 16>* value);
   // Returns a reader of a nested message, or of the bytes of a `bytes` field.
   [[nodiscard]] ProtoReader ReadMessage();
-  // Returns a view of a `bytes` or `string` field; empty after an error. REQUIRES: the message is in one piece.
+  // Returns a view of a `bytes` or `string` field; empty after an error. REQUIRES: the message is in one
+  // piece.
   [[nodiscard]] std::string_view ReadView() {
     const ProtoReader bytes = ReadMessage();
     return {reinterpret_cast<const char*>(bytes.here_), bytes.remaining()};
