@@ -94,6 +94,9 @@ class [[nodiscard]] Status {
     return std::move(*this);
   }
 
+  // Returns this status with `prefix` and ": " before its message; OK stays OK.
+  Status Prefixed(std::string_view prefix) const;
+
   // "OK", or "DEADLINE_EXCEEDED: table "per": …".
   std::string ToString() const;
 

@@ -233,35 +233,12 @@ void UpdatePriorities(ClientObject& self, std::string_view table, nb::handle key
   Mutate(self, table, pairs, {}, timeout);
 }
 
-nb::dict ToDict(const WaiterInfo& waiter) {
-  nb::dict dict;
-  dict["table"] = waiter.table;
-  dict["is_insert"] = waiter.is_insert;
-  dict["reason"] = static_cast<int>(waiter.reason);
-  dict["waited_ns"] = waiter.waited_nanos;
-  dict["count"] = waiter.count;
-  dict["client"] = Text(waiter.client_name);  // whatever bytes it has sent
-  dict["address"] = Text(waiter.address);
-  return dict;
-}
-
 nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout) {
   const Client client = self.client();
   const ServerInfo info = ValueOrRaise(
       Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) { return client.Info(wait); }));
   self.NoteTables(info);
-  nb::list tables;
-  for (const TableInfo& table : info.tables) tables.append(python::ToDict(table));
-  nb::list waiters;
-  for (const WaiterInfo& waiter : info.waiters) waiters.append(ToDict(waiter));
-  nb::dict dict;
-  dict["tables"] = tables;
-  dict["waiters"] = waiters;
-  dict["stored_bytes"] = info.stored_bytes;
-  dict["live_bytes"] = info.live_bytes;
-  dict["max_bytes"] = info.max_bytes;
-  dict["chunks"] = info.live_chunks;
-  return dict;
+  return ToDict(info);
 }
 
 // Docstrings of what is called often enough to have no Python in between.

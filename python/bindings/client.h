@@ -69,8 +69,9 @@ class ClientObject {
 nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
                               Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout);
 
-// The fields of a TableInfo as a dict, for reverb._table_info.
+// Return the fields as a dict, for reverb._table_info; nested records are dicts, selectors (kind, exponent).
 nb::dict ToDict(const TableInfo& info);
+nb::dict ToDict(const ServerInfo& info);
 
 }  // namespace reverb::python
 

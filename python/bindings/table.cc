@@ -1,9 +1,13 @@
 #include "table.h"
 
+#include <array>
+#include <ranges>
+#include <type_traits>
 #include <utility>
 
 #include "client.h"
 #include "errors.h"
+#include "reverb/server_info_fields.h"
 
 namespace reverb::python {
 namespace {
@@ -19,7 +23,39 @@ bool CanDo(const TableObject& self, int32_t n, Result<bool> (Table::*question)(i
   return ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return (table.*question)(n); }));
 }
 
-nb::bytes ToBytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+template <HasFields Record>
+nb::dict FieldsToDict(const Record& record);
+
+template <typename T>
+nb::object ToPython(FieldKind kind, const T& value) {
+  if constexpr (std::is_same_v<T, SelectorOptions>) {
+    return nb::make_tuple(KindName(value), value.priority_exponent);
+  } else if constexpr (HasFields<T>) {
+    return FieldsToDict(value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    // Names may be any bytes that another process has sent.
+    return kind == FieldKind::kBytes ? nb::object(nb::bytes(value.data(), value.size())) : Text(value);
+  } else if constexpr (std::is_same_v<T, std::array<uint8_t, 16>>) {
+    return nb::bytes(value.data(), value.size());
+  } else if constexpr (std::ranges::range<T>) {
+    nb::list list;
+    for (const auto& each : value) list.append(ToPython(kind, each));
+    return list;
+  } else if constexpr (std::is_enum_v<T>) {
+    return nb::cast(static_cast<int>(value));
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? ToPython(kind, *value) : nb::none();
+  } else {
+    return nb::cast(value);
+  }
+}
+
+template <HasFields Record>
+nb::dict FieldsToDict(const Record& record) {
+  nb::dict dict;
+  ForEachField<Record>([&](const auto& field) { dict[field.name] = ToPython(field.kind, field(record)); });
+  return dict;
+}
 
 }  // namespace
 
@@ -42,43 +78,8 @@ std::string TableObject::ToRepr() const {
          ", signature=" + (options_.signature ? options_.signature->ToString() : "nullptr") + ")";
 }
 
-nb::dict ToDict(const TableInfo& info) {
-  nb::dict dict;
-  dict["name"] = info.name;
-  dict["sampler"] = nb::make_tuple(KindName(info.sampler), info.sampler.priority_exponent);
-  dict["remover"] = nb::make_tuple(KindName(info.remover), info.remover.priority_exponent);
-  dict["max_size"] = info.max_size;
-  dict["max_times_sampled"] = info.max_times_sampled;
-  dict["samples_per_insert"] = info.rate_limiter.samples_per_insert;
-  dict["min_size_to_sample"] = info.rate_limiter.min_size_to_sample;
-  dict["min_diff"] = info.rate_limiter.min_diff;
-  dict["max_diff"] = info.rate_limiter.max_diff;
-  dict["inserts"] = info.counters.inserts;
-  dict["samples"] = info.counters.samples;
-  dict["signature"] = ToBytes(info.signature);
-  dict["user_data"] = ToBytes(info.user_data);
-  dict["current_size"] = info.current_size;
-  dict["num_episodes"] = info.num_episodes;
-  dict["num_deleted_episodes"] = info.num_deleted_episodes;
-  dict["num_unique_samples"] = info.num_unique_samples;
-  dict["inserting_ns"] = info.work_time.inserting_nanos;
-  dict["sampling_ns"] = info.work_time.sampling_nanos;
-  dict["waiting_for_inserts_ns"] = info.work_time.waiting_for_inserts_nanos;
-  dict["waiting_for_sampling_ns"] = info.work_time.waiting_for_sampling_nanos;
-  dict["idle_ns"] = info.work_time.idle_nanos;
-  dict["cursor"] = info.cursor;
-  dict["referenced_bytes"] = info.referenced_bytes;
-  dict["evictions"] = info.evictions;
-  dict["expirations"] = info.expirations;
-  dict["inserts_per_second"] = info.inserts_per_second;
-  dict["samples_per_second"] = info.samples_per_second;
-  dict["waiting_inserts"] = info.waiting_inserts;
-  dict["waiting_samples"] = info.waiting_samples;
-  dict["insert_wait_reason"] = static_cast<int>(info.insert_wait_reason);
-  dict["sample_wait_reason"] = static_cast<int>(info.sample_wait_reason);
-  dict["longest_wait_ns"] = info.longest_wait_nanos;
-  return dict;
-}
+nb::dict ToDict(const TableInfo& info) { return FieldsToDict(info); }
+nb::dict ToDict(const ServerInfo& info) { return FieldsToDict(info); }
 
 void BindTable(nb::module_& module) {
   using Self = TableObject;

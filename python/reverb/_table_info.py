@@ -1,17 +1,19 @@
-"""TableInfo and ServerInfo out of what the native code tells."""
+"""Converts the dicts of the native code to TableInfo and ServerInfo."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from reverb import _specs, reverb_types
 
-_NANOS = 1_000_000
-_SECOND = 1e-9
+# In nanoseconds, and in seconds.
+_MILLISECOND = 1_000_000
+_NANOSECOND = 1e-9
 
 
 def signature_of(info: dict[str, Any]) -> Any:
-    """The nest of specs that a table was made with; None for none."""
+    """Returns the nest of specs that a table was created with; None for none."""
     # What Python made has its bounds in user_data; other servers have the plain signature only.
     if info["user_data"]:
         return _specs.decode_structured_value(info["user_data"])
@@ -19,48 +21,29 @@ def signature_of(info: dict[str, Any]) -> Any:
 
 
 def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
-    """The public value."""
-    idle = info["idle_ns"]
-    working = info["inserting_ns"] + info["sampling_ns"]
-    return reverb_types.TableInfo(
-        name=info["name"],
-        sampler_options=reverb_types.selector_options(*info["sampler"]),
-        remover_options=reverb_types.selector_options(*info["remover"]),
-        max_size=info["max_size"],
-        max_times_sampled=info["max_times_sampled"],
-        rate_limiter_info=reverb_types.rate_limiter_info(
-            samples_per_insert=info["samples_per_insert"],
-            min_size_to_sample=info["min_size_to_sample"],
-            min_diff=info["min_diff"],
-            max_diff=info["max_diff"],
-            inserts=info["inserts"],
-            samples=info["samples"],
+    """Returns the public value. Fields of the same name are taken over as they are."""
+    limiter = info["rate_limiter"]
+    converted = {
+        "sampler_options": reverb_types.selector_options(*info["sampler"]),
+        "remover_options": reverb_types.selector_options(*info["remover"]),
+        "rate_limiter_info": reverb_types.rate_limiter_info(
+            **limiter, inserts=info["inserts"], samples=info["samples"]
         ),
-        signature=signature_of(info),
-        current_size=info["current_size"],
-        num_episodes=info["num_episodes"],
-        num_deleted_episodes=info["num_deleted_episodes"],
-        num_unique_samples=info["num_unique_samples"],
-        table_worker_time=reverb_types.TableWorkerTime(
-            running_ms=working // _NANOS,
-            sampling_ms=info["sampling_ns"] // _NANOS,
-            inserting_ms=info["inserting_ns"] // _NANOS,
-            sleeping_ms=idle // _NANOS,
-            waiting_for_sampling_ms=info["waiting_for_sampling_ns"] // _NANOS,
-            waiting_for_inserts_ms=info["waiting_for_inserts_ns"] // _NANOS,
+        "signature": signature_of(info),
+        "table_worker_time": reverb_types.TableWorkerTime(
+            running_ms=(info["inserting_nanos"] + info["sampling_nanos"]) // _MILLISECOND,
+            sampling_ms=info["sampling_nanos"] // _MILLISECOND,
+            inserting_ms=info["inserting_nanos"] // _MILLISECOND,
+            sleeping_ms=info["idle_nanos"] // _MILLISECOND,
+            waiting_for_sampling_ms=info["waiting_for_sampling_nanos"] // _MILLISECOND,
+            waiting_for_inserts_ms=info["waiting_for_inserts_nanos"] // _MILLISECOND,
         ),
-        referenced_bytes=info["referenced_bytes"],
-        cursor=info["cursor"],
-        evictions=info["evictions"],
-        expirations=info["expirations"],
-        inserts_per_second=info["inserts_per_second"],
-        samples_per_second=info["samples_per_second"],
-        waiting_inserts=info["waiting_inserts"],
-        waiting_samples=info["waiting_samples"],
-        insert_wait_reason=_reason(info["insert_wait_reason"]) if info["waiting_inserts"] else None,
-        sample_wait_reason=_reason(info["sample_wait_reason"]) if info["waiting_samples"] else None,
-        longest_wait_seconds=info["longest_wait_ns"] * _SECOND,
-    )
+        "insert_wait_reason": _reason(info["insert_wait_reason"]) if info["waiting_inserts"] else None,
+        "sample_wait_reason": _reason(info["sample_wait_reason"]) if info["waiting_samples"] else None,
+        "longest_wait_seconds": info["longest_wait_nanos"] * _NANOSECOND,
+    }
+    names = [field.name for field in dataclasses.fields(reverb_types.TableInfo)]
+    return reverb_types.TableInfo(**{name: converted[name] if name in converted else info[name] for name in names})
 
 
 def _reason(number: int) -> str:
@@ -68,21 +51,21 @@ def _reason(number: int) -> str:
 
 
 def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
-    """The public value."""
+    """Returns the public value."""
     return reverb_types.ServerInfo(
         {table["name"]: from_native(table) for table in info["tables"]},
         stored_bytes=info["stored_bytes"],
         live_bytes=info["live_bytes"],
         max_bytes=info["max_bytes"],
-        chunks=info["chunks"],
+        chunks=info["live_chunks"],
         waiters=[
             reverb_types.Waiter(
                 table=waiter["table"],
                 operation="insert" if waiter["is_insert"] else "sample",
                 reason=_reason(waiter["reason"]),
-                seconds=waiter["waited_ns"] * _SECOND,
+                seconds=waiter["waited_nanos"] * _NANOSECOND,
                 count=waiter["count"],
-                client=waiter["client"],
+                client=waiter["client_name"],
                 address=waiter["address"],
             )
             for waiter in info["waiters"]

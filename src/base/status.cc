@@ -72,6 +72,13 @@ Status::Status(StatusCode code, std::string message, Detail detail)
     : rep_(code == StatusCode::kOk ? nullptr : std::make_unique<Rep>(Rep{code, detail, std::move(message)})) {
 }
 
+Status Status::Prefixed(std::string_view prefix) const {
+  if (ok()) return *this;
+  std::string text(prefix);
+  text.append(": ").append(message());
+  return Status(code(), std::move(text), detail());
+}
+
 std::string Status::ToString() const {
   std::string text(StatusCodeName(code()));
   if (ok()) return text;

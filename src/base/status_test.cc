@@ -90,6 +90,12 @@ TEST(ResultDeathTest, TakingTheValueOfAnErrorPrintsItAndAborts) {
   EXPECT_DEATH((void)*std::move(changeable), text);
 }
 
+TEST(StatusTest, PrefixedKeepsCodeAndDetail) {
+  EXPECT_EQ(Status(StatusCode::kDataLoss, "cut short", Detail::kCorruptData).Prefixed("chunk 5"),
+            Status(StatusCode::kDataLoss, "chunk 5: cut short", Detail::kCorruptData));
+  EXPECT_EQ(Status::Ok().Prefixed("chunk 5"), Status::Ok());
+}
+
 Result<std::unique_ptr<int>> Half(int n) {
   if (n % 2 != 0) return Status::InvalidArgument("odd");
   return std::make_unique<int>(n / 2);

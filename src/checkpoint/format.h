@@ -17,6 +17,7 @@
 #include "checkpoint/source.h"
 #include "core/snapshot.h"
 #include "reverb/status.h"
+#include "tensor/byte_io.h"
 #include "tensor/trajectory.h"
 
 namespace reverb::internal {
@@ -101,8 +102,7 @@ class PageEncoder {
   }
   void Byte(uint8_t value) { buffer_[size_++] = static_cast<char>(value); }
   void Varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) Byte(static_cast<uint8_t>(value | 0x80));
-    Byte(static_cast<uint8_t>(value));
+    size_ = static_cast<size_t>(WriteVarint(buffer_.data() + size_, value) - buffer_.data());
   }
   void Fixed64(uint64_t value) {
     std::memcpy(buffer_.data() + size_, &value, sizeof value);

@@ -1,4 +1,4 @@
-// Insert streams.
+// Encodes and decodes the requests of insert streams.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -11,9 +11,8 @@ namespace reverb::internal {
 namespace {
 
 constexpr std::string_view kRequest = "InsertRequest";
-constexpr std::string_view kResponse = "InsertResponse";
 
-// What a header takes on the wire, roughly, for one guess of the length.
+// Estimates the encoded size of a header.
 uint64_t HeaderBytes(const PackedChunkHeader& header) {
   uint64_t bytes = 40;
   for (uint32_t i = 0; i < header.num_columns(); ++i) bytes += 16 + 18 * header.column(i).blocks.size();
@@ -74,7 +73,7 @@ WireMessage EncodeInsertHello(const Hello& hello) {
 }
 
 Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits));
   std::optional<Hello> hello;
   while (reader.Next()) {
@@ -136,7 +135,7 @@ uint32_t InsertEncoder::NumberOf(const ItemStructure& structure) {
   if (copy != structures_.end()) return number(copy);
   const auto equal = std::ranges::find(structures_, structure);
   if (equal != structures_.end()) {
-    *equal = structure;  // found at once the next time
+    *equal = structure;  // the next look-up finds it by identity
     return number(equal);
   }
   if (structures_.size() >= WireLimits().max_structures) return 0;
@@ -155,10 +154,10 @@ uint64_t InsertEncoder::NewBytes(const Trajectory& trajectory) const {
 
 // --- InsertDecoder ---
 
-Status InsertDecoder::AddChunk(WireReader reader) {
+Status InsertDecoder::AddChunk(ProtoReader reader) {
   uint64_t id = 0;
   ChunkHeader header;
-  WireReader payload;
+  ProtoReader payload;
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -201,7 +200,7 @@ Status InsertDecoder::AddChunk(WireReader reader) {
                             " payload bytes, but there are " + Number(payload.remaining()))
         .WithDetail(Detail::kCorruptData);
   }
-  // Before memory is taken by the payload, and afterwards with the header, which may be the larger part.
+  // Checked before the payload is allocated, and again with the header, which may be the larger part.
   const auto fits = [&](uint64_t bytes) {
     return window_.size() < limits_.max_window_chunks &&
            bytes <= limits_.max_window_bytes - std::min(limits_.max_window_bytes, window_bytes_);
@@ -215,20 +214,20 @@ Status InsertDecoder::AddChunk(WireReader reader) {
   if (!fits(payload.remaining())) return too_much();
   uint8_t* room = nullptr;
   Result<ChunkRef> chunk = make_chunk_(header, &room);
-  if (!chunk.ok()) return At(where(), chunk.status());
+  if (!chunk.ok()) return chunk.status().Prefixed(where());
   if (!fits(static_cast<uint64_t>((*chunk)->bytes()))) return too_much();
   payload.CopyRest(room);
   const PackedChunkHeader packed = (*chunk)->header();
   for (uint32_t i = 0; i < packed.num_columns(); ++i) {
     const Status status = VerifyChecksums(packed.column(i), (*chunk)->column_payload(i));
-    if (!status.ok()) return At(where() + ", column " + Number(i), status);
+    if (!status.ok()) return status.Prefixed(where() + ", column " + Number(i));
   }
   window_bytes_ += static_cast<uint64_t>((*chunk)->bytes());
   window_.emplace(id, *std::move(chunk));
   return Status::Ok();
 }
 
-Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const InsertItem* before,
+Status InsertDecoder::ParseItem(ProtoReader reader, size_t* slices_left, const InsertItem* before,
                                 InsertItem* item) {
   std::optional<uint32_t> structure;
   std::vector<ColumnSpec> columns;
@@ -282,11 +281,11 @@ Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const In
 }
 
 Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kRequest, limits_));
   InsertMessage message;
   // Chunks come after the items that refer to them.
-  std::vector<WireReader> items;
+  std::vector<ProtoReader> items;
   size_t num_chunks = 0;
   while (reader.Next()) {
     switch (reader.field()) {
@@ -312,13 +311,13 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
         reader.Read(&bytes, ItemStructure::kMaxBytes);
         if (!reader.ok()) break;
         Result<ItemStructure> structure = ItemStructure::Decode(bytes);
-        if (!structure.ok()) return At("structure " + Number(number), structure.status());
+        if (!structure.ok()) return structure.status().Prefixed("structure " + Number(number));
         structures_.push_back(*std::move(structure));
         break;
       }
       case 15: {
         if (++num_chunks > limits_.max_chunks) return TooMany(kRequest, "chunks", limits_.max_chunks);
-        const WireReader chunk = reader.ReadMessage();
+        const ProtoReader chunk = reader.ReadMessage();
         if (reader.ok()) REVERB_RETURN_IF_ERROR(AddChunk(chunk));
         break;
       }
@@ -332,7 +331,9 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
     InsertItem& item = message.items[i];
     const InsertItem* const before = i == 0 ? nullptr : &message.items[i - 1];
     const Status status = ParseItem(items[i], &slices_left, before, &item);
-    if (!status.ok()) return At("item " + Number(i) + " (number " + Number(item.number) + ")", status);
+    if (!status.ok()) {
+      return status.Prefixed("item " + Number(i) + " (number " + Number(item.number) + ")");
+    }
   }
   for (uint64_t id : message.forget_chunks) {
     const auto it = window_.find(id);
@@ -344,102 +345,6 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
     window_.erase(it);
   }
   return message;
-}
-
-// --- Replies ---
-
-WireMessage EncodeInsertReply(const InsertReply& reply) {
-  WireWriter writer;
-  if (reply.welcome) {
-    const auto nested = writer.Begin(1);
-    WriteWelcome(*reply.welcome, &writer);
-    writer.End(nested);
-  }
-  writer.Uint(2, reply.confirmed_through);
-  for (const Rejection& rejection : reply.rejections) {
-    const auto nested = writer.Begin(3);
-    writer.Uint(1, rejection.number);
-    const auto status = writer.Begin(2);
-    WriteStatus(rejection.status, &writer);
-    writer.End(status);
-    writer.End(nested);
-  }
-  if (reply.waiting) {
-    const auto nested = writer.Begin(4);
-    writer.Bytes(1, reply.waiting->table);
-    writer.Uint(2, static_cast<uint64_t>(reply.waiting->reason));
-    writer.Count(3, reply.waiting->waited.count());
-    writer.Bytes(4, reply.waiting->text);
-    writer.End(nested);
-  }
-  return writer.Finish();
-}
-
-namespace {
-
-Status ParseRejection(WireReader reader, const WireLimits& limits, Rejection* rejection) {
-  while (reader.Next()) {
-    if (reader.field() == 1) reader.Read(&rejection->number);
-    if (reader.field() == 2) {
-      REVERB_RETURN_IF_ERROR(ParseStatus(reader.ReadMessage(), limits, &rejection->status));
-    }
-  }
-  if (rejection->status.ok()) rejection->status = Status(StatusCode::kUnknown, "rejected without a reason");
-  return reader.status("Rejection");
-}
-
-Status ParseWaitState(WireReader reader, const WireLimits& limits, WaitState* state) {
-  uint32_t reason = 0;
-  int64_t nanos = 0;
-  while (reader.Next()) {
-    switch (reader.field()) {
-      case 1:
-        reader.Read(&state->table, limits.max_name_bytes);
-        break;
-      case 2:
-        reader.Read(&reason);
-        break;
-      case 3:
-        reader.ReadCount(&nanos);
-        break;
-      case 4:
-        reader.Read(&state->text, limits.max_text_bytes);
-        break;
-    }
-  }
-  state->reason = ToWaitReason(reason);
-  state->waited = Duration(nanos);
-  return reader.status("WaitState");
-}
-
-}  // namespace
-
-Result<InsertReply> DecodeInsertReply(ByteSlices slices, const WireLimits& limits) {
-  WireReader reader(slices);
-  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
-  InsertReply reply;
-  while (reader.Next()) {
-    switch (reader.field()) {
-      case 1:
-        REVERB_RETURN_IF_ERROR(ParseWelcome(reader.ReadMessage(), limits, &reply.welcome.emplace()));
-        break;
-      case 2:
-        reader.Read(&reply.confirmed_through);
-        break;
-      case 3:
-        if (reply.rejections.size() >= limits.max_items) {
-          return TooMany(kResponse, "rejections", limits.max_items);
-        }
-        REVERB_RETURN_IF_ERROR(
-            ParseRejection(reader.ReadMessage(), limits, &reply.rejections.emplace_back()));
-        break;
-      case 4:
-        REVERB_RETURN_IF_ERROR(ParseWaitState(reader.ReadMessage(), limits, &reply.waiting.emplace()));
-        break;
-    }
-  }
-  REVERB_RETURN_IF_ERROR(reader.status(kResponse));
-  return reply;
 }
 
 }  // namespace reverb::internal

@@ -19,14 +19,14 @@ struct Range {
   size_t size;
 };
 
-// The long payloads of a message, in order. False when the bytes are no message.
-bool FindLongPayloads(WireReader message, std::vector<Range>* found) {
+// Finds the long payloads of a message, in order. Returns false when the bytes are not a message.
+bool FindLongPayloads(ProtoReader message, std::vector<Range>* found) {
   const size_t total = message.remaining();
-  // A payload that ends `behind` bytes before the end of the message.
+  // Adds a payload that ends `behind` bytes before the end of the message.
   const auto add = [&](size_t size, size_t behind) { found->push_back({total - behind - size, size}); };
   while (message.Next()) {
     if (message.field() != kDataField && message.field() != kPartField) continue;
-    WireReader nested = message.ReadMessage();
+    ProtoReader nested = message.ReadMessage();
     if (nested.remaining() < kShareBytes) continue;
     if (message.field() == kPartField) {
       add(nested.remaining(), message.remaining());
@@ -42,7 +42,7 @@ bool FindLongPayloads(WireReader message, std::vector<Range>* found) {
   return message.ok();
 }
 
-// Of all bytes that are not in one of the ranges, which are in order.
+// Returns the checksum of all bytes outside the ranges, which are in order.
 uint64_t ChecksumWithout(const std::vector<Range>& left_out, ByteSlices slices) {
   if (left_out.empty() && slices.size() == 1) return Checksum(slices[0]);
   std::vector<ByteSlice> parts;
@@ -85,7 +85,7 @@ Status Unseal(uint64_t number, std::vector<ByteSlice>* slices) {
   uint64_t expected = 0;
   std::memcpy(&expected, seal + 1, sizeof expected);
 
-  const WireReader message(*slices);
+  const ProtoReader message(*slices);
   std::vector<Range> left_out;
   if (message.remaining() >= kShareBytes && !FindLongPayloads(message, &left_out)) {
     return Damaged("its fields are not those of a message");

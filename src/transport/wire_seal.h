@@ -1,11 +1,11 @@
-// wire_seal.h — the checksum that every message travels with.
+// wire_seal.h — verifies the checksum that every message is sent with.
 //
-// A sealed message begins with the field `checksum`: XXH3-64 of all bytes behind it, long payloads left out,
-// plus the number of the message. Long payloads (kShareBytes and more) are covered by the checksums of their
-// blocks, which are in the message's headers; so a seal costs as much as the headers do. The number tells
-// when a message of a stream was lost, repeated or moved.
+// A sealed message starts with the field `checksum`: XXH3-64 of all bytes after it except long payloads, plus
+// the number of the message. Long payloads (kShareBytes and more) are covered by the checksums of their
+// blocks, which are in the headers of the message; so a seal costs as much as the headers do. The number
+// reveals a message of a stream that was lost, repeated or reordered.
 //
-// WireMessage::Seal() makes it. Threads: free functions without state.
+// WireMessage::Seal() creates it. Threads: free functions without state.
 #ifndef REVERB_TRANSPORT_WIRE_SEAL_H_
 #define REVERB_TRANSPORT_WIRE_SEAL_H_
 
@@ -13,22 +13,23 @@
 #include <vector>
 
 #include "reverb/status.h"
-#include "transport/wire_reader.h"
+#include "tensor/proto_reader.h"
 #include "transport/wire_writer.h"
 
 namespace reverb::internal {
 
-// Of every message.
+// The field number in every message.
 inline constexpr uint32_t kChecksumField = 14;
-inline constexpr uint8_t kSealTag = kChecksumField << 3 | static_cast<uint8_t>(WireType::kFixed64);
-// Chunks of an InsertRequest; pieces of a SampleResponse or an InspectResponse. Their payloads have the same
-// number.
+inline constexpr uint8_t kSealTag = kChecksumField << 3 | static_cast<uint8_t>(ProtoType::kFixed64);
+// The chunks of an InsertRequest; the pieces of a SampleResponse or an InspectResponse. Their payloads have
+// the same number.
 inline constexpr uint32_t kDataField = 15;
-// The payload of a SampleResponse that is a part of one.
+// In a SampleResponse that is a part of one: the part, and the size of the whole response.
 inline constexpr uint32_t kPartField = 13;
+inline constexpr uint32_t kResponseBytesField = 6;
 
-// Checks the seal of message `number` and takes it off `*slices`. DATA_LOSS, detail corrupt data, when it is
-// not there or does not hold.
+// Verifies the seal of message `number` and removes it from `*slices`. Returns DATA_LOSS, detail corrupt
+// data, when it is missing or wrong.
 Status Unseal(uint64_t number, std::vector<ByteSlice>* slices);
 
 }  // namespace reverb::internal

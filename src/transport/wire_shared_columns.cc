@@ -32,8 +32,8 @@ void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWrit
   uint64_t rows = 0;
   for (const RawRowRun& run : runs) rows += run.length;
   const uint64_t size = rows * like.row_bytes();
-  // Long runs of one length are blocks of their own, sent from where they lie. All others are put together
-  // first: a checksum is of bytes in one piece.
+  // Long runs of one length become one block each, sent by reference. All others are copied together first,
+  // since a checksum covers contiguous bytes.
   const uint32_t unit = runs[0].length;
   bool by_reference = runs[0].bytes.size() >= kShareBytes;
   for (size_t i = 0; by_reference && i < runs.size(); ++i) {
@@ -76,17 +76,16 @@ void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWrit
   writer->End(nested);
 }
 
-// Counts the bytes of rows that several samples refer to once, or fewer, never more: of slices of one row
-// each row is known; of longer ones of a chunk's column all are taken to overlap. A chunk that few samples
-// refer to is the rule for those.
-class EvenSamples::Distinct {
+// Returns a lower bound on the bytes of distinct rows: slices of one row are compared by row; longer slices
+// of the same column of a chunk are all taken to overlap, since few samples usually refer to the same chunk.
+class SharedColumns::Distinct {
  public:
   Distinct(size_t expected, bool single_rows)
       : single_rows_(single_rows), entries_(std::bit_ceil(2 * expected + 16)) {}
 
   void Add(const RawRowRun& run, uint64_t row_bytes) {
     all_ += run.length * row_bytes;
-    // A fingerprint that two rows share by chance costs at most a slower way.
+    // Two rows with the same fingerprint at most cause the slower path.
     constexpr uint64_t kFactor = 0x9e37'79b9'7f4a'7c15;
     uint64_t mark = (reinterpret_cast<uintptr_t>(run.chunk) + run.column) * kFactor;
     mark ^= mark >> 32;
@@ -98,7 +97,7 @@ class EvenSamples::Distinct {
     size_t at = mark & mask;
     while (entries_[at].mark != mark) {
       if (entries_[at].mark == 0) {
-        if (2 * ++used_ > entries_.size()) return;  // many slices to a column: the rest counts for nothing
+        if (2 * ++used_ > entries_.size()) return;  // many slices per column: ignores the rest
         entries_[at].mark = mark;
         break;
       }
@@ -125,15 +124,15 @@ class EvenSamples::Distinct {
   uint64_t distinct_ = 0;
 };
 
-std::optional<EvenSamples> EvenSamples::Find(std::span<const Sample> samples) {
+std::optional<SharedColumns> SharedColumns::Find(std::span<const Sample> samples) {
   if (samples.size() < 2) return std::nullopt;
-  EvenSamples even;
+  SharedColumns shared;
   const Trajectory& first = samples[0].trajectory;
-  even.columns_.resize(first.num_columns());
+  shared.columns_.resize(first.num_columns());
   size_t slices = 0;
   bool single_rows = true;
   for (uint32_t c = 0; c < first.num_columns(); ++c) {
-    Column& column = even.columns_[c];
+    Column& column = shared.columns_[c];
     column.like = first.column_view(c);
     column.squeeze = first.squeeze(c);
     column.row_bytes = column.like.row_bytes();
@@ -150,13 +149,13 @@ std::optional<EvenSamples> EvenSamples::Find(std::span<const Sample> samples) {
   }
   Distinct distinct(slices, single_rows);
   for (const Sample& sample : samples) {
-    if (!even.Add(sample, &distinct)) return std::nullopt;
+    if (!shared.Add(sample, &distinct)) return std::nullopt;
   }
   if (distinct.overlap_much()) return std::nullopt;
-  return even;
+  return shared;
 }
 
-bool EvenSamples::Add(const Sample& sample, Distinct* distinct) {
+bool SharedColumns::Add(const Sample& sample, Distinct* distinct) {
   const Trajectory& trajectory = sample.trajectory;
   if (trajectory.num_columns() != columns_.size()) return false;
   for (uint32_t c = 0; c < columns_.size(); ++c) {
@@ -173,7 +172,7 @@ bool EvenSamples::Add(const Sample& sample, Distinct* distinct) {
         return false;
       }
       length += slice.length;
-      // Raw blocks follow one another, and so do their rows.
+      // Raw blocks are contiguous, and so are their rows.
       const RawRowRun run{
           .chunk = slice.chunk,
           .column = slice.chunk_column,
@@ -190,7 +189,7 @@ bool EvenSamples::Add(const Sample& sample, Distinct* distinct) {
   return true;
 }
 
-void EvenSamples::WriteColumns(uint32_t field, WireWriter* writer) const {
+void SharedColumns::WriteColumns(uint32_t field, WireWriter* writer) const {
   for (uint32_t c = 0; c < columns_.size(); ++c) {
     const auto nested = writer->Begin(field);
     WriteSlice({.chunk_id = c, .chunk_column = 0, .offset = 0, .length = columns_[c].length}, writer);

@@ -1,7 +1,8 @@
-// wire_shared_columns.h — samples that all have the same columns of raw rows: the common batch.
+// wire_shared_columns.h — encodes samples that all have the same columns of raw rows: the common batch.
 //
-// Each column becomes one piece, sample after sample, and is said once for all of them. Whether samples are
-// even is found in one pass over their slices, which also finds where the rows lie; nothing is sorted.
+// Each column becomes one piece, sample after sample, and the column layout is sent once per batch. One pass
+// over the slices determines whether the samples share their columns, and locates the rows; nothing is
+// sorted.
 //
 // Ownership: borrows the samples. Threads: values.
 #ifndef REVERB_TRANSPORT_WIRE_SHARED_COLUMNS_H_
@@ -20,7 +21,7 @@ namespace reverb::internal {
 
 // Rows that overlap are sent once when sending them for each sample would take this many times the bytes.
 inline constexpr double kOverlapFactor = 1.5;
-// A gathered piece ends here, so that it stays within what decoders accept by default.
+// Bound a gathered piece, so that decoders accept it by default.
 inline constexpr uint64_t kMaxGatherBytes = uint64_t{128} << 20;
 inline constexpr uint64_t kMaxGatherRows = uint64_t{1} << 24;
 
@@ -33,23 +34,24 @@ struct RawRowRun {
   std::span<const uint8_t> bytes;
 };
 
-// The checksum of a run; one that exists is passed on: damage since it was made shows at the far end.
+// Returns the checksum of a run. Uses that of the block if the run is a block, so that the receiver detects
+// damage that occurred since the block was created.
 uint64_t ChecksumOf(const RawRowRun& run);
 
-// Begins a Piece: all but the `size` bytes of its payload, which the caller appends. End() it then.
+// Starts a Piece: writes all but the `size` bytes of its payload. The caller appends these and calls End().
 [[nodiscard]] WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer);
 
-// Writes a Piece of the runs, one after the other. They are of the dtype and row shape of `like`, and within
-// kMaxGatherRows and kMaxGatherBytes together.
+// Writes a Piece of the runs, one after the other. REQUIRES: they have the dtype and row shape of `like`, and
+// are within kMaxGatherRows and kMaxGatherBytes together.
 void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWriter* writer);
 
-class EvenSamples {
+class SharedColumns {
  public:
-  // Nothing when they are not even: strings, compressed columns, other shapes or lengths; nor when rows
-  // overlap so much that they should travel once, nor for a sample alone.
-  static std::optional<EvenSamples> Find(std::span<const Sample> samples);
+  // Returns nothing if the samples do not share their columns (strings, compressed columns, different shapes
+  // or lengths), if rows overlap so much that each should be sent once, and for a single sample.
+  static std::optional<SharedColumns> Find(std::span<const Sample> samples);
 
-  // Once, as field `field` each; pieces are numbered from 0.
+  // Writes each column as field `field`; pieces are numbered from 0.
   void WriteColumns(uint32_t field, WireWriter* writer) const;
   void WritePieces(WireWriter* writer) const {
     for (const Column& column : columns_) WriteRuns(column.like, column.runs, writer);

@@ -1,12 +1,15 @@
-// wire_testing.h — chunks, trajectories and messages for tests of the byte form.
+// wire_testing.h — makes chunks, trajectories and messages for tests of the encoding.
 #ifndef REVERB_TRANSPORT_WIRE_TESTING_H_
 #define REVERB_TRANSPORT_WIRE_TESTING_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "tensor/trajectory.h"
 #include "transport/messages.h"
 #include "transport/wire.h"
+#include "transport/wire_fields.h"
 
 namespace reverb::test {
 
@@ -25,7 +29,7 @@ struct ColumnKind {
   internal::CodecPolicy policy = internal::CodecPolicy::kNone;
 };
 
-// One of every sort: raw and compressed, rows small, large and empty, columns of several blocks, strings.
+// Returns one of every kind: raw and compressed, small, large and empty rows, several blocks, strings.
 inline std::vector<ColumnKind> AllKinds() {
   using internal::CodecPolicy;
   return {{DType::kInt64, {}, CodecPolicy::kNone},       {DType::kFloat32, {3}, CodecPolicy::kNone},
@@ -36,7 +40,7 @@ inline std::vector<ColumnKind> AllKinds() {
           {DType::kFloat64, {10}, CodecPolicy::kSnappy}, {DType::kBool, {}, CodecPolicy::kZstd}};
 }
 
-// Rows that change slowly, so that every codec has something to do.
+// Makes a chunk of rows that change slowly, so that every codec compresses them.
 inline internal::ChunkRef MakeChunk(uint64_t id, const std::vector<ColumnKind>& kinds, uint32_t rows,
                                     internal::Random* random) {
   internal::ChunkHeader header{.episode_id = random->Next(),
@@ -69,7 +73,7 @@ inline internal::ChunkRef MakeChunk(uint64_t id, const std::vector<ColumnKind>& 
   return internal::Chunk::Copy(id, header, payload).value();
 }
 
-// Columns of the given kinds (by index into the chunks' columns), each of one to three slices.
+// Makes columns of the given kinds (by index into the columns of the chunks), each of one to three slices.
 inline internal::Trajectory RandomTrajectory(const std::vector<internal::ChunkRef>& chunks,
                                              const std::vector<uint32_t>& columns, internal::Random* random) {
   std::vector<internal::ColumnSpec> specs;
@@ -89,7 +93,7 @@ inline internal::Trajectory RandomTrajectory(const std::vector<internal::ChunkRe
   return internal::Trajectory::Create(specs).value();
 }
 
-// Everything that a reader of a trajectory sees, as text.
+// Returns everything that a reader of a trajectory sees, as text.
 inline std::string Contents(const internal::Trajectory& trajectory) {
   std::string all;
   for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
@@ -110,7 +114,7 @@ inline std::string Contents(const internal::Trajectory& trajectory) {
   return all;
 }
 
-// The parts of a message as a receiver sees them.
+// Returns the parts of a message as a receiver sees them.
 inline std::vector<internal::ByteSlice> Slices(const internal::WireMessage& message) {
   std::vector<internal::ByteSlice> slices;
   for (const internal::Buffer& part : message.parts()) slices.push_back(part.span());
@@ -120,138 +124,182 @@ inline internal::ByteSlice SliceOf(std::string_view bytes) {
   return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
 
-// --- Messages with something in every field ---
+// --- Messages with a value in every field ---
 
-inline internal::Id128 ExampleId(uint8_t first) {
-  internal::Id128 id;
-  for (size_t i = 0; i < id.size(); ++i) id[i] = static_cast<uint8_t>(first + i);
-  return id;
-}
-
-inline internal::Hello ExampleHello() {
-  return {.min_version = 1,
-          .max_version = 3,
-          .session_id = ExampleId(7),
-          .client_name = "actor-17",
-          .receive_window_bytes = uint64_t{1} << 40,
-          .max_response_bytes = uint64_t{1} << 41};
-}
-
-inline internal::Welcome ExampleWelcome() {
-  return {.version = 1,
-          .server_life_id = ExampleId(100),
-          .server_name = "reverb 0.1",
-          .applied_through = 1'000'000'007,
-          .limits = {.max_message_bytes = 1 << 20,
-                     .max_chunk_bytes = 1 << 19,
-                     .insert_window_bytes = 1 << 26,
-                     .max_item_bytes = 1 << 27}};
-}
-
-inline internal::InsertReply ExampleInsertReply() {
-  return {.welcome = ExampleWelcome(),
-          .confirmed_through = 300,
-          .rejections = {{299, Status::NotFound("table \"x\" is not here")},
-                         {300, Status(StatusCode::kInvalidArgument, "priority", Detail::kInvalidPriority)}},
-          .waiting = internal::WaitState{.table = "replay",
-                                         .reason = WaitReason::kTooManyInserts,
-                                         .waited = internal::Duration(1'500'000'000),
-                                         .text = "cursor 9 of 8"}};
-}
-
-inline internal::SampleStreamMessage ExampleSampleRequest() {
-  return {.hello = ExampleHello(),
-          .request = {.request_id = 5,
-                      .table = "replay",
-                      .count = 1'000,
-                      .timeout = internal::Duration(0),
-                      .batch = 32,
-                      .taken_bytes = 123'456'789,
-                      .heartbeat = true,
-                      .even_columns = true}};
-}
-
-inline internal::MutateRequest ExampleMutateRequest() {
-  return {.table = "replay",
-          .updates = {{.key = 1, .priority = 2.5}, {.key = ~uint64_t{0}, .priority = -0.0}, {}},
-          .deletes = {3, 0, uint64_t{1} << 63}};
-}
-
-inline internal::SetRateLimiterRequest ExampleSetRateLimiter() {
-  return {
-      .table = "replay",
-      .options = {.samples_per_insert = 4.5, .min_size_to_sample = 10, .min_diff = -20, .max_diff = 1e300}};
-}
-
-inline internal::InspectRequest ExampleInspectRequest() {
-  return {.table = "replay", .cursor = 1'000, .count = 50, .keys = {9, 8, ~uint64_t{0}}};
-}
-
-inline ServerInfo ExampleServerInfo() {
-  TableInfo table;
-  table.name = "replay";
-  table.sampler = SelectorOptions::Prioritized(0.8);
-  table.remover = SelectorOptions::Fifo();
-  table.max_size = 1'000'000;
-  table.max_times_sampled = -1;
-  table.rate_limiter = {.samples_per_insert = 2, .min_size_to_sample = 100, .min_diff = -5, .max_diff = 50};
-  table.signature = std::string("\x01\x00signature", 11);
-  int64_t next = 101;
-  for (int64_t* value : {&table.current_size,
-                         &table.num_episodes,
-                         &table.num_deleted_episodes,
-                         &table.num_unique_samples,
-                         &table.counters.inserts,
-                         &table.counters.samples,
-                         &table.counters.deletes,
-                         &table.referenced_bytes,
-                         &table.evictions,
-                         &table.expirations,
-                         &table.explicit_deletes,
-                         &table.updates,
-                         &table.unknown_keys,
-                         &table.waiting_inserts,
-                         &table.waiting_samples,
-                         &table.longest_wait_nanos,
-                         &table.work_time.inserting_nanos,
-                         &table.work_time.sampling_nanos,
-                         &table.work_time.waiting_for_inserts_nanos,
-                         &table.work_time.waiting_for_sampling_nanos,
-                         &table.work_time.idle_nanos}) {
-    *value = next++;
+// Sets every field of a record to a value that depends on its number and is not the default.
+template <typename T>
+void FillValue(const char* name, uint32_t number, FieldKind kind, T* value) {
+  if constexpr (internal::kIsOptional<T>) {
+    FillValue(name, number, kind, &value->emplace());
+  } else if constexpr (std::is_same_v<T, std::vector<uint64_t>>) {
+    *value = {number, 0, uint64_t{1} << 63};
+  } else if constexpr (internal::kIsVector<T>) {
+    // The second one is left empty.
+    value->resize(2);
+    FillValue(name, number, kind, &value->front());
+    internal::ClearValue(&value->back());
+    internal::FinishDecoding(&value->back());
+  } else if constexpr (std::is_array_v<T>) {
+    for (size_t i = 1; i < std::extent_v<T>; ++i) FillValue(name, number, kind, &(*value)[i]);
+  } else if constexpr (HasFields<T>) {
+    ForEachField<T>(
+        [&](const auto& field) { FillValue(field.name, field.number, field.kind, &field(*value)); });
+    internal::FinishDecoding(value);
+  } else if constexpr (std::is_same_v<T, Status>) {
+    *value = Status(StatusCode::kDeadlineExceeded, name, Detail::kRateLimited);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    *value = name;
+    if (kind == FieldKind::kBytes) *value += std::string("\0\xff", 2);
+  } else if constexpr (std::is_same_v<T, internal::Id128>) {
+    for (size_t i = 0; i < value->size(); ++i) (*value)[i] = static_cast<uint8_t>(number + i);
+  } else if constexpr (std::is_enum_v<T>) {
+    *value = static_cast<T>(1 + number % (kNumValues<T> - 1));
+  } else if constexpr (std::is_same_v<T, internal::Duration>) {
+    *value = internal::Duration(1'000 + number);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    *value = true;
+  } else if constexpr (std::is_same_v<T, double>) {
+    *value = number + 0.5;
+  } else {
+    const bool is_negative = kind == FieldKind::kSigned || kind == FieldKind::kZigZag;
+    *value =
+        static_cast<T>(is_negative ? -static_cast<int64_t>(number) : 1'000 + static_cast<int64_t>(number));
   }
-  table.cursor =
-      2.0 * static_cast<double>(table.counters.inserts) - static_cast<double>(table.counters.samples);
-  table.inserts_per_second = 12.5;
-  table.samples_per_second = 1e6;
-  table.insert_wait_reason = WaitReason::kTooManyInserts;
-  table.sample_wait_reason = WaitReason::kMinSize;
-  for (int i = 1; i < kNumWaitReasons; ++i) table.waits[i] = {.count = i, .total_nanos = i * 1'000};
-  table.closed = true;
-  table.user_data = std::string("bounds\0and more", 15);
-  table.structure = std::string("\x01\x02\x01\x00", 4);
-  TableInfo plain;
-  plain.name = "plain";
-  plain.sampler = {.kind = SelectorOptions::Kind::kCustom, .priority_exponent = 0, .custom_name = "mine"};
-  plain.remover = SelectorOptions::Lifo();
-  plain.structure = "";  // which is not the same as none
-  return {.server_life_id = ExampleId(1),
-          .server_name = "reverb 0.1",
-          .tables = {table, plain},
-          .live_chunks = 3,
-          .live_bytes = 4,
-          .stored_bytes = 5,
-          .max_bytes = 0,
-          .now_nanos = 1'800'000'000'000'000'000,
-          .started_nanos = 1'799'999'999'000'000'000,
-          .waiters = {{.table = "replay",
-                       .is_insert = true,
-                       .reason = WaitReason::kTooManyInserts,
-                       .waited_nanos = 7'000,
-                       .count = 8,
-                       .client_name = "actor-17",
-                       .address = "192.0.2.1:1234"},
-                      {.table = "plain", .client_name = {}, .address = {}}}};
+}
+template <HasFields Record>
+Record Filled() {
+  Record record;
+  FillValue("", 0, FieldKind::kPlain, &record);
+  return record;
+}
+
+// Returns the name that protobuf has for the type of a value.
+template <typename T>
+std::string ProtoTypeName(FieldKind kind) {
+  if constexpr (internal::kIsOptional<T>) {
+    using Value = typename T::value_type;
+    const bool is_message = HasFields<Value> || std::is_same_v<Value, Status>;
+    return (is_message ? "" : "optional_") + ProtoTypeName<Value>(kind);
+  } else if constexpr (internal::kIsVector<T>) {
+    return "repeated_" + ProtoTypeName<typename T::value_type>(kind);
+  } else if constexpr (std::is_array_v<T>) {
+    return "repeated_" + ProtoTypeName<std::remove_extent_t<T>>(kind);
+  } else if constexpr (HasFields<T>) {
+    return kFields<T>.message;
+  } else if constexpr (std::is_same_v<T, Status>) {
+    return "Status";
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return kind == FieldKind::kBytes ? "bytes" : "string";
+  } else if constexpr (std::is_same_v<T, internal::Id128>) {
+    return "bytes";
+  } else if constexpr (std::is_same_v<T, internal::Duration>) {
+    return "uint64";
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return "bool";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "double";
+  } else {
+    if (kind == FieldKind::kFixed) return "fixed64";
+    if (kind == FieldKind::kZigZag) return "sint64";
+    if (kind == FieldKind::kSigned) return "int32";
+    return sizeof(T) == 8 ? "uint64" : "uint32";
+  }
+}
+
+// Appends a line for each field of a record and of the records in it: the path, the number, protobuf's type
+// and the value (text in hexadecimal digits). Derived fields have number 0.
+template <typename T>
+void DescribeValue(const std::string& path, uint32_t number, FieldKind kind, const T& value,
+                   std::string* out) {
+  const auto line = [&](const std::string& type, const std::string& text) {
+    *out += path + " " + std::to_string(number) + " " + type + " " + text + "\n";
+  };
+  const auto hex = [](std::string_view bytes) {
+    std::string digits = "x";
+    for (const char byte : bytes) {
+      for (const int shift : {4, 0}) digits += "0123456789abcdef"[static_cast<uint8_t>(byte) >> shift & 15];
+    }
+    return digits;
+  };
+  const std::string type = ProtoTypeName<T>(kind);
+  if constexpr (internal::kIsOptional<T>) {
+    if (!value) return line(type, "absent");
+    std::string lines;
+    DescribeValue(path, number, kind, *value, &lines);
+    // A scalar has one line, whose type lacks the word "optional".
+    if (type.starts_with("optional_")) lines.insert(lines.find(' ', path.size() + 1) + 1, "optional_");
+    *out += lines;
+  } else if constexpr (std::is_same_v<T, std::vector<uint64_t>>) {
+    std::string numbers;
+    for (const uint64_t each : value) numbers += (numbers.empty() ? "" : ",") + std::to_string(each);
+    line(type, numbers);
+  } else if constexpr (internal::kIsVector<T>) {
+    line(type, std::to_string(value.size()));
+    for (size_t i = 0; i < value.size(); ++i) {
+      DescribeValue(path + "[" + std::to_string(i) + "]", number, kind, value[i], out);
+    }
+  } else if constexpr (std::is_array_v<T>) {
+    std::string lines;
+    size_t count = 0;
+    for (size_t i = 0; i < std::extent_v<T>; ++i) {
+      if (internal::IsZero(value[i])) continue;
+      const std::string element = path + "[" + std::to_string(count++) + "]";
+      DescribeValue(element, number, kind, value[i], &lines);
+      lines += element + ".reason 1 uint32 " + std::to_string(i) + "\n";
+    }
+    line(type, std::to_string(count));
+    *out += lines;
+  } else if constexpr (HasFields<T>) {
+    if (!path.empty()) line(type, "message");
+    ForEachField<T>([&](const auto& field) {
+      DescribeValue(path + (path.empty() ? "" : ".") + field.name, field.number, field.kind, field(value),
+                    out);
+    });
+  } else if constexpr (std::is_same_v<T, Status>) {
+    const internal::StatusRecord record{.code = static_cast<uint32_t>(value.code()),
+                                        .detail = static_cast<uint32_t>(value.detail()),
+                                        .message = std::string(value.message())};
+    DescribeValue(path, number, kind, record, out);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    line(type, hex(value));
+  } else if constexpr (std::is_same_v<T, internal::Id128>) {
+    // Zeros are not sent.
+    line(type, value == T{} ? "x" : hex({reinterpret_cast<const char*>(value.data()), value.size()}));
+  } else if constexpr (std::is_same_v<T, internal::Duration>) {
+    line(type, std::to_string(value.count()));
+  } else if constexpr (std::is_same_v<T, double>) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.17g", value);
+    line(type, text);
+  } else {
+    line(std::is_enum_v<T> ? "uint32" : type,
+         std::to_string(+static_cast<std::conditional_t<std::is_enum_v<T>, uint32_t, T>>(value)));
+  }
+}
+template <HasFields Record>
+std::string Describe(const Record& record) {
+  std::string lines;
+  DescribeValue("", 0, FieldKind::kPlain, record, &lines);
+  return lines;
+}
+
+// Filled messages that the other side of a stream accepts.
+inline internal::Hello ExampleHello() {
+  auto hello = Filled<internal::Hello>();
+  hello.min_version = 1;
+  hello.max_version = 3;
+  return hello;
+}
+inline internal::Welcome ExampleWelcome() {
+  auto welcome = Filled<internal::Welcome>();
+  welcome.version = 1;
+  return welcome;
+}
+inline internal::SampleStreamMessage ExampleSampleRequest() {
+  auto message = Filled<internal::SampleStreamMessage>();
+  message.hello = ExampleHello();
+  message.request.timeout = internal::Duration(0);
+  return message;
 }
 
 inline internal::Sample SampleWithoutData(internal::Random* random) {
@@ -265,7 +313,7 @@ inline internal::Sample SampleWithoutData(internal::Random* random) {
           .trajectory = {}};
 }
 
-// Samples of the chunks given; like batches: every sample has the same columns.
+// Makes samples of the given chunks; all samples have the same columns.
 inline std::vector<internal::Sample> RandomSamples(const std::vector<internal::ChunkRef>& chunks,
                                                    const std::vector<uint32_t>& columns, size_t count,
                                                    internal::Random* random) {
@@ -277,17 +325,17 @@ inline std::vector<internal::Sample> RandomSamples(const std::vector<internal::C
   return samples;
 }
 
-// A batch: samples of the same columns, lengths and shapes, each from a random chunk. `lengths`: rows of the
-// columns, by position; those of one row are squeezed. REQUIRES: every chunk has so many rows.
-inline std::vector<internal::Sample> EvenBatch(const std::vector<internal::ChunkRef>& chunks,
-                                               const std::vector<uint32_t>& columns,
-                                               const std::vector<uint32_t>& lengths, size_t count,
-                                               internal::Random* random) {
+// Makes a batch: samples of the same columns, lengths and shapes, each from a random chunk. `lengths`: rows
+// of the columns, by position; columns of one row are squeezed. REQUIRES: every chunk has that many rows.
+inline std::vector<internal::Sample> UniformBatch(const std::vector<internal::ChunkRef>& chunks,
+                                                  const std::vector<uint32_t>& columns,
+                                                  const std::vector<uint32_t>& lengths, size_t count,
+                                                  internal::Random* random) {
   std::vector<internal::Sample> samples;
   for (size_t i = 0; i < count; ++i) {
     std::vector<internal::ColumnSpec> specs(columns.size());
     for (size_t c = 0; c < columns.size(); ++c) {
-      // Now and then in two slices, of different chunks perhaps.
+      // Sometimes in two slices, possibly of different chunks.
       const uint32_t first = lengths[c] > 1 && random->Below(2) == 0 ? 1 : lengths[c];
       for (const uint32_t length : {first, lengths[c] - first}) {
         if (length == 0) continue;

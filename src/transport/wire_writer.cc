@@ -16,11 +16,6 @@ class StringOwner final : public BufferOwner {
   std::string bytes_;
 };
 
-void WriteVarintAt(char* out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) *out++ = static_cast<char>(value | 0x80);
-  *out = static_cast<char>(value);
-}
-
 }  // namespace
 
 std::string WireMessage::Flatten() const {
@@ -63,12 +58,12 @@ void WireWriter::End(const Nested& nested) {
     } else {
       bytes_.erase(nested.length_at, static_cast<size_t>(-moved));
     }
-    // What is shared inside this message was entered after it began.
+    // Payloads by reference inside this message were added after its start.
     for (auto share = shares_.rbegin(); share != shares_.rend() && share->at >= body; ++share) {
       share->at += static_cast<size_t>(moved);
     }
   }
-  WriteVarintAt(bytes_.data() + nested.length_at, length);
+  WriteVarint(bytes_.data() + nested.length_at, length);
 }
 
 void WireWriter::AppendShared(Buffer buffer) {
@@ -105,12 +100,12 @@ WireMessage WireWriter::Finish() {
 
 void WireMessage::Seal(uint64_t number) {
   if (own_.empty()) *this = WireWriter().Finish();
-  // Nobody else has a view of the room.
+  // No other Buffer refers to the reserved bytes.
   auto* const room = const_cast<uint8_t*>(own_.data());
   room[0] = kSealTag;
   const uint64_t checksum = Checksum(own_.span().subspan(kSealBytes)) + number;
   std::memcpy(room + 1, &checksum, sizeof checksum);
-  // A message begins with a tag, which is never a payload by reference.
+  // A message starts with a tag, which is never a payload by reference.
   if (parts_.empty()) {
     parts_.push_back(own_);
   } else {

@@ -1,12 +1,12 @@
 // wire_writer.h — writes protobuf messages, large payloads by reference.
 //
-// A message becomes a WireMessage: a sequence of Buffers. Small fields and small payloads lie together in
-// one block of heap memory; a payload of kShareBytes or more is a Buffer over the memory where it lies
-// already, which it keeps alive. Fields with the default value of proto3 are left out.
+// A message becomes a WireMessage: a sequence of Buffers. Small fields and small payloads share one block of
+// heap memory; a payload of kShareBytes or more is a Buffer that refers to existing memory and keeps it
+// alive. Fields with the default value of proto3 are not written.
 //
-// The length of a nested message is not known before its end. One byte is left for it, which mostly
-// suffices; where not, what was written of the nested message moves up. Large ones say beforehand about
-// how long they will be.
+// The length of a nested message is known at its end only. One byte is reserved for it, which usually
+// suffices; otherwise the bytes of the nested message are moved. For large ones the caller passes an
+// estimate.
 //
 // Threads: a WireWriter belongs to one thread; a WireMessage is a value.
 #ifndef REVERB_TRANSPORT_WIRE_WRITER_H_
@@ -26,22 +26,21 @@
 #include "base/buffer.h"
 #include "tensor/byte_io.h"
 #include "tensor/chunk.h"
+#include "tensor/proto_reader.h"
 
 namespace reverb::internal {
 
-// From this size on, passing a payload on by reference is cheaper than copying it. The protocol knows this
-// number: longer payloads are left out of a message's checksum (wire_seal.h).
+// From this size on, sending a payload by reference is cheaper than copying it. The number is part of the
+// protocol: such payloads are not covered by the checksum of a message (wire_seal.h).
 inline constexpr size_t kShareBytes = 1536;
 
-// Of the checksum field that a sealed message begins with (wire_seal.h).
+// The size of the checksum field at the start of a sealed message (wire_seal.h).
 inline constexpr size_t kSealBytes = 9;
-
-enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };  // protobuf's numbers
 
 class WireMessage {
  public:
   WireMessage() = default;
-  // `own`: kSealBytes of room, then the bytes of all parts that are not payloads by reference.
+  // `own`: kSealBytes reserved, then the bytes of all parts that are not payloads by reference.
   WireMessage(std::vector<Buffer> parts, Buffer own) : parts_(std::move(parts)), own_(std::move(own)) {
     for (const Buffer& part : parts_) total_bytes_ += part.size();
   }
@@ -49,11 +48,11 @@ class WireMessage {
   // None of them is empty.
   const std::vector<Buffer>& parts() const { return parts_; }
   uint64_t total_bytes() const { return total_bytes_; }
-  // A copy of all bytes in one piece.
+  // Returns a copy of all bytes in one piece.
   std::string Flatten() const;
 
-  // Puts the checksum field in front. `number`: of this message among those that were sent before it in the
-  // same direction of a stream, from 0; 0 in single calls. To be called once.
+  // Prepends the checksum field. `number`: how many messages were sent before this one in the same direction
+  // of the stream; 0 in single calls. Call it once.
   void Seal(uint64_t number);
 
  private:
@@ -64,18 +63,18 @@ class WireMessage {
 
 class WireWriter {
  public:
-  // `expected_bytes`: about how much will be written, payloads by reference left out.
+  // `expected_bytes`: an estimate of the bytes to be written, without payloads by reference.
   explicit WireWriter(size_t expected_bytes = 0) {
     bytes_.reserve(kSealBytes + expected_bytes);
     bytes_.resize(kSealBytes);
   }
 
-  // --- Fields, left out when they have the default value ---
+  // --- Fields, not written when they have the default value ---
 
   void Uint(uint32_t field, uint64_t value) {
     if (value != 0) AlwaysUint(field, value);
   }
-  // For numbers that are never negative; a negative one counts as 0.
+  // For numbers that are never negative; writes a negative one as 0.
   void Count(uint32_t field, int64_t value) {
     if (value > 0) AlwaysUint(field, static_cast<uint64_t>(value));
   }
@@ -84,26 +83,26 @@ class WireWriter {
   void Bool(uint32_t field, bool value) { Uint(field, value ? 1 : 0); }
   void Fixed64(uint32_t field, uint64_t value) {
     if (value == 0) return;
-    Tag(field, WireType::kFixed64);
+    Tag(field, ProtoType::kFixed64);
     PutFixed64(&bytes_, value);
   }
   void Double(uint32_t field, double value) { Fixed64(field, std::bit_cast<uint64_t>(value)); }
   void Bytes(uint32_t field, std::string_view value) {
     if (!value.empty()) AlwaysBytes(field, value);
   }
-  // Also when it is empty.
+  // Writes an empty value too.
   void AlwaysBytes(uint32_t field, std::string_view value) {
     BeginBytes(field, value.size());
     bytes_.append(value);
   }
-  // Packed; nothing when empty.
+  // Write packed numbers; nothing for an empty list.
   void PackedUint(uint32_t field, std::span<const uint32_t> values);
   void PackedUint(uint32_t field, std::span<const uint64_t> values);
   void PackedFixed64(uint32_t field, std::span<const uint64_t> values);
 
-  // For fields that are `optional`, whose presence says something.
+  // For `optional` fields, whose presence has a meaning.
   void AlwaysUint(uint32_t field, uint64_t value) {
-    Tag(field, WireType::kVarint);
+    Tag(field, ProtoType::kVarint);
     PutVarint(&bytes_, value);
   }
 
@@ -111,19 +110,19 @@ class WireWriter {
 
   struct Nested {
     size_t length_at;        // where the length goes
-    size_t length_bytes;     // room that was left for it
+    size_t length_bytes;     // reserved for it
     uint64_t shared_before;  // bytes by reference at the beginning
   };
   [[nodiscard]] Nested Begin(uint32_t field, uint64_t expected_bytes = 0) {
-    Tag(field, WireType::kBytes);
+    Tag(field, ProtoType::kBytes);
     const Nested nested{bytes_.size(), VarintSize(expected_bytes), shared_bytes_};
     bytes_.append(nested.length_bytes, '\0');
     return nested;
   }
   void End(const Nested& nested);
 
-  // --- Payloads: BeginPayload, then exactly `size` bytes by the functions below it. Payloads of kShareBytes
-  // and more are passed on by reference, others are copied. ---
+  // --- Payloads: BeginPayload, then exactly `size` bytes with the functions below it. Payloads of
+  // kShareBytes and more are sent by reference, others are copied. ---
 
   void BeginPayload(uint32_t field, uint64_t size) {
     BeginBytes(field, size);
@@ -132,12 +131,8 @@ class WireWriter {
   void AppendShared(Buffer buffer);
   void AppendOf(Chunk* chunk, std::span<const uint8_t> bytes);
 
-  // The writer is not to be used afterwards.
+  // Returns the message. The writer must not be used afterwards.
   WireMessage Finish();
-
-  static constexpr size_t VarintSize(uint64_t value) {
-    return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
-  }
 
  private:
   struct Share {
@@ -145,17 +140,17 @@ class WireWriter {
     Buffer buffer;
   };
 
-  void Tag(uint32_t field, WireType type) { PutVarint(&bytes_, field << 3 | static_cast<uint32_t>(type)); }
+  void Tag(uint32_t field, ProtoType type) { PutVarint(&bytes_, field << 3 | static_cast<uint32_t>(type)); }
   void BeginBytes(uint32_t field, uint64_t size) {
-    Tag(field, WireType::kBytes);
+    Tag(field, ProtoType::kBytes);
     PutVarint(&bytes_, size);
   }
   void Append(std::span<const uint8_t> bytes) {
     bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
 
-  bool is_shared_ = false;  // the payload that was begun last
-  std::string bytes_;       // kSealBytes of room, then what was written
+  bool is_shared_ = false;  // the current payload
+  std::string bytes_;       // kSealBytes reserved, then the written bytes
   std::vector<Share> shares_;
   uint64_t shared_bytes_ = 0;
 };

@@ -183,7 +183,7 @@ bool WriteMessages(const std::filesystem::path& folder) {
       std::vector<ChunkRef> many;
       for (uint64_t id = 1; id <= 50; ++id) many.push_back(test::MakeChunk(id, kinds, 8, &random));
       const SampleReply even{.request_id = 1,
-                             .samples = test::EvenBatch(many, {0, 2, 3}, {1, 2, 1}, 4, &random),
+                             .samples = test::UniformBatch(many, {0, 2, 3}, {1, 2, 1}, 4, &random),
                              .even_columns = true};
       ok &= Write(folder / "sample_even", seed(1, 0, EncodeSampleReply(even).Flatten()));
     }
@@ -197,15 +197,15 @@ bool WriteMessages(const std::filesystem::path& folder) {
                 seed(2, 100, EncodeInspectReply({.next_cursor = 1, .items = samples}).Flatten()));
   }
   ok &= Write(folder / "insert_hello", seed(3, 1, EncodeInsertHello(test::ExampleHello()).Flatten()));
-  ok &= Write(folder / "insert_reply", seed(4, 3, EncodeInsertReply(test::ExampleInsertReply()).Flatten()));
+  ok &= Write(folder / "insert_reply", seed(4, 3, EncodeInsertReply(test::Filled<InsertReply>()).Flatten()));
   ok &= Write(folder / "sample_request",
               seed(5, 0, EncodeSampleRequest(test::ExampleSampleRequest()).Flatten()));
-  ok &= Write(folder / "mutate", seed(6, 5, EncodeMutateRequest(test::ExampleMutateRequest()).Flatten()));
-  ok &= Write(folder / "info", seed(7, 0, EncodeServerInfo(test::ExampleServerInfo()).Flatten()));
+  ok &= Write(folder / "mutate", seed(6, 5, EncodeMutateRequest(test::Filled<MutateRequest>()).Flatten()));
+  ok &= Write(folder / "info", seed(7, 0, EncodeServerInfo(test::Filled<ServerInfo>()).Flatten()));
   ok &= Write(folder / "inspect_request",
-              seed(8, 0, EncodeInspectRequest(test::ExampleInspectRequest()).Flatten()));
+              seed(8, 0, EncodeInspectRequest(test::Filled<InspectRequest>()).Flatten()));
   ok &= Write(folder / "rate_limiter",
-              seed(9, 0, EncodeSetRateLimiterRequest(test::ExampleSetRateLimiter()).Flatten()));
+              seed(9, 0, EncodeSetRateLimiterRequest(test::Filled<SetRateLimiterRequest>()).Flatten()));
   ok &= Write(folder / "reset", seed(10, 0, EncodeResetRequest("t").Flatten()));
   ok &= Write(folder / "checkpoint", seed(11, 0, EncodeCheckpointReply("/a").Flatten()));
   return ok;

@@ -1,7 +1,8 @@
-// wire_samples.cc — one message of every type for check_wire.py, and its way back.
+// wire_samples.cc — writes a message of every type for check_wire.py, and reads what protobuf makes of it.
 //
-//   wire_samples write FOLDER   writes FOLDER/<message type>.<name>
-//   wire_samples read FOLDER    reads them as protobuf has written them anew, and compares
+//   wire_samples write FOLDER   writes FOLDER/<message type>.<name>, and <message type>.filled.fields with the
+//                               number, type and value of each field of a message that has a field list
+//   wire_samples read FOLDER    reads the messages as serialized by protobuf, and compares
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -22,9 +23,22 @@ using namespace reverb::internal;  // NOLINT
 struct Case {
   std::string file;
   std::string bytes;
-  // Decodes bytes and encodes them again; data of samples and items in readable form instead.
+  // Decodes bytes and encodes them again, or describes the data of samples and items.
   std::function<std::string(ByteSlices)> normalize;
+  std::string fields = {};  // one per line (test::Describe)
 };
+
+// Makes a message with a value in every field of its list.
+template <typename Record, typename Encode, typename Decode>
+Case FilledCase(const Encode& encode, const Decode& decode) {
+  const Record record = test::Filled<Record>();
+  return {std::string(kFields<Record>.message) + ".filled", encode(record).Flatten(),
+          [=](ByteSlices s) {
+            const Result<Record> result = decode(s, WireLimits());
+            return result.ok() ? encode(*result).Flatten() : result.status().ToString();
+          },
+          test::Describe(record)};
+}
 
 template <typename T, typename Encode>
 std::string Again(const Result<T>& result, const Encode& encode) {
@@ -65,10 +79,10 @@ std::vector<Case> Cases() {
                           .end = Status(StatusCode::kDeadlineExceeded, "late", Detail::kRateLimited)};
   const InspectReply inspect{.next_cursor = 12, .items = samples};
   const ChunkRef raw = test::MakeChunk(99, {{DType::kInt64}, {DType::kFloat32, {3}}}, 1'000, &random);
-  const SampleReply even{.request_id = 300,
-                         .samples = test::EvenBatch({raw}, {0, 1}, {1, 1}, 4, &random),
-                         .end = Status(),
-                         .even_columns = true};
+  const SampleReply shared{.request_id = 300,
+                           .samples = test::UniformBatch({raw}, {0, 1}, {1, 1}, 4, &random),
+                           .end = Status(),
+                           .even_columns = true};
   const auto again_samples = [](ByteSlices s) {
     const auto got = DecodeSampleReply(s);
     return got.ok() ? got->end->ToString() + Describe(got->samples) : got.status().ToString();
@@ -90,25 +104,19 @@ std::vector<Case> Cases() {
          }
          return all;
        }},
-      {"InsertResponse.all", EncodeInsertReply(test::ExampleInsertReply()).Flatten(),
-       [](ByteSlices s) { return Again(DecodeInsertReply(s), EncodeInsertReply); }},
-      {"SampleRequest.all", EncodeSampleRequest(test::ExampleSampleRequest()).Flatten(),
-       [](ByteSlices s) { return Again(DecodeSampleRequest(s), EncodeSampleRequest); }},
+      FilledCase<InsertReply>(EncodeInsertReply, DecodeInsertReply),
+      FilledCase<SampleStreamMessage>(EncodeSampleRequest, DecodeSampleRequest),
       {"SampleResponse.all", EncodeSampleReply(reply).Flatten(), again_samples},
-      {"SampleResponse.even", EncodeSampleReply(even).Flatten(), again_samples},
+      {"SampleResponse.shared", EncodeSampleReply(shared).Flatten(), again_samples},
       {"InspectResponse.all", EncodeInspectReply(inspect).Flatten(),
        [](ByteSlices s) {
          const auto got = DecodeInspectReply(s);
          return got.ok() ? Describe(got->items) : got.status().ToString();
        }},
-      {"InspectRequest.all", EncodeInspectRequest(test::ExampleInspectRequest()).Flatten(),
-       [](ByteSlices s) { return Again(DecodeInspectRequest(s), EncodeInspectRequest); }},
-      {"MutatePrioritiesRequest.all", EncodeMutateRequest(test::ExampleMutateRequest()).Flatten(),
-       [](ByteSlices s) { return Again(DecodeMutateRequest(s), EncodeMutateRequest); }},
-      {"SetRateLimiterRequest.all", EncodeSetRateLimiterRequest(test::ExampleSetRateLimiter()).Flatten(),
-       [](ByteSlices s) { return Again(DecodeSetRateLimiterRequest(s), EncodeSetRateLimiterRequest); }},
-      {"InfoResponse.all", EncodeServerInfo(test::ExampleServerInfo()).Flatten(),
-       [](ByteSlices s) { return Again(DecodeServerInfo(s), EncodeServerInfo); }},
+      FilledCase<InspectRequest>(EncodeInspectRequest, DecodeInspectRequest),
+      FilledCase<MutateRequest>(EncodeMutateRequest, DecodeMutateRequest),
+      FilledCase<SetRateLimiterRequest>(EncodeSetRateLimiterRequest, DecodeSetRateLimiterRequest),
+      FilledCase<ServerInfo>(EncodeServerInfo, DecodeServerInfo),
       {"ResetRequest.all", EncodeResetRequest("replay").Flatten(),
        [](ByteSlices s) { return Again(DecodeResetRequest(s), EncodeResetRequest); }},
       {"CheckpointResponse.all", EncodeCheckpointReply("/a/b").Flatten(),
@@ -137,6 +145,10 @@ int main(int argc, char** argv) {
       std::ofstream out(folder / c.file, std::ios::binary);
       out.write(c.bytes.data(), static_cast<std::streamsize>(c.bytes.size()));
       if (!out.flush().good()) ++failures;
+      if (c.fields.empty()) continue;
+      std::ofstream fields(folder / (c.file + ".fields"));
+      fields << c.fields;
+      if (!fields.flush().good()) ++failures;
       continue;
     }
     std::ifstream in(folder / c.file, std::ios::binary);

@@ -5,51 +5,50 @@
 #include <string>
 #include <utility>
 
-#include "checkpoint/dm_reverb/proto_reader.h"
 #include "checkpoint/dm_reverb/structured_value.h"
 #include "reverb/tensor.h"
 #include "tensor/codec.h"
 #include "tensor/delta.h"
+#include "tensor/proto_reader.h"
 
 namespace reverb::internal {
 namespace {
 
 struct SequenceRange {
   uint64_t episode_id = 0;
-  int64_t start = 0;
-  int64_t end = 0;
+  int32_t start = 0;
+  int32_t end = 0;
 };
 
 Status ParseSequenceRange(std::string_view message, SequenceRange* range) {
   ProtoReader reader(message);
   while (reader.Next()) {
-    if (reader.field() == 1) range->episode_id = reader.AsUint64();
-    if (reader.field() == 2) range->start = reader.AsInt32();
-    if (reader.field() == 3) range->end = reader.AsInt32();
+    if (reader.field() == 1) reader.Read(&range->episode_id);
+    if (reader.field() == 2) reader.ReadInt(&range->start);
+    if (reader.field() == 3) reader.ReadInt(&range->end);
   }
-  if (reader.damaged()) return Status::DataLoss("its sequence range is no message");
+  if (!reader.ok()) return Status::DataLoss("its sequence range is not a message");
   return Status::Ok();
 }
 
-// The elements of a string tensor: first all lengths as varints, then all bytes.
+// Splits the content of a string tensor: first all lengths as varints, then all bytes.
 Status SplitStrings(std::string_view content, uint64_t count, std::vector<std::string_view>* out) {
   size_t position = 0;
   std::vector<uint32_t> lengths;
   lengths.reserve(std::min<uint64_t>(count, content.size()));
   for (uint64_t i = 0; i < count; ++i) {
+    const auto next = [&](uint8_t* byte) {
+      if (position == content.size()) return false;
+      *byte = static_cast<uint8_t>(content[position++]);
+      return true;
+    };
     uint64_t length = 0;
-    for (int shift = 0;; shift += 7) {
-      if (position == content.size() || shift > 28)
-        return Status::DataLoss("its lengths of strings are cut off");
-      const auto byte = static_cast<uint8_t>(content[position++]);
-      length |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if ((byte & 0x80) == 0) break;
-    }
+    if (DecodeVarint(next, &length) <= 0) return Status::DataLoss("the lengths of its strings are cut short");
     if (length > content.size()) return Status::DataLoss("a string is longer than all of its bytes");
     lengths.push_back(static_cast<uint32_t>(length));
   }
   for (const uint32_t length : lengths) {
-    if (length > content.size() - position) return Status::DataLoss("its strings are cut off");
+    if (length > content.size() - position) return Status::DataLoss("its strings are cut short");
     out->push_back(content.substr(position, length));
     position += length;
   }
@@ -74,9 +73,9 @@ Result<uint64_t> ChunkKeyOf(std::string_view chunk_data) {
   uint64_t key = 0;
   ProtoReader reader(chunk_data);
   while (reader.Next()) {
-    if (reader.field() == 1) key = reader.AsUint64();
+    if (reader.field() == 1) reader.Read(&key);
   }
-  if (reader.damaged()) return Status::DataLoss("a chunk that is no message");
+  if (!reader.ok()) return Status::DataLoss("a chunk is not a message");
   return key;
 }
 
@@ -88,23 +87,23 @@ Result<ChunkConverter::TensorProto> ChunkConverter::Parse(std::string_view messa
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        dtype = reader.AsUint64();
+        reader.Read(&dtype);
         break;
       case 2: {
-        REVERB_ASSIGN_OR_RETURN(shape, DecodeShape(reader.AsBytes()));
+        REVERB_ASSIGN_OR_RETURN(shape, DecodeShape(reader.ReadView()));
         break;
       }
       case 4:
-        tensor.content = reader.AsBytes();
+        tensor.content = reader.ReadView();
         break;
       case 8:
-        tensor.string_val.push_back(reader.AsBytes());
+        tensor.string_val.push_back(reader.ReadView());
         break;
       default:
         break;
     }
   }
-  if (reader.damaged()) return Status::DataLoss("it is no message");
+  if (!reader.ok()) return Status::DataLoss("it is not a message");
   REVERB_ASSIGN_OR_RETURN(tensor.dtype, DecodeDType(dtype));
   if (!shape.IsFullyDefined() || shape.rank() == 0) {
     return Status::DataLoss("its shape " + shape.ToString() + " is not that of rows");
@@ -148,7 +147,7 @@ Result<ColumnHeader> ChunkConverter::AppendColumn(const TensorProto& tensor, boo
   }
   const std::span<const uint8_t> stored(reinterpret_cast<const uint8_t*>(tensor.content.data()),
                                         tensor.content.size());
-  // Asked before memory is set aside: a few bytes that claim to be much are refused.
+  // Checked before the allocation: rejects a few bytes that claim to decompress to many.
   if (raw_size > MaxRawSize(Codec::kSnappy, stored.size())) {
     return Status::DataLoss(Described(tensor.dtype, tensor.dims) + " from " + std::to_string(stored.size()) +
                             " compressed bytes");
@@ -170,27 +169,27 @@ Result<ChunkConverter::Converted> ChunkConverter::Convert(std::string_view chunk
   while (reader.Next()) {
     switch (reader.field()) {
       case 2:
-        REVERB_RETURN_IF_ERROR(ParseSequenceRange(reader.AsBytes(), &range));
+        REVERB_RETURN_IF_ERROR(ParseSequenceRange(reader.ReadView(), &range));
         break;
       case 3:
-        old_tensors.push_back(reader.AsBytes());
+        old_tensors.push_back(reader.ReadView());
         break;
       case 4:
-        delta_encoded = reader.AsBool();
+        reader.Read(&delta_encoded);
         break;
       case 5: {
-        ProtoReader data(reader.AsBytes());
+        ProtoReader data = reader.ReadMessage();
         while (data.Next()) {
-          if (data.field() == 1) tensors.push_back(data.AsBytes());
+          if (data.field() == 1) tensors.push_back(data.ReadView());
         }
-        if (data.damaged()) return Status::DataLoss("its data is no message");
+        if (!data.ok()) return Status::DataLoss("its data is not a message");
         break;
       }
       default:
         break;
     }
   }
-  if (reader.damaged()) return Status::DataLoss("it is no message");
+  if (!reader.ok()) return Status::DataLoss("it is not a message");
   if (tensors.empty()) tensors = std::move(old_tensors);
   if (tensors.empty()) return Status::DataLoss("it holds no tensor");
 
@@ -198,8 +197,7 @@ Result<ChunkConverter::Converted> ChunkConverter::Convert(std::string_view chunk
   payload_.clear();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto in_tensor = [i](const Status& status) {
-      return Status(status.code(), "tensor " + std::to_string(i) + ": " + std::string(status.message()),
-                    status.detail());
+      return status.Prefixed("tensor " + std::to_string(i));
     };
     Result<TensorProto> tensor = Parse(tensors[i]);
     if (!tensor.ok()) return in_tensor(tensor.status());
@@ -216,7 +214,7 @@ Result<ChunkConverter::Converted> ChunkConverter::Convert(std::string_view chunk
   }
   converted.header.episode_id = range.episode_id;
   converted.header.first_step = range.start;
-  // Some writers are careless with the end, which nothing depends on.
+  // Some writers set a wrong end, which nothing depends on.
   converted.header.last_step = std::max<int64_t>(range.end, range.start + int64_t{converted.header.rows} - 1);
   REVERB_RETURN_IF_ERROR(ValidateChunkHeader(converted.header, limits_));
   converted.payload = payload_;

@@ -5,23 +5,30 @@
 #include <limits>
 #include <utility>
 
-#include "checkpoint/dm_reverb/proto_reader.h"
 #include "checkpoint/dm_reverb/structured_value.h"
+#include "tensor/proto_reader.h"
 
 namespace reverb::internal {
 namespace {
 
-// The largest table there is here; dm-reverb knows no bound.
+// The largest table supported here; dm-reverb has no bound.
 constexpr int64_t kMaxTableSize = std::numeric_limits<int32_t>::max() - 1;
 
-Status NoMessage(const char* what) { return Status::DataLoss(std::string(what) + " is no message"); }
+Status NotAMessage(const char* what) { return Status::DataLoss(std::string(what) + " is not a message"); }
 
-// An int32 that counts something.
+// Reads an int32 that must not be negative.
 Status ReadCount(ProtoReader* reader, const char* what, uint32_t* out) {
-  const int32_t value = reader->AsInt32();
+  int32_t value = 0;
+  reader->ReadInt(&value);
   if (value < 0) return Status::DataLoss(std::string(what) + " is " + std::to_string(value));
   *out = static_cast<uint32_t>(value);
   return Status::Ok();
+}
+
+bool ReadBool(ProtoReader* reader) {
+  bool value = false;
+  reader->Read(&value);
+  return value;
 }
 
 Result<int64_t> ParseTimestamp(std::string_view message) {
@@ -29,11 +36,11 @@ Result<int64_t> ParseTimestamp(std::string_view message) {
   int32_t nanos = 0;
   ProtoReader reader(message);
   while (reader.Next()) {
-    if (reader.field() == 1) seconds = reader.AsInt64();
-    if (reader.field() == 2) nanos = reader.AsInt32();
+    if (reader.field() == 1) reader.ReadInt(&seconds);
+    if (reader.field() == 2) reader.ReadInt(&nanos);
   }
   int64_t result = 0;
-  if (reader.damaged() || __builtin_mul_overflow(seconds, int64_t{1'000'000'000}, &result) ||
+  if (!reader.ok() || __builtin_mul_overflow(seconds, int64_t{1'000'000'000}, &result) ||
       __builtin_add_overflow(result, int64_t{nanos}, &result)) {
     return Status::DataLoss("its time of insertion is damaged");
   }
@@ -46,7 +53,7 @@ Result<DmReverbSlice> ParseSlice(std::string_view message) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        slice.chunk_key = reader.AsUint64();
+        reader.Read(&slice.chunk_key);
         break;
       case 2:
         REVERB_RETURN_IF_ERROR(ReadCount(&reader, "the offset of a slice", &slice.offset));
@@ -61,7 +68,7 @@ Result<DmReverbSlice> ParseSlice(std::string_view message) {
         break;
     }
   }
-  if (reader.damaged()) return NoMessage("a slice");
+  if (!reader.ok()) return NotAMessage("a slice");
   return slice;
 }
 
@@ -70,18 +77,18 @@ Status ParseTrajectory(std::string_view message, DmReverbItem* item) {
   while (reader.Next()) {
     if (reader.field() != 1) continue;
     DmReverbItem::Column column;
-    ProtoReader fields(reader.AsBytes());
+    ProtoReader fields = reader.ReadMessage();
     while (fields.Next()) {
-      if (fields.field() == 2) column.squeeze = fields.AsBool();
+      if (fields.field() == 2) fields.Read(&column.squeeze);
       if (fields.field() != 1) continue;
-      REVERB_ASSIGN_OR_RETURN(const DmReverbSlice slice, ParseSlice(fields.AsBytes()));
+      REVERB_ASSIGN_OR_RETURN(const DmReverbSlice slice, ParseSlice(fields.ReadView()));
       item->slices.push_back(slice);
     }
-    if (fields.damaged()) return NoMessage("a column of its trajectory");
+    if (!fields.ok()) return NotAMessage("a column of its trajectory");
     column.end_slice = static_cast<uint32_t>(item->slices.size());
     item->columns.push_back(column);
   }
-  if (reader.damaged()) return NoMessage("its trajectory");
+  if (!reader.ok()) return NotAMessage("its trajectory");
   return Status::Ok();
 }
 
@@ -91,40 +98,40 @@ Result<SelectorOptions> ParseSelector(std::string_view message, const char* role
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        if (reader.AsBool()) options = SelectorOptions::Fifo();
+        if (ReadBool(&reader)) options = SelectorOptions::Fifo();
         break;
       case 2:
-        if (reader.AsBool()) options = SelectorOptions::Uniform();
+        if (ReadBool(&reader)) options = SelectorOptions::Uniform();
         break;
       case 3: {
         double exponent = 0;
-        ProtoReader fields(reader.AsBytes());
+        ProtoReader fields = reader.ReadMessage();
         while (fields.Next()) {
-          if (fields.field() == 1) exponent = fields.AsDouble();
+          if (fields.field() == 1) fields.Read(&exponent);
         }
-        if (fields.damaged()) return NoMessage("a selector");
+        if (!fields.ok()) return NotAMessage("a selector");
         options = SelectorOptions::Prioritized(exponent);
         break;
       }
       case 4: {
         bool min_heap = false;
-        ProtoReader fields(reader.AsBytes());
+        ProtoReader fields = reader.ReadMessage();
         while (fields.Next()) {
-          if (fields.field() == 1) min_heap = fields.AsBool();
+          if (fields.field() == 1) fields.Read(&min_heap);
         }
-        if (fields.damaged()) return NoMessage("a selector");
+        if (!fields.ok()) return NotAMessage("a selector");
         options = min_heap ? SelectorOptions::MinHeap() : SelectorOptions::MaxHeap();
         break;
       }
       case 6:
-        if (reader.AsBool()) options = SelectorOptions::Lifo();
+        if (ReadBool(&reader)) options = SelectorOptions::Lifo();
         break;
       default:
         break;
     }
   }
-  if (reader.damaged()) return NoMessage("a selector");
-  if (!options) return Status::DataLoss(std::string("its ") + role + " is of no kind that is known here");
+  if (!reader.ok()) return NotAMessage("a selector");
+  if (!options) return Status::DataLoss(std::string("its ") + role + " is of an unknown kind");
   return *options;
 }
 
@@ -136,31 +143,31 @@ Status ParseRateLimiter(std::string_view message, RateLimiterOptions* options,
   while (reader.Next()) {
     switch (reader.field()) {
       case 2:
-        options->samples_per_insert = reader.AsDouble();
+        reader.Read(&options->samples_per_insert);
         break;
       case 3:
-        options->min_diff = reader.AsDouble();
+        reader.Read(&options->min_diff);
         break;
       case 4:
-        options->max_diff = reader.AsDouble();
+        reader.Read(&options->max_diff);
         break;
       case 5:
-        options->min_size_to_sample = reader.AsInt64();
+        reader.ReadInt(&options->min_size_to_sample);
         break;
       case 6:
-        counters->samples = reader.AsInt64();
+        reader.ReadInt(&counters->samples);
         break;
       case 7:
-        counters->inserts = reader.AsInt64();
+        reader.ReadInt(&counters->inserts);
         break;
       case 8:
-        counters->deletes = reader.AsInt64();
+        reader.ReadInt(&counters->deletes);
         break;
       default:
         break;
     }
   }
-  if (reader.damaged()) return NoMessage("its rate limiter");
+  if (!reader.ok()) return NotAMessage("its rate limiter");
   return Status::Ok();
 }
 
@@ -172,46 +179,46 @@ Result<DmReverbItem> ParseDmReverbItem(std::string_view message) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        item.key = reader.AsUint64();
+        reader.Read(&item.key);
         break;
       case 2:
-        item.table = reader.AsBytes();
+        item.table = reader.ReadView();
         break;
       case 3:
-        reader.ForEachUint64([&](uint64_t key) { item.chunk_keys.push_back(key); });
+        reader.ReadVarints([&](uint64_t key) { item.chunk_keys.push_back(key); });
         break;
       case 4: {
-        ProtoReader range(reader.AsBytes());
+        ProtoReader range = reader.ReadMessage();
         while (range.Next()) {
           if (range.field() == 1)
             REVERB_RETURN_IF_ERROR(ReadCount(&range, "the offset of its rows", &item.offset));
           if (range.field() == 2)
             REVERB_RETURN_IF_ERROR(ReadCount(&range, "the number of its rows", &item.length));
         }
-        if (range.damaged()) return NoMessage("the range of its rows");
+        if (!range.ok()) return NotAMessage("the range of its rows");
         break;
       }
       case 5:
-        item.priority = reader.AsDouble();
+        reader.Read(&item.priority);
         break;
       case 6:
-        item.times_sampled = reader.AsInt32();
+        reader.ReadInt(&item.times_sampled);
         break;
       case 7: {
-        REVERB_ASSIGN_OR_RETURN(item.inserted_at, ParseTimestamp(reader.AsBytes()));
+        REVERB_ASSIGN_OR_RETURN(item.inserted_at, ParseTimestamp(reader.ReadView()));
         break;
       }
       case 8:
-        REVERB_RETURN_IF_ERROR(ParseTrajectory(reader.AsBytes(), &item));
+        REVERB_RETURN_IF_ERROR(ParseTrajectory(reader.ReadView(), &item));
         break;
       default:
         break;
     }
   }
-  if (reader.damaged()) return Status::DataLoss("an item that is no message");
+  if (!reader.ok()) return Status::DataLoss("an item is not a message");
   const std::string name = "item " + std::to_string(item.key) + ": ";
   if (!item.columns.empty() && !item.chunk_keys.empty()) {
-    return Status::DataLoss(name + "its data is named both in the old and in the new way");
+    return Status::DataLoss(name + "it refers to its data both in the old and in the new way");
   }
   if (item.columns.empty() && item.chunk_keys.empty()) return Status::DataLoss(name + "it has no data");
   if (item.times_sampled < 0) {
@@ -231,43 +238,43 @@ Result<DmReverbTableRecord> ParseDmReverbTable(std::string_view message) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        options.name = reader.AsBytes();
+        options.name = reader.ReadView();
         break;
       case 2:
-        record.items.push_back(reader.AsBytes());
+        record.items.push_back(reader.ReadView());
         break;
       case 3:
-        REVERB_RETURN_IF_ERROR(ParseRateLimiter(reader.AsBytes(), &options.rate_limiter, &record.counters));
+        REVERB_RETURN_IF_ERROR(ParseRateLimiter(reader.ReadView(), &options.rate_limiter, &record.counters));
         break;
       case 4:
-        sampler = reader.AsBytes();
+        sampler = reader.ReadView();
         break;
       case 5:
-        remover = reader.AsBytes();
+        remover = reader.ReadView();
         break;
       case 6:
-        options.max_size = std::min(reader.AsInt64(), kMaxTableSize);
+        reader.ReadInt(&options.max_size);
+        options.max_size = std::min(options.max_size, kMaxTableSize);
         break;
       case 7:
-        options.max_times_sampled = reader.AsInt32();
+        reader.ReadInt(&options.max_times_sampled);
         break;
       case 8:
-        record.num_deleted_episodes = reader.AsInt64();
+        reader.ReadInt(&record.num_deleted_episodes);
         break;
       case 9:
-        signature = reader.AsBytes();
+        signature = reader.ReadView();
         break;
       case 10:
-        record.num_unique_samples = reader.AsInt64();
+        reader.ReadInt(&record.num_unique_samples);
         break;
       default:
         break;
     }
   }
-  if (reader.damaged()) return Status::DataLoss("a table that is no message");
+  if (!reader.ok()) return Status::DataLoss("a table is not a message");
   const auto in_table = [&](const Status& status) {
-    return Status(status.code(), "table \"" + options.name + "\": " + std::string(status.message()),
-                  status.detail());
+    return status.Prefixed("table \"" + options.name + "\"");
   };
   Result<SelectorOptions> selector = ParseSelector(sampler, "sampler");
   if (!selector.ok()) return in_table(selector.status());
@@ -283,10 +290,10 @@ Result<DmReverbTableRecord> ParseDmReverbTable(std::string_view message) {
   }
   const RateLimiterCounters& counters = record.counters;
   if (counters.inserts < 0 || counters.samples < 0 || counters.deletes < 0) {
-    return in_table(Status::DataLoss("its rate limiter counted less than nothing"));
+    return in_table(Status::DataLoss("its rate limiter has a negative counter"));
   }
   if (const Status status = options.Validate(); !status.ok()) {
-    return Status::DataLoss("settings that no table can have: " + std::string(status.message()));
+    return Status::DataLoss("invalid table settings: " + std::string(status.message()));
   }
   return record;
 }

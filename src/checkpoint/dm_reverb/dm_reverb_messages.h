@@ -1,7 +1,7 @@
 // dm_reverb_messages.h — records of tables and items in dm-reverb's checkpoints.
 //
-// What is read here is checked for itself; whether items and chunks fit together is the reader's
-// business (dm_reverb_reader.h). Threads: free functions without state.
+// Each record is validated by itself; DmReverbSource (dm_reverb_source.cc) checks items against chunks.
+// Threads: free functions without state.
 #ifndef REVERB_CHECKPOINT_DM_REVERB_DM_REVERB_MESSAGES_H_
 #define REVERB_CHECKPOINT_DM_REVERB_DM_REVERB_MESSAGES_H_
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "checkpoint/dm_reverb/proto_reader.h"
+#include "tensor/proto_reader.h"
 
 namespace reverb::internal {
 namespace {
@@ -32,20 +32,20 @@ Result<Signature> DecodeSpec(std::string_view message) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        spec.name = reader.AsBytes();
+        spec.name = reader.ReadView();
         break;
       case 2: {
-        REVERB_ASSIGN_OR_RETURN(spec.shape, DecodeShape(reader.AsBytes()));
+        REVERB_ASSIGN_OR_RETURN(spec.shape, DecodeShape(reader.ReadView()));
         break;
       }
       case 3:
-        dtype = reader.AsUint64();
+        reader.Read(&dtype);
         break;
       default:
         break;
     }
   }
-  if (reader.damaged()) return Damaged("a spec that is no message");
+  if (!reader.ok()) return Damaged("a spec is not a message");
   REVERB_ASSIGN_OR_RETURN(spec.dtype, DecodeDType(dtype));
   return Signature::Leaf(std::move(spec));
 }
@@ -58,10 +58,10 @@ Result<std::vector<Signature>> DecodeValues(std::string_view message, size_t dep
   ProtoReader reader(message);
   while (reader.Next()) {
     if (reader.field() != 1) continue;
-    REVERB_ASSIGN_OR_RETURN(Signature value, DecodeNode(reader.AsBytes(), depth));
+    REVERB_ASSIGN_OR_RETURN(Signature value, DecodeNode(reader.ReadView(), depth));
     values.push_back(std::move(value));
   }
-  if (reader.damaged()) return Damaged("a list that is no message");
+  if (!reader.ok()) return Damaged("a list is not a message");
   return values;
 }
 
@@ -71,12 +71,12 @@ Result<Signature::Field> DecodeField(std::string_view message, size_t depth) {
   ProtoReader reader(message);
   while (reader.Next()) {
     if (reader.field() == 1) {
-      field.first = reader.AsBytes();
+      field.first = reader.ReadView();
     } else if (reader.field() == 2) {
-      REVERB_ASSIGN_OR_RETURN(field.second, DecodeNode(reader.AsBytes(), depth));
+      REVERB_ASSIGN_OR_RETURN(field.second, DecodeNode(reader.ReadView(), depth));
     }
   }
-  if (reader.damaged()) return Damaged("a field that is no message");
+  if (!reader.ok()) return Damaged("a field is not a message");
   return field;
 }
 
@@ -85,10 +85,10 @@ Result<Signature> DecodeDict(std::string_view message, size_t depth) {
   ProtoReader reader(message);
   while (reader.Next()) {
     if (reader.field() != 1) continue;
-    REVERB_ASSIGN_OR_RETURN(Signature::Field field, DecodeField(reader.AsBytes(), depth));
+    REVERB_ASSIGN_OR_RETURN(Signature::Field field, DecodeField(reader.ReadView(), depth));
     fields.push_back(std::move(field));
   }
-  if (reader.damaged()) return Damaged("a dict that is no message");
+  if (!reader.ok()) return Damaged("a dict is not a message");
   return Signature::Dict(std::move(fields));
 }
 
@@ -98,13 +98,13 @@ Result<Signature> DecodeNamedTuple(std::string_view message, size_t depth) {
   ProtoReader reader(message);
   while (reader.Next()) {
     if (reader.field() == 1) {
-      name = reader.AsBytes();
+      name = reader.ReadView();
     } else if (reader.field() == 2) {
-      REVERB_ASSIGN_OR_RETURN(Signature::Field field, DecodeField(reader.AsBytes(), depth));
+      REVERB_ASSIGN_OR_RETURN(Signature::Field field, DecodeField(reader.ReadView(), depth));
       fields.push_back(std::move(field));
     }
   }
-  if (reader.damaged()) return Damaged("a namedtuple that is no message");
+  if (!reader.ok()) return Damaged("a namedtuple is not a message");
   return Signature::NamedTuple(std::move(name), std::move(fields));
 }
 
@@ -117,9 +117,9 @@ Result<Signature> DecodeNode(std::string_view message, size_t depth) {
   ProtoReader reader(message);
   while (reader.Next()) {
     kind = reader.field();  // a oneof: the last one counts
-    value = kind == kNoneValue || kind > 30 ? reader.AsBytes() : std::string_view();
+    value = kind == kNoneValue || kind > 30 ? reader.ReadView() : std::string_view();
   }
-  if (reader.damaged()) return Damaged("a value that is no message");
+  if (!reader.ok()) return Damaged("a value is not a message");
   switch (kind) {
     case 0:
     case kNoneValue:
@@ -141,7 +141,7 @@ Result<Signature> DecodeNode(std::string_view message, size_t depth) {
       return DecodeNamedTuple(value, depth + 1);
     default:
       return Status::Unimplemented("its signature holds a value of kind " + std::to_string(kind) +
-                                   ", which is no spec and no structure of specs");
+                                   ", which is neither a spec nor a structure of specs");
   }
 }
 
@@ -149,8 +149,7 @@ Result<Signature> DecodeNode(std::string_view message, size_t depth) {
 
 Result<DType> DecodeDType(uint64_t number) {
   if (number > UINT8_MAX || !IsKnownDType(static_cast<uint8_t>(number))) {
-    return Status::Unimplemented("TensorFlow's dtype number " + std::to_string(number) +
-                                 " is not known here");
+    return Status::Unimplemented("TensorFlow's dtype number " + std::to_string(number) + " is unknown");
   }
   return static_cast<DType>(number);
 }
@@ -160,14 +159,14 @@ Result<Shape> DecodeShape(std::string_view message) {
   bool unknown_rank = false;
   ProtoReader reader(message);
   while (reader.Next()) {
-    if (reader.field() == 3) unknown_rank = reader.AsBool();
+    if (reader.field() == 3) reader.Read(&unknown_rank);
     if (reader.field() != 2) continue;
     int64_t size = 0;
-    ProtoReader dim(reader.AsBytes());
+    ProtoReader dim = reader.ReadMessage();
     while (dim.Next()) {
-      if (dim.field() == 1) size = dim.AsInt64();
+      if (dim.field() == 1) dim.ReadInt(&size);
     }
-    if (dim.damaged()) return Status::DataLoss("a dimension of a shape is no message");
+    if (!dim.ok()) return Status::DataLoss("a dimension of a shape is not a message");
     if (size < Shape::kUnknownDim) {
       return Status::DataLoss("a shape with a dimension of " + std::to_string(size));
     }
@@ -176,14 +175,14 @@ Result<Shape> DecodeShape(std::string_view message) {
       return Status::DataLoss("a shape of more than " + std::to_string(Signature::kMaxRank) + " dimensions");
     }
   }
-  if (reader.damaged()) return Status::DataLoss("a shape that is no message");
+  if (!reader.ok()) return Status::DataLoss("a shape is not a message");
   if (unknown_rank) return Shape::UnknownRank();
   return Shape(std::move(dims));
 }
 
 Result<Signature> DecodeStructuredValue(std::string_view message) {
   Result<Signature> signature = DecodeNode(message, 1);
-  // A structure that cannot be is the file's fault, not the caller's.
+  // An invalid structure is damage to the file, not an invalid argument of the caller.
   if (!signature.ok() && signature.status().code() == StatusCode::kInvalidArgument) {
     return Damaged(std::string(signature.status().message()));
   }

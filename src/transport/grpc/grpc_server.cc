@@ -130,7 +130,7 @@ WireMessage EncodeHealth(Health health) {
 // HealthCheckRequest: the name of a service.
 Result<std::string> DecodeHealthRequest(ByteSlices slices, const WireLimits& limits) {
   std::string service;
-  WireReader reader(slices);
+  ProtoReader reader(slices);
   while (reader.Next()) {
     if (reader.field() == 1) reader.Read(&service, limits.max_name_bytes);
   }

@@ -165,7 +165,7 @@ class HandlerFake final : public RequestHandler {
   }
   Result<ServerInfo> Info() override {
     if (on_info) on_info();
-    return test::ExampleServerInfo();
+    return test::Filled<ServerInfo>();
   }
   Status Mutate(const MutateRequest& request) override {
     mutations.Put(request);
@@ -204,7 +204,7 @@ class HandlerFake final : public RequestHandler {
   Mailbox<std::string> texts;
 
  private:
-  const Id128 life_id_ = test::ExampleId(1);
+  const Id128 life_id_ = test::Filled<ServerInfo>().server_life_id;
   std::atomic<uint64_t> next_chunk_{1'000'000};
 };
 
@@ -362,22 +362,18 @@ TEST_F(GrpcTransportTest, SingleCallsMakeTheRoundTrip) {
   StartServer();
   const auto info = connection_->Info({});
   ASSERT_OK(info);
-  EXPECT_EQ(info->server_name, test::ExampleServerInfo().server_name);
-  EXPECT_EQ(info->tables.size(), 2u);
+  EXPECT_EQ(test::Describe(*info), test::Describe(test::Filled<ServerInfo>()));
 
-  ASSERT_OK(connection_->Mutate(test::ExampleMutateRequest(), {}));
+  ASSERT_OK(connection_->Mutate(test::Filled<MutateRequest>(), {}));
   TAKE_OR_FAIL(mutation, handler_->mutations);
-  ASSERT_EQ(mutation.updates.size(), 3u);
-  EXPECT_EQ(mutation.updates[0].key, 1u);
-  EXPECT_EQ(mutation.updates[0].priority, 2.5);
-  EXPECT_EQ(mutation.deletes, test::ExampleMutateRequest().deletes);
+  EXPECT_EQ(test::Describe(mutation), test::Describe(test::Filled<MutateRequest>()));
 
   ASSERT_OK(connection_->Reset("some table", {.timeout = kLong}));
   EXPECT_EQ(handler_->texts.Take(), "some table");
-  ASSERT_OK(connection_->SetRateLimiter(test::ExampleSetRateLimiter(), {.timeout = Duration(0)}));
-  EXPECT_EQ(handler_->texts.Take(), "replay");
+  ASSERT_OK(connection_->SetRateLimiter(test::Filled<SetRateLimiterRequest>(), {.timeout = Duration(0)}));
+  EXPECT_EQ(handler_->texts.Take(), test::Filled<SetRateLimiterRequest>().table);
 
-  const auto inspected = connection_->Inspect(test::ExampleInspectRequest(), {});
+  const auto inspected = connection_->Inspect(test::Filled<InspectRequest>(), {});
   ASSERT_OK(inspected);
   EXPECT_EQ(inspected->next_cursor, 3u);
   ASSERT_EQ(inspected->items.size(), 2u);
@@ -698,7 +694,7 @@ TEST_F(GrpcTransportTest, TheFirstRequestMayComeWithTheGreeting) {
   raw.Send(EncodeSampleRequest(test::ExampleSampleRequest()));
   TAKE_OR_FAIL(session, handler_->samples);
   TAKE_OR_FAIL(request, session->requests);
-  EXPECT_EQ(request.table, "replay");
+  EXPECT_EQ(request.table, test::ExampleSampleRequest().request.table);
   raw.Send(EncodeSampleRequest(test::ExampleSampleRequest()));
   EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("only the first")));
 }

@@ -1,4 +1,4 @@
-#include "transport/wire_reader.h"
+#include "tensor/proto_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 template <typename Read>
 Status ReadOne(std::string_view bytes, const Read& read) {
   const ByteSlice slice = SliceOf(bytes);
-  WireReader reader({&slice, 1});
+  ProtoReader reader({&slice, 1});
   while (reader.Next()) read(&reader);
   return reader.status("Test");
 }
@@ -76,18 +76,18 @@ TEST(WireWriterTest, NestedLengthsAreRightWhateverWasExpected) {
         EXPECT_EQ(message.parts().size(), shared ? 3u : 1u);
 
         const std::vector<ByteSlice> slices = test::Slices(message);
-        WireReader reader(slices);
+        ProtoReader reader(slices);
         std::string first, second, payload;
         uint64_t nine = 0, ten = 0;
         while (reader.Next()) {
           if (reader.field() == 9) reader.Read(&nine);
           if (reader.field() == 10) reader.Read(&ten);
           if (reader.field() != 1) continue;
-          WireReader nested = reader.ReadMessage();
+          ProtoReader nested = reader.ReadMessage();
           while (nested.Next()) {
             if (nested.field() == 1) nested.Read(&first, 1 << 20);
             if (nested.field() != 2) continue;
-            WireReader deep = nested.ReadMessage();
+            ProtoReader deep = nested.ReadMessage();
             while (deep.Next()) deep.Read(deep.field() == 1 ? &payload : &second, 1 << 20);
             ASSERT_OK(deep.status("deep"));
           }
@@ -104,7 +104,7 @@ TEST(WireWriterTest, NestedLengthsAreRightWhateverWasExpected) {
   }
 }
 
-TEST(WireReaderTest, ReadsWhatWasWritten) {
+TEST(ProtoReaderTest, ReadsWhatWasWritten) {
   for (const uint64_t value : {uint64_t{1}, uint64_t{127}, uint64_t{128}, uint64_t{1} << 32, ~uint64_t{0}}) {
     WireWriter writer;
     writer.Uint(1, value);
@@ -121,7 +121,7 @@ TEST(WireReaderTest, ReadsWhatWasWritten) {
       slices.push_back(SliceOf(std::string_view(bytes).substr(i, 1)));
       slices.push_back({});
     }
-    WireReader reader(slices);
+    ProtoReader reader(slices);
     uint64_t varint = 0, fixed = 0;
     int64_t zigzag = 0;
     int32_t negative = 0;
@@ -163,15 +163,15 @@ TEST(WireReaderTest, ReadsWhatWasWritten) {
   }
 }
 
-TEST(WireReaderTest, RepeatedNumbersMayComeOneByOne) {
+TEST(ProtoReaderTest, RepeatedNumbersMayComeOneByOne) {
   std::vector<uint64_t> values;
-  EXPECT_OK(ReadOne(std::string("\x08\x05\x0a\x02\x06\x07\x08\x00", 8), [&](WireReader* reader) {
+  EXPECT_OK(ReadOne(std::string("\x08\x05\x0a\x02\x06\x07\x08\x00", 8), [&](ProtoReader* reader) {
     reader->ReadVarints([&](uint64_t value) { values.push_back(value); });
   }));
   EXPECT_THAT(values, ElementsAre(5, 6, 7, 0));
 }
 
-TEST(WireReaderTest, UnreadFieldsOfEveryTypeAreSkipped) {
+TEST(ProtoReaderTest, UnreadFieldsOfEveryTypeAreSkipped) {
   std::string bytes("\x08\x96\x01", 3);              // varint
   bytes += std::string("\x11\1\2\3\4\5\6\7\10", 9);  // 64 bits
   bytes += std::string(
@@ -181,14 +181,14 @@ TEST(WireReaderTest, UnreadFieldsOfEveryTypeAreSkipped) {
   bytes += std::string("\x25\1\2\3\4", 5);  // 32 bits
   bytes += std::string("\x28\x2a", 2);
   uint64_t last = 0;
-  EXPECT_OK(ReadOne(bytes, [&](WireReader* reader) {
+  EXPECT_OK(ReadOne(bytes, [&](ProtoReader* reader) {
     if (reader->field() == 5) reader->Read(&last);
   }));
   EXPECT_EQ(last, 42u);
 }
 
-TEST(WireReaderTest, DamageIsNamed) {
-  const auto nothing = [](WireReader*) {};
+TEST(ProtoReaderTest, DamageIsNamed) {
+  const auto nothing = [](ProtoReader*) {};
   const auto expect = [](const Status& status, const char* text) {
     EXPECT_THAT(status, StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr(text)));
   };
@@ -213,23 +213,23 @@ TEST(WireReaderTest, DamageIsNamed) {
   expect(ReadOne(std::string("\x00\x01", 2), nothing), "protobuf does not have");
   expect(ReadOne("\xff\xff\xff\xff\xff\xff\x01", nothing), "protobuf does not have");
   uint32_t small = 0;
-  expect(ReadOne("\x08\x80\x80\x80\x80\x10", [&](WireReader* r) { r->Read(&small); }), "does not fit");
-  expect(ReadOne("\x0a\x01z", [&](WireReader* r) { r->Read(&small); }), "another wire type");
+  expect(ReadOne("\x08\x80\x80\x80\x80\x10", [&](ProtoReader* r) { r->Read(&small); }), "does not fit");
+  expect(ReadOne("\x0a\x01z", [&](ProtoReader* r) { r->Read(&small); }), "another wire type");
   int64_t count = 0;
   expect(
-      ReadOne("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", [&](WireReader* r) { r->ReadCount(&count); }),
+      ReadOne("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", [&](ProtoReader* r) { r->ReadCount(&count); }),
       "does not fit");
   std::array<uint8_t, 16> id{};
-  expect(ReadOne("\x0a\x01z", [&](WireReader* r) { r->Read(&id); }), "16 bytes");
-  expect(ReadOne("\x0a\x01\x80", [&](WireReader* r) { r->ReadVarints([](uint64_t) {}); }), "cut short");
+  expect(ReadOne("\x0a\x01z", [&](ProtoReader* r) { r->Read(&id); }), "16 bytes");
+  expect(ReadOne("\x0a\x01\x80", [&](ProtoReader* r) { r->ReadVarints([](uint64_t) {}); }), "cut short");
   expect(ReadOne("\x0a\x03"
                  "abc",
-                 [&](WireReader* r) { r->ReadFixed64s([](uint64_t) {}); }),
+                 [&](ProtoReader* r) { r->ReadFixed64s([](uint64_t) {}); }),
          "cut short");
   std::string text;
   EXPECT_THAT(ReadOne("\x0a\x03"
                       "abc",
-                      [&](WireReader* r) { r->Read(&text, 2); }),
+                      [&](ProtoReader* r) { r->Read(&text, 2); }),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("message Test: field 1 is longer")));
 }
 

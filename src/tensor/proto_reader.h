@@ -1,24 +1,28 @@
-// wire_reader.h — reads protobuf messages that lie in many slices.
+// proto_reader.h — reads protobuf messages, in one piece or in many slices.
 //
-// A cursor over borrowed slices of bytes, as they come from the network: values may cross the borders of
-// slices; nothing is put together beforehand. Every length is checked against what is there. Nothing
-// throws, and the only memory taken is that of the strings asked for.
+// A cursor over borrowed bytes. Values may cross the borders of slices; nothing is joined beforehand. Every
+// length is checked against the bytes that are present. Nothing throws, and the only memory allocated is that
+// of the strings read.
 //
-//   WireReader reader(slices);
+//   ProtoReader reader(slices);
 //   while (reader.Next()) {
 //     switch (reader.field()) {
 //       case 1: reader.Read(&version); break;
 //       case 2: Parse(reader.ReadMessage(), &limits); break;
-//     }                                   // what was not read is skipped: fields of newer peers
+//     }                                   // unread fields, e.g. of newer peers, are skipped
 //   }
 //   return reader.status("Welcome");
 //
-// The first error ends the reading: Next() says false from there on, and status() tells. A known field of
-// another wire type than expected is an error.
+// The first error ends the reading: Next() returns false from then on, and status() returns the error. A
+// known field of another wire type than expected is an error.
+//
+// Lies in src/tensor, the lowest folder with encodings, because both the transport's messages and the
+// checkpoints of dm-reverb are protobuf. The writer is in transport/wire_writer.h: only messages are written,
+// and its buffers are laid out for sending.
 //
 // Ownership: borrows the slices and their bytes. Threads: values.
-#ifndef REVERB_TRANSPORT_WIRE_READER_H_
-#define REVERB_TRANSPORT_WIRE_READER_H_
+#ifndef REVERB_TENSOR_PROTO_READER_H_
+#define REVERB_TENSOR_PROTO_READER_H_
 
 #include <array>
 #include <bit>
@@ -32,49 +36,62 @@
 
 #include "reverb/status.h"
 #include "tensor/byte_io.h"
-#include "transport/wire_writer.h"
 
 namespace reverb::internal {
 
 using ByteSlice = std::span<const uint8_t>;
 using ByteSlices = std::span<const ByteSlice>;
 
-class WireReader {
- public:
-  WireReader() = default;  // of an empty message
-  explicit WireReader(ByteSlices slices);
+enum class ProtoType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };  // protobuf's numbers
 
-  // Goes to the next field, past what was left of the present one. False at the end, and after an error.
+class ProtoReader {
+ public:
+  ProtoReader() = default;  // reads an empty message
+  explicit ProtoReader(ByteSlices slices);
+  // Reads a message in one piece.
+  explicit ProtoReader(std::string_view message)
+      : here_(reinterpret_cast<const uint8_t*>(message.data())), end_(here_ + message.size()) {}
+
+  // Moves to the next field, skipping the current value if it was not read. Returns false at the end and
+  // after an error.
   [[nodiscard]] bool Next();
   uint32_t field() const { return field_; }
 
-  // The value of the present field; to be called once at most. After an error values are left alone.
+  // Read the value of the current field; call one of them at most once per field. An error leaves the value
+  // unchanged.
   void Read(uint64_t* value);
-  void Read(uint32_t* value);  // an error when the number does not fit
+  void Read(uint32_t* value);  // fails when the number does not fit
   void Read(bool* value);
   void Read(double* value);
   void ReadCount(int64_t* value);  // uint64 that must fit into an int64_t
   void ReadCount(int32_t* value);  // uint32 that must fit into an int32_t
   void ReadInt(int32_t* value);    // int32
+  void ReadInt(int64_t* value);    // int64
   void ReadSint(int64_t* value);
   void ReadFixed(uint64_t* value);
   // RESOURCE_EXHAUSTED in status() when it is longer than `max_bytes`.
   void Read(std::string* value, size_t max_bytes);
-  // None at all, or exactly sixteen bytes.
+  // Accepts no bytes, or exactly sixteen.
   void Read(std::array<uint8_t, 16>* value);
-  // The bytes of a nested message or of a `bytes` field, as a reader of their own.
-  [[nodiscard]] WireReader ReadMessage();
+  // Returns a reader of a nested message, or of the bytes of a `bytes` field.
+  [[nodiscard]] ProtoReader ReadMessage();
+  // Returns a view of a `bytes` or `string` field; empty after an error. REQUIRES: the message is in one
+  // piece.
+  [[nodiscard]] std::string_view ReadView() {
+    const ProtoReader bytes = ReadMessage();
+    return {reinterpret_cast<const char*>(bytes.here_), bytes.remaining()};
+  }
 
-  // Repeated numbers, packed or one by one: calls add(uint64_t) for each.
+  // Read repeated numbers, packed or one by one, and call add(uint64_t) for each.
   template <typename F>
   void ReadVarints(F&& add) {
-    if (type_ != WireType::kBytes) {
+    if (type_ != ProtoType::kBytes) {
       uint64_t value = 0;
       Read(&value);
       if (error_ == nullptr) add(value);
       return;
     }
-    WireReader packed = ReadMessage();
+    ProtoReader packed = ReadMessage();
     while (error_ == nullptr && packed.remaining() > 0) {
       uint64_t value = 0;
       if (packed.Varint(&value)) {
@@ -86,13 +103,13 @@ class WireReader {
   }
   template <typename F>
   void ReadFixed64s(F&& add) {
-    if (type_ != WireType::kBytes) {
+    if (type_ != ProtoType::kBytes) {
       uint64_t value = 0;
       ReadFixed(&value);
       if (error_ == nullptr) add(value);
       return;
     }
-    WireReader packed = ReadMessage();
+    ProtoReader packed = ReadMessage();
     while (error_ == nullptr && packed.remaining() > 0) {
       uint64_t value = 0;
       if (packed.Fixed64(&value)) {
@@ -103,15 +120,15 @@ class WireReader {
     }
   }
 
-  // Bytes from here to the end of this message.
+  // Returns the number of bytes up to the end of this message.
   size_t remaining() const { return static_cast<size_t>(end_ - here_) + rest_; }
-  // Copies them all to `out`, and is at the end then.
+  // Copies these bytes to `out` and moves to the end.
   void CopyRest(uint8_t* out);
-  // The same bytes where they lie.
+  // Returns views of these bytes.
   std::vector<ByteSlice> RestInParts() const;
 
   bool ok() const { return error_ == nullptr; }
-  // DATA_LOSS, or RESOURCE_EXHAUSTED for a value beyond a limit, naming message and field.
+  // Returns DATA_LOSS, or RESOURCE_EXHAUSTED for a value beyond a limit, naming message and field.
   Status status(std::string_view message) const;
 
  private:
@@ -121,20 +138,20 @@ class WireReader {
   [[nodiscard]] bool Varint(uint64_t* value);
   [[nodiscard]] bool SlowVarint(uint64_t* value);
   [[nodiscard]] bool Fixed64(uint64_t* value);
-  // Past the value of the present field.
+  // Moves past the value of the current field.
   [[nodiscard]] bool Skip();
   [[nodiscard]] bool BadTag(uint64_t tag);
-  // All are REQUIRED to stay within remaining().
+  // REQUIRE: size <= remaining().
   void CopyOut(uint8_t* out, size_t size);
   void Advance(size_t size);
-  WireReader Sub(size_t size) const;
+  ProtoReader Sub(size_t size) const;
 
-  bool Expect(WireType type) {
+  bool Expect(ProtoType type) {
     unread_ = false;
     if (error_ == nullptr && type_ != type) Fail("has another wire type than this protocol gives it");
     return error_ == nullptr;
   }
-  // `error` lives for ever.
+  // `error` has static storage duration.
   bool Fail(const char* error, bool too_large = false) {
     if (error_ == nullptr) {
       error_ = error;
@@ -143,20 +160,20 @@ class WireReader {
     return false;
   }
 
-  const ByteSlice* slice_ = nullptr;  // the present one
+  const ByteSlice* slice_ = nullptr;  // the current one; null when the message is in one piece
   const uint8_t* here_ = nullptr;
-  const uint8_t* end_ = nullptr;  // of the present slice, or of this message if that comes first
-  size_t rest_ = 0;               // bytes of this message in slices after the present one
+  const uint8_t* end_ = nullptr;  // of the current slice, or of this message if that comes first
+  size_t rest_ = 0;               // bytes of this message in slices after the current one
   const char* error_ = nullptr;
   uint32_t field_ = 0;
-  WireType type_ = WireType::kVarint;
-  bool unread_ = false;  // the present field's value is still ahead
+  ProtoType type_ = ProtoType::kVarint;
+  bool unread_ = false;  // the value of the current field was not read yet
   bool too_large_ = false;
 };
 
-// --- What is done for every field of every message ---
+// --- Inline: called for every field of every message ---
 
-inline bool WireReader::Varint(uint64_t* value) {
+inline bool ProtoReader::Varint(uint64_t* value) {
   if (here_ != end_ && *here_ < 0x80) [[likely]] {
     *value = *here_++;
     return true;
@@ -169,7 +186,7 @@ inline bool WireReader::Varint(uint64_t* value) {
   return SlowVarint(value);
 }
 
-inline bool WireReader::Fixed64(uint64_t* value) {
+inline bool ProtoReader::Fixed64(uint64_t* value) {
   if (static_cast<size_t>(end_ - here_) >= sizeof *value) [[likely]] {
     std::memcpy(value, here_, sizeof *value);
     here_ += sizeof *value;
@@ -180,7 +197,7 @@ inline bool WireReader::Fixed64(uint64_t* value) {
   return true;
 }
 
-inline bool WireReader::Next() {
+inline bool ProtoReader::Next() {
   if (error_ != nullptr || (unread_ && !Skip())) return false;
   if (remaining() == 0) return false;
   uint64_t tag = 0;
@@ -191,30 +208,30 @@ inline bool WireReader::Next() {
     return BadTag(tag);
   }
   field_ = static_cast<uint32_t>(tag >> 3);
-  type_ = static_cast<WireType>(type);
+  type_ = static_cast<ProtoType>(type);
   unread_ = true;
   return true;
 }
 
-inline WireReader WireReader::Sub(size_t size) const {
-  WireReader sub;
+inline ProtoReader ProtoReader::Sub(size_t size) const {
+  ProtoReader sub;
   sub.slice_ = slice_;
   sub.here_ = here_;
-  const auto present = static_cast<size_t>(end_ - here_);
-  const size_t first = size < present ? size : present;
+  const auto in_slice = static_cast<size_t>(end_ - here_);
+  const size_t first = size < in_slice ? size : in_slice;
   sub.end_ = here_ + first;
   sub.rest_ = size - first;
   return sub;
 }
 
-inline WireReader WireReader::ReadMessage() {
+inline ProtoReader ProtoReader::ReadMessage() {
   uint64_t size = 0;
-  if (!Expect(WireType::kBytes) || !Varint(&size)) return {};
+  if (!Expect(ProtoType::kBytes) || !Varint(&size)) return {};
   if (size > remaining()) {
     Fail(kCutShort);
     return {};
   }
-  WireReader sub = Sub(size);
+  ProtoReader sub = Sub(size);
   if (sub.rest_ == 0) [[likely]] {
     here_ += size;
   } else {
@@ -223,20 +240,26 @@ inline WireReader WireReader::ReadMessage() {
   return sub;
 }
 
-inline void WireReader::Read(uint64_t* value) {
-  if (Expect(WireType::kVarint)) (void)Varint(value);
+inline void ProtoReader::Read(uint64_t* value) {
+  if (Expect(ProtoType::kVarint)) (void)Varint(value);
 }
 
-inline void WireReader::ReadSint(int64_t* value) {
+inline void ProtoReader::ReadInt(int64_t* value) {
+  uint64_t wide = 0;
+  Read(&wide);
+  if (ok()) *value = static_cast<int64_t>(wide);
+}
+
+inline void ProtoReader::ReadSint(int64_t* value) {
   uint64_t wide = 0;
   Read(&wide);
   if (ok()) *value = UnZigZag(wide);
 }
 
-inline void WireReader::ReadFixed(uint64_t* value) {
-  if (Expect(WireType::kFixed64)) (void)Fixed64(value);
+inline void ProtoReader::ReadFixed(uint64_t* value) {
+  if (Expect(ProtoType::kFixed64)) (void)Fixed64(value);
 }
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_TRANSPORT_WIRE_READER_H_
+#endif  // REVERB_TENSOR_PROTO_READER_H_

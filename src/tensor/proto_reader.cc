@@ -1,4 +1,4 @@
-#include "transport/wire_reader.h"
+#include "tensor/proto_reader.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,11 +9,10 @@ namespace {
 
 constexpr const char* kTooLongVarint = "is a number of more than 64 bits";
 constexpr const char* kDoesNotFit = "is a number that does not fit its type";
-constexpr size_t kMaxVarintBytes = 10;
 
 }  // namespace
 
-WireReader::WireReader(ByteSlices slices) {
+ProtoReader::ProtoReader(ByteSlices slices) {
   if (slices.empty()) return;
   slice_ = slices.data();
   here_ = slice_->data();
@@ -21,7 +20,7 @@ WireReader::WireReader(ByteSlices slices) {
   for (const ByteSlice& slice : slices.subspan(1)) rest_ += slice.size();
 }
 
-bool WireReader::Refill() {
+bool ProtoReader::Refill() {
   while (here_ == end_) {
     if (rest_ == 0) return false;
     ++slice_;
@@ -33,22 +32,17 @@ bool WireReader::Refill() {
   return true;
 }
 
-bool WireReader::SlowVarint(uint64_t* value) {
-  uint64_t result = 0;
-  for (size_t i = 0; i < kMaxVarintBytes; ++i) {
-    if (here_ == end_ && !Refill()) return Fail(kCutShort);
-    const uint8_t byte = *here_++;
-    if (i == kMaxVarintBytes - 1 && byte > 1) break;
-    result |= static_cast<uint64_t>(byte & 0x7f) << (7 * i);
-    if (byte < 0x80) {
-      *value = result;
-      return true;
-    }
-  }
-  return Fail(kTooLongVarint);
+bool ProtoReader::SlowVarint(uint64_t* value) {
+  const auto next = [this](uint8_t* byte) {
+    if (here_ == end_ && !Refill()) return false;
+    *byte = *here_++;
+    return true;
+  };
+  const int size = DecodeVarint(next, value);
+  return size > 0 || Fail(size == 0 ? kCutShort : kTooLongVarint);
 }
 
-void WireReader::CopyOut(uint8_t* out, size_t size) {
+void ProtoReader::CopyOut(uint8_t* out, size_t size) {
   while (size > 0) {
     if (here_ == end_ && !Refill()) return;
     const size_t part = std::min(size, static_cast<size_t>(end_ - here_));
@@ -59,7 +53,7 @@ void WireReader::CopyOut(uint8_t* out, size_t size) {
   }
 }
 
-void WireReader::Advance(size_t size) {
+void ProtoReader::Advance(size_t size) {
   while (size > 0) {
     if (here_ == end_ && !Refill()) return;
     const size_t part = std::min(size, static_cast<size_t>(end_ - here_));
@@ -68,19 +62,19 @@ void WireReader::Advance(size_t size) {
   }
 }
 
-bool WireReader::Skip() {
+bool ProtoReader::Skip() {
   unread_ = false;
   uint64_t size = 0;
   switch (type_) {
-    case WireType::kVarint:
+    case ProtoType::kVarint:
       return Varint(&size);
-    case WireType::kFixed64:
+    case ProtoType::kFixed64:
       size = 8;
       break;
-    case WireType::kFixed32:
+    case ProtoType::kFixed32:
       size = 4;
       break;
-    case WireType::kBytes:
+    case ProtoType::kBytes:
       if (!Varint(&size)) return false;
       break;
   }
@@ -89,7 +83,7 @@ bool WireReader::Skip() {
   return true;
 }
 
-bool WireReader::BadTag(uint64_t tag) {
+bool ProtoReader::BadTag(uint64_t tag) {
   if (tag > std::numeric_limits<uint32_t>::max() || tag >> 3 == 0) {
     return Fail("is the number of a field that protobuf does not have");
   }
@@ -99,7 +93,7 @@ bool WireReader::BadTag(uint64_t tag) {
   return Fail("has a wire type that protobuf does not have");
 }
 
-void WireReader::Read(uint32_t* value) {
+void ProtoReader::Read(uint32_t* value) {
   uint64_t wide = 0;
   Read(&wide);
   if (!ok()) return;
@@ -110,19 +104,19 @@ void WireReader::Read(uint32_t* value) {
   }
 }
 
-void WireReader::Read(bool* value) {
+void ProtoReader::Read(bool* value) {
   uint64_t wide = 0;
   Read(&wide);
   if (ok()) *value = wide != 0;
 }
 
-void WireReader::Read(double* value) {
+void ProtoReader::Read(double* value) {
   uint64_t bits = 0;
   ReadFixed(&bits);
   if (ok()) *value = std::bit_cast<double>(bits);
 }
 
-void WireReader::ReadCount(int64_t* value) {
+void ProtoReader::ReadCount(int64_t* value) {
   uint64_t wide = 0;
   Read(&wide);
   if (!ok()) return;
@@ -133,7 +127,7 @@ void WireReader::ReadCount(int64_t* value) {
   }
 }
 
-void WireReader::ReadCount(int32_t* value) {
+void ProtoReader::ReadCount(int32_t* value) {
   uint64_t wide = 0;
   Read(&wide);
   if (!ok()) return;
@@ -144,7 +138,7 @@ void WireReader::ReadCount(int32_t* value) {
   }
 }
 
-void WireReader::ReadInt(int32_t* value) {
+void ProtoReader::ReadInt(int32_t* value) {
   uint64_t wide = 0;
   Read(&wide);
   if (!ok()) return;
@@ -156,8 +150,8 @@ void WireReader::ReadInt(int32_t* value) {
   }
 }
 
-void WireReader::Read(std::string* value, size_t max_bytes) {
-  WireReader bytes = ReadMessage();
+void ProtoReader::Read(std::string* value, size_t max_bytes) {
+  ProtoReader bytes = ReadMessage();
   if (!ok()) return;
   if (bytes.remaining() > max_bytes) {
     Fail("is longer than is accepted", true);
@@ -167,23 +161,23 @@ void WireReader::Read(std::string* value, size_t max_bytes) {
   bytes.CopyRest(reinterpret_cast<uint8_t*>(value->data()));
 }
 
-void WireReader::Read(std::array<uint8_t, 16>* value) {
-  WireReader bytes = ReadMessage();
+void ProtoReader::Read(std::array<uint8_t, 16>* value) {
+  ProtoReader bytes = ReadMessage();
   if (!ok()) return;
   if (bytes.remaining() == 0) {
     value->fill(0);
   } else if (bytes.remaining() != value->size()) {
-    Fail("is an id that has not 16 bytes");
+    Fail("is an ID that does not have 16 bytes");
   } else {
     bytes.CopyRest(value->data());
   }
 }
 
-void WireReader::CopyRest(uint8_t* out) { CopyOut(out, remaining()); }
+void ProtoReader::CopyRest(uint8_t* out) { CopyOut(out, remaining()); }
 
-std::vector<ByteSlice> WireReader::RestInParts() const {
+std::vector<ByteSlice> ProtoReader::RestInParts() const {
   std::vector<ByteSlice> parts;
-  WireReader reader = *this;
+  ProtoReader reader = *this;
   while (reader.here_ != reader.end_ || reader.Refill()) {
     parts.emplace_back(reader.here_, reader.end_);
     reader.here_ = reader.end_;
@@ -191,7 +185,7 @@ std::vector<ByteSlice> WireReader::RestInParts() const {
   return parts;
 }
 
-Status WireReader::status(std::string_view message) const {
+Status ProtoReader::status(std::string_view message) const {
   if (error_ == nullptr) return Status::Ok();
   std::string text = "message " + std::string(message) + ": ";
   text += field_ == 0 ? std::string("a field") : "field " + std::to_string(field_);

@@ -1,0 +1,116 @@
+// server_info_fields.h — the fields of ServerInfo and of the records in it.
+#ifndef REVERB_SERVER_INFO_FIELDS_H_
+#define REVERB_SERVER_INFO_FIELDS_H_
+
+#include "reverb/fields.h"
+#include "reverb/rate_limiter.h"
+#include "reverb/selector.h"
+#include "reverb/server_info.h"
+#include "reverb/table_info.h"
+
+namespace reverb {
+
+template <>
+inline constexpr uint32_t kNumValues<SelectorOptions::Kind> =
+    static_cast<uint32_t>(SelectorOptions::Kind::kPrioritized) + 1;
+template <>
+inline constexpr uint32_t kNumValues<WaitReason> = kNumWaitReasons;
+
+// One field per line.
+// clang-format off
+
+// The seed is not sent.
+template <>
+inline constexpr auto kFields<SelectorOptions> = FieldList("Selector",
+    Field("kind", 1, &SelectorOptions::kind),
+    Field("priority_exponent", 2, &SelectorOptions::priority_exponent),
+    Field("custom_name", 3, &SelectorOptions::custom_name));
+
+template <>
+inline constexpr auto kFields<RateLimiterOptions> = FieldList("RateLimiter",
+    Field("samples_per_insert", 1, &RateLimiterOptions::samples_per_insert),
+    Field("min_size_to_sample", 2, &RateLimiterOptions::min_size_to_sample),
+    Field("min_diff", 3, &RateLimiterOptions::min_diff),
+    Field("max_diff", 4, &RateLimiterOptions::max_diff));
+
+// Field 1 is the reason: the index in TableInfo::waits.
+template <>
+inline constexpr auto kFields<WaitStats> = FieldList("WaitStats",
+    Field("count", 2, &WaitStats::count),
+    Field("total_nanos", 3, &WaitStats::total_nanos).As(FieldKind::kNanos));
+
+template <>
+inline constexpr auto kFields<TableInfo> = FieldList("TableInfo",
+    Field("name", 1, &TableInfo::name),
+    Field("current_size", 8, &TableInfo::current_size).Json("size"),
+    Field("max_size", 4, &TableInfo::max_size),
+    Field("referenced_bytes", 15, &TableInfo::referenced_bytes).Json("bytes"),
+    Field("sampler", 2, &TableInfo::sampler),
+    Field("remover", 3, &TableInfo::remover),
+    Field("max_times_sampled", 5, &TableInfo::max_times_sampled).As(FieldKind::kSigned),
+    Field("rate_limiter", 6, &TableInfo::rate_limiter),
+    Field("cursor", 0, &TableInfo::cursor),
+    Field("signature", 7, &TableInfo::signature).AsBytes(FieldLimit::kSignature),
+    Field("user_data", 35, &TableInfo::user_data).AsBytes(FieldLimit::kSignature).NotInJson(),
+    Field("structure", 36, &TableInfo::structure).AsBytes(FieldLimit::kStructure).NotInJson(),
+    Field("inserts", 12, &TableInfo::counters, &RateLimiterCounters::inserts),
+    Field("samples", 13, &TableInfo::counters, &RateLimiterCounters::samples),
+    Field("deletes", 14, &TableInfo::counters, &RateLimiterCounters::deletes),
+    Field("evictions", 16, &TableInfo::evictions),
+    Field("expirations", 17, &TableInfo::expirations),
+    Field("explicit_deletes", 18, &TableInfo::explicit_deletes),
+    Field("updates", 19, &TableInfo::updates).Json("priority_updates"),
+    Field("unknown_keys", 20, &TableInfo::unknown_keys),
+    Field("num_episodes", 9, &TableInfo::num_episodes).Json("episodes"),
+    Field("num_deleted_episodes", 10, &TableInfo::num_deleted_episodes).NotInJson(),
+    Field("num_unique_samples", 11, &TableInfo::num_unique_samples).NotInJson(),
+    Field("inserts_per_second", 21, &TableInfo::inserts_per_second),
+    Field("samples_per_second", 22, &TableInfo::samples_per_second),
+    Field("waiting_inserts", 23, &TableInfo::waiting_inserts),
+    Field("waiting_samples", 24, &TableInfo::waiting_samples),
+    Field("insert_wait_reason", 25, &TableInfo::insert_wait_reason),
+    Field("sample_wait_reason", 26, &TableInfo::sample_wait_reason),
+    Field("longest_wait_nanos", 27, &TableInfo::longest_wait_nanos)
+        .As(FieldKind::kNanos).Json("longest_wait_seconds"),
+    Field("waits", 28, &TableInfo::waits).NotInJson(),
+    Field("inserting_nanos", 29, &TableInfo::work_time, &TableWorkTime::inserting_nanos)
+        .As(FieldKind::kNanos).NotInJson(),
+    Field("sampling_nanos", 30, &TableInfo::work_time, &TableWorkTime::sampling_nanos)
+        .As(FieldKind::kNanos).NotInJson(),
+    Field("waiting_for_inserts_nanos", 31, &TableInfo::work_time, &TableWorkTime::waiting_for_inserts_nanos)
+        .As(FieldKind::kNanos).NotInJson(),
+    Field("waiting_for_sampling_nanos", 32, &TableInfo::work_time, &TableWorkTime::waiting_for_sampling_nanos)
+        .As(FieldKind::kNanos).NotInJson(),
+    Field("idle_nanos", 33, &TableInfo::work_time, &TableWorkTime::idle_nanos)
+        .As(FieldKind::kNanos).NotInJson(),
+    Field("closed", 34, &TableInfo::closed));
+
+template <>
+inline constexpr auto kFields<WaiterInfo> = FieldList("Waiter",
+    Field("table", 1, &WaiterInfo::table),
+    Field("is_insert", 2, &WaiterInfo::is_insert).Json("operation"),
+    Field("reason", 3, &WaiterInfo::reason),
+    Field("count", 5, &WaiterInfo::count),
+    Field("waited_nanos", 4, &WaiterInfo::waited_nanos).As(FieldKind::kNanos).Json("seconds"),
+    Field("client_name", 6, &WaiterInfo::client_name).Json("client"),
+    Field("address", 7, &WaiterInfo::address));
+
+// The JSON of a server starts with its address, name and uptime, which are not from this list.
+template <>
+inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
+    Field("server_life_id", 1, &ServerInfo::server_life_id).NotInJson(),
+    Field("server_name", 2, &ServerInfo::server_name).NotInJson(),
+    Field("now_nanos", 8, &ServerInfo::now_nanos).As(FieldKind::kNanos).NotInJson(),
+    Field("started_nanos", 9, &ServerInfo::started_nanos).As(FieldKind::kNanos).NotInJson(),
+    Field("stored_bytes", 6, &ServerInfo::stored_bytes),
+    Field("live_bytes", 5, &ServerInfo::live_bytes),
+    Field("max_bytes", 7, &ServerInfo::max_bytes),
+    Field("live_chunks", 4, &ServerInfo::live_chunks).Json("chunks"),
+    Field("tables", 3, &ServerInfo::tables),
+    Field("waiters", 10, &ServerInfo::waiters));
+
+// clang-format on
+
+}  // namespace reverb
+
+#endif  // REVERB_SERVER_INFO_FIELDS_H_

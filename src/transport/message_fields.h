@@ -1,0 +1,140 @@
+// message_fields.h — the fields of the messages in messages.h.
+//
+// Messages that carry data are not listed, since their encoding depends on it and on the state of the stream:
+// InsertRequest (wire_insert.cc), SampleResponse and InspectResponse (wire_sample.cc).
+#ifndef REVERB_TRANSPORT_MESSAGE_FIELDS_H_
+#define REVERB_TRANSPORT_MESSAGE_FIELDS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "reverb/fields.h"
+#include "reverb/item.h"
+#include "reverb/server_info_fields.h"
+#include "transport/messages.h"
+#include "transport/wire.h"
+
+namespace reverb::internal {
+
+// Represents a Status in a message.
+struct StatusRecord {
+  uint32_t code = 0;
+  uint32_t detail = 0;
+  std::string message;
+};
+
+}  // namespace reverb::internal
+
+namespace reverb {
+
+// One field per line.
+// clang-format off
+
+template <>
+inline constexpr auto kFields<internal::StatusRecord> = FieldList("Status",
+    Field("code", 1, &internal::StatusRecord::code),
+    Field("detail", 2, &internal::StatusRecord::detail),
+    Field("message", 3, &internal::StatusRecord::message).UpTo(FieldLimit::kText));
+
+template <>
+inline constexpr auto kFields<internal::Hello> = FieldList("Hello",
+    Field("min_version", 1, &internal::Hello::min_version),
+    Field("max_version", 2, &internal::Hello::max_version),
+    Field("session_id", 3, &internal::Hello::session_id),
+    Field("client_name", 4, &internal::Hello::client_name),
+    Field("receive_window_bytes", 5, &internal::Hello::receive_window_bytes),
+    Field("max_response_bytes", 6, &internal::Hello::max_response_bytes));
+
+template <>
+inline constexpr auto kFields<internal::Limits> = FieldList("Limits",
+    Field("max_message_bytes", 1, &internal::Limits::max_message_bytes),
+    Field("max_chunk_bytes", 2, &internal::Limits::max_chunk_bytes),
+    Field("insert_window_bytes", 3, &internal::Limits::insert_window_bytes),
+    Field("max_item_bytes", 4, &internal::Limits::max_item_bytes));
+
+template <>
+inline constexpr auto kFields<internal::Welcome> = FieldList("Welcome",
+    Field("version", 1, &internal::Welcome::version),
+    Field("server_life_id", 2, &internal::Welcome::server_life_id),
+    Field("server_name", 3, &internal::Welcome::server_name),
+    Field("applied_through", 4, &internal::Welcome::applied_through),
+    Field("limits", 5, &internal::Welcome::limits));
+
+// --- Insert ---
+
+template <>
+inline constexpr auto kFields<internal::Rejection> = FieldList("Rejection",
+    Field("number", 1, &internal::Rejection::number),
+    Field("status", 2, &internal::Rejection::status));
+
+template <>
+inline constexpr auto kFields<internal::WaitState> = FieldList("WaitState",
+    Field("table", 1, &internal::WaitState::table),
+    Field("reason", 2, &internal::WaitState::reason),
+    Field("nanos", 3, &internal::WaitState::waited),
+    Field("text", 4, &internal::WaitState::text).UpTo(FieldLimit::kText));
+
+template <>
+inline constexpr auto kFields<internal::InsertReply> = FieldList("InsertResponse",
+    Field("welcome", 1, &internal::InsertReply::welcome),
+    Field("confirmed_through", 2, &internal::InsertReply::confirmed_through),
+    Field("rejections", 3, &internal::InsertReply::rejections),
+    Field("waiting", 4, &internal::InsertReply::waiting));
+
+// --- Sample ---
+
+template <>
+inline constexpr auto kFields<internal::SampleStreamMessage> = FieldList("SampleRequest",
+    Field("hello", 1, &internal::SampleStreamMessage::hello),
+    Field("request_id", 2, &internal::SampleStreamMessage::request, &internal::SampleRequest::request_id),
+    Field("table", 3, &internal::SampleStreamMessage::request, &internal::SampleRequest::table),
+    Field("count", 4, &internal::SampleStreamMessage::request, &internal::SampleRequest::count),
+    Field("timeout_nanos", 5, &internal::SampleStreamMessage::request, &internal::SampleRequest::timeout)
+        .As(FieldKind::kSaturating),
+    Field("batch", 6, &internal::SampleStreamMessage::request, &internal::SampleRequest::batch),
+    Field("taken_bytes", 7, &internal::SampleStreamMessage::request, &internal::SampleRequest::taken_bytes),
+    Field("heartbeat", 8, &internal::SampleStreamMessage::request, &internal::SampleRequest::heartbeat),
+    Field("shared_columns", 9, &internal::SampleStreamMessage::request,
+        &internal::SampleRequest::even_columns));
+
+// Of a sample, all but its data.
+template <>
+inline constexpr auto kFields<internal::Sample> = FieldList("SampleInfo",
+    Field("key", 1, &internal::Sample::key).As(FieldKind::kFixed),
+    Field("priority", 2, &internal::Sample::priority),
+    Field("probability", 3, &internal::Sample::probability),
+    Field("table_size", 4, &internal::Sample::table_size),
+    Field("times_sampled", 5, &internal::Sample::times_sampled),
+    Field("rate_limited", 6, &internal::Sample::rate_limited),
+    Field("inserted_at_nanos", 7, &internal::Sample::inserted_at).As(FieldKind::kZigZag));
+
+// --- Single calls ---
+
+template <>
+inline constexpr auto kFields<KeyPriority> = FieldList("KeyPriority",
+    Field("key", 1, &KeyPriority::key).As(FieldKind::kFixed),
+    Field("priority", 2, &KeyPriority::priority));
+
+template <>
+inline constexpr auto kFields<internal::MutateRequest> = FieldList("MutatePrioritiesRequest",
+    Field("table", 1, &internal::MutateRequest::table),
+    Field("updates", 2, &internal::MutateRequest::updates).UpTo(FieldLimit::kUpdates),
+    Field("deletes", 3, &internal::MutateRequest::deletes).As(FieldKind::kFixed).UpTo(FieldLimit::kUpdates));
+
+template <>
+inline constexpr auto kFields<internal::SetRateLimiterRequest> = FieldList("SetRateLimiterRequest",
+    Field("table", 1, &internal::SetRateLimiterRequest::table),
+    Field("rate_limiter", 2, &internal::SetRateLimiterRequest::options));
+
+template <>
+inline constexpr auto kFields<internal::InspectRequest> = FieldList("InspectRequest",
+    Field("table", 1, &internal::InspectRequest::table),
+    Field("cursor", 2, &internal::InspectRequest::cursor),
+    Field("count", 3, &internal::InspectRequest::count),
+    Field("keys", 4, &internal::InspectRequest::keys).As(FieldKind::kFixed).UpTo(FieldLimit::kUpdates));
+
+// clang-format on
+
+}  // namespace reverb
+
+#endif  // REVERB_TRANSPORT_MESSAGE_FIELDS_H_

@@ -1,0 +1,289 @@
+// Decodes the responses that carry samples.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tensor/checksum.h"
+#include "transport/wire.h"
+#include "transport/wire_internal.h"
+#include "transport/wire_seal.h"
+
+namespace reverb::internal {
+namespace {
+
+constexpr std::string_view kResponse = "SampleResponse";
+
+// `keeper` keeps the bytes of the message alive, if it owns anything.
+Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits, const Buffer& keeper,
+                  ChunkRef* piece) {
+  ChunkHeader header;
+  header.columns.resize(1);
+  ProtoReader payload;
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader.ReadMessage(), &header.columns[0]));
+        break;
+      case 2:
+        reader.Read(&header.rows);
+        break;
+      case 15:
+        payload = reader.ReadMessage();
+        break;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status("Piece"));
+  if (payload.remaining() > limits.max_chunk_bytes) {
+    return Status::ResourceExhausted(Number(payload.remaining()) + " bytes, at most " +
+                                     Number(limits.max_chunk_bytes) + " are accepted");
+  }
+  if (PayloadSize(header) != payload.remaining()) {
+    return Status::DataLoss("its header describes " + Number(PayloadSize(header)) +
+                            " payload bytes, but there are " + Number(payload.remaining()))
+        .WithDetail(Detail::kCorruptData);
+  }
+  header.last_step = int64_t{header.rows} - 1;
+  const ColumnHeader& column = header.columns[0];
+  if (keeper.has_owner() && payload.remaining() >= kLeaveBytes && column.codec == Codec::kRaw &&
+      column.dtype != DType::kString) {
+    auto scattered = std::make_unique<const ScatteredBytes>(keeper, payload.RestInParts());
+    const ScatteredBytes* const bytes = scattered.get();
+    REVERB_ASSIGN_OR_RETURN(*piece, Chunk::Scattered(number, header, std::move(scattered), limits.chunk));
+    return VerifyChecksums((*piece)->header().column(0), *bytes);
+  }
+  uint8_t* room = nullptr;
+  REVERB_ASSIGN_OR_RETURN(*piece, Chunk::Uninitialized(number, header, &room, limits.chunk));
+  payload.CopyRest(room);
+  return VerifyChecksums((*piece)->header().column(0), (*piece)->payload());
+}
+
+// Appends the sample's own columns to `*columns`.
+Status ParseSample(ProtoReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+                   const WireLimits& limits, Sample* sample, std::vector<ColumnSpec>* columns) {
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseSampleInfo(reader.ReadMessage(), limits, sample));
+        break;
+      case 2:
+        REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Sample", resolve, slices_left, limits, columns));
+        break;
+    }
+  }
+  return reader.status("Sample");
+}
+
+// Collects the samples and pieces of a message, and joins them at its end.
+class SampleParser {
+ public:
+  SampleParser(std::string_view message, const WireLimits& limits, Buffer keeper = {})
+      : message_(message), limits_(limits), keeper_(std::move(keeper)) {}
+
+  Status AddSample(ProtoReader reader) {
+    if (samples_.size() >= limits_.max_items) return TooMany(message_, "samples", limits_.max_items);
+    samples_.push_back(reader);
+    return Status::Ok();
+  }
+  // Adds the next Column of the message, which all samples without their own columns share.
+  Status AddSharedColumn(ProtoReader* message) {
+    const ProtoReader reader = message->ReadMessage();
+    if (shared_.size() >= limits_.max_columns) return TooMany(message_, "columns", limits_.max_columns);
+    shared_.push_back(reader);
+    return Status::Ok();
+  }
+  bool has_shared_columns() const { return !shared_.empty(); }
+  // Adds the next Piece of the message.
+  Status AddPiece(ProtoReader* message) {
+    const ProtoReader reader = message->ReadMessage();
+    if (!message->ok()) return Status::Ok();  // the message reports it
+    // Every slice may need a piece of its own.
+    if (pieces_.size() >= limits_.max_slices) return TooMany(message_, "pieces", limits_.max_slices);
+    const size_t number = pieces_.size();
+    const Status status = ParsePiece(reader, number, limits_, keeper_, &pieces_.emplace_back());
+    return status.ok() ? status : status.Prefixed("piece " + Number(number));
+  }
+
+  Status Finish(std::vector<Sample>* samples) {
+    const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t number) {
+      return number < pieces_.size() ? pieces_[number].get() : nullptr;
+    };
+    size_t slices_left = limits_.max_slices;
+    Trajectory shared;
+    REVERB_RETURN_IF_ERROR(ParseSharedColumns(resolve, &slices_left, &shared));
+    samples->resize(samples_.size());
+    std::vector<ColumnSpec> columns;
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      Sample& sample = (*samples)[i];
+      columns.clear();
+      const Status status = ParseSample(samples_[i], resolve, &slices_left, limits_, &sample, &columns);
+      if (!status.ok()) return status.Prefixed("sample " + Number(i));
+      if (columns.empty() && !shared.empty()) {
+        sample.trajectory = shared.InSeries(static_cast<uint32_t>(i));
+        continue;
+      }
+      Result<Trajectory> trajectory = Trajectory::Create(columns);
+      if (!trajectory.ok()) return trajectory.status().Prefixed("sample " + Number(i));
+      sample.trajectory = *std::move(trajectory);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  Status ParseSharedColumns(const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
+                            Trajectory* first) const {
+    if (shared_.empty()) return Status::Ok();
+    // They count as columns of every sample.
+    if (shared_.size() * samples_.size() > *slices_left) {
+      return Status::ResourceExhausted(std::string(message_) + ": " + Number(samples_.size()) +
+                                       " samples of " + Number(shared_.size()) + " columns: more than the " +
+                                       Number(limits_.max_slices) + " slices that are accepted in a message");
+    }
+    std::vector<ColumnSpec> columns(shared_.size());
+    for (size_t c = 0; c < shared_.size(); ++c) {
+      const Status status = ParseColumn(shared_[c], resolve, slices_left, &columns[c]);
+      if (!status.ok()) return status.Prefixed("shared column " + Number(c));
+    }
+    *slices_left -= std::min(*slices_left, shared_.size() * samples_.size());
+    Result<Trajectory> series = Trajectory::CreateSeries(columns, static_cast<uint32_t>(samples_.size()));
+    if (!series.ok()) return series.status().Prefixed("shared columns");
+    *first = *std::move(series);
+    return Status::Ok();
+  }
+
+  const std::string_view message_;
+  const WireLimits& limits_;
+  const Buffer keeper_;
+  std::vector<ProtoReader> samples_;
+  std::vector<ProtoReader> shared_;
+  std::vector<ChunkRef> pieces_;
+};
+
+}  // namespace
+
+Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits, const Buffer& keeper) {
+  ProtoReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
+  SampleReply reply;
+  SampleParser parser(kResponse, limits, keeper);
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        REVERB_RETURN_IF_ERROR(ParseWelcome(reader.ReadMessage(), limits, &reply.welcome.emplace()));
+        break;
+      case 2:
+        reader.Read(&reply.request_id);
+        break;
+      case 3:
+        REVERB_RETURN_IF_ERROR(parser.AddSample(reader.ReadMessage()));
+        break;
+      case 4:
+        REVERB_RETURN_IF_ERROR(ParseStatus(reader.ReadMessage(), limits, &reply.end.emplace()));
+        break;
+      case 5:
+        REVERB_RETURN_IF_ERROR(parser.AddSharedColumn(&reader));
+        break;
+      case kResponseBytesField:
+      case kPartField:
+        return Status::InvalidArgument("message SampleResponse: a part of a response has no other fields");
+      case 15:
+        REVERB_RETURN_IF_ERROR(parser.AddPiece(&reader));
+        break;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kResponse));
+  reply.even_columns = parser.has_shared_columns();
+  REVERB_RETURN_IF_ERROR(parser.Finish(&reply.samples));
+  return reply;
+}
+
+Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits) {
+  constexpr std::string_view kName = "InspectResponse";
+  ProtoReader reader(slices);
+  REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
+  InspectReply reply;
+  SampleParser parser(kName, limits);
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.Read(&reply.next_cursor);
+        break;
+      case 2:
+        REVERB_RETURN_IF_ERROR(parser.AddSample(reader.ReadMessage()));
+        break;
+      case 15:
+        REVERB_RETURN_IF_ERROR(parser.AddPiece(&reader));
+        break;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(reader.status(kName));
+  REVERB_RETURN_IF_ERROR(parser.Finish(&reply.items));
+  return reply;
+}
+
+// --- Responses in parts ---
+
+Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices, const Buffer& keeper) {
+  ProtoReader reader(slices);
+  const bool is_part =
+      reader.Next() && (reader.field() == kResponseBytesField || reader.field() == kPartField);
+  if (!is_part) {
+    if (is_in_parts()) {
+      return Status::InvalidArgument(
+          "message SampleResponse: comes before the last part of the response before it");
+    }
+    REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(slices, limits_, keeper));
+    return std::optional(std::move(reply));
+  }
+  uint64_t response_bytes = 0;
+  ProtoReader part;
+  do {
+    switch (reader.field()) {
+      case kResponseBytesField:
+        reader.Read(&response_bytes);
+        break;
+      case kPartField:
+        part = reader.ReadMessage();
+        break;
+    }
+  } while (reader.Next());
+  REVERB_RETURN_IF_ERROR(reader.status(kResponse));
+  REVERB_ASSIGN_OR_RETURN(const bool is_complete, AddPart(response_bytes, part, keeper));
+  if (!is_complete) return std::optional<SampleReply>();
+  struct Keeper final : BufferOwner {
+    explicit Keeper(std::vector<Buffer> kept) : buffers(std::move(kept)) {}
+    const std::vector<Buffer> buffers;
+  };
+  std::vector<ByteSlice> parts = std::exchange(parts_, {});
+  const Buffer all(new Keeper(std::exchange(keepers_, {})), nullptr, 0);
+  received_bytes_ = 0;
+  REVERB_RETURN_IF_ERROR(Unseal(0, &parts));
+  REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(parts, limits_, all));
+  return std::optional(std::move(reply));
+}
+
+Result<bool> SampleReplyDecoder::AddPart(uint64_t response_bytes, ProtoReader part, const Buffer& keeper) {
+  const auto wrong = [&](const std::string& text) {
+    return Status::InvalidArgument("message SampleResponse: a part of " + Number(part.remaining()) +
+                                   " bytes of a response of " + Number(response_bytes) + ": " + text);
+  };
+  if (response_bytes > limits_.max_message_bytes) {
+    return Status::ResourceExhausted("a response has " + Number(response_bytes) + " bytes, at most " +
+                                     Number(limits_.max_message_bytes) +
+                                     " are accepted; raise the client's max_response_bytes");
+  }
+  if (is_in_parts() && response_bytes != response_bytes_) {
+    return wrong("the part before it is of one of " + Number(response_bytes_));
+  }
+  response_bytes_ = response_bytes;
+  const uint64_t left = response_bytes_ - received_bytes_;
+  if (part.remaining() > left) return wrong("only " + Number(left) + " bytes are missing");
+  if (part.remaining() == 0 || (part.remaining() < left && part.remaining() < kMinPartBytes)) {
+    return wrong("all parts but the last have at least " + Number(kMinPartBytes) + " bytes");
+  }
+  received_bytes_ += part.remaining();
+  for (const ByteSlice& slice : part.RestInParts()) parts_.push_back(slice);
+  keepers_.push_back(keeper);
+  return received_bytes_ == response_bytes_;
+}
+
+}  // namespace reverb::internal
