@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reverb import _specs, reverb_types
+from reverb._compat import table_messages
 
 _NANOS = 1_000_000
 _SECOND = 1e-9
@@ -24,11 +25,11 @@ def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
     working = info["inserting_ns"] + info["sampling_ns"]
     return reverb_types.TableInfo(
         name=info["name"],
-        sampler_options=reverb_types.selector_options(*info["sampler"]),
-        remover_options=reverb_types.selector_options(*info["remover"]),
+        sampler_options=table_messages.selector_options(*info["sampler"]),
+        remover_options=table_messages.selector_options(*info["remover"]),
         max_size=info["max_size"],
         max_times_sampled=info["max_times_sampled"],
-        rate_limiter_info=reverb_types.rate_limiter_info(
+        rate_limiter_info=table_messages.rate_limiter_info(
             samples_per_insert=info["samples_per_insert"],
             min_size_to_sample=info["min_size_to_sample"],
             min_diff=info["min_diff"],
