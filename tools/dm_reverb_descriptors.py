@@ -16,7 +16,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "proto" / "dm_reverb"
-TARGET = ROOT / "python" / "reverb" / "cc" / "descriptors.binpb"
+TARGET = ROOT / "python" / "reverb" / "_compat" / "descriptors.binpb"
 
 
 def protoc() -> list[str] | None:

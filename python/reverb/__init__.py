@@ -47,7 +47,17 @@ except ModuleNotFoundError as error:
 
     raise ImportError(_not_built.explain(Path(__file__).parent), name="reverb._core", path=__file__) from None
 
-from reverb import _core, errors, item_selectors, platform, pybind, rate_limiters, replay_sample, reverb_types
+from reverb import (
+    _core,
+    checkpointers,
+    errors,
+    item_selectors,
+    platform,
+    pybind,
+    rate_limiters,
+    replay_sample,
+    reverb_types,
+)
 from reverb import client as client
 from reverb import server as server
 from reverb import structured_writer as structured
@@ -59,7 +69,6 @@ from reverb._priorities import importance_weights
 from reverb._specs import BoundedTensorSpec, TensorSpec
 from reverb.client import Client, Writer
 from reverb.errors import DeadlineExceededError, ReverbError
-from reverb.platform.default import checkpointers
 from reverb.replay_sample import ReplaySample, SampleInfo
 from reverb.server import Server, Table
 from reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverb import _tree
-from reverb._message import DecodeError, Field, Message, get_varint, put_varint
+from reverb._compat.message import DecodeError, Field, Message, get_varint, put_varint
 
 Shape = tuple[int | None, ...]
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from reverb import _specs, reverb_types
+from reverb._compat import table_messages
 
 # In nanoseconds, and in seconds.
 _MILLISECOND = 1_000_000
@@ -24,9 +25,9 @@ def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
     """Returns the public value. Fields of the same name are taken over as they are."""
     limiter = info["rate_limiter"]
     converted = {
-        "sampler_options": reverb_types.selector_options(*info["sampler"]),
-        "remover_options": reverb_types.selector_options(*info["remover"]),
-        "rate_limiter_info": reverb_types.rate_limiter_info(
+        "sampler_options": table_messages.selector_options(*info["sampler"]),
+        "remover_options": table_messages.selector_options(*info["remover"]),
+        "rate_limiter_info": table_messages.rate_limiter_info(
             **limiter, inserts=info["inserts"], samples=info["samples"]
         ),
         "signature": signature_of(info),

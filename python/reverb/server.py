@@ -12,10 +12,17 @@ import os
 from types import TracebackType
 from typing import Any
 
-from reverb import _arguments, _core, _specs, _table_info, item_selectors, rate_limiters, reverb_types
+from reverb import (
+    _arguments,
+    _core,
+    _specs,
+    _table_info,
+    checkpointers,
+    item_selectors,
+    rate_limiters,
+    reverb_types,
+)
 from reverb.client import Client
-from reverb.platform import checkpointers_lib
-from reverb.platform.default import checkpointers
 
 __all__ = ["Server", "Table", "TableExtensionBase"]
 
@@ -26,24 +33,6 @@ class TableExtensionBase(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def build_internal_extensions(self, table_name: str) -> Sequence[Any]:
         """The native extensions of the table of that name."""
-
-
-def _selector_like(options: reverb_types.KeyDistributionOptions) -> Any:
-    """A new selector of the kind that the options name."""
-    kind = options.WhichOneof("distribution")
-    if kind == "fifo":
-        return item_selectors.Fifo()
-    if kind == "lifo":
-        return item_selectors.Lifo()
-    if kind == "uniform":
-        return item_selectors.Uniform()
-    if kind == "prioritized":
-        return item_selectors.Prioritized(options.prioritized.priority_exponent)
-    if kind == "heap":
-        return item_selectors.MinHeap() if options.heap.min_heap else item_selectors.MaxHeap()
-    raise ValueError(
-        "the options of a selector name no distribution; set one of fifo, lifo, uniform, prioritized, heap"
-    )
 
 
 class Table:
@@ -336,7 +325,7 @@ class Server:
 
 def _checkpoint_options(checkpointer: checkpointers.CheckpointerBase) -> _core.CheckpointOptions | None:
     options = checkpointer.internal_checkpointer()
-    if not isinstance(options, checkpointers_lib.CheckpointerOptions):
+    if not isinstance(options, checkpointers.CheckpointerOptions):
         raise TypeError(
             f"{type(checkpointer).__name__}.internal_checkpointer() must give CheckpointerOptions, such as those of "
             f"a DefaultCheckpointer; it gave {type(options).__name__}"

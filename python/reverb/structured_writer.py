@@ -21,7 +21,7 @@ import operator
 from typing import Any, NoReturn, TypeAlias
 
 from reverb import _specs, _tree
-from reverb._message import Field, Message
+from reverb._compat.message import Field, Message
 
 # --- Messages ------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""reverb._message: messages without protobuf; against protobuf where it is installed."""
+"""reverb._compat.message: messages without protobuf; against protobuf where it is installed."""
 
 import copy
 import pickle
@@ -9,7 +9,8 @@ import pytest
 
 from reverb import _specs, reverb_types
 from reverb import structured_writer as sw
-from reverb._message import DecodeError, Field, Message, fields_of, get_varint, put_varint
+from reverb._compat import table_messages
+from reverb._compat.message import DecodeError, Field, Message, fields_of, get_varint, put_varint
 
 
 class Inner(Message):
@@ -194,7 +195,7 @@ VALUE_CLASSES = {
     "deepmind.reverb.RateLimiterCallStats": reverb_types.RateLimiterCallStats,
     "deepmind.reverb.RateLimiterInfo": reverb_types.RateLimiterInfo,
     "deepmind.reverb.TableWorkerTime": reverb_types.TableWorkerTime,
-    "deepmind.reverb.TableInfo": reverb_types._TableInfoProto,
+    "deepmind.reverb.TableInfo": table_messages.TableInfoProto,
     "tensorflow.StructuredValue": _specs.StructuredValue,
     "tensorflow.NoneValue": _specs.NoneValue,
     "tensorflow.ListValue": _specs.ListValue,
@@ -226,9 +227,9 @@ KIND_NUMBERS = {
 @pytest.mark.parametrize("full_name", VALUE_CLASSES)
 def test_fields_are_those_of_the_proto_file(full_name):
     pytest.importorskip("google.protobuf")
-    from reverb.cc import _descriptors
+    from reverb._compat import descriptors
 
-    descriptor = _descriptors.message_class(full_name).DESCRIPTOR
+    descriptor = descriptors.message_class(full_name).DESCRIPTOR
     ours = VALUE_CLASSES[full_name]
     assert descriptor.name == ours.PROTO_NAME
     theirs = {field.name: field for field in descriptor.fields}

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from reverb import reverb_types as rt
+from reverb._compat import table_messages
 from reverb._specs import BoundedTensorSpec, TensorSpec
 
 
 def make(**changes):
     fields = {
         "name": "replay",
-        "sampler_options": rt.selector_options("prioritized", 0.6),
-        "remover_options": rt.selector_options("fifo"),
+        "sampler_options": table_messages.selector_options("prioritized", 0.6),
+        "remover_options": table_messages.selector_options("fifo"),
         "max_size": 1000,
         "max_times_sampled": -1,
-        "rate_limiter_info": rt.rate_limiter_info(2.0, 10, -5.5, 1e300, inserts=7, samples=3),
+        "rate_limiter_info": table_messages.rate_limiter_info(2.0, 10, -5.5, 1e300, inserts=7, samples=3),
         "signature": {"x": (TensorSpec((None, 2), np.int8, "n"), BoundedTensorSpec((), np.float32, 0, 1))},
         "current_size": 6,
         "num_episodes": 2,
@@ -49,7 +50,7 @@ def test_attributes():
     ],
 )
 def test_selectors(kind, member, deterministic):
-    options = rt.selector_options(kind, 0.0)
+    options = table_messages.selector_options(kind, 0.0)
     assert options.WhichOneof("distribution") == member
     assert options.is_deterministic == deterministic
     assert options.heap.min_heap == (kind == "min_heap")
@@ -58,7 +59,7 @@ def test_selectors(kind, member, deterministic):
 
 def test_no_such_selector():
     with pytest.raises(ValueError, match="newest"):
-        rt.selector_options("newest")
+        table_messages.selector_options("newest")
 
 
 def test_compared_by_value():

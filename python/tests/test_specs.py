@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from reverb import _specs, _tree
-from reverb._message import DecodeError
+from reverb._compat.message import DecodeError
 from reverb._specs import BoundedTensorSpec, TensorSpec
 
 

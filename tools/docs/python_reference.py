@@ -53,7 +53,7 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
             "reverb.errors",
         ],
     ),
-    ("checkpointers", "reverb.checkpointers", "", ["reverb.platform.default.checkpointers"]),
+    ("checkpointers", "reverb.checkpointers", "", ["reverb.checkpointers"]),
 ]
 
 
@@ -118,7 +118,7 @@ def _class(name: str, kind: type) -> list[str]:
         parts += [_prose(_doc(made_here)), ""]
     seen = set()
     for owner in kind.__mro__:
-        if owner is object or not owner.__module__.startswith("reverb") or owner.__module__ == "reverb._message":
+        if owner is object or not owner.__module__.startswith("reverb") or owner.__module__ == "reverb._compat.message":
             continue
         for member, value in vars(owner).items():
             if member.startswith("_") or member in seen:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from reverb.cc import _descriptors
+from reverb._compat import descriptors
 
-_descriptors.define("reverb/cc/schema.proto", globals())
+descriptors.define("reverb/cc/schema.proto", globals())
 
 
 def __getattr__(name: str) -> Any:
-    # So that type checkers take any name: those of the messages are defined above.
+    # Lets type checkers accept any name; define() has added the names of the messages.
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

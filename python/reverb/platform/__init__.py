@@ -1,3 +1,3 @@
-"""Parts that may differ between platforms: where checkpoints go."""
+"""dm-reverb's place for `reverb.checkpointers`."""
 
 from reverb.platform import checkpointers_lib as checkpointers_lib

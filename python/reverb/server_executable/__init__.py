@@ -1,1 +1,1 @@
-"""The server program: its config, and tables made from it."""
+"""dm-reverb's place for the server program, its config, and tables made from it."""

@@ -1,3 +1,3 @@
-"""The platform that there is."""
+"""dm-reverb's place for `reverb.checkpointers`."""
 
 from reverb.platform.default import checkpointers as checkpointers

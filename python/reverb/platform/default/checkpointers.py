@@ -1,6 +1,6 @@
-"""The checkpointers of this platform; also reachable as reverb.checkpointers."""
+"""dm-reverb's place for `reverb.checkpointers`."""
 
-from reverb.platform.checkpointers_lib import (
+from reverb.checkpointers import (
     CheckpointerBase,
     DefaultCheckpointer,
     Restore,
