@@ -494,6 +494,7 @@ def test_items_that_are_not_checked(serve, connect):
     with client.trajectory_writer(1, validate_items=False) as writer:
         writer.append(1)
         writer.create_item("table", 1.0, writer.history[:])
+    assert client.server_info()["table"].current_size == 1
 
 
 def test_a_table_that_turns_out_not_to_exist(client):
