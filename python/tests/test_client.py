@@ -4,6 +4,7 @@ import pickle
 import threading
 import time
 
+from conditions import stays_true_for
 from conftest import make_table, run_in_threads
 import numpy as np
 import pytest
@@ -148,8 +149,7 @@ def test_at_most_one_ahead_where_samples_take_items_away(client, server):
     samples = client.sample("queue", 10)
     for i in range(3):
         assert int(next(samples)[0].data[0]) == i
-    time.sleep(0.1)
-    assert server.tables[1].info.current_size >= 6
+    assert stays_true_for(0.1, lambda: server.tables[1].info.current_size >= 6)
     samples.close()
     assert list(samples) == []
 
@@ -427,7 +427,7 @@ def test_a_client_may_be_made_before_its_server(serve):
     result = []
     thread = threading.Thread(target=lambda: result.append(client.server_info(20)))
     thread.start()
-    time.sleep(0.3)
+    assert stays_true_for(0.2, thread.is_alive)
     with reverb.Server([make_table()], port=port):
         thread.join(20)
     assert list(result[0]) == ["table"]

@@ -111,7 +111,7 @@ def test_what_programs_reach_through_the_package(path):
 
 def test_other_threads_may_import_it_first():
     code = (
-        "import threading; t = threading.Thread(target=__import__, args=['reverb']); t.start(); t.join(); import reverb; "
-        "print(reverb.Server.__name__)"
+        "import threading; t = threading.Thread(target=__import__, args=['reverb']); t.start(); t.join(); "
+        "import reverb; print(reverb.Server.__name__)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=30) == "Server\n"

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 
+from conditions import stays_true_for, wait_for_waiters, wait_until
 from conftest import join, make_table
 import interpreters
 import numpy as np
@@ -43,13 +44,6 @@ class Waiter:
         self._thread.join(SECONDS)
         assert not self._thread.is_alive(), "still waiting"
         return self.error
-
-
-def eventually(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.01)
 
 
 def num_threads():
@@ -139,8 +133,8 @@ def test_cycles_are_collected(in_process):
         gc.collect()
     gc.collect()
     # What the process keeps for all of its servers and clients is made once; the rest has gone.
-    eventually(lambda: num_threads() <= before[0] + 20)
-    eventually(lambda: num_files() <= before[1] + 20)
+    wait_until(lambda: num_threads() <= before[0] + 20)
+    wait_until(lambda: num_files() <= before[1] + 20)
 
 
 def own_structured_writer(client):
@@ -277,13 +271,13 @@ def test_no_thread_file_or_memory_is_left(in_process):
 
     for _ in range(5):
         once()
-    time.sleep(0.2)
+    time.sleep(0.2)  # lets background threads end, so that the limits below are tight
     threads, files = counts()
     memory = resident()
     for _ in range(25):
         once()
-    eventually(lambda: num_threads() <= threads + 2)
-    eventually(lambda: num_files() <= files + 2)
+    wait_until(lambda: num_threads() <= threads + 2)
+    wait_until(lambda: num_files() <= files + 2)
     assert resident() - memory < 64 * 2**20
 
 
@@ -300,14 +294,14 @@ def test_clients_and_writers_come_and_go_at_one_server():
 
         for _ in range(5):
             once()
-        time.sleep(0.2)
+        time.sleep(0.2)  # lets background threads end, so that the limits below are tight
         gc.collect()
         threads, files = num_threads(), num_files()
         for _ in range(50):
             once()
         gc.collect()
-        eventually(lambda: num_threads() <= threads + 2)
-        eventually(lambda: num_files() <= files + 2)
+        wait_until(lambda: num_threads() <= threads + 2)
+        wait_until(lambda: num_files() <= files + 2)
 
 
 def test_samples_that_are_dropped_give_their_memory_back():
@@ -436,7 +430,7 @@ def test_a_stop_ends_what_waits_in_its_process(call):
         client = server.localhost_client()
         client.insert(0, {"table": 1.0})
         waiter = Waiter(lambda: call(client))
-        time.sleep(0.15)
+        wait_for_waiters(client, 1)
         assert waiter.is_running(), waiter.error
         server.stop()
         error = waiter.join()
@@ -456,7 +450,7 @@ def test_what_waits_over_a_socket_goes_on_with_the_next_server():
         Waiter(lambda call=call, client=client: call(client)) for call, client in zip(WAITING, clients, strict=True)
     ]
     impatient = Waiter(lambda: clients[0].insert(1, {"table": 1.0}, timeout=0.8))
-    time.sleep(0.3)
+    wait_for_waiters(clients[0], len(WAITING) + 1)
     assert all(waiter.is_running() for waiter in waiters)
     first.stop()
     assert isinstance(impatient.join(), RuntimeError)
@@ -472,8 +466,7 @@ def test_what_waits_over_a_socket_goes_on_with_the_next_server():
 def test_a_stop_ends_wait():
     server = reverb.Server([make_table()])
     waiter = Waiter(server.wait)
-    time.sleep(0.1)
-    assert waiter.is_running()
+    assert stays_true_for(0.1, waiter.is_running)
     server.stop()
     assert waiter.join() is None
 
@@ -482,8 +475,7 @@ def test_a_dropped_server_stops():
     server = reverb.Server([make_table("empty")])
     client = server.localhost_client()
     waiter = Waiter(lambda: waiting_sample(client))
-    time.sleep(0.15)
-    assert waiter.is_running()
+    wait_for_waiters(client, 1)
     del server
     gc.collect()
     assert isinstance(waiter.join(), RuntimeError)
@@ -492,10 +484,11 @@ def test_a_dropped_server_stops():
 def test_closing_an_iterator_ends_the_wait_of_another_thread():
     with reverb.Server([make_table("empty")]) as server:
         for in_process, num in itertools.product([True, False], [1, 5]):
-            iterator = reverb.Client(f"localhost:{server.port}", in_process=in_process).sample("empty", num)
+            client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
+            wait_for_waiters(client, 0)
+            iterator = client.sample("empty", num)
             waiter = Waiter(lambda iterator=iterator: next(iterator))
-            time.sleep(0.1)
-            assert waiter.is_running()
+            wait_for_waiters(client, 1)
             iterator.close()
             assert isinstance(waiter.join(), StopIteration)
 
@@ -509,9 +502,9 @@ def test_closing_a_writer_ends_the_wait_of_another_thread():
             writer = client.trajectory_writer(1)
             writer.append(1)
             writer.create_item("table", 1.0, writer.history[-1:])
+            wait_for_waiters(client, 1)
             waiter = Waiter(writer.flush)
-            time.sleep(0.1)
-            assert waiter.is_running()
+            assert stays_true_for(0.1, waiter.is_running)
             writer.close()
             waiter.join()
 
@@ -551,7 +544,7 @@ def test_a_killed_server_is_no_trouble_for_those_who_drop_their_things():
     server = interpreters.start("""
         server = make_server()
         print(server.port, flush=True)
-        time.sleep(60)
+        server.wait()
         """)
     try:
         port = int(interpreters.line(server))
@@ -606,7 +599,7 @@ EXITS = {
             while True:
                 next(client.sample("table"))
         for _ in range(4): threading.Thread(target=sample, daemon=True).start()
-        time.sleep(0.2)
+        conditions.wait_until(lambda: server.tables[0].info.rate_limiter_info.sample_stats.completed >= 100)
         sys.setswitchinterval(1e-4)  # so that they notice the end while they wait for their turn
         sum(range(100_000))
     """,
@@ -617,7 +610,7 @@ EXITS = {
         for call in (lambda: next(client.sample("empty")), lambda: next(client.sample("empty", 5)), server.wait,
                      lambda: [client.insert(1, {"queue": 1.0}) for _ in range(5)]):
             threading.Thread(target=swallow, args=(call,), daemon=True).start()
-        time.sleep(0.2)
+        conditions.wait_for_waiters(client, 3)
     """,
     "daemon threads write": """
         def write():
@@ -626,13 +619,13 @@ EXITS = {
                 writer.append({"x": np.zeros(100)})
                 writer.create_item("table", 1.0, {"x": writer.history["x"][-1:]})
         for _ in range(4): threading.Thread(target=write, daemon=True).start()
-        time.sleep(0.2)
+        conditions.wait_until(lambda: server.tables[0].info.current_size >= 100)
         sys.setswitchinterval(1e-4)
         sum(range(100_000))
     """,
     "a thread outlives the main one": """
         def work():
-            time.sleep(0.3)
+            time.sleep(0.3)  # until the main thread has ended, which nothing shows
             client.insert(1, {"table": 1.0})
             assert next(client.sample("table"))
         threading.Thread(target=work).start()
@@ -677,7 +670,7 @@ def test_exit_with_no_server_to_be_found():
         try: next(iterator)
         except reverb.DeadlineExceededError: pass
         threading.Thread(target=client.server_info, daemon=True).start()
-        time.sleep(0.1)
+        time.sleep(0.1)  # until the call waits, which nothing shows
         """,
         seconds=SECONDS,
         quiet=False,  # the writer says that its item is lost

@@ -7,17 +7,22 @@ import sys
 import textwrap
 import time
 
+import interpreters
 import pytest
 
 START = """
 import os, signal, sys, threading, time
 import numpy as np
+import conditions
 import reverb
 
 server = reverb.Server([reverb.Table.queue("queue", 1), reverb.Table.queue("empty", 1)])
 client = reverb.Client(f"localhost:{server.port}", in_process=IN_PROCESS)
 nowhere = reverb.Client("localhost:1")
 client.insert(0, {"queue": 1.0})
+
+def in_thread(work):
+    threading.Thread(target=work, daemon=True).start()
 
 def full_writer(kind):
     writer = client.trajectory_writer(1) if kind == "trajectory" else client.writer(1, max_in_flight_items=1)
@@ -33,7 +38,9 @@ def full_writer(kind):
 
 def run(code, *, in_process=True, timeout=30):
     program = START.replace("IN_PROCESS", str(in_process)) + textwrap.dedent(code)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout, env=interpreters.environment()
+    )
 
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
@@ -59,7 +66,7 @@ def test_ctrl_c_ends_every_wait(call, in_process):
         f"""
         signal_time = []
         def interrupt():
-            time.sleep(0.3)
+            conditions.wait_until_blocked()
             signal_time.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=interrupt, daemon=True).start()
@@ -141,8 +148,8 @@ def test_a_handler_that_does_not_raise_ends_nothing():
 def test_other_threads_run_while_one_waits():
     result = run(
         """
-        threading.Thread(target=lambda: next(client.sample("empty")), daemon=True).start()
-        time.sleep(0.1)
+        in_thread(lambda: next(client.sample("empty")))
+        conditions.wait_for_waiters(client, 1)
         start = time.monotonic()
         count = 0
         while time.monotonic() - start < 0.3:
@@ -163,9 +170,9 @@ def test_other_threads_run_while_one_waits():
         "writer = full_writer('legacy')",
         "writer = full_writer('trajectory'); column = writer.history[-1]; del writer",
         "samples = client.sample('empty', 5, timeout=0.1)\ntry: next(samples)\nexcept reverb.ReverbError: pass",
-        "threading.Thread(target=lambda: next(client.sample('empty')), daemon=True).start(); time.sleep(0.1)",
-        "threading.Thread(target=lambda: full_writer('trajectory').flush(), daemon=True).start(); time.sleep(0.1)",
-        "threading.Thread(target=server.wait, daemon=True).start(); time.sleep(0.1)",
+        "in_thread(lambda: next(client.sample('empty'))); conditions.wait_for_waiters(client, 1)",
+        "in_thread(lambda: full_writer('trajectory').flush()); conditions.wait_for_waiters(client, 1)",
+        "in_thread(server.wait); time.sleep(0.1)",  # until it waits, which nothing shows
         "import gc; a = [client, server]; a.append(a); del client, server",
         "del server; writer = 1",
         "sys.exit(0)",

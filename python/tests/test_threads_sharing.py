@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 
+from conditions import wait_for_waiters
 from conftest import join, make_table
 import numpy as np
 import pytest
@@ -202,7 +203,7 @@ class Counter:
         while not self._stop.is_set():
             self.count += 1
             if self.count % 100 == 0:
-                time.sleep(0)
+                time.sleep(0)  # yields the processor
 
     def __exit__(self, *_):
         self._stop.set()
@@ -306,7 +307,7 @@ def test_closing_iterators_of_blocked_threads_ends_them(serve, connect):
     threads = [threading.Thread(target=read, args=(iterator,)) for iterator in iterators]
     for thread in threads:
         thread.start()
-    time.sleep(0.2)
+    wait_for_waiters(client, 4)
     start = time.monotonic()
     for iterator in iterators:
         iterator.close()

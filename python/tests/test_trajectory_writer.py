@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple
 import weakref
 
+from conditions import wait_for_waiters
 from conftest import join, make_table
 import numpy as np
 import pytest
@@ -649,7 +650,7 @@ def test_threads_take_turns(serve):
         writer.create_item("queue", 1.0, writer.history[-1])
     flusher = threading.Thread(target=writer.flush)
     flusher.start()
-    time.sleep(0.1)
+    wait_for_waiters(client, 1)
     appender = threading.Thread(target=lambda: writer.append(2))
     appender.start()
     next(client.sample("queue", emit_timesteps=False))
