@@ -403,17 +403,17 @@ def test_clients_can_be_pickled(client):
 def test_a_server_that_is_not_there():
     client = reverb.Client("localhost:1")
     start = time.monotonic()
-    with pytest.raises(reverb.DeadlineExceededError, match="did not complete within 1 s"):
-        client.server_info(timeout=1)
+    with pytest.raises(reverb.DeadlineExceededError, match="did not complete within 0.2 s"):
+        client.server_info(timeout=0.2)
     for call in (
-        lambda: client.insert(0, {"table": 1.0}, timeout=0.2),
-        lambda: client.writer(1, timeout=0.2),
-        lambda: client.trajectory_writer(1, timeout=0.2),
-        lambda: next(client.sample("table", timeout=0.2)),
-        lambda: next(client.sample("table", 3, timeout=0.2)),
-        lambda: client.reset("table", timeout=0.2),
-        lambda: client.mutate_priorities("table", {1: 1.0}, timeout=0.2),
-        lambda: client.peek("table", timeout=0.2),
+        lambda: client.insert(0, {"table": 1.0}, timeout=0.05),
+        lambda: client.writer(1, timeout=0.05),
+        lambda: client.trajectory_writer(1, timeout=0.05),
+        lambda: next(client.sample("table", timeout=0.05)),
+        lambda: next(client.sample("table", 3, timeout=0.05)),
+        lambda: client.reset("table", timeout=0.05),
+        lambda: client.mutate_priorities("table", {1: 1.0}, timeout=0.05),
+        lambda: client.peek("table", timeout=0.05),
     ):
         with pytest.raises((reverb.DeadlineExceededError, RuntimeError)):
             call()

@@ -178,7 +178,6 @@ def test_closing_a_writer_ends_the_wait_of_another_thread():
             writer = client.trajectory_writer(1)
             writer.append(1)
             writer.create_item("table", 1.0, writer.history[-1:])
-            wait_for_waiters(client, 1)
             waiter = Waiter(writer.flush)
             assert stays_true_for(0.1, waiter.is_running)
             writer.close()

@@ -96,7 +96,7 @@ def test_ctrl_c_ends_a_load(tmp_path):
         full = start()
         filler = full.localhost_client()
         with filler.vector_writer(num_envs=1000, num_keep_alive_refs=1) as writer:
-            for _ in range(400):
+            for _ in range(100):
                 writer.append(np.zeros(1000))
                 writer.create_items("t", 1.0, writer.history[-1])
             writer.flush()
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_a_load(tmp_path):
         """,
         timeout=120,
     )
-    assert result.stdout == "interrupted None\n400000\n", result
+    assert result.stdout == "interrupted None\n100000\n", result
 
 
 def test_what_a_signal_handler_raises_is_passed_on():
