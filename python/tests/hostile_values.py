@@ -23,11 +23,19 @@ remote = connect(server, False)
 client.insert({"x": 1.0}, {"table": 1.0})
 
 outcomes = collections.Counter()
+watched_from = -1.0
+
+def watch():
+    '''Ends the process if the next call hangs. Setting the timer starts a thread, so it is set once a second.'''
+    global watched_from
+    if time.monotonic() > watched_from + 1:
+        watched_from = time.monotonic()
+        faulthandler.dump_traceback_later(SECONDS_A_CALL, exit=True)
 
 def attempt(name, call):
     '''The call may return, or raise what Python code may raise.'''
     print(name)
-    faulthandler.dump_traceback_later(SECONDS_A_CALL, exit=True)
+    watch()
     try:
         call()
         outcomes["returned"] += 1
@@ -35,13 +43,11 @@ def attempt(name, call):
         raise AssertionError(f"{name}: a fault of the extension: {error!r}") from error
     except Exception as error:
         outcomes[type(error).__name__] += 1
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 def must_raise(name, call, *kinds):
     '''The call raises one of `kinds`, and says something.'''
     print(name)
-    faulthandler.dump_traceback_later(SECONDS_A_CALL, exit=True)
+    watch()
     try:
         result = call()
     except SystemError:
@@ -52,8 +58,6 @@ def must_raise(name, call, *kinds):
         outcomes[type(error).__name__] += 1
     else:
         raise AssertionError(f"{name}: returned {result!r}")
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 class Evil:
     '''Raises whatever it is asked.'''

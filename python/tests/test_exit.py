@@ -16,6 +16,26 @@ EXITS = {
             writer.append(i)
             writer.create_item("queue", 1.0, writer.history[-1:])
     """,
+    "with items of a legacy writer that nobody confirms": """
+        writer = client.writer(1, max_in_flight_items=1)
+        for i in range(3):  # two fit into the table, one is in flight
+            writer.append([i])
+            writer.create_item("queue", 1, 1.0)
+    """,
+    "with a column of a writer that was dropped": """
+        writer = client.trajectory_writer(1)
+        for i in range(4):
+            writer.append(i)
+            writer.create_item("queue", 1.0, writer.history[-1:])
+        column = writer.history[-1]
+        del writer
+    """,
+    "after samples that timed out": """
+        samples = client.sample("empty", 5, timeout=0.1)
+        try: next(samples)
+        except reverb.ReverbError: pass
+    """,
+    "with the server dropped first": "del server",
     "with a cycle": """
         class Holder: pass
         holder = Holder()
@@ -45,6 +65,14 @@ EXITS = {
                      lambda: [client.insert(1, {"queue": 1.0}) for _ in range(5)]):
             threading.Thread(target=swallow, args=(call,), daemon=True).start()
         conditions.wait_for_waiters(client, 3)
+    """,
+    "a daemon thread flushes": """
+        writer = client.trajectory_writer(1)
+        for i in range(4):
+            writer.append(i)
+            writer.create_item("queue", 1.0, writer.history[-1:])
+        threading.Thread(target=writer.flush, daemon=True).start()
+        conditions.wait_for_waiters(client, 1)
     """,
     "daemon threads write": """
         def write():
@@ -78,6 +106,14 @@ EXITS = {
     """,
 }
 
+# A writer that is dropped with unconfirmed items logs how many.
+LOSES_ITEMS = (
+    "with items that nobody confirms",
+    "with items of a legacy writer that nobody confirms",
+    "with a column of a writer that was dropped",
+    "a daemon thread flushes",
+)
+
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
 @pytest.mark.parametrize("what", EXITS)
@@ -89,8 +125,7 @@ client = connect(server, {in_process})
 client.insert(1, {{"table": 1.0}})
 {indented}
 """
-    # A writer that is dropped with items that are not confirmed says so.
-    interpreters.run(code, seconds=SECONDS, quiet=what != "with items that nobody confirms")
+    interpreters.run(code, seconds=SECONDS, quiet=what not in LOSES_ITEMS)
 
 
 def test_exit_with_no_server_to_be_found():

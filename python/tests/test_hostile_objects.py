@@ -183,7 +183,7 @@ EXPECTED = [5.0, 7.0, 8.0, 9.0]
 
 def check(name, each, call, rows=1):
     print(name)
-    faulthandler.dump_traceback_later(SECONDS_A_CALL, exit=True)
+    watch()
     each.reset("table")
     others.clear()
     call()
@@ -194,7 +194,6 @@ def check(name, each, call, rows=1):
         assert len(values) == 4, (name, values)
         for value, expected in zip(values, EXPECTED):
             assert (value == expected).all(), f"{name}: {value} was stored, {expected} was given"
-    faulthandler.cancel_dump_traceback_later()
 
 def trajectory(each, make):
     with each.trajectory_writer(2) as writer:
