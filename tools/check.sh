@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 stage "include directions" python3 tools/check_includes.py
 stage "types defined once" python3 tools/check_types.py
+stage "tests assert" python3 tools/check_tests.py
 stage "documents" python3 tools/check_docs.py
 version=$(tools/python.sh versions | tail -n 1)
 # The extension is part of the same build, so that the library is compiled once.

@@ -27,9 +27,10 @@ fi
 echo "=== Python"
 tools/python.sh lint || failed+=(python)
 
-echo "=== include directions, types"
+echo "=== include directions, types, tests"
 python3 tools/check_includes.py || failed+=(check_includes)
 python3 tools/check_types.py || failed+=(check_types)
+python3 tools/check_tests.py || failed+=(check_tests)
 
 if [[ ${#failed[@]} -gt 0 ]]; then
   echo "lint FAILED: ${failed[*]}"

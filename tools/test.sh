@@ -8,6 +8,8 @@ stage "include rules" python3 tools/check_includes.py --self-test
 stage "include directions" python3 tools/check_includes.py
 stage "type rules" python3 tools/check_types.py --self-test
 stage "types defined once" python3 tools/check_types.py
+stage "test rules" python3 tools/check_tests.py --self-test
+stage "tests assert" python3 tools/check_tests.py
 stage "documents" python3 tools/check_docs.py
 stage "headers alone" python3 tools/check_headers.py --jobs "$jobs"
 stage "build dev" "${MAKE:-make}" build-dev

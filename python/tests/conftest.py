@@ -59,3 +59,8 @@ def connect(request):
 @pytest.fixture
 def client(server, connect):
     return connect(server)
+
+
+@pytest.fixture
+def writer(client):
+    return client.trajectory_writer(num_keep_alive_refs=10)

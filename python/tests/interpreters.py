@@ -17,13 +17,14 @@ import pytest
 
 import reverb
 
-# Beside what the process may import anyway: this very package.
-_PACKAGE_ROOT = str(Path(reverb.__file__).parent.parent)
+# Beside what the process may import anyway: this very package, and the modules of this folder.
+_PATHS = [str(Path(reverb.__file__).parent.parent), str(Path(__file__).parent)]
 
 # What most of the programs begin with.
 PRELUDE = """
 import faulthandler, gc, os, signal, sys, threading, time
 import numpy as np
+import conditions
 import reverb
 
 def make_table(name="table", limiter=None, **arguments):
@@ -41,7 +42,7 @@ def connect(server, in_process):
 def environment(**more: str) -> dict[str, str]:
     """That of this process, with the package on the path and stack traces of fatal signals."""
     variables = dict(os.environ)
-    paths = [_PACKAGE_ROOT, *filter(None, [variables.get("PYTHONPATH")])]
+    paths = [*_PATHS, *filter(None, [variables.get("PYTHONPATH")])]
     return {**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1", **more}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
 
+from conditions import wait_for_waiters, wait_until
 import numpy as np
 import pytest
 
@@ -263,7 +263,7 @@ def test_close_ends_the_wait_of_another_thread(serve, in_process):
     outcome = []
     thread = threading.Thread(target=lambda: outcome.append(list(batches)))
     thread.start()
-    time.sleep(0.05)
+    wait_for_waiters(client, 1)
     batches.close()
     thread.join(10)
     assert outcome == [[]]
@@ -279,10 +279,7 @@ def test_dropping_in_the_middle(serve, in_process):
         next(client.sample_batches("replay", 32, num_streams=2))
     gc.collect()
     # Connections close in the background. Each iterator that was not ended would keep two.
-    deadline = time.monotonic() + 30
-    while (left := len(os.listdir("/proc/self/fd"))) > descriptors + 8 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert left <= descriptors + 8
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 8, timeout=30, what="closed connections")
 
 
 @pytest.mark.parametrize(

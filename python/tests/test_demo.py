@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
+from conditions import wait_until
 import numpy as np
 import pytest
 
@@ -102,10 +102,9 @@ def test_ctrl_c_ends_all_processes(tmp_path):
     assert (demo.returncode, errors) == (130, "")
     assert "all processes have ended" in output
     # multiprocessing's own helper ends when it sees that its parent has.
-    deadline = time.monotonic() + 30
-    while (left := started & {(pid, start) for pid, (_, start) in running().items()}) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == set()
+    wait_until(
+        lambda: not started & {(pid, start) for pid, (_, start) in running().items()}, timeout=30, what="the end of all"
+    )
 
 
 def test_what_is_wrong_is_said(tmp_path):

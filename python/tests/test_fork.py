@@ -210,7 +210,7 @@ waiter = threading.Thread(target=waiting, args=(local,))
 threads = [threading.Thread(target=work, args=(client,)) for work in (sampling, inserting, writing)
            for client in (local, remote)]
 for thread in (waiter, *threads): thread.start()
-time.sleep(0.2)
+conditions.wait_until(lambda: table.info.num_unique_samples >= 5 and table.info.current_size >= 100)
 for _ in range(20):
     assert child(lambda: refused(lambda: remote.insert(1, {"table": 1.0}))) == 0
     assert child(lambda: refused(lambda: next(local.sample("table")))) == 0
@@ -229,7 +229,7 @@ def test_fork_from_a_thread_while_the_main_one_waits():
     run("""
 outcomes = []
 def fork():
-    time.sleep(0.2)
+    conditions.wait_for_waiters(local, 1)
     outcomes.append(child(lambda: refused(lambda: remote.server_info())))
     outcomes.append(child(lambda: refused(lambda: next(samples))))
     remote.insert(5, {"empty": 1.0})

@@ -105,11 +105,13 @@ def test_the_names_of_the_package():
 def test_what_programs_reach_through_the_package(path):
     value = reverb
     for part in path.split("."):
-        value = getattr(value, part)
+        value = getattr(value, part, None)
+        assert value is not None, f"{part} of reverb.{path}"
 
 
 def test_other_threads_may_import_it_first():
     code = (
-        "import threading; t = threading.Thread(target=__import__, args=['reverb']); t.start(); t.join(); import reverb"
+        "import threading; t = threading.Thread(target=__import__, args=['reverb']); t.start(); t.join(); "
+        "import reverb; print(reverb.Server.__name__)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=30) == "Server\n"

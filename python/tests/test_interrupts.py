@@ -6,11 +6,12 @@ import os
 import signal
 import time
 
+import conditions
 import interpreters
 import pytest
 
-# 100 ms is what is promised; machines that have other things to do are late.
-AT_ONCE = 1.0
+# The limit for a call to end after a signal: 100 ms by the documentation, more on a busy machine.
+AT_ONCE = 0.5
 
 # A process that waits in one call after the other. It says so before each, and how it ended after.
 WAITS = """
@@ -113,7 +114,7 @@ def interrupt_all(code, in_process):
     try:
         while (line := interpreters.line(process)).startswith("in "):
             name = line.removeprefix("in ")
-            time.sleep(0.12)  # it says so just before it waits
+            conditions.wait_until_blocked(process.pid)
             process.send_signal(signal.SIGINT)
             start = time.monotonic()
             outcome = interpreters.line(process)
@@ -182,7 +183,7 @@ server.stop()
     try:
         for _ in range(4):
             assert interpreters.line(process) == "in"
-            time.sleep(0.12)
+            conditions.wait_until_blocked(process.pid)
             process.send_signal(signal.SIGINT)
             assert interpreters.line(process) == "interrupted"
         assert interpreters.finish(process, seconds=20) == "[7, 7]\n1\n"
@@ -211,7 +212,7 @@ server.stop()
     try:
         assert interpreters.line(process) == "ready"
         for _ in range(5):
-            time.sleep(0.05)
+            conditions.wait_until_blocked(process.pid)
             process.send_signal(signal.SIGINT)
             start = time.monotonic()
             assert interpreters.line(process) == "seen"
@@ -234,8 +235,9 @@ def work():
     except RuntimeError: stopped.append(1)
 threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads: thread.start()
+conditions.wait_for_waiters(client, 3)
 print("ready", flush=True)
-while not where: time.sleep(0.01)
+while not where: time.sleep(0.01)  # signals arrive here
 assert all(thread.is_alive() for thread in threads)
 server.stop()
 for thread in threads: thread.join()
@@ -243,7 +245,6 @@ print(where, len(stopped))
 """)
     try:
         assert interpreters.line(process) == "ready"
-        time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         assert interpreters.finish(process, seconds=20) == "[True] 3\n"
     finally:
@@ -263,7 +264,7 @@ confirmed = interrupted = 0
 def hail():
     rng = np.random.default_rng(7)
     for _ in range(100):
-        time.sleep(rng.uniform(0.001, 0.012))
+        time.sleep(rng.uniform(0.001, 0.012))  # until a random moment
         os.kill(os.getpid(), signal.SIGINT)
     done.set()
 done = threading.Event()
@@ -314,7 +315,7 @@ print("ready", flush=True)
 server.wait()
 """)
     assert interpreters.line(process) == "ready"
-    time.sleep(0.1)
+    conditions.wait_until_blocked(process.pid)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == -signal.SIGTERM
@@ -351,7 +352,7 @@ server.stop()
     assert interpreters.line(process) == "ready"
     for _ in range(3):
         os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(0.1)
+        time.sleep(0.1)  # stopped for longer than any wake-up interval
         os.kill(process.pid, signal.SIGCONT)
-        time.sleep(0.05)
+        time.sleep(0.05)  # runs for a while
     assert interpreters.finish(process, seconds=40, quiet=False) == "1\n"

@@ -1,55 +1,21 @@
-"""Things that are dropped: in any order, in cycles, in threads, at the interpreter's exit, with the server gone."""
+"""Objects that are dropped: in any order, in cycles, after errors. They leave no threads, files or memory behind."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import gc
-import itertools
 import os
 import sys
-import threading
 import time
 import weakref
 
-from conftest import join, make_table
-import interpreters
+from conditions import wait_until
+from conftest import make_table
 import numpy as np
 import pytest
 
 import reverb
-
-SECONDS = 20  # for what must not hang
-
-
-class Waiter:
-    """Runs call() in a thread, and has what it raised."""
-
-    def __init__(self, call):
-        self.error = None
-        self._call = call
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        try:
-            self._call()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test looks at it
-            self.error = error
-
-    def is_running(self):
-        return self._thread.is_alive()
-
-    def join(self):
-        self._thread.join(SECONDS)
-        assert not self._thread.is_alive(), "still waiting"
-        return self.error
-
-
-def eventually(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.01)
 
 
 def num_threads():
@@ -63,11 +29,6 @@ def num_files():
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def full_table(name="table"):
-    """Takes one item, and then makes inserts wait."""
-    return make_table(name, max_size=10, limiter=reverb.rate_limiters.Queue(1))
 
 
 # --- Order ---
@@ -115,13 +76,15 @@ def some_orders():
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
 def test_any_order(in_process):
-    start = time.monotonic()
-    orders = some_orders()
-    for order in orders[:: 1 if in_process else 3]:
+    def drop(order):
         parts = make_parts(in_process)
         for name in order:
             del parts[name]
         assert not parts
+
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:  # most of the time, the writers wait for their server
+        list(pool.map(drop, some_orders()[:: 1 if in_process else 3]))
     assert time.monotonic() - start < 90
 
 
@@ -139,8 +102,8 @@ def test_cycles_are_collected(in_process):
         gc.collect()
     gc.collect()
     # What the process keeps for all of its servers and clients is made once; the rest has gone.
-    eventually(lambda: num_threads() <= before[0] + 20)
-    eventually(lambda: num_files() <= before[1] + 20)
+    wait_until(lambda: num_threads() <= before[0] + 20)
+    wait_until(lambda: num_files() <= before[1] + 20)
 
 
 def own_structured_writer(client):
@@ -244,7 +207,7 @@ def test_a_client_finds_the_next_server_on_the_port():
     first.stop()
     del first
     with reverb.Server([make_table()], port=port):
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + 20
         while True:
             try:
                 client.insert(2, {"table": 1.0}, timeout=5)
@@ -277,13 +240,13 @@ def test_no_thread_file_or_memory_is_left(in_process):
 
     for _ in range(5):
         once()
-    time.sleep(0.2)
+    time.sleep(0.2)  # lets background threads end, so that the limits below are tight
     threads, files = counts()
     memory = resident()
     for _ in range(25):
         once()
-    eventually(lambda: num_threads() <= threads + 2)
-    eventually(lambda: num_files() <= files + 2)
+    wait_until(lambda: num_threads() <= threads + 2)
+    wait_until(lambda: num_files() <= files + 2)
     assert resident() - memory < 64 * 2**20
 
 
@@ -300,14 +263,14 @@ def test_clients_and_writers_come_and_go_at_one_server():
 
         for _ in range(5):
             once()
-        time.sleep(0.2)
+        time.sleep(0.2)  # lets background threads end, so that the limits below are tight
         gc.collect()
         threads, files = num_threads(), num_files()
         for _ in range(50):
             once()
         gc.collect()
-        eventually(lambda: num_threads() <= threads + 2)
-        eventually(lambda: num_files() <= files + 2)
+        wait_until(lambda: num_threads() <= threads + 2)
+        wait_until(lambda: num_files() <= files + 2)
 
 
 def test_samples_that_are_dropped_give_their_memory_back():
@@ -374,350 +337,3 @@ def test_a_frame_of_an_exception_keeps_nothing_waiting():
     assert caught is not None
     del caught
     gc.collect()
-
-
-# --- The server stops while somebody waits ---
-
-
-def waiting_sample(client):
-    next(client.sample("empty"))
-
-
-def waiting_samples(client):
-    next(client.sample("empty", 5))
-
-
-def waiting_insert(client):
-    client.insert(1, {"table": 1.0})
-
-
-def waiting_flush(client):
-    writer = client.trajectory_writer(1)
-    writer.append(1)
-    writer.create_item("table", 1.0, writer.history[-1:])
-    writer.flush()
-
-
-def waiting_end_episode(client):
-    writer = client.trajectory_writer(1)
-    writer.append(1)
-    writer.create_item("table", 1.0, writer.history[-1:])
-    writer.end_episode()
-
-
-def waiting_close(client):
-    writer = client.writer(1)
-    writer.append([1])
-    writer.create_item("table", 1, 1.0)
-    writer.close()
-
-
-def waiting_structured_flush(client):
-    pattern = reverb.structured.pattern_from_transform({"x": None}, lambda step: {"y": step["x"][-1:]})
-    writer = client.structured_writer([reverb.structured.create_config(pattern, "table", [])])
-    writer.append({"x": 1})
-    writer.flush()
-
-
-WAITING = [
-    waiting_sample,
-    waiting_samples,
-    waiting_insert,
-    waiting_flush,
-    waiting_end_episode,
-    waiting_close,
-    waiting_structured_flush,
-]
-
-
-@pytest.mark.parametrize("call", WAITING)
-def test_a_stop_ends_what_waits_in_its_process(call):
-    with reverb.Server([full_table(), make_table("empty")]) as server:
-        client = server.localhost_client()
-        client.insert(0, {"table": 1.0})
-        waiter = Waiter(lambda: call(client))
-        time.sleep(0.15)
-        assert waiter.is_running(), waiter.error
-        server.stop()
-        error = waiter.join()
-    assert isinstance(error, RuntimeError), repr(error)
-    assert str(error)
-
-
-def test_what_waits_over_a_socket_goes_on_with_the_next_server():
-    """A connection that breaks is made anew: those who wait are not told, unless nobody comes in their time.
-
-    A single insert is: whoever does one at a time counts on knowing what became of it.
-    """
-    first = reverb.Server([full_table(), make_table("empty")])
-    clients = [reverb.Client(f"localhost:{first.port}", in_process=False) for _ in WAITING]
-    clients[0].insert(0, {"table": 1.0})
-    waiters = [
-        Waiter(lambda call=call, client=client: call(client)) for call, client in zip(WAITING, clients, strict=True)
-    ]
-    impatient = Waiter(lambda: clients[0].insert(1, {"table": 1.0}, timeout=0.8))
-    time.sleep(0.3)
-    assert all(waiter.is_running() for waiter in waiters)
-    first.stop()
-    assert isinstance(impatient.join(), RuntimeError)
-    with reverb.Server([make_table(), make_table("empty")], port=first.port) as second:
-        second.localhost_client().insert(0, {"empty": 1.0})
-        errors = {call.__name__: waiter.join() for call, waiter in zip(WAITING, waiters, strict=True)}
-    insert_error = errors.pop("waiting_insert")
-    assert isinstance(insert_error, RuntimeError)
-    assert str(insert_error).startswith("Error when confirming that all items written to table.")
-    assert errors == dict.fromkeys(errors)
-
-
-def test_a_stop_ends_wait():
-    server = reverb.Server([make_table()])
-    waiter = Waiter(server.wait)
-    time.sleep(0.1)
-    assert waiter.is_running()
-    server.stop()
-    assert waiter.join() is None
-
-
-def test_a_dropped_server_stops():
-    server = reverb.Server([make_table("empty")])
-    client = server.localhost_client()
-    waiter = Waiter(lambda: waiting_sample(client))
-    time.sleep(0.15)
-    assert waiter.is_running()
-    del server
-    gc.collect()
-    assert isinstance(waiter.join(), RuntimeError)
-
-
-def test_closing_an_iterator_ends_the_wait_of_another_thread():
-    with reverb.Server([make_table("empty")]) as server:
-        for in_process, num in itertools.product([True, False], [1, 5]):
-            iterator = reverb.Client(f"localhost:{server.port}", in_process=in_process).sample("empty", num)
-            waiter = Waiter(lambda iterator=iterator: next(iterator))
-            time.sleep(0.1)
-            assert waiter.is_running()
-            iterator.close()
-            assert isinstance(waiter.join(), StopIteration)
-
-
-def test_closing_a_writer_ends_the_wait_of_another_thread():
-    with reverb.Server([full_table()]) as server:
-        for in_process in (True, False):
-            client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
-            if in_process:
-                client.insert(0, {"table": 1.0})
-            writer = client.trajectory_writer(1)
-            writer.append(1)
-            writer.create_item("table", 1.0, writer.history[-1:])
-            waiter = Waiter(writer.flush)
-            time.sleep(0.1)
-            assert waiter.is_running()
-            writer.close()
-            waiter.join()
-
-
-# --- A server that is dead ---
-
-
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_dropping_a_writer_of_a_dead_server_does_not_freeze_others(in_process):
-    server = reverb.Server([full_table()])
-    client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
-    client.insert(0, {"table": 1.0})
-    writer = client.trajectory_writer(1)
-    writer.append(1)
-    writer.create_item("table", 1.0, writer.history[-1:])
-    server.stop()
-    beats, stop = [], threading.Event()
-
-    def beat():
-        while not stop.wait(0.01):
-            beats.append(time.monotonic())
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    start = time.monotonic()
-    del writer
-    gc.collect()
-    took = time.monotonic() - start
-    stop.set()
-    join(thread)
-    assert took < 5
-    longest = max((after - before for before, after in itertools.pairwise([start, *beats])), default=took)
-    assert longest < 1, f"other threads stood still for {longest:.1f} s"
-
-
-def test_a_killed_server_is_no_trouble_for_those_who_drop_their_things():
-    server = interpreters.start("""
-        server = make_server()
-        print(server.port, flush=True)
-        time.sleep(60)
-        """)
-    try:
-        port = int(interpreters.line(server))
-        client = reverb.Client(f"localhost:{port}")
-        client.insert(0, {"table": 1.0})
-        writer = client.trajectory_writer(1)
-        writer.append(1)
-        writer.create_item("table", 1.0, writer.history[-1:])
-        writer.flush()
-        iterator = client.sample("table", 10)
-        next(iterator)
-    finally:
-        server.kill()
-        server.communicate()
-    writer.append(2)
-    writer.create_item("table", 1.0, writer.history[-1:])
-    with pytest.raises((reverb.DeadlineExceededError, RuntimeError)):
-        writer.flush(timeout_ms=200)
-    with pytest.raises(reverb.DeadlineExceededError):
-        client.server_info(timeout=0.2)
-    start = time.monotonic()
-    del writer, iterator, client
-    gc.collect()
-    assert time.monotonic() - start < 5
-
-
-# --- The interpreter's exit ---
-
-EXITS = {
-    "nothing is dropped": "pass",
-    "in the middle of samples": "iterator = client.sample('table', 100); next(iterator)",
-    "with items that nobody confirms": """
-        writer = client.trajectory_writer(1)
-        for i in range(10):
-            writer.append(i)
-            writer.create_item("queue", 1.0, writer.history[-1:])
-    """,
-    "with a cycle": """
-        class Holder: pass
-        holder = Holder()
-        holder.me, holder.things = holder, [server, client, client.sample("table"), client.trajectory_writer(1)]
-    """,
-    "held by a module": "sys.modules['numpy'].held = [server, client, client.trajectory_writer(1)]",
-    "held by a thread's locals": "threading.local().held = [server, client]",
-    "by sys.exit": "writer = client.trajectory_writer(1); sys.exit(0)",
-    "while atexit uses it": """
-        import atexit
-        atexit.register(lambda: client.insert(1, {"table": 1.0}))
-    """,
-    "daemon threads sample": """
-        def sample():
-            while True:
-                next(client.sample("table"))
-        for _ in range(4): threading.Thread(target=sample, daemon=True).start()
-        time.sleep(0.2)
-        sys.setswitchinterval(1e-4)  # so that they notice the end while they wait for their turn
-        sum(range(100_000))
-    """,
-    "daemon threads wait": """
-        def swallow(call):
-            try: call()
-            except RuntimeError: pass
-        for call in (lambda: next(client.sample("empty")), lambda: next(client.sample("empty", 5)), server.wait,
-                     lambda: [client.insert(1, {"queue": 1.0}) for _ in range(5)]):
-            threading.Thread(target=swallow, args=(call,), daemon=True).start()
-        time.sleep(0.2)
-    """,
-    "daemon threads write": """
-        def write():
-            writer = client.trajectory_writer(2)
-            while True:
-                writer.append({"x": np.zeros(100)})
-                writer.create_item("table", 1.0, {"x": writer.history["x"][-1:]})
-        for _ in range(4): threading.Thread(target=write, daemon=True).start()
-        time.sleep(0.2)
-        sys.setswitchinterval(1e-4)
-        sum(range(100_000))
-    """,
-    "a thread outlives the main one": """
-        def work():
-            time.sleep(0.3)
-            client.insert(1, {"table": 1.0})
-            assert next(client.sample("table"))
-        threading.Thread(target=work).start()
-    """,
-    "a thread waits until the server stops": """
-        def work():
-            try: next(client.sample("empty", timeout=1.5))
-            except (RuntimeError, reverb.DeadlineExceededError): pass
-        threading.Thread(target=work).start()
-        threading.Timer(0.3, server.stop).start()
-    """,
-    "the server is stopped, its users are not": """
-        iterator = client.sample("table", 100); next(iterator)
-        writer = client.trajectory_writer(1)
-        server.stop()
-    """,
-}
-
-
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-@pytest.mark.parametrize("what", EXITS)
-def test_exit(what, in_process):
-    indented = "\n".join(line.removeprefix("        ") for line in EXITS[what].splitlines())
-    code = f"""
-server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 2))
-client = connect(server, {in_process})
-client.insert(1, {{"table": 1.0}})
-{indented}
-"""
-    # A writer that is dropped with items that are not confirmed says so.
-    interpreters.run(code, seconds=SECONDS, quiet=what != "with items that nobody confirms")
-
-
-def test_exit_with_no_server_to_be_found():
-    interpreters.run(
-        """
-        client = reverb.Client("localhost:1")
-        writer = client.trajectory_writer(1, validate_items=False)
-        writer.append(1)
-        writer.create_item("table", 1.0, writer.history[-1:])
-        iterator = client.sample("table", 10, timeout=0.2)
-        try: next(iterator)
-        except reverb.DeadlineExceededError: pass
-        threading.Thread(target=client.server_info, daemon=True).start()
-        time.sleep(0.1)
-        """,
-        seconds=SECONDS,
-        quiet=False,  # the writer says that its item is lost
-    )
-
-
-def test_development_mode():
-    """Python's own checks: of its memory, of calls without the GIL, of what is never closed."""
-    code = """
-        for in_process in (True, False):
-            with make_server() as server:
-                client = connect(server, in_process)
-                for i in range(50):
-                    client.insert({"x": np.zeros(100), "s": "text"}, {"table": 1.0})
-                for step in client.sample("table", 50): pass
-                with client.trajectory_writer(2) as writer:
-                    for i in range(50):
-                        writer.append({"x": np.zeros(100), "y": [i, "text"]})
-                        writer.create_item("table", 1.0, {"x": writer.history["x"][-1:], "y": writer.history["y"][0][-1]})
-                client.server_info()
-                next(client.sample("table", unpack_as_table_signature=True))
-            threads = [threading.Thread(target=gc.collect) for _ in range(3)]
-            for thread in threads: thread.start()
-            for thread in threads: thread.join()
-        """
-    interpreters.run(code, PYTHONDEVMODE="1", PYTHONMALLOC="debug", seconds=SECONDS)
-
-
-def test_sub_interpreters_are_refused_or_work():
-    """Whatever the interpreter does about extensions in others of its kind, it is no crash."""
-    interpreters.run(
-        """
-        try: import _xxsubinterpreters as interpreters
-        except ImportError:
-            try: import _interpreters as interpreters
-            except ImportError: sys.exit(0)
-        number = interpreters.create()
-        try: interpreters.run_string(number, "import reverb")
-        except Exception as error: print(error)
-        """,
-        seconds=SECONDS,
-        quiet=False,
-    )

@@ -23,6 +23,7 @@ def test_a_long_wait_is_said(serve, caplog):
 CALL_BACK = """
 import logging, reverb
 
+reverb.set_wait_log_after(0.1)
 server = reverb.Server([reverb.Table.queue("queue", 1)])
 client = server.localhost_client()
 writer = client.trajectory_writer(1)
@@ -41,7 +42,7 @@ for i in range(3):
     writer.append(i)
     writer.create_item("queue", 1.0, writer.history[-1])
 try:
-    writer.flush(timeout_ms=2300)
+    writer.flush(timeout_ms=400)
 except reverb.DeadlineExceededError:
     print("timeout")
 writer.close()

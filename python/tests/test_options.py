@@ -103,9 +103,9 @@ def test_a_writer_does_not_wait_while_there_is_room(serve, options):
     for _ in range(10):
         writer.append(STEP)
         writer.create_item("queue", 1.0, writer.history[-1:])
-    for _ in range(10):
-        next(client.sample("queue", timeout=60))
+    keys = {next(client.sample("queue", timeout=60))[0].info.key for _ in range(10)}
     writer.flush(timeout_ms=60_000)
+    assert len(keys) == 10
 
 
 def test_a_server_that_was_lost_is_looked_for_as_long_as_told():

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+from conditions import wait_for_waiters
 from conftest import make_table
 import numpy as np
 import pytest
@@ -365,7 +366,7 @@ def test_a_server_that_is_stopped_wakes_all_who_wait(serve):
     threads = [threading.Thread(target=call, args=item) for item in waits.items()]
     for thread in threads:
         thread.start()
-    time.sleep(0.2)
+    wait_for_waiters(client, 2)
     start = time.monotonic()
     server.stop()
     for thread in threads:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+from conditions import wait_for_waiters, wait_until, wait_until_blocked
 from conftest import join, make_table
 import numpy as np
 from processes import free_port, pool
@@ -57,15 +58,21 @@ def run_learner(results, stop, client):
     results.put(("learner", sorted(seen)))
 
 
+def has_loaded_reverb(pid):
+    with open(f"/proc/{pid}/maps") as file:
+        return "/_core." in file.read()
+
+
 def test_actors_and_a_learner_may_be_there_before_the_server():
     port = free_port()
     client = reverb.Client(f"localhost:{port}")
     assert pickle.loads(pickle.dumps(client)).server_address == client.server_address
     with pool() as processes:
-        for actor in range(2):
-            processes.start(run_actor, client, actor, 100)
-        processes.start(run_learner, client)
-        time.sleep(1.0)
+        early = [processes.start(run_actor, client, actor, 100) for actor in range(2)]
+        early.append(processes.start(run_learner, client))
+        for process in early:
+            wait_until(lambda process=process: has_loaded_reverb(process.pid), what="the start of a process")
+            wait_until_blocked(process.pid)
         processes.start(run_server, port)
         for actor in range(2, 4):
             processes.start(run_actor, client, actor, 100)
@@ -126,11 +133,11 @@ def test_collectors_wait_for_parameters_and_see_them_grow(serve):
     with pool() as processes:
         for collector in range(2):
             processes.start(run_collector, client, collector, versions)
-        time.sleep(0.3)
+        wait_for_waiters(client, 2)
         for version in range(1, versions + 1):
             client.insert(weights(version), {"variables": 1.0})
             assert client.server_info()["variables"].current_size == 1
-            time.sleep(0.01)
+            time.sleep(0.01)  # simulates training, so that collectors see several versions
         assert sorted(processes.take(2)) == [0, 1]
         assert processes.join() == [0, 0]
     assert client.server_info()["experience"].current_size >= 2
@@ -230,7 +237,7 @@ def test_producers_survive_the_restart_of_a_server(serve):
                 if "Error when confirming that all items written to table." not in str(error):
                     raise
                 failures.append(error)
-                time.sleep(0.05)
+                time.sleep(0.05)  # the pause before a retry
             except reverb.DeadlineExceededError:
                 continue
 

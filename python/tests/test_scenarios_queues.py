@@ -2,9 +2,9 @@
 
 import itertools
 import threading
-import time
 
 from adders import EpisodeAdder, SequenceAdder, expected_sequences, make_episode
+from conditions import wait_for_waiters
 from conftest import join, make_table
 import numpy as np
 import pytest
@@ -135,7 +135,7 @@ def test_readers_that_are_made_anew_for_every_iteration(serve, connect):
                     assert len(sample.data[0]) == length
                     tags.append(int(sample.data[1][0]))
             assert tags == [iteration * 100 + episode for episode in range(episodes)]
-        time.sleep(0.05)  # until the server has heard that nobody reads any more
+        wait_for_waiters(client, 0)  # the server knows that the readers ended
         for table in ("training", "normalization"):
             client.reset(table)
     info = client.server_info()["training"]

@@ -21,13 +21,16 @@ def test_takes_any_free_port(serve):
 
 def test_listens_on_all_interfaces(serve):
     server = serve(make_table())
-    for host in ("127.0.0.1", "localhost"):
-        socket.create_connection((host, server.port), timeout=5).close()
+    for host in ("127.0.0.1", "127.0.0.2", "localhost"):
+        with socket.create_connection((host, server.port), timeout=5) as connection:
+            assert connection.getpeername()[1] == server.port
 
 
 def test_listens_where_it_is_told():
     with reverb.Server([make_table()], host="127.0.0.1") as server:
         socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
+        with pytest.raises(ConnectionRefusedError):  # another address of this machine
+            socket.create_connection(("127.0.0.2", server.port), timeout=5)
 
 
 def test_a_port_of_ones_own():

@@ -3,8 +3,8 @@
 import copy
 import pickle
 import threading
-import time
 
+from conditions import wait_for_waiters
 from conftest import join, make_table
 import numpy as np
 import pytest
@@ -13,16 +13,6 @@ import reverb
 from reverb import reverb_types
 
 STEP = np.random.default_rng(0).integers(0, 256, 10_000, np.uint8)  # does not compress
-
-
-def wait_for_waiters(client, number):
-    """The information as soon as so many wait."""
-    for _ in range(6000):
-        info = client.server_info(timeout=60)
-        if len(info.waiters) == number:
-            return info
-        time.sleep(0.01)
-    raise AssertionError(f"never were {number} waiting, last {info.waiters}")
 
 
 class InBackground(threading.Thread):

@@ -1,7 +1,6 @@
 """Specs and signatures: values, what counts as a spec, both encodings."""
 
 import collections
-import contextlib
 import importlib.util
 import pickle
 import subprocess
@@ -277,12 +276,30 @@ def test_what_is_no_signature():
         _specs.encode_signature(TensorSpec((1,) * 65))
 
 
+def check_decoded_or_refused(decode, data):
+    try:
+        decoded = decode(data)
+    except DecodeError:
+        return
+    for leaf in _tree.flatten(decoded):
+        assert leaf is None or isinstance(leaf, TensorSpec)
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_decoded_or_refused(data):
-    with contextlib.suppress(DecodeError):
-        _specs.decode_signature(b"\x01" + data)
-    with contextlib.suppress(DecodeError):
-        _specs.decode_structured_value(data)
+    check_decoded_or_refused(_specs.decode_signature, b"\x01" + data)
+    check_decoded_or_refused(_specs.decode_structured_value, data)
+
+
+@given(signatures(), st.integers(0), st.integers(0, 255))
+def test_a_changed_byte_is_decoded_or_refused(signature, position, byte):
+    for encode, decode in (
+        (_specs.encode_signature, _specs.decode_signature),
+        (_specs.encode_structured_value, _specs.decode_structured_value),
+    ):
+        data = bytearray(encode(signature) or b"\x01")
+        data[position % len(data)] = byte
+        check_decoded_or_refused(decode, bytes(data))
 
 
 @given(signatures(), st.data())

@@ -46,7 +46,7 @@ class ServerLinkTest : public ::testing::Test {
     const auto end = std::chrono::steady_clock::now() + duration;
     Status status;
     while (status.ok() && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(5ms);
+      std::this_thread::sleep_for(5ms);  // simulates the wait for a response
       status = wait.on_wait();
     }
     return status;

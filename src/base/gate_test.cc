@@ -98,6 +98,7 @@ TEST(GateTest, MayBeDestroyedAsSoonAsCloseReturns) {
     for (int i = 0; i < 3; ++i) {
       sessions.emplace_back([&, g = gate.get()] {
         std::optional<Gate::Pass> pass = g->Enter();
+        EXPECT_TRUE(pass.has_value());
         ++entered;
         // The gate is not touched after the pass has died.
       });

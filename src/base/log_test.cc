@@ -102,6 +102,7 @@ TEST_F(LogTest, ManyThreadsMayLogWhileTheSinkChanges) {
   while (lines == before) std::this_thread::yield();
   stop = true;
   for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(lines, before);
 }
 
 TEST_F(LogTest, LogEveryLogsOneLinePerIntervalAndCountsTheRest) {

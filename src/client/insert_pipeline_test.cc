@@ -12,6 +12,7 @@
 #include "client/fake_connection_testing.h"
 #include "reverb/log.h"
 #include "testing/status_matchers.h"
+#include "testing/wait.h"
 
 namespace reverb::internal {
 namespace {
@@ -40,12 +41,10 @@ class InsertPipelineTest : public ::testing::Test {
   void AddMany(int count) {
     for (int i = 0; i < count; ++i) ASSERT_OK(Add());
   }
-  // What another thread is to send; after this the stream's messages can be looked at. Only a hang waits
-  // long.
+  // Waits until another thread has sent `count` messages; after this the stream's messages can be read.
   [[nodiscard]] bool AwaitMessages(int64_t count) {
-    for (int i = 0; i < 60'000 && pipeline_->stats().sent_messages < count; ++i)
-      std::this_thread::sleep_for(1ms);
-    return pipeline_->stats().sent_messages == count;
+    return test::WaitUntil([&] { return pipeline_->stats().sent_messages >= count; }) &&
+           pipeline_->stats().sent_messages == count;
   }
   FakeInsertStream& stream(size_t index = 0) { return *connection_->inserts.at(index); }
 

@@ -8,14 +8,13 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/random.h"
 #include "client/fake_sink_testing.h"
-#include "reverb/log.h"
+#include "client/trajectory_writer_testing.h"
 #include "testing/effort.h"
 #include "testing/seed.h"
 #include "testing/status_matchers.h"
@@ -24,9 +23,6 @@ namespace reverb::internal {
 namespace {
 
 using test::ColumnOf;
-using test::FakeSink;
-using test::FakeSinkState;
-using test::IsOk;
 using test::Scalar;
 using test::StatusIs;
 using ::testing::ElementsAre;
@@ -34,39 +30,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-TrajectoryWriterOptions Constant(int64_t chunk_length, int64_t keep) {
-  return {.chunking = {.num_keep_alive_refs = keep, .max_chunk_length = chunk_length}, .seed = 1};
-}
-
-class TrajectoryWriterTest : public ::testing::Test {
- protected:
-  void Make(const TrajectoryWriterOptions& options) {
-    writer_ = std::make_unique<TrajectoryWriterImpl>(options, std::make_unique<FakeSink>(&sink_));
-  }
-  // Appends a step of int64 scalars; absent columns are left out.
-  Status Step(const std::vector<std::optional<int64_t>>& values, bool partial = false) {
-    std::vector<ColumnValue> given;
-    for (uint32_t i = 0; i < values.size(); ++i) {
-      if (values[i]) given.push_back({i, Scalar(*values[i])});
-    }
-    return partial ? writer_->AppendPartial(given) : writer_->Append(given);
-  }
-  Status Item(const std::vector<std::vector<CellRange>>& columns, double priority = 1.0) {
-    std::vector<ItemColumn> item;
-    for (const auto& column : columns) item.push_back({.cells = column});
-    return writer_->CreateItem("table", priority, item);
-  }
-  std::set<uint64_t> ChunksSent() const {
-    std::set<uint64_t> ids;
-    for (const OutgoingItem& item : sink_.items) {
-      item.trajectory.ForEachChunk([&](const Chunk* chunk) { ids.insert(chunk->id()); });
-    }
-    return ids;
-  }
-
-  FakeSinkState sink_;
-  std::unique_ptr<TrajectoryWriterImpl> writer_;
-};
+class TrajectoryWriterTest : public TrajectoryWriterFixture {};
 
 // --- Options ---
 
@@ -86,7 +50,7 @@ TEST(ChunkingOptionsTest, InvalidOptionsHaveTheDocumentedErrors) {
 // --- Appending ---
 
 TEST_F(TrajectoryWriterTest, ErrorsNameColumnActualAndExpectedSpec) {
-  Make(Constant(1, 2));
+  Make(ConstantChunks(1, 2));
   ASSERT_OK(writer_->NameColumn(1, "obs/pixels"));
   const std::vector<float> data(6);
   const std::vector<int64_t> dims = {3}, other = {1, 2};
@@ -104,7 +68,7 @@ TEST_F(TrajectoryWriterTest, ErrorsNameColumnActualAndExpectedSpec) {
 }
 
 TEST_F(TrajectoryWriterTest, FailingAppendChangesNothing) {
-  Make(Constant(2, 4));
+  Make(ConstantChunks(2, 4));
   ASSERT_OK(Step({1, 10}));
   const float wrong = 0;
   const int64_t right = 2;
@@ -123,7 +87,7 @@ TEST_F(TrajectoryWriterTest, FailingAppendChangesNothing) {
 }
 
 TEST_F(TrajectoryWriterTest, InvalidValuesAreRejected) {
-  Make(Constant(1, 2));
+  Make(ConstantChunks(1, 2));
   const int64_t value = 0;
   const std::vector<int64_t> negative = {-1}, huge = {1 << 20, 1 << 20};
   EXPECT_THAT(writer_->Append(std::array{ColumnValue{1u << 30, Scalar(value)}}),
@@ -144,7 +108,7 @@ TEST_F(TrajectoryWriterTest, InvalidValuesAreRejected) {
 // For any chunk length, so also right after the end of a chunk.
 TEST_F(TrajectoryWriterTest, AColumnGivenTwiceInAStepIsRejected) {
   for (const int64_t length : {1, 2, 3}) {
-    Make(Constant(length, 4));
+    Make(ConstantChunks(length, 4));
     ASSERT_OK(writer_->NameColumn(0, "a"));
     ASSERT_OK(Step({1, {}}, /*partial=*/true));
     EXPECT_THAT(Step({2, {}}, true), StatusIs(StatusCode::kInvalidArgument,
@@ -160,7 +124,7 @@ TEST_F(TrajectoryWriterTest, AColumnGivenTwiceInAStepIsRejected) {
 }
 
 TEST_F(TrajectoryWriterTest, StepsAreCounted) {
-  Make(Constant(1, 2));
+  Make(ConstantChunks(1, 2));
   ASSERT_OK(Step({1}));
   ASSERT_OK(Step({{}}));  // a step without values counts too
   ASSERT_OK(Step({2}, true));
@@ -180,7 +144,7 @@ TEST_F(TrajectoryWriterTest, StepsAreCounted) {
 // --- Chunks ---
 
 TEST_F(TrajectoryWriterTest, SmallColumnsShareChunksLargeOnesDoNot) {
-  Make(Constant(2, 4));
+  Make(ConstantChunks(2, 4));
   const std::vector<float> large(500);
   const std::vector<int64_t> dims = {500};
   const int64_t a = 1;
@@ -202,7 +166,7 @@ TEST_F(TrajectoryWriterTest, SmallColumnsShareChunksLargeOnesDoNot) {
 }
 
 TEST_F(TrajectoryWriterTest, AGroupIsSplitIfAColumnIsMissing) {
-  Make(Constant(4, 8));
+  Make(ConstantChunks(4, 8));
   ASSERT_OK(Step({0, 10, 20}));
   ASSERT_OK(Step({1, 11, 21}));
   EXPECT_EQ(writer_->columns().group(0), writer_->columns().group(1));
@@ -219,7 +183,7 @@ TEST_F(TrajectoryWriterTest, AGroupIsSplitIfAColumnIsMissing) {
 }
 
 TEST_F(TrajectoryWriterTest, ColumnsOfAPartialAppendAreNotPackedWithTheRest) {
-  Make(Constant(2, 8));
+  Make(ConstantChunks(2, 8));
   for (int64_t i = 0; i < 2; ++i) {
     ASSERT_OK(Step({i, {}}, true));
     ASSERT_OK(Step({{}, 10 + i}));
@@ -231,7 +195,7 @@ TEST_F(TrajectoryWriterTest, ColumnsOfAPartialAppendAreNotPackedWithTheRest) {
 }
 
 TEST_F(TrajectoryWriterTest, ChunksRecordTheirStepsAndNeverSpanEpisodes) {
-  Make(Constant(3, 8));
+  Make(ConstantChunks(3, 8));
   ASSERT_OK(Step({0, 0}));
   ASSERT_OK(Step({1, {}}));  // splits: chunk of step 0
   ASSERT_OK(Step({2, 2}));
@@ -261,7 +225,7 @@ TEST_F(TrajectoryWriterTest, ChunksRecordTheirStepsAndNeverSpanEpisodes) {
 }
 
 TEST_F(TrajectoryWriterTest, ConfigureRequiresAnEmptyBuffer) {
-  Make(Constant(2, 4));
+  Make(ConstantChunks(2, 4));
   // the column does not exist yet
   ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 9, .max_chunk_length = 3}));
   ASSERT_OK(Step({0, 0}));
@@ -280,7 +244,7 @@ TEST_F(TrajectoryWriterTest, ConfigureRequiresAnEmptyBuffer) {
 TEST_F(TrajectoryWriterTest, LargeRowsAndStringsRoundTrip) {
   for (const int64_t length : {1, 2}) {
     sink_.items.clear();
-    Make(Constant(length, 4));
+    Make(ConstantChunks(length, 4));
     std::vector<float> large(20'000);
     const std::vector<int64_t> large_dims = {20'000}, pair = {2};
     Random random(3);
@@ -310,7 +274,7 @@ TEST_F(TrajectoryWriterTest, LargeRowsAndStringsRoundTrip) {
 }
 
 TEST_F(TrajectoryWriterTest, EmptyTensorsAreValidValues) {
-  Make(Constant(2, 4));
+  Make(ConstantChunks(2, 4));
   const std::vector<int64_t> dims = {0, 3};
   for (int i = 0; i < 3; ++i) {
     ASSERT_OK(writer_->Append(std::array{ColumnValue{0, {DType::kFloat32, dims, nullptr}}}));
@@ -338,7 +302,7 @@ TEST_F(TrajectoryWriterTest, ItemsTuneTheChunkLength) {
 // --- Items ---
 
 TEST_F(TrajectoryWriterTest, ItemsMayConsistOfAnyRowsOfAChunk) {
-  Make(Constant(10, 10));
+  Make(ConstantChunks(10, 10));
   for (int64_t i = 0; i < 10; ++i) ASSERT_OK(Step({i}));
   ASSERT_OK(Item({{{0, 5, 10, 2}}}));
   ASSERT_OK(Item({{CellRange::One(0, 0), CellRange::One(0, 2)}}));
@@ -355,7 +319,7 @@ TEST_F(TrajectoryWriterTest, ItemsMayConsistOfAnyRowsOfAChunk) {
 }
 
 TEST_F(TrajectoryWriterTest, ItemsAreCheckedInTheDocumentedOrder) {
-  Make(Constant(1, 2));
+  Make(ConstantChunks(1, 2));
   const double nan = std::nan("");
   ASSERT_OK(Step({0, 0}));
   ASSERT_OK(Step({1, {}}));
@@ -391,7 +355,7 @@ TEST_F(TrajectoryWriterTest, ItemsAreCheckedInTheDocumentedOrder) {
 }
 
 TEST_F(TrajectoryWriterTest, RowsOfAColumnMustHaveOneDTypeAndShape) {
-  Make(Constant(1, 2));
+  Make(ConstantChunks(1, 2));
   const int64_t a = 1;
   const float b = 2, vector[] = {1, 2};
   const std::vector<int64_t> dims = {2};
@@ -414,7 +378,7 @@ TEST_F(TrajectoryWriterTest, SignaturesAreChecked) {
   (*signatures)["table"] = std::vector<TensorSpec>{{"a", DType::kInt64, Shape({2})},
                                                    {"b", DType::kInt64, Shape({})},
                                                    {"c", DType::kInt64, Shape({Shape::kUnknownDim})}};
-  TrajectoryWriterOptions options = Constant(1, 4);
+  TrajectoryWriterOptions options = ConstantChunks(1, 4);
   options.signatures = signatures;
   Make(options);
   for (int64_t i = 0; i < 3; ++i) ASSERT_OK(Step({i}));
@@ -435,11 +399,11 @@ TEST_F(TrajectoryWriterTest, SignaturesAreChecked) {
 }
 
 TEST_F(TrajectoryWriterTest, KeysAreSeeded) {
-  Make(Constant(1, 1));
+  Make(ConstantChunks(1, 1));
   ASSERT_OK(Step({0}));
   ASSERT_OK(Item({{{0, 0, 1}}}, 0.5));
   ASSERT_OK(Item({{{0, 0, 1}}}));
-  Make(Constant(1, 1));
+  Make(ConstantChunks(1, 1));
   ASSERT_OK(Step({0}));
   ASSERT_OK(Item({{{0, 0, 1}}}));
   EXPECT_EQ(sink_.items[0].key, sink_.items[2].key);
@@ -448,181 +412,7 @@ TEST_F(TrajectoryWriterTest, KeysAreSeeded) {
   EXPECT_EQ(sink_.items[0].table, "table");
 }
 
-// --- The queue ---
-
-TEST_F(TrajectoryWriterTest, ItemsWaitForTheirChunksInOrder) {
-  Make(Constant(2, 4));
-  ASSERT_OK(Step({0}));
-  ASSERT_OK(Item({{{0, 0, 1}}}, 1));
-  EXPECT_THAT(sink_.items, IsEmpty());
-  ASSERT_OK(Step({1}));
-  ASSERT_EQ(sink_.items.size(), 1u);
-  ASSERT_OK(Step({2}));
-  ASSERT_OK(Item({{{0, 1, 3}}}, 2));
-  ASSERT_OK(Item({{{0, 0, 2}}}, 3));  // complete, but behind an incomplete one
-  EXPECT_EQ(sink_.items.size(), 1u);
-  ASSERT_OK(Step({3}));
-  ASSERT_EQ(sink_.items.size(), 3u);
-  EXPECT_EQ(sink_.items[1].priority, 2);
-  EXPECT_THAT(ColumnOf<int64_t>(sink_.items[1], 0), ElementsAre(1, 2));
-  EXPECT_EQ(sink_.items[2].priority, 3);
-}
-
-TEST_F(TrajectoryWriterTest, WaitingItemsKeepRowsThatLeftTheHistory) {
-  Make(Constant(2, 2));
-  ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 100, .max_chunk_length = 100}));
-  ASSERT_OK(Step({0, 0}));
-  ASSERT_OK(Step({1, 1}));
-  ASSERT_OK(Item({{{0, 0, 2}}, {{1, 0, 1}}}));
-  for (int64_t i = 2; i < 10; ++i) ASSERT_OK(Step({i, i}));
-  EXPECT_THAT(sink_.items, IsEmpty());
-  ASSERT_OK(writer_->Flush(0, {}));
-  ASSERT_EQ(sink_.items.size(), 1u);
-  EXPECT_THAT(ColumnOf<int64_t>(sink_.items[0], 0), ElementsAre(0, 1));
-}
-
-TEST_F(TrajectoryWriterTest, FlushFinishesTheChunksOfAllButTheLastItems) {
-  Make(Constant(10, 10));
-  ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 10, .max_chunk_length = 10}));
-  ASSERT_OK(Step({0, 0}));
-  ASSERT_OK(Item({{{0, 0, 1}}}));
-  ASSERT_OK(Item({{{1, 0, 1}}}));
-  EXPECT_THAT(writer_->Flush(-1, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("-1")));
-  ASSERT_OK(writer_->Flush(2, {}));
-  EXPECT_THAT(sink_.items, IsEmpty());
-  ASSERT_OK(writer_->Flush(1, {}));
-  EXPECT_EQ(sink_.items.size(), 1u);
-  EXPECT_EQ(writer_->waiting_items(), 1);
-  EXPECT_THAT(sink_.awaited, ElementsAre(0, 0));
-  sink_.confirms = false;
-  EXPECT_THAT(writer_->Flush(0, {}), StatusIs(StatusCode::kDeadlineExceeded, StartsWith("Timeout exceeded")));
-  EXPECT_EQ(sink_.items.size(), 2u);
-}
-
-TEST_F(TrajectoryWriterTest, EndOfEpisodeClosesTheStepEvenIfTheWaitFails) {
-  Make(Constant(3, 4));
-  ASSERT_OK(Step({0}));
-  ASSERT_OK(Step({1}, true));
-  ASSERT_OK(Item({{{0, 0, 2}}}));
-  sink_.confirms = false;
-  EXPECT_THAT(writer_->EndEpisode(true, {}), StatusIs(StatusCode::kDeadlineExceeded));
-  EXPECT_EQ(sink_.items.size(), 1u);
-  EXPECT_FALSE(writer_->columns().step_is_open());
-  EXPECT_EQ(writer_->episode_steps(), 0);
-  EXPECT_THAT(Item({{{0, 1, 2}}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("expired CellRef")));
-  ASSERT_OK(Step({2}));
-  EXPECT_TRUE(writer_->columns().HasCell(0, 2));
-}
-
-TEST_F(TrajectoryWriterTest, EndWithClearDoesNotEncodeRowsThatNoItemNeeds) {
-  Make(Constant(4, 4));
-  ASSERT_OK(Step({0}));
-  ASSERT_OK(writer_->EndEpisode(true, {}));
-  for (int64_t i = 1; i < 5; ++i) ASSERT_OK(Step({i}));
-  ASSERT_OK(Item({{{0, 1, 5}}}));
-  ASSERT_EQ(sink_.items.size(), 1u);
-  EXPECT_THAT(ColumnOf<int64_t>(sink_.items[0], 0), ElementsAre(1, 2, 3, 4));
-  EXPECT_EQ(sink_.items[0].trajectory.slice(0, 0).chunk->header().first_step(), 0);
-}
-
-TEST_F(TrajectoryWriterTest, SentChunksAreForgottenOnce) {
-  Make(Constant(1, 2));
-  for (int64_t i = 0; i < 6; ++i) {
-    ASSERT_OK(Step({i}));
-    if (i % 2 == 0) {
-      ASSERT_OK(Item({{{0, i, i + 1}}}));
-    }
-  }
-  // 0 and 2 are out of reach; 1 and 3 were never sent; 4 may be used again.
-  ASSERT_EQ(sink_.items.size(), 3u);
-  const auto id = [&](size_t item) { return sink_.items[item].trajectory.slice(0, 0).chunk->id(); };
-  EXPECT_THAT(sink_.forgotten, ElementsAre(id(0), id(1)));
-  ASSERT_OK(writer_->EndEpisode(true, {}));
-  EXPECT_THAT(sink_.forgotten, ElementsAre(id(0), id(1), id(2)));
-}
-
-TEST_F(TrajectoryWriterTest, WaitsForAFullSinkBeforeAcceptingTheItem) {
-  Make(Constant(2, 2));
-  ASSERT_OK(Step({0}));
-  ASSERT_OK(Item({{{0, 0, 1}}}, 1));
-  sink_.is_full = true;
-  sink_.confirms = false;
-  EXPECT_THAT(Item({{{0, 0, 1}}}, 2), StatusIs(StatusCode::kDeadlineExceeded));
-  EXPECT_EQ(sink_.items.size(), 1u);  // waiting items were finished and sent
-  EXPECT_EQ(writer_->waiting_items(), 0);
-  sink_.confirms = true;
-  ASSERT_OK(Item({{{0, 0, 1}}}, 2));
-  ASSERT_EQ(sink_.items.size(), 2u);
-  EXPECT_EQ(sink_.waits_for_room, 2);
-}
-
-TEST_F(TrajectoryWriterTest, CloseDiscardsItemsButKeepsTheHistory) {
-  Make(Constant(2, 2));
-  ASSERT_OK(Step({5}));
-  ASSERT_OK(Item({{{0, 0, 1}}}));
-  writer_->Close();
-  writer_->Close();
-  EXPECT_TRUE(sink_.is_closed);
-  EXPECT_THAT(sink_.items, IsEmpty());
-  const auto closed = StatusIs(StatusCode::kCancelled, "TrajectoryWriter::Close has been called.");
-  EXPECT_THAT(Step({6}), closed);
-  EXPECT_THAT(Item({{{0, 0, 1}}}), closed);
-  EXPECT_THAT(writer_->Flush(0, {}), closed);
-  EXPECT_THAT(writer_->EndEpisode(true, {}), closed);
-  EXPECT_EQ(writer_->episode_steps(), 1);
-  const Result<Tensor> read = writer_->columns().Read(0, 0);
-  ASSERT_OK(read);
-  EXPECT_EQ(*reinterpret_cast<const int64_t*>(read->data()), 5);
-}
-
-TEST_F(TrajectoryWriterTest, DestructionFlushes) {
-  Make(Constant(2, 2));
-  ASSERT_OK(Step({5}));
-  ASSERT_OK(Item({{{0, 0, 1}}}));
-  writer_.reset();
-  EXPECT_EQ(sink_.items.size(), 1u);
-  EXPECT_EQ(sink_.pending, 0);
-  EXPECT_TRUE(sink_.is_closed);
-}
-
-TEST_F(TrajectoryWriterTest, DestructionLogsOnlyLostItems) {
-  std::vector<std::string> said;
-  SetLogSink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
-  Make(Constant(2, 2));
-  sink_.health = Status::Unavailable("the server is gone");
-  writer_.reset();
-  EXPECT_THAT(said, IsEmpty());
-  sink_ = {};
-  Make(Constant(2, 2));
-  ASSERT_OK(Step({5}));
-  ASSERT_OK(Item({{{0, 0, 1}}}));
-  sink_.health = Status::Unavailable("the server is gone");
-  writer_.reset();
-  SetLogSink({});
-  EXPECT_THAT(said, ElementsAre(HasSubstr("1 items that are not confirmed")));
-}
-
-TEST_F(TrajectoryWriterTest, CloseReturnsTheNumberOfDiscardedItems) {
-  Make(Constant(2, 2));
-  ASSERT_OK(Step({5}));
-  ASSERT_OK(Item({{{0, 0, 1}}}));
-  ASSERT_OK(Step({6}));  // completes the chunk: the first item is sent, but not confirmed
-  ASSERT_OK(Step({7}));
-  ASSERT_OK(Item({{{0, 2, 3}}}));  // waits for its chunk
-  EXPECT_EQ(sink_.items.size(), 1u);
-  EXPECT_EQ(writer_->Close(), 2);
-  EXPECT_EQ(writer_->Close(), 0);
-}
-
-TEST_F(TrajectoryWriterTest, ReadReportsMissingCells) {
-  Make(Constant(1, 2));
-  for (int64_t i = 0; i < 3; ++i) ASSERT_OK(Step({i}));
-  EXPECT_OK(writer_->columns().Read(0, 1));
-  EXPECT_THAT(writer_->columns().Read(0, 0), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("expired")));
-  EXPECT_THAT(writer_->columns().Read(9, 0), StatusIs(StatusCode::kFailedPrecondition));
-}
-
-// --- Comparison with a model ---
+// --- Against a model ---
 
 // Steps with random columns left out, in one call or several, items over any stored cells, flushes and ends:
 // the sink receives what was appended, and chunks are forgotten if and only if nothing can refer to them any

@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   std::thread sampler([&] {
     while (!over) {
       (void)table->Sample(10, std::chrono::milliseconds(1));
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // leaves the processor to the inserts
     }
   });
   const std::vector<std::pair<std::string, double>> to = {{"t", 1.0}};

@@ -16,6 +16,7 @@
 #include "reverb/log.h"
 #include "reverb/server.h"
 #include "testing/status_matchers.h"
+#include "testing/wait.h"
 
 namespace reverb {
 namespace {
@@ -117,12 +118,10 @@ TEST_F(ServerCheckpointTest, AStopInOrderSavesWhenAsked) {
 TEST_F(ServerCheckpointTest, TheyComeWithTimeWhenAsked) {
   Server server = Start({.interval = std::chrono::milliseconds(20)});
   Insert(server.in_process_client(), 0, 3);
-  for (int i = 0; i < 3'000; ++i) {
+  EXPECT_TRUE(test::WaitUntil([&] {
     const Result<CheckpointReader> reader = CheckpointReader::Open(root_);
-    if (reader.ok() && reader->info().tables[0].current_size == 3) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  FAIL() << "no checkpoint appeared";
+    return reader.ok() && reader->info().tables[0].current_size == 3;
+  })) << "no checkpoint appeared";
 }
 
 TEST_F(ServerCheckpointTest, CallersWhoAskAtOnceAllGetOne) {

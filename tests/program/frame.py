@@ -47,7 +47,7 @@ def wait_until(what: str, happens) -> None:
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"waited in vain: {what}")
-        time.sleep(0.02)
+        time.sleep(0.02)  # polls the condition
 
 
 class Server:

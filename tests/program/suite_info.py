@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import subprocess
-import time
 
 from documented_fields import (
     COLUMN_FIELDS,
@@ -17,6 +16,8 @@ from documented_fields import (
 )
 import frame
 from frame import OK, PATIENCE, ProgramTest, Terminal, wait_until
+
+HOME = "\x1b[H"  # moves the cursor to the corner: the start of a page
 
 
 class Info(ProgramTest):
@@ -121,11 +122,11 @@ class Watch(ProgramTest):
         screen = Terminal("info", server.address, "--watch", "--every", "0.1", rows=10, columns=40)
         screen.wait_for("table1")
         screen.resize(10, 40)
-        time.sleep(0.3)
-        screen.read()
+        drawn = screen.text.count(HOME)
+        wait_until("two more pages", lambda: screen.read() and screen.text.count(HOME) >= drawn + 2)
         screen.type("q")
         self.assertEqual(screen.end(), OK)
-        page = screen.text.split("\x1b[H")[-1].partition("\x1b[?25h")[0]
+        page = screen.text.split(HOME)[-1].partition("\x1b[?25h")[0]
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", page).split("\r\n")
         self.assertLessEqual(len(lines), 10)
         self.assertLessEqual(max(map(len, lines)), 40)

@@ -39,7 +39,7 @@ class Memory(ProgramTest):
         while any(writer.poll() is None for writer in writers):
             peak = max(peak, resident_bytes(server))
             self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+            time.sleep(0.02)  # samples the memory while the writers run
         self.assertEqual([writer.returncode for writer in writers], [0] * 4)
         self.assertGreater(self.table(server, "t")["evictions"], 0, "the bound was not reached")
         self.assertLess(peak, MOST)

@@ -11,7 +11,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
+
+#include "testing/wait.h"
 
 namespace reverb::test {
 namespace {
@@ -98,13 +99,9 @@ void ServerProcess::Kill() {
 
 std::optional<int> ServerProcess::Terminate(std::chrono::milliseconds patience) {
   if (pid_ < 0) return std::nullopt;
-  const auto deadline = std::chrono::steady_clock::now() + patience;
   kill(pid_, SIGTERM);
   int status = 0;
-  while (waitpid(pid_, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  if (!WaitUntil([&] { return waitpid(pid_, &status, WNOHANG) != 0; }, patience)) return std::nullopt;
   pid_ = -1;
   close(stdin_);
   return ExitStatus(status);

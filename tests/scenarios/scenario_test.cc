@@ -23,6 +23,7 @@
 #include "scenarios/process.h"
 #include "testing/effort.h"
 #include "testing/status_matchers.h"
+#include "testing/wait.h"
 
 namespace reverb {
 namespace {
@@ -31,6 +32,7 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using test::ServerProcess;
 using test::StatusIs;
+using test::WaitUntil;
 using ::testing::Lt;
 using Clock = std::chrono::steady_clock;
 
@@ -46,16 +48,6 @@ std::string MiB(int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / kMiB);
   return text;
-}
-
-template <typename Condition>
-bool Await(Condition condition) {
-  const auto deadline = Clock::now() + *kPatience.timeout;
-  while (!condition()) {
-    if (Clock::now() > deadline) return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
 }
 
 // The numbers of an item: different for each, and such that no codec makes them smaller.
@@ -267,9 +259,9 @@ TEST(ScenarioTest, ClientsThatComeAndGoLeaveNothingBehind) {
   // Else those who went while they waited had not come far enough to wait.
   EXPECT_GT(InfoOf(client, "full").waiting_inserts, 0);
 
-  EXPECT_TRUE(Await([&] { return server.num_fds() <= server_fds + kSlackFds; }))
+  EXPECT_TRUE(WaitUntil([&] { return server.num_fds() <= server_fds + kSlackFds; }))
       << "the server had " << server_fds << " descriptors and has " << server.num_fds();
-  EXPECT_TRUE(Await([&] { return test::NumFds(getpid()) <= our_fds + kSlackFds; }))
+  EXPECT_TRUE(WaitUntil([&] { return test::NumFds(getpid()) <= our_fds + kSlackFds; }))
       << "we had " << our_fds << " descriptors and have " << test::NumFds(getpid());
   const int64_t server_growth = server.rss_bytes() - server_rss;
   const int64_t our_growth = test::RssBytes(getpid()) - our_rss;
@@ -283,8 +275,8 @@ TEST(ScenarioTest, ClientsThatComeAndGoLeaveNothingBehind) {
   }
   // Whoever waited is gone. What abandoned writers left waiting goes at the next writer that comes after
   // their time.
-  EXPECT_TRUE(Await([&] { return InfoOf(client, "empty").waiting_samples == 0; }));
-  EXPECT_TRUE(Await([&] {
+  EXPECT_TRUE(WaitUntil([&] { return InfoOf(client, "empty").waiting_samples == 0; }));
+  EXPECT_TRUE(WaitUntil([&] {
     auto writer = NewWriter(client);
     EXPECT_OK(Write(writer, "replay", 1, 64));
     EXPECT_OK(writer.Flush(0, kPatience));
@@ -316,12 +308,12 @@ TEST(ScenarioTest, ASamplerThatTakesNothingCostsTheServerItsWindow) {
               {.table = "t", .max_in_flight_samples_per_worker = 10'000, .receive_window_bytes = kWindow})
           .value();
   // One reply more than fits in the window, and no more than that.
-  ASSERT_TRUE(Await([&] { return sampler.stats().waiting * kItemBytes >= kWindow; }));
+  ASSERT_TRUE(WaitUntil([&] { return sampler.stats().waiting * kItemBytes >= kWindow; }));
   int64_t most = 0;
   const auto until = Clock::now() + 500ms;
   while (Clock::now() < until) {
     most = std::max(most, server.rss_bytes() - before);
-    std::this_thread::sleep_for(5ms);
+    std::this_thread::sleep_for(5ms);  // samples the memory; nothing must grow during this time
   }
   const int64_t waiting = sampler.stats().waiting;
   EXPECT_THAT(waiting * kItemBytes, Lt(kWindow + kMiB));
@@ -354,7 +346,7 @@ TEST(ScenarioTest, ASlowReaderOfAQueueGetsItInOrderWithinItsWindow) {
                                   .max_in_flight_samples_per_worker = 10'000,
                                   .receive_window_bytes = kWindow})
                      .value();
-  ASSERT_TRUE(Await([&] { return sampler.stats().waiting * int64_t{kNumbers} * 4 >= kWindow; }));
+  ASSERT_TRUE(WaitUntil([&] { return sampler.stats().waiting * int64_t{kNumbers} * 4 >= kWindow; }));
   // What cannot be sent is not drawn: it stays in the queue for others.
   EXPECT_GT(InfoOf(client, "t").current_size, kItems - 20);
   for (int64_t i = 0; i < kItems; ++i) {
@@ -464,10 +456,10 @@ TEST(ScenarioTest, AServerThatIsStoppedWhileClientsAreBusyTellsThemAndExits) {
       took[i] = Seconds(Clock::now() - stopped_at.load());
     });
   }
-  EXPECT_TRUE(Await([&] { return num_busy == std::size(works); }));
+  EXPECT_TRUE(WaitUntil([&] { return num_busy == std::size(works); }));
   {
     const Client client = Connect(server.address());
-    EXPECT_TRUE(Await([&] {
+    EXPECT_TRUE(WaitUntil([&] {
       return InfoOf(client, "full").waiting_inserts >= 2 && InfoOf(client, "empty").waiting_samples >= 2;
     }));
   }

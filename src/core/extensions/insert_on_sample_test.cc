@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
+#include "testing/wait.h"
 
 namespace reverb::internal {
 namespace {
@@ -351,13 +352,9 @@ TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
   right->Close();
   const InsertOnSample* const extensions[2] = {to_right.get(), to_left.get()};
   for (int i = 0; i < 2; ++i) {
-    InsertOnSample::Counts counts = extensions[i]->counts();
-    // The timer's thread may be running a callback.
-    for (int tries = 0; counts.under_way > 0 && tries < 1'000; ++tries) {
-      std::this_thread::sleep_for(milliseconds(10));
-      counts = extensions[i]->counts();
-    }
-    EXPECT_EQ(counts.under_way, 0);
+    // The timer's thread may be calling back at this moment.
+    EXPECT_TRUE(test::WaitUntil([&] { return extensions[i]->counts().under_way == 0; }));
+    const InsertOnSample::Counts counts = extensions[i]->counts();
     EXPECT_GT(first_samples[i], 0);
     EXPECT_EQ(counts.inserted + counts.timed_out + counts.failed, first_samples[i]);
   }

@@ -1,0 +1,45 @@
+"""Waiting for conditions. Tests use these functions instead of sleeping; programs that tests start use them too."""
+
+from __future__ import annotations
+
+import os
+import time
+
+
+def wait_until(condition, *, timeout=60.0, what="the condition"):
+    """Calls condition() until it returns a true value, and returns that value. Fails after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come true within {timeout} s"
+        time.sleep(0.005)  # polls the condition
+    return value
+
+
+def stays_true_for(seconds, condition):
+    """Whether condition() holds now and in each check of the next `seconds`: for events that must not happen."""
+    deadline = time.monotonic() + seconds
+    while condition():
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(0.005)  # polls the condition
+    return False
+
+
+def wait_for_waiters(client, count):
+    """Waits until exactly `count` inserts and samples wait at the server. Returns the server's information."""
+
+    def find():
+        info = client.server_info(timeout=60)
+        return info if len(info.waiters) == count else None
+
+    return wait_until(find, what=f"{count} waiters")
+
+
+def wait_until_blocked(pid=None):
+    """Waits until the main thread of a process (default: this one) blocks, in the same system call for 20 ms."""
+
+    def blocks():
+        with open(f"/proc/{pid or os.getpid()}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "S"
+
+    wait_until(lambda: stays_true_for(0.02, blocks), what="a main thread that blocks")

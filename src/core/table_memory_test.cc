@@ -1,0 +1,136 @@
+// Tests of tables whose store has a limit: inserts wait for room, or items are evicted.
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/table_testing.h"
+#include "testing/chunks.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using ::reverb::test::StatusIs;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TableMemoryTest : public TableFixture {
+ protected:
+  void Limit(int64_t chunks, MemoryPolicy policy) {
+    const int64_t one = test::MakeChunk(store_.get(), 0, 0, 1)->bytes();
+    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = chunks * one, .policy = policy},
+                                          &clock_);
+  }
+};
+
+TEST_F(TableMemoryTest, InsertsWaitForRoomAndSayWhy) {
+  Limit(2, MemoryPolicy::kBlock);
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
+  auto blocked = InsertAsync(*table, {3});
+  auto timed = InsertAsync(*table, {4}, 5ms);
+  EXPECT_EQ(table->Info().insert_wait_reason, WaitReason::kMemory);
+  clock_.Advance(5ms);
+  EXPECT_THAT(timed->status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kQueued));
+  EXPECT_THAT(Insert(*table, 5), StatusIs(StatusCode::kDeadlineExceeded, Detail::kQueued));
+  EXPECT_FALSE(blocked->done);
+  EXPECT_THAT(Sample(*table, 1), ElementsAre(1));
+  clock_.Advance(0ms);
+  EXPECT_TRUE(blocked->done);
+  EXPECT_OK(blocked->status);
+  auto direct = InsertAsync(*table, {6}, 5ms);
+  clock_.Advance(5ms);
+  EXPECT_THAT(direct->status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+  EXPECT_THAT(std::string(direct->status.message()), HasSubstr("max_bytes"));
+}
+
+TEST_F(TableMemoryTest, RoomMadeInOneTableLetsAnotherGoOn) {
+  Limit(2, MemoryPolicy::kBlock);
+  auto a = Make({.name = "a"});
+  auto b = Make({.name = "b"});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*a, key));
+  auto blocked = InsertAsync(*b, {3});
+  EXPECT_FALSE(blocked->done);
+  a->Reset();
+  clock_.Advance(0ms);
+  EXPECT_TRUE(blocked->done);
+}
+
+TEST_F(TableMemoryTest, AResetMakesRoomThoughASnapshotIsHeld) {
+  Limit(1, MemoryPolicy::kBlock);
+  auto table = Make({});
+  ASSERT_OK(Insert(*table, 1));
+  const std::vector<std::shared_ptr<ConcurrentTable>> tables = {table};
+  const Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables);
+  table->Reset();
+  EXPECT_EQ(store_->stats().stored_bytes, 0);
+  EXPECT_EQ(store_->stats().live_chunks, 1);
+  ASSERT_OK(Insert(*table, 2));
+}
+
+TEST_F(TableMemoryTest, AChunkThatIsStoredAlreadyNeedsNoRoom) {
+  Limit(1, MemoryPolicy::kBlock);
+  auto a = Make({.name = "a"});
+  auto b = Make({.name = "b"});
+  ChunkRef chunk = test::MakeChunk(store_.get(), 1, 0, 1);
+  ASSERT_OK(a->Insert(test::MakeItem(1, 1, chunk), {.timeout = Duration(0)}));
+  ASSERT_OK(b->Insert(test::MakeItem(1, 1, chunk), {.timeout = Duration(0)}));
+  EXPECT_THAT(Insert(*b, 2), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+}
+
+TEST_F(TableMemoryTest, ByPolicyItemsAreEvictedInstead) {
+  Limit(2, MemoryPolicy::kEvict);
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo()});
+  for (uint64_t key : {1, 2, 3, 4}) ASSERT_OK(Insert(*table, key));
+  EXPECT_EQ(table->size(), 2);
+  EXPECT_FALSE(table->Find(2));
+  EXPECT_TRUE(table->Find(3));
+  EXPECT_LE(store_->stats().stored_bytes, *store_->options().max_bytes);
+  EXPECT_EQ(table->Info().evictions, 2);
+}
+
+TEST_F(TableMemoryTest, APriorityUpdateByInsertEvictsNothing) {
+  Limit(2, MemoryPolicy::kEvict);
+  auto table = Make({});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
+  ASSERT_OK(Insert(*table, 2, 5.0));
+  EXPECT_EQ(table->size(), 2);
+  EXPECT_EQ(table->Find(2)->priority, 5.0);
+  EXPECT_EQ(table->Info().evictions, 0);
+}
+
+TEST_F(TableMemoryTest, AFullTableReplacesItsItemsWithoutWaiting) {
+  Limit(2, MemoryPolicy::kBlock);
+  auto table = Make({.remover = SelectorOptions::Fifo(), .max_size = 2});
+  for (uint64_t key : {1, 2, 3, 4}) ASSERT_OK(Insert(*table, key));
+  EXPECT_EQ(table->size(), 2);
+}
+
+TEST_F(TableMemoryTest, NothingIsEvictedInVain) {
+  Limit(2, MemoryPolicy::kEvict);
+  auto a = Make({.name = "a"});
+  auto b = Make({.name = "b"});
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*a, key));
+  // What is in the other table leaves no room, whatever this one gives up.
+  EXPECT_THAT(Insert(*b, 3), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+  const uint64_t key = 1;
+  ASSERT_OK(a->Mutate({}, {&key, 1}));
+  ASSERT_OK(Insert(*b, 3));
+  ASSERT_OK(Insert(*b, 4));
+  EXPECT_EQ(b->size(), 1);
+  EXPECT_EQ(a->size(), 1);
+}
+
+TEST_F(TableMemoryTest, AnItemThatCouldNeverFitIsRefused) {
+  Limit(1, MemoryPolicy::kBlock);
+  auto table = Make({});
+  EXPECT_THAT(table->Insert(test::MakeItem(1, 1, test::MakeChunk(store_.get(), 1, 0, 100))),
+              StatusIs(StatusCode::kResourceExhausted, Detail::kMemoryFull));
+}
+
+}  // namespace
+}  // namespace reverb::internal

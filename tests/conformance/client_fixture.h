@@ -1,0 +1,89 @@
+// client_fixture.h — what the conformance tests of the C++ API share.
+#ifndef REVERB_TESTS_CONFORMANCE_CLIENT_FIXTURE_H_
+#define REVERB_TESTS_CONFORMANCE_CLIENT_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/transports.h"
+#include "reverb/client.h"
+#include "reverb/server.h"
+
+namespace reverb::test {
+
+// Long enough for a slow machine; a test that waits this long has failed.
+inline const WaitOptions kPatience{.timeout = std::chrono::seconds(60)};
+
+// A float32 tensor.
+struct Floats {
+  Floats(std::vector<int64_t> dims_in, std::vector<float> values_in)
+      : dims(std::move(dims_in)), values(std::move(values_in)) {}
+  explicit Floats(float scalar) : values({scalar}) {}
+  TensorView view() const { return {DType::kFloat32, dims, values.data()}; }
+  std::vector<int64_t> dims;
+  std::vector<float> values;
+};
+
+inline std::vector<float> ToVector(const Tensor& tensor) {
+  const auto* data = reinterpret_cast<const float*>(tensor.data());
+  return {data, data + tensor.num_elements()};
+}
+
+inline TableOptions MakeTable(std::string name, RateLimiterOptions limiter = RateLimiterOptions::MinSize(1)) {
+  TableOptions options;
+  options.name = std::move(name);
+  options.sampler = SelectorOptions::Fifo();
+  options.rate_limiter = limiter;
+  return options;
+}
+inline TableOptions MakeQueue(std::string name, int64_t size) {
+  return TableOptions::Queue(std::move(name), size);
+}
+
+// Starts a server and connects clients over the transport that is the parameter of the test.
+class ClientFixture : public ::testing::TestWithParam<Transport> {
+ protected:
+  bool over_grpc() const { return GetParam() == Transport::kGrpc; }
+  void Start(std::vector<TableOptions> tables, ServerLimits limits = {}) {
+    ServerOptions options;
+    options.tables = std::move(tables);
+    options.host = "127.0.0.1";
+    options.limits = limits;
+    if (!over_grpc()) options.port = std::nullopt;
+    server_.emplace(Server::Start(std::move(options)).value());
+  }
+  Client Connect(ClientOptions options = {}) {
+    if (!over_grpc()) return server_->in_process_client(options);
+    options.in_process = false;
+    return Client::Connect("127.0.0.1:" + std::to_string(server_->port()), options).value();
+  }
+  Table table(const std::string& name) { return server_->table(name).value(); }
+
+  // Writes an item of one row with this value.
+  static Status Write(TrajectoryWriter& writer, const std::string& table, float value,
+                      double priority = 1.0) {
+    const Floats tensor(value);
+    REVERB_RETURN_IF_ERROR(writer.Append(std::array{ColumnValue{0, tensor.view()}}));
+    const CellRange newest = CellRange::One(0, writer.position() - 1);
+    return writer.CreateItem(table, priority, std::array{ItemColumn{{&newest, 1}}});
+  }
+  static TrajectoryWriter NewWriter(const Client& client, int64_t keep_alive = 1,
+                                    std::optional<int64_t> chunk = 1) {
+    return client
+        .NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = keep_alive, .max_chunk_length = chunk}})
+        .value();
+  }
+
+  std::optional<Server> server_;
+};
+
+}  // namespace reverb::test
+
+#endif  // REVERB_TESTS_CONFORMANCE_CLIENT_FIXTURE_H_
