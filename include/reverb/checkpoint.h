@@ -24,8 +24,8 @@
 #include <string_view>
 #include <vector>
 
-#include "reverb/status.h"
 #include "reverb/sampled_trajectory.h"
+#include "reverb/status.h"
 #include "reverb/table_info.h"
 
 namespace reverb {

@@ -25,10 +25,10 @@
 
 #include "reverb/item.h"
 #include "reverb/rate_limiter.h"
+#include "reverb/sampled_trajectory.h"
 #include "reverb/sampler.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
-#include "reverb/sampled_trajectory.h"
 #include "reverb/tensor.h"
 #include "reverb/vector_writer.h"
 #include "reverb/wait.h"

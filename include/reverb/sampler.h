@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "reverb/status.h"
 #include "reverb/sampled_trajectory.h"
+#include "reverb/status.h"
 #include "reverb/tensor.h"
 #include "reverb/wait.h"
 

@@ -36,9 +36,9 @@
 #include <variant>
 #include <vector>
 
+#include "reverb/compression.h"
 #include "reverb/item_structure.h"
 #include "reverb/status.h"
-#include "reverb/compression.h"
 #include "reverb/tensor.h"
 #include "reverb/wait.h"
 

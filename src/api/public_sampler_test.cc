@@ -104,7 +104,8 @@ TEST_F(PublicSamplerTest, ATimeoutInTheMiddleOfABatchLosesNothing) {
   Insert(DType::kInt64, int64_t{5});
   Sampler sampler = NewSampler(2);
   Batch batch;
-  EXPECT_THAT(sampler.NextBatch(2, &batch, WaitOptions{.timeout = 20ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(sampler.NextBatch(2, &batch, WaitOptions{.timeout = 20ms}),
+              StatusIs(StatusCode::kDeadlineExceeded));
   Insert(DType::kInt64, int64_t{6});
   ASSERT_OK(sampler.NextBatch(2, &batch, WaitOptions{.timeout = 60s}));
   EXPECT_THAT(Values<int64_t>(batch.columns[0]), ElementsAre(5, 6));
