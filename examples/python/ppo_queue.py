@@ -31,7 +31,7 @@ SIGNATURE["version"] = reverb.TensorSpec((), np.int64)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Computes the softmax over the last dimension."""
+    """Computes the log softmax over the last dimension."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 

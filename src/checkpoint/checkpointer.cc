@@ -12,7 +12,7 @@ namespace reverb {
 
 Status CheckpointOptions::Validate() const {
   if (path.empty()) {
-    return Status::InvalidArgument("checkpoints: the path is empty; name the folder to write them under");
+    return Status::InvalidArgument("checkpoints: the path is empty; set the directory to write them to");
   }
   if (keep_latest < 1) {
     return Status::InvalidArgument("checkpoints: keep_latest is " + std::to_string(keep_latest) +
@@ -20,7 +20,7 @@ Status CheckpointOptions::Validate() const {
   }
   if (interval && *interval <= std::chrono::nanoseconds(0)) {
     return Status::InvalidArgument(
-        "checkpoints: the interval is not positive; leave it out to have none with time");
+        "checkpoints: the interval is not positive; leave it out to disable periodic checkpoints");
   }
   return Status::Ok();
 }
@@ -36,11 +36,11 @@ std::string Milliseconds(Duration duration) {
 
 }  // namespace
 
-struct Checkpointer::Bell {
+struct Checkpointer::PeriodicAlarm {
   Mutex mu;
   CondVar changed;
   bool is_due GUARDED_BY(mu) = false;
-  bool is_over GUARDED_BY(mu) = false;
+  bool is_stopped GUARDED_BY(mu) = false;
 };
 
 Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environment, std::string loaded_path,
@@ -49,7 +49,7 @@ Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environ
       environment_(std::move(environment)),
       writer_(environment_.fs, {.root = options.path, .keep_latest = options.keep_latest}),
       result_(Status::NotFound("no checkpoint was written yet")),
-      bell_(std::make_shared<Bell>()) {
+      periodic_alarm_(std::make_shared<PeriodicAlarm>()) {
   if (!loaded_segments.empty()) writer_.Adopt(std::move(loaded_path), std::move(loaded_segments));
 }
 
@@ -65,11 +65,12 @@ void Checkpointer::Start() {
 
 void Checkpointer::SetAlarm() {
   if (is_stopped_) return;
-  alarm_ = environment_.clock->CallAt(environment_.clock->Now() + *options_.interval, [bell = bell_] {
-    MutexLock lock(&bell->mu);
-    bell->is_due = true;
-    bell->changed.NotifyAll();
-  });
+  alarm_ =
+      environment_.clock->CallAt(environment_.clock->Now() + *options_.interval, [alarm = periodic_alarm_] {
+        MutexLock lock(&alarm->mu);
+        alarm->is_due = true;
+        alarm->changed.NotifyAll();
+      });
 }
 
 void Checkpointer::Run() {
@@ -79,15 +80,16 @@ void Checkpointer::Run() {
       SetAlarm();
     }
     {
-      MutexLock lock(&bell_->mu);
-      while (!bell_->is_due && !bell_->is_over) bell_->changed.Wait(&bell_->mu);
-      if (bell_->is_over) return;
-      bell_->is_due = false;
+      MutexLock lock(&periodic_alarm_->mu);
+      while (!periodic_alarm_->is_due && !periodic_alarm_->is_stopped)
+        periodic_alarm_->changed.Wait(&periodic_alarm_->mu);
+      if (periodic_alarm_->is_stopped) return;
+      periodic_alarm_->is_due = false;
     }
     if (Result<std::string> path = Save(); !path.ok()) {
-      Log(LogLevel::kError,
-          "a checkpoint under \"" + options_.path +
-              "\" could not be written; the next is tried in time: " + std::string(path.status().message()));
+      Log(LogLevel::kError, "a checkpoint under \"" + options_.path +
+                                "\" could not be written; the next attempt follows after the interval: " +
+                                std::string(path.status().message()));
     }
   }
 }
@@ -101,9 +103,9 @@ void Checkpointer::Stop() {
   }
   if (alarm != 0) environment_.clock->Cancel(alarm);
   {
-    MutexLock lock(&bell_->mu);
-    bell_->is_over = true;
-    bell_->changed.NotifyAll();
+    MutexLock lock(&periodic_alarm_->mu);
+    periodic_alarm_->is_stopped = true;
+    periodic_alarm_->changed.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
   MutexLock lock(&mu_);
@@ -113,18 +115,18 @@ void Checkpointer::Stop() {
 Result<std::string> Checkpointer::Save() {
   {
     MutexLock lock(&mu_);
-    const uint64_t wanted = begun_ + 1;
+    const uint64_t wanted = num_started_ + 1;
     while (is_writing_) {
       changed_.Wait(&mu_);
-      if (ended_ >= wanted) return result_;
+      if (num_finished_ >= wanted) return result_;
     }
     is_writing_ = true;
-    ++begun_;
+    ++num_started_;
   }
   Result<std::string> result = Write();
   MutexLock lock(&mu_);
   is_writing_ = false;
-  ended_ = begun_;
+  num_finished_ = num_started_;
   ++(result.ok() ? stats_.written : stats_.failed);
   result_ = result;
   changed_.NotifyAll();
@@ -150,7 +152,7 @@ Result<std::string> Checkpointer::Write() {
                              std::to_string(written->pages_written) + " of " +
                              std::to_string(written->pages_total) + " pages, " +
                              std::to_string(written->chunk_bytes + written->page_bytes) + " bytes in " +
-                             Milliseconds(took) + "; tables were held up for " + Milliseconds(locks_held));
+                             Milliseconds(took) + "; tables were locked for " + Milliseconds(locks_held));
   }
   std::string path = written->path;
   MutexLock lock(&mu_);

@@ -1,9 +1,8 @@
-// checkpointer.h — when a server's checkpoints are written, and by whom.
+// checkpointer.h — writes a server's checkpoints, on request and periodically.
 //
-// One is written at a time. Who asks while one is being written gets the next, together with all others who
-// ask meanwhile: what a caller had done before it asked is in what it gets. Tables are held up only for the
-// snapshot; the writing is done on the caller's thread, or on a thread of this object for those that come
-// with time.
+// Writes one checkpoint at a time. Callers that request one while another is being written share the next: a
+// caller's earlier operations are in the checkpoint that it gets. Tables are locked only for the snapshot.
+// The caller's thread writes the checkpoint; a thread of this object writes the periodic ones.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_CHECKPOINT_CHECKPOINTER_H_
@@ -33,28 +32,29 @@ class Checkpointer {
     FileSystem* fs = PosixFileSystem();
     Clock* clock = RealClock();
     std::vector<std::shared_ptr<ConcurrentTable>> tables;
-    // How far the writers have come. Called while the tables are locked.
+    // Returns the writers' progress. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;
   };
   struct Stats {
     int64_t written = 0;
     int64_t failed = 0;
     Duration locks_held{0};  // by the last snapshot
-    Duration took{0};        // the last one, from the snapshot until it was durable
+    Duration took{0};        // the last checkpoint, from the snapshot until it was durable
     CheckpointWriter::Stats last;
   };
 
-  // What the tables were loaded from, if it lies under options.path; else there are no segments.
+  // `loaded_path` is the checkpoint that the tables were loaded from; `loaded_segments` is empty unless it is
+  // under options.path.
   Checkpointer(const CheckpointOptions& options, Environment environment, std::string loaded_path,
                std::vector<LoadedSegment> loaded_segments);
-  ~Checkpointer();  // Stop()
+  ~Checkpointer();  // calls Stop()
 
-  // Begins with those that come with time, if the options say so.
+  // Starts periodic checkpoints, if the options request them.
   void Start();
-  // Ends these and waits for one that is being written. Save() still works.
+  // Stops periodic checkpoints and waits for one that is being written. Save() still works.
   void Stop() EXCLUDES(mu_);
 
-  // The path of a checkpoint of now, or later, when it is durable.
+  // Writes a checkpoint of the current state, or of a later one. Returns its path once it is durable.
   Result<std::string> Save() EXCLUDES(mu_);
 
   Stats stats() const EXCLUDES(mu_);
@@ -66,19 +66,19 @@ class Checkpointer {
 
   const CheckpointOptions options_;
   const Environment environment_;
-  CheckpointWriter writer_;  // used by the one that is_writing_
+  CheckpointWriter writer_;  // used by the thread that set is_writing_
 
   mutable Mutex mu_;
   CondVar changed_;
   bool is_writing_ GUARDED_BY(mu_) = false;
-  uint64_t begun_ GUARDED_BY(mu_) = 0;  // how many were
-  uint64_t ended_ GUARDED_BY(mu_) = 0;
-  Result<std::string> result_ GUARDED_BY(mu_);  // of the last
+  uint64_t num_started_ GUARDED_BY(mu_) = 0;
+  uint64_t num_finished_ GUARDED_BY(mu_) = 0;
+  Result<std::string> result_ GUARDED_BY(mu_);  // of the last checkpoint
   Stats stats_ GUARDED_BY(mu_);
 
-  // --- Those that come with time ---
-  struct Bell;  // outlives an alarm that is on its way
-  const std::shared_ptr<Bell> bell_;
+  // --- Periodic checkpoints ---
+  struct PeriodicAlarm;  // outlives a callback that is already running
+  const std::shared_ptr<PeriodicAlarm> periodic_alarm_;
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;
   bool is_stopped_ GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -11,7 +11,7 @@ constexpr int64_t kNanosPerSecond = 1'000'000'000;
 constexpr size_t kOwnNameLength = 30;
 constexpr size_t kSegmentDigits = 16;
 
-// Days since 1970-01-01 of a date of the Gregorian calendar, and back (Hinnant's algorithms).
+// Convert between a Gregorian date and days since 1970-01-01 (Hinnant's algorithms).
 int64_t DaysFromCivil(int64_t y, int64_t m, int64_t d) {
   y -= m <= 2;
   const int64_t era = (y >= 0 ? y : y - 399) / 400;
@@ -36,7 +36,7 @@ Date CivilFromDays(int64_t days) {
   return {yoe + era * 400 + (month <= 2), month, doy - (153 * mp + 2) / 5 + 1};
 }
 
-// Takes exactly `digits` digits off the front.
+// Removes exactly `digits` digits from the front.
 bool TakeNumber(std::string_view* text, size_t digits, int64_t* value) {
   if (text->size() < digits) return false;
   *value = 0;
@@ -187,8 +187,8 @@ Result<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem* fs, const std::
 
 Status CreateDurableDir(FileSystem* fs, const std::string& path) {
   REVERB_RETURN_IF_ERROR(fs->CreateDir(path, FileSystem::Parents::kCreateMissing));
-  // All the way up, as an earlier attempt may have made a folder and failed before its name was safe. Where
-  // we may not even look into a folder we have made nothing in it.
+  // Syncs all parents, because an earlier attempt may have created a directory and failed before syncing its
+  // parent. A directory that we may not open contains nothing that we created.
   for (std::string at = path;;) {
     const std::string parent = ParentPath(at);
     if (parent == at) return Status::Ok();
@@ -202,7 +202,7 @@ Status CreateDurableDir(FileSystem* fs, const std::string& path) {
 Result<std::string> ReadWholeFile(FileSystem* fs, const std::string& path, uint64_t max_bytes) {
   REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
   if (file->size() > max_bytes) {
-    return Status::DataLoss("\"" + path + "\" is of " + std::to_string(file->size()) + " bytes; at most " +
+    return Status::DataLoss("\"" + path + "\" has " + std::to_string(file->size()) + " bytes; at most " +
                             std::to_string(max_bytes) + " were expected");
   }
   std::string bytes(file->size(), '\0');

@@ -1,10 +1,10 @@
-// layout.h — which files and folders belong to checkpoints, and their names.
+// layout.h — the files and directories of checkpoints, and their names.
 //
-//   <root>/2026-11-15T16:24:31.123456789Z/MANIFEST    one checkpoint; complete when MANIFEST is there
+//   <root>/2026-11-15T16:24:31.123456789Z/MANIFEST    one checkpoint; complete if MANIFEST exists
 //   <root>/segments/0000000000000007.chunks           chunks, shared by checkpoints
 //   <root>/segments/0000000000000008.pages            items and states, shared by checkpoints
 //
-// Anything else in the root is left alone.
+// Other files in the root are ignored.
 #ifndef REVERB_CHECKPOINT_LAYOUT_H_
 #define REVERB_CHECKPOINT_LAYOUT_H_
 
@@ -23,23 +23,24 @@ namespace reverb::internal {
 inline constexpr char kManifestName[] = "MANIFEST";
 inline constexpr char kManifestTempName[] = "MANIFEST.tmp";
 inline constexpr char kSegmentsName[] = "segments";
-inline constexpr char kLockName[] = "LOCK";  // in the folder of segments; held by who writes a checkpoint
-// What marks a complete checkpoint of dm-reverb, and one of its files.
+// in the directory of segments; locked while a checkpoint is written
+inline constexpr char kLockName[] = "LOCK";
+// Marks a complete checkpoint of dm-reverb, and one of its files.
 inline constexpr char kDmReverbMark[] = "DONE";
 inline constexpr char kDmReverbTables[] = "tables.tfrecord";
 
-enum class SegmentKind : uint8_t { kChunks = 1, kPages = 2 };  // on disk
+enum class SegmentKind : uint8_t { kChunks = 1, kPages = 2 };  // stored: never change the values
 
 std::string JoinPath(std::string_view folder, std::string_view name);
-// The folder that holds `path`; "." for a bare name.
+// Returns the directory that contains `path`; "." for a bare name.
 std::string ParentPath(std::string_view path);
 
-// "2026-11-15T16:24:31.123456789Z": of fixed width, so that names sort by time.
+// Returns a name like "2026-11-15T16:24:31.123456789Z". The width is fixed, so names sort by time.
 std::string CheckpointName(int64_t nanos);
-// The time of a name of ours or of dm-reverb's, which are in local time with the offset behind; absent when
-// it is none.
+// Parses a name of ours, or one of dm-reverb's, which are in local time with an offset at the end. Returns
+// the time; absent if the name is invalid.
 std::optional<int64_t> ParseCheckpointName(std::string_view name);
-// Whether it is exactly a name that CheckpointName() gives.
+// Returns whether CheckpointName() can return this name.
 bool IsOwnCheckpointName(std::string_view name);
 
 std::string SegmentFileName(uint64_t number, SegmentKind kind);
@@ -48,16 +49,16 @@ struct SegmentName {
   SegmentKind kind = SegmentKind::kChunks;
 };
 std::optional<SegmentName> ParseSegmentFileName(std::string_view name);
-// The file of a segment that the checkpoint at `checkpoint_path` needs.
+// Returns the path of a segment of the checkpoint at `checkpoint_path`.
 std::string SegmentPath(std::string_view checkpoint_path, uint64_t number, SegmentKind kind);
 
-// Checkpoints under `root`, oldest first. NOT_FOUND when there is no such folder.
+// Returns the checkpoints under `root`, oldest first. NOT_FOUND if the directory does not exist.
 Result<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem* fs, const std::string& root);
 
-// Makes a folder, and those above it, such that its name survives a power loss.
+// Creates a directory, and missing parents, such that its name survives a power loss.
 Status CreateDurableDir(FileSystem* fs, const std::string& path);
 
-// All of a file. DATA_LOSS when it holds more than `max_bytes`.
+// Reads a whole file. DATA_LOSS if it has more than `max_bytes`.
 Result<std::string> ReadWholeFile(FileSystem* fs, const std::string& path, uint64_t max_bytes);
 
 }  // namespace reverb::internal

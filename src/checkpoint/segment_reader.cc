@@ -13,15 +13,15 @@
 namespace reverb::internal {
 namespace {
 
-// What is read at a time.
+// The size of buffered reads.
 constexpr size_t kReadBytes = size_t{1} << 20;
-// Payloads from this size on are read straight to where they belong; then only so much is read ahead of
-// them as a header takes.
+// Payloads of at least this size are read directly to their destination; only the size of a header is then
+// read ahead of them.
 constexpr size_t kLargeBytes = size_t{16} << 10;
 constexpr size_t kAheadOfLarge = 512;
-// What is loaded without looking what others do.
+// The unit of work for loading in parallel.
 constexpr uint64_t kRangeBytes = uint64_t{16} << 20;
-// No header of a real chunk comes near this.
+// Far larger than the header of any real chunk.
 constexpr uint32_t kMaxHeaderBytes = uint32_t{64} << 20;
 
 Status Damaged(const std::string& path, const std::string& what) {
@@ -50,11 +50,11 @@ RecordHead ReadHead(const uint8_t* bytes) {
   return head;
 }
 
-// `record`: the head and the header of a chunk. What `header` had is used again.
+// `record` contains the head and the header of a chunk. Reuses the memory of `header`.
 Status CheckHeader(std::span<const uint8_t> record, const RecordHead& head, const DecodeLimits& limits,
                    const std::string& path, uint32_t ordinal, ChunkHeader* header) {
   if (Checksum(record.subspan(8)) != head.checksum) {
-    return Damaged(path, "the header of chunk " + std::to_string(ordinal) + " does not have its checksum");
+    return Damaged(path, "the header of chunk " + std::to_string(ordinal) + " has a wrong checksum");
   }
   Status status = DecodeChunkHeader(AsText(record.subspan(kChunkRecordHeadBytes)), limits, header);
   if (!status.ok()) return InFile(path, status);
@@ -74,17 +74,17 @@ Status CheckPayload(const Chunk& chunk, const std::string& path, uint32_t ordina
   return Status::Ok();
 }
 
-// Reads a file from front to back: small pieces through a buffer, large ones straight to where they belong.
+// Reads a file sequentially: small pieces through a buffer, large ones directly to their destination.
 class ForwardReader {
  public:
-  // `piece`: how large the pieces are, about.
+  // `piece` is the approximate size of the pieces.
   ForwardReader(const RandomAccessFile* file, const std::string* path, uint64_t begin, uint64_t end,
                 uint64_t piece)
       : file_(file), path_(path), next_(begin), end_(end), buffer_(kReadBytes), ahead_(AheadOf(piece)) {}
 
   uint64_t position() const { return next_ - (filled_ - used_); }
 
-  // The next bytes without taking them. REQUIRES: size <= kReadBytes.
+  // Returns the next bytes without consuming them. REQUIRES: size <= kReadBytes.
   Result<std::span<const uint8_t>> Peek(size_t size) {
     if (filled_ - used_ < size) REVERB_RETURN_IF_ERROR(Fill(size));
     return std::span<const uint8_t>(buffer_).subspan(used_, size);
@@ -133,10 +133,10 @@ class ForwardReader {
 
   const RandomAccessFile* const file_;
   const std::string* const path_;
-  uint64_t next_;  // of the file, to be read
+  uint64_t next_;  // offset in the file of the next read
   const uint64_t end_;
   std::vector<uint8_t> buffer_;
-  size_t ahead_;  // how much the buffer is to hold, at least
+  size_t ahead_;  // minimum that the buffer should contain
   size_t used_ = 0;
   size_t filled_ = 0;
 };
@@ -157,16 +157,16 @@ Result<Trailer> DecodeTrailer(std::span<const uint8_t> bytes, const SavedSegment
   const uint64_t index_end = segment.file_bytes - kSegmentTrailerBytes;
   if (Checksum(bytes.first(24)) != checksum || trailer.count != segment.count ||
       trailer.index_offset < kSegmentHeaderBytes || trailer.index_offset > index_end) {
-    return Damaged(path, "it does not end as such a file does");
+    return Damaged(path, "its trailer is invalid");
   }
   return trailer;
 }
 
-// Calls `visit` with the place where each chunk ends.
+// Calls `visit` with the offset of each chunk's end.
 template <typename Visit>
 Status ReadIndex(std::span<const uint8_t> index, const Trailer& trailer, const std::string& path,
                  const Visit& visit) {
-  if (Checksum(index) != trailer.checksum) return Damaged(path, "its index does not have its checksum");
+  if (Checksum(index) != trailer.checksum) return Damaged(path, "the checksum of its index is wrong");
   ByteReader reader(AsText(index));
   uint64_t offset = kSegmentHeaderBytes;
   uint64_t count = 0;
@@ -177,7 +177,7 @@ Status ReadIndex(std::span<const uint8_t> index, const Trailer& trailer, const s
     visit(offset += size);
   }
   if (reader.remaining() > 0 || count != trailer.count || offset != trailer.index_offset) {
-    return Damaged(path, "its index does not make sense");
+    return Damaged(path, "its index is inconsistent");
   }
   return Status::Ok();
 }
@@ -196,16 +196,16 @@ Result<std::unique_ptr<RandomAccessFile>> OpenSegment(FileSystem* fs, const std:
         .WithDetail(Detail::kCorruptData);
   }
   if ((*file)->size() != segment.file_bytes) {
-    return Damaged(path, "it is of " + std::to_string((*file)->size()) + " bytes, not of " +
+    return Damaged(path, "it has " + std::to_string((*file)->size()) + " bytes instead of " +
                              std::to_string(segment.file_bytes));
   }
   uint8_t header[kSegmentHeaderBytes];
   REVERB_ASSIGN_OR_RETURN(const size_t read, (*file)->Read(0, header));
   REVERB_RETURN_IF_ERROR(
       CheckSegmentHeader(AsText(std::span(header).first(read)), segment.number, segment.kind, path));
-  const size_t least =
+  const size_t min_bytes =
       kSegmentHeaderBytes + (segment.kind == SegmentKind::kChunks ? kSegmentTrailerBytes : 0);
-  if (segment.file_bytes < least) return Damaged(path, "it is too short");
+  if (segment.file_bytes < min_bytes) return Damaged(path, "it is too short");
   return file;
 }
 
@@ -224,7 +224,7 @@ Result<std::string_view> RecordReader::Read(const RecordPlace& place) {
   }
   if (place.size < kPageRecordHeadBytes || place.offset > open_->size() ||
       place.size > open_->size() - place.offset) {
-    return Damaged(path_, "a record lies beyond its end");
+    return Damaged(path_, "a record is beyond its end");
   }
   buffer_.resize(place.size);
   REVERB_ASSIGN_OR_RETURN(const size_t read, open_->Read(place.offset, buffer_));
@@ -232,7 +232,7 @@ Result<std::string_view> RecordReader::Read(const RecordPlace& place) {
   std::memcpy(&checksum, buffer_.data(), sizeof checksum);
   const std::span<const uint8_t> bytes = std::span(buffer_).subspan(kPageRecordHeadBytes);
   if (read != place.size || Checksum(bytes) != checksum) {
-    return Damaged(path_, "the record at " + std::to_string(place.offset) + " does not have its checksum");
+    return Damaged(path_, "the record at " + std::to_string(place.offset) + " has a wrong checksum");
   }
   return AsText(bytes);
 }
@@ -269,7 +269,7 @@ Status SegmentChunks::Load(const ChunkRange& range, const std::vector<bool>& wan
                        (range.end_offset - range.begin_offset) / (range.end - range.first));
   HugePageAdvisor huge_pages;
   ChunkHeader header;
-  uint64_t told = range.begin_offset;
+  uint64_t reported = range.begin_offset;
   for (uint32_t ordinal = range.first; ordinal < range.end; ++ordinal) {
     REVERB_ASSIGN_OR_RETURN(std::span<const uint8_t> bytes, reader.Peek(kChunkRecordHeadBytes));
     const RecordHead head = ReadHead(bytes.data());
@@ -295,14 +295,13 @@ Status SegmentChunks::Load(const ChunkRange& range, const std::vector<bool>& wan
     REVERB_RETURN_IF_ERROR(reader.Take({payload, head.payload_size}));
     REVERB_RETURN_IF_ERROR(CheckPayload(*chunk, path_, ordinal));
     chunks[ordinal] = std::move(chunk);
-    if (reader.position() - told >= kReadBytes) {
-      progress(reader.position() - told);
-      told = reader.position();
+    if (reader.position() - reported >= kReadBytes) {
+      progress(reader.position() - reported);
+      reported = reader.position();
     }
   }
-  if (reader.position() != range.end_offset)
-    return Damaged(path_, "its chunks do not end where its index says");
-  if (range.end_offset > told) progress(range.end_offset - told);
+  if (reader.position() != range.end_offset) return Damaged(path_, "its chunks do not match its index");
+  if (range.end_offset > reported) progress(range.end_offset - reported);
   return Status::Ok();
 }
 
@@ -310,12 +309,12 @@ Result<std::unique_ptr<MappedChunks>> MappedChunks::Open(FileSystem* fs, const s
                                                          const SavedSegment& segment) {
   auto chunks = std::make_unique<MappedChunks>();
   chunks->path_ = SegmentPath(checkpoint_path, segment.number, segment.kind);
-  // For the error of one that is missing.
+  // Returns the error for a missing file.
   REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
                           OpenSegment(fs, checkpoint_path, segment));
   REVERB_ASSIGN_OR_RETURN(chunks->file_, fs->MapFile(chunks->path_));
   const std::span<const uint8_t> bytes = chunks->file_.span();
-  if (bytes.size() != segment.file_bytes) return Damaged(chunks->path_, "it changes while it is read");
+  if (bytes.size() != segment.file_bytes) return Damaged(chunks->path_, "it changed while it was read");
   REVERB_ASSIGN_OR_RETURN(const Trailer trailer,
                           DecodeTrailer(bytes.last(kSegmentTrailerBytes), segment, chunks->path_));
   const std::span<const uint8_t> index =
@@ -336,7 +335,8 @@ Result<ChunkRef> MappedChunks::Get(uint32_t ordinal) const {
   if (size < kChunkRecordHeadBytes) return Damaged(path_, "a chunk is too short");
   const RecordHead head = ReadHead(record.data());
   if (uint64_t{kChunkRecordHeadBytes} + head.header_size + head.payload_size != size) {
-    return Damaged(path_, "chunk " + std::to_string(ordinal) + " is not of the size that it says");
+    return Damaged(path_,
+                   "chunk " + std::to_string(ordinal) + " does not have the size that its record states");
   }
   const size_t header_end = kChunkRecordHeadBytes + head.header_size;
   const DecodeLimits limits{.max_chunk_raw_bytes = UINT32_MAX};

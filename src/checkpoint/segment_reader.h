@@ -1,7 +1,7 @@
 // segment_reader.h — reads segment files.
 //
-// Every byte that is handed out has been checked against a checksum. Errors name the file: NOT_FOUND with
-// what to do when it is not there, DATA_LOSS when it is damaged.
+// Verifies the checksums of all bytes that it returns. Errors name the file and are DATA_LOSS: for a missing
+// file, with the remedy; otherwise because it is damaged.
 #ifndef REVERB_CHECKPOINT_SEGMENT_READER_H_
 #define REVERB_CHECKPOINT_SEGMENT_READER_H_
 
@@ -21,17 +21,17 @@
 
 namespace reverb::internal {
 
-// Opens the file of a segment and checks size and header.
+// Opens the file of a segment and checks its size and header.
 Result<std::unique_ptr<RandomAccessFile>> OpenSegment(FileSystem* fs, const std::string& checkpoint_path,
                                                       const SavedSegment& segment);
 
-// Records of page files. Threads: one at a time.
+// Reads records of page files. Threads: one at a time.
 class RecordReader {
  public:
   RecordReader(FileSystem* fs, std::string checkpoint_path, const std::vector<SavedSegment>* segments)
       : fs_(fs), checkpoint_path_(std::move(checkpoint_path)), segments_(segments) {}
 
-  // Valid until the next call.
+  // The result is valid until the next call.
   Result<std::string_view> Read(const RecordPlace& place);
 
  private:
@@ -44,7 +44,7 @@ class RecordReader {
   std::vector<uint8_t> buffer_;
 };
 
-// Some chunks of a segment, one after the other.
+// Consecutive chunks of a segment.
 struct ChunkRange {
   uint32_t first = 0;
   uint32_t end = 0;
@@ -52,18 +52,18 @@ struct ChunkRange {
   uint64_t end_offset = 0;
 };
 
-// The chunks of a segment, to be loaded range by range. Threads: ranges may be loaded at the same time.
+// Loads the chunks of a segment, range by range. Threads: ranges may be loaded concurrently.
 class SegmentChunks {
  public:
-  // Reads and checks the index.
+  // Reads and verifies the index.
   static Result<std::unique_ptr<SegmentChunks>> Open(FileSystem* fs, const std::string& checkpoint_path,
                                                      const SavedSegment& segment);
-  // All chunks, in pieces of some megabytes.
+  // All chunks, in ranges of some megabytes.
   const std::vector<ChunkRange>& ranges() const { return ranges_; }
 
-  // Makes a chunk in `store` of every record of the range for which `wanted` is set, and leaves the others
-  // of `chunks` as they are; both are by ordinal, of the whole segment. `progress` is told how many bytes
-  // of the file are done with, more each time.
+  // Creates a chunk in `store` for every record of the range for which `wanted` is set, and leaves the other
+  // elements of `chunks` unchanged; both are indexed by ordinals of the whole segment. Calls `progress` with
+  // the number of bytes processed since the last call.
   Status Load(const ChunkRange& range, const std::vector<bool>& wanted, ChunkStore& store,
               std::span<ChunkRef> chunks, const std::function<void(uint64_t)>& progress) const;
 
@@ -73,18 +73,18 @@ class SegmentChunks {
   std::vector<ChunkRange> ranges_;
 };
 
-// Single chunks of a mapped segment. Threads: one at a time.
+// Reads single chunks of a mapped segment. Threads: one at a time.
 class MappedChunks {
  public:
   static Result<std::unique_ptr<MappedChunks>> Open(FileSystem* fs, const std::string& checkpoint_path,
                                                     const SavedSegment& segment);
-  // A chunk over the mapped bytes, which it keeps mapped.
+  // Returns a chunk over the mapped bytes, which it keeps mapped.
   Result<ChunkRef> Get(uint32_t ordinal) const;
 
  private:
   std::string path_;
   Buffer file_;
-  std::vector<uint64_t> offsets_;  // one more than there are chunks
+  std::vector<uint64_t> offsets_;  // one more than the number of chunks
 };
 
 }  // namespace reverb::internal

@@ -10,7 +10,7 @@
 namespace reverb::internal {
 namespace {
 
-// Small pieces are gathered into writes of this size; larger ones go by themselves.
+// Small appends are combined into writes of this size; larger ones are written directly.
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr size_t kLargeBytes = size_t{128} << 10;
 
@@ -60,7 +60,7 @@ Status SegmentWriter::AddChunk(const Chunk& chunk) {
   const auto payload_size = static_cast<uint32_t>(payload.size());
   std::memcpy(header_.data() + 8, &header_size, 4);
   std::memcpy(header_.data() + 12, &payload_size, 4);
-  // The payload has checksums of its own, in the header.
+  // The payload has its own checksums, in the header.
   const uint64_t checksum = Checksum(AsBytes(std::string_view(header_).substr(8)));
   std::memcpy(header_.data(), &checksum, 8);
   REVERB_RETURN_IF_ERROR(Append(header_));

@@ -1,6 +1,6 @@
-// segment_writer.h — writes one segment file: chunks with an index behind them, or records.
+// segment_writer.h — writes one segment file: chunks followed by an index, or records.
 //
-// Nothing of it is promised to be on disk before Sync(). Threads: one at a time.
+// The file is not durable before Sync(). Threads: one at a time.
 #ifndef REVERB_CHECKPOINT_SEGMENT_WRITER_H_
 #define REVERB_CHECKPOINT_SEGMENT_WRITER_H_
 
@@ -25,15 +25,15 @@ class SegmentWriter {
   uint64_t number() const { return number_; }
   SegmentKind kind() const { return kind_; }
   const std::string& path() const { return path_; }
-  // Of the file so far.
+  // Bytes written so far.
   uint64_t bytes() const { return bytes_; }
   uint32_t count() const { return static_cast<uint32_t>(sizes_.size()); }
 
-  // Its ordinal is what count() was before.
+  // Adds a chunk, whose ordinal is the value of count() before the call.
   Status AddChunk(const Chunk& chunk);
   Result<RecordPlace> AddRecord(std::string_view bytes);
 
-  // Writes what is left, with the index of a segment of chunks.
+  // Writes buffered bytes and, for a segment of chunks, the index.
   Status Finish();
   Status Sync() { return file_->Sync(); }
   Status Close() { return file_->Close(); }
@@ -48,7 +48,7 @@ class SegmentWriter {
   const SegmentKind kind_;
   const std::unique_ptr<WritableFile> file_;
   std::string buffer_;
-  std::string header_;  // of the chunk at hand
+  std::string header_;  // of the current chunk
   uint64_t bytes_ = 0;
   std::vector<uint64_t> sizes_;  // of the chunks' records
 };

@@ -1,7 +1,8 @@
 // row_buffer.h — the rows of one column that are not in a chunk yet.
 //
-// Fixed-size rows are concatenated. For strings, the bytes of all elements are concatenated, with their lengths
-// in a separate array. Clear() keeps the memory, so that a column that fills chunk after chunk does not allocate.
+// Fixed-size rows are concatenated. For strings, the bytes of all elements are concatenated, with their
+// lengths in a separate array. Clear() keeps the memory, so that a column that fills chunk after chunk does
+// not allocate.
 //
 // Threads: one at a time.
 #ifndef REVERB_CLIENT_ROW_BUFFER_H_
