@@ -47,7 +47,7 @@ struct RestoreOptions {
   Settings rate_limiter = Settings::kSaved;
   Settings sizes = Settings::kSaved;      // max_size, max_times_sampled; what no longer fits is evicted
   Settings selectors = Settings::kSaved;  // given ones take the items up in the order of their insertion
-  Settings signature = Settings::kSaved;  // and user_data
+  Settings signature = Settings::kSaved;
 
   // Whether the limiter goes on counting where it was, or begins anew with the items as its only inserts.
   enum class Counters : uint8_t { kKeep, kReset };

@@ -1,26 +1,18 @@
-"""TableInfo and ServerInfo out of what the native code tells."""
+"""Converts the native code's dicts to TableInfo and ServerInfo."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from reverb import _specs, reverb_types
+from reverb import _signatures, reverb_types
 from reverb._compat import table_messages
 
 _NANOS = 1_000_000
 _SECOND = 1e-9
 
 
-def signature_of(info: dict[str, Any]) -> Any:
-    """The nest of specs that a table was made with; None for none."""
-    # What Python made has its bounds in user_data; other servers have the plain signature only.
-    if info["user_data"]:
-        return _specs.decode_structured_value(info["user_data"])
-    return _specs.decode_signature(info["signature"]) if info["signature"] else None
-
-
 def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
-    """The public value."""
+    """Returns the public value."""
     idle = info["idle_ns"]
     working = info["inserting_ns"] + info["sampling_ns"]
     return reverb_types.TableInfo(
@@ -37,7 +29,7 @@ def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
             inserts=info["inserts"],
             samples=info["samples"],
         ),
-        signature=signature_of(info),
+        signature=_signatures.decode_signature(info["signature"]),
         current_size=info["current_size"],
         num_episodes=info["num_episodes"],
         num_deleted_episodes=info["num_deleted_episodes"],
@@ -69,7 +61,7 @@ def _reason(number: int) -> str:
 
 
 def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
-    """The public value."""
+    """Returns the public value."""
     return reverb_types.ServerInfo(
         {table["name"]: from_native(table) for table in info["tables"]},
         stored_bytes=info["stored_bytes"],

@@ -158,7 +158,6 @@ void WriteTableInfo(const TableInfo& info, WireWriter* writer) {
   writer->Count(32, info.work_time.waiting_for_sampling_nanos);
   writer->Count(33, info.work_time.idle_nanos);
   writer->Bool(34, info.closed);
-  writer->Bytes(35, info.user_data);
   if (info.structure) writer->AlwaysBytes(36, *info.structure);  // an empty one says something
 }
 
@@ -295,9 +294,6 @@ Status ParseTableInfo(WireReader reader, const WireLimits& limits, TableInfo* in
         break;
       case 34:
         reader.Read(&info->closed);
-        break;
-      case 35:
-        reader.Read(&info->user_data, limits.max_signature_bytes);
         break;
       case 36:
         reader.Read(&info->structure.emplace(), ItemStructure::kMaxBytes);

@@ -235,7 +235,6 @@ TEST(WireTest, ServerInfo) {
   EXPECT_EQ(a.waits[5].total_nanos, b.waits[5].total_nanos);
   EXPECT_EQ(a.insert_wait_reason, b.insert_wait_reason);
   EXPECT_TRUE(a.closed);
-  EXPECT_EQ(a.user_data, b.user_data);
   EXPECT_EQ(a.structure, b.structure);
   EXPECT_EQ(got->tables[1].structure, "");
   EXPECT_EQ(got->tables[1].sampler, want.tables[1].sampler);

@@ -228,7 +228,6 @@ inline ServerInfo ExampleServerInfo() {
   table.sample_wait_reason = WaitReason::kMinSize;
   for (int i = 1; i < kNumWaitReasons; ++i) table.waits[i] = {.count = i, .total_nanos = i * 1'000};
   table.closed = true;
-  table.user_data = std::string("bounds\0and more", 15);
   table.structure = std::string("\x01\x02\x01\x00", 4);
   TableInfo plain;
   plain.name = "plain";

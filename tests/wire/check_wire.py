@@ -131,7 +131,6 @@ def check_info(info) -> None:
     expect("idle_nanos", table.idle_nanos, 121)
     expect("waits", [(w.reason, w.count, w.total_nanos) for w in table.waits], [(i, i, 1000 * i) for i in range(1, 6)])
     expect("closed", table.closed, True)
-    expect("user_data", table.user_data, b"bounds\0and more")
     expect("structure", table.structure, b"\x01\x02\x01\x00")
     plain = info.tables[1]
     expect("structure", (plain.HasField("structure"), plain.structure), (True, b""))

@@ -75,6 +75,22 @@ class ProtoReader {
       visit(number);
     }
   }
+  // The same for numbers of `size` bytes each, 4 or 8, as their bits.
+  template <typename F>
+  void ForEachFixed(size_t size, F&& visit) {
+    if (wire_type_ != kBytes) {
+      if (Is(size == 4 ? kFixed32 : kFixed64)) visit(number_);
+      return;
+    }
+    ProtoReader run(bytes_);
+    while (run.position_ < run.message_.size()) {
+      if (!run.ReadFixed(size)) {
+        Damage();
+        return;
+      }
+      visit(run.number_);
+    }
+  }
 
  private:
   enum : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
