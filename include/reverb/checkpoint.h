@@ -46,7 +46,7 @@ struct RestoreOptions {
   Settings rate_limiter = Settings::kSaved;
   Settings sizes = Settings::kSaved;      // max_size, max_times_sampled; evicts items that no longer fit
   Settings selectors = Settings::kSaved;  // given selectors receive the items in the order of their insertion
-  Settings signature = Settings::kSaved;  // and user_data
+  Settings signature = Settings::kSaved;
 
   // Whether the rate limiter keeps its counters, or restarts with the loaded items as its only inserts.
   enum class Counters : uint8_t { kKeep, kReset };

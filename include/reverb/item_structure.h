@@ -1,14 +1,13 @@
 // item_structure.h — the nest that the columns of an item were given in.
 //
 // A Signature with None at every leaf: dicts, lists, tuples and namedtuples, but neither dtypes nor shapes. A
-// writer that has such a nest tells its table, so that batches can be handed out in it where the table has no
-// signature.
+// writer sends it to its table, so that batches can have the same nest if the table has no signature.
 //
 //   auto nest = Signature::Dict({{"action", {}}, {"observation", {}}}).value();
 //   const ItemStructure structure = ItemStructure::Create(nest).value();
 //   writer.CreateItem("replay", 1.0, columns, structure);  // the columns in flat order, see signature.h
 //
-// Make one and use it for all items: a writer sends it once. Threads: a value; may be read from any thread.
+// Create one and use it for all items: a writer sends it once. Threads: a value; may be read from any thread.
 #ifndef REVERB_ITEM_STRUCTURE_H_
 #define REVERB_ITEM_STRUCTURE_H_
 
@@ -27,17 +26,17 @@ class ItemStructure {
  public:
   static constexpr size_t kMaxBytes = size_t{64} << 10;  // encoded
 
-  ItemStructure() = default;  // nothing is said
+  ItemStructure() = default;  // unknown
   // INVALID_ARGUMENT when a leaf is not None; RESOURCE_EXHAUSTED beyond kMaxBytes.
   static Result<ItemStructure> Create(const Signature& nest);
-  // From encoded(). Safe for bytes from anywhere: DATA_LOSS when they are no such structure.
+  // Decodes encoded(). Safe for untrusted bytes: DATA_LOSS when they are not such a structure.
   static Result<ItemStructure> Decode(std::string_view bytes);
 
   explicit operator bool() const { return encoded_ != nullptr; }
-  // What EncodeSignature() gives for the nest; empty when nothing is said.
+  // Returns EncodeSignature() of the nest; empty when the structure is unknown.
   std::string_view encoded() const { return encoded_ ? std::string_view(*encoded_) : std::string_view(); }
 
-  // Whether both are copies of one, which costs nothing to find out. Others may still be equal.
+  // Returns whether both are copies of one object, by comparing pointers. Others may still be equal.
   bool IsCopyOf(const ItemStructure& other) const { return encoded_ == other.encoded_; }
   friend bool operator==(const ItemStructure& a, const ItemStructure& b) {
     return a.IsCopyOf(b) || a.encoded() == b.encoded();
@@ -46,7 +45,7 @@ class ItemStructure {
  private:
   explicit ItemStructure(std::string encoded)
       : encoded_(std::make_shared<const std::string>(std::move(encoded))) {}
-  std::shared_ptr<const std::string> encoded_;  // null: nothing is said
+  std::shared_ptr<const std::string> encoded_;  // null: unknown
 };
 
 }  // namespace reverb

@@ -47,7 +47,6 @@ struct TableInfo {
   int32_t max_times_sampled = 0;
   RateLimiterOptions rate_limiter;
   std::string signature;  // encoded, see signature.h; empty = none
-  std::string user_data;  // as given in TableOptions
   // The nest that writers used, encoded, see item_structure.h: absent when none was told, empty when they
   // differ. Of tables without a signature.
   std::optional<std::string> structure;

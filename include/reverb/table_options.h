@@ -37,13 +37,10 @@ struct TableOptions {
 
   // What trajectories look like. Kept and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
-  // Bytes of the user's own about the table, kept and reported as they are. The Python package keeps here
-  // what a Signature has no word for, such as bounds. At most kMaxUserDataBytes.
-  std::string user_data = {};
 
   // Clients accept no more than this (docs/protocol.md).
   static constexpr size_t kMaxNameBytes = size_t{1} << 10;
-  static constexpr size_t kMaxUserDataBytes = size_t{1} << 24;
+  static constexpr size_t kMaxSignatureBytes = size_t{1} << 24;  // encoded
 
   static TableOptions Queue(std::string name, int64_t max_size);
   static TableOptions Stack(std::string name, int64_t max_size);

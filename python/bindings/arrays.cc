@@ -10,7 +10,7 @@
 namespace reverb::python {
 namespace {
 
-// --- NumPy, looked up once ---
+// --- NumPy's names, looked up once ---
 
 struct NumPy {
   PyTypeObject* ndarray;
@@ -21,7 +21,7 @@ struct NumPy {
   PyObject* object_dtype;
   PyObject* empty;
   size_t max_dims;
-  PyObject* dtypes[24] = {};                             // by DType, made when first needed
+  PyObject* dtypes[24] = {};                             // by DType, created when first needed
   std::vector<std::pair<PyTypeObject*, DType>> scalars;  // numpy.float32 and so on
 };
 
@@ -34,7 +34,7 @@ const std::pair<DType, const char*> kNumpyNames[] = {
 };
 
 NumPy& TheNumPy() {
-  static NumPy* numpy = nullptr;  // never destroyed: the interpreter may go first
+  static NumPy* numpy = nullptr;  // never destroyed: the interpreter may exit first
   if (numpy == nullptr) {
     auto made = std::make_unique<NumPy>();
     const nb::object module = nb::module_::import_("numpy");
@@ -43,7 +43,7 @@ NumPy& TheNumPy() {
     made->generic = reinterpret_cast<PyTypeObject*>(keep("generic"));
     made->asarray = keep("asarray");
     made->from_dlpack = keep("from_dlpack");
-    // One fewer than an array can have: a sample has time in front.
+    // One fewer than an array can have: samples have time as their first dimension.
     made->max_dims = nb::cast<std::string>(module.attr("__version__")).starts_with("1.") ? 31 : 63;
     made->dtype = keep("dtype");
     made->empty = keep("empty");
@@ -56,7 +56,7 @@ NumPy& TheNumPy() {
   return *numpy;
 }
 
-// The dtype of a buffer's format in native order; false for all else.
+// Parses a buffer's format in native byte order; returns false for others.
 bool ParseFormat(const char* format, Py_ssize_t item_size, DType* dtype) {
   if (format == nullptr) return false;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
@@ -118,7 +118,7 @@ bool ParseFormat(const char* format, Py_ssize_t item_size, DType* dtype) {
       "strings (bytes, str)");
 }
 
-// Bytes of a str or bytes element. The view lasts as long as the object.
+// Returns the bytes of a str or bytes element. The view is valid as long as the object.
 std::string_view StringView(PyObject* element) {
   if (PyBytes_Check(element)) {
     return {PyBytes_AS_STRING(element), static_cast<size_t>(PyBytes_GET_SIZE(element))};
@@ -135,7 +135,7 @@ std::string_view StringView(PyObject* element) {
 
 bool Has(PyObject* value, const char* attribute) { return PyObject_HasAttrString(value, attribute) != 0; }
 
-// Torch's bfloat16, of which NumPy knows nothing, as its bits; null for all else.
+// Returns the bits of torch's bfloat16, which NumPy does not know; null for other values.
 nb::object BitsOfTorchBfloat16(PyObject* value) {
   const std::string_view type_name = Py_TYPE(value)->tp_name;
   if (type_name != "Tensor" && type_name != "Parameter") return {};
@@ -148,20 +148,20 @@ nb::object BitsOfTorchBfloat16(PyObject* value) {
                               .attr("contiguous")()
                               .attr("view")(nb::borrow(torch).attr("int16"))
                               .attr("numpy")();
-  // Only the class's name has been looked at: whatever else is called so must not be read as what it is not.
+  // Only the name of the class was checked: verify that the value is what the name suggests.
   return nb::borrow(TheNumPy().asarray)(bits, "dtype"_a = "int16");
 }
 
-// An array of what is neither an array nor a plain scalar. TypeError where there is none.
+// Converts a value that is neither an array nor a plain scalar to an array, or raises TypeError.
 nb::object MakeArray(PyObject* value, bool* is_bfloat16) {
   if (nb::object bits = BitsOfTorchBfloat16(value); bits.is_valid()) {
     *is_bfloat16 = true;
     return bits;
   }
   const NumPy& numpy = TheNumPy();
-  const bool speaks_dlpack_alone = Has(value, "__dlpack__") && !Has(value, "__array__") &&
-                                   !Has(value, "__array_interface__") && !PyObject_CheckBuffer(value);
-  if (speaks_dlpack_alone) return nb::borrow(numpy.from_dlpack)(nb::borrow(value));
+  const bool supports_only_dlpack = Has(value, "__dlpack__") && !Has(value, "__array__") &&
+                                    !Has(value, "__array_interface__") && !PyObject_CheckBuffer(value);
+  if (supports_only_dlpack) return nb::borrow(numpy.from_dlpack)(nb::borrow(value));
   if (PyObject* array = PyObject_CallOneArg(numpy.asarray, value)) return nb::steal(array);
   if (!PyErr_ExceptionMatches(PyExc_ValueError)) nb::raise_python_error();
   PyErr_Clear();
@@ -172,7 +172,7 @@ nb::object MakeArray(PyObject* value, bool* is_bfloat16) {
     if (array != nullptr) return nb::steal(array);
   }
   if (PyErr_Occurred()) ClearException();
-  // Ragged lists inside objects and the like: no tensor.
+  // Ragged lists inside objects and the like cannot be tensors.
   RaiseTypeError("cannot make an array of " + ShortRepr(value));
 }
 
@@ -202,7 +202,7 @@ void Views::Clear() {
 
 TensorView Views::Add(PyObject* value) {
   if (used_ == slots_.size()) slots_.emplace_back();
-  Slot& slot = slots_[used_++];  // counted before anything can fail: Clear() sees to it
+  Slot& slot = slots_[used_++];  // counted before anything can fail, so that Clear() releases it
   const TensorView view = Convert(slot, value);
   if (view.dims.size() > TheNumPy().max_dims) [[unlikely]] {
     RaiseTypeError("an array of " + std::to_string(view.dims.size()) +
@@ -264,7 +264,7 @@ TensorView Views::Convert(Slot& slot, PyObject* value) {
   return view;
 }
 
-// Any array. `array` is kept alive by the caller or by slot.kept.
+// Converts any array. The caller or slot.kept keeps `array` alive.
 TensorView Views::FromArray(Slot& slot, PyObject* array) {
   const NumPy& numpy = TheNumPy();
   const nb::object dtype = nb::borrow(array).attr("dtype");
@@ -298,7 +298,7 @@ TensorView Views::Strings(Slot& slot, PyObject* array) {
   slot.own_dims.clear();
   for (const nb::handle dim : shape) slot.own_dims.push_back(nb::cast<int64_t>(dim));
   nb::object flat = nb::borrow(array).attr("ravel")().attr("tolist")();
-  // The list holds the elements, which hold the bytes. Those of fixed width are new objects.
+  // The list owns the elements, which own the bytes. Elements of fixed width are new objects.
   PyObject* former = std::exchange(slot.kept, flat.ptr());
   Py_INCREF(slot.kept);
   Py_XDECREF(former);
@@ -326,7 +326,7 @@ TensorView Views::String(Slot& slot, PyObject* value) {
 
 namespace {
 
-// What an array over a tensor's memory refers to.
+// Owns the memory of an array that was made from a tensor.
 struct Memory {
   Tensor tensor;
 };
@@ -433,7 +433,7 @@ double ToDouble(nb::handle value, const char* name) {
     const double number = PyFloat_AsDouble(value.ptr());
     if (number != -1.0 || !PyErr_Occurred()) return number;
     ClearException();
-    // Arrays of one element, and variables of frameworks that know how to become an array.
+    // Arrays of one element, and variables of frameworks that can be converted to an array.
     PyObject* array = PyObject_CallOneArg(TheNumPy().asarray, value.ptr());
     if (array != nullptr) {
       const nb::object owned = nb::steal(array);
@@ -478,7 +478,7 @@ void BindArrays(nb::module_& module) {
         Views views;
         return ToNumpy(ValueOrRaise(Tensor::CopyOf(views.Add(value.ptr()))));
       },
-      "value"_a.none(), "What comes back when `value` is stored; for tests of the conversions.");
+      "value"_a.none(), "Returns `value` as it is after storing it; for tests of the conversions.");
 }
 
 }  // namespace reverb::python

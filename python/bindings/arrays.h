@@ -1,10 +1,10 @@
-// arrays.h — values of Python as tensors, and tensors as NumPy arrays.
+// arrays.h — conversion of Python values to tensors, and of tensors to NumPy arrays.
 //
-// In: NumPy arrays and scalars, Python's bool, int, float, complex, bytes and str, and whatever NumPy makes
-// an array of, or what speaks DLPack (jax, torch and TensorFlow tensors do). Memory is borrowed where it lies
-// in order already. Arrays of str, bytes and objects become strings, str as UTF-8; other byte orders are
-// swapped; bfloat16 is that of ml_dtypes. TypeError for anything else. Out: arrays that own their memory and
-// can be written to. Strings are objects of type bytes.
+// To tensors: NumPy arrays and scalars, Python's bool, int, float, complex, bytes and str, anything that
+// NumPy converts to an array, and objects that support DLPack (jax, torch and TensorFlow tensors do).
+// Contiguous memory is borrowed. Arrays of str, bytes and objects become strings, str as UTF-8; other byte
+// orders are swapped; bfloat16 is that of ml_dtypes. TypeError for anything else. To arrays: they own their
+// memory and are writable. Strings are objects of type bytes.
 #ifndef REVERB_PYTHON_ARRAYS_H_
 #define REVERB_PYTHON_ARRAYS_H_
 
@@ -20,11 +20,11 @@
 
 namespace reverb::python {
 
-// The types that mean a leaf at first sight. REQUIRES: the GIL.
+// Returns whether the exact type of `object` shows that it is a leaf. REQUIRES: the GIL.
 bool IsPlainLeaf(PyObject* object);
 
-// Views of Python values, valid until Clear(). Kept and reused from call to call.
-// Threads: with the GIL, save that the views may be read without it.
+// Views of Python values, valid until Clear(). Reused from call to call.
+// Threads: with the GIL; only reading the views needs none.
 class Views {
  public:
   Views() = default;
@@ -32,9 +32,9 @@ class Views {
   Views& operator=(const Views&) = delete;
   ~Views() { Clear(); }
 
-  // TypeError for what is no tensor.
+  // TypeError for values that cannot be converted to a tensor.
   TensorView Add(PyObject* value);
-  // Bytes of all that was added; string elements count sixteen each.
+  // Returns the bytes of all added values; a string element counts as sixteen.
   size_t bytes() const { return bytes_; }
   // REQUIRES: the GIL.
   void Clear();
@@ -43,9 +43,9 @@ class Views {
   struct Slot {
     Py_buffer buffer{};
     bool has_buffer = false;
-    PyObject* kept = nullptr;  // what the memory belongs to, beside the buffer
+    PyObject* kept = nullptr;  // the owner of the memory, besides the buffer
     alignas(16) uint8_t scalar[16];
-    int64_t dims[1];  // of values that are no arrays: none
+    int64_t dims[1];  // of scalars: unused
     std::vector<int64_t> own_dims;
     std::vector<std::string_view> strings;
   };
@@ -62,19 +62,19 @@ class Views {
   size_t bytes_ = 0;
 };
 
-// The tensor as an array that owns its memory.
+// Returns the tensor as an array that owns its memory.
 nb::object ToNumpy(Tensor tensor);
-// numpy.dtype of it; TypeError for bfloat16 without ml_dtypes.
+// TypeError for bfloat16 without ml_dtypes.
 nb::object ToNumpyDType(DType dtype);
-// Of a numpy.dtype, or what numpy.dtype() takes. TypeError for those that are not supported.
+// Converts a numpy.dtype, or what numpy.dtype() accepts. TypeError for unsupported dtypes.
 DType FromNumpyDType(nb::handle dtype);
-// (2, 84, None).
+// Returns (2, 84, None) for [2, 84, ?]; None for an unknown rank.
 nb::object ToTuple(const Shape& shape);
 
-// A float out of whatever has one: numbers, NumPy scalars, arrays of one element, tf.Variable. TypeError for
-// str and None.
+// Converts numbers, NumPy scalars, arrays of one element and tf.Variable to a float. TypeError for str and
+// None; `name` is the argument's.
 double ToDouble(nb::handle value, const char* name);
-// An unsigned 64-bit integer; TypeError for floats and what is out of range.
+// Converts to an unsigned 64-bit integer; TypeError for floats and numbers out of range.
 uint64_t ToKey(nb::handle value);
 
 }  // namespace reverb::python

@@ -15,6 +15,7 @@
 #include "python_api.h"
 #include "reverb/sampler.h"
 #include "samples.h"
+#include "signatures.h"
 
 namespace reverb::python {
 namespace {
@@ -28,21 +29,19 @@ struct BatchSettings {
   bool pad = false;
 };
 
-// The bound of what one stream may have on its way (see the native sampler).
-constexpr int64_t kMostInFlight = int64_t{1} << 20;
-// For a question to a server that has just answered.
+// The most samples that a stream may have in flight (see the native sampler).
+constexpr int64_t kMaxInFlight = int64_t{1} << 20;
+// Bounds the extra call that fetches the structure, from a server that has just answered.
 constexpr std::chrono::seconds kStructureTimeout{5};
-
-Lazy decode_signature("reverb._specs", "decode_signature");
 
 class BatchIterator : public Iteration {
  public:
   BatchIterator(nb::object client, std::string table, const BatchSettings& settings, Timeout timeout)
       : Iteration(std::move(client), std::move(table), /*unpacks=*/true, timeout), settings_(settings) {
-    Check("batch_size", settings.batch_size, 1, kMostInFlight);
+    Check("batch_size", settings.batch_size, 1, kMaxInFlight);
     if (settings.num_batches) Check("num_batches", *settings.num_batches, 1, INT64_MAX / settings.batch_size);
     Check("num_streams", settings.num_streams, 1, 1024);
-    Check("prefetch", settings.prefetch, 0, kMostInFlight / settings.batch_size);
+    Check("prefetch", settings.prefetch, 0, kMaxInFlight / settings.batch_size);
   }
 
   nb::object Next() {
@@ -79,8 +78,8 @@ class BatchIterator : public Iteration {
     is_started_ = true;
   }
 
-  // A table without a signature: what its writers have told. Asked when there are samples, as then there was
-  // a writer. What cannot be found out costs no batch.
+  // Fetches the structure that writers sent, for a table without a signature. Called once there are samples,
+  // because then there was a writer. A failure costs no batch.
   void LearnStructure() {
     knows_structure_ = true;
     if (unpacking_.num_columns() > 0) return;
@@ -89,15 +88,14 @@ class BatchIterator : public Iteration {
       return handle.StructureOf(table_, wait);
     });
     if (!structure.ok() || !*structure) return;
-    const std::string_view bytes = structure->encoded();
-    structure_ = Unpacking(nb::borrow(decode_signature.get())(nb::bytes(bytes.data(), bytes.size())), table_);
+    structure_ = Unpacking(ToNest(ValueOrRaise(DecodeSignature(structure->encoded()))), table_);
   }
-  // Flat where a table without a signature has items of other columns.
+  // Flat for items with another number of columns than the structure.
   const Unpacking& UnpackingOf(size_t num_columns) const {
     return static_cast<size_t>(structure_.num_columns()) == num_columns ? structure_ : unpacking_;
   }
 
-  // An array of a batch's own memory.
+  // Returns an array with memory from the batch's pool.
   template <typename T>
   nb::object Array(DType dtype, const std::vector<T>& values) {
     Tensor tensor = ValueOrRaise(Tensor::Allocate(dtype, {static_cast<int64_t>(values.size())}, pool_));
@@ -135,7 +133,7 @@ class BatchIterator : public Iteration {
 void BindBatches(nb::module_& module) {
   using Self = BatchIterator;
   nb::class_<Self> bound(module, "BatchIterator", nb::type_slots(CollectorSlots<Self>()),
-                         "Batches of samples, one after the other.");
+                         "An iterator over batches of samples.");
   bound.def(
       "__init__",
       [](Self* self, nb::object client, std::string table, int64_t batch_size,

@@ -1,4 +1,4 @@
-// Checkpoints as Python sees them: what a server is told about them, and reading them without one.
+// Checkpoints in Python: the options of a server, and reading checkpoints without a server.
 #include "reverb/checkpoint.h"
 
 #include <nanobind/stl/vector.h>
@@ -20,7 +20,7 @@
 namespace reverb::python {
 namespace {
 
-// One of a few words, each with what it stands for. ValueError for another one.
+// Maps one of a few words to its value. ValueError for other words.
 template <typename T>
 T FromWord(const char* name, const std::string& word,
            std::initializer_list<std::pair<const char*, T>> choices) {
@@ -191,12 +191,15 @@ void BindCheckpoints(nb::module_& module) {
       .def("__next__", &ItemsObject::Next);
   nb::class_<ReaderObject>(module, "CheckpointReader", "A checkpoint, read where it lies.")
       .def(nb::init<const std::string&>(), "path"_a)
-      .def("info", &ReaderObject::Info, "What stands in it, as a dict.")
+      .def("info", &ReaderObject::Info, "Returns the content of the manifest as a dict.")
       .def("items", &ReaderObject::Items, "table"_a, nb::rv_policy::take_ownership,
            "The items of a table, as tuples.")
-      .def("verify", &ReaderObject::Verify, "RuntimeError unless every checksum and reference is right.");
-  module.def("list_checkpoints", &List, "path"_a, "(path, created_ns, is_complete, is_foreign) of each.");
-  module.def("import_checkpoint", &Import, "source"_a, "target"_a, "Writes one anew; its path.");
+      .def("verify", &ReaderObject::Verify,
+           "Raises RuntimeError unless every checksum and reference is valid.");
+  module.def("list_checkpoints", &List, "path"_a,
+             "Returns (path, created_ns, is_complete, is_foreign) of each checkpoint.");
+  module.def("import_checkpoint", &Import, "source"_a, "target"_a,
+             "Converts a checkpoint; returns the path of the new one.");
 }
 
 }  // namespace reverb::python

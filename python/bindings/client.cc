@@ -14,8 +14,8 @@ bool IsLost(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kCancelled;
 }
 
-// The elements of a contiguous array of one dimension whose format is one of `formats`; null otherwise. Most
-// keys and priorities come so, and need no Python object each.
+// Returns the elements of a contiguous array of one dimension whose format is one of `formats`; null
+// otherwise. Most keys and priorities are such arrays, and need no Python object each.
 class FlatArray {
  public:
   FlatArray(nb::handle value, std::string_view formats) {
@@ -47,8 +47,8 @@ class FlatArray {
   bool fits_ = false;
 };
 
-// Whether iterating over `object` gives something else than its elements in order: bytes would be taken for
-// small integers, a dict for its keys.
+// Returns whether iterating over `object` would not give elements in order: bytes would give small integers,
+// a dict its keys.
 bool IsNoArray(nb::handle object) {
   return PyBytes_Check(object.ptr()) || PyByteArray_Check(object.ptr()) || PyUnicode_Check(object.ptr()) ||
          PyDict_Check(object.ptr()) || PyAnySet_Check(object.ptr());
@@ -102,7 +102,7 @@ bool Fits(const TensorSpec& spec, const TensorView& value) {
   return spec.shape.IsCompatibleWith(row) || spec.shape.IsCompatibleWith(Shape(std::move(with_time)));
 }
 
-// Why an item of this one step cannot go into the table; empty when it can.
+// Returns why the table does not accept an item of this step; empty when it does.
 std::string InsertProblem(const TableSignatures& signatures, const std::string& table,
                           std::span<const TensorView> step) {
   const auto found = signatures.find(table);
@@ -139,7 +139,7 @@ nb::dict AsDict(nb::handle mapping) {
   return copy;
 }
 
-// The dict is left alone before any priority becomes a number: that may run Python code, which may change it.
+// Copies the dict before it converts priorities: that may run Python code, which may change the dict.
 void ReadPriorities(const nb::dict& priorities, std::vector<Client::TablePriority>* tables) {
   std::vector<nb::object> numbers;
   numbers.reserve(priorities.size());
@@ -194,10 +194,10 @@ void Mutate(ClientObject& self, std::string_view table, const std::vector<KeyPri
             const std::vector<uint64_t>& deletes, std::optional<double> timeout) {
   const Client client = self.client();
   RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
-    // An empty call tells whether the table exists.
+    // An empty call reports whether the table exists.
     Status deleted;
     if (!deletes.empty() || updates.empty()) deleted = client.Delete(table, deletes, wait);
-    // When one of several servers cannot be reached, the others get their updates all the same.
+    // If one of several servers cannot be reached, the others still get their updates.
     if (!deleted.ok() && (deleted.code() == StatusCode::kCancelled || client.num_servers() == 1))
       return deleted;
     if (updates.empty()) return deleted;
@@ -241,19 +241,20 @@ nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout) {
   return ToDict(info);
 }
 
-// Docstrings of what is called often enough to have no Python in between.
+// Docstrings of the methods that have no Python wrapper, because they are called often.
 
-constexpr char kInsertDoc[] = R"(Writes one step as an item of each named table, and returns when all are in.
+constexpr char kInsertDoc[] =
+    R"(Writes one step as an item of each named table, and returns when all are inserted.
 
-The data is sent and kept once, whatever the number of tables.
+The data is sent and stored once, for any number of tables.
 
 Args:
     data: any nest of values.
     priorities: the tables, each with the priority of the item there.
-    timeout: seconds; DeadlineExceededError afterwards. What was sent may still go in.
+    timeout: seconds; DeadlineExceededError afterwards. The items may still be inserted.
 
 Raises:
-    ValueError: when a table does not exist, the data does not fit its signature, or a priority is refused.
+    ValueError: if a table does not exist, the data does not match its signature, or a priority is rejected.
 
 >>> import reverb
 >>> server = reverb.Server([reverb.Table.queue("queue", 10)])
@@ -264,12 +265,12 @@ Raises:
 >>> server.stop())";
 
 constexpr char kSampleDoc[] =
-    R"(An iterator over `num_samples` items of the table. Nothing happens before the first next().
+    R"(Returns an iterator over `num_samples` items of the table. Sends nothing before the first next().
 
-Samples are fetched ahead of the caller: one at first, more as long as they are taken as fast as they come,
-never more than `num_samples` in all. Of tables with `max_times_sampled` no more than one and a sixteenth of what was
-taken already, of tables with room for one item only one. Closing or dropping the iterator gives up what was fetched,
-and what is on its way; where that takes items away, a warning tells how many. `exact` avoids it.
+Samples are prefetched over a network: one at first, and more while the caller takes them as fast as they arrive,
+at most `num_samples` in all. For tables with `max_times_sampled`, the limit is one sample plus a sixteenth of those
+already taken; for tables with `max_size=1`, one sample. Closing or dropping the iterator discards prefetched samples;
+if sampling removes items, a warning reports how many. `exact` avoids this.
 
 Args:
     table: its name.
@@ -277,22 +278,22 @@ Args:
     emit_timesteps: yield a list for each item, with a ReplaySample for each of its steps; otherwise one
         ReplaySample whose columns have time as their leading dimension.
     unpack_as_table_signature: give `data` the structure of the table's signature; otherwise it is a flat list.
-    exact: fetch nothing ahead: every sample sees all priorities that were set before it was asked for.
-    timeout: seconds that each next() may wait; DeadlineExceededError afterwards, and the following one
-        goes on waiting.
+    exact: disables prefetching: every sample reflects all priorities that were set before it was requested.
+    timeout: seconds that each next() may wait; DeadlineExceededError afterwards. The following next() continues to
+        wait.
 
 Raises:
     ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
         does not exist with `unpack_as_table_signature`, and for `num_samples` below 1 (-1, as in dm-reverb, gives
         no samples and no error).
-    RuntimeError: from next(): when the table does not exist, or the server was in this process and has
-        stopped. A server elsewhere that has gone is waited for: `timeout` and Ctrl-C end that.)";
+    RuntimeError: from next(): if the table does not exist, or a server of this process has stopped. For a lost
+        server elsewhere, next() waits until `timeout` or Ctrl-C.)";
 
 constexpr char kMutateDoc[] =
-    R"(Sets priorities, and deletes items. Keys that are not there are ignored; deletes come first.
+    R"(Deletes items, then sets priorities. Unknown keys are ignored.
 
-ValueError when a selector of the table refuses a priority: then none is set. RuntimeError when the table
-does not exist.)";
+ValueError if a selector of the table rejects a priority: then none is set. RuntimeError if the table does not
+exist.)";
 
 }  // namespace
 
@@ -321,7 +322,7 @@ std::shared_ptr<const TableSignatures> ClientObject::FetchSignatures(Timeout tim
 
 void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
                                std::span<const TensorView> step, Timeout timeout) {
-  // What was known may be of a server that is gone: asked again before anything is refused.
+  // Cached signatures may belong to a previous server: fetch them again before rejecting anything.
   const bool was_known = signatures_ != nullptr;
   for (const bool is_last : {!was_known, true}) {
     const auto signatures = is_last ? FetchSignatures(timeout) : signatures_;
@@ -343,7 +344,7 @@ ReadAhead ClientObject::MayReadAhead(const std::string& table, Timeout timeout) 
       ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); }));
   NoteTables(info);
   const auto found = may_read_ahead_.find(table);
-  return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler will say so
+  return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler reports the error
 }
 
 void ClientObject::NoteTables(const ServerInfo& info) {
@@ -362,7 +363,7 @@ void BindClient(nb::module_& module) {
           "server_address"_a, nb::kw_only(), "in_process"_a = true, "name"_a = "",
           "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
           "max_response_bytes"_a = ClientOptions().max_response_bytes)
-      .def_prop_ro("server_address", &Self::address, "The address that the client was made with.")
+      .def_prop_ro("server_address", &Self::address, "The address that was passed to the constructor.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)
       .def("sample", &MakeSampleIterator, "table"_a, "num_samples"_a = 1, nb::kw_only(),
@@ -372,7 +373,7 @@ void BindClient(nb::module_& module) {
            "deletes"_a = nb::none(), nb::kw_only(), "timeout"_a = nb::none(), kMutateDoc)
       .def("update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),
            nb::kw_only(), "timeout"_a = nb::none(),
-           "Sets priorities given as two sequences or arrays of the same length; quicker than a dict.")
+           "Sets priorities given as two sequences or arrays of the same length; faster than a dict.")
       .def(
           "_reset",
           [](Self& self, std::string_view table, std::optional<double> timeout) {

@@ -1,4 +1,4 @@
-// client.h — what reverb.Client is made of; writers and samplers are made with it.
+// client.h — the native part of reverb.Client; writers and samplers are created with it.
 #ifndef REVERB_PYTHON_CLIENT_H_
 #define REVERB_PYTHON_CLIENT_H_
 
@@ -20,8 +20,8 @@ namespace reverb::python {
 // Whether samples of a table may be fetched ahead of the caller.
 enum class ReadAhead {
   kFreely,
-  kLittle,  // sampling takes items away from others
-  kNever,   // there is only the latest value, and the next sample shall be new
+  kLittle,  // sampling removes items that other clients could get
+  kNever,   // the table holds only the latest value, and each sample must be new
 };
 
 class ClientObject {
@@ -31,27 +31,27 @@ class ClientObject {
                uint64_t max_response_bytes);
 
   const std::string& address() const { return address_; }
-  // How long a server that was lost is looked for.
+  // How long to try to reconnect to a lost server.
   const Timeout& reconnect_timeout() const { return reconnect_timeout_; }
-  // A handle to share. RuntimeError in a forked child.
+  // Returns a handle to share. RuntimeError in a forked child.
   Client client() const {
     CheckFork();
     return *client_;
   }
 
-  // What the server's tables promise, asked anew.
+  // Fetches the signatures of the server's tables.
   std::shared_ptr<const TableSignatures> FetchSignatures(Timeout timeout);
-  // ValueError when a step does not fit one of the tables. Asks the server for its tables when they are not
-  // known, or before it refuses.
+  // ValueError when a step does not match one of the tables. Fetches the signatures if they are not known,
+  // and again before it rejects a step.
   void CheckInsert(std::span<const Client::TablePriority> tables, std::span<const TensorView> step,
                    Timeout timeout);
 
   // Of the steps that are inserted one by one.
   ItemNest& nests() { return nests_; }
 
-  // Asks the server when it is not known yet.
+  // Requests it from the server unless it is known.
   ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
-  // Remembers what MayReadAhead() would ask for.
+  // Records what MayReadAhead() would request.
   void NoteTables(const ServerInfo& info);
 
  private:
@@ -65,7 +65,7 @@ class ClientObject {
   ItemNest nests_;
 };
 
-// Client.sample(); `self` is the client.
+// Implements Client.sample(); `self` is the client.
 nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
                               Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout);
 

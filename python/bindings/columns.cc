@@ -12,12 +12,12 @@
 namespace reverb::python {
 namespace {
 
-// The classes, for ever: instances may be around when the module goes.
+// The classes, never released: instances may outlive the module.
 PyTypeObject* history_type = nullptr;
 PyTypeObject* column_type = nullptr;
 PyTypeObject* cell_type = nullptr;
 
-// Runs `body` where C++ exceptions may not pass.
+// Runs `body` and converts C++ exceptions to Python's.
 template <typename Body>
 auto Guarded(Body&& body, decltype(body()) failed) noexcept -> decltype(body()) {
   try {
@@ -32,7 +32,7 @@ auto Guarded(Body&& body, decltype(body()) failed) noexcept -> decltype(body()) 
   return failed;
 }
 
-// What a Python object holds. TypeError when it was never initialised.
+// Returns the C++ object in a Python object. TypeError when it was never initialised.
 template <typename T>
 T& Get(PyObject* object) {
   if (!nb::inst_ready(object)) [[unlikely]]
@@ -66,7 +66,7 @@ void CheckCell(const WriterState& state, uint32_t column, int64_t position, cons
 
 // --- Cells of columns ---
 
-// The cells as single positions, in order.
+// Returns the cells as single positions, in order.
 template <typename Visit>
 void ForEachCell(const TrajectoryColumn& column, Visit&& visit) {
   for (const CellRange& range : column.ranges) {
@@ -83,7 +83,7 @@ std::vector<std::pair<uint32_t, int64_t>> CellsOf(const TrajectoryColumn& column
   return cells;
 }
 
-// Adjacent cells become one range.
+// Merges adjacent cells into ranges.
 void AddCell(std::vector<CellRange>* ranges, uint32_t column, int64_t position) {
   if (!ranges->empty()) {
     CellRange& last = ranges->back();
@@ -175,7 +175,7 @@ PyObject* HistoryGet(PyObject* self, PyObject* key) {
       nullptr);
 }
 
-// References, or None where a step has no value or has expired; all at once, as a snapshot.
+// Returns a snapshot of references, None where a step has no value or has expired.
 nb::object HistoryCells(const ColumnHistory& history) {
   const Turn::Holder turn(history.state->turn);
   const int64_t begin = history.state->history_begin();
@@ -285,10 +285,9 @@ Tensor ReadCell(const WriterState& state, uint32_t column, int64_t position) {
 TensorSpec SpecOf(const WriterState& state, uint32_t column, int64_t position) {
   const std::optional<TensorSpec> spec = state.writer->column_spec(column);
   if (!spec || !state.writer->HasCell(column, position)) {
-    PyErr_SetString(
-        PyExc_RuntimeError,
-        "the data of this reference has expired: it is older than the num_keep_alive_refs steps that "
-        "the writer keeps, or the episode has ended");
+    PyErr_SetString(PyExc_RuntimeError,
+                    "the data of this reference has expired: it is older than the num_keep_alive_refs steps "
+                    "that the writer keeps, or the episode has ended");
     nb::raise_python_error();
   }
   return *spec;
@@ -354,69 +353,66 @@ const TrajectoryColumn* AsColumn(PyObject* object) {
 }
 
 void BindColumns(nb::module_& module) {
-  auto history = nb::class_<ColumnHistory>(module, "ColumnHistory", nb::type_slots(history_slots),
-                                           "All steps of one column since the episode began.\n\n"
-                                           "Indexing gives a TrajectoryColumn: with an int the value of one "
-                                           "step without a time dimension, with a slice or "
-                                           "a list of ints several. Positions count from the first step of "
-                                           "the episode, negative ones from the newest. "
-                                           "ValueError when a chosen step has no value, or is no longer "
-                                           "kept. Iterating gives references, None where "
-                                           "there is no value.");
+  auto history = nb::class_<ColumnHistory>(
+      module, "ColumnHistory", nb::type_slots(history_slots),
+      "All steps of one column in this episode.\n\n"
+      "Indexing returns a TrajectoryColumn: with an int the value of one step without a time dimension, with "
+      "a slice or a list of ints several. Positions count from the first step of the episode, negative ones "
+      "from the newest. ValueError if a selected step has no value or is no longer kept. Iterating yields "
+      "references, None for steps without a value.");
   history.def_prop_ro(
-      "path", [](const ColumnHistory& self) { return self.path; }, "Where in the step it is.");
+      "path", [](const ColumnHistory& self) { return self.path; }, "The path of the column in a step.");
   history.def("__reduce__", [](const ColumnHistory&) -> nb::object {
     RaiseTypeError("a column's history belongs to its writer and cannot be pickled");
   });
 
-  auto cell =
-      nb::class_<CellRef>(module, "WeakCellRef", "One value that was appended, as long as it is kept.");
+  auto cell = nb::class_<CellRef>(module, "WeakCellRef",
+                                  "A reference to an appended value, valid as long as the value is kept.");
   cell.def_prop_ro(
       "expired",
       [](const CellRef& self) {
         const Turn::Holder turn(self.state->turn);
         return !self.state->writer->HasCell(self.column, self.position);
       },
-      "Whether the value can no longer be referred to.");
+      "Whether the value is no longer kept.");
   cell.def(
       "numpy",
       [](const CellRef& self) {
         const Turn::Holder turn(self.state->turn);
         return ToNumpy(ReadCell(*self.state, self.column, self.position));
       },
-      "The value. RuntimeError when it has expired.");
+      "Returns the value. RuntimeError if it has expired.");
   cell.def_prop_ro(
       "shape",
       [](const CellRef& self) {
         const Turn::Holder turn(self.state->turn);
         return ToTuple(SpecOf(*self.state, self.column, self.position).shape);
       },
-      "RuntimeError when the value has expired.");
+      "RuntimeError if the value has expired.");
   cell.def_prop_ro(
       "dtype",
       [](const CellRef& self) {
         const Turn::Holder turn(self.state->turn);
         return ToNumpyDType(SpecOf(*self.state, self.column, self.position).dtype);
       },
-      "RuntimeError when the value has expired.");
+      "RuntimeError if the value has expired.");
 
-  auto column = nb::class_<TrajectoryColumn>(module, "TrajectoryColumn", nb::type_slots(column_slots),
-                                             "Some steps of a column, as a column of an item.\n\n"
-                                             "Made by indexing a writer's history. Indexing it again gives a "
-                                             "part: with an int one row, squeezed; with a "
-                                             "slice or a list of ints several.");
-  column.def(
-      "__init__", &InitColumn, "data_references"_a.none(), nb::kw_only(), "squeeze"_a = Truth{},
-      "path"_a = nb::none(),
-      "From references, such as those that iterating over a history gives.\n\n"
-      "squeeze: the one row is handed out without a time dimension. ValueError for a reference that is None, "
-      "and for squeeze with other than one row.");
+  auto column = nb::class_<TrajectoryColumn>(
+      module, "TrajectoryColumn", nb::type_slots(column_slots),
+      "Some steps of a column, as a column of an item.\n\n"
+      "Created by indexing a writer's history. Indexing it again returns a part: with an int one row, "
+      "squeezed; with a slice or a list of ints several.");
+  column.def("__init__", &InitColumn, "data_references"_a.none(), nb::kw_only(), "squeeze"_a = Truth{},
+             "path"_a = nb::none(),
+             "Creates a column from references, such as those of iterating over a history.\n\n"
+             "squeeze: the single row has no time dimension in samples. ValueError for a reference that is "
+             "None, and for squeeze with more or fewer than one row.");
   column.def_prop_ro(
       "is_squeezed", [](const TrajectoryColumn& self) { return self.squeeze; },
-      "Whether the one row has no time dimension.");
+      "Whether the single row has no time dimension.");
   column.def_prop_ro(
       "path", [](const TrajectoryColumn& self) { return self.path; },
-      "Where in the step the values come from; None when it is not known.");
+      "The path of the values in a step; None if unknown.");
   column.def_prop_ro(
       "dtype",
       [](const TrajectoryColumn& self) {
@@ -424,7 +420,7 @@ void BindColumns(nb::module_& module) {
         const Turn::Holder turn(self.state->turn);
         return ToNumpyDType(SpecOf(self).dtype);
       },
-      "RuntimeError when the values have expired.");
+      "RuntimeError if the values have expired.");
   column.def_prop_ro(
       "shape",
       [](const TrajectoryColumn& self) -> nb::object {
@@ -434,10 +430,11 @@ void BindColumns(nb::module_& module) {
         if (!self.squeeze) dims.insert(dims.begin(), self.length);
         return ToTuple(Shape(std::move(dims)));
       },
-      "With the number of rows first unless it is squeezed. RuntimeError when the values have expired.");
-  column.def(
-      "numpy", &ColumnToNumpy,
-      "The values, stacked along time unless the column is squeezed. RuntimeError when some have expired.");
+      "Starts with the number of rows unless the column is squeezed. RuntimeError if the values have "
+      "expired.");
+  column.def("numpy", &ColumnToNumpy,
+             "Returns the values, stacked along time unless the column is squeezed. RuntimeError if some "
+             "have expired.");
 
   history_type = reinterpret_cast<PyTypeObject*>(history.release().ptr());
   column_type = reinterpret_cast<PyTypeObject*>(column.release().ptr());

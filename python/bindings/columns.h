@@ -1,12 +1,12 @@
-// columns.h — what a TrajectoryWriter has been given, as Python sees it.
+// columns.h — the steps of a TrajectoryWriter, in Python.
 //
-//   ColumnHistory     writer.history['x']: all steps of a column since the episode began; grows with it
-//   TrajectoryColumn  history['x'][-3:]: some of them, for an item; a snapshot
-//   CellRef           one of these
+//   ColumnHistory     writer.history['x']: all steps of a column in this episode; grows
+//   TrajectoryColumn  history['x'][-3:]: some of the steps, for an item; a snapshot
+//   CellRef           one step
 //
-// All name cells by (column, position), which never come again: what is too old is expired, not wrong.
-// Ownership: each keeps the native writer alive, but not open: that ends with the Python object of the
-// writer. Threads: any; calls take turns.
+// All refer to cells by (column, position), which are never reused: cells that are too old are reported as
+// expired. Ownership: each keeps the native writer alive, but not open: it is closed with the Python object
+// of the writer. Threads: any; calls are serialized.
 #ifndef REVERB_PYTHON_COLUMNS_H_
 #define REVERB_PYTHON_COLUMNS_H_
 
@@ -25,7 +25,7 @@ namespace reverb::python {
 struct WriterState {
   Turn turn;
   RoomWait room;
-  Owned<TrajectoryWriter> writer;  // set once, before anything else refers to this
+  Owned<TrajectoryWriter> writer;  // set once, before other objects refer to this
 
   int64_t history_begin() const {
     return writer->position() + (writer->step_is_open() ? 1 : 0) - writer->history_length();
@@ -55,7 +55,7 @@ struct TrajectoryColumn {
 
 nb::object MakeHistory(std::shared_ptr<WriterState> state, uint32_t column, nb::object path);
 
-// The TrajectoryColumn in `object`; null when it is none.
+// Returns the TrajectoryColumn in `object`; null for other objects.
 const TrajectoryColumn* AsColumn(PyObject* object);
 
 }  // namespace reverb::python

@@ -1,11 +1,11 @@
-// errors.h — from Status to Python's exceptions.
+// errors.h — conversion of Status to Python's exceptions.
 //
 //   INVALID_ARGUMENT    ValueError            DEADLINE_EXCEEDED  reverb.DeadlineExceededError
 //   RESOURCE_EXHAUSTED  IndexError            UNIMPLEMENTED      NotImplementedError
 //   all others          RuntimeError
 //
-// Each exception has the attribute `code`, the name of the status code ("NOT_FOUND"), and `detail`, what a
-// program may act on ("RATE_LIMITED") or None.
+// Each exception has the attributes `code`, the name of the status code ("NOT_FOUND"), and `detail`, a word
+// for programs ("RATE_LIMITED") or None.
 #ifndef REVERB_PYTHON_ERRORS_H_
 #define REVERB_PYTHON_ERRORS_H_
 
@@ -18,7 +18,7 @@
 namespace reverb::python {
 
 [[noreturn]] void Raise(const Status& status);
-// The same with another text.
+// The same with another message.
 [[noreturn]] void Raise(const Status& status, const std::string& message);
 
 inline void RaiseUnlessOk(const Status& status) {
@@ -32,7 +32,7 @@ T ValueOrRaise(Result<T> result) {
   return *std::move(result);
 }
 
-// Exceptions of reverb.errors that belong to several of Python's kinds.
+// Raise exceptions of reverb.errors that derive from several built-in ones.
 [[noreturn]] void RaiseStructureError(const std::string& message);
 [[noreturn]] void RaiseStepNotAvailable(const std::string& message);
 
@@ -40,14 +40,14 @@ T ValueOrRaise(Result<T> result) {
 [[noreturn]] void RaiseTypeError(const std::string& message);
 [[noreturn]] void RaiseValueError(const std::string& message);
 
-// Clears the pending exception, for callers that have a better one or another way. What is no `Exception`, as
-// KeyboardInterrupt, is thrown on.
+// Clears the pending exception, for callers that replace it or have a fallback. Rethrows exceptions that are
+// not an `Exception`, such as KeyboardInterrupt.
 void ClearException();
 
-// A str of what others have written: UTF-8, unless it is, or quotes, bytes that are not.
+// Returns a str for text from other programs, which may contain bytes that are not UTF-8.
 nb::object Text(std::string_view text);
 
-// repr(object), cut to a length fit for a message.
+// Returns repr(object), shortened for a message.
 std::string ShortRepr(nb::handle object);
 
 }  // namespace reverb::python

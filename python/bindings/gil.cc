@@ -16,7 +16,7 @@ std::atomic<bool> is_used{false};
 std::atomic<bool> is_forked_child{false};
 std::atomic<bool> is_exiting{false};
 
-// The thread that ends the interpreter.
+// Returns whether this is the thread that ends the interpreter.
 bool IsMainThread() { return syscall(SYS_gettid) == getpid(); }
 
 void AfterForkInChild() {
@@ -54,7 +54,7 @@ Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name) {
     RaiseValueError(std::string(name) + " (" + ShortRepr(nb::float_(*seconds)) +
                     ") must be a number of seconds from 0 on, or None for no limit");
   }
-  constexpr double kMost = 1e9;  // thirty years: for ever, and far from overflow
+  constexpr double kMost = 1e9;  // thirty years: practically forever, and far from overflow
   if (*seconds >= kMost) return std::nullopt;
   return std::chrono::nanoseconds(static_cast<int64_t>(*seconds * 1e9));
 }
@@ -70,60 +70,61 @@ Timeout TimeoutFromMillis(std::optional<int64_t> millis) {
 
 namespace {
 
-// The process ends without this thread.
-[[noreturn]] void SleepForEver() {
+// The process exits without waiting for this thread.
+[[noreturn]] void SleepForever() {
   while (true) pause();
 }
 
 }  // namespace
 
 void GilRelease::Acquire() {
-  // An interpreter that is ending ends threads which ask for the GIL, by unwinding frames that are not made
-  // for it. Most are caught by asking first, the rest on the way.
-  if ((is_exiting.load() || IsFinalizing()) && !IsMainThread()) SleepForEver();
+  // An exiting interpreter unwinds threads that acquire the GIL, through frames that do not support it. The
+  // check catches most of them, the handler the rest.
+  if ((is_exiting.load() || IsFinalizing()) && !IsMainThread()) SleepForever();
 #ifdef __GLIBCXX__
   try {
     PyEval_RestoreThread(state_);
   } catch (const abi::__forced_unwind&) {
-    SleepForEver();
+    SleepForever();
   }
 #else
   PyEval_RestoreThread(state_);
 #endif
 }
 
-bool GilRelease::Look() {
+bool GilRelease::ProcessSignals() {
   if (interrupted_) return false;
   if (is_exiting.load() && !IsMainThread()) return false;
   Acquire();
   EmitLog();
-  // The pending calls of the interpreter raise what interrupted EmitLog().
+  // The interpreter's pending calls raise the exception that interrupted EmitLog().
   if (PyErr_CheckSignals() != 0 || (IsMainThread() && Py_MakePendingCalls() != 0)) interrupted_ = true;
   state_ = PyEval_SaveThread();
   return !interrupted_;
 }
 
-// --- Farewells ---
+// --- Writers that are destroyed ---
 
 namespace {
 
 using Steady = std::chrono::steady_clock;
-constexpr std::chrono::seconds kFarewell{1};
-constexpr std::chrono::milliseconds kShortFarewell{50};  // enough where the server answers
-constexpr std::chrono::seconds kSoon{10};
-std::atomic<Steady::rep> last_vain_farewell{0};  // 0 = none
+constexpr std::chrono::seconds kFlushTimeout{1};
+constexpr std::chrono::milliseconds kShortFlushTimeout{50};  // enough if the server answers
+constexpr std::chrono::seconds kShortTimeoutPeriod{10};      // after a failed flush
+std::atomic<Steady::rep> last_failed_flush{0};               // 0 = none
 
 }  // namespace
 
-Timeout FarewellTime() {
-  const Steady::rep vain = last_vain_farewell.load(std::memory_order_relaxed);
-  const bool is_soon = vain != 0 && Steady::now() - Steady::time_point(Steady::duration(vain)) < kSoon;
-  return is_soon ? std::chrono::nanoseconds(kShortFarewell) : std::chrono::nanoseconds(kFarewell);
+Timeout FlushOnDropTimeout() {
+  const Steady::rep failed = last_failed_flush.load(std::memory_order_relaxed);
+  const bool is_recent =
+      failed != 0 && Steady::now() - Steady::time_point(Steady::duration(failed)) < kShortTimeoutPeriod;
+  return is_recent ? std::chrono::nanoseconds(kShortFlushTimeout) : std::chrono::nanoseconds(kFlushTimeout);
 }
 
-void NoteFarewell(Timeout time, const Status& status) {
-  if (status.code() == StatusCode::kDeadlineExceeded && time == Timeout(kFarewell))
-    last_vain_farewell = Steady::now().time_since_epoch().count();
+void RecordFlushOnDrop(Timeout timeout, const Status& status) {
+  if (status.code() == StatusCode::kDeadlineExceeded && timeout == Timeout(kFlushTimeout))
+    last_failed_flush = Steady::now().time_since_epoch().count();
 }
 
 namespace {
@@ -164,7 +165,7 @@ void Turn::Holder::Wait() {
   {
     GilRelease released;
     while (!interrupted && !turn_.mu_.try_lock_for(std::chrono::milliseconds(50))) {
-      interrupted = !released.Look();
+      interrupted = !released.ProcessSignals();
     }
   }
   if (interrupted) nb::raise_python_error();
@@ -176,7 +177,8 @@ void BindGil(nb::module_& module) {
     PrepareLogForExit();
     is_exiting = true;
   }));
-  module.def("_is_forked_child", &IsForkedChild, "Whether this process is a fork of one that used reverb.");
+  module.def("_is_forked_child", &IsForkedChild,
+             "Returns whether this process was forked from one that used reverb.");
 }
 
 }  // namespace reverb::python

@@ -1,16 +1,16 @@
-// gil.h — waiting without the GIL, and what endings (signals, the interpreter's exit, fork) mean for it.
+// gil.h — blocking calls without the GIL, and how signals, the interpreter's exit and fork() affect them.
 //
-//   const Status status = Waiting(timeout).Run([&](const WaitOptions& wait) { return writer.Flush(0, wait);
-//   });
+//   const auto flush = [&](const WaitOptions& wait) { return writer.Flush(0, wait); };
+//   const Status status = Waiting(timeout).Run(flush);
 //
-// A wait lets go of the GIL and takes it about every 50 ms to let Python see signals and to hand over log
-// messages. A handler that raises (Ctrl-C does) ends the wait, and the exception goes to the caller.
+// A wait releases the GIL and acquires it about every 50 ms to process signals and to emit log messages. A
+// signal handler that raises (Ctrl-C does) ends the wait, and the caller gets the exception.
 //
-// At the interpreter's exit a thread that wants the GIL back would be ended by Python in the middle of C++
-// frames; ours is put to sleep instead.
+// At the interpreter's exit, Python terminates threads that acquire the GIL, in the middle of C++ frames.
+// Such a thread sleeps forever instead.
 //
-// After fork() the child has none of the library's threads: whatever was made before is not touched there,
-// and new things cannot be made. See CheckFork().
+// After fork(), the child has none of the library's threads: it neither uses objects from before nor creates
+// new ones. See CheckFork().
 #ifndef REVERB_PYTHON_GIL_H_
 #define REVERB_PYTHON_GIL_H_
 
@@ -32,22 +32,22 @@
 
 namespace reverb::python {
 
-// Whether the interpreter is ending: modules may be half gone.
+// Returns whether the interpreter is exiting: modules may be partly destroyed.
 bool IsFinalizing();
 
-// True in a child made by fork() after the library had been used in the parent.
+// Returns true in a child that was forked after the parent had used the library.
 bool IsForkedChild();
-// RuntimeError in such a child, with the remedy.
+// Raises RuntimeError, with the remedy, in such a child.
 void CheckFork();
-// Says that the library has threads from now on.
+// Records that the library has threads from now on.
 void NoteUse();
 
-// None waits for ever. ValueError for NaN and below zero; `name` is the argument's.
+// None waits forever. ValueError, naming the argument `name`, for NaN and negative numbers.
 Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name = "timeout");
-// The `timeout_ms` of dm-reverb's calls: below zero is zero.
+// Converts the `timeout_ms` of dm-reverb's calls: negative numbers mean zero.
 Timeout TimeoutFromMillis(std::optional<int64_t> millis);
 
-// Lets go of the GIL, and takes it again when destroyed. REQUIRES: the GIL.
+// Releases the GIL, and acquires it again in the destructor. REQUIRES: the GIL.
 class GilRelease {
  public:
   GilRelease() : state_(PyEval_SaveThread()) {}
@@ -55,9 +55,9 @@ class GilRelease {
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
 
-  // Takes the GIL for a moment: signals, log. False when the call should end: because a signal handler
-  // raised, whose exception is then pending, or because the interpreter is ending.
-  bool Look();
+  // Acquires the GIL briefly to process signals and emit the log. Returns false if the call should end:
+  // because a signal handler raised (its exception is pending), or because the interpreter is exiting.
+  bool ProcessSignals();
   bool interrupted() const { return interrupted_; }
 
  private:
@@ -70,13 +70,13 @@ class GilRelease {
 class Waiting {
  public:
   explicit Waiting(Timeout timeout = {}) : timeout_(timeout) {}
-  // The call also ends when `*cancelled` becomes true.
+  // Ends the call also when `*cancelled` becomes true.
   Waiting& CancelledBy(const std::atomic<bool>* cancelled) {
     cancelled_ = cancelled;
     return *this;
   }
 
-  // call(WaitOptions), which must not touch Python. Throws what a signal handler raised.
+  // Runs call(WaitOptions), which must not use Python. Throws the exception of a signal handler.
   template <typename Call>
   auto Run(Call&& call) {
     CheckFork();
@@ -96,7 +96,7 @@ class Waiting {
  private:
   Status OnWait(GilRelease& released) const {
     if (cancelled_ && cancelled_->load()) return Status::Cancelled("closed while the call was waiting");
-    return released.Look() ? Status::Ok() : Status::Cancelled("interrupted by a signal");
+    return released.ProcessSignals() ? Status::Ok() : Status::Cancelled("interrupted by a signal");
   }
 
   Timeout timeout_;
@@ -104,8 +104,7 @@ class Waiting {
   bool interrupted_ = false;
 };
 
-// The wait of a call that holds the GIL as long as it need not wait: what `on_wait` of a writer's
-// wait_for_room does.
+// The wait of a call that holds the GIL unless it has to wait: used as `on_wait` of a writer's wait_for_room.
 class RoomWait {
  public:
   WaitOptions options() {
@@ -132,44 +131,43 @@ class RoomWait {
  private:
   Status OnWait() {
     if (cancelled.load()) return Status::Cancelled("closed while the call was waiting");
-    if (released_ == nullptr || released_->Look()) return Status::Ok();
+    if (released_ == nullptr || released_->ProcessSignals()) return Status::Ok();
     return Status::Cancelled("interrupted by a signal");
   }
   GilRelease* released_ = nullptr;  // while the GIL is not held
 };
 
-// A step or sample of so many bytes is copied, and perhaps compressed, without the GIL. Below, taking it
-// again costs more than others could gain.
+// Steps and samples of at least this many bytes are copied, and perhaps compressed, without the GIL. For
+// smaller ones, acquiring it again costs more than other threads gain.
 inline constexpr size_t kLargeStep = size_t{32} << 10;
 
-// What a writer that is dropped without close() gives its items to be confirmed: a second, and a moment
-// for those that are dropped soon after one for which that was not enough, so that many do not take many
-// seconds.
-Timeout FarewellTime();
-void NoteFarewell(Timeout time, const Status& status);
+// Returns the time to wait for confirmations when a writer is destroyed without close(): one second, or less
+// shortly after a flush that timed out, so that many writers together do not take many seconds.
+Timeout FlushOnDropTimeout();
+void RecordFlushOnDrop(Timeout timeout, const Status& status);
 
-// Logs, at once, that a writer was dropped, or closed, with `count` items that are not confirmed; does
-// nothing where there are none. The former is a warning. Leave a pending exception alone. REQUIRES: the GIL.
+// Logs that a writer was dropped (a warning) or closed (an information) with `count` unconfirmed items; does
+// nothing for zero. Keeps a pending exception. REQUIRES: the GIL.
 void LogDropped(int64_t count, const Status& why);
 void LogClosed(int64_t count);
 
-// Ends a writer that is dropped: sends what there is, closes it, and logs how many items were discarded.
-// For destructors: an exception may be pending. REQUIRES: the GIL.
+// Flushes and closes a writer that is being destroyed, and logs how many items were discarded. An exception
+// may be pending. REQUIRES: the GIL.
 template <typename Writer>
-void DropWriter(Writer& writer) {
+void FlushAndClose(Writer& writer) {
   Status status;
   int64_t discarded = 0;
   {
     const GilRelease released;
-    const Timeout timeout = FarewellTime();
+    const Timeout timeout = FlushOnDropTimeout();
     status = writer.Flush(0, {.timeout = timeout});
-    NoteFarewell(timeout, status);
+    RecordFlushOnDrop(timeout, status);
     discarded = writer.Close();
   }
   LogDropped(discarded, status);
 }
 
-// Closes a writer, and logs how many items were discarded; returns their number. REQUIRES: the GIL.
+// Closes a writer and logs how many items were discarded; returns their number. REQUIRES: the GIL.
 template <typename Writer>
 int64_t CloseWriter(Writer& writer) {
   int64_t discarded = 0;
@@ -181,8 +179,8 @@ int64_t CloseWriter(Writer& writer) {
   return discarded;
 }
 
-// One thread at a time: others wait without the GIL, the same thread (a log handler, an object's
-// __array__) gets a RuntimeError.
+// A lock whose waiters release the GIL. Locking it twice in one thread (from a log handler or an object's
+// __array__) raises RuntimeError.
 class Turn {
  public:
   class Holder;
@@ -211,7 +209,7 @@ class Turn::Holder {
   Turn& turn_;
 };
 
-// Owns what must be destroyed without the GIL, since that may wait; and not at all in a forked child.
+// Owns a value that is destroyed without the GIL, because that may block, and never in a forked child.
 template <typename T>
 class Owned {
  public:
@@ -233,7 +231,7 @@ class Owned {
   void Drop() {
     if (!value_) return;
     if (IsForkedChild()) {
-      (void)value_.release();  // NOLINT(bugprone-unused-return-value): left to the end of the process
+      (void)value_.release();  // NOLINT(bugprone-unused-return-value): leaked on purpose
     } else if (PyGILState_Check()) {
       GilRelease released;
       value_.reset();

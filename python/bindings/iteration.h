@@ -1,7 +1,7 @@
-// iteration.h — what iterators over samples have in common: a native sampler, a turn, an end.
+// iteration.h — the base of iterators over samples: a native sampler, a lock, close().
 //
-// Nothing is asked of the server before the first next(). Threads may share an iterator: they take turns, and
-// close() ends the wait of another.
+// Sends nothing to the server before the first next(). Threads may share an iterator: calls are serialized,
+// and close() ends the wait of another thread.
 #ifndef REVERB_PYTHON_ITERATION_H_
 #define REVERB_PYTHON_ITERATION_H_
 
@@ -26,14 +26,14 @@ class Iteration {
     (void)nb::cast<ClientObject&>(client_);  // TypeError
   }
 
-  // From any thread; ends the wait of another.
+  // May be called from any thread; ends the wait of another one.
   void Close() {
     is_closed_ = true;
     const Turn::Holder turn(turn_);
     Drop();
   }
 
-  // For the garbage collector, which asks with the GIL and never in the middle of a call.
+  // For the garbage collector, which calls with the GIL and never in the middle of another call.
   int Traverse(visitproc visit, void* arg) const {  // the macro needs these names
     Py_VISIT(client_.ptr());
     return 0;
@@ -46,7 +46,7 @@ class Iteration {
  protected:
   ClientObject& client() const { return nb::cast<ClientObject&>(client_); }
 
-  // Runs take(wait) without the GIL. StopIteration when the iterator was closed meanwhile.
+  // Runs take(wait) without the GIL. StopIteration if the iterator was closed meanwhile.
   template <typename Take>
   auto Await(Take&& take) {
     auto taken = Waiting(timeout_).CancelledBy(&is_closed_).Run(take);
@@ -81,7 +81,7 @@ class Iteration {
 
   Turn turn_;
   std::atomic<bool> is_closed_{false};
-  // In turn.
+  // Guarded by the turn.
   bool is_started_ = false;
   Unpacking unpacking_;
   Owned<Sampler> sampler_;
@@ -93,7 +93,7 @@ class Iteration {
   }
 };
 
-// What Python's collector needs to know of an iterator class.
+// Returns the type slots of an iterator class for the garbage collector.
 template <typename T>
 const PyType_Slot* CollectorSlots() {
   static const auto traverse = [](PyObject* self, visitproc visit, void* arg) -> int {
@@ -111,7 +111,7 @@ const PyType_Slot* CollectorSlots() {
   return slots;
 }
 
-// __iter__, __next__ and close().
+// Binds __iter__, __next__ and close().
 template <typename T>
 void BindIteration(nb::class_<T>& bound) {
   bound.def("__iter__", [](nb::handle self) { return nb::borrow(self); })

@@ -1,4 +1,4 @@
-// reverb.Writer, the older one: whole steps, items of the last n.
+// reverb.Writer, the older API: whole steps, and items of the last n steps.
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -128,11 +128,10 @@ void BindLegacyWriter(nb::module_& module) {
            "Adds a step: any nest of values. The first step fixes the number of leaves, their dtypes and "
            "shapes.")
       .def("append_sequence", &Self::AppendSequence, "sequence"_a.none(),
-           "Adds several steps: every leaf has time as its first dimension, of the same length in all.")
+           "Adds several steps: every leaf has time as its first dimension, of the same length.")
       .def("create_item", &Self::CreateItem, "table"_a, "num_timesteps"_a, "priority"_a.none(),
-           "Makes an item of the last `num_timesteps` steps. It is sent when the chunk of the newest one is "
-           "complete, or "
-           "by flush() or close().")
+           "Creates an item of the last `num_timesteps` steps. It is sent once the chunk of the newest step "
+           "is complete, or by flush() or close().")
       .def("_flush", &Self::Flush, "timeout"_a.none())
       .def("_close", &Self::Close, "timeout"_a.none())
       .def_prop_ro("_is_closed", &Self::is_closed)

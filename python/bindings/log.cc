@@ -28,7 +28,7 @@ struct Queue {
   size_t dropped = 0;
 };
 Queue& TheQueue() {
-  static Queue* queue = new Queue();  // threads of the library may outlive everything here
+  static Queue* queue = new Queue();  // never destroyed: the library's threads may log at exit
   return *queue;
 }
 
@@ -65,7 +65,7 @@ void RaiseLater(PyObject* exception) {
     Py_DECREF(pending);
     return -1;
   };
-  if (Py_AddPendingCall(raise, exception) != 0) Py_DECREF(exception);  // too many are pending already
+  if (Py_AddPendingCall(raise, exception) != 0) Py_DECREF(exception);  // the queue of pending calls is full
 }
 
 Lazy get_logger("logging", "getLogger");
@@ -80,12 +80,12 @@ void PrepareLogForExit() {
     wants_warnings_at_exit = nb::cast<bool>(logger.attr("isEnabledFor")(PythonLevel(LogLevel::kWarning)));
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("reverb at exit");
-  } catch (const nb::cast_error&) {  // a logger of somebody else's making
+  } catch (const nb::cast_error&) {  // a logger of another class
   }
 }
 
 void EmitWaitingLog() {
-  // A handler may come back here by calling into the extension.
+  // A handler may call the extension, and so this function.
   static thread_local bool is_emitting = false;
   if (is_emitting || IsForkedChild()) return;
   std::deque<Record> records;
@@ -98,7 +98,7 @@ void EmitWaitingLog() {
     log_is_waiting.store(false, std::memory_order_relaxed);
   }
   if (IsFinalizing()) {
-    // The logging module may be half gone; sys.stderr is where it would write without handlers.
+    // The logging module may be partly destroyed; without handlers it would write to sys.stderr.
     for (const Record& record : records) {
       if (wants_warnings_at_exit && record.level >= LogLevel::kWarning) {
         PySys_FormatStderr("%s\n", record.message.c_str());
@@ -116,7 +116,7 @@ void EmitWaitingLog() {
     if (error.matches(PyExc_Exception)) {
       error.restore();
       PyErr_WriteUnraisable(nullptr);
-    } else {  // Ctrl-C, or what a signal handler raised, while the messages were handled
+    } else {  // Ctrl-C, or the exception of a signal handler, during emission
       RaiseLater(nb::object(nb::borrow(error.value())).release().ptr());
     }
   }
@@ -132,10 +132,10 @@ void BindLog(nb::module_& module) {
       "set_wait_log_after",
       [](std::optional<double> seconds) { SetWaitLogAfter(TimeoutFromSeconds(seconds, "seconds")); },
       "seconds"_a.none(),
-      "Calls that wait longer than this, for a rate limiter, for room or for a server, say so through "
-      "logging.getLogger(\"reverb\"), with the reason; once a minute for all that wait for the same thing. "
-      "Two seconds unless set; None: never.");
-  module.def("_emit_log", &EmitLog, "Hands the messages that wait to logging.getLogger(\"reverb\").");
+      "Sets the time after which a call that waits for a rate limiter, for memory or for a server is logged "
+      "to logging.getLogger(\"reverb\"), with the reason; at most once a minute for the same reason. The "
+      "default is two seconds; None disables it.");
+  module.def("_emit_log", &EmitLog, "Passes queued messages to logging.getLogger(\"reverb\").");
 }
 
 }  // namespace reverb::python

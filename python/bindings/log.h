@@ -1,7 +1,7 @@
-// log.h — the library's messages on their way to Python's logging.
+// log.h — passes the library's log messages to Python's logging.
 //
-// No thread of the library ever takes the GIL. What they log is put into a bounded queue, and handed to
-// logging.getLogger("reverb") by threads of Python that call into the extension or wait in it.
+// The library's threads never acquire the GIL. They put messages into a bounded queue. Python threads that
+// call the extension, or wait in it, pass the messages to logging.getLogger("reverb").
 #ifndef REVERB_PYTHON_LOG_H_
 #define REVERB_PYTHON_LOG_H_
 
@@ -13,16 +13,16 @@ namespace reverb::python {
 extern std::atomic<bool> log_is_waiting;
 void EmitWaitingLog();
 
-// Queue a message, as the library does. Need no GIL.
+// Queue a message, as the library does. They need no GIL.
 void Warn(std::string_view message);
 void Inform(std::string_view message);
 
-// Asks the logger, while it is still there, whether warnings that come after it has gone are wanted on
-// sys.stderr. For atexit. REQUIRES: the GIL.
+// Reads from the logger, while it still exists, whether later warnings go to sys.stderr. Called by atexit.
+// REQUIRES: the GIL.
 void PrepareLogForExit();
 
-// Hands over what is queued. What a handler raises is reported as unraisable. REQUIRES: the GIL, no Python
-// error pending.
+// Emits the queued messages. Exceptions of handlers are reported as unraisable. REQUIRES: the GIL, no pending
+// exception.
 inline void EmitLog() {
   if (log_is_waiting.load(std::memory_order_relaxed)) [[unlikely]]
     EmitWaitingLog();

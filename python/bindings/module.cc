@@ -5,13 +5,14 @@ namespace reverb::python {
 
 NB_MODULE(_core, module) {
   module.doc() = "The native part of reverb. Use the names of `reverb`; these may change.";
-  // What is alive when the interpreter ends is of no interest to anybody.
+  // Objects may outlive the interpreter at exit; do not warn about them.
   nb::set_leak_warnings(false);
   module.attr("__version__") = REVERB_PYTHON_VERSION;
   BindGil(module);
   BindLog(module);
   BindArrays(module);
   BindTree(module);
+  BindSignatures(module);
   BindSelectors(module);
   BindTable(module);
   BindCheckpoints(module);

@@ -43,7 +43,7 @@ ItemStructure ItemNest::Flatten(PyObject* nest, std::vector<Structure::Leaf>* le
     const size_t i = (last_ + tries) % kKnown;
     const std::shared_ptr<const Known> known = known_[i];
     leaves->clear();
-    // Complete, so that the leaves come in flat order.
+    // All columns are present, so the leaves are in flat order.
     if (known && known->structure.Walk(nest, leaves) &&
         static_cast<int32_t>(leaves->size()) == known->structure.num_columns()) {
       last_ = i;

@@ -1,4 +1,4 @@
-// nests.h — what writers hand out and take that has the shape of their steps: histories and items.
+// nests.h — histories and items of writers, which have the nested structure of their steps.
 #ifndef REVERB_PYTHON_NESTS_H_
 #define REVERB_PYTHON_NESTS_H_
 
@@ -15,14 +15,14 @@
 
 namespace reverb::python {
 
-// `writer.history`: an object for each column, in the nest that all steps so far have in common.
+// `writer.history`: an object for each column, in the union of the nests of all steps.
 class HistoryNest {
  public:
   using Make = std::function<nb::object(uint32_t column, const nb::object& path)>;
 
-  // The structure has grown.
+  // Adds objects for the new columns of `structure`.
   void Grow(const Structure& structure, const Make& make);
-  // What can be written to is copied for each caller. RuntimeError before the first step.
+  // Returns the nest; mutable containers are copied. RuntimeError before the first step.
   nb::object Get(const Structure& structure) const;
 
  private:
@@ -37,18 +37,18 @@ class HistoryNest {
   Copy copy_ = Copy::kBuild;
 };
 
-// The leaves of items. The structures of the last few kinds are kept, so that most are walked instead of
-// flattened. Threads: with the GIL, which may be lost in the middle.
+// Flattens items. Caches the last few structures, so that most items are walked instead of flattened.
+// Threads: with the GIL, which calls may release.
 class ItemNest {
  public:
-  // The leaves in flat order, with a column that means nothing. Returns the structure to be sent with the
-  // item.
+  // Returns the structure to send with the item. `leaves` gets the leaves in flat order; their columns have
+  // no meaning.
   ItemStructure Flatten(PyObject* nest, std::vector<Structure::Leaf>* leaves);
 
   // Calls add(column) for each leaf of `nest`, a column of a writer's history or a nest of them, in flat
-  // order. as(leaf) is the column that a leaf is, or null: TypeError, which says that `type` is wanted.
-  // ValueError for one of another writer than `state`; a column without a state has no steps. `leaves` is
-  // scratch space, and holds the columns. Returns the structure to be sent with the item.
+  // order. as(leaf) returns the column, or null for other objects: TypeError, naming `type`. ValueError for
+  // a column of another writer than `state`; a column without a state has no steps. `leaves` is scratch
+  // space that owns the columns. Returns the structure to send with the item.
   template <typename As, typename State, typename Add>
   ItemStructure ForEachColumn(PyObject* nest, const char* type, const State& state, As as,
                               std::vector<Structure::Leaf>* leaves, Add add) {

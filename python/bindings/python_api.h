@@ -1,4 +1,4 @@
-// python_api.h — Python and nanobind, and the few names that every file of the bindings uses.
+// python_api.h — Python, nanobind, and helpers that every file of the bindings uses.
 #ifndef REVERB_PYTHON_API_H_
 #define REVERB_PYTHON_API_H_
 
@@ -19,6 +19,7 @@ void BindLog(nb::module_& module);
 void BindGil(nb::module_& module);
 void BindArrays(nb::module_& module);
 void BindTree(nb::module_& module);
+void BindSignatures(nb::module_& module);
 void BindSelectors(nb::module_& module);
 void BindTable(nb::module_& module);
 void BindCheckpoints(nb::module_& module);
@@ -33,18 +34,18 @@ void BindVectorWriter(nb::module_& module);
 void BindStructuredWriter(nb::module_& module);
 void BindLegacyWriter(nb::module_& module);
 
-// `object` as it is, borrowed.
+// Returns a new reference to `object`.
 template <typename T = nb::object>
 T Borrow(PyObject* object) {
   return nb::borrow<T>(nb::handle(object));
 }
-// Takes over a new reference; throws the pending Python error when there is none.
+// Takes ownership of a new reference; throws the pending exception if it is null.
 inline nb::object Own(PyObject* object) {
   if (object == nullptr) nb::raise_python_error();
   return nb::steal(object);
 }
 
-// Does something at the end of a block, however that ends.
+// Calls a function at the end of a block, however the block ends.
 template <typename F>
 class Finally {
  public:
@@ -57,12 +58,12 @@ class Finally {
   F f_;
 };
 
-// Any value where a bool is meant, by the rules of `if`: also NumPy's own bools.
+// An argument of any type, converted to bool as by `if`: NumPy's bools work too.
 struct Truth {
   bool value = false;
 };
 
-// A name out of a module, looked up at the first use and kept for ever. REQUIRES: the GIL.
+// A name of a module, looked up at the first use and never released. REQUIRES: the GIL.
 class Lazy {
  public:
   constexpr Lazy(const char* module, const char* name) : module_(module), name_(name) {}

@@ -18,11 +18,11 @@
 namespace reverb::python {
 namespace {
 
-// Samples that are fetched ahead at most, when the caller takes them as fast as they come.
-constexpr int64_t kMostAhead = 1024;
-// The same where sampling takes items away, as a share of what the caller has taken: who stops in the middle
-// loses little.
-constexpr double kShareAhead = 1.0 / 16;
+// The most samples to prefetch, for a caller that takes them as fast as they arrive.
+constexpr int64_t kMaxPrefetch = 1024;
+// The same if sampling removes items, as a share of the samples taken so far: a caller that stops early loses
+// few.
+constexpr double kMaxPrefetchShare = 1.0 / 16;
 
 class SampleIterator : public Iteration {
  public:
@@ -33,7 +33,7 @@ class SampleIterator : public Iteration {
         emit_timesteps_(emit_timesteps),
         exact_(exact) {}
 
-  ~SampleIterator() { SayWhatIsGivenUp(); }
+  ~SampleIterator() { LogDiscardedItems(); }
 
   nb::object Next() {
     CheckFork();
@@ -41,7 +41,7 @@ class SampleIterator : public Iteration {
     if (is_closed_) throw nb::stop_iteration();
     if (!is_started_) Start();
     if (num_samples_ < 0 || taken_ >= num_samples_) End();
-    if (next_ == here_.size()) Fetch();
+    if (next_ == fetched_.size()) Fetch();
     Decoded sample = ValueOrRaise(TakeFirst());
     ++taken_;
     if (emit_timesteps_) return ToTimesteps(std::move(sample), unpacking_);
@@ -56,13 +56,13 @@ class SampleIterator : public Iteration {
     Unpack();
     if (num_samples_ > 1) {
       const ReadAhead may_read_ahead = client().MayReadAhead(table_, timeout_);
-      takes_away_ = may_read_ahead == ReadAhead::kLittle;
-      const int64_t most = may_read_ahead == ReadAhead::kNever ? 1 : kMostAhead;
+      sampling_removes_items_ = may_read_ahead == ReadAhead::kLittle;
+      const int64_t max_prefetch = may_read_ahead == ReadAhead::kNever ? 1 : kMaxPrefetch;
       Open({.table = table_,
             .max_samples = num_samples_,
-            .max_in_flight_samples_per_worker = std::min(most, num_samples_),
+            .max_in_flight_samples_per_worker = std::min(max_prefetch, num_samples_),
             .grow_window = true,
-            .max_share_ahead = takes_away_ ? kShareAhead : 0,
+            .max_share_ahead = sampling_removes_items_ ? kMaxPrefetchShare : 0,
             .exact = exact_});
     } else if (num_samples_ == 1) {
       single_ = Owned<Client>(client().client());
@@ -71,18 +71,18 @@ class SampleIterator : public Iteration {
   }
 
   void Fetch() {
-    here_.clear();
+    fetched_.clear();
     next_ = 0;
     RaiseUnlessOk(Await([&](const WaitOptions& wait) -> Status {
-      if (sampler_) return sampler_->NextSome(kMostAhead, &here_, wait);
-      REVERB_ASSIGN_OR_RETURN(here_, single_->Sample(table_, 1, wait));
+      if (sampler_) return sampler_->NextSome(kMaxPrefetch, &fetched_, wait);
+      REVERB_ASSIGN_OR_RETURN(fetched_, single_->Sample(table_, 1, wait));
       return Status::Ok();
     }));
   }
 
-  // The first of those that are here. Small ones are decoded sooner than the GIL is taken again.
+  // Returns the next fetched sample. Decoding a small one is faster than releasing the GIL.
   Result<Decoded> TakeFirst() {
-    const SampledTrajectory sample = std::move(here_[next_++]);
+    const SampledTrajectory sample = std::move(fetched_[next_++]);
     if (sample.decoded_bytes() < kLargeStep) return Decode(sample, pool_);
     const GilRelease released;
     return Decode(sample, pool_);
@@ -90,8 +90,8 @@ class SampleIterator : public Iteration {
 
   void Drop() override {
     single_ = Owned<Client>();
-    SayWhatIsGivenUp();
-    here_.clear();
+    LogDiscardedItems();
+    fetched_.clear();
     next_ = 0;
     Iteration::Drop();
   }
@@ -99,24 +99,23 @@ class SampleIterator : public Iteration {
   const int64_t num_samples_;
   const bool emit_timesteps_;
   const bool exact_;
-  // Items of a queue that were taken from it and reach nobody.
-  void SayWhatIsGivenUp() {
-    if (!sampler_ || !takes_away_ || IsForkedChild()) return;
-    const auto lost = static_cast<int64_t>(here_.size() - next_) + sampler_->stats().waiting;
+  // Logs items that were removed from a queue but not returned to the caller.
+  void LogDiscardedItems() {
+    if (!sampler_ || !sampling_removes_items_ || IsForkedChild()) return;
+    const auto lost = static_cast<int64_t>(fetched_.size() - next_) + sampler_->stats().waiting;
     if (lost > 0) {
       Warn("an iterator over samples of table \"" + table_ + "\" ended with " + std::to_string(lost) +
-           " items that it had fetched ahead: they are no longer in the table and reach nobody; exact=True "
-           "fetches "
-           "none");
+           " prefetched items, which are no longer in the table and are lost; exact=True disables "
+           "prefetching");
     }
   }
 
   const TensorPool pool_;
-  bool takes_away_ = false;
+  bool sampling_removes_items_ = false;
   int64_t taken_ = 0;
   Owned<Client> single_;
-  // Fetched, and from next_ on not handed out yet.
-  std::vector<SampledTrajectory> here_;
+  // Fetched samples; those from next_ on have not been returned yet.
+  std::vector<SampledTrajectory> fetched_;
   size_t next_ = 0;
 };
 

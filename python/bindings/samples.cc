@@ -13,7 +13,7 @@ Lazy sample_info_type("reverb.replay_sample", "SampleInfo");
 Lazy replay_sample_type("reverb.replay_sample", "ReplaySample");
 Lazy padded_batch_type("reverb.replay_sample", "PaddedBatch");
 
-// A namedtuple of these fields, without going through its __new__.
+// Creates a namedtuple without calling its __new__.
 nb::object MakeNamedTuple(nb::handle type, std::initializer_list<PyObject*> fields) {
   auto* const tuple_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   nb::object tuple = Own(tuple_type->tp_alloc(tuple_type, static_cast<Py_ssize_t>(fields.size())));
@@ -93,7 +93,7 @@ nb::object ToTrajectory(Decoded sample, const Unpacking& unpacking) {
   return MakeReplaySample(info, unpacking.Pack(ToArrays(std::move(sample))));
 }
 
-// One ReplaySample for each step.
+// Returns one ReplaySample for each step.
 nb::object ToTimesteps(Decoded sample, const Unpacking& unpacking) {
   std::optional<int64_t> steps;
   for (const Tensor& column : sample.columns) {
@@ -110,7 +110,7 @@ nb::object ToTimesteps(Decoded sample, const Unpacking& unpacking) {
   const std::vector<nb::object> arrays = ToArrays(std::move(sample));
   const nb::object list = Own(PyList_New(static_cast<Py_ssize_t>(steps.value_or(0))));
   for (int64_t i = 0; i < steps.value_or(0); ++i) {
-    const nb::object index = nb::make_tuple(i, nb::ellipsis());  // arrays also where a row is a scalar
+    const nb::object index = nb::make_tuple(i, nb::ellipsis());  // arrays, even if a row is a scalar
     std::vector<nb::object> rows;
     rows.reserve(arrays.size());
     for (const nb::object& array : arrays) rows.push_back(Own(PyObject_GetItem(array.ptr(), index.ptr())));

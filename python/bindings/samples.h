@@ -1,6 +1,6 @@
-// samples.h — how what was sampled becomes ReplaySample and SampleInfo.
+// samples.h — conversion of samples to ReplaySample and SampleInfo.
 //
-// Threads: with the GIL, save for Decode().
+// Threads: with the GIL, except for Decode().
 #ifndef REVERB_PYTHON_SAMPLES_H_
 #define REVERB_PYTHON_SAMPLES_H_
 
@@ -18,7 +18,7 @@
 
 namespace reverb::python {
 
-// A sample with its data decoded, which needs no GIL.
+// A sample with decoded data.
 struct Decoded {
   uint64_t key = 0;
   double probability = 0;
@@ -28,10 +28,10 @@ struct Decoded {
   std::vector<Tensor> columns;
   bool has_squeezed = false;
 };
-// Large columns come from the pool.
+// Decodes a sample; needs no GIL. Large columns use memory from the pool.
 Result<Decoded> Decode(const SampledTrajectory& sample, const TensorPool& pool);
 
-// How the columns of samples are handed out: flat, or in the nest of the table's signature.
+// Arranges the columns of samples: flat, or in the nest of the table's signature.
 class Unpacking {
  public:
   Unpacking() = default;
@@ -40,7 +40,7 @@ class Unpacking {
       : structure_(Structure().Merged(nest.ptr())), table_(std::move(table)) {}
 
   int32_t num_columns() const { return structure_.num_columns(); }  // 0: flat
-  // ValueError when there are fewer or more of them than the nest has leaves.
+  // ValueError if the number of columns differs from the number of leaves.
   nb::object Pack(std::vector<nb::object> columns) const;
 
  private:
@@ -55,7 +55,7 @@ nb::object MakeReplaySample(nb::handle info, nb::object data);
 nb::object MakePaddedBatch(nb::handle info, nb::object data, nb::object lengths);
 
 nb::object ToTrajectory(Decoded sample, const Unpacking& unpacking);
-// One ReplaySample for each step.
+// Returns one ReplaySample for each step.
 nb::object ToTimesteps(Decoded sample, const Unpacking& unpacking);
 
 }  // namespace reverb::python

@@ -1,4 +1,4 @@
-// Selectors and rate limiters as values: what a table is made from.
+// Selectors and rate limiters: values that configure a table.
 #include <nanobind/operators.h>
 
 #include <cstdio>
@@ -57,7 +57,7 @@ std::string ToRepr(const SelectorOptions& options) {
 }
 
 std::string ToRepr(const RateLimiterOptions& options) {
-  // The odd name is the one that programs know.
+  // dm-reverb's name.
   return "RateLimiter(samples_per_insert=" + Short(options.samples_per_insert) +
          ", min_diff_=" + Short(options.min_diff) + ", max_diff=" + Short(options.max_diff) +
          ", min_size_to_sample=" + std::to_string(options.min_size_to_sample) + ")";

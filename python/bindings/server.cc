@@ -84,7 +84,7 @@ class ServerObject {
     changed_.notify_all();
   }
 
-  // True when stopped, false when the time is over. Throws what a signal handler raised.
+  // Returns true when stopped, false after the timeout. Throws the exception of a signal handler.
   bool Wait(Timeout timeout) {
     CheckFork();
     const auto start = std::chrono::steady_clock::now();
@@ -121,20 +121,19 @@ class ServerObject {
 
 void BindServer(nb::module_& module) {
   using Self = ServerObject;
-  nb::class_<Self>(module, "Server", nb::is_weak_referenceable(), "What reverb.Server holds.")
+  nb::class_<Self>(module, "Server", nb::is_weak_referenceable(), "The native part of reverb.Server.")
       .def(nb::init<const std::vector<TableObject*>&, std::optional<int64_t>, std::string,
                     std::optional<CheckpointOptions>, std::optional<int64_t>, bool>(),
            "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
            "evict_when_full"_a = false)
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
       .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
-                   "What was loaded at start; None for nothing.")
-      .def("Stop", &Self::StopIt, "Ends all that is under way. Idempotent.")
+                   "The path of the checkpoint that was loaded at start; None if none was.")
+      .def("Stop", &Self::StopIt, "Stops the server and cancels all calls. Idempotent.")
       .def(
           "Wait",
           [](Self& self, std::optional<double> timeout) { return self.Wait(TimeoutFromSeconds(timeout)); },
-          "timeout"_a = nb::none(),
-          "Until the server is stopped. True when it was, False when the time is over.");
+          "timeout"_a = nb::none(), "Waits until the server is stopped. Returns False after the timeout.");
 }
 
 }  // namespace reverb::python

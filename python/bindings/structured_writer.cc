@@ -1,4 +1,4 @@
-// reverb.StructuredWriter: steps in; what becomes of them was said by configs.
+// reverb.StructuredWriter: creates items from steps as configured.
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -47,7 +47,7 @@ PatternCondition::Comparison ToComparison(nb::handle name) {
   RaiseValueError("the comparison of a condition is \"" + text + "\", which is not known");
 }
 
-// From the tuples of reverb.structured_writer.native_config().
+// Converts the tuples of reverb.structured_writer.native_config().
 StructuredConfig ToConfig(nb::handle config) {
   const nb::object parts = nb::borrow(native_config.get())(config);
   StructuredConfig result;
@@ -89,7 +89,7 @@ class StructuredWriterObject {
   }
   ~StructuredWriterObject() {
     if (!writer_ || IsForkedChild()) return;
-    DropWriter(*writer_);
+    FlushAndClose(*writer_);
   }
   StructuredWriterObject(const StructuredWriterObject&) = delete;
   StructuredWriterObject& operator=(const StructuredWriterObject&) = delete;
@@ -156,7 +156,7 @@ class StructuredWriterObject {
       Raise(Status::Cancelled("close() has been called on this writer"));
   }
 
-  // With the first step, whose paths error texts name.
+  // Runs at the first step, whose paths appear in error messages.
   void Make(nb::handle data) {
     std::vector<std::pair<nb::object, nb::object>> leaves;
     FlattenWithPath(data.ptr(), &leaves);
@@ -168,7 +168,7 @@ class StructuredWriterObject {
         Waiting().Run([&](const WaitOptions&) { return client_->NewStructuredWriter(std::move(options)); })));
   }
 
-  // Most steps have the structure of the one before.
+  // Most steps have the structure of the previous one.
   void FlattenStep(nb::handle data) {
     if (structure_.Walk(data.ptr(), &leaves_) &&
         static_cast<int32_t>(leaves_.size()) == structure_.num_columns()) {
@@ -196,7 +196,7 @@ class StructuredWriterObject {
 
   Structure structure_;
   Views views_;
-  std::vector<Structure::Leaf> leaves_;  // in flat order; columns mean nothing
+  std::vector<Structure::Leaf> leaves_;  // in flat order; their columns have no meaning
   std::vector<std::optional<TensorView>> values_;
 };
 
@@ -204,15 +204,13 @@ class StructuredWriterObject {
 
 void BindStructuredWriter(nb::module_& module) {
   using Self = StructuredWriterObject;
-  nb::class_<Self>(
-      module, "StructuredWriter", nb::is_weak_referenceable(), nb::dynamic_attr(),
-      "Makes items by patterns and conditions that were given once. Made by Client.structured_writer().")
+  nb::class_<Self>(module, "StructuredWriter", nb::is_weak_referenceable(), nb::dynamic_attr(),
+                   "Creates items by patterns and conditions. Created by Client.structured_writer().")
       .def(nb::init<ClientObject&, nb::handle>(), "client"_a, "configs"_a)
       .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = Truth{},
-           "Adds a step, or to the open one, and makes the items whose conditions hold.\n\n"
+           "Adds a step, or values to the open step, and creates the items whose conditions hold.\n\n"
            "Every step has the same number of leaves; None for those that have no value. With `partial_step` "
-           "the step "
-           "stays open for further calls, until one without it.")
+           "the step stays open for further calls, until one without it.")
       .def(
           "flush",
           [](Self& self, int64_t n, std::optional<int64_t> timeout_ms) {
@@ -220,20 +218,20 @@ void BindStructuredWriter(nb::module_& module) {
           },
           "block_until_num_items"_a = 0, "timeout_ms"_a = nb::none(),
           "Waits until at most `block_until_num_items` items are not in their table yet.\n\n"
-          "DeadlineExceededError after `timeout_ms`; sending goes on.")
+          "DeadlineExceededError after `timeout_ms`; sending continues.")
       .def(
           "end_episode",
           [](Self& self, Truth clear, std::optional<int64_t> timeout_ms) {
             self.EndEpisode(clear.value, TimeoutFromMillis(timeout_ms));
           },
           "clear_buffers"_a = Truth{true}, "timeout_ms"_a = nb::none(),
-          "Makes the items that wait for the end, and waits until all items are in their tables.\n\n"
-          "Then a new episode begins; with `clear_buffers` no item reaches back over the end. "
-          "DeadlineExceededError "
-          "after `timeout_ms`: the episode has ended all the same, and sending goes on.")
+          "Creates the items whose condition is the end of the episode, and waits until all items are in "
+          "their tables.\n\n"
+          "Then a new episode starts; with `clear_buffers`, its items cannot refer to earlier steps. "
+          "DeadlineExceededError after `timeout_ms`: the episode has ended nevertheless, and sending "
+          "continues.")
       .def("close", &Self::Close,
-           "Discards the items that are not confirmed, and returns their number. flush() before waits for "
-           "them. "
+           "Discards unconfirmed items, and returns their number; call flush() first to wait for them. "
            "Idempotent.")
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(

@@ -14,7 +14,7 @@ namespace {
 
 Table MakeUnserved(const TableOptions& options) {
   TableOptions own = options;
-  own.extensions = {};  // each may serve one table, and this one does nothing
+  own.extensions = {};  // an extension may serve only one table, and this one does not need it
   return ValueOrRaise(Table::Create(std::move(own), Store()));
 }
 
@@ -83,19 +83,18 @@ nb::dict ToDict(const ServerInfo& info) { return FieldsToDict(info); }
 
 void BindTable(nb::module_& module) {
   using Self = TableObject;
-  nb::class_<Self>(module, "Table", nb::is_weak_referenceable(), "What reverb.Table holds.")
+  nb::class_<Self>(module, "Table", nb::is_weak_referenceable(), "The native part of reverb.Table.")
       .def(
           "__init__",
           [](Self* self, std::string name, const SelectorObject& sampler, const SelectorObject& remover,
              int32_t max_size, int32_t max_times_sampled, const RateLimiterOptions& rate_limiter,
-             std::optional<nb::bytes> signature, nb::bytes user_data) {
+             std::optional<nb::bytes> signature) {
             TableOptions options{.name = std::move(name),
                                  .sampler = sampler.options,
                                  .remover = remover.options,
                                  .max_size = max_size,
                                  .max_times_sampled = max_times_sampled,
-                                 .rate_limiter = rate_limiter,
-                                 .user_data = std::string(user_data.c_str(), user_data.size())};
+                                 .rate_limiter = rate_limiter};
             if (signature) {
               options.signature =
                   ValueOrRaise(DecodeSignature(std::string_view(signature->c_str(), signature->size())));
@@ -103,7 +102,7 @@ void BindTable(nb::module_& module) {
             new (self) Self(std::move(options));
           },
           "name"_a, "sampler"_a, "remover"_a, "max_size"_a, "max_times_sampled"_a, "rate_limiter"_a,
-          "signature"_a.none(), "user_data"_a)
+          "signature"_a.none())
       .def(
           "name", [](const Self& self) { return self.options().name; }, "The table's name.")
       .def(
@@ -115,18 +114,18 @@ void BindTable(nb::module_& module) {
           "A snapshot, as a dict.")
       .def(
           "can_sample", [](const Self& self, int32_t n) { return CanDo(self, n, &Table::CanSample); },
-          "num_samples"_a, "Whether the rate limiter would let so many samples through now.")
+          "num_samples"_a, "Returns whether the rate limiter would admit so many samples now.")
       .def(
           "can_insert", [](const Self& self, int32_t n) { return CanDo(self, n, &Table::CanInsert); },
-          "num_inserts"_a, "Whether the rate limiter would let so many inserts through now.")
+          "num_inserts"_a, "Returns whether the rate limiter would admit so many inserts now.")
       .def(
           "set_rate_limiter",
           [](const Self& self, const RateLimiterOptions& options) {
             Table table = self.table();
             RaiseUnlessOk(Waiting().Run([&](const WaitOptions&) { return table.SetRateLimiter(options); }));
           },
-          "rate_limiter"_a, "Replaces the limiter's numbers; what it has counted stays.")
-      .def_prop_ro("is_served", &Self::is_served, "Whether a server has been made with it.")
+          "rate_limiter"_a, "Replaces the limiter's numbers and keeps its counters.")
+      .def_prop_ro("is_served", &Self::is_served, "Whether a server serves the table.")
       .def("__repr__", &Self::ToRepr);
 }
 

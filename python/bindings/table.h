@@ -1,7 +1,7 @@
-// table.h — reverb.Table: options, and a table that can be looked at before and after a server serves it.
+// table.h — reverb.Table: options, and a table to inspect before and after a server serves it.
 //
-// A server makes its own tables. Until one does, a Table object has an empty one of its own that answers
-// questions; from then on it shows the server's, also when that has stopped.
+// A server creates its own tables. Until then, a Table object owns an empty table that answers queries;
+// afterwards it shows the server's table, even after the server has stopped.
 #ifndef REVERB_PYTHON_TABLE_H_
 #define REVERB_PYTHON_TABLE_H_
 
@@ -30,7 +30,7 @@ class TableObject {
   const TableOptions& options() const { return options_; }
   Table table() const { return *table_; }
   bool is_served() const { return is_served_; }
-  // From now on this is what the object shows.
+  // Shows `table` from now on.
   void Serve(Table table);
   std::string ToRepr() const;
 

@@ -23,12 +23,12 @@ TrajectoryWriterObject::TrajectoryWriterObject(ClientObject& client, int64_t num
 
 TrajectoryWriterObject::~TrajectoryWriterObject() {
   if (!state_->writer || IsForkedChild()) return;
-  // Columns may keep the native writer alive; it is closed all the same. Nobody else is in a call: the last
-  // reference is gone.
-  DropWriter(*state_->writer);
+  // Columns may keep the native writer alive; it is closed nevertheless. No other thread is in a call,
+  // because this was the last reference.
+  FlushAndClose(*state_->writer);
 }
 
-// A close() of another thread is in force before its turn comes.
+// A close() in another thread takes effect before it gets its turn.
 void TrajectoryWriterObject::CheckOpen() const {
   if (is_closing_.load(std::memory_order_relaxed)) [[unlikely]]
     Raise(Status::Cancelled("TrajectoryWriter::Close has been called."));
@@ -53,7 +53,7 @@ void TrajectoryWriterObject::Append(nb::handle data, Truth partial_step) {
   }
 }
 
-// The values in leaves_.
+// Converts the values in leaves_.
 void TrajectoryWriterObject::AppendLeaves(bool partial_step) {
   values_.reserve(leaves_.size());
   for (const auto& [column, value] : leaves_) {
@@ -69,12 +69,12 @@ void TrajectoryWriterObject::AppendLeaves(bool partial_step) {
   }
 }
 
-// A step with parts that are new. They are kept only if the step is.
+// Appends a step with new parts, which are kept only if the append succeeds.
 void TrajectoryWriterObject::AppendGrown(nb::handle data, bool partial_step) {
   Structure grown = structure_.Merged(data.ptr());
   leaves_.clear();
   if (!grown.Walk(data.ptr(), &leaves_)) {
-    RaiseStructureError("the structure changed while it was looked at");
+    RaiseStructureError("the structure changed while it was read");
   }
   NameNewColumns(grown);
   AppendLeaves(partial_step);
@@ -94,7 +94,7 @@ void TrajectoryWriterObject::NameNewColumns(const Structure& structure) {
     if (configured != configured_.end()) {
       RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), configured->second));
     } else if (column < prepared_) {
-      // A step that failed may have said something else about a column of this number.
+      // A failed step may have declared another column with this number.
       RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), chunking_));
     }
   }
@@ -131,7 +131,7 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
   }
 }
 
-// --- Ends ---
+// --- Flush and close ---
 
 void TrajectoryWriterObject::Flush(int64_t block_until_num_items, Timeout timeout) {
   CheckFork();
@@ -153,7 +153,7 @@ void TrajectoryWriterObject::EndEpisode(bool clear_buffers, Timeout timeout) {
 
 int64_t TrajectoryWriterObject::Close() {
   if (IsForkedChild()) return 0;
-  // A call of another thread ends first, soon.
+  // A call in another thread ends soon, before this one proceeds.
   is_closing_ = true;
   state_->room.cancelled = true;
   const Turn::Holder turn(state_->turn);
@@ -219,27 +219,21 @@ void BindTrajectoryWriter(nb::module_& module) {
           "client"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = Truth{true},
           "timeout"_a = nb::none())
       .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = Truth{},
-           "Adds a step, or to the open one.\n\n"
+           "Adds a step, or values to the open step.\n\n"
            "`data` is any nest of values. Each leaf path is a column, whose dtype and shape its first value "
-           "fixes. "
-           "The structure may grow from step to step; a column that is left out, or None, has no value at "
-           "this step. "
-           "With `partial_step` the step stays open for further calls, until one without it. An append that "
-           "fails has "
-           "changed nothing.\n\n"
+           "fixes. The structure may grow from step to step; a column that is missing or None has no value "
+           "at this step. With `partial_step` the step stays open for further calls, until one without it. A "
+           "failed append changes nothing.\n\n"
            "ValueError for a value of another dtype or shape than its column's, and for a column that the "
-           "open step "
-           "has already; TypeError for what cannot be stored.")
-      .def(
-          "create_item", &Self::CreateItem, "table"_a, "priority"_a.none(), "trajectory"_a.none(),
-          "Makes an item of columns that were taken from `history`.\n\n"
-          "It is sent when its data is complete, in the order of creation; this waits only when very much is "
-          "unconfirmed already. flush() and end_episode() wait until items are in their table.\n\n"
-          "ValueError for an empty or expired column, a priority that is nan, and, unless the writer was "
-          "made with "
-          "validate_items=False, for what does not fit the table's signature; TypeError when a leaf of "
-          "`trajectory` is "
-          "no TrajectoryColumn.")
+           "open step already has; TypeError for values that cannot be stored.")
+      .def("create_item", &Self::CreateItem, "table"_a, "priority"_a.none(), "trajectory"_a.none(),
+           "Creates an item of columns of `history`.\n\n"
+           "Items are sent in the order of creation, once their data is complete; this call waits only while "
+           "the window of unconfirmed data is full. flush() and end_episode() wait until items are in their "
+           "table.\n\n"
+           "ValueError for an empty or expired column, a priority that is nan, and, unless validate_items is "
+           "False, for items that do not match the table's signature; TypeError if a leaf of `trajectory` is "
+           "not a TrajectoryColumn.")
       .def_prop_ro(
           "history", &Self::history,
           "The nest of all columns so far, each leaf a ColumnHistory. RuntimeError before the first append.")
@@ -259,9 +253,9 @@ void BindTrajectoryWriter(nb::module_& module) {
       .def_prop_ro("_is_closed", &Self::is_closing)
       .def("_configure", &Self::Configure, "path"_a.none(), "num_keep_alive_refs"_a,
            "max_chunk_length"_a.none())
-      .def_prop_ro("episode_steps", &Self::episode_steps, "Complete steps since the episode began.")
+      .def_prop_ro("episode_steps", &Self::episode_steps, "The number of complete steps of this episode.")
       .def_prop_ro("max_num_keep_alive_refs", &Self::num_keep_alive_refs,
-                   "The most steps that any column keeps.")
+                   "The maximum number of steps that any column keeps.")
       .def_prop_ro("step_is_open", &Self::step_is_open, "Whether the last append had partial_step=True.");
 }
 

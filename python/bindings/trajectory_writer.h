@@ -1,7 +1,7 @@
 // trajectory_writer.h — reverb.TrajectoryWriter: nests in, columns out.
 //
-// The structure of all steps so far is kept (tree.h); a step that fits it is turned into columns without
-// asking Python anything but the look-ups.
+// Keeps the structure of all steps so far (tree.h). Steps that match it are converted to columns with
+// look-ups only.
 #ifndef REVERB_PYTHON_TRAJECTORY_WRITER_H_
 #define REVERB_PYTHON_TRAJECTORY_WRITER_H_
 
@@ -53,13 +53,13 @@ class TrajectoryWriterObject {
   const ChunkingOptions chunking_;  // of columns that configure() is not called for
   std::atomic<bool> is_closing_{false};
 
-  // With the GIL, in turn.
+  // Guarded by the turn, with the GIL.
   Structure structure_;
   HistoryNest history_;
   ItemNest items_;
   std::vector<std::pair<nb::object, ChunkingOptions>> configured_;  // paths that have not appeared yet
 
-  int32_t prepared_ = 0;  // columns that were named, those of steps that failed included
+  int32_t prepared_ = 0;  // named columns, including those of failed steps
 
   // Reused from call to call.
   Views views_;

@@ -14,11 +14,11 @@ Lazy py_is_namedtuple("reverb._tree", "is_namedtuple");
 Lazy py_is_attrs("reverb._tree", "is_attrs");
 Lazy py_sorted_keys("reverb._tree", "sorted_keys");
 Lazy py_mapping("collections.abc", "Mapping");
-Lazy py_namedtuple_class("reverb._specs", "namedtuple_class");
+Lazy py_namedtuple_class("reverb._signatures", "namedtuple_class");
 
 PyTypeObject* leaf_type = nullptr;
 
-// Beyond this a nest is taken for one that holds itself.
+// A deeper nest is assumed to contain itself.
 constexpr int kMaxDepth = 500;
 
 bool IsTrue(nb::handle function, PyObject* argument) {
@@ -26,7 +26,7 @@ bool IsTrue(nb::handle function, PyObject* argument) {
   return answer.ptr() == Py_True;
 }
 
-// What reverb._tree says about an instance, which depends on its type alone.
+// Queries reverb._tree about an instance; the answer depends on its type alone.
 NestKind AskKind(PyObject* object) {
   if (!IsTrue(py_is_nested.get(), object)) return NestKind::kLeaf;
   const int is_mapping = PyObject_IsInstance(object, py_mapping.get().ptr());
@@ -54,7 +54,7 @@ void CheckDepth(const nb::object& path) {
   }
 }
 
-// The names of the fields of a namedtuple's or attrs class.
+// Returns the names of the fields of a namedtuple or attrs class.
 nb::object FieldsOf(PyObject* value, NestKind kind) {
   if (kind == NestKind::kNamedTuple) return nb::object(nb::borrow(value).attr("_fields"));
   nb::list names;
@@ -91,11 +91,11 @@ NestKind KindOf(PyObject* object) {
   if (type == &PyDict_Type) return NestKind::kMapping;
   if (type == &PyList_Type || type == &PyTuple_Type) return NestKind::kSequence;
   if (IsPlainLeaf(object)) return NestKind::kLeaf;
-  // A type's kind is asked for once. Types are kept alive so that an address means one type for ever; a
-  // program that makes types without end is not slowed down beyond a bound.
+  // The kind of a type is queried once. Types are kept alive so that an address always means the same type;
+  // the size is bounded for programs that keep creating types.
   static auto* known = new std::unordered_map<PyTypeObject*, NestKind>();
   if (const auto found = known->find(type); found != known->end()) return found->second;
-  nb::object held = Borrow(reinterpret_cast<PyObject*>(type));  // an object may change its class when asked
+  nb::object held = Borrow(reinterpret_cast<PyObject*>(type));  // the query may change the object's class
   const NestKind kind = AskKind(object);
   if (known->size() < 4096 && known->emplace(type, kind).second) (void)held.release();
   return kind;
@@ -111,7 +111,8 @@ Children ChildrenOf(PyObject* nest, NestKind kind) {
         if (PyList_Sort(keys.ptr()) != 0) {
           if (!PyErr_ExceptionMatches(PyExc_TypeError)) nb::raise_python_error();
           PyErr_Clear();
-          keys = Own(PyObject_CallOneArg(py_sorted_keys.get().ptr(), nest));  // says which keys these are
+          keys = Own(
+              PyObject_CallOneArg(py_sorted_keys.get().ptr(), nest));  // raises an error that names the keys
         }
       } else {
         keys = Own(PyObject_CallOneArg(py_sorted_keys.get().ptr(), nest));
@@ -191,7 +192,7 @@ bool Structure::Walk(PyObject* nest, std::vector<Leaf>* leaves) const {
   return root_ != nullptr && WalkNode(*root_, nest, leaves);
 }
 
-// `value` may be borrowed from a container that Python code empties: it is held before any such code can run.
+// `value` may be borrowed from a container that Python code empties: reference it before such code can run.
 bool Structure::WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* leaves) {
   if (value == Py_None) return true;  // no value here, nor for anything below
   if (node.kind == NestKind::kLeaf) {
@@ -214,7 +215,7 @@ bool Structure::WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* l
     return static_cast<Py_ssize_t>(found) == PyDict_GET_SIZE(value);
   }
   if (node.kind == NestKind::kSequence && (PyTuple_CheckExact(value) || PyList_CheckExact(value))) {
-    // The size is read again each time: a list may shrink meanwhile.
+    // Reads the size again each time: the list may shrink.
     for (size_t i = 0; i < static_cast<size_t>(PySequence_Fast_GET_SIZE(value)); ++i) {
       if (i >= count) return false;
       PyObject* child = PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i));
@@ -234,13 +235,13 @@ bool Structure::WalkNode(const Node& node, PyObject* value, std::vector<Leaf>* l
   return WalkChildren(node, value, leaves);
 }
 
-// Containers that need Python to be looked into.
+// Walks containers whose children only Python code can list.
 bool Structure::WalkChildren(const Node& node, PyObject* value, std::vector<Leaf>* leaves) {
   const NestKind kind = KindOf(value);
   if (kind != node.kind) return false;
   size_t next = 0;
   for (const auto& [key, child] : ChildrenOf(value, kind)) {
-    // Both are in flat order: what is missing in one is skipped in the other.
+    // Both are in flat order: skip the keys that the nest lacks.
     const Node* found = nullptr;
     for (size_t tries = 0; tries < node.keys.size() && found == nullptr; ++tries) {
       const size_t i = (next + tries) % node.keys.size();
@@ -328,7 +329,7 @@ void Structure::MergeNode(Node* node, PyObject* value, const nb::object& path) {
   }
   const nb::object type = nb::borrow(nb::handle(value).type());
   if (kind != NestKind::kNamedTuple || type.is(node->type)) return;
-  // Another namedtuple: the union has its class when that has all fields, else one made for it.
+  // For another namedtuple, the union uses its class if that has all fields, else a new class.
   const nb::object fields = FieldsOf(value, kind);
   const bool has_all_fields = nb::len(fields) == node->keys.size();
   if (grew || has_all_fields) {
@@ -356,9 +357,32 @@ void Structure::MergeNode(Node* node, PyObject* value, const nb::object& path) {
 
 // --- Sending ---
 
+Result<Signature> MakeContainer(NestKind kind, nb::handle type, const std::vector<nb::object>& keys,
+                                std::vector<Signature> children) {
+  if (kind == NestKind::kSequence) {
+    const bool is_tuple =
+        PyType_FastSubclass(reinterpret_cast<PyTypeObject*>(type.ptr()), Py_TPFLAGS_TUPLE_SUBCLASS);
+    return is_tuple ? Signature::Tuple(std::move(children)) : Signature::List(std::move(children));
+  }
+  std::vector<Signature::Field> fields;
+  fields.reserve(children.size());
+  for (size_t i = 0; i < children.size(); ++i) {
+    Py_ssize_t size = 0;
+    const char* key =
+        PyUnicode_Check(keys[i].ptr()) ? PyUnicode_AsUTF8AndSize(keys[i].ptr(), &size) : nullptr;
+    if (key == nullptr) {
+      PyErr_Clear();
+      return Status::InvalidArgument("the key " + ShortRepr(keys[i]) + " is not text");
+    }
+    fields.emplace_back(std::string(key, static_cast<size_t>(size)), std::move(children[i]));
+  }
+  if (kind == NestKind::kMapping) return Signature::Dict(std::move(fields));
+  return Signature::NamedTuple(nb::cast<std::string>(nb::object(type.attr("__name__"))), std::move(fields));
+}
+
 namespace {
 
-// INVALID_ARGUMENT for what a Signature has no word for.
+// INVALID_ARGUMENT for what a Signature cannot express.
 Result<Signature> ToSignature(const Structure::Node& node) {
   if (node.kind == NestKind::kLeaf) return Signature();
   std::vector<Signature> children;
@@ -366,25 +390,7 @@ Result<Signature> ToSignature(const Structure::Node& node) {
     REVERB_ASSIGN_OR_RETURN(Signature signature, ToSignature(*child));
     children.push_back(std::move(signature));
   }
-  if (node.kind == NestKind::kSequence) {
-    const bool is_tuple =
-        PyType_FastSubclass(reinterpret_cast<PyTypeObject*>(node.type.ptr()), Py_TPFLAGS_TUPLE_SUBCLASS);
-    return is_tuple ? Signature::Tuple(std::move(children)) : Signature::List(std::move(children));
-  }
-  std::vector<Signature::Field> fields;
-  for (size_t i = 0; i < children.size(); ++i) {
-    Py_ssize_t size = 0;
-    const char* key =
-        PyUnicode_Check(node.keys[i].ptr()) ? PyUnicode_AsUTF8AndSize(node.keys[i].ptr(), &size) : nullptr;
-    if (key == nullptr) {
-      PyErr_Clear();
-      return Status::InvalidArgument("the key " + ShortRepr(node.keys[i]) + " is no text");
-    }
-    fields.emplace_back(std::string(key, static_cast<size_t>(size)), std::move(children[i]));
-  }
-  if (node.kind == NestKind::kMapping) return Signature::Dict(std::move(fields));
-  return Signature::NamedTuple(nb::cast<std::string>(nb::object(node.type.attr("__name__"))),
-                               std::move(fields));
+  return MakeContainer(node.kind, node.type, node.keys, std::move(children));
 }
 
 }  // namespace
@@ -396,8 +402,8 @@ ItemStructure Structure::ToItemStructure() const {
     return ItemStructure::Create(nest);
   }();
   if (structure.ok()) return *std::move(structure);
-  static bool was_said = false;  // with the GIL
-  if (!std::exchange(was_said, true)) {
+  static bool has_warned = false;  // with the GIL
+  if (!std::exchange(has_warned, true)) {
     Warn(
         "the structure of items cannot be sent, so batches of tables without a signature will be flat "
         "lists: " +
@@ -418,14 +424,14 @@ nb::object Structure::Assemble(const Node& node, std::vector<nb::object> childre
       if (node.type.ptr() == reinterpret_cast<PyObject*>(&PyDict_Type)) return dict;
       PyObject* like = PyObject_CallOneArg(node.type.ptr(), dict.ptr());
       if (like != nullptr) return nb::steal(like);
-      ClearException();  // one that is made otherwise: a dict does as well
+      ClearException();  // the class needs other arguments: use a dict
       return dict;
     }
     case NestKind::kNamedTuple:
     case NestKind::kAttrs: {
       const nb::object keywords = Own(PyDict_New());
       for (size_t i = 0; i < children.size(); ++i) {
-        // attrs takes `_name` as `name`.
+        // The argument for the attribute `_name` is `name`.
         const nb::object name =
             node.kind == NestKind::kAttrs ? nb::object(node.keys[i].attr("lstrip")("_")) : node.keys[i];
         if (PyDict_SetItem(keywords.ptr(), name.ptr(), children[i].ptr()) != 0) nb::raise_python_error();
@@ -457,7 +463,7 @@ void BindTree(nb::module_& module) {
         for (const nb::object& leaf : leaves) list.append(leaf);
         return list;
       },
-      "structure"_a.none(), "The leaves in flat order, as reverb._tree.flatten().");
+      "structure"_a.none(), "Returns the leaves in flat order.");
   module.def(
       "_flatten_with_path",
       [](nb::handle nest) {
@@ -467,7 +473,7 @@ void BindTree(nb::module_& module) {
         for (const auto& [path, leaf] : leaves) list.append(nb::make_tuple(path, leaf));
         return list;
       },
-      "structure"_a.none(), "As reverb._tree.flatten_with_path().");
+      "structure"_a.none(), "Returns (path, leaf) of each leaf in flat order.");
 }
 
 }  // namespace reverb::python

@@ -1,10 +1,10 @@
 // tree.h — nested structures, flattened by the rules of reverb._tree.
 //
-// A Structure is a tree of nodes that mirrors the nests it has seen. Walking another nest along it costs a
-// look-up for each child and nothing else, as long as the nest has no part that the Structure lacks.
+// A Structure is a tree of nodes that mirrors the nests it has seen. Walking another nest along it costs
+// only a look-up for each child, as long as the nest has no part that the Structure lacks.
 //
-// Ownership: nodes hold references on keys and types; leaves and children hold references on their values. A
-// nest is never trusted to do that: converting a leaf, comparing keys and asking for a type may all run
+// Ownership: nodes own references to keys and types; leaves and children own references to their values,
+// because the nest may not keep them alive: converting a leaf, comparing keys and reading a type may run
 // Python code, which may change the nest. Threads: with the GIL.
 #ifndef REVERB_PYTHON_TREE_H_
 #define REVERB_PYTHON_TREE_H_
@@ -29,18 +29,23 @@ enum class NestKind : uint8_t {
 };
 
 NestKind KindOf(PyObject* object);
-// A type that is met often and is known to be a leaf.
+// Registers a frequent type of leaves.
 void SetLeafType(PyTypeObject* type);
 
 using Children = std::vector<std::pair<nb::object, nb::object>>;
-// The (key, child) pairs of a nest in flat order. REQUIRES: it is none of kLeaf.
+// Returns the (key, child) pairs of a nest in flat order. REQUIRES: the kind is not kLeaf.
 Children ChildrenOf(PyObject* nest, NestKind kind);
 
-// The leaves in flat order.
+// Returns the container that a nest of this kind, class and keys is in a signature; `keys` is not used for
+// sequences. INVALID_ARGUMENT for keys other than str and beyond the limits of signatures.
+Result<Signature> MakeContainer(NestKind kind, nb::handle type, const std::vector<nb::object>& keys,
+                                std::vector<Signature> children);
+
+// Append the leaves in flat order.
 void Flatten(PyObject* nest, std::vector<nb::object>* leaves);
 void FlattenWithPath(PyObject* nest, std::vector<std::pair<nb::object, nb::object>>* leaves);
 
-// The union of the nests that a writer was given: every leaf is a column.
+// The union of the nests of a writer's steps: every leaf is a column.
 class Structure {
  public:
   static constexpr int32_t kNoColumn = -1;
@@ -62,19 +67,19 @@ class Structure {
   int32_t num_columns() const { return static_cast<int32_t>(paths_.size()); }
   const nb::object& path(int32_t column) const { return paths_[static_cast<size_t>(column)]; }
 
-  // Appends the leaves of `nest` that are not None, each with its column. False when `nest` has something
-  // that is not known, or is of another kind: then Merged() is needed, and `leaves` means nothing.
+  // Appends the leaves of `nest` that are not None, each with its column. Returns false if `nest` has a part
+  // that the structure lacks, or of another kind: then Merged() is needed, and `leaves` is not valid.
   bool Walk(PyObject* nest, std::vector<Leaf>* leaves) const;
 
-  // Adds what is new in `nest`: this structure and `nest` together. StructureError when a leaf meets a
-  // container. The result walks `nest`.
+  // Returns the union of this structure and `nest`, which can walk `nest`. StructureError if one has a leaf
+  // where the other has a container.
   Structure Merged(PyObject* nest) const;
 
-  // The same without Python, as it is sent; nothing where it has keys other than str, or goes beyond the
-  // limits, which is said in the log.
+  // Returns the structure as it is sent. Empty, with one warning in the log, for keys other than str and for
+  // structures beyond the limits.
   ItemStructure ToItemStructure() const;
 
-  // The union with a value for each leaf, given by its column.
+  // Returns the nest with make(column) at each leaf.
   template <typename Make>
   nb::object Build(const Make& make) const {
     return root_ ? BuildNode(*root_, make) : nb::none();

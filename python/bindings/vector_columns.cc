@@ -10,7 +10,7 @@
 namespace reverb::python {
 namespace {
 
-// The classes, for ever: instances may be around when the module goes.
+// The classes, never released: instances may outlive the module.
 PyTypeObject* history_type = nullptr;
 PyTypeObject* column_type = nullptr;
 
@@ -49,7 +49,7 @@ nb::object Choose(const VectorColumnHistory& history, PyObject* key) {
   return Make(column_type, std::move(column));
 }
 
-// C++ exceptions may not pass here.
+// C++ exceptions must not leave this function.
 PyObject* Subscript(PyObject* self, PyObject* key) noexcept {
   try {
     if (!nb::inst_ready(self)) RaiseTypeError("this VectorColumnHistory was never initialised");
@@ -81,23 +81,21 @@ void BindVectorColumns(nb::module_& module) {
   auto history = nb::class_<VectorColumnHistory>(
       module, "VectorColumnHistory", nb::type_slots(history_slots),
       "One column of the steps of all environments.\n\n"
-      "Indexing gives a VectorColumn, which names steps in each environment alike: with an int one step, "
-      "without "
-      "a time dimension, with a slice or a list of ints several. Positions count from the first step of an "
-      "environment's episode, negative ones from its newest. Whether an episode has these steps shows when "
-      "items "
-      "are made of them.");
+      "Indexing returns a VectorColumn, which refers to the same steps of each environment: with an int one "
+      "step, without a time dimension, with a slice or a list of ints several. Positions count from the "
+      "first step of an environment's episode, negative ones from its newest. Whether an episode has these "
+      "steps is checked when items are created.");
   history.def_prop_ro(
-      "path", [](const VectorColumnHistory& self) { return self.path; }, "Where in the step it is.");
+      "path", [](const VectorColumnHistory& self) { return self.path; }, "The path of the column in a step.");
   auto column =
       nb::class_<VectorColumn>(module, "VectorColumn",
                                "Some steps of a column, in each environment, as a column of items.\n\n"
-                               "Made by indexing the history of a VectorWriter.");
+                               "Created by indexing the history of a VectorWriter.");
   column.def_prop_ro(
       "is_squeezed", [](const VectorColumn& self) { return self.squeeze; },
-      "Whether the one row has no time dimension.");
+      "Whether the single row has no time dimension.");
   column.def_prop_ro(
-      "path", [](const VectorColumn& self) { return self.path; }, "Where in the step the values come from.");
+      "path", [](const VectorColumn& self) { return self.path; }, "The path of the values in a step.");
   history_type = reinterpret_cast<PyTypeObject*>(history.release().ptr());
   column_type = reinterpret_cast<PyTypeObject*>(column.release().ptr());
 }

@@ -1,9 +1,9 @@
-// vector_columns.h — steps of a VectorWriter's environments, as Python chooses them.
+// vector_columns.h — references to steps of a VectorWriter's environments.
 //
 //   VectorColumnHistory  writer.history['x']: a column, of all environments
 //   VectorColumn         history['x'][-3:]: these steps of each, for items
 //
-// Both name steps by where they are in an episode, whatever the episode: nothing in them expires.
+// Both refer to steps by their position in the current episode, so they never expire.
 #ifndef REVERB_PYTHON_VECTOR_COLUMNS_H_
 #define REVERB_PYTHON_VECTOR_COLUMNS_H_
 
@@ -17,7 +17,7 @@
 
 namespace reverb::python {
 
-// The native writer. Columns tell by it whose they are.
+// The native writer. Identifies the owner of columns.
 struct VectorWriterState {
   Turn turn;
   RoomWait room;
@@ -39,7 +39,7 @@ struct VectorColumn {
 
 nb::object MakeVectorHistory(std::shared_ptr<VectorWriterState> state, uint32_t column, nb::object path);
 
-// The VectorColumn in `object`; null when it is none.
+// Returns the VectorColumn in `object`; null for other objects.
 const VectorColumn* AsVectorColumn(PyObject* object);
 
 }  // namespace reverb::python

@@ -1,4 +1,4 @@
-// reverb.VectorWriter: nests of arrays with a row for each environment in, items of each out.
+// reverb.VectorWriter: takes nests of arrays with a row for each environment, creates items of each.
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +21,7 @@
 namespace reverb::python {
 namespace {
 
-// Items of so many environments are made without the GIL: that takes longer than to take it again.
+// Items of at least this many environments are created without the GIL: releasing it costs less.
 constexpr int64_t kManyEnvironments = 256;
 
 class VectorWriterObject {
@@ -47,8 +47,8 @@ class VectorWriterObject {
 
   ~VectorWriterObject() {
     if (!state_->writer || IsForkedChild()) return;
-    // As TrajectoryWriter's: histories may keep the native writer alive, it is closed all the same.
-    DropWriter(*state_->writer);
+    // As in TrajectoryWriter: histories may keep the native writer alive; it is closed nevertheless.
+    FlushAndClose(*state_->writer);
   }
   VectorWriterObject(const VectorWriterObject&) = delete;
   VectorWriterObject& operator=(const VectorWriterObject&) = delete;
@@ -64,11 +64,11 @@ class VectorWriterObject {
       AppendLeaves(chosen);
       return;
     }
-    // A step with parts that are new. They are kept only if the step is.
+    // A step with new parts, which are kept only if the append succeeds.
     Structure grown = structure_.Merged(data.ptr());
     leaves_.clear();
     if (!grown.Walk(data.ptr(), &leaves_)) {
-      RaiseStructureError("the structure changed while it was looked at");
+      RaiseStructureError("the structure changed while it was read");
     }
     for (int32_t column = structure_.num_columns(); column < grown.num_columns(); ++column) {
       const nb::object text = Own(PyObject_Repr(grown.path(column).ptr()));
@@ -127,7 +127,7 @@ class VectorWriterObject {
 
   int64_t Close() {
     if (IsForkedChild()) return 0;
-    // A call of another thread ends first, soon.
+    // A call in another thread ends soon, before this one proceeds.
     is_closing_ = true;
     state_->room.cancelled = true;
     const Turn::Holder turn(state_->turn);
@@ -150,13 +150,13 @@ class VectorWriterObject {
   int64_t num_envs() const { return num_envs_; }
 
  private:
-  // A close() of another thread is in force before its turn comes.
+  // A close() in another thread takes effect before it gets its turn.
   void CheckOpen() const {
     if (is_closing_.load(std::memory_order_relaxed)) [[unlikely]]
       Raise(Status::Cancelled("close() has been called on this writer"));
   }
 
-  // The values in leaves_.
+  // Converts the values in leaves_.
   void AppendLeaves(EnvironmentMask mask) {
     values_.reserve(leaves_.size());
     for (const auto& [column, value] : leaves_) {
@@ -182,7 +182,7 @@ class VectorWriterObject {
       RaiseValueError("`mask` must have shape (" + std::to_string(num_envs_) +
                       ",), a value for each environment, got " + ShapeOf(view));
     }
-    // A copy: the caller's array may change while leaves are converted, or while the GIL is released.
+    // Copies: the caller's array may change while leaves are converted or the GIL is released.
     const auto* const bools = static_cast<const uint8_t*>(view.data);
     mask_.assign(bools, bools + num_envs_);
     return mask_;
@@ -205,7 +205,7 @@ class VectorWriterObject {
       static Lazy asarray("numpy", "asarray");
       view = views_.Add(nb::object(asarray.get()(priorities, "dtype"_a = "float64")).ptr());
     }
-    // Of the array that is read, which need not be the first one that `priorities` made.
+    // Checks the array that is read, which may differ from the first one that `priorities` returned.
     if (view.dims.size() != 1 || view.dims[0] != num_envs_) {
       RaiseValueError("`priorities` must be a number, or have shape (" + std::to_string(num_envs_) +
                       ",) with one for each environment, got " + ShapeOf(view));
@@ -232,7 +232,7 @@ class VectorWriterObject {
   const int64_t num_envs_;
   std::atomic<bool> is_closing_{false};
 
-  // With the GIL, in turn.
+  // Guarded by the turn, with the GIL.
   Structure structure_;
   HistoryNest history_;
   ItemNest items_;
@@ -252,25 +252,21 @@ void BindVectorWriter(nb::module_& module) {
   using Self = VectorWriterObject;
   nb::class_<Self>(
       module, "VectorWriter", nb::is_weak_referenceable(), nb::dynamic_attr(),
-      "Writes the steps of many environments, one of each in a call. Made by Client.vector_writer().\n\n"
-      "Every environment has an episode of its own, as with a TrajectoryWriter each, but they share one "
-      "stream "
+      "Writes one step of many environments per call. Created by Client.vector_writer().\n\n"
+      "Every environment has its own episode, as with one TrajectoryWriter each, but they share one stream "
       "to the server. Values have the environments as their first dimension: row i belongs to environment i. "
-      "`history` has the columns, and indexing one chooses steps, in each environment alike:\n\n"
+      "`history` has the columns, and indexing one selects the same steps of each environment:\n\n"
       "    with client.vector_writer(num_envs=64, num_keep_alive_refs=2) as writer:\n"
       "        ...\n"
       "        writer.append({'obs': obs, 'reward': reward})  # (64, ...) and (64,)\n"
       "        writer.create_items('replay', 1.0, {'obs': writer.history['obs'][-2:],\n"
       "                                            'reward': writer.history['reward'][-1]})\n"
       "        writer.end_episode(mask=terminated | truncated)\n\n"
-      "A mask is an array of bools, one for each environment: the call is meant for those that are True. "
-      "Leaving "
-      "a `with` block waits until all items are in their tables, also after an exception, unless that is a "
-      "ReverbError or KeyboardInterrupt. A writer that is dropped gives items a second for that, and logs "
-      "how "
-      "many it had to discard. One thread at a time may use a writer; others wait for their turn. close() "
-      "may be called from "
-      "anywhere.")
+      "A mask is an array of bools, one for each environment: the call applies to those that are True. "
+      "Leaving a `with` block waits until all items are in their tables, also after an exception, except for "
+      "ReverbError and KeyboardInterrupt. A writer that is dropped waits at most a second for that, and logs "
+      "how many items it discarded. Calls from several threads are serialized. close() may be called from "
+      "any thread.")
       .def(
           "__init__",
           [](Self* self, ClientObject& client, int64_t num_envs, int64_t num_keep_alive_refs,
@@ -279,38 +275,31 @@ void BindVectorWriter(nb::module_& module) {
                             TimeoutFromSeconds(timeout));
           },
           "client"_a, "num_envs"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = Truth{true},
-          "timeout"_a = nb::none(), "As Client.vector_writer().")
-      .def(
-          "append", &Self::Append, "data"_a.none(), "mask"_a = nb::none(),
-          "Adds a step to each environment, or to those of the mask.\n\n"
-          "`data` is any nest of arrays with a row for each environment, also for those that the mask leaves "
-          "out. Each leaf path is a column, whose dtype and row shape its first value fixes. A column that "
-          "is "
-          "left out, or None, has no value at this step. An append that fails has changed nothing.\n\n"
-          "ValueError for a first dimension that is not num_envs, and for a value of another dtype or shape "
-          "than "
-          "its column's; TypeError for what cannot be stored.")
-      .def(
-          "create_items", &Self::CreateItems, "table"_a, "priorities"_a.none(), "trajectory"_a.none(),
-          "mask"_a = nb::none(),
-          "Makes an item in each environment, or in those of the mask, of columns taken from `history`.\n\n"
-          "Environments whose episode does not have all the steps yet are left out. Returns an array of "
-          "bools "
-          "that tells where items were made. `priorities` is a number, or one for each environment. Waits "
-          "only "
-          "when very much is unconfirmed already.\n\n"
-          "ValueError, and no item at all, when a step has no value in an environment that takes part, or is "
-          "older than num_keep_alive_refs, for a priority that is nan, and, unless the writer was made with "
-          "validate_items=False, for what does not fit the table's signature; TypeError when a leaf of "
-          "`trajectory` is no VectorColumn.")
+          "timeout"_a = nb::none(), "Takes the arguments of Client.vector_writer().")
+      .def("append", &Self::Append, "data"_a.none(), "mask"_a = nb::none(),
+           "Adds a step to each environment, or to those in the mask.\n\n"
+           "`data` is any nest of arrays with a row for each environment, including those outside the mask. "
+           "Each leaf path is a column, whose dtype and row shape its first value fixes. A column that is "
+           "missing or None has no value at this step. A failed append changes nothing.\n\n"
+           "ValueError for a first dimension that is not num_envs, and for a value of another dtype or shape "
+           "than its column's; TypeError for values that cannot be stored.")
+      .def("create_items", &Self::CreateItems, "table"_a, "priorities"_a.none(), "trajectory"_a.none(),
+           "mask"_a = nb::none(),
+           "Creates an item in each environment, or in those in the mask, of columns of `history`.\n\n"
+           "Skips environments whose episode does not have all the steps yet. Returns an array of bools: "
+           "where items were created. `priorities` is a number, or one for each environment. Waits only "
+           "while the window of unconfirmed data is full.\n\n"
+           "ValueError, and no item at all, if a step has no value in one of the environments, or is older "
+           "than num_keep_alive_refs, for a priority that is nan, and, unless validate_items is False, for "
+           "items that do not match the table's signature; TypeError if a leaf of `trajectory` is not a "
+           "VectorColumn.")
       .def("end_episode", &Self::EndEpisode, "mask"_a = nb::none(),
-           "Ends the episodes of all environments, or of those of the mask: no item reaches back over the "
-           "end.\n\n"
-           "Does not wait, since the other environments go on; flush() does.")
-      .def_prop_ro(
-          "history", &Self::history,
-          "The nest of all columns so far, each leaf a VectorColumnHistory. RuntimeError before the first "
-          "append.")
+           "Ends the episodes of all environments, or of those in the mask: later items cannot refer to "
+           "earlier steps.\n\n"
+           "Does not wait, because other environments continue; flush() does.")
+      .def_prop_ro("history", &Self::history,
+                   "The nest of all columns so far, each leaf a VectorColumnHistory. RuntimeError before the "
+                   "first append.")
       .def(
           "flush",
           [](Self& self, int64_t n, std::optional<int64_t> timeout_ms) {
@@ -319,22 +308,21 @@ void BindVectorWriter(nb::module_& module) {
           },
           "block_until_num_items"_a = 0, "timeout_ms"_a = nb::none(),
           "Waits until at most `block_until_num_items` items are not in their table yet.\n\n"
-          "DeadlineExceededError after `timeout_ms` (0 looks once, None or less than 0 waits for ever); "
-          "sending "
-          "goes on.")
+          "DeadlineExceededError after `timeout_ms` (0 checks once, None or a negative number waits "
+          "forever); sending continues.")
       .def("close", &Self::Close,
-           "Discards the items that are not confirmed, and returns their number.\n\n"
-           "flush() before waits for them. Calls that write raise RuntimeError afterwards. "
-           "May be called from any thread; another one that waits in flush() returns. Idempotent.")
-      .def_prop_ro("num_envs", &Self::num_envs, "How many environments there are.")
+           "Discards unconfirmed items, and returns their number; call flush() first to wait for them.\n\n"
+           "Later calls that write raise RuntimeError. May be called from any thread; flush() in other "
+           "threads returns. Idempotent.")
+      .def_prop_ro("num_envs", &Self::num_envs, "The number of environments.")
       .def_prop_ro("episode_steps", &Self::episode_steps,
-                   "Steps of each environment's episode so far, as an array.")
+                   "The number of steps of each environment's episode, as an array.")
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
           [](Self& self, nb::handle type, nb::handle, nb::handle) {
             static Lazy reverb_error("reverb.errors", "ReverbError");
-            // After an error of ours, or Ctrl-C, there is no point in waiting; nor after close().
+            // After an error of reverb, Ctrl-C or close(), waiting would be pointless.
             const bool skip =
                 self.is_closing() ||
                 (!type.is_none() && (PyObject_IsSubclass(type.ptr(), reverb_error.get().ptr()) == 1 ||

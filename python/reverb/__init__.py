@@ -28,7 +28,7 @@
     for sample in client.sample("replay", num_samples=2, emit_timesteps=False):
         print(sample.info.key, sample.data)
 
-NumPy is all that it needs. What the library has to say goes to logging.getLogger("reverb").
+It needs only NumPy. It logs to logging.getLogger("reverb").
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ __all__ = [
     "structured",
 ]
 
-# What is imported when it is first asked for: parts that few programs use, or that need more than NumPy.
+# Imported at the first access: modules that few programs use, or that need more than NumPy.
 _LAZY_CLASSES = {
     "PatternDataset": "pattern_dataset",
     "TFClient": "tf_client",

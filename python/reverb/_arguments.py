@@ -1,4 +1,4 @@
-"""Checks of arguments that several classes take."""
+"""Checks of arguments that several classes have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _as_int(name: str, value: Any) -> int:
 
 
 def as_int32(name: str, value: Any) -> int:
-    """An int of 32 bits. TypeError for anything else."""
+    """Returns an int of 32 bits. TypeError for anything else."""
     number = _as_int(name, value)
     if not -(2**31) <= number < 2**31:
         raise TypeError(f"{name} ({number}) must fit into 32 bits")
@@ -24,7 +24,7 @@ def as_int32(name: str, value: Any) -> int:
 
 
 def as_bytes(name: str, value: Any) -> int | None:
-    """A bound on bytes, or None for none. ValueError for numbers that bound nothing."""
+    """Returns a maximum number of bytes, or None. ValueError for numbers that are not positive."""
     if value is None:
         return None
     number = _as_int(name, value)

@@ -1,4 +1,4 @@
-"""What to say when the native part is not there for this interpreter."""
+"""The error message if the native part is missing for this interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["explain"]
 
 
 def explain(folder: Path) -> str:
-    """Names the interpreter, those that the package in `folder` was built for, and the remedy."""
+    """Returns a message with the interpreter, those that the package in `folder` was built for, and the remedy."""
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
     built = set()
     for file in folder.glob("_core.cpython-*"):

@@ -1,4 +1,4 @@
-"""Weights that undo the bias of prioritized sampling."""
+"""Weights that correct the bias of prioritized sampling."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from reverb.replay_sample import ReplaySample, SampleInfo
 def importance_weights(
     info: SampleInfo | ReplaySample | Sequence[SampleInfo | ReplaySample], beta: float
 ) -> npt.NDArray[np.float64]:
-    """The importance-sampling weights of prioritized experience replay for a batch of samples.
+    """Returns the importance-sampling weights of prioritized experience replay for a batch of samples.
 
     An item that was drawn with probability P from a table of N items has the weight
 
         w = (1 / (N * P)) ** beta
 
-    divided by the largest w of the batch, so that updates are only ever scaled down. `beta` = 0 gives weights
-    of 1, `beta` = 1 undoes the bias completely. Nothing overflows, however small the probabilities are.
+    divided by the largest w of the batch, so that updates are only scaled down. `beta` = 0 gives weights of 1,
+    `beta` = 1 corrects the bias completely. Does not overflow for small probabilities.
 
     Args:
-        info: of a batch, its fields arrays; or a sequence of infos or of samples.
+        info: the info of a batch, with arrays as fields; or a sequence of infos or samples.
         beta: >= 0, usually between 0 and 1.
 
     Returns:
@@ -48,7 +48,7 @@ def importance_weights(
         raise ValueError("every sample must have a probability > 0 and a table_size > 0")
     if probability.size == 0:
         return np.zeros(probability.shape)
-    # In logarithms, relative to the largest.
+    # Uses logarithms, relative to the largest weight.
     logs = -exponent * (np.log(size) + np.log(probability))
     weights: npt.NDArray[np.float64] = np.exp(logs - np.max(logs))
     return weights

@@ -5,20 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from reverb import _specs, reverb_types
+from reverb import _signatures, reverb_types
 from reverb._compat import table_messages
 
 # In nanoseconds, and in seconds.
 _MILLISECOND = 1_000_000
 _NANOSECOND = 1e-9
-
-
-def signature_of(info: dict[str, Any]) -> Any:
-    """Returns the nest of specs that a table was created with; None for none."""
-    # What Python made has its bounds in user_data; other servers have the plain signature only.
-    if info["user_data"]:
-        return _specs.decode_structured_value(info["user_data"])
-    return _specs.decode_signature(info["signature"]) if info["signature"] else None
 
 
 def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
@@ -30,7 +22,7 @@ def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
         "rate_limiter_info": table_messages.rate_limiter_info(
             **limiter, inserts=info["inserts"], samples=info["samples"]
         ),
-        "signature": signature_of(info),
+        "signature": _signatures.decode_signature(info["signature"]),
         "table_worker_time": reverb_types.TableWorkerTime(
             running_ms=(info["inserting_nanos"] + info["sampling_nanos"]) // _MILLISECOND,
             sampling_ms=info["sampling_nanos"] // _MILLISECOND,

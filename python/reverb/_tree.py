@@ -1,6 +1,6 @@
-"""Nested structures, flattened and rebuilt by the rules of dm-tree, without needing it.
+"""Nested structures, flattened and rebuilt by the rules of dm-tree, which is not needed.
 
-What is a nest, and in which order its children come:
+These values are nests, with children in this order:
 
 | value                                        | children                                |
 | -------------------------------------------- | --------------------------------------- |
@@ -10,10 +10,11 @@ What is a nest, and in which order its children come:
 | list, tuple and other sequences (deque, range, array.array, memoryview, ...) | by index |
 | keys(), values() and items() of a mapping    | in the order of iteration               |
 
-All else is a leaf: None, numbers, arrays, str, bytes, bytearray, sets, dataclasses, generators. A path is
+Everything else is a leaf: None, numbers, arrays, str, bytes, bytearray, sets, dataclasses, generators. A path is
 the tuple of keys, field names and indices that leads to a leaf; that of a bare leaf is ().
 
-This module is the plain statement of the rules; writers flatten with the native code, which agrees.
+The native code (python/bindings/tree.cc) flattens. It calls the functions of this module once for each new type to
+find out what kind of nest it is.
 """
 
 from __future__ import annotations
@@ -23,27 +24,29 @@ from collections.abc import Callable, Iterator, Mapping, MappingView, Sequence
 import types
 from typing import Any
 
+from reverb import _core
+
 Path = tuple[Any, ...]
 
-# str-like sequences of themselves or of bytes: nobody means them as nests.
+# Sequences of characters or bytes, which are leaves.
 _STRING_LIKE = (str, bytes, bytearray, collections.UserString)
-# Sequences that cannot be made from their elements: rebuilt as lists.
+# Sequences that cannot be created from their elements: rebuilt as lists.
 _REBUILT_AS_LIST = (range, memoryview, MappingView)
 
 
 def is_namedtuple(value: object) -> bool:
-    """Whether `value` is an instance of a namedtuple class."""
+    """Returns whether `value` is an instance of a namedtuple class."""
     fields = getattr(type(value), "_fields", None)
     return isinstance(value, tuple) and isinstance(fields, tuple) and all(isinstance(f, str) for f in fields)
 
 
 def is_attrs(value: object) -> bool:
-    """Whether `value` is an instance of a class made by attrs."""
+    """Returns whether `value` is an instance of an attrs class."""
     return hasattr(type(value), "__attrs_attrs__")
 
 
 def is_nested(value: object) -> bool:
-    """Whether `value` has children, or could have: an empty list is nested too.
+    """Returns whether `value` is a container, even if it is empty.
 
     >>> is_nested([]), is_nested("abc"), is_nested(None)
     (True, False, False)
@@ -56,7 +59,7 @@ def is_nested(value: object) -> bool:
 
 
 def sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
-    """The keys in flat order. TypeError when they cannot be compared with each other."""
+    """Returns the keys in flat order. TypeError if they cannot be compared with each other."""
     try:
         return sorted(mapping)
     except TypeError:
@@ -65,7 +68,7 @@ def sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
 
 
 def children(value: Any) -> Iterator[tuple[Any, Any]]:
-    """The (key, child) pairs of a nest in flat order. REQUIRES: is_nested(value)."""
+    """Yields the (key, child) pairs of a nest in flat order. REQUIRES: is_nested(value)."""
     if isinstance(value, Mapping):
         for key in sorted_keys(value):
             yield key, value[key]
@@ -79,46 +82,26 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def flatten(structure: Any) -> list[Any]:
-    """The leaves in flat order.
+    """Returns the leaves in flat order.
 
     >>> flatten({"b": [1, (2, 3)], "a": None})
     [None, 1, 2, 3]
     """
-    leaves: list[Any] = []
-    _collect(structure, leaves)
-    return leaves
-
-
-def _collect(structure: Any, leaves: list[Any]) -> None:
-    if not is_nested(structure):
-        leaves.append(structure)
-        return
-    for _, child in children(structure):
-        _collect(child, leaves)
+    return _core._flatten(structure)
 
 
 def flatten_with_path(structure: Any) -> list[tuple[Path, Any]]:
-    """The leaves in flat order, each with the path to it.
+    """Returns the leaves in flat order, each with its path.
 
     >>> flatten_with_path({"x": [10, 20]})
     [(('x', 0), 10), (('x', 1), 20)]
     """
-    leaves: list[tuple[Path, Any]] = []
-    _collect_with_path((), structure, leaves)
-    return leaves
-
-
-def _collect_with_path(path: Path, structure: Any, leaves: list[tuple[Path, Any]]) -> None:
-    if not is_nested(structure):
-        leaves.append((path, structure))
-        return
-    for key, child in children(structure):
-        _collect_with_path((*path, key), child, leaves)
+    return _core._flatten_with_path(structure)
 
 
 def _rebuilt(like: Any, values: list[Any]) -> Any:
-    """A nest like `like` with other children, which are given in flat order."""
-    kind: Any = like.__class__  # not type(): what a transparent proxy stands for
+    """Returns a nest like `like` with other children, which are given in flat order."""
+    kind: Any = like.__class__  # not type(): the class behind a transparent proxy
     if isinstance(like, Mapping):
         by_key = dict(zip(sorted_keys(like), values, strict=True))
         ordered = {key: by_key[key] for key in like}
@@ -140,7 +123,7 @@ def _rebuilt(like: Any, values: list[Any]) -> Any:
     if isinstance(like, _REBUILT_AS_LIST) or kind is list:
         return values
     if kind.__module__ == "array":
-        return values  # an element need not be a number any more
+        return values  # an element may not be a number any more
     return kind(values)
 
 
@@ -151,7 +134,7 @@ def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def unflatten_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
-    """`structure` with the leaves replaced, in flat order. ValueError when their number differs.
+    """Returns `structure` with other leaves, given in flat order. ValueError if their number differs.
 
     >>> unflatten_as({"b": 0, "a": [0, 0]}, [1, 2, 3])
     {'b': 3, 'a': [1, 2]}
@@ -168,9 +151,9 @@ def unflatten_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
 
 
 def assert_same_structure(first: Any, second: Any, *, check_types: bool = True) -> None:
-    """ValueError when the nests differ in shape, TypeError when only the kinds of containers do.
+    """Raises ValueError if the nests differ in shape, TypeError if only the kinds of containers differ.
 
-    Any mapping goes with any other, and a namedtuple with one of the same name and fields.
+    All mappings are of one kind, and so are namedtuples of the same name and fields.
     """
     _assert_same((), first, second, check_types=check_types)
 
@@ -203,7 +186,7 @@ def _assert_same(path: Path, first: Any, second: Any, *, check_types: bool) -> N
 
 
 def map_structure(func: Callable[..., Any], *structures: Any, check_types: bool = True) -> Any:
-    """A nest like the first one, of `func` applied to the leaves that are at the same place in each.
+    """Returns a nest like the first one, with `func` applied to the leaves at the same place of each.
 
     >>> map_structure(lambda a, b: a + b, {"x": 1, "y": (2,)}, {"x": 10, "y": (20,)})
     {'x': 11, 'y': (22,)}
@@ -214,7 +197,7 @@ def map_structure(func: Callable[..., Any], *structures: Any, check_types: bool 
 
 
 def map_structure_with_path(func: Callable[..., Any], *structures: Any, check_types: bool = True) -> Any:
-    """As map_structure(), but `func` is given the path to the leaf first."""
+    """Like map_structure(), with the path as the first argument of `func`."""
     if not callable(func):
         raise TypeError(f"func must be callable, got: {func!r}")
     if not structures:

@@ -1,4 +1,4 @@
-"""Where a server keeps its checkpoints, as values that are handed to Server(checkpointer=...)."""
+"""Checkpointers: they tell a server where to keep its checkpoints, see Server(checkpointer=...)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ import weakref
 
 @dataclasses.dataclass(frozen=True)
 class Restore:
-    """What a load does where the checkpoint differs from the tables that the server is given.
+    """Defines what happens if a checkpoint differs from the tables that the server is given.
 
-    Every difference is logged, whatever is chosen. "saved" takes what is in the checkpoint, "given" what the table was
-    made with.
+    Every difference is logged. "saved" uses the checkpoint's value, "given" the table's.
 
     Attributes:
         rate_limiter: the limiter's numbers.
         sizes: max_size and max_times_sampled. Items that no longer fit are evicted.
-        selectors: sampler and remover. Given ones take up the items in the order of their insertion.
+        selectors: sampler and remover. Given ones get the items in the order of their insertion.
         signature: the table's signature.
-        counters: "keep" lets the limiter go on counting where it was, "reset" begins anew with the items as its only
-            inserts.
+        counters: "keep" continues the limiter's counters, "reset" starts with the items as its only inserts.
         missing_tables: for tables of the server that the checkpoint does not have: "start_empty", or "fail".
-        extra_tables: for tables of the checkpoint that the server is not given: "fail", which is a ValueError,
-            "drop" leaves them out, "create" makes them as they were saved.
+        extra_tables: for tables of the checkpoint that the server is not given: "fail" raises ValueError, "drop"
+            omits them, "create" creates them as saved.
     """
 
     rate_limiter: str = "saved"
@@ -40,7 +38,7 @@ class Restore:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointerOptions:
-    """What a server needs to know about its checkpoints."""
+    """The options of a server about its checkpoints."""
 
     path: str
     group: str = ""
@@ -57,11 +55,11 @@ class CheckpointerBase(metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def internal_checkpointer(self) -> CheckpointerOptions:
-        """What the server is given."""
+        """Returns the options for the server."""
 
 
 class DefaultCheckpointer(CheckpointerBase):
-    """Keeps checkpoints in directories below `path`, which is made when the first one is saved."""
+    """Keeps checkpoints in directories below `path`, which is created with the first one."""
 
     def __init__(
         self,
@@ -75,20 +73,18 @@ class DefaultCheckpointer(CheckpointerBase):
         load_latest: bool = True,
         restore: Restore | None = None,
     ) -> None:
-        """Nothing is read or written yet.
+        """Reads and writes nothing yet.
 
         Args:
-            path: the directory below which checkpoints are saved. A server loads the newest one there when it
-                starts, those of dm-reverb included. It may also be one checkpoint itself.
-            group: kept for programs that set it; only the empty one can be saved to.
-            fallback_checkpoint_path: one checkpoint, loaded when there is none below `path`.
-            interval: seconds after which the server writes a checkpoint by itself, again and again; None for none but
-                those that clients ask for.
-            on_stop: write one when the server stops in order.
-            keep_latest: how many are kept; older ones go once a newer one is durable.
-            load_latest: False starts with empty tables whatever there is.
-            restore: what to do where a checkpoint and the server's tables differ; what was saved wins unless this says
-                otherwise.
+            path: the directory for checkpoints. A server loads the newest one there when it starts, including those of
+                dm-reverb. It may also be one checkpoint itself.
+            group: exists for programs that set it; only the empty group is supported.
+            fallback_checkpoint_path: a checkpoint that is loaded if there is none below `path`.
+            interval: seconds between periodic checkpoints; None: only those that clients request.
+            on_stop: write a checkpoint when the server stops normally.
+            keep_latest: how many checkpoints to keep; older ones are removed once a newer one is durable.
+            load_latest: False starts with empty tables.
+            restore: what to do if a checkpoint and the server's tables differ; by default saved values are used.
         """
         self.path = os.fspath(path)
         self.group = "" if group is None else group
@@ -117,7 +113,7 @@ class DefaultCheckpointer(CheckpointerBase):
 class TempDirCheckpointer(DefaultCheckpointer):
     """Keeps checkpoints in a new temporary directory.
 
-    The directory stays when something was saved to it. An empty one goes with the checkpointer.
+    The directory is removed with the checkpointer if it is empty.
     """
 
     def __init__(self) -> None:
@@ -132,6 +128,6 @@ def _remove_if_empty(path: str) -> None:
 
 
 def default_checkpointer(group: str | None = None) -> CheckpointerBase:
-    """The checkpointer of servers that are given none: a temporary directory. `group` means nothing here."""
+    """Returns the default checkpointer of servers, which uses a temporary directory. `group` is ignored."""
     del group
     return TempDirCheckpointer()

@@ -1,6 +1,6 @@
-"""Checkpoints on disk, without a server: what is in them, item by item, as NumPy arrays.
+"""Reads checkpoints without a server: item by item, as NumPy arrays.
 
-Checkpoints of this package and of dm-reverb are read alike.
+Reads checkpoints of this package and of dm-reverb.
 
 >>> import tempfile, reverb
 >>> root = tempfile.mkdtemp()
@@ -21,7 +21,7 @@ import datetime
 import os
 from typing import Any, NamedTuple
 
-from reverb import _core, _table_info, _tree, reverb_types
+from reverb import _core, _signatures, _table_info, _tree, reverb_types
 
 __all__ = ["CheckpointInfo", "Entry", "Item", "convert", "find", "info", "read", "verify"]
 
@@ -33,36 +33,36 @@ class Item(NamedTuple):
     key: int
     priority: float
     times_sampled: int
-    # When it went in, by the clock of the server.
+    # The time of insertion, by the server's clock.
     inserted_at: datetime.datetime
-    # Arrays in the structure of the table's signature, or a flat list where it has none.
+    # Arrays in the structure of the table's signature, or a flat list if it has none.
     data: Any
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointInfo:
-    """What stands in a checkpoint."""
+    """Describes a checkpoint."""
 
     path: str
-    # "reverb 1", or "dm-reverb".
+    # "reverb 2", or "dm-reverb".
     format: str
     created: datetime.datetime
-    # By name, as they were when it was saved.
+    # By name, as saved.
     tables: dict[str, reverb_types.TableInfo]
     num_chunks: int
-    # Of the chunks, as they are stored.
+    # The size of the chunks, as stored.
     payload_bytes: int
-    # Of all files that it needs, those included that it shares with other checkpoints.
+    # The size of all files that it needs, including those shared with other checkpoints.
     file_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A checkpoint among others."""
+    """A checkpoint of a directory."""
 
     path: str
     created: datetime.datetime
-    # False for one that was never finished, which cannot be read.
+    # False for an unfinished checkpoint, which cannot be read.
     is_complete: bool
     # Whether dm-reverb wrote it.
     is_dm_reverb: bool
@@ -76,24 +76,24 @@ def _time(nanos: int) -> datetime.datetime:
 def read(
     path: str | os.PathLike[str], tables: str | Sequence[str] | None = None, *, flat: bool = False
 ) -> Iterator[Item]:
-    """The items of a checkpoint, table by table. Memory is that of one item.
+    """Returns the items of a checkpoint, table by table. Needs memory for one item at a time.
 
     Args:
         path: one checkpoint, or a directory of checkpoints: then the latest complete one.
-        tables: the name of a table, or several; all of them when it is None.
-        flat: hand out a flat list of columns instead of the structure of the table's signature.
+        tables: the name of a table, or several; None means all.
+        flat: return a flat list of columns instead of the structure of the table's signature.
 
     Raises:
-        RuntimeError: there is no checkpoint, no such table, or it is damaged, as far as it has been read. `code` tells
-            which: "NOT_FOUND" or "DATA_LOSS".
-        ValueError: an item does not fit its table's signature; `flat=True` reads it.
+        RuntimeError: if there is no checkpoint or no such table (`code` is "NOT_FOUND"), or if the part that was read
+            is damaged ("DATA_LOSS").
+        ValueError: if an item does not match its table's signature; `flat=True` reads it.
     """
     reader = _core.CheckpointReader(os.fspath(path))
     infos = {table["name"]: table for table in reader.info()["tables"]}
     names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
-    # Asked for now, so that a wrong name is told by the call and not by the first item.
+    # Opened now, so that this call reports a wrong name, not the first item.
     items = [(name, reader.items(name)) for name in names]
-    signatures = {name: None if flat else _table_info.signature_of(infos[name]) for name in names}
+    signatures = {name: None if flat else _signatures.decode_signature(infos[name]["signature"]) for name in names}
     return _read(items, signatures)
 
 
@@ -114,7 +114,7 @@ def _read(items: list[tuple[str, _core.CheckpointItems]], signatures: dict[str, 
 
 
 def info(path: str | os.PathLike[str]) -> CheckpointInfo:
-    """What stands in a checkpoint, or in the latest one of a directory. RuntimeError as for read()."""
+    """Describes a checkpoint, or the latest one of a directory. RuntimeError as for read()."""
     native = _core.CheckpointReader(os.fspath(path)).info()
     return CheckpointInfo(
         path=native["path"],
@@ -128,12 +128,12 @@ def info(path: str | os.PathLike[str]) -> CheckpointInfo:
 
 
 def verify(path: str | os.PathLike[str]) -> None:
-    """Reads a checkpoint to its end. RuntimeError, naming the file, when a checksum or a reference is wrong."""
+    """Reads a whole checkpoint. RuntimeError, naming the file, if a checksum or a reference is wrong."""
     _core.CheckpointReader(os.fspath(path)).verify()
 
 
 def find(root: str | os.PathLike[str]) -> list[Entry]:
-    """The checkpoints in a directory, oldest first. RuntimeError when there is no such directory."""
+    """Returns the checkpoints in a directory, oldest first. RuntimeError if there is no such directory."""
     return [
         Entry(path, _time(created), is_complete, is_dm_reverb)
         for path, created, is_complete, is_dm_reverb in _core.list_checkpoints(os.fspath(root))
@@ -141,11 +141,11 @@ def find(root: str | os.PathLike[str]) -> list[Entry]:
 
 
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
-    """Writes a checkpoint, such as one of dm-reverb, anew in the format of this package.
+    """Converts a checkpoint, such as one of dm-reverb, to the format of this package.
 
     Args:
         source: one checkpoint, or a directory of them: then the latest. It is not changed.
-        target: the directory to write below; made if it is not there.
+        target: the directory for the new checkpoint; created if necessary.
 
     Returns:
         The path of the new checkpoint.

@@ -1,4 +1,4 @@
-"""The way to a server: inserting, sampling, priorities, information."""
+"""The client of a server: inserting, sampling, priorities, information."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DEFAULTS = {
 
 
 class Writer(_core.Writer):
-    """Takes whole steps, and makes items of the last n of them. TrajectoryWriter can do more.
+    """Takes whole steps, and creates items of the last n steps. TrajectoryWriter is more flexible.
 
-    Made by Client.writer(). All steps of a writer have the same number of leaves, of the same dtypes and shapes.
+    Created by Client.writer(). All steps of a writer have the same number of leaves, of the same dtypes and shapes.
 
     >>> import reverb
     >>> server = reverb.Server([reverb.Table.queue("queue", 100)])
@@ -48,7 +48,7 @@ class Writer(_core.Writer):
     _is_made = False
 
     def __init__(self, *args: Any) -> None:
-        """As Client.writer()."""
+        """Takes the arguments of Client.writer()."""
         super().__init__(*args)
         self._is_made = True
 
@@ -57,14 +57,14 @@ class Writer(_core.Writer):
         self._flush(timeout)
 
     def close(self, retry_on_unavailable: bool = True, *, timeout: float | None = None) -> None:
-        """Sends all items, waits until they are in their tables, and ends the writer.
+        """Sends all items, waits until they are in their tables, and closes the writer.
 
         Args:
-            retry_on_unavailable: False gives up, without an error, when the server does not answer within ten seconds.
-            timeout: seconds; DeadlineExceededError afterwards. The writer is closed all the same.
+            retry_on_unavailable: False gives up, without an error, if the server does not answer within ten seconds.
+            timeout: seconds; DeadlineExceededError afterwards. The writer is closed nevertheless.
 
         Raises:
-            ValueError: when it is closed already.
+            ValueError: if the writer is already closed.
         """
         if self._is_closed:
             raise ValueError("close() has already been called on this writer")
@@ -100,18 +100,18 @@ class Writer(_core.Writer):
                 except (errors.DeadlineExceededError, RuntimeError, ValueError) as error:
                     problem = f"; its items may be lost: {error}"
                 _log.warning("a Writer was dropped without close(); use it in a `with` block%s", problem)
-        except Exception as error:  # noqa: BLE001  # at the end of the interpreter there may be nothing left to work with
+        except Exception as error:  # noqa: BLE001  # at the interpreter's exit, modules may be gone
             _log.debug("a writer that was dropped could not be closed: %s", error)
 
 
 class Client(_core.Client):
     """A client of a server, or of several that are independent of each other.
 
-    Nothing is connected before it is needed, and the server need not be there yet: calls wait for it. Calls that wait
-    have a `timeout` in seconds, after which they raise DeadlineExceededError, and end with KeyboardInterrupt on Ctrl-C.
-    A server in the same process is used without a socket.
+    Connects when needed. The server may be started later: calls wait for it. Calls that wait have a `timeout` in
+    seconds, after which they raise DeadlineExceededError; Ctrl-C ends them with KeyboardInterrupt. A server in the same
+    process is used without a socket.
 
-    Threads may share a client. It can be pickled: what is sent is the address.
+    Threads may share a client. It can be pickled; the pickle contains the address and the options.
     """
 
     def __init__(
@@ -124,19 +124,18 @@ class Client(_core.Client):
         reconnect_timeout: float | None = None,
         max_response_bytes: int = 2**30,
     ) -> None:
-        """ValueError for what is no address, and for numbers that cannot work.
+        """ValueError for an invalid address and for numbers out of range.
 
         Args:
-            server_address: "host:port", or several of them, as a sequence or with commas between them: writers and
-                single calls go to one of them in turn, samples come from all, what changes a table goes to all, and
-                priorities to the server that an item was sampled from.
+            server_address: "host:port", or several, as a sequence or separated by commas: writers and single calls use
+                one of them in turn, samples come from all, changes of a table go to all, and priorities go to the
+                server that an item was sampled from.
             in_process: use a server of this process without a socket.
-            name: what those who look at the server see of this client, in `server_info()` and `reverb info`.
-            write_window_bytes: data that each writer may have unconfirmed before it waits; None: no bound.
-            reconnect_timeout: seconds for which calls, writers and samples look for a server that cannot be reached, be
-                it lost or not there yet; RuntimeError afterwards. None: they wait for it for ever, or for the `timeout`
-                of the call.
-            max_response_bytes: the largest answer, such as one large sample, that is accepted from a server.
+            name: the name of this client in `server_info()` and `reverb info`.
+            write_window_bytes: unconfirmed data that each writer may have before it waits; None: unlimited.
+            reconnect_timeout: seconds for which calls, writers and samples try to reach a server that is lost or not
+                started yet; RuntimeError afterwards. None: they wait forever, or for the `timeout` of the call.
+            max_response_bytes: the largest response, such as one large sample, that is accepted from a server.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -173,14 +172,14 @@ class Client(_core.Client):
         *,
         timeout: float | None = None,
     ) -> Writer:
-        """A writer of whole steps.
+        """Returns a writer of whole steps.
 
         Args:
-            max_sequence_length: the most steps that an item can have.
-            delta_encoded: no effect: differences between steps are stored where that is smaller.
+            max_sequence_length: the maximum number of steps of an item.
+            delta_encoded: ignored: differences between steps are stored if that is smaller.
             chunk_length: steps in a chunk; 10, or max_sequence_length if that is less, unless given.
-            max_in_flight_items: items that may be unconfirmed before calls wait; None: no bound.
-            timeout: seconds to wait for the server, which is asked for the signatures of its tables.
+            max_in_flight_items: items that may be unconfirmed before calls wait; None: unlimited.
+            timeout: seconds to wait for the server, from which the writer fetches the signatures of tables.
         """
         if max_sequence_length < 1:
             raise ValueError(f"max_sequence_length ({max_sequence_length}) must be a positive integer")
@@ -195,12 +194,12 @@ class Client(_core.Client):
     def trajectory_writer(
         self, num_keep_alive_refs: int, *, validate_items: bool = True, timeout: float | None = None
     ) -> TrajectoryWriter:
-        """A writer whose items are any choice of the values of the steps.
+        """Returns a writer whose items consist of any values of the steps.
 
         Args:
-            num_keep_alive_refs: how many of the newest steps items may refer to. Each keeps its data in memory.
-            validate_items: check every item against the signature of its table when it is created. The signatures are
-                asked of the server first; without, no server is needed yet.
+            num_keep_alive_refs: how many of the newest steps items may refer to. Their data stays in memory.
+            validate_items: check every item against the signature of its table when it is created. The writer fetches
+                the signatures from the server first; False needs no server yet.
             timeout: seconds to wait for the server.
         """
         if num_keep_alive_refs < 1:
@@ -215,7 +214,7 @@ class Client(_core.Client):
         validate_items: bool = True,
         timeout: float | None = None,
     ) -> VectorWriter:
-        """A writer for vector environments: one call writes one step of each.
+        """Returns a writer for vector environments: one call writes one step of each.
 
         >>> import numpy as np
         >>> import reverb
@@ -235,19 +234,19 @@ class Client(_core.Client):
         >>> server.stop()
 
         Args:
-            num_envs: how many environments: the first dimension of all values.
+            num_envs: the number of environments, which is the first dimension of all values.
             num_keep_alive_refs: how many of the newest steps of an environment items may refer to.
-            validate_items: check every item against the signature of its table when it is created. The signatures are
-                asked of the server first; without, no server is needed yet.
+            validate_items: check every item against the signature of its table when it is created. The writer fetches
+                the signatures from the server first; False needs no server yet.
             timeout: seconds to wait for the server.
         """
         return VectorWriter(self, num_envs, num_keep_alive_refs, validate_items=validate_items, timeout=timeout)
 
     def structured_writer(self, configs: Sequence[structured_writer.Config]) -> _core.StructuredWriter:
-        """A writer that makes items by patterns and conditions; see `reverb.structured`.
+        """Returns a writer that creates items by patterns and conditions; see `reverb.structured`.
 
-        ValueError for configs that cannot work, naming which one and why. No server is asked: a table that does not
-        exist shows in flush() or end_episode().
+        ValueError, naming the config and the reason, for invalid configs. Needs no server yet: flush() and
+        end_episode() report a table that does not exist.
         """
         if not configs:
             raise ValueError("At least one config must be provided.")
@@ -267,32 +266,31 @@ class Client(_core.Client):
         prefetch: int = 2,
         pad: bool = False,
     ) -> Iterator[ReplaySample]:
-        """An iterator over batches of `batch_size` items each. Nothing happens before the first next().
+        """Returns an iterator over batches of `batch_size` items each. Sends nothing before the first next().
 
-        A batch is a ReplaySample whose `info` has arrays of the shape [B], and whose `data` has, for each column, one
-        contiguous array [B, T, ...], or [B, ...] where items have no time there. `data` has the structure of the
-        table's signature, or of a table without one, that in which its items were written; where writers used different
-        ones it is a flat list. The arrays belong to the caller, who may write to them; their memory is aligned to 64
-        bytes and is used for later batches when the last array over it is gone.
+        A batch is a ReplaySample whose `info` has arrays of shape [B], and whose `data` has, for each column, one
+        contiguous array [B, T, ...], or [B, ...] for columns without time. `data` has the structure of the table's
+        signature. For a table without one, it has the structure in which the items were written, or is a flat list if
+        writers used different structures. The arrays belong to the caller, who may write to them. Their memory is
+        aligned to 64 bytes, and is reused for later batches once the last array over it is gone.
 
         Args:
             table: its name.
             batch_size: items in a batch.
-            num_batches: how many batches; None: without end.
-            timeout: seconds that each next() may wait; DeadlineExceededError afterwards, and the following one
-                goes on waiting.
-            exact: fetch nothing ahead: every batch sees all priorities that were set before it was asked for.
-            num_streams: connections that bring samples at the same time. One keeps the order of the table.
-            prefetch: batches that each stream fetches ahead. No more are drawn than `num_batches` needs. Nothing is
-                fetched ahead inside one process, of tables with `max_times_sampled`, or with room for one item.
-            pad: fill items that are shorter than the longest of their batch with zeros at the end. The batch has then
-                `lengths`, with the structure of `data`: the rows of each item that are not padding.
+            num_batches: the number of batches; None: unlimited.
+            timeout: seconds that each next() may wait; DeadlineExceededError afterwards. The following next() continues
+                to wait.
+            exact: disables prefetching: every batch reflects all priorities that were set before it was requested.
+            num_streams: parallel connections for samples. A single one keeps the order of the table.
+            prefetch: batches that each stream prefetches, at most as many as `num_batches` needs. Nothing is prefetched
+                inside one process, or from tables with `max_times_sampled` or `max_size=1`.
+            pad: pad items that are shorter than the longest of their batch with zeros at the end. The batch then has
+                `lengths`, with the structure of `data`: the number of rows of each item without padding.
 
         Raises:
-            ValueError: for arguments out of range; from next(): when items differ in length (without `pad`), dtype or
+            ValueError: for arguments out of range; from next(): if items differ in length (without `pad`), dtype or
                 number of columns.
-            RuntimeError: from next(): when the table does not exist, or the server was in this process and has
-                stopped.
+            RuntimeError: from next(): if the table does not exist, or a server of this process has stopped.
 
         >>> import reverb
         >>> server = reverb.Server([reverb.Table.queue("queue", 10)])
@@ -306,9 +304,9 @@ class Client(_core.Client):
         return _core.BatchIterator(self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad)
 
     def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[ReplaySample]:
-        """At most `n` items, looked at without sampling them: nothing is counted, nothing waits for the limiter.
+        """Returns at most `n` items without sampling them: counters do not change, and the limiter does not apply.
 
-        Their order is that of the table's memory, and their `probability` is 0.
+        They are in the order of the table's memory, and their `probability` is 0.
         """
         if n < 1:
             raise ValueError(f"n ({n}) must be a positive integer")
@@ -325,19 +323,19 @@ class Client(_core.Client):
     # --- The server ---
 
     def reset(self, table: str, *, timeout: float | None = None) -> None:
-        """Deletes all items of the table, and sets its counters and its rate limiter back."""
+        """Deletes all items of the table, and resets its counters and its rate limiter."""
         self._reset(table, timeout)
 
     def set_rate_limiter(
         self, table: str, rate_limiter: rate_limiters.RateLimiter, *, timeout: float | None = None
     ) -> None:
-        """Replaces the numbers of the table's limiter, while it works; what was counted stays."""
+        """Replaces the numbers of the table's limiter while it runs; its counters stay."""
         self._set_rate_limiter(table, rate_limiter.internal_limiter, timeout)
 
     def server_info(self, timeout: float | None = None) -> reverb_types.ServerInfo:
-        """The state of all tables: a dict by name, with the server's bytes and those who wait as attributes.
+        """Returns the state of all tables: a dict by name, with the server's memory and waiting calls as attributes.
 
-        `timeout`: seconds; None, 0 and less wait for ever. DeadlineExceededError afterwards.
+        `timeout`: seconds; None, 0 and negative numbers wait forever. DeadlineExceededError afterwards.
         """
         if timeout is not None and math.isnan(timeout):
             raise ValueError(f"timeout ({timeout}) must be a number of seconds, or None for no limit")
@@ -355,10 +353,10 @@ class Client(_core.Client):
         return info
 
     def checkpoint(self, *, timeout: float | None = None) -> str:
-        """Makes the server write a checkpoint, and returns where it was written."""
+        """Makes the server write a checkpoint, and returns its path."""
         return self._checkpoint(timeout)
 
 
 def _rebuild(kind: type[Client], server_address: str, options: dict[str, Any]) -> Client:
-    # Classes of the user's own may take the address alone.
+    # Derived classes may accept only the address.
     return kind(server_address, **{name: value for name, value in options.items() if value != _DEFAULTS[name]})

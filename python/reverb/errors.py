@@ -1,34 +1,38 @@
-"""What can go wrong.
+"""Exceptions.
 
-Errors of the native code are Python's own exceptions: ValueError for what can never work, RuntimeError for what
-failed this time, IndexError for what does not fit into memory bounds, NotImplementedError. They have two attributes
-more: `code`, the name of the status ("NOT_FOUND", "UNAVAILABLE", ...), and `detail`, a word that programs may act
-on ("RATE_LIMITED", "TABLE_CLOSED", ...) or None.
+Errors of the native code are built-in exceptions: ValueError for invalid arguments, RuntimeError for failures,
+IndexError for exceeded memory limits, NotImplementedError. They have two additional attributes: `code`, the name of
+the status ("NOT_FOUND", "UNAVAILABLE", ...), and `detail`, a word for programs ("RATE_LIMITED", "TABLE_CLOSED", ...)
+or None.
 """
 
 from __future__ import annotations
 
-__all__ = ["DeadlineExceededError", "ReverbError", "StepNotAvailableError", "StructureError"]
+__all__ = ["DeadlineExceededError", "DecodeError", "ReverbError", "StepNotAvailableError", "StructureError"]
 
 
 class ReverbError(Exception):
-    """Base of the errors that are Reverb's own."""
+    """Base of Reverb's own exceptions."""
 
-    # The name of the status, and a word that programs may act on; set where an error comes from the native code.
+    # The name of the status and a word for programs; set for errors of the native code.
     code: str | None = None
     detail: str | None = None
 
 
 class DeadlineExceededError(ReverbError):
-    """A call did not finish in the time it was given."""
+    """A call did not finish within its timeout."""
 
     code = "DEADLINE_EXCEEDED"
 
 
-class StructureError(ValueError, AttributeError, KeyError):
-    """A step has a container where earlier ones had a value, or the other way round.
+class DecodeError(ValueError):
+    """The bytes are not a message, or not a signature."""
 
-    It belongs to several kinds because programs have learned to expect each of them.
+
+class StructureError(ValueError, AttributeError, KeyError):
+    """A step has a container where earlier ones had a value, or vice versa.
+
+    Derives from several exceptions because existing programs catch each of them.
     """
 
     def __str__(self) -> str:
@@ -36,4 +40,4 @@ class StructureError(ValueError, AttributeError, KeyError):
 
 
 class StepNotAvailableError(ValueError, IndexError):
-    """A step of a writer's history was asked for that does not exist."""
+    """The requested step of a writer's history does not exist."""

@@ -1,12 +1,12 @@
-"""Selectors: how a table chooses what it hands out (its sampler) and what it evicts (its remover).
+"""Selectors: they choose the items that a table samples (its sampler) and evicts (its remover).
 
 | name                               | chooses                                                     |
 | ---------------------------------- | ----------------------------------------------------------- |
 | `Fifo()`                           | the oldest item                                             |
 | `Lifo()`                           | the newest item                                             |
-| `Uniform(seed=None)`               | any, each as likely as the others                           |
+| `Uniform(seed=None)`               | any item, with equal probability                            |
 | `Prioritized(exponent, seed=None)` | with probability in proportion to priority ** exponent      |
-| `MinHeap()`, `MaxHeap()`           | the lowest or highest priority; the least recently touched of equals |
+| `MinHeap()`, `MaxHeap()`           | the lowest or highest priority; the least recently updated of equals |
 
 `seed`, keyword-only, makes choices reproducible. Selectors are values: one may be used for several tables.
 """
@@ -28,7 +28,7 @@ MaxHeap = functools.partial(_core.HeapSelector, False)
 
 
 def _rebuild(kind: str, priority_exponent: float, seed: int | None) -> _core.ItemSelector:
-    """A selector out of what a pickle holds."""
+    """Returns a selector from a pickle's content."""
     if kind == "uniform":
         return Uniform(seed=seed)
     if kind == "prioritized":

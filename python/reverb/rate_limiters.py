@@ -1,8 +1,8 @@
-"""Rate limiters: when a table lets callers insert and sample, and when it makes them wait.
+"""Rate limiters: they decide when inserts and samples of a table have to wait.
 
-A limiter moves a cursor, `inserts * samples_per_insert - samples`, and lets a call through only if the cursor stays
-between `min_diff` and `max_diff`, and samples only if the table has `min_size_to_sample` items. Inserts into a table
-smaller than that always go through.
+A limiter has a cursor, `inserts * samples_per_insert - samples`. It admits a call only if the cursor stays between
+`min_diff` and `max_diff`, and samples only if the table has `min_size_to_sample` items. Inserts into a smaller table
+are always admitted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAX = sys.float_info.max
 
 
 class RateLimiter:
-    """A limiter from its four numbers. The other classes choose them for a purpose."""
+    """A limiter with explicit numbers. The other classes set them for a purpose."""
 
     def __init__(self, samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float) -> None:
-        """ValueError for numbers that can not work: both of the first two must be > 0.
+        """ValueError unless the first two numbers are > 0.
 
         Args:
             samples_per_insert: how far an insert moves the cursor up; a sample moves it down by one.
@@ -47,7 +47,7 @@ class RateLimiter:
 
 
 class MinSize(RateLimiter):
-    """Samples wait until the table has so many items; nothing else is limited."""
+    """Samples wait until the table has `min_size_to_sample` items; nothing else is limited."""
 
     def __init__(self, min_size_to_sample: int) -> None:
         if min_size_to_sample < 1:
@@ -56,7 +56,7 @@ class MinSize(RateLimiter):
 
 
 class SampleToInsertRatio(RateLimiter):
-    """Holds the number of samples per insert near a target."""
+    """Keeps the number of samples per insert near a target."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class SampleToInsertRatio(RateLimiter):
         min_size_to_sample: int,
         error_buffer: float | tuple[float, float],
     ) -> None:
-        """ValueError for a buffer that would block inserts or samples for ever.
+        """ValueError for a buffer that would block inserts or samples forever.
 
         Args:
-            samples_per_insert: the average number of times that an item is to be sampled.
+            samples_per_insert: the target for the average number of samples of an item.
             min_size_to_sample: how many items the table must have before anything is sampled.
-            error_buffer: how far the cursor may be from `samples_per_insert * min_size_to_sample`, on both sides; or
-                the two bounds of the cursor themselves. The larger, the less waiting.
+            error_buffer: how far the cursor may be from `samples_per_insert * min_size_to_sample`, in both directions;
+                or the two bounds of the cursor. A larger buffer means less waiting.
         """
         target = samples_per_insert * min_size_to_sample
         bounds: Any = error_buffer
@@ -113,10 +113,10 @@ class SampleToInsertRatio(RateLimiter):
 
 
 class Queue(RateLimiter):
-    """At most `size` items that were not sampled yet. For tables with Fifo selectors and max_times_sampled=1."""
+    """Admits at most `size` items that were not sampled yet. For tables with Fifo selectors and max_times_sampled=1."""
 
     def __init__(self, size: int) -> None:
-        """ValueError for a size below 1: nothing would ever fit."""
+        """ValueError for a size below 1."""
         if not size >= 1:
             raise ValueError(f"the size of a {type(self).__name__} ({size}) must be at least 1")
         super().__init__(samples_per_insert=1.0, min_size_to_sample=1, min_diff=0.0, max_diff=size)
@@ -126,7 +126,7 @@ class Stack(RateLimiter):
     """As Queue, for tables with Lifo selectors."""
 
     def __init__(self, size: int) -> None:
-        """ValueError for a size below 1: nothing would ever fit."""
+        """ValueError for a size below 1."""
         if not size >= 1:
             raise ValueError(f"the size of a {type(self).__name__} ({size}) must be at least 1")
         super().__init__(samples_per_insert=1.0, min_size_to_sample=1, min_diff=0.0, max_diff=size)

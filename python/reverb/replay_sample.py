@@ -1,4 +1,4 @@
-"""What sampling gives: data, and what the table knew about the item at that moment."""
+"""Samples: data, and information about the item at the time of sampling."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 
 
 class SampleInfo(NamedTuple):
-    """About the item of a sample, as of when it was sampled.
+    """Information about a sampled item, at the time of sampling.
 
-    Fields hold numbers, arrays of them for batches, or whatever else a program puts there.
+    Fields are numbers, arrays for batches, or anything that a program assigns.
     """
 
-    # Names the item in its table, for mutate_priorities().
+    # Identifies the item in its table, for mutate_priorities().
     key: Any
-    # Of the item being selected, given what was in the table.
+    # Of selecting the item, given the content of the table.
     probability: Any
-    # Items in the table, before a deletion that this very sample caused.
+    # Items in the table, before a deletion that this sample caused.
     table_size: Any
     priority: Any
-    # This time included.
+    # Including this time.
     times_sampled: Any
 
     @classmethod
     def tf_dtypes(cls) -> SampleInfo:
-        """The dtypes of the fields: TensorFlow's where it can be imported, else NumPy's."""
+        """Returns the dtypes of the fields: TensorFlow's if it can be imported, else NumPy's."""
         try:
             tf = importlib.import_module("tensorflow")
         except ImportError:
@@ -35,7 +35,7 @@ class SampleInfo(NamedTuple):
 
     @classmethod
     def tf_shapes(cls) -> SampleInfo:
-        """The shapes of the fields, all scalars: TensorShapes where TensorFlow can be imported, else ()."""
+        """Returns the shapes of the fields, all scalars: TensorShapes if TensorFlow can be imported, else ()."""
         try:
             tf = importlib.import_module("tensorflow")
         except ImportError:
@@ -44,7 +44,7 @@ class SampleInfo(NamedTuple):
 
     @classmethod
     def zeros(cls) -> SampleInfo:
-        """All fields zero."""
+        """Returns a SampleInfo with all fields zero."""
         return cls(key=0, probability=0.0, table_size=0, priority=0.0, times_sampled=0)
 
 
@@ -56,9 +56,9 @@ class ReplaySample(NamedTuple):
 
 
 class PaddedBatch(ReplaySample):
-    """A batch of items of different lengths, filled up with zeros at their ends.
+    """A batch of items of different lengths, padded with zeros at the end.
 
-    `lengths` has the structure of `data`: for each column, how many rows of each item are not padding.
+    `lengths` has the structure of `data`: for each column, the number of rows of each item without padding.
     """
 
     lengths: Any

@@ -1,4 +1,4 @@
-"""What tables tell about themselves, and names for annotations.
+"""Information about tables, and names for annotations.
 
 The parts of TableInfo are messages in the sense of protobuf, but need no protobuf package:
 `info.sampler_options.WhichOneof('distribution')`, `info.rate_limiter_info.insert_stats.completed`.
@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 import dataclasses
 from typing import Any, TypeAlias
 
-from reverb import _specs
+from reverb import _core, _signatures
+from reverb._compat import structured_value
 from reverb._compat.table_messages import (
     Heap,
     KeyDistributionOptions,
@@ -36,14 +37,14 @@ __all__ = [
     "Waiter",
 ]
 
-# A nest of specs: of TensorSpec, or of what has a shape and a dtype.
+# A nest of TensorSpec, or of anything with a shape and a dtype.
 SpecNest: TypeAlias = Any
-# What selectors.Uniform() and its like return.
+# The type of selectors.Uniform() and the other selectors.
 SelectorType: TypeAlias = Any
 
 
-# Why a caller waits: nothing; too few items; samples, and inserts, that are ahead of the other; a server whose
-# max_bytes are full; earlier callers of the same kind. By the numbers that travel.
+# Why a call waits, by the number on the wire: it does not; too few items; too many samples, or inserts, relative to the
+# other; the server's max_bytes are exceeded; earlier calls of the same kind are waiting.
 WAIT_REASONS = ("none", "min_size", "too_many_samples", "too_many_inserts", "memory", "queued")
 
 
@@ -53,7 +54,7 @@ def _now(default: Any) -> Any:
 
 @dataclasses.dataclass
 class TableInfo:
-    """A snapshot of a table: what it was made with, and what is in it."""
+    """A snapshot of a table: its settings and its content."""
 
     name: str
     sampler_options: KeyDistributionOptions
@@ -61,7 +62,7 @@ class TableInfo:
     max_size: int
     max_times_sampled: int
     rate_limiter_info: RateLimiterInfo
-    # A nest of specs, None for none: TensorFlow's when it is imported in this process, else ours.
+    # A nest of specs, or None: TensorFlow's specs if it is imported in this process, else reverb's.
     signature: SpecNest | None
     # Items in the table.
     current_size: int
@@ -69,26 +70,26 @@ class TableInfo:
     num_episodes: int
     # Episodes that no item refers to any more.
     num_deleted_episodes: int
-    # Items that were sampled at least once, also those that are gone.
+    # Items that were sampled at least once, including removed ones.
     num_unique_samples: int
     table_worker_time: TableWorkerTime
 
-    # What follows dm-reverb does not tell. It says how the table does at the moment: it is no part of a comparison, nor
-    # of what is serialized.
-    # Bytes of the chunks that items refer to, as stored. One that several items share counts once for each; the
+    # dm-reverb does not have the following fields. They describe the current state of the table, and are neither
+    # compared nor serialized.
+    # The stored size of the chunks that items refer to. A chunk that several items share counts for each of them; the
     # `stored_bytes` of ServerInfo count it once.
     referenced_bytes: int = _now(0)
-    # Where the limiter stands: inserts * samples_per_insert - samples. It lets through what keeps it between
+    # The limiter's cursor: inserts * samples_per_insert - samples. The limiter admits calls that keep it between
     # min_diff and max_diff.
     cursor: float = _now(0.0)
-    # Items that went because of max_size or max_bytes, and because of max_times_sampled.
+    # Items that were removed because of max_size or max_bytes, and because of max_times_sampled.
     evictions: int = _now(0)
     expirations: int = _now(0)
     # Over the last ten seconds or so.
     inserts_per_second: float = _now(0.0)
     samples_per_second: float = _now(0.0)
-    # Callers that wait now, why the first of them does (a word of WAIT_REASONS; None when nobody waits), and for
-    # how long the one that has waited the longest.
+    # Calls that are waiting, the reason of the first one (a word of WAIT_REASONS; None if none waits), and the longest
+    # wait so far.
     waiting_inserts: int = _now(0)
     waiting_samples: int = _now(0)
     insert_wait_reason: str | None = _now(None)
@@ -97,9 +98,8 @@ class TableInfo:
 
     @classmethod
     def from_serialized_proto(cls, proto_string: bytes) -> TableInfo:
-        """From the bytes of a TableInfo message. ValueError when they are none."""
+        """Decodes a TableInfo message. ValueError if the bytes are not such a message."""
         proto = TableInfoProto.FromString(proto_string)
-        has_signature = proto.HasField("signature") and proto.signature.WhichOneof("kind") is not None
         return cls(
             name=proto.name,
             sampler_options=proto.sampler_options,
@@ -107,7 +107,7 @@ class TableInfo:
             max_size=proto.max_size,
             max_times_sampled=proto.max_times_sampled,
             rate_limiter_info=proto.rate_limiter_info,
-            signature=_specs.signature_from_structured_value(proto.signature) if has_signature else None,
+            signature=structured_value.decode_structured_value(proto.signature.SerializeToString()),
             current_size=proto.current_size,
             num_episodes=proto.num_episodes,
             num_deleted_episodes=proto.num_deleted_episodes,
@@ -116,7 +116,7 @@ class TableInfo:
         )
 
     def to_serialized_proto(self) -> bytes:
-        """The reverse of from_serialized_proto()."""
+        """Returns the bytes for from_serialized_proto()."""
         proto = TableInfoProto(
             name=self.name,
             sampler_options=self.sampler_options,
@@ -130,32 +130,32 @@ class TableInfo:
             num_unique_samples=self.num_unique_samples,
             table_worker_time=self.table_worker_time,
         )
-        if not _specs.is_empty(self.signature):
-            proto.signature.CopyFrom(_specs.signature_to_structured_value(self.signature))
+        if not _signatures.is_empty(self.signature):
+            proto.signature.ParseFromString(_core.encode_structured_value(self.signature))
         return proto.SerializeToString()
 
 
 @dataclasses.dataclass(frozen=True)
 class Waiter:
-    """A client whose inserts, or samples, a table makes wait."""
+    """A client whose inserts or samples are waiting for a table."""
 
     table: str
     # "insert" or "sample".
     operation: str
-    # A word of WAIT_REASONS; of the first in line.
+    # A word of WAIT_REASONS; of the first waiting call.
     reason: str
-    # For how long.
+    # The time waited so far.
     seconds: float
-    # Items that wait to go in, or samples that are still to come.
+    # Items waiting to be inserted, or samples still missing.
     count: int
-    # The `name` that the client was made with; may be empty.
+    # The client's `name`; may be empty.
     client: str
-    # Where it calls from; empty within the server's own process.
+    # The client's address; empty within the server's own process.
     address: str
 
 
 class ServerInfo(dict[str, TableInfo]):
-    """The tables of a server by name, and what concerns all of them."""
+    """The tables of a server by name, and information about the server."""
 
     def __init__(
         self,
@@ -167,15 +167,15 @@ class ServerInfo(dict[str, TableInfo]):
         chunks: int = 0,
         waiters: Iterable[Waiter] = (),
     ) -> None:
-        """Of one moment.
+        """Describes one point in time.
 
         Args:
             tables: by name.
-            stored_bytes: of the chunks that items refer to, each counted once.
-            live_bytes: of all chunks, those of samples and inserts on their way included.
-            max_bytes: the bound on `stored_bytes`; None for none.
-            chunks: how many there are.
-            waiters: who waits, longest first; at most some hundred, the numbers in `tables` are of all.
+            stored_bytes: the size of the chunks that items refer to, each counted once.
+            live_bytes: the size of all chunks, including those of samples and inserts in flight.
+            max_bytes: the maximum of `stored_bytes`; None: unlimited.
+            chunks: the number of chunks.
+            waiters: waiting clients, longest first; at most some hundred, while `tables` counts all of them.
         """
         super().__init__(tables)
         self.stored_bytes = stored_bytes

@@ -1,4 +1,4 @@
-"""Tables, and the server that serves them."""
+"""Tables and servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from reverb import (
     _arguments,
     _core,
-    _specs,
+    _signatures,
     _table_info,
     checkpointers,
     item_selectors,
@@ -28,18 +28,17 @@ __all__ = ["Server", "Table", "TableExtensionBase"]
 
 
 class TableExtensionBase(metaclass=abc.ABCMeta):
-    """Base of what can be given as `extensions` of a Table."""
+    """Base of the `extensions` of a Table."""
 
     @abc.abstractmethod
     def build_internal_extensions(self, table_name: str) -> Sequence[Any]:
-        """The native extensions of the table of that name."""
+        """Returns the native extensions of the table of that name."""
 
 
 class Table:
-    """A named collection of items: what it hands out, what it evicts, and when it makes callers wait.
+    """A named collection of items, with selectors for sampling and eviction, and a rate limiter.
 
-    A Table is given to a Server, and shows from then on what is in the server's table, without asking it over the
-    network.
+    A Table is passed to a Server, and from then on shows the server's table, without using the network.
 
     >>> import reverb
     >>> table = reverb.Table(
@@ -64,18 +63,18 @@ class Table:
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
     ) -> None:
-        """ValueError for values that cannot work, TypeError for those of a wrong type.
+        """ValueError for invalid values, TypeError for values of a wrong type.
 
         Args:
             name: not empty, and unique within a server.
-            sampler: chooses what is sampled; see `reverb.selectors`.
-            remover: chooses what is evicted when there are more than `max_size` items.
-            max_size: items, at most 2**31 - 2.
-            rate_limiter: when callers have to wait; see `reverb.rate_limiters`.
-            max_times_sampled: an item goes with its n-th sample; less than 1: never.
-            extensions: of the class TableExtensionBase.
-            signature: a nest of specs (`reverb.TensorSpec`, `tf.TensorSpec`, or what has a shape and a dtype) that
-                items are checked against by writers, and that gives samples their structure.
+            sampler: selects items to sample; see `reverb.selectors`.
+            remover: selects items to evict when there are more than `max_size`.
+            max_size: the maximum number of items, at most 2**31 - 2.
+            rate_limiter: decides when calls have to wait; see `reverb.rate_limiters`.
+            max_times_sampled: an item is removed after so many samples; less than 1: never.
+            extensions: objects derived from TableExtensionBase.
+            signature: a nest of specs (`reverb.TensorSpec`, `tf.TensorSpec`, or anything with a shape and a dtype).
+                Writers check items against it, and samples can have its structure.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -106,8 +105,7 @@ class Table:
             max_size=size,
             max_times_sampled=_arguments.as_int32("max_times_sampled", max_times_sampled),
             rate_limiter=rate_limiter.internal_limiter,
-            signature=_specs.encode_signature(signature),
-            user_data=_specs.encode_structured_value(signature) or b"",
+            signature=_signatures.encode_signature(signature),
         )
 
     @classmethod
@@ -118,7 +116,7 @@ class Table:
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
     ) -> Table:
-        """A table whose items are sampled once, in the order of insertion; inserts wait while it is full."""
+        """Returns a table whose items are sampled once, in the order of insertion; inserts wait while it is full."""
         return cls(
             name=name,
             sampler=item_selectors.Fifo(),
@@ -138,7 +136,7 @@ class Table:
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
     ) -> Table:
-        """A table whose items are sampled once, the newest first; inserts wait while it is full."""
+        """Returns a table whose items are sampled once, the newest first; inserts wait while it is full."""
         return cls(
             name=name,
             sampler=item_selectors.Lifo(),
@@ -157,19 +155,19 @@ class Table:
 
     @property
     def info(self) -> reverb_types.TableInfo:
-        """A snapshot of what the table is made from, holds and has counted."""
+        """A snapshot of the table's settings, content and counters."""
         return _table_info.from_native(self.internal_table.info())
 
     def can_sample(self, num_samples: int) -> bool:
-        """Whether the rate limiter would let so many samples through now. ValueError for less than one."""
+        """Returns whether the rate limiter would admit so many samples now. ValueError for less than one."""
         return self.internal_table.can_sample(_arguments.as_int32("num_samples", num_samples))
 
     def can_insert(self, num_inserts: int) -> bool:
-        """Whether the rate limiter would let so many inserts through now. ValueError for less than one."""
+        """Returns whether the rate limiter would admit so many inserts now. ValueError for less than one."""
         return self.internal_table.can_insert(_arguments.as_int32("num_inserts", num_inserts))
 
     def set_rate_limiter(self, rate_limiter: rate_limiters.RateLimiter) -> None:
-        """Replaces the limiter's numbers, while the table works; what was counted stays."""
+        """Replaces the limiter's numbers while the table is in use; its counters stay."""
         self.internal_table.set_rate_limiter(rate_limiter.internal_limiter)
         self._rate_limiter = rate_limiter
 
@@ -184,7 +182,7 @@ class Table:
         extensions: Sequence[TableExtensionBase] | None = None,
         signature: reverb_types.SpecNest | None = None,
     ) -> Table:
-        """A new, empty table like this one, save for what is given."""
+        """Returns a new, empty table like this one, except for the arguments that are given."""
         info = self.info
         limiter = info.rate_limiter_info
         return Table(
@@ -211,7 +209,7 @@ class Table:
 class Server:
     """Serves tables to this process and to others.
 
-    It listens from the time it is made until stop(), or until it is garbage; `with` stops it at the end.
+    It listens until stop(), or until it is garbage-collected; `with` stops it at the end.
 
     >>> import reverb
     >>> with reverb.Server([reverb.Table.queue("queue", 10)]) as server:
@@ -231,21 +229,21 @@ class Server:
         max_bytes: int | None = None,
         when_full: str = "wait",
     ) -> None:
-        """ValueError without tables, when names appear twice, and when the port is taken.
+        """ValueError without tables, for duplicate names, and if the port is taken.
 
-        The latest checkpoint that the checkpointer has is loaded first, see `loaded_checkpoint`. What was saved wins
-        over what the tables were made with, unless the checkpointer says otherwise; each difference is logged.
-        ValueError when it has a table that is not among `tables`, RuntimeError when it is damaged.
+        Loads the checkpointer's latest checkpoint first, see `loaded_checkpoint`. Saved settings replace those of the
+        tables, unless the checkpointer specifies otherwise; each difference is logged. ValueError if the checkpoint has
+        a table that is not among `tables`, RuntimeError if it is damaged.
 
         Args:
-            tables: what to serve. A Table belongs to one server.
-            port: where to listen; None for any that is free, see `port`.
-            checkpointer: where checkpoints are kept, and loaded from; a new temporary directory when it is None.
-            host: the address to listen on: all interfaces unless another is given. "localhost" serves this machine
-                only.
-            max_bytes: bound on the data of all tables together, as stored: of the chunks that items refer to, each
-                counted once; None: no bound.
-            when_full: what an insert does that would exceed it: "wait" until items go, or "evict" items of its table.
+            tables: the tables to serve. A Table belongs to one server.
+            port: the port to listen on; None for any free port, see `port`.
+            checkpointer: where checkpoints are saved and loaded from; None: a new temporary directory.
+            host: the address to listen on; all interfaces by default. "localhost" serves this machine only.
+            max_bytes: the maximum size of the stored data of all tables: of the chunks that items refer to, each
+                counted once; None: unlimited.
+            when_full: what an insert does that would exceed `max_bytes`: "wait" until items are removed, or "evict"
+                items of its table.
         """
         if when_full not in ("wait", "evict"):
             raise ValueError(f'when_full must be "wait" or "evict", got {when_full!r}')
@@ -268,7 +266,7 @@ class Server:
 
     @property
     def loaded_checkpoint(self) -> str | None:
-        """The checkpoint that the tables were loaded from; None when they started empty."""
+        """The checkpoint that the tables were loaded from; None if they started empty."""
         return self._server.loaded_checkpoint
 
     @property
@@ -278,18 +276,17 @@ class Server:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables that it was made with, in that order."""
+        """The tables that were passed to the constructor, in that order."""
         return self._tables
 
     def stop(self) -> None:
-        """Ends all that is under way, with an error that says so, and listens no longer. Idempotent."""
+        """Stops listening, and ends all calls with an error. Idempotent."""
         self._server.Stop()
 
     def wait(self, *, timeout: float | None = None) -> None:
-        """Returns when the server is stopped.
+        """Waits until the server is stopped.
 
-        Ctrl-C stops it and raises KeyboardInterrupt. DeadlineExceededError when it still runs after `timeout`
-        seconds.
+        Ctrl-C stops it and raises KeyboardInterrupt. DeadlineExceededError if it still runs after `timeout` seconds.
         """
         try:
             stopped = self._server.Wait(timeout)
@@ -302,7 +299,7 @@ class Server:
             raise DeadlineExceededError(f"the server still runs after {timeout} s")
 
     def localhost_client(self) -> Client:
-        """A client for this server. In the same process it needs no socket."""
+        """Returns a client for this server, which needs no socket in the same process."""
         return Client(f"localhost:{self.port}")
 
     def __enter__(self) -> Server:

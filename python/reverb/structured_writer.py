@@ -1,4 +1,4 @@
-"""Patterns and conditions that tell a StructuredWriter which items to make of the steps it is given.
+"""Patterns and conditions that define which items a StructuredWriter creates from its steps.
 
     step = {"observation": ..., "action": ...}          # what will be appended: any nest of that structure
     pattern = pattern_from_transform(
@@ -7,11 +7,11 @@
     config = create_config(pattern, table="replay", conditions=[Condition.step_index() >= 2])
     writer = client.structured_writer([config])
 
-Positions count from the newest step, which is -1: `ref[-1]` is its value alone, `ref[-3:]` the last three,
+Positions count from the newest step, which is -1: `ref[-1]` is its value alone, `ref[-3:]` are the last three,
 with time as the leading dimension.
 
-Config, ConditionProto and the other values have the attributes of the messages in
-proto/dm_reverb/reverb/cc/patterns.proto, and their bytes, but need no protobuf.
+Config, ConditionProto and the other values have the attributes and the bytes of the messages in
+proto/dm_reverb/reverb/cc/patterns.proto, but need no protobuf.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from collections.abc import Callable, Iterable, Sequence
 import operator
 from typing import Any, NoReturn, TypeAlias
 
-from reverb import _specs, _tree
+from reverb import _signatures, _specs, _tree
+from reverb._compat import structured_value
 from reverb._compat.message import Field, Message
 
 # --- Messages ------------------------------------------------------------------------------------------
 
 
 class PatternNode(Message):
-    """Which rows of a leaf make a column of the item. Without `start`: the one row `stop`, squeezed."""
+    """The rows of a leaf that form a column of the item. Without `start`: the single row `stop`, squeezed."""
 
     FIELDS = (
         Field(1, "flat_source_index", "int32"),
@@ -44,7 +45,7 @@ class ModuloEq(Message):
 
 
 class ConditionProto(Message):
-    """When an item is made. Built by Condition."""
+    """When an item is created. Built by Condition."""
 
     PROTO_NAME = "Condition"
     FIELDS = (
@@ -60,7 +61,7 @@ class ConditionProto(Message):
     )
 
     def __bool__(self) -> NoReturn:
-        # `0 < x < 5` and `a and b` would silently keep only one of the two.
+        # `0 < x < 5` and `a and b` would silently drop one of the two.
         raise TypeError(
             "a condition is neither true nor false before there are steps: instead of chaining comparisons "
             "or joining them with `and`, list them all in `conditions`"
@@ -89,11 +90,11 @@ class Priority(Message):
 
 
 class StructuredWriterConfig(Message):
-    """One kind of item: what is in it, where it goes, when it is made. Built by create_config()."""
+    """One kind of item: its content, its table and its conditions. Built by create_config()."""
 
     FIELDS = (
         Field(1, "flat", PatternNode, repeated=True),
-        Field(2, "pattern_structure", _specs.StructuredValue),
+        Field(2, "pattern_structure", structured_value.StructuredValue),
         Field(3, "table", "string"),
         Field(4, "priority", Priority),
         Field(5, "conditions", ConditionProto, repeated=True),
@@ -102,7 +103,7 @@ class StructuredWriterConfig(Message):
 
 Config: TypeAlias = StructuredWriterConfig
 
-# A nest of PatternNode; a step whose leaves are to be indexed; from one to the other.
+# A nest of PatternNode; a step with leaves to index; a function from the latter to the former.
 Pattern: TypeAlias = Any
 ReferenceStep: TypeAlias = Any
 PatternTransform: TypeAlias = Callable[[ReferenceStep], Pattern]
@@ -111,7 +112,7 @@ PatternTransform: TypeAlias = Callable[[ReferenceStep], Pattern]
 
 
 class _ReferenceNode:
-    """A leaf of a reference step; indexing it gives a PatternNode."""
+    """A leaf of a reference step; indexing it returns a PatternNode."""
 
     __slots__ = ("_flat_source_index",)
 
@@ -148,7 +149,7 @@ def _as_index(key: Any) -> int | None:
 
 
 def create_reference_step(step_structure: Any) -> ReferenceStep:
-    """The same nest with leaves that can be indexed; what the leaves were does not matter.
+    """Returns the nest with leaves that can be indexed; the original leaves do not matter.
 
     >>> create_reference_step({"a": 0, "b": 0})["b"][-2:]
     PatternNode(flat_source_index=1, start=-2)
@@ -158,13 +159,8 @@ def create_reference_step(step_structure: Any) -> ReferenceStep:
 
 
 def pattern_from_transform(step_structure: Any, transform: Callable[[ReferenceStep], Pattern]) -> Pattern:
-    """The pattern that `transform` makes of a reference step."""
+    """Returns the pattern that `transform` makes of a reference step."""
     return transform(create_reference_step(step_structure))
-
-
-def _put_none(message: _specs.StructuredValue, leaf: Any) -> None:
-    del leaf
-    message.none_value.SetInParent()
 
 
 def create_config(
@@ -173,7 +169,7 @@ def create_config(
     conditions: Iterable[ConditionProto] = (),
     priority: Priority | None = None,
 ) -> Config:
-    """A config that makes items of `pattern` in `table` at each step where all conditions hold.
+    """Returns a config that creates items of `pattern` in `table` at each step where all conditions hold.
 
     The priority is 1.0 unless one is given, by constant_priority_fn() or td_error().
     """
@@ -186,7 +182,7 @@ def create_config(
             )
     config = Config(table=table)
     config.flat.extend(nodes)
-    _specs.put_structure(config.pattern_structure, pattern, _put_none)
+    structured_value.put_structure(config.pattern_structure, pattern)
     for condition in conditions:
         if isinstance(condition, (_ConditionBuilder, _ModuloBuilder)):
             raise TypeError("a condition must be compared with something, for example `step_index() >= 3`")
@@ -196,7 +192,7 @@ def create_config(
 
 
 def as_config(config: Any) -> Config:
-    """The config as this module's class: also of one made with the generated protobuf classes."""
+    """Returns the config as this module's class, also for generated protobuf classes."""
     if isinstance(config, Config):
         return config
     made = Config()
@@ -205,19 +201,19 @@ def as_config(config: Any) -> Config:
 
 
 def unpack_pattern(config: Config) -> Pattern:
-    """The nest of PatternNode that the config was made of; a list when the config has no structure."""
+    """Returns the config's nest of PatternNode; a list if the config has no structure."""
     config = as_config(config)
     nodes = list(config.flat)
     if not config.HasField("pattern_structure"):
         return nodes
-    return _tree.unflatten_as(_specs.structure_of(config.pattern_structure, lambda _: None), nodes)
+    return _tree.unflatten_as(structured_value.structure_of(config.pattern_structure), nodes)
 
 
 # --- Priorities ----------------------------------------------------------------------------------------
 
 
 def constant_priority_fn(value: float) -> Priority:
-    """The same priority for every item."""
+    """Returns a function that gives every item the same priority."""
     # The message is present even if the value is 0, its default.
     priority = Priority()
     priority.constant_fn.SetInParent()
@@ -226,14 +222,14 @@ def constant_priority_fn(value: float) -> Priority:
 
 
 def td_error(max_priority_weight: float, step_structure: Any, get_field_from_step_fn: Callable[[Any], Any]) -> Priority:
-    """Priorities from TD errors x that are a field of the steps: w * max|x| + (1 - w) * mean|x|.
+    """Returns a function of TD errors x, which are a field of the steps: w * max|x| + (1 - w) * mean|x|.
 
     Max and mean are over the rows of the item's column that comes from the field.
 
     Args:
         max_priority_weight: w, between 0 (the mean alone) and 1 (the maximum alone).
-        step_structure: a nest of the structure of the steps.
-        get_field_from_step_fn: is given such a nest and returns the leaf with the TD error.
+        step_structure: a nest with the structure of the steps.
+        get_field_from_step_fn: returns the leaf with the TD error of such a nest.
     """
     count = len(_tree.flatten(step_structure))
     field = get_field_from_step_fn(_tree.unflatten_as(step_structure, list(range(count))))
@@ -252,8 +248,7 @@ def td_error(max_priority_weight: float, step_structure: Any, get_field_from_ste
 class Condition:
     """Conditions on the newest step. All of those in a config must hold.
 
-    Each function returns a builder to be compared with an int by ==, !=, <, <=, > or >=, or, after `% m`, by
-    == or != alone:
+    Each function returns a builder to compare with an int by ==, !=, <, <=, > or >=; after `% m`, only by == or !=:
 
     >>> Condition.step_index() % 3 == 0
     ConditionProto(step_index=True, mod_eq=ModuloEq(mod=3))
@@ -266,19 +261,19 @@ class Condition:
 
     @staticmethod
     def steps_since_applied() -> _ConditionBuilder:
-        """Steps since this config last made an item, the present one included."""
+        """Steps since this config last created an item, including the current one."""
         return _ConditionBuilder(steps_since_applied=True)
 
     @staticmethod
     def is_end_episode() -> ConditionProto:
-        """Only inside end_episode(). Complete in itself."""
+        """True only inside end_episode(). Needs no comparison."""
         return ConditionProto(is_end_episode=True, eq=1)
 
     @staticmethod
     def data(step_structure: Any) -> Any:
-        """The same nest with a builder for the value of each leaf.
+        """Returns the nest with a builder for the value of each leaf.
 
-        The leaf must be a bool or an integer of one element; where there is none the condition is false.
+        The leaf must be a bool or an integer of one element; without a value, the condition is false.
         """
         count = len(_tree.flatten(step_structure))
         return _tree.unflatten_as(step_structure, [_ConditionBuilder(flat_source_index=i) for i in range(count)])
@@ -360,18 +355,18 @@ def _as_operand(value: Any) -> int:
 
 
 def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
-    """The signature of a table whose items are made by `configs` from steps like `step_spec`.
+    """Returns the signature of a table whose items `configs` create from steps like `step_spec`.
 
     Args:
         configs: all for the same table, with patterns of the same structure.
         step_spec: a nest of the structure of the steps; the leaves need a shape and a dtype.
 
     Returns:
-        A nest of TensorSpec (TensorFlow's when it is imported) named by their paths, 'x/y'. A leading
-        dimension that differs between configs is unknown.
+        A nest of TensorSpec (TensorFlow's if it is imported), named by their paths, 'x/y'. A leading dimension
+        that differs between configs is unknown.
 
     Raises:
-        ValueError: when there is no config, or one table cannot hold the items of all.
+        ValueError: if there is no config, or the items do not fit one table.
     """
     configs = [as_config(config) for config in configs]
     if not configs:
@@ -393,7 +388,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
     for i, (path, _) in enumerate(_tree.flatten_with_path(first)):
         name = "/".join(str(part) for part in path)
         merged.append(_merged(name, [_column_spec(config.flat[i], leaves, name) for config in configs]))
-    return _specs.localize(_tree.unflatten_as(first, merged))
+    return _signatures.localize(_tree.unflatten_as(first, merged))
 
 
 def _shown(pattern: Pattern) -> Any:
@@ -437,12 +432,11 @@ def _merged(name: str, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
 
 
 def native_config(config: Any) -> tuple[Any, ...]:
-    """The config as plain tuples, for the extension: (nodes, table, conditions, priority, structure).
+    """Returns the config as plain tuples for the native code: (nodes, table, conditions, priority, structure).
 
-    nodes: (source, start, stop, step), None for what is absent. conditions: (left, source, comparison,
-    modulo, value, inverse), where left and comparison are names of oneof members, None for none. priority:
-    None, a float, or (max_priority_weight, source). structure: a tuple of the pattern's nest, empty when it is not
-    known.
+    nodes: (source, start, stop, step), None for absent fields. conditions: (left, source, comparison, modulo, value,
+    inverse), where left and comparison are names of oneof members or None. priority: None, a float, or
+    (max_priority_weight, source). structure: a tuple with the pattern's nest, empty if it is unknown.
     """
     config = as_config(config)
     nodes = [
@@ -471,12 +465,12 @@ def native_config(config: Any) -> tuple[Any, ...]:
         priority = (config.priority.td_error.max_priority_weight, config.priority.td_error.flat_source_index)
     structure: tuple[Any, ...] = ()
     if config.HasField("pattern_structure"):
-        structure = (_specs.structure_of(config.pattern_structure, lambda _: None),)
+        structure = (structured_value.structure_of(config.pattern_structure),)
     return nodes, config.table, conditions, priority, structure
 
 
 def __getattr__(name: str) -> Any:
-    if name == "StructuredWriter":  # the extension is not needed to build patterns
+    if name == "StructuredWriter":
         from reverb import _core
 
         return _core.StructuredWriter

@@ -1,11 +1,11 @@
-"""TFClient: a client whose calls are TensorFlow operations. Its place; it is not available yet."""
+"""TFClient: a client whose calls are TensorFlow operations. Not available yet."""
 
 from __future__ import annotations
 
-from reverb import _not_yet
+from reverb._compat import not_yet
 
 
-class TFClient(_not_yet.Unavailable):
+class TFClient(not_yet.Unavailable):
     """A client for tf.function. Not available yet: see the error for what to use."""
 
     _INSTEAD = (

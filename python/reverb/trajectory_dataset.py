@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from reverb import _not_yet
+from reverb._compat import not_yet
 
 
-class TrajectoryDataset(_not_yet.Unavailable):
+class TrajectoryDataset(not_yet.Unavailable):
     """One element per sampled item. Not available yet: see the error for what to use."""
 
     @classmethod
     def from_table_signature(cls, *args: Any, **kwargs: Any) -> NoReturn:
         """Not available yet: see the error for what to use."""
-        _not_yet.refuse(f"{cls.__name__}.from_table_signature", cls._INSTEAD)
+        not_yet.refuse(f"{cls.__name__}.from_table_signature", cls._INSTEAD)

@@ -1,4 +1,4 @@
-"""Writes steps, and makes items of any choice of them."""
+"""Writes steps, and creates items from any of their values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TrajectoryColumn = _core.TrajectoryColumn
 
 
 class TrajectoryWriter(_core.TrajectoryWriter):
-    """Takes steps one by one, and makes items of any choice of their values.
+    """Takes steps one by one, and creates items from any of their values.
 
-    Made by Client.trajectory_writer(). Every leaf of the steps is a column. Steps are kept, column by column, in
-    compressed chunks that all items share; `history` has the columns, and indexing one chooses what goes into an item:
+    Created by Client.trajectory_writer(). Every leaf of the steps is a column. Steps are stored, column by column, in
+    compressed chunks that all items share; `history` has the columns, and indexing one selects values for an item:
 
     >>> import reverb
     >>> server = reverb.Server([reverb.Table.queue("queue", 100)])
@@ -43,9 +43,9 @@ class TrajectoryWriter(_core.TrajectoryWriter):
     [array([2, 3, 4]), array(2.)]
     >>> server.stop()
 
-    Leaving a `with` block waits until all items are in their tables, also after an exception, unless that is a
-    ReverbError or KeyboardInterrupt. A writer that is dropped gives items a second for that, and logs how many it had
-    to discard. One thread at a time may use a writer; others wait for their turn. close() may be called from anywhere.
+    Leaving a `with` block waits until all items are in their tables, also after an exception, except for ReverbError
+    and KeyboardInterrupt. A writer that is dropped waits at most a second for that, and logs how many items it
+    discarded. Calls from several threads are serialized. close() may be called from any thread.
     """
 
     def __init__(
@@ -56,51 +56,51 @@ class TrajectoryWriter(_core.TrajectoryWriter):
         validate_items: bool = True,
         timeout: float | None = None,
     ) -> None:
-        """As Client.trajectory_writer()."""
+        """Takes the arguments of Client.trajectory_writer()."""
         super().__init__(client, num_keep_alive_refs, validate_items=validate_items, timeout=timeout)
 
     def flush(self, block_until_num_items: int = 0, timeout_ms: int | None = None) -> None:
         """Waits until at most `block_until_num_items` items are not in their table yet.
 
         Args:
-            block_until_num_items: how many may be left; those may wait for their data to be complete.
-            timeout_ms: how long to wait; 0 looks once, None (or less than 0) waits for ever.
+            block_until_num_items: how many items may be left, for example because their data is not complete.
+            timeout_ms: how long to wait; 0 checks once, None (or a negative number) waits forever.
 
         Raises:
-            DeadlineExceededError: after `timeout_ms`. Sending goes on.
+            DeadlineExceededError: after `timeout_ms`. Sending continues.
         """
         self._flush(block_until_num_items, None if timeout_ms is not None and timeout_ms < 0 else timeout_ms)
 
     def end_episode(self, clear_buffers: bool = True, timeout_ms: int | None = None) -> None:
-        """Waits until all items are in their tables, and begins a new episode.
+        """Waits until all items are in their tables, and starts a new episode.
 
         Args:
-            clear_buffers: forget all steps: no item reaches back over the end. Without, `history` goes on.
-            timeout_ms: how long to wait; 0 looks once, None waits for ever.
+            clear_buffers: discard all steps: later items cannot refer to them. False keeps `history`.
+            timeout_ms: how long to wait; 0 checks once, None waits forever.
 
         Raises:
-            DeadlineExceededError: after `timeout_ms`. The episode has ended all the same, and sending goes on.
+            DeadlineExceededError: after `timeout_ms`. The episode has ended nevertheless, and sending continues.
         """
         self._end_episode(clear_buffers, timeout_ms)
 
     def close(self) -> int:
-        """Discards the items that are not confirmed, and returns their number.
+        """Discards unconfirmed items, and returns their number; call flush() first to wait for them.
 
-        flush() before waits for them. Calls that write raise RuntimeError afterwards; `history` can be read. May be
-        called from any thread; another one that waits in flush() or end_episode() returns. Idempotent.
+        Later calls that write raise RuntimeError; `history` can still be read. May be called from any thread; flush()
+        and end_episode() in other threads return. Idempotent.
         """
         return self._close()
 
     def configure(self, path: tuple[Any, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None) -> None:
-        """How one column is cut into chunks, and how much of it is kept.
+        """Sets the chunk length of one column, and how many of its steps are kept.
 
-        For a column that has values, it applies from now on, and needs all its steps to be in chunks: RuntimeError
-        otherwise; flush() first. For others, when the column first appears.
+        For a column with values, all its steps must be in chunks (RuntimeError otherwise; call flush() first). For
+        other columns, it applies once they appear.
 
         Args:
             path: to the leaf, such as ('observation', 0).
             num_keep_alive_refs: how many of the newest steps items may refer to.
-            max_chunk_length: steps in a chunk; None: found by trial.
+            max_chunk_length: steps in a chunk; None: tuned automatically.
         """
         self._configure(path, num_keep_alive_refs, max_chunk_length)
 
@@ -115,6 +115,6 @@ class TrajectoryWriter(_core.TrajectoryWriter):
     ) -> None:
         if self._is_closed:
             return
-        # After an error of ours, or Ctrl-C, there is no point in waiting.
+        # After an error of reverb or Ctrl-C, waiting would be pointless.
         if exception_type is None or not issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
             self.flush()

@@ -1,4 +1,4 @@
-"""Writes the steps of many environments, one of each in a call."""
+"""Writes one step of many environments per call."""
 
 from __future__ import annotations
 

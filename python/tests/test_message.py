@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from reverb import _specs, reverb_types
+from reverb import reverb_types
 from reverb import structured_writer as sw
-from reverb._compat import table_messages
+from reverb._compat import structured_value, table_messages
 from reverb._compat.message import DecodeError, Field, Message, fields_of, get_varint, put_varint
 
 
@@ -137,7 +137,7 @@ def test_merging_is_joining_the_bytes(first, second):
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused(data):
-    for kind in (Outer, sw.Config, _specs.StructuredValue):
+    for kind in (Outer, sw.Config, structured_value.StructuredValue):
         try:
             message = kind.FromString(data)
         except DecodeError:
@@ -155,7 +155,7 @@ def test_depth_is_bounded():
         put_varint(length, len(data))
         data = b"\x9a\x03" + bytes(length) + data  # ... in a value
     with pytest.raises(DecodeError, match="levels"):
-        _specs.StructuredValue.FromString(data)
+        structured_value.StructuredValue.FromString(data)
 
 
 @pytest.mark.parametrize(
@@ -196,18 +196,18 @@ VALUE_CLASSES = {
     "deepmind.reverb.RateLimiterInfo": reverb_types.RateLimiterInfo,
     "deepmind.reverb.TableWorkerTime": reverb_types.TableWorkerTime,
     "deepmind.reverb.TableInfo": table_messages.TableInfoProto,
-    "tensorflow.StructuredValue": _specs.StructuredValue,
-    "tensorflow.NoneValue": _specs.NoneValue,
-    "tensorflow.ListValue": _specs.ListValue,
-    "tensorflow.TupleValue": _specs.TupleValue,
-    "tensorflow.DictValue": _specs.DictValue,
-    "tensorflow.PairValue": _specs.PairValue,
-    "tensorflow.NamedTupleValue": _specs.NamedTupleValue,
-    "tensorflow.TensorSpecProto": _specs.TensorSpecProto,
-    "tensorflow.BoundedTensorSpecProto": _specs.BoundedTensorSpecProto,
-    "tensorflow.TensorShapeProto": _specs.TensorShapeProto,
-    "tensorflow.TensorShapeProto.Dim": _specs._Dim,
-    "tensorflow.TensorProto": _specs.TensorProto,
+    "tensorflow.StructuredValue": structured_value.StructuredValue,
+    "tensorflow.NoneValue": structured_value.NoneValue,
+    "tensorflow.ListValue": structured_value.ListValue,
+    "tensorflow.TupleValue": structured_value.TupleValue,
+    "tensorflow.DictValue": structured_value.DictValue,
+    "tensorflow.PairValue": structured_value.PairValue,
+    "tensorflow.NamedTupleValue": structured_value.NamedTupleValue,
+    "tensorflow.TensorSpecProto": structured_value.TensorSpecProto,
+    "tensorflow.BoundedTensorSpecProto": structured_value.BoundedTensorSpecProto,
+    "tensorflow.TensorShapeProto": structured_value.TensorShapeProto,
+    "tensorflow.TensorShapeProto.Dim": structured_value.Dim,
+    "tensorflow.TensorProto": structured_value.TensorProto,
 }
 KIND_NUMBERS = {
     "double": 1,
@@ -276,7 +276,7 @@ def test_bytes_are_those_of_protobuf(nodes, conditions, table, priority):
     from reverb.cc import patterns_pb2
 
     ours = sw.Config(flat=nodes, conditions=conditions, table=table, priority=sw.constant_priority_fn(priority))
-    _specs.put_structure(ours.pattern_structure, {"b": [1], "a": ()}, sw._put_none)
+    structured_value.put_structure(ours.pattern_structure, {"b": [1], "a": ()})
     theirs = patterns_pb2.StructuredWriterConfig.FromString(ours.SerializeToString())
     assert theirs.SerializeToString(deterministic=True) == ours.SerializeToString()
     assert sw.Config.FromString(theirs.SerializeToString()) == ours

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from reverb import _specs, _tree
-from reverb._compat.message import DecodeError
+import reverb
+from reverb import _signatures, _specs, _tree
+from reverb._compat import structured_value
 from reverb._specs import BoundedTensorSpec, TensorSpec
+from reverb.errors import DecodeError
 
 
 class Transition(NamedTuple):
@@ -152,30 +154,30 @@ def signatures(leaves=specs):
 
 @given(signatures())
 def test_native_round_trip(signature):
-    data = _specs.encode_signature(signature)
-    if _specs.is_empty(signature):
+    data = _signatures.encode_signature(signature)
+    if _signatures.is_empty(signature):
         assert data is None
         return
-    decoded = _specs.decode_signature(data)
+    decoded = _signatures.decode_signature(data)
     assert decoded == signature
-    assert _specs.encode_signature(decoded) == data
+    assert _signatures.encode_signature(decoded) == data
     assert _tree.flatten_with_path(decoded) == _tree.flatten_with_path(signature)
 
 
 @given(signatures())
 def test_structured_value_round_trip(signature):
-    data = _specs.encode_structured_value(signature)
-    if not _specs.is_empty(signature):
-        assert _specs.decode_structured_value(data) == signature
+    data = structured_value.encode_structured_value(signature)
+    if not _signatures.is_empty(signature):
+        assert structured_value.decode_structured_value(data) == signature
 
 
 @pytest.mark.parametrize("empty", [None, {}, [], (), collections.OrderedDict()], ids=repr)
 def test_an_empty_nest_is_no_signature(empty):
-    assert _specs.encode_signature(empty) is None
-    assert _specs.encode_structured_value(empty) is None
-    assert _specs.decode_signature(None) is None
-    assert _specs.decode_signature(b"") is None
-    assert _specs.decode_structured_value(b"") is None
+    assert _signatures.encode_signature(empty) is None
+    assert structured_value.encode_structured_value(empty) is None
+    assert _signatures.decode_signature(None) is None
+    assert _signatures.decode_signature(b"") is None
+    assert structured_value.decode_structured_value(b"") is None
 
 
 def test_the_native_bytes():
@@ -191,50 +193,56 @@ def test_the_native_bytes():
         b"\x01b\x03\x01\x01\x04\x01p\x03\x00\x55"
         b"\x01n\x05\x0aTransition\x02\x0bobservation\x01\x01\x00\x01\x06action\x01\x0a\x00\x02\xad\x02"
     )
-    assert _specs.encode_signature(signature) == expected
+    assert _signatures.encode_signature(signature) == expected
 
 
-@given(signatures())
-def test_the_native_code_agrees(signature):
-    core = pytest.importorskip("reverb._core")
-    data = _specs.encode_signature(signature)
-    if data is None:
-        return
-    selector = core.FifoSelector
-    table = core.Table("t", selector(), selector(), 1, 0, core.RateLimiter(1.0, 1, 0.0, 9.0), data, b"")
-    assert table.info()["signature"] == data
+@pytest.mark.parametrize(
+    ("encode", "decode"),
+    [
+        (_signatures.encode_signature, _signatures.decode_signature),
+        (structured_value.encode_structured_value, structured_value.decode_structured_value),
+    ],
+    ids=["native", "structured_value"],
+)
+def test_bounds_are_kept_by_both_encodings(encode, decode):
+    signature = {"x": BoundedTensorSpec((2,), np.int64, -5, [5, 6], "b"), "y": TensorSpec((), np.int8)}
+    assert decode(encode(signature)) == signature
+    empty = BoundedTensorSpec((0, 3), np.float32, np.zeros((0, 3)), np.nan)
+    assert decode(encode([empty])) == [empty]
 
 
-def test_bounds_are_kept_by_one_encoding_and_lost_by_the_other():
-    signature = {"x": BoundedTensorSpec((2,), np.int64, -5, [5, 6], "b")}
-    assert _specs.decode_signature(_specs.encode_signature(signature)) == {"x": TensorSpec((2,), np.int64, "b")}
-    assert _specs.decode_structured_value(_specs.encode_structured_value(signature)) == signature
+def test_a_table_keeps_bounds():
+    signature = {"x": BoundedTensorSpec((2,), np.float32, 0, [1, 2])}
+    assert reverb.Table.queue("queue", 1, signature=signature).info.signature == signature
 
 
 @pytest.mark.parametrize("dtype", [*NUMERIC, "object"])
 def test_bounds_of_every_dtype(dtype):
     low, high = (b"a", b"z") if dtype == "object" else (0, 1)
     spec = BoundedTensorSpec((3,), dtype, low, [high] * 3)
-    assert _specs.decode_structured_value(_specs.encode_structured_value([spec])) == [spec]
+    assert structured_value.decode_structured_value(structured_value.encode_structured_value([spec])) == [spec]
+    assert _signatures.decode_signature(_signatures.encode_signature([spec])) == [spec]
 
 
 def test_bounds_written_as_lists_of_values():
-    message = _specs.signature_to_structured_value(BoundedTensorSpec((4,), np.float32, 0, 1))
+    message = structured_value.StructuredValue.FromString(
+        structured_value.encode_structured_value(BoundedTensorSpec((4,), np.float32, 0, 1))
+    )
     maximum = message.bounded_tensor_spec_value.maximum
     maximum.ClearField("tensor_content")
     maximum.tensor_shape.dim.add(size=4)
     maximum.float_val.extend([1, 2])  # the last stands for the rest
-    spec = _specs.decode_structured_value(message.SerializeToString())
+    spec = structured_value.decode_structured_value(message.SerializeToString())
     np.testing.assert_array_equal(spec.maximum, [1, 2, 2, 2])
 
 
 def test_namedtuples_come_back_as_one_class():
     signature = Transition(TensorSpec(()), [TensorSpec(())])
-    first, second = (_specs.decode_signature(_specs.encode_signature(signature)) for _ in range(2))
+    first, second = (_signatures.decode_signature(_signatures.encode_signature(signature)) for _ in range(2))
     assert type(first) is type(second) is not Transition
     assert type(first).__name__ == "Transition"
     assert first._fields == Transition._fields
-    through_proto = _specs.decode_structured_value(_specs.encode_structured_value(signature))
+    through_proto = structured_value.decode_structured_value(structured_value.encode_structured_value(signature))
     assert type(through_proto) is type(first)
     assert pickle.loads(pickle.dumps(first)) == first
     assert type(pickle.loads(pickle.dumps(first))) is type(first)
@@ -244,36 +252,36 @@ def test_namedtuples_come_back_as_one_class():
     ("name", "fields"), [("class", ("a",)), ("no name", ("def", "_x")), ("", ()), ("N", ("a", "a"))]
 )
 def test_names_that_python_cannot_have(name, fields):
-    made = _specs.namedtuple_class(name, fields)
+    made = _signatures.namedtuple_class(name, fields)
     assert len(made(*fields)) == len(fields)
-    assert _specs.namedtuple_class(name, fields) is made
+    assert _signatures.namedtuple_class(name, fields) is made
 
 
 def test_attrs_and_other_containers():
     attr = pytest.importorskip("attr")
     step = attr.make_class("Step", ["left", "right"])(TensorSpec(()), TensorSpec((1,)))
-    decoded = _specs.decode_signature(_specs.encode_signature({"s": step, "q": collections.deque([TensorSpec(())])}))
+    decoded = _signatures.decode_signature(_signatures.encode_signature({"s": step, "q": collections.deque([TensorSpec(())])}))
     assert decoded["s"]._asdict() == {"left": TensorSpec(()), "right": TensorSpec((1,))}
     assert decoded["q"] == [TensorSpec(())]
 
 
 def test_what_is_no_signature():
     for bad in ({"a": None}, [3], {"a": {"b": "text"}}):
-        for encode in (_specs.encode_signature, _specs.encode_structured_value):
+        for encode in (_signatures.encode_signature, structured_value.encode_structured_value):
             with pytest.raises(ValueError, match="unsupported signature spec"):
                 encode(bad)
-    for encode in (_specs.encode_signature, _specs.encode_structured_value):
+    for encode in (_signatures.encode_signature, structured_value.encode_structured_value):
         with pytest.raises(TypeError, match="must be str"):
             encode({1: TensorSpec(())})
     deep = TensorSpec(())
     for _ in range(70):
         deep = [deep]
     with pytest.raises(ValueError, match="levels"):
-        _specs.encode_signature(deep)
+        _signatures.encode_signature(deep)
     with pytest.raises(ValueError, match="bytes, at most"):
-        _specs.encode_signature({"x" * 2000: TensorSpec(())})
+        _signatures.encode_signature({"x" * 2000: TensorSpec(())})
     with pytest.raises(ValueError, match="dimensions"):
-        _specs.encode_signature(TensorSpec((1,) * 65))
+        _signatures.encode_signature(TensorSpec((1,) * 65))
 
 
 def check_decoded_or_refused(decode, data):
@@ -287,15 +295,15 @@ def check_decoded_or_refused(decode, data):
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_decoded_or_refused(data):
-    check_decoded_or_refused(_specs.decode_signature, b"\x01" + data)
-    check_decoded_or_refused(_specs.decode_structured_value, data)
+    check_decoded_or_refused(_signatures.decode_signature, b"\x01" + data)
+    check_decoded_or_refused(structured_value.decode_structured_value, data)
 
 
 @given(signatures(), st.integers(0), st.integers(0, 255))
 def test_a_changed_byte_is_decoded_or_refused(signature, position, byte):
     for encode, decode in (
-        (_specs.encode_signature, _specs.decode_signature),
-        (_specs.encode_structured_value, _specs.decode_structured_value),
+        (_signatures.encode_signature, _signatures.decode_signature),
+        (structured_value.encode_structured_value, structured_value.decode_structured_value),
     ):
         data = bytearray(encode(signature) or b"\x01")
         data[position % len(data)] = byte
@@ -304,27 +312,27 @@ def test_a_changed_byte_is_decoded_or_refused(signature, position, byte):
 
 @given(signatures(), st.data())
 def test_damaged_signatures(signature, data):
-    encoded = _specs.encode_signature(signature)
+    encoded = _signatures.encode_signature(signature)
     if encoded is None:
         return
     cut = data.draw(st.integers(0, len(encoded) - 1))
     if cut > 0:
         with pytest.raises(DecodeError):
-            _specs.decode_signature(encoded[:cut])
+            _signatures.decode_signature(encoded[:cut])
     with pytest.raises(DecodeError, match="follow its end"):
-        _specs.decode_signature(encoded + b"\0")
+        _signatures.decode_signature(encoded + b"\0")
     with pytest.raises(DecodeError, match="version"):
-        _specs.decode_signature(b"\x09" + encoded[1:])
+        _signatures.decode_signature(b"\x09" + encoded[1:])
 
 
 def test_bfloat16(monkeypatch):
     spec = TensorSpec((2,), "bfloat16")
-    assert _specs.decode_signature(_specs.encode_signature([spec])) == [spec]
+    assert _signatures.decode_signature(_signatures.encode_signature([spec])) == [spec]
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     without = TensorSpec((2,), "bfloat16")
     assert without.dtype.itemsize == 2
-    assert _specs.decode_signature(_specs.encode_signature([without])) == [without]
-    assert _specs.encode_signature([without]) == _specs.encode_signature([spec])
+    assert _signatures.decode_signature(_signatures.encode_signature([without])) == [without]
+    assert _signatures.encode_signature([without]) == _signatures.encode_signature([spec])
 
 
 # --- TensorFlow ----------------------------------------------------------------------------------------
@@ -337,10 +345,10 @@ def test_specs_are_tensorflows_where_it_is_imported(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", made)
     monkeypatch.setitem(sys.modules, "tensorflow.python.framework.tensor_spec", None)
     signature = {"a": TensorSpec((None,), object, "n"), "b": BoundedTensorSpec((), np.float32, 0, 1)}
-    decoded = _specs.decode_structured_value(_specs.encode_structured_value(signature))
+    decoded = structured_value.decode_structured_value(structured_value.encode_structured_value(signature))
     assert decoded == {"a": ("tf", (None,), "tf.string", "n"), "b": ("tf", (), "tf.float32", None)}
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace())  # half imported
-    assert _specs.localize(signature) is signature
+    assert _signatures.localize(signature) is signature
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
@@ -354,7 +362,8 @@ def test_with_tensorflow():
         from tensorflow.python.framework import tensor_spec
         from tensorflow.python.saved_model import nested_structure_coder
 
-        from reverb import _specs, _tree
+        from reverb import _signatures, _tree
+        from reverb._compat import structured_value
 
         class Pair(NamedTuple):
             first: Any
@@ -366,23 +375,23 @@ def test_with_tensorflow():
             "c": Pair(tf.TensorSpec([2], tf.bool), tensor_spec.BoundedTensorSpec([2], tf.float32, 0, [1, 2])),
         }
         for encode, decode in (
-            (_specs.encode_signature, _specs.decode_signature),
-            (_specs.encode_structured_value, _specs.decode_structured_value),
+            (_signatures.encode_signature, _signatures.decode_signature),
+            (structured_value.encode_structured_value, structured_value.decode_structured_value),
         ):
             decoded = decode(encode(signature))
             assert decoded["a"] == signature["a"]
             assert decoded["b"] == signature["b"]
             assert decoded["c"].first == signature["c"].first
             assert all(isinstance(leaf, tf.TensorSpec) for leaf in _tree.flatten(decoded))
-        assert decoded["c"].second == signature["c"].second  # the second encoding keeps bounds
+            assert decoded["c"].second == signature["c"].second
 
         del signature["c"]
         theirs = nested_structure_coder.encode_structure(signature)
-        assert struct_pb2.StructuredValue.FromString(_specs.encode_structured_value(signature)) == theirs
-        assert _specs.decode_structured_value(theirs.SerializeToString()) == signature
+        assert struct_pb2.StructuredValue.FromString(structured_value.encode_structured_value(signature)) == theirs
+        assert structured_value.decode_structured_value(theirs.SerializeToString()) == signature
         bounded = {"x": tensor_spec.BoundedTensorSpec([2], tf.int32, 0, [1, 2])}
         theirs = nested_structure_coder.encode_structure(bounded)
-        assert _specs.decode_structured_value(theirs.SerializeToString()) == bounded
+        assert structured_value.decode_structured_value(theirs.SerializeToString()) == bounded
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

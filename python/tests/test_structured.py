@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from reverb import _specs
 from reverb import structured_writer as sw
+from reverb._compat import structured_value
 from reverb._specs import TensorSpec
 
 # Flat: camera/0, camera/1/depth, done, position.
@@ -315,4 +315,4 @@ def test_generated_messages_are_taken_too():
 def test_unknown_names_of_the_module():
     with pytest.raises(AttributeError, match="no attribute"):
         sw.StructuredReader  # noqa: B018
-    assert _specs.StructuredValue().WhichOneof("kind") is None
+    assert structured_value.StructuredValue().WhichOneof("kind") is None

@@ -57,7 +57,6 @@ TableInfo InfoOf(const SavedTable& table) {
   info.max_times_sampled = table.max_times_sampled;
   info.rate_limiter = table.rate_limiter;
   info.signature = table.signature;
-  info.user_data = table.user_data;
   info.current_size = table.size;
   info.counters = table.state.counters;
   info.cursor = static_cast<double>(info.counters.inserts) * info.rate_limiter.samples_per_insert -

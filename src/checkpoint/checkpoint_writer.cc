@@ -22,7 +22,6 @@ SavedTable DescribeTable(const TableSnapshot& table) {
   saved.max_times_sampled = state.max_times_sampled;
   saved.rate_limiter = state.rate_limiter;
   saved.signature = state.signature;
-  saved.user_data = state.user_data;
   saved.size = state.size;
   saved.state.counters = state.counters;
   saved.state.counts = state.counts;

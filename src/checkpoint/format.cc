@@ -30,9 +30,9 @@ Status Damaged(const std::string& path, const std::string& what) {
   return Status::DataLoss("\"" + path + "\" is damaged: " + what).WithDetail(Detail::kCorruptData);
 }
 
-Status LaterRelease(const std::string& path, uint64_t version) {
+Status LaterRelease(const std::string& path, uint64_t version, uint64_t known) {
   return Status::FailedPrecondition("\"" + path + "\" is of format version " + std::to_string(version) +
-                                    "; this release reads version " + std::to_string(kFormatVersion) +
+                                    "; this release reads version " + std::to_string(known) +
                                     ": use the release that wrote it, or a later one");
 }
 
@@ -138,7 +138,6 @@ void PutTable(std::string* out, const ManifestTable& table) {
   PutDouble(out, saved.rate_limiter.min_diff);
   PutDouble(out, saved.rate_limiter.max_diff);
   PutString(out, saved.signature);
-  PutString(out, saved.user_data);
   PutSigned(out, saved.size);
   const SavedTableState& state = saved.state;
   for (const int64_t count : {state.counters.inserts, state.counters.samples, state.counters.deletes,
@@ -154,7 +153,7 @@ void PutTable(std::string* out, const ManifestTable& table) {
   for (const RecordPlace& page : table.pages) PutPlace(out, page);
 }
 
-ManifestTable TakeTable(FieldReader& in) {
+ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   ManifestTable table;
   SavedTable& saved = table.saved;
   saved.name = in.String();
@@ -167,7 +166,7 @@ ManifestTable TakeTable(FieldReader& in) {
   saved.rate_limiter.min_diff = in.Double();
   saved.rate_limiter.max_diff = in.Double();
   saved.signature = in.String();
-  saved.user_data = in.String();
+  if (version == 1) in.String();
   saved.size = in.Signed();
   SavedTableState& state = saved.state;
   for (int64_t* count : {&state.counters.inserts, &state.counters.samples, &state.counters.deletes,
@@ -217,7 +216,7 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
 
 std::string EncodeSegmentHeader(uint64_t number, SegmentKind kind) {
   std::string out(kSegmentMagic);
-  PutFixed32(&out, kFormatVersion);
+  PutFixed32(&out, kSegmentVersion);
   PutFixed32(&out, static_cast<uint32_t>(kind));
   PutFixed64(&out, number);
   PutFixed64(&out, ChecksumOf(out));
@@ -233,7 +232,7 @@ Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind k
   if (bytes == EncodeSegmentHeader(number, kind)) return Status::Ok();
   uint32_t version = 0;
   std::memcpy(&version, bytes.data() + kSegmentMagic.size(), sizeof version);
-  if (version != kFormatVersion) return LaterRelease(path, version);
+  if (version != kSegmentVersion) return LaterRelease(path, version, kSegmentVersion);
   return Damaged(path, "it is another file than its name says");
 }
 
@@ -241,7 +240,7 @@ Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind k
 
 std::string EncodeManifest(const Manifest& manifest) {
   std::string out(kManifestMagic);
-  PutFixed32(&out, kFormatVersion);
+  PutFixed32(&out, kManifestVersion);
   PutSigned(&out, manifest.created_nanos);
   PutVarint(&out, manifest.slots_per_page);
   PutVarint(&out, manifest.segments.size());
@@ -279,7 +278,7 @@ Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path)
   }
   uint32_t version = 0;
   std::memcpy(&version, bytes.data() + kManifestMagic.size(), sizeof version);
-  if (version != kFormatVersion) return LaterRelease(path, version);
+  if (version < 1 || version > kManifestVersion) return LaterRelease(path, version, kManifestVersion);
 
   FieldReader in(bytes.substr(head, bytes.size() - head - 8));
   Manifest manifest;
@@ -297,7 +296,7 @@ Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path)
     manifest.segments.push_back(segment);
   }
   const size_t tables = in.Count(32);
-  for (size_t i = 0; i < tables && in.ok(); ++i) manifest.tables.push_back(TakeTable(in));
+  for (size_t i = 0; i < tables && in.ok(); ++i) manifest.tables.push_back(TakeTable(in, version));
   const size_t writers = in.Count(18);
   for (size_t i = 0; i < writers && in.ok(); ++i) {
     SavedWriter writer;

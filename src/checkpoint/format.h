@@ -22,7 +22,9 @@
 
 namespace reverb::internal {
 
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kSegmentVersion = 1;
+// Version 1 had a string after each table's signature, which is skipped.
+inline constexpr uint32_t kManifestVersion = 2;
 
 // --- Segment files ---
 

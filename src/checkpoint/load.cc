@@ -112,8 +112,6 @@ Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const Restore
          [](const RateLimiterOptions& limiter) { return "(" + limiter.ToString() + ")"; });
   REVERB_ASSIGN_OR_RETURN(const std::optional<Signature> signature, SavedSignature(saved));
   Choose(name, "the signature", options.signature, signature, &to.signature, SignatureText);
-  Choose(name, "the user data", options.signature, saved.user_data, &to.user_data,
-         [](const std::string& bytes) { return std::to_string(bytes.size()) + " bytes"; });
   ChooseSelector(name, "sampler", options.selectors, saved.sampler, &to.sampler, &to.custom_sampler,
                  &plan.state.sampler_state);
   ChooseSelector(name, "remover", options.selectors, saved.remover, &to.remover, &to.custom_remover,
@@ -132,8 +130,7 @@ TableOptions OptionsOf(const SavedTable& saved) {
                        .remover = saved.remover,
                        .max_size = saved.max_size,
                        .max_times_sampled = saved.max_times_sampled,
-                       .rate_limiter = saved.rate_limiter,
-                       .user_data = saved.user_data};
+                       .rate_limiter = saved.rate_limiter};
   if (!saved.signature.empty()) {
     if (Result<Signature> signature = DecodeSignature(saved.signature); signature.ok()) {
       options.signature = *std::move(signature);

@@ -33,8 +33,7 @@ struct SavedTable {
   int32_t max_times_sampled = 0;
   RateLimiterOptions rate_limiter;
   std::string signature;  // encoded, see reverb/signature.h; empty = none
-  std::string user_data;
-  int64_t size = 0;  // items
+  int64_t size = 0;       // items
   SavedTableState state;
 };
 

@@ -98,7 +98,6 @@ class TableSnapshot {
     RateLimiterOptions rate_limiter;
     RateLimiterCounters counters;
     std::string signature;
-    std::string user_data;
     std::optional<std::string> structure;  // as in TableInfo
     Counts counts;
     int64_t size = 0;

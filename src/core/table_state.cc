@@ -59,9 +59,11 @@ Status TableOptions::Validate() const {
   for (const auto& extension : extensions) {
     if (extension == nullptr) return Status::InvalidArgument(table + "an extension is null");
   }
-  if (user_data.size() > kMaxUserDataBytes) {
-    return Status::InvalidArgument(table + "user_data has " + std::to_string(user_data.size()) +
-                                   " bytes, at most " + std::to_string(kMaxUserDataBytes) + " are allowed");
+  const size_t signature_bytes = signature ? EncodeSignature(*signature).size() : 0;
+  if (signature_bytes > kMaxSignatureBytes) {
+    return Status::InvalidArgument(table + "the signature takes " + std::to_string(signature_bytes) +
+                                   " bytes, at most " + std::to_string(kMaxSignatureBytes) +
+                                   " are allowed; use scalars as bounds");
   }
   return Status::Ok();
 }
@@ -471,7 +473,6 @@ void TableState::FillInfo(TableInfo* info) const {
   info->max_times_sampled = options_.max_times_sampled;
   info->rate_limiter = limiter_.options();
   if (options_.signature) info->signature = EncodeSignature(*options_.signature);
-  info->user_data = options_.user_data;
   info->structure = structure_.Get();
   info->current_size = size_;
   info->num_episodes = static_cast<int64_t>(episodes_.size());
@@ -497,7 +498,6 @@ std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
       .rate_limiter = limiter_.options(),
       .counters = limiter_.counters(),
       .signature = options_.signature ? EncodeSignature(*options_.signature) : std::string(),
-      .user_data = options_.user_data,
       .structure = structure_.Get(),
       .counts = counts_,
       .size = size_,

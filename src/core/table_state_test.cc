@@ -65,9 +65,15 @@ TEST_F(TableStateTest, RefusesWhatClientsCouldNotRead) {
                        AllOf(HasSubstr("xxx"), HasSubstr("1025"), HasSubstr("1024"), HasSubstr("shorter"))));
   EXPECT_OK(refused({.name = "r\xC3\xA9play"}));
   EXPECT_THAT(refused({.name = "r\xE9play"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("UTF-8")));
-  EXPECT_OK(refused({.name = "per", .user_data = std::string(size_t{1} << 24, 'x')}));
-  EXPECT_THAT(refused({.name = "per", .user_data = std::string((size_t{1} << 24) + 1, 'x')}),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr("user_data"))));
+  const auto with_bounds = [](int64_t bytes) {
+    return Signature::Leaf({"", DType::kUint8, Shape::UnknownRank()},
+                           {Tensor::Allocate(DType::kUint8, {bytes}).value(),
+                            Tensor::Allocate(DType::kUint8, {bytes}).value()})
+        .value();
+  };
+  EXPECT_OK(refused({.name = "per", .signature = with_bounds((1 << 23) - 64)}));
+  EXPECT_THAT(refused({.name = "per", .signature = with_bounds(1 << 23)}),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"per\""), HasSubstr("signature"))));
 }
 
 TEST_F(TableStateTest, StartsEmpty) {

@@ -116,7 +116,12 @@ class ByteReader {
   // Sets `*value` to a view of the input.
   [[nodiscard]] bool ReadString(std::string_view* value) {
     uint64_t size = 0;
-    if (!ReadVarint(&size) || size > remaining()) return false;
+    return ReadVarint(&size) && ReadBytes(size, value);
+  }
+
+  // The result points into the input.
+  [[nodiscard]] bool ReadBytes(size_t size, std::string_view* value) {
+    if (size > remaining()) return false;
     *value = bytes_.substr(position_, size);
     position_ += size;
     return true;

@@ -85,39 +85,15 @@ class ProtoReader {
   // Read repeated numbers, packed or one by one, and call add(uint64_t) for each.
   template <typename F>
   void ReadVarints(F&& add) {
-    if (type_ != ProtoType::kBytes) {
-      uint64_t value = 0;
-      Read(&value);
-      if (error_ == nullptr) add(value);
-      return;
-    }
-    ProtoReader packed = ReadMessage();
-    while (error_ == nullptr && packed.remaining() > 0) {
-      uint64_t value = 0;
-      if (packed.Varint(&value)) {
-        add(value);
-      } else {
-        Fail(packed.error_);
-      }
-    }
+    ReadRepeated<ProtoType::kVarint, &ProtoReader::Varint>(add);
+  }
+  template <typename F>
+  void ReadFixed32s(F&& add) {
+    ReadRepeated<ProtoType::kFixed32, &ProtoReader::Fixed32>(add);
   }
   template <typename F>
   void ReadFixed64s(F&& add) {
-    if (type_ != ProtoType::kBytes) {
-      uint64_t value = 0;
-      ReadFixed(&value);
-      if (error_ == nullptr) add(value);
-      return;
-    }
-    ProtoReader packed = ReadMessage();
-    while (error_ == nullptr && packed.remaining() > 0) {
-      uint64_t value = 0;
-      if (packed.Fixed64(&value)) {
-        add(value);
-      } else {
-        Fail(packed.error_);
-      }
-    }
+    ReadRepeated<ProtoType::kFixed64, &ProtoReader::Fixed64>(add);
   }
 
   // Returns the number of bytes up to the end of this message.
@@ -137,7 +113,24 @@ class ProtoReader {
   bool Refill();
   [[nodiscard]] bool Varint(uint64_t* value);
   [[nodiscard]] bool SlowVarint(uint64_t* value);
+  [[nodiscard]] bool Fixed32(uint64_t* value);
   [[nodiscard]] bool Fixed64(uint64_t* value);
+  template <ProtoType kType, bool (ProtoReader::*kReadOne)(uint64_t*), typename F>
+  void ReadRepeated(F&& add) {
+    uint64_t value = 0;
+    if (type_ != ProtoType::kBytes) {
+      if (Expect(kType) && (this->*kReadOne)(&value)) add(value);
+      return;
+    }
+    ProtoReader packed = ReadMessage();
+    while (error_ == nullptr && packed.remaining() > 0) {
+      if ((packed.*kReadOne)(&value)) {
+        add(value);
+      } else {
+        Fail(packed.error_);
+      }
+    }
+  }
   // Moves past the value of the current field.
   [[nodiscard]] bool Skip();
   [[nodiscard]] bool BadTag(uint64_t tag);
@@ -184,6 +177,14 @@ inline bool ProtoReader::Varint(uint64_t* value) {
     return true;
   }
   return SlowVarint(value);
+}
+
+inline bool ProtoReader::Fixed32(uint64_t* value) {
+  if (remaining() < sizeof(uint32_t)) return Fail(kCutShort);
+  uint32_t bits = 0;
+  CopyOut(reinterpret_cast<uint8_t*>(&bits), sizeof bits);
+  *value = bits;
+  return true;
 }
 
 inline bool ProtoReader::Fixed64(uint64_t* value) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
-#include <optional>
+#include <cstring>
 #include <unordered_set>
 
 #include "tensor/byte_io.h"
@@ -14,10 +14,11 @@ struct Signature::Rep {
   size_t depth = 1;
   size_t num_nodes = 1;
   size_t num_leaves = 0;
-  TensorSpec spec;                  // leaf
-  std::string type_name;            // namedtuple
-  std::vector<std::string> keys;    // dict, namedtuple
-  std::vector<Signature> children;  // all but leaves
+  TensorSpec spec;                       // leaf
+  std::unique_ptr<const Bounds> bounds;  // leaf; null: none
+  std::string type_name;                 // namedtuple
+  std::vector<std::string> keys;         // dict, namedtuple
+  std::vector<Signature> children;       // all but leaves
 };
 
 namespace {
@@ -26,9 +27,10 @@ using internal::ByteReader;
 using Kind = Signature::Kind;
 
 constexpr uint8_t kVersion = 1;
+constexpr uint8_t kBoundedLeaf = 6;  // the kind of a leaf with bounds, in the encoding only
 constexpr size_t kMaxFlatNameBytes = size_t{64} << 20;
 
-// Enough of a long name to recognise it by.
+// Returns the name in quotes, shortened for messages.
 std::string Quoted(std::string_view name) {
   constexpr size_t kShown = 64;
   if (name.size() <= kShown) return "\"" + std::string(name) + "\"";
@@ -72,9 +74,51 @@ std::pair<std::vector<std::string>, std::vector<Signature>> Split(std::vector<Si
   return {std::move(keys), std::move(children)};
 }
 
+// From the last dimension on, each is 1, equal, or unknown in `shape`; `dims` may have fewer.
+bool BroadcastsTo(const std::vector<int64_t>& dims, const Shape& shape) {
+  if (!shape.has_rank()) return true;
+  if (dims.size() > shape.rank()) return false;
+  for (size_t i = 1; i <= dims.size(); ++i) {
+    const int64_t dim = dims[dims.size() - i];
+    const int64_t wanted = shape.dim(shape.rank() - i);
+    if (dim != 1 && wanted != Shape::kUnknownDim && dim != wanted) return false;
+  }
+  return true;
+}
+
+Status CheckBound(std::string_view what, const TensorSpec& spec, const Tensor& bound) {
+  if (bound.dtype() == spec.dtype && bound.dims().size() <= Signature::kMaxRank &&
+      BroadcastsTo(bound.dims(), spec.shape)) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument("signature: the " + std::string(what) + " of spec " + Quoted(spec.name) +
+                                 " is " + std::string(DTypeName(bound.dtype())) +
+                                 Shape(bound.dims()).ToString() + ", which does not broadcast to " +
+                                 std::string(DTypeName(spec.dtype)) + spec.shape.ToString());
+}
+
+// Bitwise: NaN equals itself.
+bool AreEqual(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.dims() == b.dims() && a.strings() == b.strings() &&
+         (a.num_bytes() == 0 || std::memcmp(a.data(), b.data(), a.num_bytes()) == 0);
+}
+
+bool AreEqual(const Signature::Bounds* a, const Signature::Bounds* b) {
+  if (a == nullptr || b == nullptr) return a == b;
+  return AreEqual(a->minimum, b->minimum) && AreEqual(a->maximum, b->maximum);
+}
+
 }  // namespace
 
-Result<Signature> Signature::Leaf(TensorSpec spec) {
+Result<Signature> Signature::Leaf(TensorSpec spec) { return MakeLeaf(std::move(spec), nullptr); }
+
+Result<Signature> Signature::Leaf(TensorSpec spec, Bounds bounds) {
+  REVERB_RETURN_IF_ERROR(CheckBound("minimum", spec, bounds.minimum));
+  REVERB_RETURN_IF_ERROR(CheckBound("maximum", spec, bounds.maximum));
+  return MakeLeaf(std::move(spec), std::make_unique<const Bounds>(std::move(bounds)));
+}
+
+Result<Signature> Signature::MakeLeaf(TensorSpec spec, std::unique_ptr<const Bounds> bounds) {
   REVERB_RETURN_IF_ERROR(CheckName("spec name", spec.name));
   if (!IsKnownDType(static_cast<uint8_t>(spec.dtype))) {
     return Status::InvalidArgument("signature: spec " + Quoted(spec.name) + " has dtype number " +
@@ -97,6 +141,7 @@ Result<Signature> Signature::Leaf(TensorSpec spec) {
   rep->kind = Kind::kLeaf;
   rep->num_leaves = 1;
   rep->spec = std::move(spec);
+  rep->bounds = std::move(bounds);
   Signature signature;
   signature.rep_ = std::move(rep);
   return signature;
@@ -161,6 +206,8 @@ const TensorSpec& Signature::spec() const {
   return rep_->spec;
 }
 
+const Signature::Bounds* Signature::bounds() const { return rep_ ? rep_->bounds.get() : nullptr; }
+
 std::string_view Signature::type_name() const {
   return rep_ ? std::string_view(rep_->type_name) : std::string_view();
 }
@@ -184,15 +231,16 @@ bool operator==(const Signature& a, const Signature& b) {
   if (!a.rep_ || !b.rep_) return false;
   const Signature::Rep& x = *a.rep_;
   const Signature::Rep& y = *b.rep_;
-  return x.kind == y.kind && x.num_nodes == y.num_nodes && x.spec == y.spec && x.type_name == y.type_name &&
-         x.keys == y.keys && x.children == y.children;
+  return x.kind == y.kind && x.num_nodes == y.num_nodes && x.spec == y.spec &&
+         AreEqual(x.bounds.get(), y.bounds.get()) && x.type_name == y.type_name && x.keys == y.keys &&
+         x.children == y.children;
 }
 
 namespace {
 
 // All of the following recurse at most kMaxDepth deep.
 
-// Appends a part to a path; returns the length to cut it back to.
+// Appends a part to a path; returns the previous length.
 size_t Enter(std::string* path, std::string_view part) {
   const size_t length = path->size();
   if (!part.empty()) {
@@ -266,13 +314,23 @@ void Print(const Signature& node, std::string* out) {
 // node := kind:u8 body
 //   none       body :=
 //   leaf       body := dtype:u8 name:string (0 | rank+1 (dim+1)*rank)        unknown rank is 0
+//   bounded    body := leaf's body, minimum:bound maximum:bound
 //   list/tuple body := count node*count
 //   dict       body := count (key:string node)*count                        keys strictly ascending
 //   namedtuple body := type:string count (key:string node)*count            keys differ
+// bound := rank dim*rank element*             fixed-size elements little-endian, others as strings
 // string := length bytes; all counts and lengths are varints of the shortest form.
+void EncodeBound(const Tensor& bound, std::string* out) {
+  internal::PutVarint(out, bound.dims().size());
+  for (int64_t dim : bound.dims()) internal::PutVarint(out, static_cast<uint64_t>(dim));
+  for (const std::string& element : bound.strings()) internal::PutString(out, element);
+  out->append(reinterpret_cast<const char*>(bound.data()), bound.num_bytes());
+}
+
 void EncodeNode(const Signature& node, std::string* out) {
   using internal::PutByte, internal::PutString, internal::PutVarint;
-  PutByte(out, static_cast<uint8_t>(node.kind()));
+  const Signature::Bounds* const bounds = node.bounds();
+  PutByte(out, bounds != nullptr ? kBoundedLeaf : static_cast<uint8_t>(node.kind()));
   if (node.kind() == Kind::kNone) return;
   if (node.kind() == Kind::kLeaf) {
     const TensorSpec& spec = node.spec();
@@ -280,6 +338,10 @@ void EncodeNode(const Signature& node, std::string* out) {
     PutString(out, spec.name);
     PutVarint(out, spec.shape.has_rank() ? spec.shape.rank() + 1 : 0);
     for (int64_t dim : spec.shape.dims()) PutVarint(out, static_cast<uint64_t>(dim) + 1);
+    if (bounds != nullptr) {
+      EncodeBound(bounds->minimum, out);
+      EncodeBound(bounds->maximum, out);
+    }
     return;
   }
   if (node.kind() == Kind::kNamedTuple) PutString(out, node.type_name());
@@ -334,6 +396,7 @@ class Decoder {
     }
     uint8_t kind = 0;
     if (!reader_.ReadByte(&kind)) return CutShort();
+    if (kind == kBoundedLeaf) return BoundedLeafNode();
     switch (static_cast<Kind>(kind)) {
       case Kind::kNone:
         return Signature();
@@ -349,6 +412,54 @@ class Decoder {
   }
 
   Result<Signature> LeafNode() {
+    REVERB_ASSIGN_OR_RETURN(TensorSpec spec, Spec());
+    return Signature::Leaf(std::move(spec));
+  }
+
+  Result<Signature> BoundedLeafNode() {
+    REVERB_ASSIGN_OR_RETURN(TensorSpec spec, Spec());
+    Signature::Bounds bounds;
+    REVERB_ASSIGN_OR_RETURN(bounds.minimum, Bound(spec.dtype));
+    REVERB_ASSIGN_OR_RETURN(bounds.maximum, Bound(spec.dtype));
+    Result<Signature> made = Signature::Leaf(std::move(spec), std::move(bounds));
+    if (!made.ok()) return Damaged(std::string(made.status().message()));
+    return made;
+  }
+
+  Result<Tensor> Bound(DType dtype) {
+    uint64_t rank = 0;
+    if (!reader_.ReadVarint(&rank)) return CutShort();
+    if (rank > Signature::kMaxRank) {
+      return Damaged("a bound has " + std::to_string(rank) + " dimensions, at most " +
+                     std::to_string(Signature::kMaxRank) + " are allowed");
+    }
+    std::vector<int64_t> dims(rank);
+    for (int64_t& dim : dims) {
+      uint64_t value = 0;
+      if (!reader_.ReadVarint(&value)) return CutShort();
+      if (value > INT64_MAX) return Damaged("a dimension does not fit 63 bits");
+      dim = static_cast<int64_t>(value);
+    }
+    // An element takes at least a byte: memory stays proportional to the input.
+    const Result<int64_t> count = Shape(dims).NumElements();
+    const size_t size = std::max<size_t>(1, ItemSize(dtype));
+    if (!count.ok() || static_cast<uint64_t>(*count) > reader_.remaining() / size) {
+      return Damaged("a bound of shape " + Shape(dims).ToString() + ", but " +
+                     std::to_string(reader_.remaining()) + " bytes are left");
+    }
+    REVERB_ASSIGN_OR_RETURN(Tensor bound, Tensor::Allocate(dtype, std::move(dims)));
+    for (std::string& element : bound.strings()) {
+      std::string_view bytes;
+      if (!reader_.ReadString(&bytes)) return CutShort();
+      element = bytes;
+    }
+    std::string_view bytes;
+    if (!reader_.ReadBytes(bound.num_bytes(), &bytes)) return CutShort();
+    if (!bytes.empty()) std::memcpy(bound.data(), bytes.data(), bytes.size());
+    return bound;
+  }
+
+  Result<TensorSpec> Spec() {
     uint8_t dtype = 0;
     if (!reader_.ReadByte(&dtype)) return CutShort();
     if (!IsKnownDType(dtype))
@@ -374,7 +485,7 @@ class Decoder {
       }
       spec.shape = Shape(std::move(dims));
     }
-    return Signature::Leaf(std::move(spec));
+    return spec;
   }
 
   Result<Signature> Container(Kind kind, size_t depth) {
@@ -385,7 +496,7 @@ class Decoder {
     }
     uint64_t count = 0;
     if (!reader_.ReadVarint(&count)) return CutShort();
-    // A child takes at least a byte, a key one more: what is reserved stays in proportion.
+    // A child takes at least a byte, a key one more: memory stays proportional to the input.
     if (count > reader_.remaining() / (keyed ? 2 : 1)) {
       return Damaged("a " + std::string(KindName(kind)) + " claims " + std::to_string(count) +
                      " children, but " + std::to_string(reader_.remaining()) + " bytes are left");

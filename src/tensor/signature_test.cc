@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "testing/status_matchers.h"
 
 namespace reverb {
@@ -46,6 +48,65 @@ TEST(SignatureTest, FlattensBySortedKeyAndDeclaredOrder) {
 TEST(SignatureTest, ALoneLeafFlattensToItsOwnName) {
   EXPECT_THAT(Names(*Leaf("x", DType::kBool, {}).Flatten()), testing::ElementsAre("x"));
   EXPECT_THAT(Names(*Leaf("", DType::kBool, {}).Flatten()), testing::ElementsAre(""));
+}
+
+Tensor FloatsOf(std::vector<int64_t> dims, std::vector<float> values) {
+  return *Tensor::CopyOf({DType::kFloat32, dims, values.data()});
+}
+
+Tensor StringsOf(std::vector<std::string_view> values) {
+  const std::vector<int64_t> dims = {static_cast<int64_t>(values.size())};
+  return *Tensor::CopyOf({DType::kString, dims, values.data()});
+}
+
+TEST(SignatureTest, BoundsArePartOfTheValueAndOfItsEncoding) {
+  const TensorSpec spec{"x", DType::kFloat32, {2, 3}};
+  const auto make = [&](float maximum) {
+    return *Signature::Leaf(spec, {FloatsOf({}, {-1}), FloatsOf({2, 1}, {maximum, NAN})});
+  };
+  const Signature bounded = *Signature::List({make(5)});
+  EXPECT_EQ(bounded, *Signature::List({make(5)}));
+  EXPECT_FALSE(bounded == *Signature::List({make(6)}));
+  EXPECT_FALSE(bounded == *Signature::List({*Signature::Leaf(spec)}));
+  EXPECT_EQ(bounded.ToString(), "[float32[2, 3] \"x\"]");
+
+  const std::string bytes = EncodeSignature(bounded);
+  const auto decoded = DecodeSignature(bytes);
+  ASSERT_OK(decoded);
+  EXPECT_EQ(*decoded, bounded);
+  EXPECT_EQ(EncodeSignature(*decoded), bytes);
+  const Signature::Bounds* const bounds = decoded->children()[0].bounds();
+  ASSERT_NE(bounds, nullptr);
+  EXPECT_THAT(bounds->minimum.dims(), testing::IsEmpty());
+  EXPECT_THAT(bounds->maximum.dims(), testing::ElementsAre(2, 1));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_THAT(DecodeSignature(bytes.substr(0, size)), StatusIs(StatusCode::kDataLoss)) << size;
+  }
+
+  const Signature names =
+      *Signature::Leaf({"", DType::kString, {-1}}, {StringsOf({"a", ""}), StringsOf({"z"})});
+  EXPECT_EQ(*DecodeSignature(EncodeSignature(names)), names);
+}
+
+TEST(SignatureTest, BoundsMustHaveTheDtypeAndBroadcast) {
+  const auto refused = [](TensorSpec spec, Tensor minimum, Tensor maximum) {
+    return Signature::Leaf(std::move(spec), {std::move(minimum), std::move(maximum)}).status();
+  };
+  const TensorSpec pair{"x", DType::kFloat32, {2}};
+  EXPECT_OK(refused(pair, FloatsOf({2}, {0, 0}), FloatsOf({1}, {1})));
+  EXPECT_OK(refused({"", DType::kFloat32, Shape::UnknownRank()}, FloatsOf({2}, {0, 0}), FloatsOf({}, {1})));
+  EXPECT_THAT(refused(pair, FloatsOf({}, {0}), FloatsOf({3}, {1, 2, 3})),
+              StatusIs(StatusCode::kInvalidArgument, testing::HasSubstr("maximum")));
+  EXPECT_THAT(refused({"", DType::kFloat32, {}}, FloatsOf({1}, {0}), FloatsOf({}, {1})),
+              StatusIs(StatusCode::kInvalidArgument, testing::HasSubstr("minimum")));
+  EXPECT_THAT(refused({"", DType::kInt32, {}}, FloatsOf({}, {0}), FloatsOf({}, {1})),
+              StatusIs(StatusCode::kInvalidArgument, testing::HasSubstr("float32[]")));
+}
+
+TEST(SignatureTest, ABoundThatClaimsMoreThanItsBytesIsRefused) {
+  // A bounded uint8 leaf of unknown rank whose minimum claims 2^35 elements.
+  const std::string claim("\x01\x06\x04\x00\x00\x01\x80\x80\x80\x80\x80\x01", 12);
+  EXPECT_THAT(DecodeSignature(claim), StatusIs(StatusCode::kDataLoss, testing::HasSubstr("bytes are left")));
 }
 
 TEST(SignatureTest, NoneCannotBeFlattened) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/format.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
 #include "checkpoint/reverb_source.h"
@@ -19,6 +20,9 @@
 #include "gtest/gtest.h"
 #include "reverb/extensions.h"
 #include "reverb/log.h"
+#include "reverb/signature.h"
+#include "tensor/byte_io.h"
+#include "tensor/checksum.h"
 #include "testing/fake_file_system.h"
 #include "testing/seed.h"
 #include "testing/status_matchers.h"
@@ -584,6 +588,28 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
   ASSERT_TRUE(loaded.ok());
   EXPECT_FALSE(loaded->path.has_value());
   EXPECT_EQ(log.Count("the fallback checkpoint \"/wrong\" is none"), 1);
+}
+
+TEST(ManifestTest, Version1HasAStringThatIsSkipped) {
+  Manifest manifest;
+  manifest.slots_per_page = 256;
+  manifest.tables.emplace_back().saved.name = "t";
+  manifest.tables[0].saved.signature =
+      EncodeSignature(Signature::Leaf({"mine", DType::kFloat32, {3}}).value());
+  const auto seal = [](std::string bytes) {
+    PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+    return bytes;
+  };
+  std::string bytes = EncodeManifest(manifest);
+  bytes.resize(bytes.size() - 8);
+  const std::string& signature = manifest.tables[0].saved.signature;
+  bytes.insert(bytes.find(signature) + signature.size(), std::string("\x05user\0", 6));
+  bytes[8] = 1;
+  const auto decoded = DecodeManifest(seal(bytes), "m");
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_EQ(decoded->tables[0].saved.signature, signature);
+  bytes[8] = 3;
+  EXPECT_THAT(DecodeManifest(seal(bytes), "m").status(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
 TEST_F(RestoreTest, ItemsAreReadOneByOne) {

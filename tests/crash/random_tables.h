@@ -46,7 +46,7 @@ inline std::string Describe(const TableSnapshot& table) {
                               static_cast<int64_t>(state.sequence), static_cast<int64_t>(state.free_head)}) {
     text += " " + std::to_string(count);
   }
-  text += "\nsignature " + state.signature + " user_data " + state.user_data + "\n";
+  text += "\nsignature " + state.signature + "\n";
   for (const auto* capture : {state.sampler_state.get(), state.remover_state.get()}) {
     std::string bytes;
     if (capture != nullptr) capture->Encode(&bytes);
@@ -103,7 +103,7 @@ inline std::vector<TableOptions> SomeTables() {
            .sampler = S::MaxHeap(),
            .remover = S::Uniform(3),
            .max_size = 40,
-           .user_data = "mine"},
+           .signature = Signature::Leaf({"mine", DType::kFloat32, Shape::UnknownRank()}).value()},
           {.name = "queue",
            .sampler = S::Fifo(),
            .remover = S::Fifo(),

@@ -15,6 +15,7 @@
 #include "core/chunk_store.h"
 #include "dm_reverb/dm_reverb_files.h"
 #include "reverb/signature.h"
+#include "reverb/structured_value.h"
 #include "testing/fake_file_system.h"
 #include "testing/status_matchers.h"
 
@@ -299,8 +300,11 @@ TEST_F(DmReverbSourceTest, SignaturesAreTranslated) {
     return Message().Bytes(1, key).Add(2, value);
   };
   const Message leaf = Message().Add(33, spec("pixels", {-1, 84}, DType::kUint8));
+  const std::string two("\0\0\0\x40", 4);  // 2.0f
   const Message bounded =
-      Message().Add(35, Message(spec("", {}, DType::kFloat32)).Add(4, TensorOf(DType::kFloat32, {1}, "")));
+      Message().Add(35, Message(spec("", {-1}, DType::kFloat32))
+                            .Add(4, TensorOf(DType::kFloat32, {1}, two))
+                            .Add(5, Message(TensorOf(DType::kFloat32, {3}, "")).Bytes(5, two)));
   const Message unknown_rank =
       Message().Add(33, Message().Add(2, Message().Int(3, 1)).Int(3, static_cast<int64_t>(DType::kInt64)));
   const Message list = Message().Add(51, Message().Add(1, leaf).Add(1, bounded));
@@ -315,9 +319,17 @@ TEST_F(DmReverbSourceTest, SignaturesAreTranslated) {
   const auto signature = DecodeSignature(table.signature);
   ASSERT_OK(signature);
   EXPECT_EQ(signature->ToString(),
-            "{act: (int64<unknown>,), n: Step(z=uint8[?, 84] \"pixels\", a=float32[]), "
-            "obs: [uint8[?, 84] \"pixels\", float32[]]}");
-  EXPECT_EQ(table.user_data, dict.bytes());
+            "{act: (int64<unknown>,), n: Step(z=uint8[?, 84] \"pixels\", a=float32[?]), "
+            "obs: [uint8[?, 84] \"pixels\", float32[?]]}");
+  const Signature::Bounds* const bounds = signature->children()[2].children()[1].bounds();
+  ASSERT_NE(bounds, nullptr);
+  const auto floats = [](const Tensor& tensor) {
+    return std::vector<float>(reinterpret_cast<const float*>(tensor.data()),
+                              reinterpret_cast<const float*>(tensor.data()) + tensor.num_elements());
+  };
+  EXPECT_THAT(floats(bounds->minimum), ElementsAre(2));
+  EXPECT_THAT(floats(bounds->maximum), ElementsAre(2, 2, 2));  // one value stands for all
+  EXPECT_EQ(*DecodeStructuredValue(EncodeStructuredValue(*signature)), *signature);
 }
 
 TEST_F(DmReverbSourceTest, TimesInNamesAreReadInTheirZone) {

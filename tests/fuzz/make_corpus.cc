@@ -134,6 +134,13 @@ bool WriteSignatures(const std::filesystem::path& folder) {
   // One level more than allowed.
   ok &= Write(folder / "too_deep", std::string("\x01\x03\x01", 3) + EncodeSignature(deep).substr(1));
   ok &= Write(folder / "cut", EncodeSignature(dict).substr(0, 20));
+  Tensor minimum = Tensor::Allocate(DType::kUint8, {}).value();
+  Tensor maximum = Tensor::Allocate(DType::kUint8, {2}).value();
+  *minimum.data() = 0;
+  maximum.data()[0] = maximum.data()[1] = 255;
+  const Signature bounded =
+      Signature::Leaf({"x", DType::kUint8, {2}}, {std::move(minimum), std::move(maximum)}).value();
+  ok &= Write(folder / "bounded", EncodeSignature(bounded));
   return ok;
 }
 

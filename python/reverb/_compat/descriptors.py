@@ -1,8 +1,8 @@
-"""Message classes made on import from the shipped descriptors, where the protobuf package is installed.
+"""Creates message classes from the shipped descriptors, if the protobuf package is installed.
 
-The descriptors come from proto/dm_reverb (tools/dm_reverb_descriptors.py writes them). They go into a
-descriptor pool of their own, so that they do not collide with the same files, registered by TensorFlow or
-dm-reverb in the default pool. So the classes are others than theirs; messages are passed on as bytes.
+tools/dm_reverb_descriptors.py writes the descriptors from proto/dm_reverb. They have their own descriptor pool, so that
+they do not collide with the same files in the default pool, which TensorFlow or dm-reverb may have registered. The
+classes therefore differ from theirs; messages are exchanged as bytes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def _factory() -> Any:
 
 
 def message_class(full_name: str) -> Any:
-    """The class of a message, for example `deepmind.reverb.TableInfo`."""
+    """Returns the class of a message, for example `deepmind.reverb.TableInfo`."""
     return _factory()(_pool().FindMessageTypeByName(full_name))
 
 
 def define(file_name: str, module: dict[str, Any]) -> None:
-    """Fills a module's namespace with what protoc would have generated for the file."""
+    """Adds to a module's namespace what protoc would generate for the file."""
     file = _pool().FindFileByName(file_name)
     module["DESCRIPTOR"] = file
     for name, descriptor in file.message_types_by_name.items():

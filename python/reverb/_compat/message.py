@@ -1,17 +1,20 @@
-"""Values that look like protobuf messages and speak its wire format, without the protobuf package.
+"""Classes with the API and the wire format of protobuf messages, without the protobuf package.
 
 Programs read table infos and build structured-writer configs through the attributes of messages:
 `info.sampler_options.WhichOneof('distribution')`, `config.conditions.append(...)`. The classes derived from
-Message offer what such code uses: attributes with defaults, nested messages that come into being when they
+Message provide what such code uses: attributes with defaults, nested messages that are created when they
 are written to, oneofs, repeated and map fields, WhichOneof, HasField, ClearField, CopyFrom, MergeFrom,
-SerializeToString, FromString, comparison by value. Bytes agree with those of the protobuf package for the
-same .proto file; fields that are not known are skipped when reading.
+SerializeToString, FromString, comparison by value. The bytes are those of the protobuf package for the
+same .proto file; unknown fields are skipped when reading.
+
+The codec is the only one in Python, and is written in Python on purpose: it works on any table of fields, for which the
+native code has no use. Signatures and nests inside of messages are encoded by the native code, see
+reverb._compat.structured_value.
 
     class Heap(Message):
         FIELDS = (Field(1, "min_heap", "bool"),)
 
-Reading is safe for bytes from anywhere: DecodeError, a ValueError, is all that can happen, and the depth is
-bounded.
+Reading is safe for untrusted bytes: it raises only DecodeError, a ValueError, and the depth is bounded.
 """
 
 from __future__ import annotations
@@ -23,13 +26,11 @@ import operator
 import struct
 from typing import Any, ClassVar, TypeVar
 
+from reverb.errors import DecodeError
+
 _MAX_DEPTH = 100  # as protobuf
 
 _M = TypeVar("_M", bound="Message")
-
-
-class DecodeError(ValueError):
-    """The bytes are no message of that kind."""
 
 
 # --- Wire format ---------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ def put_varint(out: bytearray, value: int) -> None:
 
 
 def get_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number of up to 64 bits, unsigned, and the position after it."""
+    """Returns an unsigned number of up to 64 bits, and the position after it."""
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
@@ -61,7 +62,7 @@ def get_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def fields_of(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(number, wire type, value) of each field; the value is an int or bytes."""
+    """Yields (number, wire type, value) of each field; the value is an int or bytes."""
     position = 0
     while position < len(data):
         tag, position = get_varint(data, position)
@@ -127,12 +128,12 @@ def _integer(low: int, high: int) -> Callable[[Any], int]:
 def _check_bool(value: Any) -> bool:
     if isinstance(value, (bool, int)) or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
-    raise TypeError(f"{value!r} is no bool")
+    raise TypeError(f"{value!r} is not a bool")
 
 
 def _check_float(value: Any) -> float:
     if isinstance(value, (str, bytes)):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return float(value)
 
 
@@ -214,7 +215,7 @@ _BY_NAME: dict[str, type[Message]] = {}
 
 
 class Message:
-    """Base of all messages. Fields are declared in FIELDS; nothing else is an attribute."""
+    """Base of all messages. FIELDS declares the fields, which are the only attributes."""
 
     __slots__ = ("_drafts", "_owner", "_values")
     __hash__ = None  # type: ignore[assignment]  # mutable
@@ -224,8 +225,8 @@ class Message:
     _by_name: ClassVar[Mapping[str, Field]] = {}
     _by_number: ClassVar[Mapping[int, Field]] = {}
 
-    _values: dict[str, Any]  # what is set
-    _drafts: dict[str, Any]  # what was read but is not set: joins _values when it is written to
+    _values: dict[str, Any]  # fields that are set
+    _drafts: dict[str, Any]  # fields that were read but are not set: move to _values when they are written to
     _owner: tuple[Message, str] | None  # while this is a draft of another message's field
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -308,7 +309,7 @@ class Message:
         self.SetInParent()
 
     def _adopt(self, name: str) -> None:
-        """A draft was written to: it is part of the message from now on."""
+        """Makes a draft that was written to a part of the message."""
         draft = self._drafts.pop(name, None)
         if draft is not None:
             self._set(self._by_name[name], draft)
@@ -321,7 +322,7 @@ class Message:
             owner._adopt(name)
 
     def _is_set(self, field: Field) -> bool:
-        """Whether the field is written out."""
+        """Returns whether the field is serialized."""
         if field.name not in self._values:
             return False
         value = self._values[field.name]
@@ -329,15 +330,15 @@ class Message:
             return len(value) > 0
         if field.oneof is not None or _is_message(field):
             return True
-        # -0.0 is told from the default, as protobuf does.
+        # -0.0 differs from the default, as in protobuf.
         if isinstance(value, float):
             return value != 0.0 or math.copysign(1.0, value) < 0
         return bool(value)
 
-    # --- what protobuf offers, under its names ---
+    # --- protobuf's methods ---
 
     def HasField(self, name: str) -> bool:  # noqa: N802
-        """Whether a message field, a member of a oneof or a whole oneof is set."""
+        """Returns whether a message field, a member of a oneof or a whole oneof is set."""
         if any(field.oneof == name for field in self.FIELDS):
             return self.WhichOneof(name) is not None
         field = self._field(name)
@@ -346,39 +347,39 @@ class Message:
         return self._is_set(field)
 
     def WhichOneof(self, oneof: str) -> str | None:  # noqa: N802
-        """The name of the member that is set; None when there is none."""
+        """Returns the name of the member that is set, or None."""
         members = [field for field in self.FIELDS if field.oneof == oneof]
         if not members:
             raise ValueError(f"{type(self).__name__} has no oneof {oneof!r}")
         return next((field.name for field in members if self._is_set(field)), None)
 
     def ClearField(self, name: str) -> None:  # noqa: N802
-        """Back to the default. The name of a oneof clears whatever member is set."""
+        """Resets a field to its default. The name of a oneof clears the member that is set."""
         names = [field.name for field in self.FIELDS if field.oneof == name]
         for each in names or [self._field(name).name]:
             self._values.pop(each, None)
             self._drafts.pop(each, None)
 
     def Clear(self) -> None:  # noqa: N802
-        """All fields back to their defaults."""
+        """Resets all fields to their defaults."""
         self._values.clear()
         self._drafts.clear()
         self.SetInParent()
 
     def ListFields(self) -> list[tuple[Field, Any]]:  # noqa: N802
-        """The fields that are set, by number."""
+        """Returns the fields that are set, by number."""
         fields = sorted(self.FIELDS, key=lambda field: field.number)
         return [(field, self._values[field.name]) for field in fields if self._is_set(field)]
 
     def CopyFrom(self, other: Any) -> None:  # noqa: N802
-        """Becomes equal to `other`, a message of the same kind, of this module or of protobuf."""
+        """Copies `other`, a message of the same kind, of this module or of protobuf."""
         if other is not self:
             data = self._serialized(other)
             self.Clear()
             self.MergeFromString(data)
 
     def MergeFrom(self, other: Any) -> None:  # noqa: N802
-        """Takes over what is set in `other`; repeated fields are appended to."""
+        """Copies the fields that are set in `other`; appends to repeated fields."""
         self.MergeFromString(self._serialized(other))
 
     def _serialized(self, other: Any) -> bytes:
@@ -389,7 +390,7 @@ class Message:
         raise TypeError(f"a {type(self).__name__} is needed, not {type(other).__name__}")
 
     def _is_generated(self, other: object) -> bool:
-        """Whether `other` is a message of the same name, made by the protobuf package."""
+        """Returns whether `other` is a message of the protobuf package with the same name."""
         return (
             not isinstance(other, Message)
             and hasattr(other, "SerializeToString")
@@ -397,7 +398,7 @@ class Message:
         )
 
     def SerializeToString(self, *, deterministic: bool = True) -> bytes:  # noqa: N802
-        """The bytes of the message; equal messages give equal bytes."""
+        """Returns the bytes of the message; equal messages give equal bytes."""
         del deterministic
         out = bytearray()
         for field, value in self.ListFields():
@@ -405,11 +406,11 @@ class Message:
         return bytes(out)
 
     def ByteSize(self) -> int:  # noqa: N802
-        """The number of bytes that SerializeToString() gives."""
+        """Returns the size of SerializeToString()."""
         return len(self.SerializeToString())
 
     def ParseFromString(self, data: bytes) -> int:  # noqa: N802
-        """Becomes what the bytes say. DecodeError when they are no such message."""
+        """Decodes the bytes. DecodeError if they are not such a message."""
         self.Clear()
         return self.MergeFromString(data)
 
@@ -423,7 +424,7 @@ class Message:
 
     @classmethod
     def FromString(cls: type[_M], data: bytes) -> _M:  # noqa: N802
-        """The message that the bytes are."""
+        """Returns the message that the bytes encode."""
         message = cls()
         message.ParseFromString(data)
         return message
@@ -485,7 +486,7 @@ def _class_of(field: Field) -> type[Message]:
 
 
 def _copied(field: Field, value: Any) -> Any:
-    """The element of a container: messages are copied in, scalars checked."""
+    """Returns an element for a container: a copy of a message, or a checked scalar."""
     if not _is_message(field):
         return _SCALARS[field.kind].check(value)  # type: ignore[index]
     message = _class_of(field)()
@@ -544,7 +545,7 @@ class _Repeated(MutableSequence[Any]):
 
 
 class _Map(dict[str, Any]):
-    """A map field; a missing message comes into being when it is asked for, as protobuf does it."""
+    """A map field; reading a missing message creates it, as in protobuf."""
 
     __slots__ = ("_field", "_parent")
 
@@ -655,6 +656,6 @@ def _unpacked(scalar: _Scalar, data: bytes) -> Iterator[Any]:
         return
     width = 8 if scalar.wire_type == FIXED64 else 4
     if len(data) % width != 0:
-        raise DecodeError(f"a packed field has {len(data)} bytes, which is no multiple of {width}")
+        raise DecodeError(f"a packed field has {len(data)} bytes, which is not a multiple of {width}")
     for position in range(0, len(data), width):
         yield scalar.decode(data[position : position + width])

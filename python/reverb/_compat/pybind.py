@@ -66,7 +66,7 @@ class ConstantChunkerOptions:
 
 @dataclasses.dataclass(frozen=True)
 class AutoTunedChunkerOptions:
-    """Chunks of a length that is found by trial."""
+    """Chunks of a length that is tuned automatically."""
 
     num_keep_alive_refs: int
     throughput_weight: float = 1.0

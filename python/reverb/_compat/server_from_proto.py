@@ -1,4 +1,4 @@
-"""Tables made from the messages that describe them.
+"""Creates tables from the messages that describe them.
 
 The messages are those of reverb_config_pb2 and schema_pb2, or the value classes of reverb.reverb_types.
 """
@@ -12,9 +12,9 @@ from reverb import item_selectors, rate_limiters, reverb_types, server
 
 
 def selector_from_proto(proto: Any) -> reverb_types.SelectorType:
-    """The selector that a KeyDistributionOptions message describes.
+    """Returns the selector that a KeyDistributionOptions message describes.
 
-    ValueError when a bool of it is set to false, NotImplementedError when no selector is set.
+    ValueError if a bool of it is set to false, NotImplementedError if no selector is set.
     """
     kind = proto.WhichOneof("distribution")
     if kind in ("fifo", "lifo", "uniform"):
@@ -29,7 +29,7 @@ def selector_from_proto(proto: Any) -> reverb_types.SelectorType:
 
 
 def rate_limiter_from_proto(proto: Any) -> rate_limiters.RateLimiter:
-    """The rate limiter that a RateLimiterCheckpoint message describes; its counters are not used."""
+    """Returns the rate limiter that a RateLimiterCheckpoint message describes, without its counters."""
     return rate_limiters.RateLimiter(
         samples_per_insert=proto.samples_per_insert,
         min_size_to_sample=proto.min_size_to_sample,
@@ -39,7 +39,7 @@ def rate_limiter_from_proto(proto: Any) -> rate_limiters.RateLimiter:
 
 
 def tables_from_proto(configs: Iterable[Any]) -> list[server.Table]:
-    """An empty table for each PriorityTableCheckpoint message."""
+    """Returns an empty table for each PriorityTableCheckpoint message."""
     return [
         server.Table(
             name=config.table_name,

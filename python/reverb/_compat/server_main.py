@@ -1,4 +1,4 @@
-"""A server from the command line.
+"""Runs a server from the command line.
 
     python -m reverb.server_executable.server_main --config="port: 8000 tables { table_name: 'queue' ... }"
 
@@ -13,7 +13,7 @@ import sys
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves until it is interrupted. Returns 1 when there is no config."""
+    """Serves until interrupted. Returns 1 without a config."""
     parser = argparse.ArgumentParser(prog="reverb_server", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--config", help="text form of a ReverbServerConfig message")
     config_text = parser.parse_args(argv).config

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reverb import _specs
 from reverb._compat.message import Field, Message
+from reverb._compat.structured_value import StructuredValue
 
 
 class Prioritized(Message):
-    """Probability in proportion to priority ** priority_exponent."""
+    """Probability proportional to priority ** priority_exponent."""
 
     FIELDS = (Field(1, "priority_exponent", "double"),)
 
@@ -19,7 +19,7 @@ class Heap(Message):
 
 
 class KeyDistributionOptions(Message):
-    """Which selector a table uses: a oneof `distribution`; nothing is set for one written by the user."""
+    """The selector of a table: a oneof `distribution`; empty for a custom selector."""
 
     FIELDS = (
         Field(1, "fifo", "bool", oneof="distribution"),
@@ -32,13 +32,13 @@ class KeyDistributionOptions(Message):
 
 
 class RateLimiterCallStats(Message):
-    """How many calls of one kind the limiter has let through."""
+    """The number of calls of one kind that the limiter has admitted."""
 
     FIELDS = (Field(2, "completed", "int64"),)
 
 
 class RateLimiterInfo(Message):
-    """The numbers of a rate limiter, and what it has counted."""
+    """The numbers of a rate limiter, and its counters."""
 
     FIELDS = (
         Field(1, "samples_per_insert", "double"),
@@ -51,7 +51,7 @@ class RateLimiterInfo(Message):
 
 
 class TableWorkerTime(Message):
-    """Where the time of a table went, in milliseconds since it was made."""
+    """How a table spent its time, in milliseconds since it was created."""
 
     FIELDS = (
         Field(1, "running_ms", "int64"),
@@ -73,7 +73,7 @@ class TableInfoProto(Message):
         Field(3, "max_size", "int64"),
         Field(4, "max_times_sampled", "int32"),
         Field(5, "rate_limiter_info", RateLimiterInfo),
-        Field(6, "signature", _specs.StructuredValue),
+        Field(6, "signature", StructuredValue),
         Field(7, "current_size", "int64"),
         Field(8, "name", "string"),
         Field(9, "num_episodes", "int64"),
@@ -84,9 +84,9 @@ class TableInfoProto(Message):
 
 
 def selector_options(kind: str, priority_exponent: float = 1.0) -> KeyDistributionOptions:
-    """The options of a selector.
+    """Returns the options of a selector.
 
-    `kind`: fifo, lifo, uniform, min_heap, max_heap, prioritized, or custom for one that the user wrote.
+    `kind`: fifo, lifo, uniform, min_heap, max_heap, prioritized, or custom.
     """
     options = KeyDistributionOptions()
     if kind in ("fifo", "lifo", "uniform"):
@@ -111,7 +111,7 @@ def rate_limiter_info(
     inserts: int = 0,
     samples: int = 0,
 ) -> RateLimiterInfo:
-    """The numbers of a limiter and its counters, as TableInfo has them."""
+    """Returns the numbers of a limiter and its counters, as in TableInfo."""
     info = RateLimiterInfo(
         samples_per_insert=samples_per_insert,
         min_size_to_sample=min_size_to_sample,

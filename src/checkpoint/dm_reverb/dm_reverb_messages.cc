@@ -286,7 +286,6 @@ Result<DmReverbTableRecord> ParseDmReverbTable(std::string_view message) {
     Result<Signature> decoded = DecodeStructuredValue(*signature);
     if (!decoded.ok()) return in_table(decoded.status());
     options.signature = *std::move(decoded);
-    options.user_data = *signature;
   }
   const RateLimiterCounters& counters = record.counters;
   if (counters.inserts < 0 || counters.samples < 0 || counters.deletes < 0) {

@@ -49,9 +49,7 @@ Result<DmReverbItem> ParseDmReverbItem(std::string_view message);
 
 // PriorityTableCheckpoint.
 struct DmReverbTableRecord {
-  // Validated. The signature's own bytes are in user_data, as the Python package has it, since they may
-  // hold bounds.
-  TableOptions options;
+  TableOptions options;  // validated
   RateLimiterCounters counters;
   int64_t num_deleted_episodes = 0;
   int64_t num_unique_samples = 0;

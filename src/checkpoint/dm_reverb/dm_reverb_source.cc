@@ -193,8 +193,7 @@ class DmReverbSource final : public CheckpointSource {
                      .max_size = options.max_size,
                      .max_times_sampled = options.max_times_sampled,
                      .rate_limiter = options.rate_limiter,
-                     .signature = options.signature ? EncodeSignature(*options.signature) : std::string(),
-                     .user_data = std::move(options.user_data)};
+                     .signature = options.signature ? EncodeSignature(*options.signature) : std::string()};
     table.state.counters = record.counters;
     table.state.counts.num_deleted_episodes = record.num_deleted_episodes;
     table.state.counts.num_unique_samples = record.num_unique_samples;

@@ -1,4 +1,4 @@
-"""What stands in for the TensorFlow classes until they are there."""
+"""Placeholders for the TensorFlow classes, which are not available yet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _INSTEAD = (
 
 
 def refuse(what: str, instead: str = _INSTEAD) -> NoReturn:
-    """NotImplementedError that says what to use today."""
+    """Raises NotImplementedError with the alternative."""
     raise NotImplementedError(f"reverb.{what} is not available in this version: {instead}")
 
 
 class Unavailable:
-    """Base of a class that exists, for isinstance() and annotations, but cannot be made yet."""
+    """Base of classes that exist for isinstance() and annotations, but cannot be instantiated yet."""
 
     _INSTEAD = _INSTEAD
 
