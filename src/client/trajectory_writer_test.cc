@@ -105,7 +105,7 @@ TEST_F(TrajectoryWriterTest, BadValuesAreRefused) {
   EXPECT_EQ(writer_->columns().position(), 0);
 }
 
-// Whatever the chunk length, thus also right behind the end of a chunk.
+// For each chunk length, thus also right after the end of a chunk.
 TEST_F(TrajectoryWriterTest, ColumnGivenTwiceInAStepIsRefused) {
   for (const int64_t length : {1, 2, 3}) {
     Make(ConstantChunks(length, 4));
@@ -126,7 +126,7 @@ TEST_F(TrajectoryWriterTest, ColumnGivenTwiceInAStepIsRefused) {
 TEST_F(TrajectoryWriterTest, StepsAreCounted) {
   Make(ConstantChunks(1, 2));
   ASSERT_OK(Step({1}));
-  ASSERT_OK(Step({{}}));  // a step without values is one
+  ASSERT_OK(Step({{}}));  // a step without values counts
   ASSERT_OK(Step({2}, true));
   EXPECT_TRUE(writer_->columns().step_is_open());
   EXPECT_EQ(writer_->episode_steps(), 2);
@@ -413,9 +413,9 @@ TEST_F(TrajectoryWriterTest, KeysAreSeeded) {
 
 // --- Against a model ---
 
-// Steps with columns left out at random, in one call or several, items over any cells that are kept,
-// flushes and ends: what the sink gets is what was appended, and chunks are forgotten when, and only
-// when, nothing can refer to them any more.
+// Appends steps with random missing columns, in one call or several, creates items over random kept cells,
+// flushes and ends episodes. The sink must receive the appended values, and chunks must be forgotten
+// exactly when nothing can refer to them any more.
 TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE(test::SeedTrace(seed));
