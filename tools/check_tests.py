@@ -5,8 +5,8 @@
     check_tests.py --self-test   check the checker
 
 A test must assert something: itself, or in a function that it calls, directly or through others. Such functions are
-found by name, in the file of the test and in the files that it shares with others (headers below tests/ and
-*_testing.h; modules of its folder that it imports). A test that a crash or an exception fails asserts nothing.
+found by name, in the file of the test, in the headers for tests that it includes (below tests/ and *_testing.h) and in
+the modules of its folder that it imports. A test that a crash or an exception fails asserts nothing.
 
 A call that sleeps must give its reason in a comment on the same line. A test that waits for a condition uses the
 helpers (wait_until, stays_true_for; test::WaitUntil).
@@ -26,6 +26,7 @@ PYTHON_FOLDERS = ["python/tests", "tests/program", "tests/scenarios", "tests/wir
 PYTHON_TESTS = ("test_*.py", "suite_*.py")
 CPP_ROOTS = ["src", "tests"]
 CPP_TESTS = "*_test.cc"
+CPP_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 CPP_HELPERS = ("tests/**/*.h", "src/**/*_testing.h")
 
 CPP_ASSERTION = re.compile(r"(EXPECT|ASSERT)_\w+|(ADD_)?FAIL(URE)?(_AT)?|RC_ASSERT")
@@ -177,19 +178,32 @@ def cpp_functions(text: str) -> list[Function]:
     return found
 
 
+def included_headers(text: str, headers: dict[str, str]) -> set[str]:
+    """The names of the headers for tests that `text` includes, also through others."""
+    found: set[str] = set()
+    todo = [text]
+    while todo:
+        new = {name for name in CPP_INCLUDE.findall(todo.pop()) if name in headers} - found
+        found |= new
+        todo += [headers[name] for name in new]
+    return found
+
+
 def check_cpp(root: pathlib.Path, problems: list[str]) -> int:
     """Returns the number of tests."""
     count = 0
-    shared = []
+    headers: dict[str, str] = {}  # by name in #include, which is relative to src or tests
     for pattern in CPP_HELPERS:
         for file in sorted(root.glob(pattern)):
-            shared += cpp_functions(file.read_text(encoding="utf-8"))
+            headers["/".join(file.relative_to(root).parts[1:])] = file.read_text(encoding="utf-8")
+    functions_of = {name: cpp_functions(text) for name, text in headers.items()}
     for top in CPP_ROOTS:
         for file in sorted((root / top).rglob(CPP_TESTS)):
             text = file.read_text(encoding="utf-8")
             functions = cpp_functions(text)
             if len(CPP_TEST_LINE.findall(text)) != sum(function.test is not None for function in functions):
                 problems.append(f"{file.relative_to(root)}:1: cannot parse the file; do braces match in every #if?")
+            shared = [function for name in included_headers(text, headers) for function in functions_of[name]]
             helpers = by_name([function for function in functions + shared if function.test is None])
             for function in functions:
                 if function.test is None:
@@ -230,6 +244,7 @@ def check_tree(root: pathlib.Path) -> tuple[int, list[str]]:
 PYTHON_TEST = "python/tests/test_a.py"
 CPP_TEST = "src/a/a_test.cc"
 CHECK = "def check():\n    assert x\n"
+CPP_CHECK = "inline void Check() { EXPECT_EQ(1, 1); }"
 SELF_TEST: list[tuple[dict[str, str], list[str]]] = [
     ({PYTHON_TEST: "def test_a():\n    f()\n"}, [":1: test_a asserts nothing"]),
     ({PYTHON_TEST: "def test_a():\n    assert f()\n"}, []),
@@ -250,7 +265,17 @@ SELF_TEST: list[tuple[dict[str, str], list[str]]] = [
     ({CPP_TEST: "namespace { void Check(int x) { EXPECT_EQ(x, 1); } }\nTEST(A, B) { Check(1); }"}, []),
     ({CPP_TEST: "class T : public U { protected: void Check() const { FAIL(); } };\nTEST_P(T, B) { Check(); }"}, []),
     ({CPP_TEST: "class T { T() : a_(1) {} void Do() {} };\nTEST_F(T, B) { Do(); }"}, ["T.B"]),
-    ({CPP_TEST: "TEST(A, B) { Check(); }", "tests/testing/h.h": "inline void Check() { EXPECT_EQ(1, 1); }"}, []),
+    ({CPP_TEST: '#include "testing/h.h"\nTEST(A, B) { Check(); }', "tests/testing/h.h": CPP_CHECK}, []),
+    ({CPP_TEST: '#include "a/a_testing.h"\nTEST(A, B) { Check(); }', "src/a/a_testing.h": CPP_CHECK}, []),
+    (
+        {
+            CPP_TEST: '#include "testing/g.h"\nTEST(A, B) { Check(); }',
+            "tests/testing/g.h": '#include "testing/h.h"',
+            "tests/testing/h.h": CPP_CHECK,
+        },
+        [],
+    ),
+    ({CPP_TEST: "TEST(A, B) { Check(); }", "tests/testing/h.h": CPP_CHECK}, ["A.B"]),
     ({CPP_TEST: "TEST(A, B) {\n#if X\n  GTEST_SKIP();\n#else\n  EXPECT_TRUE(x);\n#endif\n}"}, []),
     ({CPP_TEST: "TEST(A, B) {\n#if X\n  if (x) {\n#else\n  if (y) {\n#endif\n  F(); }\n}"}, ["cannot parse"]),
     ({PYTHON_TEST: "time.sleep(1)\n"}, [":1: sleeps without a reason"]),

@@ -1,4 +1,4 @@
-"""Waiting for conditions. Tests use these functions instead of sleeping; programs that tests start use them too."""
+"""Waits for conditions. Tests, and programs that tests start, use these functions instead of sleeping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 def wait_until(condition, *, timeout=60.0, what="the condition"):
-    """Calls condition() until it returns a true value, and returns that value. Fails after `timeout` seconds."""
+    """Calls condition() until its value is true, and returns the value. Fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come true within {timeout} s"
@@ -16,7 +16,7 @@ def wait_until(condition, *, timeout=60.0, what="the condition"):
 
 
 def stays_true_for(seconds, condition):
-    """Whether condition() holds now and in each check of the next `seconds`: for events that must not happen."""
+    """Returns whether condition() stays true for `seconds`: for events that must not happen."""
     deadline = time.monotonic() + seconds
     while condition():
         if time.monotonic() >= deadline:
@@ -26,7 +26,7 @@ def stays_true_for(seconds, condition):
 
 
 def wait_for_waiters(client, count):
-    """Waits until exactly `count` inserts and samples wait at the server. Returns the server's information."""
+    """Waits until exactly `count` calls wait at the server, and returns the server's information."""
 
     def find():
         info = client.server_info(timeout=60)
@@ -36,7 +36,7 @@ def wait_for_waiters(client, count):
 
 
 def wait_until_blocked(pid=None):
-    """Waits until the main thread of a process (default: this one) blocks, in the same system call for 20 ms."""
+    """Waits until the main thread of a process (default: this one) has been blocked for 20 ms."""
 
     def blocks():
         with open(f"/proc/{pid or os.getpid()}/stat") as file:

@@ -1,4 +1,4 @@
-"""What the tests share: servers on free ports, and clients that use a socket or do without."""
+"""Shared fixtures and helpers: servers on free ports, in-process clients and clients that use a socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_table(name="table", *, sampler=None, remover=None, max_size=1000, limit
 
 
 def join(*threads, timeout=60):
-    """Waits for threads to end. One that hangs fails the test; as a daemon it does not hold up the end of the run."""
+    """Waits for daemon threads to end. A thread that hangs fails the test, but does not block the exit."""
     for thread in threads:
         assert thread.daemon, "a thread that hangs would hang the whole run; make it with daemon=True"
         thread.join(timeout)
@@ -30,7 +30,7 @@ def join(*threads, timeout=60):
 
 
 def run_in_threads(count, work):
-    """Runs work() in so many threads at once, and waits for them."""
+    """Runs work() in `count` threads at once and waits for them."""
     threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()

@@ -138,7 +138,7 @@ WEIRD = {
 try:
     WEIRD["65 dims"] = np.zeros((1,) * 64)
 except ValueError:
-    pass  # NumPy 1 has 32 at most
+    pass  # NumPy 1 allows at most 32 dimensions
 
 gc.collect()
 gc.freeze()  # the deep values make each collection slow
@@ -174,6 +174,6 @@ def still_works():
 
 
 def check_program(code):
-    """Runs `code` after the battery. Each call returns or raises an ordinary error, and the server works afterwards."""
+    """Runs `code` after the battery: no call crashes or hangs, and the server works afterwards."""
     out = interpreters.run(code + "\nstill_works()\n", prelude=BATTERY, seconds=60, quiet=False)
     assert out.endswith("end\n")

@@ -1,4 +1,4 @@
-"""Python in a process of its own: for what may crash, hang or write where it should not.
+"""Python programs in a separate process, for code that may crash, hang or write to stderr.
 
 run("import reverb; print(1)") returns what was printed. A process that ends by a signal, with an error, or not in
 time fails the test; the failure names the signal and shows where every thread was.
@@ -17,10 +17,10 @@ import pytest
 
 import reverb
 
-# Beside what the process may import anyway: this very package, and the modules of this folder.
+# Added to the path of the process: the package under test and the modules of this folder.
 _PATHS = [str(Path(reverb.__file__).parent.parent), str(Path(__file__).parent)]
 
-# What most of the programs begin with.
+# The first lines of most programs.
 PRELUDE = """
 import faulthandler, gc, os, signal, sys, threading, time
 import numpy as np
@@ -40,7 +40,7 @@ def connect(server, in_process):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """That of this process, with the package on the path and stack traces of fatal signals."""
+    """Returns this process's environment, with the package on the path and faulthandler enabled."""
     variables = dict(os.environ)
     paths = [*_PATHS, *filter(None, [variables.get("PYTHONPATH")])]
     return {**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1", **more}
@@ -52,25 +52,25 @@ def start(code: str, *, prelude: str = PRELUDE, **more_environment: str) -> subp
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        bufsize=0,  # so that line() takes no more than it gives
+        bufsize=0,  # line() must not read ahead
         env=environment(**more_environment),
     )
 
 
 def line(process: subprocess.Popen[bytes]) -> str:
-    """The next line that it prints, without the end; empty when there is none."""
+    """Returns the next line of output without its newline, or an empty string at the end."""
     assert process.stdout is not None
     return process.stdout.readline().decode().rstrip("\n")
 
 
 def finish(process: subprocess.Popen[bytes], *, seconds: float = 60, quiet: bool = True) -> str:
-    """What it printed. `quiet` does not allow anything on stderr."""
+    """Waits for the process and returns its output. With `quiet`, output on stderr is a failure."""
     in_time = True
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         in_time = False
-        process.send_signal(signal.SIGABRT)  # faulthandler shows where the threads are
+        process.send_signal(signal.SIGABRT)  # faulthandler prints the stack of each thread
         try:
             out, err = process.communicate(timeout=10)
         except subprocess.TimeoutExpired:

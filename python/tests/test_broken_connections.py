@@ -1,4 +1,4 @@
-"""Connections that break, servers that do not answer: what calls, writers and samples do then."""
+"""Calls, writers and samples when connections break or servers do not answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Proxy:
         self._threads[0].start()
 
     def break_next_request(self) -> None:
-        """The next bytes of a client reach the server; its answer does not reach the client."""
+        """Lets the next bytes of a client reach the server, but not the response reach the client."""
         self._breaks_next_request = True
 
     def break_all(self) -> None:
@@ -125,7 +125,7 @@ def test_a_full_table_holds_up_no_items_for_others(serve):
         write("full")
     while client.server_info(30)["full"].waiting_inserts == 0:
         pass
-    write("empty")  # nobody flushes
+    write("empty")  # without a flush
     assert next(client.sample("empty", timeout=30))
     assert next(client.sample("full", timeout=30))
     writer.close()
@@ -164,7 +164,7 @@ def test_calls_that_differ_when_they_happen_twice_are_not_made_again(proxy, clie
         client.checkpoint(timeout=30)
 
 
-# --- Servers that are not there ---
+# --- Absent servers ---
 
 NEEDS_A_SERVER = {
     "server_info": lambda client: client.server_info(),
@@ -204,7 +204,7 @@ def test_reconnect_timeout_holds_for_a_server_that_accepts_and_does_not_answer()
 
 
 def run_for_a_while(call):
-    """What call() raises; TimeoutError when it hangs."""
+    """Raises what call() raises, or TimeoutError if it hangs."""
     errors = [TimeoutError("the call has not ended")]
 
     def run():

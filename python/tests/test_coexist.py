@@ -1,7 +1,7 @@
-"""One process with others: TensorFlow, Torch, JAX, gRPC, protobuf, and allocators that are preloaded.
+"""Other libraries in the same process: TensorFlow, Torch, JAX, gRPC, protobuf, and preloaded allocators.
 
-Each case is a process of its own, so that a crash is a failure that names its signal. What is not installed is
-skipped by name; tools/coexist.sh makes environments that have it.
+Each case runs in a separate process, so that a crash is a failure that names its signal. Libraries that are not
+installed are skipped; tools/coexist.sh creates environments that have them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import subprocess
 import interpreters
 import pytest
 
-# --- What may share the process ---
+# --- Libraries in the same process ---
 
-# How each is imported and put to work; a function of that name is called from several threads.
+# How each library is imported and used; several threads call a function with this body.
 USES = {
     "tensorflow": """
         import tensorflow as tf
@@ -96,7 +96,7 @@ ALLOCATORS = {
 
 @functools.cache
 def known_libraries():
-    """The libraries that the dynamic linker finds by name, with where they lie."""
+    """Returns the libraries that the dynamic linker finds by name, with their paths."""
     for tool in ("ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
             lines = subprocess.run([tool, "-p"], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -124,7 +124,7 @@ def preload(allocator):
 
 # --- The work ---
 
-# Thousands of calls, over a socket and without, from two threads, with checks of what comes back.
+# Thousands of calls from two threads, over a socket and in process, with checks of the results.
 WORK = """
 import faulthandler, os, sys, threading
 faulthandler.enable()
@@ -249,7 +249,7 @@ def test_with_all_of_them(order, allocator):
 
 @pytest.mark.parametrize("pair", list(itertools.permutations(["tensorflow", "torch", "jax", "grpc"], 2)), ids="-".join)
 def test_between_two(pair):
-    """One is imported before reverb, the other one after it."""
+    """Imports one library before reverb and the other one after it."""
     if missing := [module for module in pair if module not in INSTALLED]:
         pytest.skip(f"{' and '.join(missing)} not installed")
     interpreters.run(
@@ -261,7 +261,7 @@ def test_between_two(pair):
     )
 
 
-# --- Their values are ours ---
+# --- Values of other libraries ---
 
 VALUES = (
     interpreters.PRELUDE
@@ -357,7 +357,7 @@ with make_server(make_table(signature=signature)) as signed:
         try: client.insert({**step, "a": tf.zeros(4)}, {"table": 1.0})
         except ValueError as error: assert "table" in str(error)
         else: raise AssertionError
-from tensorflow.python.framework import tensor_spec  # no public name, and used all the same
+from tensorflow.python.framework import tensor_spec  # not public, but in use
 bound = tensor_spec.BoundedTensorSpec((2,), tf.float32, [0.0, 0.0], [1.0, 2.0])
 with make_server(make_table(signature=bound)) as signed:
     back = signed.localhost_client().server_info()["table"].signature
@@ -394,7 +394,7 @@ client.insert(torch.tensor([1.0]), {"table": torch.tensor(2.0)})
 assert step.info.priority == 2.0
 keys = torch.tensor([step.info.key % 2**63])
 client.update_priorities("table", keys, torch.tensor([3.0]))
-# What comes back may be wrapped without a copy, written to, and outlives the server.
+# Samples may be wrapped without a copy and written to, and outlive the server.
 array = next(client.sample("table", emit_timesteps=False)).data[0]
 tensor = torch.from_numpy(array)
 tensor += 1

@@ -54,7 +54,7 @@ EXITS = {
                 next(client.sample("table"))
         for _ in range(4): threading.Thread(target=sample, daemon=True).start()
         conditions.wait_until(lambda: server.tables[0].info.rate_limiter_info.sample_stats.completed >= 100)
-        sys.setswitchinterval(1e-4)  # so that they notice the end while they wait for their turn
+        sys.setswitchinterval(1e-4)  # the threads notice the exit while they wait for the GIL
         sum(range(100_000))
     """,
     "daemon threads wait": """
@@ -87,7 +87,7 @@ EXITS = {
     """,
     "a thread outlives the main one": """
         def work():
-            time.sleep(0.3)  # until the main thread has ended, which nothing shows
+            time.sleep(0.3)  # the end of the main thread cannot be observed
             client.insert(1, {"table": 1.0})
             assert next(client.sample("table"))
         threading.Thread(target=work).start()
@@ -139,15 +139,15 @@ def test_exit_with_no_server_to_be_found():
         try: next(iterator)
         except reverb.DeadlineExceededError: pass
         threading.Thread(target=client.server_info, daemon=True).start()
-        time.sleep(0.1)  # until the call waits, which nothing shows
+        time.sleep(0.1)  # the start of the wait cannot be observed
         """,
         seconds=SECONDS,
-        quiet=False,  # the writer says that its item is lost
+        quiet=False,  # the writer logs that its item is lost
     )
 
 
 def test_development_mode():
-    """Python's own checks: of its memory, of calls without the GIL, of what is never closed."""
+    """Runs with Python's checks of its memory, of the GIL and of unclosed resources."""
     code = """
         for in_process in (True, False):
             with make_server() as server:
@@ -169,7 +169,7 @@ def test_development_mode():
 
 
 def test_sub_interpreters_are_refused_or_work():
-    """Whatever the interpreter does about extensions in others of its kind, it is no crash."""
+    """An import in a sub-interpreter works or is refused; it does not crash."""
     interpreters.run(
         """
         try: import _xxsubinterpreters as interpreters

@@ -136,7 +136,7 @@ def end():
     writer.close()
     samples.close()
     try: legacy.close(timeout=1)
-    except (RuntimeError, ValueError): pass  # a second close() is an error of its own
+    except (RuntimeError, ValueError): pass  # a second close() is an error
 def leave_with_blocks():
     try:
         with server, writer: raise KeyError
@@ -151,7 +151,7 @@ parent_is_fine()
 
 
 def test_a_child_that_ends_as_any_program_does():
-    """Not by _exit(): finalization, atexit and destructors run in the child."""
+    """Ends the child without _exit(), so that finalization, atexit and destructors run."""
     run("""
 writer = remote.trajectory_writer(2)
 writer.append({"x": 1})
@@ -175,7 +175,7 @@ else:
 
 @pytest.mark.parametrize("ends_by", ["os._exit(0)", "os.execv('/bin/true', ['true'])"])
 def test_fork_and_exit_or_exec(ends_by):
-    """What subprocess, and many libraries, do; the library does not show."""
+    """Runs subprocess after use of the package, as many libraries do."""
     run(f"""
 for _ in range(20):
     pid = os.fork()
@@ -222,7 +222,7 @@ server.stop()
 waiter.join()
 """,
         quiet=False,
-    )  # the one that waits says so after a while
+    )  # the waiting thread logs after a while
 
 
 def test_fork_from_a_thread_while_the_main_one_waits():
@@ -320,7 +320,7 @@ def serve(results):
 def main(method):
     context = multiprocessing.get_context(method)
     results = context.Queue()
-    if method == "fork":  # before anything was made, a child may do as it likes
+    if method == "fork":  # a child may use the package if the parent has not used it
         worker = context.Process(target=serve, args=(results,))
         worker.start()
         assert results.get(timeout=30) == 2

@@ -45,7 +45,7 @@ each_argument("selector_from_proto", reverb.pybind.selector_from_proto, options=
 for number in (0, -1, 10**100): must_raise("MinSize", lambda: reverb.rate_limiters.MinSize(number))
 for bad in ((0, 1), (1, 0), (float("nan"), 1), (float("inf"), 1)):
     must_raise("RateLimiter", lambda: reverb.rate_limiters.RateLimiter(bad[0], bad[1], 0.0, 5.0))
-# An odd exponent is a table with odd probabilities, or an error; never a fault.
+# An odd exponent yields odd probabilities or an error, never a crash.
 for exponent in (0.0, -1.0, 1e308, float("nan"), float("inf"), -float("inf")):
     def use(exponent=exponent):
         table = reverb.Table("t", reverb.selectors.Prioritized(exponent), reverb.selectors.Fifo(), 10,
@@ -153,7 +153,7 @@ attempt("pickle", lambda: pickle.dumps(iterator))
 iterator.close()
 iterator.close()
 attempt("closed", lambda: next(iterator))
-# An iterator that is asked by a log handler or another iterator's consumer, at the same time, from threads.
+# An iterator that several threads, log handlers and other iterators use at the same time.
 shared = client.sample("table", 200)
 def take():
     while True:

@@ -1,4 +1,4 @@
-"""Objects that change or call back while they are read, uninitialised objects, extreme sizes: none crashes or hangs."""
+"""Objects that change or call back while they are read, uninitialised objects, extreme sizes."""
 
 # ruff: noqa: E501 - programs inside strings
 from __future__ import annotations
@@ -8,7 +8,7 @@ import pytest
 
 GROUPS = {}
 
-# Containers that change while they are read, and objects that call back into whoever reads them.
+# Containers that change while they are read, and objects that call back into their reader.
 GROUPS["treachery"] = """
 class Treacherous:
     '''Does something when it is made an array.'''
@@ -89,7 +89,7 @@ for each in (client, remote):
                 except GeneratorExit as error: raise RuntimeError("ended") from error
             attempt(name, guarded)
 
-    # Those who come back.
+    # Objects that call the writer or client that reads them.
     writer = each.trajectory_writer(2)
     writer.append([1.0, np.zeros(3)])
     for name, act in {
@@ -113,7 +113,7 @@ for each in (client, remote):
         "close": lambda: legacy.close(timeout=0.1),
     }.items():
         attempt(f"legacy append calls {name}", lambda: legacy.append([Treacherous(act)]))
-    # The only reference goes while the call runs.
+    # The only reference is dropped during the call.
     held = {"writer": each.trajectory_writer(1)}
     attempt("the writer is dropped", lambda: held.pop("writer").append(Treacherous(gc.collect)))
     short_lived = {"client": connect(server, each is client)}
@@ -146,7 +146,7 @@ logging.getLogger("reverb").propagate = False
 attempt("a log handler that raises", lambda: (each.writer(1).__del__(), reverb.Client("localhost:1").server_info(timeout=0.5)))
 """
 
-# Containers that Python code empties while they are read: what is stored is what they held when the call began.
+# Containers that Python code clears while they are read: the values from the start of the call are stored.
 GROUPS["vanishing_values"] = """
 others = []
 class Clearing:
@@ -197,7 +197,7 @@ def check(name, each, call, rows=1):
 
 def trajectory(each, make):
     with each.trajectory_writer(2) as writer:
-        for step in range(2):  # one that is new to the writer, one that is walked
+        for step in range(2):  # the first step defines the structure, the second one must match it
             writer.append(make())
             column = reverb._tree.map_structure(lambda column: column[-1:], writer.history)
             writer.create_item("table", 1.0, column)
@@ -240,7 +240,7 @@ for each in (client, remote):
         each.insert(1.0, priorities, timeout=5)
         assert [each.peek(name, 1)[0].info.priority for name in ("table", "empty")] == [2.0, 3.25]
 
-    # Lists of indices that shrink: those that are left count.
+    # Lists of indices that shrink: the remaining indices count.
     writer = each.trajectory_writer(10)
     many = each.vector_writer(1, 10)
     for i in range(10):
@@ -261,7 +261,7 @@ for each in (client, remote):
     many.flush()
     assert each.peek("table", 1)[0].data[0].tolist() == [3.0]
 
-    # What is another array at each look.
+    # An object that becomes a different array at each conversion.
     class Shrinking:
         looks = 0
         def __array__(self, *_, **__):
@@ -271,7 +271,7 @@ for each in (client, remote):
     four.append(np.ones(4))
     must_raise("priorities that shrink", lambda: four.create_items("table", Shrinking(), four.history[-1]), ValueError)
 
-    # Classes that declare more than they have, or are no tuples at all.
+    # Classes that declare more fields than they have, or are not tuples.
     class Long(collections.namedtuple("Long", "a b")):
         _fields = ("a", "b", "c", "d", "e")
         c = d = e = property(lambda self: 1.0)
@@ -284,7 +284,7 @@ for each in (client, remote):
         for _ in range(3): attempt("fields that are not there", lambda: fresh.append(make()))
         for _ in range(3): attempt("fields that are not there", lambda: fresh.append({"x": make()}))
 
-    # A class that is called as torch's, whose bits are bytes: nothing beyond them is read.
+    # A class with the name and interface of torch's, but less data: nothing beyond its bytes is read.
     class Tensor:
         dtype = "torch.bfloat16"
         def detach(self): return self
@@ -316,7 +316,7 @@ for module in (reverb, reverb.pybind):
                 attempt(f"{name}.{attribute}(1), not made", lambda: getattr(thing, attribute)(1))
             del thing
             gc.collect()
-        # A class of one's own that forgets to call __init__.
+        # A subclass that does not call __init__.
         class Forgetful(kind):
             def __init__(self): pass
         def forgetful():
@@ -326,7 +326,7 @@ for module in (reverb, reverb.pybind):
                 attempt(f"{name}.{attribute}, forgotten", lambda: getattr(thing, attribute)(*[1] * 0))
             repr(thing)
         attempt(f"{name}, forgetful", forgetful)
-# Made twice.
+# Initialised twice.
 for thing, arguments in ((connect(server, True), ("localhost:1",)), (connect(server, False), ("localhost:1",)),
                          (make_server(make_table()), ([make_table()],)), (client.trajectory_writer(1), (client, 1)), (reverb.selectors.Fifo(), ()),
                          (reverb.selectors.Prioritized(1.0), (2.0,)), (make_table(), ())):
@@ -347,7 +347,7 @@ for shape in ((0,), (0, 2**40), (2**40, 0), (1,) * 32, (0,) * 32):
             each.insert(value, {"table": 1.0}, timeout=5)
             assert next(each.sample("table", emit_timesteps=False, timeout=5)).data[0].shape == (1, *shape)
     attempt(f"a shape {shape[:3]}, {len(shape)} dims", odd)
-vast = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (2**50,), (0,))  # says it has a petabyte
+vast = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (2**50,), (0,))  # claims to have a petabyte
 for each in (client, remote):
     must_raise("a petabyte", lambda: each.insert(vast, {"table": 1.0}, timeout=5), MemoryError, ValueError, IndexError, RuntimeError)
     attempt("a petabyte, written", lambda: each.trajectory_writer(1).append(vast))

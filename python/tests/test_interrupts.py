@@ -1,4 +1,4 @@
-"""Signals from outside: Ctrl-C ends whatever waits, at once, and everything can be used afterwards."""
+"""Signals from other processes: Ctrl-C ends every wait at once, and all objects stay usable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 # The limit for a call to end after a signal: 100 ms by the documentation, more on a busy machine.
 AT_ONCE = 0.5
 
-# A process that waits in one call after the other. It says so before each, and how it ended after.
+# A program that waits in one call after another. It prints the name of each call, and then its outcome.
 WAITS = """
 import logging
 logging.getLogger("reverb").setLevel(logging.CRITICAL)
@@ -21,9 +21,9 @@ logging.getLogger("reverb").setLevel(logging.CRITICAL)
 server = make_server(make_table(), make_table("empty"), make_table("full", reverb.rate_limiters.Queue(1)))
 client = connect(server, IN_PROCESS)
 nowhere = reverb.Client("localhost:1")
-silent = reverb.Client("192.0.2.1:8000")  # of a network that is nowhere: packets vanish
+silent = reverb.Client("192.0.2.1:8000")  # a reserved network: packets are lost
 client.insert(0, {"full": 1.0, "table": 1.0})
-kept = []  # writers; one that is dropped gives its items a second
+kept = []  # writers; a dropped writer waits a second for its items
 
 def trajectory_writer(client=client, **arguments):
     writer = client.trajectory_writer(1, **arguments)
@@ -89,7 +89,7 @@ AWAY = {
     "priorities with no server": lambda: nowhere.mutate_priorities("table", {1: 1.0}),
     "more priorities with no server": lambda: nowhere.update_priorities("table", [1], [1.0]),
     "peek with no server": lambda: nowhere.peek("table"),
-    "server.wait": server.wait,  # ends the server: the last one
+    "server.wait": server.wait,  # the last one, because it stops the server
 }
 
 def wait_in(calls):
@@ -108,7 +108,7 @@ def wait_in(calls):
 
 
 def interrupt_all(code, in_process):
-    """Sends SIGINT to every wait of the process; how each ended, and after how long."""
+    """Sends SIGINT to each wait of the process and returns how long each took to end."""
     process = interpreters.start(WAITS.replace("IN_PROCESS", str(in_process)) + code)
     took = {}
     try:
@@ -133,7 +133,7 @@ def test_every_wait_ends(in_process):
     took = interrupt_all(
         """
 wait_in(LOCAL)
-# All of it can still be used.
+# Everything is still usable.
 client.insert(5, {"table": 1.0})
 assert next(client.sample("table"))
 with client.trajectory_writer(1) as writer:
@@ -159,7 +159,7 @@ def test_every_wait_for_a_server_ends():
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
 def test_what_was_interrupted_goes_on_where_it_was(in_process):
-    """The same iterator and the same writer, after Ctrl-C."""
+    """Uses the same iterator and the same writer after Ctrl-C."""
     process = interpreters.start(f"""
 server = make_server(make_table(), reverb.Table.queue("full", 1))
 client = connect(server, {in_process})
@@ -254,7 +254,7 @@ print(where, len(stopped))
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
 def test_a_hail_of_interrupts_breaks_nothing(in_process):
-    """Interrupted anywhere, many times: no crash, no lost lock, and all that was confirmed is there."""
+    """Interrupts calls at random points, many times: no crash, no deadlock, no confirmed item lost."""
     out = interpreters.run(
         f"""
 server = make_server(make_table(max_size=100_000), reverb.Table.queue("queue", 2))
@@ -340,7 +340,7 @@ server.stop()
 
 
 def test_a_stopped_process_goes_on():
-    """SIGSTOP and SIGCONT, as a terminal or a cluster does: what waits, waits on."""
+    """Waits continue after SIGSTOP and SIGCONT, which terminals and clusters send."""
     process = interpreters.start("""
 server = make_server()
 client = connect(server, False)

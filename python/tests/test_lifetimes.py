@@ -1,4 +1,4 @@
-"""Objects that are dropped: in any order, in cycles, after errors. They leave no threads, files or memory behind."""
+"""Objects that are dropped in any order, in cycles, after errors: no thread, file or memory stays."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def make_parts(in_process):
 
 
 def some_orders():
-    """Each part first, each part last, and both with the rest turned round."""
+    """Returns orders with each part first and each part last, the rest in both directions."""
     orders = []
     for part in PARTS:
         rest = [other for other in PARTS if other != part]
@@ -83,7 +83,7 @@ def test_any_order(in_process):
         assert not parts
 
     start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:  # most of the time, the writers wait for their server
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:  # mostly, writers wait for their server
         list(pool.map(drop, some_orders()[:: 1 if in_process else 3]))
     assert time.monotonic() - start < 90
 
@@ -101,7 +101,7 @@ def test_cycles_are_collected(in_process):
         del holder
         gc.collect()
     gc.collect()
-    # What the process keeps for all of its servers and clients is made once; the rest has gone.
+    # Some resources are created once per process and stay.
     wait_until(lambda: num_threads() <= before[0] + 20)
     wait_until(lambda: num_files() <= before[1] + 20)
 
@@ -123,7 +123,7 @@ def own_structured_writer(client):
     ],
 )
 def test_what_a_client_keeps_of_its_own_is_collected(make):
-    """Cycles through native objects."""
+    """Tests reference cycles through native objects."""
     with reverb.Server([make_table()]) as server:
         client = reverb.Client(f"localhost:{server.port}", in_process=False)
         client.insert({"x": 1}, {"table": 1.0})
@@ -170,7 +170,7 @@ def test_a_sample_outlives_everything():
     del client, server
     gc.collect()
     np.testing.assert_array_equal(step.data[0], np.arange(100_000))
-    trajectory.data[0][0, 0] = 7  # it can be written to, and is ours alone
+    trajectory.data[0][0, 0] = 7  # the array is writable and not shared
     assert step.data[0][0] == 0
 
 
@@ -182,7 +182,7 @@ def test_a_column_outlives_its_writer():
         writer.close()
         del writer
     gc.collect()
-    with contextlib.suppress(RuntimeError, ValueError):  # what it held may have gone; that it is asked must be harmless
+    with contextlib.suppress(RuntimeError, ValueError):  # the data may be gone, but reading it must not crash
         np.testing.assert_array_equal(reference.numpy(), np.arange(3))
     len(column)
     repr(column)
@@ -310,7 +310,7 @@ def test_an_exception_inside_with(in_process):
                 with_trajectory_writer(kind)
             with pytest.raises(kind):
                 with_writer(kind)
-        client.insert(1, {"table": 1.0})  # all goes on
+        client.insert(1, {"table": 1.0})  # the client still works
         assert next(client.sample("table"))
 
 
@@ -324,7 +324,7 @@ def test_an_exception_inside_the_server_block_stops_it():
 
 
 def test_a_frame_of_an_exception_keeps_nothing_waiting():
-    """A traceback holds the frame, the frame holds the writer: dropping both is harmless in either order."""
+    """A traceback refers to the frame, and the frame to the writer: both may be dropped in either order."""
     caught = None
     with reverb.Server([make_table()]) as server:
         try:

@@ -40,7 +40,7 @@ def processes():
 
 
 def kill(process):
-    time.sleep(0.05)  # until it has released the lock of the queue of results, which nothing shows
+    time.sleep(0.05)  # the release of the lock of its results queue cannot be observed
     os.kill(process.pid, signal.SIGKILL)
     process.join(20)
 

@@ -42,7 +42,7 @@ class Waiter:
 
 
 def full_table(name="table"):
-    """Takes one item, and then makes inserts wait."""
+    """Returns a table that accepts one item and then blocks inserts."""
     return make_table(name, max_size=10, limiter=reverb.rate_limiters.Queue(1))
 
 
@@ -115,9 +115,9 @@ def test_a_stop_ends_what_waits_in_its_process(call):
 
 
 def test_what_waits_over_a_socket_goes_on_with_the_next_server():
-    """A connection that breaks is made anew: those who wait are not told, unless nobody comes in their time.
+    """Clients reconnect when a connection breaks. Waiting calls fail only after their timeout.
 
-    A single insert is: whoever does one at a time counts on knowing what became of it.
+    A single insert fails at once, because its caller relies on the outcome of each insert.
     """
     first = reverb.Server([full_table(), make_table("empty")])
     clients = [reverb.Client(f"localhost:{first.port}", in_process=False) for _ in WAITING]

@@ -1,4 +1,4 @@
-"""Signals, fork and threads, each in a process of its own. Waits that Ctrl-C ends are in test_interrupts.py."""
+"""Signals, fork and threads, each in a separate process. Interrupted waits: test_interrupts.py."""
 
 import os
 import signal

@@ -13,7 +13,7 @@ from trajectories import items, values
 
 import reverb
 
-# --- Errors of items ---
+# --- Rejected items ---
 
 
 def test_items_that_cannot_be(writer):
@@ -116,7 +116,7 @@ def test_an_insert_that_the_server_refuses_speaks_of_no_writer(serve, connect):
     client.insert(0, {"table": 5.0}, timeout=60)
 
 
-# --- Ends ---
+# --- Flush and close ---
 
 
 def test_flush_waits_for_all_but_some(serve, connect):
@@ -218,7 +218,7 @@ def test_leaving_a_block_flushes_unless_the_error_is_ours(serve, connect):
 
 
 def test_threads_take_turns(serve):
-    # One thread waits in flush(), another appends: the second goes on when the first is done.
+    # One thread waits in flush(), another appends: the second continues when the first is done.
     server = serve(reverb.Table.queue("queue", 1))
     client = server.localhost_client()
     writer = client.trajectory_writer(1)
@@ -264,7 +264,7 @@ def test_writers_that_cannot_be(client, refs):
         client.trajectory_writer(refs)
 
 
-# --- Lives ---
+# --- Writers that are dropped ---
 
 
 def test_a_writer_that_is_dropped_delivers_what_it_can(client):
@@ -301,7 +301,7 @@ def test_a_writer_that_is_dropped_does_not_hang(serve, connect):
     stop.set()
     join(thread)
     assert took < 4
-    # It does not wait at all when another one was dropped in vain a moment before.
+    # Does not wait if another writer was dropped, without success, a moment before.
     assert took < 0.5 or len(ticks) > 10, "other threads ran meanwhile"
 
 

@@ -104,7 +104,7 @@ TEST_F(TrajectoryWriterQueueTest, ChunksThatWereSentAreForgottenOnce) {
       ASSERT_OK(Item({{{0, i, i + 1}}}));
     }
   }
-  // 0 and 2 are out of reach; 1 and 3 were never sent; 4 may come again.
+  // 0 and 2 can no longer be used; 1 and 3 were never sent; 4 may be used again.
   ASSERT_EQ(sink_.items.size(), 3u);
   const auto id = [&](size_t item) { return sink_.items[item].trajectory.slice(0, 0).chunk->id(); };
   EXPECT_THAT(sink_.forgotten, ElementsAre(id(0), id(1)));
@@ -119,7 +119,7 @@ TEST_F(TrajectoryWriterQueueTest, FullSinkIsWaitedForBeforeTheItemIsTaken) {
   sink_.is_full = true;
   sink_.confirms = false;
   EXPECT_THAT(Item({{{0, 0, 1}}}, 2), StatusIs(StatusCode::kDeadlineExceeded));
-  EXPECT_EQ(sink_.items.size(), 1u);  // what waited was finished and handed over
+  EXPECT_EQ(sink_.items.size(), 1u);  // the waiting item was completed and sent
   EXPECT_EQ(writer_->waiting_items(), 0);
   sink_.confirms = true;
   ASSERT_OK(Item({{{0, 0, 1}}}, 2));

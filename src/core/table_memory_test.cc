@@ -115,7 +115,7 @@ TEST_F(TableMemoryTest, NothingIsEvictedInVain) {
   auto a = Make({.name = "a"});
   auto b = Make({.name = "b"});
   for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*a, key));
-  // What is in the other table leaves no room, whatever this one gives up.
+  // The other table fills the store; evictions from this one cannot make room.
   EXPECT_THAT(Insert(*b, 3), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
   const uint64_t key = 1;
   ASSERT_OK(a->Mutate({}, {&key, 1}));

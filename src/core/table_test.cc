@@ -60,7 +60,7 @@ TEST_F(TableTest, ATimeoutOfZeroTriesOnceAndLeavesNoTrace) {
   EXPECT_THAT(Insert(*table, 2), StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
   EXPECT_EQ(table->Info().waiting_inserts, 0);
   EXPECT_EQ(clock_.pending(), 0);
-  // Unlike the insert that timed out, whose item must not turn up later.
+  // Only this item: the insert that timed out must not take effect later.
   EXPECT_THAT(Sample(*table, 1), ElementsAre(1));
   EXPECT_EQ(table->size(), 0);
 }
@@ -199,7 +199,7 @@ TEST_F(TableTest, CloseReleasesEverybodyWithAnError) {
   EXPECT_THAT(Insert(*table, 4), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
   std::vector<SampledItem> samples;
   EXPECT_THAT(table->Sample(1, true, {}, &samples), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
-  // Looking and changing still work.
+  // Reads and changes still work.
   EXPECT_EQ(table->Info().current_size, 1);
   EXPECT_TRUE(table->Info().closed);
   const KeyPriority update{2, 5.0};
@@ -275,11 +275,11 @@ TEST_F(TableTest, ASampleThatWaitsSeesEveryItemOfABatch) {
 TEST_F(TableTest, ALongRunOfCallbacksIsHandedOnAndFinished) {
   auto table = MakeQueue(1);
   int64_t callbacks = 0;
-  // Every callback sets off the next.
+  // Each callback triggers the next one.
   std::function<void(Operation&)> next = [&](Operation&) {
     if (++callbacks == 10'000) return;
     std::vector<Item> items;
-    items.push_back(MakeItem(7));  // the key is there: never waits
+    items.push_back(MakeItem(7));  // the key exists: never waits
     table->InsertAsync(std::move(items), {}, next);
   };
   ASSERT_OK(Insert(*table, 7));
@@ -323,7 +323,7 @@ TEST_F(TableTest, CallbacksRunInTheOrderOperationsEnd) {
 TEST_F(TableTest, ACallbackMayCallTheTable) {
   auto table = MakeQueue(1);
   std::vector<uint64_t> drawn;
-  // Each sample asks for the next from inside its callback.
+  // Each callback requests the next sample.
   std::function<void(Operation&)> next = [&](Operation& op) {
     for (const SampledItem& sample : op.own_samples) drawn.push_back(sample.key);
     if (drawn.size() < 500) table->SampleAsync(1, true, {}, next);
@@ -454,7 +454,7 @@ TEST_F(TableTest, BadOptionsAreErrors) {
   }
 }
 
-// A selector of a user's own: always the largest slot, whatever the priority.
+// A custom selector that ignores priorities and picks the largest slot.
 class HighestSlot final : public Selector {
  public:
   Status CheckPriority(double) const override { return Status::Ok(); }

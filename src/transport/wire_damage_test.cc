@@ -147,10 +147,15 @@ TEST(WireBytesTest, UnknownFieldsChangeNothing) {
 // Each input is a copy of its own, so that a read past its end is seen by the sanitizer.
 TEST(WireBytesTest, CutMessagesDoNoHarm) {
   for (const Case& c : AllCases()) {
+    SCOPED_TRACE(c.name);
     for (size_t i = 0; i < c.bytes.size(); ++i) {
       const std::vector<uint8_t> cut(c.bytes.begin(), c.bytes.begin() + static_cast<ptrdiff_t>(i));
       const ByteSlice slice(cut);
-      (void)c.again({&slice, 1});
+      const std::string got = c.again({&slice, 1});
+      if (got.empty()) continue;
+      // An accepted message is accepted again once rewritten.
+      const ByteSlice rewritten = SliceOf(std::string_view(got).substr(3));
+      ASSERT_FALSE(c.again({&rewritten, 1}).empty()) << "cut at " << i;
     }
   }
 }

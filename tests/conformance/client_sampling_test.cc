@@ -1,4 +1,4 @@
-// Samplers, batches and large items, as users of the C++ API see them, over every transport.
+// The C++ API over every transport: samplers, batches and large items.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST_P(ClientSamplingTest, WhatWasFetchedAndNotTakenIsCounted) {
   ASSERT_OK(writer.Flush(0, kPatience));
   auto sampler = client.NewSampler({.table = "q", .max_samples = 30}).value();
   for (int i = 0; i < 5; ++i) ASSERT_OK(sampler.Next(kPatience));
-  // All that was asked for has come when the table was drawn from so often, and the last reply was read.
+  // All requested samples have arrived once the table counts them and the last reply was read.
   const int64_t drawn = over_grpc() ? 30 : 5;
   while (table("q").Info().counters.samples < drawn) std::this_thread::yield();
   const auto end = std::chrono::steady_clock::now() + 60s;
@@ -113,7 +113,7 @@ TEST_P(ClientSamplingTest, ATimeoutOfOneCallIsNotTheEnd) {
   auto sampler = client.NewSampler({.table = "t", .max_samples = 1}).value();
   EXPECT_THAT(sampler.Next({.timeout = 20ms}), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("\"t\"")));
   Status late;
-  do {  // the server may not have answered at all yet
+  do {  // the server may not have answered yet
     late = sampler.Next({.timeout = 20ms}).status();
     ASSERT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded));
   } while (late.detail() == Detail::kNone);
@@ -279,7 +279,7 @@ TEST_P(ClientSamplingTest, SmallWindowsAreSlowButDoNotStall) {
 
 // --- Large items ---
 
-// Steps of `bytes` each, with an item over each one, and how to make one over all of them.
+// Writes steps of `bytes` each, with an item over each step, and creates items over several steps.
 class LargeItems {
  public:
   LargeItems(const Client& client, int64_t steps, size_t bytes)
@@ -306,7 +306,7 @@ class LargeItems {
   TrajectoryWriter writer_;
 };
 
-// Larger than any message in the long run only: that takes a gigabyte of memory.
+// Exceeds the limit of a message only in long runs: that takes a gigabyte of memory.
 TEST_P(ClientSamplingTest, AnItemLargerThanAMessageIsSampled) {
   const int64_t steps = 18;
   const auto row_bytes = static_cast<size_t>(test::Effort(1 << 20, 1 << 20)) * 16 / 10;
@@ -327,7 +327,7 @@ TEST_P(ClientSamplingTest, AnItemLargerThanAMessageIsSampled) {
       EXPECT_EQ(values[(step + 1) * rows.dims()[1] - 1], static_cast<float>(step));
     }
   }
-  // Looking at items takes several calls then.
+  // Inspecting the items then takes several calls.
   for (const std::string name : {"t", "small"}) {
     size_t seen = 0;
     uint64_t cursor = 0;
@@ -347,13 +347,13 @@ TEST_P(ClientSamplingTest, AnItemThatNobodyCouldSampleIsRefused) {
   const auto too_large =
       StatusIs(StatusCode::kResourceExhausted, AllOf(HasSubstr("\"t\""), HasSubstr("max_item_bytes")));
   LargeItems items(client, 12, 100'000);
-  // Known when it is created: the writer goes on.
+  // Detected when the item is created: the writer stays usable.
   EXPECT_THAT(items.CreateItem("t", 0, 12), too_large);
   ASSERT_OK(items.CreateItem("t", 0, 10));
   ASSERT_OK(items.writer().Flush(0, kPatience));
   EXPECT_EQ(table("t").Info().current_size, 1);
 
-  // Not known before its data is complete: the server refuses it.
+  // Detected only when the data is complete: the server rejects it.
   const Floats row({25'000}, std::vector<float>(25'000, 1.5F));
   auto raw = client
                  .NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 20, .max_chunk_length = 20},
@@ -377,7 +377,7 @@ TEST_P(ClientSamplingTest, AClientThatAcceptsLessHearsWhatToRaise) {
   auto sampler = modest.NewSampler({.table = "t"}).value();
   EXPECT_THAT(sampler.Next(kPatience), StatusIs(StatusCode::kResourceExhausted,
                                                 AllOf(HasSubstr("\"t\""), HasSubstr("max_response_bytes"))));
-  // Others are sampled, several at a time.
+  // Other items are sampled, several at a time.
   auto small = modest.NewSampler({.table = "small", .max_samples = 30}).value();
   for (int i = 0; i < 30; ++i) ASSERT_OK(small.Next(kPatience));
   EXPECT_OK(client.NewSampler({.table = "t"}).value().Next(kPatience));

@@ -1,4 +1,4 @@
-"""The program as a process, with and without a terminal, and the frame of its tests."""
+"""Runs the program, with and without a terminal; the base class of its tests."""
 
 from collections.abc import Callable
 import contextlib
@@ -19,7 +19,7 @@ import unittest
 
 PATIENCE = 30.0  # seconds; a test that waits this long has failed
 
-# What is documented in docs/program.md.
+# Exit codes, as in docs/program.md.
 OK, FAILED, BAD_USAGE, UNREACHABLE, NOT_FOUND, TIMED_OUT, NOT_CONFIRMED = range(7)
 
 program = ""
@@ -34,19 +34,19 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(*words: object, **options) -> subprocess.CompletedProcess:
-    """The program with these words, without a terminal."""
+    """Runs the program with these arguments, without a terminal."""
     options = {"stdin": subprocess.DEVNULL, "timeout": PATIENCE, "env": environment()} | options
     return subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
 def wait_until(what: str, happens) -> None:
-    """Looks until happens() gives something, and returns it."""
+    """Calls happens() until its value is true, and returns the value."""
     deadline = time.monotonic() + PATIENCE
     while True:
         if found := happens():
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain: {what}")
+            raise AssertionError(f"timed out waiting for {what}")
         time.sleep(0.02)  # polls the condition
 
 
@@ -148,7 +148,7 @@ class Terminal:
         fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def read(self) -> bool:
-        """More of what it says; False when it has ended."""
+        """Reads more output; returns False when the program has ended."""
         if not select.select([self.descriptor], [], [], 0.05)[0]:
             return True
         with contextlib.suppress(OSError):
@@ -171,7 +171,7 @@ class Terminal:
         os.write(self.descriptor, keys.encode())
 
     def end(self) -> int:
-        """Its exit code, once it has ended."""
+        """Waits for the end and returns the exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.read() and time.monotonic() < deadline:
             pass

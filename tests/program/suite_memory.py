@@ -1,4 +1,4 @@
-"""How much memory a server takes, and what it gives back."""
+"""How much memory a server uses and returns."""
 
 import os
 import pathlib

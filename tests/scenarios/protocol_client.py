@@ -47,7 +47,7 @@ class Server:
 
 
 class Stream:
-    """A stream of bytes both ways. Messages are serialised here: what is no message can be sent too."""
+    """A bidirectional stream of bytes. Messages are serialised here, so that invalid ones can be sent too."""
 
     END = object()
 
@@ -56,8 +56,8 @@ class Stream:
         self._in = queue.SimpleQueue()
         self._response_type = response_type
         self._num_sent = self._num_received = 0
-        self.last_size = 0  # bytes of the last response, as they count for the credit
-        self.last_messages = 0  # that it came in
+        self.last_size = 0  # bytes of the last response that count against the credit
+        self.last_messages = 0  # number of messages of the last response
         self._call = channel.stream_stream(f"/reverb.v1.Reverb/{method}")(iter(self._out.get, self.END))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -67,7 +67,7 @@ class Stream:
             for data in self._call:
                 self._in.put(data)
         except grpc.RpcError:
-            pass  # end() tells
+            pass  # end() returns the error
         self._in.put(self.END)
 
     def send(self, message) -> None:
@@ -85,7 +85,7 @@ class Stream:
         self.finish()
 
     def receive_bytes(self, timeout: float = PATIENCE):
-        """The bytes of the next response, its parts put together; None when none comes in time."""
+        """Returns the bytes of the next response, with its parts joined; None after the timeout."""
         parts = []
         self.last_size = self.last_messages = 0
         while True:
@@ -120,7 +120,7 @@ class Stream:
         return self._response_type.FromString(data)
 
     def end(self):
-        """Waits for the end and returns code, text and our own Status from the details."""
+        """Waits for the end and returns the code, the text and the Status from the details."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -173,7 +173,7 @@ class SampleStream(Stream):
         self.welcome = pb.SampleResponse.FromString(data).welcome
 
     def sample(self, table: str, count: int, **fields):
-        """Asks and collects until the end: (sample, its response) for each, and the end."""
+        """Requests samples until the end. Returns (sample, its response) for each, and the end."""
         self.send(pb.SampleRequest(request_id=1, table=table, count=count, **fields))
         samples = []
         while True:
@@ -204,7 +204,7 @@ class ProtocolTest(unittest.TestCase):
         return grpc.insecure_channel(self.server.address, options=options)
 
     def call(self, method: str, request, response_type=None):
-        """A single call, of our service unless the method is a path."""
+        """Makes a single call, to the Reverb service unless `method` is a path."""
         path = method if method.startswith("/") else f"/reverb.v1.Reverb/{method}"
         data = bytes(request) if isinstance(request, bytes) else request.SerializeToString()
         is_ours = path.startswith("/reverb.v1.")

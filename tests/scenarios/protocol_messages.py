@@ -1,4 +1,4 @@
-"""Messages of the native protocol, built and taken apart by hand.
+"""Messages of the native protocol, encoded and decoded by hand.
 
 The code is generated from the proto file at run time: call find_libraries() and generate() before importing
 a module that takes `grpc` or `pb` from here.
@@ -64,7 +64,7 @@ def generate(proto: pathlib.Path, folder: pathlib.Path) -> None:
     health_pb = importlib.import_module("health_pb2")
 
 
-# --- Data, by hand --------------------------------------------------------------------------------
+# --- Data ---------------------------------------------------------------------------------------
 
 
 def checksum(data: bytes) -> int:
@@ -79,7 +79,7 @@ LONG_PAYLOAD = 1536
 
 
 def fields(data: bytes, begin: int, end: int):
-    """(number, begin of the value, end of the value) of each field of a message. ValueError for others."""
+    """Yields (number, begin of the value, end of the value) of each field. ValueError if it is no message."""
 
     def varint(at: int):
         value = shift = 0
@@ -110,7 +110,7 @@ def fields(data: bytes, begin: int, end: int):
 
 
 def covered(data: bytes) -> bytes:
-    """What a message's checksum is of: all but long payloads, which have checksums of their own."""
+    """Returns the bytes that the checksum covers: all but long payloads, which have their own checksums."""
     left_out = []
     for number, begin, end in fields(data, 0, len(data)):
         if number == PART_FIELD and end - begin >= LONG_PAYLOAD:
@@ -127,10 +127,10 @@ def covered(data: bytes) -> bytes:
 
 
 def seal(data: bytes, number: int) -> bytes:
-    """The message with its checksum in front; `number` is its place on the stream, from 0."""
+    """Returns the message with its checksum in front; `number` is its position on the stream, from 0."""
     try:
         value = checksum(covered(data))
-    except (ValueError, KeyError):  # no message: one of our mistakes
+    except (ValueError, KeyError):  # not a message: a deliberate mistake
         value = checksum(data)
     return CHECKSUM_TAG + struct.pack("<Q", (value + number) % 2**64) + data
 
@@ -142,11 +142,11 @@ def unseal(data: bytes, number: int) -> bytes:
 
 
 class Unsealed(bytes):
-    """Bytes that are sent as they are."""
+    """Bytes that are sent without a checksum."""
 
 
 def add_column(chunk, dtype: int, row_shape, rows, rows_per_block: int) -> None:
-    """A raw column; `rows` are the bytes of each. Its blocks are appended to the payload."""
+    """Adds a raw column to `chunk`; `rows` holds the bytes of each row."""
     column = chunk.columns.add(dtype=dtype, codec=0, row_shape=row_shape, rows_per_block=rows_per_block)
     for begin in range(0, len(rows), rows_per_block):
         block = b"".join(rows[begin : begin + rows_per_block])
@@ -155,7 +155,7 @@ def add_column(chunk, dtype: int, row_shape, rows, rows_per_block: int) -> None:
 
 
 def float_chunk(chunk_id: int, rows, rows_per_block: int = 0):
-    """A chunk of one float32 column. `rows` are lists of floats of one length, or floats."""
+    """Returns a chunk of one float32 column. `rows` are floats, or lists of floats of the same length."""
     rows = [row if isinstance(row, list) else [row] for row in rows]
     width = len(rows[0])
     chunk = pb.Chunk(id=chunk_id, episode_id=7, first_step=0, last_step=len(rows) - 1, rows=len(rows))
@@ -172,14 +172,14 @@ def make_item(number: int, table: str, chunk_id: int, offset: int = 0, length: i
 
 
 def one_item(number: int, table: str, value: float = 0.0, **fields):
-    """A message with an item of one row and its chunk, which is not needed later."""
+    """Returns a message with an item of one row and its chunk, which no later item uses."""
     chunk = float_chunk(number, [value or float(number)])
     item = make_item(number, table, number, **fields)
     return pb.InsertRequest(items=[item], chunks=[chunk], forget_chunks=[number])
 
 
 def read_rows(piece) -> list:
-    """The bytes of each row of a piece, checked against its header."""
+    """Returns the bytes of each row of a piece, checked against its header."""
     column = piece.column
     if column.codec != 0 or column.delta:
         raise AssertionError("what was sent raw came back in another form")
@@ -221,6 +221,6 @@ def read_column(column, pieces) -> list:
 
 
 def read_floats(column, pieces) -> list:
-    """The rows of a float32 column; those of one element as floats."""
+    """Returns the rows of a float32 column; rows of one element as floats."""
     rows = [list(struct.unpack(f"<{len(row) // 4}f", row)) for row in read_column(column, pieces)]
     return [row[0] if len(row) == 1 else row for row in rows]

@@ -72,15 +72,15 @@ class SpeakingTest(ProtocolTest):
         self.assertGreater(stream.welcome.limits.insert_window_bytes, 0)
 
         # Five rows of three numbers in blocks of two; two items share the chunk, which is sent once. The
-        # second item names no table: it goes where the first one goes.
+        # second item names no table: it goes to the table of the first one.
         rows = [[float(10 * i + j) for j in range(3)] for i in range(5)]
         first = make_item(1, "replay", 5, offset=0, length=4)
         second = make_item(2, "", 5, offset=3, length=2)
         request = pb.InsertRequest(items=[first, second], chunks=[float_chunk(5, rows, rows_per_block=2)])
         stream.send(request)
         stream.await_confirmed(2)
-        # A third comes later, refers to what is there, and lets it go. A column of two slices, and one row
-        # that is handed out without its time.
+        # A third item refers to the same chunk and releases it. It has a column of two slices, and a column
+        # of one row without the time dimension.
         third = make_item(3, "replay", 5, offset=4, length=1)
         third.columns[0].slices.add(chunk_id=5, offset=0, length=2)
         third.columns.add(squeeze=True).slices.add(chunk_id=5, offset=2, length=1)
@@ -154,7 +154,7 @@ class SpeakingTest(ProtocolTest):
         self.assertEqual((response.waiting.table, response.waiting.reason), ("jobs", TOO_MANY_INSERTS))
         self.assertGreater(response.waiting.nanos, 0)
         self.assertIn('"jobs"', response.waiting.text)
-        # A table that makes items wait does not hold up items for others, but their confirmation.
+        # A table whose items wait delays the confirmation of items for other tables, but not their insertion.
         stream.send(one_item(4, "replay"))
         wait_until("the item of the other table", lambda: self.info("replay").current_size == 1)
         self.assertIsNone(stream.receive_bytes(QUIET))
@@ -169,13 +169,13 @@ class SpeakingTest(ProtocolTest):
             stream.send(one_item(number, "replay"))
         stream.send(one_item(3, "nowhere"))
         stream.await_confirmed(3)
-        # One of these fits, the other one waits: it was received, and is not confirmed.
+        # One of these fits; the other one was received and waits, unconfirmed.
         for number in (4, 5):
             stream.send(one_item(number, "jobs"))
         stream.await_confirmed(4)
         stream.cancel()
 
-        # The new stream knows no chunks: what 5 and 6 need is sent again, under the same ids.
+        # The new stream knows no chunks: those of 5 and 6 are sent again, with the same ids.
         again = InsertStream(self.channel, session)
         self.assertEqual(again.welcome.applied_through, 4)
         self.assertEqual([rejection.number for rejection in again.first.rejections], [3])
@@ -185,7 +185,7 @@ class SpeakingTest(ProtocolTest):
         self.assertEqual((end.code, [sample.info.key for sample, _ in samples]), (0, [1004, 1005]))
         again.await_confirmed(6)
         self.assertEqual((self.info("replay").inserts, self.info("jobs").inserts), (3, 2))
-        # The session was away but not forgotten until it said farewell.
+        # The server keeps a disconnected session until it closes.
         again.finish()
         self.assertEqual(again.end()[0], grpc.StatusCode.OK)
         fresh = InsertStream(self.channel, session)
@@ -256,13 +256,13 @@ class SpeakingTest(ProtocolTest):
             got += 1
             if got <= 2:
                 self.assertIsNone(sampler.receive_bytes(QUIET), "the server went on without credit")
-            # Less than all: still more than the window is out.
+            # A partial acknowledgement: more than the window is still in flight.
             sampler.send(pb.SampleRequest(taken_bytes=size - 1))
             sampler.send(pb.SampleRequest(taken_bytes=1))
         self.assertTrue(response.HasField("end"))
 
     def test_large_responses_come_in_parts(self):
-        # As any client that leaves gRPC's limit of 4 MiB as it is.
+        # A client with gRPC's default limit of 4 MiB.
         channel = grpc.insecure_channel(self.server.address, options=[("grpc.use_local_subchannel_pool", 1)])
         stream = InsertStream(channel)
         rows = [[float(i)] * (MIB // 4) for i in range(9)]
@@ -273,14 +273,14 @@ class SpeakingTest(ProtocolTest):
             item.columns[0].slices.add(chunk_id=i + 1, offset=0, length=1)
         stream.send(pb.InsertRequest(items=[item]))
         stream.await_confirmed(1)
-        # A window that is smaller than the sample does not keep it away.
+        # A sample that exceeds the window is sent all the same.
         sampler = SampleStream(channel, window=1000)
         for _ in range(2):
             samples, end = sampler.sample("replay", 1)
             self.assertEqual((end.code, sampler.last_messages), (0, 3))
             sample, response = samples[0]
             self.assertEqual(read_floats(sample.columns[0], response.pieces), rows)
-        # A client that accepts less is told so.
+        # A client with a smaller limit gets an error.
         modest = Stream(channel, "Sample", pb.SampleResponse)
         modest.send(pb.SampleRequest(hello=hello(max_response_bytes=MIB), table="replay", count=1, request_id=1))
         response = modest.receive()
@@ -319,7 +319,7 @@ class SpeakingTest(ProtocolTest):
         stream = InsertStream(self.channel)
         stream.send(one_item(1, "jobs", 2.5))
         stream.await_confirmed(1)
-        # What there is comes before the end that is an error; the stream goes on.
+        # Available samples come before the error; the stream stays usable.
         start = time.monotonic()
         samples, end = sampler.sample("jobs", 2, timeout_nanos=50_000_000)
         self.assertGreaterEqual(time.monotonic() - start, 0.05)
@@ -334,7 +334,7 @@ class SpeakingTest(ProtocolTest):
         stream.await_confirmed(5)
         mutate = pb.MutatePrioritiesRequest(table="per", deletes=[1001, 4])
         mutate.updates.add(key=1002, priority=8.0)
-        mutate.updates.add(key=5, priority=1.0)  # not there
+        mutate.updates.add(key=5, priority=1.0)  # no such key
         self.call("MutatePriorities", mutate)
         shown, cursor, calls = {}, 0, 0
         while calls == 0 or cursor != 0:
@@ -387,7 +387,7 @@ class StreamLimitTest(ProtocolTest):
             self.assertEqual(stream.end()[0], grpc.StatusCode.OK)
         self.assertEqual(self.info("replay").inserts, 3)
         deadline = time.monotonic() + PATIENCE
-        while True:  # there is room again, once the server has noticed
+        while True:  # the server accepts a stream again, once it has noticed the end of another
             try:
                 InsertStream(self.channel).cancel()
                 break

@@ -62,7 +62,7 @@ class MistakesTest(ProtocolTest):
 
     def setUp(self):
         super().setUp()
-        # The one who does everything right, over the same connection.
+        # Correct streams over the same connection.
         self.good = InsertStream(self.channel)
         self.good_sampler = SampleStream(self.channel)
         self.good_number = 0
@@ -82,7 +82,7 @@ class MistakesTest(ProtocolTest):
         self.assertEqual(read_floats(sample.columns[0], response.pieces), [1.25])
 
     def insert_mistakes(self):
-        """(what, messages, code, texts, detail). Detail None: gRPC itself refuses, without our details."""
+        """Yields (name, messages, code, texts, detail). Detail None: gRPC itself rejects, without a Status."""
         invalid = grpc.StatusCode.INVALID_ARGUMENT
         corrupt = grpc.StatusCode.DATA_LOSS
         too_much = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -168,7 +168,7 @@ class MistakesTest(ProtocolTest):
 
     def test_mistakes_in_single_calls(self):
         corrupt = grpc.StatusCode.DATA_LOSS
-        # Info and Checkpoint have no fields, but what is no message is none for them either.
+        # Info and Checkpoint have no fields, but also reject bytes that are not a message.
         for method in ("Info", "Reset", "Inspect", "MutatePriorities", "SetRateLimiter", "Checkpoint"):
             with self.subTest(method):
                 end = self.call_error(method, b"\xff" * 40)
@@ -184,7 +184,7 @@ class MistakesTest(ProtocolTest):
         self.check_good()
 
     def hostile_stream(self, rng, mistakes) -> None:
-        """A stream with a mistake, and one that is left in the middle of things."""
+        """Opens a stream with a mistake, and one that is abandoned."""
         channel = self.channel if rng.random() < 0.7 else self.connect()
         method, response_type, _, messages, *_ = rng.choice(mistakes)
         stream = Stream(channel, method, response_type)
@@ -196,7 +196,7 @@ class MistakesTest(ProtocolTest):
             stream.cancel()
         left = Stream(channel, "Insert", pb.InsertResponse)
         left.send(pb.InsertRequest(hello=hello()))
-        # A window full of chunks to which nobody refers.
+        # A window full of chunks that no item refers to.
         left.send(pb.InsertRequest(chunks=[float_chunk(i, [[1.0] * 10_000]) for i in range(20)]))
         left.send(pb.InsertRequest(heartbeat=True))
         left.receive()
@@ -218,7 +218,7 @@ class MistakesTest(ProtocolTest):
         if not os.environ.get("REVERB_SANITIZED"):
             self.assertLess(growth, 64 * MIB)
         self.check_good()
-        # Chunks that nobody refers to went with their streams.
+        # Unused chunks are dropped with their streams.
         wait_until(
             "the end of the chunks", lambda: self.call("Info", pb.InfoRequest()).live_chunks <= self.good_number + 1
         )
@@ -228,7 +228,7 @@ class MistakesTest(ProtocolTest):
         before = self.server.rss()
         sampler = SampleStream(self.channel)
         sampler.send(pb.SampleRequest(request_id=1, table="replay", count=1 << 40, batch=(1 << 32) - 1))
-        # Any answer will do: an error, or smaller batches. But the server must not collect for ever.
+        # The server may answer with an error or with smaller batches, but must not collect without limit.
         growth, answer = 0, None
         deadline = time.monotonic() + 10
         while answer is None and growth < 128 * MIB and time.monotonic() < deadline:

@@ -402,7 +402,7 @@ Result<Shape> DecodeShape(std::string_view message) {
   bool unknown_rank = false;
   ProtoReader reader(message);
   while (reader.Next()) {
-    if (reader.field() == 3) unknown_rank = reader.AsBool();
+    if (reader.field() == 3) reader.Read(&unknown_rank);
     if (reader.field() != 2) continue;
     int64_t size = 0;
     ProtoReader dim(reader.ReadView());

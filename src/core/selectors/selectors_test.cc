@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "reverb/selector.h"
+#include "testing/effort.h"
 #include "testing/seed.h"
 #include "testing/status_matchers.h"
 
@@ -294,7 +295,8 @@ TEST_P(RandomSelectorTest, AnotherSeedOrNoneGivesOtherSelections) {
 TEST_P(SelectorTest, ARestoredSelectorContinuesExactly) {
   MiniTable table(options());
   Random random(3);
-  for (int round = 0; round < 30; ++round) {
+  const int64_t rounds = test::Effort(15, 10);
+  for (int64_t round = 0; round < rounds; ++round) {
     Churn(table, random, 700);
     const std::unique_ptr<Selector> copy = table.Copy();
     std::vector<Selection> picks(1000);
@@ -498,7 +500,8 @@ TEST_P(SelectorTest, RandomOperationsAgreeWithTheModel) {
   SCOPED_TRACE(test::SeedTrace(seed));
   Random random(seed);
   size_t limit = 200;
-  for (int step = 0; step < 60'000; ++step) {
+  const int64_t steps = test::Effort(30'000, 15'000);
+  for (int64_t step = 0; step < steps; ++step) {
     const uint64_t choice = random.Below(100);
     if (table.size() == 0 || (choice < 30 && table.size() < limit)) {
       model.Insert(table.Insert(RandomPriority(random)));
