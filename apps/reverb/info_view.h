@@ -1,9 +1,11 @@
-// info_view.h — a server's information as a page for people or as JSON.
+// info_view.h — shows information about a server as a page of text or as JSON.
 #ifndef REVERB_APPS_REVERB_INFO_VIEW_H_
 #define REVERB_APPS_REVERB_INFO_VIEW_H_
 
 #include <chrono>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "json.h"
 #include "reverb/server_info.h"
@@ -11,7 +13,7 @@
 
 namespace reverb::program {
 
-// What a server said, and when it was asked.
+// The information of a server, and when it was requested.
 struct Snapshot {
   ServerInfo info;
   std::chrono::steady_clock::time_point when;
@@ -22,14 +24,19 @@ struct Rates {
   double inserts = 0;
   double samples = 0;
 };
-// Between two snapshots; the server's own figures, of the last ten seconds, where there is no earlier one.
+// Returns the rates between two snapshots; those of the server, over the last ten seconds, without an earlier
+// one.
 Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* before);
 
 std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,
                      const Paint& paint);
-// One line. docs/program.md has the fields.
+// Returns one line. docs/program.md lists the fields.
 std::string InfoJson(const std::string& address, const Snapshot& now, const Snapshot* before);
-void AddTableJson(const TableInfo& table, const Rates& rates, JsonWriter* json);
+// Adds an object with the fields of a table that have one of the given names in the JSON.
+void AddTableJson(const TableInfo& table, std::span<const std::string_view> names, JsonWriter* json);
+
+// Returns the signature of a table as text; empty for none.
+std::string ShowSignature(const TableInfo& table);
 
 }  // namespace reverb::program
 
