@@ -2,10 +2,10 @@
 
 #include <chrono>
 #include <ctime>
-#include <optional>
+#include <string_view>
 
+#include "info_view.h"
 #include "json.h"
-#include "reverb/signature.h"
 #include "specs.h"
 #include "text.h"
 
@@ -19,12 +19,6 @@ std::string ShowAge(int64_t nanos_since_epoch) {
 }
 
 std::string ShowUnsigned(uint64_t bytes) { return ShowBytes(static_cast<int64_t>(bytes)); }
-
-std::string SignatureOf(const TableInfo& table) {
-  if (table.signature.empty()) return "";
-  const Result<Signature> signature = DecodeSignature(table.signature);
-  return signature.ok() ? signature->ToString() : "unreadable";
-}
 
 }  // namespace
 
@@ -62,7 +56,7 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
   }
   page += columns.ToString(paint);
   for (const TableInfo& table : info.tables) {
-    const std::string signature = SignatureOf(table);
+    const std::string signature = ShowSignature(table);
     if (signature.empty() && table.max_times_sampled <= 0) continue;
     page += "\n" + paint.Bold(ShowName(table.name)) + "\n";
     if (table.max_times_sampled > 0) {
@@ -93,30 +87,10 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
       .Field("file_bytes", info.file_bytes)
       .Field("writers", info.num_writers);
   json.Key("tables").BeginArray();
-  for (const TableInfo& table : info.tables) {
-    const RateLimiterOptions& limiter = table.rate_limiter;
-    const std::string signature = SignatureOf(table);
-    json.BeginObject()
-        .Field("name", table.name)
-        .Field("size", table.current_size)
-        .Field("max_size", table.max_size)
-        .Field("sampler", ShowSelector(table.sampler))
-        .Field("remover", ShowSelector(table.remover))
-        .Field("max_times_sampled",
-               table.max_times_sampled > 0 ? std::optional(table.max_times_sampled) : std::nullopt);
-    json.Key("rate_limiter")
-        .BeginObject()
-        .Field("samples_per_insert", limiter.samples_per_insert)
-        .Field("min_size_to_sample", limiter.min_size_to_sample)
-        .Field("min_diff", limiter.min_diff)
-        .Field("max_diff", limiter.max_diff)
-        .End();
-    json.Field("signature", signature.empty() ? std::nullopt : std::optional(signature))
-        .Field("inserts", table.counters.inserts)
-        .Field("samples", table.counters.samples)
-        .Field("deletes", table.counters.deletes)
-        .End();
-  }
+  constexpr std::string_view kTableFields[] = {
+      "name",         "size",      "max_size", "sampler", "remover", "max_times_sampled",
+      "rate_limiter", "signature", "inserts",  "samples", "deletes"};
+  for (const TableInfo& table : info.tables) AddTableJson(table, kTableFields, &json);
   json.End().Key("folder").BeginArray();
   for (const CheckpointEntry& entry : siblings) {
     json.BeginObject()

@@ -4,9 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <ranges>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "reverb/server_info_fields.h"
 #include "reverb/signature.h"
 #include "specs.h"
 #include "text.h"
@@ -26,7 +29,7 @@ std::string ShowRate(double rate) {
   return Format(rate >= 100 || rate == 0 ? "%.0f" : "%.1f", rate);
 }
 
-// How long a table can stay as it is: for how many more samples, or inserts, there is room.
+// Returns a bar that shows where the cursor is between its bounds; empty if one of them is missing.
 std::string Gauge(const TableInfo& table, const Paint& paint) {
   constexpr int kWidth = 24;
   const RateLimiterOptions& limiter = table.rate_limiter;
@@ -75,12 +78,6 @@ std::string ShowWho(const WaiterInfo& waiter) {
   return name.empty() ? address : name + " at " + address;
 }
 
-std::string Signature(const TableInfo& table) {
-  if (table.signature.empty()) return "";
-  const Result<reverb::Signature> signature = DecodeSignature(table.signature);
-  return signature.ok() ? signature->ToString() : "unreadable";
-}
-
 void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, const Paint& paint,
               std::string* page) {
   *page += "\n" + paint.Bold(ShowName(table.name)) + (table.closed ? paint.Red("  closed") : "") + "\n";
@@ -89,7 +86,7 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
       "picks    sampler " + ShowSelector(table.sampler) + ", remover " + ShowSelector(table.remover);
   if (table.max_times_sampled > 0) picks += ", gone after " + ShowCount(table.max_times_sampled, "sample");
   *page += "  " + picks + "\n";
-  if (const std::string signature = Signature(table); !signature.empty()) {
+  if (const std::string signature = ShowSignature(table); !signature.empty()) {
     *page += "  items    " + ShowName(signature, 300) + "\n";
   }
   for (const bool is_insert : {true, false}) {
@@ -112,11 +109,17 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
 
 }  // namespace
 
+std::string ShowSignature(const TableInfo& table) {
+  if (table.signature.empty()) return "";
+  const Result<Signature> signature = DecodeSignature(table.signature);
+  return signature.ok() ? signature->ToString() : "unreadable";
+}
+
 Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* before) {
   if (before != nullptr) {
     const double seconds = std::chrono::duration<double>(now.when - before->when).count();
     const auto former = std::ranges::find(before->info.tables, table.name, &TableInfo::name);
-    // Counters begin anew with a reset, and with another life of the server.
+    // Counters restart at 0 after a reset and after a restart of the server.
     if (seconds > 0 && former != before->info.tables.end() &&
         before->info.server_life_id == now.info.server_life_id &&
         former->counters.inserts <= table.counters.inserts &&
@@ -172,17 +175,7 @@ std::string InfoPage(const std::string& address, const Snapshot& now, const Snap
 
 namespace {
 
-void AddLimiter(const RateLimiterOptions& limiter, JsonWriter* json) {
-  json->Key("rate_limiter")
-      .BeginObject()
-      .Field("samples_per_insert", limiter.samples_per_insert)
-      .Field("min_size_to_sample", limiter.min_size_to_sample)
-      .Field("min_diff", limiter.min_diff)
-      .Field("max_diff", limiter.max_diff)
-      .End();
-}
-
-// A word for programs.
+// Returns the name of a reason in the JSON.
 const char* ReasonWord(WaitReason reason) {
   switch (reason) {
     case WaitReason::kNone:
@@ -201,77 +194,100 @@ const char* ReasonWord(WaitReason reason) {
   return "unknown";
 }
 
-std::optional<const char*> OptionalReason(int64_t waiting, WaitReason reason) {
-  if (waiting == 0) return std::nullopt;
-  return ReasonWord(reason);
+double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
+
+// Add the value of a field that the JSON shows in another form. Return false for all other fields.
+template <typename Record>
+bool AddConverted(const Record& /*record*/, std::string_view /*name*/, JsonWriter* /*json*/) {
+  return false;
+}
+bool AddConverted(const TableInfo& table, std::string_view name, JsonWriter* json) {
+  if (name == "signature" && !table.signature.empty()) {
+    json->Value(ShowSignature(table));
+  } else if (name == "signature" || (name == "max_times_sampled" && table.max_times_sampled <= 0) ||
+             (name == "insert_wait_reason" && table.waiting_inserts == 0) ||
+             (name == "sample_wait_reason" && table.waiting_samples == 0)) {
+    json->Null();
+  } else {
+    return false;
+  }
+  return true;
+}
+bool AddConverted(const WaiterInfo& waiter, std::string_view name, JsonWriter* json) {
+  if (name != "is_insert") return false;
+  json->Value(waiter.is_insert ? "insert" : "sample");
+  return true;
 }
 
-double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
+template <HasFields Record>
+void AddFields(const Record& record, JsonWriter* json);
+
+template <typename T>
+void AddValue(FieldKind kind, const T& value, JsonWriter* json) {
+  if constexpr (std::is_same_v<T, std::optional<int64_t>> || std::is_same_v<T, std::optional<std::string>>) {
+    value ? AddValue(kind, *value, json) : static_cast<void>(json->Null());
+  } else if constexpr (std::is_same_v<T, SelectorOptions>) {
+    json->Value(ShowSelector(value));
+  } else if constexpr (std::is_same_v<T, WaitReason>) {
+    json->Value(ReasonWord(value));
+  } else if constexpr (HasFields<T>) {
+    json->BeginObject();
+    AddFields(value, json);
+    json->End();
+  } else if constexpr (std::is_convertible_v<T, std::string_view>) {
+    json->Value(std::string_view(value));
+  } else if constexpr (std::ranges::range<T>) {
+    json->BeginArray();
+    for (const auto& each : value) AddValue(kind, each, json);
+    json->End();
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    kind == FieldKind::kNanos ? json->Value(Seconds(value)) : json->Value(value);
+  } else {
+    json->Value(value);
+  }
+}
+
+template <typename Record, typename F>
+void AddField(const Record& record, const F& field, JsonWriter* json) {
+  json->Key(field.json_name);
+  if (!AddConverted(record, field.name, json)) AddValue(field.kind, field(record), json);
+}
+
+template <HasFields Record>
+void AddFields(const Record& record, JsonWriter* json) {
+  ForEachField<Record>([&](const auto& field) {
+    if (!field.json_name.empty()) AddField(record, field, json);
+  });
+}
 
 }  // namespace
 
-void AddTableJson(const TableInfo& table, const Rates& rates, JsonWriter* json) {
-  json->BeginObject()
-      .Field("name", table.name)
-      .Field("size", table.current_size)
-      .Field("max_size", table.max_size)
-      .Field("bytes", table.referenced_bytes)
-      .Field("sampler", ShowSelector(table.sampler))
-      .Field("remover", ShowSelector(table.remover))
-      .Field("max_times_sampled",
-             table.max_times_sampled > 0 ? std::optional(table.max_times_sampled) : std::nullopt);
-  AddLimiter(table.rate_limiter, json);
-  json->Field("cursor", table.cursor);
-  const std::string signature = Signature(table);
-  json->Field("signature", signature.empty() ? std::nullopt : std::optional(signature))
-      .Field("inserts", table.counters.inserts)
-      .Field("samples", table.counters.samples)
-      .Field("deletes", table.counters.deletes)
-      .Field("evictions", table.evictions)
-      .Field("expirations", table.expirations)
-      .Field("explicit_deletes", table.explicit_deletes)
-      .Field("priority_updates", table.updates)
-      .Field("unknown_keys", table.unknown_keys)
-      .Field("episodes", table.num_episodes)
-      .Field("inserts_per_second", rates.inserts)
-      .Field("samples_per_second", rates.samples)
-      .Field("waiting_inserts", table.waiting_inserts)
-      .Field("waiting_samples", table.waiting_samples)
-      .Field("insert_wait_reason", OptionalReason(table.waiting_inserts, table.insert_wait_reason))
-      .Field("sample_wait_reason", OptionalReason(table.waiting_samples, table.sample_wait_reason))
-      .Field("longest_wait_seconds", Seconds(table.longest_wait_nanos))
-      .Field("closed", table.closed)
-      .End();
+void AddTableJson(const TableInfo& table, std::span<const std::string_view> names, JsonWriter* json) {
+  json->BeginObject();
+  ForEachField<TableInfo>([&](const auto& field) {
+    if (!field.json_name.empty() && std::ranges::find(names, field.json_name) != names.end()) {
+      AddField(table, field, json);
+    }
+  });
+  json->End();
 }
 
 std::string InfoJson(const std::string& address, const Snapshot& now, const Snapshot* before) {
-  const ServerInfo& info = now.info;
+  ServerInfo info = now.info;
+  for (TableInfo& table : info.tables) {
+    const Rates rates = RatesOf(table, now, before);
+    table.inserts_per_second = rates.inserts;
+    table.samples_per_second = rates.samples;
+  }
   JsonWriter json;
   json.BeginObject()
       .Field("address", address)
       .Field("server", info.server_name)
       .Field("uptime_seconds", info.started_nanos > 0
                                    ? std::optional(Seconds(info.now_nanos - info.started_nanos))
-                                   : std::nullopt)
-      .Field("stored_bytes", info.stored_bytes)
-      .Field("live_bytes", info.live_bytes)
-      .Field("max_bytes", info.max_bytes)
-      .Field("chunks", info.live_chunks);
-  json.Key("tables").BeginArray();
-  for (const TableInfo& table : info.tables) AddTableJson(table, RatesOf(table, now, before), &json);
-  json.End().Key("waiters").BeginArray();
-  for (const WaiterInfo& waiter : info.waiters) {
-    json.BeginObject()
-        .Field("table", waiter.table)
-        .Field("operation", waiter.is_insert ? "insert" : "sample")
-        .Field("reason", ReasonWord(waiter.reason))
-        .Field("count", waiter.count)
-        .Field("seconds", Seconds(waiter.waited_nanos))
-        .Field("client", waiter.client_name)
-        .Field("address", waiter.address)
-        .End();
-  }
-  return json.End().End().text();
+                                   : std::nullopt);
+  AddFields(info, &json);
+  return json.End().text();
 }
 
 }  // namespace reverb::program

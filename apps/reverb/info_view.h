@@ -3,7 +3,9 @@
 #define REVERB_APPS_REVERB_INFO_VIEW_H_
 
 #include <chrono>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "json.h"
 #include "reverb/server_info.h"
@@ -30,7 +32,11 @@ std::string InfoPage(const std::string& address, const Snapshot& now, const Snap
                      const Paint& paint);
 // Returns one line of JSON. docs/program.md documents the fields.
 std::string InfoJson(const std::string& address, const Snapshot& now, const Snapshot* before);
-void AddTableJson(const TableInfo& table, const Rates& rates, JsonWriter* json);
+// Adds an object with the fields of a table that have one of the given names in the JSON.
+void AddTableJson(const TableInfo& table, std::span<const std::string_view> names, JsonWriter* json);
+
+// Returns the signature of a table as text; empty for none.
+std::string ShowSignature(const TableInfo& table);
 
 }  // namespace reverb::program
 

@@ -97,7 +97,7 @@ inline constexpr auto kFields<internal::SampleStreamMessage> = FieldList("Sample
     Field("shared_columns", 9, &internal::SampleStreamMessage::request,
         &internal::SampleRequest::even_columns));
 
-// Of a sample, all but its data.
+// All of a sample but its data. wire_sample.cc encodes it by hand, for speed; tests compare it with this list.
 template <>
 inline constexpr auto kFields<internal::Sample> = FieldList("SampleInfo",
     Field("key", 1, &internal::Sample::key).As(FieldKind::kFixed),

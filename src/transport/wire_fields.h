@@ -247,10 +247,10 @@ template <HasFields Record>
 Status ReadFields(ProtoReader reader, const WireLimits& limits, Record* record) {
   constexpr const char* kMessage = kFields<Record>.message;
   while (reader.Next()) {
+    const uint32_t number = reader.field();
     Status status;
     ForEachField<Record>([&](const auto& field) {
-      if (field.number != reader.field()) return;
-      status = ReadValue(field, kMessage, limits, &reader, &field(*record));
+      if (field.number == number) status = ReadValue(field, kMessage, limits, &reader, &field(*record));
     });
     if (!status.ok()) return status;
   }

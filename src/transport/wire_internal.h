@@ -29,9 +29,8 @@ Status ParseWelcome(ProtoReader reader, const WireLimits& limits, Welcome* welco
 void WriteStatus(const Status& status, WireWriter* writer);
 Status ParseStatus(ProtoReader reader, const WireLimits& limits, Status* status);
 
-// SampleInfo: all of a sample but its data.
+// Writes SampleInfo, all of a sample but its data, as field 1.
 void WriteSampleInfo(const Sample& sample, WireWriter* writer);
-Status ParseSampleInfo(ProtoReader reader, const WireLimits& limits, Sample* sample);
 
 void WriteColumnHeader(const ColumnView& column, WireWriter* writer);
 Status ParseColumnHeader(ProtoReader reader, ColumnHeader* column);

@@ -251,11 +251,6 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
   return DecodeFields<SampleStreamMessage>(slices, limits);
 }
 
-void WriteSampleInfo(const Sample& sample, WireWriter* writer) { WriteFields(sample, writer); }
-Status ParseSampleInfo(ProtoReader reader, const WireLimits& limits, Sample* sample) {
-  return ReadFields(reader, limits, sample);
-}
-
 // --- Single calls ---
 
 WireMessage EncodeMutateRequest(const MutateRequest& request) {

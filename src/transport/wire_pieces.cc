@@ -187,9 +187,7 @@ void PieceBuilder::WriteSamples(uint32_t field, WireWriter* writer) const {
   const Use* use = uses_.data();
   for (const Sample& sample : samples_) {
     const auto nested = writer->Begin(field);
-    const auto info = writer->Begin(1);
     WriteSampleInfo(sample, writer);
-    writer->End(info);
     for (uint32_t c = 0; c < sample.trajectory.num_columns(); ++c) {
       const auto column = writer->Begin(2);
       WireSlice slice;

@@ -11,6 +11,19 @@
 
 namespace reverb::internal {
 
+// By hand: with the list of fields, decoding a response of 512 small samples took a fifth longer.
+void WriteSampleInfo(const Sample& sample, WireWriter* writer) {
+  const auto info = writer->Begin(1);
+  writer->Fixed64(1, sample.key);
+  writer->Double(2, sample.priority);
+  writer->Double(3, sample.probability);
+  writer->Count(4, sample.table_size);
+  writer->Count(5, sample.times_sampled);
+  writer->Bool(6, sample.rate_limited);
+  writer->Sint(7, sample.inserted_at);
+  writer->End(info);
+}
+
 WireMessage EncodeSampleReply(const SampleReply& reply) {
   WireWriter writer(128 * reply.samples.size() + 128);
   if (reply.welcome) {
@@ -29,9 +42,7 @@ WireMessage EncodeSampleReply(const SampleReply& reply) {
     if (const std::optional<SharedColumns> shared = SharedColumns::Find(reply.samples)) {
       for (const Sample& sample : reply.samples) {
         const auto nested = writer.Begin(3);
-        const auto info = writer.Begin(1);
         WriteSampleInfo(sample, &writer);
-        writer.End(info);
         writer.End(nested);
       }
       write_end();

@@ -57,13 +57,42 @@ Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits,
   return VerifyChecksums((*piece)->header().column(0), (*piece)->payload());
 }
 
+Status ParseSampleInfo(ProtoReader reader, Sample* sample) {
+  while (reader.Next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.ReadFixed(&sample->key);
+        break;
+      case 2:
+        reader.Read(&sample->priority);
+        break;
+      case 3:
+        reader.Read(&sample->probability);
+        break;
+      case 4:
+        reader.ReadCount(&sample->table_size);
+        break;
+      case 5:
+        reader.ReadCount(&sample->times_sampled);
+        break;
+      case 6:
+        reader.Read(&sample->rate_limited);
+        break;
+      case 7:
+        reader.ReadSint(&sample->inserted_at);
+        break;
+    }
+  }
+  return reader.status("SampleInfo");
+}
+
 // Appends the sample's own columns to `*columns`.
 Status ParseSample(ProtoReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                    const WireLimits& limits, Sample* sample, std::vector<ColumnSpec>* columns) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        REVERB_RETURN_IF_ERROR(ParseSampleInfo(reader.ReadMessage(), limits, sample));
+        REVERB_RETURN_IF_ERROR(ParseSampleInfo(reader.ReadMessage(), sample));
         break;
       case 2:
         REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Sample", resolve, slices_left, limits, columns));

@@ -5,15 +5,7 @@ import re
 import signal
 import subprocess
 
-from documented_fields import (
-    COLUMN_FIELDS,
-    INFO_FIELDS,
-    ITEM_FIELDS,
-    LIMITER_FIELDS,
-    TABLE_FIELDS,
-    WAITER_FIELDS,
-    check_fields,
-)
+from documented_fields import COLUMN_FIELDS, ITEM_FIELDS, check_fields, documented
 import frame
 from frame import OK, PATIENCE, ProgramTest, Terminal, wait_until
 
@@ -26,10 +18,11 @@ class Info(ProgramTest):
         server = self.serve("--table", table, "--table", "q:queue:2", "--max-bytes", "1GiB")
         self.insert(server, "t", 3)
         info = self.info(server)
-        check_fields(self, info, INFO_FIELDS)
+        documents = frame.source / "docs"
+        check_fields(self, info, documented(documents, "The server"))
         for table in info["tables"]:
-            check_fields(self, table, TABLE_FIELDS)
-            check_fields(self, table["rate_limiter"], LIMITER_FIELDS)
+            check_fields(self, table, documented(documents, "A table"))
+            check_fields(self, table["rate_limiter"], documented(documents, "A table", inside="rate_limiter"))
         table = info["tables"][0]
         self.assertEqual((table["name"], table["size"], table["max_size"], table["inserts"]), ("t", 3, 100, 3))
         self.assertEqual((table["sampler"], table["remover"]), ("prioritized=0.8", "fifo"))
@@ -38,10 +31,9 @@ class Info(ProgramTest):
         self.assertRegex(info["server"], r"^reverb \d")
         self.assertIsNone(table["rate_limiter"]["max_diff"])
         self.assertEqual(info["tables"][1]["rate_limiter"]["max_diff"], 2)
-        documented = (frame.source / "docs/program.md").read_text()
-        for fields in (INFO_FIELDS, TABLE_FIELDS, LIMITER_FIELDS, WAITER_FIELDS, ITEM_FIELDS, COLUMN_FIELDS):
-            for name in fields:
-                self.assertIn(f"`{name}`", documented)
+        text = (documents / "program.md").read_text()
+        for name in (*ITEM_FIELDS, *COLUMN_FIELDS):
+            self.assertIn(f"`{name}`", text)
 
     def test_tells_who_waits_and_why(self):
         server = self.serve("--table", "t:uniform:fifo:100:min_size=5", "--table", "q:queue:2")
@@ -54,7 +46,7 @@ class Info(ProgramTest):
 
         info = wait_until("two that wait", both)
         for waiter in info["waiters"]:
-            check_fields(self, waiter, WAITER_FIELDS)
+            check_fields(self, waiter, documented(frame.source / "docs", "A waiter"))
             self.assertRegex(waiter["address"], r"^(127\.0\.0\.1|\[::1\]):\d+$")
         by_table = {waiter["table"]: waiter for waiter in info["waiters"]}
         self.assertEqual((by_table["t"]["operation"], by_table["t"]["reason"]), ("sample", "min_size"))
@@ -157,7 +149,7 @@ class Watch(ProgramTest):
         lines = self.expect(words, OK).splitlines()
         self.assertEqual(len(lines), 2)
         for line in lines:
-            check_fields(self, json.loads(line), INFO_FIELDS)
+            check_fields(self, json.loads(line), documented(frame.source / "docs", "The server"))
 
     def test_colours_on_a_terminal_unless_unwanted(self):
         server = self.serve("--table", "replay")

@@ -113,6 +113,7 @@ std::vector<Case> Cases() {
          const auto got = DecodeInspectReply(s);
          return got.ok() ? Describe(got->items) : got.status().ToString();
        }},
+      FilledCase<Sample>([](const Sample& sample) { return EncodeFields(sample); }, DecodeFields<Sample>),
       FilledCase<InspectRequest>(EncodeInspectRequest, DecodeInspectRequest),
       FilledCase<MutateRequest>(EncodeMutateRequest, DecodeMutateRequest),
       FilledCase<SetRateLimiterRequest>(EncodeSetRateLimiterRequest, DecodeSetRateLimiterRequest),

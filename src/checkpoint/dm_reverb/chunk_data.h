@@ -1,8 +1,8 @@
-// chunk_data.h — the chunks of dm-reverb, made into ours.
+// chunk_data.h — converts the chunks of dm-reverb.
 //
-// Theirs hold tensors that are compressed as a whole, after taking differences over all rows; ours hold
-// blocks that can be read alone. So every tensor is decoded, which checks it, and encoded anew.
-// Threads: a converter belongs to one thread at a time.
+// Theirs hold tensors that are delta-encoded over all rows and compressed as a whole; ours hold blocks that
+// can be read separately. So every tensor is decoded, which validates it, and encoded again. Threads: a
+// converter belongs to one thread at a time.
 #ifndef REVERB_CHECKPOINT_DM_REVERB_CHUNK_DATA_H_
 #define REVERB_CHECKPOINT_DM_REVERB_CHUNK_DATA_H_
 
@@ -17,7 +17,7 @@
 
 namespace reverb::internal {
 
-// The key of a serialized ChunkData, without a look at its tensors. DATA_LOSS when it is no message.
+// Returns the key of a serialized ChunkData without parsing its tensors; DATA_LOSS when it is not a message.
 Result<uint64_t> ChunkKeyOf(std::string_view chunk_data);
 
 class ChunkConverter {
@@ -28,8 +28,8 @@ class ChunkConverter {
     ChunkHeader header;
     std::span<const uint8_t> payload;  // valid until the next call
   };
-  // DATA_LOSS for what is damaged, RESOURCE_EXHAUSTED for what exceeds the limits, UNIMPLEMENTED for a
-  // dtype that is unknown here.
+  // Returns DATA_LOSS for damaged data, RESOURCE_EXHAUSTED for data beyond the limits, UNIMPLEMENTED for an
+  // unknown dtype.
   Result<Converted> Convert(std::string_view chunk_data);
 
  private:

@@ -16,7 +16,7 @@ uint32_t Extend8(uint32_t crc, uint64_t bytes) {
 
 #else
 
-// tables[k][b]: what byte b does to the checksum when k more bytes follow it.
+// tables[k][b]: the effect of byte b on the checksum when k more bytes follow it.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables MakeTables() {

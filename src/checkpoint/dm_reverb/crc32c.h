@@ -1,4 +1,4 @@
-// crc32c.h — the checksum of TFRecord files: CRC-32C (Castagnoli), and the mask that they wear.
+// crc32c.h — computes the checksum of TFRecord files: masked CRC-32C (Castagnoli).
 // Threads: free functions without state.
 #ifndef REVERB_CHECKPOINT_DM_REVERB_CRC32C_H_
 #define REVERB_CHECKPOINT_DM_REVERB_CRC32C_H_
@@ -8,10 +8,10 @@
 
 namespace reverb::internal {
 
-// Of `bytes`, continuing from `crc`, the checksum of what came before them.
+// Returns the checksum of `bytes`, continuing from `crc`, that of the bytes before them.
 uint32_t Crc32c(std::span<const uint8_t> bytes, uint32_t crc = 0);
 
-// What TFRecord stores: a checksum of data that holds checksums of its own would be weak.
+// Returns what TFRecord stores, since a plain checksum of data that contains checksums would be weak.
 constexpr uint32_t MaskCrc32c(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
 }  // namespace reverb::internal

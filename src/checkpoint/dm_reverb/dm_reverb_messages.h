@@ -24,10 +24,10 @@ struct DmReverbSlice {
   uint32_t index = 0;  // of the tensor in the chunk
 };
 
-// PrioritizedItem. Its data is named in one of two ways, never both.
+// PrioritizedItem. It refers to its data in one of two ways, never both.
 struct DmReverbItem {
   struct Column {
-    uint32_t end_slice = 0;  // its slices end here, and begin where those of the column before end
+    uint32_t end_slice = 0;  // the end of its slices, which start at the end of the previous column
     bool squeeze = false;
   };
   uint64_t key = 0;
@@ -39,8 +39,8 @@ struct DmReverbItem {
   std::vector<Column> columns;
   std::vector<DmReverbSlice> slices;
 
-  // Of old files: rows [offset, offset + length) of all these chunks one after the other, each tensor
-  // of which is a column.
+  // In old files: rows [offset, offset + length) of the concatenation of these chunks, each tensor of which
+  // is a column.
   std::vector<uint64_t> chunk_keys;
   uint32_t offset = 0;
   uint32_t length = 0;
@@ -53,7 +53,7 @@ struct DmReverbTableRecord {
   RateLimiterCounters counters;
   int64_t num_deleted_episodes = 0;
   int64_t num_unique_samples = 0;
-  std::vector<std::string_view> items;  // of old files: serialized, inside the record
+  std::vector<std::string_view> items;  // in old files: serialized, inside the record
 };
 Result<DmReverbTableRecord> ParseDmReverbTable(std::string_view message);
 

@@ -1,12 +1,12 @@
-// Checkpoints that dm-reverb wrote: a directory with the files tables.tfrecord, items.tfrecord,
-// chunks.tfrecord and, written last, DONE. Old ones have the items inside the tables. Errors name the file
-// and the record, or the table and the item:
+// Reads checkpoints of dm-reverb: a directory with the files tables.tfrecord, items.tfrecord, chunks.tfrecord
+// and, written last, DONE. Old ones have the items inside the tables. Errors name the file and the record, or
+// the table and the item:
 //   INVALID_ARGUMENT      the checkpoint is not complete: DONE is missing
-//   DATA_LOSS             a file is missing or damaged, or refers to what is not there
-//   UNIMPLEMENTED         a dtype or a signature that is not known here
+//   DATA_LOSS             a file is missing or damaged, or refers to a missing record
+//   UNIMPLEMENTED         a dtype or a signature is not supported
 //   RESOURCE_EXHAUSTED    a chunk is larger than the store's limits
 //
-// A record of each item is kept in memory; chunks are read as a stream.
+// The records of all items are kept in memory; chunks are streamed.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -34,10 +34,6 @@ namespace {
 constexpr char kItems[] = "items.tfrecord";
 constexpr char kChunks[] = "chunks.tfrecord";
 
-Status Prefixed(const std::string& prefix, const Status& status) {
-  return Status(status.code(), prefix + ": " + std::string(status.message()), status.detail());
-}
-
 Status Damaged(std::string message) {
   return Status(StatusCode::kDataLoss, std::move(message), Detail::kCorruptData);
 }
@@ -46,7 +42,7 @@ class DmReverbSource final : public CheckpointSource {
  public:
   DmReverbSource(FileSystem* fs, const std::string& path) : fs_(fs), path_(path) {}
 
-  // Reads tables and items, and checks whatever can be checked without the chunks.
+  // Reads tables and items, and validates all that does not depend on the chunks.
   Status Open() {
     REVERB_RETURN_IF_ERROR(CheckFiles());
     REVERB_RETURN_IF_ERROR(
@@ -67,7 +63,7 @@ class DmReverbSource final : public CheckpointSource {
     }
     num_chunks_ = static_cast<int64_t>(chunk_keys.size());
     server_.format = "dm-reverb";
-    // Names of checkpoints tell their time; what was renamed is as old as its newest item.
+    // The name of a checkpoint has its time; a renamed one has that of its newest item.
     const size_t end = path_.find_last_not_of('/') + 1;
     const std::string_view name = std::string_view(path_).substr(0, end);
     if (const auto time = ParseCheckpointName(name.substr(name.rfind('/') + 1))) {
@@ -105,7 +101,7 @@ class DmReverbSource final : public CheckpointSource {
     REVERB_RETURN_IF_ERROR(ForEachRecord(
         kChunks, [&](std::string_view record) { return AddChunk(record, &converter, &store, &chunks); },
         progress));
-    // All references before the first item: what is not whole is not begun.
+    // Checks all references before the first item: an incomplete checkpoint is not loaded in part.
     for (size_t i = 0; i < items_.size(); ++i) {
       if (wanted[i]) REVERB_RETURN_IF_ERROR(CheckReferences(i, chunks));
     }
@@ -126,7 +122,7 @@ class DmReverbSource final : public CheckpointSource {
   }
 
  private:
-  using Chunks = absl::flat_hash_map<uint64_t, ChunkRef>;  // null until they come
+  using Chunks = absl::flat_hash_map<uint64_t, ChunkRef>;  // null until they are read
 
   Status CheckFiles() {
     REVERB_ASSIGN_OR_RETURN(const bool has_tables, fs_->FileExists(JoinPath(path_, kDmReverbTables)));
@@ -162,7 +158,7 @@ class DmReverbSource final : public CheckpointSource {
       }
       if (!record) return Status::Ok();
       const Status status = visit(*record);
-      if (!status.ok()) return Prefixed(reader->Where(), status);
+      if (!status.ok()) return status.Prefixed(reader->Where());
     }
   }
 
@@ -228,7 +224,7 @@ class DmReverbSource final : public CheckpointSource {
       return Damaged(name + std::to_string(table.size) + " items, more than its size of " +
                      std::to_string(table.max_size));
     }
-    // What the limiter counted tells of items that got lost.
+    // The counters of the limiter reveal lost items.
     const RateLimiterCounters& counters = table.state.counters;
     if (counters.inserts - counters.deletes != table.size) {
       return Damaged(name + std::to_string(table.size) + " items, but its rate limiter counted " +
@@ -253,11 +249,11 @@ class DmReverbSource final : public CheckpointSource {
                          Chunks* chunks) {
     REVERB_ASSIGN_OR_RETURN(const uint64_t key, ChunkKeyOf(bytes));
     const auto found = chunks->find(key);
-    if (found == chunks->end() || found->second) return Status::Ok();  // nobody needs it, or it came already
+    if (found == chunks->end() || found->second) return Status::Ok();  // not needed, or read already
     Result<ChunkConverter::Converted> converted = converter->Convert(bytes);
-    if (!converted.ok()) return Prefixed("chunk " + std::to_string(key), converted.status());
+    if (!converted.ok()) return converted.status().Prefixed("chunk " + std::to_string(key));
     Result<ChunkRef> chunk = store->Add(converted->header, converted->payload);
-    if (!chunk.ok()) return Prefixed("chunk " + std::to_string(key), chunk.status());
+    if (!chunk.ok()) return chunk.status().Prefixed("chunk " + std::to_string(key));
     found->second = *std::move(chunk);
     return Status::Ok();
   }
@@ -289,7 +285,7 @@ class DmReverbSource final : public CheckpointSource {
     return Trajectory::Create(columns);
   }
 
-  // Every tensor of the chunks is a column: rows [offset, offset + length) of all of them in a row.
+  // Every tensor of the chunks is a column: rows [offset, offset + length) of their concatenation.
   static Result<Trajectory> MakeOldTrajectory(const DmReverbItem& item, const Chunks& chunks) {
     std::vector<ColumnSpec> columns;
     uint64_t skip = item.offset;

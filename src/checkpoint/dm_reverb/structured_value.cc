@@ -407,9 +407,9 @@ Result<Shape> DecodeShape(std::string_view message) {
     int64_t size = 0;
     ProtoReader dim(reader.ReadView());
     while (dim.Next()) {
-      if (dim.field() == 1) size = dim.AsInt64();
+      if (dim.field() == 1) dim.ReadInt(&size);
     }
-    if (dim.damaged()) return Status::DataLoss("a dimension of a shape is not a message");
+    if (!dim.ok()) return Status::DataLoss("a dimension of a shape is not a message");
     if (size < Shape::kUnknownDim) {
       return Status::DataLoss("a shape with a dimension of " + std::to_string(size));
     }

@@ -15,9 +15,10 @@ namespace {
 constexpr size_t kInputBytes = size_t{256} << 10;
 constexpr size_t kHeadBytes = 12;  // length and its checksum
 constexpr size_t kTailBytes = 4;
-// dm-reverb writes no larger ones.
+// dm-reverb does not write larger ones.
 constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 31;
-// Memory for a record grows by this much at a time, so that a wrong length costs no more than the file has.
+// Memory for a record grows in steps of this size, so that a wrong length allocates no more than the file
+// has.
 constexpr size_t kGrowBytes = size_t{4} << 20;
 
 template <typename T>
@@ -75,7 +76,7 @@ Status TfRecordReader::Damaged(const std::string& what) const {
 }
 
 Status TfRecordReader::Refill() {
-  // At its end one byte too many is asked for, should the file have grown.
+  // Requests one byte more at its end, in case the file has grown.
   const uint64_t left = file_->size() - std::min(file_offset_, file_->size());
   input_.resize(std::clamp<uint64_t>(left, 1, kInputBytes));
   input_used_ = 0;
@@ -92,7 +93,7 @@ Result<size_t> TfRecordReader::Read(uint8_t* out, size_t size) {
     if (input_used_ == input_.size()) {
       REVERB_RETURN_IF_ERROR(Refill());
       if (input_.empty()) {
-        if (inflater_) return Damaged("the compressed stream is cut off");
+        if (inflater_) return Damaged("the compressed stream is truncated");
         break;
       }
     }
@@ -142,8 +143,8 @@ Result<std::optional<std::string_view>> TfRecordReader::ReadRecord() {
       return Damaged("bytes follow the end of the compressed stream");
     return std::optional<std::string_view>();
   }
-  if (head_size < kHeadBytes) return Damaged("cut off within the length of a record");
-  if (!IsFrameHead(head)) return Damaged("the length of a record does not have its checksum");
+  if (head_size < kHeadBytes) return Damaged("truncated within the length of a record");
+  if (!IsFrameHead(head)) return Damaged("the length of a record has a wrong checksum");
   const auto length = Load<uint64_t>(head);
   if (length > kMaxRecordBytes) {
     return Damaged("a record of " + std::to_string(length) + " bytes, more than the " +
@@ -155,11 +156,11 @@ Result<std::optional<std::string_view>> TfRecordReader::ReadRecord() {
     const size_t step = std::min<size_t>(length + kTailBytes - before, kGrowBytes);
     record_.resize(before + step);
     REVERB_ASSIGN_OR_RETURN(const size_t got, Read(record_.data() + before, step));
-    if (got < step) return Damaged("cut off within a record of " + std::to_string(length) + " bytes");
+    if (got < step) return Damaged("truncated within a record of " + std::to_string(length) + " bytes");
   }
   const std::span<const uint8_t> payload(record_.data(), length);
   if (MaskCrc32c(Crc32c(payload)) != Load<uint32_t>(record_.data() + length)) {
-    return Damaged("a record of " + std::to_string(length) + " bytes does not have its checksum");
+    return Damaged("a record of " + std::to_string(length) + " bytes has a wrong checksum");
   }
   ++records_;
   return std::optional(std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()));

@@ -1,11 +1,11 @@
-// tf_record_reader.h — the records of a TFRecord file, one after the other.
+// tf_record_reader.h — reads the records of a TFRecord file in order.
 //
-// The file is a run of frames: length:u64 crc:u32 (of the length) bytes crc:u32 (of the bytes), the
-// checksums masked CRC-32C; either as it is or, the usual case here, all of it one zlib stream. Which
-// of the two is seen from the first frame. Reads forward once; memory is that of the largest record.
+// The file is a sequence of frames: length:u64 crc:u32 (of the length) bytes crc:u32 (of the bytes), with
+// masked CRC-32C checksums, either uncompressed or, as dm-reverb writes it, in one zlib stream. The first
+// frame shows which. Reads forward once; needs the memory of the largest record.
 //
-// DATA_LOSS, naming file, record and place, for whatever is not such a file: a stream that is cut off,
-// a checksum that does not fit, bytes behind the end. Threads: one at a time.
+// Returns DATA_LOSS, with file, record and offset, for anything that is not such a file: a truncated stream,
+// a wrong checksum, bytes after the end. Threads: one at a time.
 #ifndef REVERB_CHECKPOINT_DM_REVERB_TF_RECORD_READER_H_
 #define REVERB_CHECKPOINT_DM_REVERB_TF_RECORD_READER_H_
 
@@ -24,19 +24,19 @@ namespace reverb::internal {
 
 class TfRecordReader {
  public:
-  // A file that does not exist is NOT_FOUND.
+  // Returns NOT_FOUND for a file that does not exist.
   static Result<std::unique_ptr<TfRecordReader>> Open(FileSystem* files, const std::string& path);
   ~TfRecordReader();
   TfRecordReader(const TfRecordReader&) = delete;
   TfRecordReader& operator=(const TfRecordReader&) = delete;
 
-  // The next record, or nothing at the end of the file. The bytes are valid until the next call. After
-  // an error every call returns it again.
+  // Returns the next record, or nothing at the end of the file. The bytes are valid until the next call.
+  // After an error every call returns that error.
   Result<std::optional<std::string_view>> Next();
 
-  // Bytes of the file that were read so far.
+  // Returns the number of bytes of the file read so far.
   uint64_t bytes_read() const { return file_offset_; }
-  // `"<path>", record 3`: the record that Next() gave last, for messages.
+  // Returns `"<path>", record 3`, the last record that Next() returned, for messages.
   std::string Where() const;
 
  private:
