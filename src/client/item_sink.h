@@ -7,23 +7,13 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 
-#include "reverb/item_structure.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
-#include "tensor/trajectory.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
-
-struct OutgoingItem {
-  uint64_t key = 0;
-  std::string table;
-  double priority = 0;
-  Trajectory trajectory;
-  ItemStructure structure = {};
-};
 
 // Threads: called by one writer at a time.
 class ItemSink {
@@ -31,10 +21,10 @@ class ItemSink {
   virtual ~ItemSink() = default;
 
   // Takes the item; never blocks. Items arrive in this order. Fails with what made the sink unusable.
-  virtual Status Add(OutgoingItem item) = 0;
+  virtual Status Add(Item item) = 0;
   // The same for several, which it moves away; where it can, they travel together.
-  virtual Status AddAll(std::span<OutgoingItem> items) {
-    for (OutgoingItem& item : items) REVERB_RETURN_IF_ERROR(Add(std::move(item)));
+  virtual Status AddAll(std::span<Item> items) {
+    for (Item& item : items) REVERB_RETURN_IF_ERROR(Add(std::move(item)));
     return Status::Ok();
   }
   // No later item will refer to this chunk.

@@ -19,9 +19,10 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/parker.h"
-#include "core/item.h"
+#include "reverb/item.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 
@@ -35,8 +36,12 @@ struct Operation {
   // --- Set by the caller ---
   const Kind kind;
   bool allow_partial = false;  // not kMutate: done when the first is in (or out) and no more may follow now
-  std::optional<Duration> timeout;              // absent = wait for ever, zero = try once
-  std::span<Item> items;                        // kInsert; consumed in order
+  bool may_wait = true;        // false: finishes with OK and `wait_reason` instead of waiting
+  std::optional<Duration> timeout;  // absent = wait for ever, zero = try once
+  std::span<Item> items;            // kInsert; consumed in order
+  // kInsert: receives each item's number under the table's lock as the item is stored, so that it agrees with
+  // a snapshot of the table. Null when items have no numbers; outlives the operation.
+  std::atomic<uint64_t>* last_stored = nullptr;
   int64_t count = 0;                            // kSample
   std::vector<SampledItem>* samples = nullptr;  // kSample; appended to
   std::span<const KeyPriority> updates;         // kMutate
@@ -45,13 +50,13 @@ struct Operation {
 
   // --- Results, once finished ---
   Status status;
-  int64_t progress = 0;  // items inserted, or samples drawn, whatever the status
+  int64_t progress = 0;                        // items inserted, or samples drawn, whatever the status
+  WaitReason wait_reason = WaitReason::kNone;  // why it waits, or would have to
 
   // --- The table's ---
   Operation* next_pushed = nullptr;  // list of operations handed to the lock's holder
   std::shared_ptr<Operation> self;   // keeps an asynchronous operation alive until it was reported
   bool has_waited = false;
-  WaitReason wait_reason = WaitReason::kNone;
   TimePoint queued_at;     // start of the whole wait
   TimePoint reason_since;  // start of the wait for the present reason
   std::optional<TimePoint> deadline;

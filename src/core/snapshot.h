@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/paged_array.h"
-#include "core/item.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 

@@ -1,6 +1,7 @@
 #include "core/table.h"
 
 #include <algorithm>
+#include <cassert>
 #include <thread>
 #include <utility>
 
@@ -149,6 +150,11 @@ Status ConcurrentTable::CheckItem(const Item& item) const {
   return Status::Ok();
 }
 
+// In builds with assertions only.
+void ConcurrentTable::AssertChecked([[maybe_unused]] std::span<const Item> items) const {
+  assert(std::ranges::all_of(items, [this](const Item& item) { return CheckItem(item).ok(); }));
+}
+
 Status ConcurrentTable::Insert(std::span<Item> items, const Wait& wait, int64_t* applied) {
   if (applied) *applied = 0;
   for (const Item& item : items) REVERB_RETURN_IF_ERROR(CheckItem(item));
@@ -158,6 +164,16 @@ Status ConcurrentTable::Insert(std::span<Item> items, const Wait& wait, int64_t*
   RunToEnd(&op, wait);
   if (applied) *applied = op.progress;
   return std::move(op.status);
+}
+
+ConcurrentTable::Attempt ConcurrentTable::TryInsert(std::span<Item> items,
+                                                    std::atomic<uint64_t>* last_stored) {
+  AssertChecked(items);
+  Operation op(Operation::Kind::kInsert);
+  op.items = items;
+  op.last_stored = last_stored;
+  op.may_wait = false;
+  return RunOnce(&op);
 }
 
 Status ConcurrentTable::Sample(int64_t count, bool allow_partial, const Wait& wait,
@@ -191,18 +207,16 @@ Status ConcurrentTable::Mutate(std::span<const KeyPriority> updates, std::span<c
 
 ConcurrentTable::Handle ConcurrentTable::InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
                                                      std::function<void(Operation&)> on_done,
-                                                     bool allow_partial) {
+                                                     bool allow_partial, std::atomic<uint64_t>* last_stored) {
+  AssertChecked(items);
   auto op = std::make_shared<Operation>(Operation::Kind::kInsert);
+  op->last_stored = last_stored;
   op->allow_partial = allow_partial;
   op->own_items = std::move(items);
   op->items = op->own_items;
   op->timeout = timeout;
   op->on_done = std::move(on_done);
   op->self = op;
-  for (const Item& item : op->items) {
-    op->status = CheckItem(item);
-    if (!op->status.ok()) break;
-  }
   Execute(op.get());
   return op;
 }
@@ -505,6 +519,11 @@ void ConcurrentTable::RunCallbacks(Round* round) {
   round->callbacks.clear();
 }
 
+ConcurrentTable::Attempt ConcurrentTable::RunOnce(Operation* op) {
+  RunToEnd(op, {});
+  return {.progress = op->progress, .reason = op->wait_reason, .status = std::move(op->status)};
+}
+
 void ConcurrentTable::RunToEnd(Operation* op, const Wait& wait) {
   if (wait.cancellation == nullptr) {
     Execute(op);
@@ -611,7 +630,7 @@ void ConcurrentTable::StartInsert(Operation* op, Round* round) {
   }
   // Others wait already. Priority updates in the guise of inserts need not.
   while (op->progress < total && state_->Contains(op->items[op->progress].key)) {
-    state_->InsertOrAssign(std::move(op->items[op->progress++]), 0, &round->effects);
+    StoreNextItem(op, 0, round);
   }
   IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, WaitReason::kQueued, round);
 }
@@ -625,9 +644,15 @@ WaitReason ConcurrentTable::ApplyNextItem(Operation* op, Round* round) {
     if (reason == WaitReason::kNone) reason = MakeRoom(item, round);
     if (reason != WaitReason::kNone) return reason;
   }
-  state_->InsertOrAssign(std::move(item), environment_.clock->WallNanos(), &round->effects);
-  ++op->progress;
+  StoreNextItem(op, environment_.clock->WallNanos(), round);
   return WaitReason::kNone;
+}
+
+void ConcurrentTable::StoreNextItem(Operation* op, int64_t wall_nanos, Round* round) {
+  Item& item = op->items[static_cast<size_t>(op->progress)];
+  if (op->last_stored != nullptr) op->last_stored->store(item.number, std::memory_order_relaxed);
+  state_->InsertOrAssign(std::move(item), wall_nanos, &round->effects);
+  ++op->progress;
 }
 
 WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
@@ -727,6 +752,7 @@ WaitQueue& ConcurrentTable::QueueOf(const Operation& op) {
 
 void ConcurrentTable::Enqueue(Operation* op, WaitReason reason, Round* round) {
   op->wait_reason = reason;
+  if (!op->may_wait) return Finish(op, Status::Ok(), round);
   if (op->timeout && *op->timeout <= Duration(0)) {
     op->queued_at = environment_.clock->Now();
     return Finish(op, TimeoutError(*op), round);

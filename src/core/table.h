@@ -34,15 +34,16 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "core/chunk_store.h"
-#include "core/item.h"
 #include "core/operation.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
 #include "core/table_state.h"
 #include "core/table_stats.h"
+#include "reverb/item.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 
@@ -59,6 +60,13 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
     Clock* clock = RealClock();
   };
 
+  // The outcome of an operation that does not wait.
+  struct Attempt {
+    int64_t progress = 0;                   // items inserted, or samples drawn, whatever the status
+    WaitReason reason = WaitReason::kNone;  // why the next one would have to wait; kNone = done
+    Status status = {};                     // not OK: the table is closed, or the request is invalid
+  };
+
   static Result<std::shared_ptr<ConcurrentTable>> Create(TableOptions options, Environment environment);
   ~ConcurrentTable();
   ConcurrentTable(const ConcurrentTable&) = delete;
@@ -69,14 +77,18 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   const std::shared_ptr<ChunkStore>& store() const { return environment_.store; }
 
   // --- Inserting ---
-  // Why this item could never be inserted, if so: a priority the selectors refuse, no data, or more
-  // data than the store may hold.
+  // Returns why this item can never be inserted: a priority that a selector rejects, no data, chunks of
+  // another store, or more data than the store may hold. The answer depends on nothing that changes, so an
+  // item is checked once: by Insert(), or by the caller of TryInsert() and InsertAsync().
   Status CheckItem(const Item& item) const;
   // Applies the items in order, waiting where the limiter says so. An item that fails CheckItem fails
   // the whole call before anything is done. On a time-out or cancellation the first *applied items are
   // in and the others are not and will not be.
   Status Insert(std::span<Item> items, const Wait& wait = {}, int64_t* applied = nullptr);
   Status Insert(Item item, const Wait& wait = {}) { return Insert({&item, 1}, wait); }
+  // Applies the items in order until one would have to wait. `last_stored`: see Operation.
+  // REQUIRES: CheckItem() accepts every item.
+  Attempt TryInsert(std::span<Item> items, std::atomic<uint64_t>* last_stored = nullptr);
 
   // --- Sampling ---
   // Appends `count` samples (at most 2^20) to *out; with allow_partial, at least one and as many as are
@@ -97,8 +109,10 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   using Handle = std::shared_ptr<Operation>;
   // With allow_partial an insert is done when at least one item is in and the next would have to wait:
   // `progress` says how many are, the others are still in own_items.
+  // REQUIRES: CheckItem() accepts every item.
   Handle InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
-                     std::function<void(Operation&)> on_done, bool allow_partial = false);
+                     std::function<void(Operation&)> on_done, bool allow_partial = false,
+                     std::atomic<uint64_t>* last_stored = nullptr);
   Handle SampleAsync(int64_t count, bool allow_partial, std::optional<Duration> timeout,
                      std::function<void(Operation&)> on_done);
   // Ends a waiting operation with CANCELLED; does nothing to one that has finished.
@@ -150,9 +164,12 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   ConcurrentTable(std::unique_ptr<TableState> state, Environment environment);
 
   Status CheckCount(int64_t count) const;
+  void AssertChecked(std::span<const Item> items) const;
   // Entry of every operation; finishes, queues or hands it over.
   void Execute(Operation* op);
   void RunToEnd(Operation* op, const Wait& wait);
+  // REQUIRES: !op->may_wait.
+  Attempt RunOnce(Operation* op);
   void AwaitFinished(Operation* op);
   void StartOwn(Operation* op) RELEASE(mu_);
   void Push(Operation* op);
@@ -176,6 +193,8 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   bool AdvanceSample(Round* round) REQUIRES(mu_);
   // Applies the next item of `op`; kNone when done, else why it has to wait.
   WaitReason ApplyNextItem(Operation* op, Round* round) REQUIRES(mu_);
+  // Hands the next item to the state, which never refuses it.
+  void StoreNextItem(Operation* op, int64_t wall_nanos, Round* round) REQUIRES(mu_);
   WaitReason MakeRoom(const Item& item, Round* round) REQUIRES(mu_);
   void Draw(Operation* op, Round* round) REQUIRES(mu_);
   bool HasEnough(const Operation& op) const REQUIRES(mu_);

@@ -161,11 +161,6 @@ Status TableState::CheckItem(const Item& item) const {
     return Status::InvalidArgument("table \"" + options_.name + "\", item " + std::to_string(item.key) +
                                    ": item trajectory must not be empty");
   }
-  if (item.times_sampled < 0) {
-    return Status::InvalidArgument("table \"" + options_.name + "\", item " + std::to_string(item.key) +
-                                   ": times_sampled is " + std::to_string(item.times_sampled) +
-                                   "; it must not be negative");
-  }
   return CheckPriority(item.key, item.priority);
 }
 
@@ -197,12 +192,10 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
   if (!is_new) {
     SetPriority(slot, item.priority);
     ++counts_.updates;
-    if (item.applied != nullptr) item.applied->store(item.number, std::memory_order_relaxed);
     effects->released.push_back(std::move(item.trajectory));
     RunHooks(&TableExtension::OnUpdate, slots_[slot], effects);
     return;
   }
-  if (item.applied != nullptr) item.applied->store(item.number, std::memory_order_relaxed);
   TakeFreeSlot();
   ++sequence_;
   SlotRecord& record = slots_.Mutable(slot);

@@ -21,17 +21,18 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/paged_array.h"
-#include "core/item.h"
 #include "core/key_index.h"
+#include "core/observed_structure.h"
 #include "core/rate_limiter.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
-#include "core/observed_structure.h"
 #include "reverb/extension.h"
+#include "reverb/item.h"
 #include "reverb/selector.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 

@@ -14,11 +14,11 @@
 
 #include "base/clock.h"
 #include "reverb/item.h"
-#include "reverb/item_structure.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
+#include "tensor/item.h"
 #include "tensor/trajectory.h"
 
 namespace reverb::internal {
@@ -59,18 +59,8 @@ struct Welcome {
 
 // --- Insert ---
 
-struct InsertItem {
-  uint64_t number = 0;  // in its session: 1, 2, 3, …
-  uint64_t key = 0;
-  std::string table;
-  double priority = 0;
-  int32_t times_sampled = 0;
-  Trajectory trajectory;
-  ItemStructure structure = {};
-};
-
 struct InsertMessage {
-  std::vector<InsertItem> items;
+  std::vector<Item> items;
   std::vector<uint64_t> forget_chunks;  // ids of chunks that no later item refers to
   bool heartbeat = false;
 };

@@ -127,15 +127,14 @@ struct LooseChunks {
   }
 } loose_chunks;
 
-InsertItem MakeItem(uint64_t number, std::string table, ChunkRef chunk, uint32_t offset = 0,
-                    uint32_t length = 1) {
+Item MakeItem(uint64_t number, std::string table, ChunkRef chunk, uint32_t offset = 0, uint32_t length = 1) {
   return {.number = number,
           .key = 1000 + number,
           .table = std::move(table),
           .priority = 1.0,
           .trajectory = Trajectory::Single(std::move(chunk), offset, length).value()};
 }
-InsertItem MakeItem(uint64_t number, std::string table) {
+Item MakeItem(uint64_t number, std::string table) {
   return MakeItem(
       number, std::move(table),
       test::MakeChunk(&loose_chunks, 1, static_cast<int64_t>(number), 1, static_cast<int64_t>(number)));
@@ -188,7 +187,7 @@ class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
     events.watch.Note([&] { events.ready = false; });
     if (stream.Send(std::move(message)).ready) events.OnSent();
   }
-  static InsertMessage MessageOf(std::vector<InsertItem> items) { return {.items = std::move(items)}; }
+  static InsertMessage MessageOf(std::vector<Item> items) { return {.items = std::move(items)}; }
 
   std::unique_ptr<ServerImpl> server_;
 };
@@ -258,7 +257,7 @@ TEST_P(StreamConformanceTest, ItemsAreRejectedOneByOne) {
   auto events = std::make_shared<InsertWatch>();
   auto connection = Connect();
   auto stream = OpenInsert(connection, events);
-  InsertItem negative = MakeItem(2, "per");
+  Item negative = MakeItem(2, "per");
   negative.priority = -1;
   Send(*stream, *events,
        MessageOf({MakeItem(1, "per"), negative, MakeItem(3, "nowhere"), MakeItem(4, "per")}));
