@@ -49,26 +49,11 @@ class ItemsInMemory final : public ItemCursor {
 };
 
 TableInfo InfoOf(const SavedTable& table) {
-  TableInfo info;
-  info.name = table.name;
-  info.sampler = table.sampler;
-  info.remover = table.remover;
-  info.max_size = table.max_size;
-  info.max_times_sampled = table.max_times_sampled;
-  info.rate_limiter = table.rate_limiter;
-  info.signature = table.signature;
-  info.user_data = table.user_data;
+  TableInfo info{table, table.state.counts};
   info.current_size = table.size;
   info.counters = table.state.counters;
   info.cursor = static_cast<double>(info.counters.inserts) * info.rate_limiter.samples_per_insert -
                 static_cast<double>(info.counters.samples);
-  info.num_deleted_episodes = table.state.counts.num_deleted_episodes;
-  info.num_unique_samples = table.state.counts.num_unique_samples;
-  info.evictions = table.state.counts.evictions;
-  info.expirations = table.state.counts.expirations;
-  info.explicit_deletes = table.state.counts.explicit_deletes;
-  info.updates = table.state.counts.updates;
-  info.unknown_keys = table.state.counts.unknown_keys;
   return info;
 }
 
@@ -146,13 +131,8 @@ Result<CheckpointItems> CheckpointReader::Items(std::string_view table) const {
 Result<std::optional<SampledTrajectory>> CheckpointItems::Next() {
   REVERB_ASSIGN_OR_RETURN(std::optional<SavedItem> item, rep_->cursor->Next());
   if (!item) return std::optional<SampledTrajectory>();
-  return std::optional<SampledTrajectory>(
-      internal::SampleFactory::Make(internal::Sample{.key = item->key,
-                                                     .priority = item->priority,
-                                                     .table_size = rep_->table_size,
-                                                     .inserted_at = item->inserted_at,
-                                                     .times_sampled = item->times_sampled,
-                                                     .trajectory = std::move(item->trajectory)}));
+  item->table_size = rep_->table_size;
+  return std::optional<SampledTrajectory>(internal::SampleFactory::Make(*std::move(item)));
 }
 
 Status CheckpointReader::Verify(const CheckpointProgressCallback& progress) const {

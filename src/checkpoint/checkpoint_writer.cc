@@ -14,16 +14,7 @@ constexpr size_t kSlotsPerPage = PagedArray<SlotRecord>::kPerPage;
 
 SavedTable DescribeTable(const TableSnapshot& table) {
   const TableSnapshot::State& state = table.state();
-  SavedTable saved;
-  saved.name = state.name;
-  saved.sampler = state.sampler;
-  saved.remover = state.remover;
-  saved.max_size = state.max_size;
-  saved.max_times_sampled = state.max_times_sampled;
-  saved.rate_limiter = state.rate_limiter;
-  saved.signature = state.signature;
-  saved.user_data = state.user_data;
-  saved.size = state.size;
+  SavedTable saved{state, state.size};
   saved.state.counters = state.counters;
   saved.state.counts = state.counts;
   saved.state.sequence = state.sequence;

@@ -21,21 +21,14 @@
 #include "core/restore.h"
 #include "reverb/checkpoint.h"
 #include "reverb/status.h"
+#include "reverb/table_settings.h"
 
 namespace reverb::internal {
 
 // A table without its items.
-struct SavedTable {
-  std::string name;
-  SelectorOptions sampler;
-  SelectorOptions remover;
-  int64_t max_size = 0;
-  int32_t max_times_sampled = 0;
-  RateLimiterOptions rate_limiter;
-  std::string signature;  // encoded, see reverb/signature.h; empty = none
-  std::string user_data;
+struct SavedTable : TableSettings {
   int64_t size = 0;  // items
-  SavedTableState state;
+  SavedTableState state = {};
 };
 
 // A writer that may come back (see service/writer_session.h).

@@ -42,11 +42,11 @@ struct Operation {
   // kInsert: receives each item's number under the table's lock as the item is stored, so that it agrees with
   // a snapshot of the table. Null when items have no numbers; outlives the operation.
   std::atomic<uint64_t>* last_stored = nullptr;
-  int64_t count = 0;                            // kSample
-  std::vector<SampledItem>* samples = nullptr;  // kSample; appended to
-  std::span<const KeyPriority> updates;         // kMutate
-  std::span<const uint64_t> deletes;            // kMutate
-  std::function<void(Operation&)> on_done;      // asynchronous operations only
+  int64_t count = 0;                        // kSample
+  std::vector<Sample>* samples = nullptr;   // kSample; appended to
+  std::span<const KeyPriority> updates;     // kMutate
+  std::span<const uint64_t> deletes;        // kMutate
+  std::function<void(Operation&)> on_done;  // asynchronous operations only
 
   // --- Results, once finished ---
   Status status;
@@ -75,7 +75,7 @@ struct Operation {
 
   // Storage for asynchronous operations.
   std::vector<Item> own_items;
-  std::vector<SampledItem> own_samples;
+  std::vector<Sample> own_samples;
 };
 
 // Operations that wait, first come first served.

@@ -63,13 +63,4 @@ TableSnapshot::TableSnapshot(State state, PagedArray<SlotRecord>::Capture slots,
 
 TableSnapshot::~TableSnapshot() { parking_->Close(parking_id_); }
 
-PeekedItem TableSnapshot::item(size_t i) const {
-  const SlotRecord& record = slots_[i];
-  return {.key = record.key,
-          .priority = record.priority,
-          .inserted_at = record.inserted_at,
-          .times_sampled = record.times_sampled,
-          .trajectory = Trajectory::Share(record.trajectory)};
-}
-
 }  // namespace reverb::internal

@@ -21,6 +21,7 @@
 #include "base/paged_array.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
+#include "reverb/table_settings.h"
 #include "tensor/item.h"
 
 namespace reverb::internal {
@@ -36,6 +37,14 @@ struct alignas(64) SlotRecord {
   int32_t times_sampled = 0;
 
   bool is_free() const { return trajectory.bits == 0; }
+  // Returns the item, with its own reference to the data. REQUIRES: !is_free().
+  Sample Share() const {
+    return {.key = key,
+            .priority = priority,
+            .inserted_at = inserted_at,
+            .times_sampled = times_sampled,
+            .trajectory = Trajectory::Share(trajectory)};
+  }
 };
 static_assert(sizeof(SlotRecord) == 64);
 
@@ -79,34 +88,17 @@ class SnapshotParking {
 
 class TableSnapshot {
  public:
-  struct Counts {
-    int64_t num_deleted_episodes = 0;
-    int64_t num_unique_samples = 0;
-    int64_t evictions = 0;
-    int64_t expirations = 0;
-    int64_t explicit_deletes = 0;
-    int64_t updates = 0;
-    int64_t unknown_keys = 0;
-  };
   // What is captured besides the slots; filled by TableState.
-  struct State {
-    std::string name;
-    SelectorOptions sampler;
-    SelectorOptions remover;
-    int64_t max_size = 0;
-    int32_t max_times_sampled = 0;
-    RateLimiterOptions rate_limiter;
-    RateLimiterCounters counters;
-    std::string signature;
-    std::string user_data;
-    std::optional<std::string> structure;  // as in TableInfo
-    Counts counts;
+  struct State : TableSettings {
+    RateLimiterCounters counters = {};
+    TableCounts counts = {};
+    std::optional<std::string> structure = {};  // as in TableInfo
     int64_t size = 0;
     uint64_t sequence = 0;   // of the last operation
     uint64_t free_head = 0;  // 1 + first free slot, 0 = none
-    std::unique_ptr<SelectorCapture> sampler_state;
-    std::unique_ptr<SelectorCapture> remover_state;
-    std::vector<std::pair<std::string, std::string>> extension_states;  // name, state
+    std::unique_ptr<SelectorCapture> sampler_state = {};
+    std::unique_ptr<SelectorCapture> remover_state = {};
+    std::vector<std::pair<std::string, std::string>> extension_states = {};  // name, state
   };
 
   TableSnapshot(State state, PagedArray<SlotRecord>::Capture slots, std::shared_ptr<SnapshotParking> parking,
@@ -121,8 +113,8 @@ class TableSnapshot {
   // Free slots included: ask is_free().
   const SlotRecord& slot(size_t i) const { return slots_[i]; }
   const PagedArray<SlotRecord>::Capture& slots() const { return slots_; }
-  // The item of a used slot, with a reference of its own on the data.
-  PeekedItem item(size_t i) const;
+  // Returns the item of a used slot, with its own reference to the data.
+  Sample item(size_t i) const { return slots_[i].Share(); }
 
  private:
   const State state_;

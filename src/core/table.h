@@ -93,7 +93,9 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // --- Sampling ---
   // Appends `count` samples (at most 2^20) to *out; with allow_partial, at least one and as many as are
   // allowed at that moment. Whatever the status, what was drawn is in *out.
-  Status Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<SampledItem>* out);
+  Status Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<internal::Sample>* out);
+  // Appends up to `count` samples, as many as are allowed now. A reason means that not even one is.
+  Attempt TrySample(int64_t count, std::vector<internal::Sample>* out);
 
   // --- Changing items ---
   // Deletes, then updates, each in order. Unknown keys are ignored. A priority that is refused fails
@@ -129,9 +131,9 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   int64_t size();
   Result<bool> CanInsert(int64_t n);
   Result<bool> CanSample(int64_t n);
-  std::optional<PeekedItem> Find(uint64_t key);
+  std::optional<internal::Sample> Find(uint64_t key);
   // Up to n items from *cursor on (0 = start); does not count as sampling.
-  std::vector<PeekedItem> Peek(int64_t n, uint64_t* cursor);
+  std::vector<internal::Sample> Peek(int64_t n, uint64_t* cursor);
 
   // All tables at one instant. Their locks are held together, for a time that does not grow with the
   // payload and hardly with the number of items.

@@ -76,7 +76,7 @@ class TableState {
   void EvictOne(Effects* effects);
 
   // Draws up to n items, as many as the limiter allows, and appends them to `out`.
-  int64_t Sample(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects);
+  int64_t Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
 
   // Deletes, then sets priorities, each in order; keys that are not there are counted and skipped.
   // REQUIRES: CheckPriority for every update.
@@ -87,10 +87,12 @@ class TableState {
   // REQUIRES: options.Validate().ok().
   void SetRateLimiter(const RateLimiterOptions& options) { limiter_.set_options(options); }
 
-  std::optional<PeekedItem> Find(uint64_t key) const;
+  std::optional<internal::Sample> Find(uint64_t key) const;
   // Up to n items from slot `*cursor` on, which is moved past the last one looked at.
-  std::vector<PeekedItem> Peek(int64_t n, uint64_t* cursor) const;
+  std::vector<internal::Sample> Peek(int64_t n, uint64_t* cursor) const;
 
+  // Returns the settings in force: those of the selectors in use, and the limiter's as set last.
+  TableSettings Settings() const;
   // Fills the fields of `info` that the state knows.
   void FillInfo(TableInfo* info) const;
 
@@ -127,9 +129,9 @@ class TableState {
   Status RestoreFreeSlots(const SavedTableState& state);
   Status RestoreCounters(const RateLimiterCounters& counters);
   Status RestoreExtensions(std::span<const SelectorItem> items_by_age, const SavedTableState& state);
-  void DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem>* out);
-  void DrawOneByOne(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects);
-  SampledItem Record(const Selection& selection, bool rate_limited);
+  void DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out);
+  void DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
+  internal::Sample Record(const Selection& selection, bool rate_limited);
 
   ItemView ViewOf(const SlotRecord& record, const Trajectory& trajectory) const;
   // Calls one hook of every extension for an item, then applies what they asked for.
@@ -151,7 +153,7 @@ class TableState {
 
   absl::flat_hash_map<uint64_t, int64_t> episodes_;  // chunks of present items, by episode
   int64_t referenced_bytes_ = 0;
-  TableSnapshot::Counts counts_;
+  TableCounts counts_;
 
   const std::shared_ptr<SnapshotParking> parking_ = std::make_shared<SnapshotParking>();
 

@@ -42,13 +42,13 @@ class TableTest : public ::testing::Test {
   }
   // Keys of the samples drawn without waiting.
   std::vector<uint64_t> Sample(ConcurrentTable& table, int64_t count) {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     (void)table.Sample(count, true, {.timeout = Duration(0)}, &samples);
     return Keys(samples);
   }
-  static std::vector<uint64_t> Keys(const std::vector<SampledItem>& samples) {
+  static std::vector<uint64_t> Keys(const std::vector<internal::Sample>& samples) {
     std::vector<uint64_t> keys;
-    for (const SampledItem& sample : samples) keys.push_back(sample.key);
+    for (const internal::Sample& sample : samples) keys.push_back(sample.key);
     return keys;
   }
 
@@ -263,7 +263,7 @@ TEST_F(TableTest, CloseReleasesEverybodyWithAnError) {
   EXPECT_THAT(insert->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
   EXPECT_THAT(waiting->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
   EXPECT_THAT(Insert(*table, 4), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   EXPECT_THAT(table->Sample(1, true, {}, &samples), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
   // Looking and changing still work.
   EXPECT_EQ(table->Info().current_size, 1);
@@ -291,14 +291,14 @@ TEST_F(TableTest, ASynchronousWaitCanBeCancelledFromAnotherThread) {
   Cancellation cancellation;
   Status status;
   std::thread sampler([&] {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     status = table->Sample(1, true, {.cancellation = &cancellation}, &samples);
   });
   while (table->Info().waiting_samples == 0) std::this_thread::yield();
   cancellation.Cancel();
   sampler.join();
   EXPECT_THAT(status, StatusIs(StatusCode::kCancelled, Detail::kNone));
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   EXPECT_THAT(table->Sample(1, true, {.cancellation = &cancellation}, &samples),
               StatusIs(StatusCode::kCancelled, Detail::kNone))
       << "and stays cancelled";
@@ -319,7 +319,7 @@ TEST_F(TableTest, SynchronousCallersWakeWhenTheirTurnComes) {
   auto table = MakeQueue(1);
   std::vector<uint64_t> drawn;
   std::thread consumer([&] {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     for (int i = 0; i < 100; ++i) ASSERT_OK(table->Sample(1, true, {}, &samples));
     drawn = Keys(samples);
   });
@@ -391,7 +391,7 @@ TEST_F(TableTest, ACallbackMayCallTheTable) {
   std::vector<uint64_t> drawn;
   // Each sample asks for the next from inside its callback.
   std::function<void(Operation&)> next = [&](Operation& op) {
-    for (const SampledItem& sample : op.own_samples) drawn.push_back(sample.key);
+    for (const internal::Sample& sample : op.own_samples) drawn.push_back(sample.key);
     if (drawn.size() < 500) table->SampleAsync(1, true, {}, next);
   };
   table->SampleAsync(1, true, {}, next);
@@ -422,7 +422,7 @@ TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
 
 TEST_F(TableTest, AskingForNoSampleOrForTooManyIsAnError) {
   auto table = Make({});
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   EXPECT_THAT(table->Sample(0, true, {}, &samples), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(table->Sample(std::numeric_limits<int64_t>::max(), true, {}, &samples),
               StatusIs(StatusCode::kInvalidArgument));
@@ -599,9 +599,9 @@ TEST_F(TableTest, PeekingDoesNotCountAsSampling) {
   std::set<uint64_t> seen;
   uint64_t cursor = 0;
   for (;;) {
-    const std::vector<PeekedItem> page = table->Peek(3, &cursor);
+    const std::vector<internal::Sample> page = table->Peek(3, &cursor);
     if (page.empty()) break;
-    for (const PeekedItem& item : page) {
+    for (const internal::Sample& item : page) {
       EXPECT_EQ(item.times_sampled, 0);
       seen.insert(item.key);
     }

@@ -27,7 +27,7 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
 namespace {
 
 // For what is about to be looked at and encoded. The slices were touched when the samples were drawn.
-void FetchAhead(const std::vector<SampledItem>& items, size_t at) {
+void FetchAhead(const std::vector<Sample>& items, size_t at) {
   constexpr size_t kHeader = 12, kPayload = 6, kHeaderLines = 2, kPayloadLines = 8;
   if (at + kHeader < items.size()) PrefetchHeader(items[at + kHeader].trajectory, kHeaderLines);
   if (at + kPayload < items.size()) PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
@@ -163,7 +163,7 @@ uint64_t SampleStreamSession::MaxReplyBytes(const SampleRequest& request) const 
   return std::min(most, request.batch == 0 ? kReplyBytes : service_->limits().wire.max_message_bytes / 4);
 }
 
-Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const SampledItem& item,
+Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const Sample& item,
                                        const SampleSize& size) const {
   constexpr uint64_t kMaxHeader = 512;  // of each slice, with all that belongs to it
   if (size.bytes + size.slices * kMaxHeader <= max_response_bytes_) return Status::Ok();
@@ -179,11 +179,15 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
                                std::optional<Duration> timeout) {
   // Mostly the table allows it: then it is done here and now, and many streams draw and encode side by side.
   // Callbacks of a table come one at a time, on whichever thread.
-  std::vector<SampledItem> items;
-  Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = Duration(0)}, &items);
-  const bool must_wait =
-      status.code() == StatusCode::kDeadlineExceeded && !(timeout && *timeout <= Duration(0));
-  if (!must_wait) return TakeDrawn(*table, std::move(items), std::move(status));
+  std::vector<Sample> items;
+  if (timeout && *timeout <= Duration(0)) {
+    Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = timeout}, &items);
+    return TakeDrawn(*table, std::move(items), std::move(status));
+  }
+  ConcurrentTable::Attempt attempt = table->TrySample(count, &items);
+  if (attempt.progress > 0 || !attempt.status.ok()) {
+    return TakeDrawn(*table, std::move(items), std::move(attempt.status));
+  }
 
   uint64_t sequence = 0;
   {
@@ -208,8 +212,7 @@ void SampleStreamSession::OnDrawn(const ConcurrentTable& table, Operation& done)
   Proceed();
 }
 
-void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<SampledItem> items,
-                                    Status status) {
+void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) {
   uint64_t bytes = 0;
   std::vector<Drawn> drawn;
   drawn.reserve(items.size());
@@ -273,7 +276,7 @@ SampleReply SampleStreamSession::TakeReply() {
   const size_t most_slices = std::min<size_t>(kReplySlices, max_response_bytes_ / 1024);
   SampleSize size;
   while (!drawn_.empty() && reply.samples.size() < most) {
-    SampledItem& item = drawn_.front().item;
+    Sample& item = drawn_.front().item;
     const SampleSize& more = drawn_.front().size;
     if (!reply.samples.empty() &&
         (size.bytes + more.bytes > most_bytes || size.slices + more.slices > most_slices)) {
@@ -281,14 +284,7 @@ SampleReply SampleStreamSession::TakeReply() {
     }
     size.bytes += more.bytes;
     size.slices += more.slices;
-    reply.samples.push_back({.key = item.key,
-                             .priority = item.priority,
-                             .probability = item.probability,
-                             .table_size = item.table_size,
-                             .inserted_at = item.inserted_at,
-                             .times_sampled = item.times_sampled,
-                             .rate_limited = item.rate_limited,
-                             .trajectory = std::move(item.trajectory)});
+    reply.samples.push_back(std::move(item));
     drawn_.pop_front();
   }
   drawn_bytes_ -= size.bytes;

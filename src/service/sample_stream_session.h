@@ -71,12 +71,12 @@ class SampleStreamSession final : public SampleSession,
   // Bytes of a reply of several samples.
   uint64_t MaxReplyBytes(const SampleRequest& request) const;
   // RESOURCE_EXHAUSTED for an item that is too large for this client.
-  Status CheckDrawn(const ConcurrentTable& table, const SampledItem& item, const SampleSize& size) const;
+  Status CheckDrawn(const ConcurrentTable& table, const Sample& item, const SampleSize& size) const;
   SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout)
       EXCLUDES(mu_);
   void OnDrawn(const ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
-  void TakeDrawn(const ConcurrentTable& table, std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
+  void TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
   // Samples of `table` were drawn and cannot be sent.
   void CountUndelivered(const ConcurrentTable* table, size_t samples) const;
 
@@ -107,7 +107,7 @@ class SampleStreamSession final : public SampleSession,
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
   struct Drawn {
-    SampledItem item;
+    Sample item;
     SampleSize size;
   };
   std::deque<Drawn> drawn_ GUARDED_BY(mu_);

@@ -139,7 +139,7 @@ TEST_F(ServiceTest, AWriterWhoseItemsWaitIsNotReadFurther) {
   EXPECT_EQ(peer->reads, 2) << "four wait";
   session->OnMessage(MakeMessage(6, 20));
   EXPECT_EQ(peer->reads, 2) << "nineteen wait";
-  std::vector<SampledItem> samples;
+  std::vector<Sample> samples;
   ASSERT_OK(tables_[0]->Sample(15, true, {}, &samples));
   while (samples.size() < 15)
     ASSERT_OK(tables_[0]->Sample(15 - static_cast<int64_t>(samples.size()), true, {}, &samples));

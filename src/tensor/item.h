@@ -22,24 +22,17 @@ struct Item {
   ItemStructure structure = {};
 };
 
-struct SampledItem {
+// An item as it is read: sampled, inspected, or loaded from a checkpoint.
+struct Sample {
   uint64_t key = 0;
   double priority = 0;
-  double probability = 0;
+  double probability = 0;     // of having been picked; 0 when not sampled
   int64_t table_size = 0;     // before a deletion caused by this sample
   int64_t inserted_at = 0;    // nanoseconds since the Unix epoch
   int32_t times_sampled = 0;  // this sample included
   bool rate_limited = false;  // had to wait for the limiter
-  Trajectory trajectory;
-};
-
-// An item looked at without being sampled.
-struct PeekedItem {
-  uint64_t key = 0;
-  double priority = 0;
-  int64_t inserted_at = 0;
-  int32_t times_sampled = 0;
-  Trajectory trajectory;
+  uint32_t server = 0;        // which of several a client took it from; not sent
+  Trajectory trajectory = {};
 };
 
 }  // namespace reverb::internal

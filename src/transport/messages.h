@@ -97,18 +97,6 @@ struct SampleRequest {
   bool even_columns = false;  // replies may say the columns of all their samples once
 };
 
-struct Sample {
-  uint64_t key = 0;
-  double priority = 0;
-  double probability = 0;
-  int64_t table_size = 0;
-  int64_t inserted_at = 0;  // nanoseconds since the Unix epoch
-  int32_t times_sampled = 0;
-  bool rate_limited = false;
-  uint32_t server = 0;  // which of several a client took it from; not sent
-  Trajectory trajectory;
-};
-
 struct SampleReply {
   std::optional<Welcome> welcome;
   uint64_t request_id = 0;
