@@ -1,4 +1,4 @@
-// The handles of include/reverb/checkpoint.h over src/checkpoint.
+// Implements the handles of include/reverb/checkpoint.h on top of src/checkpoint.
 #include "reverb/checkpoint.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using internal::ReverbSource;
 using internal::SavedItem;
 using internal::SavedTable;
 
-// A source that is no ReverbSource is read whole, and its items are handed out from memory.
+// Reads a source other than ReverbSource in full and returns its items from memory.
 class ItemsInMemory final : public ItemCursor {
  public:
   static Result<std::unique_ptr<ItemCursor>> Read(CheckpointSource& source, size_t index) {
@@ -57,7 +57,7 @@ TableInfo InfoOf(const SavedTable& table) {
   return info;
 }
 
-// `path` itself if it is a checkpoint, or the latest complete one under it.
+// Returns `path` itself if it is a checkpoint, or the latest complete one under it.
 Result<std::string> FindCheckpoint(FileSystem* fs, const std::string& path) {
   REVERB_ASSIGN_OR_RETURN(const CheckpointFormat format, internal::DetectCheckpointFormat(fs, path));
   if (format != CheckpointFormat::kNone) return path;
@@ -74,7 +74,7 @@ Result<std::string> FindCheckpoint(FileSystem* fs, const std::string& path) {
 struct CheckpointReader::Rep {
   std::shared_ptr<CheckpointSource> source;
   CheckpointInfo info;
-  mutable internal::Mutex mu;  // around a source that is not ours
+  mutable internal::Mutex mu;  // guards a source other than ReverbSource
 };
 struct CheckpointItems::Rep {
   std::shared_ptr<CheckpointSource> source;  // the cursor needs it
@@ -136,7 +136,7 @@ Result<std::optional<SampledTrajectory>> CheckpointItems::Next() {
 }
 
 Status CheckpointReader::Verify(const CheckpointProgressCallback& progress) const {
-  // By items: what no item refers to does no harm.
+  // Item by item: chunks that no item refers to do no harm.
   CheckpointProgress done;
   for (const TableInfo& table : rep_->info.tables) {
     done.bytes_total += static_cast<uint64_t>(table.current_size);

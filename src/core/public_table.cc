@@ -1,4 +1,4 @@
-// The handles of include/reverb/table.h over the engine.
+// Implements the handles of include/reverb/table.h on top of the engine.
 #include "reverb/table.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ internal::CodecPolicy PolicyOf(Compression compression) {
   return internal::CodecPolicy::kAuto;
 }
 
-// Encodes one tensor [rows, …] behind `payload`.
+// Encodes one tensor [rows, …] and appends it to `payload`.
 Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t index, uint32_t rows,
                                             Compression compression, std::vector<uint8_t>* payload) {
   std::vector<uint32_t> row_shape;
@@ -200,7 +200,7 @@ std::optional<SampledTrajectory> Table::Find(uint64_t key) const {
 
 std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
   std::vector<SampledTrajectory> looks;
-  constexpr int64_t kPage = 1024;  // under one hold of the lock
+  constexpr int64_t kPage = 1024;  // read under one acquisition of the lock
   uint64_t cursor = 0;
   for (int64_t left = n; left > 0;) {
     std::vector<internal::Sample> page = table_->Peek(std::min(left, kPage), &cursor);

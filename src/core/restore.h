@@ -1,4 +1,4 @@
-// restore.h — what a table is rebuilt from.
+// restore.h — what a table is restored from.
 #ifndef REVERB_CORE_RESTORE_H_
 #define REVERB_CORE_RESTORE_H_
 
@@ -30,7 +30,7 @@ struct SavedTableState {
   uint64_t sequence = 0;              // of the last operation
   uint64_t num_slots = 0;             // used and free; 0 = items come without slots
   std::vector<Slot> free_slots = {};  // in the order in which they will be used
-  // What the selectors captured; empty = the items alone decide.
+  // What the selectors captured; empty = they are rebuilt from the items alone.
   std::string sampler_state = {};
   std::string remover_state = {};
   std::vector<std::pair<std::string, std::string>> extension_states = {};  // name, state

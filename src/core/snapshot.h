@@ -1,9 +1,9 @@
-// snapshot.h — a table at one instant, readable while the table goes on.
+// snapshot.h — a table at one instant, readable while the table changes.
 //
-// Taking one shares the table's pages and copies no item and no payload. What the table
-// removes meanwhile is parked here, so that everything the snapshot shows stays readable.
+// Taking a snapshot shares the table's pages and copies no item and no payload. Items that the table removes
+// meanwhile are parked here, so that everything the snapshot shows stays readable.
 //
-// Threads: reading is safe from several threads; a snapshot may be dropped on any thread.
+// Threads: several threads may read; a snapshot may be destroyed on any thread.
 #ifndef REVERB_CORE_SNAPSHOT_H_
 #define REVERB_CORE_SNAPSHOT_H_
 
@@ -48,13 +48,13 @@ struct alignas(64) SlotRecord {
 };
 static_assert(sizeof(SlotRecord) == 64);
 
-// The slots of a table that was reset: frees what they hold, away from the table's lock.
+// The slots of a table that was reset: frees their items outside the table's lock.
 class Graveyard {
  public:
   explicit Graveyard(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
   ~Graveyard();
-  // The items no longer count as stored, though a snapshot may still show them. Done by the destructor
-  // if not before.
+  // Stops counting the items as stored, though a snapshot may still show them. The destructor does it if
+  // it was not done before.
   void DropItemRefs();
 
  private:
@@ -62,10 +62,10 @@ class Graveyard {
   bool item_refs_dropped_ = false;
 };
 
-// What was removed while snapshots were being held, kept for them.
+// Keeps what was removed while snapshots existed.
 class SnapshotParking {
  public:
-  // True when a live snapshot may show an item with this insert number: then Park it.
+  // Whether a live snapshot may show an item with this insert number: then Park() it.
   bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
   void Park(Trajectory trajectory) EXCLUDES(mu_);
   void Park(std::shared_ptr<Graveyard> graveyard) EXCLUDES(mu_);
@@ -110,7 +110,7 @@ class TableSnapshot {
   const State& state() const { return state_; }
   int64_t size() const { return state_.size; }
   size_t num_slots() const { return slots_.size(); }
-  // Free slots included: ask is_free().
+  // Includes free slots: see is_free().
   const SlotRecord& slot(size_t i) const { return slots_[i]; }
   const PagedArray<SlotRecord>::Capture& slots() const { return slots_; }
   // Returns the item of a used slot, with its own reference to the data.

@@ -27,8 +27,8 @@ ConcurrentTable::ConcurrentTable(std::unique_ptr<TableState> state, Environment 
     : environment_(std::move(environment)), state_(std::move(state)), stats_(environment_.clock->Now()) {}
 
 ConcurrentTable::~ConcurrentTable() {
-  // Nobody else holds the table, so nobody waits in it: asynchronous operations hold it through
-  // their callbacks or were the last to go, and are told so.
+  // No other thread holds the table, so no call waits in it. Asynchronous operations hold it through their
+  // callbacks; remaining ones end with the table closed.
   Close();
   MutexLock lock(&mu_);
   if (alarm_ != 0) environment_.clock->Cancel(alarm_);
@@ -159,7 +159,7 @@ void ConcurrentTable::Cancel(const Handle& handle) {
 void ConcurrentTable::CancelLocked(Operation* op, Round* round) {
   if (op->finished()) return;
   if (!op->is_waiting) {
-    op->cancel_requested = true;  // handed over and not looked at yet; or finished and about to be reported
+    op->cancel_requested = true;  // handed over and not started yet; or finished and about to be reported
     return;
   }
   Finish(op,
@@ -264,7 +264,7 @@ std::vector<internal::Sample> ConcurrentTable::Peek(int64_t n, uint64_t* cursor)
 
 Snapshot ConcurrentTable::TakeSnapshot(std::span<const std::shared_ptr<ConcurrentTable>> tables,
                                        const std::function<void()>& at_cut) {
-  // One order for all who take several locks. Nothing else takes two.
+  // Locks are taken in one global order. No other function takes two.
   std::vector<ConcurrentTable*> order;
   for (const auto& table : tables) order.push_back(table.get());
   std::ranges::sort(order);
@@ -275,7 +275,7 @@ Snapshot ConcurrentTable::TakeSnapshot(std::span<const std::shared_ptr<Concurren
     if (at_cut) at_cut();
     return snapshot;
   }
-  // Real time whatever clock the tables live by: this is a measurement.
+  // Measured in real time, whatever clock the tables use.
   std::optional<std::chrono::steady_clock::time_point> first_locked;
   for (ConcurrentTable* table : order) {
     table->mu_.Lock();
@@ -285,7 +285,7 @@ Snapshot ConcurrentTable::TakeSnapshot(std::span<const std::shared_ptr<Concurren
   if (at_cut) at_cut();
   for (ConcurrentTable* table : order) table->mu_.Unlock();
   snapshot.locks_held = std::chrono::steady_clock::now() - *first_locked;
-  // Callers who found a lock taken meanwhile have handed their operations over: see to them.
+  // Run the operations that callers handed over while the locks were held.
   for (ConcurrentTable* table : order) table->WithLock([](Round*) {});
   return snapshot;
 }
@@ -295,7 +295,7 @@ void ConcurrentTable::BeginRestore(uint64_t num_slots, uint64_t num_items) {
 }
 
 Status ConcurrentTable::RestoreItems(std::span<SavedItem> items) {
-  // Nobody else knows the table yet: no round is needed.
+  // No other thread uses the table yet: no round is needed.
   MutexLock lock(&mu_);
   for (const SavedItem& item : items) state_->PrefetchRestore(item);
   for (SavedItem& item : items) REVERB_RETURN_IF_ERROR(state_->RestoreItem(std::move(item)));

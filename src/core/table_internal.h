@@ -61,7 +61,7 @@ class SCOPED_CAPABILITY ConcurrentTable::ReadLock {
   explicit ReadLock(ConcurrentTable* table) ACQUIRE(table->mu_) : table_(table) { table_->mu_.Lock(); }
   ~ReadLock() RELEASE() {
     table_->mu_.Unlock();
-    Operation* expected = nullptr;  // as in FinishRound()
+    Operation* expected = nullptr;  // see FinishRound()
     if (!table_->pushed_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel)) {
       table_->WithLock([](Round*) {});
     }

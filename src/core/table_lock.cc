@@ -20,7 +20,7 @@ void CpuRelax() {
 #endif
 }
 
-// Worth handing over: little to read and to write, compared with passing the lock on.
+// Whether handing the operation over is cheaper than waiting for the lock: it touches little memory.
 bool IsSmall(const Operation& op) {
   constexpr size_t kFew = 4;
   switch (op.kind) {
@@ -38,14 +38,14 @@ bool IsSmall(const Operation& op) {
 
 void ConcurrentTable::Execute(Operation* op) {
   if (!mu_.TryLock()) {
-    // A large operation moves so much memory that its own thread had better do it.
+    // A large operation touches so much memory that its own thread should run it.
     if (!IsSmall(*op)) {
       mu_.Lock();
       StartOwn(op);
       return;
     }
     Push(op);
-    // The holder may have looked for the last time just before: then the lock is free by now.
+    // The holder may have checked pushed_ for the last time just before: then the lock is free now.
     if (!mu_.TryLock()) return;
     ScopedRound round;
     FinishRound(round.get());
@@ -56,9 +56,9 @@ void ConcurrentTable::Execute(Operation* op) {
 
 void ConcurrentTable::StartOwn(Operation* op) {
   ScopedRound round;
-  // What was handed over before goes first, also what this very thread handed over.
+  // Operations handed over earlier go first, including those of this thread.
   if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round.get());
-  // Nobody sleeps on an operation that its own caller finishes.
+  // No thread sleeps on an operation that its own caller finishes.
   round->own = op;
   Start(op, round.get());
   round->own = nullptr;
@@ -82,15 +82,15 @@ void ConcurrentTable::TakeHandedOver(Round* round) {
     op = next;
   }
   while (oldest != nullptr) {
-    Operation* const next = oldest->next_pushed;  // the operation may be gone once finished
+    Operation* const next = oldest->next_pushed;  // the operation may be destroyed once finished
     Start(oldest, round);
     oldest = next;
   }
 }
 
 void ConcurrentTable::FinishRound(Round* round) {
-  bool runs_callbacks = false;             // this thread, for now
-  std::shared_ptr<ConcurrentTable> alive;  // a callback may let go of the last other reference
+  bool runs_callbacks = false;             // this thread runs callbacks now
+  std::shared_ptr<ConcurrentTable> alive;  // a callback may drop the last other reference
   for (int turn = 1;; ++turn) {
     if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round);
     if (!inserts_.empty() || !samples_.empty()) Advance(round);
@@ -101,10 +101,10 @@ void ConcurrentTable::FinishRound(Round* round) {
     if (!deadlines_.empty()) ArmAlarm();
 
     if (!callbacks_.empty() && alive == nullptr) alive = weak_from_this().lock();  // null in the destructor
-    // Others' work must not keep one caller, or the clock's thread, for ever: after some turns the clock
-    // is asked to call again.
+    // Work for other callers must not occupy one caller, or the clock's thread, forever: after some turns
+    // an alarm continues it.
     const bool hand_on = turn >= kMaxTurns && alive != nullptr;
-    // Callbacks run one at a time: whoever runs them now will also see to these.
+    // Callbacks run one at a time: a thread that runs them now will run these too.
     if (callbacks_.empty() || hand_on) {
       if (std::exchange(runs_callbacks, false)) calling_back_ = false;
     } else if (runs_callbacks || !calling_back_) {
@@ -126,19 +126,19 @@ void ConcurrentTable::FinishRound(Round* round) {
       mu_.Lock();
       continue;
     }
-    // Was anything handed over since we looked? Either this exchange comes before the push, which then
-    // sees the lock given up and takes it; or it comes after, and sees what was pushed. (A plain load
-    // could do neither.)
+    // Check for operations handed over since the last look. Either this exchange comes before the push,
+    // whose thread then sees the lock released and takes it; or it comes after, and sees what was pushed.
+    // (A plain load guarantees neither.)
     Operation* expected = nullptr;
     if (pushed_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel)) return;
-    if (!mu_.TryLock()) return;  // whoever has it now will look, too
+    if (!mu_.TryLock()) return;  // the thread that holds it now will check pushed_ too
   }
 }
 
 void ConcurrentTable::LetGo(Round* round) {
   for (Operation* op : round->finished) {
     const uintptr_t signal = op->signal.exchange(Operation::kFinished, std::memory_order_acq_rel);
-    // From here on `op` may be gone.
+    // `op` may be destroyed from here on.
     if (signal != Operation::kUnderWay) reinterpret_cast<Parker*>(signal)->Unpark();
   }
   round->finished.clear();
@@ -149,7 +149,7 @@ void ConcurrentTable::RunCallbacks(Round* round) {
   for (const std::shared_ptr<Operation>& op : round->callbacks) {
     op->signal.store(Operation::kFinished, std::memory_order_release);
     if (op->on_done) op->on_done(*op);
-    op->on_done = nullptr;  // lets go of what it holds
+    op->on_done = nullptr;  // releases what it captured
   }
   round->callbacks.clear();
 }
@@ -182,8 +182,8 @@ void ConcurrentTable::RunToEnd(Operation* op, const Wait& wait) {
 }
 
 void ConcurrentTable::AwaitFinished(Operation* op) {
-  // Handed over: the holder of the lock is at most a few operations away, unless it was descheduled.
-  // Few spins: with more threads than processors they would take the time that the holder needs.
+  // The operation was handed over; the lock's holder is at most a few operations away, unless it was
+  // descheduled. Spin little: with more threads than processors, spinning takes time from the holder.
   constexpr int kSpins = 8;
   constexpr int kYields = 64;
   for (int i = 0; i < kSpins + kYields; ++i) {
@@ -199,15 +199,15 @@ void ConcurrentTable::AwaitFinished(Operation* op) {
       FinishRound(round.get());
     }
   }
-  // Of this wait alone: while we look after the table, callbacks may wait in calls of their own.
+  // Used for this wait only: while this thread runs operations below, callbacks may wait in nested calls.
   Parker parker;
   uintptr_t expected = Operation::kUnderWay;
   if (!op->signal.compare_exchange_strong(expected, reinterpret_cast<uintptr_t>(&parker),
                                           std::memory_order_acq_rel)) {
-    return;  // finished just now
+    return;  // finished meanwhile
   }
-  // From here on the one who finishes it will call Unpark, and must be waited for. As long as nobody
-  // has looked at the operation, look after it ourselves now and then.
+  // From here on the finishing thread calls Unpark(), which must be waited for. Until a thread has started
+  // the operation, try to run it here from time to time.
   for (;;) {
     if (op->is_queued.load(std::memory_order_acquire)) {
       parker.Park();

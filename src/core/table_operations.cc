@@ -17,7 +17,7 @@ std::string Millis(Duration duration) {
 }  // namespace
 
 void ConcurrentTable::Start(Operation* op, Round* round) {
-  if (!op->status.ok()) return Finish(op, std::move(op->status), round);  // refused before it came here
+  if (!op->status.ok()) return Finish(op, std::move(op->status), round);  // rejected by the caller's checks
   if (op->cancel_requested) {
     return Finish(op, Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller"),
                   round);
@@ -39,7 +39,7 @@ void ConcurrentTable::Start(Operation* op, Round* round) {
   }
 }
 
-// For an insert that can go no further now.
+// Whether an insert that cannot continue now is finished.
 bool ConcurrentTable::IsDone(const Operation& insert) {
   return insert.progress == static_cast<int64_t>(insert.items.size()) ||
          (insert.allow_partial && insert.progress > 0);
@@ -51,12 +51,12 @@ void ConcurrentTable::StartInsert(Operation* op, Round* round) {
     WaitReason reason = WaitReason::kNone;
     while (op->progress < total && reason == WaitReason::kNone) {
       reason = ApplyNextItem(op, round);
-      // In turn with those who wait to sample, who may make way for the next item.
+      // Alternate with waiting samples, which may make room for the next item.
       if (!samples_.empty() && AdvanceSample(round)) reason = WaitReason::kNone;
     }
     return IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, reason, round);
   }
-  // Others wait already. Priority updates in the guise of inserts need not.
+  // Other inserts wait already. Inserts of existing keys are priority updates and need not wait.
   while (op->progress < total && state_->Contains(op->items[op->progress].key)) {
     StoreNextItem(op, 0, round);
   }
@@ -66,7 +66,7 @@ void ConcurrentTable::StartInsert(Operation* op, Round* round) {
 WaitReason ConcurrentTable::ApplyNextItem(Operation* op, Round* round) {
   Item& item = op->items[static_cast<size_t>(op->progress)];
   WaitReason reason = state_->limiter().InsertWaitReason();
-  // The data of an item that is there already is not kept, so it needs no room.
+  // The data of an item whose key exists is not stored, so it needs no room.
   const bool is_bounded = environment_.store->options().max_bytes.has_value();
   if ((is_bounded || reason != WaitReason::kNone) && !state_->Contains(item.key)) {
     if (reason == WaitReason::kNone) reason = MakeRoom(item, round);
@@ -91,8 +91,8 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
       if (!chunk->is_stored()) more += chunk->bytes();
     });
     if (store.HasRoomFor(more)) return WaitReason::kNone;
-    // A full table would evict for this item anyway; by policy any table evicts, unless what others
-    // hold leaves no room even so. (Shared chunks make that last sum too hopeful, never too strict.)
+    // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
+    // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
     const bool could_fit =
         store.stored_bytes() - state_->referenced_bytes() + more <= *store.options().max_bytes;
     const bool may_evict = store.options().policy == MemoryPolicy::kEvict
@@ -103,7 +103,7 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
       continue;
     }
     if (registered) return WaitReason::kMemory;
-    // Ask to be woken, then look again: room made in between would go unnoticed.
+    // Register for a wake-up, then check again: room made in between would go unnoticed.
     WaitForRoom();
     registered = true;
   }
@@ -189,7 +189,7 @@ void ConcurrentTable::Enqueue(Operation* op, WaitReason reason, Round* round) {
   op->queued_at = op->reason_since = environment_.clock->Now();
   QueueOf(*op).PushBack(op);
   if (op->timeout) {
-    // A time-out so long that the sum would overflow is no time-out.
+    // A timeout so long that the sum would overflow means no timeout.
     if (*op->timeout < TimePoint::max() - op->queued_at) {
       op->deadline = op->queued_at + *op->timeout;
       deadlines_.emplace(*op->deadline, op);
@@ -202,7 +202,7 @@ void ConcurrentTable::Dequeue(Operation* op) {
   WaitQueue& queue = QueueOf(*op);
   queue.Remove(op);
   stats_.CountWait(op->wait_reason, environment_.clock->Now() - op->reason_since);
-  // The next in line no longer waits for others.
+  // The next in the queue no longer waits for others.
   if (!queue.empty() && queue.head()->wait_reason == WaitReason::kQueued) {
     const WaitReason reason = op->kind == Operation::Kind::kInsert ? state_->limiter().InsertWaitReason()
                                                                    : state_->limiter().SampleWaitReason();
@@ -276,8 +276,8 @@ void ConcurrentTable::OnAlarm(TimePoint armed_for) {
       armed_for_.reset();
       alarm_ = 0;
     }
-    // Those who may go now go; then the time of the others is up. If more may go than one turn takes,
-    // the alarm rings again.
+    // Run the operations that are allowed now, then time out the others. If Advance() stopped early, the
+    // alarm is set again.
     Advance(round);
     const TimePoint now = environment_.clock->Now();
     while (!advance_again_ && !deadlines_.empty() && deadlines_.begin()->first <= now) {

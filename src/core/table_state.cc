@@ -108,7 +108,7 @@ void Effects::LetGo() {
   graveyards.clear();
 }
 
-// Collects what the hooks of one operation ask for.
+// Collects what the hooks of one operation request.
 class TableState::HookContext final : public TableExtension::Context {
  public:
   explicit HookContext(Effects* effects) : effects_(effects) {}
@@ -154,7 +154,7 @@ TableState::~TableState() {
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
-  // NaN has no place in any order, whatever a selector of the user's own may say.
+  // NaN cannot be ordered, whatever a custom selector accepts.
   Status status =
       std::isnan(priority)
           ? Status::InvalidArgument("priority is NaN; give a number").WithDetail(Detail::kInvalidPriority)
@@ -195,7 +195,7 @@ void TableState::PrefetchEviction() const {
 }
 
 void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects) {
-  // What will be touched is mostly cold: ask for all of it before waiting for any of it.
+  // The memory to touch is mostly cold: prefetch all of it before using any of it.
   index_.Prefetch(item.key);
   if (size_ >= options_.max_size && remover_is_deterministic_) PrefetchEviction();
   const Slot wanted = free_head_ != 0 ? static_cast<Slot>(free_head_ - 1) : static_cast<Slot>(slots_.size());
@@ -318,10 +318,10 @@ internal::Sample TableState::Record(const Selection& selection, bool rate_limite
 }
 
 void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out) {
-  // Each pick touches three cold places: selector, slot, chunk. Asking for all slots of a group
-  // before using the first hides most of the waiting.
+  // Each pick touches three cold places: selector, slot, chunk. Prefetching all slots of a group before using
+  // the first hides most of the latency.
   constexpr int64_t kGroup = 64;
-  // n may be far more than memory holds: grow with what is drawn, and never by a little each time.
+  // n may be far more than fits into memory: grow with what is drawn, but not by a little each time.
   if (out->empty()) out->reserve(static_cast<size_t>(std::min(n, kGroup)));
   while (n > 0) {
     const int64_t group = std::min(n, kGroup);

@@ -216,6 +216,51 @@ TEST_F(TableTest, PriorityUpdatesDoNotQueueBehindBlockedInserts) {
   EXPECT_FALSE(blocked->done);
 }
 
+TEST_F(TableTest, AttemptsReportTheReasonInsteadOfWaiting) {
+  auto table = MakeQueue(2);
+  std::vector<Item> items;
+  for (uint64_t key = 1; key <= 3; ++key) {
+    items.push_back(MakeItem(key));
+    items.back().number = 10 + key;
+  }
+  std::atomic<uint64_t> last_stored{0};
+  ConcurrentTable::Attempt attempt = table->TryInsert(items, &last_stored);
+  EXPECT_OK(attempt.status);
+  EXPECT_EQ(attempt.progress, 2);
+  EXPECT_EQ(attempt.reason, WaitReason::kTooManyInserts);
+  EXPECT_EQ(last_stored, 12u);
+  EXPECT_FALSE(items[2].trajectory.empty()) << "the item that was not stored stays with the caller";
+
+  std::vector<internal::Sample> samples;
+  attempt = table->TrySample(5, &samples);
+  EXPECT_OK(attempt.status);
+  EXPECT_EQ(attempt.progress, 2);
+  EXPECT_EQ(attempt.reason, WaitReason::kNone) << "fewer samples than requested are enough";
+  EXPECT_THAT(Keys(samples), ElementsAre(1, 2));
+  attempt = table->TrySample(5, &samples);
+  EXPECT_OK(attempt.status);
+  EXPECT_EQ(attempt.progress, 0);
+  EXPECT_EQ(attempt.reason, WaitReason::kMinSize);
+  EXPECT_THAT(table->TrySample(0, &samples).status, StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_EQ(table->Info().waiting_samples, 0);
+
+  table->Close();
+  EXPECT_THAT(table->TrySample(1, &samples).status, StatusIs(StatusCode::kCancelled));
+  EXPECT_THAT(table->TryInsert({&items[2], 1}).status, StatusIs(StatusCode::kCancelled));
+}
+
+TEST_F(TableTest, AttemptsQueueBehindThoseThatWait) {
+  auto table = MakeQueue(1);
+  ASSERT_OK(Insert(*table, 1));
+  auto blocked = InsertAsync(*table, {2});
+  Item item = MakeItem(3);
+  const ConcurrentTable::Attempt attempt = table->TryInsert({&item, 1});
+  EXPECT_EQ(attempt.reason, WaitReason::kQueued);
+  EXPECT_EQ(attempt.progress, 0);
+  EXPECT_FALSE(blocked->done);
+  EXPECT_EQ(table->Info().waiting_inserts, 1);
+}
+
 TEST_F(TableTest, ADeleteLetsBlockedInsertsIn) {
   auto table =
       Make({.max_size = 10, .rate_limiter = {.min_size_to_sample = 1, .min_diff = 0, .max_diff = 2}});

@@ -54,7 +54,6 @@ void SampleStreamSession::OnRequest(SampleRequest request) {
     const uint64_t claimed = std::min(unclaimed_bytes_, request.taken_bytes);
     unclaimed_bytes_ -= claimed;
     early_credit_ += request.taken_bytes - claimed;
-    heartbeat_ |= request.heartbeat;
     read_wanted_ = true;
     if (!request.table.empty()) {
       too_many = requests_.size() >= service_->limits().max_waiting_requests;
@@ -150,17 +149,11 @@ int64_t SampleStreamSession::NextDraw() const {
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
 }
 
-bool SampleStreamSession::HasEnough() const {
-  if (drawn_.empty()) return end_.has_value();
-  const uint32_t batch = requests_.front().batch;
-  return batch == 0 || end_.has_value() || drawn_.size() >= std::min<size_t>(batch, kMaxBatch) ||
-         drawn_bytes_ >= MaxReplyBytes(requests_.front());
-}
+bool SampleStreamSession::HasEnough() const { return !drawn_.empty() || end_.has_value(); }
 
-uint64_t SampleStreamSession::MaxReplyBytes(const SampleRequest& request) const {
+uint64_t SampleStreamSession::MaxReplyBytes() const {
   // Headers, which are not counted, stay within the rest.
-  const uint64_t most = max_response_bytes_ / 8;
-  return std::min(most, request.batch == 0 ? kReplyBytes : service_->limits().wire.max_message_bytes / 4);
+  return std::min(max_response_bytes_ / 8, kReplyBytes);
 }
 
 Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const Sample& item,
@@ -252,14 +245,12 @@ void SampleStreamSession::CountUndelivered(const ConcurrentTable* table, size_t 
 }
 
 std::optional<SampleReply> SampleStreamSession::NextReply() {
-  const bool is_news = !greeted_ || heartbeat_;
   const bool has_samples = !requests_.empty() && HasEnough();
-  if (!is_news && !has_samples) return std::nullopt;
+  if (greeted_ && !has_samples) return std::nullopt;
   SampleReply reply;
   if (has_samples) reply = TakeReply();
   if (!greeted_) reply.welcome = service_->MakeWelcome(0);
   greeted_ = true;
-  heartbeat_ = false;
   return reply;
 }
 
@@ -268,11 +259,9 @@ SampleReply SampleStreamSession::TakeReply() {
   const SampleRequest& request = requests_.front();
   reply.request_id = request.request_id;
   reply.even_columns = request.even_columns;
-  const size_t most = shares_memory_      ? drawn_.size()
-                      : request.batch > 0 ? std::min<size_t>(request.batch, kMaxBatch)
-                                          : kReplySamples;
+  const size_t most = shares_memory_ ? drawn_.size() : kReplySamples;
   reply.samples.reserve(std::min(most, drawn_.size()));
-  const uint64_t most_bytes = MaxReplyBytes(request);
+  const uint64_t most_bytes = MaxReplyBytes();
   const size_t most_slices = std::min<size_t>(kReplySlices, max_response_bytes_ / 1024);
   SampleSize size;
   while (!drawn_.empty() && reply.samples.size() < most) {

@@ -404,21 +404,6 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
   InspectReply reply;
   uint64_t bytes = 0;
   const int64_t size = table->size();
-  if (!request.keys.empty()) {
-    for (const uint64_t key : request.keys) {
-      std::optional<Sample> item = table->Find(key);
-      if (!item) continue;
-      bytes += EstimateBytes(item->trajectory).bytes;
-      if (!reply.items.empty() && bytes > kMaxBytes) {
-        return Status::ResourceExhausted("the " + std::to_string(request.keys.size()) +
-                                         " items asked for take more than " + std::to_string(kMaxBytes) +
-                                         " bytes; ask for fewer keys at a time");
-      }
-      item->table_size = size;
-      reply.items.push_back(*std::move(item));
-    }
-    return reply;
-  }
   reply.next_cursor = request.cursor;
   const size_t wanted = std::min<size_t>(request.count, kMaxItems);
   bool is_full = false;

@@ -355,7 +355,7 @@ TEST_F(ServiceTest, CheckpointsAreTheServersBusiness) {
   EXPECT_THAT(Service::Create(std::move(options)).value()->Checkpoint(), test::IsOkAndHolds("/somewhere"));
 }
 
-TEST_F(ServiceTest, BatchesAreBoundedWhateverIsAskedFor) {
+TEST_F(ServiceTest, RepliesAreBoundedWhateverIsAskedFor) {
   TableOptions table;
   table.name = "t";
   Create({table});
@@ -365,13 +365,10 @@ TEST_F(ServiceTest, BatchesAreBoundedWhateverIsAskedFor) {
   Hello hello = MakeHello(2);
   hello.receive_window_bytes = 1;  // credit for one reply
   auto session = service_->OpenSample(hello, peer).value();
-  session->OnRequest({.request_id = 1,
-                      .table = "t",
-                      .count = std::numeric_limits<int64_t>::max(),
-                      .batch = std::numeric_limits<uint32_t>::max()});
+  session->OnRequest({.request_id = 1, .table = "t", .count = std::numeric_limits<int64_t>::max()});
   EXPECT_GT(peer->samples(), 0u);
-  EXPECT_LE(peer->samples(), 4096u + 64u);
-  EXPECT_LE(tables_[0]->Info().counters.samples, 4096 + 64);
+  EXPECT_LE(peer->samples(), 512u);
+  EXPECT_LE(tables_[0]->Info().counters.samples, 512);
   session->OnGone();
   inserts->OnGone();
 }
