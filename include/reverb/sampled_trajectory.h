@@ -18,19 +18,19 @@
 namespace reverb {
 
 namespace internal {
-class Trajectory;
+struct Sample;
 struct SampleFactory;
 }  // namespace internal
 
 class SampledTrajectory {
  public:
-  uint64_t key() const { return key_; }
-  double priority() const { return priority_; }
-  double probability() const { return probability_; }       // of having been picked; 0 for an inspected item
-  int64_t table_size() const { return table_size_; }        // when the item was picked
-  int32_t times_sampled() const { return times_sampled_; }  // including this sample
+  uint64_t key() const;
+  double priority() const;
+  double probability() const;     // of having been picked; 0 for an inspected item
+  int64_t table_size() const;     // when the item was picked
+  int32_t times_sampled() const;  // including this sample
   // The time of the insert, by the clock of the table's host, since the Unix epoch.
-  int64_t inserted_at_nanos() const { return inserted_at_nanos_; }
+  int64_t inserted_at_nanos() const;
 
   uint32_t num_columns() const;
   // REQUIRES: index < num_columns().
@@ -45,15 +45,9 @@ class SampledTrajectory {
  private:
   friend class Table;
   friend struct internal::SampleFactory;
-  SampledTrajectory() = default;
+  explicit SampledTrajectory(internal::Sample sample);
   Result<Tensor> Decode(uint32_t index, const TensorPool* pool) const;
-  uint64_t key_ = 0;
-  double priority_ = 0;
-  double probability_ = 0;
-  int64_t table_size_ = 0;
-  int32_t times_sampled_ = 0;
-  int64_t inserted_at_nanos_ = 0;
-  std::shared_ptr<const internal::Trajectory> trajectory_;
+  std::shared_ptr<const internal::Sample> sample_;
 };
 
 }  // namespace reverb

@@ -38,7 +38,6 @@ namespace internal {
 class ChunkRef;
 class ChunkStore;
 class ConcurrentTable;
-struct PeekedItem;
 struct TableFactory;
 }  // namespace internal
 
@@ -139,7 +138,6 @@ class Table {
 
  private:
   explicit Table(std::shared_ptr<internal::ConcurrentTable> table) : table_(std::move(table)) {}
-  static SampledTrajectory Look(internal::PeekedItem item);
   friend struct internal::TableFactory;
   friend Result<std::shared_ptr<InsertOnSampleExtension>> MakeInsertOnSample(const Table& target,
                                                                              Timeout timeout);

@@ -1,4 +1,4 @@
-// The handles of include/reverb/table.h over the engine.
+// Implements the handles of include/reverb/table.h on top of the engine.
 #include "reverb/table.h"
 
 #include <algorithm>
@@ -114,21 +114,11 @@ Status Table::Insert(const NewItem& item, Timeout timeout) {
 
 Result<std::vector<SampledTrajectory>> Table::Sample(int64_t n, Timeout timeout,
                                                      std::vector<SampledTrajectory>* partial) {
-  std::vector<internal::SampledItem> items;
-  const Status status = table_->Sample(n, /*allow_partial=*/false, {.timeout = timeout}, &items);
+  std::vector<internal::Sample> drawn;
+  const Status status = table_->Sample(n, /*allow_partial=*/false, {.timeout = timeout}, &drawn);
   std::vector<SampledTrajectory> samples;
-  samples.reserve(items.size());
-  for (internal::SampledItem& item : items) {
-    SampledTrajectory sample;
-    sample.key_ = item.key;
-    sample.priority_ = item.priority;
-    sample.probability_ = item.probability;
-    sample.table_size_ = item.table_size;
-    sample.times_sampled_ = item.times_sampled;
-    sample.inserted_at_nanos_ = item.inserted_at;
-    sample.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
-    samples.push_back(std::move(sample));
-  }
+  samples.reserve(drawn.size());
+  for (internal::Sample& sample : drawn) samples.push_back(SampledTrajectory(std::move(sample)));
   if (status.ok()) return samples;
   if (partial) *partial = std::move(samples);
   return status;
@@ -145,9 +135,9 @@ Result<bool> Table::CanInsert(int64_t n) const { return table_->CanInsert(n); }
 Result<bool> Table::CanSample(int64_t n) const { return table_->CanSample(n); }
 
 std::optional<SampledTrajectory> Table::Find(uint64_t key) const {
-  std::optional<internal::PeekedItem> item = table_->Find(key);
+  std::optional<internal::Sample> item = table_->Find(key);
   if (!item) return std::nullopt;
-  return Look(*std::move(item));
+  return SampledTrajectory(*std::move(item));
 }
 
 std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
@@ -155,22 +145,12 @@ std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
   constexpr int64_t kPage = 1024;  // per acquisition of the lock
   uint64_t cursor = 0;
   for (int64_t left = n; left > 0;) {
-    std::vector<internal::PeekedItem> page = table_->Peek(std::min(left, kPage), &cursor);
+    std::vector<internal::Sample> page = table_->Peek(std::min(left, kPage), &cursor);
     if (page.empty()) break;
     left -= static_cast<int64_t>(page.size());
-    for (internal::PeekedItem& item : page) looks.push_back(Look(std::move(item)));
+    for (internal::Sample& item : page) looks.push_back(SampledTrajectory(std::move(item)));
   }
   return looks;
-}
-
-SampledTrajectory Table::Look(internal::PeekedItem item) {
-  SampledTrajectory look;
-  look.key_ = item.key;
-  look.priority_ = item.priority;
-  look.times_sampled_ = item.times_sampled;
-  look.inserted_at_nanos_ = item.inserted_at;
-  look.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
-  return look;
 }
 
 // --- Extensions ---

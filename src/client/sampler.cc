@@ -271,7 +271,7 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
                      .count = count,
                      .timeout = options_.rate_limiter_timeout,
                      .taken_bytes = std::exchange(idlest->taken_bytes, 0),
-                     .even_columns = true}};
+                     .shared_columns = true}};
   }
   // Credit goes back alone when there is nothing to ask for.
   for (Worker& worker : workers_) {

@@ -55,7 +55,7 @@ TEST_F(SamplerTest, AsksAheadUpToItsWindow) {
   ASSERT_EQ(stream().requests.size(), 1u);
   EXPECT_EQ(stream().requests[0].count, 8);
   EXPECT_EQ(stream().requests[0].table, "t");
-  EXPECT_TRUE(stream().requests[0].even_columns);
+  EXPECT_TRUE(stream().requests[0].shared_columns);
   stream().Reply(1, 8, 0, Status::Ok());
   EXPECT_EQ(TakeKey(), 0u);
   EXPECT_EQ(Asked(), 8) << "not for every sample";

@@ -40,7 +40,7 @@ class TrajectoryWriterFixture : public ::testing::Test {
   }
   std::set<uint64_t> ChunksSent() const {
     std::set<uint64_t> ids;
-    for (const OutgoingItem& item : sink_.items) {
+    for (const internal::Item& item : sink_.items) {
       item.trajectory.ForEachChunk([&](const Chunk* chunk) { ids.insert(chunk->id()); });
     }
     return ids;

@@ -70,7 +70,7 @@ class VectorWriterImpl::EnvironmentSink final : public ItemSink {
  public:
   EnvironmentSink(CallOutput* output, ItemSink* sink) : output_(output), sink_(sink) {}
 
-  Status Add(OutgoingItem item) override {
+  Status Add(Item item) override {
     output_->items.push_back(std::move(item));
     return Status::Ok();
   }

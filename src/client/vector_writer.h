@@ -48,7 +48,7 @@ class VectorWriterImpl {
  private:
   // The output of the current call, and the sink's state for the environments.
   struct CallOutput {
-    std::vector<OutgoingItem> items;
+    std::vector<Item> items;
     std::vector<uint64_t> forgotten;  // chunks; to be forgotten after all items
     Status health;                    // the sink's status at the start of the call
   };

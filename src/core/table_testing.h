@@ -39,13 +39,13 @@ class TableFixture : public ::testing::Test {
   }
   // Samples without waiting, and returns the keys.
   std::vector<uint64_t> Sample(ConcurrentTable& table, int64_t count) {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     (void)table.Sample(count, true, {.timeout = Duration(0)}, &samples);
     return Keys(samples);
   }
-  static std::vector<uint64_t> Keys(const std::vector<SampledItem>& samples) {
+  static std::vector<uint64_t> Keys(const std::vector<internal::Sample>& samples) {
     std::vector<uint64_t> keys;
-    for (const SampledItem& sample : samples) keys.push_back(sample.key);
+    for (const internal::Sample& sample : samples) keys.push_back(sample.key);
     return keys;
   }
 

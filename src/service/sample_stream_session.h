@@ -53,8 +53,6 @@ class SampleStreamSession final : public SampleSession,
   static constexpr uint64_t kReplyBytes = 256 << 10;
   static constexpr size_t kReplySamples = 512;
   static constexpr int64_t kFirstDraw = 16;
-  // What a client that asks for batches can have in one reply at most, whatever it asks for.
-  static constexpr size_t kMaxBatch = 4096;
   // Slices of a reply of several samples.
   static constexpr size_t kReplySlices = 1 << 16;
   // Drawn at once for a client of this process, which takes them by reference.
@@ -69,14 +67,14 @@ class SampleStreamSession final : public SampleSession,
   // Whether what was drawn makes a reply.
   bool HasEnough() const REQUIRES(mu_);
   // Bytes of a reply of several samples.
-  uint64_t MaxReplyBytes(const SampleRequest& request) const;
+  uint64_t MaxReplyBytes() const;
   // RESOURCE_EXHAUSTED for an item that is too large for this client.
-  Status CheckDrawn(const ConcurrentTable& table, const SampledItem& item, const SampleSize& size) const;
+  Status CheckDrawn(const ConcurrentTable& table, const Sample& item, const SampleSize& size) const;
   SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout)
       EXCLUDES(mu_);
   void OnDrawn(const ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
-  void TakeDrawn(const ConcurrentTable& table, std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
+  void TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
   // Samples of `table` were drawn and cannot be sent.
   void CountUndelivered(const ConcurrentTable* table, size_t samples) const;
 
@@ -94,7 +92,6 @@ class SampleStreamSession final : public SampleSession,
   bool again_ GUARDED_BY(mu_) = false;  // it shall look once more
   bool ready_ GUARDED_BY(mu_) = true;   // the peer takes another reply
   bool greeted_ GUARDED_BY(mu_) = false;
-  bool heartbeat_ GUARDED_BY(mu_) = false;
   bool read_wanted_ GUARDED_BY(mu_) = true;
   bool done_ GUARDED_BY(mu_) = false;
   bool ended_ GUARDED_BY(mu_) = false;
@@ -107,7 +104,7 @@ class SampleStreamSession final : public SampleSession,
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
   struct Drawn {
-    SampledItem item;
+    Sample item;
     SampleSize size;
   };
   std::deque<Drawn> drawn_ GUARDED_BY(mu_);

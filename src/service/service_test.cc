@@ -80,7 +80,7 @@ class ServiceTest : public ::testing::Test {
     hello.session_id.fill(writer);
     return hello;
   }
-  InsertItem MakeItem(uint64_t number, std::string table = "q") {
+  Item MakeItem(uint64_t number, std::string table = "q") {
     return {.number = number,
             .key = number,
             .table = std::move(table),
@@ -139,7 +139,7 @@ TEST_F(ServiceTest, AWriterWhoseItemsWaitIsNotReadFurther) {
   EXPECT_EQ(peer->reads, 2) << "four wait";
   session->OnMessage(MakeMessage(6, 20));
   EXPECT_EQ(peer->reads, 2) << "nineteen wait";
-  std::vector<SampledItem> samples;
+  std::vector<Sample> samples;
   ASSERT_OK(tables_[0]->Sample(15, true, {}, &samples));
   while (samples.size() < 15)
     ASSERT_OK(tables_[0]->Sample(15 - static_cast<int64_t>(samples.size()), true, {}, &samples));
@@ -355,7 +355,7 @@ TEST_F(ServiceTest, CheckpointsAreTheServersBusiness) {
   EXPECT_THAT(Service::Create(std::move(options)).value()->Checkpoint(), test::IsOkAndHolds("/somewhere"));
 }
 
-TEST_F(ServiceTest, BatchesAreBoundedWhateverIsAskedFor) {
+TEST_F(ServiceTest, RepliesAreBoundedWhateverIsAskedFor) {
   TableOptions table;
   table.name = "t";
   Create({table});
@@ -365,13 +365,10 @@ TEST_F(ServiceTest, BatchesAreBoundedWhateverIsAskedFor) {
   Hello hello = MakeHello(2);
   hello.receive_window_bytes = 1;  // credit for one reply
   auto session = service_->OpenSample(hello, peer).value();
-  session->OnRequest({.request_id = 1,
-                      .table = "t",
-                      .count = std::numeric_limits<int64_t>::max(),
-                      .batch = std::numeric_limits<uint32_t>::max()});
+  session->OnRequest({.request_id = 1, .table = "t", .count = std::numeric_limits<int64_t>::max()});
   EXPECT_GT(peer->samples(), 0u);
-  EXPECT_LE(peer->samples(), 4096u + 64u);
-  EXPECT_LE(tables_[0]->Info().counters.samples, 4096 + 64);
+  EXPECT_LE(peer->samples(), 512u);
+  EXPECT_LE(tables_[0]->Info().counters.samples, 512);
   session->OnGone();
   inserts->OnGone();
 }
@@ -386,9 +383,9 @@ TEST_F(ServiceTest, RepliesAreWrittenAsTheRequestAllows) {
   auto session = service_->OpenSample(MakeHello(2), peer).value();
   for (const bool even : {true, false}) {
     const size_t before = peer->samples();
-    session->OnRequest({.request_id = 1, .table = "t", .count = 5, .even_columns = even});
+    session->OnRequest({.request_id = 1, .table = "t", .count = 5, .shared_columns = even});
     EXPECT_EQ(peer->samples(), before + 5);
-    EXPECT_EQ(peer->replies.back().even_columns, even);
+    EXPECT_EQ(peer->replies.back().shared_columns, even);
   }
   session->OnGone();
   inserts->OnGone();
@@ -476,7 +473,7 @@ TEST_F(ServiceTest, TablesLearnTheStructureOfTheirItems) {
   std::vector<std::shared_ptr<InsertSession>> sessions;
   uint64_t key = 0;
   const auto insert = [&](size_t writer, const ItemStructure& structure, const std::string& table = "q") {
-    InsertItem item = MakeItem(++key, table);
+    Item item = MakeItem(++key, table);
     item.structure = structure;
     sessions[writer]->OnMessage({.items = {std::move(item)}});
   };
@@ -504,7 +501,7 @@ TEST_F(ServiceTest, TablesLearnTheStructureOfTheirItems) {
   insert(0, one);
   EXPECT_EQ(table->Info().structure, bytes);
   // An item that is refused says nothing, nor does one for a table that knows better.
-  InsertItem refused = MakeItem(++key);
+  Item refused = MakeItem(++key);
   refused.priority = std::numeric_limits<double>::quiet_NaN();
   refused.structure = ListOf(2);
   sessions[0]->OnMessage({.items = {std::move(refused)}});
@@ -583,7 +580,7 @@ TEST_F(ServiceTest, VanishedWritersTogetherAreBoundedInBytes) {
     auto session = service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
     InsertMessage message = MakeMessage(1, 2);
     for (uint64_t number = 3; number <= 4; ++number) {
-      InsertItem item = MakeItem(number);
+      Item item = MakeItem(number);
       item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 2000), 0, 1).value();  // 16 kB
       message.items.push_back(std::move(item));
     }
@@ -626,7 +623,7 @@ TEST_F(ServiceTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
       const auto session =
           service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
       session->OnMessage({.items = {MakeItem(1, table), MakeItem(2, table)}});
-      InsertItem item = MakeItem(3, table);
+      Item item = MakeItem(3, table);
       item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 8000), 0, 1).value();  // 64 kB
       session->OnMessage({.items = {std::move(item)}});
       session->OnGone();

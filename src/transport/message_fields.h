@@ -91,11 +91,9 @@ inline constexpr auto kFields<internal::SampleStreamMessage> = FieldList("Sample
     Field("count", 4, &internal::SampleStreamMessage::request, &internal::SampleRequest::count),
     Field("timeout_nanos", 5, &internal::SampleStreamMessage::request, &internal::SampleRequest::timeout)
         .As(FieldKind::kSaturating),
-    Field("batch", 6, &internal::SampleStreamMessage::request, &internal::SampleRequest::batch),
     Field("taken_bytes", 7, &internal::SampleStreamMessage::request, &internal::SampleRequest::taken_bytes),
-    Field("heartbeat", 8, &internal::SampleStreamMessage::request, &internal::SampleRequest::heartbeat),
     Field("shared_columns", 9, &internal::SampleStreamMessage::request,
-        &internal::SampleRequest::even_columns));
+        &internal::SampleRequest::shared_columns));
 
 // All of a sample but its data. wire_sample.cc encodes it by hand, for speed; tests compare it with this list.
 template <>
@@ -130,8 +128,7 @@ template <>
 inline constexpr auto kFields<internal::InspectRequest> = FieldList("InspectRequest",
     Field("table", 1, &internal::InspectRequest::table),
     Field("cursor", 2, &internal::InspectRequest::cursor),
-    Field("count", 3, &internal::InspectRequest::count),
-    Field("keys", 4, &internal::InspectRequest::keys).As(FieldKind::kFixed).UpTo(FieldLimit::kUpdates));
+    Field("count", 3, &internal::InspectRequest::count));
 
 // clang-format on
 

@@ -49,7 +49,7 @@ std::vector<Case> AllCases() {
   const ChunkRef long_chunk = MakeChunk(3, {{DType::kInt64}}, 1'000, &random);
   const SampleReply shared{.request_id = 3,
                            .samples = test::UniformBatch({long_chunk}, {0, 0}, {1, 1}, 3, &random),
-                           .even_columns = true};
+                           .shared_columns = true};
   const auto again_reply = [](ByteSlices s) {
     return Again(DecodeSampleReply(s), [](const SampleReply& m) {
       for (const Sample& sample : m.samples) (void)Contents(sample.trajectory);
@@ -61,7 +61,7 @@ std::vector<Case> AllCases() {
        [](ByteSlices s) {
          InsertDecoder decoder(Factory());
          return Again(decoder.Decode(s), [](const InsertMessage& m) {
-           for (const InsertItem& item : m.items) (void)Contents(item.trajectory);
+           for (const Item& item : m.items) (void)Contents(item.trajectory);
            return InsertEncoder().Encode(m);
          });
        }},
@@ -108,7 +108,7 @@ std::vector<Case> LongCases() {
       {"sample reply", EncodeSampleReply({.samples = samples}),
        [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }},
       {"sample reply of shared long rows",
-       EncodeSampleReply({.samples = test::UniformBatch(chunks, {0}, {1}, 3, &random), .even_columns = true}),
+       EncodeSampleReply({.samples = test::UniformBatch(chunks, {0}, {1}, 3, &random), .shared_columns = true}),
        [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }}};
 }
 

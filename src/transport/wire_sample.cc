@@ -38,7 +38,7 @@ WireMessage EncodeSampleReply(const SampleReply& reply) {
     WriteStatus(*reply.end, &writer);
     writer.End(nested);
   };
-  if (reply.even_columns) {
+  if (reply.shared_columns) {
     if (const std::optional<SharedColumns> shared = SharedColumns::Find(reply.samples)) {
       for (const Sample& sample : reply.samples) {
         const auto nested = writer.Begin(3);

@@ -220,7 +220,7 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status(kResponse));
-  reply.even_columns = parser.has_shared_columns();
+  reply.shared_columns = parser.has_shared_columns();
   REVERB_RETURN_IF_ERROR(parser.Finish(&reply.samples));
   return reply;
 }

@@ -21,7 +21,7 @@ TEST_F(WireSampleTest, RandomSamplesArriveAsTheyWere) {
     for (uint64_t i = 0; i < num_chunks; ++i) {
       chunks.push_back(MakeChunk(i, kinds, static_cast<uint32_t>(1 + random_.Below(30)), &random_));
     }
-    SampleReply reply{.request_id = random_.Next(), .even_columns = random_.Below(2) == 0};
+    SampleReply reply{.request_id = random_.Next(), .shared_columns = random_.Below(2) == 0};
     while (random_.Below(4) != 0) {  // some batches, each of its own columns
       std::vector<uint32_t> columns;
       for (uint64_t c = random_.Below(4) + 1; c > 0; --c) {

@@ -32,7 +32,7 @@ class WireSharedColumnsTest : public WireSampleTest {
     const auto got = RoundTrip(reply);
     ASSERT_OK(got);
     ExpectSame(got->samples, reply.samples);
-    EXPECT_EQ(got->even_columns, is_shared);
+    EXPECT_EQ(got->shared_columns, is_shared);
   }
 };
 
@@ -49,14 +49,14 @@ TEST_F(WireSharedColumnsTest, RandomBatchesArriveAsTheyWere) {
     SampleReply reply{.request_id = 1,
                       .samples = test::UniformBatch(chunks, columns, lengths, 2 + random_.Below(5), &random_),
                       .end = Status::Cancelled("enough"),
-                      .even_columns = true};
+                      .shared_columns = true};
     const auto got = RoundTrip(reply);
     ASSERT_OK(got);
     EXPECT_EQ(got->end, reply.end);
     ExpectSame(got->samples, reply.samples);
-    num_shared += got->even_columns;  // some batches overlap by chance
+    num_shared += got->shared_columns;  // some batches overlap by chance
     // The longer form, for a client that does not support shared columns.
-    reply.even_columns = false;
+    reply.shared_columns = false;
     ExpectArrives(reply, false);
   }
   EXPECT_GT(num_shared, 80);
@@ -64,11 +64,11 @@ TEST_F(WireSharedColumnsTest, RandomBatchesArriveAsTheyWere) {
 
 TEST_F(WireSharedColumnsTest, ColumnsAreSentOnceAndRowsAreContiguous) {
   const SampleReply reply{.samples = test::UniformBatch(Chunks(400, 6), {0, 1, 1}, {1, 3, 2}, 32, &random_),
-                          .even_columns = true};
+                          .shared_columns = true};
   const auto got = RoundTrip(reply);
   ASSERT_OK(got);
   ExpectSame(got->samples, reply.samples);
-  ASSERT_TRUE(got->even_columns);
+  ASSERT_TRUE(got->shared_columns);
   EXPECT_LT(message_.total_bytes(), 32 * (8 + 3 * 12 + 2 * 12 + 50) + 300);
   for (uint32_t i = 0; i < 32; ++i) {
     const Trajectory& trajectory = got->samples[i].trajectory;
@@ -84,7 +84,7 @@ TEST_F(WireSharedColumnsTest, ColumnsAreSentOnceAndRowsAreContiguous) {
 
 TEST_F(WireSharedColumnsTest, LongRowsAreSentByReference) {
   const std::vector<ChunkRef> chunks = Chunks(8, 4);
-  SampleReply reply{.even_columns = true};
+  SampleReply reply{.shared_columns = true};
   for (const ChunkRef& chunk : chunks) {
     std::vector<ColumnSpec> columns(1);
     columns[0].slices = {{chunk, 3, 1, 2}};
@@ -104,7 +104,7 @@ TEST_F(WireSharedColumnsTest, DifferentColumnsTakeTheLongerForm) {
   };
   const auto both = [&](std::vector<Sample> samples, const std::vector<Sample>& more) {
     samples.insert(samples.end(), more.begin(), more.end());
-    return SampleReply{.samples = std::move(samples), .even_columns = true};
+    return SampleReply{.samples = std::move(samples), .shared_columns = true};
   };
   ExpectArrives(both(batch({0, 1}, {1, 1}), {}), true);
   ExpectArrives(both(batch({0, 4}, {1, 1}), {}), false);                           // compressed
@@ -118,7 +118,7 @@ TEST_F(WireSharedColumnsTest, DifferentColumnsTakeTheLongerForm) {
 
 TEST_F(WireSharedColumnsTest, ASqueezedColumnIsNotLikeOneOfARow) {
   const ChunkRef chunk = Chunks(1, 6)[0];
-  SampleReply reply{.even_columns = true};
+  SampleReply reply{.shared_columns = true};
   for (const bool squeeze : {true, false}) {
     reply.samples.push_back(SampleOf(Trajectory::Single(chunk, squeeze ? 1 : 2, 1, squeeze).value()));
   }
@@ -127,15 +127,15 @@ TEST_F(WireSharedColumnsTest, ASqueezedColumnIsNotLikeOneOfARow) {
 
 TEST_F(WireSharedColumnsTest, RowsThatOverlapMuchAreSentOnce) {
   const ChunkRef chunk = Chunks(1, 40)[0];
-  SampleReply drawn_often{.even_columns = true};
-  SampleReply frames{.even_columns = true};
+  SampleReply drawn_often{.shared_columns = true};
+  SampleReply frames{.shared_columns = true};
   for (uint32_t i = 0; i < 20; ++i) {
     drawn_often.samples.push_back(SampleOf(chunk, i % 8, 1));
     frames.samples.push_back(SampleOf(chunk, i, 4));
   }
   ExpectArrives(drawn_often, false);
   ExpectArrives(frames, false);
-  SampleReply seldom{.even_columns = true};
+  SampleReply seldom{.shared_columns = true};
   for (uint32_t i = 0; i < 20; ++i) seldom.samples.push_back(SampleOf(chunk, i % 16, 1));
   ExpectArrives(seldom, true);
 }

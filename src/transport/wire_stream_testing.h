@@ -41,7 +41,7 @@ inline Result<InsertMessage> Decode(InsertDecoder* decoder, const WireMessage& m
   return decoder->Decode(Slices(message));
 }
 
-inline InsertItem ItemOf(uint64_t number, Trajectory trajectory, std::string table = "replay") {
+inline Item ItemOf(uint64_t number, Trajectory trajectory, std::string table = "replay") {
   return {.number = number,
           .key = number * 7,
           .table = std::move(table),
@@ -49,13 +49,13 @@ inline InsertItem ItemOf(uint64_t number, Trajectory trajectory, std::string tab
           .times_sampled = 2,
           .trajectory = std::move(trajectory)};
 }
-inline InsertMessage MessageOf(InsertItem item) {
+inline InsertMessage MessageOf(Item item) {
   InsertMessage message;
   message.items.push_back(std::move(item));
   return message;
 }
 
-inline void ExpectSame(const std::vector<InsertItem>& got, const std::vector<InsertItem>& want) {
+inline void ExpectSame(const std::vector<Item>& got, const std::vector<Item>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_EQ(got[i].number, want[i].number);

@@ -191,7 +191,7 @@ bool WriteMessages(const std::filesystem::path& folder) {
       for (uint64_t id = 1; id <= 50; ++id) many.push_back(test::MakeChunk(id, kinds, 8, &random));
       const SampleReply even{.request_id = 1,
                              .samples = test::UniformBatch(many, {0, 2, 3}, {1, 2, 1}, 4, &random),
-                             .even_columns = true};
+                             .shared_columns = true};
       ok &= Write(folder / "sample_even", seed(1, 0, EncodeSampleReply(even).Flatten()));
     }
     WireMessage sealed = EncodeSampleReply(reply);

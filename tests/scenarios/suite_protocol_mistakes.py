@@ -223,12 +223,12 @@ class MistakesTest(ProtocolTest):
             "the end of the chunks", lambda: self.call("Info", pb.InfoRequest()).live_chunks <= self.good_number + 1
         )
 
-    def test_a_batch_beyond_all_limits_does_not_fill_the_memory(self):
+    def test_a_count_beyond_all_limits_does_not_fill_the_memory(self):
         self.check_good()
         before = self.server.rss()
         sampler = SampleStream(self.channel)
-        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=1 << 40, batch=(1 << 32) - 1))
-        # The server may answer with an error or with smaller batches, but must not collect without limit.
+        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=1 << 40))
+        # The server may answer with an error or with some samples, but must not collect without limit.
         growth, answer = 0, None
         deadline = time.monotonic() + 10
         while answer is None and growth < 128 * MIB and time.monotonic() < deadline:

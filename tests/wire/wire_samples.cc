@@ -67,7 +67,6 @@ std::vector<Case> Cases() {
                             .key = samples[i].key,
                             .table = i < 2 ? "first" : "second",
                             .priority = 0.25,
-                            .times_sampled = 3,
                             .trajectory = samples[i].trajectory,
                             .structure = i > 0 ? structure : ItemStructure()});
   }
@@ -82,7 +81,7 @@ std::vector<Case> Cases() {
   const SampleReply shared{.request_id = 300,
                            .samples = test::UniformBatch({raw}, {0, 1}, {1, 1}, 4, &random),
                            .end = Status(),
-                           .even_columns = true};
+                           .shared_columns = true};
   const auto again_samples = [](ByteSlices s) {
     const auto got = DecodeSampleReply(s);
     return got.ok() ? got->end->ToString() + Describe(got->samples) : got.status().ToString();
@@ -98,7 +97,7 @@ std::vector<Case> Cases() {
          const auto message = decoder.Decode(s);
          if (!message.ok()) return message.status().ToString();
          std::string all;
-         for (const InsertItem& item : message->items) {
+         for (const Item& item : message->items) {
            all += std::to_string(item.number) + item.table + std::string(item.structure.encoded()) +
                   test::Contents(item.trajectory);
          }

@@ -747,7 +747,7 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
 
   // The greeting may come alone.
   static bool AsksForSomething(const SampleRequest& request) {
-    return !request.table.empty() || request.taken_bytes > 0 || request.heartbeat;
+    return !request.table.empty() || request.taken_bytes > 0;
   }
 };
 
