@@ -32,15 +32,15 @@ T FromWord(const char* name, const std::string& word,
   RaiseValueError(std::string(name) + " is \"" + word + "\"; it must be one of " + known);
 }
 
-RestoreOptions::Settings FromWhose(const char* name, const std::string& word) {
+RestoreOptions::Settings ParseSettings(const char* name, const std::string& word) {
   using Settings = RestoreOptions::Settings;
   return FromWord<Settings>(name, word, {{"saved", Settings::kSaved}, {"given", Settings::kGiven}});
 }
 
 std::optional<std::chrono::nanoseconds> FromInterval(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;
-  constexpr double kLongest = 1e9;  // thirty years
-  if (!(*seconds > 0) || *seconds > kLongest) {
+  constexpr double kMaxSeconds = 1e9;  // thirty years
+  if (!(*seconds > 0) || *seconds > kMaxSeconds) {
     RaiseValueError(
         "interval (" + ShortRepr(nb::float_(*seconds)) +
         ") must be a number of seconds above 0 and at most 1e9, or None for no periodic checkpoints");
@@ -63,10 +63,10 @@ void InitOptions(CheckpointOptions* self, std::string path, std::optional<std::s
                             .keep_latest = static_cast<int32_t>(keep_latest),
                             .load_latest = load_latest.value};
   RestoreOptions& restore = options.restore;
-  restore.rate_limiter = FromWhose("rate_limiter", rate_limiter);
-  restore.sizes = FromWhose("sizes", sizes);
-  restore.selectors = FromWhose("selectors", selectors);
-  restore.signature = FromWhose("signature", signature);
+  restore.rate_limiter = ParseSettings("rate_limiter", rate_limiter);
+  restore.sizes = ParseSettings("sizes", sizes);
+  restore.selectors = ParseSettings("selectors", selectors);
+  restore.signature = ParseSettings("signature", signature);
   restore.counters = FromWord<RestoreOptions::Counters>(
       "counters", counters,
       {{"keep", RestoreOptions::Counters::kKeep}, {"reset", RestoreOptions::Counters::kReset}});
@@ -86,7 +86,7 @@ void InitOptions(CheckpointOptions* self, std::string path, std::optional<std::s
 // Runs `call` without the GIL.
 template <typename Call>
 auto WithoutGil(Call&& call) {
-  NoteUse();
+  RecordUse();
   return Waiting().Run([&](const WaitOptions&) { return call(); });
 }
 
@@ -182,7 +182,7 @@ std::string Import(const std::string& from, const std::string& to) {
 }  // namespace
 
 void BindCheckpoints(nb::module_& module) {
-  nb::class_<CheckpointOptions>(module, "CheckpointOptions", "What a server is told about its checkpoints.")
+  nb::class_<CheckpointOptions>(module, "CheckpointOptions", "The options of a server about its checkpoints.")
       .def("__init__", &InitOptions, "path"_a, nb::kw_only(), "fallback_path"_a.none(), "interval"_a.none(),
            "on_stop"_a, "keep_latest"_a, "load_latest"_a, "rate_limiter"_a, "sizes"_a, "selectors"_a,
            "signature"_a, "counters"_a, "missing_tables"_a, "extra_tables"_a);

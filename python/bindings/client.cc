@@ -237,7 +237,7 @@ nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout) {
   const Client client = self.client();
   const ServerInfo info = ValueOrRaise(
       Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) { return client.Info(wait); }));
-  self.NoteTables(info);
+  self.RecordTables(info);
   return ToDict(info);
 }
 
@@ -303,7 +303,7 @@ ClientObject::ClientObject(std::string address, bool in_process, std::string nam
     : address_(std::move(address)),
       reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout, "reconnect_timeout")) {
   CheckFork();
-  NoteUse();
+  RecordUse();
   const ClientOptions options{.write_window_bytes = write_window_bytes,
                               .reconnect_timeout = reconnect_timeout_,
                               .max_response_bytes = max_response_bytes,
@@ -342,12 +342,12 @@ ReadAhead ClientObject::MayReadAhead(const std::string& table, Timeout timeout) 
   const Client handle = client();
   const ServerInfo info =
       ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); }));
-  NoteTables(info);
+  RecordTables(info);
   const auto found = may_read_ahead_.find(table);
   return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler reports the error
 }
 
-void ClientObject::NoteTables(const ServerInfo& info) {
+void ClientObject::RecordTables(const ServerInfo& info) {
   for (const TableInfo& each : info.tables) {
     may_read_ahead_[each.name] = each.max_size <= 1            ? ReadAhead::kNever
                                  : each.max_times_sampled >= 1 ? ReadAhead::kLittle

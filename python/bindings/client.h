@@ -52,7 +52,7 @@ class ClientObject {
   // Requests it from the server unless it is known.
   ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
   // Records what MayReadAhead() would request.
-  void NoteTables(const ServerInfo& info);
+  void RecordTables(const ServerInfo& info);
 
  private:
   const std::string address_;

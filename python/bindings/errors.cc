@@ -57,14 +57,14 @@ void ClearException() {
 }
 
 std::string ShortRepr(nb::handle object) {
-  constexpr size_t kMost = 100;
+  constexpr size_t kMaxLength = 100;
   PyObject* repr = PyObject_Repr(object.ptr());
   const char* text = repr ? PyUnicode_AsUTF8(repr) : nullptr;
   std::string result = text ? text : std::string("a ") + Py_TYPE(object.ptr())->tp_name;
   PyErr_Clear();
   Py_XDECREF(repr);
-  if (result.size() > kMost) {
-    size_t cut = kMost;
+  if (result.size() > kMaxLength) {
+    size_t cut = kMaxLength;
     while (cut > 0 && (result[cut] & 0xC0) == 0x80) --cut;
     result = result.substr(0, cut) + "…";
   }

@@ -46,7 +46,7 @@ void CheckFork() {
   nb::raise_python_error();
 }
 
-void NoteUse() { is_used = true; }
+void RecordUse() { is_used = true; }
 
 Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name) {
   if (!seconds) return std::nullopt;
@@ -54,15 +54,15 @@ Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name) {
     RaiseValueError(std::string(name) + " (" + ShortRepr(nb::float_(*seconds)) +
                     ") must be a number of seconds from 0 on, or None for no limit");
   }
-  constexpr double kMost = 1e9;  // thirty years: practically forever, and far from overflow
-  if (*seconds >= kMost) return std::nullopt;
+  constexpr double kMaxSeconds = 1e9;  // thirty years: practically forever, and far from overflow
+  if (*seconds >= kMaxSeconds) return std::nullopt;
   return std::chrono::nanoseconds(static_cast<int64_t>(*seconds * 1e9));
 }
 
 Timeout TimeoutFromMillis(std::optional<int64_t> millis) {
   if (!millis) return std::nullopt;
-  constexpr int64_t kMost = int64_t{1} << 40;
-  if (*millis >= kMost) return std::nullopt;
+  constexpr int64_t kMaxMillis = int64_t{1} << 40;
+  if (*millis >= kMaxMillis) return std::nullopt;
   return std::chrono::milliseconds(std::max<int64_t>(*millis, 0));
 }
 

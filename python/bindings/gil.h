@@ -40,7 +40,7 @@ bool IsForkedChild();
 // Raises RuntimeError, with the remedy, in such a child.
 void CheckFork();
 // Records that the library has threads from now on.
-void NoteUse();
+void RecordUse();
 
 // None waits forever. ValueError, naming the argument `name`, for NaN and negative numbers.
 Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name = "timeout");

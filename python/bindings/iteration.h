@@ -118,7 +118,7 @@ void BindIteration(nb::class_<T>& bound) {
       .def("__next__", &T::Next)
       .def(
           "close", [](T& self) { self.Close(); },
-          "Gives up what was fetched ahead. Later calls of next() raise StopIteration.");
+          "Discards prefetched samples. Later calls of next() raise StopIteration.");
 }
 
 }  // namespace reverb::python

@@ -15,7 +15,7 @@ std::atomic<bool> log_is_waiting{false};
 
 namespace {
 
-constexpr size_t kMostRecords = 1000;
+constexpr size_t kMaxRecords = 1000;
 
 struct Record {
   LogLevel level;
@@ -35,7 +35,7 @@ Queue& TheQueue() {
 void Put(LogLevel level, std::string_view message) {
   Queue& queue = TheQueue();
   const std::lock_guard lock(queue.mu);
-  if (queue.records.size() >= kMostRecords) {
+  if (queue.records.size() >= kMaxRecords) {
     ++queue.dropped;
   } else {
     queue.records.push_back({level, std::string(message)});

@@ -44,7 +44,7 @@ class ServerObject {
       }
       options.tables.push_back(table->options());
     }
-    NoteUse();
+    RecordUse();
     Result<Server> server = Waiting().Run([&](const WaitOptions& wait) {
       if (options.checkpoint) options.checkpoint->restore.on_wait = wait.on_wait;  // a load may take minutes
       return Server::Start(std::move(options));
@@ -67,7 +67,7 @@ class ServerObject {
     }
   }
   ~ServerObject() {
-    if (!IsForkedChild()) StopIt();
+    if (!IsForkedChild()) StopServer();
   }
   ServerObject(const ServerObject&) = delete;
   ServerObject& operator=(const ServerObject&) = delete;
@@ -75,7 +75,7 @@ class ServerObject {
   int port() const { return port_; }
   const std::optional<std::string>& loaded_checkpoint() const { return loaded_checkpoint_; }
 
-  void StopIt() {
+  void StopServer() {
     if (IsForkedChild()) return;
     const GilRelease released;
     server_->Stop();
@@ -129,7 +129,7 @@ void BindServer(nb::module_& module) {
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
       .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
                    "The path of the checkpoint that was loaded at start; None if none was.")
-      .def("Stop", &Self::StopIt, "Stops the server and cancels all calls. Idempotent.")
+      .def("Stop", &Self::StopServer, "Stops the server and cancels all calls. Idempotent.")
       .def(
           "Wait",
           [](Self& self, std::optional<double> timeout) { return self.Wait(TimeoutFromSeconds(timeout)); },

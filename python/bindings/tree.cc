@@ -27,7 +27,7 @@ bool IsTrue(nb::handle function, PyObject* argument) {
 }
 
 // Queries reverb._tree about an instance; the answer depends on its type alone.
-NestKind AskKind(PyObject* object) {
+NestKind QueryKind(PyObject* object) {
   if (!IsTrue(py_is_nested.get(), object)) return NestKind::kLeaf;
   const int is_mapping = PyObject_IsInstance(object, py_mapping.get().ptr());
   if (is_mapping < 0) nb::raise_python_error();
@@ -96,7 +96,7 @@ NestKind KindOf(PyObject* object) {
   static auto* known = new std::unordered_map<PyTypeObject*, NestKind>();
   if (const auto found = known->find(type); found != known->end()) return found->second;
   nb::object held = Borrow(reinterpret_cast<PyObject*>(type));  // the query may change the object's class
-  const NestKind kind = AskKind(object);
+  const NestKind kind = QueryKind(object);
   if (known->size() < 4096 && known->emplace(type, kind).second) (void)held.release();
   return kind;
 }

@@ -1,4 +1,4 @@
-"""The native part of reverb, as type checkers see it. What is documented is documented there."""
+"""Type stubs of the native part of reverb. Its documentation is in the classes that use it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType

@@ -93,7 +93,7 @@ class SampleToInsertRatio(RateLimiter):
         if max_diff < target:
             logging.getLogger("reverb").warning(
                 "max_diff (%s) is below samples_per_insert * min_size_to_sample (%s): inserts may wait before a table "
-                "can be sampled, for ever unless something samples at the same time",
+                "can be sampled, forever unless something samples at the same time",
                 max_diff,
                 target,
             )

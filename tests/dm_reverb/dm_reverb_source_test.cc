@@ -332,6 +332,26 @@ TEST_F(DmReverbSourceTest, SignaturesAreTranslated) {
   EXPECT_EQ(*DecodeStructuredValue(EncodeStructuredValue(*signature)), *signature);
 }
 
+TEST_F(DmReverbSourceTest, MalformedBoundsAreRefused) {
+  const auto decode = [](const Message& minimum) {
+    const Message spec = Message().Add(2, ShapeOf({2})).Int(3, static_cast<int64_t>(DType::kFloat32));
+    const Message maximum = TensorOf(DType::kFloat32, {}, std::string(4, '\0'));
+    return DecodeStructuredValue(Message().Add(35, Message(spec).Add(4, minimum).Add(5, maximum)).bytes())
+        .status();
+  };
+  const std::string zeros(8, '\0');
+  EXPECT_OK(decode(TensorOf(DType::kFloat32, {2}, zeros)));
+  EXPECT_OK(decode(TensorOf(DType::kFloat32, {2}, "")));  // no values: zeros
+  for (const Message& minimum :
+       {Message(), TensorOf(DType::kFloat32, {2}, "cut"),
+        TensorOf(DType::kFloat32, {3}, std::string(12, '\0')), TensorOf(DType::kInt32, {2}, zeros),
+        TensorOf(DType::kFloat32, {-1}, zeros), TensorOf(DType::kFloat32, {int64_t{1} << 40, 1}, ""),
+        Message(TensorOf(DType::kFloat32, {1}, "")).Bytes(5, zeros)}) {
+    EXPECT_THAT(decode(minimum),
+                testing::AnyOf(StatusIs(StatusCode::kDataLoss), StatusIs(StatusCode::kUnimplemented)));
+  }
+}
+
 TEST_F(DmReverbSourceTest, TimesInNamesAreReadInTheirZone) {
   const auto time = [](std::string_view name) { return internal::ParseCheckpointName(name); };
   EXPECT_EQ(time("1970-01-01T00:00:00+00:00"), 0);
