@@ -36,7 +36,7 @@ std::string Milliseconds(Duration duration) {
 
 }  // namespace
 
-struct Checkpointer::Bell {
+struct Checkpointer::PeriodicAlarm {
   Mutex mu;
   CondVar changed;
   bool is_due GUARDED_BY(mu) = false;
@@ -49,7 +49,7 @@ Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environ
       environment_(std::move(environment)),
       writer_(environment_.fs, {.root = options.path, .keep_latest = options.keep_latest}),
       result_(Status::NotFound("no checkpoint was written yet")),
-      bell_(std::make_shared<Bell>()) {
+      periodic_alarm_(std::make_shared<PeriodicAlarm>()) {
   if (!loaded_segments.empty()) writer_.Adopt(std::move(loaded_path), std::move(loaded_segments));
 }
 
@@ -65,11 +65,12 @@ void Checkpointer::Start() {
 
 void Checkpointer::SetAlarm() {
   if (is_stopped_) return;
-  alarm_ = environment_.clock->CallAt(environment_.clock->Now() + *options_.interval, [bell = bell_] {
-    MutexLock lock(&bell->mu);
-    bell->is_due = true;
-    bell->changed.NotifyAll();
-  });
+  alarm_ = environment_.clock->CallAt(environment_.clock->Now() + *options_.interval,
+                                      [periodic_alarm = periodic_alarm_] {
+                                        MutexLock lock(&periodic_alarm->mu);
+                                        periodic_alarm->is_due = true;
+                                        periodic_alarm->changed.NotifyAll();
+                                      });
 }
 
 void Checkpointer::Run() {
@@ -79,10 +80,11 @@ void Checkpointer::Run() {
       SetAlarm();
     }
     {
-      MutexLock lock(&bell_->mu);
-      while (!bell_->is_due && !bell_->is_over) bell_->changed.Wait(&bell_->mu);
-      if (bell_->is_over) return;
-      bell_->is_due = false;
+      MutexLock lock(&periodic_alarm_->mu);
+      while (!periodic_alarm_->is_due && !periodic_alarm_->is_over)
+        periodic_alarm_->changed.Wait(&periodic_alarm_->mu);
+      if (periodic_alarm_->is_over) return;
+      periodic_alarm_->is_due = false;
     }
     if (Result<std::string> path = Save(); !path.ok()) {
       Log(LogLevel::kError,
@@ -101,9 +103,9 @@ void Checkpointer::Stop() {
   }
   if (alarm != 0) environment_.clock->Cancel(alarm);
   {
-    MutexLock lock(&bell_->mu);
-    bell_->is_over = true;
-    bell_->changed.NotifyAll();
+    MutexLock lock(&periodic_alarm_->mu);
+    periodic_alarm_->is_over = true;
+    periodic_alarm_->changed.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
   MutexLock lock(&mu_);

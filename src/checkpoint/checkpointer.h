@@ -77,8 +77,8 @@ class Checkpointer {
   Stats stats_ GUARDED_BY(mu_);
 
   // --- Those that come with time ---
-  struct Bell;  // outlives an alarm that is on its way
-  const std::shared_ptr<Bell> bell_;
+  struct PeriodicAlarm;  // outlives an alarm that is on its way
+  const std::shared_ptr<PeriodicAlarm> periodic_alarm_;
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;
   bool is_stopped_ GUARDED_BY(mu_) = false;
   std::thread thread_;

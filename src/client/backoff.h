@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "client/waiting.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
 #include "transport/transport.h"
@@ -51,7 +51,7 @@ inline constexpr Duration kMinAttemptTimeout = std::chrono::seconds(1);
 
 // The error when a server was looked for longer than reconnect_timeout.
 inline Status CannotReach(const std::string& address, Duration searched, const Status& last_failure) {
-  std::string text = "the server at " + address + " could not be reached for " + Seconds(searched) +
+  std::string text = "the server at " + address + " could not be reached for " + DurationText(searched) +
                      "; check the address, start the server, or allow more time (reconnect_timeout)";
   if (!last_failure.ok()) text += "; the last attempt: " + std::string(last_failure.message());
   return Status::Unavailable(std::move(text));

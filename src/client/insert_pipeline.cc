@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "base/background.h"
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "client/waiting.h"
+#include "base/wait_loop.h"
 
 namespace reverb::internal {
 namespace {
@@ -80,7 +81,7 @@ InsertPipeline::~InsertPipeline() = default;
 // --- The writer's side ---
 
 Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
-  bool is_slow = false;
+  bool is_scheduled = false;
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
@@ -96,13 +97,14 @@ Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
     pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
     const bool is_late = SenderIsLate();
     // They go with the next message.
-    if (!ready_ || pumping_ || (pump_is_called_ && !is_late) || !welcomed_ || Hold() || LacksRoom()) {
+    if (!ready_ || strand_.is_running() || (strand_.is_scheduled() && !is_late) || !is_welcomed() || Hold() ||
+        LacksRoom()) {
       Pace();
       return Status::Ok();
     }
-    is_slow = pump_is_called_ = !is_late && connection_->sending_is_slow();
+    is_scheduled = !is_late && connection_->send_may_block() && strand_.Schedule();
   }
-  is_slow ? PumpElsewhere() : Pump();
+  is_scheduled ? PumpElsewhere() : Pump();
   return Status::Ok();
 }
 
@@ -129,11 +131,10 @@ void InsertPipeline::OnHoldAlarm() {
   {
     MutexLock lock(&mu_);
     hold_alarm_is_set_ = false;
-    if (closed_ || !status_.ok() || last_number() == sent_through_) return;
+    if (!status_.ok() || last_number() == sent_through_) return;
     // Others that are held now came later: they get an alarm of their own.
     if (sent_through_ == held_after_) send_now_through_ = last_number();
-    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_ || Hold()) return;
-    pump_is_called_ = true;
+    if (!ready_ || !is_welcomed() || Hold() || !strand_.Schedule()) return;
   }
   PumpElsewhere();
 }
@@ -141,7 +142,7 @@ void InsertPipeline::OnHoldAlarm() {
 void InsertPipeline::Pace() {
   if (unsent_bytes_ < kPaceBytes || !is_moving_) return;
   ++waiters_;
-  while (unsent_bytes_ > kPaceResume && welcomed_ && !closed_ && status_.ok()) {
+  while (unsent_bytes_ > kPaceResume && is_welcomed() && status_.ok()) {
     const uint64_t sent_before = sent_through_;
     if (!changed_.WaitFor(&mu_, kMoving) && sent_through_ == sent_before) {
       is_moving_ = false;
@@ -155,14 +156,15 @@ void InsertPipeline::Forget(uint64_t chunk_id) {
   if (connection_->in_process()) return;  // nothing is remembered there
   forget_next_.push_back({added_, chunk_id});
   if (forget_next_.size() < kForgetAlone) return;  // goes with the next items
-  bool is_slow = false;
+  bool is_scheduled = false;
   {
     MutexLock lock(&mu_);
     TakeForgets();
-    if (!MayForgetAlone() || !ready_ || pumping_ || pump_is_called_ || !welcomed_) return;
-    is_slow = pump_is_called_ = connection_->sending_is_slow();
+    if (!MayForgetAlone() || !ready_ || strand_.is_running() || strand_.is_scheduled() || !is_welcomed())
+      return;
+    is_scheduled = connection_->send_may_block() && strand_.Schedule();
   }
-  is_slow ? PumpElsewhere() : Pump();
+  is_scheduled ? PumpElsewhere() : Pump();
 }
 
 void InsertPipeline::TakeForgets() {
@@ -232,7 +234,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
       result = Status::DeadlineExceeded("Timeout exceeded: waiting " + DescribeWait(what, waited));
       break;
     }
-    if (loop.IsTimeToSay()) {
+    if (loop.ShouldLogNow()) {
       const std::string text = "still waiting " + DescribeWait(what, waited);
       mu_.Unlock();
       LogWait(what + connection_->address(), text);
@@ -256,8 +258,9 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
 }
 
 std::string InsertPipeline::DescribeWait(const char* what, Duration waited) const {
-  std::string text = std::string(what) + " by " + connection_->address() + " for " + Seconds(waited) + "; " +
-                     std::to_string(items_.size()) + (items_.size() == 1 ? " item with " : " items with ") +
+  std::string text = std::string(what) + " by " + connection_->address() + " for " + DurationText(waited) +
+                     "; " + std::to_string(items_.size()) +
+                     (items_.size() == 1 ? " item with " : " items with ") +
                      std::to_string(pending_chunks_.bytes()) + " bytes not confirmed";
   if (reconnection_.is_lost()) {
     text += "; the server cannot be reached: " + reconnection_.last_failure().ToString();
@@ -273,8 +276,8 @@ void InsertPipeline::Close() {
   std::deque<Queued> dropped;  // data is freed outside the lock
   {
     MutexLock lock(&mu_);
-    if (closed_) return;
-    closed_ = true;
+    if (strand_.is_closed()) return;
+    strand_.Close();
     all_confirmed = items_.empty();
     SetStatus(Status::Cancelled("the writer was closed"));
     stream = std::move(stream_);
@@ -290,30 +293,30 @@ void InsertPipeline::Close() {
 // --- Sending ---
 
 void InsertPipeline::Pump() {
-  mu_.Lock();
-  pump_is_called_ = false;
-  while (!pumping_ && stream_ != nullptr && welcomed_ && ready_ && !closed_) {
-    std::optional<InsertMessage> message = NextMessage();
-    if (!message) break;
-    const std::shared_ptr<InsertStream> stream = stream_;
-    const uint64_t attempt = attempt_;
-    const uint64_t last_number = message->items.empty() ? 0 : sent_through_;
-    pumping_ = true;
-    ready_ = false;
-    mu_.Unlock();
-    const InsertStream::Sent sent = stream->Send(*std::move(message));
-    mu_.Lock();
-    pumping_ = false;
-    stats_.sent_bytes += static_cast<int64_t>(sent.bytes);
-    ++stats_.sent_messages;
-    if (attempt != attempt_) continue;
-    ready_ |= sent.ready;
-    if (last_number > confirmed_through_ && sent.bytes > 0) {
-      sent_.push_back({last_number, sent.bytes});
-      unconfirmed_bytes_ += sent.bytes;
-    }
-  }
+  MutexLock lock(&mu_);
+  strand_.Run([this]() REQUIRES(mu_) { return Step(); });
+}
+
+Strand::Next InsertPipeline::Step() {
+  if (stream_ == nullptr || !is_welcomed() || !ready_) return Strand::Next::kWait;
+  std::optional<InsertMessage> message = NextMessage();
+  if (!message) return Strand::Next::kWait;
+  const std::shared_ptr<InsertStream> stream = stream_;
+  const uint64_t attempt = attempt_;
+  const uint64_t last_number = message->items.empty() ? 0 : sent_through_;
+  ready_ = false;
   mu_.Unlock();
+  const InsertStream::Sent sent = stream->Send(*std::move(message));
+  mu_.Lock();
+  stats_.sent_bytes += static_cast<int64_t>(sent.bytes);
+  ++stats_.sent_messages;
+  if (attempt != attempt_) return Strand::Next::kAgain;
+  ready_ |= sent.ready;
+  if (last_number > confirmed_through_ && sent.bytes > 0) {
+    sent_.push_back({last_number, sent.bytes});
+    unconfirmed_bytes_ += sent.bytes;
+  }
+  return Strand::Next::kAgain;
 }
 
 std::optional<InsertMessage> InsertPipeline::NextMessage() {
@@ -366,7 +369,7 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
   std::vector<Trajectory> done;
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_ || attempt_over_ || closed_) return;
+    if (attempt != attempt_ || is_over() || strand_.is_closed()) return;
     OnRejections(reply.rejections);
     if (reply.welcome) OnWelcome(*reply.welcome, &done);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
@@ -378,7 +381,7 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
 }
 
 void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) {
-  if (life_id_ && confirmed_through_ > welcome.applied_through) SayWhatIsMissing(welcome);
+  if (life_id_ && confirmed_through_ > welcome.applied_through) LogLostItems(welcome);
   life_id_ = welcome.server_life_id;
   limits_ = welcome.limits;
   // 0 = not told.
@@ -386,7 +389,7 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   max_item_bytes_.store(limits_.max_item_bytes == 0 ? UINT64_MAX : limits_.max_item_bytes,
                         std::memory_order_relaxed);
-  welcomed_ = true;
+  attempt_state_ = AttemptState::kWelcomed;
   options_.clock->Cancel(attempt_alarm_);
   ++stats_.connections;
   reconnection_.Welcomed();
@@ -397,7 +400,7 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
 }
 
 // The server knows less than it had confirmed.
-void InsertPipeline::SayWhatIsMissing(const Welcome& welcome) {
+void InsertPipeline::LogLostItems(const Welcome& welcome) {
   const std::string server = "the server at " + connection_->address();
   if (*life_id_ == welcome.server_life_id) {
     return Log(
@@ -480,9 +483,10 @@ void InsertPipeline::Connect() {
   uint64_t attempt = 0;
   {
     MutexLock lock(&mu_);
-    if (closed_) return;
+    if (strand_.is_closed()) return;
     attempt = ++attempt_;
-    welcomed_ = ready_ = attempt_over_ = false;
+    attempt_state_ = AttemptState::kConnecting;
+    ready_ = false;
     sent_.clear();
     sent_by_table_.clear();
     unconfirmed_bytes_ = 0;
@@ -504,7 +508,7 @@ void InsertPipeline::Connect() {
   bool unwanted = false;
   {
     MutexLock lock(&mu_);
-    unwanted = closed_ || attempt != attempt_ || attempt_over_;
+    unwanted = strand_.is_closed() || attempt != attempt_ || is_over();
     if (!unwanted) {
       stream_ = stream;
       ready_ = true;
@@ -518,7 +522,7 @@ void InsertPipeline::OnAttemptTimeout(uint64_t attempt) {
   std::shared_ptr<InsertStream> stream;
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_ || attempt_over_ || welcomed_ || closed_) return;
+    if (attempt != attempt_ || attempt_state_ != AttemptState::kConnecting || strand_.is_closed()) return;
     reconnection_.AttemptTimedOut();
     stream = stream_;
   }
@@ -529,13 +533,13 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   std::shared_ptr<InsertStream> former;
   MutexLock lock(&mu_);
   if (attempt != attempt_) return;
-  attempt_over_ = true;
+  const bool was_welcomed = is_welcomed();
+  attempt_state_ = AttemptState::kOver;
   options_.clock->Cancel(attempt_alarm_);
-  const bool was_welcomed = welcomed_;
-  welcomed_ = ready_ = false;
+  ready_ = false;
   former = std::move(stream_);
   stream_ = nullptr;
-  if (closed_) return;
+  if (strand_.is_closed()) return;
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
       reconnection_.Lost(std::move(status), now, *connection_, options_.reconnect_timeout);

@@ -1,14 +1,15 @@
 // insert_pipeline.h — items on their way to a server: numbered, sent in order, kept until confirmed.
 //
-// Whoever finds the stream ready fills a message with what has gathered meanwhile and sends it: when nothing
-// is under way a thread that the writer calls (its own, where sending is quick or it waits anyway), else the
-// transport's, when an answer has come or enough has gathered. So messages grow with the load.
+// The thread that finds the stream ready fills a message with the items added since the last one and sends it.
+// If no message is in flight, this is a thread that the writer chooses: its own if Send() does not block or it
+// waits anyway, else a background thread. Otherwise it is the transport's thread, when a reply has come or
+// enough items have been added. So messages grow with the load.
 //
-// A connection that breaks is made anew, with growing pauses; what was not confirmed is sent again under
-// the same numbers, and the server skips what it has. A server that came back with another memory is
-// noticed by its life id, and what it lacks is said in the log and counted.
+// Reconnects with growing pauses when the connection breaks, and resends unconfirmed items under the same
+// numbers; the server skips those it has. The life id reveals a server that was restarted; items that it
+// confirmed and no longer has are logged and counted.
 //
-// Ownership: shared between the writer and the stream under way. Threads: the ItemSink methods belong to
+// Ownership: shared between the writer and the open stream. Threads: the ItemSink methods belong to
 // one writer; the rest comes from any thread. No lock is held while calling the transport.
 #ifndef REVERB_CLIENT_INSERT_PIPELINE_H_
 #define REVERB_CLIENT_INSERT_PIPELINE_H_
@@ -27,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/strand.h"
 #include "client/backoff.h"
 #include "client/item_sink.h"
 #include "reverb/status.h"
@@ -81,6 +83,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     OutgoingItem item;
     int64_t bytes = 0;  // of chunks that it brought into the window
   };
+  enum class AttemptState : uint8_t {
+    kConnecting,
+    kWelcomed,  // the server has answered
+    kOver,      // the stream is closed
+  };
   struct SentMessage {
     uint64_t last_number = 0;
     uint64_t bytes = 0;
@@ -112,13 +119,16 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   InsertPipeline(std::shared_ptr<Connection> connection, Options options);
 
   void Connect() EXCLUDES(mu_);
+  // Sends what is due.
   void Pump() EXCLUDES(mu_);
-  // Pump() soon, on another thread.
+  Strand::Next Step() REQUIRES(mu_);
+  // Calls Pump() on another thread. REQUIRES: strand_.Schedule() returned true.
   void PumpElsewhere() EXCLUDES(mu_);
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) REQUIRES(mu_);
-  void SayWhatIsMissing(const Welcome& welcome) REQUIRES(mu_);
+  // Logs and counts confirmed items that the restarted server lacks.
+  void LogLostItems(const Welcome& welcome) REQUIRES(mu_);
   void OnRejections(const std::vector<Rejection>& rejections) REQUIRES(mu_);
   void Fail(Status status) REQUIRES(mu_);
   // The first that is not OK stays.
@@ -140,7 +150,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   }
   // Whether the unsent items may wait for a reply first.
   bool MayHold() const REQUIRES(mu_) {
-    return connection_->sending_is_slow() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
+    return connection_->send_may_block() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
            sent_through_ >= send_now_through_ && last_number() - sent_through_ < kHoldItems &&
            unsent_bytes_ < kHoldBytes;
   }
@@ -158,8 +168,12 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     return !sent_.empty() &&
            unconfirmed_bytes_ > limits_.insert_window_bytes - limits_.insert_window_bytes / 4;
   }
+  bool is_welcomed() const REQUIRES(mu_) { return attempt_state_ == AttemptState::kWelcomed; }
+  bool is_over() const REQUIRES(mu_) { return attempt_state_ == AttemptState::kOver; }
+  // Whether a background thread should have sent long ago.
   bool SenderIsLate() const REQUIRES(mu_) {
-    return pump_is_called_ && (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
+    return strand_.is_scheduled() &&
+           (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
   }
   // Not while there are items to go with.
   bool MayForgetAlone() const REQUIRES(mu_) {
@@ -176,7 +190,6 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   int waiters_ GUARDED_BY(mu_) = 0;
   Status status_ GUARDED_BY(mu_);
   std::atomic<bool> failed_{false};  // status_ is not OK: looked at before the lock is taken
-  bool closed_ GUARDED_BY(mu_) = false;
   Stats stats_ GUARDED_BY(mu_);
 
   // --- Items, by number ---
@@ -197,11 +210,9 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // --- The stream ---
   uint64_t attempt_ GUARDED_BY(mu_) = 0;
   std::shared_ptr<InsertStream> stream_ GUARDED_BY(mu_);
-  bool welcomed_ GUARDED_BY(mu_) = false;
-  bool ready_ GUARDED_BY(mu_) = false;
-  bool pumping_ GUARDED_BY(mu_) = false;
-  bool pump_is_called_ GUARDED_BY(mu_) = false;  // PumpElsewhere() is under way
-  bool attempt_over_ GUARDED_BY(mu_) = false;
+  AttemptState attempt_state_ GUARDED_BY(mu_) = AttemptState::kConnecting;
+  bool ready_ GUARDED_BY(mu_) = false;  // the stream accepts another message
+  Strand strand_ GUARDED_BY(mu_);       // calls Send() of all streams; closed with the pipeline
   bool heartbeat_ GUARDED_BY(mu_) = false;
   Limits limits_ GUARDED_BY(mu_);
   std::optional<Id128> life_id_ GUARDED_BY(mu_);

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/malloc_retention.h"
 #include "base/random.h"
-#include "client/waiting.h"
+#include "base/wait_loop.h"
 
 namespace reverb::internal {
 namespace {
@@ -117,7 +118,7 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
       result = Status::DeadlineExceeded("Timeout exceeded: " + why.text).WithDetail(why.detail);
       break;
     }
-    if (loop.IsTimeToSay()) {
+    if (loop.ShouldLogNow()) {
       const Why why = DescribeWait(loop.waited(), wait);
       const std::string address = workers_.front().connection->address();
       mu_.Unlock();
@@ -173,7 +174,7 @@ Why SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
   const Worker& worker = owing == workers_.end() ? workers_.front() : *owing;
   const std::shared_ptr<Connection> connection = worker.connection;
   std::string text = "waiting for samples of table \"" + options_.table + "\" from " + connection->address() +
-                     " for " + Seconds(waited);
+                     " for " + DurationText(waited);
   if (worker.reconnection.is_lost()) {
     return {text + "; the server cannot be reached: " + worker.reconnection.last_failure().ToString()};
   }

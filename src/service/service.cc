@@ -29,7 +29,7 @@ class InsertStreamSession final : public InsertSession {
   void OnDone() override { writer_->OnDone(generation_); }
   void OnGone() override {
     service_->StreamGone(stream_id_);
-    if (writer_->Detach(generation_)) service_->WriterWentAway(writer_->id());
+    if (writer_->Detach(generation_)) service_->OnWriterDisconnected(writer_->id());
   }
   void End(Status status) { writer_->End(generation_, std::move(status)); }
   uint64_t generation() const { return generation_; }
@@ -67,7 +67,8 @@ Status ServiceLimits::Validate() const {
     if (value == 0)
       return Status::InvalidArgument(std::string(name) + " is 0: nothing could be done; give at least 1");
   }
-  if (writer_memory < Duration(0)) return Status::InvalidArgument("writer_memory is negative");
+  if (disconnected_session_ttl < Duration(0))
+    return Status::InvalidArgument("disconnected_session_ttl is negative");
   return Status::Ok();
 }
 
@@ -94,7 +95,7 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
       for (const SavedWriter& saved : writers) {
         Writer& writer = service->writers_[saved.id];
         writer.session = std::make_shared<WriterSession>(service, saved);
-        service->SetAway(saved.id, &writer, true);
+        service->SetDisconnected(saved.id, &writer, true);
       }
     }
     service->DropWriters();
@@ -131,7 +132,7 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
     for (auto& [id, stream] : streams_) ends.push_back(stream.end);
     for (auto& [id, writer] : writers_) writers.push_back(std::move(writer.session));
     writers_.clear();
-    away_.clear();
+    disconnected_.clear();
     stopped_writers_.insert(stopped_writers_.end(), writers.begin(), writers.end());
   }
   for (auto& end : ends) end(ShuttingDown());
@@ -227,7 +228,7 @@ void Service::ForgetWriter(const Id128& id) {
   MutexLock lock(&mu_);
   const auto found = writers_.find(id);
   if (found == writers_.end()) return;
-  SetAway(id, &found->second, false);
+  SetDisconnected(id, &found->second, false);
   writer = std::move(found->second.session);
   writers_.erase(found);
 }
@@ -251,7 +252,7 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
     writer = known.session;
     // Under this lock: nobody drops it before the stream is there.
     writer->Expect();
-    SetAway(hello.session_id, &known, false);
+    SetDisconnected(hello.session_id, &known, false);
     session =
         std::make_shared<InsertStreamSession>(shared_from_this(), writer, writer->NewGeneration(), stream_id);
     streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); }});
@@ -280,20 +281,22 @@ Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
   return std::shared_ptr<SampleSession>(std::move(session));
 }
 
-void Service::SetAway(const Id128& id, Writer* writer, bool is_away) {
-  if (writer->away) {
-    away_.erase(*writer->away);
-    writer->away.reset();
+void Service::SetDisconnected(const Id128& id, Writer* writer, bool is_disconnected) {
+  if (writer->position) {
+    disconnected_.erase(*writer->position);
+    writer->position.reset();
   }
-  if (is_away) writer->away = away_.insert(away_.end(), {.id = id, .since = options_.clock->Now()});
+  if (is_disconnected)
+    writer->position = disconnected_.insert(disconnected_.end(), {.id = id, .since = options_.clock->Now()});
 }
 
-void Service::WriterWentAway(const Id128& id) {
+void Service::OnWriterDisconnected(const Id128& id) {
   {
     MutexLock lock(&mu_);
     const auto found = writers_.find(id);
     // It may have come back, or been dropped, in between.
-    if (found != writers_.end() && found->second.session->is_away()) SetAway(id, &found->second, true);
+    if (found != writers_.end() && found->second.session->is_disconnected())
+      SetDisconnected(id, &found->second, true);
   }
   DropWriters();
   ScheduleSweep();
@@ -301,11 +304,11 @@ void Service::WriterWentAway(const Id128& id) {
 
 void Service::ScheduleSweep() {
   MutexLock lock(&mu_);
-  if (stopped_ || sweep_is_set_ || away_.empty()) return;
+  if (stopped_ || sweep_is_set_ || disconnected_.empty()) return;
   sweep_is_set_ = true;
   // Now() plus the longest duration would overflow.
-  const Duration pause = std::clamp<Duration>(options_.limits.writer_memory, std::chrono::milliseconds(1),
-                                              std::chrono::hours(24 * 365));
+  const Duration pause = std::clamp<Duration>(options_.limits.disconnected_session_ttl,
+                                              std::chrono::milliseconds(1), std::chrono::hours(24 * 365));
   options_.clock->CallAt(options_.clock->Now() + pause, [weak = weak_from_this()] {
     const std::shared_ptr<Service> service = weak.lock();
     if (!service) return;
@@ -323,14 +326,15 @@ void Service::DropWriters() {
   {
     MutexLock lock(&mu_);
     const TimePoint now = options_.clock->Now();
-    while (!away_.empty()) {
-      const Away longest = away_.front();
-      const bool is_late = now - longest.since >= options_.limits.writer_memory;
+    while (!disconnected_.empty()) {
+      const Disconnected longest = disconnected_.front();
+      const bool is_late = now - longest.since >= options_.limits.disconnected_session_ttl;
       const bool too_many = writers_.size() >= options_.limits.max_writers;
-      const int64_t bytes = away_bytes_.load(std::memory_order_relaxed);
-      const bool too_much = bytes > 0 && static_cast<uint64_t>(bytes) > options_.limits.away_bytes;
+      const int64_t bytes = disconnected_bytes_.load(std::memory_order_relaxed);
+      const bool too_much =
+          bytes > 0 && static_cast<uint64_t>(bytes) > options_.limits.max_disconnected_bytes;
       if (!is_late && !too_many && !too_much) break;
-      away_.pop_front();
+      disconnected_.pop_front();
       const auto found = writers_.find(longest.id);
       found->second.session->Expect();  // its bytes no longer count, though they are freed below
       dropped.push_back(std::move(found->second.session));

@@ -179,7 +179,7 @@ TEST_F(ServiceTest, ConfirmationsThatCannotLeaveGatherInOne) {
 
 TEST_F(ServiceTest, AWriterThatStaysAwayIsForgotten) {
   ServiceLimits limits;
-  limits.writer_memory = 5min;
+  limits.disconnected_session_ttl = 5min;
   Create({TableOptions::Queue("q", 1)}, limits);
   auto peer = std::make_shared<FakeInsertPeer>();
   auto session = service_->OpenInsert(MakeHello(1), peer).value();
@@ -551,7 +551,7 @@ TEST_F(ServiceTest, AStreamThatIsRefusedLeavesNothing) {
 
 TEST_F(ServiceTest, VanishedWritersAreSweptWithoutAVisitor) {
   ServiceLimits limits;
-  limits.writer_memory = 5min;
+  limits.disconnected_session_ttl = 5min;
   Create({TableOptions::Queue("q", 1)}, limits);
   auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
   session->OnMessage(MakeMessage(1, 3));
@@ -565,7 +565,7 @@ TEST_F(ServiceTest, VanishedWritersAreSweptWithoutAVisitor) {
 
 TEST_F(ServiceTest, WritersMayBeRememberedForEver) {
   ServiceLimits limits;
-  limits.writer_memory = Duration::max();
+  limits.disconnected_session_ttl = Duration::max();
   Create({TableOptions::Queue("q", 1)}, limits);
   clock_.Advance(1min);
   auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
@@ -577,7 +577,7 @@ TEST_F(ServiceTest, WritersMayBeRememberedForEver) {
 
 TEST_F(ServiceTest, VanishedWritersTogetherAreBoundedInBytes) {
   ServiceLimits limits;
-  limits.away_bytes = 100'000;
+  limits.max_disconnected_bytes = 100'000;
   Create({TableOptions::Queue("q", 1)}, limits);
   for (uint8_t writer = 1; writer <= 20; ++writer) {
     auto session = service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
@@ -620,7 +620,7 @@ TEST_F(ServiceTest, TheLongestAwayAreForgottenFirst) {
 TEST_F(ServiceTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
   for (const bool drains : {false, true}) {
     ServiceLimits limits;
-    limits.away_bytes = 100'000;
+    limits.max_disconnected_bytes = 100'000;
     Create({TableOptions::Queue("q", 1), TableOptions::Queue("r", 1)}, limits);
     const auto leave = [&](uint8_t writer, const std::string& table) {
       const auto session =

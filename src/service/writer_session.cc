@@ -75,16 +75,16 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
       generation_ = generation;
       client_name_ = std::move(client_name);
       address_ = std::move(address);
-      is_away_ = false;
-      CountAwayBytes();
-      greeted_ = heartbeat_ = done_ = ended_ = told_full_ = false;
+      is_disconnected_ = false;
+      CountDisconnectedBytes();
+      greeted_ = heartbeat_ = done_ = ended_ = full_reported_ = false;
       ready_ = read_wanted_ = true;
       // The new connection hears of rejections that the old one may not have delivered.
       RestoreRejections();
     }
   }
   if (former) former->End(Status(StatusCode::kAborted, "the writer came back on another connection"));
-  PumpReplies();
+  CallPeer();
 }
 
 void WriterSession::OnMessage(uint64_t generation, InsertMessage message) {
@@ -197,7 +197,7 @@ void WriterSession::Proceed() {
     }
     StartOperation(line);
   }
-  PumpReplies();
+  CallPeer();
 }
 
 std::vector<Item> WriterSession::TakeItems(Line* line) {
@@ -247,7 +247,7 @@ void WriterSession::StartOperation(Line* line) {
 void WriterSession::OnInserted(Line* line, Operation& done) {
   Settle(line, static_cast<size_t>(done.progress), done.status, done.own_items);
   StartOperation(line);
-  PumpReplies();
+  CallPeer();
 }
 
 void WriterSession::Settle(Line* line, size_t applied, const Status& status, std::span<Item> items) {
@@ -266,64 +266,75 @@ void WriterSession::Settle(Line* line, size_t applied, const Status& status, std
   }
   line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
   line->under_way = 0;
-  CountAwayBytes();
+  CountDisconnectedBytes();
 }
 
-void WriterSession::CountAwayBytes() {
-  const int64_t bytes = is_away_ ? WaitingBytes() : 0;
-  if (bytes == counted_away_bytes_) return;
-  service_->AddAwayBytes(bytes - counted_away_bytes_);
-  counted_away_bytes_ = bytes;
+void WriterSession::CountDisconnectedBytes() {
+  const int64_t bytes = is_disconnected_ ? WaitingBytes() : 0;
+  if (bytes == counted_disconnected_bytes_) return;
+  service_->AddDisconnectedBytes(bytes - counted_disconnected_bytes_);
+  counted_disconnected_bytes_ = bytes;
 }
 
-void WriterSession::PumpReplies() {
-  mu_.Lock();
-  while (peer_ != nullptr && !pumping_) {
-    const std::shared_ptr<InsertPeer> peer = peer_;
-    const uint64_t generation = generation_;
-    std::optional<InsertReply> reply = ready_ ? NextReply() : std::nullopt;
-    if (reply) {
-      pumping_ = true;
-      ready_ = false;
-      const std::optional<Blocked> blocked = TakeHeartbeat();
-      mu_.Unlock();
-      if (blocked) {
-        reply->waiting =
-            DescribeWait(*blocked->table, service_->clock()->Now() - blocked->since, blocked->waiting_items);
-      }
-      const bool ready = peer->Reply(*std::move(reply));
-      mu_.Lock();
-      pumping_ = false;
-      if (generation == generation_ && ready) ready_ = true;
-      continue;
+void WriterSession::CallPeer() {
+  MutexLock lock(&mu_);
+  strand_.Run([this]() REQUIRES(mu_) { return Step(); });
+}
+
+Strand::Next WriterSession::Step() {
+  if (peer_ == nullptr) return Strand::Next::kWait;
+  if (ready_) {
+    if (std::optional<InsertReply> reply = NextReply()) {
+      SendReply(*std::move(reply));
+      return Strand::Next::kAgain;
     }
-    if (ready_ && !ended_ && IsOver()) {
-      ended_ = true;
-      mu_.Unlock();
-      service_->ForgetWriter(id_);
-      peer->End(Status::Ok());
-      mu_.Lock();
-      continue;
+    if (!ended_ && IsOver()) {
+      EndStream();
+      return Strand::Next::kAgain;
     }
-    if (read_wanted_ && greeted_ && !done_ && !ended_) {
-      if (!HasRoom()) {
-        // No heartbeat will be seen from here on: the reason is told unasked, once.
-        if (std::exchange(told_full_, true)) break;
-        heartbeat_ = true;
-        described_at_.reset();
-        if (!ready_) break;
-        continue;
-      }
-      told_full_ = false;
-      read_wanted_ = false;
-      mu_.Unlock();
-      peer->ReadNext();
-      mu_.Lock();
-      continue;
-    }
-    break;
   }
+  return read_wanted_ && greeted_ && !done_ && !ended_ ? ReadNext() : Strand::Next::kWait;
+}
+
+void WriterSession::SendReply(InsertReply reply) {
+  const std::shared_ptr<InsertPeer> peer = peer_;
+  const uint64_t generation = generation_;
+  ready_ = false;
+  const std::optional<Blocked> blocked = TakeHeartbeat();
   mu_.Unlock();
+  if (blocked) {
+    reply.waiting =
+        DescribeWait(*blocked->table, service_->clock()->Now() - blocked->since, blocked->waiting_items);
+  }
+  const bool is_ready = peer->Reply(std::move(reply));
+  mu_.Lock();
+  if (generation == generation_ && is_ready) ready_ = true;
+}
+
+void WriterSession::EndStream() {
+  const std::shared_ptr<InsertPeer> peer = peer_;
+  ended_ = true;
+  mu_.Unlock();
+  service_->ForgetWriter(id_);
+  peer->End(Status::Ok());
+  mu_.Lock();
+}
+
+Strand::Next WriterSession::ReadNext() {
+  if (!HasRoom()) {
+    // No heartbeat can arrive from here on, so the reason is sent once without one.
+    if (std::exchange(full_reported_, true)) return Strand::Next::kWait;
+    heartbeat_ = true;
+    described_at_.reset();
+    return ready_ ? Strand::Next::kAgain : Strand::Next::kWait;
+  }
+  const std::shared_ptr<InsertPeer> peer = peer_;
+  full_reported_ = false;
+  read_wanted_ = false;
+  mu_.Unlock();
+  peer->ReadNext();
+  mu_.Lock();
+  return Strand::Next::kAgain;
 }
 
 std::optional<InsertReply> WriterSession::NextReply() {
@@ -404,7 +415,7 @@ void WriterSession::OnWritten(uint64_t generation) {
     if (!IsAttached(generation)) return;
     ready_ = true;
   }
-  PumpReplies();
+  CallPeer();
 }
 
 void WriterSession::OnDone(uint64_t generation) {
@@ -413,7 +424,7 @@ void WriterSession::OnDone(uint64_t generation) {
     if (!IsAttached(generation)) return;
     done_ = true;
   }
-  PumpReplies();
+  CallPeer();
 }
 
 bool WriterSession::Detach(uint64_t generation) {
@@ -423,8 +434,8 @@ bool WriterSession::Detach(uint64_t generation) {
   former = std::move(peer_);
   peer_ = nullptr;
   if (generation != last_generation_) return false;  // the next one is about to be attached
-  is_away_ = true;
-  CountAwayBytes();
+  is_disconnected_ = true;
+  CountDisconnectedBytes();
   return true;
 }
 
@@ -440,13 +451,13 @@ void WriterSession::End(uint64_t generation, Status status) {
 
 void WriterSession::Expect() {
   MutexLock lock(&mu_);
-  is_away_ = false;
-  CountAwayBytes();
+  is_disconnected_ = false;
+  CountDisconnectedBytes();
 }
 
-bool WriterSession::is_away() const {
+bool WriterSession::is_disconnected() const {
   MutexLock lock(&mu_);
-  return is_away_;
+  return is_disconnected_;
 }
 
 void WriterSession::Abandon() {
