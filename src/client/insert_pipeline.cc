@@ -45,7 +45,7 @@ class OwnedSink final : public ItemSink {
 
 }  // namespace
 
-// What one stream reports, with the attempt it belongs to: late words of a former one are not listened to.
+// Passes on the events of one stream with the number of its attempt, so that those of a former one are ignored.
 class InsertPipeline::Events final : public InsertEvents {
  public:
   Events(std::shared_ptr<InsertPipeline> pipeline, uint64_t attempt)
@@ -302,7 +302,7 @@ Strand::Next InsertPipeline::Step() {
   std::optional<InsertMessage> message = NextMessage();
   if (!message) return Strand::Next::kWait;
   const std::shared_ptr<InsertStream> stream = stream_;
-  const uint64_t attempt = attempt_;
+  const uint64_t attempt = reconnection_.attempt();
   const uint64_t last_number = message->items.empty() ? 0 : sent_through_;
   ready_ = false;
   mu_.Unlock();
@@ -310,7 +310,7 @@ Strand::Next InsertPipeline::Step() {
   mu_.Lock();
   stats_.sent_bytes += static_cast<int64_t>(sent.bytes);
   ++stats_.sent_messages;
-  if (attempt != attempt_) return Strand::Next::kAgain;
+  if (!reconnection_.IsCurrent(attempt)) return Strand::Next::kAgain;
   ready_ |= sent.ready;
   if (last_number > confirmed_through_ && sent.bytes > 0) {
     sent_.push_back({last_number, sent.bytes});
@@ -369,7 +369,7 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
   std::vector<Trajectory> done;
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_ || is_over() || strand_.is_closed()) return;
+    if (IsStale(attempt)) return;
     OnRejections(reply.rejections);
     if (reply.welcome) OnWelcome(*reply.welcome, &done);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
@@ -389,8 +389,6 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   max_item_bytes_.store(limits_.max_item_bytes == 0 ? UINT64_MAX : limits_.max_item_bytes,
                         std::memory_order_relaxed);
-  attempt_state_ = AttemptState::kWelcomed;
-  options_.clock->Cancel(attempt_alarm_);
   ++stats_.connections;
   reconnection_.Welcomed();
   Confirm(welcome.applied_through, done);
@@ -471,7 +469,7 @@ void InsertPipeline::SetStatus(Status status) {
 void InsertPipeline::OnSent(uint64_t attempt) {
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_) return;
+    if (!reconnection_.IsCurrent(attempt)) return;
     ready_ = true;
   }
   Pump();
@@ -484,8 +482,7 @@ void InsertPipeline::Connect() {
   {
     MutexLock lock(&mu_);
     if (strand_.is_closed()) return;
-    attempt = ++attempt_;
-    attempt_state_ = AttemptState::kConnecting;
+    attempt = reconnection_.Opening(options_.clock->Now());
     ready_ = false;
     sent_.clear();
     sent_by_table_.clear();
@@ -494,13 +491,11 @@ void InsertPipeline::Connect() {
     while (!forget_.empty() && forget_.front().after <= confirmed_through_) forget_.pop_front();
     forgets_told_ = 0;
     sent_through_ = confirmed_through_;
-    reconnection_.Opening(options_.clock->Now());
     if (options_.reconnect_timeout && !connection_->in_process()) {
-      attempt_alarm_ = options_.clock->CallAt(reconnection_.AttemptDeadline(*options_.reconnect_timeout),
-                                              [weak = weak_from_this(), attempt] {
-                                                if (const auto pipeline = weak.lock())
-                                                  pipeline->OnAttemptTimeout(attempt);
-                                              });
+      reconnection_.BoundAttempt(options_.clock, *options_.reconnect_timeout,
+                                 [weak = weak_from_this(), attempt] {
+                                   if (const auto pipeline = weak.lock()) pipeline->OnAttemptTimeout(attempt);
+                                 });
     }
   }
   std::shared_ptr<InsertStream> stream =
@@ -508,7 +503,7 @@ void InsertPipeline::Connect() {
   bool unwanted = false;
   {
     MutexLock lock(&mu_);
-    unwanted = strand_.is_closed() || attempt != attempt_ || is_over();
+    unwanted = IsStale(attempt);
     if (!unwanted) {
       stream_ = stream;
       ready_ = true;
@@ -522,9 +517,7 @@ void InsertPipeline::OnAttemptTimeout(uint64_t attempt) {
   std::shared_ptr<InsertStream> stream;
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_ || attempt_state_ != AttemptState::kConnecting || strand_.is_closed()) return;
-    reconnection_.AttemptTimedOut();
-    stream = stream_;
+    if (!strand_.is_closed() && reconnection_.TimeOut(attempt)) stream = stream_;
   }
   if (stream) stream->Cancel();  // OnClosed() follows
 }
@@ -532,10 +525,8 @@ void InsertPipeline::OnAttemptTimeout(uint64_t attempt) {
 void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   std::shared_ptr<InsertStream> former;
   MutexLock lock(&mu_);
-  if (attempt != attempt_) return;
-  const bool was_welcomed = is_welcomed();
-  attempt_state_ = AttemptState::kOver;
-  options_.clock->Cancel(attempt_alarm_);
+  if (!reconnection_.IsCurrent(attempt)) return;
+  const bool was_welcomed = reconnection_.Over();
   ready_ = false;
   former = std::move(stream_);
   stream_ = nullptr;

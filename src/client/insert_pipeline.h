@@ -83,11 +83,6 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     OutgoingItem item;
     int64_t bytes = 0;  // of chunks that it brought into the window
   };
-  enum class AttemptState : uint8_t {
-    kConnecting,
-    kWelcomed,  // the server has answered
-    kOver,      // the stream is closed
-  };
   struct SentMessage {
     uint64_t last_number = 0;
     uint64_t bytes = 0;
@@ -168,8 +163,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     return !sent_.empty() &&
            unconfirmed_bytes_ > limits_.insert_window_bytes - limits_.insert_window_bytes / 4;
   }
-  bool is_welcomed() const REQUIRES(mu_) { return attempt_state_ == AttemptState::kWelcomed; }
-  bool is_over() const REQUIRES(mu_) { return attempt_state_ == AttemptState::kOver; }
+  bool is_welcomed() const REQUIRES(mu_) { return reconnection_.is_welcomed(); }
+  // Whether a callback of this attempt is to be ignored.
+  bool IsStale(uint64_t attempt) const REQUIRES(mu_) {
+    return strand_.is_closed() || !reconnection_.IsCurrent(attempt) || reconnection_.is_over();
+  }
   // Whether a background thread should have sent long ago.
   bool SenderIsLate() const REQUIRES(mu_) {
     return strand_.is_scheduled() &&
@@ -208,9 +206,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   bool is_moving_ GUARDED_BY(mu_) = false;
 
   // --- The stream ---
-  uint64_t attempt_ GUARDED_BY(mu_) = 0;
+  Reconnection reconnection_ GUARDED_BY(mu_);
   std::shared_ptr<InsertStream> stream_ GUARDED_BY(mu_);
-  AttemptState attempt_state_ GUARDED_BY(mu_) = AttemptState::kConnecting;
   bool ready_ GUARDED_BY(mu_) = false;  // the stream accepts another message
   Strand strand_ GUARDED_BY(mu_);       // calls Send() of all streams; closed with the pipeline
   bool heartbeat_ GUARDED_BY(mu_) = false;
@@ -230,9 +227,6 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   std::vector<Forgotten> forget_next_;
   uint64_t added_ = 0;  // items
 
-  // --- Being without one ---
-  Clock::AlarmId attempt_alarm_ GUARDED_BY(mu_) = 0;  // bounds the attempt, with a reconnect_timeout
-  Reconnection reconnection_ GUARDED_BY(mu_);
   std::string wait_text_ GUARDED_BY(mu_);  // what the server said last about why it waits
 };
 

@@ -159,7 +159,7 @@ size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
     }
     Worker& worker = workers_[reply.worker];
     worker.queued -= static_cast<int64_t>(reply.next);
-    if (worker.attempt == reply.attempt) worker.taken_bytes += reply.bytes;
+    if (worker.reconnection.IsCurrent(reply.attempt)) worker.taken_bytes += reply.bytes;
     queue_.pop_front();
   }
   queued_ -= static_cast<int64_t>(taken);
@@ -179,7 +179,7 @@ Why SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
     return {text + "; the server cannot be reached: " + worker.reconnection.last_failure().ToString()};
   }
   text += "; " + std::to_string(outstanding_) + " were asked for and have not come";
-  if (!worker.is_welcome) return {text + "; the server has not answered yet"};
+  if (!worker.reconnection.is_welcomed()) return {text + "; the server has not answered yet"};
   mu_.Unlock();
   Why why = AskWhyNoSamples(*connection, options_.table, wait);
   mu_.Lock();
@@ -231,7 +231,7 @@ int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
 void SamplerImpl::Demand(int64_t wanted) {
   while (status_.ok()) {
     for (size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i].attempt_over && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
+      if (workers_[i].reconnection.is_over() && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
     }
     std::optional<Outgoing> next = NextRequest(wanted);
     if (!next) return;
@@ -255,7 +255,7 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
   for (Worker& worker : workers_) {
     // A stream that replaces a lost one is asked once the server has answered. So attempts that fail leave
     // no requests behind that the server might have drawn for.
-    if (!worker.stream || (worker.attempt > 1 && !worker.is_welcome)) continue;
+    if (!worker.stream || (worker.reconnection.attempt() > 1 && !worker.reconnection.is_welcomed())) continue;
     if (idlest == nullptr || order(worker) < order(*idlest)) idlest = &worker;
   }
   const bool is_last =
@@ -288,19 +288,15 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
 
 void SamplerImpl::Open(size_t index) {
   Worker& worker = workers_[index];
-  const uint64_t attempt = ++worker.attempt;
-  worker.attempt_over = false;
-  worker.is_welcome = false;
+  const uint64_t attempt = worker.reconnection.Opening(options_.clock->Now());
   worker.taken_bytes = 0;
-  worker.reconnection.Opening(options_.clock->Now());
   const std::shared_ptr<Connection> connection = worker.connection;
   if (options_.reconnect_timeout && !connection->in_process()) {
-    worker.attempt_alarm =
-        options_.clock->CallAt(worker.reconnection.AttemptDeadline(*options_.reconnect_timeout),
-                               [weak = weak_from_this(), index, attempt] {
-                                 if (const auto sampler = weak.lock())
-                                   sampler->OnAttemptTimeout(index, attempt);
-                               });
+    worker.reconnection.BoundAttempt(options_.clock, *options_.reconnect_timeout,
+                                     [weak = weak_from_this(), index, attempt] {
+                                       if (const auto sampler = weak.lock())
+                                         sampler->OnAttemptTimeout(index, attempt);
+                                     });
   }
   auto events = std::make_shared<Events>(shared_from_this(), index, attempt);
   mu_.Unlock();
@@ -308,7 +304,7 @@ void SamplerImpl::Open(size_t index) {
       {.client_name = options_.client_name, .receive_window_bytes = options_.receive_window_bytes},
       std::move(events));
   mu_.Lock();
-  if (!closed_ && worker.attempt == attempt && !worker.attempt_over) {
+  if (!closed_ && worker.reconnection.IsCurrent(attempt) && !worker.reconnection.is_over()) {
     worker.stream = std::move(stream);
     ++stats_.connections;
     return;
@@ -325,14 +321,12 @@ void SamplerImpl::OnReply(size_t index, uint64_t attempt, SampleReply reply, uin
   Worker& worker = workers_[index];
   const auto count = static_cast<int64_t>(reply.samples.size());
   stats_.received_bytes += static_cast<int64_t>(bytes);
-  if (attempt != worker.attempt || closed_) {
+  if (!worker.reconnection.IsCurrent(attempt) || closed_) {
     stats_.undelivered += count;
     return;
   }
   if (reply.welcome) {
     worker.reconnection.Welcomed();
-    worker.is_welcome = true;
-    options_.clock->Cancel(worker.attempt_alarm);
     if (worker.lost > 0) LogLost(&worker);
   }
   if (count > 0) {
@@ -387,9 +381,7 @@ void SamplerImpl::OnAttemptTimeout(size_t index, uint64_t attempt) {
   {
     MutexLock lock(&mu_);
     Worker& worker = workers_[index];
-    if (attempt != worker.attempt || worker.attempt_over || worker.is_welcome || closed_) return;
-    worker.reconnection.AttemptTimedOut();
-    stream = worker.stream;
+    if (!closed_ && worker.reconnection.TimeOut(attempt)) stream = worker.stream;
   }
   if (stream) stream->Cancel();  // OnClosed() follows
 }
@@ -398,14 +390,13 @@ void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
   std::shared_ptr<SampleStream> former;
   MutexLock lock(&mu_);
   Worker& worker = workers_[index];
-  if (attempt != worker.attempt) return;
-  worker.attempt_over = true;
-  options_.clock->Cancel(worker.attempt_alarm);
+  if (!worker.reconnection.IsCurrent(attempt)) return;
+  const bool was_welcomed = worker.reconnection.Over();
   former = std::move(worker.stream);
   worker.stream = nullptr;
   if (!closed_) {
     stats_.unanswered += worker.outstanding;
-    if (worker.is_welcome) worker.lost += worker.outstanding;
+    if (was_welcomed) worker.lost += worker.outstanding;
   }
   outstanding_ -= worker.outstanding;
   worker.outstanding = 0;

@@ -85,11 +85,8 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
   struct Worker {
     std::shared_ptr<Connection> connection;
     std::shared_ptr<SampleStream> stream;
-    uint64_t attempt = 0;
-    bool attempt_over = true;   // there is no stream, nor one being opened
     bool reconnecting = false;  // an alarm is set
     bool is_lost = false;       // looked for long enough
-    bool is_welcome = false;    // the server has answered on this stream
     // What was asked for on this stream and not yet received: a number of samples for each request, in order.
     std::deque<int64_t> requests;
     int64_t outstanding = 0;   // their sum
@@ -98,7 +95,6 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
     int64_t queued = 0;        // received, and not handed out yet
     uint64_t taken_bytes = 0;  // to be given back
     uint64_t last_request = 0;
-    Clock::AlarmId attempt_alarm = 0;  // bounds the attempt, with a reconnect_timeout
     Reconnection reconnection{0};
   };
   // A reply that waits to be consumed.
