@@ -12,7 +12,7 @@
 namespace reverb::internal {
 namespace {
 
-constexpr Duration kAskEvery = std::chrono::seconds(1);
+constexpr Duration kHeartbeatInterval = std::chrono::seconds(1);
 
 Hello MakeHello(const std::string& client_name) {
   Hello hello;
@@ -45,7 +45,8 @@ class OwnedSink final : public ItemSink {
 
 }  // namespace
 
-// Passes on the events of one stream with the number of its attempt, so that those of a former one are ignored.
+// Passes on the events of one stream with the number of its attempt, so that those of a former one are
+// ignored.
 class InsertPipeline::Events final : public InsertEvents {
  public:
   Events(std::shared_ptr<InsertPipeline> pipeline, uint64_t attempt)
@@ -96,7 +97,7 @@ Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
     added_ += items.size();
     pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
     const bool is_late = SenderIsLate();
-    // They go with the next message.
+    // The items go with the next message.
     if (!ready_ || strand_.is_running() || (strand_.is_scheduled() && !is_late) || !is_welcomed() || Hold() ||
         LacksRoom()) {
       Pace();
@@ -108,8 +109,8 @@ Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
   return Status::Ok();
 }
 
-// An actor that adds an item wants its thread back: what the kernel does with the bytes (often the receiver's
-// part as well) takes ten times as long as all the rest.
+// Keeps the system call off the thread of an actor: what the kernel does with the bytes (often the receiver's
+// part as well) takes ten times as long as the rest of an insert.
 void InsertPipeline::PumpElsewhere() {
   RunInBackground([weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Pump();
@@ -132,7 +133,7 @@ void InsertPipeline::OnHoldAlarm() {
     MutexLock lock(&mu_);
     hold_alarm_is_set_ = false;
     if (!status_.ok() || last_number() == sent_through_) return;
-    // Others that are held now came later: they get an alarm of their own.
+    // Items that were added later get their own alarm.
     if (sent_through_ == held_after_) send_now_through_ = last_number();
     if (!ready_ || !is_welcomed() || Hold() || !strand_.Schedule()) return;
   }
@@ -153,7 +154,7 @@ void InsertPipeline::Pace() {
 }
 
 void InsertPipeline::Forget(uint64_t chunk_id) {
-  if (connection_->in_process()) return;  // nothing is remembered there
+  if (connection_->in_process()) return;  // such a server keeps no chunks per stream
   forget_next_.push_back({added_, chunk_id});
   if (forget_next_.size() < kForgetAlone) return;  // goes with the next items
   bool is_scheduled = false;
@@ -177,8 +178,8 @@ int64_t InsertPipeline::pending_items() const {
   return static_cast<int64_t>(items_.size());
 }
 
-// The next three are asked for every step. Without the lock they tell what was true a moment ago, and what
-// only the writer itself makes worse.
+// The next three are called in every step. Without the lock they return a value that may be slightly out of
+// date; only the writer itself can make it worse.
 bool InsertPipeline::is_full() const {
   const int64_t bytes = pending_bytes_.load(std::memory_order_relaxed);
   return options_.window_bytes && bytes >= *options_.window_bytes;
@@ -217,7 +218,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
   WaitLoop loop(wait);
   Duration asked{0};
   ++waiters_;
-  if (!done() && last_number() > sent_through_) {  // this thread has nothing better to do
+  if (!done() && last_number() > sent_through_) {  // this thread waits anyway
     mu_.Unlock();
     Pump();
     mu_.Lock();
@@ -241,9 +242,9 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
       mu_.Lock();
       continue;
     }
-    if (waited - asked > kAskEvery) {
+    if (waited - asked > kHeartbeatInterval) {
       asked = waited;
-      heartbeat_ = true;  // the answer tells why
+      heartbeat_ = true;  // the reply carries the reason
       mu_.Unlock();
       Pump();
       mu_.Lock();
@@ -331,7 +332,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   for (size_t i = first; i < end; ++i) {
     const OutgoingItem& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);
-    // An item larger than the window goes when nothing else is under way.
+    // An item larger than the window is sent when no message is unconfirmed.
     if (bytes > room && !(message.items.empty() && sent_.empty())) break;
     if (bytes > most && !message.items.empty()) break;
     if (bytes > limits_.max_message_bytes) {
@@ -356,14 +357,14 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   if (waiters_ > 0 && unsent_bytes_ <= kPaceResume) changed_.NotifyAll();
   if (message.items.empty() && !heartbeat_ && !MayForgetAlone()) return std::nullopt;
   heartbeat_ = false;
-  while (forgets_told_ < forget_.size() && forget_[forgets_told_].after <= sent_through_) {
-    message.forget_chunks.push_back(forget_[forgets_told_++].chunk_id);
+  while (forgets_sent_ < forget_.size() && forget_[forgets_sent_].after <= sent_through_) {
+    message.forget_chunks.push_back(forget_[forgets_sent_++].chunk_id);
   }
   if (message.items.empty() && !message.heartbeat && message.forget_chunks.empty()) return std::nullopt;
   return message;
 }
 
-// --- What the stream says ---
+// --- Events of the stream ---
 
 void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
   std::vector<Trajectory> done;
@@ -384,7 +385,7 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   if (life_id_ && confirmed_through_ > welcome.applied_through) LogLostItems(welcome);
   life_id_ = welcome.server_life_id;
   limits_ = welcome.limits;
-  // 0 = not told.
+  // 0 = unlimited.
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   max_item_bytes_.store(limits_.max_item_bytes == 0 ? UINT64_MAX : limits_.max_item_bytes,
@@ -397,15 +398,14 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   for (const Queued& queued : items_) unsent_bytes_ += queued.bytes;
 }
 
-// The server knows less than it had confirmed.
 void InsertPipeline::LogLostItems(const Welcome& welcome) {
   const std::string server = "the server at " + connection_->address();
   if (*life_id_ == welcome.server_life_id) {
     return Log(
         LogLevel::kWarning,
         server +
-            " has forgotten this writer, which was away for too long: items that were on their way then "
-            "may go in twice");
+            " has dropped the session of this writer, which was disconnected for too long: items that were "
+            "in flight then may be inserted twice");
   }
   const uint64_t lost = confirmed_through_ - welcome.applied_through;
   stats_.lost += static_cast<int64_t>(lost);
@@ -419,7 +419,7 @@ void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
     const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1].item;
     std::string text = "item " + std::to_string(item.key) + " for table \"" + item.table +
                        "\" was rejected: " + std::string(rejection.status.message());
-    // A single insert has no writer that its caller knows of.
+    // The caller of a single insert does not know of a writer.
     if (options_.reconnects) {
       text +=
           "; it was item " + std::to_string(rejection.number) +
@@ -451,7 +451,7 @@ void InsertPipeline::Confirm(uint64_t through, std::vector<Trajectory>* done) {
     unconfirmed_bytes_ -= sent_.front().bytes;
     sent_.pop_front();
   }
-  for (; forgets_told_ > 0 && forget_.front().after <= confirmed_through_; --forgets_told_)
+  for (; forgets_sent_ > 0 && forget_.front().after <= confirmed_through_; --forgets_sent_)
     forget_.pop_front();
 }
 
@@ -475,7 +475,7 @@ void InsertPipeline::OnSent(uint64_t attempt) {
   Pump();
 }
 
-// --- Coming and going of connections ---
+// --- Connecting ---
 
 void InsertPipeline::Connect() {
   uint64_t attempt = 0;
@@ -487,9 +487,9 @@ void InsertPipeline::Connect() {
     sent_.clear();
     sent_by_table_.clear();
     unconfirmed_bytes_ = 0;
-    // A new stream gets the chunks of unconfirmed items anew, and no others.
+    // A new stream sends the chunks of unconfirmed items again, and no others.
     while (!forget_.empty() && forget_.front().after <= confirmed_through_) forget_.pop_front();
-    forgets_told_ = 0;
+    forgets_sent_ = 0;
     sent_through_ = confirmed_through_;
     if (options_.reconnect_timeout && !connection_->in_process()) {
       reconnection_.BoundAttempt(options_.clock, *options_.reconnect_timeout,

@@ -63,7 +63,7 @@ TEST_F(SampleStreamSessionTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogg
   EXPECT_EQ(tables_[0]->size(), 2) << "three were drawn";
   EXPECT_EQ(service_->stats().undelivered_samples, 6);
   ASSERT_EQ(lines.size(), 1u) << "the items of the other table are still there";
-  EXPECT_THAT(lines[0], HasSubstr("table \"q\": the client learner went away"));
+  EXPECT_THAT(lines[0], HasSubstr("table \"q\": the client learner disconnected"));
   EXPECT_THAT(lines[0], HasSubstr("drawn and not sent: 3"));
   SetLogSink({});
   inserts->OnGone();

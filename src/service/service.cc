@@ -64,8 +64,7 @@ Status ServiceLimits::Validate() const {
                                                      {"max_streams", max_streams},
                                                      {"max_writers", max_writers}};
   for (const auto& [name, value] : limits) {
-    if (value == 0)
-      return Status::InvalidArgument(std::string(name) + " is 0: nothing could be done; give at least 1");
+    if (value == 0) return Status::InvalidArgument(std::string(name) + " is 0; it must be at least 1");
   }
   if (disconnected_session_ttl < Duration(0))
     return Status::InvalidArgument("disconnected_session_ttl is negative");
@@ -78,7 +77,7 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
   for (const std::shared_ptr<ConcurrentTable>& table : options.tables) {
     if (table->store() != options.store) {
       return Status::InvalidArgument("table \"" + table->name() +
-                                     "\" lies in another store than the server's");
+                                     "\" belongs to a different store than the server");
     }
     if (!tables.emplace(table->name(), table).second) {
       return Status::InvalidArgument("there are two tables named \"" + table->name() +
@@ -138,7 +137,7 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
   for (auto& end : ends) end(ShuttingDown());
   for (auto& writer : writers) writer->Abandon();
   if (before_forgetting) before_forgetting();
-  std::vector<std::shared_ptr<WriterSession>> forgotten;  // they hold this service: not under the lock
+  std::vector<std::shared_ptr<WriterSession>> forgotten;  // hold this service: destroyed without the lock
   MutexLock lock(&mu_);
   forgotten = std::exchange(stopped_writers_, {});
 }
@@ -149,7 +148,7 @@ void Service::CountUndelivered(const ConcurrentTable& table, int64_t samples, st
   undelivered_log_.Log(
       LogLevel::kWarning, table.name(),
       "table \"" + table.name() + "\": the client" + (client.empty() ? "" : " " + std::string(client)) +
-          " went away before its samples were sent; drawn and not sent: " + std::to_string(samples) +
+          " disconnected before its samples were sent; drawn and not sent: " + std::to_string(samples) +
           ", each counts towards max_times_sampled (" + std::to_string(table.options().max_times_sampled) +
           ")");
 }
@@ -202,7 +201,7 @@ Status Service::CheckVersion(const Hello& hello) const {
 Result<uint64_t> Service::EnterStream() {
   if (stopped_) return ShuttingDown();
   if (streams_.size() >= options_.limits.max_streams) {
-    // Not for ever: those that broke off are noticed after a while.
+    // Transient: broken connections are detected after a while.
     return Status::Unavailable("the server has " + std::to_string(streams_.size()) +
                                " streams open, which is its limit; close some, or raise max_streams");
   }
@@ -215,7 +214,7 @@ bool Service::stopped() const {
 }
 
 void Service::StreamGone(uint64_t stream_id) {
-  Stream gone;  // holds the session: dies outside the lock
+  Stream gone;  // holds the session: destroyed without the lock
   MutexLock lock(&mu_);
   const auto found = streams_.find(stream_id);
   if (found == streams_.end()) return;
@@ -250,7 +249,7 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
       known.session = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
     }
     writer = known.session;
-    // Under this lock: nobody drops it before the stream is there.
+    // Under this lock, so that DropWriters() does not drop it before the stream is attached.
     writer->Expect();
     SetDisconnected(hello.session_id, &known, false);
     session =
@@ -258,7 +257,7 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
     streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); }});
   }
   writer->Attach(session->generation(), hello.client_name, std::move(peer));
-  // Stop() may have come between: what it told a stream that was not attached yet was not heard.
+  // Stop() may have run in between, when the stream was not attached yet.
   if (stopped()) session->End(ShuttingDown());
   return std::shared_ptr<InsertSession>(std::move(session));
 }
@@ -294,7 +293,7 @@ void Service::OnWriterDisconnected(const Id128& id) {
   {
     MutexLock lock(&mu_);
     const auto found = writers_.find(id);
-    // It may have come back, or been dropped, in between.
+    // It may have reconnected or been dropped in between.
     if (found != writers_.end() && found->second.session->is_disconnected())
       SetDisconnected(id, &found->second, true);
   }
@@ -336,7 +335,7 @@ void Service::DropWriters() {
       if (!is_late && !too_many && !too_much) break;
       disconnected_.pop_front();
       const auto found = writers_.find(longest.id);
-      found->second.session->Expect();  // its bytes no longer count, though they are freed below
+      found->second.session->Expect();  // its bytes no longer count; they are freed below
       dropped.push_back(std::move(found->second.session));
       writers_.erase(found);
     }
@@ -409,7 +408,7 @@ Status Service::SetRateLimiter(const SetRateLimiterRequest& request) {
 }
 
 Result<InspectReply> Service::Inspect(const InspectRequest& request) {
-  // One reply shows no more than this; the cursor leads on.
+  // Bounds one reply; the cursor continues after it.
   constexpr uint64_t kMaxBytes = uint64_t{4} << 20;
   constexpr size_t kMaxItems = 10'000;
   constexpr int64_t kItemsAtATime = 16;
@@ -445,7 +444,7 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
       if (bytes > kMaxBytes && (fit > 0 || !reply.items.empty())) break;
     }
     is_full = bytes > kMaxBytes;
-    if (fit < items.size()) {  // the others are for the next call
+    if (fit < items.size()) {  // the others follow in the next call
       items.clear();
       reply.next_cursor = cursor;
       if (fit > 0) items = table->Peek(static_cast<int64_t>(fit), &reply.next_cursor);

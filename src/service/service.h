@@ -1,8 +1,8 @@
 // service.h — implements the requests to a server, for all transports.
 //
 // A Service serves a set of tables over one chunk store. Streams become sessions: a WriterSession
-// (writer_session.h) outlives the streams of its writer, a SampleStreamSession (sample_stream_session.h) is one
-// stream. Tables implement all waiting; no thread waits for a client.
+// (writer_session.h) outlives the streams of its writer, a SampleStreamSession (sample_stream_session.h) is
+// one stream. Tables implement all waiting; no thread waits for a client.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_SERVICE_SERVICE_H_
@@ -39,7 +39,7 @@ struct ServiceLimits {
   size_t max_waiting_items = size_t{1} << 17;
   // The largest item, as MaxSampleBytes() counts it. Larger ones are rejected: samplers could not take them.
   uint64_t max_item_bytes = kDefaultMaxResponseBytes;
-  // Of one sampler: replies on their way, at most, whatever the client would allow.
+  // Per sampler: maximum bytes of replies in flight, whatever the client allows.
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_waiting_requests = 1024;
   // Streams at a time, and writers that are remembered, those connected included.

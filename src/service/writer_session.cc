@@ -8,7 +8,7 @@
 namespace reverb::internal {
 namespace {
 
-// Asks the table, which may run callbacks on this thread: no lock of ours may be held.
+// Queries the table, which may run callbacks on this thread: must be called without locks.
 WaitState DescribeWait(ConcurrentTable& table, Duration waited, size_t waiting_items) {
   const TableInfo info = table.Info();
   WaitState state;
@@ -33,7 +33,7 @@ std::optional<SavedWriter> WriterSession::Save() const {
   SavedWriter saved{.id = id_, .applied_through = received_through_, .applied = restored_};
   for (const auto& line : lines_) {
     const uint64_t applied = line->applied.load(std::memory_order_relaxed);
-    // The first that is not in: items of a table go in in order.
+    // Finds the first item that is not in the table: items are inserted in order.
     if (abandoned_) {
       const auto next = std::ranges::upper_bound(line->given_up, applied);
       if (next != line->given_up.end()) saved.applied_through = std::min(saved.applied_through, *next - 1);
@@ -79,11 +79,11 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
       CountDisconnectedBytes();
       greeted_ = heartbeat_ = done_ = ended_ = full_reported_ = false;
       ready_ = read_wanted_ = true;
-      // The new connection hears of rejections that the old one may not have delivered.
+      // Resends rejections that the old connection may not have delivered.
       RestoreRejections();
     }
   }
-  if (former) former->End(Status(StatusCode::kAborted, "the writer came back on another connection"));
+  if (former) former->End(Status(StatusCode::kAborted, "the writer reconnected on another connection"));
   CallPeer();
 }
 
@@ -112,7 +112,7 @@ void WriterSession::Receive(InsertMessage message) {
       }
       line = *found;
     }
-    if (from.number <= line->applied.load(std::memory_order_relaxed)) continue;  // in before a restart
+    if (from.number <= line->applied.load(std::memory_order_relaxed)) continue;  // inserted before a restart
     Result<Trajectory> trajectory = service_->store().Enter(std::move(from.trajectory));
     if (!trajectory.ok()) {
       Reject(from.number, std::move(trajectory).status());
@@ -140,7 +140,7 @@ void WriterSession::Receive(InsertMessage message) {
       line->table->TakeStructure(line->structure);
     }
     ++waiting_items_;
-    // Most go in at once: their memory is the table's business then.
+    // Most are inserted at once: then the table accounts for their memory.
     if (line->under_way > 0 || line->waiting.size() >= kItemsPerOperation) CountWaiting(&to);
     line->waiting.push_back(std::move(to));
   }
@@ -166,7 +166,7 @@ void WriterSession::Reject(uint64_t number, Status status) {
 }
 
 void WriterSession::RestoreRejections() {
-  // Those that were never sent follow. Some of them may be remembered as well.
+  // The remembered ones come first, then those that were never sent. Some are both.
   std::erase_if(unreported_, [this](const Rejection& rejection) REQUIRES(mu_) {
     return std::ranges::find(remembered_, rejection.number, &Rejection::number) != remembered_.end();
   });
@@ -187,7 +187,7 @@ Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
 }
 
 void WriterSession::Proceed() {
-  // Lines are only ever added, and stay where they are.
+  // Lines are only added, and never move.
   for (size_t i = 0;; ++i) {
     Line* line = nullptr;
     {
@@ -211,8 +211,7 @@ std::vector<Item> WriterSession::TakeItems(Line* line) {
 }
 
 void WriterSession::StartOperation(Line* line) {
-  // Mostly the table allows it: then it is done here and now. Callbacks of a table come one at a time, on
-  // whichever thread.
+  // Tries without waiting first, which mostly succeeds: callbacks of a table run one at a time.
   while (true) {
     std::vector<Item> items = TakeItems(line);
     if (items.empty()) return;
@@ -237,7 +236,7 @@ void WriterSession::StartOperation(Line* line) {
   bool cancel = false;
   {
     MutexLock lock(&mu_);
-    // It may be done already, and the next one under way.
+    // It may be complete already, and the next one in progress.
     if (line->under_way > 0 && line->sequence == sequence) line->operation = operation;
     cancel = abandoned_;
   }
@@ -253,7 +252,7 @@ void WriterSession::OnInserted(Line* line, Operation& done) {
 void WriterSession::Settle(Line* line, size_t applied, const Status& status, std::span<Item> items) {
   MutexLock lock(&mu_);
   line->operation.reset();
-  // An error: the table was closed, or the writer given up.
+  // An error means that the table was closed or the writer abandoned.
   const size_t finished = status.ok() ? applied : line->under_way;
   for (size_t i = 0; i < finished; ++i) {
     WaitingItem& item = line->waiting[i];
@@ -347,7 +346,7 @@ std::optional<InsertReply> WriterSession::NextReply() {
     const auto end = unreported_.begin() + kMaxRejections;
     reply.rejections.assign(std::move_iterator(unreported_.begin()), std::move_iterator(end));
     unreported_.erase(unreported_.begin(), end);
-    // A number is confirmed when its rejection has been told.
+    // A number is confirmed only after its rejection was sent.
     for (const Rejection& rejection : unreported_) confirmed = std::min(confirmed, rejection.number - 1);
     confirmed = std::max(confirmed, reported_through_);
   }
@@ -360,7 +359,7 @@ std::optional<InsertReply> WriterSession::NextReply() {
 std::optional<WriterSession::Blocked> WriterSession::TakeHeartbeat() {
   if (!std::exchange(heartbeat_, false)) return std::nullopt;
   const TimePoint now = service_->clock()->Now();
-  if (described_at_ && now - *described_at_ < kDescribeEvery) return std::nullopt;
+  if (described_at_ && now - *described_at_ < kMinDescribeInterval) return std::nullopt;
   const Line* const line = OldestLine();
   if (line == nullptr) return std::nullopt;
   described_at_ = now;

@@ -54,12 +54,12 @@ grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
 }
 
 // gRPC 1.51 loses the socket of a channel that is destroyed just as its connection is made: it stays open, at
-// both ends, as long as the processes live. So one that is connecting is kept until it is no longer.
-void LetGo(std::shared_ptr<grpc::Channel> channel) {
+// both ends, as long as the processes live. So a channel that is connecting is kept until it no longer is.
+void ReleaseChannel(std::shared_ptr<grpc::Channel> channel) {
   constexpr Duration kLookAgain = std::chrono::milliseconds(20);
   if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_CONNECTING) return;
   RealClock()->CallAt(RealClock()->Now() + kLookAgain,
-                      [channel = std::move(channel)]() mutable { LetGo(std::move(channel)); });
+                      [channel = std::move(channel)]() mutable { ReleaseChannel(std::move(channel)); });
 }
 
 // What streams share with their Connection.
@@ -70,12 +70,12 @@ struct Channel {
         channel(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                           MakeChannelArguments(limits))),
         stub(channel) {}
-  ~Channel() { LetGo(channel); }
+  ~Channel() { ReleaseChannel(channel); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // What gRPC says about the end of a call that this side did not give up. Errors of the server pass as they
-  // are; those of the connection name the address.
+  // Converts the status of a call that this side did not cancel. Errors of the server are passed on
+  // unchanged; those of the connection name the address.
   Status Explain(const grpc::Status& status) const {
     Status plain = FromGrpcStatus(status);
     if (plain.ok() || HasDetails(status)) return plain;
@@ -84,13 +84,13 @@ struct Channel {
       case StatusCode::kUnavailable:
         return Status::Unavailable("no connection to the server at " + address + ": " + text +
                                    (IsRefusal(text) ? kRefusalHint : ""));
-      case StatusCode::kCancelled:  // what a server that is shut down leaves behind
-      case StatusCode::kUnknown:    // what a connection that breaks sometimes leaves behind
-        return Status::Unavailable("the server at " + address + " broke the call off: " + text);
-      case StatusCode::kInternal:  // what damage to frames of HTTP/2 leaves behind
+      case StatusCode::kCancelled:  // the server was shut down
+      case StatusCode::kUnknown:    // sometimes from a broken connection
+        return Status::Unavailable("the server at " + address + " aborted the call: " + text);
+      case StatusCode::kInternal:  // damaged HTTP/2 frames
         return Status::DataLoss("the connection to the server at " + address + " was damaged: " + text)
             .WithDetail(Detail::kCorruptData);
-      case StatusCode::kResourceExhausted:  // mostly a message that gRPC did not receive
+      case StatusCode::kResourceExhausted:  // mostly a message that exceeds the limit
         return Status::ResourceExhausted("server at " + address + ": " + text + "; this client accepts " +
                                          std::to_string(limits.max_message_bytes) +
                                          " bytes (max_response_bytes)");
@@ -209,7 +209,7 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   const std::shared_ptr<Channel> channel_;
   grpc::ClientContext context_;
   std::shared_ptr<ClientCall> self_;  // until OnDone()
-  // Belongs to gRPC while a read is under way, else to OnReadDone().
+  // Belongs to gRPC while a read is in progress, else to OnReadDone().
   ReceivedMessage received_;
   uint64_t num_received_ = 0;
 
@@ -353,7 +353,7 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
 
  private:
   std::shared_ptr<SampleEvents> events_;  // used only in callbacks from gRPC
-  // For HandleMessage().
+  // Used only by HandleMessage().
   SampleReplyDecoder decoder_;
   uint64_t response_bytes_ = 0;  // of messages since the last whole response
 };
@@ -388,7 +388,7 @@ class SingleCall {
   }
 
  private:
-  // Returns when the call is over. An error: because on_wait wished so.
+  // Returns when the call is over. Returns the error of on_wait if it cancelled the call.
   Status Wait() {
     Duration waited{0};
     while (!done_.ParkFor(kWaitStep)) {
@@ -455,7 +455,7 @@ class GrpcConnection final : public Connection {
     auto stream = std::make_shared<GrpcSampleStream>(channel_, std::move(events));
     Hello with_limit = hello;
     with_limit.max_response_bytes = channel_->limits.max_message_bytes;
-    // Alone: the first request follows without waiting for the answer.
+    // Without a request: the first one follows without waiting for the reply.
     stream->Begin(stream, kSampleMethod,
                   EncodeSampleRequest({.hello = std::move(with_limit), .request = {}}));
     return stream;
@@ -487,7 +487,7 @@ class GrpcConnection final : public Connection {
   }
 
  private:
-  // All calls may be repeated. A message that was damaged on the way is rare enough not to come thrice.
+  // All calls may be repeated. Damaged messages are so rare that three in a row do not occur.
   Status Call(const char* method, WireMessage request, const WaitOptions& wait, ReceivedMessage* reply) {
     constexpr int kTries = 3;
     Status status;
@@ -506,7 +506,7 @@ class GrpcConnection final : public Connection {
   const std::shared_ptr<Channel> channel_;
 };
 
-// gRPC would take a missing port for that of https.
+// gRPC would use the port of https if there is none.
 bool HasPort(std::string_view address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return false;

@@ -66,7 +66,8 @@ class ServerCore {
 //
 // gRPC deletes its half of a call after Finish, once no operation is in progress. So Finish comes last: after
 // the last write has completed, when no thread is inside a Start function. The strand starts all operations,
-// and its final call is Finish. No lock is held while calling gRPC: it may free buffers, and with them chunks.
+// and its final call is Finish. No lock is held while calling gRPC: it may free buffers, and with them
+// chunks.
 class ServerCall : public grpc::ServerGenericBidiReactor {
  public:
   explicit ServerCall(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
