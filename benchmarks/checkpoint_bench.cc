@@ -53,7 +53,6 @@ using internal::Item;
 using internal::LoadedServer;
 using internal::PosixFileSystem;
 using internal::Random;
-using internal::SampledItem;
 using internal::Snapshot;
 using internal::Trajectory;
 

@@ -41,7 +41,6 @@ using internal::ColumnSpec;
 using internal::ConcurrentTable;
 using internal::Item;
 using internal::Random;
-using internal::SampledItem;
 using internal::Trajectory;
 
 int g_rounds = 7;
@@ -203,7 +202,7 @@ void SampleRows() {
   for (uint64_t i = 0; i < g_items; ++i) engine.InsertNewChunk(i);
   Random random(3);
   std::vector<FlatChunk*> chunks;
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   for (const int batch : {64, 1}) {
     const auto flat_sample = [&] {
       uint64_t sum = 0;
@@ -223,7 +222,7 @@ void SampleRows() {
       const double start = Now();
       for (int i = 0; i < kOps; i += batch) {
         Check(engine.table->Sample(batch, false, {}, &samples).ok(), "sample");
-        for (const SampledItem& sample : samples) sum += sample.key;
+        for (const internal::Sample& sample : samples) sum += sample.key;
         samples.clear();
       }
       Check(sum != 0, "sum");
@@ -308,7 +307,7 @@ void PrioritizedRows() {
   Engine engine(SelectorOptions::Prioritized(1.0, 5));
   for (uint64_t i = 0; i < g_items; ++i) engine.InsertShared(i, 1 + static_cast<double>(i % 7));
   Random random(13);
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   std::vector<double> sample_ns, update_ns;
   for (int round = 0; round < g_rounds; ++round) {
     double start = Now();
@@ -450,7 +449,7 @@ void ThreadRows() {
   std::atomic<uint64_t> next_key{g_items};
 
   ThreadRow("batches of 64: insert 64, sample 64", ">= 0.8", 640'000, [&](int, int ops) {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     std::vector<Item> items(64);
     const ChunkRef mine = engine.store->Add(engine.header, engine.raw).value();
     for (int i = 0; i < ops; i += 128) {
@@ -465,7 +464,7 @@ void ThreadRows() {
     }
   });
   ThreadRow("batches of 64: sample", ">= 0.8", 640'000, [&](int, int ops) {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     for (int i = 0; i < ops; i += 64) {
       Check(engine.table->Sample(64, false, {}, &samples).ok(), "sample");
       samples.clear();
@@ -474,7 +473,7 @@ void ThreadRows() {
   ThreadRow(
       "single operations: insert, sample, update in turn", ">= 0.6 (one mutex: 0.5)", 400'000,
       [&](int, int ops) {
-        std::vector<SampledItem> samples;
+        std::vector<internal::Sample> samples;
         const ChunkRef mine = engine.store->Add(engine.header, engine.raw).value();
         for (int i = 0; i < ops; i += 3) {
           const uint64_t key = KeyOf(next_key.fetch_add(1, std::memory_order_relaxed));
@@ -490,7 +489,7 @@ void ThreadRows() {
         }
       });
   ThreadRow("single operations: sample", ">= 0.6", 400'000, [&](int, int ops) {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     for (int i = 0; i < ops; ++i) {
       Check(engine.table->Sample(1, false, {}, &samples).ok(), "sample");
       samples.clear();
@@ -526,7 +525,7 @@ void SnapshotRows() {
             "insert");
     }
     std::vector<double> held;
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     for (int round = 0; round < g_rounds; ++round) {
       internal::Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables);
       Check(snapshot.tables[0]->size() == static_cast<int64_t>(items), "snapshot size");

@@ -37,8 +37,7 @@ namespace internal {
 class ChunkRef;
 class ChunkStore;
 class ConcurrentTable;
-class Trajectory;
-struct PeekedItem;
+struct Sample;
 struct SampleFactory;
 struct TableFactory;
 }  // namespace internal
@@ -114,13 +113,13 @@ struct NewItem {
 // An item that was sampled or looked at, with its data.
 class SampledTrajectory {
  public:
-  uint64_t key() const { return key_; }
-  double priority() const { return priority_; }
-  double probability() const { return probability_; }       // of having been picked; 0 when only looked at
-  int64_t table_size() const { return table_size_; }        // when it was picked
-  int32_t times_sampled() const { return times_sampled_; }  // this sample included
-  // When the item went in, by the clock of the table's host, since the Unix epoch.
-  int64_t inserted_at_nanos() const { return inserted_at_nanos_; }
+  uint64_t key() const;
+  double priority() const;
+  double probability() const;     // of having been picked; 0 when only looked at
+  int64_t table_size() const;     // when it was picked
+  int32_t times_sampled() const;  // this sample included
+  // When the item was inserted, by the clock of the table's host, since the Unix epoch.
+  int64_t inserted_at_nanos() const;
 
   uint32_t num_columns() const;
   // REQUIRES: index < num_columns().
@@ -135,15 +134,9 @@ class SampledTrajectory {
  private:
   friend class Table;
   friend struct internal::SampleFactory;
-  SampledTrajectory() = default;
+  explicit SampledTrajectory(internal::Sample sample);
   Result<Tensor> Decode(uint32_t index, const TensorPool* pool) const;
-  uint64_t key_ = 0;
-  double priority_ = 0;
-  double probability_ = 0;
-  int64_t table_size_ = 0;
-  int32_t times_sampled_ = 0;
-  int64_t inserted_at_nanos_ = 0;
-  std::shared_ptr<const internal::Trajectory> trajectory_;
+  std::shared_ptr<const internal::Sample> sample_;
 };
 
 class Table {
@@ -178,7 +171,6 @@ class Table {
 
  private:
   explicit Table(std::shared_ptr<internal::ConcurrentTable> table) : table_(std::move(table)) {}
-  static SampledTrajectory Look(internal::PeekedItem item);
   friend struct internal::TableFactory;
   friend Result<std::shared_ptr<InsertOnSampleExtension>> MakeInsertOnSample(const Table& target,
                                                                              Timeout timeout);

@@ -1,4 +1,4 @@
-// table_info.h — what a table tells about itself, as values.
+// table_info.h — what a table reports about itself, as values.
 #ifndef REVERB_TABLE_INFO_H_
 #define REVERB_TABLE_INFO_H_
 
@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "reverb/rate_limiter.h"
-#include "reverb/selector.h"
+#include "reverb/table_settings.h"
 
 namespace reverb {
 
-// Why a caller waits. The numbers travel.
+// Why a caller waits. The numbers are sent and never change.
 enum class WaitReason : uint8_t {
   kNone = 0,
   kMinSize = 1,         // samples: the table holds too few items
@@ -29,44 +29,29 @@ struct WaitStats {
   int64_t total_nanos = 0;  // their sum
 };
 
-// Where the time of the table went, in the words of the Python API. Inserting and sampling are
-// estimated from a sample of operations; the other three are exact.
+// Where the table's time went, named as in the Python API. Inserting and sampling are estimated from a
+// sample of operations; the other three are exact.
 struct TableWorkTime {
   int64_t inserting_nanos = 0;
   int64_t sampling_nanos = 0;
-  int64_t waiting_for_inserts_nanos = 0;   // somebody waits to sample
-  int64_t waiting_for_sampling_nanos = 0;  // somebody waits to insert, nobody to sample
-  int64_t idle_nanos = 0;                  // nobody waits
+  int64_t waiting_for_inserts_nanos = 0;   // a sample waits
+  int64_t waiting_for_sampling_nanos = 0;  // an insert waits and no sample
+  int64_t idle_nanos = 0;                  // no call waits
 };
 
-struct TableInfo {
-  std::string name;
-  SelectorOptions sampler;
-  SelectorOptions remover;
-  int64_t max_size = 0;
-  int32_t max_times_sampled = 0;
-  RateLimiterOptions rate_limiter;
-  std::string signature;  // encoded, see signature.h; empty = none
-  std::string user_data;  // as given in TableOptions
-  // The nest that writers used, encoded, see item_structure.h: absent when none was told, empty when they
-  // differ. Of tables without a signature.
-  std::optional<std::string> structure;
+struct TableInfo : TableSettings, TableCounts {
+  // The nest that writers used, encoded, see item_structure.h: absent when no writer sent one, empty when
+  // they differ. Of tables without a signature.
+  std::optional<std::string> structure = {};
 
   int64_t current_size = 0;
   int64_t num_episodes = 0;
-  int64_t num_deleted_episodes = 0;
-  int64_t num_unique_samples = 0;
-  RateLimiterCounters counters;
+  RateLimiterCounters counters = {};
   double cursor = 0;  // inserts * samples_per_insert - samples
 
   // Bytes of the chunks that items of this table refer to, as stored. A chunk that several
   // items share counts once per item here; the store counts it once.
   int64_t referenced_bytes = 0;
-  int64_t evictions = 0;    // by the remover, because of max_size or max_bytes
-  int64_t expirations = 0;  // by max_times_sampled
-  int64_t explicit_deletes = 0;
-  int64_t updates = 0;            // priorities set on existing items
-  int64_t unknown_keys = 0;       // updates and deletes of keys that were not there
   double inserts_per_second = 0;  // over the last ten seconds or so
   double samples_per_second = 0;
 
@@ -74,9 +59,9 @@ struct TableInfo {
   int64_t waiting_samples = 0;
   WaitReason insert_wait_reason = WaitReason::kNone;  // of the first in line
   WaitReason sample_wait_reason = WaitReason::kNone;
-  int64_t longest_wait_nanos = 0;    // of those waiting now
-  WaitStats waits[kNumWaitReasons];  // by reason
-  TableWorkTime work_time;
+  int64_t longest_wait_nanos = 0;         // of those waiting now
+  WaitStats waits[kNumWaitReasons] = {};  // by reason
+  TableWorkTime work_time = {};
   bool closed = false;
 };
 

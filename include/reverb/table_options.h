@@ -1,4 +1,4 @@
-// table_options.h — everything a table is made from.
+// table_options.h — what a table is created from.
 #ifndef REVERB_TABLE_OPTIONS_H_
 #define REVERB_TABLE_OPTIONS_H_
 
@@ -14,6 +14,7 @@
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
 #include "reverb/signature.h"
+#include "reverb/table_settings.h"
 
 namespace reverb {
 
@@ -21,15 +22,15 @@ struct TableOptions {
   // --- Behaviour ---
   std::string name = {};  // 1 to kMaxNameBytes bytes of UTF-8; unique within a server
 
-  // What is handed out, and what goes when the table is full.
+  // Which items are sampled, and which are removed when the table is full.
   SelectorOptions sampler = SelectorOptions::Uniform();
   SelectorOptions remover = SelectorOptions::Fifo();
-  // A selector of the user's own instead; asked once, when the table is made.
+  // Makes a custom selector instead; called once, when the table is created.
   std::function<std::unique_ptr<Selector>()> custom_sampler = {};
   std::function<std::unique_ptr<Selector>()> custom_remover = {};
 
   int64_t max_size = 1'000'000;   // items; > 0, at most 2^31 - 2
-  int32_t max_times_sampled = 0;  // an item goes with its n-th sample; < 1 = never
+  int32_t max_times_sampled = 0;  // an item is removed with its n-th sample; < 1 = never
   RateLimiterOptions rate_limiter = {};
 
   // Run in order, under the table's lock. Each object may serve one table.
@@ -37,8 +38,8 @@ struct TableOptions {
 
   // What trajectories look like. Kept and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
-  // Bytes of the user's own about the table, kept and reported as they are. The Python package keeps here
-  // what a Signature has no word for, such as bounds. At most kMaxUserDataBytes.
+  // The user's own bytes about the table, kept and reported unchanged. The Python package stores here what a
+  // Signature cannot express, such as bounds. At most kMaxUserDataBytes.
   std::string user_data = {};
 
   // Clients accept no more than this (docs/protocol.md).
@@ -49,6 +50,8 @@ struct TableOptions {
   static TableOptions Stack(std::string name, int64_t max_size);
 
   Status Validate() const;
+  // The part that can be reported and saved.
+  TableSettings Settings() const;
 };
 
 }  // namespace reverb

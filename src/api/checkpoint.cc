@@ -1,4 +1,4 @@
-// The handles of include/reverb/checkpoint.h over src/checkpoint.
+// Implements the handles of include/reverb/checkpoint.h on top of src/checkpoint.
 #include "reverb/checkpoint.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using internal::ReverbSource;
 using internal::SavedItem;
 using internal::SavedTable;
 
-// A source that is no ReverbSource is read whole, and its items are handed out from memory.
+// Reads a source other than ReverbSource in full and returns its items from memory.
 class ItemsInMemory final : public ItemCursor {
  public:
   static Result<std::unique_ptr<ItemCursor>> Read(CheckpointSource& source, size_t index) {
@@ -49,30 +49,15 @@ class ItemsInMemory final : public ItemCursor {
 };
 
 TableInfo InfoOf(const SavedTable& table) {
-  TableInfo info;
-  info.name = table.name;
-  info.sampler = table.sampler;
-  info.remover = table.remover;
-  info.max_size = table.max_size;
-  info.max_times_sampled = table.max_times_sampled;
-  info.rate_limiter = table.rate_limiter;
-  info.signature = table.signature;
-  info.user_data = table.user_data;
+  TableInfo info{table, table.state.counts};
   info.current_size = table.size;
   info.counters = table.state.counters;
   info.cursor = static_cast<double>(info.counters.inserts) * info.rate_limiter.samples_per_insert -
                 static_cast<double>(info.counters.samples);
-  info.num_deleted_episodes = table.state.counts.num_deleted_episodes;
-  info.num_unique_samples = table.state.counts.num_unique_samples;
-  info.evictions = table.state.counts.evictions;
-  info.expirations = table.state.counts.expirations;
-  info.explicit_deletes = table.state.counts.explicit_deletes;
-  info.updates = table.state.counts.updates;
-  info.unknown_keys = table.state.counts.unknown_keys;
   return info;
 }
 
-// `path` itself if it is a checkpoint, or the latest complete one under it.
+// Returns `path` itself if it is a checkpoint, or the latest complete one under it.
 Result<std::string> FindCheckpoint(FileSystem* fs, const std::string& path) {
   REVERB_ASSIGN_OR_RETURN(const CheckpointFormat format, internal::DetectCheckpointFormat(fs, path));
   if (format != CheckpointFormat::kNone) return path;
@@ -89,7 +74,7 @@ Result<std::string> FindCheckpoint(FileSystem* fs, const std::string& path) {
 struct CheckpointReader::Rep {
   std::shared_ptr<CheckpointSource> source;
   CheckpointInfo info;
-  mutable internal::Mutex mu;  // around a source that is not ours
+  mutable internal::Mutex mu;  // guards a source other than ReverbSource
 };
 struct CheckpointItems::Rep {
   std::shared_ptr<CheckpointSource> source;  // the cursor needs it
@@ -146,17 +131,12 @@ Result<CheckpointItems> CheckpointReader::Items(std::string_view table) const {
 Result<std::optional<SampledTrajectory>> CheckpointItems::Next() {
   REVERB_ASSIGN_OR_RETURN(std::optional<SavedItem> item, rep_->cursor->Next());
   if (!item) return std::optional<SampledTrajectory>();
-  return std::optional<SampledTrajectory>(
-      internal::SampleFactory::Make(internal::Sample{.key = item->key,
-                                                     .priority = item->priority,
-                                                     .table_size = rep_->table_size,
-                                                     .inserted_at = item->inserted_at,
-                                                     .times_sampled = item->times_sampled,
-                                                     .trajectory = std::move(item->trajectory)}));
+  item->table_size = rep_->table_size;
+  return std::optional<SampledTrajectory>(internal::SampleFactory::Make(*std::move(item)));
 }
 
 Status CheckpointReader::Verify(const CheckpointProgressCallback& progress) const {
-  // By items: what no item refers to does no harm.
+  // Item by item: chunks that no item refers to do no harm.
   CheckpointProgress done;
   for (const TableInfo& table : rep_->info.tables) {
     done.bytes_total += static_cast<uint64_t>(table.current_size);

@@ -1,4 +1,4 @@
-// sample_factory.h — public values made of internal ones.
+// sample_factory.h — makes public handles from internal values.
 #ifndef REVERB_API_SAMPLE_FACTORY_H_
 #define REVERB_API_SAMPLE_FACTORY_H_
 
@@ -8,22 +8,12 @@
 
 #include "core/table.h"
 #include "reverb/table.h"
-#include "transport/messages.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 
 struct SampleFactory {
-  static SampledTrajectory Make(Sample sample) {
-    SampledTrajectory made;
-    made.key_ = sample.key;
-    made.priority_ = sample.priority;
-    made.probability_ = sample.probability;
-    made.table_size_ = sample.table_size;
-    made.times_sampled_ = sample.times_sampled;
-    made.inserted_at_nanos_ = sample.inserted_at;
-    made.trajectory_ = std::make_shared<const Trajectory>(std::move(sample.trajectory));
-    return made;
-  }
+  static SampledTrajectory Make(Sample sample) { return SampledTrajectory(std::move(sample)); }
 };
 
 inline std::vector<SampledTrajectory> MakeSampledTrajectories(std::vector<Sample> samples) {

@@ -8,22 +8,13 @@
 namespace reverb::internal {
 namespace {
 
-// What a record takes beside the payload, about.
+// About how many bytes a record takes in addition to the payload.
 constexpr uint64_t kRecordOverhead = 40;
 constexpr size_t kSlotsPerPage = PagedArray<SlotRecord>::kPerPage;
 
 SavedTable DescribeTable(const TableSnapshot& table) {
   const TableSnapshot::State& state = table.state();
-  SavedTable saved;
-  saved.name = state.name;
-  saved.sampler = state.sampler;
-  saved.remover = state.remover;
-  saved.max_size = state.max_size;
-  saved.max_times_sampled = state.max_times_sampled;
-  saved.rate_limiter = state.rate_limiter;
-  saved.signature = state.signature;
-  saved.user_data = state.user_data;
-  saved.size = state.size;
+  SavedTable saved{state, state.size};
   saved.state.counters = state.counters;
   saved.state.counts = state.counts;
   saved.state.sequence = state.sequence;
@@ -47,13 +38,13 @@ void ForEachItem(const TableSnapshot& table, size_t page, Visit visit) {
 struct CheckpointWriter::Attempt {
   Stats stats;
   Manifest manifest;
-  std::string path;             // of the checkpoint, once its folder may be there
-  bool manifest_named = false;  // it may have been given its name
+  std::string path;             // of the checkpoint, once its folder may exist
+  bool manifest_named = false;  // the manifest may have been renamed into place
   std::vector<std::unique_ptr<SegmentWriter>> writers;
   SegmentWriter* chunks = nullptr;  // being filled, of `writers`
   uint32_t chunks_index = 0;
   SegmentWriter* pages = nullptr;
-  // New places, in terms of `writers`.
+  // New places, by index into `writers`.
   absl::flat_hash_map<uint64_t, Place> places;
   std::vector<uint64_t> live_bytes;                  // of chunks, by index into `writers`
   std::vector<std::vector<uint32_t>> payload_sizes;  // the same, of each
@@ -97,12 +88,12 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
   const Result<std::unique_ptr<FileLock>> lock =
       fs_->LockFile(JoinPath(segments_path_, kLockName), options_.lock_timeout);
   if (lock.status().code() == StatusCode::kDeadlineExceeded) {
-    // Not the deadline of a caller, who may have set none.
+    // Independent of the caller's deadline, which may be absent.
     return Status(StatusCode::kAborted, std::string(lock.status().message()) +
                                             "; one checkpoint is written under a path at a time: give each "
                                             "server a path of its own, or try again later");
   }
-  // Where there are no locks, only a root for each server helps.
+  // On file systems without locks, each server needs its own root.
   if (!lock.ok() && lock.status().code() != StatusCode::kUnimplemented) return lock.status();
   REVERB_RETURN_IF_ERROR(LookAtRoot());
   Attempt attempt;
@@ -135,7 +126,7 @@ Status CheckpointWriter::PrepareRoot() {
 }
 
 Status CheckpointWriter::LookAtRoot() {
-  // Numbers are never used twice, whatever others have left behind.
+  // Numbers are never reused, whatever files other writers left behind.
   REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> files, fs_->ListDir(segments_path_));
   for (const std::string& file : files) {
     if (const auto segment = ParseSegmentFileName(file)) {
@@ -145,7 +136,7 @@ Status CheckpointWriter::LookAtRoot() {
   REVERB_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
   for (const CheckpointEntry& entry : entries) last_nanos_ = std::max(last_nanos_, entry.created_nanos);
   if (last_path_.empty()) return Status::Ok();
-  // Of a checkpoint that somebody else has removed nothing may be left.
+  // The files of a checkpoint that another process removed may be gone.
   REVERB_ASSIGN_OR_RETURN(const bool is_there, fs_->FileExists(JoinPath(last_path_, kManifestName)));
   if (!is_there) {
     Log(LogLevel::kWarning,
@@ -162,7 +153,7 @@ void CheckpointWriter::ForgetLast() {
   segments_.clear();
   places_.clear();
   pages_.clear();
-  page_files_.clear();
+  page_file_bytes_.clear();
 }
 
 void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
@@ -227,8 +218,8 @@ std::set<uint64_t> CheckpointWriter::FindLostFiles() {
     segment->is_victim = is_lost(segment->saved.number, SegmentKind::kChunks, segment->saved.file_bytes);
   }
   std::set<uint64_t> pages;
-  for (const auto& [number, file] : page_files_) {
-    if (is_lost(number, SegmentKind::kPages, file.file_bytes)) pages.insert(number);
+  for (const auto& [number, bytes] : page_file_bytes_) {
+    if (is_lost(number, SegmentKind::kPages, bytes)) pages.insert(number);
   }
   return pages;
 }
@@ -274,7 +265,7 @@ std::set<uint64_t> CheckpointWriter::ChooseVictimPages(const Snapshot& snapshot)
   std::set<uint64_t> victims;
   size_t left = live.size();
   for (const auto& [number, bytes] : live) {  // oldest first
-    const uint64_t file_bytes = page_files_.at(number).file_bytes;
+    const uint64_t file_bytes = page_file_bytes_.at(number);
     const bool is_sparse =
         static_cast<double>(bytes) < options_.compact_below * static_cast<double>(file_bytes);
     if (!is_sparse && left <= options_.max_small_segments) continue;
@@ -406,7 +397,7 @@ Status CheckpointWriter::WriteTableState(const TableSnapshot& table, ManifestTab
 Status CheckpointWriter::MakeDurable(Attempt* attempt) {
   if (attempt->chunks != nullptr) REVERB_RETURN_IF_ERROR(attempt->chunks->Finish());
   if (attempt->pages != nullptr) REVERB_RETURN_IF_ERROR(attempt->pages->Finish());
-  // All are written before the first is waited for: the disk is kept busy.
+  // Starts writing all files before waiting for the first: keeps the disk busy.
   for (const auto& writer : attempt->writers) {
     REVERB_RETURN_IF_ERROR(writer->Sync());
     REVERB_RETURN_IF_ERROR(writer->Close());
@@ -418,7 +409,7 @@ Status CheckpointWriter::MakeDurable(Attempt* attempt) {
 
 Status CheckpointWriter::Publish(Attempt* attempt, int64_t wall_nanos) {
   const int64_t nanos = std::max(wall_nanos, last_nanos_ + 1);
-  last_nanos_ = nanos;  // also when this fails: the folder may be there
+  last_nanos_ = nanos;  // even if this fails: the folder may exist
   Manifest& manifest = attempt->manifest;
   manifest.created_nanos = nanos;
   for (const auto& segment : segments_) {
@@ -431,10 +422,9 @@ Status CheckpointWriter::Publish(Attempt* attempt, int64_t wall_nanos) {
     page_files.insert(table.state.segment);
   }
   for (const uint64_t number : page_files) {
-    const auto known = page_files_.find(number);
-    if (known == page_files_.end()) continue;  // one of the new ones
-    manifest.segments.push_back(
-        {.number = number, .kind = SegmentKind::kPages, .file_bytes = known->second.file_bytes});
+    const auto known = page_file_bytes_.find(number);
+    if (known == page_file_bytes_.end()) continue;  // one of the new ones
+    manifest.segments.push_back({.number = number, .kind = SegmentKind::kPages, .file_bytes = known->second});
   }
   for (size_t i = 0; i < attempt->writers.size(); ++i) {
     const SegmentWriter& writer = *attempt->writers[i];
@@ -466,8 +456,8 @@ void CheckpointWriter::Commit(Attempt* attempt) {
   };
   uint64_t live = 0;
   for (const auto& segment : segments_) live += segment != nullptr ? segment->saved.live_count : 0;
-  // Chunks that nobody refers to any more, and those that have moved. That looks at all: while few are dead
-  // and their segments stay, where they lie is still true.
+  // Forgets chunks that are no longer referred to, and those that moved. This visits all places, so it is
+  // skipped while few chunks are dead and no segment goes: the remembered places stay correct.
   if (std::ranges::any_of(segments_, goes) || places_.size() - live > places_.size() / 8) {
     absl::erase_if(places_, [&](const auto& entry) {
       const Segment& segment = *segments_[entry.second.segment];
@@ -477,7 +467,7 @@ void CheckpointWriter::Commit(Attempt* attempt) {
   for (auto& segment : segments_) {
     if (goes(segment)) segment.reset();
   }
-  // The new segments take the places that are free.
+  // New segments reuse free entries.
   std::vector<uint32_t> index(attempt->writers.size());
   size_t hole = 0;
   for (size_t i = 0; i < attempt->writers.size(); ++i) {
@@ -507,14 +497,14 @@ void CheckpointWriter::Commit(Attempt* attempt) {
   }
   pages_ = std::move(attempt->page_table);
   last_path_ = attempt->path;
-  page_files_.clear();
+  page_file_bytes_.clear();
   for (const SavedSegment& segment : attempt->manifest.segments) {
-    if (segment.kind == SegmentKind::kPages) page_files_[segment.number] = {segment.file_bytes, 0};
+    if (segment.kind == SegmentKind::kPages) page_file_bytes_[segment.number] = segment.file_bytes;
   }
 }
 
 void CheckpointWriter::Undo(Attempt* attempt) {
-  bool is_gone = true;  // the manifest, for good
+  bool is_gone = true;  // the manifest is durably removed
   if (!attempt->path.empty()) {
     (void)fs_->RemoveFile(JoinPath(attempt->path, kManifestTempName));
     if (attempt->manifest_named) {
@@ -523,7 +513,7 @@ void CheckpointWriter::Undo(Attempt* attempt) {
     }
     if (is_gone) (void)fs_->RemoveDir(attempt->path);
   }
-  // While a manifest may name them the files stay; a later checkpoint clears them away.
+  // Keep the files while a manifest may name them; a later checkpoint removes them.
   for (auto& writer : attempt->writers) {
     const std::string path = writer->path();
     writer.reset();
@@ -542,7 +532,7 @@ void CheckpointWriter::CollectGarbage(const Manifest& newest, const std::string&
 Status CheckpointWriter::TryCollectGarbage(const Manifest& newest, const std::string& newest_path) {
   REVERB_ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(fs_, options_.root));
   std::erase_if(entries, [](const CheckpointEntry& entry) { return entry.is_foreign; });
-  // What is kept is read before anything is removed: when that fails, everything stays.
+  // Read the manifests to keep before removing anything: if that fails, everything stays.
   std::set<uint64_t> needed;
   for (const SavedSegment& segment : newest.segments) needed.insert(segment.number);
   std::vector<std::string> outdated;
@@ -555,9 +545,8 @@ Status CheckpointWriter::TryCollectGarbage(const Manifest& newest, const std::st
     if (entry->path != newest_path) {
       Result<Manifest> manifest = ReadManifest(fs_, entry->path);
       if (!manifest.ok()) {
-        // A damaged manifest cannot be loaded, whatever is kept for it: it does not count as one of the
-        // latest. After any other error it may well be loadable, as when a later release wrote it or the disk
-        // failed to read it this time.
+        // A damaged manifest cannot be loaded and does not count as one of the latest. After any other error
+        // the checkpoint may be loadable: a later release wrote it, or the disk failed to read it this time.
         if (manifest.status().detail() != Detail::kCorruptData) return std::move(manifest).status();
         continue;
       }
@@ -581,9 +570,9 @@ Status CheckpointWriter::RemoveCheckpoint(const std::string& path) {
     Status status = fs_->RemoveFile(JoinPath(path, file));
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
-  // Before the files that it names go: a manifest that comes back after a power loss must not lack any.
+  // Before removing the files that it names: a manifest that reappears after a power loss must have them.
   REVERB_RETURN_IF_ERROR(fs_->SyncDir(path));
-  // What else somebody has put there stays.
+  // Other files in the folder stay.
   Status status = fs_->RemoveDir(path);
   return status.code() == StatusCode::kFailedPrecondition ? Status::Ok() : status;
 }

@@ -1,15 +1,14 @@
-// checkpoint_writer.h — writes snapshots of tables as checkpoints under one root, each only what the last one lacks.
+// checkpoint_writer.h — writes snapshots of tables as incremental checkpoints under one root.
 //
-// What the last published checkpoint holds is remembered: where each chunk lies, and in which state each page
-// of slots was written. A new checkpoint writes chunks that are new and pages that changed, refers to the
-// rest, and moves chunks out of segments that are mostly dead. It appears all at once: first every file is
-// made durable, then its manifest gets its name. A write that fails leaves the earlier checkpoints as they
-// were, and this object too.
+// The writer remembers the last published checkpoint: where each chunk is, and which version of each page of
+// slots was written. A new checkpoint writes new chunks and changed pages, refers to the rest, and moves
+// chunks out of segments that are mostly dead. It is published atomically: every file is made durable first,
+// then the manifest is renamed into place. A failed write changes neither the earlier checkpoints nor this
+// object.
 //
-// Others may write under the same root, one at a time: a lock sees to that. Since they may clear away what
-// the next checkpoint of this object was to build on, it is then written whole. A segment file that the new
-// checkpoint would refer to, and that is missing or of another size than it was written with, is written
-// again from memory. The content of such files is not read again.
+// Other writers may use the same root, one at a time, under a file lock. They may remove files that the next
+// checkpoint of this object would refer to; it is then written in full. A segment file that is missing, or
+// whose size differs from what was written, is written again from memory. Its content is not read again.
 //
 // Threads: one at a time.
 #ifndef REVERB_CHECKPOINT_CHECKPOINT_WRITER_H_
@@ -36,7 +35,7 @@
 
 namespace reverb::internal {
 
-// Chunks of this process that lie in a segment of a checkpoint that was loaded.
+// The chunks of this process that were loaded from one segment of a checkpoint.
 struct LoadedSegment {
   SavedSegment segment;
   std::vector<uint64_t> chunk_ids;  // by ordinal; 0 = not loaded
@@ -49,15 +48,15 @@ class CheckpointWriter {
     int32_t keep_latest = 1;
     // How long Write() waits for another writer under the same root.
     Duration lock_timeout = std::chrono::seconds(60);
-    // A segment of chunks is ended past this many bytes.
+    // A segment of chunks is closed when it exceeds this many bytes.
     uint64_t segment_bytes = uint64_t{256} << 20;
-    // A segment with a smaller part alive than this is emptied into a new one, but no more bytes at a time
-    // than the larger of these: so many, or that part of all that is alive.
+    // A segment whose live part is smaller than this is moved into a new one. One checkpoint moves at most
+    // compact_bytes, or compact_part of all live bytes if that is more.
     double compact_below = 0.5;
     uint64_t compact_bytes = uint64_t{64} << 20;
     double compact_part = 0.25;
-    // With more small segments than this, the smallest are merged as well. Small: below an eighth of the
-    // bytes of a full one.
+    // With more small segments than this, the smallest are merged as well. Small: less than an eighth of
+    // segment_bytes.
     size_t max_small_segments = 32;
   };
   struct Stats {
@@ -73,50 +72,46 @@ class CheckpointWriter {
   CheckpointWriter(FileSystem* fs, Options options);
   ~CheckpointWriter();
 
-  // The tables were loaded from the checkpoint at `path`, of this root.
+  // Continues from the checkpoint at `path`, under this root, from which the tables were loaded.
   void Adopt(std::string path, std::vector<LoadedSegment> segments);
 
-  // The checkpoint is durable when this returns without an error. `wall_nanos` names it, unless there is a
-  // later one already. ABORTED when another writer holds the root for longer than lock_timeout.
+  // Writes a checkpoint, which is durable on success. Its name is `wall_nanos`, unless there is a later one
+  // already. ABORTED when another writer locks the root for longer than lock_timeout.
   Result<Stats> Write(const Snapshot& snapshot, std::vector<SavedWriter> writers, int64_t wall_nanos);
 
  private:
-  // Where a chunk lies: which of segments_, and which record.
+  // Where a chunk is: which of segments_, and which record.
   struct Place {
     uint32_t segment = 0;
     uint32_t ordinal = 0;
     friend bool operator==(const Place&, const Place&) = default;
   };
-  // During an attempt, of a segment that it writes: by index into its writers, with this bit.
+  // Marks a segment that the current attempt writes; the other bits are the index of its writer.
   static constexpr uint32_t kOfAttempt = uint32_t{1} << 31;
   struct Segment {
     SavedSegment saved;
     std::vector<bool> is_live;  // by ordinal
     std::vector<uint32_t>
         payload_sizes;       // by ordinal; of chunks that were loaded, once a page has named them
-    bool is_victim = false;  // its live chunks are written again, elsewhere
+    bool is_victim = false;  // its live chunks move to another segment
   };
   struct Page {
     uint64_t version = 0;
     RecordPlace place;
-    // Of the chunks that its items refer to, some maybe more than once: as long as the page stays as it is,
-    // nobody has to look at the items.
+    // The chunks that its items refer to, with duplicates: while the page is unchanged, its items need not be
+    // visited.
     std::shared_ptr<std::vector<Place>> chunks;
-  };
-  struct PageFile {
-    uint64_t file_bytes = 0;
-    uint64_t live_bytes = 0;
   };
   struct Attempt;  // what one Write() has done so far
 
   Status PrepareRoot();
-  // What others have left in the root since the last time.
+  // Reads what other writers changed under the root since the last checkpoint.
   Status LookAtRoot();
   void ForgetLast();
-  // Which chunks and pages of the last checkpoint the snapshot still has.
+  // Marks the chunks and pages of the last checkpoint that the snapshot still has.
   void MarkLive(const Snapshot& snapshot);
   void MarkLive(const Place& place, uint32_t payload_size);
-  // The page as it was written, if that is how it is in the snapshot; else null.
+  // Returns the page as it was written if the snapshot has it unchanged, else null.
   const Page* FindUnchanged(const TableSnapshot& table, size_t page) const;
   // Makes victims of segments whose files are not as they were written. Returns the page files among them.
   std::set<uint64_t> FindLostFiles();
@@ -151,7 +146,7 @@ class CheckpointWriter {
   std::vector<std::unique_ptr<Segment>> segments_;  // null = unused
   absl::flat_hash_map<uint64_t, Place> places_;     // by id of the chunk
   std::map<std::string, std::vector<Page>, std::less<>> pages_;
-  std::map<uint64_t, PageFile> page_files_;
+  std::map<uint64_t, uint64_t> page_file_bytes_;  // by number of the file
 };
 
 }  // namespace reverb::internal

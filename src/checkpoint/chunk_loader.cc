@@ -114,7 +114,7 @@ Status ChunkLoader::Fetch(size_t segment, uint32_t ordinal) {
       if (!status_.ok()) return status_;
       if (jobs_[job].state == State::kLoaded) return Status::Ok();
     }
-    // The helper has it: meanwhile another one, if there is any.
+    // The helper loads it: meanwhile load another range, if there is one.
     if (LoadNext()) continue;
     MutexLock lock(&mu_);
     while (status_.ok() && jobs_[job].state != State::kLoaded) changed_.Wait(&mu_);

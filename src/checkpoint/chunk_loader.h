@@ -1,9 +1,9 @@
 // chunk_loader.h — loads the chunks of a checkpoint on a second thread, ahead of the items that need them.
 //
-// Segments are cut into ranges. A helper thread takes one after the other; so does the caller when it asks
-// for a chunk that is not there yet. So both are busy however the work divides.
+// Segments are divided into ranges. A helper thread loads one after the other; the caller loads a range too
+// when it needs a chunk that is not loaded yet. Both threads stay busy however the work is distributed.
 //
-// Threads: belongs to one, which may be another than the one that made it.
+// Threads: used by one thread, which need not be the one that created it.
 #ifndef REVERB_CHECKPOINT_CHUNK_LOADER_H_
 #define REVERB_CHECKPOINT_CHUNK_LOADER_H_
 
@@ -26,25 +26,25 @@ namespace reverb::internal {
 
 class ChunkLoader {
  public:
-  // `wanted`: by segment, then by ordinal; a segment of which nothing is wanted has none. `progress` is told
-  // of bytes that are done with, on either thread. What the pointers refer to must outlive the loader.
+  // `wanted`: by segment, then by ordinal; empty for a segment of which no chunk is wanted. Calls `progress`
+  // with the bytes that are done, on either thread. The pointers must outlive the loader.
   static Result<std::unique_ptr<ChunkLoader>> Start(FileSystem* fs, const std::string& checkpoint_path,
                                                     const std::vector<SavedSegment>& segments,
                                                     std::vector<std::vector<bool>> wanted, ChunkStore* store,
                                                     std::function<void(uint64_t)> progress);
-  // Gives up what is not loaded yet, once the helper is done with the range at hand.
+  // Stops loading after the helper's current range.
   ~ChunkLoader();
   ChunkLoader(const ChunkLoader&) = delete;
   ChunkLoader& operator=(const ChunkLoader&) = delete;
 
-  // A chunk that is wanted: loads it or waits for it if need be. Valid as long as this object.
-  // REQUIRES: it is one of its segment.
+  // Returns a wanted chunk; loads it or waits for it if necessary. Valid as long as this object.
+  // REQUIRES: the segment has such a chunk.
   Result<const ChunkRef*> Get(size_t segment, uint32_t ordinal) {
     if (segment != at_hand_segment_ || ordinal - at_hand_first_ >= at_hand_count_) [[unlikely]] {
       REVERB_RETURN_IF_ERROR(Fetch(segment, ordinal));
     }
     const std::vector<ChunkRef>& chunks = chunks_[segment];
-    // Those who ask mostly ask for its neighbours next. (What lies beyond the range may just be written.)
+    // Callers mostly request its neighbours next. (The other thread may be writing beyond the range.)
     constexpr uint32_t kAhead = 16;
     if (ordinal - at_hand_first_ + kAhead < at_hand_count_) {
       __builtin_prefetch(chunks[ordinal + kAhead].get());
@@ -52,7 +52,7 @@ class ChunkLoader {
     return &chunks[ordinal];
   }
 
-  // Waits for the helper. From here on the chunks can be looked at, null where nothing was loaded.
+  // Waits for the helper. The chunks may be read afterwards; those not loaded are null.
   Status Finish();
   const std::vector<ChunkRef>& chunks(size_t segment) const { return chunks_[segment]; }
 
@@ -67,7 +67,7 @@ class ChunkLoader {
   ChunkLoader(std::vector<std::vector<bool>> wanted, ChunkStore* store,
               std::function<void(uint64_t)> progress);
   Status Fetch(size_t segment, uint32_t ordinal) EXCLUDES(mu_);
-  // Loads the next range that nobody has taken; false when there is none, or no use in it.
+  // Loads the next range that is not taken; false when there is none, or loading has failed.
   bool LoadNext() EXCLUDES(mu_);
   void Load(size_t job) EXCLUDES(mu_);
   void StopHelper() EXCLUDES(mu_);
@@ -76,7 +76,7 @@ class ChunkLoader {
   ChunkStore* const store_;
   const std::function<void(uint64_t)> progress_;
   std::vector<std::unique_ptr<SegmentChunks>> files_;  // by segment; null where nothing is wanted
-  std::vector<std::vector<ChunkRef>> chunks_;          // a range is written by whoever took it
+  std::vector<std::vector<ChunkRef>> chunks_;          // a range is written by the thread that took it
   std::vector<size_t> first_job_;                      // by segment
   std::thread helper_;
 

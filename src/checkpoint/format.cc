@@ -49,7 +49,7 @@ uint64_t GetFixed64(std::string_view bytes, size_t offset) {
 void PutSigned(std::string* out, int64_t value) { PutVarint(out, ZigZag(value)); }
 void PutDouble(std::string* out, double value) { PutFixed64(out, std::bit_cast<uint64_t>(value)); }
 
-// A ByteReader that remembers that something was wrong, so that many fields are read without a check each.
+// A ByteReader with a sticky error, so that many fields are read without checking each.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : reader_(bytes) {}
@@ -83,7 +83,7 @@ class FieldReader {
     ok_ = ok_ && reader_.ReadString(&value);
     return value;
   }
-  // A number of things to come, each of at least `bytes_each` bytes: never more than there can be.
+  // Reads the number of elements that follow, each of at least `bytes_each` bytes, and checks that they fit.
   size_t Count(size_t bytes_each) {
     const uint64_t count = Varint();
     if (ok_ && count > reader_.remaining() / bytes_each) ok_ = false;
@@ -185,9 +185,9 @@ ManifestTable TakeTable(FieldReader& in) {
   return table;
 }
 
-// What the checksum cannot vouch for: that the parts fit together.
+// Checks what the checksum cannot: that the parts are consistent.
 Status CheckManifest(const Manifest& manifest, const std::string& path) {
-  // Damaged pages may be read in full before that is found out, so they are not allowed to be huge.
+  // A damaged page may be read in full before the damage is found, so its size is bounded.
   constexpr uint64_t kMostSlotsPerPage = uint64_t{1} << 16;
   if (manifest.slots_per_page < 1 || manifest.slots_per_page > kMostSlotsPerPage) {
     return Damaged(path, "a page has " + std::to_string(manifest.slots_per_page) + " slots");
@@ -443,7 +443,7 @@ Status DecodePage(std::string_view bytes, uint64_t first_slot, uint64_t end_slot
       const uint64_t slices_and_squeeze =
           is_single ? (uint64_t{1} << 1 | ((flags & kSqueeze) != 0 ? 1 : 0)) : in.Varint();
       column.squeeze = (slices_and_squeeze & 1) != 0;
-      // Each takes four bytes at least.
+      // Each takes at least four bytes.
       if (slices_and_squeeze >> 1 > bytes.size()) fits = false;
       if (!fits) break;
       column.slices.resize(slices_and_squeeze >> 1);

@@ -1,7 +1,7 @@
 // format.h — the bytes of manifests and pages. docs/checkpoint-format.md describes them.
 //
-// Everything that is decoded here may come from a damaged file: DATA_LOSS then, never more memory than in
-// proportion to the bytes. Threads: values and free functions.
+// Decoded bytes may come from a damaged file: decoders return DATA_LOSS and use memory in proportion to the
+// bytes at most. Threads: values and free functions.
 #ifndef REVERB_CHECKPOINT_FORMAT_H_
 #define REVERB_CHECKPOINT_FORMAT_H_
 
@@ -37,7 +37,7 @@ Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind k
 
 // --- Where things are ---
 
-// Which record of which segment a chunk is.
+// The segment and record of a chunk.
 struct ChunkPlace {
   uint64_t segment = 0;
   uint32_t ordinal = 0;
@@ -54,7 +54,7 @@ struct SavedSegment {
   uint64_t number = 0;
   SegmentKind kind = SegmentKind::kChunks;
   uint64_t file_bytes = 0;
-  // Of chunks: all records, those that this checkpoint needs, and their bytes.
+  // For chunks: all records, those that this checkpoint needs, and their bytes.
   uint64_t count = 0;
   uint64_t live_count = 0;
   uint64_t live_bytes = 0;
@@ -82,7 +82,7 @@ Result<Manifest> ReadManifest(FileSystem* fs, const std::string& path);
 
 // --- Records of page files ---
 
-// The part of a table's state that is a record of its own because it may be large.
+// The part of a table's state that is a separate record because it may be large.
 void EncodeTableState(const SavedTableState& state, std::string* out);
 Status DecodeTableState(std::string_view bytes, SavedTableState* state);
 
@@ -124,15 +124,15 @@ struct PageColumn {
   std::vector<PageSlice> slices;
   bool squeeze = false;
 };
-// An item of a page, before its chunks are at hand.
+// An item of a page, before its chunks are loaded.
 struct PageItem {
   SavedItem item;  // without trajectory
   std::vector<ChunkPlace> chunks;
   std::vector<PageColumn> columns;
   size_t num_columns = 0;  // the others are left over from an earlier item
 };
-// Calls `visit` for each item of the page with slots [first_slot, end_slot). The object is used again for
-// the next item.
+// Calls `visit` for each item of the page with slots [first_slot, end_slot). Reuses the object for the next
+// item.
 Status DecodePage(std::string_view bytes, uint64_t first_slot, uint64_t end_slot,
                   const std::function<Status(PageItem&)>& visit);
 

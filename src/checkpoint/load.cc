@@ -15,25 +15,25 @@ namespace {
 
 using Settings = RestoreOptions::Settings;
 
-// One table: what it will be, and what of the saved state it can take up.
+// One table: its options, and the part of the saved state that it takes over.
 struct Plan {
   TableOptions options;
   SavedTableState state;
 };
 
-void SayDifference(const std::string& table, const std::string& setting, const std::string& saved,
+void LogDifference(const std::string& table, const std::string& setting, const std::string& saved,
                    const std::string& given, Settings choice) {
   Log(LogLevel::kWarning, "loading a checkpoint: table \"" + table + "\": " + setting + " was saved as " +
                               saved + " and given as " + given + "; the " +
                               (choice == Settings::kSaved ? "saved" : "given") + " one holds");
 }
 
-// Takes one setting from the side that `choice` names, and tells when it matters.
+// Takes one setting from the side that `choice` names, and logs a difference.
 template <typename T, typename Text>
 void Choose(const std::string& table, const std::string& setting, Settings choice, const T& saved, T* given,
             Text text) {
   if (*given == saved) return;
-  SayDifference(table, setting, text(saved), text(*given), choice);
+  LogDifference(table, setting, text(saved), text(*given), choice);
   if (choice == Settings::kSaved) *given = saved;
 }
 
@@ -41,20 +41,20 @@ std::string SelectorText(const SelectorOptions& options, bool is_custom) {
   return is_custom && options.kind != SelectorOptions::Kind::kCustom ? "custom" : options.ToString();
 }
 
-// Whether they pick alike; the seed is where they started, not what they are.
+// Whether they pick the same way; seeds may differ.
 bool AreAlike(const SelectorOptions& a, const SelectorOptions& b) {
   if (a.kind != b.kind) return false;
   return a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent;
 }
 
-// `state` is what was captured; it is dropped when a selector of another kind takes over.
+// `state` is what the saved selector captured; it is cleared when a selector of another kind replaces it.
 void ChooseSelector(const std::string& table, const std::string& role, Settings choice,
                     const SelectorOptions& saved, SelectorOptions* given,
                     std::function<std::unique_ptr<Selector>()>* custom, std::string* state) {
   constexpr auto kCustom = SelectorOptions::Kind::kCustom;
   const bool given_custom = static_cast<bool>(*custom) || given->kind == kCustom;
   if (saved.kind == kCustom) {
-    if (given_custom) return;  // the program's own, which goes on from its state
+    if (given_custom) return;  // a custom selector continues from its state
     Log(LogLevel::kWarning, "loading a checkpoint: table \"" + table + "\": its " + role +
                                 " was one of the program's own (" + saved.ToString() +
                                 ") and is not given now; " + given->ToString() + " takes its place");
@@ -63,7 +63,7 @@ void ChooseSelector(const std::string& table, const std::string& role, Settings 
   }
   const bool is_alike = !given_custom && AreAlike(saved, *given);
   if (!is_alike) {
-    SayDifference(table, role, saved.ToString(), SelectorText(*given, given_custom), choice);
+    LogDifference(table, role, saved.ToString(), SelectorText(*given, given_custom), choice);
   }
   if (choice == Settings::kSaved) {
     *given = saved;
@@ -77,7 +77,7 @@ std::string SignatureText(const std::optional<Signature>& signature) {
   return signature ? signature->ToString() : "none";
 }
 
-void SayExtensions(const TableOptions& options, const SavedTableState& state) {
+void LogExtensionDifferences(const TableOptions& options, const SavedTableState& state) {
   std::multiset<std::string> saved;
   for (const auto& [name, bytes] : state.extension_states) saved.insert(name);
   for (const auto& extension : options.extensions) {
@@ -118,15 +118,15 @@ Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const Restore
                  &plan.state.sampler_state);
   ChooseSelector(name, "remover", options.selectors, saved.remover, &to.remover, &to.custom_remover,
                  &plan.state.remover_state);
-  SayExtensions(to, plan.state);
+  LogExtensionDifferences(to, plan.state);
   if (options.counters == RestoreOptions::Counters::kReset) {
     plan.state.counters = {.inserts = saved.size};
   }
   return plan;
 }
 
-// A table of the checkpoint that was not given.
-TableOptions OptionsOf(const SavedTable& saved) {
+// Options for a table of the checkpoint that the program did not give.
+TableOptions OptionsOf(const TableSettings& saved) {
   TableOptions options{.name = saved.name,
                        .sampler = saved.sampler,
                        .remover = saved.remover,
@@ -148,11 +148,11 @@ std::string Names(const std::vector<TableOptions>& tables) {
   return names.empty() ? "none" : names;
 }
 
-// Which tables there will be, and which of them are filled: by index into the checkpoint's.
+// The tables to create, and which of them are filled from which table of the checkpoint.
 struct Plans {
   std::vector<Plan> plans;
   std::vector<bool> wanted;                 // by table of the checkpoint
-  std::vector<std::optional<size_t>> plan;  // the same: which of `plans`
+  std::vector<std::optional<size_t>> plan;  // likewise: index into `plans`
 };
 
 Result<Plans> PlanTables(const SavedServer& saved, const std::vector<TableOptions>& given,
@@ -232,7 +232,7 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
     by_saved[i] = loaded.tables[*all.plan[i]].get();
     by_saved[i]->BeginRestore(saved.tables[i].state.num_slots, static_cast<uint64_t>(saved.tables[i].size));
   }
-  // A few at a time: what they touch in memory is asked for together.
+  // A few at a time: their memory is prefetched together.
   constexpr size_t kItemsAtATime = 64;
   std::vector<SavedItem> items;
   items.reserve(kItemsAtATime);
@@ -308,7 +308,7 @@ Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     Result<LoadedServer> loaded = LoadPath(fs, entry->path, options.restore, given, environment);
     if (loaded.ok()) return loaded;
-    // Anything else than damage is for somebody to decide: an older state may not be what is wanted.
+    // Errors other than damage need a decision by the user, who may not want an older state.
     if (loaded.status().code() != StatusCode::kDataLoss) return loaded;
     Log(LogLevel::kError,
         "checkpoint \"" + entry->path +
@@ -325,7 +325,7 @@ Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options
   if (format != CheckpointFormat::kNone) {
     REVERB_ASSIGN_OR_RETURN(LoadedServer loaded,
                             LoadPath(fs, options.path, options.restore, given, environment));
-    loaded.segments.clear();  // they lie elsewhere than new ones will
+    loaded.segments.clear();  // they are in another folder than new ones
     return loaded;
   }
   if (options.fallback_path && !options.fallback_path->empty()) {

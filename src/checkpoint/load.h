@@ -1,4 +1,4 @@
-// load.h — tables made from what a checkpoint holds and what the program asks for.
+// load.h — creates tables from a checkpoint and the options that the program gives.
 #ifndef REVERB_CHECKPOINT_LOAD_H_
 #define REVERB_CHECKPOINT_LOAD_H_
 
@@ -24,20 +24,20 @@ struct LoadedServer {
       tables;  // those given, in their order, then others of the checkpoint
   std::vector<SavedWriter> writers;
   std::optional<std::string> path;  // of the checkpoint; absent = there was none
-  // What a writer may go on from, when the checkpoint lies under the path that is written to.
+  // Segments that a writer may continue from, when the checkpoint is under the path that it writes to.
   std::vector<LoadedSegment> segments;
 };
 
-// Empty tables.
+// Creates empty tables.
 Result<std::vector<std::shared_ptr<ConcurrentTable>>> MakeTables(
     const std::vector<TableOptions>& given, const ConcurrentTable::Environment& environment);
 
-// The tables of one checkpoint. Says in the log where it differs from what was given. Nothing of a load that
-// fails is left behind.
+// Loads the tables of one checkpoint. Logs where it differs from the given options. A failed load leaves
+// nothing behind.
 Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableOptions>& given,
                               const RestoreOptions& options, const ConcurrentTable::Environment& environment);
 
-// The tables of the latest checkpoint that can be loaded, as CheckpointOptions tells.
+// Loads the tables of the latest checkpoint that can be loaded, according to CheckpointOptions.
 Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options,
                                 const std::vector<TableOptions>& given,
                                 const ConcurrentTable::Environment& environment);

@@ -10,7 +10,7 @@
 namespace reverb::internal {
 namespace {
 
-// The data of an item whose chunks are at hand, in the order of item.chunks.
+// Makes the trajectory of an item from its chunks, given in the order of item.chunks.
 Result<Trajectory> MakeTrajectory(const PageItem& item, std::span<const ChunkRef> chunks) {
   if (item.num_columns == 1 && item.columns[0].slices.size() == 1 &&
       item.columns[0].slices[0].chunk_column == 0) {
@@ -132,7 +132,7 @@ bool ReverbSource::MayLeaveOut(const std::vector<bool>& wanted_tables) const {
 }
 
 Result<std::vector<bool>> ReverbSource::ChunksOf(const SavedSegment& segment, bool are_needed) const {
-  // A record takes more than a byte: a count that is not true does not cost memory.
+  // A record takes more than a byte, so a wrong count cannot allocate much memory.
   if (segment.count > segment.file_bytes) {
     return UnknownChunk({segment.number, static_cast<uint32_t>(segment.count - 1)});
   }
@@ -194,7 +194,7 @@ Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, co
       const std::unique_ptr<ChunkLoader> chunks,
       ChunkLoader::Start(fs_, path_, manifest_.segments, std::move(needed), &store, advance));
 
-  // Neighbours mostly lie in the same segment.
+  // Neighbours are mostly in the same segment.
   uint64_t last_number = UINT64_MAX;
   uint64_t last_count = 0;
   size_t last_index = 0;
@@ -271,7 +271,7 @@ class ReverbSource::Cursor final : public ItemCursor {
 
  private:
   using PlaceKey = std::pair<uint64_t, uint32_t>;
-  // Items that follow each other share chunks; these are kept at hand.
+  // Consecutive items share chunks, which are cached.
   static constexpr size_t kCachedChunks = 1024;
 
   Status ReadPage() {
@@ -318,12 +318,12 @@ class ReverbSource::Cursor final : public ItemCursor {
   const ManifestTable& table_;
   RecordReader records_;
   size_t page_ = 0;
-  std::vector<PageItem> items_;  // of the page at hand
+  std::vector<PageItem> items_;  // of the current page
   size_t next_ = 0;
   std::vector<ChunkRef> item_chunks_;
   std::map<uint64_t, std::unique_ptr<MappedChunks>> segments_;
   std::map<PlaceKey, ChunkRef> cache_;
-  std::list<PlaceKey> order_;  // of the cached, oldest first
+  std::list<PlaceKey> order_;  // of the cached chunks, oldest first
 };
 
 std::unique_ptr<ItemCursor> ReverbSource::OpenItems(size_t index) const {

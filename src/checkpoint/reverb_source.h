@@ -1,4 +1,4 @@
-// reverb_source.h — a checkpoint of our own format.
+// reverb_source.h — reads a checkpoint in Reverb's own format.
 #ifndef REVERB_CHECKPOINT_REVERB_SOURCE_H_
 #define REVERB_CHECKPOINT_REVERB_SOURCE_H_
 
@@ -13,16 +13,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/file_system.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/format.h"
 #include "checkpoint/segment_reader.h"
 #include "checkpoint/source.h"
-#include "checkpoint/checkpoint_writer.h"
 #include "core/chunk_store.h"
 #include "reverb/status.h"
 
 namespace reverb::internal {
 
-// Items one by one, their data where it lies in the mapped files. Threads: one at a time.
+// Reads items one by one; their data stays in the mapped files. Threads: one at a time.
 class ItemCursor {
  public:
   virtual ~ItemCursor() = default;
@@ -32,19 +32,19 @@ class ItemCursor {
 
 class ReverbSource final : public CheckpointSource {
  public:
-  // Reads the manifest and the tables' states, and looks whether all files are there and of their size.
+  // Reads the manifest and the tables' states, and checks that all files exist with the right size.
   static Result<std::unique_ptr<ReverbSource>> Open(FileSystem* fs, const std::string& path);
 
   const SavedServer& server() const override { return server_; }
   CheckpointInfo Info() const override;
-  // Memory is needed for chunks and little else: where some chunks of the files may not be needed, a pass
-  // over the items first finds out which are. Then chunks and items, side by side.
+  // Needs memory for the chunks and little else: where some chunks of the files may not be needed, a first
+  // pass over the items finds those that are. Then loads chunks and items concurrently.
   Status Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
               const CheckpointProgressCallback& progress) override;
-  // What was read, for a writer that goes on from here. To be taken once, after Read().
+  // Returns what was read, for a writer that continues from here. To be called once, after Read().
   std::vector<LoadedSegment> TakeLoaded() { return std::move(loaded_); }
 
-  // The items of table `index` in the order of slots. Needs this source alive.
+  // Returns the items of table `index` in the order of slots. The source must outlive the cursor.
   std::unique_ptr<ItemCursor> OpenItems(size_t index) const;
 
   const Manifest& manifest() const { return manifest_; }
@@ -60,14 +60,14 @@ class ReverbSource final : public CheckpointSource {
   Status ForEachItem(const std::vector<bool>& wanted,
                      const std::function<Status(size_t table, PageItem&)>& visit,
                      const std::function<void(uint64_t)>& progress);
-  // Whether there are chunks in the files that the items of these tables may not need.
+  // Whether the files have chunks that the items of these tables may not need.
   bool MayLeaveOut(const std::vector<bool>& wanted_tables) const;
-  // All chunks of a segment are needed, or none yet. DATA_LOSS when there cannot be so many.
+  // Returns `are_needed` for each chunk of the segment. DATA_LOSS when there cannot be so many.
   Result<std::vector<bool>> ChunksOf(const SavedSegment& segment, bool are_needed) const;
-  // By segment: which chunks the items of the wanted tables refer to.
+  // Returns, by segment, which chunks the items of the wanted tables refer to.
   Result<std::vector<std::vector<bool>>> FindNeeded(const std::vector<bool>& wanted_tables,
                                                     const std::function<void(uint64_t)>& progress);
-  // Which of the segments; absent when there is no such chunk.
+  // Returns the segment's index; absent when there is no such chunk.
   std::optional<size_t> FindSegment(const ChunkPlace& place) const;
   Status UnknownChunk(const ChunkPlace& place) const;
 

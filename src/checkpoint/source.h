@@ -1,9 +1,9 @@
-// source.h — a checkpoint as a stream of values, whatever format it lies in on disk.
+// source.h — a checkpoint as a stream of values, independent of its format on disk.
 //
-// A reader of a format implements CheckpointSource; what restores a server, writes a checkpoint in our own
-// format or shows one to a user takes any of them. So a foreign format needs nothing but a source.
+// The reader of a format implements CheckpointSource. Restoring a server, converting a checkpoint and showing
+// one to a user work with any source, so another format needs only a source.
 //
-// Threads: a source belongs to one thread at a time, unless it says otherwise.
+// Threads: one thread at a time uses a source, unless it documents otherwise.
 #ifndef REVERB_CHECKPOINT_SOURCE_H_
 #define REVERB_CHECKPOINT_SOURCE_H_
 
@@ -21,29 +21,22 @@
 #include "core/restore.h"
 #include "reverb/checkpoint.h"
 #include "reverb/status.h"
+#include "reverb/table_settings.h"
 
 namespace reverb::internal {
 
 // A table without its items.
-struct SavedTable {
-  std::string name;
-  SelectorOptions sampler;
-  SelectorOptions remover;
-  int64_t max_size = 0;
-  int32_t max_times_sampled = 0;
-  RateLimiterOptions rate_limiter;
-  std::string signature;  // encoded, see reverb/signature.h; empty = none
-  std::string user_data;
+struct SavedTable : TableSettings {
   int64_t size = 0;  // items
-  SavedTableState state;
+  SavedTableState state = {};
 };
 
-// A writer that may come back (see service/writer_session.h).
+// A writer that may reconnect (see service/writer_session.h).
 struct SavedWriter {
   std::array<uint8_t, 16> id = {};
-  // Every item up to this number is in its table, or was refused.
+  // Every item up to this number is in its table, or was rejected.
   uint64_t applied_through = 0;
-  // By table, where it had come further than that: the number of the last item that went in.
+  // By table, if further than that: the number of the last item that was inserted.
   std::vector<std::pair<std::string, uint64_t>> applied;
 };
 
@@ -58,32 +51,31 @@ class CheckpointSource {
  public:
   virtual ~CheckpointSource() = default;
 
-  // All but the items. Read and checked when the source was opened.
+  // Everything but the items. Read and checked when the source was opened.
   virtual const SavedServer& server() const = 0;
-  // Of the checkpoint as a whole; `tables` are left to the caller.
+  // Describes the checkpoint as a whole; the caller fills `tables`.
   virtual CheckpointInfo Info() const = 0;
 
-  // Hands over every item of the tables for which `wanted` says so (by index into server().tables), each
-  // table's in order of its slots or of insertion, tables one after the other. Chunks are made in `store`,
-  // each once however many items share it. Ends with the first error, its own (DATA_LOSS, naming the file)
-  // or `add`'s.
+  // Passes every item of the wanted tables (by index into server().tables) to `add`: tables one after the
+  // other, items in order of slots or of insertion. Creates chunks in `store`, each once however many items
+  // share it. Stops at the first error, its own (DATA_LOSS, naming the file) or that of `add`.
   using AddItem = std::function<Status(size_t table, SavedItem item)>;
   virtual Status Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
                       const CheckpointProgressCallback& progress) = 0;
 };
 
-// Which format the folder holds.
+// Returns the format of the checkpoint in the folder.
 enum class CheckpointFormat : uint8_t { kNone, kReverb, kDmReverb };
 Result<CheckpointFormat> DetectCheckpointFormat(FileSystem* fs, const std::string& path);
 
-// `path` is one checkpoint, not the folder of many. NOT_FOUND when it is none, DATA_LOSS when it is damaged,
-// FAILED_PRECONDITION when a later release wrote it.
+// `path` is one checkpoint, not the folder of many. NOT_FOUND when it is not a checkpoint, DATA_LOSS when it
+// is damaged, FAILED_PRECONDITION when a later release wrote it.
 Result<std::unique_ptr<CheckpointSource>> OpenCheckpoint(FileSystem* fs, const std::string& path);
 
-// The source for dm-reverb's format (dm_reverb_source.cc).
+// Opens a checkpoint in dm-reverb's format (dm_reverb_source.cc).
 Result<std::unique_ptr<CheckpointSource>> OpenDmReverbCheckpoint(FileSystem* fs, const std::string& path);
 
-// Writes what `source` holds as a new checkpoint under `root`; no server is needed. Its path.
+// Writes the content of `source` as a new checkpoint under `root`, without a server. Returns its path.
 Result<std::string> WriteCheckpointFrom(CheckpointSource& source, FileSystem* fs, const std::string& root,
                                         const CheckpointProgressCallback& progress);
 

@@ -61,7 +61,7 @@ struct FakeInsertStream final : FakeStream<InsertStream, InsertEvents> {
   std::vector<uint64_t> numbers() const {
     std::vector<uint64_t> numbers;
     for (const InsertMessage& message : messages) {
-      for (const InsertItem& item : message.items) numbers.push_back(item.number);
+      for (const Item& item : message.items) numbers.push_back(item.number);
     }
     return numbers;
   }

@@ -18,7 +18,7 @@ namespace reverb::test {
 
 // What a test sees and sets. Outlives the writer that owns the sink.
 struct FakeSinkState {
-  std::vector<internal::OutgoingItem> items;
+  std::vector<internal::Item> items;
   std::vector<size_t> pieces;  // how many came together, each time
   std::vector<uint64_t> forgotten;
   std::vector<size_t> forgotten_after;  // so many items, each of them
@@ -36,13 +36,13 @@ class FakeSink final : public internal::ItemSink {
  public:
   explicit FakeSink(FakeSinkState* state) : state_(state) {}
 
-  Status Add(internal::OutgoingItem item) override {
+  Status Add(internal::Item item) override {
     REVERB_RETURN_IF_ERROR(state_->health);
     state_->items.push_back(std::move(item));
     ++state_->pending;
     return Status::Ok();
   }
-  Status AddAll(std::span<internal::OutgoingItem> items) override {
+  Status AddAll(std::span<internal::Item> items) override {
     state_->pieces.push_back(items.size());
     return ItemSink::AddAll(items);
   }
@@ -75,7 +75,7 @@ class FakeSink final : public internal::ItemSink {
 
 // The values of a fixed-size column of an item, one after the other.
 template <typename T>
-std::vector<T> ColumnOf(const internal::OutgoingItem& item, uint32_t column) {
+std::vector<T> ColumnOf(const internal::Item& item, uint32_t column) {
   const internal::ColumnView view = item.trajectory.column_view(column);
   std::vector<T> values(static_cast<size_t>(item.trajectory.length(column)) * view.row_elements());
   const Status status =

@@ -25,8 +25,8 @@ class OwnedSink final : public ItemSink {
  public:
   explicit OwnedSink(std::shared_ptr<InsertPipeline> pipeline) : pipeline_(std::move(pipeline)) {}
   ~OwnedSink() override { pipeline_->Close(); }
-  Status Add(OutgoingItem item) override { return pipeline_->Add(std::move(item)); }
-  Status AddAll(std::span<OutgoingItem> items) override { return pipeline_->AddAll(items); }
+  Status Add(Item item) override { return pipeline_->Add(std::move(item)); }
+  Status AddAll(std::span<Item> items) override { return pipeline_->AddAll(items); }
   void Forget(uint64_t chunk_id) override { pipeline_->Forget(chunk_id); }
   int64_t pending_items() const override { return pipeline_->pending_items(); }
   bool is_full() const override { return pipeline_->is_full(); }
@@ -81,16 +81,17 @@ InsertPipeline::~InsertPipeline() = default;
 
 // --- The writer's side ---
 
-Status InsertPipeline::AddAll(std::span<OutgoingItem> items) {
+Status InsertPipeline::AddAll(std::span<Item> items) {
   bool is_scheduled = false;
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
     TakeForgets();
-    for (OutgoingItem& item : items) {
+    for (Item& item : items) {
       const int64_t bytes = pending_chunks_.Add(item.trajectory);
       unsent_bytes_ += bytes;
       const bool is_urgent = !IsInFlight(item.table);
+      item.number = last_number() + 1;
       items_.push_back({std::move(item), bytes});
       if (is_urgent) send_now_through_ = last_number();
     }
@@ -330,7 +331,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   const size_t first = sent_through_ - confirmed_through_;
   const size_t end = Hold() || LacksRoom() ? first : std::min(items_.size(), first + kMessageItems);
   for (size_t i = first; i < end; ++i) {
-    const OutgoingItem& item = items_[i].item;
+    const Item& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);
     // An item larger than the window is sent when no message is unconfirmed.
     if (bytes > room && !(message.items.empty() && sent_.empty())) break;
@@ -344,13 +345,8 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
       return std::nullopt;
     }
     unsent_bytes_ -= items_[i].bytes;
-    sent_by_table_[item.table] = confirmed_through_ + i + 1;
-    message.items.push_back({.number = confirmed_through_ + i + 1,
-                             .key = item.key,
-                             .table = item.table,
-                             .priority = item.priority,
-                             .trajectory = item.trajectory,
-                             .structure = item.structure});
+    sent_by_table_[item.table] = item.number;
+    message.items.push_back(item);
   }
   sent_through_ += message.items.size();
   is_moving_ |= !message.items.empty();
@@ -416,7 +412,7 @@ void InsertPipeline::LogLostItems(const Welcome& welcome) {
 void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
   for (const Rejection& rejection : rejections) {
     if (rejection.number <= confirmed_through_ || rejection.number > last_number() || !status_.ok()) continue;
-    const OutgoingItem& item = items_[rejection.number - confirmed_through_ - 1].item;
+    const Item& item = items_[rejection.number - confirmed_through_ - 1].item;
     std::string text = "item " + std::to_string(item.key) + " for table \"" + item.table +
                        "\" was rejected: " + std::string(rejection.status.message());
     // The caller of a single insert does not know of a writer.

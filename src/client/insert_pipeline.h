@@ -63,8 +63,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   static std::unique_ptr<ItemSink> Own(std::shared_ptr<InsertPipeline> pipeline);
   ~InsertPipeline() override;
 
-  Status Add(OutgoingItem item) override EXCLUDES(mu_) { return AddAll({&item, 1}); }
-  Status AddAll(std::span<OutgoingItem> items) override EXCLUDES(mu_);
+  Status Add(Item item) override EXCLUDES(mu_) { return AddAll({&item, 1}); }
+  Status AddAll(std::span<Item> items) override EXCLUDES(mu_);
   void Forget(uint64_t chunk_id) override EXCLUDES(mu_);
   int64_t pending_items() const override EXCLUDES(mu_);
   bool is_full() const override EXCLUDES(mu_);
@@ -80,7 +80,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
  private:
   class Events;
   struct Queued {
-    OutgoingItem item;
+    Item item;
     int64_t bytes = 0;  // of chunks that it brought into the window
   };
   struct SentMessage {

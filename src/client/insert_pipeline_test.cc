@@ -86,7 +86,7 @@ TEST_F(InsertPipelineTest, MessagesGrowWhileTheStreamIsBusy) {
 TEST_F(InsertPipelineTest, WhatIsAddedTogetherTravelsTogether) {
   Create();
   stream().Welcome();
-  std::vector<OutgoingItem> items;
+  std::vector<Item> items;
   for (uint64_t key = 1; key <= 64; ++key) {
     items.push_back({.key = key, .table = "t", .priority = 1, .trajectory = MakeRow(8)});
   }

@@ -45,7 +45,7 @@ class StructuredWriterTest : public ::testing::Test {
   // The first column of each item so far, each as one number: its rows as digits.
   std::vector<int64_t> Items() const {
     std::vector<int64_t> items;
-    for (const OutgoingItem& item : sink_.items) {
+    for (const Item& item : sink_.items) {
       int64_t digits = 0;
       for (const int64_t row : ColumnOf<int64_t>(item, 0)) digits = 10 * digits + row;
       items.push_back(digits);
@@ -210,7 +210,7 @@ TEST_F(StructuredWriterTest, TdErrorIsThePriority) {
   const int64_t x = 0;
   for (const double td : {-6.0, 1.0, 2.0, 3.0}) ASSERT_OK(writer_->Append(Leaves{Scalar(td), Scalar(x)}));
   std::vector<double> priorities;
-  for (const OutgoingItem& item : sink_.items) priorities.push_back(item.priority);
+  for (const Item& item : sink_.items) priorities.push_back(item.priority);
   EXPECT_THAT(priorities, ElementsAre(0, 0, 0.5 * 6 + 0.5 * 3, 0, 0.5 * 3 + 0.5 * 2, 0));
 }
 

@@ -58,7 +58,7 @@ class TrajectoryWriterTest : public ::testing::Test {
   }
   std::set<uint64_t> ChunksSent() const {
     std::set<uint64_t> ids;
-    for (const OutgoingItem& item : sink_.items) {
+    for (const Item& item : sink_.items) {
       item.trajectory.ForEachChunk([&](const Chunk* chunk) { ids.insert(chunk->id()); });
     }
     return ids;

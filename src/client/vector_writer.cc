@@ -69,7 +69,7 @@ class VectorWriterImpl::Share final : public ItemSink {
  public:
   Share(Gathered* gathered, ItemSink* sink) : gathered_(gathered), sink_(sink) {}
 
-  Status Add(OutgoingItem item) override {
+  Status Add(Item item) override {
     gathered_->items.push_back(std::move(item));
     return Status::Ok();
   }

@@ -49,7 +49,7 @@ class VectorWriterImpl {
  private:
   // What a call has made so far, and what the environments see of the sink meanwhile.
   struct Gathered {
-    std::vector<OutgoingItem> items;
+    std::vector<Item> items;
     std::vector<uint64_t> forgotten;  // chunks; later than all the items
     Status health;                    // the sink's, at the beginning of the call
   };

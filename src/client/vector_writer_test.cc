@@ -64,7 +64,7 @@ class VectorWriterTest : public ::testing::Test {
   // The first column of each item.
   std::vector<std::vector<int64_t>> Sent() const {
     std::vector<std::vector<int64_t>> values;
-    for (const OutgoingItem& item : sink_.items) values.push_back(ColumnOf<int64_t>(item, 0));
+    for (const Item& item : sink_.items) values.push_back(ColumnOf<int64_t>(item, 0));
     return values;
   }
 
@@ -343,7 +343,7 @@ TEST_F(VectorWriterTest, ChunksAreForgottenAfterTheItemsThatHaveThem) {
   }
   ASSERT_OK(writer_->EndEpisode({}));
   std::set<uint64_t> sent;
-  for (const OutgoingItem& item : sink_.items) {
+  for (const Item& item : sink_.items) {
     item.trajectory.ForEachChunk([&](const Chunk* chunk) { sent.insert(chunk->id()); });
   }
   EXPECT_EQ(std::set(sink_.forgotten.begin(), sink_.forgotten.end()), sent);
@@ -498,14 +498,14 @@ TEST_F(VectorWriterTest, RandomUseAgreesWithSingleWriters) {
     ASSERT_OK(writer_->Flush(0, {}));
     // Items by environment, in order.
     std::vector<std::vector<std::vector<int64_t>>> got(count), expected(count);
-    for (const OutgoingItem& item : sink_.items) {
+    for (const Item& item : sink_.items) {
       const std::vector<int64_t> rows = ColumnOf<int64_t>(item, 0);
       got[static_cast<size_t>(rows.at(0) / 1000)].push_back(rows);
       EXPECT_THAT(ColumnOf<int64_t>(item, 1), ElementsAre(rows.back()));
     }
     for (size_t i = 0; i < count; ++i) {
       ASSERT_OK(singles[i]->Flush(0, {}));
-      for (const OutgoingItem& item : sinks[i].items) expected[i].push_back(ColumnOf<int64_t>(item, 0));
+      for (const Item& item : sinks[i].items) expected[i].push_back(ColumnOf<int64_t>(item, 0));
     }
     EXPECT_EQ(got, expected);
     writer_->Close();

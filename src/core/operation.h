@@ -1,8 +1,8 @@
-// operation.h — one call on a table while it is under way.
+// operation.h — one call on a table while it is in progress.
 //
-// A synchronous call lives on its caller's stack; an asynchronous one is shared between the table
-// and whoever may want to cancel it. The table owns an operation from Execute() until it is
-// finished; then the caller may look at the results.
+// A synchronous operation lives on its caller's stack; an asynchronous one is shared between the table and
+// the caller, who may cancel it. The table owns an operation from Execute() until it has finished; then the
+// caller may read the results.
 #ifndef REVERB_CORE_OPERATION_H_
 #define REVERB_CORE_OPERATION_H_
 
@@ -19,9 +19,10 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/parker.h"
-#include "core/item.h"
+#include "reverb/item.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 
@@ -34,43 +35,47 @@ struct Operation {
 
   // --- Set by the caller ---
   const Kind kind;
-  bool allow_partial = false;  // not kMutate: done when the first is in (or out) and no more may follow now
-  std::optional<Duration> timeout;              // absent = wait for ever, zero = try once
-  std::span<Item> items;                        // kInsert; consumed in order
-  int64_t count = 0;                            // kSample
-  std::vector<SampledItem>* samples = nullptr;  // kSample; appended to
-  std::span<const KeyPriority> updates;         // kMutate
-  std::span<const uint64_t> deletes;            // kMutate
-  std::function<void(Operation&)> on_done;      // asynchronous operations only
+  bool allow_partial = false;       // not kMutate: finishes once it has progress and would have to wait
+  bool may_wait = true;             // false: finishes with OK and `wait_reason` instead of waiting
+  std::optional<Duration> timeout;  // absent = wait forever, zero = try once
+  std::span<Item> items;            // kInsert; consumed in order
+  // kInsert: receives each item's number under the table's lock as the item is stored, so that it agrees with
+  // a snapshot of the table. Null when items have no numbers; outlives the operation.
+  std::atomic<uint64_t>* last_stored = nullptr;
+  int64_t count = 0;                        // kSample
+  std::vector<Sample>* samples = nullptr;   // kSample; appended to
+  std::span<const KeyPriority> updates;     // kMutate
+  std::span<const uint64_t> deletes;        // kMutate
+  std::function<void(Operation&)> on_done;  // asynchronous operations only
 
   // --- Results, once finished ---
   Status status;
-  int64_t progress = 0;  // items inserted, or samples drawn, whatever the status
+  int64_t progress = 0;                        // items inserted, or samples drawn, whatever the status
+  WaitReason wait_reason = WaitReason::kNone;  // why it waits, or would have to
 
-  // --- The table's ---
+  // --- Owned by the table ---
   Operation* next_pushed = nullptr;  // list of operations handed to the lock's holder
-  std::shared_ptr<Operation> self;   // keeps an asynchronous operation alive until it was reported
+  std::shared_ptr<Operation> self;   // keeps an asynchronous operation alive until on_done was called
   bool has_waited = false;
-  WaitReason wait_reason = WaitReason::kNone;
   TimePoint queued_at;     // start of the whole wait
-  TimePoint reason_since;  // start of the wait for the present reason
+  TimePoint reason_since;  // start of the wait for the current reason
   std::optional<TimePoint> deadline;
   Operation* prev_waiter = nullptr;
   Operation* next_waiter = nullptr;
   bool is_waiting = false;             // linked into a queue
-  bool cancel_requested = false;       // before the table had looked at it
-  std::atomic<bool> is_queued{false};  // waits for the limiter: no use in spinning
+  bool cancel_requested = false;       // before the table started it
+  std::atomic<bool> is_queued{false};  // waits for the limiter: its caller need not spin
 
-  // 0 = under way; 1 = finished; else the Parker of the sleeping caller.
+  // 0 = in progress; 1 = finished; else the Parker of the sleeping caller.
   static constexpr uintptr_t kUnderWay = 0;
   static constexpr uintptr_t kFinished = 1;
   std::atomic<uintptr_t> signal{kUnderWay};
 
   bool finished() const { return signal.load(std::memory_order_acquire) == kFinished; }
 
-  // Storage for asynchronous operations.
+  // Storage of asynchronous operations.
   std::vector<Item> own_items;
-  std::vector<SampledItem> own_samples;
+  std::vector<Sample> own_samples;
 };
 
 // Operations that wait, first come first served.
@@ -101,13 +106,13 @@ class WaitQueue {
   int64_t size_ = 0;
 };
 
-// Lets another thread give up a synchronous wait.
+// Lets another thread cancel a synchronous wait.
 class Cancellation {
  public:
-  // The operations that wait with it end with CANCELLED, now and later. Returns when all were told.
+  // Ends the operations that use it with CANCELLED, now and later. Returns when all hooks have run.
   void Cancel() EXCLUDES(mu_) {
-    // Hooks take a table's lock and may run other people's callbacks, which may come back here: so they
-    // run without our lock, and Remove() waits for them.
+    // Hooks take a table's lock and may run callbacks of other operations, which may call this object: so
+    // they run without mu_, and Remove() waits for them.
     std::map<uint64_t, std::function<void()>> hooks;
     {
       MutexLock lock(&mu_);
@@ -124,8 +129,8 @@ class Cancellation {
     MutexLock lock(&mu_);
     return cancelled_;
   }
-  // `hook` runs at most once, if Cancel() comes before Remove(). False, and no registration, when it
-  // came already.
+  // Registers `hook`, which runs at most once, if Cancel() is called before Remove(). Returns false, without
+  // registering it, when Cancel() was called already.
   bool Add(uint64_t* id, std::function<void()> hook) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     if (cancelled_) return false;
@@ -133,7 +138,7 @@ class Cancellation {
     hooks_.emplace(*id, std::move(hook));
     return true;
   }
-  // Afterwards the hook does not run and is not running.
+  // Unregisters the hook. On return it is not running and will not run.
   void Remove(uint64_t id) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     if (hooks_.erase(id) > 0) return;

@@ -1,4 +1,4 @@
-// The handles of include/reverb/table.h over the engine.
+// Implements the handles of include/reverb/table.h on top of the engine.
 #include "reverb/table.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ internal::CodecPolicy PolicyOf(Compression compression) {
   return internal::CodecPolicy::kAuto;
 }
 
-// Encodes one tensor [rows, …] behind `payload`.
+// Encodes one tensor [rows, …] and appends it to `payload`.
 Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t index, uint32_t rows,
                                             Compression compression, std::vector<uint8_t>* payload) {
   std::vector<uint32_t> row_shape;
@@ -103,35 +103,45 @@ int64_t ChunkHandle::stored_bytes() const { return (*ref_)->bytes(); }
 
 // --- SampledTrajectory ---
 
-uint32_t SampledTrajectory::num_columns() const { return trajectory_->num_columns(); }
+SampledTrajectory::SampledTrajectory(internal::Sample sample)
+    : sample_(std::make_shared<const internal::Sample>(std::move(sample))) {}
 
-bool SampledTrajectory::is_squeezed(uint32_t index) const { return trajectory_->squeeze(index); }
+uint64_t SampledTrajectory::key() const { return sample_->key; }
+double SampledTrajectory::priority() const { return sample_->priority; }
+double SampledTrajectory::probability() const { return sample_->probability; }
+int64_t SampledTrajectory::table_size() const { return sample_->table_size; }
+int32_t SampledTrajectory::times_sampled() const { return sample_->times_sampled; }
+int64_t SampledTrajectory::inserted_at_nanos() const { return sample_->inserted_at; }
+
+uint32_t SampledTrajectory::num_columns() const { return sample_->trajectory.num_columns(); }
+
+bool SampledTrajectory::is_squeezed(uint32_t index) const { return sample_->trajectory.squeeze(index); }
 
 size_t SampledTrajectory::decoded_bytes() const {
   size_t bytes = 0;
   for (uint32_t i = 0; i < num_columns(); ++i) {
-    const internal::ColumnView view = trajectory_->column_view(i);
-    bytes += view.row_elements() * ItemSize(view.dtype) * static_cast<size_t>(trajectory_->length(i));
+    const internal::ColumnView view = sample_->trajectory.column_view(i);
+    bytes += view.row_elements() * ItemSize(view.dtype) * static_cast<size_t>(sample_->trajectory.length(i));
   }
   return bytes;
 }
 
 Result<Tensor> SampledTrajectory::Decode(uint32_t index, const TensorPool* pool) const {
   if (index >= num_columns()) {
-    return Status::InvalidArgument("item " + std::to_string(key_) + " has " + std::to_string(num_columns()) +
+    return Status::InvalidArgument("item " + std::to_string(key()) + " has " + std::to_string(num_columns()) +
                                    " columns; there is no column " + std::to_string(index));
   }
-  const internal::ColumnView view = trajectory_->column_view(index);
+  const internal::ColumnView view = sample_->trajectory.column_view(index);
   std::vector<int64_t> dims;
-  if (!trajectory_->squeeze(index)) dims.push_back(trajectory_->length(index));
+  if (!sample_->trajectory.squeeze(index)) dims.push_back(sample_->trajectory.length(index));
   dims.insert(dims.end(), view.row_shape.begin(), view.row_shape.end());
   REVERB_ASSIGN_OR_RETURN(Tensor tensor, pool ? Tensor::Allocate(view.dtype, std::move(dims), *pool)
                                               : Tensor::Allocate(view.dtype, std::move(dims)));
   if (view.dtype == DType::kString) {
     tensor.strings().clear();
-    REVERB_RETURN_IF_ERROR(trajectory_->ReadStrings(index, &tensor.strings()));
+    REVERB_RETURN_IF_ERROR(sample_->trajectory.ReadStrings(index, &tensor.strings()));
   } else {
-    REVERB_RETURN_IF_ERROR(trajectory_->Read(index, tensor.bytes()));
+    REVERB_RETURN_IF_ERROR(sample_->trajectory.Read(index, tensor.bytes()));
   }
   return tensor;
 }
@@ -162,21 +172,11 @@ Status Table::Insert(const NewItem& item, Timeout timeout) {
 
 Result<std::vector<SampledTrajectory>> Table::Sample(int64_t n, Timeout timeout,
                                                      std::vector<SampledTrajectory>* partial) {
-  std::vector<internal::SampledItem> items;
-  const Status status = table_->Sample(n, /*allow_partial=*/false, {.timeout = timeout}, &items);
+  std::vector<internal::Sample> drawn;
+  const Status status = table_->Sample(n, /*allow_partial=*/false, {.timeout = timeout}, &drawn);
   std::vector<SampledTrajectory> samples;
-  samples.reserve(items.size());
-  for (internal::SampledItem& item : items) {
-    SampledTrajectory sample;
-    sample.key_ = item.key;
-    sample.priority_ = item.priority;
-    sample.probability_ = item.probability;
-    sample.table_size_ = item.table_size;
-    sample.times_sampled_ = item.times_sampled;
-    sample.inserted_at_nanos_ = item.inserted_at;
-    sample.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
-    samples.push_back(std::move(sample));
-  }
+  samples.reserve(drawn.size());
+  for (internal::Sample& sample : drawn) samples.push_back(SampledTrajectory(std::move(sample)));
   if (status.ok()) return samples;
   if (partial) *partial = std::move(samples);
   return status;
@@ -193,32 +193,22 @@ Result<bool> Table::CanInsert(int64_t n) const { return table_->CanInsert(n); }
 Result<bool> Table::CanSample(int64_t n) const { return table_->CanSample(n); }
 
 std::optional<SampledTrajectory> Table::Find(uint64_t key) const {
-  std::optional<internal::PeekedItem> item = table_->Find(key);
+  std::optional<internal::Sample> item = table_->Find(key);
   if (!item) return std::nullopt;
-  return Look(*std::move(item));
+  return SampledTrajectory(*std::move(item));
 }
 
 std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
   std::vector<SampledTrajectory> looks;
-  constexpr int64_t kPage = 1024;  // under one hold of the lock
+  constexpr int64_t kPage = 1024;  // read under one acquisition of the lock
   uint64_t cursor = 0;
   for (int64_t left = n; left > 0;) {
-    std::vector<internal::PeekedItem> page = table_->Peek(std::min(left, kPage), &cursor);
+    std::vector<internal::Sample> page = table_->Peek(std::min(left, kPage), &cursor);
     if (page.empty()) break;
     left -= static_cast<int64_t>(page.size());
-    for (internal::PeekedItem& item : page) looks.push_back(Look(std::move(item)));
+    for (internal::Sample& item : page) looks.push_back(SampledTrajectory(std::move(item)));
   }
   return looks;
-}
-
-SampledTrajectory Table::Look(internal::PeekedItem item) {
-  SampledTrajectory look;
-  look.key_ = item.key;
-  look.priority_ = item.priority;
-  look.times_sampled_ = item.times_sampled;
-  look.inserted_at_nanos_ = item.inserted_at;
-  look.trajectory_ = std::make_shared<const internal::Trajectory>(std::move(item.trajectory));
-  return look;
 }
 
 }  // namespace reverb

@@ -337,10 +337,10 @@ class LimiterTraceTest : public testing::Test {
   }
   std::vector<uint64_t> Sample(int64_t n) {
     Effects effects;
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     state_->Sample(n, false, &samples, &effects);
     std::vector<uint64_t> keys;
-    for (const SampledItem& sample : samples) keys.push_back(sample.key);
+    for (const internal::Sample& sample : samples) keys.push_back(sample.key);
     return keys;
   }
   void Delete(uint64_t key) {
@@ -430,9 +430,9 @@ TEST_F(LimiterTraceTest, PrioritizedProbabilities) {
   EXPECT_TRUE(Insert(2, 0.1));
   EXPECT_TRUE(Insert(3, 0));
   Effects effects;
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   ASSERT_EQ(state_->Sample(1'000, false, &samples, &effects), 1'000);
-  for (const SampledItem& sample : samples) {
+  for (const internal::Sample& sample : samples) {
     ASSERT_NE(sample.key, 3u);
     ASSERT_NEAR(sample.probability, sample.key == 1 ? 1 / 1.1 : 0.1 / 1.1, 1e-15);
   }
@@ -440,7 +440,7 @@ TEST_F(LimiterTraceTest, PrioritizedProbabilities) {
   state_->Mutate(zero, {}, &effects);
   samples.clear();
   state_->Sample(100, false, &samples, &effects);
-  for (const SampledItem& sample : samples) ASSERT_EQ(sample.probability, 1.0 / 3);
+  for (const internal::Sample& sample : samples) ASSERT_EQ(sample.probability, 1.0 / 3);
 }
 
 TEST_F(LimiterTraceTest, HeapTies) {

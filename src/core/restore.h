@@ -1,4 +1,4 @@
-// restore.h — what a table is rebuilt from.
+// restore.h — what a table is restored from.
 #ifndef REVERB_CORE_RESTORE_H_
 #define REVERB_CORE_RESTORE_H_
 
@@ -11,31 +11,26 @@
 #include "core/snapshot.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
-#include "tensor/trajectory.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 
-// An item as it was saved. A source that knows neither slots nor operation numbers leaves them out: items
+// An item of a checkpoint. A source that knows neither slots nor operation numbers leaves them out: items
 // then count as inserted in the order in which they come. Either all items of a table have them or none.
-struct SavedItem {
-  uint64_t key = 0;
-  double priority = 0;
-  int64_t inserted_at = 0;  // nanoseconds since the Unix epoch
-  int32_t times_sampled = 0;
+struct SavedItem : Sample {
   std::optional<Slot> slot = {};
   uint64_t inserted = 0;  // operation numbers, see SelectorItem
   uint64_t touched = 0;
-  Trajectory trajectory = {};
 };
 
 // A table's state besides its settings and items.
 struct SavedTableState {
   RateLimiterCounters counters;
-  TableSnapshot::Counts counts;
+  TableCounts counts;
   uint64_t sequence = 0;              // of the last operation
   uint64_t num_slots = 0;             // used and free; 0 = items come without slots
   std::vector<Slot> free_slots = {};  // in the order in which they will be used
-  // What the selectors captured; empty = the items alone decide.
+  // What the selectors captured; empty = they are rebuilt from the items alone.
   std::string sampler_state = {};
   std::string remover_state = {};
   std::vector<std::pair<std::string, std::string>> extension_states = {};  // name, state

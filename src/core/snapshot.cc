@@ -8,7 +8,7 @@ namespace reverb::internal {
 Graveyard::~Graveyard() {
   DropItemRefs();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].is_free()) Trajectory::Adopt(slots_[i].trajectory);  // and drop
+    if (!slots_[i].is_free()) Trajectory::Adopt(slots_[i].trajectory);  // frees it
   }
 }
 
@@ -21,7 +21,7 @@ void Graveyard::DropItemRefs() {
 
 void SnapshotParking::Park(Trajectory trajectory) {
   MutexLock lock(&mu_);
-  // The snapshot may have been dropped since IsShown(): then nobody needs it any more.
+  // The snapshot may have been destroyed since IsShown(): then the trajectory is not needed.
   if (!lots_.empty()) lots_.rbegin()->second.trajectories.push_back(std::move(trajectory));
 }
 
@@ -62,14 +62,5 @@ TableSnapshot::TableSnapshot(State state, PagedArray<SlotRecord>::Capture slots,
       parking_id_(parking_id) {}
 
 TableSnapshot::~TableSnapshot() { parking_->Close(parking_id_); }
-
-PeekedItem TableSnapshot::item(size_t i) const {
-  const SlotRecord& record = slots_[i];
-  return {.key = record.key,
-          .priority = record.priority,
-          .inserted_at = record.inserted_at,
-          .times_sampled = record.times_sampled,
-          .trajectory = Trajectory::Share(record.trajectory)};
-}
 
 }  // namespace reverb::internal

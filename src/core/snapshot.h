@@ -1,9 +1,9 @@
-// snapshot.h — a table at one instant, readable while the table goes on.
+// snapshot.h — a table at one instant, readable while the table changes.
 //
-// Taking one shares the table's pages and copies no item and no payload. What the table
-// removes meanwhile is parked here, so that everything the snapshot shows stays readable.
+// Taking a snapshot shares the table's pages and copies no item and no payload. Items that the table removes
+// meanwhile are parked here, so that everything the snapshot shows stays readable.
 //
-// Threads: reading is safe from several threads; a snapshot may be dropped on any thread.
+// Threads: several threads may read; a snapshot may be destroyed on any thread.
 #ifndef REVERB_CORE_SNAPSHOT_H_
 #define REVERB_CORE_SNAPSHOT_H_
 
@@ -19,9 +19,10 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/paged_array.h"
-#include "core/item.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
+#include "reverb/table_settings.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 
@@ -36,16 +37,24 @@ struct alignas(64) SlotRecord {
   int32_t times_sampled = 0;
 
   bool is_free() const { return trajectory.bits == 0; }
+  // Returns the item, with its own reference to the data. REQUIRES: !is_free().
+  Sample Share() const {
+    return {.key = key,
+            .priority = priority,
+            .inserted_at = inserted_at,
+            .times_sampled = times_sampled,
+            .trajectory = Trajectory::Share(trajectory)};
+  }
 };
 static_assert(sizeof(SlotRecord) == 64);
 
-// The slots of a table that was reset: frees what they hold, away from the table's lock.
+// The slots of a table that was reset: frees their items outside the table's lock.
 class Graveyard {
  public:
   explicit Graveyard(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
   ~Graveyard();
-  // The items no longer count as stored, though a snapshot may still show them. Done by the destructor
-  // if not before.
+  // Stops counting the items as stored, though a snapshot may still show them. The destructor does it if
+  // it was not done before.
   void DropItemRefs();
 
  private:
@@ -53,10 +62,10 @@ class Graveyard {
   bool item_refs_dropped_ = false;
 };
 
-// What was removed while snapshots were being held, kept for them.
+// Keeps what was removed while snapshots existed.
 class SnapshotParking {
  public:
-  // True when a live snapshot may show an item with this insert number: then Park it.
+  // Whether a live snapshot may show an item with this insert number: then Park() it.
   bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
   void Park(Trajectory trajectory) EXCLUDES(mu_);
   void Park(std::shared_ptr<Graveyard> graveyard) EXCLUDES(mu_);
@@ -79,34 +88,17 @@ class SnapshotParking {
 
 class TableSnapshot {
  public:
-  struct Counts {
-    int64_t num_deleted_episodes = 0;
-    int64_t num_unique_samples = 0;
-    int64_t evictions = 0;
-    int64_t expirations = 0;
-    int64_t explicit_deletes = 0;
-    int64_t updates = 0;
-    int64_t unknown_keys = 0;
-  };
   // What is captured besides the slots; filled by TableState.
-  struct State {
-    std::string name;
-    SelectorOptions sampler;
-    SelectorOptions remover;
-    int64_t max_size = 0;
-    int32_t max_times_sampled = 0;
-    RateLimiterOptions rate_limiter;
-    RateLimiterCounters counters;
-    std::string signature;
-    std::string user_data;
-    std::optional<std::string> structure;  // as in TableInfo
-    Counts counts;
+  struct State : TableSettings {
+    RateLimiterCounters counters = {};
+    TableCounts counts = {};
+    std::optional<std::string> structure = {};  // as in TableInfo
     int64_t size = 0;
     uint64_t sequence = 0;   // of the last operation
     uint64_t free_head = 0;  // 1 + first free slot, 0 = none
-    std::unique_ptr<SelectorCapture> sampler_state;
-    std::unique_ptr<SelectorCapture> remover_state;
-    std::vector<std::pair<std::string, std::string>> extension_states;  // name, state
+    std::unique_ptr<SelectorCapture> sampler_state = {};
+    std::unique_ptr<SelectorCapture> remover_state = {};
+    std::vector<std::pair<std::string, std::string>> extension_states = {};  // name, state
   };
 
   TableSnapshot(State state, PagedArray<SlotRecord>::Capture slots, std::shared_ptr<SnapshotParking> parking,
@@ -118,11 +110,11 @@ class TableSnapshot {
   const State& state() const { return state_; }
   int64_t size() const { return state_.size; }
   size_t num_slots() const { return slots_.size(); }
-  // Free slots included: ask is_free().
+  // Includes free slots: see is_free().
   const SlotRecord& slot(size_t i) const { return slots_[i]; }
   const PagedArray<SlotRecord>::Capture& slots() const { return slots_; }
-  // The item of a used slot, with a reference of its own on the data.
-  PeekedItem item(size_t i) const;
+  // Returns the item of a used slot, with its own reference to the data.
+  Sample item(size_t i) const { return slots_[i].Share(); }
 
  private:
   const State state_;

@@ -187,7 +187,7 @@ TEST_F(TableExtensionTest, WorkForLaterIsHandedToTheCaller) {
     context.AfterUnlock([&done, what] { done.push_back("b " + what); });
   };
   Effects effects;
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   state->Sample(1, false, &samples, &effects);
   EXPECT_THAT(done, IsEmpty());
   for (const auto& work : effects.after_unlock) work();

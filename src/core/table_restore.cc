@@ -1,4 +1,4 @@
-// The part of TableState that rebuilds a table from what a checkpoint holds.
+// The part of TableState that restores a table from a checkpoint.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -11,15 +11,15 @@
 namespace reverb::internal {
 namespace {
 
-// No counter of a table that has really run comes near this; sums of two cannot overflow.
+// No real table's counter comes near this; sums of two cannot overflow.
 constexpr int64_t kLargestCount = int64_t{1} << 61;
 
 Status Corrupt(const std::string& table, const std::string& what) {
   return Status::DataLoss("restoring table \"" + table + "\": " + what).WithDetail(Detail::kCorruptData);
 }
 
-// Items come in the order of slots. That is the order of age in a table that was never full, and in one that
-// evicts the oldest it is that order from some slot on, and then from the first one.
+// Items come in the order of slots. That is the order of age in a table that was never full. In one that
+// evicts the oldest, it is the order of age rotated: from some slot on, then from the first slot.
 void SortByAge(std::vector<SelectorItem>& items) {
   const auto is_before = [](const SelectorItem& a, const SelectorItem& b) { return a.inserted < b.inserted; };
   const auto oldest = std::is_sorted_until(items.begin(), items.end(), is_before);
@@ -163,7 +163,7 @@ Status TableState::RestoreExtensions(std::span<const SelectorItem> items_by_age,
     const ItemView view = ViewOf(record, trajectory);
     for (const auto& extension : options_.extensions) extension->OnRestore(view);
   }
-  // By name; the n-th of a name gets the n-th state of that name.
+  // Match by name: the n-th extension of a name gets the n-th state of that name.
   std::vector<bool> used(state.extension_states.size());
   for (const auto& extension : options_.extensions) {
     for (size_t i = 0; i < state.extension_states.size(); ++i) {

@@ -36,7 +36,7 @@ class TableSnapshotTest : public TableStateTest {
     Picture picture;
     for (size_t i = 0; i < snapshot.num_slots(); ++i) {
       if (snapshot.slot(i).is_free()) continue;
-      const PeekedItem item = snapshot.item(i);
+      const internal::Sample item = snapshot.item(i);
       const bool is_new = picture
                               .emplace(item.key, Shown{item.priority, item.times_sampled, item.inserted_at,
                                                        ValueOf(item.trajectory)})
@@ -48,7 +48,7 @@ class TableSnapshotTest : public TableStateTest {
   }
   static Picture PictureOf(const TableState& state) {
     Picture picture;
-    for (const PeekedItem& item : All(state)) {
+    for (const internal::Sample& item : All(state)) {
       picture.emplace(item.key,
                       Shown{item.priority, item.times_sampled, item.inserted_at, ValueOf(item.trajectory)});
     }
@@ -215,7 +215,7 @@ TEST_F(TableSnapshotTest, ItemsTakenFromItOutliveIt) {
   const auto state = Make({});
   Insert(state.get(), 1);
   auto snapshot = state->TakeSnapshot();
-  PeekedItem item = snapshot->item(0);
+  internal::Sample item = snapshot->item(0);
   Delete(state.get(), {1});
   snapshot.reset();
   EXPECT_EQ(ValueOf(item.trajectory), 1);
@@ -304,7 +304,7 @@ TEST_F(TableSnapshotTest, SelectorsRestoredFromItDrawWhatTheTableDraws) {
     }
     const auto snapshot = state->TakeSnapshot();
     const auto sampler = Restored(unseeded, snapshot->state().sampler_state.get(), *snapshot);
-    const std::vector<SampledItem> drawn = Sample(state.get(), 200);
+    const std::vector<internal::Sample> drawn = Sample(state.get(), 200);
     ASSERT_EQ(drawn.size(), 200u);
     std::vector<Selection> picks(200);
     sampler->Sample(picks);

@@ -66,6 +66,17 @@ Status TableOptions::Validate() const {
   return Status::Ok();
 }
 
+TableSettings TableOptions::Settings() const {
+  return {.name = name,
+          .sampler = sampler,
+          .remover = remover,
+          .max_size = max_size,
+          .max_times_sampled = max_times_sampled,
+          .rate_limiter = rate_limiter,
+          .signature = signature ? EncodeSignature(*signature) : std::string(),
+          .user_data = user_data};
+}
+
 namespace internal {
 namespace {
 
@@ -97,7 +108,7 @@ void Effects::LetGo() {
   graveyards.clear();
 }
 
-// Collects what the hooks of one operation ask for.
+// Collects what the hooks of one operation request.
 class TableState::HookContext final : public TableExtension::Context {
  public:
   explicit HookContext(Effects* effects) : effects_(effects) {}
@@ -143,7 +154,7 @@ TableState::~TableState() {
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
-  // NaN has no place in any order, whatever a selector of the user's own may say.
+  // NaN cannot be ordered, whatever a custom selector accepts.
   Status status =
       std::isnan(priority)
           ? Status::InvalidArgument("priority is NaN; give a number").WithDetail(Detail::kInvalidPriority)
@@ -160,11 +171,6 @@ Status TableState::CheckItem(const Item& item) const {
   if (item.trajectory.empty()) {
     return Status::InvalidArgument("table \"" + options_.name + "\", item " + std::to_string(item.key) +
                                    ": item trajectory must not be empty");
-  }
-  if (item.times_sampled < 0) {
-    return Status::InvalidArgument("table \"" + options_.name + "\", item " + std::to_string(item.key) +
-                                   ": times_sampled is " + std::to_string(item.times_sampled) +
-                                   "; it must not be negative");
   }
   return CheckPriority(item.key, item.priority);
 }
@@ -189,7 +195,7 @@ void TableState::PrefetchEviction() const {
 }
 
 void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects) {
-  // What will be touched is mostly cold: ask for all of it before waiting for any of it.
+  // The memory to touch is mostly cold: prefetch all of it before using any of it.
   index_.Prefetch(item.key);
   if (size_ >= options_.max_size && remover_is_deterministic_) PrefetchEviction();
   const Slot wanted = free_head_ != 0 ? static_cast<Slot>(free_head_ - 1) : static_cast<Slot>(slots_.size());
@@ -197,12 +203,10 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
   if (!is_new) {
     SetPriority(slot, item.priority);
     ++counts_.updates;
-    if (item.applied != nullptr) item.applied->store(item.number, std::memory_order_relaxed);
     effects->released.push_back(std::move(item.trajectory));
     RunHooks(&TableExtension::OnUpdate, slots_[slot], effects);
     return;
   }
-  if (item.applied != nullptr) item.applied->store(item.number, std::memory_order_relaxed);
   TakeFreeSlot();
   ++sequence_;
   SlotRecord& record = slots_.Mutable(slot);
@@ -284,7 +288,8 @@ void TableState::SetPriority(Slot slot, double priority) {
   remover_->Update({&entry, 1});
 }
 
-int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects) {
+int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out,
+                           Effects* effects) {
   if (size_ == 0) return 0;
   const size_t before = out->size();
   // Drawing does not change what the next draw sees unless samples remove items or hooks interfere.
@@ -298,7 +303,7 @@ int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<SampledItem
   return static_cast<int64_t>(out->size() - before);
 }
 
-SampledItem TableState::Record(const Selection& selection, bool rate_limited) {
+internal::Sample TableState::Record(const Selection& selection, bool rate_limited) {
   SlotRecord& record = slots_.Mutable(selection.slot);
   if (record.times_sampled == 0) ++counts_.num_unique_samples;
   if (record.times_sampled < std::numeric_limits<int32_t>::max()) ++record.times_sampled;
@@ -312,11 +317,11 @@ SampledItem TableState::Record(const Selection& selection, bool rate_limited) {
           .trajectory = Trajectory::Share(record.trajectory)};
 }
 
-void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem>* out) {
-  // Each pick touches three cold places: selector, slot, chunk. Asking for all slots of a group
-  // before using the first hides most of the waiting.
+void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out) {
+  // Each pick touches three cold places: selector, slot, chunk. Prefetching all slots of a group before using
+  // the first hides most of the latency.
   constexpr int64_t kGroup = 64;
-  // n may be far more than memory holds: grow with what is drawn, and never by a little each time.
+  // n may be far more than fits into memory: grow with what is drawn, but not by a little each time.
   if (out->empty()) out->reserve(static_cast<size_t>(std::min(n, kGroup)));
   while (n > 0) {
     const int64_t group = std::min(n, kGroup);
@@ -331,7 +336,8 @@ void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem
   }
 }
 
-void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects) {
+void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal::Sample>* out,
+                              Effects* effects) {
   for (int64_t i = 0; i < n && CanSample(); ++i) {
     limiter_.CountSamples(1);
     Selection pick;
@@ -442,70 +448,52 @@ void TableState::RunHooks(Hook hook, const SlotRecord& record, Effects* effects)
   }
 }
 
-std::optional<PeekedItem> TableState::Find(uint64_t key) const {
+std::optional<internal::Sample> TableState::Find(uint64_t key) const {
   const auto slot = index_.Find(key);
   if (!slot) return std::nullopt;
   uint64_t cursor = *slot;
   return std::move(Peek(1, &cursor).front());
 }
 
-std::vector<PeekedItem> TableState::Peek(int64_t n, uint64_t* cursor) const {
-  std::vector<PeekedItem> items;
+std::vector<internal::Sample> TableState::Peek(int64_t n, uint64_t* cursor) const {
+  std::vector<internal::Sample> items;
   for (; *cursor < slots_.size() && static_cast<int64_t>(items.size()) < n; ++*cursor) {
     const SlotRecord& record = slots_[*cursor];
     if (record.is_free()) continue;
-    items.push_back({.key = record.key,
-                     .priority = record.priority,
-                     .inserted_at = record.inserted_at,
-                     .times_sampled = record.times_sampled,
-                     .trajectory = Trajectory::Share(record.trajectory)});
+    items.push_back(record.Share());
   }
   return items;
 }
 
+TableSettings TableState::Settings() const {
+  TableSettings settings = options_.Settings();
+  settings.sampler = sampler_->options();
+  settings.remover = remover_->options();
+  settings.rate_limiter = limiter_.options();
+  return settings;
+}
+
 void TableState::FillInfo(TableInfo* info) const {
-  info->name = options_.name;
-  info->sampler = sampler_->options();
-  info->remover = remover_->options();
-  info->max_size = options_.max_size;
-  info->max_times_sampled = options_.max_times_sampled;
-  info->rate_limiter = limiter_.options();
-  if (options_.signature) info->signature = EncodeSignature(*options_.signature);
-  info->user_data = options_.user_data;
+  static_cast<TableSettings&>(*info) = Settings();
+  static_cast<TableCounts&>(*info) = counts_;
   info->structure = structure_.Get();
   info->current_size = size_;
   info->num_episodes = static_cast<int64_t>(episodes_.size());
-  info->num_deleted_episodes = counts_.num_deleted_episodes;
-  info->num_unique_samples = counts_.num_unique_samples;
   info->counters = limiter_.counters();
   info->cursor = limiter_.cursor();
   info->referenced_bytes = referenced_bytes_;
-  info->evictions = counts_.evictions;
-  info->expirations = counts_.expirations;
-  info->explicit_deletes = counts_.explicit_deletes;
-  info->updates = counts_.updates;
-  info->unknown_keys = counts_.unknown_keys;
 }
 
 std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
-  TableSnapshot::State state{
-      .name = options_.name,
-      .sampler = sampler_->options(),
-      .remover = remover_->options(),
-      .max_size = options_.max_size,
-      .max_times_sampled = options_.max_times_sampled,
-      .rate_limiter = limiter_.options(),
-      .counters = limiter_.counters(),
-      .signature = options_.signature ? EncodeSignature(*options_.signature) : std::string(),
-      .user_data = options_.user_data,
-      .structure = structure_.Get(),
-      .counts = counts_,
-      .size = size_,
-      .sequence = sequence_,
-      .free_head = free_head_,
-      .sampler_state = sampler_->Capture(),
-      .remover_state = remover_->Capture(),
-      .extension_states = {}};
+  TableSnapshot::State state{Settings()};
+  state.counters = limiter_.counters();
+  state.counts = counts_;
+  state.structure = structure_.Get();
+  state.size = size_;
+  state.sequence = sequence_;
+  state.free_head = free_head_;
+  state.sampler_state = sampler_->Capture();
+  state.remover_state = remover_->Capture();
   for (const auto& extension : options_.extensions) {
     state.extension_states.emplace_back(extension->name(), extension->SaveState());
   }

@@ -1,11 +1,10 @@
-// table_state.h — all rules of a table, and no locks.
+// table_state.h — the rules of a table, without locks.
 //
-// Items live in slots; a key finds its slot by one look-up; the two selectors and the
-// limiter follow every change. Nothing here waits or fails half-way: whoever calls has
-// asked Check… and Can… first.
+// Items live in slots; one look-up finds the slot of a key; the two selectors and the limiter follow every
+// change. Nothing here waits or fails half-way: callers have called Check… and Can… first.
 //
-// What must not happen under the table's lock (freeing data, work on other tables) is put
-// into Effects for the caller to let go of after the lock.
+// Work that must not happen under the table's lock (freeing data, work on other tables) is collected in
+// Effects; the caller runs it after releasing the lock.
 //
 // Threads: needs the table's lock, except for the methods marked "any thread".
 #ifndef REVERB_CORE_TABLE_STATE_H_
@@ -21,28 +20,29 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/paged_array.h"
-#include "core/item.h"
 #include "core/key_index.h"
+#include "core/observed_structure.h"
 #include "core/rate_limiter.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
-#include "core/observed_structure.h"
 #include "reverb/extension.h"
+#include "reverb/item.h"
 #include "reverb/selector.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
+#include "tensor/item.h"
 
 namespace reverb::internal {
 
 struct Effects {
   std::vector<Trajectory> released;
-  // Let go of by LetGo(): first their claims on chunks, then, unless a snapshot shows them, the data.
+  // Released by LetGo(): first their references to chunks, then the data, unless a snapshot shows it.
   std::vector<std::shared_ptr<Graveyard>> graveyards;
   std::vector<std::function<void()>> after_unlock;
 
   bool empty() const { return released.empty() && graveyards.empty() && after_unlock.empty(); }
-  // Does all of it. REQUIRES: no lock is held.
+  // Runs and frees all of it. REQUIRES: no lock is held.
   void LetGo();
 };
 
@@ -59,25 +59,25 @@ class TableState {
   int64_t referenced_bytes() const { return referenced_bytes_; }
   const RateLimiter& limiter() const { return limiter_; }
 
-  // Whether both selectors take this priority. Any thread.
+  // Returns an error if a selector rejects this priority. Any thread.
   Status CheckPriority(uint64_t key, double priority) const;
-  // CheckPriority and a trajectory that is not empty. Any thread.
+  // CheckPriority(), and the trajectory must not be empty. Any thread.
   Status CheckItem(const Item& item) const;
 
   bool Contains(uint64_t key) const { return index_.Find(key).has_value(); }
   bool CanInsert() const { return limiter_.CanInsert(1); }
   bool CanSample() const { return size_ > 0 && limiter_.CanSample(1); }
 
-  // Inserts, or sets the priority (and nothing else) if the key is there. Evicts one item if the
-  // table is over its size. REQUIRES: CheckItem(item).ok(), and CanInsert() unless Contains(key).
+  // Inserts, or sets the priority (and nothing else) if the key exists. Evicts one item if the table is
+  // larger than max_size. REQUIRES: CheckItem(item).ok(), and CanInsert() unless Contains(key).
   void InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects);
-  // Removes what the remover picks. REQUIRES: size() > 0.
+  // Removes the item that the remover picks. REQUIRES: size() > 0.
   void EvictOne(Effects* effects);
 
   // Draws up to n items, as many as the limiter allows, and appends them to `out`.
-  int64_t Sample(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects);
+  int64_t Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
 
-  // Deletes, then sets priorities, each in order; keys that are not there are counted and skipped.
+  // Deletes, then sets priorities, each in order; counts and skips unknown keys.
   // REQUIRES: CheckPriority for every update.
   void Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes, Effects* effects);
 
@@ -86,30 +86,32 @@ class TableState {
   // REQUIRES: options.Validate().ok().
   void SetRateLimiter(const RateLimiterOptions& options) { limiter_.set_options(options); }
 
-  std::optional<PeekedItem> Find(uint64_t key) const;
-  // Up to n items from slot `*cursor` on, which is moved past the last one looked at.
-  std::vector<PeekedItem> Peek(int64_t n, uint64_t* cursor) const;
+  std::optional<internal::Sample> Find(uint64_t key) const;
+  // Returns up to n items from slot `*cursor` on; moves the cursor past the last one visited.
+  std::vector<internal::Sample> Peek(int64_t n, uint64_t* cursor) const;
 
+  // Returns the settings in force: those of the selectors in use, and the limiter's as set last.
+  TableSettings Settings() const;
   // Fills the fields of `info` that the state knows.
   void FillInfo(TableInfo* info) const;
 
   std::unique_ptr<TableSnapshot> TakeSnapshot();
 
-  // --- Rebuilding a table that nothing has happened to ---
-  // First this, with the number of slots that items will name; 0 when they come without slots. Of these,
-  // `num_items` will have one, about.
+  // --- Restoring a new table ---
+  // Comes first. `num_slots`: how many slots items will name; 0 when items have none. `num_items`: about how
+  // many of them will be used.
   void BeginRestore(uint64_t num_slots, uint64_t num_items);
-  // Asks the processor for what RestoreItem will touch.
+  // Prefetches what RestoreItem() will touch.
   void PrefetchRestore(const SavedItem& item) const {
     index_.Prefetch(item.key);
     if (!item.trajectory.empty()) {
       __builtin_prefetch(Trajectory::counted_object(item.trajectory.handle()), 1);
     }
   }
-  // DATA_LOSS when it cannot be an item of this table. Selectors do not know of it yet.
+  // Adds an item, not yet to the selectors. DATA_LOSS when it cannot be an item of this table.
   Status RestoreItem(SavedItem item);
-  // Then the rest: selectors, counters, extensions. What the table is too small for is evicted. DATA_LOSS
-  // when state and items do not fit together: the table must not be used then.
+  // Comes last: restores selectors, counters and extensions, and evicts items beyond max_size. DATA_LOSS when
+  // state and items do not match: the table must not be used then.
   Status FinishRestore(const SavedTableState& state, Effects* effects);
 
  private:
@@ -119,19 +121,19 @@ class TableState {
   TableState(TableOptions options, std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover);
 
   Slot TakeFreeSlot();
-  // Asks the processor for what evicting the likely next item will touch.
+  // Prefetches what evicting the likely next item will touch.
   void PrefetchEviction() const;
   void Remove(Slot slot, Removal why, Effects* effects);
   void SetPriority(Slot slot, double priority);
   Status RestoreFreeSlots(const SavedTableState& state);
   Status RestoreCounters(const RateLimiterCounters& counters);
   Status RestoreExtensions(std::span<const SelectorItem> items_by_age, const SavedTableState& state);
-  void DrawBatch(int64_t n, bool rate_limited, std::vector<SampledItem>* out);
-  void DrawOneByOne(int64_t n, bool rate_limited, std::vector<SampledItem>* out, Effects* effects);
-  SampledItem Record(const Selection& selection, bool rate_limited);
+  void DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out);
+  void DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
+  internal::Sample Record(const Selection& selection, bool rate_limited);
 
   ItemView ViewOf(const SlotRecord& record, const Trajectory& trajectory) const;
-  // Calls one hook of every extension for an item, then applies what they asked for.
+  // Calls one hook of every extension for an item, then applies the priority updates they requested.
   template <typename Hook>
   void RunHooks(Hook hook, const SlotRecord& record, Effects* effects);
 
@@ -150,11 +152,11 @@ class TableState {
 
   absl::flat_hash_map<uint64_t, int64_t> episodes_;  // chunks of present items, by episode
   int64_t referenced_bytes_ = 0;
-  TableSnapshot::Counts counts_;
+  TableCounts counts_;
 
   const std::shared_ptr<SnapshotParking> parking_ = std::make_shared<SnapshotParking>();
 
-  // Kept to avoid allocating in every call.
+  // Members to avoid an allocation in every call.
   std::vector<Selection> selections_;
   std::vector<SelectorItem> updates_;
 };

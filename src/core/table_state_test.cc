@@ -297,7 +297,7 @@ TEST_F(TableStateTest, ASampleTellsEverything) {
   Insert(state.get(), 2, 2.5);
   const int64_t inserted_at = now_;
   Effects effects;
-  std::vector<SampledItem> samples(1);
+  std::vector<internal::Sample> samples(1);
   samples[0].key = 99;
   EXPECT_EQ(state->Sample(2, true, &samples, &effects), 2);
   ASSERT_EQ(samples.size(), 3u) << "appended";
@@ -347,10 +347,10 @@ TEST_F(TableStateTest, ABatchIsTheSameAsManySingleSamples) {
       Insert(batched.get(), key, static_cast<double>(key % 5));
       Insert(single.get(), key, static_cast<double>(key % 5));
     }
-    const std::vector<SampledItem> together = Sample(batched.get(), 300);
+    const std::vector<internal::Sample> together = Sample(batched.get(), 300);
     ASSERT_EQ(together.size(), 300u);
-    for (const SampledItem& sample : together) {
-      const std::vector<SampledItem> alone = Sample(single.get(), 1);
+    for (const internal::Sample& sample : together) {
+      const std::vector<internal::Sample> alone = Sample(single.get(), 1);
       ASSERT_EQ(sample.key, alone[0].key);
       ASSERT_EQ(sample.probability, alone[0].probability);
       ASSERT_EQ(sample.times_sampled, alone[0].times_sampled);
@@ -364,7 +364,7 @@ TEST_F(TableStateTest, MaxTimesSampledRemovesWithTheLastSample) {
     const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = limit});
     Insert(state.get(), 1);
     Insert(state.get(), 2);
-    std::vector<SampledItem> samples = Sample(state.get(), 100);
+    std::vector<internal::Sample> samples = Sample(state.get(), 100);
     ASSERT_EQ(samples.size(), static_cast<size_t>(2 * limit));
     for (int32_t i = 0; i < 2 * limit; ++i) {
       EXPECT_EQ(samples[i].key, i < limit ? 1u : 2u);
@@ -467,7 +467,7 @@ TEST_F(TableStateTest, BothSelectorsSeeUpdates) {
       {.sampler = SelectorOptions::Prioritized(1, 3), .remover = SelectorOptions::MinHeap(), .max_size = 3});
   for (const uint64_t key : {1, 2, 3}) Insert(state.get(), key, 1);
   Update(state.get(), {{1, 0}, {2, 0}, {3, 3}});
-  for (const SampledItem& sample : Sample(state.get(), 50)) {
+  for (const internal::Sample& sample : Sample(state.get(), 50)) {
     ASSERT_EQ(sample.key, 3u);
     ASSERT_EQ(sample.probability, 1);
     ASSERT_EQ(sample.priority, 3);
@@ -546,7 +546,7 @@ TEST_F(TableStateTest, DataIsFreedWithTheEffectsAndNotBefore) {
   EXPECT_TRUE(effects.empty());
   state->InsertOrAssign(NewItem(4, 1), 0, &effects);  // evicts
   EXPECT_EQ(effects.released.size(), 1u);
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   state->Sample(1, false, &samples, &effects);  // uses one up
   EXPECT_EQ(effects.released.size(), 2u);
   state->Mutate({}, {{All(*state)[0].key}}, &effects);
@@ -591,10 +591,10 @@ TEST_F(TableStateTest, PeekWalksTheTableInSteps) {
   uint64_t cursor = 0;
   std::vector<uint64_t> keys;
   for (;;) {
-    const std::vector<PeekedItem> part = state->Peek(7, &cursor);
+    const std::vector<internal::Sample> part = state->Peek(7, &cursor);
     if (part.empty()) break;
     EXPECT_LE(part.size(), 7u);
-    for (const PeekedItem& item : part) keys.push_back(item.key);
+    for (const internal::Sample& item : part) keys.push_back(item.key);
   }
   std::ranges::sort(keys);
   EXPECT_EQ(keys, Keys(*state));

@@ -47,16 +47,16 @@ class TableStateTest : public testing::Test {
     Effects effects;
     state->InsertOrAssign(std::move(item), ++now_, &effects);
   }
-  std::vector<SampledItem> Sample(TableState* state, int64_t n) {
+  std::vector<internal::Sample> Sample(TableState* state, int64_t n) {
     Effects effects;
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     const int64_t drawn = state->Sample(n, false, &samples, &effects);
     EXPECT_EQ(drawn, static_cast<int64_t>(samples.size()));
     return samples;
   }
   std::vector<uint64_t> SampleKeys(TableState* state, int64_t n) {
     std::vector<uint64_t> keys;
-    for (const SampledItem& sample : Sample(state, n)) keys.push_back(sample.key);
+    for (const internal::Sample& sample : Sample(state, n)) keys.push_back(sample.key);
     return keys;
   }
   static void Update(TableState* state, std::vector<KeyPriority> updates,
@@ -70,15 +70,15 @@ class TableStateTest : public testing::Test {
     state->Reset(&effects);
   }
 
-  static std::vector<PeekedItem> All(const TableState& state) {
+  static std::vector<internal::Sample> All(const TableState& state) {
     uint64_t cursor = 0;
-    std::vector<PeekedItem> items = state.Peek(1'000'000, &cursor);
-    std::ranges::sort(items, {}, &PeekedItem::key);
+    std::vector<internal::Sample> items = state.Peek(1'000'000, &cursor);
+    std::ranges::sort(items, {}, &internal::Sample::key);
     return items;
   }
   static std::vector<uint64_t> Keys(const TableState& state) {
     std::vector<uint64_t> keys;
-    for (const PeekedItem& item : All(state)) keys.push_back(item.key);
+    for (const internal::Sample& item : All(state)) keys.push_back(item.key);
     return keys;
   }
   static TableInfo Info(const TableState& state) {

@@ -1,4 +1,4 @@
-// table_stats.h — where a table's time goes, measured without a clock read per operation.
+// table_stats.h — how a table spends its time, measured without reading the clock for every operation.
 //
 // Threads: needs the table's lock.
 #ifndef REVERB_CORE_TABLE_STATS_H_
@@ -24,13 +24,13 @@ class TableStats {
     stats.total_nanos += waited.count();
   }
 
-  // --- Work: every kStride-th operation is timed and stands for the others ---
+  // --- Work: every kStride-th operation is timed and represents the others ---
   static constexpr uint32_t kStride = 64;
   bool ShouldTime() { return ++operations_ % kStride == 0; }
   void CountInserting(Duration took) { work_.inserting_nanos += took.count() * kStride; }
   void CountSampling(Duration took) { work_.sampling_nanos += took.count() * kStride; }
 
-  // --- Who waits for whom ---
+  // --- What waits ---
   enum class State : uint8_t { kIdle, kInsertsWait, kSamplesWait };
   State state() const { return state_; }
   void SetState(State state, TimePoint now) {
@@ -39,14 +39,14 @@ class TableStats {
     state_since_ = now;
   }
 
-  // --- Rates: counters as they were at most once a second, ten seconds back ---
+  // --- Rates: the counters of the last ten seconds, at most one entry per second ---
   void NoteCounters(TimePoint now, const RateLimiterCounters& counters) {
     if (now - history_[newest_].when < std::chrono::seconds(1)) return;
     newest_ = (newest_ + 1) % kHistory;
     history_[newest_] = {now, counters};
     used_ = used_ < kHistory ? used_ + 1 : kHistory;
   }
-  // After a reset they start anew, after a restore where they were.
+  // Restarts the history: at zero after a reset, at the restored counters after a restore.
   void ForgetCounters(TimePoint now, const RateLimiterCounters& counters = {}) {
     newest_ = 0;
     used_ = 1;

@@ -42,13 +42,13 @@ class TableTest : public ::testing::Test {
   }
   // Keys of the samples drawn without waiting.
   std::vector<uint64_t> Sample(ConcurrentTable& table, int64_t count) {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     (void)table.Sample(count, true, {.timeout = Duration(0)}, &samples);
     return Keys(samples);
   }
-  static std::vector<uint64_t> Keys(const std::vector<SampledItem>& samples) {
+  static std::vector<uint64_t> Keys(const std::vector<internal::Sample>& samples) {
     std::vector<uint64_t> keys;
-    for (const SampledItem& sample : samples) keys.push_back(sample.key);
+    for (const internal::Sample& sample : samples) keys.push_back(sample.key);
     return keys;
   }
 
@@ -216,6 +216,51 @@ TEST_F(TableTest, PriorityUpdatesDoNotQueueBehindBlockedInserts) {
   EXPECT_FALSE(blocked->done);
 }
 
+TEST_F(TableTest, AttemptsReportTheReasonInsteadOfWaiting) {
+  auto table = MakeQueue(2);
+  std::vector<Item> items;
+  for (uint64_t key = 1; key <= 3; ++key) {
+    items.push_back(MakeItem(key));
+    items.back().number = 10 + key;
+  }
+  std::atomic<uint64_t> last_stored{0};
+  ConcurrentTable::Attempt attempt = table->TryInsert(items, &last_stored);
+  EXPECT_OK(attempt.status);
+  EXPECT_EQ(attempt.progress, 2);
+  EXPECT_EQ(attempt.reason, WaitReason::kTooManyInserts);
+  EXPECT_EQ(last_stored, 12u);
+  EXPECT_FALSE(items[2].trajectory.empty()) << "the item that was not stored stays with the caller";
+
+  std::vector<internal::Sample> samples;
+  attempt = table->TrySample(5, &samples);
+  EXPECT_OK(attempt.status);
+  EXPECT_EQ(attempt.progress, 2);
+  EXPECT_EQ(attempt.reason, WaitReason::kNone) << "fewer samples than requested are enough";
+  EXPECT_THAT(Keys(samples), ElementsAre(1, 2));
+  attempt = table->TrySample(5, &samples);
+  EXPECT_OK(attempt.status);
+  EXPECT_EQ(attempt.progress, 0);
+  EXPECT_EQ(attempt.reason, WaitReason::kMinSize);
+  EXPECT_THAT(table->TrySample(0, &samples).status, StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_EQ(table->Info().waiting_samples, 0);
+
+  table->Close();
+  EXPECT_THAT(table->TrySample(1, &samples).status, StatusIs(StatusCode::kCancelled));
+  EXPECT_THAT(table->TryInsert({&items[2], 1}).status, StatusIs(StatusCode::kCancelled));
+}
+
+TEST_F(TableTest, AttemptsQueueBehindThoseThatWait) {
+  auto table = MakeQueue(1);
+  ASSERT_OK(Insert(*table, 1));
+  auto blocked = InsertAsync(*table, {2});
+  Item item = MakeItem(3);
+  const ConcurrentTable::Attempt attempt = table->TryInsert({&item, 1});
+  EXPECT_EQ(attempt.reason, WaitReason::kQueued);
+  EXPECT_EQ(attempt.progress, 0);
+  EXPECT_FALSE(blocked->done);
+  EXPECT_EQ(table->Info().waiting_inserts, 1);
+}
+
 TEST_F(TableTest, ADeleteLetsBlockedInsertsIn) {
   auto table =
       Make({.max_size = 10, .rate_limiter = {.min_size_to_sample = 1, .min_diff = 0, .max_diff = 2}});
@@ -263,7 +308,7 @@ TEST_F(TableTest, CloseReleasesEverybodyWithAnError) {
   EXPECT_THAT(insert->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
   EXPECT_THAT(waiting->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
   EXPECT_THAT(Insert(*table, 4), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   EXPECT_THAT(table->Sample(1, true, {}, &samples), StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
   // Looking and changing still work.
   EXPECT_EQ(table->Info().current_size, 1);
@@ -291,14 +336,14 @@ TEST_F(TableTest, ASynchronousWaitCanBeCancelledFromAnotherThread) {
   Cancellation cancellation;
   Status status;
   std::thread sampler([&] {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     status = table->Sample(1, true, {.cancellation = &cancellation}, &samples);
   });
   while (table->Info().waiting_samples == 0) std::this_thread::yield();
   cancellation.Cancel();
   sampler.join();
   EXPECT_THAT(status, StatusIs(StatusCode::kCancelled, Detail::kNone));
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   EXPECT_THAT(table->Sample(1, true, {.cancellation = &cancellation}, &samples),
               StatusIs(StatusCode::kCancelled, Detail::kNone))
       << "and stays cancelled";
@@ -319,7 +364,7 @@ TEST_F(TableTest, SynchronousCallersWakeWhenTheirTurnComes) {
   auto table = MakeQueue(1);
   std::vector<uint64_t> drawn;
   std::thread consumer([&] {
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     for (int i = 0; i < 100; ++i) ASSERT_OK(table->Sample(1, true, {}, &samples));
     drawn = Keys(samples);
   });
@@ -391,7 +436,7 @@ TEST_F(TableTest, ACallbackMayCallTheTable) {
   std::vector<uint64_t> drawn;
   // Each sample asks for the next from inside its callback.
   std::function<void(Operation&)> next = [&](Operation& op) {
-    for (const SampledItem& sample : op.own_samples) drawn.push_back(sample.key);
+    for (const internal::Sample& sample : op.own_samples) drawn.push_back(sample.key);
     if (drawn.size() < 500) table->SampleAsync(1, true, {}, next);
   };
   table->SampleAsync(1, true, {}, next);
@@ -411,11 +456,8 @@ TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
   EXPECT_EQ(table->size(), 0);
   auto async = InsertAsync(*table, {3});
   EXPECT_OK(async->status);
-  std::vector<Item> bad;
-  bad.push_back(MakeItem(4, std::numeric_limits<double>::quiet_NaN()));
-  Status status;
-  table->InsertAsync(std::move(bad), {}, [&](Operation& op) { status = op.status; });
-  EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
+  EXPECT_THAT(table->CheckItem(MakeItem(4, std::numeric_limits<double>::quiet_NaN())),
+              StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
   const KeyPriority updates[] = {{3, 5.0}, {3, std::numeric_limits<double>::infinity()}};
   EXPECT_THAT(table->Mutate(updates, {}), StatusIs(StatusCode::kInvalidArgument, Detail::kInvalidPriority));
   EXPECT_EQ(table->Find(3)->priority, 1.0) << "all or nothing";
@@ -425,7 +467,7 @@ TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
 
 TEST_F(TableTest, AskingForNoSampleOrForTooManyIsAnError) {
   auto table = Make({});
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   EXPECT_THAT(table->Sample(0, true, {}, &samples), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(table->Sample(std::numeric_limits<int64_t>::max(), true, {}, &samples),
               StatusIs(StatusCode::kInvalidArgument));
@@ -602,9 +644,9 @@ TEST_F(TableTest, PeekingDoesNotCountAsSampling) {
   std::set<uint64_t> seen;
   uint64_t cursor = 0;
   for (;;) {
-    const std::vector<PeekedItem> page = table->Peek(3, &cursor);
+    const std::vector<internal::Sample> page = table->Peek(3, &cursor);
     if (page.empty()) break;
-    for (const PeekedItem& item : page) {
+    for (const internal::Sample& item : page) {
       EXPECT_EQ(item.times_sampled, 0);
       seen.insert(item.key);
     }

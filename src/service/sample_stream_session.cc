@@ -27,7 +27,7 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
 namespace {
 
 // Prefetches what is encoded next. The slices were read when the samples were drawn.
-void FetchAhead(const std::vector<SampledItem>& items, size_t at) {
+void FetchAhead(const std::vector<Sample>& items, size_t at) {
   constexpr size_t kHeader = 12, kPayload = 6, kHeaderLines = 2, kPayloadLines = 8;
   if (at + kHeader < items.size()) PrefetchHeader(items[at + kHeader].trajectory, kHeaderLines);
   if (at + kPayload < items.size()) PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
@@ -54,7 +54,6 @@ void SampleStreamSession::OnRequest(SampleRequest request) {
     const uint64_t claimed = std::min(unclaimed_bytes_, request.taken_bytes);
     unclaimed_bytes_ -= claimed;
     early_credit_ += request.taken_bytes - claimed;
-    heartbeat_ |= request.heartbeat;
     read_wanted_ = true;
     if (!request.table.empty()) {
       too_many = requests_.size() >= service_->limits().max_waiting_requests;
@@ -156,20 +155,14 @@ int64_t SampleStreamSession::NextDraw() const {
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
 }
 
-bool SampleStreamSession::HasEnough() const {
-  if (drawn_.empty()) return end_.has_value();
-  const uint32_t batch = requests_.front().batch;
-  return batch == 0 || end_.has_value() || drawn_.size() >= std::min<size_t>(batch, kMaxBatch) ||
-         drawn_bytes_ >= MaxReplyBytes(requests_.front());
-}
+bool SampleStreamSession::HasEnough() const { return !drawn_.empty() || end_.has_value(); }
 
-uint64_t SampleStreamSession::MaxReplyBytes(const SampleRequest& request) const {
+uint64_t SampleStreamSession::MaxReplyBytes() const {
   // Leaves room for headers, which are not counted.
-  const uint64_t most = max_response_bytes_ / 8;
-  return std::min(most, request.batch == 0 ? kReplyBytes : service_->limits().wire.max_message_bytes / 4);
+  return std::min(max_response_bytes_ / 8, kReplyBytes);
 }
 
-Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const SampledItem& item,
+Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const Sample& item,
                                        const SampleSize& size) const {
   constexpr uint64_t kMaxHeader = 512;  // of each slice, with all that belongs to it
   if (size.bytes + size.slices * kMaxHeader <= max_response_bytes_) return Status::Ok();
@@ -185,11 +178,15 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
                                std::optional<Duration> timeout) {
   // Tries without waiting first: then many streams draw and encode in parallel, whereas callbacks of a table
   // run one at a time.
-  std::vector<SampledItem> items;
-  Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = Duration(0)}, &items);
-  const bool must_wait =
-      status.code() == StatusCode::kDeadlineExceeded && !(timeout && *timeout <= Duration(0));
-  if (!must_wait) return TakeDrawn(*table, std::move(items), std::move(status));
+  std::vector<Sample> items;
+  if (timeout && *timeout <= Duration(0)) {
+    Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = timeout}, &items);
+    return TakeDrawn(*table, std::move(items), std::move(status));
+  }
+  ConcurrentTable::Attempt attempt = table->TrySample(count, &items);
+  if (attempt.progress > 0 || !attempt.status.ok()) {
+    return TakeDrawn(*table, std::move(items), std::move(attempt.status));
+  }
 
   uint64_t sequence = 0;
   {
@@ -214,8 +211,7 @@ void SampleStreamSession::OnDrawn(const ConcurrentTable& table, Operation& done)
   Proceed();
 }
 
-void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<SampledItem> items,
-                                    Status status) {
+void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) {
   uint64_t bytes = 0;
   std::vector<Drawn> drawn;
   drawn.reserve(items.size());
@@ -255,14 +251,12 @@ void SampleStreamSession::CountUndelivered(const ConcurrentTable* table, size_t 
 }
 
 std::optional<SampleReply> SampleStreamSession::NextReply() {
-  const bool is_news = !greeted_ || heartbeat_;
   const bool has_samples = !requests_.empty() && HasEnough();
-  if (!is_news && !has_samples) return std::nullopt;
+  if (greeted_ && !has_samples) return std::nullopt;
   SampleReply reply;
   if (has_samples) reply = TakeReply();
   if (!greeted_) reply.welcome = service_->MakeWelcome(0);
   greeted_ = true;
-  heartbeat_ = false;
   return reply;
 }
 
@@ -271,15 +265,13 @@ SampleReply SampleStreamSession::TakeReply() {
   const SampleRequest& request = requests_.front();
   reply.request_id = request.request_id;
   reply.even_columns = request.even_columns;
-  const size_t most = shares_memory_      ? drawn_.size()
-                      : request.batch > 0 ? std::min<size_t>(request.batch, kMaxBatch)
-                                          : kReplySamples;
+  const size_t most = shares_memory_ ? drawn_.size() : kReplySamples;
   reply.samples.reserve(std::min(most, drawn_.size()));
-  const uint64_t most_bytes = MaxReplyBytes(request);
+  const uint64_t most_bytes = MaxReplyBytes();
   const size_t most_slices = std::min<size_t>(kReplySlices, max_response_bytes_ / 1024);
   SampleSize size;
   while (!drawn_.empty() && reply.samples.size() < most) {
-    SampledItem& item = drawn_.front().item;
+    Sample& item = drawn_.front().item;
     const SampleSize& more = drawn_.front().size;
     if (!reply.samples.empty() &&
         (size.bytes + more.bytes > most_bytes || size.slices + more.slices > most_slices)) {
@@ -287,14 +279,7 @@ SampleReply SampleStreamSession::TakeReply() {
     }
     size.bytes += more.bytes;
     size.slices += more.slices;
-    reply.samples.push_back({.key = item.key,
-                             .priority = item.priority,
-                             .probability = item.probability,
-                             .table_size = item.table_size,
-                             .inserted_at = item.inserted_at,
-                             .times_sampled = item.times_sampled,
-                             .rate_limited = item.rate_limited,
-                             .trajectory = std::move(item.trajectory)});
+    reply.samples.push_back(std::move(item));
     drawn_.pop_front();
   }
   drawn_bytes_ -= size.bytes;

@@ -53,8 +53,6 @@ class SampleStreamSession final : public SampleSession,
   static constexpr uint64_t kReplyBytes = 256 << 10;
   static constexpr size_t kReplySamples = 512;
   static constexpr int64_t kFirstDraw = 16;
-  // Bounds the batch of a reply, whatever the client requests.
-  static constexpr size_t kMaxBatch = 4096;
   // Bounds the slices of a reply of several samples.
   static constexpr size_t kReplySlices = 1 << 16;
   // Bounds a draw for a client of this process, which takes samples by reference.
@@ -75,14 +73,14 @@ class SampleStreamSession final : public SampleSession,
   // Returns whether the drawn samples fill a reply.
   bool HasEnough() const REQUIRES(mu_);
   // Returns the maximum size of a reply of several samples.
-  uint64_t MaxReplyBytes(const SampleRequest& request) const;
+  uint64_t MaxReplyBytes() const;
   // RESOURCE_EXHAUSTED for an item that is too large for this client.
-  Status CheckDrawn(const ConcurrentTable& table, const SampledItem& item, const SampleSize& size) const;
+  Status CheckDrawn(const ConcurrentTable& table, const Sample& item, const SampleSize& size) const;
   SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout)
       EXCLUDES(mu_);
   void OnDrawn(const ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
-  void TakeDrawn(const ConcurrentTable& table, std::vector<SampledItem> items, Status status) EXCLUDES(mu_);
+  void TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
   // Counts samples of `table` that were drawn and cannot be sent.
   void CountUndelivered(const ConcurrentTable* table, size_t samples) const;
 
@@ -100,7 +98,6 @@ class SampleStreamSession final : public SampleSession,
   Status stream_status_ GUARDED_BY(mu_);  // that the stream ends with
   bool ready_ GUARDED_BY(mu_) = true;     // the peer accepts another reply
   bool greeted_ GUARDED_BY(mu_) = false;
-  bool heartbeat_ GUARDED_BY(mu_) = false;
   bool read_wanted_ GUARDED_BY(mu_) = true;
   bool done_ GUARDED_BY(mu_) = false;             // the client will send nothing more
   uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet
@@ -112,7 +109,7 @@ class SampleStreamSession final : public SampleSession,
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
   struct Drawn {
-    SampledItem item;
+    Sample item;
     SampleSize size;
   };
   std::deque<Drawn> drawn_ GUARDED_BY(mu_);

@@ -41,15 +41,6 @@ class InsertStreamSession final : public InsertSession {
   const uint64_t stream_id_;
 };
 
-Sample ToSample(PeekedItem item, int64_t table_size) {
-  return {.key = item.key,
-          .priority = item.priority,
-          .table_size = table_size,
-          .inserted_at = item.inserted_at,
-          .times_sampled = item.times_sampled,
-          .trajectory = std::move(item.trajectory)};
-}
-
 }  // namespace
 
 Status ServiceLimits::Validate() const {
@@ -416,27 +407,13 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
   InspectReply reply;
   uint64_t bytes = 0;
   const int64_t size = table->size();
-  if (!request.keys.empty()) {
-    for (const uint64_t key : request.keys) {
-      std::optional<PeekedItem> item = table->Find(key);
-      if (!item) continue;
-      bytes += EstimateBytes(item->trajectory).bytes;
-      if (!reply.items.empty() && bytes > kMaxBytes) {
-        return Status::ResourceExhausted("the " + std::to_string(request.keys.size()) +
-                                         " items asked for take more than " + std::to_string(kMaxBytes) +
-                                         " bytes; ask for fewer keys at a time");
-      }
-      reply.items.push_back(ToSample(*std::move(item), size));
-    }
-    return reply;
-  }
   reply.next_cursor = request.cursor;
   const size_t wanted = std::min<size_t>(request.count, kMaxItems);
   bool is_full = false;
   while (reply.items.size() < wanted && !is_full) {
     const int64_t asked = std::min(static_cast<int64_t>(wanted - reply.items.size()), kItemsAtATime);
     const uint64_t cursor = reply.next_cursor;
-    std::vector<PeekedItem> items = table->Peek(asked, &reply.next_cursor);
+    std::vector<Sample> items = table->Peek(asked, &reply.next_cursor);
     const bool is_last = static_cast<int64_t>(items.size()) < asked;
     size_t fit = 0;
     for (; fit < items.size(); ++fit) {
@@ -452,7 +429,10 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
       reply.next_cursor = 0;
       is_full = true;
     }
-    for (PeekedItem& item : items) reply.items.push_back(ToSample(std::move(item), size));
+    for (Sample& item : items) {
+      item.table_size = size;
+      reply.items.push_back(std::move(item));
+    }
   }
   return reply;
 }

@@ -77,7 +77,7 @@ class ServiceTest : public ::testing::Test {
     hello.session_id.fill(writer);
     return hello;
   }
-  InsertItem MakeItem(uint64_t number, std::string table = "q") {
+  Item MakeItem(uint64_t number, std::string table = "q") {
     return {.number = number,
             .key = number,
             .table = std::move(table),

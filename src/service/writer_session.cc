@@ -38,10 +38,10 @@ std::optional<SavedWriter> WriterSession::Save() const {
       const auto next = std::ranges::upper_bound(line->given_up, applied);
       if (next != line->given_up.end()) saved.applied_through = std::min(saved.applied_through, *next - 1);
     } else {
-      const auto next =
-          std::ranges::find_if(line->waiting, [&](const WaitingItem& item) { return item.number > applied; });
+      const auto next = std::ranges::find_if(
+          line->waiting, [&](const WaitingItem& waiting) { return waiting.item.number > applied; });
       if (next != line->waiting.end()) {
-        saved.applied_through = std::min(saved.applied_through, next->number - 1);
+        saved.applied_through = std::min(saved.applied_through, next->item.number - 1);
       }
     }
     if (applied == 0) continue;
@@ -101,7 +101,7 @@ void WriterSession::OnMessage(uint64_t generation, InsertMessage message) {
 void WriterSession::Receive(InsertMessage message) {
   if (abandoned_) return;  // the stream is being ended
   Line* line = nullptr;
-  for (InsertItem& from : message.items) {
+  for (Item& from : message.items) {
     if (from.number <= received_through_) continue;  // came before, on a connection that broke
     received_through_ = from.number;
     if (line == nullptr || line->table->name() != from.table) {
@@ -118,25 +118,20 @@ void WriterSession::Receive(InsertMessage message) {
       Reject(from.number, std::move(trajectory).status());
       continue;
     }
-    WaitingItem to{.number = from.number,
-                   .item = {.key = from.key,
-                            .priority = from.priority,
-                            .times_sampled = from.times_sampled,
-                            .trajectory = *std::move(trajectory),
-                            .applied = &line->applied,
-                            .number = from.number},
-                   .counted = {}};
+    WaitingItem to{.item = std::move(from), .counted = {}};
+    to.item.trajectory = *std::move(trajectory);
+    std::string().swap(to.item.table);  // the line knows the table
     Status status =
         CheckItemSize(to.item.trajectory, service_->limits().max_item_bytes, service_->limits().wire);
     if (status.ok()) status = line->table->CheckItem(to.item);
     if (!status.ok()) {
-      Reject(from.number, std::move(status));
+      Reject(to.item.number, std::move(status));
       continue;
     }
-    if (from.structure && (!from.structure.IsCopyOf(line->structure) ||
-                           line->structure_resets != line->table->structure_resets())) [[unlikely]] {
+    if (to.item.structure && (!to.item.structure.IsCopyOf(line->structure) ||
+                              line->structure_resets != line->table->structure_resets())) [[unlikely]] {
       line->structure_resets = line->table->structure_resets();
-      line->structure = std::move(from.structure);
+      line->structure = to.item.structure;
       line->table->TakeStructure(line->structure);
     }
     ++waiting_items_;
@@ -215,11 +210,9 @@ void WriterSession::StartOperation(Line* line) {
   while (true) {
     std::vector<Item> items = TakeItems(line);
     if (items.empty()) return;
-    int64_t applied = 0;
-    Status status = line->table->Insert(items, {.timeout = Duration(0)}, &applied);
-    const bool must_wait = status.code() == StatusCode::kDeadlineExceeded;
-    Settle(line, static_cast<size_t>(applied), must_wait ? Status::Ok() : status, items);
-    if (must_wait) break;
+    const ConcurrentTable::Attempt attempt = line->table->TryInsert(items, &line->applied);
+    Settle(line, static_cast<size_t>(attempt.progress), attempt.status, items);
+    if (attempt.reason != WaitReason::kNone) break;
   }
   std::vector<Item> items = TakeItems(line);
   if (items.empty()) return;
@@ -232,7 +225,7 @@ void WriterSession::StartOperation(Line* line) {
   ConcurrentTable::Handle operation = line->table->InsertAsync(
       std::move(items), /*timeout=*/{},
       [self = shared_from_this(), line](Operation& done) { self->OnInserted(line, done); },
-      /*allow_partial=*/true);
+      /*allow_partial=*/true, &line->applied);
   bool cancel = false;
   {
     MutexLock lock(&mu_);
@@ -256,7 +249,7 @@ void WriterSession::Settle(Line* line, size_t applied, const Status& status, std
   const size_t finished = status.ok() ? applied : line->under_way;
   for (size_t i = 0; i < finished; ++i) {
     WaitingItem& item = line->waiting[i];
-    if (i >= applied) Reject(item.number, status);
+    if (i >= applied) Reject(item.item.number, status);
     DropWaiting(&item);
   }
   for (size_t i = finished; i < line->under_way; ++i) {
@@ -388,7 +381,7 @@ const WriterSession::Line* WriterSession::OldestLine() const {
   const Line* oldest = nullptr;
   for (const auto& line : lines_) {
     if (line->waiting.empty()) continue;
-    if (oldest == nullptr || line->waiting.front().number < oldest->waiting.front().number)
+    if (oldest == nullptr || line->waiting.front().item.number < oldest->waiting.front().item.number)
       oldest = line.get();
   }
   return oldest;
@@ -397,7 +390,7 @@ const WriterSession::Line* WriterSession::OldestLine() const {
 uint64_t WriterSession::ConfirmedThrough() const {
   uint64_t confirmed = received_through_;
   for (const auto& line : lines_) {
-    if (!line->waiting.empty()) confirmed = std::min(confirmed, line->waiting.front().number - 1);
+    if (!line->waiting.empty()) confirmed = std::min(confirmed, line->waiting.front().item.number - 1);
   }
   return confirmed;
 }
@@ -465,7 +458,7 @@ void WriterSession::Abandon() {
     MutexLock lock(&mu_);
     if (std::exchange(abandoned_, true)) return;
     for (const auto& line : lines_) {
-      for (const WaitingItem& item : line->waiting) line->given_up.push_back(item.number);
+      for (const WaitingItem& waiting : line->waiting) line->given_up.push_back(waiting.item.number);
       if (line->operation) operations.emplace_back(line->table, line->operation);
     }
   }

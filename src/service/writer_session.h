@@ -26,10 +26,10 @@
 #include "base/mutex.h"
 #include "base/strand.h"
 #include "checkpoint/source.h"
-#include "core/item.h"
 #include "core/table.h"
 #include "service/service.h"
 #include "tensor/distinct_chunks.h"
+#include "tensor/item.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -68,8 +68,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
 
  private:
   struct WaitingItem {
-    uint64_t number = 0;
-    Item item;
+    Item item;           // its number stays when an operation takes the item
     Trajectory counted;  // set once its memory counts as pending
   };
   // The items of this writer for one table, in order. At most one operation is in progress.

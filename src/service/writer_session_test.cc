@@ -37,7 +37,7 @@ TEST_F(WriterSessionTest, AWriterWhoseItemsWaitIsNotReadFurther) {
   EXPECT_EQ(peer->reads, 2) << "four wait";
   session->OnMessage(MakeMessage(6, 20));
   EXPECT_EQ(peer->reads, 2) << "nineteen wait";
-  std::vector<SampledItem> samples;
+  std::vector<Sample> samples;
   ASSERT_OK(tables_[0]->Sample(15, true, {}, &samples));
   while (samples.size() < 15)
     ASSERT_OK(tables_[0]->Sample(15 - static_cast<int64_t>(samples.size()), true, {}, &samples));
@@ -167,7 +167,7 @@ TEST_F(WriterSessionTest, TablesLearnTheStructureOfTheirItems) {
   std::vector<std::shared_ptr<InsertSession>> sessions;
   uint64_t key = 0;
   const auto insert = [&](size_t writer, const ItemStructure& structure, const std::string& table = "q") {
-    InsertItem item = MakeItem(++key, table);
+    Item item = MakeItem(++key, table);
     item.structure = structure;
     sessions[writer]->OnMessage({.items = {std::move(item)}});
   };
@@ -195,7 +195,7 @@ TEST_F(WriterSessionTest, TablesLearnTheStructureOfTheirItems) {
   insert(0, one);
   EXPECT_EQ(table->Info().structure, bytes);
   // An item that is refused says nothing, nor does one for a table that knows better.
-  InsertItem refused = MakeItem(++key);
+  Item refused = MakeItem(++key);
   refused.priority = std::numeric_limits<double>::quiet_NaN();
   refused.structure = ListOf(2);
   sessions[0]->OnMessage({.items = {std::move(refused)}});
@@ -253,7 +253,7 @@ TEST_F(WriterSessionTest, VanishedWritersTogetherAreBoundedInBytes) {
     auto session = service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
     InsertMessage message = MakeMessage(1, 2);
     for (uint64_t number = 3; number <= 4; ++number) {
-      InsertItem item = MakeItem(number);
+      Item item = MakeItem(number);
       item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 2000), 0, 1).value();  // 16 kB
       message.items.push_back(std::move(item));
     }
@@ -296,7 +296,7 @@ TEST_F(WriterSessionTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
       const auto session =
           service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
       session->OnMessage({.items = {MakeItem(1, table), MakeItem(2, table)}});
-      InsertItem item = MakeItem(3, table);
+      Item item = MakeItem(3, table);
       item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 8000), 0, 1).value();  // 64 kB
       session->OnMessage({.items = {std::move(item)}});
       session->OnGone();

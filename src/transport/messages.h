@@ -1,8 +1,8 @@
-// messages.h — what clients and servers say to each other, as values.
+// messages.h — the messages between clients and servers, as values.
 //
-// These are the meeting point of client and service: a transport carries them, as they are inside one
-// process, as the bytes of proto/reverb/v1 elsewhere (wire.h). Data travels as trajectories over
-// shared chunks on both sides; what a chunk is at the far end is the transport's business.
+// They are the interface between client and service: a transport carries them, unchanged inside one process,
+// as the bytes of proto/reverb/v1 elsewhere (wire.h). Both sides see data as trajectories over shared chunks;
+// the transport decides how a chunk reaches the other side.
 #ifndef REVERB_TRANSPORT_MESSAGES_H_
 #define REVERB_TRANSPORT_MESSAGES_H_
 
@@ -14,11 +14,11 @@
 
 #include "base/clock.h"
 #include "reverb/item.h"
-#include "reverb/item_structure.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
+#include "tensor/item.h"
 #include "tensor/trajectory.h"
 
 namespace reverb::internal {
@@ -27,10 +27,10 @@ namespace reverb::internal {
 inline constexpr uint32_t kMinProtocolVersion = 1;
 inline constexpr uint32_t kMaxProtocolVersion = 1;
 
-// 128 random bits: a writer session, or one life of a server.
+// 128 random bits: identifies a writer session, or one run of a server.
 using Id128 = std::array<uint8_t, 16>;
 
-// What a sampler accepts as one response, and a server as one item, unless they set another limit.
+// The largest response that a sampler, and the largest item that a server accepts, unless set otherwise.
 inline constexpr uint64_t kDefaultMaxResponseBytes = uint64_t{1} << 30;
 
 struct Hello {
@@ -59,18 +59,8 @@ struct Welcome {
 
 // --- Insert ---
 
-struct InsertItem {
-  uint64_t number = 0;  // in its session: 1, 2, 3, …
-  uint64_t key = 0;
-  std::string table;
-  double priority = 0;
-  int32_t times_sampled = 0;
-  Trajectory trajectory;
-  ItemStructure structure = {};
-};
-
 struct InsertMessage {
-  std::vector<InsertItem> items;
+  std::vector<Item> items;
   std::vector<uint64_t> forget_chunks;  // ids of chunks that no later item refers to
   bool heartbeat = false;
 };
@@ -100,30 +90,16 @@ struct SampleRequest {
   uint64_t request_id = 0;
   std::string table;
   int64_t count = 0;
-  std::optional<Duration> timeout;  // of the rate limiter; absent = for ever, zero = try once
-  uint32_t batch = 0;               // > 0: columns of so many samples in one piece
+  std::optional<Duration> timeout;  // of the rate limiter; absent = wait forever, zero = try once
   uint64_t taken_bytes = 0;         // of replies, since the last message
-  bool heartbeat = false;
-  bool even_columns = false;  // replies may say the columns of all their samples once
-};
-
-struct Sample {
-  uint64_t key = 0;
-  double priority = 0;
-  double probability = 0;
-  int64_t table_size = 0;
-  int64_t inserted_at = 0;  // nanoseconds since the Unix epoch
-  int32_t times_sampled = 0;
-  bool rate_limited = false;
-  uint32_t server = 0;  // which of several a client took it from; not sent
-  Trajectory trajectory;
+  bool even_columns = false;        // replies may say the columns of all their samples once
 };
 
 struct SampleReply {
   std::optional<Welcome> welcome;
   uint64_t request_id = 0;
   std::vector<Sample> samples;
-  std::optional<Status> end;  // the request is over
+  std::optional<Status> end;  // set in the last reply to a request
   bool even_columns = false;  // as the request has it: how it may be written
 };
 
@@ -144,7 +120,6 @@ struct InspectRequest {
   std::string table;
   uint64_t cursor = 0;  // 0 = from the start
   uint32_t count = 0;
-  std::vector<uint64_t> keys;  // these instead of the next `count`
 };
 
 struct InspectReply {

@@ -107,7 +107,7 @@ class InsertDecoder {
  private:
   Status AddChunk(WireReader reader);
   // `before`: the item before it in the message; null for the first.
-  Status ParseItem(WireReader reader, size_t* slices_left, const InsertItem* before, InsertItem* item);
+  Status ParseItem(WireReader reader, size_t* slices_left, const Item* before, Item* item);
 
   const ChunkFactory make_chunk_;
   const WireLimits limits_;

@@ -41,14 +41,12 @@ void WriteChunk(Chunk* chunk, WireWriter* writer) {
   writer->End(nested);
 }
 
-void WriteItem(const InsertItem& item, bool with_table, std::optional<uint32_t> structure,
-               WireWriter* writer) {
+void WriteItem(const Item& item, bool with_table, std::optional<uint32_t> structure, WireWriter* writer) {
   const auto nested = writer->Begin(2);
   writer->Uint(1, item.number);
   writer->Fixed64(2, item.key);
   if (with_table) writer->Bytes(3, item.table);
   writer->Double(4, item.priority);
-  writer->Count(5, item.times_sampled);
   const Trajectory& trajectory = item.trajectory;
   for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
     const auto column = writer->Begin(6);
@@ -107,7 +105,7 @@ WireMessage InsertEncoder::Encode(const InsertMessage& message) {
   const std::string* table = nullptr;
   const ItemStructure none;
   const ItemStructure* structure = &none;
-  for (const InsertItem& item : message.items) {
+  for (const Item& item : message.items) {
     std::optional<uint32_t> number;
     if (!item.structure.IsCopyOf(*structure)) number = NumberOf(item.structure);
     WriteItem(item, table == nullptr || *table != item.table, number, &writer);
@@ -228,8 +226,7 @@ Status InsertDecoder::AddChunk(WireReader reader) {
   return Status::Ok();
 }
 
-Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const InsertItem* before,
-                                InsertItem* item) {
+Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const Item* before, Item* item) {
   std::optional<uint32_t> structure;
   std::vector<ColumnSpec> columns;
   const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t id) -> Chunk* {
@@ -249,9 +246,6 @@ Status InsertDecoder::ParseItem(WireReader reader, size_t* slices_left, const In
         break;
       case 4:
         reader.Read(&item->priority);
-        break;
-      case 5:
-        reader.ReadCount(&item->times_sampled);
         break;
       case 6:
         REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Item", resolve, slices_left, limits_, &columns));
@@ -329,8 +323,8 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
   message.items.resize(items.size());
   size_t slices_left = limits_.max_slices;
   for (size_t i = 0; i < items.size(); ++i) {
-    InsertItem& item = message.items[i];
-    const InsertItem* const before = i == 0 ? nullptr : &message.items[i - 1];
+    Item& item = message.items[i];
+    const Item* const before = i == 0 ? nullptr : &message.items[i - 1];
     const Status status = ParseItem(items[i], &slices_left, before, &item);
     if (!status.ok()) return At("item " + Number(i) + " (number " + Number(item.number) + ")", status);
   }

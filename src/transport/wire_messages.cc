@@ -805,11 +805,10 @@ Result<ServerInfo> DecodeServerInfo(ByteSlices slices, const WireLimits& limits)
 }
 
 WireMessage EncodeInspectRequest(const InspectRequest& request) {
-  WireWriter writer(request.table.size() + 8 * request.keys.size() + 32);
+  WireWriter writer(request.table.size() + 32);
   writer.Bytes(1, request.table);
   writer.Uint(2, request.cursor);
   writer.Uint(3, request.count);
-  writer.PackedFixed64(4, request.keys);
   return writer.Finish();
 }
 
@@ -828,10 +827,6 @@ Result<InspectRequest> DecodeInspectRequest(ByteSlices slices, const WireLimits&
         break;
       case 3:
         reader.Read(&request.count);
-        break;
-      case 4:
-        reader.ReadFixed64s([&](uint64_t key) { request.keys.push_back(key); });
-        if (request.keys.size() > limits.max_updates) return TooMany(kName, "keys", limits.max_updates);
         break;
     }
   }

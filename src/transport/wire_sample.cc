@@ -17,9 +17,9 @@
 
 #include "tensor/checksum.h"
 #include "transport/wire.h"
-#include "transport/wire_shared_columns.h"
 #include "transport/wire_internal.h"
 #include "transport/wire_seal.h"
+#include "transport/wire_shared_columns.h"
 
 namespace reverb::internal {
 namespace {
@@ -591,9 +591,7 @@ WireMessage EncodeSampleRequest(const SampleStreamMessage& message) {
   if (request.timeout) {
     writer.AlwaysUint(5, static_cast<uint64_t>(std::max<int64_t>(request.timeout->count(), 0)));
   }
-  writer.Uint(6, request.batch);
   writer.Uint(7, request.taken_bytes);
-  writer.Bool(8, request.heartbeat);
   writer.Bool(9, request.even_columns);
   return writer.Finish();
 }
@@ -625,14 +623,8 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
             std::min(nanos, static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))));
         break;
       }
-      case 6:
-        reader.Read(&request.batch);
-        break;
       case 7:
         reader.Read(&request.taken_bytes);
-        break;
-      case 8:
-        reader.Read(&request.heartbeat);
         break;
       case 9:
         reader.Read(&request.even_columns);

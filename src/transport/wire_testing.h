@@ -165,9 +165,7 @@ inline internal::SampleStreamMessage ExampleSampleRequest() {
                       .table = "replay",
                       .count = 1'000,
                       .timeout = internal::Duration(0),
-                      .batch = 32,
                       .taken_bytes = 123'456'789,
-                      .heartbeat = true,
                       .even_columns = true}};
 }
 
@@ -184,7 +182,7 @@ inline internal::SetRateLimiterRequest ExampleSetRateLimiter() {
 }
 
 inline internal::InspectRequest ExampleInspectRequest() {
-  return {.table = "replay", .cursor = 1'000, .count = 50, .keys = {9, 8, ~uint64_t{0}}};
+  return {.table = "replay", .cursor = 1'000, .count = 50};
 }
 
 inline ServerInfo ExampleServerInfo() {

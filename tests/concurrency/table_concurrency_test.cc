@@ -71,10 +71,10 @@ TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
       }
       return;
     }
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     while (table->Sample(1 + t % 3, true, {}, &samples).ok()) {
     }
-    for (const SampledItem& sample : samples)
+    for (const internal::Sample& sample : samples)
       drawn[static_cast<size_t>(t - kProducers)].push_back(sample.key);
   });
   std::vector<uint64_t> all;
@@ -120,7 +120,7 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
   });
   RunThreads(10, [&](int t) {
     Random random(seed + static_cast<uint64_t>(t));
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     while (!stop) {
       ConcurrentTable& table = *tables[random.Below(tables.size())];
       const uint64_t key = random.Below(400);
@@ -140,7 +140,7 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
         case 4: {
           const Status status =
               table.Sample(1 + static_cast<int64_t>(random.Below(8)), random.Below(2) == 0, wait, &samples);
-          for (const SampledItem& sample : samples) {
+          for (const internal::Sample& sample : samples) {
             // What was handed out stays readable whatever happens to the item.
             int64_t value = -1;
             ASSERT_OK(sample.trajectory.Read(0, {reinterpret_cast<uint8_t*>(&value), sizeof(value)}));
@@ -223,7 +223,7 @@ TEST_F(TableConcurrencyTest, ContendedSingleOperationsKeepTheirResultsApart) {
       }
       ASSERT_OK(table->Insert(NewItem(key, static_cast<double>(key))));
       ASSERT_EQ(table->Find(key)->priority, static_cast<double>(key));
-      std::vector<SampledItem> samples;
+      std::vector<internal::Sample> samples;
       ASSERT_OK(table->Sample(2, false, {}, &samples));
       ASSERT_EQ(samples.size(), 2u);
       ASSERT_GE(samples[0].priority, static_cast<double>(key));
@@ -292,7 +292,7 @@ TEST_F(TableConcurrencyTest, WorkPutOffByAnExtensionMayWait) {
     std::string name() const override { return "waits_later"; }
     void OnUpdate(const ItemView&, Context& context) override {
       context.AfterUnlock([this] {
-        std::vector<SampledItem> samples;
+        std::vector<internal::Sample> samples;
         const Status status = other_->Sample(1, true, {.timeout = 1ms}, &samples);
         if (status.code() == StatusCode::kDeadlineExceeded) ++timed_out;
       });
@@ -321,7 +321,7 @@ TEST_F(TableConcurrencyTest, RealTimeoutsEndEveryWait) {
   std::atomic<int> timed_out{0};
   RunThreads(8, [&](int t) {
     for (int i = 0; i < 20; ++i) {
-      std::vector<SampledItem> samples;
+      std::vector<internal::Sample> samples;
       const Status status =
           table->Sample(1, true, {.timeout = std::chrono::microseconds(200 * (t + 1))}, &samples);
       if (status.code() == StatusCode::kDeadlineExceeded) ++timed_out;

@@ -489,7 +489,7 @@ class RestoreTest : public CheckpointTest {
                                               test::MakeChunk(world_.store.get(), key, 0, 1)))
                       .ok());
     }
-    std::vector<SampledItem> samples;
+    std::vector<internal::Sample> samples;
     ASSERT_TRUE(world_.tables[0]->Sample(4, false, {}, &samples).ok());
     CheckpointWriter writer(&fs_, {.root = kRoot});
     Write(writer, world_);
@@ -536,7 +536,7 @@ TEST_F(RestoreTest, GivenSettingsHoldWhereChosen) {
   EXPECT_EQ(info.max_size, 4);
   EXPECT_EQ(info.rate_limiter, given_.rate_limiter);
   EXPECT_EQ(info.counters, (RateLimiterCounters{.inserts = 10, .samples = 0, .deletes = 6}));
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   ASSERT_TRUE(copy.tables[0]->Sample(1, false, {}, &samples).ok());
   EXPECT_EQ(samples[0].key, 10);  // the oldest went, the largest priority is picked
 }

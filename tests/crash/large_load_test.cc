@@ -62,9 +62,9 @@ class LargeLoadTest : public ::testing::Test {
   void ExpectSame(const World& copy) {
     ASSERT_EQ(copy.Text(), world_.Text());
     uint64_t cursor = 0;
-    const std::vector<PeekedItem> items = world_.tables[0]->Peek(world_.tables[0]->size(), &cursor);
-    for (const PeekedItem& item : items) {
-      const std::optional<PeekedItem> other = copy.tables[0]->Find(item.key);
+    const std::vector<internal::Sample> items = world_.tables[0]->Peek(world_.tables[0]->size(), &cursor);
+    for (const internal::Sample& item : items) {
+      const std::optional<internal::Sample> other = copy.tables[0]->Find(item.key);
       ASSERT_TRUE(other);
       const std::span<const uint8_t> mine = item.trajectory.slice(0, 0).chunk->payload();
       const std::span<const uint8_t> its = other->trajectory.slice(0, 0).chunk->payload();

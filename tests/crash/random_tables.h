@@ -137,7 +137,7 @@ class RandomOperations {
       return text;
     }
     if (what < 80) {
-      std::vector<internal::SampledItem> items;
+      std::vector<internal::Sample> items;
       const Status status = table.Sample(1 + static_cast<int64_t>(random_.Below(4)), true, at_once, &items);
       std::string text = status.ToString();
       for (const auto& item : items) {

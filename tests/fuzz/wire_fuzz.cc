@@ -104,7 +104,7 @@ void CheckInserts(std::span<const uint8_t> bytes, size_t step) {
     const Cut cut(bytes.first(std::min(size, bytes.size())), step);
     const auto message = decoder.Decode(cut.slices);
     if (!message.ok()) return;
-    for (const InsertItem& item : message->items) {
+    for (const Item& item : message->items) {
       FUZZ_CHECK(!item.trajectory.empty());
       (void)Data(item.trajectory);
     }

@@ -35,9 +35,7 @@ using internal::ChunkStore;
 using internal::ColumnSpec;
 using internal::Effects;
 using internal::Item;
-using internal::PeekedItem;
 using internal::Random;
-using internal::SampledItem;
 using internal::SlotRecord;
 using internal::TableSnapshot;
 using internal::TableState;
@@ -294,7 +292,7 @@ class Duel {
           static_cast<int64_t>(samples_.size()));
     for (size_t i = 0; i < samples_.size(); ++i) {
       if (!model_.CanSample()) return Disagree("samples", samples_.size(), i);
-      const SampledItem& sample = samples_[i];
+      const internal::Sample& sample = samples_[i];
       const auto chance = model_.ChanceOf(Role::kSampler, sample.key);
       if (!chance) return Disagree("sampled item", sample.key, "that it cannot be chosen");
       if (!(std::abs(sample.probability - *chance) <= 1e-12 * *chance)) {
@@ -366,10 +364,10 @@ class Duel {
     const auto n = static_cast<int64_t>(1 + random_.Below(10));
     int64_t seen = 0;
     for (;;) {
-      const std::vector<PeekedItem> part = table_->Peek(n, &cursor);
+      const std::vector<internal::Sample> part = table_->Peek(n, &cursor);
       if (part.empty()) break;
       seen += static_cast<int64_t>(part.size());
-      for (const PeekedItem& item : part) {
+      for (const internal::Sample& item : part) {
         const ModelItem* const expected = model_.Find(item.key);
         if (expected == nullptr) return Disagree("peeked item", item.key, "that it is not there");
         RETURN_DISAGREEMENT(ComparePeeked(item, *expected));
@@ -423,14 +421,8 @@ class Duel {
     for (size_t slot = 0; slot < snapshot->num_slots(); ++slot) {
       const SlotRecord& record = snapshot->slot(slot);
       if (record.is_free()) continue;
-      const Status status = restored->RestoreItem({.key = record.key,
-                                                   .priority = record.priority,
-                                                   .inserted_at = record.inserted_at,
-                                                   .times_sampled = record.times_sampled,
-                                                   .slot = static_cast<Slot>(slot),
-                                                   .inserted = record.inserted,
-                                                   .touched = record.touched,
-                                                   .trajectory = Trajectory::Share(record.trajectory)});
+      const Status status =
+          restored->RestoreItem({record.Share(), static_cast<Slot>(slot), record.inserted, record.touched});
       if (!status.ok()) return status.ToString();
     }
     if (const Status status = restored->FinishRestore(saved, &effects_); !status.ok())
@@ -460,7 +452,7 @@ class Duel {
     return "";
   }
 
-  std::string ComparePeeked(const PeekedItem& peeked, const ModelItem& item) const {
+  std::string ComparePeeked(const internal::Sample& peeked, const ModelItem& item) const {
     AGREE("key", peeked.key, item.key);
     AGREE("priority", peeked.priority, item.priority);
     AGREE("times_sampled", peeked.times_sampled, item.times_sampled);
@@ -518,7 +510,7 @@ class Duel {
     std::vector<const SlotRecord*> records;
     for (size_t i = 0; i < snapshot.num_slots(); ++i) {
       if (snapshot.slot(i).is_free()) continue;
-      const PeekedItem item = snapshot.item(i);
+      const internal::Sample item = snapshot.item(i);
       const ModelItem* const expected = model.Find(item.key);
       if (expected == nullptr) return Disagree("item of a snapshot", item.key, "that it was not there");
       RETURN_DISAGREEMENT(ComparePeeked(item, *expected));
@@ -553,7 +545,7 @@ class Duel {
   const char* operation_ = "";
   std::string detail_;
   Effects effects_;
-  std::vector<SampledItem> samples_;
+  std::vector<internal::Sample> samples_;
   TableInfo info_;
 };
 

@@ -528,9 +528,9 @@ class SpeakingTest(ProtocolTest):
         self.assertEqual((sample.info.probability, sample.info.times_sampled), (1.0, 1))
         self.assertEqual(read_floats(sample.columns[0], response.pieces), rows[0:4])
 
-        shown = self.call("Inspect", pb.InspectRequest(table="replay", keys=[1003, 1002, 77]))
+        shown = self.call("Inspect", pb.InspectRequest(table="replay", count=10))
         found = {item.info.key: item for item in shown.items}
-        self.assertEqual(sorted(found), [1002, 1003])
+        self.assertEqual(sorted(found), [1001, 1002, 1003])
         self.assertEqual(read_floats(found[1002].columns[0], shown.pieces), rows[3:5])
         self.assertEqual(read_floats(found[1003].columns[0], shown.pieces), [rows[4], rows[0], rows[1]])
         self.assertEqual([column.squeeze for column in found[1003].columns], [False, True])
@@ -645,38 +645,37 @@ class SpeakingTest(ProtocolTest):
         sampler.finish()
         self.assertEqual(sampler.end()[0], grpc.StatusCode.OK)
 
-    def test_requests_are_served_in_order_and_in_batches(self):
+    def test_requests_are_served_in_order(self):
         stream = InsertStream(self.channel)
         for number in range(1, 5):
             stream.send(one_item(number, "replay"))
         stream.await_confirmed(4)
         sampler = SampleStream(self.channel)
-        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=5, batch=2))
+        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=5))
         sampler.send(pb.SampleRequest(request_id=2, table="nowhere", count=5))
         sampler.send(pb.SampleRequest(request_id=3, table="replay", count=0))
         sampler.send(pb.SampleRequest(request_id=4, table="replay", count=1))
-        sizes, ends = [], []
+        samples, ends = 0, []
         while len(ends) < 4:
             response = sampler.receive()
             if response.request_id == 1:
-                sizes.append(len(response.samples))
+                samples += len(response.samples)
             if response.HasField("end"):
                 ends.append((response.request_id, response.end.code))
-        self.assertEqual([size for size in sizes if size > 0], [2, 2, 1])
+        self.assertEqual(samples, 5)
         self.assertEqual(ends, [(1, 0), (2, 5), (3, 3), (4, 0)])
-        sampler.send(pb.SampleRequest(heartbeat=True))
-        self.assertFalse(sampler.receive().HasField("end"))
 
     def test_server_stops_without_credit(self):
         stream = InsertStream(self.channel)
-        # Each sample takes more than 4 kB.
-        chunk = float_chunk(1, [[float(i)] * 1024 for i in range(3)])
+        # Each sample takes more than the 256 KiB that a response of several samples may have.
+        size_of_row = 80 * 1024
+        chunk = float_chunk(1, [[float(i)] * size_of_row for i in range(3)])
         items = [make_item(number, "replay", 1, offset=number - 1) for number in (1, 2, 3)]
         stream.send(pb.InsertRequest(items=items, chunks=[chunk]))
         stream.await_confirmed(3)
         sampler = SampleStream(self.channel, window=1000)
         self.assertLess(sampler.welcome_bytes, 1000)
-        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=6, batch=1))
+        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=6))
         got = 0
         while got < 6:
             data = sampler.receive_bytes()
@@ -684,7 +683,7 @@ class SpeakingTest(ProtocolTest):
             response = pb.SampleResponse.FromString(data)
             size = sampler.last_size
             self.assertEqual(len(response.samples), 1)
-            self.assertEqual(read_floats(response.samples[0].columns[0], response.pieces), [[0.0] * 1024])
+            self.assertEqual(read_floats(response.samples[0].columns[0], response.pieces), [[0.0] * size_of_row])
             got += 1
             if got <= 2:
                 self.assertIsNone(sampler.receive_bytes(QUIET), "the server went on without credit")
@@ -1009,12 +1008,12 @@ class MistakesTest(ProtocolTest):
             self.assertLess(time.monotonic(), deadline, f"{live} chunks are still there")
             time.sleep(0.01)
 
-    def test_a_batch_beyond_all_limits_does_not_fill_the_memory(self):
+    def test_a_count_beyond_all_limits_does_not_fill_the_memory(self):
         self.check_good()
         before = self.server.rss()
         sampler = SampleStream(self.channel)
-        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=1 << 40, batch=(1 << 32) - 1))
-        # Any answer will do: an error, or smaller batches. But the server must not collect for ever.
+        sampler.send(pb.SampleRequest(request_id=1, table="replay", count=1 << 40))
+        # Any answer will do: an error, or some samples. But the server must not collect forever.
         growth, answer = 0, None
         deadline = time.monotonic() + 10
         while answer is None and growth < 128 * MIB and time.monotonic() < deadline:

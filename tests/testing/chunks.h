@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/chunk_store.h"
-#include "core/item.h"
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
+#include "tensor/item.h"
 #include "tensor/trajectory.h"
 
 namespace reverb::test {

@@ -53,7 +53,6 @@ std::vector<Case> Cases() {
                             .key = samples[i].key,
                             .table = i < 2 ? "first" : "second",
                             .priority = 0.25,
-                            .times_sampled = 3,
                             .trajectory = samples[i].trajectory,
                             .structure = i > 0 ? structure : ItemStructure()});
   }
@@ -84,7 +83,7 @@ std::vector<Case> Cases() {
          const auto message = decoder.Decode(s);
          if (!message.ok()) return message.status().ToString();
          std::string all;
-         for (const InsertItem& item : message->items) {
+         for (const Item& item : message->items) {
            all += std::to_string(item.number) + item.table + std::string(item.structure.encoded()) +
                   test::Contents(item.trajectory);
          }

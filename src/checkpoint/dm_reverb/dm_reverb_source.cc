@@ -115,11 +115,11 @@ class DmReverbSource final : public CheckpointSource {
         Result<Trajectory> trajectory =
             item.columns.empty() ? MakeOldTrajectory(item, chunks) : MakeTrajectory(item, chunks);
         if (!trajectory.ok()) return Damaged(NameOf(i, item) + std::string(trajectory.status().message()));
-        REVERB_RETURN_IF_ERROR(add(i, {.key = item.key,
-                                       .priority = item.priority,
-                                       .inserted_at = item.inserted_at,
-                                       .times_sampled = item.times_sampled,
-                                       .trajectory = *std::move(trajectory)}));
+        REVERB_RETURN_IF_ERROR(add(i, {{.key = item.key,
+                                        .priority = item.priority,
+                                        .inserted_at = item.inserted_at,
+                                        .times_sampled = item.times_sampled,
+                                        .trajectory = *std::move(trajectory)}}));
       }
     }
     return Status::Ok();
@@ -187,14 +187,7 @@ class DmReverbSource final : public CheckpointSource {
       return Status::InvalidArgument("table \"" + options.name +
                                      "\" has items of its own, and there is a file " + kItems + " besides");
     }
-    SavedTable table{.name = std::move(options.name),
-                     .sampler = options.sampler,
-                     .remover = options.remover,
-                     .max_size = options.max_size,
-                     .max_times_sampled = options.max_times_sampled,
-                     .rate_limiter = options.rate_limiter,
-                     .signature = options.signature ? EncodeSignature(*options.signature) : std::string(),
-                     .user_data = std::move(options.user_data)};
+    SavedTable table{options.Settings()};
     table.state.counters = record.counters;
     table.state.counts.num_deleted_episodes = record.num_deleted_episodes;
     table.state.counts.num_unique_samples = record.num_unique_samples;

@@ -64,14 +64,16 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   void Copy(const Item& item) EXCLUDES(mu_) {
     const uint64_t key = item.key;
     std::shared_ptr<ConcurrentTable> target;
+    Status status = Status::NotFound("the target table is gone, or none was set");
     bool is_full = false;
     {
       MutexLock lock(&mu_);
       target = target_.lock();
+      if (target) status = target->CheckItem(item);
       is_full = counts_.under_way >= options_.max_under_way;
-      if (target && !is_full) ++counts_.under_way;
+      if (status.ok() && !is_full) ++counts_.under_way;
     }
-    if (!target) return Drop(key, Status::NotFound("the target table is gone, or none was set"));
+    if (!status.ok()) return Drop(key, status);
     if (is_full) {
       return Drop(key, Status::ResourceExhausted(
                            "table \"" + target->name() + "\": " + std::to_string(options_.max_under_way) +

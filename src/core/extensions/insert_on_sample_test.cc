@@ -41,8 +41,8 @@ class InsertOnSampleTest : public ::testing::Test {
   Item MakeItem(uint64_t key, double priority = 1) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), 1, static_cast<int64_t>(key), 1));
   }
-  static std::vector<SampledItem> Sample(ConcurrentTable* table, int64_t count = 1) {
-    std::vector<SampledItem> samples;
+  static std::vector<internal::Sample> Sample(ConcurrentTable* table, int64_t count = 1) {
+    std::vector<internal::Sample> samples;
     EXPECT_OK(table->Sample(count, /*allow_partial=*/false, {.timeout = Duration(0)}, &samples));
     return samples;
   }
@@ -61,8 +61,8 @@ TEST_F(InsertOnSampleTest, TheFirstSampleOfAnItemIsCopied) {
   ASSERT_OK(source->Insert(MakeItem(7, 3.5)));
   EXPECT_EQ(target->size(), 0);
 
-  const std::vector<SampledItem> samples = Sample(source.get());
-  const std::optional<PeekedItem> copy = target->Find(7);
+  const std::vector<internal::Sample> samples = Sample(source.get());
+  const std::optional<internal::Sample> copy = target->Find(7);
   ASSERT_TRUE(copy);
   EXPECT_EQ(copy->priority, 3.5);
   EXPECT_EQ(copy->times_sampled, 1);
@@ -334,14 +334,14 @@ TEST_F(InsertOnSampleTest, TwoTablesFeedEachOtherFromManyThreads) {
   for (uint64_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       ConcurrentTable* const table = t % 2 == 0 ? left.get() : right.get();
-      std::vector<SampledItem> samples;
+      std::vector<internal::Sample> samples;
       for (uint64_t i = 0; i < kRounds; ++i) {
         // Copies may have filled the table: then this waits in vain, and the sample makes room.
         const Status status = table->Insert(MakeItem(1 + t * kRounds + i), {.timeout = milliseconds(1)});
         ASSERT_TRUE(status.ok() || status.code() == StatusCode::kDeadlineExceeded) << status.ToString();
         samples.clear();
         ASSERT_OK(table->Sample(2, /*allow_partial=*/true, {.timeout = std::chrono::seconds(60)}, &samples));
-        for (const SampledItem& sample : samples) first_samples[t % 2] += sample.times_sampled == 1;
+        for (const internal::Sample& sample : samples) first_samples[t % 2] += sample.times_sampled == 1;
       }
     });
   }

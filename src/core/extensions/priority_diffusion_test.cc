@@ -61,7 +61,7 @@ class PriorityDiffusionTest : public ::testing::Test {
   static std::map<uint64_t, double> Priorities(ConcurrentTable* table) {
     std::map<uint64_t, double> priorities;
     uint64_t cursor = 0;
-    for (const PeekedItem& item : table->Peek(1'000'000, &cursor)) priorities[item.key] = item.priority;
+    for (const internal::Sample& item : table->Peek(1'000'000, &cursor)) priorities[item.key] = item.priority;
     return priorities;
   }
 
@@ -103,7 +103,7 @@ TEST_F(PriorityDiffusionTest, TheSelectorsSeeTheSpreadPriorities) {
   Fill(table.get(), 1, 5, 1);
   Update(table.get(), 2, 100);
   Update(table.get(), 3, 60);  // its 30 does not lower the 100 of item 2, nor does item 2 still spread
-  std::vector<SampledItem> samples;
+  std::vector<internal::Sample> samples;
   ASSERT_OK(table->Sample(3, /*allow_partial=*/false, {}, &samples));
   EXPECT_EQ(samples[0].key, 2u);
   EXPECT_EQ(samples[0].priority, 100);
@@ -241,7 +241,7 @@ TEST_F(PriorityDiffusionTest, ManyThreadsMayUpdate) {
   for (uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       Random random(t);
-      std::vector<SampledItem> samples;
+      std::vector<internal::Sample> samples;
       for (uint64_t i = 0; i < 500; ++i) {
         Update(table.get(), 1 + random.Below(50), random.Unit());
         const uint64_t key = 100 + 1'000 * t + i;
@@ -347,7 +347,7 @@ TEST_F(PriorityDiffusionTest, RandomOperationsAgreeWithTheModel) {
           model.Delete(key);
         } else if (dice < 998) {
           if (model.empty()) continue;
-          std::vector<SampledItem> samples;
+          std::vector<internal::Sample> samples;
           ASSERT_OK(table->Sample(1, /*allow_partial=*/false, {.timeout = Duration(0)}, &samples));
           model.SampleOldest();
         } else {

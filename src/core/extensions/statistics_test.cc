@@ -34,8 +34,8 @@ class StatisticsTest : public ::testing::Test {
   Item MakeItem(uint64_t key, double priority) {
     return test::MakeItem(key, priority, test::MakeChunk(store_.get(), 1, static_cast<int64_t>(key), 1));
   }
-  static std::vector<SampledItem> Sample(ConcurrentTable* table, int64_t count) {
-    std::vector<SampledItem> samples;
+  static std::vector<internal::Sample> Sample(ConcurrentTable* table, int64_t count) {
+    std::vector<internal::Sample> samples;
     EXPECT_OK(table->Sample(count, /*allow_partial=*/false, {.timeout = Duration(0)}, &samples));
     return samples;
   }

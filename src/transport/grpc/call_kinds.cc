@@ -256,7 +256,7 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
 
   // Returns false for a greeting without a request.
   static bool HasRequest(const SampleRequest& request) {
-    return !request.table.empty() || request.taken_bytes > 0 || request.heartbeat;
+    return !request.table.empty() || request.taken_bytes > 0;
   }
 };
 

@@ -332,7 +332,6 @@ class GrpcTransportTest : public testing::Test {
                              .key = number * 7,
                              .table = "replay",
                              .priority = 1.5,
-                             .times_sampled = 0,
                              .trajectory = std::move(trajectory)});
     return message;
   }

@@ -1,0 +1,38 @@
+// table_settings.h — a table's settings and counters as values, wherever they are reported or saved.
+#ifndef REVERB_TABLE_SETTINGS_H_
+#define REVERB_TABLE_SETTINGS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "reverb/rate_limiter.h"
+#include "reverb/selector.h"
+
+namespace reverb {
+
+// TableOptions without what lives in one process only: custom selectors, extensions.
+struct TableSettings {
+  std::string name = {};
+  SelectorOptions sampler = {};
+  SelectorOptions remover = {};
+  int64_t max_size = 0;
+  int32_t max_times_sampled = 0;
+  RateLimiterOptions rate_limiter = {};
+  std::string signature = {};  // encoded, see signature.h; empty = none
+  std::string user_data = {};  // as given in TableOptions
+};
+
+// What a table counts over its lifetime, beside the rate limiter's counters. Checkpoints keep it.
+struct TableCounts {
+  int64_t num_deleted_episodes = 0;
+  int64_t num_unique_samples = 0;
+  int64_t evictions = 0;    // by the remover, because of max_size or max_bytes
+  int64_t expirations = 0;  // by max_times_sampled
+  int64_t explicit_deletes = 0;
+  int64_t updates = 0;       // priorities set on existing items
+  int64_t unknown_keys = 0;  // updates and deletes of keys that were not there
+};
+
+}  // namespace reverb
+
+#endif  // REVERB_TABLE_SETTINGS_H_

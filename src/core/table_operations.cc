@@ -1,0 +1,290 @@
+// Operations of a table under its lock: inserts, samples and updates, and how inserts and samples wait.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/limiter_text.h"
+#include "core/table.h"
+#include "core/table_internal.h"
+
+namespace reverb::internal {
+namespace {
+
+std::string Millis(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) + "ms";
+}
+
+}  // namespace
+
+void ConcurrentTable::Start(Operation* op, Round* round) {
+  if (!op->status.ok()) return Finish(op, std::move(op->status), round);  // rejected by the caller's checks
+  if (op->cancel_requested) {
+    return Finish(op, Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller"),
+                  round);
+  }
+  if (op->kind == Operation::Kind::kMutate) return StartMutate(op, round);
+  if (closed_) return Finish(op, ClosedError(), round);
+  const bool timed = stats_.ShouldTime();
+  const TimePoint began = timed ? environment_.clock->Now() : TimePoint();
+  const bool is_insert = op->kind == Operation::Kind::kInsert;
+  if (is_insert) {
+    StartInsert(op, round);
+  } else {
+    StartSample(op, round);
+  }
+  if (timed) {
+    const TimePoint ended = environment_.clock->Now();
+    is_insert ? stats_.CountInserting(ended - began) : stats_.CountSampling(ended - began);
+    stats_.NoteCounters(ended, state_->limiter().counters());
+  }
+}
+
+// Whether an insert that cannot continue now is finished.
+bool ConcurrentTable::IsDone(const Operation& insert) {
+  return insert.progress == static_cast<int64_t>(insert.items.size()) ||
+         (insert.allow_partial && insert.progress > 0);
+}
+
+void ConcurrentTable::StartInsert(Operation* op, Round* round) {
+  const auto total = static_cast<int64_t>(op->items.size());
+  if (inserts_.empty()) {
+    WaitReason reason = WaitReason::kNone;
+    while (op->progress < total && reason == WaitReason::kNone) {
+      reason = ApplyNextItem(op, round);
+      // Alternate with waiting samples, which may make room for the next item.
+      if (!samples_.empty() && AdvanceSample(round)) reason = WaitReason::kNone;
+    }
+    return IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, reason, round);
+  }
+  // Other inserts wait already. Inserts of existing keys are priority updates and need not wait.
+  while (op->progress < total && state_->Contains(op->items[op->progress].key)) {
+    StoreNextItem(op, 0, round);
+  }
+  IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, WaitReason::kQueued, round);
+}
+
+WaitReason ConcurrentTable::ApplyNextItem(Operation* op, Round* round) {
+  Item& item = op->items[static_cast<size_t>(op->progress)];
+  WaitReason reason = state_->limiter().InsertWaitReason();
+  // The data of an item whose key exists is not stored, so it needs no room.
+  const bool is_bounded = environment_.store->options().max_bytes.has_value();
+  if ((is_bounded || reason != WaitReason::kNone) && !state_->Contains(item.key)) {
+    if (reason == WaitReason::kNone) reason = MakeRoom(item, round);
+    if (reason != WaitReason::kNone) return reason;
+  }
+  StoreNextItem(op, environment_.clock->WallNanos(), round);
+  return WaitReason::kNone;
+}
+
+void ConcurrentTable::StoreNextItem(Operation* op, int64_t wall_nanos, Round* round) {
+  Item& item = op->items[static_cast<size_t>(op->progress)];
+  if (op->last_stored != nullptr) op->last_stored->store(item.number, std::memory_order_relaxed);
+  state_->InsertOrAssign(std::move(item), wall_nanos, &round->effects);
+  ++op->progress;
+}
+
+WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
+  ChunkStore& store = *environment_.store;
+  for (bool registered = false;;) {
+    int64_t more = 0;
+    item.trajectory.ForEachChunk([&](const Chunk* chunk) {
+      if (!chunk->is_stored()) more += chunk->bytes();
+    });
+    if (store.HasRoomFor(more)) return WaitReason::kNone;
+    // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
+    // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
+    const bool could_fit =
+        store.stored_bytes() - state_->referenced_bytes() + more <= *store.options().max_bytes;
+    const bool may_evict = store.options().policy == MemoryPolicy::kEvict
+                               ? could_fit && state_->size() > 0
+                               : state_->size() >= options().max_size;
+    if (may_evict) {
+      state_->EvictOne(&round->effects);
+      continue;
+    }
+    if (registered) return WaitReason::kMemory;
+    // Register for a wake-up, then check again: room made in between would go unnoticed.
+    WaitForRoom();
+    registered = true;
+  }
+}
+
+void ConcurrentTable::WaitForRoom() {
+  if (room_ticket_ != 0) environment_.store->StopWaiting(room_ticket_);
+  room_ticket_ = environment_.store->WaitForRoom([weak = weak_from_this()] {
+    if (const auto table = weak.lock()) table->WithLock([](Round*) {});
+  });
+}
+
+void ConcurrentTable::StartSample(Operation* op, Round* round) {
+  if (!samples_.empty()) return Enqueue(op, WaitReason::kQueued, round);
+  Draw(op, round);
+  if (HasEnough(*op)) return Finish(op, Status::Ok(), round);
+  Enqueue(op, state_->limiter().SampleWaitReason(), round);
+}
+
+void ConcurrentTable::Draw(Operation* op, Round* round) {
+  op->progress += state_->Sample(op->count - op->progress, op->has_waited, op->samples, &round->effects);
+}
+
+bool ConcurrentTable::HasEnough(const Operation& op) const {
+  return op.progress == op.count || (op.allow_partial && op.progress > 0);
+}
+
+void ConcurrentTable::StartMutate(Operation* op, Round* round) {
+  state_->Mutate(op->updates, op->deletes, &round->effects);
+  Finish(op, Status::Ok(), round);
+}
+
+void ConcurrentTable::Advance(Round* round) {
+  for (int budget = kMaxAdvance; budget > 0; --budget) {
+    const bool inserted = !inserts_.empty() && AdvanceInsert(round);
+    const bool sampled = !samples_.empty() && AdvanceSample(round);
+    if (!inserted && !sampled) return;
+  }
+  advance_again_ = true;
+}
+
+bool ConcurrentTable::AdvanceInsert(Round* round) {
+  Operation* const op = inserts_.head();
+  const WaitReason reason = ApplyNextItem(op, round);
+  if (reason != WaitReason::kNone) {
+    if (IsDone(*op)) {
+      Finish(op, Status::Ok(), round);
+      return true;
+    }
+    SetReason(op, reason);
+    return false;
+  }
+  if (op->progress == static_cast<int64_t>(op->items.size())) Finish(op, Status::Ok(), round);
+  return true;
+}
+
+bool ConcurrentTable::AdvanceSample(Round* round) {
+  Operation* const op = samples_.head();
+  const int64_t before = op->progress;
+  Draw(op, round);
+  if (HasEnough(*op)) {
+    Finish(op, Status::Ok(), round);
+    return true;
+  }
+  SetReason(op, state_->limiter().SampleWaitReason());
+  return op->progress > before;
+}
+
+// --- Waiting ---------------------------------------------------------------------------------
+
+WaitQueue& ConcurrentTable::QueueOf(const Operation& op) {
+  return op.kind == Operation::Kind::kInsert ? inserts_ : samples_;
+}
+
+void ConcurrentTable::Enqueue(Operation* op, WaitReason reason, Round* round) {
+  op->wait_reason = reason;
+  if (!op->may_wait) return Finish(op, Status::Ok(), round);
+  if (op->timeout && *op->timeout <= Duration(0)) {
+    op->queued_at = environment_.clock->Now();
+    return Finish(op, TimeoutError(*op), round);
+  }
+  op->has_waited = true;
+  op->queued_at = op->reason_since = environment_.clock->Now();
+  QueueOf(*op).PushBack(op);
+  if (op->timeout) {
+    // A timeout so long that the sum would overflow means no timeout.
+    if (*op->timeout < TimePoint::max() - op->queued_at) {
+      op->deadline = op->queued_at + *op->timeout;
+      deadlines_.emplace(*op->deadline, op);
+    }
+  }
+  op->is_queued.store(true, std::memory_order_release);
+}
+
+void ConcurrentTable::Dequeue(Operation* op) {
+  WaitQueue& queue = QueueOf(*op);
+  queue.Remove(op);
+  stats_.CountWait(op->wait_reason, environment_.clock->Now() - op->reason_since);
+  // The next in the queue no longer waits for others.
+  if (!queue.empty() && queue.head()->wait_reason == WaitReason::kQueued) {
+    const WaitReason reason = op->kind == Operation::Kind::kInsert ? state_->limiter().InsertWaitReason()
+                                                                   : state_->limiter().SampleWaitReason();
+    if (reason != WaitReason::kNone) SetReason(queue.head(), reason);
+  }
+  if (!op->deadline) return;
+  for (auto it = deadlines_.lower_bound(*op->deadline); it != deadlines_.end(); ++it) {
+    if (it->second != op) continue;
+    deadlines_.erase(it);
+    return;
+  }
+}
+
+void ConcurrentTable::SetReason(Operation* op, WaitReason reason) {
+  if (op->wait_reason == reason) return;
+  const TimePoint now = environment_.clock->Now();
+  stats_.CountWait(op->wait_reason, now - op->reason_since);
+  op->wait_reason = reason;
+  op->reason_since = now;
+}
+
+void ConcurrentTable::Finish(Operation* op, Status status, Round* round) {
+  if (op->is_waiting) Dequeue(op);
+  op->status = std::move(status);
+  if (op->self) {
+    callbacks_.push_back(std::move(op->self));
+  } else if (op == round->own) {
+    op->signal.store(Operation::kFinished, std::memory_order_relaxed);
+  } else {
+    round->finished.push_back(op);
+  }
+}
+
+Status ConcurrentTable::TimeoutError(const Operation& op) const {
+  const bool is_insert = op.kind == Operation::Kind::kInsert;
+  const Duration waited = environment_.clock->Now() - op.queued_at;
+  std::string text = "table \"" + name() + "\": Timeout exceeded: ";
+  if (is_insert) {
+    text += std::to_string(op.progress) + " of " + std::to_string(op.items.size()) + " items inserted in ";
+  } else {
+    text += std::to_string(op.progress) + " of " + std::to_string(op.count) + " samples drawn in ";
+  }
+  text += Millis(waited) + ", then " + std::string(WaitReasonName(op.wait_reason)) + " (" +
+          state_->limiter().Describe();
+  if (op.wait_reason == WaitReason::kMemory) {
+    text += "; stored " + std::to_string(environment_.store->stored_bytes()) + " of max_bytes " +
+            std::to_string(environment_.store->options().max_bytes.value_or(0));
+  }
+  if (op.wait_reason == WaitReason::kQueued) {
+    const WaitQueue& queue = is_insert ? inserts_ : samples_;
+    text += "; " + std::to_string(queue.size()) + " callers in line";
+    if (!queue.empty()) text += ", the first: " + std::string(WaitReasonName(queue.head()->wait_reason));
+  }
+  return Status::DeadlineExceeded(text + ")").WithDetail(DetailOf(op.wait_reason));
+}
+
+void ConcurrentTable::ArmAlarm() {
+  const TimePoint next = deadlines_.begin()->first;
+  if (armed_for_ && *armed_for_ <= next) return;
+  if (alarm_ != 0) environment_.clock->Cancel(alarm_);
+  armed_for_ = next;
+  alarm_ = environment_.clock->CallAt(next, [weak = weak_from_this(), next] {
+    if (const auto table = weak.lock()) table->OnAlarm(next);
+  });
+}
+
+void ConcurrentTable::OnAlarm(TimePoint armed_for) {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    if (armed_for_ == armed_for) {
+      armed_for_.reset();
+      alarm_ = 0;
+    }
+    // Run the operations that are allowed now, then time out the others. If Advance() stopped early, the
+    // alarm is set again.
+    Advance(round);
+    const TimePoint now = environment_.clock->Now();
+    while (!advance_again_ && !deadlines_.empty() && deadlines_.begin()->first <= now) {
+      Operation* const op = deadlines_.begin()->second;
+      Finish(op, TimeoutError(*op), round);
+    }
+  });
+}
+
+}  // namespace reverb::internal
