@@ -24,16 +24,16 @@
 // further up on this stack, Run() makes the running call take another step and returns. What is due is
 // decided only in the step, from the guarded state; so is whether the receiver accepts another message.
 //
-//   state        meaning                                    Run()                 Schedule()  Close()
-//   kIdle        nothing to do                              runs steps            kScheduled  kClosed, true
-//   kScheduled   another thread was asked to call Run()     runs steps            unchanged   kClosed, true
-//   kRunning     a step runs or has unlocked                kRunningAgain         as Run()    kClosing
-//   kRunningAgain  the same, and another step must follow   unchanged             unchanged   kClosing
-//   kClosing     closed; the last step has not returned     unchanged             unchanged   unchanged
-//   kClosed      closed                                     unchanged             unchanged   unchanged
+//   state          meaning                                 Run()          Schedule()  Close()
+//   kIdle          nothing to do                           runs steps     kScheduled  kClosed, true
+//   kScheduled     another thread was asked to call Run()  runs steps     unchanged   kClosed, true
+//   kRunning       a step runs, with or without the lock   kRunningAgain  as Run()    kClosing
+//   kRunningAgain  the same, and another step must follow  unchanged      unchanged   kClosing
+//   kClosing       closed; the last step has not returned  unchanged      unchanged   unchanged
+//   kClosed        closed                                  unchanged      unchanged   unchanged
 //
-// Invariants: (1) At most one step runs. (2) After an event has called Run() or Schedule(), and the
-// scheduled Run() has come, a step begins that sees the event, unless the strand is closed. (3) After
+// Invariants: (1) At most one step runs. (2) Unless the strand is closed, a step begins after every call of
+// Run(), and after every call of Schedule() once the scheduled Run() comes; so no event is missed. (3) After
 // Close() no step begins. (4) Of all calls of Run() and Close(), at most one returns true, and exactly one
 // does once the strand is closed and no step runs.
 //
