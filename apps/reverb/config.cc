@@ -200,18 +200,18 @@ class Reader {
   }
 
   void ReadLimits(const toml::table& table, ServerLimits* limits) {
-    CheckKeys(
-        table, "limits.",
-        {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes", "max_waiting_items",
-         "max_window_bytes", "sample_window_bytes", "max_streams", "writer_memory", "away_bytes"},
-        "");
+    CheckKeys(table, "limits.",
+              {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes",
+               "max_waiting_items", "max_window_bytes", "sample_window_bytes", "max_streams",
+               "disconnected_session_ttl", "max_disconnected_bytes"},
+              "");
     LimitInto(table, "max_message_bytes", &limits->max_message_bytes);
     LimitInto(table, "max_chunk_bytes", &limits->max_chunk_bytes);
     LimitInto(table, "max_item_bytes", &limits->max_item_bytes);
     LimitInto(table, "insert_window_bytes", &limits->insert_window_bytes);
     LimitInto(table, "max_window_bytes", &limits->max_window_bytes);
     LimitInto(table, "sample_window_bytes", &limits->sample_window_bytes);
-    LimitInto(table, "away_bytes", &limits->away_bytes, /*least=*/0);
+    LimitInto(table, "max_disconnected_bytes", &limits->max_disconnected_bytes, /*least=*/0);
     if (const toml::node* node = table.get("max_waiting_items")) {
       if (const auto count = Integer(*node, "limits.max_waiting_items", 1, INT64_MAX)) {
         limits->max_waiting_items = static_cast<size_t>(*count);
@@ -222,8 +222,9 @@ class Reader {
         limits->max_streams = static_cast<size_t>(*count);
       }
     }
-    if (const toml::node* node = table.get("writer_memory")) {
-      if (const auto time = Time(*node, "limits.writer_memory")) limits->writer_memory = *time;
+    if (const toml::node* node = table.get("disconnected_session_ttl")) {
+      if (const auto time = Time(*node, "limits.disconnected_session_ttl"))
+        limits->disconnected_session_ttl = *time;
     }
   }
 

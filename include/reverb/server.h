@@ -40,10 +40,10 @@ struct ServerLimits {
   // Of one sampler: bytes of replies that it has not received yet.
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_streams = 10'000;
-  // How long a writer that lost its connection may stay away before what it left waiting is given up, and
-  // how many bytes may wait for all of those together: beyond, those longest away are given up.
-  std::chrono::nanoseconds writer_memory = std::chrono::minutes(5);
-  uint64_t away_bytes = uint64_t{256} << 20;
+  // How long the server keeps the session of a disconnected writer, with its pending items; and how many bytes
+  // may be pending for all of these together: beyond that, the server drops the longest disconnected.
+  std::chrono::nanoseconds disconnected_session_ttl = std::chrono::minutes(5);
+  uint64_t max_disconnected_bytes = uint64_t{256} << 20;
 };
 
 struct ServerOptions {

@@ -24,8 +24,8 @@ internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
   to.max_waiting_items = limits.max_waiting_items;
   to.sample_window_bytes = limits.sample_window_bytes;
   to.max_streams = limits.max_streams;
-  to.writer_memory = limits.writer_memory;
-  to.away_bytes = limits.away_bytes;
+  to.disconnected_session_ttl = limits.disconnected_session_ttl;
+  to.max_disconnected_bytes = limits.max_disconnected_bytes;
   to.wire.max_window_bytes = limits.max_window_bytes;
   return to;
 }

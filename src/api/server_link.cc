@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "api/writer_factory.h"
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/wait_loop.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
-#include "client/waiting.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/inproc/inproc.h"
 
@@ -139,8 +140,8 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
     if (status.ok() || !given_up.ok() || tries_once) return status;
     if (broken > 0 && status.code() == StatusCode::kDeadlineExceeded) {
       return Status::DeadlineExceeded(std::string(kind.name) + ": no answer from the server at " +
-                                      connection->address() + " within " + Seconds(loop.waited()) + "; " +
-                                      std::to_string(broken) +
+                                      connection->address() + " within " + DurationText(loop.waited()) +
+                                      "; " + std::to_string(broken) +
                                       (broken == 1 ? " attempt was" : " attempts were") +
                                       " broken off; then: " + std::string(status.message()));
     }
@@ -152,17 +153,17 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
     }
     last_failure = status;
     REVERB_RETURN_IF_ERROR(check_reached());
-    if (loop.IsTimeToSay()) {
+    if (loop.ShouldLogNow()) {
       LogWait("call " + connection->address(),
               "still waiting for the server at " + connection->address() + " to answer " + kind.name +
-                  " for " + Seconds(loop.waited()) + "; " + std::string(status.message()));
+                  " for " + DurationText(loop.waited()) + "; " + std::string(status.message()));
     }
     if (!backoff) backoff.emplace(EntropySeed());
     REVERB_RETURN_IF_ERROR(Pause(backoff->Next(loop.waited() - started), &loop));
     if (loop.expired()) {
       return Status::DeadlineExceeded(std::string(kind.name) + ": no answer from the server at " +
-                                      connection->address() + " within " + Seconds(loop.waited()) + ": " +
-                                      std::string(status.message()));
+                                      connection->address() + " within " + DurationText(loop.waited()) +
+                                      ": " + std::string(status.message()));
     }
   }
 }

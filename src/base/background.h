@@ -1,9 +1,9 @@
-// background.h — work done soon, on a thread that gives way to those of the program.
+// background.h — runs short tasks on a thread that yields to those of the program.
 //
-// For what a caller would rather not do itself, as entering the kernel to send a message. The thread has the
-// policy SCHED_BATCH: when it is woken it takes a processor that is idle, and does not push aside a thread
-// that runs, least of all the one that woke it. Where all processors are busy it waits its turn, some
-// milliseconds at most.
+// For tasks that a caller should not run itself, such as a system call that sends a message. The thread has
+// the policy SCHED_BATCH: a wake-up uses an idle processor and does not preempt a running thread, in
+// particular the one that woke it. If all processors are busy it waits for its turn, a few milliseconds at
+// most.
 #ifndef REVERB_BASE_BACKGROUND_H_
 #define REVERB_BASE_BACKGROUND_H_
 
@@ -11,8 +11,8 @@
 
 namespace reverb::internal {
 
-// Works run one at a time, in order; each should be short. Where the system has no thread left, `work` is
-// done before this returns: call it without locks. What is queued when the process forks is not done in the
+// Runs tasks one at a time, in order; each should be short. If the system has no thread left, `work` runs
+// before this returns: call it without locks. Tasks that are queued when the process forks do not run in the
 // child.
 void RunInBackground(std::function<void()> work);
 

@@ -1,25 +1,27 @@
-// backoff.h — how long to wait before the next attempt to reach a server.
+// backoff.h — attempts to reach a server: when the next one follows, and when to stop.
 #ifndef REVERB_CLIENT_BACKOFF_H_
 #define REVERB_CLIENT_BACKOFF_H_
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "client/waiting.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
 
-// Doubles from attempt to attempt up to a bound, with jitter, lest all clients of a server come back at
-// the same moment; starts afresh after a connection that lasted.
+// Pauses that double with each attempt up to a bound, with jitter, so that the clients of a server do not
+// reconnect at the same moment. Starts over after a connection that lasted.
 class Backoff {
  public:
   static constexpr Duration kFirst = std::chrono::milliseconds(20);
@@ -41,51 +43,70 @@ class Backoff {
   Duration next_ = kFirst;
 };
 
-// Errors after which the same may work on a new connection.
+// Returns whether the same may succeed on a new connection.
 inline bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kCancelled;
 }
 
-// Even with a short reconnect_timeout, a server gets this long to answer one attempt.
+// Minimum time for a server to answer an attempt, even with a shorter reconnect_timeout.
 inline constexpr Duration kMinAttemptTimeout = std::chrono::seconds(1);
 
-// The error when a server was looked for longer than reconnect_timeout.
+// Returns the error for a server that could not be reached within reconnect_timeout.
 inline Status CannotReach(const std::string& address, Duration searched, const Status& last_failure) {
-  std::string text = "the server at " + address + " could not be reached for " + Seconds(searched) +
+  std::string text = "the server at " + address + " could not be reached for " + DurationText(searched) +
                      "; check the address, start the server, or allow more time (reconnect_timeout)";
   if (!last_failure.ok()) text += "; the last attempt: " + std::string(last_failure.message());
   return Status::Unavailable(std::move(text));
 }
 
-// One connection that is made anew when it breaks: since when it is lost and why, and when to try again.
+// The attempts to keep one stream to a server open: their number and state, since when the server is lost and
+// why, and when to try again. The owner's lock guards it.
 class Reconnection {
  public:
   explicit Reconnection(uint64_t seed) : backoff_(seed) {}
 
-  // So many connections in a row may end with damaged data, and nothing confirmed or received between them;
-  // then it is not the network that damages it.
+  // Maximum number of connections in a row that may end with damaged data and without progress. Beyond that
+  // the network is not the cause.
   static constexpr int kMaxDamaged = 8;
 
-  void Opening(TimePoint now) {
+  // Starts the next attempt and returns its number. Callbacks of a stream carry it, so that those of a former
+  // stream are recognized.
+  uint64_t Opening(TimePoint now) {
+    state_ = State::kOpening;
     opened_at_ = now;
     if (!searching_since_) searching_since_ = now;
+    return ++attempt_;
   }
+  // Calls `on_timeout`, without locks, if the server has not answered in time. `timeout` bounds the whole
+  // search. REQUIRES: after Opening().
+  void BoundAttempt(Clock* clock, Duration timeout, std::function<void()> on_timeout) {
+    clock_ = clock;
+    alarm_ = clock->CallAt(std::max(*searching_since_ + timeout, opened_at_ + kMinAttemptTimeout),
+                           std::move(on_timeout));
+  }
+  // The server has answered.
   void Welcomed() {
+    state_ = State::kWelcomed;
+    CancelAlarm();
     searching_since_.reset();
     is_lost_ = false;
   }
   // Data has arrived.
   void Progressed() { damaged_ = 0; }
-  // When an attempt that the server has not answered is to be cancelled.
-  // REQUIRES: after Opening(), before Welcomed().
-  TimePoint AttemptDeadline(Duration timeout) const {
-    return std::max(*searching_since_ + timeout, opened_at_ + kMinAttemptTimeout);
+  // Returns whether to cancel the stream, because the server has not answered this attempt. Over() follows.
+  bool TimeOut(uint64_t attempt) {
+    if (!IsCurrent(attempt) || state_ != State::kOpening) return false;
+    timed_out_ = true;
+    return true;
   }
-  // The attempt under way is being cancelled because of that. Lost() follows.
-  void AttemptTimedOut() { timed_out_ = true; }
-  // How long to wait before the next attempt; nothing when there shall be none: the server was in this
-  // process and does not come back, it was looked for longer than `timeout`, or the failure is not of the
-  // passing sort. OK counts as the server's having gone.
+  // The stream of the attempt is closed. Returns whether the server had answered.
+  bool Over() {
+    CancelAlarm();
+    return std::exchange(state_, State::kOver) == State::kWelcomed;
+  }
+  // Returns how long to wait before the next attempt; absent if there must be none: the server was in this
+  // process and cannot come back, it was searched for longer than `timeout`, or the error is permanent. OK
+  // means that the server closed the stream. REQUIRES: after Over().
   std::optional<Duration> Lost(Status status, TimePoint now, const Connection& connection,
                                const Timeout& timeout) {
     if (status.ok()) status = Status::Unavailable("the server ended the stream");
@@ -108,14 +129,29 @@ class Reconnection {
     return std::nullopt;
   }
 
+  uint64_t attempt() const { return attempt_; }
+  bool IsCurrent(uint64_t attempt) const { return attempt == attempt_; }
+  bool is_welcomed() const { return state_ == State::kWelcomed; }
+  // No stream is open or being opened.
+  bool is_over() const { return state_ == State::kOver; }
   // The last attempt has failed, and none has succeeded since.
   bool is_lost() const { return is_lost_; }
-  // Whether the last failure was data that did not arrive as it was sent.
+  // Whether the last failure was damaged data.
   bool failed_by_damage() const { return last_failure_.detail() == Detail::kCorruptData; }
   const Status& last_failure() const { return last_failure_; }
 
  private:
+  enum class State : uint8_t { kOver, kOpening, kWelcomed };
+
+  void CancelAlarm() {
+    if (clock_ != nullptr) clock_->Cancel(alarm_);
+  }
+
   Backoff backoff_;
+  uint64_t attempt_ = 0;
+  State state_ = State::kOver;
+  Clock* clock_ = nullptr;
+  Clock::AlarmId alarm_ = 0;  // of BoundAttempt()
   TimePoint opened_at_;
   std::optional<TimePoint> searching_since_;  // absent while connected
   bool is_lost_ = false;

@@ -1,4 +1,4 @@
-// explain_timeout.h — why a table makes callers wait, asked of its server.
+// explain_timeout.h — asks a server why one of its tables blocks.
 #ifndef REVERB_CLIENT_EXPLAIN_TIMEOUT_H_
 #define REVERB_CLIENT_EXPLAIN_TIMEOUT_H_
 
@@ -14,16 +14,16 @@
 namespace reverb::internal {
 
 struct Why {
-  std::string text;  // empty when the server did not say
+  std::string text;  // empty if the server did not answer
   Detail detail = Detail::kNone;
 };
 
-// A question on the side: a server that does not answer makes a call that is over anyway a second longer.
-inline constexpr std::chrono::seconds kWhyTakesAtMost{1};
+// Bounds the extra Info() call that explains a timeout.
+inline constexpr std::chrono::seconds kExplainTimeout{1};
 
-// Why samples of a table do not come. `wait` is that of the caller, who may give up.
+// Returns why a table delivers no samples. `wait` belongs to the caller, who may cancel.
 inline Why AskWhyNoSamples(Connection& connection, const std::string& table, const WaitOptions& wait) {
-  const Result<ServerInfo> info = connection.Info({.timeout = kWhyTakesAtMost, .on_wait = wait.on_wait});
+  const Result<ServerInfo> info = connection.Info({.timeout = kExplainTimeout, .on_wait = wait.on_wait});
   if (!info.ok()) return {};
   const auto found = std::ranges::find(info->tables, table, &TableInfo::name);
   if (found == info->tables.end()) return {};

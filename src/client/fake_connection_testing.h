@@ -16,15 +16,26 @@
 
 namespace reverb::internal {
 
-// Of one stream: what the client sent, and the means to answer. Single-threaded.
-struct FakeInsertStream final : InsertStream {
+// One stream: what the client sent, and the means to answer. Single-threaded.
+template <typename Stream, typename Events>
+struct FakeStream : Stream {
   Hello hello;
-  std::shared_ptr<InsertEvents> events;
+  std::shared_ptr<Events> events;
+  bool cancelled = false;
+  bool answers_cancel = false;
+
+  void Cancel() override {
+    cancelled = true;
+    if (answers_cancel) Close(Status::Cancelled("cancelled on this side"));
+  }
+  void Close(Status status) { std::exchange(events, nullptr)->OnClosed(std::move(status)); }
+};
+
+struct FakeInsertStream final : FakeStream<InsertStream, InsertEvents> {
   std::vector<InsertMessage> messages;
   bool is_ready = true;           // what Send() answers
   uint64_t bytes_per_item = 100;  // what an item counts
   bool finished = false;
-  bool cancelled = false;
   std::thread::id last_sender;
 
   Sent Send(InsertMessage message) override {
@@ -35,11 +46,6 @@ struct FakeInsertStream final : InsertStream {
   }
   uint64_t NewBytes(const Trajectory&) const override { return bytes_per_item; }
   void Finish() override { finished = true; }
-  void Cancel() override {
-    cancelled = true;
-    if (answers_cancel) Close(Status::Cancelled("cancelled on this side"));
-  }
-  bool answers_cancel = false;
 
   void Welcome(uint64_t applied_through = 0, uint8_t life = 1, uint64_t window = 1 << 20) {
     InsertReply reply;
@@ -51,7 +57,6 @@ struct FakeInsertStream final : InsertStream {
     events->OnReply(std::move(reply));
   }
   void Confirm(uint64_t through) { events->OnReply({.confirmed_through = through}); }
-  void Close(Status status) { std::exchange(events, nullptr)->OnClosed(std::move(status)); }
   // The numbers of all items that were sent, in order.
   std::vector<uint64_t> numbers() const {
     std::vector<uint64_t> numbers;
@@ -62,19 +67,11 @@ struct FakeInsertStream final : InsertStream {
   }
 };
 
-struct FakeSampleStream final : SampleStream {
-  Hello hello;
-  std::shared_ptr<SampleEvents> events;
+struct FakeSampleStream final : FakeStream<SampleStream, SampleEvents> {
   std::vector<SampleRequest> requests;
-  bool cancelled = false;
 
   void Send(SampleRequest request) override { requests.push_back(std::move(request)); }
   void Finish() override {}
-  void Cancel() override {
-    cancelled = true;
-    if (answers_cancel) Close(Status::Cancelled("cancelled on this side"));
-  }
-  bool answers_cancel = false;
 
   // `count` samples whose keys count on from first_key.
   void Reply(uint64_t request_id, int64_t count, uint64_t first_key = 0, std::optional<Status> end = {},
@@ -93,12 +90,11 @@ struct FakeSampleStream final : SampleStream {
     reply.welcome.emplace();
     events->OnReply(std::move(reply), 0);
   }
-  void Close(Status status) { std::exchange(events, nullptr)->OnClosed(std::move(status)); }
 };
 
 struct FakeConnection final : Connection {
   bool is_in_process = false;
-  bool is_slow = false;
+  bool may_block = false;
   bool connected = true;
   bool refuse = false;  // new streams end at once
   Result<ServerInfo> info = Unused();
@@ -109,7 +105,7 @@ struct FakeConnection final : Connection {
 
   std::string address() const override { return "fake:1"; }
   bool in_process() const override { return is_in_process; }
-  bool sending_is_slow() const override { return is_slow; }
+  bool send_may_block() const override { return may_block; }
   bool is_connected() const override { return connected; }
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {

@@ -4,14 +4,15 @@
 #include <utility>
 
 #include "base/background.h"
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "client/waiting.h"
+#include "base/wait_loop.h"
 
 namespace reverb::internal {
 namespace {
 
-constexpr Duration kAskEvery = std::chrono::seconds(1);
+constexpr Duration kHeartbeatInterval = std::chrono::seconds(1);
 
 Hello MakeHello(const std::string& client_name) {
   Hello hello;
@@ -44,7 +45,8 @@ class OwnedSink final : public ItemSink {
 
 }  // namespace
 
-// What one stream reports, with the attempt it belongs to: late words of a former one are not listened to.
+// Passes on the events of one stream with the number of its attempt, so that those of a former one are
+// ignored.
 class InsertPipeline::Events final : public InsertEvents {
  public:
   Events(std::shared_ptr<InsertPipeline> pipeline, uint64_t attempt)
@@ -80,7 +82,7 @@ InsertPipeline::~InsertPipeline() = default;
 // --- The writer's side ---
 
 Status InsertPipeline::AddAll(std::span<Item> items) {
-  bool is_slow = false;
+  bool is_scheduled = false;
   {
     MutexLock lock(&mu_);
     REVERB_RETURN_IF_ERROR(status_);
@@ -96,19 +98,20 @@ Status InsertPipeline::AddAll(std::span<Item> items) {
     added_ += items.size();
     pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
     const bool is_late = SenderIsLate();
-    // They go with the next message.
-    if (!ready_ || pumping_ || (pump_is_called_ && !is_late) || !welcomed_ || Hold() || LacksRoom()) {
+    // The items go with the next message.
+    if (!ready_ || strand_.is_running() || (strand_.is_scheduled() && !is_late) || !is_welcomed() || Hold() ||
+        LacksRoom()) {
       Pace();
       return Status::Ok();
     }
-    is_slow = pump_is_called_ = !is_late && connection_->sending_is_slow();
+    is_scheduled = !is_late && connection_->send_may_block() && strand_.Schedule();
   }
-  is_slow ? PumpElsewhere() : Pump();
+  is_scheduled ? PumpElsewhere() : Pump();
   return Status::Ok();
 }
 
-// An actor that adds an item wants its thread back: what the kernel does with the bytes (often the receiver's
-// part as well) takes ten times as long as all the rest.
+// Keeps the system call off the thread of an actor: what the kernel does with the bytes (often the receiver's
+// part as well) takes ten times as long as the rest of an insert.
 void InsertPipeline::PumpElsewhere() {
   RunInBackground([weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Pump();
@@ -130,11 +133,10 @@ void InsertPipeline::OnHoldAlarm() {
   {
     MutexLock lock(&mu_);
     hold_alarm_is_set_ = false;
-    if (closed_ || !status_.ok() || last_number() == sent_through_) return;
-    // Others that are held now came later: they get an alarm of their own.
+    if (!status_.ok() || last_number() == sent_through_) return;
+    // Items that were added later get their own alarm.
     if (sent_through_ == held_after_) send_now_through_ = last_number();
-    if (!ready_ || pumping_ || pump_is_called_ || !welcomed_ || Hold()) return;
-    pump_is_called_ = true;
+    if (!ready_ || !is_welcomed() || Hold() || !strand_.Schedule()) return;
   }
   PumpElsewhere();
 }
@@ -142,7 +144,7 @@ void InsertPipeline::OnHoldAlarm() {
 void InsertPipeline::Pace() {
   if (unsent_bytes_ < kPaceBytes || !is_moving_) return;
   ++waiters_;
-  while (unsent_bytes_ > kPaceResume && welcomed_ && !closed_ && status_.ok()) {
+  while (unsent_bytes_ > kPaceResume && is_welcomed() && status_.ok()) {
     const uint64_t sent_before = sent_through_;
     if (!changed_.WaitFor(&mu_, kMoving) && sent_through_ == sent_before) {
       is_moving_ = false;
@@ -153,17 +155,18 @@ void InsertPipeline::Pace() {
 }
 
 void InsertPipeline::Forget(uint64_t chunk_id) {
-  if (connection_->in_process()) return;  // nothing is remembered there
+  if (connection_->in_process()) return;  // such a server keeps no chunks per stream
   forget_next_.push_back({added_, chunk_id});
   if (forget_next_.size() < kForgetAlone) return;  // goes with the next items
-  bool is_slow = false;
+  bool is_scheduled = false;
   {
     MutexLock lock(&mu_);
     TakeForgets();
-    if (!MayForgetAlone() || !ready_ || pumping_ || pump_is_called_ || !welcomed_) return;
-    is_slow = pump_is_called_ = connection_->sending_is_slow();
+    if (!MayForgetAlone() || !ready_ || strand_.is_running() || strand_.is_scheduled() || !is_welcomed())
+      return;
+    is_scheduled = connection_->send_may_block() && strand_.Schedule();
   }
-  is_slow ? PumpElsewhere() : Pump();
+  is_scheduled ? PumpElsewhere() : Pump();
 }
 
 void InsertPipeline::TakeForgets() {
@@ -176,8 +179,8 @@ int64_t InsertPipeline::pending_items() const {
   return static_cast<int64_t>(items_.size());
 }
 
-// The next three are asked for every step. Without the lock they tell what was true a moment ago, and what
-// only the writer itself makes worse.
+// The next three are called in every step. Without the lock they return a value that may be slightly out of
+// date; only the writer itself can make it worse.
 bool InsertPipeline::is_full() const {
   const int64_t bytes = pending_bytes_.load(std::memory_order_relaxed);
   return options_.window_bytes && bytes >= *options_.window_bytes;
@@ -216,7 +219,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
   WaitLoop loop(wait);
   Duration asked{0};
   ++waiters_;
-  if (!done() && last_number() > sent_through_) {  // this thread has nothing better to do
+  if (!done() && last_number() > sent_through_) {  // this thread waits anyway
     mu_.Unlock();
     Pump();
     mu_.Lock();
@@ -233,16 +236,16 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
       result = Status::DeadlineExceeded("Timeout exceeded: waiting " + DescribeWait(what, waited));
       break;
     }
-    if (loop.IsTimeToSay()) {
+    if (loop.ShouldLogNow()) {
       const std::string text = "still waiting " + DescribeWait(what, waited);
       mu_.Unlock();
       LogWait(what + connection_->address(), text);
       mu_.Lock();
       continue;
     }
-    if (waited - asked > kAskEvery) {
+    if (waited - asked > kHeartbeatInterval) {
       asked = waited;
-      heartbeat_ = true;  // the answer tells why
+      heartbeat_ = true;  // the reply carries the reason
       mu_.Unlock();
       Pump();
       mu_.Lock();
@@ -257,8 +260,9 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
 }
 
 std::string InsertPipeline::DescribeWait(const char* what, Duration waited) const {
-  std::string text = std::string(what) + " by " + connection_->address() + " for " + Seconds(waited) + "; " +
-                     std::to_string(items_.size()) + (items_.size() == 1 ? " item with " : " items with ") +
+  std::string text = std::string(what) + " by " + connection_->address() + " for " + DurationText(waited) +
+                     "; " + std::to_string(items_.size()) +
+                     (items_.size() == 1 ? " item with " : " items with ") +
                      std::to_string(pending_chunks_.bytes()) + " bytes not confirmed";
   if (reconnection_.is_lost()) {
     text += "; the server cannot be reached: " + reconnection_.last_failure().ToString();
@@ -274,8 +278,8 @@ void InsertPipeline::Close() {
   std::deque<Queued> dropped;  // data is freed outside the lock
   {
     MutexLock lock(&mu_);
-    if (closed_) return;
-    closed_ = true;
+    if (strand_.is_closed()) return;
+    strand_.Close();
     all_confirmed = items_.empty();
     SetStatus(Status::Cancelled("the writer was closed"));
     stream = std::move(stream_);
@@ -291,30 +295,30 @@ void InsertPipeline::Close() {
 // --- Sending ---
 
 void InsertPipeline::Pump() {
-  mu_.Lock();
-  pump_is_called_ = false;
-  while (!pumping_ && stream_ != nullptr && welcomed_ && ready_ && !closed_) {
-    std::optional<InsertMessage> message = NextMessage();
-    if (!message) break;
-    const std::shared_ptr<InsertStream> stream = stream_;
-    const uint64_t attempt = attempt_;
-    const uint64_t last_number = message->items.empty() ? 0 : sent_through_;
-    pumping_ = true;
-    ready_ = false;
-    mu_.Unlock();
-    const InsertStream::Sent sent = stream->Send(*std::move(message));
-    mu_.Lock();
-    pumping_ = false;
-    stats_.sent_bytes += static_cast<int64_t>(sent.bytes);
-    ++stats_.sent_messages;
-    if (attempt != attempt_) continue;
-    ready_ |= sent.ready;
-    if (last_number > confirmed_through_ && sent.bytes > 0) {
-      sent_.push_back({last_number, sent.bytes});
-      unconfirmed_bytes_ += sent.bytes;
-    }
-  }
+  MutexLock lock(&mu_);
+  strand_.Run([this]() REQUIRES(mu_) { return Step(); });
+}
+
+Strand::Next InsertPipeline::Step() {
+  if (stream_ == nullptr || !is_welcomed() || !ready_) return Strand::Next::kWait;
+  std::optional<InsertMessage> message = NextMessage();
+  if (!message) return Strand::Next::kWait;
+  const std::shared_ptr<InsertStream> stream = stream_;
+  const uint64_t attempt = reconnection_.attempt();
+  const uint64_t last_number = message->items.empty() ? 0 : sent_through_;
+  ready_ = false;
   mu_.Unlock();
+  const InsertStream::Sent sent = stream->Send(*std::move(message));
+  mu_.Lock();
+  stats_.sent_bytes += static_cast<int64_t>(sent.bytes);
+  ++stats_.sent_messages;
+  if (!reconnection_.IsCurrent(attempt)) return Strand::Next::kAgain;
+  ready_ |= sent.ready;
+  if (last_number > confirmed_through_ && sent.bytes > 0) {
+    sent_.push_back({last_number, sent.bytes});
+    unconfirmed_bytes_ += sent.bytes;
+  }
+  return Strand::Next::kAgain;
 }
 
 std::optional<InsertMessage> InsertPipeline::NextMessage() {
@@ -329,7 +333,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   for (size_t i = first; i < end; ++i) {
     const Item& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);
-    // An item larger than the window goes when nothing else is under way.
+    // An item larger than the window is sent when no message is unconfirmed.
     if (bytes > room && !(message.items.empty() && sent_.empty())) break;
     if (bytes > most && !message.items.empty()) break;
     if (bytes > limits_.max_message_bytes) {
@@ -349,20 +353,20 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   if (waiters_ > 0 && unsent_bytes_ <= kPaceResume) changed_.NotifyAll();
   if (message.items.empty() && !heartbeat_ && !MayForgetAlone()) return std::nullopt;
   heartbeat_ = false;
-  while (forgets_told_ < forget_.size() && forget_[forgets_told_].after <= sent_through_) {
-    message.forget_chunks.push_back(forget_[forgets_told_++].chunk_id);
+  while (forgets_sent_ < forget_.size() && forget_[forgets_sent_].after <= sent_through_) {
+    message.forget_chunks.push_back(forget_[forgets_sent_++].chunk_id);
   }
   if (message.items.empty() && !message.heartbeat && message.forget_chunks.empty()) return std::nullopt;
   return message;
 }
 
-// --- What the stream says ---
+// --- Events of the stream ---
 
 void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
   std::vector<Trajectory> done;
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_ || attempt_over_ || closed_) return;
+    if (IsStale(attempt)) return;
     OnRejections(reply.rejections);
     if (reply.welcome) OnWelcome(*reply.welcome, &done);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
@@ -374,16 +378,14 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
 }
 
 void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) {
-  if (life_id_ && confirmed_through_ > welcome.applied_through) SayWhatIsMissing(welcome);
+  if (life_id_ && confirmed_through_ > welcome.applied_through) LogLostItems(welcome);
   life_id_ = welcome.server_life_id;
   limits_ = welcome.limits;
-  // 0 = not told.
+  // 0 = unlimited.
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
   max_item_bytes_.store(limits_.max_item_bytes == 0 ? UINT64_MAX : limits_.max_item_bytes,
                         std::memory_order_relaxed);
-  welcomed_ = true;
-  options_.clock->Cancel(attempt_alarm_);
   ++stats_.connections;
   reconnection_.Welcomed();
   Confirm(welcome.applied_through, done);
@@ -392,15 +394,14 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   for (const Queued& queued : items_) unsent_bytes_ += queued.bytes;
 }
 
-// The server knows less than it had confirmed.
-void InsertPipeline::SayWhatIsMissing(const Welcome& welcome) {
+void InsertPipeline::LogLostItems(const Welcome& welcome) {
   const std::string server = "the server at " + connection_->address();
   if (*life_id_ == welcome.server_life_id) {
     return Log(
         LogLevel::kWarning,
         server +
-            " has forgotten this writer, which was away for too long: items that were on their way then "
-            "may go in twice");
+            " has dropped the session of this writer, which was disconnected for too long: items that were "
+            "in flight then may be inserted twice");
   }
   const uint64_t lost = confirmed_through_ - welcome.applied_through;
   stats_.lost += static_cast<int64_t>(lost);
@@ -414,7 +415,7 @@ void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
     const Item& item = items_[rejection.number - confirmed_through_ - 1].item;
     std::string text = "item " + std::to_string(item.key) + " for table \"" + item.table +
                        "\" was rejected: " + std::string(rejection.status.message());
-    // A single insert has no writer that its caller knows of.
+    // The caller of a single insert does not know of a writer.
     if (options_.reconnects) {
       text +=
           "; it was item " + std::to_string(rejection.number) +
@@ -446,7 +447,7 @@ void InsertPipeline::Confirm(uint64_t through, std::vector<Trajectory>* done) {
     unconfirmed_bytes_ -= sent_.front().bytes;
     sent_.pop_front();
   }
-  for (; forgets_told_ > 0 && forget_.front().after <= confirmed_through_; --forgets_told_)
+  for (; forgets_sent_ > 0 && forget_.front().after <= confirmed_through_; --forgets_sent_)
     forget_.pop_front();
 }
 
@@ -464,35 +465,33 @@ void InsertPipeline::SetStatus(Status status) {
 void InsertPipeline::OnSent(uint64_t attempt) {
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_) return;
+    if (!reconnection_.IsCurrent(attempt)) return;
     ready_ = true;
   }
   Pump();
 }
 
-// --- Coming and going of connections ---
+// --- Connecting ---
 
 void InsertPipeline::Connect() {
   uint64_t attempt = 0;
   {
     MutexLock lock(&mu_);
-    if (closed_) return;
-    attempt = ++attempt_;
-    welcomed_ = ready_ = attempt_over_ = false;
+    if (strand_.is_closed()) return;
+    attempt = reconnection_.Opening(options_.clock->Now());
+    ready_ = false;
     sent_.clear();
     sent_by_table_.clear();
     unconfirmed_bytes_ = 0;
-    // A new stream gets the chunks of unconfirmed items anew, and no others.
+    // A new stream sends the chunks of unconfirmed items again, and no others.
     while (!forget_.empty() && forget_.front().after <= confirmed_through_) forget_.pop_front();
-    forgets_told_ = 0;
+    forgets_sent_ = 0;
     sent_through_ = confirmed_through_;
-    reconnection_.Opening(options_.clock->Now());
     if (options_.reconnect_timeout && !connection_->in_process()) {
-      attempt_alarm_ = options_.clock->CallAt(reconnection_.AttemptDeadline(*options_.reconnect_timeout),
-                                              [weak = weak_from_this(), attempt] {
-                                                if (const auto pipeline = weak.lock())
-                                                  pipeline->OnAttemptTimeout(attempt);
-                                              });
+      reconnection_.BoundAttempt(options_.clock, *options_.reconnect_timeout,
+                                 [weak = weak_from_this(), attempt] {
+                                   if (const auto pipeline = weak.lock()) pipeline->OnAttemptTimeout(attempt);
+                                 });
     }
   }
   std::shared_ptr<InsertStream> stream =
@@ -500,7 +499,7 @@ void InsertPipeline::Connect() {
   bool unwanted = false;
   {
     MutexLock lock(&mu_);
-    unwanted = closed_ || attempt != attempt_ || attempt_over_;
+    unwanted = IsStale(attempt);
     if (!unwanted) {
       stream_ = stream;
       ready_ = true;
@@ -514,9 +513,7 @@ void InsertPipeline::OnAttemptTimeout(uint64_t attempt) {
   std::shared_ptr<InsertStream> stream;
   {
     MutexLock lock(&mu_);
-    if (attempt != attempt_ || attempt_over_ || welcomed_ || closed_) return;
-    reconnection_.AttemptTimedOut();
-    stream = stream_;
+    if (!strand_.is_closed() && reconnection_.TimeOut(attempt)) stream = stream_;
   }
   if (stream) stream->Cancel();  // OnClosed() follows
 }
@@ -524,14 +521,12 @@ void InsertPipeline::OnAttemptTimeout(uint64_t attempt) {
 void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   std::shared_ptr<InsertStream> former;
   MutexLock lock(&mu_);
-  if (attempt != attempt_) return;
-  attempt_over_ = true;
-  options_.clock->Cancel(attempt_alarm_);
-  const bool was_welcomed = welcomed_;
-  welcomed_ = ready_ = false;
+  if (!reconnection_.IsCurrent(attempt)) return;
+  const bool was_welcomed = reconnection_.Over();
+  ready_ = false;
   former = std::move(stream_);
   stream_ = nullptr;
-  if (closed_) return;
+  if (strand_.is_closed()) return;
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
       reconnection_.Lost(std::move(status), now, *connection_, options_.reconnect_timeout);

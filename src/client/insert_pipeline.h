@@ -1,14 +1,15 @@
-// insert_pipeline.h — items on their way to a server: numbered, sent in order, kept until confirmed.
+// insert_pipeline.h — sends items to a server: numbers them, sends them in order, keeps them until confirmed.
 //
-// Whoever finds the stream ready fills a message with what has gathered meanwhile and sends it: when nothing
-// is under way a thread that the writer calls (its own, where sending is quick or it waits anyway), else the
-// transport's, when an answer has come or enough has gathered. So messages grow with the load.
+// The thread that finds the stream ready fills a message with the items added since the last one and sends
+// it. If no message is in flight, this is a thread that the writer chooses: its own if Send() does not block
+// or it waits anyway, else a background thread. Otherwise it is the transport's thread, when a reply has come
+// or enough items have been added. So messages grow with the load.
 //
-// A connection that breaks is made anew, with growing pauses; what was not confirmed is sent again under
-// the same numbers, and the server skips what it has. A server that came back with another memory is
-// noticed by its life id, and what it lacks is said in the log and counted.
+// Reconnects with growing pauses when the connection breaks, and resends unconfirmed items under the same
+// numbers; the server skips those it has. The life id reveals a server that was restarted; items that it
+// confirmed and no longer has are logged and counted.
 //
-// Ownership: shared between the writer and the stream under way. Threads: the ItemSink methods belong to
+// Ownership: shared between the writer and the open stream. Threads: the ItemSink methods belong to
 // one writer; the rest comes from any thread. No lock is held while calling the transport.
 #ifndef REVERB_CLIENT_INSERT_PIPELINE_H_
 #define REVERB_CLIENT_INSERT_PIPELINE_H_
@@ -27,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/strand.h"
 #include "client/backoff.h"
 #include "client/item_sink.h"
 #include "reverb/status.h"
@@ -38,26 +40,26 @@ namespace reverb::internal {
 class InsertPipeline final : public ItemSink, public std::enable_shared_from_this<InsertPipeline> {
  public:
   struct Options {
-    // Bytes of unconfirmed chunks from which on the writer is made to wait; absent = never.
+    // Maximum bytes of unconfirmed chunks before the writer must wait; absent = unlimited.
     std::optional<int64_t> window_bytes = int64_t{64} << 20;
     std::string client_name = {};
-    // How long a lost server is looked for before the writer fails; absent = for ever.
+    // How long to try to reconnect before the writer fails; absent = forever.
     Timeout reconnect_timeout = {};
-    // False: once there was a connection, its loss fails the writer at once.
+    // False: the writer fails as soon as an established connection is lost.
     bool reconnects = true;
     Clock* clock = RealClock();
   };
   struct Stats {
     int64_t confirmed = 0;
     int64_t connections = 0;
-    int64_t lost = 0;  // confirmed by a server that came back without them
+    int64_t lost = 0;  // confirmed by a server that was restarted without them
     int64_t sent_bytes = 0;
     int64_t sent_messages = 0;
   };
 
-  // Connects at once, in the background.
+  // Starts to connect in the background.
   static std::shared_ptr<InsertPipeline> Create(std::shared_ptr<Connection> connection, Options options);
-  // A writer's share of it: closes the pipeline when destroyed.
+  // Returns a sink that closes the pipeline when destroyed.
   static std::unique_ptr<ItemSink> Own(std::shared_ptr<InsertPipeline> pipeline);
   ~InsertPipeline() override;
 
@@ -86,47 +88,50 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     uint64_t bytes = 0;
   };
 
-  // What one message may carry: more brings no more speed, less costs it.
+  // Maximum size of a message. More is no faster, less is slower.
   static constexpr size_t kMessageItems = 512;
   static constexpr uint64_t kMessageBytes = 256 << 10;
-  // A writer that is ahead of a stream which moves is held back here: what it writes is then still in the
-  // caches when it is sent. Not a bound: where nothing moves, nobody is held.
+  // Slows down a writer that is this far ahead of a stream that makes progress, so that data is still in the
+  // caches when it is sent. Not a bound: without progress the writer does not wait.
   static constexpr int64_t kPaceBytes = 4 << 20;
   static constexpr int64_t kPaceResume = kPaceBytes - (128 << 10);  // soon: many short waits, none long
   static constexpr Duration kMoving = std::chrono::milliseconds(5);
-  // While items of a table are unconfirmed, further items of that table are held until the reply comes, so
-  // many have gathered, or the time is up. A writer that is quicker than the network then sends few messages
-  // and loses no time, since the items of one table go in one after the other. Items of other tables are not
-  // held: the reply may be waiting for a table that is full.
+  // While items of a table are unconfirmed, further items of that table are held until the reply comes, this
+  // many have been added, or the time is up. A writer that is faster than the network then sends few messages
+  // and loses no time, since the items of one table are inserted one after the other. Items of other tables
+  // are not held: the reply may be waiting for a table that is full.
   static constexpr size_t kHoldItems = 64;
   static constexpr int64_t kHoldBytes = 64 << 10;
-  // How often the held items are looked at: one that was held the last time too is sent.
+  // How often held items are checked: one that was held the last time too is sent.
   static constexpr Duration kHoldInterval = std::chrono::milliseconds(2);
-  // When so much has gathered since another thread was asked to send, that thread is late: the machine is
-  // busy, and the writer sends itself.
+  // When this much was added since a background thread was scheduled to send, the machine is busy, and the
+  // writer sends itself.
   static constexpr size_t kLateItems = 2 * kHoldItems;
   static constexpr int64_t kLateBytes = kMessageBytes;
-  // So many chunks to forget are worth a message of their own.
+  // Number of chunks to forget that justifies a separate message.
   static constexpr size_t kForgetAlone = 64;
 
   InsertPipeline(std::shared_ptr<Connection> connection, Options options);
 
   void Connect() EXCLUDES(mu_);
+  // Sends what is due.
   void Pump() EXCLUDES(mu_);
-  // Pump() soon, on another thread.
+  Strand::Next Step() REQUIRES(mu_);
+  // Calls Pump() on another thread. REQUIRES: strand_.Schedule() returned true.
   void PumpElsewhere() EXCLUDES(mu_);
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) REQUIRES(mu_);
-  void SayWhatIsMissing(const Welcome& welcome) REQUIRES(mu_);
+  // Logs and counts confirmed items that the restarted server lacks.
+  void LogLostItems(const Welcome& welcome) REQUIRES(mu_);
   void OnRejections(const std::vector<Rejection>& rejections) REQUIRES(mu_);
   void Fail(Status status) REQUIRES(mu_);
-  // The first that is not OK stays.
+  // Keeps the first error.
   void SetStatus(Status status) REQUIRES(mu_);
   void OnSent(uint64_t attempt) EXCLUDES(mu_);
   void OnAttemptTimeout(uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(uint64_t attempt, Status status) EXCLUDES(mu_);
-  // Lets go of items; of their chunks those who call this, by dropping what is in `*done`: freeing memory
+  // Drops confirmed items. The caller destroys `*done`, with their chunks, without the lock: freeing memory
   // takes long, and the writer may be waiting for the lock.
   void Confirm(uint64_t through, std::vector<Trajectory>* done) REQUIRES(mu_);
 
@@ -140,11 +145,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   }
   // Whether the unsent items may wait for a reply first.
   bool MayHold() const REQUIRES(mu_) {
-    return connection_->sending_is_slow() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
+    return connection_->send_may_block() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
            sent_through_ >= send_now_through_ && last_number() - sent_through_ < kHoldItems &&
            unsent_bytes_ < kHoldBytes;
   }
-  // If the unsent items may be held, sees to it that they are not held for long.
+  // Returns MayHold(), and if so sets the alarm that bounds the time.
   bool Hold() REQUIRES(mu_);
   void OnHoldAlarm() EXCLUDES(mu_);
   // Whether this table may have unconfirmed items on the stream.
@@ -158,12 +163,19 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     return !sent_.empty() &&
            unconfirmed_bytes_ > limits_.insert_window_bytes - limits_.insert_window_bytes / 4;
   }
-  bool SenderIsLate() const REQUIRES(mu_) {
-    return pump_is_called_ && (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
+  bool is_welcomed() const REQUIRES(mu_) { return reconnection_.is_welcomed(); }
+  // Whether a callback of this attempt is to be ignored.
+  bool IsStale(uint64_t attempt) const REQUIRES(mu_) {
+    return strand_.is_closed() || !reconnection_.IsCurrent(attempt) || reconnection_.is_over();
   }
-  // Not while there are items to go with.
+  // Whether a background thread should have sent long ago.
+  bool SenderIsLate() const REQUIRES(mu_) {
+    return strand_.is_scheduled() &&
+           (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
+  }
+  // Whether to send forgotten chunks without items; false while there are items to send them with.
   bool MayForgetAlone() const REQUIRES(mu_) {
-    return last_number() == sent_through_ && forget_.size() - forgets_told_ >= kForgetAlone;
+    return last_number() == sent_through_ && forget_.size() - forgets_sent_ >= kForgetAlone;
   }
   uint64_t last_number() const REQUIRES(mu_) { return confirmed_through_ + items_.size(); }
 
@@ -175,8 +187,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   CondVar changed_;
   int waiters_ GUARDED_BY(mu_) = 0;
   Status status_ GUARDED_BY(mu_);
-  std::atomic<bool> failed_{false};  // status_ is not OK: looked at before the lock is taken
-  bool closed_ GUARDED_BY(mu_) = false;
+  std::atomic<bool> failed_{false};  // status_ is not OK; read without the lock
   Stats stats_ GUARDED_BY(mu_);
 
   // --- Items, by number ---
@@ -185,7 +196,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   uint64_t sent_through_ GUARDED_BY(mu_) = 0;      // on this stream
   DistinctChunks pending_chunks_ GUARDED_BY(mu_);  // of unconfirmed items
   std::atomic<uint64_t> max_item_bytes_{UINT64_MAX};
-  std::atomic<int64_t> pending_bytes_{0};  // theirs: looked at before the lock is taken
+  std::atomic<int64_t> pending_bytes_{0};  // of pending_chunks_; read without the lock
   int64_t unsent_bytes_ GUARDED_BY(mu_) = 0;
   // The last item of each table that was sent on this stream.
   std::map<std::string, uint64_t, std::less<>> sent_by_table_ GUARDED_BY(mu_);
@@ -195,34 +206,28 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   bool is_moving_ GUARDED_BY(mu_) = false;
 
   // --- The stream ---
-  uint64_t attempt_ GUARDED_BY(mu_) = 0;
+  Reconnection reconnection_ GUARDED_BY(mu_);
   std::shared_ptr<InsertStream> stream_ GUARDED_BY(mu_);
-  bool welcomed_ GUARDED_BY(mu_) = false;
-  bool ready_ GUARDED_BY(mu_) = false;
-  bool pumping_ GUARDED_BY(mu_) = false;
-  bool pump_is_called_ GUARDED_BY(mu_) = false;  // PumpElsewhere() is under way
-  bool attempt_over_ GUARDED_BY(mu_) = false;
+  bool ready_ GUARDED_BY(mu_) = false;  // the stream accepts another message
+  Strand strand_ GUARDED_BY(mu_);       // calls Send() of all streams; closed with the pipeline
   bool heartbeat_ GUARDED_BY(mu_) = false;
   Limits limits_ GUARDED_BY(mu_);
   std::optional<Id128> life_id_ GUARDED_BY(mu_);
   std::deque<SentMessage> sent_ GUARDED_BY(mu_);
   uint64_t unconfirmed_bytes_ GUARDED_BY(mu_) = 0;  // of the messages in sent_
-  // Chunks to forget, each with the last item that may refer to it. Those told are kept until that item is
-  // confirmed: a new stream may get the chunk again.
+  // Chunks to forget, each with the last item that may refer to it. Kept after they were sent until that item
+  // is confirmed: a new stream may send the chunk again.
   struct Forgotten {
     uint64_t after = 0;
     uint64_t chunk_id = 0;
   };
   std::deque<Forgotten> forget_ GUARDED_BY(mu_);
-  size_t forgets_told_ GUARDED_BY(mu_) = 0;  // from the front, on this stream
-  // The writer's own, which it adds to forget_ with its next item.
+  size_t forgets_sent_ GUARDED_BY(mu_) = 0;  // from the front, on this stream
+  // Used only by the writer, which adds them to forget_ with its next item.
   std::vector<Forgotten> forget_next_;
   uint64_t added_ = 0;  // items
 
-  // --- Being without one ---
-  Clock::AlarmId attempt_alarm_ GUARDED_BY(mu_) = 0;  // bounds the attempt, with a reconnect_timeout
-  Reconnection reconnection_ GUARDED_BY(mu_);
-  std::string wait_text_ GUARDED_BY(mu_);  // what the server said last about why it waits
+  std::string wait_text_ GUARDED_BY(mu_);  // the last reason that the server gave for waiting
 };
 
 }  // namespace reverb::internal

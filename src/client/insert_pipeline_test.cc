@@ -407,7 +407,7 @@ TEST_F(InsertPipelineTest, ManyChunksAreForgottenAlsoWithoutItems) {
 }
 
 TEST_F(InsertPipelineTest, WhereSendingIsSlowAnotherThreadSends) {
-  connection_->is_slow = true;
+  connection_->may_block = true;
   Create();
   stream().Welcome();
   AddMany(1);
@@ -426,7 +426,7 @@ TEST_F(InsertPipelineTest, WhereSendingIsSlowAnotherThreadSends) {
 TEST_F(InsertPipelineTest, AWriterSendsItselfWhenTheOtherThreadIsLate) {
   std::promise<void> go_on;
   RunInBackground([busy = go_on.get_future().share()] { busy.wait(); });
-  connection_->is_slow = true;
+  connection_->may_block = true;
   Create();
   stream().Welcome();
   AddMany(127);
@@ -443,7 +443,7 @@ TEST_F(InsertPipelineTest, AWriterSendsItselfWhenTheOtherThreadIsLate) {
 }
 
 TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
-  connection_->is_slow = true;
+  connection_->may_block = true;
   Create();
   stream().Welcome();
   AddMany(1);
@@ -458,7 +458,7 @@ TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
 }
 
 TEST_F(InsertPipelineTest, AnItemIsNotHeldBehindItemsOfAnotherTable) {
-  connection_->is_slow = true;
+  connection_->may_block = true;
   Create();
   stream().Welcome();
   ASSERT_OK(AddTo("full"));
@@ -471,7 +471,7 @@ TEST_F(InsertPipelineTest, AnItemIsNotHeldBehindItemsOfAnotherTable) {
 }
 
 TEST_F(InsertPipelineTest, AnItemIsHeldForAFewMillisecondsAtMost) {
-  connection_->is_slow = true;
+  connection_->may_block = true;
   Create();
   stream().Welcome();
   AddMany(1);
@@ -488,7 +488,7 @@ TEST_F(InsertPipelineTest, AnItemIsHeldForAFewMillisecondsAtMost) {
 }
 
 TEST_F(InsertPipelineTest, ItemsThatCameAfterAReplyAreHeldForATimeOfTheirOwn) {
-  connection_->is_slow = true;
+  connection_->may_block = true;
   Create();
   stream().Welcome();
   AddMany(1);
@@ -506,7 +506,7 @@ TEST_F(InsertPipelineTest, ItemsThatCameAfterAReplyAreHeldForATimeOfTheirOwn) {
 }
 
 TEST_F(InsertPipelineTest, AnItemThatWasHeldLongEnoughLeavesWhenTheStreamIsReady) {
-  connection_->is_slow = true;
+  connection_->may_block = true;
   Create();
   stream().Welcome();
   stream().is_ready = false;

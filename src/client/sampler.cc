@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/malloc_retention.h"
 #include "base/random.h"
-#include "client/waiting.h"
+#include "base/wait_loop.h"
 
 namespace reverb::internal {
 namespace {
@@ -55,7 +56,7 @@ class SamplerImpl::Events final : public SampleEvents {
 
 Result<std::shared_ptr<SamplerImpl>> SamplerImpl::Create(const Connector& connect, Options options) {
   REVERB_RETURN_IF_ERROR(CheckOptions(options));
-  // More streams than the samples could keep busy are not opened, but one for each server is.
+  // Opens no more streams than the samples can keep busy, but one for each server.
   const int64_t useful =
       options.max_samples < 0 ? options.num_streams : options.max_samples / options.max_in_flight;
   const auto count = static_cast<size_t>(
@@ -101,7 +102,7 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
     least = std::max<int64_t>(0, least - taken);
     most -= taken;
     if (reads_ahead_ || least > 0) Demand(least);
-    if (least > 0 && queued_ > 0) continue;  // came while the lock was free
+    if (least > 0 && queued_ > 0) continue;  // came while the lock was released
     if (least == 0) break;
     if (!status_.ok()) {
       result = status_;
@@ -113,11 +114,11 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
     }
     if (loop.expired()) {
       const Why why = DescribeWait(loop.waited(), wait);
-      if (queued_ > 0 || !status_.ok()) continue;  // came while the server was asked
+      if (queued_ > 0 || !status_.ok()) continue;  // came while the lock was released
       result = Status::DeadlineExceeded("Timeout exceeded: " + why.text).WithDetail(why.detail);
       break;
     }
-    if (loop.IsTimeToSay()) {
+    if (loop.ShouldLogNow()) {
       const Why why = DescribeWait(loop.waited(), wait);
       const std::string address = workers_.front().connection->address();
       mu_.Unlock();
@@ -132,7 +133,7 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
   return result;
 }
 
-// The consumer took all that there was: more may be under way.
+// Grows the window when the consumer has emptied the queue.
 void SamplerImpl::GrowWindow() {
   if (queued_ > 0 || stats_.delivered == 0) return;
   in_flight_ = std::min(2 * in_flight_, options_.max_in_flight);
@@ -146,7 +147,7 @@ size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
   while (!queue_.empty() && static_cast<int64_t>(taken) < count) {
     Received& reply = queue_.front();
     if (reply.next == 0 && out->empty() && static_cast<int64_t>(reply.samples.size()) == count) {
-      out->swap(reply.samples);  // the whole reply is what is wanted
+      out->swap(reply.samples);  // the consumer takes the whole reply
       taken = out->size();
       reply.next = taken;
     } else {
@@ -158,7 +159,7 @@ size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
     }
     Worker& worker = workers_[reply.worker];
     worker.queued -= static_cast<int64_t>(reply.next);
-    if (worker.attempt == reply.attempt) worker.taken_bytes += reply.bytes;
+    if (worker.reconnection.IsCurrent(reply.attempt)) worker.taken_bytes += reply.bytes;
     queue_.pop_front();
   }
   queued_ -= static_cast<int64_t>(taken);
@@ -167,18 +168,18 @@ size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
 }
 
 Why SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
-  // Of several servers one that owes us something.
+  // Of several servers, picks one with outstanding requests.
   const auto owing =
       std::ranges::find_if(workers_, [](const Worker& worker) { return worker.outstanding > 0; });
   const Worker& worker = owing == workers_.end() ? workers_.front() : *owing;
   const std::shared_ptr<Connection> connection = worker.connection;
   std::string text = "waiting for samples of table \"" + options_.table + "\" from " + connection->address() +
-                     " for " + Seconds(waited);
+                     " for " + DurationText(waited);
   if (worker.reconnection.is_lost()) {
     return {text + "; the server cannot be reached: " + worker.reconnection.last_failure().ToString()};
   }
-  text += "; " + std::to_string(outstanding_) + " were asked for and have not come";
-  if (!worker.is_welcome) return {text + "; the server has not answered yet"};
+  text += "; " + std::to_string(outstanding_) + " were requested and have not arrived";
+  if (!worker.reconnection.is_welcomed()) return {text + "; the server has not answered yet"};
   mu_.Unlock();
   Why why = AskWhyNoSamples(*connection, options_.table, wait);
   mu_.Lock();
@@ -214,9 +215,9 @@ SamplerImpl::Stats SamplerImpl::stats() const {
   return stats;
 }
 
-// --- Asking ---
+// --- Requests ---
 
-// How many more should be on their way.
+// Returns how many more samples to request.
 int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
   const int64_t window =
       reads_ahead_ ? std::max(by_consumer, in_flight_ * static_cast<int64_t>(workers_.size())) : by_consumer;
@@ -230,7 +231,7 @@ int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
 void SamplerImpl::Demand(int64_t wanted) {
   while (status_.ok()) {
     for (size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i].attempt_over && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
+      if (workers_[i].reconnection.is_over() && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
     }
     std::optional<Outgoing> next = NextRequest(wanted);
     if (!next) return;
@@ -242,19 +243,19 @@ void SamplerImpl::Demand(int64_t wanted) {
 
 std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consumer) {
   const int64_t wanted = Wanted(by_consumer);
-  // A quarter of the window at a time, lest each sample becomes a request of its own.
+  // A quarter of the window at a time, so that not each sample becomes a separate request.
   const int64_t least =
       reads_ahead_ && by_consumer <= queued_ + outstanding_ ? std::max<int64_t>(1, in_flight_ / 4) : 1;
-  // The one with the least to do, and of several such the one that was asked for the least so far: streams,
-  // and servers, take equal turns also where every request is answered before the next one is made.
+  // Picks the least loaded stream, and of several the one with the fewest requests so far: streams and
+  // servers take equal turns even if every request is answered before the next one.
   Worker* idlest = nullptr;
   const auto order = [](const Worker& worker) {
     return std::pair(worker.outstanding + worker.queued, worker.requested);
   };
   for (Worker& worker : workers_) {
-    // A stream that replaces a lost one is asked once the server has answered. So attempts that fail leave
-    // no requests behind that the server might have drawn for.
-    if (!worker.stream || (worker.attempt > 1 && !worker.is_welcome)) continue;
+    // A stream that replaces a lost one is used once the server has answered. So failed attempts leave no
+    // requests behind for which the server might have drawn.
+    if (!worker.stream || (worker.reconnection.attempt() > 1 && !worker.reconnection.is_welcomed())) continue;
     if (idlest == nullptr || order(worker) < order(*idlest)) idlest = &worker;
   }
   const bool is_last =
@@ -273,9 +274,9 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
                      .taken_bytes = std::exchange(idlest->taken_bytes, 0),
                      .shared_columns = true}};
   }
-  // Credit goes back alone when there is nothing to ask for.
+  // Returns credit in a separate message if there is nothing to request.
   for (Worker& worker : workers_) {
-    // The server may allow less than we would: what waits for nothing is given back at once.
+    // The server may allow a smaller window than ours: returns credit at once if nothing is queued.
     const bool is_starved = queued_ == 0 && worker.taken_bytes > 0 && worker.outstanding > 0;
     if (worker.stream && (is_starved || worker.taken_bytes > kMaxKeptCredit ||
                           worker.taken_bytes > options_.receive_window_bytes / 4)) {
@@ -287,19 +288,15 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
 
 void SamplerImpl::Open(size_t index) {
   Worker& worker = workers_[index];
-  const uint64_t attempt = ++worker.attempt;
-  worker.attempt_over = false;
-  worker.is_welcome = false;
+  const uint64_t attempt = worker.reconnection.Opening(options_.clock->Now());
   worker.taken_bytes = 0;
-  worker.reconnection.Opening(options_.clock->Now());
   const std::shared_ptr<Connection> connection = worker.connection;
   if (options_.reconnect_timeout && !connection->in_process()) {
-    worker.attempt_alarm =
-        options_.clock->CallAt(worker.reconnection.AttemptDeadline(*options_.reconnect_timeout),
-                               [weak = weak_from_this(), index, attempt] {
-                                 if (const auto sampler = weak.lock())
-                                   sampler->OnAttemptTimeout(index, attempt);
-                               });
+    worker.reconnection.BoundAttempt(options_.clock, *options_.reconnect_timeout,
+                                     [weak = weak_from_this(), index, attempt] {
+                                       if (const auto sampler = weak.lock())
+                                         sampler->OnAttemptTimeout(index, attempt);
+                                     });
   }
   auto events = std::make_shared<Events>(shared_from_this(), index, attempt);
   mu_.Unlock();
@@ -307,7 +304,7 @@ void SamplerImpl::Open(size_t index) {
       {.client_name = options_.client_name, .receive_window_bytes = options_.receive_window_bytes},
       std::move(events));
   mu_.Lock();
-  if (!closed_ && worker.attempt == attempt && !worker.attempt_over) {
+  if (!closed_ && worker.reconnection.IsCurrent(attempt) && !worker.reconnection.is_over()) {
     worker.stream = std::move(stream);
     ++stats_.connections;
     return;
@@ -317,21 +314,19 @@ void SamplerImpl::Open(size_t index) {
   mu_.Lock();
 }
 
-// --- What streams say ---
+// --- Events of streams ---
 
 void SamplerImpl::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) {
   MutexLock lock(&mu_);
   Worker& worker = workers_[index];
   const auto count = static_cast<int64_t>(reply.samples.size());
   stats_.received_bytes += static_cast<int64_t>(bytes);
-  if (attempt != worker.attempt || closed_) {
+  if (!worker.reconnection.IsCurrent(attempt) || closed_) {
     stats_.undelivered += count;
     return;
   }
   if (reply.welcome) {
     worker.reconnection.Welcomed();
-    worker.is_welcome = true;
-    options_.clock->Cancel(worker.attempt_alarm);
     if (worker.lost > 0) LogLost(&worker);
   }
   if (count > 0) {
@@ -354,18 +349,18 @@ void SamplerImpl::OnReply(size_t index, uint64_t attempt, SampleReply reply, uin
 }
 
 void SamplerImpl::OnRequestEnd(Worker* worker, Status end) {
-  // Requests on a stream end in order: what this one still owed is not coming. Those behind it go on.
+  // Requests on a stream end in order: the rest of this one will not come. Later ones continue.
   if (worker->requests.empty()) return;
   Settle(worker, worker->requests.front());
   worker->requests.pop_front();
   if (end.ok()) return;
-  // A time-out that nobody waited through means nothing: it is asked again when somebody does.
+  // Ignores a timeout while no caller waits: the next one requests again.
   if (IsRateLimiterTimeout(end) && waiters_ == 0) return;
   if (status_.ok()) status_ = std::move(end);
 }
 
 void SamplerImpl::Settle(Worker* worker, int64_t samples) {
-  if (worker->requests.empty()) return;  // a server that sends what nobody asked for
+  if (worker->requests.empty()) return;  // the server sent more than was requested
   samples = std::min(samples, worker->requests.front());
   worker->requests.front() -= samples;
   worker->outstanding -= samples;
@@ -375,10 +370,10 @@ void SamplerImpl::Settle(Worker* worker, int64_t samples) {
 void SamplerImpl::LogLost(Worker* worker) {
   Log(LogLevel::kWarning,
       "the connection to the server at " + worker->connection->address() +
-          " broke and was made anew; samples of table \"" + options_.table +
+          " broke and was reestablished; samples of table \"" + options_.table +
           "\" that were requested and not received: " + std::to_string(std::exchange(worker->lost, 0)) +
           ". Those that the server had drawn are lost, and with them their items where "
-          "sampling takes items away");
+          "sampling removes items");
 }
 
 void SamplerImpl::OnAttemptTimeout(size_t index, uint64_t attempt) {
@@ -386,9 +381,7 @@ void SamplerImpl::OnAttemptTimeout(size_t index, uint64_t attempt) {
   {
     MutexLock lock(&mu_);
     Worker& worker = workers_[index];
-    if (attempt != worker.attempt || worker.attempt_over || worker.is_welcome || closed_) return;
-    worker.reconnection.AttemptTimedOut();
-    stream = worker.stream;
+    if (!closed_ && worker.reconnection.TimeOut(attempt)) stream = worker.stream;
   }
   if (stream) stream->Cancel();  // OnClosed() follows
 }
@@ -397,14 +390,13 @@ void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
   std::shared_ptr<SampleStream> former;
   MutexLock lock(&mu_);
   Worker& worker = workers_[index];
-  if (attempt != worker.attempt) return;
-  worker.attempt_over = true;
-  options_.clock->Cancel(worker.attempt_alarm);
+  if (!worker.reconnection.IsCurrent(attempt)) return;
+  const bool was_welcomed = worker.reconnection.Over();
   former = std::move(worker.stream);
   worker.stream = nullptr;
   if (!closed_) {
     stats_.unanswered += worker.outstanding;
-    if (worker.is_welcome) worker.lost += worker.outstanding;
+    if (was_welcomed) worker.lost += worker.outstanding;
   }
   outstanding_ -= worker.outstanding;
   worker.outstanding = 0;
@@ -414,7 +406,7 @@ void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
   const std::optional<Duration> pause =
       worker.reconnection.Lost(std::move(status), now, *worker.connection, options_.reconnect_timeout);
   if (!pause) {
-    // Others go on.
+    // Other streams continue.
     worker.is_lost = true;
     const bool all_lost =
         std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.is_lost; });

@@ -1,15 +1,14 @@
-// sampler.h — a stream of samples as its consumer sees it.
+// sampler.h — requests samples of a table and queues them for a consumer.
 //
-// Requests go out ahead of the consumer, as far as the window of samples allows and never beyond the
-// number that was asked for in all; replies wait in a queue until they are taken. With `exact`, and
-// inside one process, nothing is asked for before the consumer wants it: each draw sees all updates that
-// came before it.
+// Requests samples ahead of the consumer, as far as the window allows and never more than max_samples in
+// total; replies wait in a queue. With `exact`, and within one process, nothing is requested before the
+// consumer wants it: each draw sees all earlier updates.
 //
-// Several streams share the queue; one alone keeps the table's order. A connection that breaks is made
-// anew with growing pauses. What was delivered to this process is handed out before an error is reported;
-// what was drawn and never handed out is counted.
+// Several streams share the queue; a single one keeps the table's order. Reconnects with growing pauses.
+// Samples that were received are returned before an error is reported; those that were drawn and never
+// returned are counted.
 //
-// Threads: all methods may be called concurrently; Close() ends the waits of others.
+// Threads: all methods may be called concurrently; Close() ends the waits of other threads.
 #ifndef REVERB_CLIENT_SAMPLER_H_
 #define REVERB_CLIENT_SAMPLER_H_
 
@@ -35,42 +34,42 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
  public:
   struct Options {
     std::string table;
-    int64_t max_samples = -1;     // in all; -1 = no limit
-    int64_t max_in_flight = 100;  // of one stream: asked for and not yet handed out
-    bool grow_window = false;     // begin with one, double when the consumer finds nothing
-    double max_share_ahead = 0;   // of what was handed out; 0 = no such bound
+    int64_t max_samples = -1;     // in total; -1 = no limit
+    int64_t max_in_flight = 100;  // per stream: requested and not yet returned
+    bool grow_window = false;     // start with one, double when the queue is empty
+    double max_share_ahead = 0;   // of the samples returned so far; 0 = unlimited
     int32_t num_streams = 1;      // at least one for each server
-    int32_t num_servers = 1;      // stream i leads to server i % num_servers
+    int32_t num_servers = 1;      // stream i connects to server i % num_servers
     bool exact = false;
-    // How long the table may keep the consumer waiting; then the stream of samples ends.
+    // How long the table may block the consumer before sampling ends with an error.
     Timeout rate_limiter_timeout = {};
-    Timeout reconnect_timeout = {};  // how long a lost server is looked for; absent = for ever
-    uint64_t receive_window_bytes = uint64_t{16} << 20;  // of one stream: replies on their way or queued
+    Timeout reconnect_timeout = {};                      // how long to try to reconnect; absent = forever
+    uint64_t receive_window_bytes = uint64_t{16} << 20;  // per stream: replies in flight or queued
     std::string client_name = {};
     Clock* clock = RealClock();
   };
   struct Stats {
-    int64_t delivered = 0;    // handed out
-    int64_t waiting = 0;      // received, to be handed out
+    int64_t delivered = 0;    // returned
+    int64_t waiting = 0;      // received, not yet returned
     int64_t undelivered = 0;  // received and dropped by Close()
-    int64_t unanswered = 0;   // asked for on a connection that ended first: may have been drawn
+    int64_t unanswered = 0;   // requested on a connection that broke first: may have been drawn
     int64_t received_bytes = 0;
     int64_t connections = 0;
   };
-  // The connection of a stream, by its number.
+  // Returns the connection of a stream, by its number.
   using Connector = std::function<std::shared_ptr<Connection>(size_t)>;
 
   static Result<std::shared_ptr<SamplerImpl>> Create(const Connector& connect, Options options);
   ~SamplerImpl();
 
-  // One sample. OUT_OF_RANGE after max_samples; DEADLINE_EXCEEDED, detail kRateLimited, when the table
-  // let nobody sample for too long; CANCELLED after Close().
+  // Returns one sample; OUT_OF_RANGE after max_samples; DEADLINE_EXCEEDED with detail kRateLimited if the
+  // table blocked for too long; CANCELLED after Close().
   Result<Sample> Next(const WaitOptions& wait = {}) EXCLUDES(mu_);
-  // Appends exactly `count`; on an error fewer, which are in *out all the same.
+  // Appends exactly `count`, or fewer and returns an error.
   Status Next(int64_t count, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_) {
     return Take(count, count, wait, out);
   }
-  // Appends at least one, and as many more as are here already.
+  // Appends at least one, and as many more as are in the queue.
   Status NextSome(int64_t most, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_) {
     return Take(1, most, wait, out);
   }
@@ -85,20 +84,16 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
   struct Worker {
     std::shared_ptr<Connection> connection;
     std::shared_ptr<SampleStream> stream;
-    uint64_t attempt = 0;
-    bool attempt_over = true;   // there is no stream, nor one being opened
-    bool reconnecting = false;  // an alarm is set
-    bool is_lost = false;       // looked for long enough
-    bool is_welcome = false;    // the server has answered on this stream
-    // What was asked for on this stream and not yet received: a number of samples for each request, in order.
+    bool reconnecting = false;  // an alarm for the next attempt is set
+    bool is_lost = false;       // reconnect_timeout has passed
+    // Samples requested on this stream and not yet received, per request, in order.
     std::deque<int64_t> requests;
     int64_t outstanding = 0;   // their sum
-    int64_t requested = 0;     // in all, on this and former streams
+    int64_t requested = 0;     // in total, on this and former streams
     int64_t lost = 0;          // outstanding when a connection broke, and not logged yet
-    int64_t queued = 0;        // received, and not handed out yet
-    uint64_t taken_bytes = 0;  // to be given back
+    int64_t queued = 0;        // received and not yet returned
+    uint64_t taken_bytes = 0;  // credit to return to the server
     uint64_t last_request = 0;
-    Clock::AlarmId attempt_alarm = 0;  // bounds the attempt, with a reconnect_timeout
     Reconnection reconnection{0};
   };
   // A reply that waits to be consumed.
@@ -119,18 +114,18 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
   Status Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) EXCLUDES(mu_);
   void GrowWindow() REQUIRES(mu_);
   size_t TakeQueued(int64_t count, std::vector<Sample>* out) REQUIRES(mu_);
-  // Opens streams and sends requests as far as is wanted. Lets go of the lock meanwhile.
+  // Opens streams and sends requests for `wanted` samples. Releases the lock meanwhile.
   void Demand(int64_t wanted) REQUIRES(mu_);
   std::optional<Outgoing> NextRequest(int64_t by_consumer) REQUIRES(mu_);
   void Open(size_t index) REQUIRES(mu_);
-  // For how long and why nothing comes. Asks the server, and lets go of the lock meanwhile.
+  // Explains a wait. Asks the server for the reason and releases the lock meanwhile.
   Why DescribeWait(Duration waited, const WaitOptions& wait) REQUIRES(mu_);
   int64_t Wanted(int64_t by_consumer) const REQUIRES(mu_);
 
   void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);
   void OnRequestEnd(Worker* worker, Status end) REQUIRES(mu_);
   void Settle(Worker* worker, int64_t samples) REQUIRES(mu_);
-  // After a reconnect: the samples that may have been lost with the former connection.
+  // Logs, after a reconnect, the samples that may have been lost with the former connection.
   void LogLost(Worker* worker) REQUIRES(mu_);
   void OnAttemptTimeout(size_t index, uint64_t attempt) EXCLUDES(mu_);
   void OnClosed(size_t index, uint64_t attempt, Status status) EXCLUDES(mu_);

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "base/limiter_text.h"
+#include "tensor/limiter_text.h"
 #include "core/table.h"
 #include "core/table_internal.h"
 

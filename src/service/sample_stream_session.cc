@@ -15,7 +15,7 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
     for (uint32_t s = 0; s < slices; ++s) {
       const SliceView slice = trajectory.slice(c, s);
       const ColumnView column = slice.chunk->header().column(slice.chunk_column);
-      // Raw rows travel alone, others with their blocks.
+      // Raw rows are sent alone, others with their blocks.
       size.bytes += column.codec == Codec::kRaw && column.dtype != DType::kString
                         ? slice.length * column.row_bytes()
                         : TouchedBlocks(column, slice.offset, slice.length).payload_size;
@@ -26,7 +26,7 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
 
 namespace {
 
-// For what is about to be looked at and encoded. The slices were touched when the samples were drawn.
+// Prefetches what is encoded next. The slices were read when the samples were drawn.
 void FetchAhead(const std::vector<Sample>& items, size_t at) {
   constexpr size_t kHeader = 12, kPayload = 6, kHeaderLines = 2, kPayloadLines = 8;
   if (at + kHeader < items.size()) PrefetchHeader(items[at + kHeader].trajectory, kHeaderLines);
@@ -69,58 +69,64 @@ void SampleStreamSession::OnRequest(SampleRequest request) {
 }
 
 void SampleStreamSession::Proceed() {
-  mu_.Lock();
-  if (busy_) {
-    again_ = true;
-    mu_.Unlock();
-    return;
+  std::shared_ptr<SamplePeer> peer;
+  Status status;
+  {
+    MutexLock lock(&mu_);
+    if (!strand_.Run([this]() REQUIRES(mu_) { return Step(); })) return;
+    peer = peer_;
+    status = stream_status_;
   }
-  busy_ = true;
-  do {
-    again_ = false;
-    const std::shared_ptr<SamplePeer> peer = peer_;
-    if (peer == nullptr || ended_) break;
-    if (read_wanted_ && greeted_ && !done_) {
-      read_wanted_ = false;
-      mu_.Unlock();
-      peer->ReadNext();
-      mu_.Lock();
-      again_ = true;
-    }
-    if (BeginNextRequest()) again_ = true;
-    if (const int64_t count = NextDraw(); count > 0) {
-      drawing_ = true;
-      const std::shared_ptr<ConcurrentTable> table = table_;
-      const std::optional<Duration> timeout = requests_.front().timeout;
-      mu_.Unlock();
-      Draw(table, count, timeout);
-      mu_.Lock();
-      again_ = true;
-    }
-    if (ready_ && (unclaimed_bytes_ < window_bytes_ || !greeted_)) {
-      const std::shared_ptr<ConcurrentTable> table =
-          table_;  // NextReply() ends the request with its last samples
-      if (std::optional<SampleReply> reply = NextReply()) {
-        const size_t samples = reply->samples.size();
-        ready_ = false;
-        early_credit_ = 0;
-        mu_.Unlock();
-        const SamplePeer::Sent sent = peer->Reply(*std::move(reply));
-        mu_.Lock();
-        unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
-        ready_ |= sent.ready;
-        if (sent.bytes == 0 && !sent.ready) CountUndelivered(table.get(), samples);  // the peer is over
-        again_ = true;
-      } else if (done_ && requests_.empty()) {
-        ended_ = true;
-        mu_.Unlock();
-        peer->End(Status::Ok());
-        mu_.Lock();
-      }
-    }
-  } while (again_);
-  busy_ = false;
+  if (peer != nullptr) peer->End(std::move(status));
+}
+
+Strand::Next SampleStreamSession::Step() {
+  const std::shared_ptr<SamplePeer> peer = peer_;
+  if (peer == nullptr) return Strand::Next::kWait;
+  bool is_busy = ReadNext(peer.get());
+  is_busy |= BeginNextRequest();
+  is_busy |= DrawNext();
+  is_busy |= SendNext(peer.get());
+  if (is_busy) return Strand::Next::kAgain;
+  return done_ && requests_.empty() && CanSend() ? Strand::Next::kClose : Strand::Next::kWait;
+}
+
+bool SampleStreamSession::ReadNext(SamplePeer* peer) {
+  if (!read_wanted_ || !greeted_ || done_) return false;
+  read_wanted_ = false;
   mu_.Unlock();
+  peer->ReadNext();
+  mu_.Lock();
+  return true;
+}
+
+bool SampleStreamSession::DrawNext() {
+  const int64_t count = NextDraw();
+  if (count == 0) return false;
+  drawing_ = true;
+  const std::shared_ptr<ConcurrentTable> table = table_;
+  const std::optional<Duration> timeout = requests_.front().timeout;
+  mu_.Unlock();
+  Draw(table, count, timeout);
+  mu_.Lock();
+  return true;
+}
+
+bool SampleStreamSession::SendNext(SamplePeer* peer) {
+  if (!CanSend()) return false;
+  const std::shared_ptr<ConcurrentTable> table = table_;  // NextReply() may end the request
+  std::optional<SampleReply> reply = NextReply();
+  if (!reply) return false;
+  const size_t samples = reply->samples.size();
+  ready_ = false;
+  early_credit_ = 0;
+  mu_.Unlock();
+  const SamplePeer::Sent sent = peer->Reply(*std::move(reply));
+  mu_.Lock();
+  unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
+  ready_ |= sent.ready;
+  if (sent.bytes == 0 && !sent.ready) CountUndelivered(table.get(), samples);  // the peer is over
+  return true;
 }
 
 bool SampleStreamSession::BeginNextRequest() {
@@ -142,7 +148,7 @@ bool SampleStreamSession::BeginNextRequest() {
 int64_t SampleStreamSession::NextDraw() const {
   if (table_ == nullptr || drawing_ || to_draw_ == 0 || end_.has_value()) return 0;
   if (shares_memory_) return drawn_.empty() ? std::min(to_draw_, kMaxDraw) : 0;
-  // The next draw waits until what was drawn is on its way.
+  // The next draw waits until the drawn samples were sent.
   if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
   int64_t fit = kFirstDraw;
   if (bytes_per_sample_ > 0) fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);
@@ -152,7 +158,7 @@ int64_t SampleStreamSession::NextDraw() const {
 bool SampleStreamSession::HasEnough() const { return !drawn_.empty() || end_.has_value(); }
 
 uint64_t SampleStreamSession::MaxReplyBytes() const {
-  // Headers, which are not counted, stay within the rest.
+  // Leaves room for headers, which are not counted.
   return std::min(max_response_bytes_ / 8, kReplyBytes);
 }
 
@@ -170,8 +176,8 @@ Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const Sampl
 
 void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count,
                                std::optional<Duration> timeout) {
-  // Mostly the table allows it: then it is done here and now, and many streams draw and encode side by side.
-  // Callbacks of a table come one at a time, on whichever thread.
+  // Tries without waiting first: then many streams draw and encode in parallel, whereas callbacks of a table
+  // run one at a time.
   std::vector<Sample> items;
   if (timeout && *timeout <= Duration(0)) {
     Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = timeout}, &items);
@@ -317,8 +323,9 @@ void SampleStreamSession::End(Status status) {
   std::shared_ptr<SamplePeer> peer;
   {
     MutexLock lock(&mu_);
-    if (peer_ == nullptr || ended_) return;
-    ended_ = true;
+    if (peer_ == nullptr || strand_.is_closed()) return;
+    stream_status_ = status;
+    if (!strand_.Close()) return;  // the running Proceed() ends the stream
     peer = peer_;
   }
   peer->End(std::move(status));

@@ -1,9 +1,8 @@
 // sample_stream_session.h — the server's end of a stream of samples.
 //
-// Requests are served one after the other. For each, samples are drawn in small draws, as the limiter allows,
-// and sent in replies of about kReplyBytes; the next draw is made when the last reply has left and the
-// client still has credit. So no more is drawn than was asked for, and a client that does not keep up
-// stops the drawing, not the server.
+// Serves requests one after the other. Samples are drawn in small draws, as the limiter allows, and sent in
+// replies of about kReplyBytes. The next draw follows once the last reply was sent and the client still has
+// credit. So no more is drawn than was requested, and a slow client stops only its own draws.
 //
 // Threads: all methods may be called concurrently. No lock is held while calling a table or the peer.
 #ifndef REVERB_SERVICE_SAMPLE_STREAM_SESSION_H_
@@ -17,13 +16,14 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/strand.h"
 #include "core/table.h"
 #include "service/service.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
 
-// What a sampled trajectory adds to a reply: bytes, its headers left out and never too few, and slices.
+// What a sampled trajectory adds to a reply: an upper bound of its bytes, without headers, and its slices.
 struct SampleSize {
   uint64_t bytes = 0;
   size_t slices = 0;
@@ -39,7 +39,7 @@ class SampleStreamSession final : public SampleSession,
   // Greets the client.
   void Begin() EXCLUDES(mu_) { Proceed(); }
   void End(Status status) EXCLUDES(mu_);
-  // One if a table makes this stream wait. The reason is left to those who ask the tables.
+  // Adds an entry if a table blocks this stream. The caller adds the reason.
   void AddWait(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
 
   void OnRequest(SampleRequest request) override EXCLUDES(mu_);
@@ -48,25 +48,31 @@ class SampleStreamSession final : public SampleSession,
   void OnGone() override EXCLUDES(mu_);
 
  private:
-  // A reply aims at so many bytes and at most so many samples: smaller ones waste messages, larger
-  // ones make the client wait for the first of them.
+  // Target size and maximum number of samples of a reply. Smaller replies cost more messages; larger ones
+  // delay the first sample.
   static constexpr uint64_t kReplyBytes = 256 << 10;
   static constexpr size_t kReplySamples = 512;
   static constexpr int64_t kFirstDraw = 16;
-  // Slices of a reply of several samples.
+  // Bounds the slices of a reply of several samples.
   static constexpr size_t kReplySlices = 1 << 16;
-  // Drawn at once for a client of this process, which takes them by reference.
+  // Bounds a draw for a client of this process, which takes samples by reference.
   static constexpr int64_t kMaxDraw = 1 << 14;
 
-  // Does what can be done: sends what was drawn, draws, takes the next request.
+  // Performs what is due: reads the next request, draws, sends what was drawn.
   void Proceed() EXCLUDES(mu_);
+  Strand::Next Step() REQUIRES(mu_);
+  // Each returns whether it did something; they release the lock meanwhile.
+  bool ReadNext(SamplePeer* peer) REQUIRES(mu_);
+  bool DrawNext() REQUIRES(mu_);
+  bool SendNext(SamplePeer* peer) REQUIRES(mu_);
+  bool CanSend() const REQUIRES(mu_) { return ready_ && (unclaimed_bytes_ < window_bytes_ || !greeted_); }
   bool BeginNextRequest() REQUIRES(mu_);
   std::optional<SampleReply> NextReply() REQUIRES(mu_);
-  // How many to draw now; 0 = none.
+  // Returns how many samples to draw now; 0 = none.
   int64_t NextDraw() const REQUIRES(mu_);
-  // Whether what was drawn makes a reply.
+  // Returns whether the drawn samples fill a reply.
   bool HasEnough() const REQUIRES(mu_);
-  // Bytes of a reply of several samples.
+  // Returns the maximum size of a reply of several samples.
   uint64_t MaxReplyBytes() const;
   // RESOURCE_EXHAUSTED for an item that is too large for this client.
   Status CheckDrawn(const ConcurrentTable& table, const Sample& item, const SampleSize& size) const;
@@ -75,7 +81,7 @@ class SampleStreamSession final : public SampleSession,
       EXCLUDES(mu_);
   void OnDrawn(const ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
   void TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
-  // Samples of `table` were drawn and cannot be sent.
+  // Counts samples of `table` that were drawn and cannot be sent.
   void CountUndelivered(const ConcurrentTable* table, size_t samples) const;
 
   const std::shared_ptr<Service> service_;
@@ -88,15 +94,14 @@ class SampleStreamSession final : public SampleSession,
 
   mutable Mutex mu_;
   std::shared_ptr<SamplePeer> peer_ GUARDED_BY(mu_);
-  bool busy_ GUARDED_BY(mu_) = false;   // some thread is in Proceed()
-  bool again_ GUARDED_BY(mu_) = false;  // it shall look once more
-  bool ready_ GUARDED_BY(mu_) = true;   // the peer takes another reply
+  Strand strand_ GUARDED_BY(mu_);         // calls the peer; its final call is SamplePeer::End()
+  Status stream_status_ GUARDED_BY(mu_);  // that the stream ends with
+  bool ready_ GUARDED_BY(mu_) = true;     // the peer accepts another reply
   bool greeted_ GUARDED_BY(mu_) = false;
   bool read_wanted_ GUARDED_BY(mu_) = true;
-  bool done_ GUARDED_BY(mu_) = false;
-  bool ended_ GUARDED_BY(mu_) = false;
+  bool done_ GUARDED_BY(mu_) = false;             // the client will send nothing more
   uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet
-  // Given back for the reply that is being handed over: its bytes are counted only when that is done.
+  // Credit that came back for the reply being sent, whose bytes are counted only after Reply() returns.
   uint64_t early_credit_ GUARDED_BY(mu_) = 0;
 
   std::deque<SampleRequest> requests_ GUARDED_BY(mu_);  // the first is being served once table_ is set

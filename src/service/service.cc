@@ -29,7 +29,7 @@ class InsertStreamSession final : public InsertSession {
   void OnDone() override { writer_->OnDone(generation_); }
   void OnGone() override {
     service_->StreamGone(stream_id_);
-    if (writer_->Detach(generation_)) service_->WriterWentAway(writer_->id());
+    if (writer_->Detach(generation_)) service_->OnWriterDisconnected(writer_->id());
   }
   void End(Status status) { writer_->End(generation_, std::move(status)); }
   uint64_t generation() const { return generation_; }
@@ -55,10 +55,10 @@ Status ServiceLimits::Validate() const {
                                                      {"max_streams", max_streams},
                                                      {"max_writers", max_writers}};
   for (const auto& [name, value] : limits) {
-    if (value == 0)
-      return Status::InvalidArgument(std::string(name) + " is 0: nothing could be done; give at least 1");
+    if (value == 0) return Status::InvalidArgument(std::string(name) + " is 0; it must be at least 1");
   }
-  if (writer_memory < Duration(0)) return Status::InvalidArgument("writer_memory is negative");
+  if (disconnected_session_ttl < Duration(0))
+    return Status::InvalidArgument("disconnected_session_ttl is negative");
   return Status::Ok();
 }
 
@@ -68,7 +68,7 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
   for (const std::shared_ptr<ConcurrentTable>& table : options.tables) {
     if (table->store() != options.store) {
       return Status::InvalidArgument("table \"" + table->name() +
-                                     "\" lies in another store than the server's");
+                                     "\" belongs to a different store than the server");
     }
     if (!tables.emplace(table->name(), table).second) {
       return Status::InvalidArgument("there are two tables named \"" + table->name() +
@@ -85,7 +85,7 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
       for (const SavedWriter& saved : writers) {
         Writer& writer = service->writers_[saved.id];
         writer.session = std::make_shared<WriterSession>(service, saved);
-        service->SetAway(saved.id, &writer, true);
+        service->SetDisconnected(saved.id, &writer, true);
       }
     }
     service->DropWriters();
@@ -122,13 +122,13 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
     for (auto& [id, stream] : streams_) ends.push_back(stream.end);
     for (auto& [id, writer] : writers_) writers.push_back(std::move(writer.session));
     writers_.clear();
-    away_.clear();
+    disconnected_.clear();
     stopped_writers_.insert(stopped_writers_.end(), writers.begin(), writers.end());
   }
   for (auto& end : ends) end(ShuttingDown());
   for (auto& writer : writers) writer->Abandon();
   if (before_forgetting) before_forgetting();
-  std::vector<std::shared_ptr<WriterSession>> forgotten;  // they hold this service: not under the lock
+  std::vector<std::shared_ptr<WriterSession>> forgotten;  // hold this service: destroyed without the lock
   MutexLock lock(&mu_);
   forgotten = std::exchange(stopped_writers_, {});
 }
@@ -139,7 +139,7 @@ void Service::CountUndelivered(const ConcurrentTable& table, int64_t samples, st
   undelivered_log_.Log(
       LogLevel::kWarning, table.name(),
       "table \"" + table.name() + "\": the client" + (client.empty() ? "" : " " + std::string(client)) +
-          " went away before its samples were sent; drawn and not sent: " + std::to_string(samples) +
+          " disconnected before its samples were sent; drawn and not sent: " + std::to_string(samples) +
           ", each counts towards max_times_sampled (" + std::to_string(table.options().max_times_sampled) +
           ")");
 }
@@ -192,7 +192,7 @@ Status Service::CheckVersion(const Hello& hello) const {
 Result<uint64_t> Service::EnterStream() {
   if (stopped_) return ShuttingDown();
   if (streams_.size() >= options_.limits.max_streams) {
-    // Not for ever: those that broke off are noticed after a while.
+    // Transient: broken connections are detected after a while.
     return Status::Unavailable("the server has " + std::to_string(streams_.size()) +
                                " streams open, which is its limit; close some, or raise max_streams");
   }
@@ -205,7 +205,7 @@ bool Service::stopped() const {
 }
 
 void Service::StreamGone(uint64_t stream_id) {
-  Stream gone;  // holds the session: dies outside the lock
+  Stream gone;  // holds the session: destroyed without the lock
   MutexLock lock(&mu_);
   const auto found = streams_.find(stream_id);
   if (found == streams_.end()) return;
@@ -218,7 +218,7 @@ void Service::ForgetWriter(const Id128& id) {
   MutexLock lock(&mu_);
   const auto found = writers_.find(id);
   if (found == writers_.end()) return;
-  SetAway(id, &found->second, false);
+  SetDisconnected(id, &found->second, false);
   writer = std::move(found->second.session);
   writers_.erase(found);
 }
@@ -240,15 +240,15 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
       known.session = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
     }
     writer = known.session;
-    // Under this lock: nobody drops it before the stream is there.
+    // Under this lock, so that DropWriters() does not drop it before the stream is attached.
     writer->Expect();
-    SetAway(hello.session_id, &known, false);
+    SetDisconnected(hello.session_id, &known, false);
     session =
         std::make_shared<InsertStreamSession>(shared_from_this(), writer, writer->NewGeneration(), stream_id);
     streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); }});
   }
   writer->Attach(session->generation(), hello.client_name, std::move(peer));
-  // Stop() may have come between: what it told a stream that was not attached yet was not heard.
+  // Stop() may have run in between, when the stream was not attached yet.
   if (stopped()) session->End(ShuttingDown());
   return std::shared_ptr<InsertSession>(std::move(session));
 }
@@ -271,20 +271,22 @@ Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
   return std::shared_ptr<SampleSession>(std::move(session));
 }
 
-void Service::SetAway(const Id128& id, Writer* writer, bool is_away) {
-  if (writer->away) {
-    away_.erase(*writer->away);
-    writer->away.reset();
+void Service::SetDisconnected(const Id128& id, Writer* writer, bool is_disconnected) {
+  if (writer->position) {
+    disconnected_.erase(*writer->position);
+    writer->position.reset();
   }
-  if (is_away) writer->away = away_.insert(away_.end(), {.id = id, .since = options_.clock->Now()});
+  if (is_disconnected)
+    writer->position = disconnected_.insert(disconnected_.end(), {.id = id, .since = options_.clock->Now()});
 }
 
-void Service::WriterWentAway(const Id128& id) {
+void Service::OnWriterDisconnected(const Id128& id) {
   {
     MutexLock lock(&mu_);
     const auto found = writers_.find(id);
-    // It may have come back, or been dropped, in between.
-    if (found != writers_.end() && found->second.session->is_away()) SetAway(id, &found->second, true);
+    // It may have reconnected or been dropped in between.
+    if (found != writers_.end() && found->second.session->is_disconnected())
+      SetDisconnected(id, &found->second, true);
   }
   DropWriters();
   ScheduleSweep();
@@ -292,11 +294,11 @@ void Service::WriterWentAway(const Id128& id) {
 
 void Service::ScheduleSweep() {
   MutexLock lock(&mu_);
-  if (stopped_ || sweep_is_set_ || away_.empty()) return;
+  if (stopped_ || sweep_is_set_ || disconnected_.empty()) return;
   sweep_is_set_ = true;
   // Now() plus the longest duration would overflow.
-  const Duration pause = std::clamp<Duration>(options_.limits.writer_memory, std::chrono::milliseconds(1),
-                                              std::chrono::hours(24 * 365));
+  const Duration pause = std::clamp<Duration>(options_.limits.disconnected_session_ttl,
+                                              std::chrono::milliseconds(1), std::chrono::hours(24 * 365));
   options_.clock->CallAt(options_.clock->Now() + pause, [weak = weak_from_this()] {
     const std::shared_ptr<Service> service = weak.lock();
     if (!service) return;
@@ -314,16 +316,17 @@ void Service::DropWriters() {
   {
     MutexLock lock(&mu_);
     const TimePoint now = options_.clock->Now();
-    while (!away_.empty()) {
-      const Away longest = away_.front();
-      const bool is_late = now - longest.since >= options_.limits.writer_memory;
+    while (!disconnected_.empty()) {
+      const Disconnected longest = disconnected_.front();
+      const bool is_late = now - longest.since >= options_.limits.disconnected_session_ttl;
       const bool too_many = writers_.size() >= options_.limits.max_writers;
-      const int64_t bytes = away_bytes_.load(std::memory_order_relaxed);
-      const bool too_much = bytes > 0 && static_cast<uint64_t>(bytes) > options_.limits.away_bytes;
+      const int64_t bytes = disconnected_bytes_.load(std::memory_order_relaxed);
+      const bool too_much =
+          bytes > 0 && static_cast<uint64_t>(bytes) > options_.limits.max_disconnected_bytes;
       if (!is_late && !too_many && !too_much) break;
-      away_.pop_front();
+      disconnected_.pop_front();
       const auto found = writers_.find(longest.id);
-      found->second.session->Expect();  // its bytes no longer count, though they are freed below
+      found->second.session->Expect();  // its bytes no longer count; they are freed below
       dropped.push_back(std::move(found->second.session));
       writers_.erase(found);
     }
@@ -396,7 +399,7 @@ Status Service::SetRateLimiter(const SetRateLimiterRequest& request) {
 }
 
 Result<InspectReply> Service::Inspect(const InspectRequest& request) {
-  // One reply shows no more than this; the cursor leads on.
+  // Bounds one reply; the cursor continues after it.
   constexpr uint64_t kMaxBytes = uint64_t{4} << 20;
   constexpr size_t kMaxItems = 10'000;
   constexpr int64_t kItemsAtATime = 16;
@@ -418,7 +421,7 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
       if (bytes > kMaxBytes && (fit > 0 || !reply.items.empty())) break;
     }
     is_full = bytes > kMaxBytes;
-    if (fit < items.size()) {  // the others are for the next call
+    if (fit < items.size()) {  // the others follow in the next call
       items.clear();
       reply.next_cursor = cursor;
       if (fit > 0) items = table->Peek(static_cast<int64_t>(fit), &reply.next_cursor);

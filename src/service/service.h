@@ -1,8 +1,8 @@
-// service.h — what a server does with each request, whatever brought it.
+// service.h — implements the requests to a server, for all transports.
 //
-// A Service answers for a set of tables over one chunk store. Streams become sessions: a WriterSession
-// (writer_session.h) outlives the streams of its writer, a sample stream is an object of its own
-// (sample_stream_session.h). All waiting is the tables' business: no thread is kept for a client.
+// A Service serves a set of tables over one chunk store. Streams become sessions: a WriterSession
+// (writer_session.h) outlives the streams of its writer, a SampleStreamSession (sample_stream_session.h) is
+// one stream. Tables implement all waiting; no thread waits for a client.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_SERVICE_SERVICE_H_
@@ -30,25 +30,25 @@
 
 namespace reverb::internal {
 
-// What clients may ask of a server at most.
+// Bounds what clients can make a server use.
 struct ServiceLimits {
   WireLimits wire;
   // Of one writer: bytes of items that were received and are not in their tables yet, and how many.
-  // Beyond either the server stops reading from that writer. The client is told the first.
+  // Beyond either the server stops reading from that writer. The welcome carries the first.
   uint64_t insert_window_bytes = uint64_t{16} << 20;
   size_t max_waiting_items = size_t{1} << 17;
   // The largest item, as MaxSampleBytes() counts it. Larger ones are rejected: samplers could not take them.
   uint64_t max_item_bytes = kDefaultMaxResponseBytes;
-  // Of one sampler: replies on their way, at most, whatever the client would allow.
+  // Per sampler: maximum bytes of replies in flight, whatever the client allows.
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_waiting_requests = 1024;
   // Streams at a time, and writers that are remembered, those connected included.
   size_t max_streams = 10'000;
   size_t max_writers = 100'000;
-  // How long a writer that lost its connection is remembered, with what it had sent and what still waits;
-  // and how many bytes may wait for all of these together: beyond, the longest away are given up.
-  Duration writer_memory = std::chrono::minutes(5);
-  uint64_t away_bytes = uint64_t{256} << 20;
+  // How long the session of a disconnected writer is kept, with its progress and its pending items; and how
+  // many bytes may be pending for all of these together: beyond that, the longest disconnected are dropped.
+  Duration disconnected_session_ttl = std::chrono::minutes(5);
+  uint64_t max_disconnected_bytes = uint64_t{256} << 20;
 
   Status Validate() const;
 };
@@ -63,7 +63,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
     std::shared_ptr<ChunkStore> store;
     std::string server_name = "reverb";
     ServiceLimits limits;
-    // Writes a checkpoint and says where; absent = there are none.
+    // Writes a checkpoint and returns its path; absent = checkpoints are not available.
     std::function<Result<std::string>()> checkpoint;
     // Those of the checkpoint that the tables were loaded from.
     std::vector<SavedWriter> writers = {};
@@ -73,11 +73,11 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   static Result<std::shared_ptr<Service>> Create(Options options);
   ~Service() override;
 
-  // Ends all streams with UNAVAILABLE and refuses new ones; single calls go on being answered. What
-  // writers had under way in tables is given up. `before_forgetting` is called when that is done, while
-  // SaveWriters() still knows them. Idempotent.
+  // Ends all streams with UNAVAILABLE and refuses new ones; single calls are still answered. Cancels the
+  // pending items of writers, then calls `before_forgetting`, while SaveWriters() still has the writers.
+  // Idempotent.
   void Stop(const std::function<void()>& before_forgetting = {});
-  // How far the writers have come, for a checkpoint; called while all tables are locked.
+  // Returns the progress of the writers for a checkpoint. Called while all tables are locked.
   std::vector<SavedWriter> SaveWriters() const EXCLUDES(mu_);
 
   const Id128& life_id() const override { return life_id_; }
@@ -97,7 +97,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   struct Stats {
     size_t streams = 0;
     size_t writers = 0;
-    int64_t undelivered_samples = 0;  // drawn for clients that went away before they were sent
+    int64_t undelivered_samples = 0;  // drawn for clients that disconnected before they were sent
   };
   Stats stats() const EXCLUDES(mu_);
 
@@ -105,38 +105,40 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   const ServiceLimits& limits() const { return options_.limits; }
   Clock* clock() const { return options_.clock; }
   ChunkStore& store() { return *options_.store; }
-  // NOT_FOUND, naming the tables that there are.
+  // Returns NOT_FOUND, with the names of all tables, if there is none of that name.
   Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const;
   Welcome MakeWelcome(uint64_t applied_through) const;
   // A stream is over.
   void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
-  // A writer has no stream any more: it is remembered for a while.
-  void WriterWentAway(const Id128& id) EXCLUDES(mu_);
-  // Bytes that wait for writers without a stream have become more or fewer.
-  void AddAwayBytes(int64_t bytes) { away_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
-  // A writer took its leave: nothing of it waits, it will not come back.
+  // The writer has lost its stream: keeps its session for disconnected_session_ttl.
+  void OnWriterDisconnected(const Id128& id) EXCLUDES(mu_);
+  // Changes the number of bytes that are pending for disconnected writers.
+  void AddDisconnectedBytes(int64_t bytes) {
+    disconnected_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  // The writer closed cleanly; drops its session.
   void ForgetWriter(const Id128& id) EXCLUDES(mu_);
-  // Samples of `table` that were drawn for a client that is gone before they were sent. Logs them where
-  // sampling takes items away.
+  // Counts samples of `table` that were drawn for a client that disconnected before they were sent. Logs them
+  // if sampling removes items.
   void CountUndelivered(const ConcurrentTable& table, int64_t samples, std::string_view client);
 
  private:
   explicit Service(Options options);
   Status CheckVersion(const Hello& hello) const;
-  // An error when Info() exceeds what clients accept: they ask for it first, and could not use any table.
+  // Fails if Info() exceeds what clients accept: they request it first, and could not use any table.
   Status CheckInfoCanBeRead();
   bool stopped() const EXCLUDES(mu_);
-  // A number for a new stream, or why there can be none.
+  // Returns a number for a new stream.
   Result<uint64_t> EnterStream() REQUIRES(mu_);
   struct Writer;
-  // Puts a writer at the end of away_, or takes it out.
-  void SetAway(const Id128& id, Writer* writer, bool is_away) REQUIRES(mu_);
-  // Who waits, longest first; `tables` tell why.
+  // Puts a writer at the end of disconnected_, or removes it.
+  void SetDisconnected(const Id128& id, Writer* writer, bool is_disconnected) REQUIRES(mu_);
+  // Lists what waits, longest first, with the reasons from `tables`.
   std::vector<WaiterInfo> Waiters(const std::vector<TableInfo>& tables) const EXCLUDES(mu_);
-  // Drops writers that were away for too long, and the longest away when there are too many or too much
-  // waits for them. Takes time for those that it drops only.
+  // Drops writers that were disconnected for too long, and the longest disconnected if there are too many or
+  // too many bytes are pending for them. Takes time only for those that it drops.
   void DropWriters() EXCLUDES(mu_);
-  // Calls DropWriters() after a while, as long as writers are away.
+  // Calls DropWriters() after a while, as long as writers are disconnected.
   void ScheduleSweep() EXCLUDES(mu_);
 
   const Options options_;
@@ -154,21 +156,21 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
     std::shared_ptr<SampleStreamSession> sampler;  // null for those of writers
   };
   absl::flat_hash_map<uint64_t, Stream> streams_ GUARDED_BY(mu_);
-  // Writers without a stream, the longest away first.
-  struct Away {
+  // Writers without a stream, the longest disconnected first.
+  struct Disconnected {
     Id128 id;
     TimePoint since;
   };
-  using AwayList = std::list<Away>;
-  AwayList away_ GUARDED_BY(mu_);
+  using DisconnectedList = std::list<Disconnected>;
+  DisconnectedList disconnected_ GUARDED_BY(mu_);
   struct Writer {
     std::shared_ptr<WriterSession> session;
-    std::optional<AwayList::iterator> away = {};  // its place in away_
+    std::optional<DisconnectedList::iterator> position = {};  // in disconnected_
   };
   absl::flat_hash_map<Id128, Writer> writers_ GUARDED_BY(mu_);
-  // What waits for all writers that are away; they count it themselves.
-  std::atomic<int64_t> away_bytes_{0};
-  // Given up by Stop(), until they are forgotten.
+  // Pending for all disconnected writers; the sessions count them.
+  std::atomic<int64_t> disconnected_bytes_{0};
+  // Abandoned by Stop(), until it returns.
   std::vector<std::shared_ptr<WriterSession>> stopped_writers_ GUARDED_BY(mu_);
   bool sweep_is_set_ GUARDED_BY(mu_) = false;
 };

@@ -8,7 +8,7 @@
 namespace reverb::internal {
 namespace {
 
-// Asks the table, which may run callbacks on this thread: no lock of ours may be held.
+// Queries the table, which may run callbacks on this thread: must be called without locks.
 WaitState DescribeWait(ConcurrentTable& table, Duration waited, size_t waiting_items) {
   const TableInfo info = table.Info();
   WaitState state;
@@ -33,7 +33,7 @@ std::optional<SavedWriter> WriterSession::Save() const {
   SavedWriter saved{.id = id_, .applied_through = received_through_, .applied = restored_};
   for (const auto& line : lines_) {
     const uint64_t applied = line->applied.load(std::memory_order_relaxed);
-    // The first that is not in: items of a table go in in order.
+    // Finds the first item that is not in the table: items are inserted in order.
     if (abandoned_) {
       const auto next = std::ranges::upper_bound(line->given_up, applied);
       if (next != line->given_up.end()) saved.applied_through = std::min(saved.applied_through, *next - 1);
@@ -75,16 +75,16 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
       generation_ = generation;
       client_name_ = std::move(client_name);
       address_ = std::move(address);
-      is_away_ = false;
-      CountAwayBytes();
-      greeted_ = heartbeat_ = done_ = ended_ = told_full_ = false;
+      is_disconnected_ = false;
+      CountDisconnectedBytes();
+      greeted_ = heartbeat_ = done_ = ended_ = full_reported_ = false;
       ready_ = read_wanted_ = true;
-      // The new connection hears of rejections that the old one may not have delivered.
+      // Resends rejections that the old connection may not have delivered.
       RestoreRejections();
     }
   }
-  if (former) former->End(Status(StatusCode::kAborted, "the writer came back on another connection"));
-  PumpReplies();
+  if (former) former->End(Status(StatusCode::kAborted, "the writer reconnected on another connection"));
+  CallPeer();
 }
 
 void WriterSession::OnMessage(uint64_t generation, InsertMessage message) {
@@ -112,7 +112,7 @@ void WriterSession::Receive(InsertMessage message) {
       }
       line = *found;
     }
-    if (from.number <= line->applied.load(std::memory_order_relaxed)) continue;  // in before a restart
+    if (from.number <= line->applied.load(std::memory_order_relaxed)) continue;  // inserted before a restart
     Result<Trajectory> trajectory = service_->store().Enter(std::move(from.trajectory));
     if (!trajectory.ok()) {
       Reject(from.number, std::move(trajectory).status());
@@ -135,7 +135,7 @@ void WriterSession::Receive(InsertMessage message) {
       line->table->TakeStructure(line->structure);
     }
     ++waiting_items_;
-    // Most go in at once: their memory is the table's business then.
+    // Most are inserted at once: then the table accounts for their memory.
     if (line->under_way > 0 || line->waiting.size() >= kItemsPerOperation) CountWaiting(&to);
     line->waiting.push_back(std::move(to));
   }
@@ -161,7 +161,7 @@ void WriterSession::Reject(uint64_t number, Status status) {
 }
 
 void WriterSession::RestoreRejections() {
-  // Those that were never sent follow. Some of them may be remembered as well.
+  // The remembered ones come first, then those that were never sent. Some are both.
   std::erase_if(unreported_, [this](const Rejection& rejection) REQUIRES(mu_) {
     return std::ranges::find(remembered_, rejection.number, &Rejection::number) != remembered_.end();
   });
@@ -182,7 +182,7 @@ Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
 }
 
 void WriterSession::Proceed() {
-  // Lines are only ever added, and stay where they are.
+  // Lines are only added, and never move.
   for (size_t i = 0;; ++i) {
     Line* line = nullptr;
     {
@@ -192,7 +192,7 @@ void WriterSession::Proceed() {
     }
     StartOperation(line);
   }
-  PumpReplies();
+  CallPeer();
 }
 
 std::vector<Item> WriterSession::TakeItems(Line* line) {
@@ -206,8 +206,7 @@ std::vector<Item> WriterSession::TakeItems(Line* line) {
 }
 
 void WriterSession::StartOperation(Line* line) {
-  // Mostly the table allows it: then it is done here and now. Callbacks of a table come one at a time, on
-  // whichever thread.
+  // Tries without waiting first, which mostly succeeds: callbacks of a table run one at a time.
   while (true) {
     std::vector<Item> items = TakeItems(line);
     if (items.empty()) return;
@@ -230,7 +229,7 @@ void WriterSession::StartOperation(Line* line) {
   bool cancel = false;
   {
     MutexLock lock(&mu_);
-    // It may be done already, and the next one under way.
+    // It may be complete already, and the next one in progress.
     if (line->under_way > 0 && line->sequence == sequence) line->operation = operation;
     cancel = abandoned_;
   }
@@ -240,13 +239,13 @@ void WriterSession::StartOperation(Line* line) {
 void WriterSession::OnInserted(Line* line, Operation& done) {
   Settle(line, static_cast<size_t>(done.progress), done.status, done.own_items);
   StartOperation(line);
-  PumpReplies();
+  CallPeer();
 }
 
 void WriterSession::Settle(Line* line, size_t applied, const Status& status, std::span<Item> items) {
   MutexLock lock(&mu_);
   line->operation.reset();
-  // An error: the table was closed, or the writer given up.
+  // An error means that the table was closed or the writer abandoned.
   const size_t finished = status.ok() ? applied : line->under_way;
   for (size_t i = 0; i < finished; ++i) {
     WaitingItem& item = line->waiting[i];
@@ -259,64 +258,75 @@ void WriterSession::Settle(Line* line, size_t applied, const Status& status, std
   }
   line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
   line->under_way = 0;
-  CountAwayBytes();
+  CountDisconnectedBytes();
 }
 
-void WriterSession::CountAwayBytes() {
-  const int64_t bytes = is_away_ ? WaitingBytes() : 0;
-  if (bytes == counted_away_bytes_) return;
-  service_->AddAwayBytes(bytes - counted_away_bytes_);
-  counted_away_bytes_ = bytes;
+void WriterSession::CountDisconnectedBytes() {
+  const int64_t bytes = is_disconnected_ ? WaitingBytes() : 0;
+  if (bytes == counted_disconnected_bytes_) return;
+  service_->AddDisconnectedBytes(bytes - counted_disconnected_bytes_);
+  counted_disconnected_bytes_ = bytes;
 }
 
-void WriterSession::PumpReplies() {
-  mu_.Lock();
-  while (peer_ != nullptr && !pumping_) {
-    const std::shared_ptr<InsertPeer> peer = peer_;
-    const uint64_t generation = generation_;
-    std::optional<InsertReply> reply = ready_ ? NextReply() : std::nullopt;
-    if (reply) {
-      pumping_ = true;
-      ready_ = false;
-      const std::optional<Blocked> blocked = TakeHeartbeat();
-      mu_.Unlock();
-      if (blocked) {
-        reply->waiting =
-            DescribeWait(*blocked->table, service_->clock()->Now() - blocked->since, blocked->waiting_items);
-      }
-      const bool ready = peer->Reply(*std::move(reply));
-      mu_.Lock();
-      pumping_ = false;
-      if (generation == generation_ && ready) ready_ = true;
-      continue;
+void WriterSession::CallPeer() {
+  MutexLock lock(&mu_);
+  strand_.Run([this]() REQUIRES(mu_) { return Step(); });
+}
+
+Strand::Next WriterSession::Step() {
+  if (peer_ == nullptr) return Strand::Next::kWait;
+  if (ready_) {
+    if (std::optional<InsertReply> reply = NextReply()) {
+      SendReply(*std::move(reply));
+      return Strand::Next::kAgain;
     }
-    if (ready_ && !ended_ && IsOver()) {
-      ended_ = true;
-      mu_.Unlock();
-      service_->ForgetWriter(id_);
-      peer->End(Status::Ok());
-      mu_.Lock();
-      continue;
+    if (!ended_ && IsOver()) {
+      EndStream();
+      return Strand::Next::kAgain;
     }
-    if (read_wanted_ && greeted_ && !done_ && !ended_) {
-      if (!HasRoom()) {
-        // No heartbeat will be seen from here on: the reason is told unasked, once.
-        if (std::exchange(told_full_, true)) break;
-        heartbeat_ = true;
-        described_at_.reset();
-        if (!ready_) break;
-        continue;
-      }
-      told_full_ = false;
-      read_wanted_ = false;
-      mu_.Unlock();
-      peer->ReadNext();
-      mu_.Lock();
-      continue;
-    }
-    break;
   }
+  return read_wanted_ && greeted_ && !done_ && !ended_ ? ReadNext() : Strand::Next::kWait;
+}
+
+void WriterSession::SendReply(InsertReply reply) {
+  const std::shared_ptr<InsertPeer> peer = peer_;
+  const uint64_t generation = generation_;
+  ready_ = false;
+  const std::optional<Blocked> blocked = TakeHeartbeat();
   mu_.Unlock();
+  if (blocked) {
+    reply.waiting =
+        DescribeWait(*blocked->table, service_->clock()->Now() - blocked->since, blocked->waiting_items);
+  }
+  const bool is_ready = peer->Reply(std::move(reply));
+  mu_.Lock();
+  if (generation == generation_ && is_ready) ready_ = true;
+}
+
+void WriterSession::EndStream() {
+  const std::shared_ptr<InsertPeer> peer = peer_;
+  ended_ = true;
+  mu_.Unlock();
+  service_->ForgetWriter(id_);
+  peer->End(Status::Ok());
+  mu_.Lock();
+}
+
+Strand::Next WriterSession::ReadNext() {
+  if (!HasRoom()) {
+    // No heartbeat can arrive from here on, so the reason is sent once without one.
+    if (std::exchange(full_reported_, true)) return Strand::Next::kWait;
+    heartbeat_ = true;
+    described_at_.reset();
+    return ready_ ? Strand::Next::kAgain : Strand::Next::kWait;
+  }
+  const std::shared_ptr<InsertPeer> peer = peer_;
+  full_reported_ = false;
+  read_wanted_ = false;
+  mu_.Unlock();
+  peer->ReadNext();
+  mu_.Lock();
+  return Strand::Next::kAgain;
 }
 
 std::optional<InsertReply> WriterSession::NextReply() {
@@ -329,7 +339,7 @@ std::optional<InsertReply> WriterSession::NextReply() {
     const auto end = unreported_.begin() + kMaxRejections;
     reply.rejections.assign(std::move_iterator(unreported_.begin()), std::move_iterator(end));
     unreported_.erase(unreported_.begin(), end);
-    // A number is confirmed when its rejection has been told.
+    // A number is confirmed only after its rejection was sent.
     for (const Rejection& rejection : unreported_) confirmed = std::min(confirmed, rejection.number - 1);
     confirmed = std::max(confirmed, reported_through_);
   }
@@ -342,7 +352,7 @@ std::optional<InsertReply> WriterSession::NextReply() {
 std::optional<WriterSession::Blocked> WriterSession::TakeHeartbeat() {
   if (!std::exchange(heartbeat_, false)) return std::nullopt;
   const TimePoint now = service_->clock()->Now();
-  if (described_at_ && now - *described_at_ < kDescribeEvery) return std::nullopt;
+  if (described_at_ && now - *described_at_ < kMinDescribeInterval) return std::nullopt;
   const Line* const line = OldestLine();
   if (line == nullptr) return std::nullopt;
   described_at_ = now;
@@ -397,7 +407,7 @@ void WriterSession::OnWritten(uint64_t generation) {
     if (!IsAttached(generation)) return;
     ready_ = true;
   }
-  PumpReplies();
+  CallPeer();
 }
 
 void WriterSession::OnDone(uint64_t generation) {
@@ -406,7 +416,7 @@ void WriterSession::OnDone(uint64_t generation) {
     if (!IsAttached(generation)) return;
     done_ = true;
   }
-  PumpReplies();
+  CallPeer();
 }
 
 bool WriterSession::Detach(uint64_t generation) {
@@ -416,8 +426,8 @@ bool WriterSession::Detach(uint64_t generation) {
   former = std::move(peer_);
   peer_ = nullptr;
   if (generation != last_generation_) return false;  // the next one is about to be attached
-  is_away_ = true;
-  CountAwayBytes();
+  is_disconnected_ = true;
+  CountDisconnectedBytes();
   return true;
 }
 
@@ -433,13 +443,13 @@ void WriterSession::End(uint64_t generation, Status status) {
 
 void WriterSession::Expect() {
   MutexLock lock(&mu_);
-  is_away_ = false;
-  CountAwayBytes();
+  is_disconnected_ = false;
+  CountDisconnectedBytes();
 }
 
-bool WriterSession::is_away() const {
+bool WriterSession::is_disconnected() const {
   MutexLock lock(&mu_);
-  return is_away_;
+  return is_disconnected_;
 }
 
 void WriterSession::Abandon() {

@@ -98,8 +98,8 @@ class Connection {
   virtual std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
                                                    std::shared_ptr<SampleEvents> events) = 0;
 
-  // Whether Send() of a stream works for longer than a caller in a hurry likes: it enters the kernel.
-  virtual bool sending_is_slow() const { return false; }
+  // Whether Send() of a stream may block in a system call.
+  virtual bool send_may_block() const { return false; }
 
   // Whether the server is connected now, as far as this side knows.
   virtual bool is_connected() const { return true; }

@@ -31,7 +31,7 @@ class Config(ProgramTest):
         text = (frame.source / "examples/server.toml").read_text()
         plain = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.M)
         self.assertNotEqual(plain, text)
-        self.assertIn("away_bytes", plain)
+        self.assertIn("max_disconnected_bytes", plain)
         self.check(plain, OK, "replay")
 
     def test_errors_name_file_line_key_and_what_was_expected(self):
@@ -57,7 +57,7 @@ class Config(ProgramTest):
                 '"checkpoint.restore.sizes"',
                 '"saved" or "given"',
             ),
-            ('[limits]\nwriter_memory = "long"\n' + good, "server.toml:2:", '"limits.writer_memory"', '"5 min"'),
+            ('[limits]\ndisconnected_session_ttl = "long"\n' + good, "server.toml:2:", '"limits.disconnected_session_ttl"', '"5 min"'),
             ("[limits]\ninsert_window_bytes = 0\n" + good, "server.toml:2:", "insert_window_bytes", "above 0", "got 0"),
             ('[limits]\nmax_message_bytes = "0 MB"\n' + good, "server.toml:2:", "above 0", 'got "0 MB"'),
             ("[limits]\nmax_streams = 0\n" + good, "server.toml:2:", '"limits.max_streams"', "from 1 on", "got 0"),

@@ -99,7 +99,7 @@ bool SetOption(std::string_view name, std::string_view value, reverb::ServerOpti
   } else if (name == "--max-streams") {
     limits.max_streams = size;
   } else if (name == "--writer-memory-ms") {
-    limits.writer_memory = std::chrono::milliseconds(*number);
+    limits.disconnected_session_ttl = std::chrono::milliseconds(*number);
   } else if (name == "--max-bytes") {
     options->store.max_bytes = *number;
   } else {

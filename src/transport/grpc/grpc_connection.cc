@@ -4,15 +4,16 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <cstdio>
 #include <deque>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/parker.h"
+#include "base/strand.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/wire.h"
 
@@ -20,18 +21,12 @@ namespace reverb::internal {
 
 namespace {
 
-// How often a waiting call looks up.
+// How often a waiting call checks for cancellation.
 constexpr Duration kWaitStep = std::chrono::milliseconds(50);
-// What "try once" gives the network.
+// The timeout of a call that tries once.
 constexpr Duration kOneTry = std::chrono::seconds(1);
-// Beyond this a time-out is as good as none, and would not fit gRPC's arithmetic.
-constexpr Duration kForEver = std::chrono::hours(24 * 365 * 10);
-
-std::string Seconds(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3g s", std::chrono::duration<double>(duration).count());
-  return text;
-}
+// A longer timeout counts as none, since it would overflow in gRPC.
+constexpr Duration kMaxTimeout = std::chrono::hours(24 * 365 * 10);
 
 // Whether the server closed a new connection before the first call, as it does when it has no file
 // descriptors left.
@@ -59,12 +54,12 @@ grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
 }
 
 // gRPC 1.51 loses the socket of a channel that is destroyed just as its connection is made: it stays open, at
-// both ends, as long as the processes live. So one that is connecting is kept until it is no longer.
-void LetGo(std::shared_ptr<grpc::Channel> channel) {
+// both ends, as long as the processes live. So a channel that is connecting is kept until it no longer is.
+void ReleaseChannel(std::shared_ptr<grpc::Channel> channel) {
   constexpr Duration kLookAgain = std::chrono::milliseconds(20);
   if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_CONNECTING) return;
   RealClock()->CallAt(RealClock()->Now() + kLookAgain,
-                      [channel = std::move(channel)]() mutable { LetGo(std::move(channel)); });
+                      [channel = std::move(channel)]() mutable { ReleaseChannel(std::move(channel)); });
 }
 
 // What streams share with their Connection.
@@ -75,12 +70,12 @@ struct Channel {
         channel(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                           MakeChannelArguments(limits))),
         stub(channel) {}
-  ~Channel() { LetGo(channel); }
+  ~Channel() { ReleaseChannel(channel); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // What gRPC says about the end of a call that this side did not give up. Errors of the server pass as they
-  // are; those of the connection name the address.
+  // Converts the status of a call that this side did not cancel. Errors of the server are passed on
+  // unchanged; those of the connection name the address.
   Status Explain(const grpc::Status& status) const {
     Status plain = FromGrpcStatus(status);
     if (plain.ok() || HasDetails(status)) return plain;
@@ -89,13 +84,13 @@ struct Channel {
       case StatusCode::kUnavailable:
         return Status::Unavailable("no connection to the server at " + address + ": " + text +
                                    (IsRefusal(text) ? kRefusalHint : ""));
-      case StatusCode::kCancelled:  // what a server that is shut down leaves behind
-      case StatusCode::kUnknown:    // what a connection that breaks sometimes leaves behind
-        return Status::Unavailable("the server at " + address + " broke the call off: " + text);
-      case StatusCode::kInternal:  // what damage to frames of HTTP/2 leaves behind
+      case StatusCode::kCancelled:  // the server was shut down
+      case StatusCode::kUnknown:    // sometimes from a broken connection
+        return Status::Unavailable("the server at " + address + " aborted the call: " + text);
+      case StatusCode::kInternal:  // damaged HTTP/2 frames
         return Status::DataLoss("the connection to the server at " + address + " was damaged: " + text)
             .WithDetail(Detail::kCorruptData);
-      case StatusCode::kResourceExhausted:  // mostly a message that gRPC did not receive
+      case StatusCode::kResourceExhausted:  // mostly a message that exceeds the limit
         return Status::ResourceExhausted("server at " + address + ": " + text + "; this client accepts " +
                                          std::to_string(limits.max_message_bytes) +
                                          " bytes (max_response_bytes)");
@@ -114,23 +109,24 @@ struct Channel {
 
 // A stream as gRPC sees it.
 //
-// A read is under way from the beginning to the end; when it fails the stream is over. gRPC deletes its half
-// once nothing is under way; a hold keeps it until the last read has failed and no other thread is inside a
-// Start function. No lock is held while calling gRPC: it may free buffers, and with them chunks.
+// A read is in progress from the beginning to the end; when it fails the stream is over. gRPC deletes its
+// half once no operation is in progress and the hold was removed. The strand starts the writes, and its final
+// call removes the hold, when the last read has failed. No lock is held while calling gRPC: it may free
+// buffers, and with them chunks.
 //
 // Keeps itself alive until gRPC's OnDone().
 class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit ClientCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
-  // To be called once. `first` goes out at once.
+  // Starts the stream and sends `first`. To be called once.
   void Begin(std::shared_ptr<ClientCall> self, const char* method, WireMessage first) {
     self_ = std::move(self);
     channel_->stub.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
     AddHold();
     StartRead(received_.buffer());
     StartCall();
-    Enqueue(std::move(first), /*tell=*/false);
+    Enqueue(std::move(first), /*notify=*/false);
   }
 
   void OnReadDone(bool ok) final;
@@ -143,35 +139,35 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
  protected:
   const Channel& channel() const { return *channel_; }
 
-  // --- From any thread; all do nothing when the stream is over ---
+  // --- From any thread; these do nothing once the stream is over ---
 
-  // `tell`: HandleSent() is called when the next may follow.
-  void Enqueue(WireMessage message, bool tell) EXCLUDES(mu_) {
+  // `notify`: HandleSent() is called when the message was written.
+  void Enqueue(WireMessage message, bool notify) EXCLUDES(mu_) {
     {
       MutexLock lock(&mu_);
-      if (over_ || finishing_) return;
+      if (is_over_ || half_ != Half::kOpen) return;
       message.Seal(num_queued_++);
-      queue_.push_back({ToByteBuffer(message), tell});
+      queue_.push_back({ToByteBuffer(message), notify});
     }
     Advance();
   }
-  // After what is queued, the client's half is closed.
+  // Closes the client's half after the queued messages.
   void FinishWriting() EXCLUDES(mu_) {
     {
       MutexLock lock(&mu_);
-      finishing_ = true;
+      if (half_ == Half::kOpen) half_ = Half::kFinishing;
     }
     Advance();
   }
   void CancelCall() EXCLUDES(mu_) { Fail(Status::Cancelled("the stream was cancelled on this side")); }
   bool IsOver() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
-    return over_;
+    return is_over_;
   }
 
-  // --- What kinds of streams do ---
+  // --- What each kind of stream implements ---
 
-  // Decodes a message and hands it on. An error ends the stream with it.
+  // Decodes a message and passes it on. An error ends the stream.
   virtual Status HandleMessage(ReceivedMessage* received) = 0;
   virtual void HandleSent() {}
   // The last call.
@@ -180,15 +176,20 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
  private:
   struct Outgoing {
     grpc::ByteBuffer bytes;
-    bool tell = false;
+    bool notify = false;
   };
-  enum class Step { kNothing, kWrite, kWritesDone, kRelease };
+  // The client's half of the stream.
+  enum class Half : uint8_t {
+    kOpen,
+    kFinishing,  // nothing more may be queued
+    kClosed,     // StartWritesDone was called
+  };
 
-  // The first reason is the one that is told.
+  // Cancels the call. The first reason is the one that is reported.
   void Fail(Status why) EXCLUDES(mu_) {
     {
       MutexLock lock(&mu_);
-      if (over_ || !failure_.ok()) return;
+      if (is_over_ || !failure_.ok()) return;
       failure_ = std::move(why);
     }
     context_.TryCancel();
@@ -197,13 +198,9 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     MutexLock lock(&mu_);
     return !failure_.ok();
   }
-  // Starts what is due.
+  // Starts the operations that are due.
   void Advance() EXCLUDES(mu_);
-  Step NextStep() EXCLUDES(mu_);
-  void Started() EXCLUDES(mu_) {
-    MutexLock lock(&mu_);
-    --starting_;
-  }
+  Strand::Next Step() REQUIRES(mu_);
   Status CloseStatus(const grpc::Status& status) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return failure_.ok() ? channel_->Explain(status) : failure_;
@@ -212,67 +209,52 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   const std::shared_ptr<Channel> channel_;
   grpc::ClientContext context_;
   std::shared_ptr<ClientCall> self_;  // until OnDone()
-  // Belongs to gRPC while a read is under way, else to OnReadDone().
+  // Belongs to gRPC while a read is in progress, else to OnReadDone().
   ReceivedMessage received_;
   uint64_t num_received_ = 0;
 
   mutable Mutex mu_;
   std::deque<Outgoing> queue_ GUARDED_BY(mu_);
   uint64_t num_queued_ GUARDED_BY(mu_) = 0;  // from the first message on
-  bool writing_ GUARDED_BY(mu_) = false;
-  Outgoing out_;                            // belongs to gRPC while writing_
-  bool finishing_ GUARDED_BY(mu_) = false;  // nothing more may be queued
-  bool closed_ GUARDED_BY(mu_) = false;     // the client's half was closed
-  int starting_ GUARDED_BY(mu_) = 0;        // threads inside a Start function
-  bool over_ GUARDED_BY(mu_) = false;       // nothing may be started any more
-  bool released_ GUARDED_BY(mu_) = false;   // the hold
-  Status failure_ GUARDED_BY(mu_);          // why this side gave up
+  Strand strand_ GUARDED_BY(mu_);            // calls the Start functions for writes; closed by RemoveHold
+  bool is_writing_ GUARDED_BY(mu_) = false;
+  Outgoing out_;  // belongs to gRPC while is_writing_
+  Half half_ GUARDED_BY(mu_) = Half::kOpen;
+  bool is_over_ GUARDED_BY(mu_) = false;  // the last read has failed
+  Status failure_ GUARDED_BY(mu_);        // why this side cancelled
 };
 
-ClientCall::Step ClientCall::NextStep() {
-  MutexLock lock(&mu_);
-  if (over_) {
-    if (released_ || starting_ > 0) return Step::kNothing;
-    released_ = true;
-    return Step::kRelease;
-  }
-  if (writing_) return Step::kNothing;
+Strand::Next ClientCall::Step() {
+  if (is_over_) return Strand::Next::kClose;
+  if (is_writing_) return Strand::Next::kWait;
   if (!queue_.empty()) {
     out_ = std::move(queue_.front());
     queue_.pop_front();
-    writing_ = true;
-    ++starting_;
-    return Step::kWrite;
+    is_writing_ = true;
+    mu_.Unlock();
+    StartWrite(&out_.bytes);
+    mu_.Lock();
+    return Strand::Next::kAgain;
   }
-  if (!finishing_ || closed_) return Step::kNothing;
-  closed_ = true;
-  ++starting_;
-  return Step::kWritesDone;
+  if (half_ != Half::kFinishing) return Strand::Next::kWait;
+  half_ = Half::kClosed;
+  mu_.Unlock();
+  StartWritesDone();
+  mu_.Lock();
+  return Strand::Next::kAgain;
 }
 
 void ClientCall::Advance() {
-  for (;;) {
-    switch (NextStep()) {
-      case Step::kNothing:
-        return;
-      case Step::kWrite:
-        StartWrite(&out_.bytes);
-        Started();
-        break;
-      case Step::kWritesDone:
-        StartWritesDone();
-        Started();
-        break;
-      case Step::kRelease:
-        RemoveHold();
-        return;
-    }
+  {
+    MutexLock lock(&mu_);
+    if (!strand_.Run([this]() REQUIRES(mu_) { return Step(); })) return;
   }
+  RemoveHold();  // the last use of this object: OnDone() may come before it returns
 }
 
 void ClientCall::OnReadDone(bool ok) {
   if (ok) {
-    // What still comes after this side gave up is read, as the end comes behind it, and dropped.
+    // After a failure on this side, messages are read and dropped until the end of the stream.
     if (!HasFailed()) {
       Status status = received_.Unseal(num_received_++);
       if (status.ok()) status = HandleMessage(&received_);
@@ -284,7 +266,7 @@ void ClientCall::OnReadDone(bool ok) {
   std::deque<Outgoing> unsent;  // freed without the lock
   {
     MutexLock lock(&mu_);
-    over_ = true;
+    is_over_ = true;
     unsent.swap(queue_);
   }
   Advance();
@@ -294,11 +276,11 @@ void ClientCall::OnWriteDone(bool ok) {
   Outgoing sent;  // freed without the lock
   {
     MutexLock lock(&mu_);
-    writing_ = false;
+    is_writing_ = false;
     std::swap(sent, out_);
   }
   sent.bytes.Clear();
-  if (ok && sent.tell) HandleSent();
+  if (ok && sent.notify) HandleSent();
   Advance();
 }
 
@@ -315,7 +297,7 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
       encoded = encoder_.Encode(message);
     }
     const uint64_t bytes = kSealBytes + encoded.total_bytes();
-    Enqueue(std::move(encoded), /*tell=*/true);
+    Enqueue(std::move(encoded), /*notify=*/true);
     return {.bytes = bytes, .ready = false};
   }
   uint64_t NewBytes(const Trajectory& trajectory) const override {
@@ -337,7 +319,7 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
   void HandleClosed(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
 
  private:
-  std::shared_ptr<InsertEvents> events_;  // for reactions of gRPC only
+  std::shared_ptr<InsertEvents> events_;  // used only in callbacks from gRPC
 
   mutable Mutex encoder_mu_;
   InsertEncoder encoder_ GUARDED_BY(encoder_mu_);
@@ -350,7 +332,7 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
 
   void Send(SampleRequest request) override {
     if (IsOver()) return;
-    Enqueue(EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)}), /*tell=*/false);
+    Enqueue(EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)}), /*notify=*/false);
   }
   void Finish() override { FinishWriting(); }
   void Cancel() override { CancelCall(); }
@@ -370,8 +352,8 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
   void HandleClosed(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
 
  private:
-  std::shared_ptr<SampleEvents> events_;  // for reactions of gRPC only
-  // For HandleMessage().
+  std::shared_ptr<SampleEvents> events_;  // used only in callbacks from gRPC
+  // Used only by HandleMessage().
   SampleReplyDecoder decoder_;
   uint64_t response_bytes_ = 0;  // of messages since the last whole response
 };
@@ -386,7 +368,7 @@ class SingleCall {
     const bool one_try = wait.timeout && *wait.timeout <= Duration(0);
     if (wait.timeout) limit_ = one_try ? kOneTry : *wait.timeout;
     context_.set_wait_for_ready(!one_try);
-    if (limit_ && *limit_ < kForEver) {
+    if (limit_ && *limit_ < kMaxTimeout) {
       context_.set_deadline(
           gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(limit_->count(), GPR_TIMESPAN)));
     }
@@ -406,7 +388,7 @@ class SingleCall {
   }
 
  private:
-  // Returns when the call is over. An error: because on_wait wished so.
+  // Returns when the call is over. Returns the error of on_wait if it cancelled the call.
   Status Wait() {
     Duration waited{0};
     while (!done_.ParkFor(kWaitStep)) {
@@ -414,7 +396,7 @@ class SingleCall {
       if (before <= WaitLogAfter() && waited > WaitLogAfter()) {
         LogWait("call " + channel_->address, "still waiting for the server at " + channel_->address +
                                                  " to answer " + std::string(name()) + " for " +
-                                                 Seconds(waited) + Reachability());
+                                                 DurationText(waited) + Reachability());
       }
       if (!wait_.on_wait) continue;
       if (Status status = wait_.on_wait(); !status.ok()) {
@@ -438,7 +420,7 @@ class SingleCall {
       return channel_->Explain(status_);
     }
     std::string text = std::string(name()) + ": no answer from the server at " + channel_->address +
-                       " within " + Seconds(limit_.value_or(Duration(0))) + Reachability();
+                       " within " + DurationText(limit_.value_or(Duration(0))) + Reachability();
     return Status::DeadlineExceeded(std::move(text));
   }
 
@@ -457,7 +439,7 @@ class GrpcConnection final : public Connection {
 
   std::string address() const override { return channel_->address; }
   bool in_process() const override { return false; }
-  bool sending_is_slow() const override { return true; }
+  bool send_may_block() const override { return true; }
   bool is_connected() const override {
     return channel_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   }
@@ -473,7 +455,7 @@ class GrpcConnection final : public Connection {
     auto stream = std::make_shared<GrpcSampleStream>(channel_, std::move(events));
     Hello with_limit = hello;
     with_limit.max_response_bytes = channel_->limits.max_message_bytes;
-    // Alone: the first request follows without waiting for the answer.
+    // Without a request: the first one follows without waiting for the reply.
     stream->Begin(stream, kSampleMethod,
                   EncodeSampleRequest({.hello = std::move(with_limit), .request = {}}));
     return stream;
@@ -505,7 +487,7 @@ class GrpcConnection final : public Connection {
   }
 
  private:
-  // All calls may be repeated. A message that was damaged on the way is rare enough not to come thrice.
+  // All calls may be repeated. Damaged messages are so rare that three in a row do not occur.
   Status Call(const char* method, WireMessage request, const WaitOptions& wait, ReceivedMessage* reply) {
     constexpr int kTries = 3;
     Status status;
@@ -524,7 +506,7 @@ class GrpcConnection final : public Connection {
   const std::shared_ptr<Channel> channel_;
 };
 
-// gRPC would take a missing port for that of https.
+// gRPC would use the port of https if there is none.
 bool HasPort(std::string_view address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return false;

@@ -1,10 +1,9 @@
 // grpc_connection.h — the client's end of the gRPC transport.
 //
-// Each Connection has a connection of its own, made when it is first needed and made again when it was lost.
-// Streams fail at once when the server cannot be reached; single calls wait for it.
+// Each Connection has its own network connection, opened when first needed and reopened when lost. Streams
+// fail at once if the server cannot be reached; single calls wait for it.
 //
-// Ownership: streams keep what they need of their Connection, which may go before them. A stream keeps itself
-// alive until OnClosed().
+// Ownership: streams may outlive their Connection. A stream keeps itself alive until OnClosed().
 // Threads: all methods may be called concurrently. Events come on gRPC's threads.
 #ifndef REVERB_TRANSPORT_GRPC_GRPC_CONNECTION_H_
 #define REVERB_TRANSPORT_GRPC_GRPC_CONNECTION_H_
@@ -18,11 +17,11 @@
 namespace reverb::internal {
 
 struct GrpcOptions {
-  // What is accepted from the server.
+  // Limits for messages from the server.
   WireLimits limits;
 };
 
-// `address`: host:port, or unix:path. Fails only when it is neither; nothing is connected yet.
+// `address` is host:port or unix:path. Fails only if it is neither; does not connect yet.
 Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcOptions& options = {});
 
 }  // namespace reverb::internal

@@ -1,4 +1,4 @@
-// grpc_internal.h — what both ends of the gRPC transport share: names of methods, bytes, statuses.
+// grpc_internal.h — shared by both ends of the gRPC transport: names of methods, buffers, statuses.
 //
 // Threads: free functions without state; a ReceivedMessage belongs to one thread at a time.
 #ifndef REVERB_TRANSPORT_GRPC_GRPC_INTERNAL_H_
@@ -29,32 +29,32 @@ inline constexpr char kCheckpointMethod[] = "/reverb.v1.Reverb/Checkpoint";
 inline constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 inline constexpr char kHealthWatchMethod[] = "/grpc.health.v1.Health/Watch";
 
-// Large parts are passed on by reference and keep their memory alive until they were sent.
+// Passes large parts by reference; they keep their memory alive until they were sent.
 grpc::ByteBuffer ToByteBuffer(const WireMessage& message);
 
-// Where a message arrives, and a view of its bytes for the decoders.
+// Receives a message, and gives decoders a view of its bytes.
 class ReceivedMessage {
  public:
   grpc::ByteBuffer* buffer() { return &buffer_; }
-  // Checks the checksum of message `number` of its stream, or of a single call's only message (wire_seal.h).
-  // The bytes are without it then.
+  // Verifies and removes the checksum of message `number` of its stream, or of a single call's only message
+  // (wire_seal.h).
   Status Unseal(uint64_t number);
-  // Valid until Release(), which is to be called as soon as the message was decoded: it holds memory that
-  // counts for gRPC's flow control.
+  // Returns the bytes. Valid until Release(), which must be called as soon as the message was decoded: the
+  // message holds memory that counts for gRPC's flow control.
   ByteSlices Open();
-  // With the checksum.
+  // Includes the checksum.
   uint64_t total_bytes() const { return total_bytes_; }
   void Release();
-  // Hands the bytes of Open() over to whoever holds the result; to be called before decoding.
+  // Transfers ownership of the bytes of Open() to the result; to be called before decoding.
   Buffer Keep();
 
  private:
-  // Takes the bytes out of buffer_.
+  // Moves the bytes out of buffer_.
   void Load();
 
   grpc::ByteBuffer buffer_;
   uint64_t total_bytes_ = 0;
-  // Kept, so that messages do not cost an allocation each.
+  // Reused, to avoid allocations per message.
   std::vector<grpc::Slice> slices_;
   std::vector<ByteSlice> views_;
 };
@@ -62,17 +62,17 @@ class ReceivedMessage {
 // A Status over gRPC: code and text as gRPC's own, and all of it once more as the binary details
 // (`grpc-status-details-bin`), which bring our Detail along. Texts are cut to what trailers may hold.
 grpc::Status ToGrpcStatus(const Status& status);
-// The details when there are any, else code and text.
+// Uses the details if there are any, else code and text.
 Status FromGrpcStatus(const grpc::Status& status);
-// True when the far end said it, and not gRPC on the way.
+// Returns whether the status comes from the other end and not from gRPC.
 bool HasDetails(const grpc::Status& status);
 
-// What gRPC takes as the largest message to receive, a little above what the decoders refuse themselves:
-// their texts are better. -1 when gRPC cannot count so far.
+// Returns gRPC's limit for received messages, slightly above that of the decoders, whose error texts are
+// better; -1 (unlimited) if it exceeds gRPC's range.
 int MaxReceiveBytes(uint64_t max_message_bytes);
 
-// What this process does once, before it makes a channel or a server: gRPC's messages go to our log instead
-// of stderr, and gRPC's threads are started for good.
+// Initializes gRPC once per process, before the first channel or server: redirects its messages to our log,
+// and keeps its threads running.
 void InitGrpc();
 
 }  // namespace reverb::internal

@@ -2,8 +2,8 @@
 // health protocol beside it (service "" and "reverb.v1.Reverb").
 //
 // Handlers and sessions are called on gRPC's threads, a checkpoint on a thread of its own. gRPC has half as
-// many threads as there are cores, 2 to 16, for all servers and clients of the process: whoever is called
-// must not wait there.
+// many threads as there are cores, 2 to 16, for all servers and clients of the process: handlers and sessions
+// must not block.
 //
 // Ownership: keeps the handler alive until the last call is over. Sessions may keep their peers longer than
 // this object lives; such peers do nothing.
@@ -26,23 +26,23 @@ class GrpcServer {
   struct Options {
     // host:port. Port 0 takes any that is free; "[::]" are all interfaces. "unix:path" is a local socket.
     std::string address = "[::]:0";
-    // Calls and streams open at the same time. What comes beyond is refused with RESOURCE_EXHAUSTED.
+    // Maximum number of open calls and streams. Further ones are refused with RESOURCE_EXHAUSTED.
     size_t max_streams = 10'000;
   };
 
-  // Listens when it returns. The error names the address.
+  // Starts a server that listens when this returns. The error names the address.
   static Result<std::unique_ptr<GrpcServer>> Start(const Options& options,
                                                    std::shared_ptr<RequestHandler> handler);
   ~GrpcServer();  // Stop(0)
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  // The one listened on; means nothing for a unix socket.
+  // Returns the port; 0 for a unix socket.
   int port() const;
 
-  // Accepts no more calls, says NOT_SERVING to those who watch its health, and ends all streams with
-  // UNAVAILABLE. What is not over after `grace` is cancelled. Returns when no handler and no session will be
-  // called any more; a checkpoint under way is waited for. May be called again.
+  // Refuses new calls, reports NOT_SERVING to health watchers, and ends all streams with UNAVAILABLE. Cancels
+  // what is still open after `grace`. Returns when no handler and no session will be called any more; waits
+  // for a checkpoint in progress. Idempotent.
   void Stop(Duration grace);
 
  private:

@@ -1,12 +1,10 @@
-// waiting.h — how a caller's thread waits in this library: in short slices, so that it can be told to give
-// up.
-#ifndef REVERB_CLIENT_WAITING_H_
-#define REVERB_CLIENT_WAITING_H_
+// wait_loop.h — how a caller's thread waits in this library: in short slices, so that the caller can cancel.
+#ifndef REVERB_BASE_WAIT_LOOP_H_
+#define REVERB_BASE_WAIT_LOOP_H_
 
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <string>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,7 +14,7 @@
 
 namespace reverb::internal {
 
-// One wait of one thread. Real time, whatever clock the rest lives by: a person waits.
+// One wait of one thread. Measures real time, whatever clock the owner uses: a person waits.
 class WaitLoop {
  public:
   static constexpr Duration kSlice = std::chrono::milliseconds(50);
@@ -25,8 +23,7 @@ class WaitLoop {
   explicit WaitLoop(const WaitOptions& options)
       : options_(options), start_(std::chrono::steady_clock::now()) {}
 
-  // Sleeps until notified or for a slice; `mu` is held before and after. An error, from on_wait, ends
-  // the wait.
+  // Sleeps until notified or for a slice; `mu` is held before and after. An error from on_wait ends the wait.
   Status Sleep(CondVar* cv, Mutex* mu) REQUIRES(mu) {
     Duration slice = kSlice;
     if (options_.timeout) slice = std::min(slice, std::max(*options_.timeout - waited(), Duration(0)));
@@ -39,8 +36,8 @@ class WaitLoop {
     mu->Lock();
     return status;
   }
-  // True once, when the wait has lasted so long that somebody should hear of it.
-  bool IsTimeToSay() { return !said_ && waited() > WaitLogAfter() && (said_ = true); }
+  // Returns true once, when the wait has lasted so long that it should be logged.
+  bool ShouldLogNow() { return !was_logged_ && waited() > WaitLogAfter() && (was_logged_ = true); }
   bool expired() const { return options_.timeout && waited() >= *options_.timeout; }
   Duration waited() const { return std::chrono::steady_clock::now() - start_; }
 
@@ -48,15 +45,9 @@ class WaitLoop {
   const WaitOptions& options_;
   const Time start_;
   Time last_call_ = start_;
-  bool said_ = false;
+  bool was_logged_ = false;
 };
-
-// "1.5 s".
-inline std::string Seconds(Duration duration) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_CLIENT_WAITING_H_
+#endif  // REVERB_BASE_WAIT_LOOP_H_

@@ -1,0 +1,152 @@
+#include "service/sample_stream_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reverb/log.h"
+#include "service/service_testing.h"
+
+namespace reverb::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SampleStreamSessionTest : public ServiceTest {};
+
+TEST_F(SampleStreamSessionTest, DrawsOnlyAsFarAsThereIsCredit) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto writer = std::make_shared<FakeInsertPeer>();
+  auto inserts = service_->OpenInsert(MakeHello(1), writer).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  Hello hello = MakeHello(2);
+  hello.receive_window_bytes = 1000;
+  auto session = service_->OpenSample(hello, peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = 1'000'000});
+  const size_t first = peer->samples();
+  EXPECT_GE(first, 10u);
+  EXPECT_LE(first, 16u + 64u);
+  EXPECT_LE(tables_[0]->Info().counters.samples, static_cast<int64_t>(first)) << "nothing is drawn for later";
+  session->OnRequest({.taken_bytes = first * 100});
+  EXPECT_GT(peer->samples(), first);
+  session->OnGone();
+  inserts->OnGone();
+  EXPECT_EQ(service_->stats().undelivered_samples, 0);
+}
+
+TEST_F(SampleStreamSessionTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogged) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  TableOptions replay;
+  replay.name = "replay";
+  Create({TableOptions::Queue("q", 10), replay});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage(MakeMessage(1, 5));
+  inserts->OnMessage({.items = {MakeItem(6, "replay")}});
+  for (const char* table : {"q", "replay"}) {
+    auto peer = std::make_shared<FakeSamplePeer>();
+    peer->ready = false;  // the greeting is still being written
+    Hello hello = MakeHello(2);
+    hello.client_name = "learner";
+    auto session = service_->OpenSample(hello, peer).value();
+    session->OnRequest({.request_id = 1, .table = table, .count = 3});
+    session->OnGone();
+    EXPECT_EQ(peer->samples(), 0u);
+  }
+  EXPECT_EQ(tables_[0]->size(), 2) << "three were drawn";
+  EXPECT_EQ(service_->stats().undelivered_samples, 6);
+  ASSERT_EQ(lines.size(), 1u) << "the items of the other table are still there";
+  EXPECT_THAT(lines[0], HasSubstr("table \"q\": the client learner disconnected"));
+  EXPECT_THAT(lines[0], HasSubstr("drawn and not sent: 3"));
+  SetLogSink({});
+  inserts->OnGone();
+}
+
+TEST_F(SampleStreamSessionTest, ARequestThatWaitsEndsWithItsClient) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = 5});
+  EXPECT_EQ(tables_[0]->Info().waiting_samples, 1);
+  session->OnGone();
+  EXPECT_EQ(tables_[0]->Info().waiting_samples, 0);
+  EXPECT_EQ(service_->stats().streams, 0u);
+}
+
+TEST_F(SampleStreamSessionTest, RepliesAreBoundedWhateverIsAskedFor) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  Hello hello = MakeHello(2);
+  hello.receive_window_bytes = 1;  // credit for one reply
+  auto session = service_->OpenSample(hello, peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = std::numeric_limits<int64_t>::max()});
+  EXPECT_GT(peer->samples(), 0u);
+  EXPECT_LE(peer->samples(), 512u);
+  EXPECT_LE(tables_[0]->Info().counters.samples, 512);
+  session->OnGone();
+  inserts->OnGone();
+}
+
+TEST_F(SampleStreamSessionTest, RepliesAreWrittenAsTheRequestAllows) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  for (const bool even : {true, false}) {
+    const size_t before = peer->samples();
+    session->OnRequest({.request_id = 1, .table = "t", .count = 5, .shared_columns = even});
+    EXPECT_EQ(peer->samples(), before + 5);
+    EXPECT_EQ(peer->replies.back().shared_columns, even);
+  }
+  session->OnGone();
+  inserts->OnGone();
+}
+
+TEST_F(SampleStreamSessionTest, CreditMayComeBackBeforeTheReplyWasCounted) {
+  // A client so quick that its credit is there before the reply's own call has returned.
+  struct QuickPeer final : SamplePeer {
+    std::weak_ptr<SampleSession> session;
+    size_t samples = 0;
+    void ReadNext() override {}
+    Sent Reply(SampleReply reply) override {
+      samples += reply.samples.size();
+      if (auto self = session.lock()) self->OnRequest({.taken_bytes = 1000});
+      return {1000, true};
+    }
+    void End(Status) override {}
+  };
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t")}});
+  auto peer = std::make_shared<QuickPeer>();
+  Hello hello = MakeHello(2);
+  hello.receive_window_bytes = 1000;
+  auto session = service_->OpenSample(hello, peer).value();
+  peer->session = session;
+  session->OnRequest({.taken_bytes = 1000});  // for the greeting
+  session->OnRequest({.request_id = 1, .table = "t", .count = 10'000});
+  EXPECT_EQ(peer->samples, 10'000u);
+  session->OnGone();
+  inserts->OnGone();
+}
+
+}  // namespace
+}  // namespace reverb::internal

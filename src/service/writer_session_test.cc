@@ -1,0 +1,372 @@
+#include "service/writer_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "service/service_testing.h"
+#include "testing/chunks.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using std::chrono_literals::operator""h;
+using std::chrono_literals::operator""min;
+using std::chrono_literals::operator""s;
+using test::StatusIs;
+using ::testing::HasSubstr;
+
+class WriterSessionTest : public ServiceTest {};
+
+TEST_F(WriterSessionTest, AWriterWhoseItemsWaitIsNotReadFurther) {
+  ServiceLimits limits;
+  limits.max_waiting_items = 10;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  EXPECT_EQ(peer->reads, 1);
+  session->OnMessage(MakeMessage(1, 5));
+  EXPECT_EQ(peer->confirmed(), 1u);
+  EXPECT_EQ(peer->reads, 2) << "four wait";
+  session->OnMessage(MakeMessage(6, 20));
+  EXPECT_EQ(peer->reads, 2) << "nineteen wait";
+  std::vector<Sample> samples;
+  ASSERT_OK(tables_[0]->Sample(15, true, {}, &samples));
+  while (samples.size() < 15)
+    ASSERT_OK(tables_[0]->Sample(15 - static_cast<int64_t>(samples.size()), true, {}, &samples));
+  EXPECT_EQ(peer->reads, 3);
+  EXPECT_GE(peer->confirmed(), 15u);
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, BytesCountTowardsTheWindowToo) {
+  ServiceLimits limits;
+  limits.insert_window_bytes = 1000;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  session->OnMessage(MakeMessage(1, 50));
+  EXPECT_EQ(peer->reads, 1);
+  EXPECT_EQ(peer->replies.front().welcome->limits.insert_window_bytes, 1000u);
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, ConfirmationsThatCannotLeaveGatherInOne) {
+  Create({TableOptions::Queue("q", 100)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  peer->ready = false;
+  session->OnMessage(MakeMessage(1, 5));
+  ASSERT_EQ(peer->replies.size(), 2u);
+  session->OnMessage(MakeMessage(6, 9));
+  session->OnMessage({.items = {MakeItem(10, "nowhere")}, .heartbeat = true});
+  EXPECT_EQ(peer->replies.size(), 2u);
+  session->OnWritten();
+  ASSERT_EQ(peer->replies.size(), 3u);
+  EXPECT_EQ(peer->confirmed(), 10u);
+  EXPECT_EQ(peer->replies.back().rejections.size(), 1u);
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, ADisconnectedWriterIsDroppedAfterItsTtl) {
+  ServiceLimits limits;
+  limits.disconnected_session_ttl = 5min;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  session->OnMessage(MakeMessage(1, 3));
+  session->OnGone();
+  EXPECT_EQ(service_->stats().writers, 1u);
+  EXPECT_EQ(tables_[0]->Info().waiting_inserts, 1) << "what it sent still waits";
+  clock_.Advance(6min);
+  // Somebody else comes: the house is swept.
+  auto other = std::make_shared<FakeInsertPeer>();
+  auto another = service_->OpenInsert(MakeHello(2), other).value();
+  EXPECT_EQ(service_->stats().writers, 1u);
+  EXPECT_EQ(tables_[0]->Info().waiting_inserts, 0);
+  another->OnGone();
+}
+
+TEST_F(WriterSessionTest, ManyVanishedWritersAreForgottenEarlier) {
+  ServiceLimits limits;
+  limits.max_writers = 16;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  for (uint8_t writer = 1; writer <= 100; ++writer) {
+    auto session = service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
+    session->OnMessage(MakeMessage(1, 3));
+    session->OnGone();
+    clock_.Advance(1s);
+  }
+  EXPECT_LE(service_->stats().writers, 16u);
+  EXPECT_LE(tables_[0]->Info().waiting_inserts, 16);
+  EXPECT_LE(store_->stats().live_chunks, 16 * 3 + 1);
+}
+
+TEST_F(WriterSessionTest, WritersWithoutAnIdAreRefused) {
+  Create({TableOptions::Queue("q", 1)});
+  EXPECT_THAT(service_->OpenInsert({}, std::make_shared<FakeInsertPeer>()),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("session id")));
+}
+
+TEST_F(WriterSessionTest, SlicesCountAsMemoryToo) {
+  ServiceLimits limits;
+  limits.insert_window_bytes = 1 << 20;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  ColumnSpec column;
+  const ChunkRef chunk = test::MakeChunk(store_.get(), 1, 0, 1);
+  for (int i = 0; i < 100'000; ++i) column.slices.push_back({chunk, 0, 0, 1});
+  const Trajectory many = Trajectory::Create({&column, 1}).value();
+  EXPECT_GE(many.memory_bytes(), 100'000 * 16);
+  uint64_t number = 0;
+  const auto send = [&] {
+    session->OnMessage({.items = {{.number = ++number, .key = number, .table = "q", .trajectory = many}}});
+  };
+  send();  // goes in
+  send();  // waits
+  const int reads = peer->reads;
+  send();
+  EXPECT_EQ(peer->reads, reads) << "a chunk of some bytes with slices of megabytes";
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, ItemsThatShareAChunkCountItOnce) {
+  ServiceLimits limits;
+  limits.insert_window_bytes = 20'000;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  const Trajectory shared =
+      Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 1000), 0, 1).value();  // 8 kB
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 30; ++number) {
+    message.items.push_back({.number = number, .key = number, .table = "q", .trajectory = shared});
+  }
+  session->OnMessage(std::move(message));
+  EXPECT_EQ(peer->reads, 2);
+  session->OnGone();
+}
+
+ItemStructure ListOf(size_t leaves) {
+  return ItemStructure::Create(Signature::List(std::vector<Signature>(leaves)).value()).value();
+}
+
+TEST_F(WriterSessionTest, TablesLearnTheStructureOfTheirItems) {
+  TableOptions with_signature = TableOptions::Queue("signed", 10);
+  with_signature.signature =
+      Signature::Leaf({.name = "", .dtype = DType::kInt64, .shape = Shape::UnknownRank()}).value();
+  Create({TableOptions::Queue("q", 10), TableOptions::Queue("other", 10), with_signature});
+  std::vector<std::shared_ptr<InsertSession>> sessions;
+  uint64_t key = 0;
+  const auto insert = [&](size_t writer, const ItemStructure& structure, const std::string& table = "q") {
+    Item item = MakeItem(++key, table);
+    item.structure = structure;
+    sessions[writer]->OnMessage({.items = {std::move(item)}});
+  };
+  for (uint8_t writer = 1; writer <= 2; ++writer) {
+    sessions.push_back(service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value());
+  }
+  const ItemStructure one = ListOf(1);
+  const std::string bytes(one.encoded());
+  const auto& table = tables_[0];
+  insert(0, {});
+  EXPECT_EQ(table->Info().structure, std::nullopt);
+  insert(0, one);
+  insert(1, ListOf(1));
+  insert(0, {});
+  EXPECT_EQ(table->Info().structure, bytes);
+  EXPECT_EQ(tables_[1]->Info().structure, std::nullopt);
+  // A writer says it once; after a reset it is asked again.
+  table->Reset();
+  insert(1, ListOf(2));
+  EXPECT_EQ(table->Info().structure, std::string(ListOf(2).encoded()));
+  insert(0, one);
+  EXPECT_EQ(table->Info().structure, "");
+  table->Reset();
+  EXPECT_EQ(table->Info().structure, std::nullopt);
+  insert(0, one);
+  EXPECT_EQ(table->Info().structure, bytes);
+  // An item that is refused says nothing, nor does one for a table that knows better.
+  Item refused = MakeItem(++key);
+  refused.priority = std::numeric_limits<double>::quiet_NaN();
+  refused.structure = ListOf(2);
+  sessions[0]->OnMessage({.items = {std::move(refused)}});
+  EXPECT_EQ(table->Info().structure, bytes);
+  insert(0, one, "signed");
+  EXPECT_EQ(tables_[2]->Info().structure, std::nullopt);
+  EXPECT_EQ(tables_[2]->Info().current_size, 1);
+  for (auto& session : sessions) session->OnGone();
+}
+
+TEST_F(WriterSessionTest, TheReasonIsToldWhenNothingMoreIsRead) {
+  ServiceLimits limits;
+  limits.max_waiting_items = 5;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  session->OnMessage(MakeMessage(1, 20));
+  EXPECT_EQ(peer->reads, 1);
+  ASSERT_TRUE(peer->replies.back().waiting);
+  EXPECT_THAT(peer->replies.back().waiting->text, HasSubstr("\"q\""));
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, VanishedWritersAreSweptWithoutAVisitor) {
+  ServiceLimits limits;
+  limits.disconnected_session_ttl = 5min;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  session->OnMessage(MakeMessage(1, 3));
+  session->OnGone();
+  clock_.Advance(4min);
+  EXPECT_EQ(service_->stats().writers, 1u);
+  clock_.Advance(7min);
+  EXPECT_EQ(service_->stats().writers, 0u);
+  EXPECT_EQ(tables_[0]->Info().waiting_inserts, 0);
+}
+
+TEST_F(WriterSessionTest, SessionsMayBeKeptForever) {
+  ServiceLimits limits;
+  limits.disconnected_session_ttl = Duration::max();
+  Create({TableOptions::Queue("q", 1)}, limits);
+  clock_.Advance(1min);
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  session->OnMessage(MakeMessage(1, 3));
+  session->OnGone();
+  clock_.Advance(24h * 1000);
+  EXPECT_EQ(service_->stats().writers, 1u);
+}
+
+TEST_F(WriterSessionTest, VanishedWritersTogetherAreBoundedInBytes) {
+  ServiceLimits limits;
+  limits.max_disconnected_bytes = 100'000;
+  Create({TableOptions::Queue("q", 1)}, limits);
+  for (uint8_t writer = 1; writer <= 20; ++writer) {
+    auto session = service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
+    InsertMessage message = MakeMessage(1, 2);
+    for (uint64_t number = 3; number <= 4; ++number) {
+      Item item = MakeItem(number);
+      item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 2000), 0, 1).value();  // 16 kB
+      message.items.push_back(std::move(item));
+    }
+    session->OnMessage(std::move(message));
+    session->OnMessage({.items = {MakeItem(5)}});
+    session->OnGone();
+    clock_.Advance(1s);
+  }
+  EXPECT_LE(store_->stats().live_bytes, 100'000 + 2 * 40'000);
+}
+
+TEST_F(WriterSessionTest, TheLongestDisconnectedAreDroppedFirst) {
+  ServiceLimits limits;
+  limits.max_writers = 4;
+  Create({{.name = "t"}}, limits);
+  // Whether the server still knows what the writer has sent.
+  const auto visit = [&](int writer) {
+    const auto peer = std::make_shared<FakeInsertPeer>();
+    const auto session = service_->OpenInsert(MakeHello(static_cast<uint8_t>(writer)), peer).value();
+    const bool is_known = peer->replies.at(0).welcome->applied_through > 0;
+    session->OnMessage({.items = {MakeItem(1, "t")}});
+    session->OnGone();
+    clock_.Advance(1s);
+    return is_known;
+  };
+  for (const int writer : {1, 2, 3}) EXPECT_FALSE(visit(writer));
+  EXPECT_TRUE(visit(1)) << "now it has left after the others";
+  EXPECT_FALSE(visit(4)) << "2 gives way";
+  EXPECT_FALSE(visit(5)) << "3 gives way";
+  for (const int writer : {1, 4, 5}) EXPECT_TRUE(visit(writer));
+  for (const int writer : {2, 3}) EXPECT_FALSE(visit(writer));
+}
+
+TEST_F(WriterSessionTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
+  for (const bool drains : {false, true}) {
+    ServiceLimits limits;
+    limits.max_disconnected_bytes = 100'000;
+    Create({TableOptions::Queue("q", 1), TableOptions::Queue("r", 1)}, limits);
+    const auto leave = [&](uint8_t writer, const std::string& table) {
+      const auto session =
+          service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value();
+      session->OnMessage({.items = {MakeItem(1, table), MakeItem(2, table)}});
+      Item item = MakeItem(3, table);
+      item.trajectory = Trajectory::Single(test::MakeChunk(store_.get(), 1, 0, 8000), 0, 1).value();  // 64 kB
+      session->OnMessage({.items = {std::move(item)}});
+      session->OnGone();
+    };
+    leave(1, "q");
+    if (drains) {
+      ASSERT_OK(tables_[0]->SetRateLimiter(RateLimiterOptions::MinSize(1)));
+    }
+    leave(2, "r");
+    EXPECT_EQ(service_->stats().writers, drains ? 2u : 1u);
+    service_->Stop();
+    for (auto& table : tables_) table->Close();
+  }
+}
+
+TEST_F(WriterSessionTest, AWriterThatComesBackHearsOfItsFirstRejection) {
+  Create({TableOptions::Queue("q", 1)});
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 1000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  session->OnGone();
+  auto peer = std::make_shared<FakeInsertPeer>();
+  session = service_->OpenInsert(MakeHello(1), peer).value();
+  ASSERT_FALSE(peer->replies.empty());
+  const std::vector<Rejection>& rejections = peer->replies.front().rejections;
+  ASSERT_GE(rejections.size(), 2u);
+  EXPECT_EQ(rejections[0].number, 1u) << "the one that the client fails with";
+  EXPECT_EQ(rejections[1].number, 2u);
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, RejectionsThatWereNotSentSurviveAReconnection) {
+  Create({TableOptions::Queue("q", 1)});
+  auto former = std::make_shared<FakeInsertPeer>();
+  former->ready = false;  // takes the greeting and no more
+  auto session = service_->OpenInsert(MakeHello(1), former).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 1000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  EXPECT_EQ(former->replies.size(), 1u);
+  session->OnGone();
+  auto peer = std::make_shared<FakeInsertPeer>();
+  session = service_->OpenInsert(MakeHello(1), peer).value();
+  uint64_t next = 1;
+  for (const InsertReply& reply : peer->replies) {
+    for (const Rejection& rejection : reply.rejections) EXPECT_EQ(rejection.number, next++);
+  }
+  EXPECT_EQ(next, 1001u);
+  EXPECT_EQ(peer->confirmed(), 1000u);
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, ManyRejectionsGoInSeveralReplies) {
+  Create({TableOptions::Queue("q", 1)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  InsertMessage message;
+  for (uint64_t number = 1; number <= 5000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
+  session->OnMessage(std::move(message));
+  uint64_t told = 0;
+  for (const InsertReply& reply : peer->replies) {
+    EXPECT_LE(reply.rejections.size(), 1024u);
+    told += reply.rejections.size();
+    EXPECT_LE(reply.confirmed_through, told) << "nothing is confirmed before its rejection was told";
+  }
+  EXPECT_EQ(told, 5000u);
+  EXPECT_EQ(peer->confirmed(), 5000u);
+  session->OnGone();
+}
+
+}  // namespace
+}  // namespace reverb::internal

@@ -1,0 +1,168 @@
+#include "transport/grpc/server_call.h"
+
+#include <cassert>
+#include <string_view>
+#include <vector>
+
+namespace reverb::internal {
+namespace {
+
+// "192.0.2.1:4000" of gRPC's "ipv4:192.0.2.1:4000", "[::1]:4000" of its "ipv6:%5B::1%5D:4000".
+std::string ReadablePeer(std::string peer) {
+  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
+    if (peer.starts_with(scheme)) peer.erase(0, scheme.size());
+  }
+  for (const auto& [code, bracket] : {std::pair("%5B", "["), std::pair("%5D", "]")}) {
+    if (const size_t at = peer.find(code); at != std::string::npos) peer.replace(at, 3, bracket);
+  }
+  return peer;
+}
+
+}  // namespace
+
+// --- What all calls share ---
+
+Status ServerCore::Admit(const std::shared_ptr<ServerCall>& call, Method method) {
+  MutexLock lock(&mu_);
+  if (stopping_ && !IsHealth(method)) return Status::Unavailable("the server is stopping");
+  if (calls_.size() >= max_calls_) {
+    return Status::ResourceExhausted("the server has " + std::to_string(calls_.size()) +
+                                     " calls and streams open, which is its max_streams; close some, or "
+                                     "raise the limit");
+  }
+  calls_.emplace(call.get(), call);
+  return Status::Ok();
+}
+
+void ServerCore::Leave(ServerCall* call) {
+  MutexLock lock(&mu_);
+  calls_.erase(call);
+}
+
+void ServerCore::BeginStop() {
+  std::vector<std::shared_ptr<ServerCall>> calls;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    calls.reserve(calls_.size());
+    for (const auto& [key, weak] : calls_) {
+      if (std::shared_ptr<ServerCall> call = weak.lock()) calls.push_back(std::move(call));
+    }
+  }
+  const Status why = Status::Unavailable("the server is stopping");
+  for (const std::shared_ptr<ServerCall>& call : calls) call->OnStopping(why);
+}
+
+// --- One call ---
+
+std::string ServerCall::PeerAddress() const { return ReadablePeer(context_->peer()); }
+
+Strand::Next ServerCall::Step() {
+  if (write_ == WriteState::kQueued) {
+    write_ = WriteState::kWriting;
+    mu_.Unlock();
+    StartWrite(&out_);
+    mu_.Lock();
+    return Strand::Next::kAgain;
+  }
+  if (ending_) return write_ == WriteState::kIdle ? Strand::Next::kClose : Strand::Next::kWait;
+  if (num_wanted_ == 0 || read_ != ReadState::kIdle) return Strand::Next::kWait;
+  --num_wanted_;
+  read_ = ReadState::kReading;
+  mu_.Unlock();
+  StartRead(received_.buffer());
+  mu_.Lock();
+  return Strand::Next::kAgain;
+}
+
+void ServerCall::Advance() {
+  const Ending* ending = nullptr;
+  {
+    MutexLock lock(&mu_);
+    if (!strand_.Run([this]() REQUIRES(mu_) { return Step(); })) return;
+    ending = &*ending_;
+  }
+  // The last use of this object: OnDone() may come before these return.
+  if (ending->last) {
+    StartWriteAndFinish(&*ending->last, grpc::WriteOptions(), ending->status);
+  } else {
+    Finish(ending->status);
+  }
+}
+
+void ServerCall::Write(WireMessage message) {
+  if (is_sealed()) message.Seal(num_written_++);
+  grpc::ByteBuffer buffer = ToByteBuffer(message);
+  bool is_early = false;
+  {
+    MutexLock lock(&mu_);
+    if (ending_) return;
+    is_early = write_ != WriteState::kIdle;
+    if (!is_early) {
+      write_ = WriteState::kQueued;
+      out_.Swap(&buffer);
+    }
+  }
+  if (is_early) {
+    assert(false && "a reply before the last one was written");
+    EndCall(Status::Internal("a reply was sent before the last one was written"));
+    return;
+  }
+  Advance();
+}
+
+void ServerCall::SetEnding(Ending ending) {
+  {
+    MutexLock lock(&mu_);
+    if (ending_) return;
+    ending_ = std::move(ending);
+  }
+  Advance();
+}
+
+void ServerCall::OnWriteDone(bool ok) {
+  grpc::ByteBuffer sent;  // freed without the lock
+  {
+    MutexLock lock(&mu_);
+    write_ = WriteState::kIdle;
+    out_.Swap(&sent);
+  }
+  sent.Clear();
+  if (!ok) EndCall(Status::Cancelled("the client is gone"));
+  if (!IsEnding()) HandleWritten();
+  Advance();
+}
+
+void ServerCall::OnReadDone(bool ok) {
+  if (!ok) return HandleReadEnd();
+  if (IsEnding()) {
+    received_.buffer()->Clear();
+  } else if (const Status intact = CheckReceived(); !intact.ok()) {
+    EndCall(intact);
+  } else {
+    HandleMessage();
+  }
+  {
+    MutexLock lock(&mu_);
+    read_ = ReadState::kIdle;
+  }
+  Advance();
+}
+
+void ServerCall::HandleReadEnd() {
+  {
+    MutexLock lock(&mu_);
+    read_ = ReadState::kOver;
+  }
+  if (context_->IsCancelled()) {
+    // gRPC does not report the reason. If the client cancelled the call, it does not see this text.
+    EndCall(Status::ResourceExhausted("a message could not be received: it has more than the " +
+                                      std::to_string(core_->limits().max_message_bytes) +
+                                      " bytes that this server accepts, or the connection broke"));
+  } else if (!IsEnding()) {
+    HandleDone();
+  }
+  Advance();
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,192 @@
+// server_call.h — one call as the server's gRPC sees it, and what all calls of a server share.
+//
+// Ownership: a ServerCall keeps itself alive until gRPC's OnDone(). Sessions may hold it for longer; it does
+// nothing then.
+// Threads: see the sections of ServerCall. All methods of ServerCore may be called concurrently.
+#ifndef REVERB_TRANSPORT_GRPC_SERVER_CALL_H_
+#define REVERB_TRANSPORT_GRPC_SERVER_CALL_H_
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/strand.h"
+#include "transport/grpc/grpc_internal.h"
+#include "transport/grpc/grpc_server.h"
+#include "transport/grpc/server_methods.h"
+#include "transport/grpc/task_threads.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+namespace reverb::internal {
+
+class ServerCall;
+
+// What all calls of a server share.
+class ServerCore {
+ public:
+  ServerCore(const GrpcServer::Options& options, std::shared_ptr<RequestHandler> handler)
+      : handler_(std::move(handler)), max_calls_(options.max_streams) {}
+
+  RequestHandler* handler() const { return handler_.get(); }
+  const WireLimits& limits() const { return handler_->wire_limits(); }
+  TaskThreads* tasks() { return &tasks_; }
+
+  // Registers a call. An error refuses it.
+  Status Admit(const std::shared_ptr<ServerCall>& call, Method method) EXCLUDES(mu_);
+  void Leave(ServerCall* call) EXCLUDES(mu_);
+
+  Health health() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return stopping_ ? Health::kNotServing : Health::kServing;
+  }
+  // Refuses new calls from now on and notifies all open ones.
+  void BeginStop() EXCLUDES(mu_);
+
+ private:
+  // Set once in the constructor; read without a lock.
+  const std::shared_ptr<RequestHandler> handler_;
+  const size_t max_calls_;
+
+  TaskThreads tasks_;
+
+  mutable Mutex mu_;
+  bool stopping_ GUARDED_BY(mu_) = false;
+  std::unordered_map<ServerCall*, std::weak_ptr<ServerCall>> calls_ GUARDED_BY(mu_);
+};
+
+// The base of all kinds of calls (call_kinds.h). Keeps to the order that gRPC requires of its callers.
+//
+// gRPC deletes its half of a call after Finish, once no operation is in progress. So Finish comes last: after
+// the last write has completed, when no thread is inside a Start function. The strand starts all operations,
+// and its final call is Finish. No lock is held while calling gRPC: it may free buffers, and with them
+// chunks.
+class ServerCall : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit ServerCall(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
+
+  // Waits for the first message.
+  void Begin(std::shared_ptr<ServerCall> self, grpc::CallbackServerContext* context) {
+    self_ = std::move(self);
+    context_ = context;
+    Read();
+  }
+  void BeginRefused(std::shared_ptr<ServerCall> self, const Status& why) {
+    self_ = std::move(self);
+    EndCall(why);
+  }
+  // The server stops. Streams end with `why`; single calls continue.
+  virtual void OnStopping(const Status& /*why*/) {}
+
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnCancel() final { EndCall(Status::Cancelled("the client cancelled the call, or is gone")); }
+  void OnDone() final {
+    HandleGone();
+    core_->Leave(this);
+    // A session that outlives the call must not keep the handler alive through it.
+    core_.reset();
+    const std::shared_ptr<ServerCall> self = std::move(self_);
+  }
+
+ protected:
+  // --- Only in HandleMessage() and the other Handle functions ---
+
+  ServerCore* core() const { return core_.get(); }
+  const std::shared_ptr<ServerCore>& shared_core() const { return core_; }
+  const std::shared_ptr<ServerCall>& self() const { return self_; }
+  ReceivedMessage* received() { return &received_; }
+  std::string PeerAddress() const;
+
+  // --- From any thread; these do nothing once the call is over ---
+
+  // Accepts one more message.
+  void Read() EXCLUDES(mu_) {
+    {
+      MutexLock lock(&mu_);
+      ++num_wanted_;
+    }
+    Advance();
+  }
+  // REQUIRES: the previous message was written.
+  void Write(WireMessage message) EXCLUDES(mu_);
+  void EndCall(const Status& status) EXCLUDES(mu_) { SetEnding({ToGrpcStatus(status), std::nullopt}); }
+  // Ends the call after one more message.
+  void EndWith(WireMessage last, const Status& status) EXCLUDES(mu_) {
+    if (is_sealed()) last.Seal(num_written_);
+    SetEnding({ToGrpcStatus(status), ToByteBuffer(last)});
+  }
+  bool IsEnding() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return ending_.has_value();
+  }
+
+  // --- What each kind of call implements ---
+
+  // Whether messages have checksums. Those of gRPC's health protocol have none.
+  virtual bool is_sealed() const { return true; }
+  // Whether a message may be empty, and then has no checksum.
+  virtual bool may_be_empty() const { return false; }
+  // A message is in received(). The next one comes only after this has returned.
+  virtual void HandleMessage() = 0;
+  virtual void HandleWritten() {}
+  // The client will send nothing more.
+  virtual void HandleDone() = 0;
+  // The last call.
+  virtual void HandleGone() {}
+
+ private:
+  struct Ending {
+    grpc::Status status;
+    std::optional<grpc::ByteBuffer> last;
+  };
+  enum class ReadState : uint8_t {
+    kIdle,
+    kReading,  // from StartRead until HandleMessage() has returned
+    kOver,     // nothing more will come
+  };
+  enum class WriteState : uint8_t {
+    kIdle,
+    kQueued,   // out_ waits for the strand
+    kWriting,  // out_ belongs to gRPC
+  };
+
+  void SetEnding(Ending ending) EXCLUDES(mu_);
+  // Starts the operations that are due.
+  void Advance() EXCLUDES(mu_);
+  Strand::Next Step() REQUIRES(mu_);
+  void HandleReadEnd() EXCLUDES(mu_);
+  Status CheckReceived() {
+    if (!is_sealed() || (may_be_empty() && received_.buffer()->Length() == 0)) return Status::Ok();
+    return received_.Unseal(num_received_++);
+  }
+
+  // Set by Begin(), reset by OnDone(); used only in callbacks from gRPC.
+  std::shared_ptr<ServerCore> core_;
+  std::shared_ptr<ServerCall> self_;
+  grpc::CallbackServerContext* context_ = nullptr;
+  // Belongs to gRPC from StartRead to OnReadDone, then to HandleMessage().
+  ReceivedMessage received_;
+  uint64_t num_received_ = 0;
+  uint64_t num_written_ = 0;  // belongs to Write(), of which there is one at a time
+
+  mutable Mutex mu_;
+  Strand strand_ GUARDED_BY(mu_);           // calls the Start functions; closed by Finish
+  int64_t num_wanted_ GUARDED_BY(mu_) = 0;  // messages that the session accepts
+  ReadState read_ GUARDED_BY(mu_) = ReadState::kIdle;
+  WriteState write_ GUARDED_BY(mu_) = WriteState::kIdle;
+  grpc::ByteBuffer out_;
+  // Set once; not changed afterwards, so that gRPC may use `last`.
+  std::optional<Ending> ending_ GUARDED_BY(mu_);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_GRPC_SERVER_CALL_H_
