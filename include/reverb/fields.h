@@ -1,10 +1,11 @@
 // fields.h — lists the fields of a record once, for all code that visits every field.
 //
-//   template <>
-//   inline constexpr auto kFields<Point> =
-//       FieldList("Point", Field("x", 1, &Point::x), Field("label", 2, &Point::label).Json("name"));
+//   ForEachField<TableInfo>([&](const auto& field) {
+//     std::printf("%s is field %u\n", field.name, field.number);   // and field(info) is its value
+//   });
 //
-//   ForEachField<Point>([&](const auto& field) { Print(field.name, field(point)); });
+// A list is a specialization of kFields, as in server_info_fields.h: name, number in the message, pointer to
+// the member, and what the type alone does not say.
 //
 // The encoding of messages (docs/protocol.md), the JSON of `reverb info`, the dicts of the Python package and
 // the tests of all of these are generated from such lists; server_info_fields.h has those of the public

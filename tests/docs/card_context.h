@@ -6,11 +6,13 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <span>
 #include <vector>
 
 #include "reverb/client.h"
 #include "reverb/server.h"
+#include "reverb/server_info_fields.h"
 #include "reverb/table.h"
 
 namespace card_context {
