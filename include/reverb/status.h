@@ -144,13 +144,14 @@ class [[nodiscard]] Result {
     CheckOk();
     return *value_;
   }
-  T&& value() && {
+  // A value, so that `for (x : Call().value())` is sound.
+  T value() && {
     CheckOk();
     return *std::move(value_);
   }
   const T& operator*() const& { return value(); }
   T& operator*() & { return value(); }
-  T operator*() && { return std::move(*this).value(); }  // a value, so that `for (x : *Call())` is sound
+  T operator*() && { return std::move(*this).value(); }
   const T* operator->() const { return &value(); }
   T* operator->() { return &value(); }
 

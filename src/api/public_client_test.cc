@@ -88,7 +88,8 @@ TEST(PublicClientTest, InsertsSamplesAndInspectsWithoutASocket) {
   uint64_t cursor = 0;
   int pages = 0;
   do {
-    for (const SampledTrajectory& item : client.Inspect("t", 2, &cursor).value()) {
+    const std::vector<SampledTrajectory> page = client.Inspect("t", 2, &cursor).value();
+    for (const SampledTrajectory& item : page) {
       inspected.push_back(*reinterpret_cast<const float*>(item.column(0).value().data()));
       EXPECT_EQ(item.probability(), 0) << "inspecting is not sampling";
     }

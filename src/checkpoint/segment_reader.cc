@@ -29,8 +29,7 @@ Status Damaged(const std::string& path, const std::string& what) {
 }
 
 Status InFile(const std::string& path, const Status& status) {
-  return Status(status.code(), "\"" + path + "\" is damaged: " + std::string(status.message()),
-                status.detail());
+  return status.Prefixed("\"" + path + "\" is damaged");
 }
 
 std::string_view AsText(std::span<const uint8_t> bytes) {

@@ -62,10 +62,6 @@ Status CheckCondition(const PatternCondition& condition) {
   return Status::Ok();
 }
 
-Status Prefixed(const std::string& prefix, const Status& status) {
-  return Status(status.code(), prefix + std::string(status.message()), status.detail());
-}
-
 }  // namespace
 
 Status StructuredConfig::Validate() const {
@@ -73,11 +69,11 @@ Status StructuredConfig::Validate() const {
   if (table.empty()) return Invalid("the table must not be empty");
   for (size_t i = 0; i < pattern.size(); ++i) {
     const Status status = CheckNode(pattern[i]);
-    if (!status.ok()) return Prefixed("pattern node " + Number(static_cast<int64_t>(i)) + ": ", status);
+    if (!status.ok()) return status.Prefixed("pattern node " + Number(static_cast<int64_t>(i)));
   }
   for (size_t i = 0; i < conditions.size(); ++i) {
     const Status status = CheckCondition(conditions[i]);
-    if (!status.ok()) return Prefixed("condition " + Number(static_cast<int64_t>(i)) + ": ", status);
+    if (!status.ok()) return status.Prefixed("condition " + Number(static_cast<int64_t>(i)));
   }
   if (const double* constant = std::get_if<double>(&priority); constant && std::isnan(*constant)) {
     return Invalid("`priority` must not be nan.");
@@ -85,7 +81,7 @@ Status StructuredConfig::Validate() const {
   if (const auto* td_error = std::get_if<TdErrorPriority>(&priority)) {
     if (!std::isfinite(td_error->max_priority_weight)) return Invalid("max_priority_weight must be finite");
     const Status status = CheckSource(td_error->source);
-    if (!status.ok()) return Prefixed("TD error: ", status);
+    if (!status.ok()) return status.Prefixed("TD error");
   }
   return Status::Ok();
 }
@@ -96,7 +92,7 @@ Status StructuredWriterOptions::Validate() const {
   for (size_t i = 0; i < configs.size(); ++i) {
     const Status status = configs[i].Validate();
     if (!status.ok()) {
-      return Prefixed("Invalid configuration at position " + Number(static_cast<int64_t>(i)) + ": ", status);
+      return status.Prefixed("Invalid configuration at position " + Number(static_cast<int64_t>(i)));
     }
     age = std::max(age, internal::MaxAge(configs[i]));
   }

@@ -20,9 +20,7 @@ namespace {
 constexpr std::chrono::seconds kDestructorTimeout{10};
 
 Status InColumn(size_t column, const Status& status) {
-  return Status(status.code(),
-                "Error in column " + std::to_string(column) + ": " + std::string(status.message()),
-                status.detail());
+  return status.Prefixed("Error in column " + std::to_string(column));
 }
 
 bool IsEmpty(const CellRange& range) {

@@ -28,9 +28,7 @@ constexpr std::chrono::seconds kDestructorTimeout{10};
 bool IsSelected(EnvironmentMask mask, size_t environment) { return mask.empty() || mask[environment] != 0; }
 
 Status InEnvironment(size_t environment, const Status& status) {
-  return Status(status.code(),
-                "environment " + std::to_string(environment) + ": " + std::string(status.message()),
-                status.detail());
+  return status.Prefixed("environment " + std::to_string(environment));
 }
 
 // Returns whether the range is empty for episodes of any length.

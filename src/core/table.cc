@@ -187,8 +187,7 @@ void ConcurrentTable::Reset() {
 
 Status ConcurrentTable::SetRateLimiter(const RateLimiterOptions& options) {
   if (Status status = options.Validate(); !status.ok()) {
-    return Status(status.code(), "table \"" + name() + "\": " + std::string(status.message()),
-                  status.detail());
+    return status.Prefixed("table \"" + name() + "\"");
   }
   WithLock([&](Round*) {
     mu_.AssertHeld();

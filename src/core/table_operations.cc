@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "tensor/limiter_text.h"
 #include "core/table.h"
 #include "core/table_internal.h"
+#include "tensor/limiter_text.h"
 
 namespace reverb::internal {
 namespace {

@@ -108,8 +108,7 @@ Status TableState::FinishRestore(const SavedTableState& state, Effects* effects)
                    "two items were inserted by operation " + std::to_string(same_age->inserted));
   }
   const auto in_table = [&](const Status& status) {
-    return Status(status.code(), "table \"" + options_.name + "\": " + std::string(status.message()),
-                  status.detail());
+    return status.Prefixed("table \"" + options_.name + "\"");
   };
   if (Status status = sampler_->Restore(items, state.sampler_state); !status.ok()) return in_table(status);
   if (Status status = remover_->Restore(items, state.remover_state); !status.ok()) return in_table(status);
@@ -171,9 +170,7 @@ Status TableState::RestoreExtensions(std::span<const SelectorItem> items_by_age,
       used[i] = true;
       if (state.extension_states[i].second.empty()) break;
       if (Status status = extension->LoadState(state.extension_states[i].second); !status.ok()) {
-        return Status(status.code(),
-                      "restoring table \"" + options_.name + "\": " + std::string(status.message()),
-                      status.detail());
+        return status.Prefixed("restoring table \"" + options_.name + "\"");
       }
       break;
     }

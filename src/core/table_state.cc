@@ -46,9 +46,7 @@ Status TableOptions::Validate() const {
     return Status::InvalidArgument(table + "max_size is " + std::to_string(max_size) + "; it must be in 1.." +
                                    std::to_string(kLargest));
   }
-  const auto in_table = [&](const Status& status) {
-    return Status(status.code(), table + std::string(status.message()), status.detail());
-  };
+  const auto in_table = [&](const Status& status) { return status.Prefixed("table \"" + name + "\""); };
   if (Status status = rate_limiter.Validate(); !status.ok()) return in_table(status);
   if (!custom_sampler) {
     if (Status status = sampler.Validate(); !status.ok()) return in_table(status);

@@ -100,7 +100,7 @@ Status Service::CheckInfoCanBeRead() {
   const ByteSlice slice(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   const Result<ServerInfo> read = DecodeServerInfo(ByteSlices(&slice, 1));
   if (read.ok()) return Status::Ok();
-  return Status::InvalidArgument("clients could not read what this server tells about its " +
+  return Status::InvalidArgument("clients cannot read the description of this server's " +
                                  std::to_string(info.tables.size()) +
                                  " tables: " + std::string(read.status().message()) +
                                  "; use fewer tables, smaller signatures or shorter names");

@@ -30,22 +30,25 @@ TEST_F(ServiceTest, TablesHaveNamesOfTheirOwn) {
 }
 
 TEST_F(ServiceTest, TablesMustFitIntoWhatClientsAccept) {
-  // A signature of about so many bytes.
-  const auto create = [this](size_t bytes) {
-    const TensorSpec spec{
-        .name = std::string(Signature::kMaxNameLength, 'x'), .dtype = DType::kInt64, .shape = Shape({1})};
-    const std::vector<Signature> leaves(bytes / Signature::kMaxNameLength, Signature::Leaf(spec).value());
+  // A table's signature is bounded by the table; the server rejects tables whose description exceeds a message.
+  const TensorSpec spec{
+      .name = std::string(Signature::kMaxNameLength, 'x'), .dtype = DType::kInt64, .shape = Shape({1})};
+  const std::vector<Signature> leaves((size_t{15} << 20) / Signature::kMaxNameLength,
+                                      Signature::Leaf(spec).value());
+  const Signature signature = Signature::List(leaves).value();
+  const auto create = [&](size_t num_tables) {
     Service::Options options;
     options.store = store_;
-    options.tables.push_back(
-        ConcurrentTable::Create({.name = "t", .signature = Signature::List(leaves).value()},
-                                {.store = store_})
-            .value());
+    for (size_t i = 0; i < num_tables; ++i) {
+      options.tables.push_back(
+          ConcurrentTable::Create({.name = std::to_string(i), .signature = signature}, {.store = store_})
+              .value());
+    }
     return Service::Create(std::move(options)).status();
   };
-  EXPECT_OK(create(size_t{15} << 20));
-  EXPECT_THAT(create(size_t{17} << 20),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("1 tables"), HasSubstr("signatures"))));
+  EXPECT_OK(create(2));
+  EXPECT_THAT(create(18), StatusIs(StatusCode::kInvalidArgument,
+                                   AllOf(HasSubstr("18 tables"), HasSubstr("smaller signatures"))));
 }
 
 TEST_F(ServiceTest, InfoTellsWhoWaits) {

@@ -64,10 +64,7 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
     const ColumnHeader& column = header.columns[i];
     const Status status = ValidateColumn(ColumnView(column, header.rows), StoredSize(column), limits);
     if (!status.ok()) {
-      return Status(status.code(),
-                    "chunk header: column " + Number(i) + " of " + Number(header.columns.size()) + ": " +
-                        std::string(status.message()),
-                    status.detail());
+      return status.Prefixed("chunk header: column " + Number(i) + " of " + Number(header.columns.size()));
     }
     raw += RawSize(column);
     dims += column.row_shape.size();

@@ -164,6 +164,10 @@ inline size_t MaxLength(FieldLimit limit, const WireLimits& limits) {
   }
 }
 
+inline size_t MaxCount(FieldLimit limit, const WireLimits& limits) {
+  return limit == FieldLimit::kUpdates ? limits.max_updates : limits.max_items;
+}
+
 template <typename T>
 Status ReadNested(ProtoReader reader, const WireLimits& limits, T* value) {
   if constexpr (std::is_same_v<T, Status>) {
@@ -189,27 +193,14 @@ Status ReadElement(ProtoReader reader, const WireLimits& limits, T (*values)[kSi
   return Status::Ok();
 }
 
+// Whether a value is read by ReadScalar(), which leaves errors to the reader.
+template <typename T>
+inline constexpr bool kIsScalar =
+    !kIsOptional<T> && !kIsVector<T> && !std::is_array_v<T> && !HasFields<T> && !std::is_same_v<T, Status>;
+
 template <typename F, typename T>
-Status ReadValue(const F& field, const char* message, const WireLimits& limits, ProtoReader* reader,
-                 T* value) {
-  if constexpr (kIsOptional<T>) {
-    ClearValue(&value->emplace());
-    return ReadValue(field, message, limits, reader, &**value);
-  } else if constexpr (kIsVector<T>) {
-    const size_t max_count = field.limit == FieldLimit::kUpdates ? limits.max_updates : limits.max_items;
-    if constexpr (std::is_same_v<T, std::vector<uint64_t>>) {
-      reader->ReadFixed64s([&](uint64_t each) { value->push_back(each); });
-      return value->size() > max_count ? TooMany(message, field.name, max_count) : Status::Ok();
-    } else {
-      if (value->size() >= max_count) return TooMany(message, field.name, max_count);
-      ClearValue(&value->emplace_back());
-      return ReadNested(reader->ReadMessage(), limits, &value->back());
-    }
-  } else if constexpr (std::is_array_v<T>) {
-    return ReadElement(reader->ReadMessage(), limits, value);
-  } else if constexpr (HasFields<T> || std::is_same_v<T, Status>) {
-    return ReadNested(reader->ReadMessage(), limits, value);
-  } else if constexpr (std::is_same_v<T, std::string>) {
+void ReadScalar(const F& field, const WireLimits& limits, ProtoReader* reader, T* value) {
+  if constexpr (std::is_same_v<T, std::string>) {
     reader->Read(value, MaxLength(field.limit, limits));
   } else if constexpr (std::is_enum_v<T>) {
     static_assert(kNumValues<T> > 0);
@@ -218,7 +209,7 @@ Status ReadValue(const F& field, const char* message, const WireLimits& limits, 
     *value = static_cast<T>(number < kNumValues<T> ? number : 0);
   } else if constexpr (std::is_same_v<T, Duration>) {
     int64_t nanos = 0;
-    REVERB_RETURN_IF_ERROR(ReadValue(field, message, limits, reader, &nanos));
+    ReadScalar(field, limits, reader, &nanos);
     *value = Duration(nanos);
   } else if constexpr (std::is_same_v<T, uint64_t>) {
     field.kind == FieldKind::kFixed ? reader->ReadFixed(value) : reader->Read(value);
@@ -228,7 +219,7 @@ Status ReadValue(const F& field, const char* message, const WireLimits& limits, 
     } else if (field.kind == FieldKind::kSaturating || field.kind == FieldKind::kZigZag) {
       uint64_t wide = 0;
       reader->Read(&wide);
-      if (!reader->ok()) return Status::Ok();
+      if (!reader->ok()) return;
       *value = static_cast<T>(field.kind == FieldKind::kZigZag
                                   ? UnZigZag(wide)
                                   : static_cast<int64_t>(std::min<uint64_t>(
@@ -239,18 +230,48 @@ Status ReadValue(const F& field, const char* message, const WireLimits& limits, 
   } else {
     reader->Read(value);
   }
-  return Status::Ok();
+}
+
+template <typename F, typename T>
+Status ReadValue(const F& field, const char* message, const WireLimits& limits, ProtoReader* reader,
+                 T* value) {
+  if constexpr (kIsOptional<T>) {
+    ClearValue(&value->emplace());
+    return ReadValue(field, message, limits, reader, &**value);
+  } else if constexpr (std::is_same_v<T, std::vector<uint64_t>>) {
+    const size_t max_count = MaxCount(field.limit, limits);
+    reader->ReadFixed64s([&](uint64_t each) { value->push_back(each); });
+    return value->size() > max_count ? TooMany(message, field.name, max_count) : Status::Ok();
+  } else if constexpr (kIsVector<T>) {
+    const size_t max_count = MaxCount(field.limit, limits);
+    if (value->size() >= max_count) return TooMany(message, field.name, max_count);
+    ClearValue(&value->emplace_back());
+    return ReadNested(reader->ReadMessage(), limits, &value->back());
+  } else if constexpr (std::is_array_v<T>) {
+    return ReadElement(reader->ReadMessage(), limits, value);
+  } else if constexpr (HasFields<T> || std::is_same_v<T, Status>) {
+    return ReadNested(reader->ReadMessage(), limits, value);
+  } else {
+    ReadScalar(field, limits, reader, value);
+    return Status::Ok();
+  }
 }
 
 // Reads the rest of `reader` and merges it into `*record`.
 template <HasFields Record>
 Status ReadFields(ProtoReader reader, const WireLimits& limits, Record* record) {
   constexpr const char* kMessage = kFields<Record>.message;
+  Status status;
   while (reader.Next()) {
     const uint32_t number = reader.field();
-    Status status;
     ForEachField<Record>([&](const auto& field) {
-      if (field.number == number) status = ReadValue(field, kMessage, limits, &reader, &field(*record));
+      if (field.number != number) return;
+      auto& value = field(*record);
+      if constexpr (kIsScalar<std::remove_reference_t<decltype(value)>>) {
+        ReadScalar(field, limits, &reader, &value);
+      } else {
+        status = ReadValue(field, kMessage, limits, &reader, &value);
+      }
     });
     if (!status.ok()) return status;
   }

@@ -46,7 +46,6 @@ inline Item ItemOf(uint64_t number, Trajectory trajectory, std::string table = "
           .key = number * 7,
           .table = std::move(table),
           .priority = 1.5,
-          .times_sampled = 2,
           .trajectory = std::move(trajectory)};
 }
 inline InsertMessage MessageOf(Item item) {
@@ -62,7 +61,6 @@ inline void ExpectSame(const std::vector<Item>& got, const std::vector<Item>& wa
     EXPECT_EQ(got[i].key, want[i].key);
     EXPECT_EQ(got[i].table, want[i].table);
     EXPECT_EQ(got[i].priority, want[i].priority);
-    EXPECT_EQ(got[i].times_sampled, want[i].times_sampled);
     EXPECT_EQ(Contents(got[i].trajectory), Contents(want[i].trajectory)) << "item " << i;
   }
 }

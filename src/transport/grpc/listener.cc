@@ -204,7 +204,7 @@ Result<std::unique_ptr<Listener>> Listener::Bind(const std::string& address) {
   }
   if (status.ok()) status = listener->OpenWakeUp();
   if (!status.ok()) {
-    return Status(status.code(), "cannot listen on \"" + address + "\": " + std::string(status.message()));
+    return status.Prefixed("cannot listen on \"" + address + "\"");
   }
   return listener;
 }
