@@ -178,7 +178,7 @@ def test_memory_is_used_again(serve, in_process):
 def test_items_of_different_lengths_are_refused(serve, in_process):
     client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
     write_lengths(client, [2, 3])
-    with pytest.raises(ValueError, match=r"column 0: it is string\[3\] while the batch has string\[2\]; with `pad`"):
+    with pytest.raises(ValueError, match=r"column 0: it is string\[3\] while the batch has string\[2\]; set `pad`"):
         next(client.sample_batches("replay", 2))
 
 

@@ -72,6 +72,8 @@ def test_the_walk_through_the_house_names_what_is_there():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     walk = text[text.index("## Through the house") : text.index("## Where this differs")]
     file, checked = None, 0
+    for journey in walk.split("### ")[1:]:
+        assert 5 <= sum(line.startswith("| [") for line in journey.splitlines()) <= 10, journey[:40]
     for line in walk.splitlines():
         if not line.startswith("| ") or line.startswith(("| where", "| ---")):
             continue

@@ -212,7 +212,7 @@ def test_the_older_writer_refuses_steps_that_are_not_alike(client):
     with client.writer(2, chunk_length=1) as writer:
         writer.append([np.zeros(2)])
         for other in ([np.zeros(3)], [np.zeros(2, np.float32)], [np.zeros(2), 1]):
-            with pytest.raises(ValueError, match=r"concatenate|alike"):
+            with pytest.raises(ValueError, match=r"concatenate|must have the same number"):
                 writer.append(other)
 
 
