@@ -116,7 +116,7 @@ class [[nodiscard]] Status {
 namespace internal {
 
 // Prints the error to stderr and aborts.
-[[noreturn]] void DieOfMissingValue(const Status& status);
+[[noreturn]] void AbortOnMissingValue(const Status& status);
 // `status` unless it is OK, which is a mistake of the caller and becomes INTERNAL.
 Status RequireError(Status status);
 
@@ -158,7 +158,7 @@ class [[nodiscard]] Result {
  private:
   void CheckOk() const {
     if (!ok()) [[unlikely]]
-      internal::DieOfMissingValue(status_);
+      internal::AbortOnMissingValue(status_);
   }
 
   Status status_;

@@ -95,7 +95,7 @@ std::string Status::ToString() const {
 
 namespace internal {
 
-void DieOfMissingValue(const Status& status) {
+void AbortOnMissingValue(const Status& status) {
   std::fprintf(
       stderr,
       "reverb: a Result has no value: %s\nTest ok() before taking the value of a call that may fail.\n",

@@ -13,7 +13,7 @@
 
 namespace reverb::internal {
 
-struct Why {
+struct WaitExplanation {
   std::string text;  // empty if the server did not answer
   Detail detail = Detail::kNone;
 };
@@ -22,7 +22,8 @@ struct Why {
 inline constexpr std::chrono::seconds kExplainTimeout{1};
 
 // Returns why a table delivers no samples. `wait` belongs to the caller, who may cancel.
-inline Why AskWhyNoSamples(Connection& connection, const std::string& table, const WaitOptions& wait) {
+inline WaitExplanation ExplainSampleWait(Connection& connection, const std::string& table,
+                                         const WaitOptions& wait) {
   const Result<ServerInfo> info = connection.Info({.timeout = kExplainTimeout, .on_wait = wait.on_wait});
   if (!info.ok()) return {};
   const auto found = std::ranges::find(info->tables, table, &TableInfo::name);

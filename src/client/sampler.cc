@@ -113,16 +113,17 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
       break;
     }
     if (loop.expired()) {
-      const Why why = DescribeWait(loop.waited(), wait);
+      const WaitExplanation explanation = DescribeWait(loop.waited(), wait);
       if (queued_ > 0 || !status_.ok()) continue;  // came while the lock was released
-      result = Status::DeadlineExceeded("Timeout exceeded: " + why.text).WithDetail(why.detail);
+      result =
+          Status::DeadlineExceeded("Timeout exceeded: " + explanation.text).WithDetail(explanation.detail);
       break;
     }
     if (loop.ShouldLogNow()) {
-      const Why why = DescribeWait(loop.waited(), wait);
+      const WaitExplanation explanation = DescribeWait(loop.waited(), wait);
       const std::string address = workers_.front().connection->address();
       mu_.Unlock();
-      LogWait("sample " + options_.table + " " + address, "still " + why.text);
+      LogWait("sample " + options_.table + " " + address, "still " + explanation.text);
       mu_.Lock();
       continue;
     }
@@ -167,7 +168,7 @@ size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
   return taken;
 }
 
-Why SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
+WaitExplanation SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
   // Of several servers, picks one with outstanding requests.
   const auto owing =
       std::ranges::find_if(workers_, [](const Worker& worker) { return worker.outstanding > 0; });
@@ -181,10 +182,11 @@ Why SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
   text += "; " + std::to_string(outstanding_) + " were requested and have not arrived";
   if (!worker.reconnection.is_welcomed()) return {text + "; the server has not answered yet"};
   mu_.Unlock();
-  Why why = AskWhyNoSamples(*connection, options_.table, wait);
+  WaitExplanation explanation = ExplainSampleWait(*connection, options_.table, wait);
   mu_.Lock();
-  why.text = text + "; " + (why.text.empty() ? "the server does not say why" : why.text);
-  return why;
+  explanation.text =
+      text + "; " + (explanation.text.empty() ? "the server does not say why" : explanation.text);
+  return explanation;
 }
 
 void SamplerImpl::Close() {

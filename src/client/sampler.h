@@ -119,7 +119,7 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
   std::optional<Outgoing> NextRequest(int64_t by_consumer) REQUIRES(mu_);
   void Open(size_t index) REQUIRES(mu_);
   // Explains a wait. Asks the server for the reason and releases the lock meanwhile.
-  Why DescribeWait(Duration waited, const WaitOptions& wait) REQUIRES(mu_);
+  WaitExplanation DescribeWait(Duration waited, const WaitOptions& wait) REQUIRES(mu_);
   int64_t Wanted(int64_t by_consumer) const REQUIRES(mu_);
 
   void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);

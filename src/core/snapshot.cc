@@ -5,14 +5,14 @@
 
 namespace reverb::internal {
 
-Graveyard::~Graveyard() {
+RetiredSlots::~RetiredSlots() {
   DropItemRefs();
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i].is_free()) Trajectory::Adopt(slots_[i].trajectory);  // frees it
   }
 }
 
-void Graveyard::DropItemRefs() {
+void RetiredSlots::DropItemRefs() {
   if (std::exchange(item_refs_dropped_, true)) return;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Trajectory::ForEachChunk(slots_[i].trajectory, [](Chunk* chunk) { chunk->DropItemRef(); });
@@ -25,9 +25,9 @@ void SnapshotParking::Park(Trajectory trajectory) {
   if (!lots_.empty()) lots_.rbegin()->second.trajectories.push_back(std::move(trajectory));
 }
 
-void SnapshotParking::Park(std::shared_ptr<Graveyard> graveyard) {
+void SnapshotParking::Park(std::shared_ptr<RetiredSlots> retired) {
   MutexLock lock(&mu_);
-  if (!lots_.empty()) lots_.rbegin()->second.graveyards.push_back(std::move(graveyard));
+  if (!lots_.empty()) lots_.rbegin()->second.retired_slots.push_back(std::move(retired));
 }
 
 uint64_t SnapshotParking::Open(uint64_t sequence) {
@@ -47,7 +47,8 @@ void SnapshotParking::Close(uint64_t id) {
     Lot& older = std::prev(it)->second;
     std::move(dropped.trajectories.begin(), dropped.trajectories.end(),
               std::back_inserter(older.trajectories));
-    std::move(dropped.graveyards.begin(), dropped.graveyards.end(), std::back_inserter(older.graveyards));
+    std::move(dropped.retired_slots.begin(), dropped.retired_slots.end(),
+              std::back_inserter(older.retired_slots));
     dropped = {};
   }
   lots_.erase(it);

@@ -49,10 +49,10 @@ struct alignas(64) SlotRecord {
 static_assert(sizeof(SlotRecord) == 64);
 
 // The slots of a table that was reset: frees their items outside the table's lock.
-class Graveyard {
+class RetiredSlots {
  public:
-  explicit Graveyard(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
-  ~Graveyard();
+  explicit RetiredSlots(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
+  ~RetiredSlots();
   // Stops counting the items as stored, though a snapshot may still show them. The destructor does it if
   // it was not done before.
   void DropItemRefs();
@@ -68,7 +68,7 @@ class SnapshotParking {
   // Whether a live snapshot may show an item with this insert number: then Park() it.
   bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
   void Park(Trajectory trajectory) EXCLUDES(mu_);
-  void Park(std::shared_ptr<Graveyard> graveyard) EXCLUDES(mu_);
+  void Park(std::shared_ptr<RetiredSlots> retired) EXCLUDES(mu_);
 
   // `sequence` is the number of the last operation the snapshot shows.
   uint64_t Open(uint64_t sequence) EXCLUDES(mu_);
@@ -78,7 +78,7 @@ class SnapshotParking {
   struct Lot {
     uint64_t sequence = 0;
     std::vector<Trajectory> trajectories;
-    std::vector<std::shared_ptr<Graveyard>> graveyards;
+    std::vector<std::shared_ptr<RetiredSlots>> retired_slots;
   };
   std::atomic<uint64_t> newest_{0};  // 0 = no live snapshot
   Mutex mu_;

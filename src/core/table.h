@@ -180,8 +180,10 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
 
   // Does the remaining work under the lock, releases it, and does the rest.
   void FinishRound(Round* round) RELEASE(mu_);
-  void TakeHandedOver(Round* round) REQUIRES(mu_);
-  void LetGo(Round* round) EXCLUDES(mu_);
+  // Starts the operations that other threads handed over, in their order.
+  void RunHandedOver(Round* round) REQUIRES(mu_);
+  // Wakes the callers of finished operations, then runs the deferred work.
+  void WakeAndRunEffects(Round* round) EXCLUDES(mu_);
   void RunCallbacks(Round* round) EXCLUDES(mu_);
 
   void Start(Operation* op, Round* round) REQUIRES(mu_);

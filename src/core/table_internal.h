@@ -49,7 +49,7 @@ template <typename Body>
 void ConcurrentTable::WithLock(Body body) {
   ScopedRound round;
   mu_.Lock();
-  if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round.get());
+  if (pushed_.load(std::memory_order_relaxed) != nullptr) RunHandedOver(round.get());
   body(round.get());
   FinishRound(round.get());
 }

@@ -57,7 +57,7 @@ void ConcurrentTable::Execute(Operation* op) {
 void ConcurrentTable::StartOwn(Operation* op) {
   ScopedRound round;
   // Operations handed over earlier go first, including those of this thread.
-  if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round.get());
+  if (pushed_.load(std::memory_order_relaxed) != nullptr) RunHandedOver(round.get());
   // No thread sleeps on an operation that its own caller finishes.
   round->own = op;
   Start(op, round.get());
@@ -72,7 +72,7 @@ void ConcurrentTable::Push(Operation* op) {
   } while (!pushed_.compare_exchange_weak(head, op, std::memory_order_acq_rel, std::memory_order_relaxed));
 }
 
-void ConcurrentTable::TakeHandedOver(Round* round) {
+void ConcurrentTable::RunHandedOver(Round* round) {
   Operation* op = pushed_.exchange(nullptr, std::memory_order_acq_rel);
   Operation* oldest = nullptr;
   while (op != nullptr) {
@@ -92,7 +92,7 @@ void ConcurrentTable::FinishRound(Round* round) {
   bool runs_callbacks = false;             // this thread runs callbacks now
   std::shared_ptr<ConcurrentTable> alive;  // a callback may drop the last other reference
   for (int turn = 1;; ++turn) {
-    if (pushed_.load(std::memory_order_relaxed) != nullptr) TakeHandedOver(round);
+    if (pushed_.load(std::memory_order_relaxed) != nullptr) RunHandedOver(round);
     if (!inserts_.empty() || !samples_.empty()) Advance(round);
     const auto state = !samples_.empty()   ? TableStats::State::kSamplesWait
                        : !inserts_.empty() ? TableStats::State::kInsertsWait
@@ -114,7 +114,7 @@ void ConcurrentTable::FinishRound(Round* round) {
     const bool again = std::exchange(advance_again_, false);
     mu_.Unlock();
 
-    LetGo(round);
+    WakeAndRunEffects(round);
     if (hand_on) {
       environment_.clock->CallAt(environment_.clock->Now(), [weak = weak_from_this()] {
         if (const auto table = weak.lock()) table->WithLock([](Round*) {});
@@ -135,14 +135,14 @@ void ConcurrentTable::FinishRound(Round* round) {
   }
 }
 
-void ConcurrentTable::LetGo(Round* round) {
+void ConcurrentTable::WakeAndRunEffects(Round* round) {
   for (Operation* op : round->finished) {
     const uintptr_t signal = op->signal.exchange(Operation::kFinished, std::memory_order_acq_rel);
     // `op` may be destroyed from here on.
     if (signal != Operation::kUnderWay) reinterpret_cast<Parker*>(signal)->Unpark();
   }
   round->finished.clear();
-  round->effects.LetGo();
+  round->effects.RunAndClear();
 }
 
 void ConcurrentTable::RunCallbacks(Round* round) {

@@ -99,12 +99,12 @@ Result<std::unique_ptr<Selector>> BuildSelector(const TableOptions& table, const
 
 }  // namespace
 
-void Effects::LetGo() {
+void Effects::RunAndClear() {
   for (std::function<void()>& work : after_unlock) work();
   after_unlock.clear();
   released.clear();
-  for (const std::shared_ptr<Graveyard>& graveyard : graveyards) graveyard->DropItemRefs();
-  graveyards.clear();
+  for (const std::shared_ptr<RetiredSlots>& retired : retired_slots) retired->DropItemRefs();
+  retired_slots.clear();
 }
 
 // Collects what the hooks of one operation request.
@@ -147,9 +147,9 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
 
 TableState::~TableState() {
   for (const auto& extension : options_.extensions) extension->attached_ = false;
-  auto graveyard = std::make_shared<Graveyard>(&slots_);
-  graveyard->DropItemRefs();
-  if (parking_->IsShown(1)) parking_->Park(std::move(graveyard));
+  auto retired = std::make_shared<RetiredSlots>(&slots_);
+  retired->DropItemRefs();
+  if (parking_->IsShown(1)) parking_->Park(std::move(retired));
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
@@ -399,9 +399,9 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
 
 void TableState::Reset(Effects* effects) {
   for (const auto& extension : options_.extensions) extension->OnReset();
-  auto graveyard = std::make_shared<Graveyard>(&slots_);
-  if (parking_->IsShown(1)) parking_->Park(graveyard);
-  effects->graveyards.push_back(std::move(graveyard));
+  auto retired = std::make_shared<RetiredSlots>(&slots_);
+  if (parking_->IsShown(1)) parking_->Park(retired);
+  effects->retired_slots.push_back(std::move(retired));
   index_.Clear();
   sampler_->Clear();
   remover_->Clear();

@@ -37,13 +37,13 @@ namespace reverb::internal {
 
 struct Effects {
   std::vector<Trajectory> released;
-  // Released by LetGo(): first their references to chunks, then the data, unless a snapshot shows it.
-  std::vector<std::shared_ptr<Graveyard>> graveyards;
+  // Released by RunAndClear(): first their references to chunks, then the data, unless a snapshot shows it.
+  std::vector<std::shared_ptr<RetiredSlots>> retired_slots;
   std::vector<std::function<void()>> after_unlock;
 
-  bool empty() const { return released.empty() && graveyards.empty() && after_unlock.empty(); }
+  bool empty() const { return released.empty() && retired_slots.empty() && after_unlock.empty(); }
   // Runs and frees all of it. REQUIRES: no lock is held.
-  void LetGo();
+  void RunAndClear();
 };
 
 class TableState {

@@ -559,7 +559,7 @@ TEST_F(TableStateTest, DataIsFreedWithTheEffectsAndNotBefore) {
   EXPECT_EQ(effects.released.size(), 3u);
   EXPECT_EQ(store_.stats().live_chunks, 4);
   state->Reset(&effects);
-  EXPECT_EQ(effects.graveyards.size(), 1u);
+  EXPECT_EQ(effects.retired_slots.size(), 1u);
   EXPECT_EQ(store_.stats().live_chunks, 4);
   samples.clear();
   effects = {};

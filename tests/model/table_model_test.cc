@@ -156,7 +156,7 @@ class Duel {
   // One random operation on both. Returns what they disagree about, or "".
   std::string Step() {
     RETURN_DISAGREEMENT(Operate());
-    effects_.LetGo();
+    effects_.RunAndClear();
     RETURN_DISAGREEMENT(CompareNumbers());
     if (random_.Below(16) == 0) RETURN_DISAGREEMENT(CompareItems());
     return "";
