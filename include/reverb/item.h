@@ -1,4 +1,4 @@
-// item.h — small values about items.
+// item.h — the key and priority of an item.
 #ifndef REVERB_ITEM_H_
 #define REVERB_ITEM_H_
 

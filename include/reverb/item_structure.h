@@ -1,4 +1,4 @@
-// item_structure.h — the nest that the columns of an item were given in.
+// item_structure.h — the nested structure of an item's columns.
 //
 // A Signature with None at every leaf: dicts, lists, tuples and namedtuples, but neither dtypes nor shapes. A
 // writer sends it to its table, so that batches can have the same nest if the table has no signature.

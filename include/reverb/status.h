@@ -1,9 +1,8 @@
-// status.h — how every fallible call of the library reports what happened.
+// status.h — the results of calls that may fail.
 //
-// A Status is OK or carries a code, a message written for people (it names the
-// thing, the value and the remedy) and a Detail that programs may act on. Codes
-// have the numbers of gRPC's, so that the edge to the network is a cast.
-// A Result<T> is a T or the Status that says why there is none.
+// A Status is OK, or has a code, a human-readable message (the object, the value and the remedy) and a
+// Detail that programs may act on. Codes have the same numbers as gRPC's, so converting one is a cast.
+// A Result<T> is a T or the error that occurred instead.
 //
 // Threads: values; distinct objects may be used from distinct threads.
 #ifndef REVERB_STATUS_H_
@@ -18,28 +17,28 @@
 
 namespace reverb {
 
-// The numbers travel over the wire: never change them.
+// The numbers are sent over the network: never change them.
 enum class StatusCode : uint8_t {
   kOk = 0,
-  kCancelled = 1,  // the caller, or Close(), gave the operation up
+  kCancelled = 1,  // by the caller, or by Close()
   kUnknown = 2,
-  kInvalidArgument = 3,  // wrong whatever the state of the system is
+  kInvalidArgument = 3,  // invalid in any state of the system
   kDeadlineExceeded = 4,
   kNotFound = 5,
   kAlreadyExists = 6,
   kPermissionDenied = 7,
   kResourceExhausted = 8,   // would not fit even in an empty store
-  kFailedPrecondition = 9,  // do not retry before the state was changed
+  kFailedPrecondition = 9,  // do not retry until the state has changed
   kAborted = 10,
   kOutOfRange = 11,  // the end of a sequence was reached
   kUnimplemented = 12,
-  kInternal = 13,     // a fault of ours
+  kInternal = 13,     // a bug in the library
   kUnavailable = 14,  // retrying the same call may help
   kDataLoss = 15,     // stored or received bytes are damaged
   kUnauthenticated = 16,
 };
 
-// What a program may want to tell apart beyond the code. The numbers travel.
+// Distinguishes errors with the same code. The numbers are sent over the network.
 enum class Detail : uint8_t {
   kNone = 0,
   kRateLimited = 1,  // the table's rate limiter did not allow it in time
@@ -49,10 +48,10 @@ enum class Detail : uint8_t {
   kCorruptData = 5,
   kQueued = 6,  // waited behind earlier callers of the same kind
 };
-// "RATE_LIMITED"; empty for kNone and for numbers that are no Detail.
+// Returns "RATE_LIMITED" and so on; empty for kNone and unknown numbers.
 std::string_view DetailName(Detail detail);
 
-// "INVALID_ARGUMENT" and so on.
+// Returns "INVALID_ARGUMENT" and so on.
 std::string_view StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -97,7 +96,7 @@ class [[nodiscard]] Status {
   // Returns this status with `prefix` and ": " before its message; OK stays OK.
   Status Prefixed(std::string_view prefix) const;
 
-  // "OK", or "DEADLINE_EXCEEDED: table "per": …".
+  // Returns "OK", or "DEADLINE_EXCEEDED: table "per": …".
   std::string ToString() const;
 
   friend bool operator==(const Status& a, const Status& b) {
@@ -110,14 +109,14 @@ class [[nodiscard]] Status {
     Detail detail;
     std::string message;
   };
-  std::unique_ptr<Rep> rep_;  // null when OK, so that the good case costs a pointer
+  std::unique_ptr<Rep> rep_;  // null when OK, so that success costs one pointer
 };
 
 namespace internal {
 
 // Prints the error to stderr and aborts.
 [[noreturn]] void AbortOnMissingValue(const Status& status);
-// `status` unless it is OK, which is a mistake of the caller and becomes INTERNAL.
+// Returns `status`; INTERNAL if it is OK, which is a bug of the caller.
 Status RequireError(Status status);
 
 }  // namespace internal
@@ -134,8 +133,8 @@ class [[nodiscard]] Result {
   Status status() && { return std::move(status_); }
 
   // REQUIRES: ok(). Otherwise value(), * and -> print the status to stderr and abort the process, in every
-  // build type: `Server::Start(...).value()` is for programs that cannot go on without the value. The check
-  // costs nothing where the compiler sees that ok() was tested before.
+  // build type: `Server::Start(...).value()` is for programs that cannot continue without the value. The
+  // check costs nothing where the compiler sees an earlier test of ok().
   const T& value() const& {
     CheckOk();
     return *value_;
@@ -144,7 +143,7 @@ class [[nodiscard]] Result {
     CheckOk();
     return *value_;
   }
-  // A value, so that `for (x : Call().value())` is sound.
+  // Returns by value, so that `for (x : Call().value())` does not dangle.
   T value() && {
     CheckOk();
     return *std::move(value_);

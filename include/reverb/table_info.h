@@ -1,4 +1,4 @@
-// table_info.h — what a table reports about itself, as values.
+// table_info.h — the state and statistics that a table reports.
 #ifndef REVERB_TABLE_INFO_H_
 #define REVERB_TABLE_INFO_H_
 
@@ -12,7 +12,7 @@
 
 namespace reverb {
 
-// Why a caller waits. The numbers are sent and never change.
+// The reason why a caller waits. The numbers are sent over the network: never change them.
 enum class WaitReason : uint8_t {
   kNone = 0,
   kMinSize = 1,         // samples: the table holds too few items
@@ -34,14 +34,14 @@ struct WaitStats {
 struct TableWorkTime {
   int64_t inserting_nanos = 0;
   int64_t sampling_nanos = 0;
-  int64_t waiting_for_inserts_nanos = 0;   // a sample waits
-  int64_t waiting_for_sampling_nanos = 0;  // an insert waits and no sample
-  int64_t idle_nanos = 0;                  // no call waits
+  int64_t waiting_for_inserts_nanos = 0;   // while a sample waits
+  int64_t waiting_for_sampling_nanos = 0;  // while an insert waits, but no sample
+  int64_t idle_nanos = 0;                  // while no call waits
 };
 
 struct TableInfo : TableSettings, TableCounts {
-  // The nest that writers used, encoded, see item_structure.h: absent when no writer sent one, empty when
-  // they differ. Of tables without a signature.
+  // The encoded nest structure that writers sent (item_structure.h): absent when no writer sent one, empty
+  // when they differ. Only for tables without a signature.
   std::optional<std::string> structure = {};
 
   int64_t current_size = 0;
@@ -52,14 +52,14 @@ struct TableInfo : TableSettings, TableCounts {
   // Bytes of the chunks that items of this table refer to, as stored. A chunk that several
   // items share counts once per item here; the store counts it once.
   int64_t referenced_bytes = 0;
-  double inserts_per_second = 0;  // over the last ten seconds or so
+  double inserts_per_second = 0;  // over about the last ten seconds
   double samples_per_second = 0;
 
-  int64_t waiting_inserts = 0;  // callers now
+  int64_t waiting_inserts = 0;  // current number of waiting callers
   int64_t waiting_samples = 0;
-  WaitReason insert_wait_reason = WaitReason::kNone;  // of the first in line
+  WaitReason insert_wait_reason = WaitReason::kNone;  // of the first in the queue
   WaitReason sample_wait_reason = WaitReason::kNone;
-  int64_t longest_wait_nanos = 0;         // of those waiting now
+  int64_t longest_wait_nanos = 0;         // of the current waits
   WaitStats waits[kNumWaitReasons] = {};  // by reason
   TableWorkTime work_time = {};
   bool closed = false;

@@ -1,4 +1,4 @@
-// table_options.h — what a table is created from.
+// table_options.h — the options of a table.
 #ifndef REVERB_TABLE_OPTIONS_H_
 #define REVERB_TABLE_OPTIONS_H_
 
@@ -22,10 +22,10 @@ struct TableOptions {
   // --- Behaviour ---
   std::string name = {};  // 1 to kMaxNameBytes bytes of UTF-8; unique within a server
 
-  // Which items are sampled, and which are removed when the table is full.
+  // Select the items to sample, and the items to remove when the table is full.
   SelectorOptions sampler = SelectorOptions::Uniform();
   SelectorOptions remover = SelectorOptions::Fifo();
-  // Makes a custom selector instead; called once, when the table is created.
+  // Create custom selectors instead; called once, when the table is created.
   std::function<std::unique_ptr<Selector>()> custom_sampler = {};
   std::function<std::unique_ptr<Selector>()> custom_remover = {};
 
@@ -36,10 +36,10 @@ struct TableOptions {
   // Run in order, under the table's lock. Each object may serve one table.
   std::vector<std::shared_ptr<TableExtension>> extensions = {};
 
-  // What trajectories look like. Kept and reported; writers and samplers check against it.
+  // Describes the items. Stored and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
 
-  // Clients accept no more than this (docs/protocol.md).
+  // Limits of what clients accept (docs/protocol.md).
   static constexpr size_t kMaxNameBytes = size_t{1} << 10;
   static constexpr size_t kMaxSignatureBytes = size_t{1} << 24;  // encoded
 
@@ -47,7 +47,7 @@ struct TableOptions {
   static TableOptions Stack(std::string name, int64_t max_size);
 
   Status Validate() const;
-  // The part that can be reported and saved.
+  // Returns the options that are reported and saved in checkpoints.
   TableSettings Settings() const;
 };
 

@@ -15,8 +15,8 @@ namespace {
 
 class Worker;
 
-// Made by the first work. After fork() the child's is null again: what the parent's threads were doing to
-// theirs at that moment cannot be known, so it is left alone.
+// Created by the first task. Null again in a child after fork(): the parent's threads may have been changing
+// theirs at that moment, so the child does not use it.
 std::atomic<Worker*> current_worker{nullptr};
 // The parent's, in a child; kept reachable for leak checkers.
 std::atomic<Worker*> parents_worker{nullptr};
@@ -35,7 +35,7 @@ class Worker {
       if (has_thread) works_.push_back(std::move(work));
     }
     if (!has_thread) return work();
-    // Without the lock: who is woken by it would only meet it again.
+    // Without the lock, which the woken thread would otherwise have to wait for.
     changed_.NotifyOne();
   }
 
@@ -51,10 +51,10 @@ class Worker {
   }
 
   void Work() EXCLUDES(mu_) {
-    // A program that runs under another policy has its reasons.
+    // Keeps any other policy, which the program has chosen.
     if (const sched_param none{}; sched_getscheduler(0) == SCHED_OTHER)
       sched_setscheduler(0, SCHED_BATCH, &none);
-    // Stops being true only in a child that a work forked: there this thread goes on alone.
+    // Becomes false only in a child that a task forked, where this is the only thread.
     while (current_worker.load(std::memory_order_acquire) == this) {
       const std::function<void()> work = Next();
       work();
@@ -82,12 +82,12 @@ Worker* CurrentWorker() {
   if (worker != nullptr) return worker;
   Worker* const fresh = new Worker(parents_worker.load(std::memory_order_relaxed));
   if (current_worker.compare_exchange_strong(worker, fresh, std::memory_order_acq_rel)) return fresh;
-  delete fresh;  // another thread was quicker
+  delete fresh;  // another thread has created one
   return worker;
 }
 
-// While the program is loaded, when no other thread can be half-way through it as fork() happens.
-// Registering fails only for want of memory; then children have no worker.
+// Runs while the program is loaded, so that no thread can fork() during the registration. Registering fails
+// only if memory is exhausted; then children have no worker.
 [[maybe_unused]] const bool kPreparedForFork = [] {
   return pthread_atfork(nullptr, nullptr, [] {
            parents_worker.store(current_worker.load(std::memory_order_relaxed), std::memory_order_relaxed);

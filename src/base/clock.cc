@@ -41,12 +41,12 @@ namespace {
 
 class Timer;
 
-// The timer of this process, made by the first CallAt. After fork() the child's is null again:
-// what the parent's threads were doing to theirs at that moment cannot be known, so it is left alone.
+// The timer of this process, created by the first CallAt. Null again in a child after fork(): the parent's
+// threads may have been changing theirs at that moment, so the child does not use it.
 std::atomic<Timer*> current_timer{nullptr};
 // The parent's timer, in a child; kept reachable for leak checkers.
 std::atomic<Timer*> parents_timer{nullptr};
-// Outlives the timers, so that an id from before a fork() never names an alarm made after it.
+// Outlives the timers, so that an ID from before a fork() never identifies an alarm created after it.
 std::atomic<Clock::AlarmId> next_alarm_id{1};
 
 // Alarms and the thread that runs them. Never destroyed once it is current.
@@ -56,7 +56,7 @@ class Timer {
 
   Clock::AlarmId CallAt(TimePoint when, std::function<void()> callback) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
-    // Inside the lock: the queue wants ids that grow.
+    // Under the lock: the queue requires ascending IDs.
     const Clock::AlarmId id = next_alarm_id.fetch_add(1, std::memory_order_relaxed);
     const bool is_first = alarms_.empty() || when < alarms_.next();
     alarms_.Add(id, when, std::move(callback));
@@ -85,16 +85,16 @@ class Timer {
   }
 
   void Run() EXCLUDES(mu_) {
-    // Stops being true only in a child that a callback forked: there this thread goes on alone.
+    // Becomes false only in a child that a callback forked, where this is the only thread.
     while (current_timer.load(std::memory_order_acquire) == this) {
       std::optional<AlarmQueue::Due> due = WaitForDue();
       if (due) due->callback();
     }
   }
 
-  // One callback that is due, or nothing after a wait that ended otherwise.
+  // Returns a callback that is due, or nothing if the wait ended for another reason.
   std::optional<AlarmQueue::Due> WaitForDue() EXCLUDES(mu_) {
-    // Bounds what is added to the time of day, which a far-away alarm would overflow.
+    // Bounds the wait: adding a distant alarm to the time of day would overflow.
     constexpr Duration kLongestWait = std::chrono::hours(1);
     MutexLock lock(&mu_);
     if (alarms_.empty()) {
@@ -122,7 +122,7 @@ Timer* CurrentTimer() {
   if (timer != nullptr) return timer;
   Timer* const fresh = new Timer(parents_timer.load(std::memory_order_relaxed));
   if (current_timer.compare_exchange_strong(timer, fresh, std::memory_order_acq_rel)) return fresh;
-  delete fresh;  // another thread was quicker
+  delete fresh;  // another thread has created one
   return timer;
 }
 
@@ -156,8 +156,8 @@ Clock* RealClock() {
 
 namespace {
 
-// While the program is loaded, when no other thread can be half-way through it as fork() happens.
-// Registering fails only for want of memory; then children have no timer.
+// Runs while the program is loaded, so that no thread can fork() during the registration. Registering fails
+// only if memory is exhausted; then children have no timer.
 [[maybe_unused]] const bool kPreparedForFork = [] {
   RealClock();
   return pthread_atfork(nullptr, nullptr, [] {

@@ -1,7 +1,7 @@
-// clock.h — time as an object, so that tests move it by hand and never sleep.
+// clock.h — an interface to time, so that tests can control it and need not sleep.
 //
-// A Clock tells the time and calls back at a time. The real one serves all
-// callbacks of the process from one thread; the manual one runs them inside Advance().
+// A Clock returns the time and runs callbacks at a given time. The real one runs all callbacks of the process
+// on one thread; the manual one runs them inside Advance().
 #ifndef REVERB_BASE_CLOCK_H_
 #define REVERB_BASE_CLOCK_H_
 
@@ -18,35 +18,35 @@
 namespace reverb::internal {
 
 using Duration = std::chrono::nanoseconds;
-// Since an arbitrary start; never goes backwards.
+// Time since an arbitrary start; never goes backwards.
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 class Clock {
  public:
-  // Names a pending callback; 0 is never used.
+  // Identifies a pending callback; 0 is never used.
   using AlarmId = uint64_t;
 
   virtual ~Clock() = default;
 
   virtual TimePoint Now() const = 0;
-  // Nanoseconds since the Unix epoch, for people and for files: right to some milliseconds, and a fourth of
-  // the price of Now(), which matters when every insert asks.
+  // Returns nanoseconds since the Unix epoch, for display and for files. Accurate to some milliseconds; costs
+  // a fourth of Now(), which matters because every insert calls it.
   virtual int64_t WallNanos() const = 0;
 
-  // Calls `callback` once, at `when` or soon after, on a thread of the clock's choosing and
-  // with no lock of the clock held. It must be quick and must not block.
+  // Calls `callback` once, at `when` or soon after, on a thread that the clock chooses, without holding a
+  // lock of the clock. It must be quick and must not block.
   virtual AlarmId CallAt(TimePoint when, std::function<void()> callback) = 0;
-  // False when the callback has run, is running, or is unknown.
+  // Returns false if the callback has run, is running, or is unknown.
   virtual bool Cancel(AlarmId id) = 0;
 };
 
-// The process-wide real clock. Its thread ("rv-timer") starts with the first CallAt and
-// lives as long as the process. A child made by fork() starts without alarms: those of the
-// parent fire in the parent only, and the first CallAt in the child starts a thread there.
+// Returns the process-wide real clock. Its thread ("rv-timer") starts with the first CallAt and runs as long
+// as the process. A child created by fork() starts without alarms: those of the parent fire in the parent
+// only, and the first CallAt in the child starts a thread there.
 Clock* RealClock();
 
-// Pending callbacks, by time and by name; those of one time stay in the order they were added.
-// No lock of its own.
+// Pending callbacks, by time and by ID; callbacks with the same time keep the order in which they were added.
+// The caller provides locking.
 class AlarmQueue {
  public:
   struct Due {
@@ -54,13 +54,13 @@ class AlarmQueue {
     std::function<void()> callback;
   };
 
-  // REQUIRES: ids are unique and grow.
+  // REQUIRES: IDs are unique and ascending.
   void Add(Clock::AlarmId id, TimePoint when, std::function<void()> callback);
-  // Takes the callback out, so that the caller can destroy it outside its lock.
+  // Removes and returns the callback, so that the caller can destroy it without holding its lock.
   std::optional<Due> Remove(Clock::AlarmId id);
-  // Takes out the earliest if its time is not after `now`.
+  // Removes and returns the earliest callback if its time is not after `now`.
   std::optional<Due> PopDue(TimePoint now);
-  // The earliest time. REQUIRES: not empty.
+  // Returns the earliest time. REQUIRES: not empty.
   TimePoint next() const { return by_time_.begin()->first.first; }
   bool empty() const { return by_time_.empty(); }
   size_t size() const { return by_time_.size(); }
@@ -70,9 +70,9 @@ class AlarmQueue {
   std::unordered_map<Clock::AlarmId, TimePoint> times_;
 };
 
-// Stands still until told otherwise; its wall clock starts in the year 2020. A callback whose
-// time has already come when it is added runs in the next Advance(), be it by zero.
-// All methods may be called concurrently, and from callbacks.
+// Changes its time only in Advance(); its wall clock starts in the year 2020. A callback that is already due
+// when it is added runs in the next Advance(), even if that advances by zero.
+// Threads: all methods may be called concurrently, and from callbacks.
 class ManualClock final : public Clock {
  public:
   TimePoint Now() const override;
@@ -80,16 +80,16 @@ class ManualClock final : public Clock {
   AlarmId CallAt(TimePoint when, std::function<void()> callback) override;
   bool Cancel(AlarmId id) override;
 
-  // Moves time forward, running what falls due in order of its time, on this thread, also what
-  // those callbacks add. In a callback Now() is the time it asked for, or later.
+  // Advances the time and runs the callbacks that become due, in order of their times, on this thread,
+  // including those that callbacks add. In a callback, Now() is the requested time or later.
   void Advance(Duration by) EXCLUDES(mu_);
-  // Callbacks waiting for their time.
+  // Returns the number of pending callbacks.
   int64_t pending() const EXCLUDES(mu_);
 
  private:
   mutable Mutex mu_;
   TimePoint now_ GUARDED_BY(mu_){Duration(0)};
-  // Where all calls of Advance() together lead; now_ follows while their callbacks run.
+  // The time after all current calls of Advance(); now_ approaches it while their callbacks run.
   TimePoint target_ GUARDED_BY(mu_){Duration(0)};
   AlarmId next_id_ GUARDED_BY(mu_) = 1;
   AlarmQueue alarms_ GUARDED_BY(mu_);

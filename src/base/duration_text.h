@@ -1,4 +1,4 @@
-// duration_text.h — durations in messages for people.
+// duration_text.h — durations in log and error messages.
 #ifndef REVERB_BASE_DURATION_TEXT_H_
 #define REVERB_BASE_DURATION_TEXT_H_
 

@@ -5,7 +5,7 @@
 // SyncDir() of the directory; a new directory is itself a name in its parent. Rename() within a directory is
 // atomic: the name refers to the old file or to the new one.
 //
-// Errors: the message names operation, path and the system's reason; the code tells programs what they can do
+// Errors: the message names operation, path and the system's reason; programs can act on the code
 // (NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION if the disk or the quota is full; see
 // FileError()). RESOURCE_EXHAUSTED is reserved for memory, since it becomes an IndexError in Python.
 //

@@ -98,14 +98,14 @@ namespace internal {
 void AbortOnMissingValue(const Status& status) {
   std::fprintf(
       stderr,
-      "reverb: a Result has no value: %s\nTest ok() before taking the value of a call that may fail.\n",
+      "reverb: a Result has no value: %s\nCheck ok() before using the value of a call that may fail.\n",
       status.ToString().c_str());
   std::abort();
 }
 
 Status RequireError(Status status) {
   assert(!status.ok() && "a Result without a value needs an error");
-  if (status.ok()) return Status::Internal("a Result was made of a Status that is OK");
+  if (status.ok()) return Status::Internal("a Result was created from a Status that is OK");
   return status;
 }
 

@@ -1,7 +1,7 @@
-// strand.h — runs the steps of one object one at a time, on whichever thread comes by.
+// strand.h — runs the steps of one object one at a time, on the threads that report its events.
 //
 // Threads report events to an object, and the object reacts with calls across the transport: it sends,
-// reads or ends. These calls must come one at a time and without a lock held, since they may call back on
+// reads or ends. These calls must be made one at a time and without a lock held, since they may call back on
 // the same thread. A Strand decides which thread makes them:
 //
 //   void OnSent() {
@@ -26,14 +26,14 @@
 //
 //   state          meaning                                 Run()          Schedule()  Close()
 //   kIdle          nothing to do                           runs steps     kScheduled  kClosed, true
-//   kScheduled     another thread was asked to call Run()  runs steps     unchanged   kClosed, true
+//   kScheduled     another thread is going to call Run()   runs steps     unchanged   kClosed, true
 //   kRunning       a step runs, with or without the lock   kRunningAgain  as Run()    kClosing
 //   kRunningAgain  the same, and another step must follow  unchanged      unchanged   kClosing
 //   kClosing       closed; the last step has not returned  unchanged      unchanged   unchanged
 //   kClosed        closed                                  unchanged      unchanged   unchanged
 //
 // Invariants: (1) At most one step runs. (2) Unless the strand is closed, a step begins after every call of
-// Run(), and after every call of Schedule() once the scheduled Run() comes; so no event is missed. (3) After
+// Run(), and after every call of Schedule() once the scheduled Run() starts; so no event is missed. (3) After
 // Close() no step begins. (4) Of all calls of Run() and Close(), at most one returns true, and exactly one
 // does once the strand is closed and no step runs.
 //
@@ -51,9 +51,9 @@ namespace reverb::internal {
 
 class Strand {
  public:
-  // What a step asks for.
+  // What to do after a step.
   enum class Next : uint8_t {
-    kWait,   // nothing is due: leave, unless an event came while the step had released the lock
+    kWait,   // nothing is due: return, unless an event arrived while the step had released the lock
     kAgain,  // take another step
     kClose,  // close the strand
   };
@@ -104,7 +104,7 @@ class Strand {
     return !was_running;
   }
 
-  // Whether a thread is inside Run(), with or without the lock.
+  // Returns whether a thread is inside Run(), with or without the lock.
   bool is_running() const {
     return state_ == State::kRunning || state_ == State::kRunningAgain || state_ == State::kClosing;
   }
@@ -114,7 +114,7 @@ class Strand {
  private:
   enum class State : uint8_t { kIdle, kScheduled, kRunning, kRunningAgain, kClosing, kClosed };
 
-  // Whether the caller is to run steps. If another call does, makes it take one more.
+  // Returns whether the caller must run the steps. If another call runs them, makes it take one more.
   bool Begin() {
     if (state_ == State::kRunning) state_ = State::kRunningAgain;
     return state_ == State::kIdle || state_ == State::kScheduled;

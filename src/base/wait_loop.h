@@ -14,7 +14,7 @@
 
 namespace reverb::internal {
 
-// One wait of one thread. Measures real time, whatever clock the owner uses: a person waits.
+// One wait of one thread. Measures real time, whatever clock the owner uses.
 class WaitLoop {
  public:
   static constexpr Duration kSlice = std::chrono::milliseconds(50);

@@ -1,8 +1,8 @@
 // messages.h — the messages between clients and servers, as values.
 //
-// They are the interface between client and service: a transport carries them, unchanged inside one process,
-// as the bytes of proto/reverb/v1 elsewhere (wire.h). Both sides see data as trajectories over shared chunks;
-// the transport decides how a chunk reaches the other side.
+// They are the interface between client and service. A transport passes them unchanged within one process,
+// and encodes them as the messages of proto/reverb/v1 otherwise (wire.h). On both sides, data is trajectories
+// over shared chunks; the transport decides how to send a chunk.
 #ifndef REVERB_TRANSPORT_MESSAGES_H_
 #define REVERB_TRANSPORT_MESSAGES_H_
 
@@ -23,23 +23,23 @@
 
 namespace reverb::internal {
 
-// The versions of the protocol that this library speaks.
+// The protocol versions that this library supports.
 inline constexpr uint32_t kMinProtocolVersion = 1;
 inline constexpr uint32_t kMaxProtocolVersion = 1;
 
 // 128 random bits: identifies a writer session, or one run of a server.
 using Id128 = std::array<uint8_t, 16>;
 
-// The largest response that a sampler, and the largest item that a server accepts, unless set otherwise.
+// The default maximum size of a response that a sampler accepts, and of an item that a server accepts.
 inline constexpr uint64_t kDefaultMaxResponseBytes = uint64_t{1} << 30;
 
 struct Hello {
   uint32_t min_version = kMinProtocolVersion;
   uint32_t max_version = kMaxProtocolVersion;
-  Id128 session_id{};  // writers
+  Id128 session_id{};  // writers only
   std::string client_name;
-  uint64_t receive_window_bytes = 0;  // samplers; 0 = the server's choice
-  uint64_t max_response_bytes = 0;    // samplers: the largest response; 0 = kDefaultMaxResponseBytes
+  uint64_t receive_window_bytes = 0;  // samplers only; 0 = the server chooses
+  uint64_t max_response_bytes = 0;    // samplers only; 0 = kDefaultMaxResponseBytes
 };
 
 struct Limits {
@@ -53,7 +53,7 @@ struct Welcome {
   uint32_t version = kMaxProtocolVersion;
   Id128 server_life_id{};
   std::string server_name;
-  uint64_t applied_through = 0;  // writers
+  uint64_t applied_through = 0;  // writers only
   Limits limits;
 };
 
@@ -91,16 +91,16 @@ struct SampleRequest {
   std::string table;
   int64_t count = 0;
   std::optional<Duration> timeout;  // of the rate limiter; absent = wait forever, zero = try once
-  uint64_t taken_bytes = 0;         // of replies, since the last message
-  bool shared_columns = false;        // replies may say the columns of all their samples once
+  uint64_t taken_bytes = 0;         // bytes of replies consumed since the last message
+  bool shared_columns = false;      // replies may send the column layout once for all samples
 };
 
 struct SampleReply {
   std::optional<Welcome> welcome;
   uint64_t request_id = 0;
   std::vector<Sample> samples;
-  std::optional<Status> end;  // set in the last reply to a request
-  bool shared_columns = false;  // as the request has it: how it may be written
+  std::optional<Status> end;    // set in the last reply to a request
+  bool shared_columns = false;  // copied from the request
 };
 
 // --- Single calls ---

@@ -1,20 +1,20 @@
-// transport.h — the seam between clients, servers and whatever carries messages between them.
+// transport.h — the interfaces between clients, servers and the transports that carry their messages.
 //
 //   client  →  Connection, InsertStream, SampleStream     a transport implements, src/client calls
 //   client  ←  InsertEvents, SampleEvents                 src/client implements, a transport calls
 //   server  ←  RequestHandler, InsertSession, SampleSession   src/service implements, a transport calls
 //   server  →  InsertPeer, SamplePeer                     a transport implements, src/service calls
 //
-// Both ends speak the values of messages.h. A transport either passes them on as they are, on the
-// caller's thread (inproc/), or as the bytes of wire.h (grpc/).
+// Both ends exchange the values of messages.h. A transport either passes them unchanged, on the caller's
+// thread (inproc/), or encodes them (wire.h, grpc/).
 //
-// Rules for both sides of the seam:
-// - No lock is held while calling across it: a call may come straight back on the same thread.
-// - Of each stream, messages in one direction are handed over one at a time and in order; the two
-//   directions, and OnSent/OnWritten, may run at the same time on different threads.
-// - The objects are shared: a call to an end that is over already does nothing. OnClosed and OnGone are
-//   the last call that a stream makes, and come exactly once for a stream that was opened. Afterwards
-//   the stream's references to the other side are dropped.
+// Rules for both sides of these interfaces:
+// - Callers hold no lock: a call may call back on the same thread.
+// - The messages of a stream are delivered one at a time and in order in each direction. The two directions,
+//   and OnSent/OnWritten, may run concurrently.
+// - The objects are shared: calls to an end that has already closed have no effect. OnClosed and OnGone are
+//   the last calls of a stream, made exactly once for a stream that was opened. Afterwards the stream drops
+//   its references to the other side.
 // - Nothing here blocks, except the single calls of a Connection.
 #ifndef REVERB_TRANSPORT_TRANSPORT_H_
 #define REVERB_TRANSPORT_TRANSPORT_H_
@@ -40,9 +40,9 @@ class InsertEvents {
  public:
   virtual ~InsertEvents() = default;
   virtual void OnReply(InsertReply reply) = 0;
-  // After a Send() that returned false: the next message may be sent.
+  // Called after a Send() that returned false: the next message may be sent.
   virtual void OnSent() = 0;
-  // The stream is over. OK: both sides had said all they had to say.
+  // The stream has closed. OK: both sides had sent all their messages.
   virtual void OnClosed(Status status) = 0;
 };
 
@@ -50,24 +50,24 @@ class InsertStream {
  public:
   virtual ~InsertStream() = default;
   struct Sent {
-    uint64_t bytes = 0;  // what the message counts against the server's insert window
-    bool ready = false;  // another one may follow at once; else OnSent() will say when
+    uint64_t bytes = 0;  // that count against the server's insert window
+    bool ready = false;  // another message may be sent now; otherwise wait for OnSent()
   };
-  // REQUIRES: the stream is ready: not yet used, or the last call said so, or OnSent() came. Of a stream
-  // that is over, {0, false}.
+  // REQUIRES: the stream is ready: it is new, the last call returned `ready`, or OnSent() was called. Returns
+  // {0, false} if the stream has closed.
   virtual Sent Send(InsertMessage message) = 0;
-  // About how many bytes a message will grow by this trajectory; chunks that the server has are free.
+  // Estimates the bytes that this trajectory adds to a message; chunks that the server has add nothing.
   virtual uint64_t NewBytes(const Trajectory& trajectory) const = 0;
-  // Nothing more will be sent; the server answers what is under way and ends the stream.
+  // Half-closes the stream: the server answers the pending messages and ends the stream.
   virtual void Finish() = 0;
-  // Gives up at once. OnClosed() comes all the same.
+  // Cancels the stream. OnClosed() is still called.
   virtual void Cancel() = 0;
 };
 
 class SampleEvents {
  public:
   virtual ~SampleEvents() = default;
-  // `bytes` are to be given back by SampleRequest::taken_bytes once the samples were taken.
+  // The client returns `bytes` as credit (SampleRequest::taken_bytes) once the samples are consumed.
   virtual void OnReply(SampleReply reply, uint64_t bytes) = 0;
   virtual void OnClosed(Status status) = 0;
 };
@@ -75,43 +75,44 @@ class SampleEvents {
 class SampleStream {
  public:
   virtual ~SampleStream() = default;
-  // Requests are small: those that cannot leave yet are kept. The client bounds their number.
+  // Requests are small: those that cannot be sent yet are queued. The client bounds their number.
   virtual void Send(SampleRequest request) = 0;
   virtual void Finish() = 0;
   virtual void Cancel() = 0;
 };
 
-// A way to one server. Threads: all methods may be called concurrently.
+// A connection to one server. Threads: all methods may be called concurrently.
 class Connection {
  public:
   virtual ~Connection() = default;
 
-  // For people: "localhost:8000", "this process".
+  // For messages: "localhost:8000", "this process".
   virtual std::string address() const = 0;
-  // Calls run on the caller's thread and chunks are shared. Such a server does not come back.
+  // Returns whether the server is in this process: calls run on the caller's thread, chunks are shared, and a
+  // server that has stopped cannot be reconnected to.
   virtual bool in_process() const = 0;
 
-  // The answer to `hello` comes as the first reply. A stream that cannot be opened is closed by OnClosed(),
-  // which may come before these return.
+  // The first reply answers `hello`. If a stream cannot be opened, OnClosed() is called, possibly before
+  // these return.
   virtual std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                                    std::shared_ptr<InsertEvents> events) = 0;
   virtual std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
                                                    std::shared_ptr<SampleEvents> events) = 0;
 
-  // Whether Send() of a stream may block in a system call.
+  // Returns whether Send() of a stream may block in a system call.
   virtual bool send_may_block() const { return false; }
 
-  // Whether the server is connected now, as far as this side knows.
+  // Returns whether the server is connected, as far as this side knows.
   virtual bool is_connected() const { return true; }
 
-  // Single calls wait for an answer, and for a server that cannot be reached yet, within `wait`.
-  // UNAVAILABLE when the connection breaks during the call; the server may have carried it out all the same.
+  // Single calls wait for the response, and for a server that is not reachable yet, within `wait`.
+  // UNAVAILABLE when the connection breaks during the call; the server may still have executed it.
   virtual Result<ServerInfo> Info(const WaitOptions& wait) = 0;
   virtual Status Mutate(const MutateRequest& request, const WaitOptions& wait) = 0;
   virtual Status Reset(std::string_view table, const WaitOptions& wait) = 0;
   virtual Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) = 0;
   virtual Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) = 0;
-  // Where it was written.
+  // Returns the path of the checkpoint.
   virtual Result<std::string> Checkpoint(const WaitOptions& wait) = 0;
 };
 
@@ -120,14 +121,14 @@ class Connection {
 class InsertPeer {
  public:
   virtual ~InsertPeer() = default;
-  // Lets one message come. A session calls it when it is opened and when it wants another: this is the
-  // server's back-pressure. (A client of the same process keeps to its window and is not held back.)
+  // Requests one message. A session calls it when it is opened and when it can take another message: this is
+  // the server's backpressure. (It does not delay a client in the same process, which observes its window.)
   virtual void ReadNext() = 0;
-  // False: OnWritten() says when the next may be sent. REQUIRES: as for InsertStream::Send.
+  // Returns false if the next reply must wait for OnWritten(). REQUIRES: as for InsertStream::Send.
   virtual bool Reply(InsertReply reply) = 0;
-  // Ends the stream, after the reply that is under way. OnGone() follows.
+  // Ends the stream after the reply in progress. OnGone() follows.
   virtual void End(Status status) = 0;
-  // Where the client calls from, for people; empty inside one process.
+  // Returns the client's address, for messages; empty within one process.
   virtual std::string address() const { return {}; }
 };
 
@@ -136,7 +137,7 @@ class InsertSession {
   virtual ~InsertSession() = default;
   virtual void OnMessage(InsertMessage message) = 0;
   virtual void OnWritten() = 0;
-  // The client will send nothing more. The session answers what is under way and calls End().
+  // The client has half-closed the stream. The session answers the pending messages and calls End().
   virtual void OnDone() = 0;
   virtual void OnGone() = 0;
 };
@@ -145,10 +146,10 @@ class SamplePeer {
  public:
   virtual ~SamplePeer() = default;
   struct Sent {
-    uint64_t bytes = 0;  // what the reply counts against the client's credit
-    bool ready = false;  // another one may follow at once; else OnWritten() will say when
+    uint64_t bytes = 0;  // that count against the client's credit
+    bool ready = false;  // another reply may be sent now; otherwise wait for OnWritten()
   };
-  // Samples are handed over by reference: their size does not matter.
+  // Samples are passed by reference: their size does not matter.
   virtual bool shares_memory() const { return false; }
   virtual void ReadNext() = 0;
   virtual Sent Reply(SampleReply reply) = 0;
@@ -165,22 +166,22 @@ class SampleSession {
   virtual void OnGone() = 0;
 };
 
-// What a server does. Threads: all methods may be called concurrently.
+// Handles the requests to a server. Threads: all methods may be called concurrently.
 class RequestHandler {
  public:
   virtual ~RequestHandler() = default;
 
-  // Drawn when the server started.
+  // Returns a random ID, generated when the server started.
   virtual const Id128& life_id() const = 0;
   virtual const WireLimits& wire_limits() const = 0;
 
-  // An error refuses the stream with it; the peer is not used then. Otherwise the session calls the peer
-  // from here on, also before these return.
+  // An error refuses the stream; the peer is then not used. Otherwise the session may call the peer from now
+  // on, even before these return.
   virtual Result<std::shared_ptr<InsertSession>> OpenInsert(const Hello& hello,
                                                             std::shared_ptr<InsertPeer> peer) = 0;
   virtual Result<std::shared_ptr<SampleSession>> OpenSample(const Hello& hello,
                                                             std::shared_ptr<SamplePeer> peer) = 0;
-  // Makes the chunk that a payload from the network is copied into (InsertDecoder::ChunkFactory).
+  // Creates the chunk that a received payload is copied into (InsertDecoder::ChunkFactory).
   virtual Result<ChunkRef> AllocateChunk(const ChunkHeader& header, uint8_t** payload) = 0;
 
   virtual Result<ServerInfo> Info() = 0;

@@ -33,7 +33,7 @@
 
 namespace reverb::internal {
 
-// What decoders accept. Encoders ignore it: the caller observes the limits of the peer.
+// Limits that decoders enforce. Encoders ignore them: the caller observes the limits of the peer.
 struct WireLimits {
   uint64_t max_message_bytes = uint64_t{256} << 20;
   // Stored bytes of a chunk, or of a piece of a reply.
