@@ -65,7 +65,7 @@ Result<std::string> FindCheckpoint(FileSystem* fs, const std::string& path) {
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (entry->is_complete) return entry->path;
   }
-  return Status::NotFound("\"" + path + "\" is no complete checkpoint and holds none");
+  return Status::NotFound("\"" + path + "\" is not a complete checkpoint and contains none");
 }
 
 }  // namespace

@@ -141,8 +141,8 @@ Status CheckpointWriter::LookAtRoot() {
   if (!is_there) {
     Log(LogLevel::kWarning,
         "checkpoint \"" + last_path_ +
-            "\", which the next was to build on, has been removed by somebody else; the next is "
-            "written whole. Servers that write checkpoints need a path each");
+            "\", the base of the next checkpoint, was removed by another process; the next one is written "
+            "in full. Give each server its own checkpoint path");
     ForgetLast();
   }
   return Status::Ok();
@@ -205,10 +205,10 @@ std::set<uint64_t> CheckpointWriter::FindLostFiles() {
     const Result<uint64_t> size = fs_->FileSize(path);
     if (size.ok() && *size == file_bytes) return false;
     const std::string problem = size.ok() ? "\"" + path + "\" has " + std::to_string(*size) +
-                                                " bytes and was written with " + std::to_string(file_bytes)
+                                                " bytes instead of " + std::to_string(file_bytes)
                                           : std::string(size.status().message());
     Log(LogLevel::kWarning,
-        "a file that the next checkpoint was to refer to was changed or removed: " + problem +
+        "a file that the next checkpoint needs was changed or removed: " + problem +
             "; its data is written again from memory. Older checkpoints that need the file "
             "cannot be loaded");
     return true;
@@ -457,7 +457,7 @@ void CheckpointWriter::Commit(Attempt* attempt) {
   uint64_t live = 0;
   for (const auto& segment : segments_) live += segment != nullptr ? segment->saved.live_count : 0;
   // Forgets chunks that are no longer referred to, and those that moved. This visits all places, so it is
-  // skipped while few chunks are dead and no segment goes: the remembered places stay correct.
+  // skipped while few chunks are dead and no segment is removed: the remembered places stay correct.
   if (std::ranges::any_of(segments_, goes) || places_.size() - live > places_.size() / 8) {
     absl::erase_if(places_, [&](const auto& entry) {
       const Segment& segment = *segments_[entry.second.segment];
@@ -523,9 +523,9 @@ void CheckpointWriter::Undo(Attempt* attempt) {
 
 void CheckpointWriter::CollectGarbage(const Manifest& newest, const std::string& newest_path) {
   if (Status status = TryCollectGarbage(newest, newest_path); !status.ok()) {
-    Log(LogLevel::kWarning, "checkpoint \"" + newest_path +
-                                "\" was written, but older files could not all be cleared away: " +
-                                std::string(status.message()));
+    Log(LogLevel::kWarning,
+        "checkpoint \"" + newest_path +
+            "\" was written, but some older files could not be removed: " + std::string(status.message()));
   }
 }
 

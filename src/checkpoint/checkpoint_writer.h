@@ -80,7 +80,7 @@ class CheckpointWriter {
   Result<Stats> Write(const Snapshot& snapshot, std::vector<SavedWriter> writers, int64_t wall_nanos);
 
  private:
-  // Where a chunk is: which of segments_, and which record.
+  // The location of a chunk: its index in segments_, and its record.
   struct Place {
     uint32_t segment = 0;
     uint32_t ordinal = 0;
@@ -121,7 +121,7 @@ class CheckpointWriter {
   Status WriteTable(const TableSnapshot& table, Attempt* attempt);
   Result<Place> WriteChunk(const Chunk& chunk, Attempt* attempt);
   ChunkPlace NameOf(const Place& place, const Attempt& attempt) const;
-  // Writes one page, and its chunks unless they are there already.
+  // Writes one page, and those of its chunks that are not yet written.
   Result<Page> WritePage(const TableSnapshot& table, size_t page, Attempt* attempt);
   Status WriteTableState(const TableSnapshot& table, ManifestTable* to, Attempt* attempt);
   Result<SegmentWriter*> PageWriter(Attempt* attempt);
@@ -129,7 +129,7 @@ class CheckpointWriter {
   Status Publish(Attempt* attempt, int64_t wall_nanos);
   void Commit(Attempt* attempt);
   void Undo(Attempt* attempt);
-  // Removes what no checkpoint that is kept needs. Failures are logged.
+  // Removes the files that no retained checkpoint needs. Logs failures.
   void CollectGarbage(const Manifest& newest, const std::string& newest_path);
   Status TryCollectGarbage(const Manifest& newest, const std::string& newest_path);
   Status RemoveCheckpoint(const std::string& path);
@@ -141,7 +141,7 @@ class CheckpointWriter {
   uint64_t next_number_ = 1;
   int64_t last_nanos_ = 0;
 
-  // --- What the last published checkpoint holds ---
+  // --- The contents of the last published checkpoint ---
   std::string last_path_;                           // empty = there is none to build on
   std::vector<std::unique_ptr<Segment>> segments_;  // null = unused
   absl::flat_hash_map<uint64_t, Place> places_;     // by id of the chunk

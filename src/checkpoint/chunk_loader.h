@@ -67,7 +67,7 @@ class ChunkLoader {
   ChunkLoader(std::vector<std::vector<bool>> wanted, ChunkStore* store,
               std::function<void(uint64_t)> progress);
   Status Fetch(size_t segment, uint32_t ordinal) EXCLUDES(mu_);
-  // Loads the next range that is not taken; false when there is none, or loading has failed.
+  // Loads the next range that is not taken. Returns false when there is none, or loading has failed.
   bool LoadNext() EXCLUDES(mu_);
   void Load(size_t job) EXCLUDES(mu_);
   void StopHelper() EXCLUDES(mu_);

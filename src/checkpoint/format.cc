@@ -227,13 +227,13 @@ Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind k
                           const std::string& path) {
   if (bytes.size() != kSegmentHeaderBytes || !bytes.starts_with(kSegmentMagic) ||
       GetFixed64(bytes, 24) != ChecksumOf(bytes.substr(0, 24))) {
-    return Damaged(path, "it does not begin as such a file does");
+    return Damaged(path, "it does not start with a valid segment header");
   }
   if (bytes == EncodeSegmentHeader(number, kind)) return Status::Ok();
   uint32_t version = 0;
   std::memcpy(&version, bytes.data() + kSegmentMagic.size(), sizeof version);
   if (version != kSegmentVersion) return LaterRelease(path, version, kSegmentVersion);
-  return Damaged(path, "it is another file than its name says");
+  return Damaged(path, "its header belongs to a different segment");
 }
 
 // --- The manifest ---
@@ -271,10 +271,10 @@ std::string EncodeManifest(const Manifest& manifest) {
 Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path) {
   const size_t head = kManifestMagic.size() + 4;
   if (bytes.size() < head + 8 || !bytes.starts_with(kManifestMagic)) {
-    return Damaged(path, "it does not begin as such a file does");
+    return Damaged(path, "it does not start with the header of a manifest");
   }
   if (GetFixed64(bytes, bytes.size() - 8) != ChecksumOf(bytes.substr(0, bytes.size() - 8))) {
-    return Damaged(path, "its checksum does not fit");
+    return Damaged(path, "its checksum is wrong");
   }
   uint32_t version = 0;
   std::memcpy(&version, bytes.data() + kManifestMagic.size(), sizeof version);
@@ -310,7 +310,7 @@ Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path)
     }
     manifest.writers.push_back(std::move(writer));
   }
-  if (!in.at_end()) return Damaged(path, "its fields do not end where it does");
+  if (!in.at_end()) return Damaged(path, "unexpected bytes follow its last field");
   REVERB_RETURN_IF_ERROR(CheckManifest(manifest, path));
   return manifest;
 }
@@ -350,7 +350,7 @@ Status DecodeTableState(std::string_view bytes, SavedTableState* state) {
   state->free_slots.reserve(free_slots);
   for (size_t i = 0; i < free_slots && in.ok(); ++i) state->free_slots.push_back(in.Varint32());
   if (in.ok() && !in.at_end()) state->structure = in.String();
-  if (!in.at_end()) return Status::DataLoss("the fields of a table's state do not end where it does");
+  if (!in.at_end()) return Status::DataLoss("a table's state has unexpected bytes after its last field");
   return Status::Ok();
 }
 
@@ -442,7 +442,7 @@ Status DecodePage(std::string_view bytes, uint64_t first_slot, uint64_t end_slot
       const uint64_t slices_and_squeeze =
           is_single ? (uint64_t{1} << 1 | ((flags & kSqueeze) != 0 ? 1 : 0)) : in.Varint();
       column.squeeze = (slices_and_squeeze & 1) != 0;
-      // Each takes at least four bytes.
+      // Each slice takes at least four bytes.
       if (slices_and_squeeze >> 1 > bytes.size()) fits = false;
       if (!fits) break;
       column.slices.resize(slices_and_squeeze >> 1);
@@ -455,11 +455,11 @@ Status DecodePage(std::string_view bytes, uint64_t first_slot, uint64_t end_slot
       }
     }
     if (!fits || !in.ok()) {
-      return Status::DataLoss("item " + std::to_string(item.key) + " of a page does not make sense");
+      return Status::DataLoss("item " + std::to_string(item.key) + " of a page has invalid fields");
     }
     REVERB_RETURN_IF_ERROR(visit(page_item));
   }
-  if (!in.at_end()) return Status::DataLoss("the items of a page do not end where it does");
+  if (!in.at_end()) return Status::DataLoss("a page has unexpected bytes after its last item");
   return Status::Ok();
 }
 

@@ -38,7 +38,7 @@ inline constexpr size_t kPageRecordHeadBytes = 8;
 std::string EncodeSegmentHeader(uint64_t number, SegmentKind kind);
 Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind kind, const std::string& path);
 
-// --- Where things are ---
+// --- Locations of chunks and records ---
 
 // The segment and record of a chunk.
 struct ChunkPlace {
@@ -64,7 +64,7 @@ struct SavedSegment {
 };
 
 struct ManifestTable {
-  SavedTable saved;                // all but what is in the state record
+  SavedTable saved;                // without the fields of the state record
   RecordPlace state;               // SavedTableState: selectors, free slots, extensions
   std::vector<RecordPlace> pages;  // of Manifest::slots_per_page slots each
 };
@@ -78,9 +78,9 @@ struct Manifest {
 };
 
 std::string EncodeManifest(const Manifest& manifest);
-// DATA_LOSS when damaged, FAILED_PRECONDITION when written by a later release. `path` is for the message.
+// Returns DATA_LOSS when damaged, FAILED_PRECONDITION when a later release wrote it. `path` is for messages.
 Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path);
-// The manifest of the checkpoint at `path`.
+// Reads the manifest of the checkpoint at `path`.
 Result<Manifest> ReadManifest(FileSystem* fs, const std::string& path);
 
 // --- Records of page files ---
@@ -93,7 +93,7 @@ Status DecodeTableState(std::string_view bytes, SavedTableState* state);
 class PageEncoder {
  public:
   void Begin(uint64_t first_slot);
-  // Slots come in ascending order. `places`: of the trajectory's distinct chunks, in their order.
+  // Slots must ascend. `places`: the locations of the trajectory's distinct chunks, in their order.
   void Add(uint64_t slot, const SlotRecord& record, std::span<const ChunkPlace> places);
   // Valid until the next Begin().
   std::string_view bytes() const { return {buffer_.data(), size_}; }

@@ -15,7 +15,7 @@ namespace {
 
 using Settings = RestoreOptions::Settings;
 
-// One table: its options, and the part of the saved state that it takes over.
+// One table: its options, and the part of the saved state that it restores.
 struct Plan {
   TableOptions options;
   SavedTableState state;
@@ -25,7 +25,7 @@ void LogDifference(const std::string& table, const std::string& setting, const s
                    const std::string& given, Settings choice) {
   Log(LogLevel::kWarning, "loading a checkpoint: table \"" + table + "\": " + setting + " was saved as " +
                               saved + " and given as " + given + "; the " +
-                              (choice == Settings::kSaved ? "saved" : "given") + " one holds");
+                              (choice == Settings::kSaved ? "saved" : "given") + " one is used");
 }
 
 // Takes one setting from the side that `choice` names, and logs a difference.
@@ -41,7 +41,7 @@ std::string SelectorText(const SelectorOptions& options, bool is_custom) {
   return is_custom && options.kind != SelectorOptions::Kind::kCustom ? "custom" : options.ToString();
 }
 
-// Whether they pick the same way; seeds may differ.
+// Returns whether both select in the same way; seeds may differ.
 bool AreAlike(const SelectorOptions& a, const SelectorOptions& b) {
   if (a.kind != b.kind) return false;
   return a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent;
@@ -56,8 +56,8 @@ void ChooseSelector(const std::string& table, const std::string& role, Settings 
   if (saved.kind == kCustom) {
     if (given_custom) return;  // a custom selector continues from its state
     Log(LogLevel::kWarning, "loading a checkpoint: table \"" + table + "\": its " + role +
-                                " was one of the program's own (" + saved.ToString() +
-                                ") and is not given now; " + given->ToString() + " takes its place");
+                                " was saved as a custom selector (" + saved.ToString() +
+                                "), which is not given; using " + given->ToString() + " instead");
     state->clear();
     return;
   }
@@ -87,11 +87,11 @@ void LogExtensionDifferences(const TableOptions& options, const SavedTableState&
       continue;
     }
     Log(LogLevel::kWarning, "loading a checkpoint: table \"" + options.name + "\": extension \"" +
-                                extension->name() + "\" was not there when it was saved and starts anew");
+                                extension->name() + "\" has no saved state; it starts empty");
   }
   for (const std::string& name : saved) {
     Log(LogLevel::kWarning, "loading a checkpoint: table \"" + options.name + "\": extension \"" + name +
-                                "\" was saved and is not given now; what it kept is dropped");
+                                "\" was saved, but is not given; its state is dropped");
   }
 }
 
@@ -123,7 +123,7 @@ Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const Restore
   return plan;
 }
 
-// Options for a table of the checkpoint that the program did not give.
+// Returns the options for a saved table that the program did not give.
 TableOptions OptionsOf(const TableSettings& saved) {
   TableOptions options{.name = saved.name,
                        .sampler = saved.sampler,
@@ -185,10 +185,11 @@ Result<Plans> PlanTables(const SavedServer& saved, const std::vector<TableOption
                                        ". Give the table, or choose to drop or to create such tables");
       case RestoreOptions::ExtraTables::kDrop:
         Log(LogLevel::kWarning, "loading a checkpoint: table \"" + name + "\" with its " +
-                                    std::to_string(saved.tables[i].size) + " items is left out");
+                                    std::to_string(saved.tables[i].size) + " items is not loaded");
         break;
       case RestoreOptions::ExtraTables::kCreate:
-        Log(LogLevel::kInfo, "loading a checkpoint: table \"" + name + "\" is made as it was saved");
+        Log(LogLevel::kInfo,
+            "loading a checkpoint: table \"" + name + "\" is created with its saved settings");
         all.wanted[i] = true;
         all.plan[i] = all.plans.size();
         REVERB_ASSIGN_OR_RETURN(Plan plan, MakePlan(saved.tables[i], OptionsOf(saved.tables[i]), options));
@@ -307,9 +308,8 @@ Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options
     if (loaded.ok()) return loaded;
     // Errors other than damage need a decision by the user, who may not want an older state.
     if (loaded.status().code() != StatusCode::kDataLoss) return loaded;
-    Log(LogLevel::kError,
-        "checkpoint \"" + entry->path +
-            "\" cannot be loaded, the one before it is tried: " + std::string(loaded.status().message()));
+    Log(LogLevel::kError, "checkpoint \"" + entry->path + "\" cannot be loaded, trying the previous one: " +
+                              std::string(loaded.status().message()));
     if (damage.ok()) damage = std::move(loaded).status();
   }
   if (!damage.ok()) {
@@ -335,7 +335,7 @@ Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options
       return loaded;
     }
     Log(LogLevel::kWarning, "the fallback checkpoint \"" + *options.fallback_path +
-                                "\" is none, or not complete; the tables start empty");
+                                "\" is not a complete checkpoint; the tables start empty");
   }
   LoadedServer empty;
   REVERB_ASSIGN_OR_RETURN(empty.tables, MakeTables(given, environment));

@@ -84,7 +84,7 @@ CheckpointInfo ReverbSource::Info() const {
 Status ReverbSource::UnknownChunk(const ChunkPlace& place) const {
   return Status::DataLoss("checkpoint \"" + path_ + "\" is damaged: an item refers to chunk " +
                           std::to_string(place.ordinal) + " of segment " + std::to_string(place.segment) +
-                          ", which is not there")
+                          ", which does not exist")
       .WithDetail(Detail::kCorruptData);
 }
 

@@ -26,7 +26,7 @@ namespace reverb::internal {
 class ItemCursor {
  public:
   virtual ~ItemCursor() = default;
-  // Absent at the end. DATA_LOSS as for CheckpointSource::Read().
+  // Returns nothing at the end. DATA_LOSS as for CheckpointSource::Read().
   virtual Result<std::optional<SavedItem>> Next() = 0;
 };
 
@@ -60,7 +60,7 @@ class ReverbSource final : public CheckpointSource {
   Status ForEachItem(const std::vector<bool>& wanted,
                      const std::function<Status(size_t table, PageItem&)>& visit,
                      const std::function<void(uint64_t)>& progress);
-  // Whether the files have chunks that the items of these tables may not need.
+  // Returns whether the files have chunks that the items of these tables may not need.
   bool MayLeaveOut(const std::vector<bool>& wanted_tables) const;
   // Returns `are_needed` for each chunk of the segment. DATA_LOSS when there cannot be so many.
   Result<std::vector<bool>> ChunksOf(const SavedSegment& segment, bool are_needed) const;

@@ -41,7 +41,7 @@ struct SavedWriter {
 };
 
 struct SavedServer {
-  std::string format;         // for people
+  std::string format;         // for display
   int64_t created_nanos = 0;  // since the Unix epoch
   std::vector<SavedTable> tables;
   std::vector<SavedWriter> writers;
@@ -51,7 +51,7 @@ class CheckpointSource {
  public:
   virtual ~CheckpointSource() = default;
 
-  // Everything but the items. Read and checked when the source was opened.
+  // Returns everything but the items, read and validated when the source was opened.
   virtual const SavedServer& server() const = 0;
   // Describes the checkpoint as a whole; the caller fills `tables`.
   virtual CheckpointInfo Info() const = 0;

@@ -20,7 +20,7 @@ Status RateLimiterOptions::Validate() const {
   if (std::isnan(min_diff) || std::isnan(max_diff) || min_diff > max_diff) {
     return Status::InvalidArgument("rate limiter: min_diff " + internal::ShowNumber(min_diff) +
                                    " and max_diff " + internal::ShowNumber(max_diff) +
-                                   " leave no room; min_diff must not exceed max_diff");
+                                   " allow no cursor; min_diff must not exceed max_diff");
   }
   return Status::Ok();
 }
@@ -46,7 +46,7 @@ Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double sample
     return Status::InvalidArgument(
         "rate limiter: the error buffer spans " + internal::ShowNumber(max_diff - min_diff) +
         ", too small for samples_per_insert " + internal::ShowNumber(samples_per_insert) +
-        ": inserts and samples could block each other for ever; make it at least " +
+        ": inserts and samples could block each other forever; make it at least " +
         internal::ShowNumber(needed));
   }
   const double start = samples_per_insert * static_cast<double>(min_size_to_sample);

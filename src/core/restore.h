@@ -1,4 +1,4 @@
-// restore.h — what a table is restored from.
+// restore.h — the saved state that a table is restored from.
 #ifndef REVERB_CORE_RESTORE_H_
 #define REVERB_CORE_RESTORE_H_
 
@@ -15,8 +15,8 @@
 
 namespace reverb::internal {
 
-// An item of a checkpoint. A source that knows neither slots nor operation numbers leaves them out: items
-// then count as inserted in the order in which they come. Either all items of a table have them or none.
+// An item of a checkpoint. A source without slots and operation numbers leaves them empty: items then count
+// as inserted in the order in which they are added. Either all items of a table have them or none.
 struct SavedItem : Sample {
   std::optional<Slot> slot = {};
   uint64_t inserted = 0;  // operation numbers, see SelectorItem
@@ -28,9 +28,9 @@ struct SavedTableState {
   RateLimiterCounters counters;
   TableCounts counts;
   uint64_t sequence = 0;              // of the last operation
-  uint64_t num_slots = 0;             // used and free; 0 = items come without slots
+  uint64_t num_slots = 0;             // used and free; 0 = items have no slots
   std::vector<Slot> free_slots = {};  // in the order in which they will be used
-  // What the selectors captured; empty = they are rebuilt from the items alone.
+  // The states that the selectors saved; empty = they are rebuilt from the items alone.
   std::string sampler_state = {};
   std::string remover_state = {};
   std::vector<std::pair<std::string, std::string>> extension_states = {};  // name, state

@@ -48,13 +48,13 @@ struct alignas(64) SlotRecord {
 };
 static_assert(sizeof(SlotRecord) == 64);
 
-// The slots of a table that was reset: frees their items outside the table's lock.
+// The slots of a table that was reset or destroyed; frees their items without the table's lock.
 class RetiredSlots {
  public:
   explicit RetiredSlots(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
   ~RetiredSlots();
-  // Stops counting the items as stored, though a snapshot may still show them. The destructor does it if
-  // it was not done before.
+  // Stops counting the items as stored, though a snapshot may still show them. Idempotent; the destructor
+  // calls it too.
   void DropItemRefs();
 
  private:
@@ -62,15 +62,17 @@ class RetiredSlots {
   bool item_refs_dropped_ = false;
 };
 
-// Keeps what was removed while snapshots existed.
+// Keeps items that the table removed as long as a snapshot may show them. Each snapshot has a lot, which owns
+// the items removed since it was taken and before the next one.
 class SnapshotParking {
  public:
-  // Whether a live snapshot may show an item with this insert number: then Park() it.
+  // Returns whether a live snapshot may show an item with this insert number, which must then be parked.
   bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
   void Park(Trajectory trajectory) EXCLUDES(mu_);
   void Park(std::shared_ptr<RetiredSlots> retired) EXCLUDES(mu_);
 
-  // `sequence` is the number of the last operation the snapshot shows.
+  // Opens a lot for a new snapshot and returns its ID. `sequence` is the number of the last operation that
+  // the snapshot shows.
   uint64_t Open(uint64_t sequence) EXCLUDES(mu_);
   void Close(uint64_t id) EXCLUDES(mu_);
 
@@ -88,7 +90,7 @@ class SnapshotParking {
 
 class TableSnapshot {
  public:
-  // What is captured besides the slots; filled by TableState.
+  // The captured state besides the slots; filled by TableState.
   struct State : TableSettings {
     RateLimiterCounters counters = {};
     TableCounts counts = {};

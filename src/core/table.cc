@@ -17,7 +17,7 @@ Result<std::shared_ptr<ConcurrentTable>> ConcurrentTable::Create(TableOptions op
   if (const std::optional<int64_t> most = environment.store->options().max_bytes; most && *most < 1) {
     return Status::InvalidArgument("table \"" + options.name + "\": max_bytes of its store is " +
                                    std::to_string(*most) +
-                                   ", so that no item would fit; give at least 1, or none for no bound");
+                                   ", so no item would fit; set it to at least 1, or to none for no bound");
   }
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<TableState> state, TableState::Create(std::move(options)));
   return std::shared_ptr<ConcurrentTable>(new ConcurrentTable(std::move(state), std::move(environment)));
@@ -104,7 +104,7 @@ ConcurrentTable::Attempt ConcurrentTable::TrySample(int64_t count, std::vector<i
 Status ConcurrentTable::CheckCount(int64_t count) const {
   if (count >= 1 && count <= kMaxSampleCount) return Status::Ok();
   return Status::InvalidArgument("table \"" + name() + "\": " + std::to_string(count) +
-                                 " samples asked for in one call; ask for 1 to " +
+                                 " samples requested in one call; request 1 to " +
                                  std::to_string(kMaxSampleCount));
 }
 
@@ -172,9 +172,10 @@ void ConcurrentTable::CancelLocked(Operation* op, Round* round) {
 
 void ConcurrentTable::TakeStructure(const ItemStructure& structure) {
   if (options().signature || !state_->structure().Observe(structure)) return;
-  Log(LogLevel::kInfo, "table \"" + name() +
-                           "\": writers put items of different structure into it, and it has no signature; "
-                           "batches of it are flat lists of columns");
+  Log(LogLevel::kInfo,
+      "table \"" + name() +
+          "\": writers inserted items of different structure, and the table has no signature; "
+          "its batches are flat lists of columns");
 }
 
 void ConcurrentTable::Reset() {
@@ -238,7 +239,7 @@ int64_t ConcurrentTable::size() {
 Result<bool> ConcurrentTable::CanInsert(int64_t n) {
   if (n < 1)
     return Status::InvalidArgument("can_insert: the number of inserts is " + std::to_string(n) +
-                                   "; ask for at least one");
+                                   "; it must be at least 1");
   ReadLock lock(this);
   return state_->limiter().CanInsert(n);
 }
@@ -246,7 +247,7 @@ Result<bool> ConcurrentTable::CanInsert(int64_t n) {
 Result<bool> ConcurrentTable::CanSample(int64_t n) {
   if (n < 1)
     return Status::InvalidArgument("can_sample: the number of samples is " + std::to_string(n) +
-                                   "; ask for at least one");
+                                   "; it must be at least 1");
   ReadLock lock(this);
   return state_->limiter().CanSample(n);
 }

@@ -1,4 +1,4 @@
-// table.h — a table that many threads use: one lock around the rules, fair queues in front of it.
+// table.h — a table for many threads: one lock around TableState, with fair queues in front of it.
 //
 // How a call runs (table_lock.cc). A thread that finds the lock free takes it, runs its own operation and
 // those that other threads handed over meanwhile, and releases the lock. A thread that finds it taken hands
@@ -6,7 +6,7 @@
 // once per call. Large batches are not handed over: there the work outweighs the lock.
 //
 // How a call waits (table_operations.cc). An insert or a sample that the limiter or the memory bound does not
-// allow goes to the end of a queue, one for each kind. A thread that changes the state advances the queues,
+// allow is appended to a queue, one for each kind. A thread that changes the state advances the queues,
 // one insert and one sample request in turn, at most kMaxAdvance operations before it releases the lock for a
 // moment. A waiter needs no thread; timeouts come from the clock. Priority updates, including inserts of
 // existing keys, never queue.
@@ -77,8 +77,8 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
 
   // --- Inserting ---
   // Returns why this item can never be inserted: a priority that a selector rejects, no data, chunks of
-  // another store, or more data than the store may hold. The answer depends on nothing that changes, so an
-  // item is checked once: by Insert(), or by the caller of TryInsert() and InsertAsync().
+  // another store, or more data than the store may hold. The result never changes, so an item is checked
+  // once: by Insert(), or by the caller of TryInsert() and InsertAsync().
   Status CheckItem(const Item& item) const;
   // Inserts the items in order, waiting where the limiter requires it. An item that fails CheckItem() fails
   // the whole call before anything is done. After a timeout or cancellation the first *applied items are
@@ -148,10 +148,10 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
  private:
   static constexpr int kMaxAdvance = 256;
   static constexpr int kMaxTurns = 64;
-  // Drawn under one hold of the lock, so there is a bound.
+  // Bounds the samples that are drawn while the lock is held.
   static constexpr int64_t kMaxSampleCount = int64_t{1} << 20;
 
-  // What a thread that holds the lock has to finish after releasing it.
+  // The work that a thread that holds the lock does after releasing it.
   struct Round {
     Effects effects;
     std::vector<Operation*> finished;                  // synchronous

@@ -20,7 +20,7 @@ void CpuRelax() {
 #endif
 }
 
-// Whether handing the operation over is cheaper than waiting for the lock: it touches little memory.
+// Returns whether handing the operation over is cheaper than waiting for the lock: it touches little memory.
 bool IsSmall(const Operation& op) {
   constexpr size_t kFew = 4;
   switch (op.kind) {

@@ -39,7 +39,7 @@ void ConcurrentTable::Start(Operation* op, Round* round) {
   }
 }
 
-// Whether an insert that cannot continue now is finished.
+// Returns whether an insert that cannot continue now is finished.
 bool ConcurrentTable::IsDone(const Operation& insert) {
   return insert.progress == static_cast<int64_t>(insert.items.size()) ||
          (insert.allow_partial && insert.progress > 0);
@@ -253,7 +253,7 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
   }
   if (op.wait_reason == WaitReason::kQueued) {
     const WaitQueue& queue = is_insert ? inserts_ : samples_;
-    text += "; " + std::to_string(queue.size()) + " callers in line";
+    text += "; " + std::to_string(queue.size()) + " callers in the queue";
     if (!queue.empty()) text += ", the first: " + std::string(WaitReasonName(queue.head()->wait_reason));
   }
   return Status::DeadlineExceeded(text + ")").WithDetail(DetailOf(op.wait_reason));

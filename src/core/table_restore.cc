@@ -11,14 +11,14 @@
 namespace reverb::internal {
 namespace {
 
-// No real table's counter comes near this; sums of two cannot overflow.
+// Far above the counters of any real table; sums of two cannot overflow.
 constexpr int64_t kLargestCount = int64_t{1} << 61;
 
 Status Corrupt(const std::string& table, const std::string& what) {
   return Status::DataLoss("restoring table \"" + table + "\": " + what).WithDetail(Detail::kCorruptData);
 }
 
-// Items come in the order of slots. That is the order of age in a table that was never full. In one that
+// Items arrive in the order of slots. That is the order of age in a table that was never full. In one that
 // evicts the oldest, it is the order of age rotated: from some slot on, then from the first slot.
 void SortByAge(std::vector<SelectorItem>& items) {
   const auto is_before = [](const SelectorItem& a, const SelectorItem& b) { return a.inserted < b.inserted; };
@@ -53,16 +53,17 @@ Status TableState::RestoreItem(SavedItem item) {
   if (item.slot) {
     slot = *item.slot;
     if (slot >= slots_.size() || !slots_[slot].is_free()) {
-      return corrupt("lies in slot " + std::to_string(slot) + ", which " +
-                     (slot < slots_.size() ? "another item has" : "is not there"));
+      return corrupt("is in slot " + std::to_string(slot) + ", which " +
+                     (slot < slots_.size() ? "another item uses" : "does not exist"));
     }
-    if (item.inserted == 0 || item.touched < item.inserted) return corrupt("has no place in the order");
+    if (item.inserted == 0 || item.touched < item.inserted) return corrupt("has invalid operation numbers");
   } else {
-    if (slots_.size() >= std::numeric_limits<int32_t>::max()) return corrupt("is one too many");
+    if (slots_.size() >= std::numeric_limits<int32_t>::max())
+      return corrupt("exceeds the maximum number of slots");
     slot = static_cast<Slot>(slots_.size());
     item.inserted = item.touched = sequence_ + 1;
   }
-  if (!index_.FindOrInsert(item.key, slot).second) return corrupt("comes twice");
+  if (!index_.FindOrInsert(item.key, slot).second) return corrupt("is present twice");
   if (!item.slot) slots_.PushBack(SlotRecord());
   SlotRecord& record = slots_.Mutable(slot);
   record.key = item.key;
@@ -119,9 +120,9 @@ Status TableState::FinishRestore(const SavedTableState& state, Effects* effects)
 
 Status TableState::RestoreFreeSlots(const SavedTableState& state) {
   if (state.free_slots.size() + static_cast<size_t>(size_) != slots_.size()) {
-    return Corrupt(options_.name, std::to_string(size_) + " items and " +
-                                      std::to_string(state.free_slots.size()) + " free slots do not make " +
-                                      std::to_string(slots_.size()) + " slots");
+    return Corrupt(options_.name,
+                   std::to_string(size_) + " items and " + std::to_string(state.free_slots.size()) +
+                       " free slots do not add up to " + std::to_string(slots_.size()) + " slots");
   }
   std::vector<bool> is_listed(state.free_slots.empty() ? 0 : slots_.size());
   for (const Slot slot : state.free_slots) {

@@ -28,16 +28,16 @@ TableOptions TableOptions::Stack(std::string name, int64_t max_size) {
 }
 
 Status TableOptions::Validate() const {
-  if (name.empty()) return Status::InvalidArgument("table: the name is empty; every table needs one");
+  if (name.empty()) return Status::InvalidArgument("table: the name is empty; every table needs a name");
   if (name.size() > kMaxNameBytes) {
     constexpr size_t kShownBytes = 40;
     return Status::InvalidArgument("table \"" + std::string(internal::Utf8Prefix(name, kShownBytes)) +
                                    "…\": the name has " + std::to_string(name.size()) + " bytes, at most " +
-                                   std::to_string(kMaxNameBytes) + " are allowed; give it a shorter one");
+                                   std::to_string(kMaxNameBytes) + " are allowed; use a shorter name");
   }
   if (!internal::IsUtf8(name)) {
     return Status::InvalidArgument("table: the name, of " + std::to_string(name.size()) +
-                                   " bytes, is not UTF-8, and not every client could read it");
+                                   " bytes, is not valid UTF-8, which some clients could not read");
   }
   const std::string table = "table \"" + name + "\": ";
   // One slot more than max_size is used during an insert, and slots are numbered from 0 in 32 bits.
@@ -131,7 +131,7 @@ Result<std::unique_ptr<TableState>> TableState::Create(TableOptions options) {
     for (size_t k = 0; k < i; ++k) options.extensions[k]->attached_ = false;
     return Status::InvalidArgument("table \"" + options.name + "\": extension \"" +
                                    options.extensions[i]->name() +
-                                   "\" serves a table already; make one object per table");
+                                   "\" already belongs to a table; create one object per table");
   }
   return std::unique_ptr<TableState>(
       new TableState(std::move(options), std::move(sampler), std::move(remover)));

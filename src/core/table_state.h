@@ -1,7 +1,7 @@
 // table_state.h — the rules of a table, without locks.
 //
-// Items live in slots; one look-up finds the slot of a key; the two selectors and the limiter follow every
-// change. Nothing here waits or fails half-way: callers have called Check… and Can… first.
+// Items are stored in slots; one lookup finds the slot of a key; every change updates the two selectors and
+// the limiter. Nothing here waits or fails half-way: callers call Check… and Can… first.
 //
 // Work that must not happen under the table's lock (freeing data, work on other tables) is collected in
 // Effects; the caller runs it after releasing the lock.
@@ -98,7 +98,7 @@ class TableState {
   std::unique_ptr<TableSnapshot> TakeSnapshot();
 
   // --- Restoring a new table ---
-  // Comes first. `num_slots`: how many slots items will name; 0 when items have none. `num_items`: about how
+  // Must be called first. `num_slots`: the number of slots; 0 when items have none. `num_items`: about how
   // many of them will be used.
   void BeginRestore(uint64_t num_slots, uint64_t num_items);
   // Prefetches what RestoreItem() will touch.
@@ -110,7 +110,7 @@ class TableState {
   }
   // Adds an item, not yet to the selectors. DATA_LOSS when it cannot be an item of this table.
   Status RestoreItem(SavedItem item);
-  // Comes last: restores selectors, counters and extensions, and evicts items beyond max_size. DATA_LOSS when
+  // Called last: restores selectors, counters and extensions; evicts items beyond max_size. DATA_LOSS when
   // state and items do not match: the table must not be used then.
   Status FinishRestore(const SavedTableState& state, Effects* effects);
 

@@ -125,7 +125,7 @@ bool SampleStreamSession::SendNext(SamplePeer* peer) {
   mu_.Lock();
   unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
   ready_ |= sent.ready;
-  if (sent.bytes == 0 && !sent.ready) CountUndelivered(table.get(), samples);  // the peer is over
+  if (sent.bytes == 0 && !sent.ready) CountUndelivered(table.get(), samples);  // the stream has closed
   return true;
 }
 
@@ -137,7 +137,7 @@ bool SampleStreamSession::BeginNextRequest() {
     end_ = std::move(table).status();
   } else if (request.count < 1) {
     end_ = Status::InvalidArgument("table \"" + request.table + "\": " + std::to_string(request.count) +
-                                   " samples asked for; ask for at least 1");
+                                   " samples requested; request at least 1");
   } else {
     table_ = *std::move(table);
     to_draw_ = request.count;

@@ -36,7 +36,7 @@ class SampleStreamSession final : public SampleSession,
   SampleStreamSession(std::shared_ptr<Service> service, std::shared_ptr<SamplePeer> peer, uint64_t stream_id,
                       uint64_t window_bytes, const Hello& hello);
 
-  // Greets the client.
+  // Sends the welcome.
   void Begin() EXCLUDES(mu_) { Proceed(); }
   void End(Status status) EXCLUDES(mu_);
   // Adds an entry if a table blocks this stream. The caller adds the reason.
@@ -58,7 +58,7 @@ class SampleStreamSession final : public SampleSession,
   // Bounds a draw for a client of this process, which takes samples by reference.
   static constexpr int64_t kMaxDraw = 1 << 14;
 
-  // Performs what is due: reads the next request, draws, sends what was drawn.
+  // Performs the steps that are due: reads the next request, draws samples, sends them.
   void Proceed() EXCLUDES(mu_);
   Strand::Next Step() REQUIRES(mu_);
   // Each returns whether it did something; they release the lock meanwhile.
@@ -117,7 +117,7 @@ class SampleStreamSession final : public SampleSession,
   double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
-  ConcurrentTable::Handle operation_ GUARDED_BY(mu_);  // while it waits
+  ConcurrentTable::Handle operation_ GUARDED_BY(mu_);  // while a draw waits
   TimePoint blocked_since_ GUARDED_BY(mu_);
 };
 

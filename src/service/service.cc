@@ -227,7 +227,7 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
                                                            std::shared_ptr<InsertPeer> peer) {
   REVERB_RETURN_IF_ERROR(CheckVersion(hello));
   if (hello.session_id == Id128{}) {
-    return Status::InvalidArgument("the greeting of a writer has no session id; draw 16 random bytes");
+    return Status::InvalidArgument("the Hello of a writer has no session id; generate 16 random bytes");
   }
   DropWriters();
   std::shared_ptr<WriterSession> writer;
@@ -439,7 +439,7 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
 
 Result<std::string> Service::Checkpoint() {
   if (options_.checkpoint) return options_.checkpoint();
-  return Status::InvalidArgument("this server was started without a place for checkpoints");
+  return Status::InvalidArgument("this server was started without a checkpoint path");
 }
 
 Service::Stats Service::stats() const {

@@ -65,7 +65,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
     ServiceLimits limits;
     // Writes a checkpoint and returns its path; absent = checkpoints are not available.
     std::function<Result<std::string>()> checkpoint;
-    // Those of the checkpoint that the tables were loaded from.
+    // The writers saved in the checkpoint that the tables were loaded from.
     std::vector<SavedWriter> writers = {};
     Clock* clock = RealClock();
   };
@@ -108,7 +108,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   // Returns NOT_FOUND, with the names of all tables, if there is none of that name.
   Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const;
   Welcome MakeWelcome(uint64_t applied_through) const;
-  // A stream is over.
+  // The stream has closed.
   void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
   // The writer has lost its stream: keeps its session for disconnected_session_ttl.
   void OnWriterDisconnected(const Id128& id) EXCLUDES(mu_);

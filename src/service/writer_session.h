@@ -68,7 +68,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
 
  private:
   struct WaitingItem {
-    Item item;           // its number stays when an operation takes the item
+    Item item;           // its number is kept when an operation takes the item
     Trajectory counted;  // set once its memory counts as pending
   };
   // The items of this writer for one table, in order. At most one operation is in progress.

@@ -587,7 +587,7 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
   loaded = LoadLatest(&fs_, {.path = "/elsewhere", .fallback_path = "/wrong"}, {given_}, copy.environment());
   ASSERT_TRUE(loaded.ok());
   EXPECT_FALSE(loaded->path.has_value());
-  EXPECT_EQ(log.Count("the fallback checkpoint \"/wrong\" is none"), 1);
+  EXPECT_EQ(log.Count("the fallback checkpoint \"/wrong\" is not a complete checkpoint"), 1);
 }
 
 TEST(ManifestTest, Version1HasAStringThatIsSkipped) {

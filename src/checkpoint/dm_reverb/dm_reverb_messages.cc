@@ -218,7 +218,7 @@ Result<DmReverbItem> ParseDmReverbItem(std::string_view message) {
   if (!reader.ok()) return Status::DataLoss("an item is not a message");
   const std::string name = "item " + std::to_string(item.key) + ": ";
   if (!item.columns.empty() && !item.chunk_keys.empty()) {
-    return Status::DataLoss(name + "it refers to its data both in the old and in the new way");
+    return Status::DataLoss(name + "it refers to its data in both the old and the new format");
   }
   if (item.columns.empty() && item.chunk_keys.empty()) return Status::DataLoss(name + "it has no data");
   if (item.times_sampled < 0) {

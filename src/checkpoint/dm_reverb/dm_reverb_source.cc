@@ -128,7 +128,7 @@ class DmReverbSource final : public CheckpointSource {
     REVERB_ASSIGN_OR_RETURN(const bool has_tables, fs_->FileExists(JoinPath(path_, kDmReverbTables)));
     REVERB_ASSIGN_OR_RETURN(const bool is_complete, fs_->FileExists(JoinPath(path_, kDmReverbMark)));
     if (!has_tables && !is_complete) {
-      return Status::NotFound('"' + path_ + "\" is no checkpoint: it has no file " + kDmReverbTables);
+      return Status::NotFound('"' + path_ + "\" is not a checkpoint: it has no file " + kDmReverbTables);
     }
     if (!has_tables) return Damaged("checkpoint \"" + path_ + "\" lacks its file " + kDmReverbTables);
     if (!is_complete) {

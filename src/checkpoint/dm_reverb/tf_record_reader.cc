@@ -148,7 +148,7 @@ Result<std::optional<std::string_view>> TfRecordReader::ReadRecord() {
   const auto length = Load<uint64_t>(head);
   if (length > kMaxRecordBytes) {
     return Damaged("a record of " + std::to_string(length) + " bytes, more than the " +
-                   std::to_string(kMaxRecordBytes) + " that are possible");
+                   std::to_string(kMaxRecordBytes) + " that are supported");
   }
   record_.clear();
   while (record_.size() < length + kTailBytes) {
