@@ -5,7 +5,7 @@
 //   });
 //
 // A list is a specialization of kFields, as in server_info_fields.h: name, number in the message, pointer to
-// the member, and what the type alone does not say.
+// the member, and what the type alone does not determine.
 //
 // The encoding of messages (docs/protocol.md), the JSON of `reverb info`, the dicts of the Python package and
 // the tests of all of these are generated from such lists; server_info_fields.h has those of the public
@@ -23,7 +23,7 @@
 
 namespace reverb {
 
-// How a value is represented, where its C++ type alone does not say it.
+// How a value is represented, where its C++ type alone does not determine it.
 enum class FieldKind : uint8_t {
   kPlain,       // a signed integer is a count, which is never negative; a string is text
   kBytes,       // a string of any bytes

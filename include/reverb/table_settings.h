@@ -10,7 +10,7 @@
 
 namespace reverb {
 
-// TableOptions without what lives in one process only: custom selectors, extensions.
+// TableOptions without the objects that exist only in one process: custom selectors, extensions.
 struct TableSettings {
   std::string name = {};
   SelectorOptions sampler = {};
@@ -21,7 +21,7 @@ struct TableSettings {
   std::string signature = {};  // encoded, see signature.h; empty = none
 };
 
-// What a table counts over its lifetime, beside the rate limiter's counters. Checkpoints keep it.
+// The counters of a table over its lifetime, besides those of its rate limiter. Checkpoints keep them.
 struct TableCounts {
   int64_t num_deleted_episodes = 0;
   int64_t num_unique_samples = 0;
@@ -29,7 +29,7 @@ struct TableCounts {
   int64_t expirations = 0;  // by max_times_sampled
   int64_t explicit_deletes = 0;
   int64_t updates = 0;       // priorities set on existing items
-  int64_t unknown_keys = 0;  // updates and deletes of keys that were not there
+  int64_t unknown_keys = 0;  // updates and deletes of keys that did not exist
 };
 
 }  // namespace reverb

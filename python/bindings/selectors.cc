@@ -20,7 +20,7 @@ std::string Short(double value) {
   return text;
 }
 
-// One class for each kind, so that isinstance() tells them apart.
+// One class for each kind, so that isinstance() distinguishes them.
 struct FifoSelector : SelectorObject {};
 struct LifoSelector : SelectorObject {};
 struct UniformSelector : SelectorObject {};

@@ -349,7 +349,7 @@ Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOpti
 Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, int64_t n, uint64_t* cursor,
                                                        const WaitOptions& wait) const {
   if (n < 1 || n > UINT32_MAX) {
-    return Status::InvalidArgument("items asked for: " + std::to_string(n) + "; ask for at least 1");
+    return Status::InvalidArgument("items requested: " + std::to_string(n) + "; request at least 1");
   }
   REVERB_ASSIGN_OR_RETURN(
       internal::InspectReply reply,

@@ -148,7 +148,7 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
     if (status.code() != StatusCode::kUnavailable) return status;
     if (!kind.can_repeat) {
       return Status::Unavailable(std::string(kind.name) + ": " + std::string(status.message()) +
-                                 "; the server may have carried it out all the same: look, and call again "
+                                 "; the server may have carried it out nevertheless: check, and call again "
                                  "if it has not");
     }
     last_failure = status;

@@ -30,7 +30,7 @@ class Backoff {
 
   explicit Backoff(uint64_t seed) : random_(seed) {}
 
-  // After a connection that lived for `lived`.
+  // Called after a connection that lasted for `lived`.
   Duration Next(Duration lived) {
     if (lived >= kLasted) next_ = kFirst;
     const Duration base = next_;
@@ -43,7 +43,7 @@ class Backoff {
   Duration next_ = kFirst;
 };
 
-// Returns whether the same may succeed on a new connection.
+// Returns whether a retry on a new connection may succeed.
 inline bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kCancelled;
 }
@@ -59,8 +59,8 @@ inline Status CannotReach(const std::string& address, Duration searched, const S
   return Status::Unavailable(std::move(text));
 }
 
-// The attempts to keep one stream to a server open: their number and state, since when the server is lost and
-// why, and when to try again. The owner's lock guards it.
+// Tracks the attempts to keep one stream to a server open: their number and state, since when and why the
+// server is unreachable, and when to try again. The owner's lock guards it.
 class Reconnection {
  public:
   explicit Reconnection(uint64_t seed) : backoff_(seed) {}
@@ -117,7 +117,7 @@ class Reconnection {
     if (connection.in_process()) return std::nullopt;
     if (failed_by_damage()) {
       if (++damaged_ > kMaxDamaged) return std::nullopt;
-      Log(LogLevel::kWarning, "connecting again: " + std::string(last_failure_.message()));
+      Log(LogLevel::kWarning, "reconnecting: " + std::string(last_failure_.message()));
     } else if (!IsTransient(last_failure_)) {
       return std::nullopt;
     }
@@ -132,11 +132,11 @@ class Reconnection {
   uint64_t attempt() const { return attempt_; }
   bool IsCurrent(uint64_t attempt) const { return attempt == attempt_; }
   bool is_welcomed() const { return state_ == State::kWelcomed; }
-  // No stream is open or being opened.
+  // Returns whether no stream is open or being opened.
   bool is_over() const { return state_ == State::kOver; }
-  // The last attempt has failed, and none has succeeded since.
+  // Returns whether the last attempt has failed, and none has succeeded since.
   bool is_lost() const { return is_lost_; }
-  // Whether the last failure was damaged data.
+  // Returns whether the last failure was damaged data.
   bool failed_by_damage() const { return last_failure_.detail() == Detail::kCorruptData; }
   const Status& last_failure() const { return last_failure_; }
 

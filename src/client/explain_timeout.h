@@ -1,4 +1,4 @@
-// explain_timeout.h — asks a server why one of its tables blocks.
+// explain_timeout.h — queries a server for the reason why one of its tables blocks.
 #ifndef REVERB_CLIENT_EXPLAIN_TIMEOUT_H_
 #define REVERB_CLIENT_EXPLAIN_TIMEOUT_H_
 
@@ -21,7 +21,7 @@ struct WaitExplanation {
 // Bounds the extra Info() call that explains a timeout.
 inline constexpr std::chrono::seconds kExplainTimeout{1};
 
-// Returns why a table delivers no samples. `wait` belongs to the caller, who may cancel.
+// Returns why a table delivers no samples. The on_wait of `wait` may cancel the query.
 inline WaitExplanation ExplainSampleWait(Connection& connection, const std::string& table,
                                          const WaitOptions& wait) {
   const Result<ServerInfo> info = connection.Info({.timeout = kExplainTimeout, .on_wait = wait.on_wait});

@@ -98,7 +98,7 @@ Status InsertPipeline::AddAll(std::span<Item> items) {
     added_ += items.size();
     pending_bytes_.store(pending_chunks_.bytes(), std::memory_order_relaxed);
     const bool is_late = SenderIsLate();
-    // The items go with the next message.
+    // The next message contains the items.
     if (!ready_ || strand_.is_running() || (strand_.is_scheduled() && !is_late) || !is_welcomed() || Hold() ||
         LacksRoom()) {
       Pace();
@@ -415,12 +415,12 @@ void InsertPipeline::OnRejections(const std::vector<Rejection>& rejections) {
     const Item& item = items_[rejection.number - confirmed_through_ - 1].item;
     std::string text = "item " + std::to_string(item.key) + " for table \"" + item.table +
                        "\" was rejected: " + std::string(rejection.status.message());
-    // The caller of a single insert does not know of a writer.
+    // A single insert does not expose its writer to the caller.
     if (options_.reconnects) {
       text +=
           "; it was item " + std::to_string(rejection.number) +
           " of this writer, which takes no more: make a new one. Items that were created after it may not "
-          "have gone in";
+          "have been inserted";
     }
     SetStatus(Status(rejection.status.code(), std::move(text), rejection.status.detail()));
   }

@@ -1,16 +1,16 @@
 // insert_pipeline.h — sends items to a server: numbers them, sends them in order, keeps them until confirmed.
 //
 // The thread that finds the stream ready fills a message with the items added since the last one and sends
-// it. If no message is in flight, this is a thread that the writer chooses: its own if Send() does not block
-// or it waits anyway, else a background thread. Otherwise it is the transport's thread, when a reply has come
-// or enough items have been added. So messages grow with the load.
+// it. If no message is in flight, the writer chooses this thread: its own if Send() does not block or it
+// waits anyway, else a background thread. Otherwise it is the transport's thread, when a reply has arrived or
+// enough items have been added. So messages grow with the load.
 //
 // Reconnects with growing pauses when the connection breaks, and resends unconfirmed items under the same
 // numbers; the server skips those it has. The life id reveals a server that was restarted; items that it
 // confirmed and no longer has are logged and counted.
 //
 // Ownership: shared between the writer and the open stream. Threads: the ItemSink methods belong to
-// one writer; the rest comes from any thread. No lock is held while calling the transport.
+// one writer; the others may be called from any thread. No lock is held while calling the transport.
 #ifndef REVERB_CLIENT_INSERT_PIPELINE_H_
 #define REVERB_CLIENT_INSERT_PIPELINE_H_
 
@@ -96,8 +96,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   static constexpr int64_t kPaceBytes = 4 << 20;
   static constexpr int64_t kPaceResume = kPaceBytes - (128 << 10);  // soon: many short waits, none long
   static constexpr Duration kMoving = std::chrono::milliseconds(5);
-  // While items of a table are unconfirmed, further items of that table are held until the reply comes, this
-  // many have been added, or the time is up. A writer that is faster than the network then sends few messages
+  // While items of a table are unconfirmed, further items of that table are held until the reply arrives,
+  // this many have been added, or the time is up. A writer that is faster than the network then sends few messages
   // and loses no time, since the items of one table are inserted one after the other. Items of other tables
   // are not held: the reply may be waiting for a table that is full.
   static constexpr size_t kHoldItems = 64;
@@ -143,7 +143,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   bool IsFull() const REQUIRES(mu_) {
     return options_.window_bytes && pending_chunks_.bytes() >= *options_.window_bytes;
   }
-  // Whether the unsent items may wait for a reply first.
+  // Returns whether the unsent items may wait for a reply.
   bool MayHold() const REQUIRES(mu_) {
     return connection_->send_may_block() && waiters_ == 0 && sent_through_ > confirmed_through_ &&
            sent_through_ >= send_now_through_ && last_number() - sent_through_ < kHoldItems &&
@@ -152,28 +152,28 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // Returns MayHold(), and if so sets the alarm that bounds the time.
   bool Hold() REQUIRES(mu_);
   void OnHoldAlarm() EXCLUDES(mu_);
-  // Whether this table may have unconfirmed items on the stream.
+  // Returns whether this table may have unconfirmed items on the stream.
   bool IsInFlight(const std::string& table) const REQUIRES(mu_) {
     const auto found = sent_by_table_.find(table);
     return found != sent_by_table_.end() && found->second > confirmed_through_;
   }
-  // Whether the server's window is nearly full. Filling each bit of room that a confirmation makes would take
+  // Returns whether the server's window is nearly full. Using all space as soon as it is confirmed would take
   // many small messages, so sending resumes when a quarter of the window is free.
   bool LacksRoom() const REQUIRES(mu_) {
     return !sent_.empty() &&
            unconfirmed_bytes_ > limits_.insert_window_bytes - limits_.insert_window_bytes / 4;
   }
   bool is_welcomed() const REQUIRES(mu_) { return reconnection_.is_welcomed(); }
-  // Whether a callback of this attempt is to be ignored.
+  // Returns whether to ignore a callback of this attempt.
   bool IsStale(uint64_t attempt) const REQUIRES(mu_) {
     return strand_.is_closed() || !reconnection_.IsCurrent(attempt) || reconnection_.is_over();
   }
-  // Whether a background thread should have sent long ago.
+  // Returns whether the background thread is overdue.
   bool SenderIsLate() const REQUIRES(mu_) {
     return strand_.is_scheduled() &&
            (last_number() - sent_through_ >= kLateItems || unsent_bytes_ >= kLateBytes);
   }
-  // Whether to send forgotten chunks without items; false while there are items to send them with.
+  // Returns whether to send forgotten chunks without items; false while there are items to send them with.
   bool MayForgetAlone() const REQUIRES(mu_) {
     return last_number() == sent_through_ && forget_.size() - forgets_sent_ >= kForgetAlone;
   }

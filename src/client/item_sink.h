@@ -1,4 +1,4 @@
-// item_sink.h — where a writer puts items whose data is complete.
+// item_sink.h — the destination of a writer's completed items.
 //
 // Above it, single-threaded: columns become chunks, chunks and slices become items (src/client/*writer*).
 // Below it: numbering, windows, streams, reconnection (insert_pipeline.h).
@@ -32,9 +32,9 @@ class ItemSink {
 
   // Items that were added and are not confirmed yet, and the bytes of their chunks.
   virtual int64_t pending_items() const = 0;
-  // Whether the bytes of unconfirmed items fill the window: the writer should WaitForRoom().
+  // Returns whether the bytes of unconfirmed items fill the window: the writer should WaitForRoom().
   virtual bool is_full() const = 0;
-  // Whether the next Add() may delay its caller for a moment, or is_full().
+  // Returns whether the next Add() may delay its caller for a moment, or is_full().
   virtual bool may_wait() const { return is_full(); }
   virtual Status WaitForRoom(const WaitOptions& wait) = 0;
   // The largest item that the server accepts (CheckItemSize), as far as known.
@@ -43,7 +43,7 @@ class ItemSink {
   // names what the wait is for; sending continues.
   virtual Status AwaitPending(int64_t at_most, const WaitOptions& wait) = 0;
 
-  // OK, or the error that made the sink unusable for good, such as an item that the server rejected.
+  // Returns OK, or the error that made the sink unusable for good, such as an item that the server rejected.
   virtual Status status() const = 0;
   // Gives up unconfirmed items. Idempotent.
   virtual void Close() = 0;

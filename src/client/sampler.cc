@@ -72,7 +72,7 @@ Result<std::shared_ptr<SamplerImpl>> SamplerImpl::Create(const Connector& connec
     worker.reconnection = Reconnection(EntropySeed());
     is_in_process &= worker.connection->in_process();
   }
-  if (!is_in_process) KeepFreedMemoryIfEnabled();  // replies come and go by the megabyte
+  if (!is_in_process) KeepFreedMemoryIfEnabled();  // replies allocate and free megabytes
   sampler->reads_ahead_ = !sampler->options_.exact && !is_in_process;
   if (sampler->reads_ahead_) sampler->Demand(0);
   return sampler;
@@ -91,7 +91,7 @@ Result<Sample> SamplerImpl::Next(const WaitOptions& wait) {
 
 Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) {
   if (most < 1)
-    return Status::InvalidArgument("samples asked for: " + std::to_string(most) + "; ask for at least 1");
+    return Status::InvalidArgument("samples requested: " + std::to_string(most) + "; request at least 1");
   MutexLock lock(&mu_);
   WaitLoop loop(wait);
   ++waiters_;
@@ -102,19 +102,19 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
     least = std::max<int64_t>(0, least - taken);
     most -= taken;
     if (reads_ahead_ || least > 0) Demand(least);
-    if (least > 0 && queued_ > 0) continue;  // came while the lock was released
+    if (least > 0 && queued_ > 0) continue;  // arrived while the lock was released
     if (least == 0) break;
     if (!status_.ok()) {
       result = status_;
       break;
     }
     if (options_.max_samples >= 0 && stats_.delivered >= options_.max_samples) {
-      result = Status::OutOfRange("all " + std::to_string(options_.max_samples) + " samples were handed out");
+      result = Status::OutOfRange("all " + std::to_string(options_.max_samples) + " samples were returned");
       break;
     }
     if (loop.expired()) {
       const WaitExplanation explanation = DescribeWait(loop.waited(), wait);
-      if (queued_ > 0 || !status_.ok()) continue;  // came while the lock was released
+      if (queued_ > 0 || !status_.ok()) continue;  // changed while the lock was released
       result =
           Status::DeadlineExceeded("Timeout exceeded: " + explanation.text).WithDetail(explanation.detail);
       break;
@@ -351,7 +351,7 @@ void SamplerImpl::OnReply(size_t index, uint64_t attempt, SampleReply reply, uin
 }
 
 void SamplerImpl::OnRequestEnd(Worker* worker, Status end) {
-  // Requests on a stream end in order: the rest of this one will not come. Later ones continue.
+  // Requests on a stream end in order: the rest of this one will not arrive. Later ones continue.
   if (worker->requests.empty()) return;
   Settle(worker, worker->requests.front());
   worker->requests.pop_front();

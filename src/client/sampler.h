@@ -118,7 +118,7 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
   void Demand(int64_t wanted) REQUIRES(mu_);
   std::optional<Outgoing> NextRequest(int64_t by_consumer) REQUIRES(mu_);
   void Open(size_t index) REQUIRES(mu_);
-  // Explains a wait. Asks the server for the reason and releases the lock meanwhile.
+  // Explains a wait. Queries the server for the reason and releases the lock meanwhile.
   WaitExplanation DescribeWait(Duration waited, const WaitOptions& wait) REQUIRES(mu_);
   int64_t Wanted(int64_t by_consumer) const REQUIRES(mu_);
 
@@ -139,7 +139,7 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
   std::vector<Worker> workers_ GUARDED_BY(mu_);
   std::deque<Received> queue_ GUARDED_BY(mu_);
   int64_t queued_ GUARDED_BY(mu_) = 0;
-  int64_t in_flight_ GUARDED_BY(mu_) = 1;    // max_in_flight, or what grow_window has come to
+  int64_t in_flight_ GUARDED_BY(mu_) = 1;    // max_in_flight, or the current size with grow_window
   int64_t outstanding_ GUARDED_BY(mu_) = 0;  // of all workers
   Status status_ GUARDED_BY(mu_);            // final
   bool closed_ GUARDED_BY(mu_) = false;

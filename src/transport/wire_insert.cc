@@ -85,7 +85,7 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
       case 5:
       case 15:
         return Status::InvalidArgument(
-            "message InsertRequest: the first message of a stream greets and says nothing else, but it has "
+            "message InsertRequest: the first message of a stream may only greet, but it has "
             "field " +
             Number(reader.field()));
     }
@@ -225,8 +225,7 @@ Status InsertDecoder::AddChunk(ProtoReader reader) {
   return Status::Ok();
 }
 
-Status InsertDecoder::ParseItem(ProtoReader reader, size_t* slices_left, const Item* before,
-                                Item* item) {
+Status InsertDecoder::ParseItem(ProtoReader reader, size_t* slices_left, const Item* before, Item* item) {
   std::optional<uint32_t> structure;
   std::vector<ColumnSpec> columns;
   const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t id) -> Chunk* {

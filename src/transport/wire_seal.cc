@@ -10,7 +10,7 @@ namespace reverb::internal {
 namespace {
 
 Status Damaged(const char* what) {
-  return Status::DataLoss(std::string("a message was damaged or lost on the way: ") + what)
+  return Status::DataLoss(std::string("a message was damaged or lost in transit: ") + what)
       .WithDetail(Detail::kCorruptData);
 }
 
@@ -90,7 +90,7 @@ Status Unseal(uint64_t number, std::vector<ByteSlice>* slices) {
   if (message.remaining() >= kShareBytes && !FindLongPayloads(message, &left_out)) {
     return Damaged("its fields are not those of a message");
   }
-  if (ChecksumWithout(left_out, *slices) + number != expected) return Damaged("its checksum does not hold");
+  if (ChecksumWithout(left_out, *slices) + number != expected) return Damaged("its checksum is wrong");
   return Status::Ok();
 }
 

@@ -81,7 +81,7 @@ class HealthWatchCall final : public ServerCall {
     const Result<std::string> service = DecodeHealthRequest(received()->Open(), core()->limits());
     received()->Release();
     if (!service.ok()) return EndCall(service.status());
-    // Not sent if the server begins to stop in between: the call is ending then.
+    // Not sent if the server starts to stop in between, since the call is then ending.
     Write(EncodeHealth(IsServed(*service) ? core()->health() : Health::kServiceUnknown));
   }
   void HandleDone() override { EndCall(Status::InvalidArgument("the call came without a request")); }

@@ -35,7 +35,7 @@ bool IsRefusal(std::string_view text) {
          (text.ends_with("Socket closed") || text.ends_with("Connection reset by peer"));
 }
 constexpr char kRefusalHint[] =
-    "; the server closes new connections, and its log should say why: it may have no file descriptors left";
+    "; the server closes new connections, see its log for the reason: it may have no file descriptors left";
 
 grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
   grpc::ChannelArguments arguments;
@@ -45,7 +45,7 @@ grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // A server that was restarted is found soon.
+  // Bounds the pauses, so that a restarted server is found soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   // Despite its name this is how long one attempt may take; a busy host needs more than the default back-off.
@@ -53,8 +53,8 @@ grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
   return arguments;
 }
 
-// gRPC 1.51 loses the socket of a channel that is destroyed just as its connection is made: it stays open, at
-// both ends, as long as the processes live. So a channel that is connecting is kept until it no longer is.
+// gRPC 1.51 leaks the socket of a channel that is destroyed while its connection is being established: it
+// stays open, at both ends, as long as the processes live. So a connecting channel is kept until it is done.
 void ReleaseChannel(std::shared_ptr<grpc::Channel> channel) {
   constexpr Duration kLookAgain = std::chrono::milliseconds(20);
   if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_CONNECTING) return;

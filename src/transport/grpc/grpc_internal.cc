@@ -32,19 +32,18 @@ grpc::Slice ToSlice(const Buffer& part) {
 }
 
 void LogFromGrpc(gpr_log_func_args* args) {
-  // The process is about to be aborted, and this is the only hint why.
+  // gRPC is about to abort the process, and this is the only explanation.
   if (std::string_view(args->message).starts_with("assertion failed")) {
     std::fprintf(stderr, "gRPC, %s:%d: %s\n", args->file, args->line, args->message);
   }
   if (!IsLogged()) return;
-  // What matters comes back as a Status; these lines help to find out why.
+  // Errors are returned as a Status; these lines help to find their cause.
   Log(LogLevel::kDebug, std::string("gRPC: ") + args->message);
 }
 
-// gRPC 1.51 stops its callback threads together with the last channel or server, and joins them. When that
-// last one goes on a callback thread, as it may with a stream that is just closing, the thread joins itself
-// and goes on with a queue that is gone. So one channel, which leads nowhere, stays for ever. It counts
-// after its first call.
+// gRPC 1.51 stops and joins its callback threads when the last channel or server is destroyed. If that
+// happens on a callback thread, which a closing stream may cause, the thread joins itself and continues with a
+// destroyed queue. So this keeps one unused channel open forever. gRPC counts it after its first call.
 void KeepCallbackThreads() {
   static auto* const anchor = new grpc::GenericStub(grpc::CreateChannel("unreachable", nullptr));
   grpc::ClientContext context;
@@ -96,7 +95,7 @@ Buffer ReceivedMessage::Keep() {
     explicit Keeper(std::vector<grpc::Slice> received) : slices(std::move(received)) {}
     const std::vector<grpc::Slice> slices;
   };
-  // The vector moves, its elements stay: small slices hold their bytes inside.
+  // Moving the vector does not move its elements: small slices contain their bytes.
   return Buffer(new Keeper(std::move(slices_)), nullptr, 0);
 }
 
@@ -113,7 +112,7 @@ Status FromGrpcStatus(const grpc::Status& status) {
     const std::string bytes = status.error_details();
     const ByteSlice slice(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     Status decoded;
-    // Another service may use the details for something else; ours repeats the code.
+    // Another service may use the details differently; ours repeat the code.
     if (DecodeStatus(ByteSlices(&slice, 1), &decoded).ok() &&
         static_cast<int>(decoded.code()) == static_cast<int>(status.error_code())) {
       return decoded;

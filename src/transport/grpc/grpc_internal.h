@@ -59,8 +59,8 @@ class ReceivedMessage {
   std::vector<ByteSlice> views_;
 };
 
-// A Status over gRPC: code and text as gRPC's own, and all of it once more as the binary details
-// (`grpc-status-details-bin`), which bring our Detail along. Texts are cut to what trailers may hold.
+// Converts a Status for gRPC: its code and text, and the whole Status, with our Detail, as binary details
+// (`grpc-status-details-bin`). Texts are truncated to the size limit of trailers.
 grpc::Status ToGrpcStatus(const Status& status);
 // Uses the details if there are any, else code and text.
 Status FromGrpcStatus(const grpc::Status& status);

@@ -28,7 +28,7 @@ namespace {
 
 // How long to wait after accept() failed.
 constexpr std::chrono::milliseconds kPause(100);
-// A port that was free for one address of a host may be taken for another one: then try a new port.
+// A port that is free for one address of a host may be in use for another one: then try a new port.
 constexpr int kPortAttempts = 16;
 
 std::string ErrorText(int error) {
@@ -80,7 +80,7 @@ bool IsNotOnThisMachine(int error) {
   return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == EPROTONOSUPPORT;
 }
 
-// A listening socket, or an errno as a negative number.
+// Returns a listening socket, or an errno as a negative number.
 int Listen(const SocketAddress& address) {
   const int family = address.family();
   const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -103,7 +103,7 @@ int Listen(const SocketAddress& address) {
   return fd;
 }
 
-// The addresses that a host has, each once.
+// Returns the distinct addresses of a host.
 Result<std::vector<SocketAddress>> Resolve(const std::string& host) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
@@ -146,18 +146,18 @@ std::optional<HostPort> SplitHostPort(std::string_view address) {
 
 // --- Refusing -------------------------------------------------------------------------------------
 
-// The descriptors that accepted connections leave to the rest of the process.
+// Returns the number of descriptors that are reserved for the rest of the process.
 rlim_t ReservedDescriptors(rlim_t limit) { return std::min<rlim_t>(limit / 8, 64); }
 
-// Why a connection with this descriptor cannot be served. The system gives out the lowest free number, so
-// that all below `fd` are in use.
+// Returns why a connection with this descriptor cannot be served. The system assigns the lowest free number,
+// so all below `fd` are in use.
 std::optional<std::string> WhyRefused(int fd) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   const rlim_t in_use = static_cast<rlim_t>(fd) + 1;
   if (in_use + ReservedDescriptors(limit.rlim_cur) <= limit.rlim_cur) return std::nullopt;
   return std::to_string(in_use) + " of at most " + std::to_string(limit.rlim_cur) +
-         " file descriptors are in use, and the rest is kept for files; close connections, or raise the "
+         " file descriptors are in use, and the rest is reserved for files; close connections, or raise the "
          "limit "
          "(ulimit -n, or LimitNOFILE of systemd)";
 }
@@ -168,7 +168,7 @@ bool IsOfOneConnection(int error) {
   switch (error) {
     case EINTR:
     case ECONNABORTED:
-    // Linux reports errors of the network that belong to the new connection.
+    // Linux reports network errors of the new connection here.
     case EPROTO:
     case ENOPROTOOPT:
     case ENETDOWN:
@@ -333,8 +333,8 @@ bool Listener::AcceptOne(int listening_fd) {
     return false;
   }
   if (const std::optional<std::string> why = WhyRefused(fd)) {
-    // Closed without a word, since gRPC's clients slow down and report an error then. One that receives a
-    // reason in the form of HTTP/2 (GOAWAY) connects again at once, for ever, and never shows the reason.
+    // Closes the connection without a reason: gRPC's clients then back off and report an error. A client that
+    // receives an HTTP/2 GOAWAY with a reason reconnects immediately, forever, and never reports the reason.
     log_.Log(LogLevel::kWarning, "refuse", "refused a connection to " + address_ + ": " + *why);
     close(fd);
     return true;

@@ -37,7 +37,7 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // 0 for a unix socket.
+  // Returns the port; 0 for a unix socket.
   int port() const { return port_; }
 
   // Starts to accept connections. To be called once.
@@ -51,7 +51,7 @@ class Listener {
   Status BindTcp(const std::string& host, int port);
   Status OpenWakeUp();
   void Run();
-  // False when accept() failed and will probably fail again.
+  // Returns false when accept() failed and will probably fail again.
   bool AcceptOne(int listening_fd);
   void CloseAll();
 

@@ -128,7 +128,7 @@ void ServerCall::OnWriteDone(bool ok) {
     out_.Swap(&sent);
   }
   sent.Clear();
-  if (!ok) EndCall(Status::Cancelled("the client is gone"));
+  if (!ok) EndCall(Status::Cancelled("the client has disconnected"));
   if (!IsEnding()) HandleWritten();
   Advance();
 }

@@ -1,7 +1,7 @@
 // server_call.h — one call as the server's gRPC sees it, and what all calls of a server share.
 //
-// Ownership: a ServerCall keeps itself alive until gRPC's OnDone(). Sessions may hold it for longer; it does
-// nothing then.
+// Ownership: a ServerCall keeps itself alive until gRPC's OnDone(). Sessions may hold it for longer; its
+// methods then do nothing.
 // Threads: see the sections of ServerCall. All methods of ServerCore may be called concurrently.
 #ifndef REVERB_TRANSPORT_GRPC_SERVER_CALL_H_
 #define REVERB_TRANSPORT_GRPC_SERVER_CALL_H_
@@ -87,7 +87,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
-  void OnCancel() final { EndCall(Status::Cancelled("the client cancelled the call, or is gone")); }
+  void OnCancel() final { EndCall(Status::Cancelled("the client cancelled the call or disconnected")); }
   void OnDone() final {
     HandleGone();
     core_->Leave(this);
@@ -130,11 +130,11 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
 
   // --- What each kind of call implements ---
 
-  // Whether messages have checksums. Those of gRPC's health protocol have none.
+  // Returns whether messages have checksums. Those of gRPC's health protocol have none.
   virtual bool is_sealed() const { return true; }
-  // Whether a message may be empty, and then has no checksum.
+  // Returns whether a message may be empty, and then has no checksum.
   virtual bool may_be_empty() const { return false; }
-  // A message is in received(). The next one comes only after this has returned.
+  // A message is in received(). The next one is read only after this has returned.
   virtual void HandleMessage() = 0;
   virtual void HandleWritten() {}
   // The client will send nothing more.

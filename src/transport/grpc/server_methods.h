@@ -42,9 +42,9 @@ Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* han
 enum class Health : uint32_t { kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
 
 WireMessage EncodeHealth(Health health);
-// Returns the name of the service that a HealthCheckRequest asks about.
+// Returns the name of the service in a HealthCheckRequest.
 Result<std::string> DecodeHealthRequest(ByteSlices slices, const WireLimits& limits);
-// Whether this server provides the service.
+// Returns whether this server provides the service.
 bool IsServed(std::string_view service);
 
 }  // namespace reverb::internal

@@ -56,7 +56,7 @@ class TaskThreads {
   static constexpr size_t kMaxTasks = 16;
   struct Task {
     std::thread thread;
-    bool done = false;  // the thread uses nothing of ours any more
+    bool done = false;  // the thread no longer uses this object
   };
 
   void Reap() REQUIRES(mu_) {
