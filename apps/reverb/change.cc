@@ -30,14 +30,14 @@ struct Target {
   TableInfo table;
 };
 
-Result<TableInfo> AskAbout(const Client& client, const ChangeOptions& options) {
+Result<TableInfo> FetchTableInfo(const Client& client, const ChangeOptions& options) {
   REVERB_ASSIGN_OR_RETURN(const ServerInfo info, client.Info(options.remote.wait()));
   return FindTable(info, options.table);
 }
 
 Result<Target> Find(const ChangeOptions& options) {
   REVERB_ASSIGN_OR_RETURN(Client client, options.remote.Connect());
-  REVERB_ASSIGN_OR_RETURN(TableInfo table, AskAbout(client, options));
+  REVERB_ASSIGN_OR_RETURN(TableInfo table, FetchTableInfo(client, options));
   return Target{.client = std::move(client), .table = std::move(table)};
 }
 
@@ -45,7 +45,7 @@ Result<Target> Find(const ChangeOptions& options) {
 bool MayDo(const ChangeOptions& options, const std::string& question) {
   if (options.yes || Confirm(question)) return true;
   std::fprintf(stderr, "reverb %s: nothing was changed%s\n", options.remote.command.c_str(),
-               IsTerminal(0) ? "" : ": there is no terminal to ask on, and no --yes was given");
+               IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
   return false;
 }
 
@@ -115,7 +115,7 @@ int Delete(const ChangeOptions& options) {
   if (const Status status = target->client.Delete(options.table, *keys, remote.wait()); !status.ok()) {
     return remote.Fail(status);
   }
-  const Result<TableInfo> after = AskAbout(target->client, options);
+  const Result<TableInfo> after = FetchTableInfo(target->client, options);
   if (!after.ok()) return remote.Fail(after.status());
   // Other clients may delete items at the same time: report no more than were requested.
   const int64_t deleted = std::min(count, after->explicit_deletes - target->table.explicit_deletes);

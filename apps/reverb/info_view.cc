@@ -84,7 +84,7 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
   *page += "  " + LimiterLine(table, paint) + "\n";
   std::string picks =
       "picks    sampler " + ShowSelector(table.sampler) + ", remover " + ShowSelector(table.remover);
-  if (table.max_times_sampled > 0) picks += ", gone after " + ShowCount(table.max_times_sampled, "sample");
+  if (table.max_times_sampled > 0) picks += ", removed after " + ShowCount(table.max_times_sampled, "sample");
   *page += "  " + picks + "\n";
   if (const std::string signature = ShowSignature(table); !signature.empty()) {
     *page += "  items    " + ShowName(signature, 300) + "\n";
@@ -95,8 +95,8 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
     size_t shown = 0;
     for (const WaiterInfo& waiter : waiters) {
       if (waiter.table != table.name || waiter.is_insert != is_insert) continue;
-      constexpr size_t kMost = 8;
-      if (++shown > kMost) {
+      constexpr size_t kMaxShown = 8;
+      if (++shown > kMaxShown) {
         *page += "           and others\n";
         break;
       }

@@ -33,9 +33,9 @@ std::string PortOf(const std::string& address) {
 // Returns why the server does not respond on a new connection; empty if it does or if that is unknown. A gRPC
 // server sends its settings immediately; one that accepts no more connections closes it.
 std::string WhyClosed(int descriptor, std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kMost(200);  // other servers may wait for the client
+  constexpr std::chrono::milliseconds kMaxWait(200);  // other servers may wait for the client
   pollfd ready{.fd = descriptor, .events = POLLIN, .revents = 0};
-  if (poll(&ready, 1, static_cast<int>(std::min(timeout, kMost).count())) <= 0) return "";
+  if (poll(&ready, 1, static_cast<int>(std::min(timeout, kMaxWait).count())) <= 0) return "";
   char first = 0;
   const ssize_t got = recv(descriptor, &first, 1, MSG_DONTWAIT);
   if (got > 0 || (got < 0 && errno == EAGAIN)) return "";

@@ -152,9 +152,9 @@ Result<LimiterChange> ParseLimiter(std::string_view text) {
 }
 
 std::string ShowLimiter(const RateLimiterOptions& limiter) {
-  constexpr double kMost = std::numeric_limits<double>::max();
+  constexpr double kUnbounded = std::numeric_limits<double>::max();
   std::string text = "sampling waits for " + ShowCount(limiter.min_size_to_sample, "item");
-  if (limiter.min_diff <= -kMost && limiter.max_diff >= kMost) return text;
+  if (limiter.min_diff <= -kUnbounded && limiter.max_diff >= kUnbounded) return text;
   return text + ", samples per insert " + ShowNumber(limiter.samples_per_insert) + " within " +
          ShowNumber(limiter.min_diff) + " … " + ShowNumber(limiter.max_diff);
 }

@@ -189,7 +189,7 @@ void BindCheckpoints(nb::module_& module) {
   nb::class_<ItemsObject>(module, "CheckpointItems", "The items of one table of a checkpoint.")
       .def("__iter__", [](nb::handle self) { return Borrow(self.ptr()); })
       .def("__next__", &ItemsObject::Next);
-  nb::class_<ReaderObject>(module, "CheckpointReader", "A checkpoint, read where it lies.")
+  nb::class_<ReaderObject>(module, "CheckpointReader", "Reads a checkpoint in place.")
       .def(nb::init<const std::string&>(), "path"_a)
       .def("info", &ReaderObject::Info, "Returns the content of the manifest as a dict.")
       .def("items", &ReaderObject::Items, "table"_a, nb::rv_policy::take_ownership,

@@ -129,8 +129,8 @@ nb::object HistorySlice(const ColumnHistory& history, int64_t begin, int64_t len
   if (PySlice_Unpack(key, &start, &stop, &step) != 0) nb::raise_python_error();
   const bool has_start = reinterpret_cast<PySliceObject*>(key)->start != Py_None;
   if (has_start && start < -length) {
-    RaiseNone(history.path, "was asked for " + std::to_string(-start) + " steps back but has " +
-                                std::to_string(length) + " in all");
+    RaiseNone(history.path, "was indexed " + std::to_string(-start) + " steps back but has only " +
+                                std::to_string(length) + " steps");
   }
   const Py_ssize_t count = PySlice_AdjustIndices(static_cast<Py_ssize_t>(length), &start, &stop, step);
   TrajectoryColumn column{history.state, {}, count, false, history.path};
@@ -262,7 +262,7 @@ void InitColumn(TrajectoryColumn* self, nb::handle references, Truth squeezed, n
     }
     const CellRef& cell = Get<CellRef>(reference.ptr());
     if (made.state && made.state != cell.state) {
-      RaiseValueError("a column cannot be made of references of several writers; use one writer for an item");
+      RaiseValueError("a column cannot contain references of several writers; use one writer for an item");
     }
     made.state = cell.state;
     AddCell(&made.ranges, cell.column, cell.position);

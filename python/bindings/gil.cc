@@ -40,9 +40,9 @@ void CheckFork() {
     return;
   PyErr_SetString(
       PyExc_RuntimeError,
-      "reverb was in use when this process was made by fork(), and its threads and connections did "
-      "not come along. Start processes with multiprocessing's \"spawn\" (or \"forkserver\") method "
-      "instead, or fork before the first Server or Client is made.");
+      "reverb was in use when this process was created by fork(), which does not copy its threads and "
+      "connections. Start processes with multiprocessing's \"spawn\" (or \"forkserver\") method "
+      "instead, or fork before the first Server or Client is created.");
   nb::raise_python_error();
 }
 

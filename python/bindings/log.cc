@@ -111,7 +111,7 @@ void EmitWaitingLog() {
     const nb::object log = nb::borrow(get_logger.get())("reverb").attr("log");
     for (const Record& record : records) log(PythonLevel(record.level), "%s", record.message);
     if (dropped > 0)
-      log(PythonLevel(LogLevel::kWarning), "%d messages were dropped: too many at once", dropped);
+      log(PythonLevel(LogLevel::kWarning), "%d messages were dropped: the log queue was full", dropped);
   } catch (nb::python_error& error) {
     if (error.matches(PyExc_Exception)) {
       error.restore();

@@ -62,7 +62,8 @@ class ItemNest {
       }
       if (column->state && column->state != state) {
         RaiseValueError(
-            "a column of `trajectory` comes from another writer; an item is made of the steps of one");
+            "a column of `trajectory` belongs to another writer; an item can only contain steps of one "
+            "writer");
       }
       add(*column);
     }

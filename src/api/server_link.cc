@@ -143,7 +143,7 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
                                       connection->address() + " within " + DurationText(loop.waited()) +
                                       "; " + std::to_string(broken) +
                                       (broken == 1 ? " attempt was" : " attempts were") +
-                                      " broken off; then: " + std::string(status.message()));
+                                      " interrupted; the last error: " + std::string(status.message()));
     }
     if (status.code() != StatusCode::kUnavailable) return status;
     if (!kind.can_repeat) {

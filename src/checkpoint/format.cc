@@ -187,8 +187,8 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
 // Checks what the checksum cannot: that the parts are consistent.
 Status CheckManifest(const Manifest& manifest, const std::string& path) {
   // A damaged page may be read in full before the damage is found, so its size is bounded.
-  constexpr uint64_t kMostSlotsPerPage = uint64_t{1} << 16;
-  if (manifest.slots_per_page < 1 || manifest.slots_per_page > kMostSlotsPerPage) {
+  constexpr uint64_t kMaxSlotsPerPage = uint64_t{1} << 16;
+  if (manifest.slots_per_page < 1 || manifest.slots_per_page > kMaxSlotsPerPage) {
     return Damaged(path, "a page has " + std::to_string(manifest.slots_per_page) + " slots");
   }
   for (const ManifestTable& table : manifest.tables) {
@@ -360,15 +360,15 @@ void PageEncoder::Begin(uint64_t first_slot) {
 }
 
 void PageEncoder::Add(uint64_t slot, const SlotRecord& record, std::span<const ChunkPlace> places) {
-  constexpr size_t kMostOfItem = 128;  // without its chunks and slices
-  constexpr size_t kMostOfChunk = 20;
-  constexpr size_t kMostOfSlice = 20;
+  constexpr size_t kMaxItemBytes = 128;  // without its chunks and slices
+  constexpr size_t kMaxChunkRefBytes = 20;
+  constexpr size_t kMaxSliceBytes = 20;
   const Trajectory trajectory = Trajectory::Share(record.trajectory);
   const uint32_t columns = trajectory.num_columns();
   const SliceView first = trajectory.slice(0, 0);
   const bool is_single = columns == 1 && trajectory.num_slices(0) == 1 && first.chunk_column == 0;
 
-  Reserve(kMostOfItem + kMostOfChunk * places.size());
+  Reserve(kMaxItemBytes + kMaxChunkRefBytes * places.size());
   Varint(slot - next_slot_);
   next_slot_ = slot + 1;
   Byte(static_cast<uint8_t>((is_single ? kSingle : 0) | (is_single && trajectory.squeeze(0) ? kSqueeze : 0) |
@@ -395,7 +395,7 @@ void PageEncoder::Add(uint64_t slot, const SlotRecord& record, std::span<const C
   Varint(columns);
   for (uint32_t c = 0; c < columns; ++c) {
     const uint32_t slices = trajectory.num_slices(c);
-    Reserve(kMostOfItem + kMostOfSlice * slices);
+    Reserve(kMaxItemBytes + kMaxSliceBytes * slices);
     Varint(uint64_t{slices} << 1 | (trajectory.squeeze(c) ? 1 : 0));
     for (uint32_t s = 0; s < slices; ++s) {
       const SliceView slice = trajectory.slice(c, s);

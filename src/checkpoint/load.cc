@@ -42,12 +42,12 @@ std::string SelectorText(const SelectorOptions& options, bool is_custom) {
 }
 
 // Returns whether both select in the same way; seeds may differ.
-bool AreAlike(const SelectorOptions& a, const SelectorOptions& b) {
+bool SelectTheSame(const SelectorOptions& a, const SelectorOptions& b) {
   if (a.kind != b.kind) return false;
   return a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent;
 }
 
-// `state` is what the saved selector captured; it is cleared when a selector of another kind replaces it.
+// `state`: the saved selector's state, which is cleared when a selector of another kind replaces it.
 void ChooseSelector(const std::string& table, const std::string& role, Settings choice,
                     const SelectorOptions& saved, SelectorOptions* given,
                     std::function<std::unique_ptr<Selector>()>* custom, std::string* state) {
@@ -61,14 +61,14 @@ void ChooseSelector(const std::string& table, const std::string& role, Settings 
     state->clear();
     return;
   }
-  const bool is_alike = !given_custom && AreAlike(saved, *given);
-  if (!is_alike) {
+  const bool is_same = !given_custom && SelectTheSame(saved, *given);
+  if (!is_same) {
     LogDifference(table, role, saved.ToString(), SelectorText(*given, given_custom), choice);
   }
   if (choice == Settings::kSaved) {
     *given = saved;
     *custom = {};
-  } else if (!is_alike) {
+  } else if (!is_same) {
     state->clear();
   }
 }

@@ -24,23 +24,23 @@ namespace reverb::internal {
 // reconnect at the same moment. Starts over after a connection that lasted.
 class Backoff {
  public:
-  static constexpr Duration kFirst = std::chrono::milliseconds(20);
-  static constexpr Duration kMost = std::chrono::seconds(2);
-  static constexpr Duration kLasted = std::chrono::seconds(2);
+  static constexpr Duration kMin = std::chrono::milliseconds(20);
+  static constexpr Duration kMax = std::chrono::seconds(2);
+  static constexpr Duration kStableAfter = std::chrono::seconds(2);
 
   explicit Backoff(uint64_t seed) : random_(seed) {}
 
   // Called after a connection that lasted for `lived`.
   Duration Next(Duration lived) {
-    if (lived >= kLasted) next_ = kFirst;
+    if (lived >= kStableAfter) next_ = kMin;
     const Duration base = next_;
-    next_ = std::min(next_ * 2, kMost);
+    next_ = std::min(next_ * 2, kMax);
     return Duration(static_cast<int64_t>(static_cast<double>(base.count()) * (0.5 + random_.Unit())));
   }
 
  private:
   Random random_;
-  Duration next_ = kFirst;
+  Duration next_ = kMin;
 };
 
 // Returns whether a retry on a new connection may succeed.
@@ -122,7 +122,7 @@ class Reconnection {
       return std::nullopt;
     }
     const Duration searched = now - *searching_since_;
-    const Duration pause = failed_by_damage() ? Backoff::kFirst : backoff_.Next(now - opened_at_);
+    const Duration pause = failed_by_damage() ? Backoff::kMin : backoff_.Next(now - opened_at_);
     if (!timeout) return pause;
     if (searched < *timeout) return std::min(pause, *timeout - searched);  // the last attempt is in time
     last_failure_ = CannotReach(connection.address(), searched, last_failure_);

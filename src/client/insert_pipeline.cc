@@ -146,7 +146,7 @@ void InsertPipeline::Pace() {
   ++waiters_;
   while (unsent_bytes_ > kPaceResume && is_welcomed() && status_.ok()) {
     const uint64_t sent_before = sent_through_;
-    if (!changed_.WaitFor(&mu_, kMoving) && sent_through_ == sent_before) {
+    if (!changed_.WaitFor(&mu_, kStallTimeout) && sent_through_ == sent_before) {
       is_moving_ = false;
       break;
     }

@@ -95,11 +95,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // caches when it is sent. Not a bound: without progress the writer does not wait.
   static constexpr int64_t kPaceBytes = 4 << 20;
   static constexpr int64_t kPaceResume = kPaceBytes - (128 << 10);  // soon: many short waits, none long
-  static constexpr Duration kMoving = std::chrono::milliseconds(5);
+  static constexpr Duration kStallTimeout = std::chrono::milliseconds(5);
   // While items of a table are unconfirmed, further items of that table are held until the reply arrives,
-  // this many have been added, or the time is up. A writer that is faster than the network then sends few messages
-  // and loses no time, since the items of one table are inserted one after the other. Items of other tables
-  // are not held: the reply may be waiting for a table that is full.
+  // this many have been added, or the time is up. A writer that is faster than the network then sends few
+  // messages and loses no time, since the items of one table are inserted one after the other. Items of other
+  // tables are not held: the reply may be waiting for a table that is full.
   static constexpr size_t kHoldItems = 64;
   static constexpr int64_t kHoldBytes = 64 << 10;
   // How often held items are checked: one that was held the last time too is sent.

@@ -26,10 +26,10 @@ Status CheckOptions(const SamplerImpl::Options& options) {
     return error("max_in_flight_samples_per_worker", options.max_in_flight, ">= 1");
   }
   if (options.num_streams < 1) return error("num_workers", options.num_streams, "-1 or >= 1");
-  constexpr int64_t kMost = 1 << 20;
-  if (options.max_in_flight > kMost) {
+  constexpr int64_t kMaxInFlight = 1 << 20;
+  if (options.max_in_flight > kMaxInFlight) {
     return error("max_in_flight_samples_per_worker", options.max_in_flight,
-                 "at most " + std::to_string(kMost));
+                 "at most " + std::to_string(kMaxInFlight));
   }
   if (options.num_streams > 1024) return error("num_workers", options.num_streams, "at most 1024");
   return Status::Ok();
@@ -170,9 +170,9 @@ size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
 
 WaitExplanation SamplerImpl::DescribeWait(Duration waited, const WaitOptions& wait) {
   // Of several servers, picks one with outstanding requests.
-  const auto owing =
+  const auto pending =
       std::ranges::find_if(workers_, [](const Worker& worker) { return worker.outstanding > 0; });
-  const Worker& worker = owing == workers_.end() ? workers_.front() : *owing;
+  const Worker& worker = pending == workers_.end() ? workers_.front() : *pending;
   const std::shared_ptr<Connection> connection = worker.connection;
   std::string text = "waiting for samples of table \"" + options_.table + "\" from " + connection->address() +
                      " for " + DurationText(waited);

@@ -239,7 +239,7 @@ Result<double> StructuredWriterImpl::PriorityOf(const Config& config) const {
       while (i < numbers.size() && numbers[i].position < position) ++i;
       if (i == numbers.size() || numbers[i].position != position || !numbers[i].valid) {
         return Status::InvalidArgument(
-            "the TD error of table '" + config.config.table + "' comes from leaf " +
+            "the TD error of table '" + config.config.table + "' uses leaf " +
             std::to_string(td_error->source) +
             ", which must be of one element and of dtype double, float, int32 or int64");
       }

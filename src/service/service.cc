@@ -355,7 +355,7 @@ Result<ServerInfo> Service::Info() {
 }
 
 std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) const {
-  constexpr size_t kMost = 100;
+  constexpr size_t kMaxWaiters = 100;
   const auto waits = [](const TableInfo& table) {
     return table.waiting_inserts > 0 || table.waiting_samples > 0;
   };
@@ -373,7 +373,7 @@ std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) c
   for (const auto& writer : writers) writer->AddWaits(&waiters);
   for (const auto& sampler : samplers) sampler->AddWait(&waiters);
   std::ranges::sort(waiters, std::greater<>(), &WaiterInfo::waited_nanos);
-  if (waiters.size() > kMost) waiters.resize(kMost);
+  if (waiters.size() > kMaxWaiters) waiters.resize(kMaxWaiters);
   for (WaiterInfo& waiter : waiters) {
     const auto table = std::ranges::find(tables, waiter.table, &TableInfo::name);
     if (table == tables.end()) continue;

@@ -45,7 +45,7 @@ uint64_t PayloadSize(const ChunkHeader& header) {
 
 Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits) {
   if (header.last_step < header.first_step) {
-    return Damaged("its last step " + std::to_string(header.last_step) + " lies before its first, " +
+    return Damaged("its last step " + std::to_string(header.last_step) + " is before its first, " +
                    std::to_string(header.first_step));
   }
   // Unsigned subtraction cannot overflow.

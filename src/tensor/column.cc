@@ -447,7 +447,7 @@ Status ForEachBlock(const ColumnView& column, std::span<const uint8_t> payload, 
   const uint32_t rows_per_block = column.rows_per_block;
   const uint32_t first = column.blocks.size() == 1 ? 0 : offset / rows_per_block;
   if (first < first_block) {
-    return Status::InvalidArgument("column: row " + Number(offset) + " lies in block " + Number(first) +
+    return Status::InvalidArgument("column: row " + Number(offset) + " is in block " + Number(first) +
                                    ", but the payload starts with block " + Number(first_block) +
                                    "; request rows of the available blocks");
   }

@@ -333,7 +333,7 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
     const auto it = window_.find(id);
     if (it == window_.end()) {
       return Status::InvalidArgument("message InsertRequest: chunk " + Number(id) +
-                                     " is to be forgotten, but is not known here");
+                                     " cannot be forgotten: it is not known here");
     }
     window_bytes_ -= static_cast<uint64_t>(it->second->bytes());
     window_.erase(it);

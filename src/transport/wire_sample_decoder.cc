@@ -258,7 +258,7 @@ Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices,
   if (!is_part) {
     if (is_in_parts()) {
       return Status::InvalidArgument(
-          "message SampleResponse: comes before the last part of the response before it");
+          "message SampleResponse: arrived before the last part of the previous response");
     }
     REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(slices, limits_, keeper));
     return std::optional(std::move(reply));

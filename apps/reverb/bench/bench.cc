@@ -71,8 +71,9 @@ std::string CheckOptions(const BenchOptions& options) {
     return "there is no workload \"" + workload + "\"; choose one of " + names;
   }
   if (options.size && (*options.size < 4 || *options.size > kMaxSize || *options.size % 4 != 0)) {
-    return "--size " + std::to_string(*options.size) + " is no size of float32 values from 4 to " +
-           std::to_string(kMaxSize) + " bytes; give a multiple of 4";
+    return "--size " + std::to_string(*options.size) +
+           " is out of range; give a multiple of 4 (float32 values) from 4 to " + std::to_string(kMaxSize) +
+           " bytes";
   }
   if (const std::string problem = CheckAddress(options); !problem.empty()) return problem;
   if (options.size && workload == "transitions") return "--size: transitions have a fixed size";

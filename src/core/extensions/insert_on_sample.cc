@@ -64,7 +64,7 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   void Copy(const Item& item) EXCLUDES(mu_) {
     const uint64_t key = item.key;
     std::shared_ptr<ConcurrentTable> target;
-    Status status = Status::NotFound("the target table is gone, or none was set");
+    Status status = Status::NotFound("the target table was destroyed or never set");
     bool is_full = false;
     {
       MutexLock lock(&mu_);

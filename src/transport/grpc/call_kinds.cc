@@ -37,7 +37,7 @@ class SingleCall final : public ServerCall {
     if (method_ == Method::kCheckpoint) return AnswerElsewhere();
     Answer(core());
   }
-  void HandleDone() override { EndCall(Status::InvalidArgument("the call came without a request")); }
+  void HandleDone() override { EndCall(Status::InvalidArgument("the call has no request")); }
 
  private:
   void Answer(ServerCore* core) {
@@ -84,7 +84,7 @@ class HealthWatchCall final : public ServerCall {
     // Not sent if the server starts to stop in between, since the call is then ending.
     Write(EncodeHealth(IsServed(*service) ? core()->health() : Health::kServiceUnknown));
   }
-  void HandleDone() override { EndCall(Status::InvalidArgument("the call came without a request")); }
+  void HandleDone() override { EndCall(Status::InvalidArgument("the call has no request")); }
 };
 
 // A stream that serves a session.

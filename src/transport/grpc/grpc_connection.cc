@@ -28,7 +28,7 @@ constexpr Duration kOneTry = std::chrono::seconds(1);
 // A longer timeout counts as none, since it would overflow in gRPC.
 constexpr Duration kMaxTimeout = std::chrono::hours(24 * 365 * 10);
 
-// Whether the server closed a new connection before the first call, as it does when it has no file
+// Returns whether the server closed a new connection before the first call, as it does when it has no file
 // descriptors left.
 bool IsRefusal(std::string_view text) {
   return text.starts_with("failed to connect") &&
@@ -56,9 +56,9 @@ grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
 // gRPC 1.51 leaks the socket of a channel that is destroyed while its connection is being established: it
 // stays open, at both ends, as long as the processes live. So a connecting channel is kept until it is done.
 void ReleaseChannel(std::shared_ptr<grpc::Channel> channel) {
-  constexpr Duration kLookAgain = std::chrono::milliseconds(20);
+  constexpr Duration kPollInterval = std::chrono::milliseconds(20);
   if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_CONNECTING) return;
-  RealClock()->CallAt(RealClock()->Now() + kLookAgain,
+  RealClock()->CallAt(RealClock()->Now() + kPollInterval,
                       [channel = std::move(channel)]() mutable { ReleaseChannel(std::move(channel)); });
 }
 

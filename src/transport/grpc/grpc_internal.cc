@@ -42,8 +42,8 @@ void LogFromGrpc(gpr_log_func_args* args) {
 }
 
 // gRPC 1.51 stops and joins its callback threads when the last channel or server is destroyed. If that
-// happens on a callback thread, which a closing stream may cause, the thread joins itself and continues with a
-// destroyed queue. So this keeps one unused channel open forever. gRPC counts it after its first call.
+// happens on a callback thread, which a closing stream may cause, the thread joins itself and continues with
+// a destroyed queue. So this keeps one unused channel open forever. gRPC counts it after its first call.
 void KeepCallbackThreads() {
   static auto* const anchor = new grpc::GenericStub(grpc::CreateChannel("unreachable", nullptr));
   grpc::ClientContext context;
@@ -127,8 +127,8 @@ bool HasDetails(const grpc::Status& status) { return !status.error_details().emp
 
 int MaxReceiveBytes(uint64_t max_message_bytes) {
   constexpr uint64_t kSlack = 64 << 10;
-  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int>::max());
-  if (max_message_bytes >= kMost - kSlack) return -1;
+  constexpr auto kMaxInt = static_cast<uint64_t>(std::numeric_limits<int>::max());
+  if (max_message_bytes >= kMaxInt - kSlack) return -1;
   return static_cast<int>(max_message_bytes + kSlack);
 }
 

@@ -151,7 +151,7 @@ rlim_t ReservedDescriptors(rlim_t limit) { return std::min<rlim_t>(limit / 8, 64
 
 // Returns why a connection with this descriptor cannot be served. The system assigns the lowest free number,
 // so all below `fd` are in use.
-std::optional<std::string> WhyRefused(int fd) {
+std::optional<std::string> RefusalReason(int fd) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   const rlim_t in_use = static_cast<rlim_t>(fd) + 1;
@@ -164,7 +164,8 @@ std::optional<std::string> WhyRefused(int fd) {
 
 // --- Errors of accept() ---------------------------------------------------------------------------
 
-bool IsOfOneConnection(int error) {
+// Returns whether the error of accept() concerns a single connection only.
+bool IsConnectionError(int error) {
   switch (error) {
     case EINTR:
     case ECONNABORTED:
@@ -323,7 +324,7 @@ bool Listener::AcceptOne(int listening_fd) {
   const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) {
     const int error = errno;
-    if (error == EAGAIN || IsOfOneConnection(error)) return true;
+    if (error == EAGAIN || IsConnectionError(error)) return true;
     log_.Log(LogLevel::kError, "accept",
              "cannot accept connections on " + address_ + ": " + std::strerror(error) +
                  (error == EMFILE ? "; close connections, or raise the limit of file descriptors (ulimit -n, "
@@ -332,7 +333,7 @@ bool Listener::AcceptOne(int listening_fd) {
                  "; clients that connect wait until it works again");
     return false;
   }
-  if (const std::optional<std::string> why = WhyRefused(fd)) {
+  if (const std::optional<std::string> why = RefusalReason(fd)) {
     // Closes the connection without a reason: gRPC's clients then back off and report an error. A client that
     // receives an HTTP/2 GOAWAY with a reason reconnects immediately, forever, and never reports the reason.
     log_.Log(LogLevel::kWarning, "refuse", "refused a connection to " + address_ + ": " + *why);
