@@ -29,7 +29,7 @@ struct WaitStats {
   int64_t total_nanos = 0;  // their sum
 };
 
-// Where the table's time went, named as in the Python API. Inserting and sampling are estimated from a
+// How the table spent its time, named as in the Python API. Inserting and sampling are estimated from a
 // sample of operations; the other three are exact.
 struct TableWorkTime {
   int64_t inserting_nanos = 0;

@@ -51,7 +51,7 @@ class Unpacking {
 // Fields are new references; a null one is the pending Python error.
 nb::object MakeSampleInfo(std::initializer_list<PyObject*> fields);
 nb::object MakeReplaySample(nb::handle info, nb::object data);
-// The same for a batch that was padded: with the rows of each of its samples that are no padding.
+// The same for a padded batch, with the number of rows of each sample without padding.
 nb::object MakePaddedBatch(nb::handle info, nb::object data, nb::object lengths);
 
 nb::object ToTrajectory(Decoded sample, const Unpacking& unpacking);

@@ -113,7 +113,7 @@ class CheckpointWriter {
   void MarkLive(const Place& place, uint32_t payload_size);
   // Returns the page as it was written if the snapshot has it unchanged, else null.
   const Page* FindUnchanged(const TableSnapshot& table, size_t page) const;
-  // Makes victims of segments whose files are not as they were written. Returns the page files among them.
+  // Marks segments whose files were changed or removed as victims. Returns the page files among them.
   std::set<uint64_t> FindLostFiles();
   void ChooseVictims();
   std::set<uint64_t> ChooseVictimPages(const Snapshot& snapshot) const;

@@ -10,7 +10,7 @@
 namespace reverb::internal {
 namespace {
 
-// Makes the trajectory of an item from its chunks, given in the order of item.chunks.
+// Creates the trajectory of an item from its chunks, given in the order of item.chunks.
 Result<Trajectory> MakeTrajectory(const PageItem& item, std::span<const ChunkRef> chunks) {
   if (item.num_columns == 1 && item.columns[0].slices.size() == 1 &&
       item.columns[0].slices[0].chunk_column == 0) {

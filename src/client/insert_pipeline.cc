@@ -106,13 +106,13 @@ Status InsertPipeline::AddAll(std::span<Item> items) {
     }
     is_scheduled = !is_late && connection_->send_may_block() && strand_.Schedule();
   }
-  is_scheduled ? PumpElsewhere() : Pump();
+  is_scheduled ? PumpInBackground() : Pump();
   return Status::Ok();
 }
 
 // Keeps the system call off the thread of an actor: what the kernel does with the bytes (often the receiver's
 // part as well) takes ten times as long as the rest of an insert.
-void InsertPipeline::PumpElsewhere() {
+void InsertPipeline::PumpInBackground() {
   RunInBackground([weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Pump();
   });
@@ -138,16 +138,16 @@ void InsertPipeline::OnHoldAlarm() {
     if (sent_through_ == held_after_) send_now_through_ = last_number();
     if (!ready_ || !is_welcomed() || Hold() || !strand_.Schedule()) return;
   }
-  PumpElsewhere();
+  PumpInBackground();
 }
 
 void InsertPipeline::Pace() {
-  if (unsent_bytes_ < kPaceBytes || !is_moving_) return;
+  if (unsent_bytes_ < kPaceBytes || !makes_progress_) return;
   ++waiters_;
   while (unsent_bytes_ > kPaceResume && is_welcomed() && status_.ok()) {
     const uint64_t sent_before = sent_through_;
     if (!changed_.WaitFor(&mu_, kStallTimeout) && sent_through_ == sent_before) {
-      is_moving_ = false;
+      makes_progress_ = false;
       break;
     }
   }
@@ -166,7 +166,7 @@ void InsertPipeline::Forget(uint64_t chunk_id) {
       return;
     is_scheduled = connection_->send_may_block() && strand_.Schedule();
   }
-  is_scheduled ? PumpElsewhere() : Pump();
+  is_scheduled ? PumpInBackground() : Pump();
 }
 
 void InsertPipeline::TakeForgets() {
@@ -189,7 +189,7 @@ bool InsertPipeline::is_full() const {
 bool InsertPipeline::may_wait() const {
   if (!is_full() && pending_bytes_.load(std::memory_order_relaxed) < kPaceBytes / 2) return false;
   MutexLock lock(&mu_);
-  return IsFull() || (is_moving_ && unsent_bytes_ >= kPaceBytes / 2);
+  return IsFull() || (makes_progress_ && unsent_bytes_ >= kPaceBytes / 2);
 }
 
 Status InsertPipeline::status() const {
@@ -349,7 +349,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
     message.items.push_back(item);
   }
   sent_through_ += message.items.size();
-  is_moving_ |= !message.items.empty();
+  makes_progress_ |= !message.items.empty();
   if (waiters_ > 0 && unsent_bytes_ <= kPaceResume) changed_.NotifyAll();
   if (message.items.empty() && !heartbeat_ && !MayForgetAlone()) return std::nullopt;
   heartbeat_ = false;

@@ -118,7 +118,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   void Pump() EXCLUDES(mu_);
   Strand::Next Step() REQUIRES(mu_);
   // Calls Pump() on another thread. REQUIRES: strand_.Schedule() returned true.
-  void PumpElsewhere() EXCLUDES(mu_);
+  void PumpInBackground() EXCLUDES(mu_);
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) REQUIRES(mu_);
@@ -203,7 +203,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   uint64_t send_now_through_ GUARDED_BY(mu_) = 0;  // items up to this one are not held
   bool hold_alarm_is_set_ GUARDED_BY(mu_) = false;
   uint64_t held_after_ GUARDED_BY(mu_) = 0;  // sent_through_ when the alarm was set
-  bool is_moving_ GUARDED_BY(mu_) = false;
+  bool makes_progress_ GUARDED_BY(mu_) = false;
 
   // --- The stream ---
   Reconnection reconnection_ GUARDED_BY(mu_);

@@ -20,7 +20,7 @@ class ItemSink {
  public:
   virtual ~ItemSink() = default;
 
-  // Takes the item; never blocks. Items arrive in the order of the calls. Fails with status().
+  // Adds the item; never blocks. Items arrive in the order of the calls. Fails with status().
   virtual Status Add(Item item) = 0;
   // The same for several items, which it moves from; sends them together where it can.
   virtual Status AddAll(std::span<Item> items) {
@@ -45,7 +45,7 @@ class ItemSink {
 
   // Returns OK, or the error that made the sink unusable for good, such as an item that the server rejected.
   virtual Status status() const = 0;
-  // Gives up unconfirmed items. Idempotent.
+  // Discards unconfirmed items. Idempotent.
   virtual void Close() = 0;
 };
 

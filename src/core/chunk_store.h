@@ -26,7 +26,7 @@
 
 namespace reverb::internal {
 
-// What an insert does if it would raise the stored bytes above max_bytes.
+// The behavior of an insert that would raise the stored bytes above max_bytes.
 enum class MemoryPolicy : uint8_t {
   kBlock,  // waits until there is space, and reports why
   kEvict,  // first evicts items of its own table, chosen by the remover

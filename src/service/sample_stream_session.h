@@ -23,7 +23,7 @@
 
 namespace reverb::internal {
 
-// What a sampled trajectory adds to a reply: an upper bound of its bytes, without headers, and its slices.
+// The cost of a sampled trajectory in a reply: an upper bound of its bytes, without headers, and its slices.
 struct SampleSize {
   uint64_t bytes = 0;
   size_t slices = 0;

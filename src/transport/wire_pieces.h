@@ -52,7 +52,7 @@ class PieceBuilder {
     uint32_t length;
     uint32_t position;  // the column of the trajectory
     bool raw;           // fixed-size rows in blocks that are not compressed
-    // Where it is in the reply.
+    // Its location in the reply.
     uint32_t piece;
     uint32_t piece_offset;
   };

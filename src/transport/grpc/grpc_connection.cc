@@ -62,7 +62,7 @@ void ReleaseChannel(std::shared_ptr<grpc::Channel> channel) {
                       [channel = std::move(channel)]() mutable { ReleaseChannel(std::move(channel)); });
 }
 
-// What streams share with their Connection.
+// The state that streams share with their Connection.
 struct Channel {
   Channel(std::string server, const WireLimits& wire_limits)
       : address(std::move(server)),

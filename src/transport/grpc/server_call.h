@@ -29,7 +29,7 @@ namespace reverb::internal {
 
 class ServerCall;
 
-// What all calls of a server share.
+// The state that all calls of a server share.
 class ServerCore {
  public:
   ServerCore(const GrpcServer::Options& options, std::shared_ptr<RequestHandler> handler)
