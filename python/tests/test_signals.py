@@ -1,4 +1,4 @@
-"""Signals, fork and threads, each in a separate process. Interrupted waits: test_interrupts.py."""
+"""Tests signals, fork and threads, each in a separate process. Interrupted waits: test_interrupts.py."""
 
 import os
 import signal
