@@ -1,4 +1,4 @@
-"""Tests that values are returned unchanged: dtypes, shapes, layouts, structures, chunk lengths; with both transports."""
+"""Tests that values are returned unchanged: dtypes, shapes, layouts, structures, chunk lengths; both transports."""
 
 from collections import namedtuple
 import contextlib
