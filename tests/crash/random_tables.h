@@ -94,7 +94,7 @@ inline std::string Describe(const std::vector<std::shared_ptr<ConcurrentTable>>&
   return text;
 }
 
-// Returns one small table, which evicts soon, for every kind of selector; items have one or several chunks
+// Returns small tables that evict soon, with every kind of selector; items have one or several chunks
 // and columns.
 inline std::vector<TableOptions> SomeTables() {
   using S = SelectorOptions;

@@ -115,7 +115,7 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(process.communicate(timeout=PATIENCE)[0], "done\n")
 
     def expect(self, words: tuple, code: int, *parts: str) -> str:
-        """Checks that the program exits with `code` and prints all `parts`: on stdout if `code` is 0, else on stderr."""
+        """Checks that the program exits with `code` and prints all `parts`, on stdout if `code` is OK, else stderr."""
         ended = run(*words)
         said = ended.stdout if code == OK else ended.stderr
         self.assertEqual(ended.returncode, code, f"{words}: {ended.stdout}{ended.stderr}")

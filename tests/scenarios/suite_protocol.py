@@ -395,7 +395,7 @@ class StreamLimitTest(ProtocolTest):
 
 
 class StopTest(ProtocolTest):
-    def test_streams_are_told_when_the_server_stops(self):
+    def test_streams_end_with_a_reason_when_the_server_stops(self):
         writer, sampler = InsertStream(self.channel), SampleStream(self.channel)
         sampler.send(pb.SampleRequest(request_id=1, table="jobs", count=1))
         self.server.process.terminate()
