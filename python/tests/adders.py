@@ -1,6 +1,6 @@
-"""What agents build on a writer: the steps of an environment go in, transitions, sequences and episodes come out.
+"""Adders, as agents build them on a writer: take steps of an environment, write transitions, sequences and episodes.
 
-Each adder has an `expected_...` function beside it that says the same over plain lists.
+Each adder has an `expected_...` function beside it that computes the same from plain lists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Transition(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What happened between an observation and the next one."""
+    """The data between an observation and the next one."""
 
     action: Any
     reward: Any
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 
 class Adder:
-    """Keeps a step open that has the newest observation, until the action that follows it is known."""
+    """Keeps the step with the newest observation open until its action is known."""
 
     def __init__(self, client, tables, num_keep_alive_refs, *, priority=1.0, validate_items=True, max_in_flight=5):
         self.writer = client.trajectory_writer(num_keep_alive_refs, validate_items=validate_items)
@@ -50,7 +50,7 @@ class Adder:
         self.writer.append({"observation": step.next_observation, "start_of_episode": False}, partial_step=True)
         self._write()
         if last:
-            # The last observation has no action: its step is filled up with zeros.
+            # The last observation has no action: its step is padded with zeros.
             self.writer.append({name: zeros_like(value) for name, value in fields.items()})
             self._write_last()
             self.writer.end_episode()
@@ -83,7 +83,7 @@ def zeros_like(value):
 
 
 class NStepAdder(Adder):
-    """Transitions over n steps, and shorter ones at both ends of an episode; no column has a time axis."""
+    """Writes transitions over n steps, and shorter ones at both ends of an episode; no column has a time axis."""
 
     def __init__(self, client, tables, n_step, additional_discount, **arguments):
         super().__init__(client, tables, n_step + 1, **arguments)
@@ -95,7 +95,7 @@ class NStepAdder(Adder):
         self._transition(max(0, end - self._n_step), end)
 
     def _write_last(self):
-        # The step with zeros is complete now; those before it are still unfinished business.
+        # The padded step is complete; the transitions that end with it are still missing.
         end = self.writer.episode_steps - 1
         for begin in range(max(0, end - self._n_step) + 1, end):
             self._transition(begin, end, within_last_step=True)
@@ -126,7 +126,7 @@ class NStepAdder(Adder):
 
 
 def n_step_return(rewards, discounts, additional_discount):
-    """Discounted sum of rewards, and the discount of what comes after them; float32 as agents have it."""
+    """Returns the discounted sum of rewards and the discount of later rewards; float32 as in agents."""
     total, discount = 0.0, 1.0
     for i, (reward, step_discount) in enumerate(zip(rewards, discounts, strict=True)):
         if i:
@@ -153,7 +153,7 @@ def expected_transitions(episode, n_step, additional_discount):
 
 
 class SequenceAdder(Adder):
-    """Overlapping sequences of one length; the tail of an episode makes a last, shorter one (or none)."""
+    """Writes overlapping sequences of one length; the tail of an episode is a last, shorter one (or dropped)."""
 
     def __init__(self, client, tables, sequence_length, period, *, truncate=True, **arguments):
         super().__init__(client, tables, sequence_length + 1, **arguments)
@@ -167,7 +167,7 @@ class SequenceAdder(Adder):
             self._sequence(steps - self._sequence_length, steps)
 
     def _write_last(self):
-        # One step more than there were actions: the last observation counts.
+        # One step more than actions: the last observation counts.
         steps = self.writer.episode_steps
         if steps <= self._sequence_length:
             begin = 0
@@ -192,7 +192,7 @@ class SequenceAdder(Adder):
 
 
 def expected_sequences(episode, sequence_length, period, truncate=True):
-    """Flat columns by sorted name: action, discount, observation, reward, start_of_episode."""
+    """Returns flat columns by sorted name: action, discount, observation, reward, start_of_episode."""
     first, steps = episode
     rows = []
     observation = first
@@ -213,7 +213,7 @@ def expected_sequences(episode, sequence_length, period, truncate=True):
 
 
 class EpisodeAdder(Adder):
-    """An item for each episode."""
+    """Writes an item for each episode."""
 
     def _write_last(self):
         def everything(columns):
@@ -227,7 +227,7 @@ class EpisodeAdder(Adder):
 
 
 def make_episode(length, *, seed=0, shape=(3,), extras=None):
-    """Steps with numbers that tell where they come from."""
+    """Returns steps whose numbers identify them."""
     rng = np.random.default_rng(seed)
 
     def observation(i):
@@ -247,7 +247,7 @@ def make_episode(length, *, seed=0, shape=(3,), extras=None):
 
 
 def assert_same(actual, expected):
-    """Flat columns, with their dtypes and shapes."""
+    """Compares flat columns, with their dtypes and shapes."""
     assert len(actual) == len(expected)
     for got, want in zip(actual, expected, strict=True):
         want = np.asarray(want)

@@ -30,7 +30,7 @@ def join(*threads, timeout=60):
 
 
 def run_in_threads(count, work):
-    """Runs work() in `count` threads at once and waits for them."""
+    """Runs work() in `count` threads concurrently and waits for them."""
     threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()

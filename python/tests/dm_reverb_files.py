@@ -1,4 +1,4 @@
-"""Writes checkpoints as dm-reverb does, from the documented format, for tests of reading them."""
+"""Writes checkpoints in dm-reverb's documented format, for tests of their reader."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def varint(value: int) -> bytes:
 
 
 def message(*fields: tuple[int, int | float | bytes | str]) -> bytes:
-    """A protobuf message: (field, value) pairs, floats as double, bytes and str with their length."""
+    """Returns a protobuf message of (field, value) pairs: floats as double, bytes and str with their length."""
     out = bytearray()
     for field, value in fields:
         if isinstance(value, float):
@@ -57,7 +57,7 @@ def message(*fields: tuple[int, int | float | bytes | str]) -> bytes:
 
 
 def records(*payloads: bytes) -> bytes:
-    """A TFRecord file, compressed."""
+    """Returns a compressed TFRecord file."""
     out = bytearray()
     for payload in payloads:
         length = struct.pack("<Q", len(payload))
@@ -66,7 +66,7 @@ def records(*payloads: bytes) -> bytes:
 
 
 def snappy(data: bytes) -> bytes:
-    """Snappy's block format, in literals only."""
+    """Returns the data in Snappy's block format, in literals only."""
     out = bytearray(varint(len(data)))
     for start in range(0, len(data), 60):
         part = data[start : start + 60]
@@ -85,7 +85,7 @@ def chunk(key: int, episode: int, *arrays: np.ndarray) -> bytes:
 
 
 def item(key: int, table: str, priority: float, seconds: int, columns: list[list[tuple[int, int, int, int]]]) -> bytes:
-    """`columns`: each a list of slices, (chunk key, offset, length, index of the tensor)."""
+    """Returns a PrioritizedItem. `columns`: each a list of slices, (chunk key, offset, length, index of the tensor)."""
     trajectory = message(
         *(
             (1, message(*((1, message((1, key), (2, offset), (3, rows), (4, at))) for key, offset, rows, at in slices)))
@@ -96,7 +96,7 @@ def item(key: int, table: str, priority: float, seconds: int, columns: list[list
 
 
 def spec(dtype: str, *shape: int) -> bytes:
-    """A StructuredValue that is a TensorSpec."""
+    """Returns a StructuredValue that is a TensorSpec."""
     dims = message(*((2, message((1, size))) for size in shape))
     return message((33, message((2, dims), (3, _DTYPES[dtype]))))
 
@@ -109,7 +109,7 @@ def table(name: str, inserts: int, *, max_size: int = 100, signature: bytes | No
 
 
 def write(folder: pathlib.Path, *, tables: list[bytes], items: list[bytes], chunks: list[bytes]) -> pathlib.Path:
-    """Into the folder, which is one checkpoint."""
+    """Writes one checkpoint into the folder."""
     folder.mkdir(parents=True)
     (folder / "tables.tfrecord").write_bytes(records(*tables))
     (folder / "items.tfrecord").write_bytes(records(*items))
@@ -119,7 +119,7 @@ def write(folder: pathlib.Path, *, tables: list[bytes], items: list[bytes], chun
 
 
 def write_small(folder: pathlib.Path) -> pathlib.Path:
-    """A table `replay` of {"act": int32[], "obs": float32[2]} with three items of two steps, keys 1 to 3."""
+    """Writes a table `replay` of {"act": int32[], "obs": float32[2]} with three items of two steps, keys 1 to 3."""
     signature = message(
         (53, message(*((1, message((1, name), (2, value))) for name, value in _SMALL_SIGNATURE.items())))
     )

@@ -1,4 +1,4 @@
-"""Running parts of a scenario in processes of their own."""
+"""Runs parts of a scenario in separate processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def free_port() -> int:
 
 
 class Pool:
-    """Processes of one test. What a function puts into `self.results`, with its first argument, comes back."""
+    """The processes of one test. Functions return results through their first argument, the queue `self.results`."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
@@ -36,7 +36,7 @@ class Pool:
         return [self.results.get(timeout=max(0.1, deadline - time.monotonic())) for _ in range(count)]
 
     def join(self, *, timeout: float = 30) -> list[int | None]:
-        """The exit codes; None for one that does not end."""
+        """Returns the exit codes; None for a process that has not ended."""
         self.stop.set()
         deadline = time.monotonic() + timeout
         for process in self._processes:
@@ -57,9 +57,9 @@ class Pool:
 
 @contextlib.contextmanager
 def pool(grace: float = 2.0):
-    """A Pool that gives its processes so many seconds to end before it kills them.
+    """Yields a Pool that gives its processes `grace` seconds to end before it kills them.
 
-    Without grace `stop` is never set: that would wait for ever for a process that was killed while it waited for it.
+    Without grace, `stop` is never set: setting it would block forever if a process was killed while waiting for it.
     """
     made = Pool(grace)
     try:

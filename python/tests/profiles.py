@@ -1,4 +1,4 @@
-"""How many examples the randomised tests try: few and always the same ones, or many with REVERB_TEST_LONG=1."""
+"""The number of examples of randomised tests: few and always the same ones, or many with REVERB_TEST_LONG=1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONG = os.environ.get("REVERB_TEST_LONG", "0") not in ("", "0")
 
 
 def bounded(max_examples: int, *, long: int | None = None, **others) -> settings:
-    """Settings of one test: `max_examples`, or `long` (20 times as many) in a long run, then of a random seed."""
+    """Returns settings: `max_examples`; in a long run `long` (default: 20 times as many) and a random seed."""
     return settings(
         max_examples=(long or 20 * max_examples) if LONG else max_examples,
         derandomize=not LONG,

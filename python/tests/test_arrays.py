@@ -1,4 +1,4 @@
-"""Every value that can be stored comes back as it was."""
+"""Tests that every value that can be stored is returned unchanged."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Client.sample_batches: shapes, structure, memory, padding, order, ends, errors."""
+"""Tests Client.sample_batches: shapes, structure, memory, padding, order, ends, errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_table(name="replay", *, signature=None, size=1000, sampler=None, **kwar
 
 
 def write_transitions(client, count, table="replay"):
-    """Item i has the observations i and i + 1, and the reward -i."""
+    """Writes items; item i has the observations i and i + 1, and the reward -i."""
     with client.trajectory_writer(2) as writer:
         for i in range(count + 1):
             writer.append({"obs": np.full(3, i, np.float32), "reward": np.float64(-i)})
@@ -61,7 +61,7 @@ def connect_to(server, in_process):
 
 
 def write_lengths(client, lengths, table="replay"):
-    """An item of each of these lengths, with the values 1, 2, 3…"""
+    """Writes an item of each length, with the values 1, 2, 3…"""
     with client.trajectory_writer(max(lengths)) as writer:
         for length in lengths:
             for i in range(length):
@@ -78,7 +78,7 @@ def test_a_batch_has_the_structure_of_the_signature(serve, in_process):
     (batch,) = client.sample_batches("replay", 4, num_batches=1)
     assert isinstance(batch, ReplaySample)
     assert set(batch.data) == {"obs", "next_obs", "reward"}
-    # The item of the highest priority is 5, and sampling does not change that.
+    # Item 5 has the highest priority, and sampling does not change that.
     np.testing.assert_array_equal(batch.data["obs"], np.full((4, 3), 4, np.float32))
     np.testing.assert_array_equal(batch.data["next_obs"], np.full((4, 3), 5, np.float32))
     np.testing.assert_array_equal(batch.data["reward"], np.full((4, 1), -4.0))
@@ -155,7 +155,7 @@ def test_arrays_are_the_callers(serve, in_process):
             np.testing.assert_array_equal(np.from_dlpack(leaf), leaf)
     assert len({batch.data["obs"].ctypes.data for batch in kept}) == 6
     for _ in range(20):
-        next(batches).data["obs"][:] = -1  # what others write to is not ours
+        next(batches).data["obs"][:] = -1  # the array is the caller's: later batches must not show this
     for batch, values in zip(kept, before, strict=True):
         np.testing.assert_array_equal(batch.data["obs"], values)
     view = kept[0].data["obs"][3:5]
@@ -196,7 +196,7 @@ def test_padding(serve, in_process):
         [b"w0", b"", b"", b""],
     ]
     assert {name: lengths.tolist() for name, lengths in batch.lengths.items()} == {"word": [2, 4, 1], "x": [2, 4, 1]}
-    info, data = batch  # as any ReplaySample
+    info, data = batch  # unpacks like any ReplaySample
     assert data is batch.data
     assert info is batch.info
 
@@ -213,7 +213,7 @@ def test_padding_fills_memory_that_was_used_before(serve, in_process):
         np.testing.assert_array_equal(
             batch.data["x"][:, :, 0], [[step if step <= length else 0 for step in steps] for length in expected]
         )
-        batch.data["x"][:] = 77  # lies in the memory of a later batch
+        batch.data["x"][:] = 77  # part of the memory of a later batch
 
 
 def test_other_dtypes_cannot_be_padded(serve, in_process):
@@ -272,13 +272,13 @@ def test_close_ends_the_wait_of_another_thread(serve, in_process):
 def test_dropping_in_the_middle(serve, in_process):
     client = connect_to(serve(make_table()), in_process)
     write_transitions(client, 50)
-    next(client.sample_batches("replay", 32, num_streams=2))  # what is set up once
+    next(client.sample_batches("replay", 32, num_streams=2))  # creates what is created once
     gc.collect()
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         next(client.sample_batches("replay", 32, num_streams=2))
     gc.collect()
-    # Connections close in the background. Each iterator that was not ended would keep two.
+    # Connections close in the background. Each iterator that is not closed would keep two.
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 8, timeout=30, what="closed connections")
 
 

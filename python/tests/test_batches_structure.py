@@ -1,4 +1,4 @@
-"""Client.sample_batches of tables without a signature: batches come in the structure that the writers used."""
+"""Tests Client.sample_batches for tables without a signature: batches have the structure that the writers used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def one_batch(client, table="table", size=2, **arguments):
 
 
 def write(client, make_item, *, steps=3, table="table"):
-    """Makes an item of the history {"x", "y": {"z"}} after each step, in the nest that make_item(history) has."""
+    """Writes an item of the history {"x", "y": {"z"}} after each step, with the structure of make_item(history)."""
     with client.trajectory_writer(2) as writer:
         for i in range(steps):
             writer.append({"x": np.full(2, i, np.float32), "y": {"z": np.int64(i)}})
@@ -38,7 +38,7 @@ NESTS = {
 
 
 def without_values(nest):
-    """The nest with the shape of each array; namedtuples as their name and fields."""
+    """Returns the nest with the shape of each array; namedtuples as their name and fields."""
     if isinstance(nest, dict):
         return {key: without_values(value) for key, value in nest.items()}
     if hasattr(nest, "_fields"):
@@ -62,7 +62,7 @@ def test_a_batch_has_the_structure_that_the_writer_used(client, name):
         "names": {"": (3,), "A": (3, 2), "ä/b": (3, 2)},
     }
     assert without_values(batch.data) == expected[name]
-    # client.sample() hands out flat lists, as it always did.
+    # client.sample() still returns flat lists.
     sample = next(client.sample("table", emit_timesteps=False))
     assert isinstance(sample.data, list)
     sample = next(client.sample("table", emit_timesteps=False, unpack_as_table_signature=True))
@@ -77,7 +77,7 @@ def test_values_are_where_they_belong(client):
     assert data["b"].dtype == np.float32
 
 
-def test_insert_tells_its_structure(client):
+def test_insert_sends_its_structure(client):
     for i in range(3):
         client.insert({"obs": np.full(2, i), "info": (i, Pair(1.0, 2.0))}, {"table": 1.0, "queue": 1.0})
     expected = {"info": ((3, 1), ("Pair", ("second", (3, 1)), ("first", (3, 1)))), "obs": (3, 1, 2)}
@@ -90,7 +90,7 @@ def test_insert_of_a_single_value(client):
     assert one_batch(client).data.tolist() == [[2.0], [2.0]]
 
 
-def test_the_older_writer_tells_its_structure(client):
+def test_the_legacy_writer_sends_its_structure(client):
     with client.writer(2) as writer:
         for i in range(3):
             writer.append({"x": i, "y": [np.zeros(2)]})
@@ -98,14 +98,14 @@ def test_the_older_writer_tells_its_structure(client):
     assert without_values(one_batch(client).data) == {"x": (2, 2), "y": [(2, 2, 2)]}
 
 
-def test_the_vector_writer_tells_its_structure(client):
+def test_the_vector_writer_sends_its_structure(client):
     with client.vector_writer(num_envs=3, num_keep_alive_refs=1) as writer:
         writer.append({"x": np.arange(3), "y": np.zeros((3, 2))})
         writer.create_items("table", 1.0, {"then": {"y": writer.history["y"][-1]}, "now": writer.history["x"][-1:]})
     assert without_values(one_batch(client, size=3).data) == {"now": (3, 1), "then": {"y": (3, 2)}}
 
 
-def test_the_structured_writer_tells_its_structure(client):
+def test_the_structured_writer_sends_its_structure(client):
     pattern = reverb.structured.pattern_from_transform(
         {"x": None, "y": None}, lambda ref: {"last": ref["x"][-1], "both": Pair(ref["x"][-2:], ref["y"][-1])}
     )
@@ -133,7 +133,7 @@ def test_padded_batches_have_it_too(client):
 def test_writers_that_differ(client, caplog):
     write(client, lambda h: {"x": h["x"][-1]})
     assert isinstance(one_batch(client).data, dict)
-    # The same from another writer is no difference.
+    # The same structure from another writer is not a difference.
     write(client, lambda h: {"x": h["x"][-1]})
     assert isinstance(one_batch(client).data, dict)
     with caplog.at_level(logging.INFO, logger="reverb"):
@@ -160,7 +160,7 @@ def test_a_reset_makes_room_for_another(client):
     client.insert({"y": 1}, {"table": 1.0})
     assert isinstance(one_batch(client).data, list)
     client.reset("table")
-    for _ in range(2):  # the writer that told it before the reset tells it again
+    for _ in range(2):  # the writer that sent it before the reset sends it again
         client.insert({"x": 1}, {"table": 1.0})
     assert isinstance(one_batch(client).data, dict)
     client.reset("table")
@@ -168,15 +168,15 @@ def test_a_reset_makes_room_for_another(client):
     assert set(one_batch(client).data) == {"y"}
 
 
-def test_items_that_do_not_fit_come_flat(client):
-    numbers = {1: 1, 2: 2, 3: 3}  # such keys cannot be told
+def test_items_that_do_not_match_are_flat(client):
+    numbers = {1: 1, 2: 2, 3: 3}  # such keys cannot be encoded
     for step in (numbers, {"x": 1, "y": 2}, numbers, {"x": 1, "y": 2}):
         client.insert(step, {"queue": 1.0})
     kinds = [type(batch.data) for batch in client.sample_batches("queue", 1, num_batches=4)]
     assert kinds == [list, dict, list, dict]
 
 
-def test_what_cannot_be_told_comes_flat(client):
+def test_structures_that_cannot_be_encoded_are_flat(client):
     deep = 1
     for _ in range(100):
         deep = [deep]
@@ -186,7 +186,7 @@ def test_what_cannot_be_told_comes_flat(client):
         assert isinstance(one_batch(client).data, list)
 
 
-def test_a_signature_goes_first(serve, connect):
+def test_a_signature_takes_precedence(serve, connect):
     table = make_table(signature={"a": reverb.TensorSpec((None,), np.int64)})
     client = connect(serve(table))
     client.insert({"b": 1}, {"table": 1.0})
@@ -217,8 +217,8 @@ def test_a_checkpoint_keeps_it(tmp_path):
         assert set(one_batch(client, "one").data) == {"x", "y"}
 
 
-def test_a_writer_that_comes_back_tells_it_again():
-    """Over a socket, to a server that was restarted without what it knew."""
+def test_a_reconnected_writer_sends_it_again():
+    """Uses a socket, and a server that restarts without its state."""
     with reverb.Server([make_table()]) as server:
         port = server.port
         client = reverb.Client(f"localhost:{port}", in_process=False)

@@ -1,4 +1,4 @@
-"""Calls, writers and samples when connections break or servers do not answer."""
+"""Tests calls, writers and samples when connections break or servers do not respond."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import reverb
 
 
 class Proxy:
-    """Passes bytes between clients and a server, and breaks their connections when told to."""
+    """Forwards bytes between clients and a server, and breaks their connections on request."""
 
     def __init__(self, port: int) -> None:
         self._server_port = port
@@ -111,7 +111,7 @@ def fill(client, count=3):
 # --- Writers ---
 
 
-def test_a_full_table_holds_up_no_items_for_others(serve):
+def test_a_full_table_does_not_delay_items_for_other_tables(serve):
     server = serve(reverb.Table.queue("full", 1), make_table("empty"))
     client = reverb.Client(f"localhost:{server.port}", in_process=False)
     writer = client.trajectory_writer(1, timeout=30)
@@ -125,7 +125,7 @@ def test_a_full_table_holds_up_no_items_for_others(serve):
         write("full")
     while client.server_info(30)["full"].waiting_inserts == 0:
         pass
-    write("empty")  # without a flush
+    write("empty")  # succeeds without a flush
     assert next(client.sample("empty", timeout=30))
     assert next(client.sample("full", timeout=30))
     writer.close()
@@ -145,7 +145,7 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("call", REPEATED.values(), ids=REPEATED)
-def test_a_call_whose_connection_breaks_is_made_again(proxy, client, call):
+def test_a_call_whose_connection_breaks_is_retried(proxy, client, call):
     keys = fill(client)
     proxy.break_next_request()
     call(client, keys)
@@ -153,7 +153,7 @@ def test_a_call_whose_connection_breaks_is_made_again(proxy, client, call):
         assert {item.info.priority for item in client.peek("table", 3, timeout=30)} == {7.0}
 
 
-def test_calls_that_differ_when_they_happen_twice_are_not_made_again(proxy, client):
+def test_calls_that_are_not_idempotent_are_not_retried(proxy, client):
     fill(client)
     proxy.break_next_request()
     with pytest.raises(RuntimeError, match="Reset: .* may have carried it out"):
@@ -180,7 +180,7 @@ NEEDS_A_SERVER = {
 
 def test_reconnect_timeout_holds_also_when_no_server_answers_at_first():
     client = reverb.Client(f"localhost:{free_port()}", reconnect_timeout=0.2)
-    # All at once: each call takes a second.
+    # Concurrently: each call takes a second.
     with concurrent.futures.ThreadPoolExecutor(len(NEEDS_A_SERVER)) as threads:
         ends = {
             name: threads.submit(run_for_a_while, lambda call=call: call(client))
@@ -219,7 +219,7 @@ def run_for_a_while(call):
     raise errors[-1]
 
 
-def test_the_living_of_several_servers_are_served(serve):
+def test_reachable_servers_are_used_when_one_is_lost(serve):
     server = serve(make_table())
     one = reverb.Client(f"localhost:{server.port}", in_process=False)
     keys = fill(one)

@@ -1,4 +1,4 @@
-"""Checkpointers, as values."""
+"""Tests checkpointers as values."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ def test_default_checkpointer(tmp_path):
     assert checkpointer.path == str(tmp_path / "root")
     assert checkpointer.group == ""
     assert checkpointer.fallback_checkpoint_path == "/old/one"
-    assert not pathlib.Path(checkpointer.path).exists()  # made by the first save
+    assert not pathlib.Path(checkpointer.path).exists()  # created by the first save
     assert checkpointer.internal_checkpointer() == checkpointers_lib.CheckpointerOptions(
         str(tmp_path / "root"), "", "/old/one"
     )

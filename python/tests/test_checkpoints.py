@@ -1,4 +1,4 @@
-"""Checkpoints: saved by one server, loaded by another, read by nobody but NumPy."""
+"""Tests checkpoints: saved by one server, loaded by another, and read without a server."""
 
 import datetime
 import gc
@@ -38,21 +38,21 @@ def values(path, table=None):
 # --- Save and load ---
 
 
-def test_a_server_goes_on_where_the_other_was(tmp_path, connect):
+def test_a_server_continues_from_a_checkpoint(tmp_path, connect):
     with start(tmp_path / "root") as server:
         assert server.loaded_checkpoint is None
         client = connect(server)
         fill(client)
         list(client.sample("table", 3))
         path = client.checkpoint()
-        fill(client, first=10, count=1)  # after it, so not in it
+        fill(client, first=10, count=1)  # after the checkpoint, so not part of it
     assert os.path.isabs(path)
     assert pathlib.Path(path).parent == tmp_path / "root"
 
     table = make_table()
     with start(tmp_path / "root", table) as server:
         assert server.loaded_checkpoint == path
-        assert table.info.current_size == 10  # the object that was given shows what was loaded
+        assert table.info.current_size == 10  # the given object shows the loaded items
         client = connect(server)
         info = client.server_info()["table"]
         assert info.current_size == 10
@@ -65,7 +65,7 @@ def test_a_server_goes_on_where_the_other_was(tmp_path, connect):
         assert next(client.sample("table"))[0].info.times_sampled == 4
 
 
-def test_the_next_samples_are_those_the_other_would_have_drawn(tmp_path):
+def test_the_next_samples_are_the_same(tmp_path):
     def make():
         return [
             make_table("uniform", sampler=UNIFORM(seed=1), remover=UNIFORM(seed=2), max_size=50),
@@ -128,7 +128,7 @@ def test_two_servers_have_two_roots(tmp_path):
     assert sizes == [3, 5]
 
 
-def test_one_is_kept_unless_told_otherwise(tmp_path):
+def test_one_checkpoint_is_kept_by_default(tmp_path):
     with start(tmp_path / "one") as server:
         client = server.localhost_client()
         for i in range(3):
@@ -159,7 +159,7 @@ def test_other_files_in_the_root_stay(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_at_the_end_if_told_so(tmp_path):
+def test_a_checkpoint_at_the_end_if_configured(tmp_path):
     with start(tmp_path, on_stop=True) as server:
         fill(server.localhost_client(), count=4)
     assert values(tmp_path) == [0, 1, 2, 3]
@@ -168,11 +168,11 @@ def test_at_the_end_if_told_so(tmp_path):
 def has_saved(root, size):
     try:
         return checkpoints.info(root).tables["table"].current_size == size
-    except RuntimeError:  # none yet, or it has just been replaced
+    except RuntimeError:  # no checkpoint yet, or it has just been replaced
         return False
 
 
-def test_by_itself_if_told_so(tmp_path):
+def test_periodic_checkpoints_if_configured(tmp_path):
     with start(tmp_path, interval=0.05) as server:
         fill(server.localhost_client(), count=4)
         wait_until(lambda: has_saved(tmp_path, 4), what="a periodic checkpoint")
@@ -187,7 +187,7 @@ def test_servers_without_a_checkpointer_save_to_a_place_of_their_own(serve, conn
         file.rmdir() if file.is_dir() else file.unlink()
 
 
-def test_several_ask_at_once(tmp_path):
+def test_concurrent_requests(tmp_path):
     with start(tmp_path) as server:
         client = server.localhost_client()
         fill(client)
@@ -197,10 +197,10 @@ def test_several_ask_at_once(tmp_path):
     assert values(tmp_path) == [float(i) for i in range(10)]
 
 
-# --- What was saved and what is given ---
+# --- Saved and given settings ---
 
 
-def test_what_was_saved_wins_and_differences_are_logged(tmp_path, caplog):
+def test_saved_settings_win_and_differences_are_logged(tmp_path, caplog):
     with start(tmp_path, make_table(max_size=20, limiter=reverb.rate_limiters.MinSize(2))) as server:
         fill(server.localhost_client(), count=5)
         server.localhost_client().checkpoint()
@@ -274,7 +274,7 @@ def test_the_fallback_is_for_roots_without_a_checkpoint(tmp_path, caplog):
     assert "typo" in caplog.text
 
 
-def test_nothing_is_loaded_if_told_so(tmp_path):
+def test_nothing_is_loaded_if_disabled(tmp_path):
     with start(tmp_path) as server:
         fill(server.localhost_client(), count=2)
         server.localhost_client().checkpoint()
@@ -307,7 +307,7 @@ def test_groups_cannot_be_saved(tmp_path, caplog):
             server.localhost_client().checkpoint()
 
 
-def test_ones_own_checkpointer_must_give_options(tmp_path):
+def test_a_custom_checkpointer_must_return_options(tmp_path):
     class Mine(checkpointers.CheckpointerBase):
         def internal_checkpointer(self):
             return str(tmp_path)
@@ -335,7 +335,7 @@ def damage(path):
             file.write_bytes(data)
 
 
-def test_damage_is_told_and_nothing_is_loaded(tmp_path):
+def test_damage_is_reported_and_nothing_is_loaded(tmp_path):
     with start(tmp_path) as server:
         fill(server.localhost_client())
         path = server.localhost_client().checkpoint()
@@ -375,7 +375,7 @@ def test_a_place_that_cannot_be_written_to(tmp_path):
 
 
 def test_a_disk_that_is_full(tmp_path):
-    # The limit on the size of files stands for a full disk, which takes root to make.
+    # A limit on the size of files simulates a full disk, which would need root.
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     with start(tmp_path) as server:
         client = server.localhost_client()
@@ -403,7 +403,7 @@ def test_a_place_that_is_a_file(tmp_path):
 # --- Reading without a server ---
 
 
-def test_items_come_with_what_the_table_knew(tmp_path):
+def test_items_have_their_metadata(tmp_path):
     before = datetime.datetime.now(datetime.timezone.utc)
     with start(tmp_path, make_table("a"), make_table("b")) as server:
         client = server.localhost_client()
@@ -419,7 +419,7 @@ def test_items_come_with_what_the_table_knew(tmp_path):
     after = datetime.datetime.now(datetime.timezone.utc)
     slack = datetime.timedelta(seconds=1)
     assert all(before - slack < item.inserted_at < after + slack for item in items)
-    # The latest of a root; one table, or some.
+    # The latest checkpoint of a root; one table, or some.
     assert [item.table for item in checkpoints.read(tmp_path, "b")] == ["b"] * 2
     assert [item.table for item in checkpoints.read(tmp_path, ["b", "a"])] == ["b"] * 2 + ["a"] * 3
     info = checkpoints.info(tmp_path)
@@ -542,7 +542,7 @@ def test_a_server_starts_from_a_checkpoint_of_dm_reverb(old, tmp_path, place):
         path = client.checkpoint()  # in our own format, and newer
     assert checkpoints.info(path).format != "dm-reverb"
     assert len(list(checkpoints.read(arguments[0]))) == 3
-    if place != "root":  # there the newer one has replaced it
+    if place != "root":  # in a root, the newer one has replaced it
         assert {file.name for file in old.iterdir() if file.is_file()} == {
             "DONE",
             "chunks.tfrecord",
@@ -563,7 +563,7 @@ def test_dm_reverbs_checkpoints_are_converted(old, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tables.tfrecord", "items.tfrecord", "chunks.tfrecord"])
-def test_damaged_checkpoints_of_dm_reverb_are_not_taken_for_none(old, tmp_path, name):
+def test_damaged_checkpoints_of_dm_reverb_are_errors(old, tmp_path, name):
     file = old / name
     good = file.read_bytes()
     for bad in (good[:-3], b"", bytes([*good[:20], good[20] ^ 1, *good[21:]])):
@@ -576,7 +576,7 @@ def test_damaged_checkpoints_of_dm_reverb_are_not_taken_for_none(old, tmp_path, 
         start(old.parent, make_table("replay"))
 
 
-def test_dm_reverbs_unfinished_checkpoints_are_passed_over(old):
+def test_unfinished_checkpoints_of_dm_reverb_are_skipped(old):
     (old / "DONE").unlink()
     with start(old.parent, make_table("replay")) as server:
         assert server.loaded_checkpoint is None

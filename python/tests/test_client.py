@@ -1,4 +1,4 @@
-"""Client: inserting, sampling, priorities, information. Each test runs without a socket and with one."""
+"""Tests Client: inserting, sampling, priorities, information. Each test runs without a socket and with one."""
 
 import pickle
 import threading
@@ -155,7 +155,7 @@ def test_at_most_one_ahead_where_samples_take_items_away(client, server):
 
 
 def test_what_the_limiter_allows_is_handed_out(serve, connect):
-    # Three samples are allowed, four are asked for: three come, then it waits.
+    # Three samples are allowed, four are requested: three arrive, then the call waits.
     limiter = rate_limiters.RateLimiter(3.0, 1, 0.0, 100.0)
     client = connect(serve(make_table(limiter=limiter)))
     client.insert(0, {"table": 1.0})
@@ -198,7 +198,7 @@ def test_a_blocked_sample_ends_when_another_thread_closes_it(client):
 def test_a_blocked_sample_ends_with_a_server_of_this_process(serve, num_samples):
     server = serve(make_table())
     client = server.localhost_client()
-    client.server_info()  # knows from now on that the server is in this process
+    client.server_info()  # makes the client aware that the server is in this process
     threading.Timer(0.2, server.stop).start()
     with pytest.raises(RuntimeError):
         next(client.sample("table", num_samples, timeout=20))
@@ -371,7 +371,7 @@ def test_peek_does_not_count(client, server):
         client.peek("nowhere")
 
 
-# --- The rest ---
+# --- Other calls ---
 
 
 def test_reset(client):
@@ -442,7 +442,7 @@ def test_an_address_that_is_none():
 
 
 class Interrupting:
-    """Ctrl-C, as its handler raises it in the middle of a conversion."""
+    """Raises KeyboardInterrupt during a conversion, as a Ctrl-C handler does."""
 
     def _interrupt(self, *_, **__):
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Other libraries in the same process: TensorFlow, Torch, JAX, gRPC, protobuf, and preloaded allocators.
+"""Tests other libraries in the same process: TensorFlow, Torch, JAX, gRPC, protobuf, and preloaded allocators.
 
 Each case runs in a separate process, so that a crash is a failure that names its signal. Libraries that are not
 installed are skipped; tools/coexist.sh creates environments that have them.
@@ -212,7 +212,7 @@ def test_alone(allocator):
 @pytest.mark.parametrize("order", ["first", "last", "while_it_works"])
 @pytest.mark.parametrize("module", [needs(module) for module in USES])
 def test_with_another(module, order, allocator):
-    """`order` is when the other one is imported: before reverb, after it, or when reverb is at work already."""
+    """`order` is when the other library is imported: before reverb, after it, or while reverb is in use."""
     name = f"use_{module.replace('.', '_')}"
     light = module in ("google.protobuf", "tree", "ml_dtypes")
     if light and (order == "while_it_works" or allocator is not None):

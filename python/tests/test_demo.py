@@ -1,4 +1,4 @@
-"""examples/demo: starts, learns something, says what the store did, and leaves nothing behind."""
+"""Tests examples/demo: it starts, learns something, reports the store's activity, and leaves nothing behind."""
 
 import importlib.util
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def find_program():
-    """The program `reverb` of the environment, of a build, or of the path."""
+    """Returns the program `reverb` of the environment, of a build, or of the path."""
     built = [ROOT / "build" / folder / "apps" / "reverb" for folder in ("dev", "demo", "release")]
     candidates = [os.environ.get("REVERB_PROGRAM"), *map(str, built), shutil.which("reverb")]
     return next((found for found in candidates if found and shutil.which(found)), None)
@@ -50,7 +50,7 @@ def start(tmp_path, *arguments):
 
 
 def running():
-    """Every process with its parent and its start, which together with the number is its identity."""
+    """Returns every process with its parent and its start time, which with the number identifies it."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -63,7 +63,7 @@ def running():
 
 
 def descendants(ancestor):
-    """The processes below one."""
+    """Returns the descendants of a process."""
     processes = running()
     below = {ancestor}
     while more := {pid for pid, (parent, _) in processes.items() if parent in below} - below:
@@ -72,10 +72,10 @@ def descendants(ancestor):
 
 
 @needs_program
-def test_it_learns_and_says_what_the_store_did(tmp_path):
+def test_it_learns_and_reports_the_stores_activity(tmp_path):
     demo = start(tmp_path, "--updates", "800", "--actors", "2")
     output, errors = demo.communicate(timeout=120)
-    # So few updates are not enough to be good, except by luck.
+    # So few updates are rarely enough for a good result.
     assert demo.returncode in (0, 1), errors
     assert "SOLVED in" in output
     assert ("NOT SOLVED" in output) == (demo.returncode == 1)
@@ -96,18 +96,18 @@ def test_ctrl_c_ends_all_processes(tmp_path):
     while "transitions" not in demo.stdout.readline():
         pass
     started = descendants(demo.pid)
-    assert len(started) >= 6  # the server, who watches it, the learner and three actors
+    assert len(started) >= 6  # the server, its monitor, the learner and three actors
     demo.send_signal(signal.SIGINT)
     output, errors = demo.communicate(timeout=60)
     assert (demo.returncode, errors) == (130, "")
     assert "all processes have ended" in output
-    # multiprocessing's own helper ends when it sees that its parent has.
+    # multiprocessing's own helper ends when it notices the end of its parent.
     wait_until(
         lambda: not started & {(pid, start) for pid, (_, start) in running().items()}, timeout=30, what="the end of all"
     )
 
 
-def test_what_is_wrong_is_said(tmp_path):
+def test_a_missing_program_is_reported(tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "demo" / "cartpole.py", "--program", tmp_path / "absent"],
         capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -138,7 +138,7 @@ print(np.abs(q - wanted).mean(), np.abs(wanted).mean())
 
 
 def test_the_network_fits_what_it_is_shown():
-    # In a process of its own: as in the demo, one thread for matrices this small, which NumPy must know at its import.
+    # In a separate process: as in the demo, one thread for small matrices, which NumPy must know at its import.
     path = os.pathsep.join([str(ROOT / "examples" / "demo"), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", FIT], capture_output=True, text=True, timeout=120,
@@ -150,7 +150,7 @@ def test_the_network_fits_what_it_is_shown():
 
 
 def test_transitions_of_an_episode(agent, serve):
-    """Windows of three steps, one from each; after a fall they end in nothing, after a time-out with the last observation."""
+    """Each step starts a window of three; its discounts are zero after a fall, but not after a timeout."""
     client = serve(reverb.Table.queue("replay", 100)).localhost_client()
     writer = agent.TransitionWriter(client)
     for fell in (True, False):

@@ -1,4 +1,4 @@
-"""The Python blocks of the README and of docs/ run as they are printed, page by page."""
+"""Runs the Python blocks of the README and of docs/ as printed, page by page."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.m
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_run(page, tmp_path):
-    # The blocks of a page are one program. Line numbers of the page, so that an error says where it is.
+    # The blocks of a page form one program, with the line numbers of the page, so that errors show where they are.
     text = page.read_text(encoding="utf-8")
     if "import gymnasium" in text:
         pytest.importorskip("gymnasium")
@@ -45,13 +45,13 @@ def test_the_blocks_run(page, tmp_path):
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_what_is_looked_at():
+def test_the_expected_pages_are_found():
     names = {page.name for page in PAGES}
     assert {"README.md", "quick_start.md", "concepts.md", "python.md", "why_does_it_wait.md", "tuning.md"} <= names
 
 
 def test_the_readme_is_short():
-    """Its examples are what somebody reads first."""
+    """Readers start with its examples, so these must be short."""
     (python,) = blocks_of(ROOT / "README.md")
     (cpp,) = re.findall(
         r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
@@ -67,8 +67,8 @@ def test_the_pictures_are_current():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_walk_through_the_house_names_what_is_there():
-    """docs/architecture.md goes from file to file: the functions that it names are in the files that it names."""
+def test_the_architecture_page_names_existing_functions():
+    """docs/architecture.md goes from file to file: the functions that it names exist in the files that it names."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     walk = text[text.index("## Through the house") : text.index("## Where this differs")]
     file, checked = None, 0
@@ -118,7 +118,7 @@ def test_the_comparison_is_drawn_from_records(tmp_path):
 
 @pytest.fixture
 def tools(monkeypatch):
-    """The modules in tools/docs, which make the references of the site."""
+    """Returns the modules in tools/docs, which create the reference pages of the site."""
     monkeypatch.syspath_prepend(str(ROOT / "tools" / "docs"))
     return lambda name: importlib.import_module(name)
 

@@ -1,4 +1,4 @@
-"""The examples in the documentation of the package do what they say."""
+"""Runs the examples in the docstrings of the package."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""The interpreter's exit: with servers, clients, writers and threads in any state."""
+"""Tests the interpreter's exit with servers, clients, writers and threads in any state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fork(): a child says at once what to do instead, nothing hangs, and the parent does not notice."""
+"""Tests fork(): use in a child raises an error at once, nothing hangs, and the parent is not affected."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 import interpreters
 import pytest
 
-# Programs with a server and clients of both kinds in the parent; child(function) forks, runs the function there, and
-# returns the exit status (0 when it returned None) in at most twenty seconds.
+# Programs with a server and clients of both kinds in the parent; child(function) forks, runs the function in the
+# child, and returns the exit status (0 if it returned None) within twenty seconds.
 PARENT = """
 server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 1))
 local, remote = connect(server, True), connect(server, False)
@@ -48,7 +48,7 @@ def parent_is_fine():
 """
 
 
-# Python 3.12 and later warn of fork() in a process with threads; that is what these tests are about.
+# Python 3.12 and later warn about fork() in a process with threads, which these tests do on purpose.
 NO_WARNING = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
 
 
@@ -243,7 +243,7 @@ parent_is_fine()
 """)
 
 
-def test_a_grandchild_is_told_too():
+def test_use_in_a_grandchild_is_refused():
     run("""
 assert child(lambda: child(lambda: refused(lambda: remote.insert(1, {"table": 1.0})))) == 0
 parent_is_fine()

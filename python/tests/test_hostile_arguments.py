@@ -1,4 +1,4 @@
-"""Wrong arguments of every kind for every call: each raises an ordinary error; none crashes or hangs."""
+"""Tests wrong arguments of every kind for every call: each raises an ordinary error; none crashes or hangs."""
 
 # ruff: noqa: E501 - programs inside strings
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects that change or call back while they are read, uninitialised objects, extreme sizes."""
+"""Tests objects that change or call back while they are read, uninitialised objects, extreme sizes."""
 
 # ruff: noqa: E501 - programs inside strings
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the calls that programs make all day cost: counted, not timed, so that it is the same on every machine.
+"""Counts the cost of hot-path calls. Costs are counted, not timed, so that they are the same on every machine.
 
-Three counts for each: instructions and allocations, by valgrind's callgrind, and functions of Python that are entered. The
-server is in the same process, so that all of the work is done by the thread that is counted. A change that makes a call
-dearer than its bound either gives way or states the new figure in COSTS, with its reason in the message of the commit.
+Three counts for each call: instructions and allocations, by valgrind's callgrind, and Python functions entered. The
+server is in the same process, so that the counted thread does all of the work. A change that makes a call exceed its
+bound must be revised, or state the new figure in COSTS and the reason in its commit message.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pytest
 
 class Cost(NamedTuple):
     instructions: int  # as measured; the bound is 1.3 times that
-    allocations: int  # as measured; the bound is 1.3 times that and one: on a busy machine threads meet more often
-    frames: int  # of Python; no more
+    allocations: int  # as measured; the bound is 1.3 times that plus one: threads contend more on a busy machine
+    frames: int  # Python frames; an exact bound
 
 
 # CPython 3.11, NumPy 2, GCC 12 -O2. The step has a column of 100 floats, one of 6, a float and a bool.
@@ -40,9 +40,9 @@ COSTS = {
     "end of no episode": Cost(3_600, 0, 0),
 }
 SLACK = 1.3
-COUNTED_WITH = (3, 11)  # others differ a little; one is enough
+COUNTED_WITH = (3, 11)  # other versions differ a little; one is enough
 
-# operations: what is called, by the names in COSTS, and how often for a count.
+# operations: the calls, by the names in COSTS, and the number of calls in a round.
 OPERATIONS = """
 import gc
 import os
@@ -106,7 +106,7 @@ operations = {
 }
 """
 
-# Makes callgrind write a part at the ends of each round: at getppid(), which nothing else calls.
+# Makes callgrind write a part at both ends of each round: at getppid(), which nothing else calls.
 ROUNDS = 4
 COUNTING = f"""
 for name, (operation, count) in operations.items():
@@ -135,7 +135,7 @@ vector.close()
 writer.close()
 """
 
-# What glibc and NumPy would choose by the machine, chosen here: `rep stosb` counts once for each byte.
+# Fixes what glibc and NumPy would choose by machine: `rep stosb` counts once for each byte.
 ENVIRONMENT = {
     "GLIBC_TUNABLES": "glibc.cpu.x86_rep_stosb_threshold=1000000000:glibc.cpu.x86_rep_movsb_threshold=1000000000",
     "OMP_NUM_THREADS": "1",
@@ -151,7 +151,7 @@ class Count(NamedTuple):
 
 
 def read_part(path: Path) -> Count:
-    """The sums of one part. Names have a number, and are spelled out once in a file."""
+    """Returns the sums of one part. Each name has a number, and is spelled out once in a file."""
     instructions = allocations = 0
     names: dict[str, str] = {}
     callee = ""
@@ -170,8 +170,10 @@ def read_part(path: Path) -> Count:
 
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory) -> dict[str, tuple[float, float]]:
-    """Instructions and allocations of one operation each, in the round that took the fewest: what happens now and then,
-    such as a message for the log, is not part of it."""
+    """Returns instructions and allocations of each operation, in the round with the fewest.
+
+    This excludes occasional work, such as a log message.
+    """
     if sys.version_info[:2] != COUNTED_WITH and not os.environ.get("REVERB_TEST_COSTS"):
         pytest.skip(
             f"costs are counted with CPython {'.'.join(map(str, COUNTED_WITH))}; REVERB_TEST_COSTS=1 does anyway"
@@ -189,12 +191,12 @@ def counts(tmp_path_factory) -> dict[str, tuple[float, float]]:
     found = {}
     for i, line in enumerate(done.stdout.splitlines()):
         name, number = line.split(":")
-        # A round is the part that ends with it; one more ends where the first begins.
+        # Each round is the part that ends with it; one more part ends where the first round begins.
         last = (ROUNDS + 1) * (i + 1)
         rounds = [read_part(folder / f"part.{part}-01") for part in range(last - ROUNDS + 1, last + 1)]
         found[name] = tuple(min(each) / int(number) for each in zip(*rounds, strict=True))
     empty = found.pop("nothing")
-    assert 0 < empty[0] < 2000  # the counting itself works
+    assert 0 < empty[0] < 2000  # checks the counting itself
     assert empty[1] == 0
     return {name: (instructions - empty[0], allocations) for name, (instructions, allocations) in found.items()}
 
@@ -215,7 +217,7 @@ def test_allocations(counts, name):
     assert allocations <= most
 
 
-def test_all_that_is_counted_has_a_bound(counts):
+def test_every_operation_has_a_bound(counts):
     assert set(counts) == set(COSTS)
 
 
@@ -226,6 +228,6 @@ def frames() -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", COSTS)
-def test_no_function_of_python_is_entered(frames, name):
+def test_python_frames(frames, name):
     assert frames["nothing"] == 0
     assert frames[name] <= COSTS[name].frames, f"{name} enters {frames[name]} functions that are written in Python"

@@ -1,4 +1,4 @@
-"""What `import reverb` brings in, and how quickly."""
+"""Tests what `import reverb` loads, and how quickly."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `import reverb` costs and brings in, and what its extension shows to the rest of the process."""
+"""Tests the cost of `import reverb`, the modules it loads, and the symbols that its extension exports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(json.dumps({
 }))
 """
 
-# Names of packages that no program gets by importing this one.
+# Packages that importing this one must not load.
 FOREIGN = {"absl", "attr", "google", "grpc", "jax", "jaxlib", "keras", "ml_dtypes", "portpicker", "six", "tensorflow",
            "torch", "tree", "wrapt"}  # fmt: skip
 
@@ -86,7 +86,7 @@ def _binutil(name, *arguments):
     return subprocess.run([tool, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def test_one_symbol_leaves_the_extension():
+def test_the_extension_exports_one_symbol():
     symbols = {line.split()[-1] for line in _binutil("nm", "-D", "--defined-only", reverb._core.__file__).splitlines()}
     assert {name.partition("@")[0] for name in symbols} == {"PyInit__core"}
 
@@ -100,7 +100,7 @@ def test_links_neither_grpc_nor_protobuf():
                                        "libpython")), library  # fmt: skip
 
 
-def test_names_no_place_to_look_for_libraries():
+def test_the_extension_has_no_library_path():
     dynamic = _binutil("readelf", "--dynamic", reverb._core.__file__)
     assert "(TEXTREL)" not in dynamic
-    assert "RUNPATH" not in dynamic or "$ORIGIN" in dynamic  # a wheel that brings its libraries along
+    assert "RUNPATH" not in dynamic or "$ORIGIN" in dynamic  # a wheel that contains its libraries

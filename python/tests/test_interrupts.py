@@ -1,4 +1,4 @@
-"""Signals from other processes: Ctrl-C ends every wait at once, and all objects stay usable."""
+"""Tests signals from other processes: Ctrl-C ends every wait at once, and all objects remain usable."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_every_wait_for_a_server_ends():
 
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_what_was_interrupted_goes_on_where_it_was(in_process):
+def test_interrupted_objects_remain_usable(in_process):
     """Uses the same iterator and the same writer after Ctrl-C."""
     process = interpreters.start(f"""
 server = make_server(make_table(), reverb.Table.queue("full", 1))
@@ -253,7 +253,7 @@ print(where, len(stopped))
 
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_a_hail_of_interrupts_breaks_nothing(in_process):
+def test_many_interrupts_at_random_points(in_process):
     """Interrupts calls at random points, many times: no crash, no deadlock, no confirmed item lost."""
     out = interpreters.run(
         f"""

@@ -1,4 +1,4 @@
-"""Writer: whole steps, items of the last n."""
+"""Tests Writer: complete steps, and items of the last n steps."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Objects that are dropped in any order, in cycles, after errors: no thread, file or memory stays."""
+"""Tests objects that are dropped in any order, in cycles, after errors: no thread, file or memory leaks."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_an_exception_inside_the_server_block_stops_it():
         client.insert(1, {"table": 1.0}, timeout=0.5)
 
 
-def test_a_frame_of_an_exception_keeps_nothing_waiting():
+def test_a_traceback_does_not_block():
     """A traceback refers to the frame, and the frame to the writer: both may be dropped in either order."""
     caught = None
     with reverb.Server([make_table()]) as server:

@@ -1,4 +1,4 @@
-"""What the library has to say goes through logging, on threads of Python."""
+"""Tests that the library logs through logging, on Python's threads."""
 
 import gc
 import logging
@@ -11,7 +11,7 @@ import pytest
 import reverb
 
 
-def test_a_long_wait_is_said(serve, caplog):
+def test_a_long_wait_is_logged(serve, caplog):
     server = serve(reverb.Table.queue("queue", 1))
     client = server.localhost_client()
     with caplog.at_level(logging.WARNING, "reverb"), pytest.raises(reverb.DeadlineExceededError):
@@ -19,7 +19,7 @@ def test_a_long_wait_is_said(serve, caplog):
     assert any(record.name == "reverb" and "queue" in record.getMessage() for record in caplog.records)
 
 
-# In a process of its own: any thread that waits may be the one that hands over a message.
+# In a separate process: any waiting thread may be the one that passes a message on.
 CALL_BACK = """
 import logging, reverb
 
@@ -130,7 +130,7 @@ def test_a_dropped_writer_whose_items_are_in_logs_no_loss(serve, connect, write,
 
 
 @pytest.mark.parametrize("write", [trajectory_writer, vector_writer, structured_writer])
-def test_close_tells_how_many_items_are_lost(serve, connect, write, caplog):
+def test_close_reports_how_many_items_are_lost(serve, connect, write, caplog):
     client = connect(serve(reverb.Table.queue("queue", 2)))
     writer = write(client)
     writer.flush(3)
@@ -145,7 +145,7 @@ def test_close_tells_how_many_items_are_lost(serve, connect, write, caplog):
         assert len(records(caplog, logging.INFO)) == 1
 
 
-# In a process of its own: the interrupt must not reach the test runner.
+# In a separate process: the interrupt must not reach the test runner.
 INTERRUPTED = """
 import logging, reverb
 

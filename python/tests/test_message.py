@@ -1,4 +1,4 @@
-"""reverb._compat.message: messages without protobuf; against protobuf where it is installed."""
+"""Tests reverb._compat.message: messages without protobuf, compared with protobuf where it is installed."""
 
 import copy
 import pickle
@@ -49,7 +49,7 @@ def test_defaults_and_assignment():
         hash(message)
 
 
-def test_a_nested_message_is_there_once_it_is_written_to():
+def test_a_nested_message_is_present_once_it_is_written_to():
     message = Outer()
     assert message.inner.number == 0
     assert not message.HasField("inner")
@@ -129,7 +129,7 @@ def test_round_trips(message, other):
 
 
 @given(messages, messages)
-def test_merging_is_joining_the_bytes(first, second):
+def test_merging_is_concatenation_of_the_bytes(first, second):
     joined = Outer.FromString(first.SerializeToString() + second.SerializeToString())
     first.MergeFrom(second)
     assert first == joined

@@ -1,4 +1,4 @@
-"""What docs/moving_from_dm_reverb.md says of this package, in the order of its tables. Details are in the other tests."""
+"""Tests the statements of docs/moving_from_dm_reverb.md, in the order of its tables. Other tests have the details."""
 
 import gc
 import os
@@ -46,7 +46,7 @@ def size(client, name):
     return client.server_info()[name].current_size
 
 
-# --- What is the same, though it may surprise ---
+# --- Same behaviour, possibly surprising ---
 
 
 def test_deletes_come_before_updates(client):
@@ -172,7 +172,7 @@ def test_time_outs_of_writers(client):
     with pytest.raises(reverb.DeadlineExceededError):
         writer.end_episode(timeout_ms=10)
     assert writer.episode_steps == 0
-    # Sending goes on.
+    # Sending continues.
     assert [int(next(client.sample("queue"))[0].data[0]) for _ in range(5)] == list(range(5))
     writer.flush(timeout_ms=10_000)
 
@@ -244,7 +244,7 @@ def test_patterns_and_conditions():
 
 
 @pytest.mark.parametrize(("name", "priority"), [("prioritized", -1.0), ("prioritized", np.inf), ("heap", np.nan)])
-def test_a_bad_priority_hurts_nobody_else(client, name, priority):
+def test_an_invalid_priority_affects_no_other_item(client, name, priority):
     client.insert(1, {name: 1.0})
     key = client.peek(name)[0].info.key
     with pytest.raises(ValueError, match="priority"):
@@ -333,7 +333,7 @@ def test_waits_end_when_the_server_of_the_process_stops(server):
         writer.create_item("queue", 1.0, [writer.history[0][-1:]])
     client.insert(1, {"other queue": 1.0})
     samples = client.sample("other queue", 2)
-    next(samples)  # the way is open; the next one has to wait
+    next(samples)  # the connection is open; the next call has to wait
     found = []
 
     def wait(call):
@@ -405,7 +405,7 @@ def start(root, **options):
 
 
 def save_twice(root):
-    """Two items in one table at first, then also three in the other."""
+    """Saves two checkpoints: two items in one table, then also three in the other."""
     with start(root, keep_latest=2) as server:
         client = server.localhost_client()
         for i in range(2):
@@ -434,11 +434,11 @@ def test_a_checkpoint_is_loaded_whole_or_not_at_all(tmp_path, caplog):
 
 def test_a_second_checkpoint_writes_what_is_new(tmp_path):
     _, latest, files = save_twice(tmp_path)
-    assert files < set((tmp_path / "segments").iterdir())  # which the second one uses too
+    assert files < set((tmp_path / "segments").iterdir())  # the second checkpoint uses these too
     assert [info.current_size for info in reverb.checkpoints.info(latest).tables.values()] == [2, 3]
 
 
-def test_a_fallback_that_is_none_is_told(tmp_path, caplog):
+def test_a_fallback_without_a_checkpoint_is_logged(tmp_path, caplog):
     with start(tmp_path / "root", fallback_checkpoint_path=str(tmp_path / "mistyped")) as server:
         assert server.loaded_checkpoint is None
     assert "mistyped" in caplog.text

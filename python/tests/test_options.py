@@ -1,4 +1,4 @@
-"""What servers and clients can be told beyond dm-reverb: bounds on bytes, names, how long a server is looked for."""
+"""Tests options beyond dm-reverb: limits on bytes, names, reconnect timeouts."""
 
 import pickle
 import threading
@@ -28,7 +28,7 @@ def test_inserts_wait_while_the_store_is_full(connect):
         client.insert(STEP, {"table": 1.0}, timeout=30)
 
 
-def test_inserts_evict_when_told_to(connect):
+def test_inserts_evict_if_configured(connect):
     with reverb.Server([make_table()], max_bytes=3 * STEP.nbytes, when_full="evict") as server:
         client = connect(server)
         for _ in range(10):
@@ -37,7 +37,7 @@ def test_inserts_evict_when_told_to(connect):
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**63])
-def test_bounds_that_bound_nothing(value):
+def test_invalid_bounds(value):
     with pytest.raises(ValueError, match=rf"max_bytes \({value}\) must be a positive number of bytes, or None"):
         reverb.Server([make_table()], max_bytes=value)
     with pytest.raises(ValueError, match=rf"write_window_bytes \({value}\) must be a positive number of bytes"):
@@ -61,7 +61,7 @@ def test_what_to_do_when_full_has_two_values():
 
 
 class Producer(threading.Thread):
-    """Writes items of one step, and counts those whose creation did not wait, or has."""
+    """Writes items of one step, and counts the create_item() calls that have returned."""
 
     def __init__(self, client, items):
         super().__init__(daemon=True)
@@ -88,7 +88,7 @@ def test_a_writer_waits_when_its_window_is_full(serve, in_process):
     producer = Producer(make_client(server, in_process, write_window_bytes=1), 10)
     producer.start()
     for taken in range(10):
-        # One is in the queue, one is not confirmed.
+        # One item is in the queue, one is unconfirmed.
         assert producer.created <= taken + 2
         next(server.localhost_client().sample("queue", timeout=60))
     join(producer)
@@ -108,7 +108,7 @@ def test_a_writer_does_not_wait_while_there_is_room(serve, options):
     assert len(keys) == 10
 
 
-def test_a_server_that_was_lost_is_looked_for_as_long_as_told():
+def test_a_lost_server_is_awaited_for_the_reconnect_timeout():
     with reverb.Server([make_table()]) as server:
         client = make_client(server, False, reconnect_timeout=0.0)
         writer = client.trajectory_writer(1)
@@ -121,13 +121,13 @@ def test_a_server_that_was_lost_is_looked_for_as_long_as_told():
         assert next(batches)
         assert next(client.sample("table"))
     with pytest.raises(RuntimeError) as error:
-        writer.append(2)  # may know already
+        writer.append(2)  # may have noticed already
         writer.create_item("table", 1.0, writer.history[-1:])
         writer.flush(timeout_ms=60_000)
     assert error.value.code == "UNAVAILABLE"
     for samples in (many, batches):
         with pytest.raises(RuntimeError) as error:
-            for _ in samples:  # what had been fetched comes first
+            for _ in samples:  # returns prefetched samples first
                 pass
         assert error.value.code == "UNAVAILABLE"
     with pytest.raises(RuntimeError) as error:
@@ -190,7 +190,7 @@ def test_a_class_that_takes_the_address_alone_can_be_pickled():
 
 # --- Time-outs ---
 
-# What takes one: a call with it as its only argument. `client` has a table "table" with an item.
+# Calls that take a timeout, as functions of it. `client` has a table "table" with an item.
 TIMEOUTS = {
     "timeout": [
         lambda server, client, value: client.insert(1.0, {"table": 1.0}, timeout=value),
@@ -238,7 +238,7 @@ def test_timeouts_of_dm_reverb_keep_their_meaning(client):
     writer.append(1)
     writer.create_item("table", 1.0, writer.history[-1])
     writer.flush(timeout_ms=-1)  # no limit
-    writer.end_episode(timeout_ms=-1)  # looks once
+    writer.end_episode(timeout_ms=-1)  # does not wait
 
 
 def test_a_sample_that_looks_once_does_not_wait_for_the_signature():

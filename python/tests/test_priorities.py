@@ -1,4 +1,4 @@
-"""importance_weights()."""
+"""Tests importance_weights()."""
 
 from hypothesis import given
 from hypothesis import strategies as st

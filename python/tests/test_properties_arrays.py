@@ -1,4 +1,4 @@
-"""Whatever goes in comes out: dtypes, shapes, layouts, structures, chunk lengths; with a socket and without."""
+"""Tests that values are returned unchanged: dtypes, shapes, layouts, structures, chunk lengths; both transports."""
 
 from collections import namedtuple
 import contextlib
@@ -35,7 +35,7 @@ layouts = st.sampled_from(
 
 
 def fill(dtype, shape, content, seed):
-    """An array of a dtype and shape whose bits are arbitrary (also NaNs), or of the kind that compresses."""
+    """Returns an array of a dtype and shape whose bits are arbitrary (including NaNs), or compressible."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape))
     if content == "zeros":
@@ -51,7 +51,7 @@ def fill(dtype, shape, content, seed):
 
 
 def lay_out(array, layout):
-    """The same values, elsewhere in memory."""
+    """Returns the same values with another memory layout."""
     if not array.ndim and layout not in ("swapped", "read_only", "unaligned"):
         return array
     if layout == "fortran":
@@ -80,7 +80,7 @@ def lay_out(array, layout):
 
 @st.composite
 def arrays(draw):
-    """What is given, and what is to come out."""
+    """Draws an input and the expected output."""
     expected = fill(draw(st.sampled_from(DTYPES)), draw(shapes), draw(contents), draw(st.integers(0, 1000)))
     layout = draw(layouts)
     if layout == "broadcast" and expected.size:
@@ -106,7 +106,7 @@ def as_objects(shape, values):
 
 @st.composite
 def strings(draw):
-    """Text and bytes: bare, in arrays of objects, and in NumPy's own arrays of fixed width."""
+    """Draws text and bytes: bare, in arrays of objects, and in NumPy's own arrays of fixed width."""
     kind = draw(st.sampled_from(["bytes", "str", "objects", "S", "U"]))
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
     if kind == "bytes":
@@ -121,7 +121,7 @@ def strings(draw):
         values = draw(st.lists(st.one_of(st.binary(max_size=8), text), min_size=size, max_size=size))
         encoded = [value.encode() if isinstance(value, str) else value for value in values]
         return as_objects(shape, values), as_objects(shape, encoded)
-    # Arrays of fixed width end their strings at the first trailing zero, before we see them.
+    # NumPy's arrays of fixed width strip trailing zeros before we see them.
     if kind == "S":
         array = np.array(draw(st.lists(st.binary(max_size=8), min_size=size, max_size=size)), "S8")
         values = array.reshape(-1).tolist()
@@ -135,7 +135,7 @@ values = st.one_of(arrays(), arrays(), scalars, strings())
 
 
 def same(got, expected):
-    """Equal to the bit, in a fresh array that may be written to."""
+    """Returns whether both are equal bit by bit, in a new writable array."""
     assert isinstance(got, np.ndarray)
     assert got.dtype == expected.dtype
     assert got.dtype.isnative
@@ -165,7 +165,7 @@ def nests(leaves):
 
 
 def build(nest):
-    """(what is given, what is to come out in flat order)"""
+    """Returns (input, expected output in flat order)."""
     kind, content = nest
     if kind == "leaf":
         return content[0], [content[1]]
@@ -256,7 +256,7 @@ def test_a_nest_comes_back_in_the_structure_of_the_signature(nest):
 
 @st.composite
 def columns(draw):
-    """A column over some steps, and how an item takes it."""
+    """Draws a column over some steps, and the rows that an item takes from it."""
     length = draw(st.integers(1, 12))
     chunk_length = draw(st.none() | st.integers(1, length))
     dtype, shape, content = draw(st.sampled_from([*DTYPES, "object"])), draw(shapes), draw(contents)
@@ -330,7 +330,7 @@ def test_rows_of_columns_come_back_whatever_the_chunks_are(client, parts, split)
 @bounded(200)
 @given(value=arrays(), count=st.integers(1, 30), length=st.integers(1, 30), chunk=st.integers(1, 30))
 def test_steps_of_the_older_writer_come_back(client, value, count, length, chunk):
-    """The same with whole steps, as a trajectory and step by step."""
+    """Tests complete steps, as a trajectory and step by step."""
     client.reset("queue")
     array, expected = value
     length = min(length, count)

@@ -1,4 +1,4 @@
-"""The older writer does what slices of a list do."""
+"""Tests that Writer agrees with slices of a list."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Tables do what a dict and a few comparisons do: order, eviction, sampling, priorities, limits, counters."""
+"""Compares tables with a simple model: order, eviction, sampling, priorities, limits, counters."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ SELECTORS = {
 
 
 def chosen(kind, items):
-    """The item that a selector picks; each is (inserted, touched, priority) by key."""
+    """Returns the item that a selector picks; each is (inserted, touched, priority) by key."""
     order = {
         "fifo": lambda item: item["inserted"],
         "lifo": lambda item: -item["inserted"],
@@ -58,7 +58,7 @@ class _Machine(RuleBasedStateMachine):
         self.stack = contextlib.ExitStack()
         server = self.stack.enter_context(reverb.Server([self.table]))
         self.client = reverb.Client(f"localhost:{server.port}", in_process=self.in_process)
-        self.items, self.clock = {}, itertools.count()  # by what was inserted, which is unique
+        self.items, self.clock = {}, itertools.count()  # by inserted value, which is unique
         self.inserts = self.samples = self.deletes = self.unique = 0
 
     def teardown(self):
@@ -75,7 +75,7 @@ class _Machine(RuleBasedStateMachine):
         size = self.inserts - self.deletes
         return size >= self.min_size and self.inserts * self.spi - self.samples - n >= self.min_diff
 
-    # --- What a program does ---
+    # --- Operations ---
 
     @rule(priority=st.integers(0, 3))
     @precondition(lambda self: self.can_insert())
@@ -90,7 +90,7 @@ class _Machine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.can_sample())
     def sample_too_early(self):
-        if self.in_process:  # else the server may hear late that nobody waits any more
+        if self.in_process:  # over a socket, the server may learn late that the call no longer waits
             with pytest.raises(reverb.DeadlineExceededError):
                 next(self.client.sample("table", timeout=0))
 
@@ -143,7 +143,7 @@ class _Machine(RuleBasedStateMachine):
         del self.items[number]
         self.deletes += 1
 
-    # --- What it sees ---
+    # --- Invariants ---
 
     @invariant()
     def the_table_tells_the_same(self):

@@ -1,4 +1,4 @@
-"""TrajectoryWriter does what a few lines over plain lists do."""
+"""Compares TrajectoryWriter with a simple model over lists."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ import pytest
 
 import reverb
 
-# The leaves that a step may have, with the values they take: anything that tells steps apart.
+# The leaves that a step may have, with their values: any that distinguish steps.
 LEAVES = {
     ("count",): lambda n: np.int64(n),
     ("vector",): lambda n: np.array([n, -n, 0.5], np.float32),
@@ -33,7 +33,7 @@ def server():
 
 
 def nest_of(values):
-    """{('a', 'b'): 1} -> {'a': {'b': 1}}"""
+    """Converts {('a', 'b'): 1} to {'a': {'b': 1}}."""
     nest = {}
     for path, value in values.items():
         part = nest
@@ -57,14 +57,14 @@ def as_stored(value):
 
 
 class Model:
-    """Steps since the last clearing end; for each column, the positions that it keeps."""
+    """The steps since the last clearing end; for each column, the positions that it keeps."""
 
     def __init__(self):
-        self.steps = []  # of dicts from path to value
+        self.steps = []  # dicts from path to value
         self.is_open = False
         self.episode_steps = 0
-        self.kept = {}  # by path, positions in `steps`
-        self.keep = {}  # by path, how many
+        self.kept = {}  # by path: positions in `steps`
+        self.keep = {}  # by path: the number kept
 
     def append(self, values, partial):
         if not self.is_open:
@@ -132,13 +132,13 @@ class _Machine(RuleBasedStateMachine):
                 assert [column.tolist() for column in sample.data] == columns
         self.writer.close()
 
-    # --- What a program does ---
+    # --- Operations ---
 
     @rule(paths=st.sets(st.sampled_from(PATHS)), nones=st.booleans(), partial=st.booleans())
     def append(self, paths, nones, partial):
         self.count += 1
         values = {path: LEAVES[path](self.count) for path in paths}
-        # A leaf that is None is one that is left out, where the column is known.
+        # A leaf that is None is left out, if the column is known.
         given = {**dict.fromkeys(self.model.kept if nones else ()), **values}
         if self.model.is_open and any(path in self.model.steps[-1] for path in paths):
             with pytest.raises(ValueError, match="has already been set in the active step"):
@@ -188,7 +188,7 @@ class _Machine(RuleBasedStateMachine):
         self.items.append((priority, expected))
 
     def rows(self, path, key):
-        """The positions that an index means; None where it is an error."""
+        """Returns the positions that an index selects; None if it is an error."""
         length = len(self.model.steps)
         if isinstance(key, slice):
             if key.start is not None and key.start < -length:
@@ -228,7 +228,7 @@ class _Machine(RuleBasedStateMachine):
         if path in self.model.kept:
             self.model.forget(path)
 
-    # --- What it sees ---
+    # --- Invariants ---
 
     @invariant()
     def history_is_that_of_the_model(self):

@@ -1,4 +1,4 @@
-"""The protobuf modules: made from shipped descriptors, in a pool of their own."""
+"""Tests the protobuf modules: created from shipped descriptors, in a separate pool."""
 
 import importlib.util
 import pathlib
@@ -18,7 +18,7 @@ MODULES = [
 
 
 def run(code):
-    """In a fresh interpreter, which must end well."""
+    """Runs code in a new interpreter, which must exit without an error."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -77,7 +77,7 @@ def test_modules_are_attributes_of_their_packages():
 
 def test_others_may_have_the_same_files_in_the_default_pool():
     pytest.importorskip("google.protobuf")
-    # As dm-reverb and TensorFlow do; theirs differ in content.
+    # Like dm-reverb and TensorFlow, whose files differ in content.
     run("""
         from google.protobuf import descriptor_pb2, descriptor_pool
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/ store what an agent needs: every transition, the terminal ones too, and none between episodes."""
+"""Tests that the recipes of docs/ store every transition, including terminal ones, and none between episodes."""
 
 import collections
 from functools import partial
@@ -34,7 +34,7 @@ def names_of():
 
 
 class Recorder:
-    """A vector environment with next-step autoreset that remembers its transitions."""
+    """A vector environment with next-step autoreset that records its transitions."""
 
     def __init__(self, envs):
         self._envs = envs
@@ -107,7 +107,7 @@ def test_n_step(names_of):
         assert np.prod(discounts) == pytest.approx(0.0 if reaches_the_end else gamma**n)
         assert discounts[: len(seen)].tolist() == [0.0 if step["terminated"] else gamma for step in seen]
     assert by_start[len(steps) - 1][4][0] == steps[-1]["reward"] != 0, "the last reward is in"
-    # The targets that the page computes: nothing is added for what comes after the end.
+    # The targets that the page computes: nothing is added for rewards after the end.
     discounted = {
         start: sum(gamma**k * step["reward"] for k, step in enumerate(steps[start : start + n]))
         for start in range(len(steps))

@@ -1,4 +1,4 @@
-"""SampleInfo and ReplaySample."""
+"""Tests SampleInfo and ReplaySample."""
 
 import importlib.util
 import subprocess
@@ -36,7 +36,7 @@ def run(code):
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 def test_with_tensorflow():
-    # In another process: nothing else here imports it.
+    # In a separate process: nothing else here imports it.
     output = run("""
         from reverb.replay_sample import SampleInfo
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""TableInfo and its parts."""
+"""Tests TableInfo and its parts."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Programs that write with adders: n-step transitions, sequences and episodes, into one table or several."""
+"""Scenarios: programs that write with adders: n-step transitions, sequences and episodes, into one table or several."""
 
 import sys
 import threading
@@ -104,7 +104,7 @@ def test_an_item_for_each_episode(serve, connect):
         assert (discount[-1], reward[-1], start[0]) == (0, 0, True)
 
 
-def test_history_asks_like_a_dict(serve):
+def test_history_behaves_like_a_dict(serve):
     client = serve(reverb.Table.queue(TABLE, 10)).localhost_client()
     writer = client.trajectory_writer(3)
     writer.append({"observation": 1.0, "extras": {"a": 1}}, partial_step=True)
@@ -264,7 +264,7 @@ def test_one_thread_inserts_and_learns_while_can_sample_is_polled(serve):
     assert not table.can_sample(256_000)
 
 
-def test_a_reader_that_does_not_drain_its_samples_blocks_nobody(serve):
+def test_a_reader_that_does_not_drain_its_samples_blocks_no_other(serve):
     table = make_table(TABLE, limiter=rate_limiters.RateLimiter(1.0, 1, -1e9, sys.float_info.max))
     client = serve(table).localhost_client()
     client.insert(0, {TABLE: 1.0})
@@ -305,7 +305,7 @@ def test_one_writer_feeds_a_replay_and_a_queue_that_a_learner_mixes(serve, conne
     sizes = {name: info.current_size for name, info in client.server_info().items()}
     assert sizes == {"replay": len(expected), "queue": len(expected)}
 
-    # Three of four from the replay, as a mix of two streams.
+    # Three of four samples from the replay, as in a mix of two streams.
     rng = np.random.default_rng(0)
     streams = {
         "replay": client.sample("replay", 10_000, emit_timesteps=False, unpack_as_table_signature=True, timeout=20),
@@ -324,7 +324,7 @@ def test_one_writer_feeds_a_replay_and_a_queue_that_a_learner_mixes(serve, conne
         batches.append(Transition(*(np.stack(column) for column in list(zip(*batch, strict=True))[:5])))
     stacked = Transition(*(np.concatenate(column) for column in list(zip(*batches, strict=True))[:5]))
     assert stacked.observation.shape == (64, 3)
-    # What came from the queue came once, and in order.
+    # Items from the queue were sampled once, in order.
     for sample, transition in zip(from_queue, expected, strict=False):
         assert_same([sample.data.observation, sample.data.action], [transition.observation, transition.action])
     assert 5 < len(from_queue) < 30
@@ -337,7 +337,7 @@ def test_one_step_in_two_tables_is_two_items_to_wait_for(serve, connect):
     writer.append(np.zeros(10_000))
     for table in ("free", "full"):
         writer.create_item(table, 1.0, writer.history[-1])
-    writer.flush(1, timeout_ms=20_000)  # the one in `free`
+    writer.flush(1, timeout_ms=20_000)  # the item in `free`
     with pytest.raises(reverb.DeadlineExceededError):
         writer.flush(0, timeout_ms=50)
     next(client.sample("full", timeout=20))

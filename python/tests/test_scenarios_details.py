@@ -1,4 +1,4 @@
-"""What is easily missed, and small worked examples, each as a user sees it."""
+"""Scenarios: details that are easily missed, and small worked examples, as users see them."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from reverb import structured_writer as sw
 
 
 def values_of(column):
-    """The values of a history, None where there is none."""
+    """Returns the values of a history, with None for missing ones."""
     return [None if reference is None else reference.numpy().item() for reference in column]
 
 
@@ -32,7 +32,7 @@ def test_items_of_priority_zero_come_only_when_there_are_no_others(serve, connec
     first = [sample[0] for sample in client.sample("table", 50, timeout=20)]
     assert {int(step.data[0]) for step in first} == {1}
     assert first[0].info.probability == 1.0
-    # The one with a priority is used up. Now the others are equals.
+    # The item with a priority is used up. Now the others are equal.
     rest = [sample[0] for sample in client.sample("table", 60, timeout=20)]
     assert {int(step.data[0]) for step in rest} == {0, 2}
     assert rest[0].info.probability == 0.5
@@ -69,7 +69,7 @@ def test_can_sample_of_less_than_one_is_an_error_and_nothing_worse(count):
             ask(count)
 
 
-def test_a_negative_priority_is_refused_and_the_table_goes_on(serve, connect):
+def test_a_negative_priority_is_refused_and_the_table_remains_usable(serve, connect):
     client = connect(serve(make_table("table", sampler=selectors.Prioritized(1.0))))
     with pytest.raises(ValueError):
         client.insert(0, {"table": -1.0})
@@ -208,7 +208,7 @@ def test_errors_of_a_step_name_the_column_by_its_path(serve, value, text):
     writer.append({"a": [1.0, 2]})
     with pytest.raises(ValueError, match=text):
         writer.append({"a": [value, 2]})
-    writer.append({"a": [3.0, 4]})  # nothing was applied of the other
+    writer.append({"a": [3.0, 4]})  # nothing of the failed step was applied
     assert writer.history["a"][1][:].numpy().tolist() == [2, 4]
 
 
@@ -234,11 +234,11 @@ def test_leaving_a_block_flushes_unless_the_error_is_reverbs(serve, connect):
     write(None)
     assert client.server_info()["queue"].current_size == 1
     next(client.sample("queue"))
-    with pytest.raises(OSError, match="mine"):  # an error of the program's own still flushes
+    with pytest.raises(OSError, match="mine"):  # an error of the program itself still flushes
         write(OSError("mine"))
     assert client.server_info()["queue"].current_size == 1
     start = time.monotonic()
-    with pytest.raises(reverb.ReverbError):  # the queue is full: this would wait for ever
+    with pytest.raises(reverb.ReverbError):  # the queue is full: a flush would block forever
         write(reverb.DeadlineExceededError("ours"))
     assert time.monotonic() - start < 5
 
@@ -346,7 +346,7 @@ def test_conditions_choose_steps(serve, connect, conditions, expected):
 # --- Servers ---
 
 
-def test_a_server_that_is_stopped_wakes_all_who_wait(serve):
+def test_stopping_a_server_ends_all_waits(serve):
     server = serve(make_table(), reverb.Table.queue("queue", 1))
     client = server.localhost_client()
     client.insert(0, {"queue": 1.0})
@@ -389,7 +389,7 @@ def test_deleted_items_and_unknown_keys(serve, connect):
     assert client.server_info()["table"].current_size == 3
 
 
-def test_a_program_that_stops_its_servers_has_nothing_to_be_warned_of():
+def test_a_program_that_stops_its_servers_gets_no_warning():
     code = """
 import reverb
 for _ in range(3):

@@ -1,4 +1,4 @@
-"""Programs of several processes: a server, actors, learners, and what happens when one of them ends."""
+"""Scenarios: programs of several processes: a server, actors, learners, and the end of each of them."""
 
 import os
 import pickle
@@ -63,7 +63,7 @@ def has_loaded_reverb(pid):
         return "/_core." in file.read()
 
 
-def test_actors_and_a_learner_may_be_there_before_the_server():
+def test_actors_and_a_learner_may_start_before_the_server():
     port = free_port()
     client = reverb.Client(f"localhost:{port}")
     assert pickle.loads(pickle.dumps(client)).server_address == client.server_address
@@ -103,7 +103,7 @@ def weights_signature():
 
 
 def run_collector(results, stop, client, collector, versions):
-    """Acts with the newest parameters, and puts what it did into the experience table."""
+    """Acts with the newest parameters, and writes its experience to the table."""
     writer = client.trajectory_writer(2)
     last = 0
     while last < versions:
@@ -143,8 +143,8 @@ def test_collectors_wait_for_parameters_and_see_them_grow(serve):
     assert client.server_info()["experience"].current_size >= 2
 
 
-def test_parameters_that_are_asked_for_now_are_the_newest(serve, connect):
-    """By an iterator for each sample, or by one that fetches nothing ahead."""
+def test_requested_parameters_are_the_newest(serve, connect):
+    """Uses a new iterator for each sample, or one without prefetch."""
     client = connect(serve(make_table("weights", max_size=1, sampler=selectors.Uniform())))
     exact = client.sample("weights", 1000, exact=True, timeout=20)
     for version in range(40):
@@ -176,7 +176,7 @@ def test_parameters_of_another_structure_are_refused(serve, connect):
         client.server_info()["elsewhere"]
 
 
-# --- The end of a server, and its return ---
+# --- A server that ends and restarts ---
 
 
 def run_until_the_server_is_gone(results, stop, client):
@@ -194,7 +194,7 @@ def run_until_the_server_is_gone(results, stop, client):
         results.put("flush returned")
     except reverb.DeadlineExceededError:
         results.put("deadline" if time.monotonic() - start < 5 else "late deadline")
-    # The interpreter ends here with items that nobody will take.
+    # The interpreter exits with items that are never sampled.
 
 
 def test_a_writer_whose_server_is_gone_ends_by_deadline_and_lets_the_interpreter_end(serve):
@@ -213,7 +213,7 @@ def test_a_writer_whose_server_is_gone_ends_by_deadline_and_lets_the_interpreter
 
 
 def test_producers_survive_the_restart_of_a_server(serve):
-    """Many small items of bytes; the producer recognises the error by its text, and goes on."""
+    """Writes many small items of bytes; the producer recognises the error by its text, and continues."""
     port = free_port()
 
     def start():
@@ -285,7 +285,7 @@ print("end")
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
 
 
-# --- Several writers of one client, and learners of their own kind ---
+# --- Several writers of one client, and other learners ---
 
 
 def test_steps_as_dicts_with_several_writers_of_one_client(serve, connect):
@@ -321,7 +321,7 @@ def test_a_huge_first_priority_makes_new_items_known_by_key(serve, connect):
     keys = []
     for i in range(20):
         client.insert(i, {"replay": 1e12})
-        sample = next(client.sample("replay", exact=True))[0]  # the new one, as good as certain
+        sample = next(client.sample("replay", exact=True))[0]  # almost certainly the new one
         assert sample.data == [i]
         keys.append(sample.info.key)
         client.mutate_priorities("replay", updates={sample.info.key: 0.1 * (i + 1)})

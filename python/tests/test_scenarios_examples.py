@@ -1,4 +1,4 @@
-"""The examples in examples/python run, and do what they say."""
+"""Runs the examples in examples/python, and checks their output."""
 
 import ast
 import os
@@ -18,14 +18,14 @@ def run(name, *arguments):
         capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    # A machine that is busy may take its time to start a process; whoever waits for it says so.
+    # Processes may start slowly on a busy machine; waiting clients log this.
     said = [line for line in done.stderr.splitlines() if not line.startswith("still waiting")]
     assert said == []
     return done.stdout
 
 
 def numbers(pattern, output):
-    """What the groups of the pattern match, as floats."""
+    """Returns the matches of the pattern's groups, as floats."""
     match = re.search(pattern, output)
     assert match, output
     return [float(group.replace(",", "")) for group in match.groups()]
@@ -168,7 +168,7 @@ def test_vector_environments():
     together = numbers(r"together +: (\d+) transitions of (\d+) episodes, (\d+) terminal", output)
     assert together == numbers(r"one_by_one: (\d+) transitions of (\d+) episodes, (\d+) terminal", output)
     transitions, episodes, terminal = together
-    resets = 60 * 32 - transitions  # the steps that are no transitions
+    resets = 60 * 32 - transitions  # the steps that are not transitions
     assert 20 < resets <= terminal <= episodes
     assert terminal - resets < 10, "those that end with the last step are not reset any more"
 

@@ -1,4 +1,4 @@
-"""Processes that are killed: servers whose writers and readers go on with the next one, actors that vanish."""
+"""Scenarios: killed processes: servers whose writers and readers continue with the next one, and actors."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def kill(process):
     process.join(20)
 
 
-def test_a_writer_goes_on_with_the_next_server(processes):
+def test_a_writer_continues_with_the_next_server(processes):
     port = free_port()
     first = processes.start(serve_forever, port)
     assert processes.take(1) == ["up"]
@@ -63,7 +63,7 @@ def test_a_writer_goes_on_with_the_next_server(processes):
     assert client.server_info(30)["table"].current_size == 17
 
     kill(first)
-    # Nothing is lost that was not confirmed: it waits for a server.
+    # Unconfirmed items are not lost: they wait for a server.
     for i in range(20, 40):
         write(i)
     with pytest.raises(reverb.DeadlineExceededError):
@@ -75,7 +75,7 @@ def test_a_writer_goes_on_with_the_next_server(processes):
         write(i)
     writer.end_episode(timeout_ms=30_000)
 
-    # Items of the second life, each once; those that reach back have their data with them.
+    # Items of the second server, each once; items that reach back have their data.
     items = client.peek("table", 1000, timeout=30)
     last = sorted(int(item.data[1][-1]) for item in items)
     assert last == list(range(20, 50))
@@ -86,7 +86,7 @@ def test_a_writer_goes_on_with_the_next_server(processes):
     writer.close()
 
 
-def test_a_reader_goes_on_with_the_next_server(processes):
+def test_a_reader_continues_with_the_next_server(processes):
     port = free_port()
     first = processes.start(serve_forever, port)
     assert processes.take(1) == ["up"]
@@ -101,7 +101,7 @@ def test_a_reader_goes_on_with_the_next_server(processes):
     other = reverb.Client(f"localhost:{port}")
     other.insert(2, {"table": 1.0}, timeout=60)
     deadline = time.monotonic() + 60
-    while next(samples)[0].data != [2]:  # first what had been fetched
+    while next(samples)[0].data != [2]:  # prefetched samples come first
         assert time.monotonic() < deadline
 
 
@@ -125,7 +125,7 @@ def test_actors_that_are_killed_leave_the_table_in_order(serve, processes):
         assert (data == (i % 256)[:, None]).all()
         assert len(set(who.tolist())) == 1
         seen.setdefault(int(who[0]), []).append(int(i[0]))
-    for numbers in seen.values():  # none is missing, none is double
+    for numbers in seen.values():  # none is missing, none is duplicated
         assert sorted(numbers) == list(range(len(numbers)))
 
 
@@ -140,7 +140,7 @@ def blocked_sample(results, stop, client):
 
 
 @pytest.mark.parametrize("victim", [blocked_insert, blocked_sample], ids=["insert", "sample"])
-def test_a_process_that_is_killed_while_it_waits_blocks_nobody(serve, processes, victim):
+def test_a_process_killed_while_it_waits_blocks_no_other(serve, processes, victim):
     server = serve(reverb.Table.queue("queue", 2))
     client = reverb.Client(f"localhost:{server.port}", in_process=False)
     if victim is blocked_insert:
@@ -150,7 +150,7 @@ def test_a_process_that_is_killed_while_it_waits_blocks_nobody(serve, processes,
     processes.take(1)
     wait_for_waiters(client, 1)
     kill(process)
-    if victim is blocked_sample:  # an insert stays with its session
+    if victim is blocked_sample:  # an insert remains with its session
         wait_for_waiters(client, 0)
     received = []
 
@@ -164,7 +164,7 @@ def test_a_process_that_is_killed_while_it_waits_blocks_nobody(serve, processes,
     for i in range(written, 4):
         client.insert(i, {"queue": 1.0}, timeout=30)
     join(reader)
-    # The insert that waited may have gone in as well; then one more item is there.
+    # The waiting insert may have been applied too; then there is one more item.
     assert len(received) == 4
     assert received[:2] == [0, 1]
 

@@ -1,4 +1,4 @@
-"""Programs that hand over nests and values of TensorFlow and dm-tree; skipped where those are not installed."""
+"""Scenarios: nests and values of TensorFlow and dm-tree; skipped where those are not installed."""
 
 import collections
 import threading
@@ -106,7 +106,7 @@ def test_inferred_signatures_compare_with_tensorflows(tf):
 
 
 def test_samples_through_a_tf_data_pipeline(serve, connect, tf):
-    """What stands in for the datasets until they are there: a generator, as the error of TrajectoryDataset says."""
+    """Uses a generator in place of the datasets that do not exist yet, as the error of TrajectoryDataset suggests."""
     signature = {"x": reverb.TensorSpec((2,), np.float32), "i": reverb.TensorSpec((), np.int64)}
     server = serve(make_table(sampler=selectors.Fifo(), max_times_sampled=1, limiter=rate_limiters.MinSize(1)))
     client = connect(server)

@@ -1,4 +1,4 @@
-"""What programs take for granted: where names are, what may be subclassed, copied, compared, and how large things get."""
+"""Scenarios: assumptions of programs: where names are, what may be subclassed, copied, compared, and large sizes."""
 
 import copy
 import importlib
@@ -46,7 +46,7 @@ def test_names_are_where_programs_look_for_them(module, names):
 
 
 def test_a_lazy_loader_finds_everything():
-    """Loaders that copy the module's dict and ask the module for what is not in it."""
+    """Simulates loaders that copy the module's dict and use the module's attributes for the rest."""
 
     class Loader(types.ModuleType):
         def __getattr__(self, name):
@@ -91,7 +91,7 @@ def test_a_fake_writer_for_tests():
 
 
 def test_a_table_is_rebuilt_from_its_info(serve):
-    """As tools do that copy the tables of a server: from the options, by name."""
+    """Rebuilds a table from the options in its info, by name, as tools do that copy the tables of a server."""
     table = reverb.Table(
         "table",
         selectors.Prioritized(0.7),

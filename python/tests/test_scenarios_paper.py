@@ -1,4 +1,4 @@
-"""The examples of the paper that introduced Reverb, and its words on tables, limiters and sharing."""
+"""Scenarios: the examples of the paper that introduced Reverb, and its statements on tables, limiters and sharing."""
 
 from conftest import make_table
 import numpy as np
@@ -21,7 +21,7 @@ class Environment:
 
 
 def steps_of(client, table, count):
-    """Of each item, the first numbers of its steps."""
+    """Returns the first number of each step of each item."""
     return [[int(step.data[0][0]) for step in item] for item in client.sample(table, count, timeout=20)]
 
 
@@ -76,7 +76,7 @@ def test_a_uniform_replay_with_a_fifo_remover():
         next(client.sample("TABLE_NAME", timeout=0.05))
     for i in range(25):
         client.insert(i, {"TABLE_NAME": 1.0})
-    # max_times_sampled is 0: sampled any number of times until the oldest is removed.
+    # max_times_sampled is 0: items are sampled any number of times until they are removed as the oldest.
     seen = [int(sample[0].data[0]) for sample in client.sample("TABLE_NAME", 300)]
     assert set(seen) == set(range(15, 25))
     assert table.info.current_size == 10
@@ -122,7 +122,7 @@ def test_an_experience_table_with_a_ratio_of_samples_to_inserts(serve, connect):
         client.insert(i, {"uniform_table": 1.0}, timeout=20)
     with pytest.raises(reverb.DeadlineExceededError):
         client.insert(30, {"uniform_table": 1.0}, timeout=0.1)
-    # The one that waits is in the table's queue. With four samples there is room for it.
+    # The waiting insert is in the table's queue. After four samples there is room for it.
     taken = list(client.sample("uniform_table", 4, timeout=20))
     assert len(taken) == 4
     samples = client.sample("uniform_table", 10_000, timeout=1.0)
@@ -131,7 +131,7 @@ def test_an_experience_table_with_a_ratio_of_samples_to_inserts(serve, connect):
             taken.append(count)
     completed = table.info.rate_limiter_info
     inserts, sampled = completed.insert_stats.completed, completed.sample_stats.completed
-    assert inserts in (30, 31)  # whether what timed out went in is not promised
+    assert inserts in (30, 31)  # whether the insert that timed out was applied is unspecified
     assert inserts * samples_per_insert - sampled == 40
     assert len(taken) == sampled
 

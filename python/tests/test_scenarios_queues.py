@@ -1,4 +1,4 @@
-"""On-policy programs: every item is delivered exactly once, in order; readers come and go; tables are reset."""
+"""Scenarios: on-policy programs: every item is delivered exactly once, in order; readers restart; tables are reset."""
 
 import itertools
 import threading
@@ -14,7 +14,7 @@ from reverb import rate_limiters, selectors
 
 
 def batches(samples, size):
-    """Full batches alone, as with drop_remainder=True."""
+    """Yields full batches only, as with drop_remainder=True."""
     while True:
         batch = list(itertools.islice(samples, size))
         if len(batch) < size:
@@ -130,12 +130,12 @@ def test_readers_that_are_made_anew_for_every_iteration(serve, connect):
         writer.close()
         for table in ("training", "normalization"):
             tags = []
-            with pytest.raises(reverb.DeadlineExceededError):  # more than there is: it ends by time
+            with pytest.raises(reverb.DeadlineExceededError):  # requests more than there is, and times out
                 for sample in client.sample(table, 100, emit_timesteps=False, timeout=0.05):
                     assert len(sample.data[0]) == length
                     tags.append(int(sample.data[1][0]))
             assert tags == [iteration * 100 + episode for episode in range(episodes)]
-        wait_for_waiters(client, 0)  # the server knows that the readers ended
+        wait_for_waiters(client, 0)  # the server has noticed that the readers ended
         for table in ("training", "normalization"):
             client.reset(table)
     info = client.server_info()["training"]
@@ -176,7 +176,7 @@ def test_an_observer_writes_the_last_two_steps_after_every_step(serve, connect):
     assert not info.sampler_options.is_deterministic
     assert info.remover_options.is_deterministic
 
-    # 32 streams at a time, each to be used up in part only.
+    # 32 streams at a time, each only partly consumed.
     streams = [client.sample("uniform_table", 6, emit_timesteps=False, timeout=20) for _ in range(32)]
     batch = [next(stream) for stream in streams for _ in range(2)]
     seen = {(int(s.data[0][1, 0]), int(s.data[0][1, 1])) for s in batch}
@@ -186,7 +186,7 @@ def test_an_observer_writes_the_last_two_steps_after_every_step(serve, connect):
         state, action = sample.data
         assert action[1] == action[0] + 1
         assert state[0, 0] == state[1, 0]
-        # What a user does with the info: once for each step.
+        # A typical use of the info: once for each step.
         assert np.full(length, sample.info.key, np.uint64).tolist() == [sample.info.key] * length
         assert sample.info.probability == pytest.approx(1 / 33)
 
@@ -228,7 +228,7 @@ def test_the_newest_models_episodes_are_sampled_first_and_the_oldest_evicted_fir
         nodes, steps = writer.history["graph"]["nodes"][:], writer.history["step"][:]
         writer.create_item("training_table_0", Version(version), {"nodes": nodes, "steps": steps})
         writer.end_episode()
-    # Both of version 1 had to go. Each is sampled twice; of equals the one that waited longer comes first.
+    # Both items of version 1 were evicted. Each item is sampled twice; among equals, the oldest comes first.
     samples = list(client.sample("training_table_0", 8, emit_timesteps=False, timeout=20))
     assert [(s.info.priority, len(s.data[1])) for s in samples] == [
         (3, 2), (3, 2), (3, 4), (3, 4), (2, 9), (2, 9), (2, 7), (2, 7),

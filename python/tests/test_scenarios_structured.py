@@ -1,4 +1,4 @@
-"""Programs whose items are made by patterns: recurrent replay, n-step returns, steps of recorded episodes."""
+"""Scenarios: items created by patterns: recurrent replay, n-step returns, steps of recorded episodes."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ TABLE = "replay"
 
 
 class Moment(NamedTuple):
-    """A step of an environment, with None for what is not known yet."""
+    """A step of an environment, with None for values that are not known yet."""
 
     observation: Any
     action: Any = None
@@ -26,7 +26,7 @@ REFERENCE = sw.create_reference_step(Moment(0, 0, 0, {"hidden": 0, "cell": 0}))
 
 
 def play(writer, length, *, offset=0, state=False):
-    """An episode of `length` steps, written in the two halves that a program has them in."""
+    """Writes an episode of `length` steps, each in two halves, as a program gets them."""
     nothing = {"hidden": None, "cell": None}
     for i in range(length):
         number = offset + i
@@ -47,14 +47,14 @@ def all_items(client, table=TABLE):
 
 
 def recurrent_configs(length, period):
-    """Sequences of `length` every `period` steps, shorter ones at the ends of episodes: nothing is left out."""
+    """Returns configs for sequences of `length` every `period` steps, with shorter ones at the ends of episodes."""
 
     def config(rows, conditions):
         pattern = {
             "observation": REFERENCE.observation[-rows:],
             "action": REFERENCE.action[-rows:],
             "reward": REFERENCE.reward[-rows:],
-            "state": {name: node[-rows] for name, node in REFERENCE.state.items()},  # the first one alone
+            "state": {name: node[-rows] for name, node in REFERENCE.state.items()},  # only the first state
         }
         return sw.create_config(pattern, TABLE, conditions)
 
@@ -71,7 +71,7 @@ def recurrent_configs(length, period):
 
 
 def recurrent_model(length, period, steps):
-    """First and last index of each item, over an episode of so many steps."""
+    """Returns the first and last index of each item, over an episode of `steps` steps."""
     spans = [(end - length + 1, end) for end in range(length - 1, steps, period)]
     if steps < length:
         return [(0, steps - 1)]
@@ -150,10 +150,10 @@ def test_sequences_of_several_lengths_are_padded_and_their_priorities_come_back_
 
 
 def n_step_configs(n):
-    """Transitions over n steps; over fewer at the beginning and at the end of an episode."""
+    """Returns configs for transitions over n steps; over fewer at the beginning and at the end of an episode."""
 
     def config(k, conditions):
-        # Two observations, k steps apart; the action of the first; all rewards between.
+        # Two observations, k steps apart; the action of the first; all rewards between them.
         pattern = Moment(
             observation=REFERENCE.observation[-(k + 1) :: k],
             action=REFERENCE.action[-(k + 1) : -k],
@@ -165,7 +165,7 @@ def n_step_configs(n):
     index, end = sw.Condition.step_index, sw.Condition.is_end_episode
     configs = [config(k, [index() == k]) for k in range(1, n)]
     configs.append(config(n, [index() >= n]))
-    # At the end, what began later than n steps ago. An episode of k + 1 steps had that one already.
+    # At the end, transitions that began within the last n steps. An episode of k + 1 steps already had that one.
     configs += [config(k, [end(), index() != k]) for k in range(n - 1, 0, -1)]
     return configs
 
@@ -226,7 +226,7 @@ def test_recorded_steps_with_images_and_strings_in_windows(serve, connect, respe
         if last:
             writer.end_episode(clear_buffers=respect_boundaries)
     windows = [rows[i - 2 : i + 1] for i in range(2, len(rows))]
-    if respect_boundaries:  # then a window is of one episode, and short prefixes make none
+    if respect_boundaries:  # a window then belongs to one episode, and short prefixes form none
         windows = [window for window in windows if window[0][0] == window[-1][0]]
     items = all_items(client)
     assert len(items) == len(windows)
@@ -251,7 +251,7 @@ def test_inferred_signatures_equal_what_a_user_writes_down():
         "is_last": np.zeros((), np.bool_),
     }
     signature = sw.infer_signature([config], step)
-    plain = reverb.TensorSpec.from_spec  # they are TensorFlow's where a test before has imported it
+    plain = reverb.TensorSpec.from_spec  # TensorFlow's classes if an earlier test has imported it
     assert plain(signature["images"]) == spec((3, 4, 4, 3), np.uint8, "images")
     first, second = signature["deep"]["last"]
     assert plain(first) == spec((), np.float32, "deep/last/0")

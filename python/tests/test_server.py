@@ -1,4 +1,4 @@
-"""Servers: how they start, what they serve, how they end."""
+"""Tests servers: start, service, end."""
 
 import gc
 import socket
@@ -26,14 +26,14 @@ def test_listens_on_all_interfaces(serve):
             assert connection.getpeername()[1] == server.port
 
 
-def test_listens_where_it_is_told():
+def test_listens_on_the_given_address():
     with reverb.Server([make_table()], host="127.0.0.1") as server:
         socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
         with pytest.raises(ConnectionRefusedError):  # another address of this machine
             socket.create_connection(("127.0.0.2", server.port), timeout=5)
 
 
-def test_a_port_of_ones_own():
+def test_a_given_port():
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -113,7 +113,7 @@ def test_wait_with_a_timeout(serve):
         server.wait(timeout=0.05)
 
 
-def test_goes_with_the_last_reference():
+def test_is_destroyed_with_the_last_reference():
     server = reverb.Server([make_table()])
     port, alive = server.port, weakref.ref(server)
     del server

@@ -1,4 +1,4 @@
-"""Tables from messages, and the server program."""
+"""Tests tables from messages, and the server program."""
 
 import subprocess
 import sys

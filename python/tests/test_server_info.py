@@ -1,4 +1,4 @@
-"""What server_info() tells beyond dm-reverb: bytes, rates, who waits and why."""
+"""Tests the fields of server_info() beyond dm-reverb's: bytes, rates, waiting clients and their reasons."""
 
 import copy
 import pickle
@@ -54,7 +54,7 @@ def test_bytes(connect):
         assert STEP.nbytes < info.stored_bytes < 1.2 * STEP.nbytes
         assert info.live_bytes >= info.stored_bytes
         assert (info.max_bytes, info.chunks) == (10**6, 1)
-        # What both tables refer to is stored once.
+        # Data that both tables refer to is stored once.
         assert [info[name].referenced_bytes for name in ("table", "other")] == [info.stored_bytes] * 2
 
 
@@ -62,7 +62,7 @@ def test_no_bound_on_bytes(client):
     assert client.server_info().max_bytes is None
 
 
-def test_nobody_waits(client, server):
+def test_no_client_waits(client, server):
     info = client.server_info()
     assert info.waiters == ()
     for table in (info["table"], server.tables[0].info):
@@ -147,7 +147,7 @@ def test_what_changes_by_the_moment_is_no_part_of_a_comparison(client):
     twin.waiting_samples += 1
     twin.samples_per_second += 1
     assert twin == info
-    # Nor of what is serialized, which is dm-reverb's message.
+    # They are not serialized either, because the message is dm-reverb's.
     assert reverb_types.TableInfo.from_serialized_proto(info.to_serialized_proto()) == info
 
 

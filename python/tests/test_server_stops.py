@@ -1,4 +1,4 @@
-"""Servers that stop or die: waits end, clients reconnect, and dropping objects does not hang."""
+"""Tests servers that stop or die: waits end, clients reconnect, and dropping objects does not hang."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_stop_ends_what_waits_in_its_process(call):
     assert str(error)
 
 
-def test_what_waits_over_a_socket_goes_on_with_the_next_server():
+def test_waits_over_a_socket_continue_with_the_next_server():
     """Clients reconnect when a connection breaks. Waiting calls fail only after their timeout.
 
     A single insert fails at once, because its caller relies on the outcome of each insert.
@@ -215,7 +215,7 @@ def test_dropping_a_writer_of_a_dead_server_does_not_freeze_others(in_process):
     assert longest < 1, f"other threads stood still for {longest:.1f} s"
 
 
-def test_a_killed_server_is_no_trouble_for_those_who_drop_their_things():
+def test_objects_of_a_killed_server_can_be_dropped():
     server = interpreters.start("""
         server = make_server()
         print(server.port, flush=True)

@@ -1,4 +1,4 @@
-"""A client of several servers: turns, samples from all, priorities to the one that has the item, losses."""
+"""Tests a client of several servers: round-robin inserts and samples, routing of priorities, lost servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_process(request):
 
 @pytest.fixture
 def cluster(serve, in_process):
-    """Two servers, with a client of each and a client of both."""
+    """Returns two servers, with a client of each and a client of both."""
 
     def make(**kwargs):
         servers = [serve(make_table(**kwargs)) for _ in range(2)]
@@ -87,7 +87,7 @@ def test_priorities_go_where_the_item_is(cluster):
             client.insert([np.int64(0)], {"replay": 1.0})
     for batch in both.sample_batches("replay", 1, num_batches=4, exact=True):
         both.update_priorities("replay", batch.info.key, np.full(1, 7.0))
-    # Keys that were never sampled are looked for everywhere.
+    # Keys that were never sampled are sent to all servers.
     known = {item.info.key for item in singles[1].peek("replay", 5)}
     both.mutate_priorities("replay", dict.fromkeys(known, 9.0))
     assert {item.info.priority for item in singles[1].peek("replay", 5)} == {9.0}
@@ -96,11 +96,11 @@ def test_priorities_go_where_the_item_is(cluster):
     assert [client.server_info()["replay"].current_size for client in singles] == [0, 0]
 
 
-def test_a_server_that_cannot_sample_holds_nobody_up(cluster, in_process):
+def test_a_server_that_cannot_sample_does_not_delay_others(cluster, in_process):
     if in_process:
         pytest.skip("inside one process samples are drawn when they are asked for, from one server after the other")
     _, singles, both = cluster()
-    singles[0].insert([np.int64(0)], {"replay": 1.0})  # the other one stays empty
+    singles[0].insert([np.int64(0)], {"replay": 1.0})  # the other server remains empty
     for batch in itertools.islice(both.sample_batches("replay", 4), 50):
         assert batch.data[0].ravel().tolist() == [0] * 4
 

@@ -1,4 +1,4 @@
-"""Signals, fork and threads, each in a separate process. Interrupted waits: test_interrupts.py."""
+"""Tests signals, fork and threads, each in a separate process. Interrupted waits: test_interrupts.py."""
 
 import os
 import signal
@@ -120,7 +120,7 @@ def test_an_exception_ends_the_interpreter_too():
 # --- fork ---
 
 
-def test_a_forked_child_is_told_to_spawn():
+def test_the_error_in_a_forked_child_suggests_spawn():
     result = run(
         """
         writer = client.trajectory_writer(1)

@@ -1,4 +1,4 @@
-"""Specs and signatures: values, what counts as a spec, both encodings."""
+"""Tests specs and signatures: values, what counts as a spec, both encodings."""
 
 import collections
 import importlib.util
@@ -231,7 +231,7 @@ def test_bounds_written_as_lists_of_values():
     maximum = message.bounded_tensor_spec_value.maximum
     maximum.ClearField("tensor_content")
     maximum.tensor_shape.dim.add(size=4)
-    maximum.float_val.extend([1, 2])  # the last stands for the rest
+    maximum.float_val.extend([1, 2])  # the last value is repeated
     spec = structured_value.decode_structured_value(message.SerializeToString())
     np.testing.assert_array_equal(spec.maximum, [1, 2, 2, 2])
 
@@ -353,7 +353,7 @@ def test_specs_are_tensorflows_where_it_is_imported(monkeypatch):
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 def test_with_tensorflow():
-    # In another process: what is imported there changes the kind of specs that are handed out.
+    # In a separate process: importing TensorFlow changes the class of the returned specs.
     code = """
         from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Patterns, conditions and configs of the structured writer, as values."""
+"""Tests patterns, conditions and configs of the structured writer, as values."""
 
 import operator
 from typing import Any, NamedTuple
@@ -111,7 +111,7 @@ COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, 
 
 
 def holds(condition, value):
-    """What the writer makes of a condition: its rules, spelled out."""
+    """Evaluates a condition by the writer's rules."""
     kind = condition.WhichOneof("cmp")
     if kind == "mod_eq":
         result = value % condition.mod_eq.mod == condition.mod_eq.eq

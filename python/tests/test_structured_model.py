@@ -1,4 +1,4 @@
-"""The structured writer does what a few lines over plain lists do."""
+"""Compares the structured writer with a simple model over lists."""
 
 import operator
 
@@ -26,7 +26,7 @@ def client():
 
 @st.composite
 def indices(draw):
-    """What a reference is indexed with: an int or a slice."""
+    """Draws an index of a reference: an int or a slice."""
     start = draw(st.integers(-6, -1))
     if draw(st.booleans()):
         return start

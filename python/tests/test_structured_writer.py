@@ -1,4 +1,4 @@
-"""StructuredWriter: the native writer behind patterns and conditions."""
+"""Tests StructuredWriter: the native writer behind patterns and conditions."""
 
 import threading
 import time

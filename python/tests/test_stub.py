@@ -1,4 +1,4 @@
-"""The stub of the extension names what the extension has."""
+"""Tests that the stub of the extension matches the extension."""
 
 import ast
 import pathlib

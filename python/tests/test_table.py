@@ -1,4 +1,4 @@
-"""Tables as values, before and beside a server."""
+"""Tests tables as values, without and with a server."""
 
 import dataclasses
 import pickle

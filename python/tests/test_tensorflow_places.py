@@ -1,4 +1,4 @@
-"""The TensorFlow classes: names that exist and say what to use instead."""
+"""Tests the placeholders for TensorFlow classes: the names exist and name their replacement."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Threads: what may be shared is, what waits lets others run, and nothing is lost or doubled on the way."""
+"""Tests threads: shared objects, waits that release the GIL, and no lost or duplicated item."""
 
 import collections
 import contextlib
@@ -16,7 +16,7 @@ from reverb import rate_limiters, selectors
 
 
 def run_together(*functions, timeout=60):
-    """Runs all at once and raises the first error of any."""
+    """Runs all functions concurrently and raises the first error."""
     errors, barrier = [], threading.Barrier(len(functions))
 
     def call(function):
@@ -38,7 +38,7 @@ def run_together(*functions, timeout=60):
         raise errors[0]
 
 
-# --- One client for all ---
+# --- One shared client ---
 
 
 def test_one_client_for_inserts_samples_priorities_and_information(serve, connect):
@@ -116,7 +116,7 @@ def test_readers_and_writers_on_a_queue_share_out_every_item_once(serve, connect
     run_together(*(lambda n=n: write(n) for n in range(writers)), *(lambda n=n: read(n) for n in range(readers)))
     everything = sorted(value for part in seen for value in part)
     assert everything == sorted(1000 * number + i for number in range(writers) for i in range(count))
-    for part in seen:  # of one writer, each reader sees a part in order
+    for part in seen:  # each reader sees part of each writer's items, in order
         for number in range(writers):
             mine = [value for value in part if value // 1000 == number]
             assert mine == sorted(mine)
@@ -152,11 +152,11 @@ def test_one_iterator_shared_by_threads_gives_each_sample_once(serve, connect):
     assert sorted(seen) == list(range(300))
 
 
-# --- More than the table admits ---
+# --- More items than the table admits ---
 
 
 def test_ten_thousand_items_through_a_table_that_admits_ten(serve, connect):
-    """Creating items never waits, so one thread can write all of them first, and take them out afterwards."""
+    """Creating items never waits, so one thread can write all of them first, and sample them afterwards."""
     total = 10_000
     client = connect(serve(reverb.Table.queue("queue", 10)))
     writer = client.trajectory_writer(1)
@@ -187,11 +187,11 @@ def test_a_window_of_unconfirmed_items_is_kept_small_by_flush(serve, connect):
     assert client.server_info()["table"].current_size == 2000
 
 
-# --- What waits lets others run ---
+# --- Waits release the GIL ---
 
 
 class Counter:
-    """Counts in pure Python in a thread; what it counts while something waits shows that the GIL was free."""
+    """Counts in pure Python in a thread; progress during a wait shows that the GIL is free."""
 
     def __enter__(self):
         self.count, self._stop = 0, threading.Event()
@@ -274,7 +274,7 @@ def test_a_blocked_insert_goes_on_as_soon_as_another_thread_samples(serve, conne
 
 
 def test_a_learner_and_an_actor_in_lockstep_by_the_limiter(serve, connect):
-    """Each waits for the other again and again: neither runs ahead of the ratio."""
+    """Each thread waits for the other repeatedly: neither runs ahead of the ratio."""
     table = make_table(
         "table", sampler=selectors.Uniform(), limiter=rate_limiters.SampleToInsertRatio(2.0, 5, 6.0), max_size=10_000
     )

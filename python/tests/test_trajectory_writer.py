@@ -1,4 +1,4 @@
-"""TrajectoryWriter: steps, history, columns and items."""
+"""Tests TrajectoryWriter: steps, history, columns and items."""
 
 import collections
 from typing import NamedTuple
@@ -348,7 +348,7 @@ def test_columns_are_snapshots_and_histories_grow(writer):
         writer.create_item("queue", 1.0, column)
 
 
-def test_what_columns_tell(writer):
+def test_attributes_of_columns(writer):
     writer.append({"x": np.zeros((2, 3), np.float32)})
     writer.append({"x": np.ones((2, 3), np.float32)})
     many, one = writer.history["x"][:], writer.history["x"][-1]

@@ -1,4 +1,4 @@
-"""TrajectoryWriter: rejected items, flush, close, and writers that are dropped."""
+"""Tests TrajectoryWriter: rejected items, flush, close, and dropped writers."""
 
 import gc
 import threading
@@ -87,7 +87,7 @@ def test_a_table_that_turns_out_not_to_exist(client):
         writer.end_episode(timeout_ms=60_000)
 
 
-def test_an_item_that_the_server_refuses_ends_its_writer_and_says_so(serve, connect):
+def test_a_rejected_item_ends_its_writer_with_an_error(serve, connect):
     client = connect(serve(make_table(sampler=reverb.selectors.Prioritized(1.0))))
     writer = client.trajectory_writer(1)
     with pytest.raises(ValueError, match="-5") as error:
@@ -108,7 +108,7 @@ def test_an_item_that_the_server_refuses_ends_its_writer_and_says_so(serve, conn
     assert client.server_info()["table"].current_size == 3
 
 
-def test_an_insert_that_the_server_refuses_speaks_of_no_writer(serve, connect):
+def test_the_error_of_a_rejected_insert_mentions_no_writer(serve, connect):
     client = connect(serve(make_table(sampler=reverb.selectors.Prioritized(1.0))))
     with pytest.raises(ValueError, match="was rejected") as error:
         client.insert(0, {"table": -5.0}, timeout=60)
@@ -301,7 +301,7 @@ def test_a_writer_that_is_dropped_does_not_hang(serve, connect):
     stop.set()
     join(thread)
     assert took < 4
-    # Does not wait if another writer was dropped, without success, a moment before.
+    # Does not wait if a flush of another dropped writer failed a moment before.
     assert took < 0.5 or len(ticks) > 10, "other threads ran meanwhile"
 
 

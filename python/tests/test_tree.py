@@ -1,4 +1,4 @@
-"""reverb._tree: what is a nest, flattening, rebuilding; against dm-tree where it is installed."""
+"""Tests reverb._tree: nests, flattening, rebuilding; compared with dm-tree where it is installed."""
 
 import array
 import collections
@@ -216,7 +216,7 @@ def test_agrees_with_dm_tree(nest):
 
 
 def by_the_rules(nest, path=()):
-    """Flattens by what is_nested() and children() say."""
+    """Flattens by the results of is_nested() and children()."""
     if not _tree.is_nested(nest):
         return [(path, nest)]
     return [leaf for key, child in _tree.children(nest) for leaf in by_the_rules(child, (*path, key))]

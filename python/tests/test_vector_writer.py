@@ -1,4 +1,4 @@
-"""VectorWriter: steps of many environments in one call, and items of each."""
+"""Tests VectorWriter: steps of many environments in one call, and items of each."""
 
 import collections
 import random
@@ -25,7 +25,7 @@ def items(client, count, table="queue"):
 
 
 def rows(step):
-    """A value that tells environment and step."""
+    """Returns a value that identifies environment and step."""
     return np.arange(N) * 100 + step
 
 
@@ -116,7 +116,7 @@ def test_nests_of_all_kinds(client, writer):
                                                                     [300, 303, 304]]  # fmt: skip
 
 
-def test_strings_and_arrays_that_lie_as_they_like(client, writer):
+def test_strings_and_arrays_of_any_layout(client, writer):
     obs = np.asfortranarray(np.arange(N * 6, dtype=">i4").reshape(N, 3, 2))
     writer.append({"obs": obs, "text": np.array(["a", "bc", "", "d"]), "number": np.arange(1.0, 9.0)[::2]})
     history = writer.history
@@ -142,7 +142,7 @@ def test_columns_come_and_go(client, writer):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_items_as_single_writers(serve, connect, seed):
-    """Random steps, masks, ends and choices, beside a TrajectoryWriter for each environment."""
+    """Compares random steps, masks, ends and choices with a TrajectoryWriter for each environment."""
     chance = random.Random(seed)
     server = serve(reverb.Table.queue("vector", 10**5), reverb.Table.queue("single", 10**5))
     client = connect(server)
@@ -191,7 +191,7 @@ def test_the_same_items_as_single_writers(serve, connect, seed):
     assert got == by_environment("single")
 
 
-# --- What is refused ---
+# --- Errors ---
 
 
 def test_a_wrong_first_dimension(writer):
@@ -375,7 +375,7 @@ def test_the_end_of_a_block(client):
 
 @pytest.mark.parametrize("in_process", [True, False])
 def test_dropped_without_close(in_process):
-    # In a process of its own: writers that others dropped in vain would leave it no time.
+    # In a separate process: failed flushes of other dropped writers would shorten the wait.
     out = interpreters.run(f"""
     import weakref
     server = make_server()
@@ -431,7 +431,7 @@ def test_threads_take_turns(serve, connect):
 
 
 def test_one_stream_for_all(serve):
-    """The items of a step travel together, in order: a queue hands them out as they were made."""
+    """The items of a step are sent together, in order: a queue returns them in the order of creation."""
     client = reverb.Client(f"localhost:{serve(reverb.Table.queue('queue', 10**4)).port}", in_process=False)
     envs = 64
     with client.vector_writer(envs, 1) as writer:

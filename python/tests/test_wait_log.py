@@ -1,4 +1,4 @@
-"""Waits that last are logged: when, with what reason, and how often."""
+"""Tests the log lines of long waits: when, with which reason, and how often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reverb import errors
 
 @pytest.fixture
 def wait_log(caplog):
-    """Lines about waits, which begin after a tenth of a second."""
+    """Returns the lines about waits, which start after a tenth of a second."""
     caplog.set_level(logging.WARNING, logger="reverb")
     reverb.set_wait_log_after(0.1)
     yield lambda: [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
@@ -35,7 +35,7 @@ def test_one_line_with_the_reason_however_often_it_waits(serve, connect, wait_lo
 
 
 def wait_that_names_its_reason(call):
-    """The error of a call that times out, once the server has answered: the first time it may not have yet."""
+    """Returns the error of a call that times out once the server has responded, which it may not have at first."""
     for _ in range(100):
         with pytest.raises(errors.DeadlineExceededError) as caught:
             call()
@@ -44,7 +44,7 @@ def wait_that_names_its_reason(call):
     raise AssertionError(f"no reason was given: {caught.value}")
 
 
-def test_a_time_out_says_what_the_limiter_waits_for(serve, connect):
+def test_a_timeout_explains_the_rate_limiter(serve, connect):
     limiter = reverb.rate_limiters.SampleToInsertRatio(2.0, min_size_to_sample=2, error_buffer=4.0)
     table = reverb.Table("replay", reverb.selectors.Fifo(), reverb.selectors.Fifo(), 100, limiter)
     client = connect(serve(table))
@@ -76,7 +76,7 @@ def test_a_server_that_is_not_there(wait_log):
     assert "could not be reached" in line
 
 
-def test_none_says_nothing(serve, connect, wait_log):
+def test_none_disables_the_log(serve, connect, wait_log):
     reverb.set_wait_log_after(None)
     client = connect(serve(reverb.Table.queue("another_empty_queue", 10)))
     give_up(lambda: next(client.sample("another_empty_queue", timeout=0.3)))

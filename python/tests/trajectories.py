@@ -1,4 +1,4 @@
-"""Reads trajectories back."""
+"""Reads trajectories."""
 
 
 def items(client, count, table="queue"):

@@ -1,4 +1,4 @@
-// Client and Server handles: options, addresses, and calls to several servers.
+// Tests the Client and Server handles: options, addresses, and calls to several servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 const std::vector<Client::TablePriority> kIntoT = {{"t", 1.0}};
-// Nothing listens there.
+// An address that no server listens on.
 constexpr char kNoServer[] = "unix:/no-such-folder/reverb";
 
 Server StartServer(std::optional<int> port = std::nullopt) {
@@ -142,7 +142,7 @@ TEST(PublicClientTest, ReachableServersExecuteACallThatFailsOnOthers) {
   EXPECT_EQ(server.table("t").value().size(), 0);
 }
 
-TEST(PublicClientTest, ACallerThatGivesUpEndsTheCallsOfAllServers) {
+TEST(PublicClientTest, CancellationEndsTheCallsToAllServers) {
   const Client client = Client::Connect(std::string(kNoServer) + "," + kNoServer).value();
   EXPECT_THAT(client.Reset("t", {.on_wait = [] { return Status::Cancelled("a signal"); }}),
               StatusIs(StatusCode::kCancelled, HasSubstr("a signal")));
@@ -169,7 +169,7 @@ TEST(PublicServerTest, ListensOnAFreePortAndStopsOnce) {
   EXPECT_EQ(server.table("t").value().size(), 1) << "tables can be inspected after Stop()";
 }
 
-TEST(PublicServerTest, AMovedServerGoesOnServing) {
+TEST(PublicServerTest, AMovedServerContinuesToServe) {
   Server first = StartServer();
   const Client client = first.in_process_client();
   const Server second = std::move(first);

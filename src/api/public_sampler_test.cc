@@ -1,4 +1,4 @@
-// The Sampler handle: batches, memory of the caller, and samples left over by errors.
+// Tests the Sampler handle: batches, memory of the caller, and samples left over by errors.
 #include "reverb/sampler.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ class PublicSamplerTest : public ::testing::Test {
     const TensorView step{.dtype = dtype, .dims = {}, .data = &value};
     ASSERT_OK(client_.Insert({&step, 1}, kIntoT));
   }
-  // One item for each length, whose rows are 0, 1, ….
+  // Inserts one item for each length, whose rows are 0, 1, ….
   void InsertSequences(std::initializer_list<int64_t> lengths) {
     Writer writer = client_.NewWriter({.max_sequence_length = 8}).value();
     for (const int64_t length : lengths) {
@@ -151,7 +151,7 @@ TEST_F(PublicSamplerTest, PadsShorterSamplesOnRequest) {
   EXPECT_THAT(batch.lengths, ElementsAre(ElementsAre(1, 3)));
 }
 
-TEST_F(PublicSamplerTest, CloseEndsItAlsoThroughMoves) {
+TEST_F(PublicSamplerTest, CloseWorksAfterMoves) {
   Sampler first = NewSampler(-1);
   Sampler second = std::move(first);
   second.Close();

@@ -21,7 +21,7 @@ std::vector<T> Values(const Tensor& tensor) {
   return {data, data + tensor.num_elements()};
 }
 
-TEST(PublicTableTest, WhatIsInsertedComesBack) {
+TEST(PublicTableTest, SamplesReturnInsertedData) {
   Store store;
   Table table = Table::Create({.name = "replay", .sampler = SelectorOptions::Fifo()}, store).value();
   const float observations[] = {0, 1, 10, 11, 20, 21};
@@ -56,7 +56,7 @@ TEST(PublicTableTest, WhatIsInsertedComesBack) {
   EXPECT_THAT(samples[0].column(2).status(), StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST(PublicTableTest, LookingDoesNotCount) {
+TEST(PublicTableTest, FindAndPeekAreNotCounted) {
   Store store;
   Table table = Table::Create({.name = "t"}, store).value();
   const int32_t values[] = {5};
@@ -76,7 +76,7 @@ TEST(PublicTableTest, LookingDoesNotCount) {
   EXPECT_EQ(table.size(), 0);
 }
 
-TEST(PublicTableTest, WhatIsSampledGoesOnIntoAnotherTable) {
+TEST(PublicTableTest, SampledItemsAreCopiedToAnotherTable) {
   Store store;
   Table target = Table::Create({.name = "seen"}, store).value();
   const std::shared_ptr<InsertOnSampleExtension> copies = MakeInsertOnSample(target).value();

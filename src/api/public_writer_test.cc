@@ -1,4 +1,4 @@
-// The public handles, over a fake sink.
+// Tests the public writer handles over a fake sink.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -42,7 +42,7 @@ class ServerLinkTest : public ::testing::Test {
     return calls_ <= failures_ ? failure_ : Status::Ok();
   }
 
-  // Waits for an answer as a real connection does.
+  // Waits for a response as a real connection does.
   static Status WaitFor(std::chrono::nanoseconds duration, const WaitOptions& wait) {
     const auto end = std::chrono::steady_clock::now() + duration;
     Status status;
@@ -61,7 +61,7 @@ class ServerLinkTest : public ::testing::Test {
   std::vector<Timeout> timeouts_;
 };
 
-TEST_F(ServerLinkTest, CallsThatCanBeRepeatedAreRepeatedWhenTheConnectionBreaks) {
+TEST_F(ServerLinkTest, IdempotentCallsAreRetriedWhenTheConnectionBreaks) {
   const std::vector<std::function<Status()>> calls = {
       [this] { return link_.Info(kPatience).status(); },
       [this] { return link_.Mutate({}, kPatience); },
@@ -76,7 +76,7 @@ TEST_F(ServerLinkTest, CallsThatCanBeRepeatedAreRepeatedWhenTheConnectionBreaks)
   }
 }
 
-TEST_F(ServerLinkTest, RepeatedCallsShareOneTimeout) {
+TEST_F(ServerLinkTest, RetriesShareOneTimeout) {
   failures_ = 1;
   ASSERT_OK(link_.Mutate({}, kPatience));
   ASSERT_EQ(timeouts_.size(), 2u);
@@ -84,7 +84,7 @@ TEST_F(ServerLinkTest, RepeatedCallsShareOneTimeout) {
   EXPECT_LE(*timeouts_[0], 60s);
 }
 
-TEST_F(ServerLinkTest, WithoutATimeoutCallsAreRepeatedForEver) {
+TEST_F(ServerLinkTest, WithoutATimeoutCallsAreRetriedIndefinitely) {
   failures_ = 3;
   EXPECT_OK(link_.Mutate({}, {}));
   EXPECT_EQ(calls_, 4);
@@ -104,7 +104,7 @@ TEST_F(ServerLinkTest, ATimeoutOfZeroTriesOnce) {
   EXPECT_EQ(calls_, 1);
 }
 
-TEST_F(ServerLinkTest, ResetAndCheckpointAreNotRepeated) {
+TEST_F(ServerLinkTest, ResetAndCheckpointAreNotRetried) {
   failures_ = 1;
   EXPECT_THAT(link_.Reset("t", kPatience),
               StatusIs(StatusCode::kUnavailable, HasSubstr("may have carried it out")));
@@ -121,7 +121,7 @@ TEST_F(ServerLinkTest, OtherErrorsAreFinal) {
   EXPECT_EQ(calls_, 1);
 }
 
-TEST_F(ServerLinkTest, ACallerCanGiveUpBetweenAttempts) {
+TEST_F(ServerLinkTest, ACallerCanCancelBetweenAttempts) {
   failures_ = INT_MAX;
   int looks = 0;
   const WaitOptions impatient{
@@ -131,25 +131,25 @@ TEST_F(ServerLinkTest, ACallerCanGiveUpBetweenAttempts) {
   EXPECT_EQ(looks, 3);
 }
 
-TEST_F(ServerLinkTest, AServerOfThisProcessIsNotWaitedFor) {
+TEST_F(ServerLinkTest, CallsToAnInProcessServerAreNotRetried) {
   connection_->is_in_process = true;
   failures_ = 1;
   EXPECT_THAT(link_.Mutate({}, kPatience), StatusIs(StatusCode::kUnavailable));
   EXPECT_EQ(calls_, 1);
 }
 
-TEST_F(ServerLinkTest, AServerThatCannotBeReachedIsGivenUpAfterTheReconnectTimeout) {
+TEST_F(ServerLinkTest, AnUnreachableServerFailsAfterTheReconnectTimeout) {
   ServerLink link(connection_, {.reconnect_timeout = 1s, .in_process = false});
   connection_->connected = false;
   connection_->on_call = [](const WaitOptions& wait) { return WaitFor(60s, wait); };
   const auto text = HasSubstr("the server at fake:1 could not be reached for 1.");
-  // Both at once: each takes a second.
+  // Concurrently: each call takes a second.
   auto without_timeout = std::async(std::launch::async, [&] { return link.Mutate({}, {}); });
   EXPECT_THAT(link.Mutate({}, kPatience), StatusIs(StatusCode::kUnavailable, text));
   EXPECT_THAT(without_timeout.get(), StatusIs(StatusCode::kUnavailable, text));
 }
 
-TEST_F(ServerLinkTest, ALostServerOfSeveralIsNotWaitedForForEver) {
+TEST_F(ServerLinkTest, ALostServerOfSeveralFailsAfterATimeout) {
   connection_->connected = false;
   connection_->on_call = [](const WaitOptions& wait) { return WaitFor(60s, wait); };
   ServerLink link(connection_, {.in_process = false}, /*change_timeout=*/1s);
@@ -157,7 +157,7 @@ TEST_F(ServerLinkTest, ALostServerOfSeveralIsNotWaitedForForEver) {
               StatusIs(StatusCode::kUnavailable, HasSubstr("could not be reached for 1.0 s")));
 }
 
-TEST_F(ServerLinkTest, AServerThatIsConnectedMayTakeItsTime) {
+TEST_F(ServerLinkTest, AConnectedServerHasNoReconnectTimeout) {
   ServerLink link(connection_, {.reconnect_timeout = 1ms, .in_process = false});
   connection_->on_call = [](const WaitOptions& wait) { return WaitFor(1100ms, wait); };
   EXPECT_OK(link.Mutate({}, {}));

@@ -18,11 +18,11 @@
 namespace reverb::internal {
 namespace {
 
-// Only a hang waits that long.
+// Reached only if the test hangs.
 constexpr std::chrono::seconds kPatience(60);
 
-TEST(BackgroundTest, WorksInOrderOnAThreadThatGivesWay) {
-  std::vector<int> order;  // belongs to that thread until the last work
+TEST(BackgroundTest, RunsInOrderOnALowPriorityThread) {
+  std::vector<int> order;  // accessed by that thread until the last task
   std::promise<std::pair<std::string, int>> done;
   for (int i = 0; i < 100; ++i) RunInBackground([&order, i] { order.push_back(i); });
   RunInBackground([&] {
@@ -34,13 +34,13 @@ TEST(BackgroundTest, WorksInOrderOnAThreadThatGivesWay) {
   ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
   const auto [name, policy] = future.get();
   EXPECT_EQ(name, "rv-background");
-  // A test that is itself run under another policy hands that on.
+  // The thread inherits another policy if the test runs under one.
   EXPECT_EQ(policy, sched_getscheduler(0) == SCHED_OTHER ? SCHED_BATCH : sched_getscheduler(0));
   ASSERT_EQ(order.size(), 100u);
   EXPECT_TRUE(std::ranges::is_sorted(order));
 }
 
-TEST(BackgroundTest, AWorkMayAddAnother) {
+TEST(BackgroundTest, ATaskMayAddAnother) {
   std::promise<void> done;
   RunInBackground([&] { RunInBackground([&] { done.set_value(); }); });
   EXPECT_EQ(done.get_future().wait_for(kPatience), std::future_status::ready);

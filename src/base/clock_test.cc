@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
 
-// Only a hang waits that long.
+// Reached only if the test hangs.
 constexpr seconds kPatience(60);
 
 TEST(ManualClockTest, StandsStillUntilAdvanced) {
@@ -63,7 +63,7 @@ TEST(ManualClockTest, RunsCallbacksInOrderOfTimeThenOfAdding) {
   EXPECT_THAT(order, ElementsAre("one, first", "one, second", "two"));
 }
 
-TEST(ManualClockTest, ACallbackSeesTheTimeItAskedFor) {
+TEST(ManualClockTest, ACallbackSeesTheRequestedTime) {
   ManualClock clock;
   const TimePoint start = clock.Now();
   TimePoint seen;
@@ -97,7 +97,7 @@ TEST(ManualClockTest, APastTimeFallsDueInTheNextAdvanceNotInCallAt) {
   EXPECT_EQ(clock.Now().time_since_epoch(), seconds(5));
 }
 
-TEST(ManualClockTest, CancelStopsWhatHasNotBegun) {
+TEST(ManualClockTest, CancelStopsCallbacksThatHaveNotStarted) {
   ManualClock clock;
   bool ran = false;
   bool cancelled_inside = true;
@@ -114,13 +114,13 @@ TEST(ManualClockTest, CancelStopsWhatHasNotBegun) {
   EXPECT_FALSE(clock.Cancel(self));
 }
 
-// Its captures may call back when they die, which deadlocks if the clock's lock is held.
+// Its captures may call back when they are destroyed, which deadlocks if the clock's lock is held.
 struct CallsOnDeath {
   std::function<void()> call;
   ~CallsOnDeath() { call(); }
 };
 
-TEST(ManualClockTest, NoLockIsHeldWhileACallbackDies) {
+TEST(ManualClockTest, NoLockIsHeldWhileACallbackIsDestroyed) {
   ManualClock clock;
   int64_t seen = -1;
   auto probe = std::make_shared<CallsOnDeath>(CallsOnDeath{[&] { seen = clock.pending(); }});
@@ -228,7 +228,7 @@ TEST(RealClockTest, AForkedChildHasATimerOfItsOwnAndNoneOfTheParentsAlarms) {
   GTEST_SKIP() << "ThreadSanitizer does not follow threads of a forked child";
 #else
   Clock* const clock = RealClock();
-  // Keeps the timer's lock busy, so that many a fork happens while it is held.
+  // Keeps the timer's lock busy, so that many forks happen while it is held.
   std::atomic<bool> stop{false};
   // Not under AddressSanitizer, whose allocator may itself be locked at a fork.
   std::thread busy([&] {

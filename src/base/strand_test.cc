@@ -20,7 +20,7 @@ namespace {
 
 using Next = Strand::Next;
 
-// --- Single behaviours ----------------------------------------------------------------------------
+// --- Individual behaviours ------------------------------------------------------------------------
 
 TEST(StrandTest, RunsStepsUntilNothingIsDue) {
   Strand strand;
@@ -66,7 +66,7 @@ TEST(StrandTest, ScheduleIsGrantedOnceAndAnyRunServesIt) {
   strand.Run(step);
   EXPECT_EQ(steps, 2);
   EXPECT_FALSE(strand.is_scheduled());
-  strand.Run(step);  // the scheduled one, late
+  strand.Run(step);  // the scheduled run, late
   EXPECT_EQ(steps, 3);
   EXPECT_TRUE(strand.Schedule());
 }
@@ -113,18 +113,18 @@ TEST(StrandTest, CloseOfAnIdleOrScheduledStrandIsImmediate) {
 
 // --- All interleavings ----------------------------------------------------------------------------
 //
-// Events update guarded state with the lock held. So other actors can interfere with a step only where it
-// has released the lock, and whatever they do there can as well be called from there, on the same thread.
-// The model does that: it tries every order of a bounded number of events, before a step and inside it.
+// Events update guarded state with the lock held. Other actors can therefore interfere with a step only where
+// it has released the lock, and their events can as well be called from there, on the same thread. The model
+// does that: it tries every order of a bounded number of events, before a step and inside it.
 
-// Decides what happens next.
+// Chooses the next event.
 class Decisions {
  public:
   virtual ~Decisions() = default;
   virtual size_t Pick(size_t choices) = 0;  // less than `choices`
 };
 
-// Goes through all sequences of decisions, one per pass.
+// Enumerates all sequences of decisions, one per pass.
 class AllDecisions final : public Decisions {
  public:
   size_t Pick(size_t choices) override {
@@ -132,7 +132,7 @@ class AllDecisions final : public Decisions {
     EXPECT_EQ(picks_[at_].second, choices) << "the model is not deterministic";
     return picks_[at_++].first;
   }
-  // Moves on to the next sequence; false after the last one.
+  // Advances to the next sequence; returns false after the last one.
   bool Advance() {
     at_ = 0;
     while (!picks_.empty() && picks_.back().first + 1 == picks_.back().second) picks_.pop_back();
@@ -142,7 +142,7 @@ class AllDecisions final : public Decisions {
   }
 
  private:
-  std::vector<std::pair<size_t, size_t>> picks_;  // picked, of how many
+  std::vector<std::pair<size_t, size_t>> picks_;  // choice, number of choices
   size_t at_ = 0;
 };
 
@@ -155,13 +155,13 @@ class RandomDecisions final : public Decisions {
   Random random_;
 };
 
-// How the owner writes its step.
+// The way in which the owner writes its step.
 enum class Style {
-  kOneByOne,   // sends one message, then asks for another step
-  kInBatches,  // sends all there is and relies on the strand to notice what came meanwhile
+  kOneByOne,   // sends one message, then requests another step
+  kInBatches,  // sends all pending messages and relies on the strand to notice new ones
 };
 
-// An owner that sends numbered messages to a receiver, with the events of all its actors.
+// Sends numbered messages to a receiver, and models the events of all actors.
 class ModelSender {
  public:
   struct Bounds {
@@ -174,10 +174,10 @@ class ModelSender {
   ModelSender(Style style, const Bounds& bounds, Decisions* decisions)
       : style_(style), left_(bounds), decisions_(decisions) {}
 
-  // Lets events happen until the decisions say that it is enough. Returns what went wrong.
+  // Runs events until the decisions end them. Returns an error, or an empty string.
   std::string Execute() {
     Interfere();
-    // Everything that was promised happens in the end.
+    // Everything promised happens eventually.
     while (promised_runs_ > 0) RunPromised();
     while (!is_ready_ && !is_closed_) MakeReady();
     Check(!strand_.is_running(), "a run is left over");
@@ -200,7 +200,7 @@ class ModelSender {
     if (!condition && error_.empty()) error_ = what;
   }
 
-  // Lets any number of events happen.
+  // Runs any number of events.
   void Interfere() {
     while (true) {
       std::vector<std::function<void()>> events;
@@ -343,7 +343,7 @@ TEST(StrandModelTest, LongRandomInterleavings) {
 
 // --- Threads --------------------------------------------------------------------------------------
 
-// Counts what it is given, by steps that work without the lock. ThreadSanitizer sees `unguarded_`.
+// Counts events in steps that run without the lock. ThreadSanitizer checks `unguarded_`.
 class Counter {
  public:
   void Add(bool is_deferred) EXCLUDES(mu_) {
@@ -391,7 +391,7 @@ class Counter {
     unguarded_ += take;
     mu_.Lock();
     counted_ += take;
-    return Next::kWait;  // what came meanwhile has called Run()
+    return Next::kWait;  // new events have called Run()
   }
 
   Mutex mu_;
@@ -399,7 +399,7 @@ class Counter {
   Strand strand_ GUARDED_BY(mu_);
   int64_t due_ GUARDED_BY(mu_) = 0;
   int64_t counted_ GUARDED_BY(mu_) = 0;
-  int64_t unguarded_ = 0;  // belongs to the running step
+  int64_t unguarded_ = 0;  // accessed by the running step only
   std::atomic<int> final_calls_ = 0;
 };
 
@@ -413,7 +413,7 @@ void AddFromThreads(Counter* counter, int64_t per_thread) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Returns when works that were queued before are done.
+// Waits until tasks that were queued before have run.
 void AwaitBackground() {
   Mutex mu;
   CondVar changed;

@@ -102,7 +102,7 @@ TEST_P(BatcherTest, ManySamplesInRandomOrder) {
   EXPECT_OK(status);
 }
 
-// As received from a server that has arranged them for a batch.
+// Samples as received from a server that has arranged them for a batch.
 TEST_P(BatcherTest, RunsOfConsecutiveRows) {
   const ChunkRef a = MakeChunk(100, 0, GetParam()), b = MakeChunk(100, 1000, GetParam());
   const Trajectory first =

@@ -44,14 +44,14 @@ class ColumnStoreTest : public ::testing::Test {
   Status Append(uint32_t column, const TensorView& value) {
     return store_->Append(std::array{ColumnValue{column, value}}, true);
   }
-  // The slot of the cell; null if there is none.
+  // Returns the slot of the cell; null if there is none.
   ChunkSlot* SlotOf(uint32_t column, int64_t position) {
     std::vector<RowRun> runs;
     int64_t rows = 0;
     const Status status = store_->Resolve(CellRange::One(column, position), 0, &runs, &rows);
     return status.ok() ? runs.at(0).slot : nullptr;
   }
-  // Offset and length of each run.
+  // Returns offset and length of each run.
   std::vector<std::pair<uint32_t, uint32_t>> Runs(const CellRange& range) {
     std::vector<RowRun> runs;
     int64_t rows = 0;

@@ -1,4 +1,4 @@
-// fake_connection_testing.h — a server that a test plays by hand.
+// fake_connection_testing.h — a fake connection, whose server side a test controls.
 #ifndef REVERB_CLIENT_FAKE_CONNECTION_TESTING_H_
 #define REVERB_CLIENT_FAKE_CONNECTION_TESTING_H_
 
@@ -16,7 +16,7 @@
 
 namespace reverb::internal {
 
-// One stream: what the client sent, and the means to answer. Single-threaded.
+// Records what the client sends on a stream, and lets the test answer. Single-threaded.
 template <typename Stream, typename Events>
 struct FakeStream : Stream {
   Hello hello;
@@ -33,8 +33,8 @@ struct FakeStream : Stream {
 
 struct FakeInsertStream final : FakeStream<InsertStream, InsertEvents> {
   std::vector<InsertMessage> messages;
-  bool is_ready = true;           // what Send() answers
-  uint64_t bytes_per_item = 100;  // what an item counts
+  bool is_ready = true;           // the result of Send()
+  uint64_t bytes_per_item = 100;  // the size of an item
   bool finished = false;
   std::thread::id last_sender;
 
@@ -57,7 +57,7 @@ struct FakeInsertStream final : FakeStream<InsertStream, InsertEvents> {
     events->OnReply(std::move(reply));
   }
   void Confirm(uint64_t through) { events->OnReply({.confirmed_through = through}); }
-  // The numbers of all items that were sent, in order.
+  // Returns the numbers of all items sent, in order.
   std::vector<uint64_t> numbers() const {
     std::vector<uint64_t> numbers;
     for (const InsertMessage& message : messages) {
@@ -73,7 +73,7 @@ struct FakeSampleStream final : FakeStream<SampleStream, SampleEvents> {
   void Send(SampleRequest request) override { requests.push_back(std::move(request)); }
   void Finish() override {}
 
-  // `count` samples whose keys count on from first_key.
+  // Sends `count` samples with consecutive keys from first_key on.
   void Reply(uint64_t request_id, int64_t count, uint64_t first_key = 0, std::optional<Status> end = {},
              uint64_t bytes = 10) {
     SampleReply reply;
@@ -96,10 +96,10 @@ struct FakeConnection final : Connection {
   bool is_in_process = false;
   bool may_block = false;
   bool connected = true;
-  bool refuse = false;  // new streams end at once
+  bool refuse = false;  // new streams end immediately
   Result<ServerInfo> info = Unused();
   std::function<void()> on_info;
-  std::function<Status(const WaitOptions&)> on_call;  // what single calls other than Info() answer
+  std::function<Status(const WaitOptions&)> on_call;  // the result of single calls other than Info()
   std::vector<std::shared_ptr<FakeInsertStream>> inserts;
   std::vector<std::shared_ptr<FakeSampleStream>> samples;
 
@@ -148,7 +148,7 @@ struct FakeConnection final : Connection {
   }
 };
 
-// A trajectory of one row of `bytes` bytes, in a chunk of its own.
+// Returns a trajectory of one row of `bytes` bytes, in a chunk of its own.
 inline Trajectory MakeRow(size_t bytes = 8) {
   std::vector<uint8_t> raw(bytes), payload;
   ColumnEncoder encoder(DType::kUint8, {static_cast<uint32_t>(bytes)}, CodecPolicy::kNone);

@@ -1,4 +1,4 @@
-// fake_sink_testing.h — a sink for tests of writers: remembers what it got, and obeys the test.
+// fake_sink_testing.h — a fake sink for tests of writers, which records items and is controlled by the test.
 #ifndef REVERB_CLIENT_FAKE_SINK_TESTING_H_
 #define REVERB_CLIENT_FAKE_SINK_TESTING_H_
 
@@ -16,18 +16,18 @@
 
 namespace reverb::test {
 
-// What a test sees and sets. Outlives the writer that owns the sink.
+// The state that a test reads and sets. Outlives the writer that owns the sink.
 struct FakeSinkState {
   std::vector<internal::Item> items;
-  std::vector<size_t> pieces;  // how many came together, each time
+  std::vector<size_t> pieces;  // the number of items in each batch
   std::vector<uint64_t> forgotten;
-  std::vector<size_t> forgotten_after;  // so many items, each of them
+  std::vector<size_t> forgotten_after;  // for each forgotten chunk: the number of items before it
   std::vector<int64_t> awaited;         // the argument of each AwaitPending()
   int64_t pending = 0;
   int64_t waits_for_room = 0;
   bool is_closed = false;
 
-  bool confirms = true;  // a wait succeeds; else it times out
+  bool confirms = true;  // waits succeed; otherwise they time out
   bool is_full = false;
   Status health;
 };
@@ -73,7 +73,7 @@ class FakeSink final : public internal::ItemSink {
   FakeSinkState* const state_;
 };
 
-// The values of a fixed-size column of an item, one after the other.
+// Returns the values of a fixed-size column of an item, concatenated.
 template <typename T>
 std::vector<T> ColumnOf(const internal::Item& item, uint32_t column) {
   const internal::ColumnView view = item.trajectory.column_view(column);
@@ -83,7 +83,7 @@ std::vector<T> ColumnOf(const internal::Item& item, uint32_t column) {
   return status.ok() ? values : std::vector<T>{};
 }
 
-// A view of a scalar, which must outlive it.
+// Returns a view of a scalar, which must outlive the view.
 template <typename T>
 TensorView Scalar(DType dtype, const T& value) {
   return {.dtype = dtype, .dims = {}, .data = &value};

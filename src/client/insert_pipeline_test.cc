@@ -82,7 +82,7 @@ TEST_F(InsertPipelineTest, MessagesGrowWhileTheStreamIsBusy) {
   EXPECT_EQ(stream().numbers(), all);
 }
 
-TEST_F(InsertPipelineTest, WhatIsAddedTogetherTravelsTogether) {
+TEST_F(InsertPipelineTest, ItemsAddedTogetherAreSentTogether) {
   Create();
   stream().Welcome();
   std::vector<Item> items;
@@ -104,7 +104,7 @@ TEST_F(InsertPipelineTest, MessagesAreBoundedInBytes) {
   EXPECT_EQ(stream().messages[0].items.size(), 2u);
 }
 
-TEST_F(InsertPipelineTest, KeepsToTheServersWindow) {
+TEST_F(InsertPipelineTest, RespectsTheServersWindow) {
   Create();
   stream().bytes_per_item = 1000;
   stream().Welcome(0, 1, /*window=*/2500);
@@ -134,7 +134,7 @@ TEST_F(InsertPipelineTest, ResumesWhenAQuarterOfTheServersWindowIsFree) {
   EXPECT_EQ(stream().messages.size(), messages + 2);
 }
 
-TEST_F(InsertPipelineTest, AnItemLargerThanTheWindowGoesAlone) {
+TEST_F(InsertPipelineTest, AnItemLargerThanTheWindowIsSentAlone) {
   Create();
   stream().bytes_per_item = 5000;
   stream().Welcome(0, 1, /*window=*/2500);
@@ -188,7 +188,7 @@ TEST_F(InsertPipelineTest, ForgetsAChunkAfterTheLastItemThatMayReferToIt) {
   EXPECT_THAT(stream().messages.back().forget_chunks, ElementsAre(7));
 }
 
-TEST_F(InsertPipelineTest, SendsAgainWhatWasNotConfirmed) {
+TEST_F(InsertPipelineTest, ResendsUnconfirmedItems) {
   Create();
   stream().Welcome();
   AddMany(5);
@@ -212,7 +212,7 @@ TEST_F(InsertPipelineTest, SendsAgainWhatWasNotConfirmed) {
   EXPECT_EQ(pipeline_->stats().connections, 2);
 }
 
-TEST_F(InsertPipelineTest, PausesGrow) {
+TEST_F(InsertPipelineTest, ReconnectDelaysGrow) {
   Create();
   connection_->refuse = true;
   stream().Close(Status::Unavailable("gone"));
@@ -223,7 +223,7 @@ TEST_F(InsertPipelineTest, PausesGrow) {
   EXPECT_OK(pipeline_->status()) << "it looks for the server for ever";
 }
 
-TEST_F(InsertPipelineTest, GivesUpWhenToldTo) {
+TEST_F(InsertPipelineTest, GivesUpAfterTheReconnectTimeout) {
   Create({.reconnect_timeout = 3s});
   connection_->refuse = true;
   stream().Close(Status::Unavailable("gone"));
@@ -255,7 +255,7 @@ TEST_F(InsertPipelineTest, AServerThatAnswersInTimeIsKept) {
   EXPECT_FALSE(stream().cancelled);
 }
 
-TEST_F(InsertPipelineTest, WithoutReconnectingItWaitsForAServerButNotForAnother) {
+TEST_F(InsertPipelineTest, WithoutReconnectItWaitsOnlyForTheFirstConnection) {
   Create({.reconnects = false});
   stream().Close(Status::Unavailable("not there yet"));
   clock_.Advance(1s);
@@ -268,13 +268,13 @@ TEST_F(InsertPipelineTest, WithoutReconnectingItWaitsForAServerButNotForAnother)
 
 const Status kDamaged = Status::DataLoss("damaged on the way").WithDetail(Detail::kCorruptData);
 
-TEST_F(InsertPipelineTest, WhatWasDamagedOnTheWayIsSentAgain) {
+TEST_F(InsertPipelineTest, DamagedMessagesAreResent) {
   for (const bool reconnects : {true, false}) {
     Create({.reconnects = reconnects});
     const size_t first = connection_->inserts.size() - 1;
     stream(first).Welcome();
     AddMany(20);
-    // As long as something arrives it goes on.
+    // Retries as long as it makes progress.
     for (uint64_t i = 1; i <= 20; ++i) {
       stream(first + i - 1).Close(kDamaged);
       clock_.Advance(1s);
@@ -289,7 +289,7 @@ TEST_F(InsertPipelineTest, WhatWasDamagedOnTheWayIsSentAgain) {
   }
 }
 
-TEST_F(InsertPipelineTest, WhatIsDamagedTimeAndAgainIsAnError) {
+TEST_F(InsertPipelineTest, RepeatedDamageIsAnError) {
   Create();
   stream().Welcome();
   AddMany(1);
@@ -302,7 +302,7 @@ TEST_F(InsertPipelineTest, WhatIsDamagedTimeAndAgainIsAnError) {
   EXPECT_EQ(connection_->inserts.size(), 1u + Reconnection::kMaxDamaged);
 }
 
-TEST_F(InsertPipelineTest, ANewLifeOfTheServerIsNoticed) {
+TEST_F(InsertPipelineTest, ARestartOfTheServerIsNoticed) {
   std::vector<std::string> lines;
   SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
   Create();
@@ -329,7 +329,7 @@ TEST_F(InsertPipelineTest, FinalErrorsAreFinal) {
   EXPECT_EQ(connection_->inserts.size(), 1u);
 }
 
-TEST_F(InsertPipelineTest, AServerOfThisProcessDoesNotComeBack) {
+TEST_F(InsertPipelineTest, AnInProcessServerIsNotReconnected) {
   connection_->is_in_process = true;
   Create();
   stream().Welcome();
@@ -345,7 +345,7 @@ TEST_F(InsertPipelineTest, ARejectionNamesTheItem) {
   EXPECT_THAT(pipeline_->status(), StatusIs(StatusCode::kNotFound, HasSubstr("item 101 for table \"t\"")));
 }
 
-TEST_F(InsertPipelineTest, SaysFarewellOnlyWhenAllIsConfirmed) {
+TEST_F(InsertPipelineTest, FinishesTheStreamOnlyIfAllIsConfirmed) {
   Create();
   stream().Welcome();
   AddMany(1);
@@ -361,7 +361,7 @@ TEST_F(InsertPipelineTest, SaysFarewellOnlyWhenAllIsConfirmed) {
   EXPECT_TRUE(stream(1).cancelled);
 }
 
-TEST_F(InsertPipelineTest, WordsOfAFormerStreamAreNotListenedTo) {
+TEST_F(InsertPipelineTest, RepliesOfAFormerStreamAreIgnored) {
   Create();
   stream().Welcome();
   AddMany(2);
@@ -373,7 +373,7 @@ TEST_F(InsertPipelineTest, WordsOfAFormerStreamAreNotListenedTo) {
   EXPECT_EQ(pipeline_->pending_items(), 2);
 }
 
-TEST_F(InsertPipelineTest, WhatWasForgottenIsForgottenAgainAfterItWasSentAgain) {
+TEST_F(InsertPipelineTest, ResentChunksAreForgottenAgain) {
   Create();
   stream().Welcome();
   AddMany(2);
@@ -393,7 +393,7 @@ TEST_F(InsertPipelineTest, WhatWasForgottenIsForgottenAgainAfterItWasSentAgain) 
   EXPECT_TRUE(stream(2).messages[0].forget_chunks.empty()) << "it was not sent a third time";
 }
 
-TEST_F(InsertPipelineTest, ManyChunksAreForgottenAlsoWithoutItems) {
+TEST_F(InsertPipelineTest, ManyChunksAreForgottenEvenWithoutItems) {
   Create();
   stream().Welcome();
   AddMany(1);
@@ -406,7 +406,7 @@ TEST_F(InsertPipelineTest, ManyChunksAreForgottenAlsoWithoutItems) {
   EXPECT_LE(stream().messages.size(), before + 5);
 }
 
-TEST_F(InsertPipelineTest, WhereSendingIsSlowAnotherThreadSends) {
+TEST_F(InsertPipelineTest, AnotherThreadSendsIfSendMayBlock) {
   connection_->may_block = true;
   Create();
   stream().Welcome();
@@ -423,7 +423,7 @@ TEST_F(InsertPipelineTest, WhereSendingIsSlowAnotherThreadSends) {
   EXPECT_EQ(stream().last_sender, std::this_thread::get_id()) << "one who waits has nothing better to do";
 }
 
-TEST_F(InsertPipelineTest, AWriterSendsItselfWhenTheOtherThreadIsLate) {
+TEST_F(InsertPipelineTest, TheWriterSendsIfTheOtherThreadIsLate) {
   std::promise<void> go_on;
   RunInBackground([busy = go_on.get_future().share()] { busy.wait(); });
   connection_->may_block = true;
@@ -442,14 +442,14 @@ TEST_F(InsertPipelineTest, AWriterSendsItselfWhenTheOtherThreadIsLate) {
   EXPECT_EQ(stream().messages.size(), 1u) << "it found nothing left to do";
 }
 
-TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
+TEST_F(InsertPipelineTest, DelayedItemsCarryForgottenChunks) {
   connection_->may_block = true;
   Create();
   stream().Welcome();
   AddMany(1);
   ASSERT_TRUE(AwaitMessages(1));
   AddMany(3);
-  for (uint64_t id = 1; id <= 192; ++id) pipeline_->Forget(id);  // a few more would stay for the next item
+  for (uint64_t id = 1; id <= 192; ++id) pipeline_->Forget(id);  // a few more would be kept for the next item
   EXPECT_TRUE(AwaitMessages(1)) << "nothing goes before the answer";
   stream().Confirm(1);
   ASSERT_TRUE(AwaitMessages(2));
@@ -457,7 +457,7 @@ TEST_F(InsertPipelineTest, ItemsThatAreHeldBackTakeWhatIsToBeForgottenAlong) {
   EXPECT_EQ(stream().messages[1].forget_chunks.size(), 192u);
 }
 
-TEST_F(InsertPipelineTest, AnItemIsNotHeldBehindItemsOfAnotherTable) {
+TEST_F(InsertPipelineTest, AnItemIsNotDelayedByItemsOfAnotherTable) {
   connection_->may_block = true;
   Create();
   stream().Welcome();
@@ -470,7 +470,7 @@ TEST_F(InsertPipelineTest, AnItemIsNotHeldBehindItemsOfAnotherTable) {
   EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3)) << "items leave in order";
 }
 
-TEST_F(InsertPipelineTest, AnItemIsHeldForAFewMillisecondsAtMost) {
+TEST_F(InsertPipelineTest, AnItemIsDelayedForAFewMillisecondsAtMost) {
   connection_->may_block = true;
   Create();
   stream().Welcome();
@@ -487,7 +487,7 @@ TEST_F(InsertPipelineTest, AnItemIsHeldForAFewMillisecondsAtMost) {
   ASSERT_TRUE(AwaitMessages(3)) << "and so again";
 }
 
-TEST_F(InsertPipelineTest, ItemsThatCameAfterAReplyAreHeldForATimeOfTheirOwn) {
+TEST_F(InsertPipelineTest, ItemsAddedAfterAReplyHaveADelayOfTheirOwn) {
   connection_->may_block = true;
   Create();
   stream().Welcome();
@@ -505,7 +505,7 @@ TEST_F(InsertPipelineTest, ItemsThatCameAfterAReplyAreHeldForATimeOfTheirOwn) {
   EXPECT_THAT(stream().numbers(), ElementsAre(1, 2, 3));
 }
 
-TEST_F(InsertPipelineTest, AnItemThatWasHeldLongEnoughLeavesWhenTheStreamIsReady) {
+TEST_F(InsertPipelineTest, ADelayedItemIsSentWhenTheStreamIsReady) {
   connection_->may_block = true;
   Create();
   stream().Welcome();
@@ -521,7 +521,7 @@ TEST_F(InsertPipelineTest, AnItemThatWasHeldLongEnoughLeavesWhenTheStreamIsReady
   EXPECT_THAT(stream().numbers(), ElementsAre(1, 2));
 }
 
-TEST_F(InsertPipelineTest, AnItemThatNoMessageCanHoldIsAnError) {
+TEST_F(InsertPipelineTest, AnItemLargerThanAMessageIsAnError) {
   Create();
   InsertReply reply;
   reply.welcome.emplace();
@@ -537,11 +537,11 @@ TEST_F(InsertPipelineTest, AnItemThatNoMessageCanHoldIsAnError) {
   EXPECT_THAT(pipeline_->status(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_message_bytes")));
 }
 
-TEST_F(InsertPipelineTest, AWriterFarAheadIsHeldOnlyWhileTheStreamMoves) {
+TEST_F(InsertPipelineTest, AWriterFarAheadWaitsOnlyWhileTheStreamMakesProgress) {
   Create();
   stream().Welcome();
   stream().is_ready = false;
-  // The stream takes one message and no more: after a moment the writer goes on alone.
+  // The stream accepts only one message: after a short wait the writer continues.
   for (int i = 0; i < 20; ++i) ASSERT_OK(Add(1 << 20));
   EXPECT_EQ(pipeline_->pending_items(), 20);
   EXPECT_EQ(stream().numbers().size(), 1u);

@@ -50,7 +50,7 @@ class SamplerTest : public ::testing::Test {
   std::shared_ptr<SamplerImpl> sampler_;
 };
 
-TEST_F(SamplerTest, AsksAheadUpToItsWindow) {
+TEST_F(SamplerTest, RequestsAheadUpToItsWindow) {
   Create({.max_in_flight = 8});
   ASSERT_EQ(stream().requests.size(), 1u);
   EXPECT_EQ(stream().requests[0].count, 8);
@@ -63,7 +63,7 @@ TEST_F(SamplerTest, AsksAheadUpToItsWindow) {
   EXPECT_EQ(Asked(), 10) << "but for a quarter of the window";
 }
 
-TEST_F(SamplerTest, AsksForNoMoreThanItMay) {
+TEST_F(SamplerTest, RequestsNoMoreThanMaxSamples) {
   Create({.max_samples = 10, .max_in_flight = 8});
   stream().Reply(1, 8, 0, Status::Ok());
   for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(TakeKey(), i);
@@ -76,7 +76,7 @@ TEST_F(SamplerTest, AsksForNoMoreThanItMay) {
   EXPECT_EQ(sampler_->stats().delivered, 10);
 }
 
-TEST_F(SamplerTest, AWindowThatGrowsDoublesWhenTheConsumerFindsNothing) {
+TEST_F(SamplerTest, AnAdaptiveWindowDoublesWhenTheQueueIsEmpty) {
   Create({.max_in_flight = 4, .grow_window = true});
   EXPECT_EQ(Asked(), 1);
   stream().Reply(1, 1, 0, Status::Ok());
@@ -106,7 +106,7 @@ ServerInfo ServerWithTooFewItems() {
   return info;
 }
 
-TEST_F(SamplerTest, ATimeoutSaysWhatTheLimiterWaitsFor) {
+TEST_F(SamplerTest, ATimeoutExplainsTheRateLimiter) {
   Create({.max_in_flight = 1});
   connection_->info = ServerWithTooFewItems();
   EXPECT_THAT(sampler_->Next(kNow),
@@ -120,7 +120,7 @@ TEST_F(SamplerTest, ATimeoutSaysWhatTheLimiterWaitsFor) {
                     HasSubstr("samples wait: too few items to sample"), HasSubstr("min_size_to_sample=10")));
 }
 
-TEST_F(SamplerTest, ATimeoutOfAServerThatDoesNotSayWhy) {
+TEST_F(SamplerTest, ATimeoutWithoutAnExplanation) {
   Create({.max_in_flight = 1});
   stream().Welcome();
   const Status late = sampler_->Next(kNow).status();
@@ -128,7 +128,7 @@ TEST_F(SamplerTest, ATimeoutOfAServerThatDoesNotSayWhy) {
   EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("does not say why")));
 }
 
-TEST_F(SamplerTest, WhatComesWhileTheServerIsAskedWhyIsHandedOut) {
+TEST_F(SamplerTest, SamplesThatArriveDuringTheExplanationAreReturned) {
   Create({.max_in_flight = 1});
   stream().Welcome();
   connection_->info = ServerWithTooFewItems();
@@ -136,7 +136,7 @@ TEST_F(SamplerTest, WhatComesWhileTheServerIsAskedWhyIsHandedOut) {
   EXPECT_EQ(TakeKey(), 7u);
 }
 
-TEST_F(SamplerTest, ExactMeansNothingAhead) {
+TEST_F(SamplerTest, AnExactSamplerDoesNotPrefetch) {
   Create({.exact = true});
   EXPECT_TRUE(connection_->samples.empty());
   std::vector<Sample> samples;
@@ -147,7 +147,7 @@ TEST_F(SamplerTest, ExactMeansNothingAhead) {
   EXPECT_EQ(Asked(), 3) << "the request of the call that gave up served the next one";
 }
 
-TEST_F(SamplerTest, GivesCreditBackAsSamplesAreTaken) {
+TEST_F(SamplerTest, ReturnsCreditAsSamplesAreTaken) {
   Create({.max_in_flight = 4, .receive_window_bytes = 1000});
   stream().Reply(1, 2, 0, {}, 300);
   stream().Reply(1, 2, 2, Status::Ok(), 300);
@@ -165,16 +165,16 @@ TEST_F(SamplerTest, GivesCreditBackAsSamplesAreTaken) {
   EXPECT_EQ(taken(), 600u);
 }
 
-TEST_F(SamplerTest, CreditGoesBackAloneWhenNothingIsAskedFor) {
+TEST_F(SamplerTest, CreditIsReturnedWithoutARequest) {
   Create({.max_samples = 4, .max_in_flight = 4, .receive_window_bytes = 1000});
-  stream().Reply(1, 3, 0, {}, 600);  // the fourth is still to come
+  stream().Reply(1, 3, 0, {}, 600);  // the fourth sample has not arrived
   for (int i = 0; i < 3; ++i) TakeKey();
   ASSERT_EQ(stream().requests.size(), 2u);
   EXPECT_EQ(stream().requests[1].taken_bytes, 600u);
   EXPECT_TRUE(stream().requests[1].table.empty());
 }
 
-TEST_F(SamplerTest, WhatCameIsHandedOutBeforeAnError) {
+TEST_F(SamplerTest, ReceivedSamplesAreReturnedBeforeAnError) {
   Create({.max_in_flight = 4});
   stream().Reply(1, 2, 0);
   stream().Close(Status::InvalidArgument("bad"));
@@ -183,7 +183,7 @@ TEST_F(SamplerTest, WhatCameIsHandedOutBeforeAnError) {
   EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST_F(SamplerTest, ATimeoutNobodyWaitedThroughMeansNothing) {
+TEST_F(SamplerTest, ATimeoutDuringWhichNoCallWaitedIsIgnored) {
   Create({.max_in_flight = 4, .rate_limiter_timeout = 5ms});
   const Status timeout = Status::DeadlineExceeded("too slow").WithDetail(Detail::kRateLimited);
   stream().Reply(1, 1, 0, timeout);
@@ -197,7 +197,7 @@ TEST_F(SamplerTest, ATimeoutNobodyWaitedThroughMeansNothing) {
   EXPECT_THAT(sampler_->Next(while_waiting), StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
 }
 
-TEST_F(SamplerTest, ComesBackAfterALostConnection) {
+TEST_F(SamplerTest, ReconnectsAfterALostConnection) {
   Create({.max_in_flight = 4});
   stream().Reply(1, 1, 0);
   stream().Close(Status::Unavailable("gone"));
@@ -220,7 +220,7 @@ TEST_F(SamplerTest, SamplesThatMayBeLostWithAConnectionAreLogged) {
   stream().Welcome();
   stream().Reply(1, 1, 0);
   stream().Close(Status::Unavailable("gone"));
-  // Attempts that fail have nothing to lose.
+  // Failed attempts lose no samples.
   connection_->refuse = true;
   clock_.Advance(10s);
   EXPECT_TRUE(lines.empty()) << "a server that is gone for good has taken its tables with it";
@@ -251,10 +251,10 @@ TEST_F(SamplerTest, AServerThatAnswersInTimeIsKept) {
   EXPECT_EQ(clock_.pending(), 0);
 }
 
-TEST_F(SamplerTest, ComesBackAfterADamagedReplyButNotForEver) {
+TEST_F(SamplerTest, ReconnectsAfterDamagedRepliesUpToALimit) {
   const Status damaged = Status::DataLoss("damaged on the way").WithDetail(Detail::kCorruptData);
   Create({.max_in_flight = 4});
-  for (uint64_t i = 0; i < 20; ++i) {  // something arrives each time
+  for (uint64_t i = 0; i < 20; ++i) {  // each stream makes progress
     stream(i).Welcome();
     stream(i).Reply(stream(i).requests[0].request_id, 1, i);
     stream(i).Close(damaged);
@@ -271,14 +271,14 @@ TEST_F(SamplerTest, ComesBackAfterADamagedReplyButNotForEver) {
   EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDataLoss, Detail::kCorruptData));
 }
 
-TEST_F(SamplerTest, CountsWhatIsDropped) {
+TEST_F(SamplerTest, CountsDroppedSamples) {
   Create({.max_in_flight = 10});
   stream().Reply(1, 6, 0);
   TakeKey();
   std::shared_ptr<SampleEvents> events = stream().events;
   sampler_->Close();
   EXPECT_TRUE(stream().cancelled);
-  stream().Reply(1, 2, 6);  // was on its way
+  stream().Reply(1, 2, 6);  // was in flight
   EXPECT_EQ(sampler_->stats().delivered, 1);
   EXPECT_EQ(sampler_->stats().undelivered, 7);
   EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kCancelled));
@@ -291,7 +291,7 @@ TEST_F(SamplerTest, SeveralStreamsShareTheWork) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(stream(i).requests.at(0).count, 4);
 }
 
-TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
+TEST_F(SamplerTest, InvalidOptionsAreRejected) {
   const auto connect = [this](size_t) { return connection_; };
   EXPECT_THAT(SamplerImpl::Create(connect, {.table = "t", .max_samples = 0}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_samples (0) must be -1 or >= 1")));
@@ -302,8 +302,8 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_THAT(SamplerImpl::Create(connect, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no name")));
 }
 
-TEST_F(SamplerTest, CreditGoesBackBeforeTheSamplerStarves) {
-  // The server may allow less than this client would, and waits for credit to send what was asked for.
+TEST_F(SamplerTest, CreditIsReturnedBeforeTheSamplerStarves) {
+  // The server's window may be smaller than the client's; the server waits for credit before it sends more.
   Create({.max_in_flight = 100, .receive_window_bytes = 1 << 30});
   stream().Reply(1, 1, 0, {}, 1000);
   TakeKey();
@@ -312,7 +312,7 @@ TEST_F(SamplerTest, CreditGoesBackBeforeTheSamplerStarves) {
   EXPECT_EQ(taken, 1000u);
 }
 
-TEST_F(SamplerTest, ManyBytesAreGivenBackAlsoFromAFullQueue) {
+TEST_F(SamplerTest, ManyBytesAreReturnedEvenFromAFullQueue) {
   Create({.max_in_flight = 1000, .receive_window_bytes = 1 << 30});
   stream().Reply(1, 1, 0, {}, 2 << 20);
   stream().Reply(1, 1, 1, {}, 2 << 20);

@@ -42,7 +42,7 @@ class StructuredWriterTest : public ::testing::Test {
     }
     return partial ? writer_->AppendPartial(leaves) : writer_->Append(leaves);
   }
-  // The first column of each item so far, each as one number whose digits are the rows.
+  // Returns the first column of each item so far, as a number whose digits are the rows.
   std::vector<int64_t> Items() const {
     std::vector<int64_t> items;
     for (const Item& item : sink_.items) {

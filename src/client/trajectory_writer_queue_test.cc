@@ -30,7 +30,7 @@ TEST_F(TrajectoryWriterQueueTest, ItemsWaitForTheirChunksInOrder) {
   ASSERT_EQ(sink_.items.size(), 1u);
   ASSERT_OK(Step({2}));
   ASSERT_OK(Item({{{0, 1, 3}}}, 2));
-  ASSERT_OK(Item({{{0, 0, 2}}}, 3));  // complete, but behind one that is not
+  ASSERT_OK(Item({{{0, 0, 2}}}, 3));  // complete, but behind an incomplete one
   EXPECT_EQ(sink_.items.size(), 1u);
   ASSERT_OK(Step({3}));
   ASSERT_EQ(sink_.items.size(), 3u);
@@ -112,7 +112,7 @@ TEST_F(TrajectoryWriterQueueTest, ChunksThatWereSentAreForgottenOnce) {
   EXPECT_THAT(sink_.forgotten, ElementsAre(id(0), id(1), id(2)));
 }
 
-TEST_F(TrajectoryWriterQueueTest, FullSinkIsWaitedForBeforeTheItemIsTaken) {
+TEST_F(TrajectoryWriterQueueTest, WaitsForAFullSinkBeforeAcceptingTheItem) {
   Make(ConstantChunks(2, 2));
   ASSERT_OK(Step({0}));
   ASSERT_OK(Item({{{0, 0, 1}}}, 1));
@@ -127,7 +127,7 @@ TEST_F(TrajectoryWriterQueueTest, FullSinkIsWaitedForBeforeTheItemIsTaken) {
   EXPECT_EQ(sink_.waits_for_room, 2);
 }
 
-TEST_F(TrajectoryWriterQueueTest, CloseGivesUpButReadingGoesOn) {
+TEST_F(TrajectoryWriterQueueTest, CloseStopsWritingButNotReading) {
   Make(ConstantChunks(2, 2));
   ASSERT_OK(Step({5}));
   ASSERT_OK(Item({{{0, 0, 1}}}));
@@ -156,7 +156,7 @@ TEST_F(TrajectoryWriterQueueTest, DestructionFlushes) {
   EXPECT_TRUE(sink_.is_closed);
 }
 
-TEST_F(TrajectoryWriterQueueTest, DestructionSaysWhatIsLostAndNothingElse) {
+TEST_F(TrajectoryWriterQueueTest, DestructionLogsOnlyLostItems) {
   std::vector<std::string> said;
   SetLogSink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
   Make(ConstantChunks(2, 2));
@@ -185,7 +185,7 @@ TEST_F(TrajectoryWriterQueueTest, CloseReturnsTheNumberOfDiscardedItems) {
   EXPECT_EQ(writer_->Close(), 0);
 }
 
-TEST_F(TrajectoryWriterQueueTest, ReadSaysWhatIsNotThere) {
+TEST_F(TrajectoryWriterQueueTest, ReadReportsMissingCells) {
   Make(ConstantChunks(1, 2));
   for (int64_t i = 0; i < 3; ++i) ASSERT_OK(Step({i}));
   EXPECT_OK(writer_->columns().Read(0, 1));

@@ -61,7 +61,7 @@ class VectorWriterTest : public ::testing::Test {
     for (const StepRange& column : columns) item.push_back({{&column, 1}});
     return writer_->CreateItems("table", kOne, item, mask);
   }
-  // The first column of each item.
+  // Returns the first column of each item.
   std::vector<std::vector<int64_t>> Sent() const {
     std::vector<std::vector<int64_t>> values;
     for (const Item& item : sink_.items) values.push_back(ColumnOf<int64_t>(item, 0));
@@ -252,7 +252,7 @@ TEST_F(VectorWriterTest, RangesBehaveLikeSlices) {
   }
 }
 
-TEST_F(VectorWriterTest, ExtremeRangesAreHarmless) {
+TEST_F(VectorWriterTest, ExtremeRangesAreHandled) {
   Make(1, 1, 4);
   for (int64_t step = 0; step < 3; ++step) ASSERT_OK(Step({{step}}));
   constexpr int64_t kMin = INT64_MIN, kMax = INT64_MAX;

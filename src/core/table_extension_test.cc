@@ -1,4 +1,4 @@
-// What extensions of a table see, and what they may do.
+// Tests the hooks of table extensions and the calls they may make.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST_F(TableExtensionTest, HooksRunInOrder) {
   EXPECT_THAT(TakeLog(), ElementsAre("a: reset", "b: reset")) << "no deletes";
 }
 
-TEST_F(TableExtensionTest, LookingAndRefusalsCallNoHooks) {
+TEST_F(TableExtensionTest, PeeksAndRejectionsCallNoHooks) {
   const auto state = Make({.extensions = {a_}});
   Insert(state.get(), 1);
   TakeLog();
@@ -75,7 +75,7 @@ TEST_F(TableExtensionTest, LookingAndRefusalsCallNoHooks) {
   EXPECT_THAT(TakeLog(), IsEmpty());
 }
 
-TEST_F(TableExtensionTest, AnItemsViewTellsWhereItsDataComesFrom) {
+TEST_F(TableExtensionTest, AnItemViewNamesItsEpisodeAndFirstStep) {
   const auto state = Make({.extensions = {a_}});
   int calls = 0;
   a_->then = [&](const std::string&, const ItemView& item, TableExtension::Context&) {
@@ -98,7 +98,7 @@ TEST_F(TableExtensionTest, HooksMaySetPrioritiesOfOtherItemsWithoutRecursion) {
   const auto state = Make({.sampler = SelectorOptions::MaxHeap(), .extensions = {a_, b_}});
   for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key, 1);
   TakeLog();
-  // Each sample makes all other items more urgent, and itself the least.
+  // Each sample raises the priority of all other items, and lowers its own to the minimum.
   a_->then = [](const std::string& what, const ItemView& item, TableExtension::Context& context) {
     if (what != "sample") return;
     for (uint64_t key = 1; key <= 3; ++key)
@@ -116,7 +116,7 @@ TEST_F(TableExtensionTest, HooksMaySetPrioritiesOfOtherItemsWithoutRecursion) {
   EXPECT_EQ(state->Find(2)->priority, 12);
   EXPECT_EQ(state->Find(3)->priority, 13);
   EXPECT_EQ(Info(*state).updates, 3);
-  // Draws of one call see what the hooks of the draws before them did.
+  // Later draws of one call see the effects of hooks of earlier draws.
   EXPECT_THAT(SampleKeys(state.get(), 3), ElementsAre(3, 2, 3));
 }
 
@@ -158,7 +158,7 @@ TEST_F(TableExtensionTest, ADeleteHookMayUpdateOthersButNotTheDeleted) {
   EXPECT_EQ(Info(*state).unknown_keys, 1);
 }
 
-TEST_F(TableExtensionTest, WhatAHookMayNotSetIsIgnoredAndCounted) {
+TEST_F(TableExtensionTest, InvalidUpdatesByHooksAreIgnoredAndCounted) {
   const auto state = Make({.sampler = SelectorOptions::Prioritized(1, 1),
                            .remover = SelectorOptions::MinHeap(),
                            .extensions = {a_}});
@@ -175,7 +175,7 @@ TEST_F(TableExtensionTest, WhatAHookMayNotSetIsIgnoredAndCounted) {
   EXPECT_EQ(Info(*state).updates, 0);
 }
 
-TEST_F(TableExtensionTest, WorkForLaterIsHandedToTheCaller) {
+TEST_F(TableExtensionTest, DeferredWorkIsReturnedToTheCaller) {
   const auto state =
       Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1, .extensions = {a_, b_}});
   Insert(state.get(), 1);
@@ -201,7 +201,7 @@ TEST_F(TableExtensionTest, AnExtensionServesOneTableAtATime) {
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("\"u\""), HasSubstr("\"a\""))));
   EXPECT_THAT(refused({.name = "u", .extensions = {b_, b_}}), StatusIs(StatusCode::kInvalidArgument))
       << "nor twice one table";
-  auto second = Make({.extensions = {b_}});  // the failures above let go of it
+  auto second = Make({.extensions = {b_}});  // the failures above released it
   first.reset();
   first = Make({.extensions = {a_}});
 }

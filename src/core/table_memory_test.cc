@@ -1,4 +1,4 @@
-// Tests of tables whose store has a limit: inserts wait for room, or items are evicted.
+// Tests tables whose store has a limit: inserts wait for space, or items are evicted.
 #include <memory>
 #include <vector>
 
@@ -27,7 +27,7 @@ class TableMemoryTest : public TableFixture {
   }
 };
 
-TEST_F(TableMemoryTest, InsertsWaitForRoomAndSayWhy) {
+TEST_F(TableMemoryTest, InsertsWaitForSpaceAndReportTheReason) {
   Limit(2, MemoryPolicy::kBlock);
   auto table = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1});
   for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
@@ -48,7 +48,7 @@ TEST_F(TableMemoryTest, InsertsWaitForRoomAndSayWhy) {
   EXPECT_THAT(std::string(direct->status.message()), HasSubstr("max_bytes"));
 }
 
-TEST_F(TableMemoryTest, RoomMadeInOneTableLetsAnotherGoOn) {
+TEST_F(TableMemoryTest, SpaceFreedInOneTableUnblocksAnother) {
   Limit(2, MemoryPolicy::kBlock);
   auto a = Make({.name = "a"});
   auto b = Make({.name = "b"});
@@ -60,7 +60,7 @@ TEST_F(TableMemoryTest, RoomMadeInOneTableLetsAnotherGoOn) {
   EXPECT_TRUE(blocked->done);
 }
 
-TEST_F(TableMemoryTest, AResetMakesRoomThoughASnapshotIsHeld) {
+TEST_F(TableMemoryTest, AResetFreesSpaceDespiteASnapshot) {
   Limit(1, MemoryPolicy::kBlock);
   auto table = Make({});
   ASSERT_OK(Insert(*table, 1));
@@ -72,7 +72,7 @@ TEST_F(TableMemoryTest, AResetMakesRoomThoughASnapshotIsHeld) {
   ASSERT_OK(Insert(*table, 2));
 }
 
-TEST_F(TableMemoryTest, AChunkThatIsStoredAlreadyNeedsNoRoom) {
+TEST_F(TableMemoryTest, AStoredChunkNeedsNoSpace) {
   Limit(1, MemoryPolicy::kBlock);
   auto a = Make({.name = "a"});
   auto b = Make({.name = "b"});
@@ -82,7 +82,7 @@ TEST_F(TableMemoryTest, AChunkThatIsStoredAlreadyNeedsNoRoom) {
   EXPECT_THAT(Insert(*b, 2), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
 }
 
-TEST_F(TableMemoryTest, ByPolicyItemsAreEvictedInstead) {
+TEST_F(TableMemoryTest, ItemsAreEvictedByPolicy) {
   Limit(2, MemoryPolicy::kEvict);
   auto table = Make({.sampler = SelectorOptions::Fifo(), .remover = SelectorOptions::Fifo()});
   for (uint64_t key : {1, 2, 3, 4}) ASSERT_OK(Insert(*table, key));
@@ -110,12 +110,12 @@ TEST_F(TableMemoryTest, AFullTableReplacesItsItemsWithoutWaiting) {
   EXPECT_EQ(table->size(), 2);
 }
 
-TEST_F(TableMemoryTest, NothingIsEvictedInVain) {
+TEST_F(TableMemoryTest, NothingIsEvictedIfItCannotHelp) {
   Limit(2, MemoryPolicy::kEvict);
   auto a = Make({.name = "a"});
   auto b = Make({.name = "b"});
   for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*a, key));
-  // The other table fills the store; evictions from this one cannot make room.
+  // The other table fills the store; evictions from this one cannot free space.
   EXPECT_THAT(Insert(*b, 3), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
   const uint64_t key = 1;
   ASSERT_OK(a->Mutate({}, {&key, 1}));
@@ -125,7 +125,7 @@ TEST_F(TableMemoryTest, NothingIsEvictedInVain) {
   EXPECT_EQ(a->size(), 1);
 }
 
-TEST_F(TableMemoryTest, AnItemThatCouldNeverFitIsRefused) {
+TEST_F(TableMemoryTest, AnItemThatCannotFitIsRejected) {
   Limit(1, MemoryPolicy::kBlock);
   auto table = Make({});
   EXPECT_THAT(table->Insert(test::MakeItem(1, 1, test::MakeChunk(store_.get(), 1, 0, 100))),

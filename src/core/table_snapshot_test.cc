@@ -78,7 +78,7 @@ class TableSnapshotTest : public TableStateTest {
   }
 };
 
-TEST_F(TableSnapshotTest, TellsAllThatATableIs) {
+TEST_F(TableSnapshotTest, HasTheCompleteState) {
   std::vector<std::string> log;
   const auto state =
       Make({.sampler = SelectorOptions::Prioritized(0.5, 4),
@@ -126,7 +126,7 @@ TEST_F(TableSnapshotTest, OfAnEmptyTable) {
   EXPECT_THAT(PictureOf(*snapshot), IsEmpty());
 }
 
-TEST_F(TableSnapshotTest, StaysWhileTheTableChanges) {
+TEST_F(TableSnapshotTest, IsUnaffectedByChangesOfTheTable) {
   const auto state = Make({.sampler = SelectorOptions::Uniform(2),
                            .remover = SelectorOptions::Fifo(),
                            .max_size = 600,
@@ -162,7 +162,7 @@ TEST_F(TableSnapshotTest, StaysWhileTheTableChanges) {
   EXPECT_EQ(store_.stored_bytes(), Info(*state).referenced_bytes);
 }
 
-TEST_F(TableSnapshotTest, StaysWhateverTheFirstChangeIs) {
+TEST_F(TableSnapshotTest, IsUnaffectedByAnyFirstChange) {
   const std::vector<std::pair<std::string, std::function<void(TableState*)>>> changes = {
       {"insert", [&](TableState* state) { Insert(state, 100); }},
       {"assign", [&](TableState* state) { Insert(state, 1, 50); }},
@@ -196,7 +196,7 @@ TEST_F(TableSnapshotTest, StaysWhateverTheFirstChangeIs) {
   EXPECT_EQ(store_.stats().live_chunks, 0);
 }
 
-TEST_F(TableSnapshotTest, WhatItShowsIsKeptAndWhatItDoesNotIsFreedAtOnce) {
+TEST_F(TableSnapshotTest, KeepsOnlyTheItemsItContains) {
   const auto state = Make({});
   for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key);
   auto snapshot = state->TakeSnapshot();
@@ -267,7 +267,7 @@ TEST_F(TableSnapshotTest, SeveralOverlapAndAreDroppedInAnyOrder) {
     for (const int i : order) {
       check();
       snapshots[i].reset();
-      change(5 + i);  // what is removed now may be shown by the ones that are left
+      change(5 + i);  // items removed now may belong to the remaining snapshots
     }
     EXPECT_EQ(store_.stats().live_chunks, state->size());
   } while (std::ranges::next_permutation(order).found);
@@ -289,10 +289,10 @@ TEST_F(TableSnapshotTest, TakingOneCopiesNoItem) {
   EXPECT_EQ(first->slots().page_identity(1), third->slots().page_identity(1)) << "only what was written";
 }
 
-TEST_F(TableSnapshotTest, SelectorsRestoredFromItDrawWhatTheTableDraws) {
+TEST_F(TableSnapshotTest, RestoredSelectorsDrawTheSameItems) {
   for (const SelectorOptions& selector : AllSelectors()) {
     SCOPED_TRACE(selector.ToString());
-    // Without a seed, so that only the captured state can make them agree.
+    // Without a seed: only the captured state can make them agree.
     SelectorOptions unseeded = selector;
     unseeded.seed.reset();
     const auto state = Make({.sampler = unseeded, .remover = unseeded, .max_size = 50});
@@ -312,7 +312,7 @@ TEST_F(TableSnapshotTest, SelectorsRestoredFromItDrawWhatTheTableDraws) {
       ASSERT_EQ(snapshot->slot(picks[i].slot).key, drawn[i].key) << "draw " << i;
       ASSERT_EQ(picks[i].probability, drawn[i].probability) << "draw " << i;
     }
-    // The remover, down to the last item. Encoding late gives the state as it was.
+    // The remover, down to the last item. A late encoding gives the captured state.
     const auto last = Restored(unseeded, snapshot->state().remover_state.get(), *snapshot);
     for (int64_t left = state->size(); left > 0; --left) {
       Selection pick;

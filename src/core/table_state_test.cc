@@ -29,7 +29,7 @@ using testing::IsEmpty;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// --- Making one ---
+// --- Creation ---
 
 TEST_F(TableStateTest, RefusesBadOptionsAndNamesTheTable) {
   const auto refused = [](TableOptions options) { return TableState::Create(std::move(options)).status(); };
@@ -57,7 +57,7 @@ TEST_F(TableStateTest, RefusesBadOptionsAndNamesTheTable) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("extension")));
 }
 
-TEST_F(TableStateTest, RefusesWhatClientsCouldNotRead) {
+TEST_F(TableStateTest, RejectsOptionsThatClientsCouldNotRead) {
   const auto refused = [](TableOptions options) { return TableState::Create(std::move(options)).status(); };
   EXPECT_OK(refused({.name = std::string(1024, 'x')}));
   EXPECT_THAT(refused({.name = std::string(1025, 'x')}),
@@ -106,9 +106,9 @@ TEST_F(TableStateTest, QueueAndStackOptions) {
   EXPECT_EQ(stack.rate_limiter, RateLimiterOptions::Stack(5));
 }
 
-// --- Inserting ---
+// --- Inserts ---
 
-TEST_F(TableStateTest, InsertStoresTheItemAsItCame) {
+TEST_F(TableStateTest, InsertStoresTheItemUnchanged) {
   const auto state = Make({});
   Insert(state.get(), 42, 1.5, 7, 2);
   EXPECT_EQ(state->size(), 1);
@@ -164,12 +164,12 @@ TEST_F(TableStateTest, InsertOfAnExistingKeySetsItsPriorityAndNothingElse) {
   EXPECT_EQ(info.updates, 1);
   EXPECT_EQ(info.evictions, 0);
   EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(1)) << "the sampler knows";
-  // Its place in the order of insertion is the old one.
+  // Its position in the order of insertion is unchanged.
   Insert(state.get(), 3, 1);
   EXPECT_THAT(Keys(*state), ElementsAre(2, 3));
 }
 
-TEST_F(TableStateTest, AssigningCountsAsATouch) {
+TEST_F(TableStateTest, AssigningCountsAsAnUpdate) {
   const auto state = Make({.sampler = SelectorOptions::MinHeap(), .max_times_sampled = 1});
   for (const uint64_t key : {1, 2, 3}) Insert(state.get(), key, 5);
   Insert(state.get(), 1, 5);
@@ -183,7 +183,7 @@ TEST_F(TableStateTest, AnItemWithoutDataIsRefused) {
                        AllOf(HasSubstr("\"t\""), HasSubstr("item 3"), HasSubstr("must not be empty"))));
 }
 
-// --- Priorities that a selector does not take ---
+// --- Invalid priorities ---
 
 TEST_F(TableStateTest, RefusesPrioritiesThatEitherSelectorRefuses) {
   for (const SelectorOptions& sampler : AllSelectors()) {
@@ -207,7 +207,7 @@ TEST_F(TableStateTest, RefusesPrioritiesThatEitherSelectorRefuses) {
       }
       for (const double priority : {0.0, -0.0, 1e-300, 1.0, 1e200})
         EXPECT_OK(state->CheckPriority(77, priority)) << priority;
-      // Asking changed nothing.
+      // The check changed nothing.
       EXPECT_EQ(state->size(), 1);
       EXPECT_FALSE(state->Contains(77));
       EXPECT_EQ(state->Find(1)->priority, 1);
@@ -219,7 +219,7 @@ TEST_F(TableStateTest, RefusesPrioritiesThatEitherSelectorRefuses) {
   EXPECT_EQ(store_.stats().live_chunks, 0);
 }
 
-// --- Evicting ---
+// --- Eviction ---
 
 TEST_F(TableStateTest, EveryRemoverEvictsByItsOwnRule) {
   // Keys in order of insertion 1..4 into a table of three.
@@ -230,10 +230,10 @@ TEST_F(TableStateTest, EveryRemoverEvictsByItsOwnRule) {
   };
   const std::vector<Case> cases = {
       {SelectorOptions::Fifo(), {1, 2, 3, 4}, {2, 3, 4}},
-      {SelectorOptions::Lifo(), {1, 2, 3, 4}, {1, 2, 3}},  // the new one itself
+      {SelectorOptions::Lifo(), {1, 2, 3, 4}, {1, 2, 3}},  // the new item itself
       {SelectorOptions::MinHeap(), {3, 1, 2, 4}, {1, 3, 4}},
-      {SelectorOptions::MinHeap(), {3, 4, 2, 1}, {1, 2, 3}},  // the new one itself
-      {SelectorOptions::MinHeap(), {1, 1, 1, 1}, {2, 3, 4}},  // ties: the longest untouched
+      {SelectorOptions::MinHeap(), {3, 4, 2, 1}, {1, 2, 3}},  // the new item itself
+      {SelectorOptions::MinHeap(), {1, 1, 1, 1}, {2, 3, 4}},  // ties: the least recently updated
       {SelectorOptions::MaxHeap(), {3, 9, 2, 4}, {1, 3, 4}},
       {SelectorOptions::MaxHeap(), {7, 7, 7, 7}, {2, 3, 4}},
       {SelectorOptions::Prioritized(1, 1), {0, 0, 5, 0}, {1, 2, 4}},  // only one has a weight
@@ -297,7 +297,7 @@ TEST_F(TableStateTest, ATableOfOneIsAlwaysFull) {
 
 // --- Sampling ---
 
-TEST_F(TableStateTest, ASampleTellsEverything) {
+TEST_F(TableStateTest, ASampleHasAllFields) {
   const auto state = Make({.sampler = SelectorOptions::MaxHeap()});
   Insert(state.get(), 1, 1);
   Insert(state.get(), 2, 2.5);
@@ -388,7 +388,7 @@ TEST_F(TableStateTest, MaxTimesSampledRemovesWithTheLastSample) {
   }
 }
 
-TEST_F(TableStateTest, ItemsThatArriveUsedUpGoWithTheirNextSample) {
+TEST_F(TableStateTest, ItemsInsertedUsedUpAreRemovedByTheirNextSample) {
   const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 3});
   Insert(state.get(), 1, 1, 1, /*times_sampled=*/2);
   Insert(state.get(), 2, 1, 1, /*times_sampled=*/3);
@@ -429,7 +429,7 @@ TEST_F(TableStateTest, CountsUniqueSamples) {
   EXPECT_EQ(Info(*state).num_unique_samples, 2);
 }
 
-// --- Mutating ---
+// --- Updates and deletes ---
 
 TEST_F(TableStateTest, DeletesComeBeforeUpdates) {
   const auto state = Make({});
@@ -461,7 +461,7 @@ TEST_F(TableStateTest, UpdatesAreAppliedInOrder) {
     SCOPED_TRACE(heap.ToString());
     const auto state = Make({.sampler = heap, .max_times_sampled = 1});
     for (const uint64_t key : {1, 2, 3, 4}) Insert(state.get(), key, static_cast<double>(key));
-    // The last of several updates of a key holds; the order of the touches decides ties.
+    // The last of several updates of a key wins; the order of updates decides ties.
     Update(state.get(), {{3, 9}, {1, 5}, {4, 5}, {3, 5}, {2, 5}, {1, 5}});
     EXPECT_EQ(Info(*state).updates, 6);
     EXPECT_THAT(SampleKeys(state.get(), 4), ElementsAre(4, 3, 2, 1));
@@ -482,7 +482,7 @@ TEST_F(TableStateTest, BothSelectorsSeeUpdates) {
   EXPECT_THAT(Keys(*state), ElementsAre(2, 3, 4));
 }
 
-TEST_F(TableStateTest, ADeletedKeyMayComeBack) {
+TEST_F(TableStateTest, ADeletedKeyMayBeInsertedAgain) {
   const auto state = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1});
   for (const uint64_t key : {1, 2, 3}) Insert(state.get(), key);
   Delete(state.get(), {1, 1});
@@ -543,7 +543,7 @@ TEST_F(TableStateTest, TablesMayShareChunks) {
   EXPECT_EQ(store_.stored_bytes(), 0);
 }
 
-// --- What is let go outside the lock ---
+// --- Data released outside the lock ---
 
 TEST_F(TableStateTest, DataIsFreedWithTheEffectsAndNotBefore) {
   const auto state = Make({.remover = SelectorOptions::Fifo(), .max_size = 3, .max_times_sampled = 1});
@@ -576,9 +576,9 @@ TEST_F(TableStateTest, ADestroyedTableFreesEverything) {
   EXPECT_EQ(store_.stored_bytes(), 0);
 }
 
-// --- Looking ---
+// --- Find and peek ---
 
-TEST_F(TableStateTest, LookingDoesNotCountAsSampling) {
+TEST_F(TableStateTest, FindAndPeekDoNotCountAsSampling) {
   const auto state = Make({.sampler = SelectorOptions::MinHeap(), .max_times_sampled = 1});
   for (uint64_t key = 1; key <= 3; ++key) Insert(state.get(), key, 1);
   for (int i = 0; i < 3; ++i) {
@@ -612,7 +612,7 @@ TEST_F(TableStateTest, PeekWalksTheTableInSteps) {
   EXPECT_THAT(state->Peek(0, &cursor), IsEmpty());
 }
 
-TEST_F(TableStateTest, ALookedAtItemOutlivesItsRemoval) {
+TEST_F(TableStateTest, AFoundItemOutlivesItsRemoval) {
   const auto state = Make({});
   Insert(state.get(), 5);
   const auto item = state->Find(5);
@@ -641,7 +641,7 @@ TEST_F(TableStateTest, ResetEmptiesTheTableAndTheLimiter) {
     EXPECT_EQ(info.num_unique_samples, 0);
     EXPECT_EQ(info.referenced_bytes, 0);
     for (uint64_t key = 1; key <= 5; ++key) EXPECT_FALSE(state->Contains(key));
-    // And goes on as new.
+    // Continues like a new table.
     for (uint64_t key = 1; key <= 5; ++key) Insert(state.get(), key, 1, key);
     EXPECT_EQ(state->size(), 3);
     EXPECT_EQ(SampleKeys(state.get(), 1).size(), 1u);

@@ -1,5 +1,5 @@
-// table_state_testing.h — a fixture for tests of TableState: items with a chunk of their own, and short names
-// for what one does with a table; and an extension that writes down what it is told.
+// table_state_testing.h — a fixture for tests of TableState, whose items have a chunk of their own, with
+// short names for operations; and an extension that records its calls.
 #ifndef REVERB_CORE_TABLE_STATE_TESTING_H_
 #define REVERB_CORE_TABLE_STATE_TESTING_H_
 
@@ -33,7 +33,7 @@ class TableStateTest : public testing::Test {
     return *std::move(state);
   }
 
-  // Items have a chunk of their own: one row whose value is the key.
+  // Creates an item with a chunk of its own: one row whose value is the key.
   Item NewItem(uint64_t key, double priority, uint64_t episode = 1, int32_t times_sampled = 0) {
     Item item =
         test::MakeItem(key, priority, test::MakeChunk(&store_, episode, 0, 1, static_cast<int64_t>(key)));
@@ -96,7 +96,7 @@ class TableStateTest : public testing::Test {
   int64_t now_ = 1'000;
 };
 
-// An extension that writes down what it is told and does what the test asks.
+// Records the calls of an extension, and runs the test's hooks.
 class Recorder : public TableExtension {
  public:
   explicit Recorder(std::string name, std::vector<std::string>* log) : name_(std::move(name)), log_(log) {}

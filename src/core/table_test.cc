@@ -37,7 +37,7 @@ TEST_F(TableTest, SampleWaitsUntilMinSizeIsReached) {
   EXPECT_THAT(sample->keys, ElementsAre(1));
 }
 
-TEST_F(TableTest, ATimeoutSaysWhoWhyAndHowLong) {
+TEST_F(TableTest, ATimeoutNamesTableReasonAndDuration) {
   auto table = Make({.name = "per", .rate_limiter = RateLimiterOptions::MinSize(100)});
   for (uint64_t key : {1, 2, 3}) ASSERT_OK(Insert(*table, key));
   auto sample = SampleAsync(*table, 1, true, 200ms);
@@ -54,7 +54,7 @@ TEST_F(TableTest, ATimeoutSaysWhoWhyAndHowLong) {
   EXPECT_THAT(text, HasSubstr("Timeout exceeded"));
 }
 
-TEST_F(TableTest, ATimeoutOfZeroTriesOnceAndLeavesNoTrace) {
+TEST_F(TableTest, ATimeoutOfZeroTriesOnce) {
   auto table = MakeQueue(1);
   ASSERT_OK(Insert(*table, 1));
   EXPECT_THAT(Insert(*table, 2), StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
@@ -77,7 +77,7 @@ TEST_F(TableTest, ATimedOutInsertIsNotAppliedLater) {
   EXPECT_TRUE(Sample(*table, 5).empty());
 }
 
-TEST_F(TableTest, InsertsAndSamplesGoInTheOrderTheyCame) {
+TEST_F(TableTest, InsertsAndSamplesRunInOrderOfArrival) {
   auto table = MakeQueue(2);
   std::vector<Pending*> inserts;
   for (uint64_t key = 1; key <= 6; ++key) inserts.push_back(InsertAsync(*table, {key}));
@@ -110,7 +110,7 @@ TEST_F(TableTest, ABlockedCallerIsNotOvertakenByALaterOne) {
   EXPECT_THAT(small->keys, ElementsAre(4));
 }
 
-TEST_F(TableTest, WhatWasDrawnBeforeATimeoutIsHandedOut) {
+TEST_F(TableTest, SamplesDrawnBeforeATimeoutAreReturned) {
   auto table = MakeQueue(10);
   auto sample = SampleAsync(*table, 3, false, 10ms);
   ASSERT_OK(Insert(*table, 1));
@@ -120,14 +120,14 @@ TEST_F(TableTest, WhatWasDrawnBeforeATimeoutIsHandedOut) {
   EXPECT_THAT(sample->keys, ElementsAre(1));
 }
 
-TEST_F(TableTest, APartialSampleIsContentWithWhatThereIs) {
+TEST_F(TableTest, APartialSampleReturnsAvailableItems) {
   auto table = MakeQueue(10);
   ASSERT_OK(Insert(*table, 1));
   ASSERT_OK(Insert(*table, 2));
   EXPECT_THAT(Sample(*table, 5), ElementsAre(1, 2));
 }
 
-TEST_F(TableTest, OnlyThoseWhoWaitedAreMarkedRateLimited) {
+TEST_F(TableTest, OnlySamplesThatWaitedAreMarkedRateLimited) {
   auto table = Make({.sampler = SelectorOptions::Fifo(), .rate_limiter = RateLimiterOptions::MinSize(1)});
   std::vector<bool> flags;
   const auto record = [&](Operation& op) { flags.push_back(op.own_samples.at(0).rate_limited); };
@@ -183,7 +183,7 @@ TEST_F(TableTest, AttemptsReportTheReasonInsteadOfWaiting) {
   EXPECT_THAT(table->TryInsert({&items[2], 1}).status, StatusIs(StatusCode::kCancelled));
 }
 
-TEST_F(TableTest, AttemptsQueueBehindThoseThatWait) {
+TEST_F(TableTest, AttemptsQueueBehindWaitingOperations) {
   auto table = MakeQueue(1);
   ASSERT_OK(Insert(*table, 1));
   auto blocked = InsertAsync(*table, {2});
@@ -195,7 +195,7 @@ TEST_F(TableTest, AttemptsQueueBehindThoseThatWait) {
   EXPECT_EQ(table->Info().waiting_inserts, 1);
 }
 
-TEST_F(TableTest, ADeleteLetsBlockedInsertsIn) {
+TEST_F(TableTest, ADeleteUnblocksInserts) {
   auto table =
       Make({.max_size = 10, .rate_limiter = {.min_size_to_sample = 1, .min_diff = 0, .max_diff = 2}});
   for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
@@ -207,7 +207,7 @@ TEST_F(TableTest, ADeleteLetsBlockedInsertsIn) {
   EXPECT_TRUE(blocked->done) << "the table is back at its minimum size";
 }
 
-TEST_F(TableTest, ChangingTheLimiterMovesTheQueues) {
+TEST_F(TableTest, ChangingTheLimiterUnblocksWaitingOperations) {
   auto table = Make({.rate_limiter = RateLimiterOptions::MinSize(5)});
   ASSERT_OK(Insert(*table, 1));
   auto sample = SampleAsync(*table, 1);
@@ -217,7 +217,7 @@ TEST_F(TableTest, ChangingTheLimiterMovesTheQueues) {
   EXPECT_TRUE(sample->done);
 }
 
-TEST_F(TableTest, ResetKeepsThoseWhoWait) {
+TEST_F(TableTest, ResetKeepsWaitingOperations) {
   auto table = MakeQueue(1);
   ASSERT_OK(Insert(*table, 1));
   auto insert = InsertAsync(*table, {2});
@@ -228,7 +228,7 @@ TEST_F(TableTest, ResetKeepsThoseWhoWait) {
   EXPECT_EQ(store_->stats().live_chunks, 0);
 }
 
-TEST_F(TableTest, CloseReleasesEverybodyWithAnError) {
+TEST_F(TableTest, CloseFailsAllWaitingOperations) {
   auto table = MakeQueue(1);
   auto sample = SampleAsync(*table, 1);
   ASSERT_OK(Insert(*table, 1));
@@ -317,7 +317,7 @@ TEST_F(TableTest, ASampleThatWaitsSeesEveryItemOfABatch) {
   EXPECT_THAT(sample->keys, ElementsAre(1)) << "not the last, which has evicted the others";
 }
 
-TEST_F(TableTest, ALongRunOfCallbacksIsHandedOnAndFinished) {
+TEST_F(TableTest, ALongRunOfCallbacksIsHandedOff) {
   auto table = MakeQueue(1);
   int64_t callbacks = 0;
   // Each callback triggers the next one.
@@ -344,7 +344,7 @@ TEST_F(TableTest, ACallbackMayHoldTheLastReference) {
   bool other = false;
   raw->SampleAsync(1, true, {}, [&other](Operation&) { other = true; });
   table.reset();
-  clock_.Advance(5ms);  // the first ends, and with it the table
+  clock_.Advance(5ms);  // the first operation ends, and with it the table
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(other) << "who waited in it was told";
 }
@@ -378,7 +378,7 @@ TEST_F(TableTest, ACallbackMayCallTheTable) {
   EXPECT_EQ(drawn.size(), 500u);
 }
 
-TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
+TEST_F(TableTest, ARejectedItemFailsOnlyItsCall) {
   auto table = Make({.sampler = SelectorOptions::Prioritized(1.0, 1)});
   std::vector<Item> items;
   items.push_back(MakeItem(1, 1.0));
@@ -399,7 +399,7 @@ TEST_F(TableTest, ARefusedItemFailsItsCallAlone) {
   EXPECT_EQ(Sample(*table, 4).size(), 4u) << "the table goes on";
 }
 
-TEST_F(TableTest, AskingForNoSampleOrForTooManyIsAnError) {
+TEST_F(TableTest, RequestingZeroOrTooManySamplesIsAnError) {
   auto table = Make({});
   std::vector<internal::Sample> samples;
   EXPECT_THAT(table->Sample(0, true, {}, &samples), StatusIs(StatusCode::kInvalidArgument));
@@ -418,7 +418,7 @@ TEST_F(TableTest, AnEmptyInsertIsDoneAtOnce) {
 
 // --- Information ---
 
-TEST_F(TableTest, InfoTellsWaitsByReason) {
+TEST_F(TableTest, InfoReportsWaitsByReason) {
   auto table = Make({.rate_limiter = RateLimiterOptions::MinSize(2)});
   (void)SampleAsync(*table, 1);
   (void)SampleAsync(*table, 1);
@@ -443,7 +443,7 @@ TEST_F(TableTest, InfoTellsWaitsByReason) {
   EXPECT_GT(info.referenced_bytes, 0);
 }
 
-TEST_F(TableTest, InfoTellsRates) {
+TEST_F(TableTest, InfoReportsRates) {
   auto table = Make({});
   for (int second = 0; second < 20; ++second) {
     for (int i = 0; i < 50; ++i) ASSERT_OK(Insert(*table, static_cast<uint64_t>(second * 50 + i)));
@@ -515,7 +515,7 @@ class HighestSlot final : public Selector {
   std::set<Slot> slots_;
 };
 
-TEST_F(TableTest, AUsersOwnSelectorServes) {
+TEST_F(TableTest, ACustomSelectorWorks) {
   auto table = Make({.custom_sampler = [] { return std::make_unique<HighestSlot>(); }});
   for (uint64_t key : {10, 11, 12}) ASSERT_OK(Insert(*table, key));
   EXPECT_THAT(Sample(*table, 2), ElementsAre(12, 12));
@@ -526,7 +526,7 @@ TEST_F(TableTest, AUsersOwnSelectorServes) {
 
 // --- Snapshots ---
 
-TEST_F(TableTest, ASnapshotIsOneInstantOverAllTables) {
+TEST_F(TableTest, ASnapshotIsConsistentAcrossTables) {
   auto a = Make({.name = "a"});
   auto b = Make({.name = "b"});
   ASSERT_OK(Insert(*a, 1));

@@ -1,4 +1,4 @@
-// The assembly of a server: what Start() and Stop() do, without clients.
+// Tests Start() and Stop() of a server, without clients.
 #include "server/server.h"
 
 #include <gmock/gmock.h>
@@ -77,7 +77,7 @@ TEST_F(ServerImplTest, ServesItsTablesWithinTheProcess) {
   EXPECT_EQ(info.stored_bytes, server->store()->stats().stored_bytes);
 }
 
-TEST_F(ServerImplTest, ClientsOfTheProcessFindItUntilItStops) {
+TEST_F(ServerImplTest, InProcessClientsFindItUntilItStops) {
   const std::unique_ptr<ServerImpl> server = ServerImpl::Start(OneTable()).value();
   const Id128 id = server->service()->life_id();
   EXPECT_TRUE(IsInprocServer(id));

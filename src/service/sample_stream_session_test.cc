@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 class SampleStreamSessionTest : public ServiceTest {};
 
-TEST_F(SampleStreamSessionTest, DrawsOnlyAsFarAsThereIsCredit) {
+TEST_F(SampleStreamSessionTest, DrawsOnlyWithinTheCredit) {
   TableOptions table;
   table.name = "t";
   Create({table});
@@ -52,7 +52,7 @@ TEST_F(SampleStreamSessionTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogg
   inserts->OnMessage({.items = {MakeItem(6, "replay")}});
   for (const char* table : {"q", "replay"}) {
     auto peer = std::make_shared<FakeSamplePeer>();
-    peer->ready = false;  // the greeting is still being written
+    peer->ready = false;  // the welcome message is still being written
     Hello hello = MakeHello(2);
     hello.client_name = "learner";
     auto session = service_->OpenSample(hello, peer).value();
@@ -69,7 +69,7 @@ TEST_F(SampleStreamSessionTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogg
   inserts->OnGone();
 }
 
-TEST_F(SampleStreamSessionTest, ARequestThatWaitsEndsWithItsClient) {
+TEST_F(SampleStreamSessionTest, AWaitingRequestEndsWithItsClient) {
   TableOptions table;
   table.name = "t";
   Create({table});
@@ -82,7 +82,7 @@ TEST_F(SampleStreamSessionTest, ARequestThatWaitsEndsWithItsClient) {
   EXPECT_EQ(service_->stats().streams, 0u);
 }
 
-TEST_F(SampleStreamSessionTest, RepliesAreBoundedWhateverIsAskedFor) {
+TEST_F(SampleStreamSessionTest, RepliesAreBoundedForAnyRequest) {
   TableOptions table;
   table.name = "t";
   Create({table});
@@ -118,8 +118,8 @@ TEST_F(SampleStreamSessionTest, RepliesAreWrittenAsTheRequestAllows) {
   inserts->OnGone();
 }
 
-TEST_F(SampleStreamSessionTest, CreditMayComeBackBeforeTheReplyWasCounted) {
-  // A client so quick that its credit is there before the reply's own call has returned.
+TEST_F(SampleStreamSessionTest, CreditMayArriveBeforeTheReplyIsCounted) {
+  // A client so fast that its credit arrives before Reply() returns.
   struct QuickPeer final : SamplePeer {
     std::weak_ptr<SampleSession> session;
     size_t samples = 0;
@@ -141,7 +141,7 @@ TEST_F(SampleStreamSessionTest, CreditMayComeBackBeforeTheReplyWasCounted) {
   hello.receive_window_bytes = 1000;
   auto session = service_->OpenSample(hello, peer).value();
   peer->session = session;
-  session->OnRequest({.taken_bytes = 1000});  // for the greeting
+  session->OnRequest({.taken_bytes = 1000});  // for the welcome message
   session->OnRequest({.request_id = 1, .table = "t", .count = 10'000});
   EXPECT_EQ(peer->samples, 10'000u);
   session->OnGone();

@@ -20,7 +20,7 @@ using test::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST_F(ServiceTest, TablesHaveNamesOfTheirOwn) {
+TEST_F(ServiceTest, TableNamesMustBeUnique) {
   auto table = ConcurrentTable::Create(TableOptions::Queue("q", 1), {.store = store_}).value();
   Service::Options options;
   options.tables = {table, table};
@@ -29,8 +29,8 @@ TEST_F(ServiceTest, TablesHaveNamesOfTheirOwn) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"q\"")));
 }
 
-TEST_F(ServiceTest, TablesMustFitIntoWhatClientsAccept) {
-  // A table's signature is bounded by the table; the server rejects tables whose description exceeds a message.
+TEST_F(ServiceTest, TheDescriptionOfTablesMustFitIntoAMessage) {
+  // A table bounds its signature; the server rejects tables whose description exceeds a message.
   const TensorSpec spec{
       .name = std::string(Signature::kMaxNameLength, 'x'), .dtype = DType::kInt64, .shape = Shape({1})};
   const std::vector<Signature> leaves((size_t{15} << 20) / Signature::kMaxNameLength,
@@ -51,13 +51,13 @@ TEST_F(ServiceTest, TablesMustFitIntoWhatClientsAccept) {
                                    AllOf(HasSubstr("18 tables"), HasSubstr("smaller signatures"))));
 }
 
-TEST_F(ServiceTest, InfoTellsWhoWaits) {
+TEST_F(ServiceTest, InfoListsWaitingClients) {
   Create({TableOptions::Queue("q", 1), TableOptions::Queue("empty", 1)});
   EXPECT_TRUE(service_->Info()->waiters.empty());
   Hello actor = MakeHello(1);
   actor.client_name = "actor";
   auto inserts = service_->OpenInsert(actor, std::make_shared<FakeInsertPeer>()).value();
-  inserts->OnMessage(MakeMessage(1, 4));  // one goes in
+  inserts->OnMessage(MakeMessage(1, 4));  // one is inserted
   clock_.Advance(std::chrono::seconds(3));
   Hello learner = MakeHello(2);
   learner.client_name = "learner";
@@ -85,7 +85,7 @@ TEST_F(ServiceTest, InfoTellsWhoWaits) {
   EXPECT_EQ(service_->Info()->waiters.size(), 1u) << "a writer that may come back still waits";
 }
 
-TEST_F(ServiceTest, StrangeNumbersDoNoHarm) {
+TEST_F(ServiceTest, ExtremeNumbersAreHandled) {
   TableOptions table;
   table.name = "t";
   Create({table});
@@ -118,14 +118,14 @@ TEST_F(ServiceTest, StrangeNumbersDoNoHarm) {
   inserts->OnGone();
 }
 
-TEST_F(ServiceTest, CheckpointsAreTheServersBusiness) {
+TEST_F(ServiceTest, CheckpointsAreDelegatedToTheServer) {
   Service::Options options;
   options.store = store_;
   options.checkpoint = [] { return Result<std::string>("/somewhere"); };
   EXPECT_THAT(Service::Create(std::move(options)).value()->Checkpoint(), test::IsOkAndHolds("/somewhere"));
 }
 
-TEST_F(ServiceTest, AStreamThatIsRefusedLeavesNothing) {
+TEST_F(ServiceTest, ARejectedStreamLeavesNothingBehind) {
   ServiceLimits limits;
   limits.max_streams = 1;
   Create({TableOptions::Queue("q", 1)}, limits);
@@ -146,7 +146,7 @@ TEST_F(ServiceTest, AStreamThatIsRefusedLeavesNothing) {
   EXPECT_TRUE(weak.expired()) << "nothing holds a service that was stopped";
 }
 
-TEST_F(ServiceTest, LimitsMustMakeSense) {
+TEST_F(ServiceTest, InvalidLimitsAreRejected) {
   Service::Options options;
   options.store = store_;
   options.limits.insert_window_bytes = 0;

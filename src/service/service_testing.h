@@ -1,4 +1,4 @@
-// service_testing.h — a Service whose clients a test plays by hand.
+// service_testing.h — a Service with fake clients, which a test controls.
 #ifndef REVERB_SERVICE_SERVICE_TESTING_H_
 #define REVERB_SERVICE_SERVICE_TESTING_H_
 
@@ -20,7 +20,7 @@
 
 namespace reverb::internal {
 
-// A client that records replies. `ready` is what Reply() returns.
+// Records replies. `ready` is the result of Reply().
 struct FakeInsertPeer final : InsertPeer {
   int reads = 0;
   bool ready = true;

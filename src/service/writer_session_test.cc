@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 class WriterSessionTest : public ServiceTest {};
 
-TEST_F(WriterSessionTest, AWriterWhoseItemsWaitIsNotReadFurther) {
+TEST_F(WriterSessionTest, ReadingStopsWhileItemsWait) {
   ServiceLimits limits;
   limits.max_waiting_items = 10;
   Create({TableOptions::Queue("q", 1)}, limits);
@@ -58,7 +58,7 @@ TEST_F(WriterSessionTest, BytesCountTowardsTheWindowToo) {
   session->OnGone();
 }
 
-TEST_F(WriterSessionTest, ConfirmationsThatCannotLeaveGatherInOne) {
+TEST_F(WriterSessionTest, UnsentConfirmationsAreCombined) {
   Create({TableOptions::Queue("q", 100)});
   auto peer = std::make_shared<FakeInsertPeer>();
   auto session = service_->OpenInsert(MakeHello(1), peer).value();
@@ -86,7 +86,7 @@ TEST_F(WriterSessionTest, ADisconnectedWriterIsDroppedAfterItsTtl) {
   EXPECT_EQ(service_->stats().writers, 1u);
   EXPECT_EQ(tables_[0]->Info().waiting_inserts, 1) << "what it sent still waits";
   clock_.Advance(6min);
-  // Somebody else comes: the house is swept.
+  // A new writer makes the service drop expired sessions.
   auto other = std::make_shared<FakeInsertPeer>();
   auto another = service_->OpenInsert(MakeHello(2), other).value();
   EXPECT_EQ(service_->stats().writers, 1u);
@@ -94,7 +94,7 @@ TEST_F(WriterSessionTest, ADisconnectedWriterIsDroppedAfterItsTtl) {
   another->OnGone();
 }
 
-TEST_F(WriterSessionTest, ManyVanishedWritersAreForgottenEarlier) {
+TEST_F(WriterSessionTest, ManyDisconnectedWritersAreDroppedEarlier) {
   ServiceLimits limits;
   limits.max_writers = 16;
   Create({TableOptions::Queue("q", 1)}, limits);
@@ -109,7 +109,7 @@ TEST_F(WriterSessionTest, ManyVanishedWritersAreForgottenEarlier) {
   EXPECT_LE(store_->stats().live_chunks, 16 * 3 + 1);
 }
 
-TEST_F(WriterSessionTest, WritersWithoutAnIdAreRefused) {
+TEST_F(WriterSessionTest, WritersWithoutAnIdAreRejected) {
   Create({TableOptions::Queue("q", 1)});
   EXPECT_THAT(service_->OpenInsert({}, std::make_shared<FakeInsertPeer>()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("session id")));
@@ -130,7 +130,7 @@ TEST_F(WriterSessionTest, SlicesCountAsMemoryToo) {
   const auto send = [&] {
     session->OnMessage({.items = {{.number = ++number, .key = number, .table = "q", .trajectory = many}}});
   };
-  send();  // goes in
+  send();  // inserted
   send();  // waits
   const int reads = peer->reads;
   send();
@@ -184,7 +184,7 @@ TEST_F(WriterSessionTest, TablesLearnTheStructureOfTheirItems) {
   insert(0, {});
   EXPECT_EQ(table->Info().structure, bytes);
   EXPECT_EQ(tables_[1]->Info().structure, std::nullopt);
-  // A writer says it once; after a reset it is asked again.
+  // A writer sends the structure once; the service restores it after a reset of the table.
   table->Reset();
   insert(1, ListOf(2));
   EXPECT_EQ(table->Info().structure, std::string(ListOf(2).encoded()));
@@ -194,7 +194,7 @@ TEST_F(WriterSessionTest, TablesLearnTheStructureOfTheirItems) {
   EXPECT_EQ(table->Info().structure, std::nullopt);
   insert(0, one);
   EXPECT_EQ(table->Info().structure, bytes);
-  // An item that is refused says nothing, nor does one for a table that knows better.
+  // Rejected items and items for a table with a signature do not set the structure.
   Item refused = MakeItem(++key);
   refused.priority = std::numeric_limits<double>::quiet_NaN();
   refused.structure = ListOf(2);
@@ -206,7 +206,7 @@ TEST_F(WriterSessionTest, TablesLearnTheStructureOfTheirItems) {
   for (auto& session : sessions) session->OnGone();
 }
 
-TEST_F(WriterSessionTest, TheReasonIsToldWhenNothingMoreIsRead) {
+TEST_F(WriterSessionTest, TheReasonIsSentWhenReadingStops) {
   ServiceLimits limits;
   limits.max_waiting_items = 5;
   Create({TableOptions::Queue("q", 1)}, limits);
@@ -219,7 +219,7 @@ TEST_F(WriterSessionTest, TheReasonIsToldWhenNothingMoreIsRead) {
   session->OnGone();
 }
 
-TEST_F(WriterSessionTest, VanishedWritersAreSweptWithoutAVisitor) {
+TEST_F(WriterSessionTest, DisconnectedWritersAreDroppedWithoutNewClients) {
   ServiceLimits limits;
   limits.disconnected_session_ttl = 5min;
   Create({TableOptions::Queue("q", 1)}, limits);
@@ -245,7 +245,7 @@ TEST_F(WriterSessionTest, SessionsMayBeKeptForever) {
   EXPECT_EQ(service_->stats().writers, 1u);
 }
 
-TEST_F(WriterSessionTest, VanishedWritersTogetherAreBoundedInBytes) {
+TEST_F(WriterSessionTest, DisconnectedWritersAreBoundedInTotalBytes) {
   ServiceLimits limits;
   limits.max_disconnected_bytes = 100'000;
   Create({TableOptions::Queue("q", 1)}, limits);
@@ -269,7 +269,7 @@ TEST_F(WriterSessionTest, TheLongestDisconnectedAreDroppedFirst) {
   ServiceLimits limits;
   limits.max_writers = 4;
   Create({{.name = "t"}}, limits);
-  // Whether the server still knows what the writer has sent.
+  // Returns whether the server still has the writer's session.
   const auto visit = [&](int writer) {
     const auto peer = std::make_shared<FakeInsertPeer>();
     const auto session = service_->OpenInsert(MakeHello(static_cast<uint8_t>(writer)), peer).value();
@@ -287,7 +287,7 @@ TEST_F(WriterSessionTest, TheLongestDisconnectedAreDroppedFirst) {
   for (const int writer : {2, 3}) EXPECT_FALSE(visit(writer));
 }
 
-TEST_F(WriterSessionTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
+TEST_F(WriterSessionTest, ItemsInsertedAfterTheDisconnectDoNotCount) {
   for (const bool drains : {false, true}) {
     ServiceLimits limits;
     limits.max_disconnected_bytes = 100'000;
@@ -312,7 +312,7 @@ TEST_F(WriterSessionTest, WhatWentInMeanwhileNoLongerCountsAsWaiting) {
   }
 }
 
-TEST_F(WriterSessionTest, AWriterThatComesBackHearsOfItsFirstRejection) {
+TEST_F(WriterSessionTest, AReconnectedWriterGetsItsFirstRejection) {
   Create({TableOptions::Queue("q", 1)});
   auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
   InsertMessage message;
@@ -332,7 +332,7 @@ TEST_F(WriterSessionTest, AWriterThatComesBackHearsOfItsFirstRejection) {
 TEST_F(WriterSessionTest, RejectionsThatWereNotSentSurviveAReconnection) {
   Create({TableOptions::Queue("q", 1)});
   auto former = std::make_shared<FakeInsertPeer>();
-  former->ready = false;  // takes the greeting and no more
+  former->ready = false;  // accepts the welcome message and no more
   auto session = service_->OpenInsert(MakeHello(1), former).value();
   InsertMessage message;
   for (uint64_t number = 1; number <= 1000; ++number) message.items.push_back(MakeItem(number, "nowhere"));
@@ -350,7 +350,7 @@ TEST_F(WriterSessionTest, RejectionsThatWereNotSentSurviveAReconnection) {
   session->OnGone();
 }
 
-TEST_F(WriterSessionTest, ManyRejectionsGoInSeveralReplies) {
+TEST_F(WriterSessionTest, ManyRejectionsAreSentInSeveralReplies) {
   Create({TableOptions::Queue("q", 1)});
   auto peer = std::make_shared<FakeInsertPeer>();
   auto session = service_->OpenInsert(MakeHello(1), peer).value();

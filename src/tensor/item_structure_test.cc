@@ -49,7 +49,7 @@ TEST(ItemStructureTest, OtherBytesAreRefused) {
                 StatusIs(StatusCode::kDataLoss));
   }
   EXPECT_THAT(ItemStructure::Decode(good + "x"), StatusIs(StatusCode::kDataLoss));
-  // Lists of one list each, deeper than any.
+  // Nested lists of one element, deeper than the limit.
   std::string deep = "\x01";
   for (int i = 0; i < 30'000; ++i) deep += "\x02\x01";
   deep += '\0';

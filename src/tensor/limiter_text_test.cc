@@ -18,7 +18,7 @@ TableInfo MakeTable() {
   return table;
 }
 
-TEST(LimiterTextTest, SaysWhatTheTableHoldsAndWhyItLetsNobodySample) {
+TEST(LimiterTextTest, DescribesTheTableAndWhySamplesWait) {
   EXPECT_EQ(
       DescribeSampleWait(MakeTable()),
       "table \"replay\" holds 4 of 1000 items; samples wait: too many samples per insert "
@@ -26,12 +26,12 @@ TEST(LimiterTextTest, SaysWhatTheTableHoldsAndWhyItLetsNobodySample) {
       "samples so far, cursor -3)");
 }
 
-TEST(LimiterTextTest, SaysWhyItLetsNobodyInsert) {
+TEST(LimiterTextTest, DescribesWhyInsertsWait) {
   EXPECT_TRUE(DescribeInsertWait(MakeTable())
                   .starts_with("table \"replay\" holds 4 of 1000 items; inserts wait: store is full ("));
 }
 
-TEST(LimiterTextTest, SaysThatNobodyWaits) {
+TEST(LimiterTextTest, DescribesThatNothingWaits) {
   TableInfo table = MakeTable();
   table.sample_wait_reason = WaitReason::kNone;
   EXPECT_TRUE(DescribeSampleWait(table).starts_with(

@@ -1,4 +1,4 @@
-// Messages as hostile or damaged bytes, and their seals.
+// Tests hostile and damaged messages, and checksums of messages ("seals").
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,14 +13,14 @@
 namespace reverb::internal {
 namespace {
 
-// Small messages of every type with what decodes them and writes them again; empty when refused.
+// A small message of some type, and a function that decodes and re-encodes it; empty if rejected.
 struct Case {
   Case(const char* name_in, WireMessage message, std::function<std::string(ByteSlices)> again_in)
       : name(name_in), bytes(message.Flatten()), again(std::move(again_in)) {
     message.Seal(kNumber);
     sealed = message.Flatten();
   }
-  static constexpr uint64_t kNumber = 7;  // of the sealed message
+  static constexpr uint64_t kNumber = 7;  // position of the sealed message
 
   const char* name;
   std::string bytes;
@@ -90,7 +90,7 @@ std::vector<Case> AllCases() {
   };
 }
 
-// The same for payloads that a checksum of the message leaves out, some of them compressed.
+// Returns cases with payloads that the message checksum does not cover, some of them compressed.
 std::vector<Case> LongCases() {
   Random random(4);
   const std::vector<ChunkRef> chunks = {
@@ -99,17 +99,17 @@ std::vector<Case> LongCases() {
   const std::vector<Sample> samples = RandomSamples(chunks, {0, 1}, 2, &random);
   InsertMessage insert;
   for (uint64_t i = 1; i <= 2; ++i) insert.items.push_back(ItemOf(i, samples[i - 1].trajectory));
-  return {
-      {"insert", InsertEncoder().Encode(insert),
-       [](ByteSlices s) {
-         InsertDecoder decoder(Factory());
-         return decoder.Decode(s).ok() ? "OK" : "";
-       }},
-      {"sample reply", EncodeSampleReply({.samples = samples}),
-       [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }},
-      {"sample reply of shared long rows",
-       EncodeSampleReply({.samples = test::UniformBatch(chunks, {0}, {1}, 3, &random), .shared_columns = true}),
-       [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }}};
+  return {{"insert", InsertEncoder().Encode(insert),
+           [](ByteSlices s) {
+             InsertDecoder decoder(Factory());
+             return decoder.Decode(s).ok() ? "OK" : "";
+           }},
+          {"sample reply", EncodeSampleReply({.samples = samples}),
+           [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }},
+          {"sample reply of shared long rows",
+           EncodeSampleReply(
+               {.samples = test::UniformBatch(chunks, {0}, {1}, 3, &random), .shared_columns = true}),
+           [](ByteSlices s) { return DecodeSampleReply(s).ok() ? "OK" : ""; }}};
 }
 
 TEST(WireBytesTest, SlicesMayEndAnywhere) {
@@ -144,8 +144,8 @@ TEST(WireBytesTest, UnknownFieldsChangeNothing) {
   }
 }
 
-// Each input is a copy of its own, so that a read past its end is seen by the sanitizer.
-TEST(WireBytesTest, CutMessagesDoNoHarm) {
+// Each input is a separate copy, so that the sanitizer detects a read past its end.
+TEST(WireBytesTest, TruncatedMessagesAreHandled) {
   for (const Case& c : AllCases()) {
     SCOPED_TRACE(c.name);
     for (size_t i = 0; i < c.bytes.size(); ++i) {
@@ -153,14 +153,14 @@ TEST(WireBytesTest, CutMessagesDoNoHarm) {
       const ByteSlice slice(cut);
       const std::string got = c.again({&slice, 1});
       if (got.empty()) continue;
-      // An accepted message is accepted again once rewritten.
+      // A message that is accepted is accepted again after re-encoding.
       const ByteSlice rewritten = SliceOf(std::string_view(got).substr(3));
       ASSERT_FALSE(c.again({&rewritten, 1}).empty()) << "cut at " << i;
     }
   }
 }
 
-TEST(WireBytesTest, FlippedBitsDoNoHarm) {
+TEST(WireBytesTest, FlippedBitsAreHandled) {
   for (const Case& c : AllCases()) {
     SCOPED_TRACE(c.name);
     for (size_t i = 0; i < c.bytes.size() * 8; ++i) {
@@ -169,7 +169,7 @@ TEST(WireBytesTest, FlippedBitsDoNoHarm) {
       const ByteSlice slice(flipped);
       const std::string got = c.again({&slice, 1});
       if (got.empty()) continue;
-      // What is accepted is a message: it is accepted again as it is now written.
+      // A message that is accepted is accepted again after re-encoding.
       const ByteSlice rewritten = SliceOf(std::string_view(got).substr(3));
       ASSERT_FALSE(c.again({&rewritten, 1}).empty()) << "bit " << i;
     }
@@ -183,7 +183,7 @@ Status UnsealString(uint64_t number, std::string_view sealed, std::vector<ByteSl
   return Unseal(number, slices);
 }
 
-TEST(WireSealTest, ASealComesOffWhereverSlicesEnd) {
+TEST(WireSealTest, ASealIsRemovedWhereverSlicesEnd) {
   std::vector<Case> cases = AllCases();
   for (Case& c : LongCases()) cases.push_back(std::move(c));
   for (const Case& c : cases) {
@@ -204,7 +204,7 @@ TEST(WireSealTest, ASealComesOffWhereverSlicesEnd) {
   }
 }
 
-// By the seal, or by the checksums of the long payloads that it leaves out.
+// Found by the seal, or by the checksums of the long payloads that the seal does not cover.
 TEST(WireSealTest, EveryFlippedBitIsFound) {
   std::vector<Case> cases = AllCases();
   for (Case& c : LongCases()) cases.push_back(std::move(c));

@@ -81,14 +81,14 @@ TEST_F(WireInsertTest, HeadersArriveAsTheyWere) {
   EXPECT_EQ(seen, chunk->header().Unpack());
 }
 
-TEST_F(WireInsertTest, AChunkTravelsOnceInAWindow) {
+TEST_F(WireInsertTest, AChunkIsSentOnceInAWindow) {
   const ChunkRef chunk = Numbers(5, 2'000);  // 16 kB
   InsertMessage message;
   for (uint64_t i = 1; i <= 10; ++i) message.items.push_back(ItemOf(i, Whole(chunk)));
   const WireMessage first = encoder_.Encode(message);
   EXPECT_GT(first.total_bytes(), 16'000u);
   EXPECT_LT(first.total_bytes(), 16'000u + 10 * 50 + 100);
-  // The payload is the chunk's own memory.
+  // The payload is sent from the chunk's own memory.
   ASSERT_EQ(first.parts().size(), 2u);
   EXPECT_EQ(first.parts()[1].data(), chunk->payload().data());
   ASSERT_OK(Decode(&decoder_, first));
@@ -106,7 +106,7 @@ TEST_F(WireInsertTest, AChunkTravelsOnceInAWindow) {
   EXPECT_EQ(decoder_.window_chunks(), 0u);
   EXPECT_EQ(decoder_.window_bytes(), 0u);
 
-  // Forgotten on both sides: travels anew.
+  // Forgotten on both sides: sent again.
   EXPECT_GT(encoder_.NewBytes(Whole(chunk)), 16'000u);
   const WireMessage third = encoder_.Encode(MessageOf(ItemOf(12, Whole(chunk))));
   EXPECT_GT(third.total_bytes(), 16'000u);
@@ -136,7 +136,7 @@ TEST_F(WireInsertTest, FieldsMayComeInAnyOrder) {
   message.items.push_back(ItemOf(2, Whole(Numbers(2, 10)), "other"));
   message.forget_chunks = {1};
   const std::string bytes = encoder_.Encode(message).Flatten();
-  // Chunks to the front, forgetting too; the items stay in order.
+  // Moves chunks and forgotten chunks to the front; the items stay in order.
   const ByteSlice slice = SliceOf(bytes);
   ProtoReader reader({&slice, 1});
   std::string front, back;
@@ -174,7 +174,7 @@ TEST_F(WireInsertTest, ErrorsNameWhatIsWrong) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("greets again")));
   const ByteSlice forget = SliceOf("\x18\x63");
   EXPECT_THAT(decoder_.Decode({&forget, 1}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("chunk 99")));
-  // Rows that the chunk does not have.
+  // Rows beyond the end of the chunk.
   InsertDecoder decoder(Factory());
   InsertEncoder encoder;
   ASSERT_OK(Decode(&decoder, encoder.Encode(MessageOf(ItemOf(1, Whole(Numbers(5, 4)))))));
@@ -183,7 +183,7 @@ TEST_F(WireInsertTest, ErrorsNameWhatIsWrong) {
                        AllOf(HasSubstr("item 0 (number 2)"), HasSubstr("rows 0 to 10"))));
 }
 
-TEST_F(WireInsertTest, LimitsAreKept) {
+TEST_F(WireInsertTest, LimitsAreEnforced) {
   const auto decode = [&](const WireLimits& limits, int messages = 1) {
     InsertEncoder encoder;
     InsertDecoder decoder(Factory(), limits);
@@ -215,7 +215,7 @@ TEST_F(WireInsertTest, LimitsAreKept) {
   EXPECT_THAT(decode({.chunk = {.max_columns = 0}}), refused("columns"));
 }
 
-TEST_F(WireInsertTest, AStructureTravelsOnceOnAStream) {
+TEST_F(WireInsertTest, AStructureIsSentOncePerStream) {
   const ChunkRef chunk = Numbers(5, 10);
   const std::vector<ItemStructure> structures = {ListOf(30), ListOf(40), ListOf(30)};
   uint64_t number = 0;
@@ -233,14 +233,14 @@ TEST_F(WireInsertTest, AStructureTravelsOnceOnAStream) {
     for (size_t i = 0; i < message.items.size(); ++i) {
       EXPECT_EQ(got->items[i].structure, message.items[i].structure) << i;
     }
-    // The one that is meant by "as before" is the very same.
+    // "As before" refers to the same object.
     EXPECT_TRUE(got->items[2].structure.IsCopyOf(got->items[1].structure));
     EXPECT_TRUE(got->items[5].structure.IsCopyOf(got->items[1].structure));
     for (const ItemStructure& structure : {structures[0], structures[1]}) {
       EXPECT_EQ(bytes.Flatten().find(structure.encoded()) != std::string::npos, round == 0);
     }
   }
-  // Another stream knows nothing of them.
+  // Structures of one stream are unknown on another.
   InsertMessage again = MessageOf(ItemOf(1, Whole(chunk)));
   again.items[0].structure = structures[1];
   InsertEncoder encoder;
@@ -250,7 +250,7 @@ TEST_F(WireInsertTest, AStructureTravelsOnceOnAStream) {
   EXPECT_EQ(got->items[0].structure, structures[1]);
 }
 
-TEST_F(WireInsertTest, TooManyStructuresAreNotSaid) {
+TEST_F(WireInsertTest, StructuresBeyondTheLimitAreNotSent) {
   const ChunkRef chunk = Numbers(5, 10);
   const size_t most = WireLimits().max_structures;
   InsertMessage message;
@@ -286,7 +286,7 @@ TEST_F(WireInsertTest, DamagedStructuresAreFound) {
   EXPECT_THAT(decode(deep + '\0'), StatusIs(StatusCode::kDataLoss, HasSubstr("structure 1")));
   EXPECT_THAT(decode(std::string(ItemStructure::kMaxBytes + 1, '\x01')),
               StatusIs(StatusCode::kResourceExhausted));
-  // A number that none has.
+  // A number that no structure has.
   const std::string bytes = [&] {
     InsertMessage message = MessageOf(ItemOf(1, Whole(Numbers(5, 10))));
     message.items[0].structure = ListOf(3);
@@ -301,7 +301,7 @@ TEST_F(WireInsertTest, DamagedStructuresAreFound) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("names structure 2")));
 }
 
-TEST_F(WireInsertTest, TheFactoryMayRefuse) {
+TEST_F(WireInsertTest, TheFactoryMayFail) {
   InsertDecoder decoder(
       [](const ChunkHeader&, uint8_t**) -> Result<ChunkRef> { return Status::ResourceExhausted("no room"); });
   EXPECT_THAT(Decode(&decoder, encoder_.Encode(MessageOf(ItemOf(1, Whole(Numbers(5, 1)))))),

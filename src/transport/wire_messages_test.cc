@@ -110,7 +110,7 @@ TEST(WireMessagesTest, NestedMessagesAreMerged) {
   EXPECT_EQ(reply->welcome->applied_through, 5u);
 }
 
-TEST(WireMessagesTest, LimitsAreKept) {
+TEST(WireMessagesTest, LimitsAreEnforced) {
   const auto refused = [](const char* text) {
     return StatusIs(StatusCode::kResourceExhausted, HasSubstr(text));
   };
@@ -142,7 +142,7 @@ TEST(WireMessagesTest, Statuses) {
     ASSERT_OK(DecodeStatus(Slices(EncodeStatus(want)), &got));
     EXPECT_EQ(got, want);
   }
-  // Of a newer peer: code 99, detail 77.
+  // From a newer peer: code 99, detail 77.
   const ByteSlice slice = SliceOf("\x08\x63\x10\x4d");
   ASSERT_OK(DecodeStatus({&slice, 1}, &got));
   EXPECT_THAT(got, StatusIs(StatusCode::kUnknown, Detail::kNone));

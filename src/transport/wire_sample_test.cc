@@ -22,7 +22,7 @@ TEST_F(WireSampleTest, RandomSamplesArriveAsTheyWere) {
       chunks.push_back(MakeChunk(i, kinds, static_cast<uint32_t>(1 + random_.Below(30)), &random_));
     }
     SampleReply reply{.request_id = random_.Next(), .shared_columns = random_.Below(2) == 0};
-    while (random_.Below(4) != 0) {  // some batches, each of its own columns
+    while (random_.Below(4) != 0) {  // some batches, each with its own columns
       std::vector<uint32_t> columns;
       for (uint64_t c = random_.Below(4) + 1; c > 0; --c) {
         columns.push_back(static_cast<uint32_t>(random_.Below(kinds.size())));
@@ -63,12 +63,12 @@ TEST_F(WireSampleTest, ABatchOfRawRowsArrivesInOneRun) {
   const auto got = RoundTrip(reply);
   ASSERT_OK(got);
   ExpectSame(got->samples, reply.samples);
-  // Only the rows that are needed, and little else.
+  // Only the needed rows and little overhead.
   const uint64_t rows_bytes = 32 * (8 + 5 * 12);
   EXPECT_LT(message_.total_bytes(), rows_bytes + 32 * 60 + 100);
   for (uint32_t i = 0; i < 32; ++i) {
     const Trajectory& trajectory = got->samples[i].trajectory;
-    ASSERT_EQ(trajectory.num_slices(1), 1u);  // two became one
+    ASSERT_EQ(trajectory.num_slices(1), 1u);  // two slices became one
     EXPECT_EQ(trajectory.slice(0, 0).offset, i);
     EXPECT_EQ(trajectory.slice(1, 0).offset, 5 * i);
     for (uint32_t c : {0, 1}) {
@@ -77,7 +77,7 @@ TEST_F(WireSampleTest, ABatchOfRawRowsArrivesInOneRun) {
   }
 }
 
-TEST_F(WireSampleTest, LargeRawRowsTravelFromWhereTheyLie) {
+TEST_F(WireSampleTest, LargeRawRowsAreSentWithoutACopy) {
   SampleReply reply;
   std::vector<const uint8_t*> sources;
   for (uint32_t i = 0; i < 8; ++i) {
@@ -94,7 +94,7 @@ TEST_F(WireSampleTest, LargeRawRowsTravelFromWhereTheyLie) {
   EXPECT_LT(message_.total_bytes(), 8u * 4 * 7056 + 8 * 70 + 100);
 }
 
-TEST_F(WireSampleTest, LongRawRowsMayStayInTheMessageAsLongAsSomethingKeepsIt) {
+TEST_F(WireSampleTest, LongRawRowsMayReferToAMessageThatIsKeptAlive) {
   const ChunkRef chunk = MakeChunk(1, {{DType::kUint8, {50'000}, CodecPolicy::kNone}}, 4, &random_);
   const SampleReply reply{.samples = {SampleOf(chunk, 2, 1), SampleOf(chunk, 0, 1), SampleOf(chunk, 1, 2)}};
   const std::string bytes = EncodeSampleReply(reply).Flatten();
@@ -124,7 +124,7 @@ TEST_F(WireSampleTest, LongRawRowsMayStayInTheMessageAsLongAsSomethingKeepsIt) {
               StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("piece 0")));
 }
 
-TEST_F(WireSampleTest, OnlyTouchedBlocksOfCompressedColumnsTravelEachOnce) {
+TEST_F(WireSampleTest, TouchedBlocksOfCompressedColumnsAreSentOnce) {
   // 12 kB a row, five rows a block.
   const ChunkRef chunk = MakeChunk(1, {{DType::kUint16, {6000}, CodecPolicy::kLz4}}, 40, &random_);
   const ColumnView view = chunk->header().column(0);
@@ -145,7 +145,7 @@ TEST_F(WireSampleTest, OnlyTouchedBlocksOfCompressedColumnsTravelEachOnce) {
   EXPECT_LT(message_.total_bytes(), stored(1, 1) + 150);
   EXPECT_EQ(got->samples[0].trajectory.slice(0, 0).offset, 1u);  // rebased
 
-  // Blocks 1 and 2 by three samples, and the last, which is shorter.
+  // Blocks 1 and 2, used by three samples, and the last block, which is shorter.
   SampleReply several{.samples = {SampleOf(chunk, 39, 1), SampleOf(chunk, 2 * per_block, 2),
                                   SampleOf(chunk, per_block, per_block + 1), SampleOf(chunk, per_block, 1)}};
   got = RoundTrip(several);
@@ -157,7 +157,7 @@ TEST_F(WireSampleTest, OnlyTouchedBlocksOfCompressedColumnsTravelEachOnce) {
   EXPECT_EQ(got->samples[1].trajectory.slice(0, 0).chunk, got->samples[2].trajectory.slice(0, 0).chunk);
 }
 
-TEST_F(WireSampleTest, RawRowsThatOverlapMuchTravelOnce) {
+TEST_F(WireSampleTest, OverlappingRawRowsAreSentOnce) {
   // Observations and next observations over the same rows; rewards do not overlap.
   const ChunkRef chunk = MakeChunk(1, {{DType::kFloat32, {600}}, {DType::kFloat32}}, 50, &random_);
   SampleReply reply;
@@ -172,7 +172,7 @@ TEST_F(WireSampleTest, RawRowsThatOverlapMuchTravelOnce) {
   ASSERT_OK(got);
   ExpectSame(got->samples, reply.samples);
   EXPECT_LT(message_.total_bytes(), 14u * 2400 + 40 * 4 + 10 * 70 + 200);
-  // The rewards are in one run all the same.
+  // The rewards are nevertheless in one run.
   for (uint32_t i = 0; i < 10; ++i) EXPECT_EQ(got->samples[i].trajectory.slice(2, 0).offset, 4 * i);
 }
 
@@ -196,7 +196,7 @@ TEST_F(WireSampleTest, ErrorsNameWhatIsWrong) {
     return DecodeSampleReply({&slice, 1}, limits);
   };
   ASSERT_OK(decode(bytes));
-  // Without the piece: it is the last field, 80 bytes and some.
+  // Removes the piece: the last field, a little over 80 bytes.
   const size_t piece = bytes.find('\x7a');
   ASSERT_NE(piece, std::string::npos);
   EXPECT_THAT(
@@ -217,7 +217,7 @@ TEST_F(WireSampleTest, ErrorsNameWhatIsWrong) {
 
 // --- Responses in parts ---
 
-// An owner that does nothing else.
+// Returns an owner for bytes that need none.
 Buffer AnyKeeper() { return Buffer::CopyOf("x"); }
 
 class WirePartsTest : public WireSampleTest {
@@ -260,7 +260,7 @@ TEST_F(WirePartsTest, ALargeResponseArrivesInParts) {
     EXPECT_EQ(got->request_id, 5u);
     EXPECT_EQ(got->end, Status());
     ExpectSame(got->samples, reply.samples);
-    // Small ones come as they are.
+    // Small replies are sent whole.
     auto small = decoder.Decode(Slices(EncodeSampleReply({.request_id = 6})), Buffer());
     ASSERT_OK(small);
     EXPECT_EQ((*small)->request_id, 6u);
@@ -285,7 +285,7 @@ TEST_F(WirePartsTest, DamageInAPartIsFound) {
   }
 }
 
-TEST_F(WirePartsTest, PartsThatDoNotFitAreRefused) {
+TEST_F(WirePartsTest, PartsThatDoNotFitAreRejected) {
   const std::string bytes(kMinPartBytes, 'x');
   const auto refused = [](const char* text) {
     return StatusIs(StatusCode::kInvalidArgument, HasSubstr(text));
@@ -305,14 +305,14 @@ TEST_F(WirePartsTest, PartsThatDoNotFitAreRefused) {
   EXPECT_THAT(Add(&decoder, Part(0, "")), refused("all parts but the last"));
   EXPECT_THAT(Add(&decoder, EncodeSampleReply({.request_id = 1}).Flatten() + Part(3 * bytes.size(), bytes)),
               refused("no other fields"));
-  // A claim takes no memory.
+  // The announced size is not allocated.
   EXPECT_THAT(Add(&decoder, Part(uint64_t{1} << 62, bytes)),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_response_bytes")));
 }
 
 // --- Sizes ---
 
-TEST_F(WireSampleTest, ASampleIsNeverLargerThanWasSaid) {
+TEST_F(WireSampleTest, ASampleNeverExceedsItsPredictedSize) {
   const std::vector<ColumnKind> kinds = AllKinds();
   for (int round = 0; round < 300; ++round) {
     std::vector<ChunkRef> chunks;
@@ -333,7 +333,7 @@ TEST_F(WireSampleTest, ASampleIsNeverLargerThanWasSaid) {
   }
 }
 
-TEST_F(WireSampleTest, ItemsThatNoReplyCanCarryAreFound) {
+TEST_F(WireSampleTest, ItemsTooLargeForAReplyAreDetected) {
   const ChunkRef chunk = MakeChunk(1, {{DType::kInt64}}, 10, &random_);
   std::vector<ColumnSpec> columns(3);
   for (ColumnSpec& column : columns) column.slices = {{chunk, 0, 0, 1}, {chunk, 0, 4, 2}};

@@ -116,7 +116,7 @@ TEST_F(WireSharedColumnsTest, DifferentColumnsTakeTheLongerForm) {
   ExpectArrives(both({}, {}), false);
 }
 
-TEST_F(WireSharedColumnsTest, ASqueezedColumnIsNotLikeOneOfARow) {
+TEST_F(WireSharedColumnsTest, ASqueezedColumnDiffersFromAColumnOfOneRow) {
   const ChunkRef chunk = Chunks(1, 6)[0];
   SampleReply reply{.shared_columns = true};
   for (const bool squeeze : {true, false}) {
@@ -157,7 +157,7 @@ TEST_F(WireSharedColumnsTest, ErrorsNameWhatIsWrong) {
     const ByteSlice slice = SliceOf(bytes);
     return DecodeSampleReply({&slice, 1}, limits);
   };
-  // Of piece 0: `length` rows from `offset` on.
+  // Encodes `length` rows of piece 0 from `offset` on.
   const auto rows = [](char offset, char length) { return std::string{'\x18', offset, '\x20', length}; };
   const auto got = decode(column(rows(2, 4)));
   ASSERT_OK(got);
@@ -179,10 +179,10 @@ TEST_F(WireSharedColumnsTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(decode(column("\x10\x01\x20\x01")), is_invalid("names column 1"));
   EXPECT_THAT(decode(std::string("\x2a\x00", 2)),
               is_invalid("has 0 slices; in a series each column has one"));
-  // One of two slices.
+  // A column of two slices.
   EXPECT_THAT(decode(std::string("\x2a\x08\x0a\x02\x20\x01\x0a\x02\x20\x01", 10)),
               is_invalid("has 2 slices; in a series each column has one"));
-  // Squeezed, of two rows.
+  // A squeezed column of two rows.
   EXPECT_THAT(decode(std::string("\x2a\x06\x0a\x02\x20\x02\x10\x01", 8)), is_invalid("squeezed"));
 
   const auto is_refused = [](const char* text) {
@@ -191,7 +191,7 @@ TEST_F(WireSharedColumnsTest, ErrorsNameWhatIsWrong) {
   const std::string two_columns = column(rows(0, 1)) + column(rows(0, 2));
   EXPECT_OK(decode(two_columns));
   EXPECT_THAT(decode(two_columns, {.max_columns = 1}), is_refused("more than the 1 columns"));
-  // They count for every sample.
+  // Shared columns count for every sample.
   EXPECT_OK(decode(two_columns, {.max_slices = 4}));
   EXPECT_THAT(decode(two_columns, {.max_slices = 3}),
               is_refused("2 samples of 2 columns: more than the 3 slices"));
@@ -199,7 +199,7 @@ TEST_F(WireSharedColumnsTest, ErrorsNameWhatIsWrong) {
 
 TEST_F(WireSharedColumnsTest, ASampleMayHaveColumnsOfItsOwn) {
   const ChunkRef chunk = MakeChunk(1, {{DType::kInt64}}, 10, &random_);
-  // A sample with columns, then one without, then the columns of those that have none.
+  // A sample with columns, one without, then the shared columns.
   const std::string own = EncodeSampleReply({.samples = {SampleOf(chunk, 0, 10)}}).Flatten();
   const std::string bytes = own + std::string("\x1a\x00\x2a\x04\x0a\x02\x20\x02", 8);
   const ByteSlice slice = SliceOf(bytes);

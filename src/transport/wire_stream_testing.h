@@ -1,4 +1,4 @@
-// wire_stream_testing.h — what the tests of insert and sample streams share.
+// wire_stream_testing.h — helpers for the tests of insert and sample streams.
 #ifndef REVERB_TRANSPORT_WIRE_STREAM_TESTING_H_
 #define REVERB_TRANSPORT_WIRE_STREAM_TESTING_H_
 
@@ -30,7 +30,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Returns a factory like that of a server: it assigns its own IDs.
+// Returns a factory that assigns its own IDs, like that of a server.
 inline InsertDecoder::ChunkFactory Factory() {
   return [next = uint64_t{1'000'000}](const ChunkHeader& header, uint8_t** payload) mutable {
     return Chunk::Uninitialized(next++, header, payload);

@@ -20,7 +20,7 @@ using test::StatusIs;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// What a reader finds in one field of its own.
+// Calls `read` for each field of a message, and returns the status of the reader.
 template <typename Read>
 Status ReadOne(std::string_view bytes, const Read& read) {
   const ByteSlice slice = SliceOf(bytes);
@@ -45,7 +45,7 @@ TEST(WireWriterTest, DefaultsAreLeftOut) {
 
 TEST(WireWriterTest, BytesAreThoseOfProtobuf) {
   WireWriter writer;
-  writer.Uint(1, 150);  // the example of protobuf's own documentation
+  writer.Uint(1, 150);  // the example in protobuf's documentation
   writer.Bytes(2, "testing");
   writer.Sint(3, -1);
   writer.Int(4, -1);
@@ -53,8 +53,9 @@ TEST(WireWriterTest, BytesAreThoseOfProtobuf) {
                                            "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
 }
 
-// Every length of a nested message, whatever room was left for the length, with shared bytes or without.
-TEST(WireWriterTest, NestedLengthsAreRightWhateverWasExpected) {
+// Tests every length of a nested message, for any size reserved for the length, with and without shared
+// bytes.
+TEST(WireWriterTest, NestedLengthsAreCorrectForAnyReservedSize) {
   const std::string large(kShareBytes, 'x');
   for (const uint64_t expected : {0, 127, 128, 20'000, 3'000'000}) {
     for (const size_t size : {0, 1, 100, 124, 125, 126, 127, 128, 129, 16'380, 16'384, 20'000}) {
@@ -115,7 +116,7 @@ TEST(ProtoReaderTest, ReadsWhatWasWritten) {
     writer.PackedFixed64(6, std::vector<uint64_t>{0, value});
     writer.Int(7, -7);
     const std::string bytes = writer.Finish().Flatten();
-    // One byte to a slice, with empty slices between.
+    // One byte per slice, with empty slices between.
     std::vector<ByteSlice> slices;
     for (size_t i = 0; i < bytes.size(); ++i) {
       slices.push_back(SliceOf(std::string_view(bytes).substr(i, 1)));

@@ -1,5 +1,5 @@
-// Many threads on a few tables, every kind of call at once. The checks hold whatever the
-// interleaving; the rest is for ThreadSanitizer, which runs this without any suppression.
+// Runs all kinds of calls concurrently on a few tables. The checks hold for every interleaving; data races
+// are left to ThreadSanitizer, which runs this without suppressions.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -46,7 +46,7 @@ class TableConcurrencyTest : public ::testing::Test {
   std::shared_ptr<ChunkStore> store_ = std::make_shared<ChunkStore>(ChunkStore::Options{});
 };
 
-// Every item of a queue comes out once, and nothing else does.
+// Every item of a queue is sampled exactly once.
 TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
   constexpr int kProducers = 4, kConsumers = 4;
   auto table = Make(TableOptions::Queue("q", 16));
@@ -80,7 +80,7 @@ TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
   std::vector<uint64_t> all;
   for (const auto& part : drawn) {
     all.insert(all.end(), part.begin(), part.end());
-    // One consumer sees one producer's items in the order they were written.
+    // Each consumer sees the items of one producer in the order in which they were written.
     std::array<uint64_t, kProducers> last{};
     for (uint64_t key : part) {
       const uint64_t producer = key / 1'000'000, number = key % 1'000'000;
@@ -96,8 +96,8 @@ TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
   EXPECT_EQ(store_->stats().live_chunks, 0);
 }
 
-// All operations at once on two tables that share chunks; ends with Close while some still wait.
-TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
+// Runs all operations concurrently on two tables that share chunks; ends with Close() while some calls wait.
+TEST_F(TableConcurrencyTest, AllOperationsConcurrently) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::vector<std::shared_ptr<ConcurrentTable>> tables = {
@@ -113,7 +113,7 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
   const auto wait = Wait{.timeout = 2ms};
 
   std::thread ender([&] {
-    // Long enough in operations, not in seconds.
+    // The duration is measured in operations, not in seconds.
     while (tables[0]->Info().counters.inserts < kRounds) std::this_thread::yield();
     stop = true;
     for (const auto& table : tables) table->Close();
@@ -141,7 +141,7 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
           const Status status =
               table.Sample(1 + static_cast<int64_t>(random.Below(8)), random.Below(2) == 0, wait, &samples);
           for (const internal::Sample& sample : samples) {
-            // What was handed out stays readable whatever happens to the item.
+            // Sampled data remains readable whatever happens to the item.
             int64_t value = -1;
             ASSERT_OK(sample.trajectory.Read(0, {reinterpret_cast<uint8_t*>(&value), sizeof(value)}));
             ASSERT_EQ(value, 0);
@@ -203,14 +203,14 @@ TEST_F(TableConcurrencyTest, EveryOperationAtOnce) {
     }
   });
   ender.join();
-  // Close has ended all waits; the callbacks of the last may be under way on the clock's thread.
+  // Close() has ended all waits; the last callbacks may still run on the clock's thread.
   while (callbacks != started) std::this_thread::yield();
   tables.clear();
-  // So may be the last holder of a table.
+  // The last reference to a table may also be held there.
   while (store_->stats().live_chunks != 0) std::this_thread::yield();
 }
 
-// Callers that hand their operation to the lock's holder get their own answer.
+// Callers that pass their operation to the lock's holder get their own result.
 TEST_F(TableConcurrencyTest, ContendedSingleOperationsKeepTheirResultsApart) {
   auto table = Make({.name = "t", .sampler = SelectorOptions::MaxHeap(), .max_size = 1'000'000});
   RunThreads(8, [&](int t) {
@@ -232,8 +232,8 @@ TEST_F(TableConcurrencyTest, ContendedSingleOperationsKeepTheirResultsApart) {
   EXPECT_EQ(table->size(), 8 * (kRounds - (kRounds + 3) / 7));
 }
 
-// An operation handed to somebody who only came to look is done all the same.
-TEST_F(TableConcurrencyTest, AsynchronousOperationsAreServedByThoseWhoLook) {
+// An operation that is passed to a thread in a read-only call is executed.
+TEST_F(TableConcurrencyTest, AsynchronousOperationsAreRunByReaders) {
   auto table = Make({.name = "t", .max_size = 5000});
   for (uint64_t key = 0; key < 5000; ++key) ASSERT_OK(table->Insert(NewItem(key)));
   std::atomic<bool> stop{false};
@@ -248,13 +248,13 @@ TEST_F(TableConcurrencyTest, AsynchronousOperationsAreServedByThoseWhoLook) {
   while (looks < 100) {
     std::atomic<bool> done{false};
     table->SampleAsync(1, true, {}, [&](Operation&) { done = true; });
-    while (!done) std::this_thread::yield();  // never, if it was lost: the looker stops only afterwards
+    while (!done) std::this_thread::yield();  // never ends if the operation was lost
   }
   stop = true;
   looker.join();
 }
 
-// Operations of one thread are applied and confirmed in the order in which it gave them.
+// Operations of one thread are applied and confirmed in the order in which the thread submitted them.
 TEST_F(TableConcurrencyTest, AsynchronousOperationsOfOneThreadKeepTheirOrder) {
   auto table = Make({.name = "t", .max_size = 1000});
   std::atomic<bool> stop{false};
@@ -284,8 +284,8 @@ TEST_F(TableConcurrencyTest, AsynchronousOperationsOfOneThreadKeepTheirOrder) {
   EXPECT_TRUE(std::ranges::is_sorted(order));
 }
 
-// Hooks and callbacks may wait in calls of their own, whatever the thread that runs them waits for.
-TEST_F(TableConcurrencyTest, WorkPutOffByAnExtensionMayWait) {
+// Hooks and callbacks may make blocking calls, whatever the thread that runs them waits for.
+TEST_F(TableConcurrencyTest, DeferredWorkOfAnExtensionMayBlock) {
   class WaitsLater final : public TableExtension {
    public:
     explicit WaitsLater(std::shared_ptr<ConcurrentTable> other) : other_(std::move(other)) {}
@@ -315,7 +315,7 @@ TEST_F(TableConcurrencyTest, WorkPutOffByAnExtensionMayWait) {
   EXPECT_EQ(empty->Info().waiting_samples, 0);
 }
 
-// Time-outs come from the clock's thread while callers come and go.
+// Timeouts run on the clock's thread while callers start and end.
 TEST_F(TableConcurrencyTest, RealTimeoutsEndEveryWait) {
   auto table = Make({.name = "t"});
   std::atomic<int> timed_out{0};

@@ -1,4 +1,4 @@
-// The C++ API over every transport: writing, single operations, many clients at once, restarts of the server.
+// Tests the C++ API over every transport: writers, single operations, concurrent clients, server restarts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ using ::testing::StartsWith;
 class ClientConformanceTest : public test::ClientFixture {};
 INSTANTIATE_TEST_SUITE_P(Transports, ClientConformanceTest, REVERB_ALL_TRANSPORTS, test::TransportName);
 
-// --- Writing and reading back ---
+// --- Writers ---
 
 TEST_P(ClientConformanceTest, TrajectoriesComeBackAsTheyWereWritten) {
   Start({MakeQueue("t", 100)});
@@ -101,21 +101,21 @@ TEST_P(ClientConformanceTest, OneThreadWritesFarBeyondTheLimiterAndThenSamples) 
   EXPECT_OK(writer.Flush(0, kPatience));
 }
 
-TEST_P(ClientConformanceTest, AFullTableHoldsUpNoItemsForOthers) {
+TEST_P(ClientConformanceTest, AFullTableDoesNotDelayItemsForOtherTables) {
   Start({MakeQueue("full", 1), MakeTable("empty")});
   const Client client = Connect();
   auto writer = NewWriter(client);
   for (int i = 0; i < 2; ++i) ASSERT_OK(Write(writer, "full", 1));
   while (table("full").Info().waiting_inserts == 0) std::this_thread::yield();
   ASSERT_OK(Write(writer, "empty", 1));
-  // Without a flush.
+  // Succeeds without a flush.
   ASSERT_OK(client.Sample("empty", 1, kPatience));
   ASSERT_OK(Write(writer, "empty", 2));
   while (table("empty").size() < 2) std::this_thread::yield();
   writer.Close();
 }
 
-TEST_P(ClientConformanceTest, FlushWaitsForAsManyAsItIsTold) {
+TEST_P(ClientConformanceTest, FlushLeavesTheRequestedNumberOfItemsPending) {
   Start({MakeQueue("q", 10)});
   const Client client = Connect();
   auto writer = NewWriter(client);
@@ -129,7 +129,7 @@ TEST_P(ClientConformanceTest, FlushWaitsForAsManyAsItIsTold) {
   EXPECT_THAT(writer.Flush(), StatusIs(StatusCode::kCancelled, HasSubstr("Close has been called")));
 }
 
-TEST_P(ClientConformanceTest, AWaitCanBeGivenUp) {
+TEST_P(ClientConformanceTest, AWaitCanBeCancelled) {
   Start({MakeQueue("q", 1)});
   const Client client = Connect();
   auto writer = NewWriter(client);
@@ -238,7 +238,7 @@ TEST_P(ClientConformanceTest, InsertSampleDelete) {
                             std::array{Client::TablePriority{"a", 1.0}, Client::TablePriority{"b", 2.0}},
                             kPatience));
   }
-  const Floats other(3.0f);  // another layout
+  const Floats other(3.0f);  // a different layout
   ASSERT_OK(client.Insert(std::array{other.view()}, std::array{Client::TablePriority{"a", 1.0}}, kPatience));
   const ServerInfo info = client.Info(kPatience).value();
   EXPECT_EQ(info.tables[0].current_size, 21);
@@ -266,7 +266,7 @@ TEST_P(ClientConformanceTest, SingleOperationsObeyTheirTimeout) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(client.Insert(std::array{x.view()}, tables, {.timeout = 30ms}),
               StatusIs(StatusCode::kDeadlineExceeded));
-  // Long enough for the server to answer: the item was drawn then.
+  // Long enough for the server to answer: the item has been drawn by then.
   EXPECT_THAT(client.Sample("q", 100, {.timeout = 1s}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("had been drawn")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
@@ -286,7 +286,7 @@ TEST_P(ClientConformanceTest, AnInsertThatWaitsEndsWithItsServer) {
   EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
 }
 
-// --- Many at once ---
+// --- Concurrency ---
 
 TEST_P(ClientConformanceTest, ManyWritersAndSamplersUnderARatio) {
   const int kWriters = 4, kSamplers = 3;
@@ -336,7 +336,7 @@ TEST_P(ClientConformanceTest, ManyWritersAndSamplersUnderARatio) {
   EXPECT_LE(info.cursor, replay.rate_limiter.max_diff);
 }
 
-TEST_P(ClientConformanceTest, StoppingABusyServerHangsNobody) {
+TEST_P(ClientConformanceTest, StoppingABusyServerBlocksNoClient) {
   for (int round = 0; round < 5; ++round) {
     auto replay = MakeTable("r");
     replay.rate_limiter = RateLimiterOptions::SampleToInsertRatio(1.0, 10, 20.0).value();
@@ -373,7 +373,7 @@ TEST_P(ClientConformanceTest, StoppingABusyServerHangsNobody) {
   }
 }
 
-// --- Over the network only ---
+// --- Network only ---
 
 class NetworkClientTest : public ClientConformanceTest {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NetworkClientTest);
@@ -413,11 +413,11 @@ TEST_P(NetworkClientTest, WritersAndSamplersSurviveARestart) {
     const auto sample = sampler.Next(kPatience);
     ASSERT_OK(sample);
     if (ToVector(sample->column(0).value())[0] >= 10)
-      break;  // the first server's samples may have been in flight
+      break;  // samples of the first server may have been in flight
   }
 }
 
-TEST_P(NetworkClientTest, AServerThatIsNotThere) {
+TEST_P(NetworkClientTest, AnUnreachableServer) {
   const Client client = Client::Connect("127.0.0.1:1").value();
   EXPECT_THAT(client.Info({.timeout = 50ms}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("127.0.0.1:1")));
@@ -431,13 +431,13 @@ TEST_P(NetworkClientTest, AServerThatIsNotThere) {
   const Client impatient = Client::Connect("127.0.0.1:1", {.reconnect_timeout = 50ms}).value();
   EXPECT_THAT(impatient.Sample("t", 1, kPatience), StatusIs(StatusCode::kUnavailable));
   const auto text = HasSubstr("the server at 127.0.0.1:1 could not be reached");
-  // Both at once: each takes a second.
+  // Concurrently: each call takes a second.
   auto info = std::async(std::launch::async, [&] { return impatient.Info(); });
   EXPECT_THAT(impatient.Signatures(), StatusIs(StatusCode::kUnavailable, text));
   EXPECT_THAT(info.get(), StatusIs(StatusCode::kUnavailable, text));
 }
 
-TEST_P(NetworkClientTest, OfSeveralServersTheLivingAreServedWhenOneIsLost) {
+TEST_P(NetworkClientTest, ReachableServersAreUsedWhenOneIsLost) {
   Start({MakeTable("t")});
   const std::string living = "127.0.0.1:" + std::to_string(server_->port());
   const Client one = Connect();
@@ -445,7 +445,7 @@ TEST_P(NetworkClientTest, OfSeveralServersTheLivingAreServedWhenOneIsLost) {
   ASSERT_OK(Write(writer, "t", 1));
   ASSERT_OK(writer.Flush(0, kPatience));
   const uint64_t key = one.Sample("t", 1, kPatience)->front().key();
-  // The unreachable server comes first.
+  // The unreachable server is first.
   const Client both = Client::Connect("127.0.0.1:1," + living, {.in_process = false}).value();
   const WaitOptions briefly{.timeout = 200ms};
   const auto is_reported =
@@ -468,7 +468,7 @@ TEST_P(NetworkClientTest, OfSeveralServersTheLivingAreServedWhenOneIsLost) {
   writer.Close();
 }
 
-TEST(ClientOptionsTest, NamesWhatCannotWork) {
+TEST(ClientOptionsTest, InvalidValuesAreNamed) {
   EXPECT_OK(ClientOptions{.write_window_bytes = std::nullopt}.Validate());
   EXPECT_OK(ClientOptions{.name = std::string(1024, 'n')}.Validate());
   EXPECT_THAT(Client::Connect("127.0.0.1:1", {.write_window_bytes = 0}),

@@ -1,4 +1,4 @@
-// client_fixture.h — what the conformance tests of the C++ API share.
+// client_fixture.h — a fixture for the conformance tests of the C++ API.
 #ifndef REVERB_TESTS_CONFORMANCE_CLIENT_FIXTURE_H_
 #define REVERB_TESTS_CONFORMANCE_CLIENT_FIXTURE_H_
 
@@ -47,7 +47,7 @@ inline TableOptions MakeQueue(std::string name, int64_t size) {
   return TableOptions::Queue(std::move(name), size);
 }
 
-// Starts a server and connects clients over the transport that is the parameter of the test.
+// Starts a server and connects clients over the transport that the test parameter names.
 class ClientFixture : public ::testing::TestWithParam<Transport> {
  protected:
   bool over_grpc() const { return GetParam() == Transport::kGrpc; }
@@ -66,7 +66,7 @@ class ClientFixture : public ::testing::TestWithParam<Transport> {
   }
   Table table(const std::string& name) { return server_->table(name).value(); }
 
-  // Writes an item of one row with this value.
+  // Writes an item of one row with the given value.
   static Status Write(TrajectoryWriter& writer, const std::string& table, float value,
                       double priority = 1.0) {
     const Floats tensor(value);

@@ -1,4 +1,4 @@
-// The C++ API over every transport: samplers, batches and large items.
+// Tests the C++ API over every transport: samplers, batches and large items.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, ClientSamplingTest, REVERB_ALL_TRANSPORTS, 
 
 // --- Sampling ---
 
-TEST_P(ClientSamplingTest, NoMoreIsDrawnThanAskedFor) {
+TEST_P(ClientSamplingTest, DrawsNoMoreThanRequested) {
   Start({MakeTable("t")});
   const Client client = Connect();
   auto writer = NewWriter(client);
@@ -60,7 +60,7 @@ TEST_P(ClientSamplingTest, NoMoreIsDrawnThanAskedFor) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_samples (0) must be -1 or >= 1")));
 }
 
-TEST_P(ClientSamplingTest, WhatWasFetchedAndNotTakenIsCounted) {
+TEST_P(ClientSamplingTest, UndeliveredSamplesAreCounted) {
   Start({MakeQueue("q", 100)});
   const Client client = Connect();
   auto writer = NewWriter(client);
@@ -93,7 +93,7 @@ TEST_P(ClientSamplingTest, ARateLimiterTimeoutEndsTheSamples) {
   EXPECT_THAT(sampler.Next(kPatience), StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited));
 }
 
-TEST_P(ClientSamplingTest, AnotherThreadEndsAWait) {
+TEST_P(ClientSamplingTest, AnotherThreadCancelsAWait) {
   Start({MakeTable("empty")});
   const Client client = Connect();
   auto sampler = client.NewSampler({.table = "empty"}).value();
@@ -107,7 +107,7 @@ TEST_P(ClientSamplingTest, AnotherThreadEndsAWait) {
   while (table("empty").Info().waiting_samples > 0) std::this_thread::yield();
 }
 
-TEST_P(ClientSamplingTest, ATimeoutOfOneCallIsNotTheEnd) {
+TEST_P(ClientSamplingTest, ASamplerRemainsUsableAfterATimeout) {
   Start({MakeTable("t")});
   const Client client = Connect();
   auto sampler = client.NewSampler({.table = "t", .max_samples = 1}).value();
@@ -199,7 +199,7 @@ TEST_P(ClientSamplingTest, BatchesAreArraysPerColumn) {
   EXPECT_THAT(sampler.NextBatch(1, &batch, kPatience), StatusIs(StatusCode::kOutOfRange));
 }
 
-TEST_P(ClientSamplingTest, BatchesGoIntoTheCallersMemory) {
+TEST_P(ClientSamplingTest, BatchesAreWrittenToTheCallersMemory) {
   Start({MakeQueue("t", 100)});
   const Client client = Connect();
   auto writer = NewWriter(client, 2, 1);
@@ -218,7 +218,7 @@ TEST_P(ClientSamplingTest, BatchesGoIntoTheCallersMemory) {
   EXPECT_EQ(info.keys.size(), 4u);
 }
 
-TEST_P(ClientSamplingTest, UnlikeSamplesMakeNoBatch) {
+TEST_P(ClientSamplingTest, SamplesOfDifferentShapesCannotBeBatched) {
   Start({MakeQueue("t", 100)});
   const Client client = Connect();
   auto writer = NewWriter(client, 2, 1);
@@ -234,7 +234,7 @@ TEST_P(ClientSamplingTest, UnlikeSamplesMakeNoBatch) {
   EXPECT_OK(sampler.Next(kPatience)) << "the samples are not lost";
 }
 
-TEST_P(ClientSamplingTest, WhatCameOfABatchThatDidNotIsHandedOut) {
+TEST_P(ClientSamplingTest, SamplesOfAnIncompleteBatchAreReturned) {
   Start({MakeQueue("q", 100)});
   const Client client = Connect();
   auto writer = NewWriter(client);
@@ -306,7 +306,7 @@ class LargeItems {
   TrajectoryWriter writer_;
 };
 
-// Exceeds the limit of a message only in long runs: that takes a gigabyte of memory.
+// Exceeds the message size limit only in long runs, because that takes a gigabyte of memory.
 TEST_P(ClientSamplingTest, AnItemLargerThanAMessageIsSampled) {
   const int64_t steps = 18;
   const auto row_bytes = static_cast<size_t>(test::Effort(1 << 20, 1 << 20)) * 16 / 10;
@@ -327,7 +327,7 @@ TEST_P(ClientSamplingTest, AnItemLargerThanAMessageIsSampled) {
       EXPECT_EQ(values[(step + 1) * rows.dims()[1] - 1], static_cast<float>(step));
     }
   }
-  // Inspecting the items then takes several calls.
+  // Inspecting these items takes several calls.
   for (const std::string name : {"t", "small"}) {
     size_t seen = 0;
     uint64_t cursor = 0;
@@ -341,19 +341,19 @@ TEST_P(ClientSamplingTest, AnItemLargerThanAMessageIsSampled) {
   }
 }
 
-TEST_P(ClientSamplingTest, AnItemThatNobodyCouldSampleIsRefused) {
+TEST_P(ClientSamplingTest, AnItemTooLargeToSampleIsRejected) {
   Start({MakeTable("small"), MakeTable("t")}, {.max_item_bytes = 1 << 20});
   const Client client = Connect();
   const auto too_large =
       StatusIs(StatusCode::kResourceExhausted, AllOf(HasSubstr("\"t\""), HasSubstr("max_item_bytes")));
   LargeItems items(client, 12, 100'000);
-  // Detected when the item is created: the writer stays usable.
+  // Detected when the item is created: the writer remains usable.
   EXPECT_THAT(items.CreateItem("t", 0, 12), too_large);
   ASSERT_OK(items.CreateItem("t", 0, 10));
   ASSERT_OK(items.writer().Flush(0, kPatience));
   EXPECT_EQ(table("t").Info().current_size, 1);
 
-  // Detected only when the data is complete: the server rejects it.
+  // Detected only once the data is complete: the server rejects it.
   const Floats row({25'000}, std::vector<float>(25'000, 1.5F));
   auto raw = client
                  .NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 20, .max_chunk_length = 20},
@@ -366,7 +366,7 @@ TEST_P(ClientSamplingTest, AnItemThatNobodyCouldSampleIsRefused) {
   EXPECT_EQ(table("t").Info().current_size, 1);
 }
 
-TEST_P(ClientSamplingTest, AClientThatAcceptsLessHearsWhatToRaise) {
+TEST_P(ClientSamplingTest, ASmallerMessageLimitIsNamedInTheError) {
   if (!over_grpc()) GTEST_SKIP() << "nothing is received within a process";
   Start({MakeTable("small"), MakeTable("t")});
   const Client client = Connect();

@@ -1,4 +1,4 @@
-// What a server does on its streams, message by message, over every transport.
+// Tests the streams of a server, message by message, over every transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,10 +25,10 @@ using test::Transport;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Long enough for a slow machine; no test waits for it to pass.
+// Long enough for a slow machine; reached only if a test fails.
 constexpr Duration kPatience = std::chrono::seconds(60);
 
-// Collects what a stream says, and lets a test wait for it.
+// Records the events of a stream, and lets a test wait for them.
 class Watch {
  public:
   template <typename Change>
@@ -120,7 +120,7 @@ struct SampleWatch final : SampleEvents {
   }
 };
 
-// Chunks as a writer makes them: of no store.
+// Creates chunks as a writer does: outside any store.
 struct LooseChunks {
   Result<ChunkRef> Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
     return Chunk::Copy(NextChunkId(), header, payload);
@@ -175,7 +175,7 @@ class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
     if (GetParam() == Transport::kInproc) return server_->Connect();
     return ConnectGrpc("127.0.0.1:" + std::to_string(server_->port())).value();
   }
-  // Opens an insert stream and waits for the welcome.
+  // Opens an insert stream and waits for the welcome message.
   std::shared_ptr<InsertStream> OpenInsert(const std::shared_ptr<Connection>& connection,
                                            const std::shared_ptr<InsertWatch>& events, uint8_t writer = 1) {
     std::shared_ptr<InsertStream> stream = connection->OpenInsert(MakeHello(writer), events);
@@ -194,7 +194,7 @@ class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
 
 INSTANTIATE_TEST_SUITE_P(Transports, StreamConformanceTest, REVERB_ALL_TRANSPORTS, test::TransportName);
 
-TEST_P(StreamConformanceTest, ItemsGoInAndAreConfirmedInOrder) {
+TEST_P(StreamConformanceTest, ItemsAreInsertedAndConfirmedInOrder) {
   StartServer({MakeTable("t")});
   auto events = std::make_shared<InsertWatch>();
   auto connection = Connect();
@@ -219,7 +219,7 @@ TEST_P(StreamConformanceTest, ItemsGoInAndAreConfirmedInOrder) {
   EXPECT_EQ(server_->service()->stats().writers, 0u) << "a writer that took its leave is forgotten";
 }
 
-TEST_P(StreamConformanceTest, SamplesBringTheData) {
+TEST_P(StreamConformanceTest, SamplesContainTheData) {
   StartServer({MakeTable("t")});
   auto connection = Connect();
   auto inserts = std::make_shared<InsertWatch>();
@@ -236,7 +236,7 @@ TEST_P(StreamConformanceTest, SamplesBringTheData) {
   sampling->Send({.request_id = 6, .table = "t", .count = 2});
   ASSERT_TRUE(samples->AwaitEnds(2));
   ASSERT_EQ(samples->samples.size(), 3u);
-  // Fifo hands out the first item again and again.
+  // FIFO returns the first item each time.
   EXPECT_THAT(Values(samples->samples[0]), ElementsAre(100, 101, 102));
   EXPECT_EQ(samples->samples[0].key, 1001u);
   EXPECT_EQ(samples->samples[0].table_size, 3);
@@ -250,7 +250,7 @@ TEST_P(StreamConformanceTest, SamplesBringTheData) {
   EXPECT_EQ(server_->table("t").value()->Info().counters.samples, 3);
 }
 
-TEST_P(StreamConformanceTest, ItemsAreRejectedOneByOne) {
+TEST_P(StreamConformanceTest, ItemsAreRejectedIndividually) {
   auto per = MakeTable("per");
   per.sampler = SelectorOptions::Prioritized(1.0);
   StartServer({per});
@@ -271,7 +271,7 @@ TEST_P(StreamConformanceTest, ItemsAreRejectedOneByOne) {
   stream->Cancel();
 }
 
-TEST_P(StreamConformanceTest, ALimiterHoldsItemsAndTheServerSaysWhy) {
+TEST_P(StreamConformanceTest, HeartbeatsExplainItemsThatWaitForTheLimiter) {
   StartServer({MakeTable("q", RateLimiterOptions::Queue(10)), MakeTable("free")});
   auto events = std::make_shared<InsertWatch>();
   auto connection = Connect();
@@ -280,7 +280,7 @@ TEST_P(StreamConformanceTest, ALimiterHoldsItemsAndTheServerSaysWhy) {
   for (uint64_t number = 1; number <= 50; ++number) message.items.push_back(MakeItem(number, "q"));
   message.items.push_back(MakeItem(51, "free"));
   Send(*stream, *events, std::move(message));
-  // Ten are in, and confirmed although they came in one message with forty that are not.
+  // Ten are inserted and confirmed, although they arrived in one message with forty that wait.
   ASSERT_TRUE(events->AwaitConfirmed(10));
   auto free = server_->table("free").value();
   ASSERT_TRUE(events->watch.Await([&] { return free->size() == 1; })) << "another table is not held up";
@@ -301,7 +301,7 @@ TEST_P(StreamConformanceTest, ALimiterHoldsItemsAndTheServerSaysWhy) {
   sampling->Cancel();
 }
 
-TEST_P(StreamConformanceTest, WhatCameOnABrokenConnectionIsNotTakenTwice) {
+TEST_P(StreamConformanceTest, ItemsResentAfterADisconnectAreInsertedOnce) {
   StartServer({MakeTable("q", RateLimiterOptions::Queue(2))});
   auto first = std::make_shared<InsertWatch>();
   auto connection = Connect();
@@ -316,7 +316,7 @@ TEST_P(StreamConformanceTest, WhatCameOnABrokenConnectionIsNotTakenTwice) {
   stream = OpenInsert(connection, second, /*writer=*/9);
   ASSERT_TRUE(second->welcome);
   EXPECT_EQ(second->welcome->applied_through, 2u);
-  // Rejections that may have been lost with the connection are told again.
+  // Rejections that may have been lost with the connection are sent again.
   ASSERT_TRUE(second->watch.Await([&] { return !second->rejections.empty(); }));
   EXPECT_EQ(second->rejections[0].number, 4u);
   Send(*stream, *second, MessageOf({MakeItem(3, "q"), MakeItem(4, "nowhere"), MakeItem(5, "q")}));
@@ -330,7 +330,7 @@ TEST_P(StreamConformanceTest, WhatCameOnABrokenConnectionIsNotTakenTwice) {
   sampling->Cancel();
 }
 
-TEST_P(StreamConformanceTest, ANewerConnectionPushesTheOlderOut) {
+TEST_P(StreamConformanceTest, ANewConnectionReplacesTheOldOne) {
   StartServer({MakeTable("t")});
   auto connection = Connect();
   auto first = std::make_shared<InsertWatch>();
@@ -385,7 +385,7 @@ TEST_P(StreamConformanceTest, RequestsEndWithTheReason) {
   stream->Cancel();
 }
 
-TEST_P(StreamConformanceTest, ACancelledSamplerLeavesTheTableAlone) {
+TEST_P(StreamConformanceTest, ACancelledSamplerDrawsNothing) {
   StartServer({MakeTable("t")});
   auto connection = Connect();
   auto samples = std::make_shared<SampleWatch>();

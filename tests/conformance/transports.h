@@ -1,4 +1,4 @@
-// transports.h — the ways to a server that every conformance test is run over.
+// transports.h — the transports that every conformance test runs over.
 #ifndef REVERB_TESTS_CONFORMANCE_TRANSPORTS_H_
 #define REVERB_TESTS_CONFORMANCE_TRANSPORTS_H_
 

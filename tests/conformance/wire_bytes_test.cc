@@ -1,4 +1,5 @@
-// What travels, counted in bytes: each chunk once, only what items refer to, only the rows that samples need.
+// Counts the bytes on the wire: each chunk once, only chunks that items refer to, only rows that samples
+// need.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ namespace {
 using std::chrono_literals::operator""s;
 
 const WaitOptions kPatience{.timeout = 60s};
-// What an item or a sample may cost beyond its data: key, priority, slices, framing.
+// Limits the overhead of an item or a sample beyond its data: key, priority, slices, framing.
 constexpr int64_t kItemBytes = 120;
 constexpr int64_t kStreamBytes = 400;
 
@@ -59,8 +60,8 @@ class WireBytesTest : public ::testing::Test {
     const CellRange range{0, begin, end};
     ASSERT_OK(writer.CreateItem("t", 1.0, std::array{ItemColumn{{&range, 1}}}));
   }
-  // The pipeline's statistics, once they have at least so many bytes and messages, or after 10 s. A message
-  // is counted when Send() has returned, which may be after its items were confirmed.
+  // Returns the pipeline's statistics once they reach so many bytes and messages, or after 10 s. A message is
+  // counted when Send() returns, which may be after its items were confirmed.
   InsertPipeline::Stats Sent(int64_t bytes, int64_t messages = 1) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (std::chrono::steady_clock::now() < deadline) {
@@ -70,7 +71,7 @@ class WireBytesTest : public ::testing::Test {
     }
     return pipeline_->stats();
   }
-  // Takes `count` samples; returns the bytes that came for them.
+  // Takes `count` samples; returns the number of bytes received for them.
   int64_t SampleBytes(int64_t count) {
     auto sampler =
         SamplerImpl::Create([this](size_t) { return connection_; }, {.table = "t", .max_samples = count})
@@ -97,7 +98,7 @@ TEST_F(WireBytesTest, ASharedChunkIsSentOnce) {
   EXPECT_LE(pipeline_->stats().sent_bytes, 40'000 + 100 * kItemBytes + kStreamBytes);
 }
 
-TEST_F(WireBytesTest, ASharedChunkIsSentOnceAlsoOverManyMessages) {
+TEST_F(WireBytesTest, ASharedChunkIsSentOnceAcrossMessages) {
   auto writer = NewWriter(10, 10, Compression::kNone);
   for (int step = 0; step < 10; ++step) AppendBytes(writer, RandomBytes(4000));
   for (int i = 0; i < 20; ++i) {
@@ -117,7 +118,7 @@ TEST_F(WireBytesTest, ChunksThatNoItemRefersToAreNotSent) {
   EXPECT_LE(pipeline_->stats().sent_bytes, 4000 + kItemBytes + kStreamBytes);
 }
 
-TEST_F(WireBytesTest, OfRawChunksOnlyTheRowsThatAreNeededTravel) {
+TEST_F(WireBytesTest, OnlyNeededRowsOfRawChunksAreSent) {
   auto writer = NewWriter(40, 40, Compression::kNone);
   for (int step = 0; step < 40; ++step) AppendBytes(writer, RandomBytes(4000));
   CreateItem(writer, 17, 18);
@@ -128,7 +129,7 @@ TEST_F(WireBytesTest, OfRawChunksOnlyTheRowsThatAreNeededTravel) {
   EXPECT_LE(bytes, 4 * 4000 + 2 * kItemBytes + kStreamBytes);
 }
 
-TEST_F(WireBytesTest, OfCompressedChunksOnlyTheTouchedBlocksTravel) {
+TEST_F(WireBytesTest, OnlyTouchedBlocksOfCompressedChunksAreSent) {
   auto writer = NewWriter(40, 40, Compression::kLz4);
   // Half noise, so that a chunk of 40 frames takes about 140 kB in blocks of nine.
   for (int step = 0; step < 40; ++step) {
@@ -143,12 +144,12 @@ TEST_F(WireBytesTest, OfCompressedChunksOnlyTheTouchedBlocksTravel) {
   EXPECT_LE(SampleBytes(1), chunk_bytes / 4 + kItemBytes + kStreamBytes);
 }
 
-TEST_F(WireBytesTest, OverlappingSamplesShareWhatTheyHaveInCommon) {
+TEST_F(WireBytesTest, OverlappingSamplesShareTheirRows) {
   auto writer = NewWriter(40, 40, Compression::kNone);
   for (int step = 0; step < 40; ++step) AppendBytes(writer, RandomBytes(4000));
   for (int i = 0; i < 30; ++i) CreateItem(writer, i, i + 10);
   ASSERT_OK(writer.Flush(0, kPatience));
-  // 300 rows in all, of which 39 are distinct. A reply holds what fits; each pays for its own rows.
+  // 300 rows in total, of which 39 are distinct. Each reply carries the rows of its own samples.
   EXPECT_LE(SampleBytes(30), 3 * 39 * 4000);
 }
 

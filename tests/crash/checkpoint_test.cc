@@ -1,4 +1,4 @@
-// What is written is what is read: snapshots to files and back, with files in memory.
+// Tests that snapshots are restored as written, with files in memory.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ class CheckpointTest : public ::testing::Test {
     if (loaded.ok()) world->tables = loaded->tables;
     return loaded;
   }
-  // What was written last is `world` as it is.
+  // Checks that the last checkpoint holds the current state of `world`.
   void ExpectComesBack(const World& world, const std::vector<TableOptions>& given = SomeTables()) {
     World copy;
     const Result<LoadedServer> loaded = Load(&copy, given);
@@ -77,7 +77,7 @@ class CheckpointTest : public ::testing::Test {
   int64_t now_ = 1'700'000'000'000'000'000;
 };
 
-TEST_F(CheckpointTest, TablesComeBackAsTheyWere) {
+TEST_F(CheckpointTest, TablesAreRestored) {
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);
   for (int i = 0; i < 5'000; ++i) operations.Do(world.tables);
@@ -87,7 +87,7 @@ TEST_F(CheckpointTest, TablesComeBackAsTheyWere) {
   ExpectComesBack(world);
 }
 
-TEST_F(CheckpointTest, TablesGoOnAsTheOnesThatNeverStopped) {
+TEST_F(CheckpointTest, RestoredTablesBehaveLikeTheOriginals) {
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);
   for (int i = 0; i < 3'000; ++i) operations.Do(world.tables);
@@ -103,14 +103,14 @@ TEST_F(CheckpointTest, TablesGoOnAsTheOnesThatNeverStopped) {
   EXPECT_EQ(copy.Text(), world.Text());
 }
 
-TEST_F(CheckpointTest, EmptyTablesComeBackToo) {
+TEST_F(CheckpointTest, EmptyTablesAreRestored) {
   const World world = World::Make();
   CheckpointWriter writer(&fs_, {.root = kRoot});
   Write(writer, world);
   ExpectComesBack(world);
 }
 
-TEST_F(CheckpointTest, ASecondOneWritesWhatIsNewOnly) {
+TEST_F(CheckpointTest, ASecondCheckpointWritesOnlyNewData) {
   const std::vector<TableOptions> options = {
       {.name = "t", .sampler = SelectorOptions::Fifo(), .max_size = 5'000}};
   World world = World::Make(options);
@@ -139,7 +139,7 @@ TEST_F(CheckpointTest, ASecondOneWritesWhatIsNewOnly) {
   EXPECT_EQ(copy.Text(), world.Text());
 }
 
-TEST_F(CheckpointTest, AChunkThatComesBackIsNotWrittenAgain) {
+TEST_F(CheckpointTest, AReinsertedChunkIsNotWrittenAgain) {
   const std::vector<TableOptions> options = {
       {.name = "t", .sampler = SelectorOptions::Fifo(), .max_size = 1'000}};
   World world = World::Make(options);
@@ -174,7 +174,7 @@ TEST_F(CheckpointTest, AResetTableIsWrittenAnew) {
   }
 }
 
-TEST_F(CheckpointTest, AWriterGoesOnFromWhatWasLoaded) {
+TEST_F(CheckpointTest, AWriterContinuesFromALoadedCheckpoint) {
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);
   for (int i = 0; i < 3'000; ++i) operations.Do(world.tables);
@@ -194,7 +194,7 @@ TEST_F(CheckpointTest, AWriterGoesOnFromWhatWasLoaded) {
 }
 
 TEST_F(CheckpointTest, WritersThatShareARootLoseNothing) {
-  // Each removes the last checkpoint of the other, and the segments that only that one needed.
+  // Each writer removes the other's last checkpoint, and the segments that only that one needed.
   World worlds[] = {World::Make(), World::Make()};
   std::vector<std::unique_ptr<RandomOperations>> operations;
   std::vector<std::unique_ptr<CheckpointWriter>> writers;
@@ -203,7 +203,7 @@ TEST_F(CheckpointTest, WritersThatShareARootLoseNothing) {
     writers.push_back(std::make_unique<CheckpointWriter>(&fs_, CheckpointWriter::Options{.root = kRoot}));
   }
   for (int round = 0; round < 12; ++round) {
-    const size_t i = round % 3 == 0 ? 0 : 1;  // each also twice in a row
+    const size_t i = round % 3 == 0 ? 0 : 1;  // each writer sometimes twice in a row
     for (int step = 0; step < 200; ++step) operations[i]->Do(worlds[i].tables);
     Write(*writers[i], worlds[i]);
     World copy;
@@ -232,7 +232,7 @@ TEST_F(CheckpointTest, ASegmentThatWasRemovedOrCutIsWrittenAgain) {
     for (const bool is_removed : {true, false}) {
       SCOPED_TRACE((kind == SegmentKind::kChunks ? "chunks, " : "pages, ") +
                    std::string(is_removed ? "removed" : "cut"));
-      // The first file of this kind: the last checkpoint refers to it.
+      // The first file of this kind, which the last checkpoint refers to.
       const auto files = fs_.ListDir(folder).value();
       const auto file = std::ranges::find_if(files, [&](const std::string& name) {
         const auto segment = ParseSegmentFileName(name);
@@ -249,7 +249,7 @@ TEST_F(CheckpointTest, ASegmentThatWasRemovedOrCutIsWrittenAgain) {
       insert(1);
       Write(writer, world);
       ExpectComesBack(world, options);
-      // And the next one builds on it as usual.
+      // The next checkpoint is incremental as usual.
       insert(1);
       EXPECT_EQ(Write(writer, world).chunks_written, 1);
       ExpectComesBack(world, options);
@@ -257,11 +257,11 @@ TEST_F(CheckpointTest, ASegmentThatWasRemovedOrCutIsWrittenAgain) {
   }
 }
 
-TEST_F(CheckpointTest, AFailedReadCostsNoCheckpointThatIsKept) {
+TEST_F(CheckpointTest, AFailedReadRemovesNoCheckpoint) {
   const std::vector<TableOptions> options = {
       {.name = "t", .sampler = SelectorOptions::Fifo(), .max_size = 10}};
-  // Writes three checkpoints that share no data, the third while the read number `failing` fails. Returns the
-  // number of reads of the third.
+  // Writes three checkpoints that share no data; read number `failing` of the third fails. Returns the number
+  // of reads of the third.
   const auto write_three = [&](std::optional<int64_t> failing) {
     FakeFileSystem fs;
     World world = World::Make(options);
@@ -296,7 +296,7 @@ TEST_F(CheckpointTest, AFailedReadCostsNoCheckpointThatIsKept) {
   }
 }
 
-TEST_F(CheckpointTest, ADamagedCheckpointTakesNoPlaceOfOneThatIsKept) {
+TEST_F(CheckpointTest, ADamagedCheckpointDoesNotCountAsKept) {
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);
   CheckpointWriter writer(&fs_, {.root = kRoot, .keep_latest = 2});
@@ -332,7 +332,7 @@ TEST_F(CheckpointTest, ManyRoundsKeepEveryStateAndLittleElse) {
   EXPECT_LT(NumSegments(), 140);
 }
 
-TEST_F(CheckpointTest, MostlyDeadSegmentsAreEmptied) {
+TEST_F(CheckpointTest, MostlyDeadSegmentsAreCompacted) {
   const std::vector<TableOptions> options = {{.name = "t",
                                               .sampler = SelectorOptions::Fifo(),
                                               .remover = SelectorOptions::Uniform(4),
@@ -378,7 +378,7 @@ TEST_F(CheckpointTest, OnlyOurOwnOldCheckpointsAreRemoved) {
   EXPECT_TRUE(*fs_.FileExists(foreign + "/DONE"));
 }
 
-TEST_F(CheckpointTest, AClockThatGoesBackDoesNotHideTheNewest) {
+TEST_F(CheckpointTest, TheNewestIsFoundAlthoughTheClockWentBack) {
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);
   CheckpointWriter writer(&fs_, {.root = kRoot, .keep_latest = 3});
@@ -392,7 +392,7 @@ TEST_F(CheckpointTest, AClockThatGoesBackDoesNotHideTheNewest) {
   ExpectComesBack(world);
 }
 
-TEST_F(CheckpointTest, WritersComeBack) {
+TEST_F(CheckpointTest, WriterSessionsAreRestored) {
   writers_ = {{.id = {1, 2, 3}, .applied_through = 77, .applied = {{"per", 80}, {"heap", 79}}},
               {.id = {9}, .applied_through = 1}};
   World world = World::Make();
@@ -408,7 +408,7 @@ TEST_F(CheckpointTest, WritersComeBack) {
   EXPECT_EQ(loaded->writers[1].applied_through, 1);
 }
 
-TEST_F(CheckpointTest, ExtensionsGoOn) {
+TEST_F(CheckpointTest, ExtensionsAreRestored) {
   const auto options = [](std::shared_ptr<StatisticsExtension> statistics) {
     TableOptions table{.name = "t"};
     table.extensions = {statistics, MakePriorityDiffusion({.decay = 0.5, .radius = 2}).value()};
@@ -428,7 +428,7 @@ TEST_F(CheckpointTest, ExtensionsGoOn) {
   World copy;
   ASSERT_TRUE(Load(&copy, options(restored)).ok());
   EXPECT_EQ(restored->Get(), statistics->Get());
-  // Diffusion still knows who is whose neighbour.
+  // The diffusion extension still knows the neighbours of each item.
   const KeyPriority update{5, 8};
   ASSERT_TRUE(world.tables[0]->Mutate({&update, 1}, {}).ok());
   ASSERT_TRUE(copy.tables[0]->Mutate({&update, 1}, {}).ok());
@@ -436,7 +436,7 @@ TEST_F(CheckpointTest, ExtensionsGoOn) {
   EXPECT_EQ(copy.Text(), world.Text());
 }
 
-TEST(CheckpointLockTest, AWriterThatFindsThePathTakenSaysByWhom) {
+TEST(CheckpointLockTest, TheErrorNamesTheHolderOfTheLock) {
   std::string root = ::testing::TempDir() + "/reverb_lock_XXXXXX";
   ASSERT_NE(::mkdtemp(root.data()), nullptr);
   FileSystem* const fs = PosixFileSystem();
@@ -458,7 +458,7 @@ TEST(CheckpointLockTest, AWriterThatFindsThePathTakenSaysByWhom) {
   std::filesystem::remove_all(root);
 }
 
-// --- What was saved, what is given ---
+// --- Saved and given settings ---
 
 class LogLines {
  public:
@@ -508,7 +508,7 @@ class RestoreTest : public CheckpointTest {
   TableOptions given_ = saved_;
 };
 
-TEST_F(RestoreTest, WhatWasSavedWinsAndEachDifferenceIsTold) {
+TEST_F(RestoreTest, SavedSettingsWinAndDifferencesAreLogged) {
   given_.max_size = 5;
   given_.sampler = SelectorOptions::Prioritized(0.5);
   given_.rate_limiter = RateLimiterOptions::MinSize(7);
@@ -523,7 +523,7 @@ TEST_F(RestoreTest, WhatWasSavedWinsAndEachDifferenceIsTold) {
   EXPECT_EQ(log.size(), 4);
 }
 
-TEST_F(RestoreTest, GivenSettingsHoldWhereChosen) {
+TEST_F(RestoreTest, GivenSettingsWinOnRequest) {
   given_.max_size = 4;
   given_.sampler = SelectorOptions::MaxHeap();
   given_.rate_limiter = RateLimiterOptions::MinSize(3);
@@ -542,7 +542,7 @@ TEST_F(RestoreTest, GivenSettingsHoldWhereChosen) {
   EXPECT_EQ(info.counters, (RateLimiterCounters{.inserts = 10, .samples = 0, .deletes = 6}));
   std::vector<internal::Sample> samples;
   ASSERT_TRUE(copy.tables[0]->Sample(1, false, {}, &samples).ok());
-  EXPECT_EQ(samples[0].key, 10);  // the oldest went, the largest priority is picked
+  EXPECT_EQ(samples[0].key, 10);  // the oldest was evicted, the largest priority is sampled
 }
 
 TEST_F(RestoreTest, CountersAreKept) {
@@ -552,7 +552,7 @@ TEST_F(RestoreTest, CountersAreKept) {
             (RateLimiterCounters{.inserts = 10, .samples = 4, .deletes = 0}));
 }
 
-TEST_F(RestoreTest, AnExtraTableIsAChoice) {
+TEST_F(RestoreTest, AnExtraTableIsAnErrorUnlessDroppedOrCreated) {
   World copy;
   EXPECT_THAT(Load(&copy, {{.name = "other"}}).status(), StatusIs(StatusCode::kInvalidArgument));
   using Extra = RestoreOptions::ExtraTables;
@@ -564,7 +564,7 @@ TEST_F(RestoreTest, AnExtraTableIsAChoice) {
   EXPECT_EQ(test::Describe({copy.tables[1]}), world_.Text());
 }
 
-TEST_F(RestoreTest, AMissingTableIsAChoice) {
+TEST_F(RestoreTest, AMissingTableIsCreatedUnlessForbidden) {
   World copy;
   ASSERT_TRUE(Load(&copy, {given_, {.name = "new"}}).ok());
   EXPECT_EQ(copy.tables[0]->size(), 10);

@@ -1,10 +1,10 @@
-// A server that does nothing but insert and save, to be killed at any moment.
+// A server that only inserts and saves, to be killed at any moment.
 //
 //   kill_server PATH
 //
-// Says on standard output, a line each: "loaded N" (N items were inserted in the life of the table), then
-// again and again "saving N" before and "saved N" after a checkpoint. The data of an item follows from its
-// place in the order of inserts, so that whoever looks can tell whether all is there.
+// Prints lines: "loaded N" (N items were inserted in the lifetime of the table), then repeatedly "saving N"
+// before and "saved N" after a checkpoint. The data of an item is a function of its position in the order of
+// inserts, so that a test can check that it is complete.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   std::printf("loaded %lld\n", static_cast<long long>(inserted));
   std::fflush(stdout);
 
-  // Samples go on all the while.
+  // Samples run concurrently.
   std::atomic<bool> over{false};
   std::thread sampler([&] {
     while (!over) {

@@ -1,5 +1,5 @@
-// A server is killed at random moments of its checkpoints, again and again over the same files: each time the
-// next one finds the last checkpoint that was reported as saved, or the one under way, whole.
+// Kills a server at random moments of its checkpoints, repeatedly over the same files. Each restart must find
+// the last checkpoint that was reported as saved, or the one that was in progress, complete.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -40,7 +40,7 @@ class Folder {
   std::string path_;
 };
 
-// What a server said before it was killed.
+// The output of a server before it was killed.
 struct Life {
   int64_t loaded = -1;
   int64_t saved = -1;
@@ -48,7 +48,7 @@ struct Life {
   std::string trouble;
 };
 
-// Runs a server over `path`; kills it `patience` after it has begun to save.
+// Runs a server over `path`; kills it `patience` after it started to save.
 Life RunAndKill(const std::string& path, std::chrono::microseconds patience) {
   int out[2];
   if (::pipe2(out, O_CLOEXEC) != 0) return {.trouble = "no pipe"};
@@ -94,7 +94,7 @@ Life RunAndKill(const std::string& path, std::chrono::microseconds patience) {
   return life;
 }
 
-// The number of inserts of the latest checkpoint, when all its items are right; 0 without one.
+// Returns the number of inserts in the latest checkpoint after checking its items; 0 without a checkpoint.
 void CheckLatest(const std::string& path, int64_t* inserts) {
   *inserts = 0;
   const Result<CheckpointReader> reader = CheckpointReader::Open(path);
@@ -105,7 +105,7 @@ void CheckLatest(const std::string& path, int64_t* inserts) {
   const TableInfo& info = reader->info().tables.at(0);
   *inserts = info.counters.inserts;
   ASSERT_EQ(info.current_size, std::min(kMaxSize, *inserts));
-  std::map<int64_t, int> seen;  // by place in the order of inserts
+  std::map<int64_t, int> seen;  // by position in the order of inserts
   CheckpointItems items = reader->Items("t").value();
   while (true) {
     const auto item = items.Next();
@@ -122,11 +122,11 @@ void CheckLatest(const std::string& path, int64_t* inserts) {
   ASSERT_EQ(seen.begin()->first, *inserts - info.current_size + 1);
 }
 
-TEST(KillTest, WhatWasSavedSurvivesAKillAtAnyMoment) {
+TEST(KillTest, SavedCheckpointsSurviveAKillAtAnyMoment) {
   const Folder folder;
   const std::string root = folder.path() + "/run";
   std::mt19937_64 random(test::Seed());
-  int64_t last = 0;  // what the files hold
+  int64_t last = 0;  // the number of inserts in the files
   const int64_t kills = test::Effort(20, 4);
   for (int64_t kill = 0; kill < kills; ++kill) {
     SCOPED_TRACE("kill " + std::to_string(kill));

@@ -1,4 +1,4 @@
-// Loading segments that are larger than what is read, or loaded by one thread, at a time.
+// Tests loading of segments that exceed the size of one read, or the range that one thread loads.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -29,7 +29,7 @@ constexpr char kRoot[] = "/data/run";
 
 class LargeLoadTest : public ::testing::Test {
  protected:
-  // Below and above what is read straight to its place, what is read at a time, and many small ones between.
+  // Chunks below and above the size of a direct read and of a read buffer, and many small ones between.
   static constexpr uint32_t kSizes[] = {8,      400,     4'000,     16'376,    16'384,        16'392,
                                         40'000, 300'000, 1'048'568, 1'048'576, 3 * 1'048'576, 400};
 
@@ -58,7 +58,7 @@ class LargeLoadTest : public ::testing::Test {
     copy.tables = loaded.tables;
     return copy;
   }
-  // Whether both have the same items with the same bytes.
+  // Returns whether both have the same items with the same bytes.
   void ExpectSame(const World& copy) {
     ASSERT_EQ(copy.Text(), world_.Text());
     uint64_t cursor = 0;
@@ -99,9 +99,9 @@ class LargeLoadTest : public ::testing::Test {
   int64_t now_ = 1'700'000'000'000'000'000;
 };
 
-TEST_F(LargeLoadTest, EveryByteComesBack) {
+TEST_F(LargeLoadTest, EveryByteIsRestored) {
   const std::string path = Write().path;
-  ASSERT_EQ(ChunkFiles().size(), 1);  // of several ranges
+  ASSERT_EQ(ChunkFiles().size(), 1);  // consists of several ranges
   CheckpointProgress last;
   const Result<World> copy = Load(path, {.progress = [&](const CheckpointProgress& progress) {
                                     EXPECT_GT(progress.bytes_done, last.bytes_done);
@@ -113,7 +113,7 @@ TEST_F(LargeLoadTest, EveryByteComesBack) {
   EXPECT_EQ(last.bytes_done, last.bytes_total);
 }
 
-TEST_F(LargeLoadTest, ChunksThatNobodyNeedsAreNotLoaded) {
+TEST_F(LargeLoadTest, UnneededChunksAreNotLoaded) {
   Write();
   std::vector<uint64_t> deletes;
   for (uint64_t key = 3; key < next_key_; key += 3) deletes.push_back(key);

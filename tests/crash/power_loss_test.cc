@@ -1,5 +1,5 @@
-// Checkpoints under power loss and failing disks: whatever happens at whichever operation, what is there
-// afterwards is the last checkpoint that was reported as written, or the one that was under way, whole.
+// Tests checkpoints under power loss and disk failures. Whichever operation fails, the files hold the last
+// checkpoint that was reported as written, or the one that was in progress, complete.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,7 +27,7 @@ using test::World;
 
 constexpr char kRoot[] = "/data/run";
 
-// A file system that only pretends to sync what `skips` names.
+// A file system that skips the syncs that `skips` names.
 class ForgetfulFileSystem final : public FileSystem {
  public:
   using Skips = std::function<bool(FileSystem* fs, const std::string& path)>;
@@ -76,16 +76,16 @@ class ForgetfulFileSystem final : public FileSystem {
   const Skips skips_;
 };
 
-// What a run of several checkpoints came to.
+// The outcome of several checkpoints.
 struct Outcome {
   std::optional<std::string> published;  // the tables as of the last write that succeeded
-  std::optional<std::string> attempted;  // of one that failed after it
+  std::optional<std::string> attempted;  // of a later write that failed
   int failures = 0;
 };
 
 constexpr int kRounds = 4;
 
-// Writes some checkpoints over `fs`, which lies over `disk`, and sets the fault before round `fault_round`.
+// Writes some checkpoints to `fs`, a layer over `disk`, and sets the fault before round `fault_round`.
 Outcome RunRounds(FileSystem* fs, FakeFileSystem* disk, std::optional<FakeFileSystem::Fault> fault,
                   int fault_round, bool stop_at_failure) {
   World world = World::Make();
@@ -109,12 +109,12 @@ Outcome RunRounds(FileSystem* fs, FakeFileSystem* disk, std::optional<FakeFileSy
   return outcome;
 }
 
-// Empty when `disk` holds what it must; else what is wrong.
+// Returns an empty string if `disk` holds what it must; otherwise the problem.
 std::string Check(FakeFileSystem* disk, const Outcome& outcome) {
   const Result<std::vector<CheckpointEntry>> entries = ListCheckpoints(disk, kRoot);
   std::optional<std::string> latest;
   if (entries.ok()) {
-    // No complete checkpoint may lack anything, be it an old one.
+    // Every complete checkpoint must be loadable, old ones included.
     for (const CheckpointEntry& entry : *entries) {
       if (!entry.is_complete) continue;
       World world;
@@ -133,7 +133,7 @@ std::string Check(FakeFileSystem* disk, const Outcome& outcome) {
                 : "there is no checkpoint, though one was published";
 }
 
-// How many operations that change something the rounds from `from` on take.
+// Returns the number of modifying operations in the rounds from `from` on.
 int64_t CountWrites(int from) {
   int64_t before = 0;
   for (int rounds : {from, kRounds}) {
@@ -160,8 +160,8 @@ std::vector<uint64_t> CrashSeeds(int64_t how_many) {
   return seeds;
 }
 
-// The power goes at the n-th operation, for every n, from the very first checkpoint on.
-TEST(PowerLossTest, LeavesTheLastPublishedStateWhereverItStrikes) {
+// Loses power at the n-th operation, for every n, from the very first checkpoint on.
+TEST(PowerLossTest, LeavesTheLastPublishedState) {
   const std::vector<uint64_t> seeds = CrashSeeds(test::Effort(6, 2));
   const int64_t writes = CountWrites(0);
   ASSERT_GT(writes, 60);
@@ -178,8 +178,8 @@ TEST(PowerLossTest, LeavesTheLastPublishedStateWhereverItStrikes) {
   }
 }
 
-// One operation fails, the server goes on, the next checkpoint works; and the power may still go.
-TEST(PowerLossTest, OneFailureCostsOneCheckpointAtMost) {
+// One operation fails, the server continues, and the next checkpoint succeeds; then the power may be lost.
+TEST(PowerLossTest, OneFailureAffectsOneCheckpointAtMost) {
   const std::vector<uint64_t> seeds = CrashSeeds(test::Effort(2, 1));
   const int64_t writes = CountWrites(1) / (kRounds - 1) + 10;
   for (const int error : {EIO, ENOSPC, EACCES}) {
@@ -198,7 +198,7 @@ TEST(PowerLossTest, OneFailureCostsOneCheckpointAtMost) {
   }
 }
 
-// The same right after the failure, before anything else is written.
+// Loses power right after the failure, before anything else is written.
 TEST(PowerLossTest, AFailureThenAPowerLoss) {
   const std::vector<uint64_t> seeds = CrashSeeds(test::Effort(6, 2));
   const int64_t writes = CountWrites(1) / (kRounds - 1) + 10;
@@ -213,7 +213,7 @@ TEST(PowerLossTest, AFailureThenAPowerLoss) {
   }
 }
 
-TEST(PowerLossTest, AFullDiskFailsTheCheckpointAndNothingElse) {
+TEST(PowerLossTest, AFullDiskFailsOnlyTheCheckpoint) {
   FakeFileSystem disk;
   World world = World::Make();
   RandomOperations operations(test::Seed(), world.store);
@@ -231,7 +231,7 @@ TEST(PowerLossTest, AFullDiskFailsTheCheckpointAndNothingElse) {
   EXPECT_EQ(Check(&disk, {.published = world.Text(), .attempted = {}}), "");
 }
 
-// --- Every sync is needed: without any one of them the tests above would find a loss ---
+// --- Every sync is necessary: without any one of them, the tests above would find a loss ---
 
 struct Sync {
   const char* what;
@@ -240,7 +240,7 @@ struct Sync {
 
 class NeededSyncTest : public ::testing::TestWithParam<Sync> {};
 
-TEST_P(NeededSyncTest, IsMissedWhenLeftOut) {
+TEST_P(NeededSyncTest, SkippingItLosesData) {
   const std::vector<uint64_t> seeds = CrashSeeds(8);
   const int64_t writes = CountWrites(0);
   for (const bool for_ever : {true, false}) {
@@ -251,7 +251,7 @@ TEST_P(NeededSyncTest, IsMissedWhenLeftOut) {
           &forgetful, &disk, FakeFileSystem::Fault{.after = n, .for_ever = for_ever}, for_ever ? 0 : 1, true);
       for (const uint64_t seed : seeds) {
         const std::unique_ptr<FakeFileSystem> after = disk.AfterCrash(seed);
-        if (Check(after.get(), outcome) != "") return;  // found, as it should be
+        if (Check(after.get(), outcome) != "") return;  // found, as expected
       }
     }
   }
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
         Sync{"manifest",
              [](FileSystem*, const std::string& path) { return path.ends_with(kManifestTempName); }},
         Sync{"segments", [](FileSystem*, const std::string& path) { return NameOf(path) == kSegmentsName; }},
-        // When the manifest has got its name, and when it has been removed.
+        // After the manifest has been renamed into place, and after it has been removed.
         Sync{"checkpoint",
              [](FileSystem* fs, const std::string& path) {
                return IsOwnCheckpointName(NameOf(path)) && *fs->FileExists(JoinPath(path, kManifestName));

@@ -1,4 +1,4 @@
-// random_tables.h — tables for tests of checkpoints, and their whole state as text.
+// random_tables.h — random tables for tests of checkpoints, and their complete state as text.
 #ifndef REVERB_TESTS_CRASH_RANDOM_TABLES_H_
 #define REVERB_TESTS_CRASH_RANDOM_TABLES_H_
 
@@ -27,7 +27,7 @@ using internal::Random;
 using internal::Snapshot;
 using internal::TableSnapshot;
 
-// Everything that a checkpoint must keep, such that two tables with the same text go on alike.
+// Returns everything that a checkpoint must keep. Tables with the same text behave the same from then on.
 inline std::string Describe(const TableSnapshot& table) {
   const auto number = [](double value) {
     char text[32];
@@ -94,7 +94,8 @@ inline std::string Describe(const std::vector<std::shared_ptr<ConcurrentTable>>&
   return text;
 }
 
-// Every kind of selector, in small tables that evict soon; items of one and of several chunks and columns.
+// Returns small tables that evict soon, with every kind of selector; items have one or several chunks
+// and columns.
 inline std::vector<TableOptions> SomeTables() {
   using S = SelectorOptions;
   return {{.name = "uniform", .sampler = S::Uniform(11), .remover = S::Fifo(), .max_size = 300},
@@ -113,13 +114,13 @@ inline std::vector<TableOptions> SomeTables() {
           {.name = "stack", .sampler = S::Lifo(), .remover = S::Prioritized(1, 9), .max_size = 30}};
 }
 
-// Does random things to tables, the same ones for the same seed and the same tables.
+// Applies random operations to tables: the same ones for the same seed and the same tables.
 class RandomOperations {
  public:
   RandomOperations(uint64_t seed, std::shared_ptr<ChunkStore> store)
       : random_(seed), store_(std::move(store)) {}
 
-  // What an operation returned, as text, so that two runs can be compared.
+  // Applies an operation and returns its result as text, so that two runs can be compared.
   std::string Do(const std::vector<std::shared_ptr<ConcurrentTable>>& tables) {
     ConcurrentTable& table = *tables[random_.Below(tables.size())];
     const uint64_t what = random_.Below(100);
@@ -127,7 +128,7 @@ class RandomOperations {
     if (what < 55) {
       std::string text;
       Item item = NewItem();
-      // Mostly into one, now and then the same data into two tables.
+      // Mostly into one table, sometimes the same data into two.
       const size_t copies = random_.Below(10) == 0 ? 2 : 1;
       for (size_t i = 0; i < copies; ++i) {
         Item copy = item;
@@ -158,14 +159,14 @@ class RandomOperations {
     return "reset";
   }
 
-  // The same from here on.
+  // Returns an object that continues with the same operations.
   RandomOperations CopyWith(std::shared_ptr<ChunkStore> store) const {
     RandomOperations copy = *this;
     copy.store_ = std::move(store);
     copy.chunks_.clear();
     return copy;
   }
-  // Forgets the chunks at hand, so that a copy over another store does as this one does.
+  // Drops the chunks held, so that a copy over another store behaves the same.
   void ForgetChunks() { chunks_.clear(); }
 
  private:
@@ -208,7 +209,7 @@ class RandomOperations {
   uint64_t next_key_ = 1;
 };
 
-// A server's tables without the server.
+// The tables of a server, without the server.
 struct World {
   std::shared_ptr<ChunkStore> store = std::make_shared<ChunkStore>(ChunkStore::Options());
   std::shared_ptr<internal::ManualClock> clock = std::make_shared<internal::ManualClock>();

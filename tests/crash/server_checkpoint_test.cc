@@ -1,4 +1,4 @@
-// Checkpoints as users meet them: a server, its clients, real files.
+// Tests checkpoints through the public API: a server, its clients, real files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ class ServerCheckpointTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(ServerCheckpointTest, AServerGoesOnWhereItWasSaved) {
+TEST_F(ServerCheckpointTest, AServerContinuesFromItsCheckpoint) {
   std::vector<uint64_t> next;
   std::string path;
   {
@@ -90,11 +90,11 @@ TEST_F(ServerCheckpointTest, AServerGoesOnWhereItWasSaved) {
   Client client = server.in_process_client();
   std::vector<uint64_t> again;
   for (const SampledTrajectory& sample : *client.Sample("t", 50)) again.push_back(sample.key());
-  EXPECT_EQ(again, next);  // the same seed, the same next samples
+  EXPECT_EQ(again, next);  // same seed, same next samples
   EXPECT_EQ(server.table("t")->Info().counters.samples, 60);
 }
 
-TEST_F(ServerCheckpointTest, CheckpointsComeOverTheNetwork) {
+TEST_F(ServerCheckpointTest, CheckpointsCanBeRequestedOverTheNetwork) {
   Server server = Start({}, 0);
   Client client =
       Client::Connect("127.0.0.1:" + std::to_string(server.port()), {.in_process = false}).value();
@@ -105,7 +105,7 @@ TEST_F(ServerCheckpointTest, CheckpointsComeOverTheNetwork) {
   EXPECT_TRUE(reader.Verify().ok());
 }
 
-TEST_F(ServerCheckpointTest, AStopInOrderSavesWhenAsked) {
+TEST_F(ServerCheckpointTest, ACleanStopSavesIfConfigured) {
   {
     Server server = Start({.on_stop = true});
     Insert(server.in_process_client(), 0, 12);
@@ -115,7 +115,7 @@ TEST_F(ServerCheckpointTest, AStopInOrderSavesWhenAsked) {
   EXPECT_EQ(server.table("t")->size(), 12);
 }
 
-TEST_F(ServerCheckpointTest, TheyComeWithTimeWhenAsked) {
+TEST_F(ServerCheckpointTest, PeriodicCheckpointsAreWrittenIfConfigured) {
   Server server = Start({.interval = std::chrono::milliseconds(20)});
   Insert(server.in_process_client(), 0, 3);
   EXPECT_TRUE(test::WaitUntil([&] {
@@ -124,7 +124,7 @@ TEST_F(ServerCheckpointTest, TheyComeWithTimeWhenAsked) {
   })) << "no checkpoint appeared";
 }
 
-TEST_F(ServerCheckpointTest, CallersWhoAskAtOnceAllGetOne) {
+TEST_F(ServerCheckpointTest, ConcurrentRequestsAllSucceed) {
   Server server = Start({.keep_latest = 1});
   std::vector<std::thread> threads;
   std::atomic<int> good{0};
@@ -141,7 +141,7 @@ TEST_F(ServerCheckpointTest, CallersWhoAskAtOnceAllGetOne) {
   EXPECT_EQ(CheckpointReader::Open(root_)->info().tables[0].current_size, 60);
 }
 
-TEST_F(ServerCheckpointTest, ADamagedOneGivesWayToTheOneBefore) {
+TEST_F(ServerCheckpointTest, ADamagedCheckpointIsSkippedForThePreviousOne) {
   {
     Server server = Start({.keep_latest = 2});
     Client client = server.in_process_client();
@@ -163,12 +163,12 @@ TEST_F(ServerCheckpointTest, ADamagedOneGivesWayToTheOneBefore) {
     ASSERT_EQ(lines.size(), 1);
     EXPECT_THAT(lines[0], HasSubstr(newest));
   }
-  // With none left that is whole, it does not start empty without a word.
+  // Without a complete checkpoint the server refuses to start, instead of starting empty.
   std::filesystem::remove_all(root_ + "/segments");
   EXPECT_THAT(TryStart({}).status(), StatusIs(StatusCode::kDataLoss, HasSubstr("none of the 2 checkpoints")));
 }
 
-TEST_F(ServerCheckpointTest, WhereItCannotWriteTheCallFailsAndTheServerGoesOn) {
+TEST_F(ServerCheckpointTest, AFailedWriteIsReportedAndTheServerContinues) {
   std::filesystem::create_directories(root_);
   std::ofstream(root_ + "/segments") << "in the way";
   Server server = Start();
@@ -181,7 +181,7 @@ TEST_F(ServerCheckpointTest, WhereItCannotWriteTheCallFailsAndTheServerGoesOn) {
   EXPECT_EQ(server.table("t")->size(), 6);
 }
 
-TEST_F(ServerCheckpointTest, ALoadGivesUpWhenItIsTold) {
+TEST_F(ServerCheckpointTest, ALoadCanBeCancelled) {
   {
     Server server = Start();
     Client client = server.in_process_client();
@@ -202,7 +202,7 @@ TEST_F(ServerCheckpointTest, ALoadGivesUpWhenItIsTold) {
   EXPECT_EQ(server->table("t")->size(), 300);
 }
 
-TEST_F(ServerCheckpointTest, ARootThatSomebodyRemovedIsMadeAgain) {
+TEST_F(ServerCheckpointTest, ARemovedRootIsCreatedAgain) {
   {
     Server server = Start();
     Client client = server.in_process_client();
@@ -222,7 +222,7 @@ TEST_F(ServerCheckpointTest, BadOptionsAreRefused) {
               StatusIs(StatusCode::kInvalidArgument));
 }
 
-TEST_F(ServerCheckpointTest, InsertsAndSamplesGoOnMeanwhile) {
+TEST_F(ServerCheckpointTest, InsertsAndSamplesContinueDuringACheckpoint) {
   Server server = Start({.keep_latest = 2});
   std::atomic<bool> over{false};
   std::atomic<int64_t> inserted{0};
@@ -250,8 +250,8 @@ TEST_F(ServerCheckpointTest, InsertsAndSamplesGoOnMeanwhile) {
   sampler.join();
 }
 
-// Each number goes in once, over a restart too.
-TEST_F(ServerCheckpointTest, AWriterGoesOnOverARestart) {
+// Each number is inserted once, also across a restart.
+TEST_F(ServerCheckpointTest, AWriterContinuesAcrossARestart) {
   auto server = std::make_optional<Server>(Start({.on_stop = true}, 0));
   const int port = server->port();
   Client client = Client::Connect("127.0.0.1:" + std::to_string(port), {.in_process = false}).value();
@@ -305,7 +305,7 @@ TEST_F(ServerCheckpointTest, AReaderShowsItemsAndSettings) {
   EXPECT_FALSE(items.Next().value().has_value());
   EXPECT_EQ(sampled, 5);
   EXPECT_THAT(reader.Items("none").status(), StatusIs(StatusCode::kNotFound, HasSubstr("\"t\", \"q\"")));
-  // Another copy of it, from a reader's point of view the same.
+  // A copy of the checkpoint, which a reader sees as the same.
   const std::string copy = ImportCheckpoint(root_, folder_ + "/copy").value();
   EXPECT_EQ(CheckpointReader::Open(copy)->info().tables[0].current_size, 20);
   EXPECT_TRUE(CheckpointReader::Open(copy)->Verify().ok());
@@ -345,7 +345,7 @@ TEST_F(ServerCheckpointTest, EveryFlippedByteIsFound) {
       EXPECT_THAT(server.status(), StatusIs(StatusCode::kDataLoss)) << file << " byte " << at;
       put(byte);
     }
-    // Cut short.
+    // Truncated.
     for (const uint64_t left : {uint64_t{0}, size / 2, size - 1}) {
       std::filesystem::copy_file(file, folder_ + "/whole", std::filesystem::copy_options::overwrite_existing);
       std::filesystem::resize_file(file, left);

@@ -1,5 +1,5 @@
-// Files that are no checkpoint of dm-reverb, or one no longer: a clear error, never a crash, and never a
-// part of the items.
+// Tests files that are not, or no longer, a valid dm-reverb checkpoint: a clear error, never a crash, and
+// never part of the items.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr char kPath[] = "/data/one";
 constexpr const char* kFiles[] = {"tables.tfrecord", "items.tfrecord", "chunks.tfrecord"};
 
-// Opens and reads all of it; how many items came.
+// Opens and reads a checkpoint; returns the number of items.
 Result<size_t> Load(FakeFileSystem* fs, size_t* added = nullptr) {
   REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointSource> source,
                           internal::OpenDmReverbCheckpoint(fs, kPath));
@@ -37,7 +37,7 @@ Result<size_t> Load(FakeFileSystem* fs, size_t* added = nullptr) {
   const Status status =
       source->Read(store, std::vector<bool>(source->server().tables.size(), true),
                    [&](size_t, SavedItem item) {
-                     // What was handed over can be read.
+                     // Every returned item must be readable.
                      for (uint32_t column = 0; column < item.trajectory.num_columns(); ++column) {
                        const internal::ColumnView view = item.trajectory.column_view(column);
                        if (view.dtype == DType::kString) {
@@ -58,7 +58,8 @@ Result<size_t> Load(FakeFileSystem* fs, size_t* added = nullptr) {
   return count;
 }
 
-// Two tables, three items, three chunks, with all there is: delta, strings, squeezing, signatures.
+// Returns two tables, three items and three chunks that use all features: delta, strings, squeezing,
+// signatures.
 CheckpointFiles SmallCheckpoint() {
   const Message spec = Message().Add(
       33, Message().Bytes(1, "x").Add(2, ShapeOf({-1, 2})).Int(3, static_cast<int64_t>(DType::kInt32)));
@@ -86,14 +87,14 @@ class DmReverbDamageTest : public ::testing::Test {
     files.Write(&fs_, kPath);
     return Load(&fs_, &added_).status();
   }
-  // A change of one thing in a good checkpoint.
+  // Changes one thing in a valid checkpoint.
   template <typename F>
   Status LoadChanged(F change) {
     CheckpointFiles files = SmallCheckpoint();
     change(files);
     return LoadStatus(files);
   }
-  // One item over one chunk of these tensors.
+  // Loads one item over one chunk of these tensors.
   Status LoadTensors(const std::vector<Message>& tensors) {
     return LoadStatus({.tables = {TableOf("t", LimiterOf(1)).bytes()},
                        .items = {ItemOf(7, "t", 1, 0, 1, {{.slices = {{1, 0, 1}}}}).bytes()},
@@ -109,8 +110,8 @@ TEST_F(DmReverbDamageTest, TheCheckpointOfTheseTestsIsGood) {
   EXPECT_THAT(Load(&fs_), IsOkAndHolds(3u));
 }
 
-// CRC-32C sees every change. A zlib stream has some bits that do not matter, and now and then two ways to say
-// the same bytes; nothing else gets through.
+// CRC-32C detects every change. A zlib stream has some bits that do not matter, and sometimes two encodings
+// of the same bytes; nothing else is accepted.
 TEST_F(DmReverbDamageTest, NoBitOfAFileCanBeFlipped) {
   for (const bool compressed : {true, false}) {
     CheckpointFiles files = SmallCheckpoint();
@@ -162,8 +163,8 @@ TEST_F(DmReverbDamageTest, NoFileCanBeCutOffOrExtended) {
   }
 }
 
-// The same beneath the checksums: every record with every bit flipped, every record cut off, frames made
-// anew. Some changes give another good checkpoint; the others give an error.
+// Tests damage beneath the checksums: every record with every bit flipped, every record truncated, in new
+// frames. Some changes yield another valid checkpoint; the others yield an error.
 TEST_F(DmReverbDamageTest, RecordsOfAnyContentAreReadOrRefused) {
   CheckpointFiles good = SmallCheckpoint();
   good.compressed = false;
@@ -197,7 +198,7 @@ TEST_F(DmReverbDamageTest, RecordsOfAnyContentAreReadOrRefused) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST_F(DmReverbDamageTest, FilesThatAreMissingAreNotTakenForNothing) {
+TEST_F(DmReverbDamageTest, MissingFilesAreErrors) {
   SmallCheckpoint().Write(&fs_, kPath);
   for (const char* name : kFiles) {
     const std::string path = std::string(kPath) + '/' + name;
@@ -224,7 +225,7 @@ TEST_F(DmReverbDamageTest, ReadErrorsArePassedOn) {
   }
 }
 
-TEST_F(DmReverbDamageTest, ReferencesThatLeadNowhereAreFoundBeforeTheFirstItem) {
+TEST_F(DmReverbDamageTest, DanglingReferencesAreFoundBeforeTheFirstItem) {
   EXPECT_THAT(LoadChanged([](CheckpointFiles& files) { files.chunks.pop_back(); }),
               StatusIs(StatusCode::kDataLoss, HasSubstr("table \"a\", item 1: its chunk 12 is not in")));
   EXPECT_EQ(added_, 0u);
@@ -299,7 +300,7 @@ TEST_F(DmReverbDamageTest, SettingsThatNoTableCanHaveAreRefused) {
       StatusIs(StatusCode::kDataLoss));
 }
 
-TEST_F(DmReverbDamageTest, TensorsThatCannotBeAreRefused) {
+TEST_F(DmReverbDamageTest, InvalidTensorsAreRejected) {
   const auto half = static_cast<int64_t>(DType::kFloat16);
   EXPECT_THAT(LoadTensors({}), StatusIs(StatusCode::kDataLoss, HasSubstr("chunk 1: it holds no tensor")));
   EXPECT_THAT(LoadTensors({TensorOf(DType::kFloat32, {2}, "not snappy")}), StatusIs(StatusCode::kDataLoss));
@@ -312,7 +313,7 @@ TEST_F(DmReverbDamageTest, TensorsThatCannotBeAreRefused) {
   EXPECT_THAT(LoadTensors({TensorOf<float>(DType::kFloat32, {2}, {1, 2}),
                            TensorOf<float>(DType::kFloat32, {1}, {1})}),
               StatusIs(StatusCode::kDataLoss, HasSubstr("tensor 1: 1 rows")));
-  // Much from little, without the memory for it.
+  // Small records that claim much memory must not allocate it.
   EXPECT_THAT(LoadTensors({TensorOf(DType::kFloat32, {1 << 28}, "abc")}), StatusIs(StatusCode::kDataLoss));
   EXPECT_THAT(LoadTensors({TensorOf(DType::kFloat32, {1 << 30, 1 << 30, 1 << 30}, "abc")}),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("too large")));
@@ -327,7 +328,7 @@ TEST_F(DmReverbDamageTest, TensorsThatCannotBeAreRefused) {
               StatusIs(StatusCode::kDataLoss));
 }
 
-TEST_F(DmReverbDamageTest, SignaturesWithoutEndAreRefused) {
+TEST_F(DmReverbDamageTest, TooDeepSignaturesAreRejected) {
   Message deep = Message().Add(1, Message());
   for (int i = 0; i < 5000; ++i) deep = Message().Add(51, Message().Add(1, deep));
   EXPECT_THAT(LoadStatus({.tables = {Message(TableOf("t", LimiterOf(0))).Add(9, deep).bytes()}}),

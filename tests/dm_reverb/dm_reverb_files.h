@@ -1,6 +1,6 @@
-// dm_reverb_files.h — writes the files of dm-reverb's checkpoints, for tests of their reader.
+// dm_reverb_files.h — writes dm-reverb checkpoints, for tests of their reader.
 //
-// Messages are built field by field, so that a test can also build those that are wrong.
+// Messages are built field by field, so that tests can also build invalid ones.
 #ifndef REVERB_TESTS_DM_REVERB_DM_REVERB_FILES_H_
 #define REVERB_TESTS_DM_REVERB_DM_REVERB_FILES_H_
 
@@ -31,9 +31,9 @@ class Message {
 
 // --- Files ---
 
-// The frames of a TFRecord file.
+// Returns the frames of a TFRecord file.
 std::string Frames(const std::vector<std::string>& records);
-// One zlib stream, as dm-reverb writes its files.
+// Returns one zlib stream, as dm-reverb writes its files.
 std::string Zlib(std::string_view bytes);
 
 struct CheckpointFiles {
@@ -44,7 +44,7 @@ struct CheckpointFiles {
   bool has_items_file = true;
   bool is_done = true;
 
-  // Puts them into the directory `path`.
+  // Writes the files into the directory `path`.
   void Write(FakeFileSystem* fs, const std::string& path) const;
 };
 
@@ -58,18 +58,18 @@ std::string RawBytes(const std::vector<T>& values) {
   return bytes;
 }
 Message ShapeOf(std::initializer_list<int64_t> dims);
-// TensorProto with this content, as it is.
+// Returns a TensorProto with the given content.
 Message TensorOf(DType dtype, std::initializer_list<int64_t> dims, std::string_view content);
-// The same with the values compressed.
+// Returns a TensorProto with compressed values.
 template <typename T>
 Message TensorOf(DType dtype, std::initializer_list<int64_t> dims, const std::vector<T>& values) {
   return TensorOf(dtype, dims, Snappy(RawBytes(values)));
 }
-// A string tensor's content.
+// Returns the content of a string tensor.
 std::string StringList(const std::vector<std::string>& strings);
-// SequenceRange.
+// Returns a SequenceRange.
 Message RangeOf(uint64_t episode, int32_t start, int32_t end);
-// ChunkData.
+// Returns a ChunkData.
 Message ChunkOf(uint64_t key, const Message& range, const std::vector<Message>& tensors, bool delta = false);
 
 // --- Tables and items ---
@@ -84,14 +84,14 @@ struct ColumnOf {
   std::vector<SliceOf> slices;
   bool squeeze = false;
 };
-// PrioritizedItem, inserted `seconds` after the epoch.
+// Returns a PrioritizedItem that was inserted `seconds` after the epoch.
 Message ItemOf(uint64_t key, std::string_view table, double priority, int32_t times_sampled, int64_t seconds,
                const std::vector<ColumnOf>& columns);
-// RateLimiterCheckpoint of a limiter that waits for one item.
+// Returns a RateLimiterCheckpoint of a limiter that waits for one item.
 Message LimiterOf(int64_t inserts, int64_t samples = 0, int64_t deletes = 0);
-// PriorityTableCheckpoint: uniform sampler, FIFO remover.
+// Returns a PriorityTableCheckpoint with a uniform sampler and a FIFO remover.
 Message TableOf(std::string_view name, const Message& limiter, int64_t max_size = 100);
-// KeyDistributionOptions.
+// Returns KeyDistributionOptions.
 Message Fifo();
 Message Uniform();
 Message Prioritized(double exponent);

@@ -1,4 +1,4 @@
-// What dm-reverb saved is read back: tables, items, tensors, in the present and in the old ways.
+// Tests reading of dm-reverb checkpoints: tables, items, tensors, in the current and in old formats.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ class DmReverbSourceTest : public ::testing::Test {
     return internal::OpenDmReverbCheckpoint(&fs_, kPath);
   }
 
-  // All items of all tables, or of those that are wanted.
+  // Returns all items of all tables, or of the wanted ones.
   Result<std::vector<SavedItem>> ReadItems(CheckpointSource& source, std::vector<bool> wanted = {}) {
     wanted.resize(source.server().tables.size(), wanted.empty());
     std::vector<SavedItem> items;
@@ -56,7 +56,7 @@ class DmReverbSourceTest : public ::testing::Test {
     return ReadItems(*source);
   }
 
-  // One item, whose columns are the tensors of one chunk of four rows.
+  // Writes one item, whose columns are the tensors of one chunk of four rows.
   Result<SavedItem> ReadTensors(const std::vector<Message>& tensors, bool delta = false, int32_t rows = 4) {
     std::vector<ColumnOf> columns;
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -169,7 +169,7 @@ TEST_F(DmReverbSourceTest, ItemsComeByTimeOfInsertionWithTheirRows) {
   EXPECT_TRUE((*items)[2].trajectory.squeeze(0));
   EXPECT_THAT(ColumnValues<int64_t>((*items)[2], 0), ElementsAre(10));
 
-  // Tables that are not wanted do not come, and neither do their chunks.
+  // Unwanted tables and their chunks are not loaded.
   const auto of_b = ReadItems(**source, {false, true});
   ASSERT_OK(of_b);
   ASSERT_EQ(of_b->size(), 1u);
@@ -185,7 +185,7 @@ TEST_F(DmReverbSourceTest, ChunksAreShared) {
   const auto items = ReadItems(files);
   ASSERT_OK(items);
   EXPECT_EQ((*items)[0].trajectory.slice(0, 0).chunk, (*items)[1].trajectory.slice(0, 0).chunk);
-  EXPECT_EQ(store_.stats().live_chunks, 1);  // nobody asked for the other
+  EXPECT_EQ(store_.stats().live_chunks, 1);  // no wanted item uses the other
 }
 
 TEST_F(DmReverbSourceTest, EveryDTypeComesBackAsItWas) {
@@ -271,7 +271,7 @@ TEST_F(DmReverbSourceTest, OldFilesAreRead) {
         .Add(3, TensorOf(DType::kInt64, {rows}, values))
         .bytes();
   };
-  // Keys packed, as proto3 writes them, and one by one.
+  // Keys packed, as proto3 writes them, and individually.
   const Message item = Message()
                            .Int(1, 77)
                            .Bytes(3, std::string("\x01\x02", 2))
@@ -328,7 +328,7 @@ TEST_F(DmReverbSourceTest, SignaturesAreTranslated) {
                               reinterpret_cast<const float*>(tensor.data()) + tensor.num_elements());
   };
   EXPECT_THAT(floats(bounds->minimum), ElementsAre(2));
-  EXPECT_THAT(floats(bounds->maximum), ElementsAre(2, 2, 2));  // one value stands for all
+  EXPECT_THAT(floats(bounds->maximum), ElementsAre(2, 2, 2));  // one value applies to all
   EXPECT_EQ(*DecodeStructuredValue(EncodeStructuredValue(*signature)), *signature);
 }
 
@@ -358,7 +358,7 @@ TEST_F(DmReverbSourceTest, TimesInNamesAreReadInTheirZone) {
   EXPECT_EQ(time("1970-01-01T00:00:00Z"), 0);
   EXPECT_EQ(time("1970-01-01T01:00:00.000000001+01:00"), 1);
   EXPECT_EQ(time("1970-01-01T00:00:01.25-07:00"), 25'201'250'000'000);
-  // An hour that the clocks were set back: the names alone say the opposite.
+  // The hour at which clocks were set back: the names alone sort the wrong way.
   EXPECT_LT(*time("2026-10-25T02:59:59+02:00"), *time("2026-10-25T02:00:00+01:00"));
   for (const char* name : {"", "DONE", "2026-10-25", "2026-10-25T02:59:59", "2026-13-25T02:59:59Z", "zzz",
                            "2026-10-25T02:59:59+02:00 (copy)", "2026-10-25T02:59:59.+2",

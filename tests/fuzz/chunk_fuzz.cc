@@ -1,9 +1,8 @@
-// chunk_fuzz.cc — chunks as they may come from a damaged disk or a hostile peer.
+// chunk_fuzz.cc — chunks from a damaged disk or a hostile peer.
 //
 // Input: the size of the header (u16, little-endian), the encoded header, the payload.
-// Properties: nothing reads or writes out of bounds, whatever the bytes; a header that decodes
-// encodes to the same bytes, and packs and unpacks to itself; the slices of a column that
-// decodes are slices of the whole.
+// Properties: nothing reads or writes out of bounds; a header that decodes encodes to the same bytes, and
+// packs and unpacks to itself; slices of a column that decodes equal slices of the whole.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -20,7 +19,7 @@ namespace {
 using namespace reverb;            // NOLINT
 using namespace reverb::internal;  // NOLINT
 
-// Small, for speed: larger claims must be refused anyway.
+// Small, for speed: larger claims must be rejected anyway.
 constexpr DecodeLimits kLimits = {.max_chunk_raw_bytes = 1 << 20, .max_rows = 1 << 12, .max_columns = 64};
 
 void DecodeFixed(const ColumnView& column, std::span<const uint8_t> payload) {
@@ -73,8 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(packed.Unpack() == *header);
   FUZZ_CHECK(packed.packed_size() == words.size() * sizeof(uint64_t));
 
-  // The payload may be shorter than the header says, or longer. A copy of its own, so that a
-  // read past its end is seen.
+  // The payload may be shorter or longer than the header states. It is a separate copy, so that sanitizers
+  // detect a read past its end.
   const std::vector<uint8_t> payload(rest.begin() + header_size, rest.end());
   for (uint32_t i = 0; i < packed.num_columns(); ++i) {
     const size_t start = std::min<size_t>(packed.column_payload_offset(i), payload.size());

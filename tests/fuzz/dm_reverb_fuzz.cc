@@ -1,5 +1,5 @@
-// dm_reverb_fuzz.cc — records of dm-reverb's checkpoints from anywhere. The first byte says which kind: t for
-// a table, i for an item, c for a chunk. What a chunk is made into is valid, and can be decoded.
+// dm_reverb_fuzz.cc — records of dm-reverb checkpoints. The first byte selects the kind: t for a table, i for
+// an item, c for a chunk. A chunk that is accepted is valid and can be decoded.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace reverb::internal;  // NOLINT: all of it is theirs
 
-// Small enough to be decoded many times a second.
+// Small enough to be decoded many times per second.
 constexpr DecodeLimits kLimits{.max_chunk_raw_bytes = 1 << 20, .max_rows = 1 << 12, .max_columns = 64};
 
 void ReadChunk(std::string_view record) {

@@ -1,7 +1,6 @@
-// fuzz_target.h — what every fuzz target defines, and how it says that a property broke.
+// fuzz_target.h — declares what every fuzz target defines, and a check for its properties.
 //
-// A target is run by libFuzzer (REVERB_FUZZERS) and, on the stored corpus, by replay.cc as
-// an ordinary test.
+// libFuzzer (REVERB_FUZZERS) runs a target; replay.cc runs it on the stored corpus as an ordinary test.
 #ifndef REVERB_TESTS_FUZZ_FUZZ_TARGET_H_
 #define REVERB_TESTS_FUZZ_FUZZ_TARGET_H_
 
@@ -12,7 +11,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
-// Unlike assert(), also checked in optimised builds.
+// Unlike assert(), also active in optimised builds.
 #define FUZZ_CHECK(condition)                                                             \
   do {                                                                                    \
     if (!(condition)) {                                                                   \

@@ -1,5 +1,5 @@
-// make_corpus.cc — writes the seeds of the fuzz targets: make_corpus FOLDER fills
-// FOLDER/chunk, FOLDER/signature and FOLDER/wire. The same bytes on every run.
+// make_corpus.cc — writes the seeds of the fuzz targets: make_corpus FOLDER fills FOLDER/chunk,
+// FOLDER/signature and FOLDER/wire. Writes the same bytes on every run.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -26,7 +26,7 @@ bool Write(const std::filesystem::path& file, std::string_view bytes) {
   return out.flush().good();
 }
 
-// Rows that change slowly, so that every codec has something to do.
+// Returns rows that change slowly, so that every codec compresses them.
 std::vector<uint8_t> Rows(size_t row_bytes, uint32_t rows, uint32_t seed) {
   std::mt19937 rng(seed);
   std::vector<uint8_t> row(row_bytes, 17);
@@ -45,7 +45,7 @@ struct Spec {
   CodecPolicy policy;
 };
 
-// A chunk as chunk_fuzz.cc reads it.
+// Encodes a chunk as chunk_fuzz.cc reads it.
 std::string Chunk(const std::vector<Spec>& specs, uint32_t rows) {
   ChunkHeader header;
   header.episode_id = 42;
@@ -144,7 +144,7 @@ bool WriteSignatures(const std::filesystem::path& folder) {
   return ok;
 }
 
-// Messages as wire_fuzz.cc reads them.
+// Encodes messages as wire_fuzz.cc reads them.
 bool WriteMessages(const std::filesystem::path& folder) {
   const auto seed = [](int type, int step, const std::string& bytes) {
     return std::string{static_cast<char>(type), static_cast<char>(step)} + bytes;

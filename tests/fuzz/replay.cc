@@ -1,5 +1,5 @@
-// replay.cc — runs a fuzz target over every file of the folders given, as an ordinary test.
-// Fails when a folder holds no file: a corpus that went missing must not pass.
+// replay.cc — runs a fuzz target over every file of the given folders, as an ordinary test. Fails if a folder
+// has no files, so that a missing corpus does not pass.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// signature_fuzz.cc — signatures from anywhere. What decodes encodes to the same bytes and can
-// be printed and flattened.
+// signature_fuzz.cc — signatures from untrusted bytes. A signature that decodes encodes to the same bytes,
+// and can be printed and flattened.
 #include <string>
 #include <string_view>
 

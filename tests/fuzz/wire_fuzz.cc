@@ -1,9 +1,9 @@
-// wire_fuzz.cc — messages of the native protocol as they may come from a hostile peer.
+// wire_fuzz.cc — messages of the native protocol from a hostile peer.
 //
-// Input: a byte that names the message type (see the switch at the end), a byte that says how the rest is cut
-// into slices, the message. An insert stream is several messages, each after two bytes of length. Properties:
-// nothing reads or writes out of bounds; what is accepted can be read, and is accepted again, with the same
-// data, after having been written by us.
+// Input: a byte that names the message type (see the switch at the end), a byte that selects how the rest is
+// cut into slices, the message. An insert stream is several messages, each after two bytes of length.
+// Properties: nothing reads or writes out of bounds; an accepted message can be read, and is accepted again
+// with the same data after re-encoding.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -20,7 +20,7 @@ namespace {
 using namespace reverb;            // NOLINT
 using namespace reverb::internal;  // NOLINT
 
-// Small, for speed: larger claims must be refused anyway.
+// Small, for speed: larger claims must be rejected anyway.
 constexpr WireLimits kLimits = {
     .max_message_bytes = 1 << 20,
     .max_chunk_bytes = 1 << 20,
@@ -31,7 +31,7 @@ constexpr WireLimits kLimits = {
     .max_window_chunks = 64,
     .chunk = {.max_chunk_raw_bytes = 1 << 20, .max_rows = 1 << 12, .max_columns = 64}};
 
-// Reads rows unless they would be many: slices may name the same rows again and again.
+// Reads rows unless there would be many: slices may refer to the same rows repeatedly.
 std::string Data(const Trajectory& trajectory) {
   uint64_t bytes = 0;
   for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
@@ -47,7 +47,7 @@ InsertDecoder::ChunkFactory Factory() {
   };
 }
 
-// A copy of its own for each slice, so that a read past its end is seen.
+// Makes a separate copy for each slice, so that sanitizers detect a read past its end.
 struct Cut {
   std::vector<std::vector<uint8_t>> owned;
   std::vector<ByteSlice> slices;
@@ -72,7 +72,7 @@ void Check(ByteSlices slices, const Decode& decode, const Encode& encode) {
   FUZZ_CHECK(encode(*again).Flatten() == message.Flatten());
 }
 
-// Pieces are laid out anew when samples are written, so that limits of sizes may then be exceeded.
+// Pieces are laid out again when samples are encoded, which may exceed size limits.
 template <typename Decode, typename Encode, typename Samples>
 void CheckSamples(ByteSlices slices, const Decode& decode, const Encode& encode, Samples samples) {
   const auto value = decode(slices, kLimits);
@@ -116,7 +116,7 @@ void CheckInserts(std::span<const uint8_t> bytes, size_t step) {
 
 void CheckParts(std::span<const uint8_t> bytes, size_t step) {
   SampleReplyDecoder decoder(kLimits);
-  std::vector<Cut> kept;  // as the keepers of a transport do
+  std::vector<Cut> kept;  // kept alive, as a transport does
   while (!bytes.empty()) {
     const size_t size = bytes.size() < 2 ? bytes.size() : bytes[0] | bytes[1] << 8;
     bytes = bytes.subspan(std::min<size_t>(bytes.size(), 2));

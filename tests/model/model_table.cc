@@ -16,11 +16,11 @@ double WeightOf(const SelectorOptions& selector, double priority) {
 bool SelectorAccepts(const SelectorOptions& selector, double priority) {
   if (std::isnan(priority)) return false;
   if (selector.kind != Kind::kPrioritized) return true;
-  // The last: so large that sums of weights could overflow.
+  // Larger weights could make their sums overflow.
   return priority >= 0 && std::isfinite(priority) && WeightOf(selector, priority) <= std::ldexp(1.0, 991);
 }
 
-// Whether a heap prefers `a`: by priority, then by the longer time since it was touched.
+// Returns whether a heap prefers `a`: by priority, then by the longer time since its last change.
 bool HeapPrefers(Kind kind, const ModelItem& a, const ModelItem& b) {
   if (a.priority != b.priority) return (a.priority < b.priority) == (kind == Kind::kMinHeap);
   return a.touched < b.touched;

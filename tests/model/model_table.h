@@ -1,10 +1,10 @@
-// model_table.h — a table as the contract describes it, as plainly as can be: a list of items, looked
-// through from end to end, and a few sums.
+// model_table.h — a straightforward implementation of the table's contract: a list of items with linear
+// search, and a few sums.
 //
-// Where the contract leaves the choice to chance, the model does not choose: it judges whether a
-// choice was possible and how likely it was, then follows it.
+// Where the contract leaves a choice to chance, the model does not choose: it checks whether a choice was
+// possible and how likely it was, then follows it.
 //
-// Threads: a value; one thread at a time.
+// Not thread-safe.
 #ifndef REVERB_TESTS_MODEL_MODEL_TABLE_H_
 #define REVERB_TESTS_MODEL_MODEL_TABLE_H_
 
@@ -18,12 +18,12 @@
 
 namespace reverb::model {
 
-// What an item's data is, as far as a table cares.
+// The properties of an item's data that a table depends on.
 struct ModelData {
-  int id = 0;               // names it
-  uint32_t chunks = 0;      // bit i: it uses chunk i
-  uint32_t episodes = 0;    // bit i: one of its chunks is of episode i
-  int64_t chunk_bytes = 0;  // of its distinct chunks together
+  int id = 0;               // unique identifier
+  uint32_t chunks = 0;      // bit i: uses chunk i
+  uint32_t episodes = 0;    // bit i: a chunk belongs to episode i
+  int64_t chunk_bytes = 0;  // total size of its distinct chunks
 };
 
 struct ModelItem {
@@ -33,7 +33,7 @@ struct ModelItem {
   int64_t inserted_at = 0;
   ModelData data;
   // Set by the table.
-  uint64_t inserted = 0;  // numbers that grow with every insert and update
+  uint64_t inserted = 0;  // sequence number, increased by every insert and update
   uint64_t touched = 0;
   double sampler_weight = 0;  // used by prioritized selectors
   double remover_weight = 0;
@@ -45,27 +45,27 @@ class ModelTable {
 
   explicit ModelTable(const TableOptions& options);
 
-  // Whether both selectors take this priority.
+  // Returns whether both selectors accept this priority.
   bool Accepts(double priority) const;
   bool CanInsert() const;
   bool CanSample() const;
   double cursor() const;
 
-  // Null if there is none.
+  // Returns null if there is no such item.
   const ModelItem* Find(uint64_t key) const;
   const std::vector<ModelItem>& items() const { return items_; }  // in order of insertion
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   bool IsOverfull() const { return size() > options_.max_size; }
 
-  // How likely a selector picks this item now; absent if it cannot.
+  // Returns the probability that a selector picks this item now; nullopt if it cannot.
   std::optional<double> ChanceOf(Role role, uint64_t key) const;
 
-  // A new key is added (the caller evicts if IsOverfull() then, before it calls FinishInsert()); of one
-  // that is there the priority is set. True if it was new.
+  // Adds a new key (the caller then evicts if IsOverfull(), before it calls FinishInsert()), or sets the
+  // priority of an existing one. Returns true if the key was new.
   bool Insert(const ModelItem& item);
   void FinishInsert() { ++counters.inserts; }
   void Evict(uint64_t key);
-  // Counts a sample; true if it used the item up, which is then gone.
+  // Counts a sample. Returns true if the item reached its limit, and is removed.
   bool Sample(uint64_t key);
   void Update(uint64_t key, double priority);
   void Delete(uint64_t key);

@@ -1,7 +1,7 @@
-// The table's rules against a model, under random operations: every pair of selectors with every kind
-// of limiter, 200,000 operations each.
+// Compares the table with a model under random operations: every pair of selectors with every kind of
+// limiter, 200,000 operations each.
 //
-// A failure names the seed, the configuration, the step and the operation.
+// A failure reports the seed, the configuration, the step and the operation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ using Role = ModelTable::Role;
 
 int64_t OperationsPerConfiguration() { return test::Effort(200'000, 10'000); }
 
-// Each configuration is played on several tables of different sizes, one after the other.
+// Each configuration runs on several tables of different sizes, one after the other.
 constexpr int64_t kTablesPerConfiguration = 8;
 
 enum class Limiter { kMinSize, kSampleToInsertRatio, kQueue, kStack };
@@ -72,7 +72,7 @@ RateLimiterOptions RandomLimiter(Limiter kind, int64_t max_size, Random* random)
   return {};
 }
 
-// Data that the items of a test are made of: trajectories over a few chunks of a few episodes.
+// The data of the items of a test: trajectories over a few chunks of a few episodes.
 class DataPool {
  public:
   explicit DataPool(ChunkStore* store) {
@@ -81,12 +81,12 @@ class DataPool {
     }
     for (uint32_t i = 0; i < kChunks; ++i) Add({i});
     for (uint32_t i = 0; i + 5 < kChunks; i += 2) Add({i, i + 1, i + 5});
-    for (uint32_t i = 0; i < 4; ++i) Add({i, i + 9, i});  // one chunk twice
+    for (uint32_t i = 0; i < 4; ++i) Add({i, i + 9, i});  // uses one chunk twice
   }
 
   size_t size() const { return trajectories_.size(); }
   const Trajectory& trajectory(size_t i) const { return trajectories_[i]; }
-  // The same data in a block of its own, which lives only as long as somebody holds it.
+  // Returns the same data in a block of its own, which is freed with its last reference.
   Trajectory FreshTrajectory(size_t i) const { return Trajectory::Create({&columns_[i], 1}).value(); }
   const ModelData& data(size_t i) const { return data_[i]; }
   int64_t chunk_count() const { return kChunks; }
@@ -119,7 +119,7 @@ class DataPool {
   std::vector<ModelData> data_;
 };
 
-// "what: the table says x, the model y".
+// Formats a disagreement: "what: the table says x, the model y".
 template <typename A, typename B>
 std::string Disagree(const char* what, const A& table, const B& model) {
   std::ostringstream text;
@@ -128,7 +128,7 @@ std::string Disagree(const char* what, const A& table, const B& model) {
   return text.str();
 }
 
-// Returns from a function that gives back a disagreement, or "" when there is none.
+// Returns a disagreement, if there is one, from the calling function.
 #define AGREE(what, table, model)                                                               \
   do {                                                                                          \
     const auto& said_by_table = (table);                                                        \
@@ -140,7 +140,7 @@ std::string Disagree(const char* what, const A& table, const B& model) {
     if (std::string disagreement_ = (expr); !disagreement_.empty()) return disagreement_; \
   } while (false)
 
-// A table and its model, given the same operations.
+// Applies the same operations to a table and its model.
 class Duel {
  public:
   Duel(const TableOptions& options, Limiter limiter, const DataPool& pool, const ChunkStore& store,
@@ -153,7 +153,7 @@ class Duel {
         table_(TableState::Create(options).value()),
         model_(options) {}
 
-  // One random operation on both. Returns what they disagree about, or "".
+  // Applies one random operation to both. Returns a disagreement, or "".
   std::string Step() {
     RETURN_DISAGREEMENT(Operate());
     effects_.RunAndClear();
@@ -161,7 +161,7 @@ class Duel {
     if (random_.Below(16) == 0) RETURN_DISAGREEMENT(CompareItems());
     return "";
   }
-  // The last comparisons.
+  // Compares the final states.
   std::string Finish() {
     RETURN_DISAGREEMENT(CompareItems());
     while (!held_.empty()) RETURN_DISAGREEMENT(DropSnapshot(random_.Below(held_.size())));
@@ -195,7 +195,7 @@ class Duel {
 
   // --- Random arguments ---
 
-  // Few different ones, so that ties and the return of old keys are common.
+  // Few different keys, so that ties and reinsertion of old keys are common.
   uint64_t RandomKey() {
     const uint64_t number = random_.Below(4 * static_cast<uint64_t>(options_.max_size) + 4);
     return number % 3 == 0 ? number * 0x9E3779B97F4A7C15u : number;
@@ -211,13 +211,13 @@ class Duel {
     if (random_.Below(5) == 0) return 10 * random_.Unit();
     return kPriorities[random_.Below(std::size(kPriorities))];
   }
-  // One that both selectors take.
+  // Returns a priority that both selectors accept.
   double RandomPriority() {
     for (;;) {
-      // For a while nothing but zeros, so that all weights are.
+      // For a while only zeros, so that all weights are zero.
       const double priority = only_zeros_ > 0 ? 0 : WildPriority();
       only_zeros_ -= only_zeros_ > 0;
-      // Infinite and enormous ones are rare: they drown the others.
+      // Infinite and enormous priorities are rare, because they dominate all others.
       if (std::abs(priority) > 1e100 && random_.Below(20) != 0) continue;
       if (model_.Accepts(priority)) return priority;
     }
@@ -260,7 +260,7 @@ class Duel {
     return "";
   }
 
-  // Finds out what the table evicted, and whether it could.
+  // Determines what the table evicted, and checks that the choice was possible.
   std::string FollowEviction() {
     AGREE("size after an eviction", table_->size(), model_.size() - 1);
     const ModelItem* evicted = nullptr;
@@ -331,7 +331,7 @@ class Duel {
     return "";
   }
 
-  // A priority that may or may not be taken; asking changes nothing.
+  // Checks a priority that may be invalid; the check changes nothing.
   std::string Refuse() {
     operation_ = "check priority";
     const double priority = random_.Below(4) == 0 ? std::numeric_limits<double>::quiet_NaN() : WildPriority();
@@ -400,8 +400,7 @@ class Duel {
     return "";
   }
 
-  // Another table takes the place of this one, made from what a checkpoint would keep of it. The model
-  // never hears of it.
+  // Replaces the table by one that is restored from its checkpoint state. The model does not change.
   std::string SaveAndRestore() {
     operation_ = "save and restore";
     const std::unique_ptr<TableSnapshot> snapshot = table_->TakeSnapshot();
@@ -431,7 +430,7 @@ class Duel {
     return "";
   }
 
-  // Compares a snapshot with the model of the time when it was taken, and lets it go.
+  // Compares a snapshot with the model as of the time of the snapshot, and releases it.
   std::string DropSnapshot(size_t which) {
     operation_ = "drop a snapshot";
     const Held held = std::move(held_[which]);
@@ -489,7 +488,7 @@ class Duel {
     return held_.empty() ? CompareStoredBytes() : "";
   }
 
-  // While snapshots are held, what was reset may still count.
+  // While snapshots are held, items from before a reset may still count.
   std::string CompareStoredBytes() {
     AGREE("stored bytes", store_.stored_bytes(), pool_.BytesOf(model_.chunks()));
     AGREE("live chunks", store_.stats().live_chunks, pool_.chunk_count());
@@ -517,7 +516,7 @@ class Duel {
       records.push_back(&snapshot.slot(i));
     }
     AGREE("items of a snapshot", static_cast<int64_t>(records.size()), model.size());
-    // The numbers are the table's own, but they must order the items as the model's do.
+    // The numbers may differ, but must order the items as the model's do.
     std::ranges::sort(records, {}, &SlotRecord::inserted);
     for (size_t i = 0; i < records.size(); ++i) {
       AGREE("order of insertion in a snapshot", records[i]->key, model.items()[i].key);

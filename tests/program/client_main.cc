@@ -1,9 +1,9 @@
-// A client for the tests of the program: what users' actors and learners do.
+// A client for the tests of the program, in place of actors and learners.
 //
 //   program_client insert ADDRESS TABLE N    N items of known values, priorities 0, 1, 2, …
-//   program_client sample ADDRESS TABLE N    N samples; waits as long as it takes
+//   program_client sample ADDRESS TABLE N    N samples, without a timeout
 //
-// Prints "done" at the end. Calls itself "test insert" or "test sample".
+// Prints "done" at the end. Its client name is "test insert" or "test sample".
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -26,7 +26,7 @@ Status Insert(const reverb::Client& client, const std::string& table, int count)
     const auto base = static_cast<float>(i);
     const std::array<float, 3> floats = {base, base + 0.5F, -base};
     const std::array<uint8_t, 4> image = {0, 1, 254, 255};
-    const std::string_view word = "a\x1b[31m\"word\"\xc2\x9b\xff";  // no terminal is to see this as it is
+    const std::string_view word = "a\x1b[31m\"word\"\xc2\x9b\xff";  // must not reach a terminal unescaped
     const uint8_t flag = 1;
     const uint16_t half = 0x3e00;  // 1.5
     const int64_t number = INT64_MIN;

@@ -6,7 +6,7 @@ import unittest
 
 NUMBER = (int, float)
 MAYBE = type(None)
-# Of fields that are not integers.
+# Types of fields that are not integers.
 TYPES = {
     "name": str, "sampler": str, "remover": str, "max_times_sampled": (int, MAYBE), "rate_limiter": dict,
     "cursor": NUMBER, "signature": (str, MAYBE), "inserts_per_second": NUMBER, "samples_per_second": NUMBER,
@@ -25,7 +25,7 @@ COLUMN_FIELDS = {"name": str, "dtype": str, "shape": list, "first_values": list}
 def documented(documents: pathlib.Path, start: str, inside: str = "") -> dict:
     """Returns the fields, with their types, of the list item of program.md that begins with `start`.
 
-    Without what is in parentheses; with `inside`, those in the parentheses after that field.
+    Leaves out text in parentheses; with `inside`, returns the fields in the parentheses after that field.
     """
     text = (documents / "program.md").read_text()
     item = re.search(rf"^- {start}: (.*?)(?=^- |^$)", text, re.DOTALL | re.MULTILINE).group(1)

@@ -51,7 +51,7 @@ def wait_until(what: str, happens) -> None:
 
 
 class Server:
-    """`reverb serve`, as a process."""
+    """Runs `reverb serve` as a process."""
 
     def __init__(self, folder: pathlib.Path, *words: str, prepare: Callable[[], object] | None = None):
         """`prepare` is called in the new process before the program starts."""
@@ -115,7 +115,7 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(process.communicate(timeout=PATIENCE)[0], "done\n")
 
     def expect(self, words: tuple, code: int, *parts: str) -> str:
-        """The program ends with `code`, having said each of `parts`: on stdout if all is well, else on stderr."""
+        """Checks that the program exits with `code` and prints all `parts`, on stdout if `code` is OK, else stderr."""
         ended = run(*words)
         said = ended.stdout if code == OK else ended.stderr
         self.assertEqual(ended.returncode, code, f"{words}: {ended.stdout}{ended.stderr}")
@@ -134,7 +134,7 @@ class ProgramTest(unittest.TestCase):
 
 
 class Terminal:
-    """The program in a terminal of its own."""
+    """Runs the program in a terminal of its own."""
 
     def __init__(self, *words: object, rows: int = 30, columns: int = 100, **more: str):
         self.text = ""

@@ -25,7 +25,7 @@ class Bench(ProgramTest):
         words = ("bench", "insert", "--address", server.address, "--table", "scrath")
         self.expect(words, NOT_FOUND, 'Did you mean "scratch"?')
 
-    def test_a_table_that_lets_nobody_through_ends_it(self):
+    def test_a_blocked_table_ends_it(self):
         server = self.serve("--table", "t:queue:10")
         at = ("--address", server.address, "--table", "t")
         self.expect(("bench", "insert", "--size", 400, *at, *self.BRIEF), FAILED, "DEADLINE_EXCEEDED")

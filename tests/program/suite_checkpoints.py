@@ -10,21 +10,21 @@ from frame import BAD_USAGE, FAILED, NOT_FOUND, OK, UNREACHABLE, ProgramTest, ru
 
 
 class Checkpoints(ProgramTest):
-    """Saved, loaded, looked at, checked, converted."""
+    """Tests saving, loading, inspection, verification and conversion."""
 
     def setUp(self):
         super().setUp()
         self.root = self.folder / "checkpoints"
 
     def saved(self, count: int = 3, *words: str) -> str:
-        """The path of a checkpoint of a table `t` with so many items."""
+        """Returns the path of a checkpoint of a table `t` with `count` items."""
         server = self.serve("--table", "t:fifo:fifo:100", "--checkpoint", str(self.root), *words)
         self.insert(server, "t", count)
         path = self.expect(("checkpoint", "save", server.address), OK).strip()
         server.stop()
         return path
 
-    def test_a_server_goes_on_where_the_other_was(self):
+    def test_a_server_continues_from_a_checkpoint(self):
         path = self.saved(5)
         self.assertTrue(path.startswith(str(self.root)), path)
         server = self.serve("--table", "t:fifo:fifo:100", "--checkpoint", str(self.root))
@@ -45,7 +45,7 @@ class Checkpoints(ProgramTest):
         self.assertIsNotNone(saved, out)
         self.expect(("checkpoint", "verify", saved.group(1)), OK, "is good: 2 items in 1 table")
 
-    def test_what_cannot_be_saved_at_the_end_is_told(self):
+    def test_a_failed_checkpoint_at_the_end_is_reported(self):
         server = self.serve("--table", "t", "--checkpoint", str(self.root), "--checkpoint-on-stop")
         self.insert(server, "t", 2)
         self.root.write_text("in the way")
@@ -149,14 +149,14 @@ class Checkpoints(ProgramTest):
         self.expect(("checkpoint", "save", server.address), FAILED, str(self.root), "File too large", "ulimit -f")
         self.assertEqual(self.table(server, "t")["size"], 20)
 
-    def test_what_is_no_checkpoint(self):
+    def test_paths_without_a_checkpoint(self):
         for command in ("inspect", "verify"):
             self.expect(("checkpoint", command, self.folder / "none"), NOT_FOUND, str(self.folder / "none"))
             self.expect(("checkpoint", command, self.folder), NOT_FOUND, str(self.folder))
         self.expect(("checkpoint", "import", self.folder / "none", self.root), NOT_FOUND, str(self.folder / "none"))
 
     def test_import_writes_it_anew(self):
-        # Our own format can be written anew, too; dm-reverb's is tested with the Python package.
+        # Also converts our own format; tests of the Python package cover dm-reverb's.
         path = self.saved(4)
         new = self.expect(("checkpoint", "import", self.root, self.folder / "new"), OK).strip()
         self.assertTrue(new.startswith(str(self.folder / "new")), new)

@@ -1,4 +1,4 @@
-"""What `reverb info` and its watch say of a server, and the documented fields of its JSON."""
+"""Tests the output of `reverb info` and of its watch mode, and the documented fields of its JSON."""
 
 import json
 import re
@@ -35,7 +35,7 @@ class Info(ProgramTest):
         for name in (*ITEM_FIELDS, *COLUMN_FIELDS):
             self.assertIn(f"`{name}`", text)
 
-    def test_tells_who_waits_and_why(self):
+    def test_lists_waiting_clients_and_reasons(self):
         server = self.serve("--table", "t:uniform:fifo:100:min_size=5", "--table", "q:queue:2")
         self.start_client("sample", server.address, "t", 7)
         self.start_client("insert", server.address, "q", 3)

@@ -1,4 +1,4 @@
-"""Looking at items and changing a running server."""
+"""Tests inspection of items and changes of a running server."""
 
 import json
 import re

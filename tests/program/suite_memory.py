@@ -1,4 +1,4 @@
-"""How much memory a server uses and returns."""
+"""Tests how much memory a server uses and returns."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ def resident_bytes(server: Server) -> int:
 
 class Memory(ProgramTest):
     def check(self, size: int) -> None:
-        """Four writers at full speed into a server that evicts; then a reset."""
+        """Runs four writers at full speed against a server that evicts; then a reset."""
         (self.folder / "server.toml").write_text(
             f'[server]\nmax_bytes = {MAX_BYTES}\nwhen_full = "evict"\n[[table]]\nname = "t"\nmax_size = 1_000_000_000\n'
         )

@@ -1,4 +1,4 @@
-"""Starting and stopping a server: configuration files, flags, signals."""
+"""Tests starting and stopping a server: configuration files, flags, signals."""
 
 import contextlib
 import re
@@ -156,7 +156,7 @@ class Serve(ProgramTest):
         self.assertEqual(server.process.returncode, OK)
         self.assertIn("SIGTERM: stopping", out)
 
-    def test_those_who_wait_are_told(self):
+    def test_waiting_clients_get_an_error(self):
         server = self.serve("--table", "t:uniform:fifo:10:min_size=5")
         words = [frame.program, "sample", server.address, "t", "--timeout", "20"]
         sampler = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -180,7 +180,7 @@ class Serve(ProgramTest):
         self.assertEqual([table["name"] for table in info["tables"]], ["a", "b"])
         self.assertEqual(info["max_bytes"], 1 << 20)
 
-    def test_listens_on_other_addresses_when_told(self):
+    def test_listens_on_given_addresses(self):
         server = self.serve("--table", "t", "--host", "0.0.0.0")
         self.expect(("info", f"127.0.0.1:{server.port}"), OK, "t")
         out, _ = server.stop()

@@ -1,4 +1,4 @@
-"""Command lines: help, wrong words, versions, manual page, completion, packaging."""
+"""Tests command lines: help, wrong arguments, versions, manual page, completion, packaging."""
 
 import re
 import shutil
@@ -55,7 +55,7 @@ class Usage(ProgramTest):
         self.expect(("checkpoint", "--jsn"), BAD_USAGE, 'no option "--jsn"', "--help")
         self.expect(("checkpoint", "inspect", "x", "--jsn"), BAD_USAGE, 'no option "--jsn"', 'Did you mean "--json"?')
 
-    def test_wrong_addresses_are_told_at_once(self):
+    def test_wrong_addresses_are_reported_at_once(self):
         start = time.monotonic()
         self.expect(("info", "localhost"), BAD_USAGE, "has no port", "localhost:8000")
         self.expect(("info", "localhost:1"), UNREACHABLE, "localhost:1", "Connection refused", "reverb serve --port 1")

@@ -1,5 +1,5 @@
-// What clients and servers do when bits flip on the way between them: nothing wrong goes in or comes out, and
-// everything goes in once.
+// Tests clients and servers when bits flip on the wire: no wrong data is inserted or sampled, and each item
+// is inserted once.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,8 +43,8 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// Passes bytes on between clients and a server. Of one direction, flips a random bit about every `period`
-// bytes, up to `max_flips` of them.
+// Forwards bytes between clients and a server. In one direction, flips a random bit about every `period`
+// bytes, up to `max_flips` bits.
 class FlippingProxy {
  public:
   struct Options {
@@ -138,7 +138,7 @@ class FlippingProxy {
   int listener_ = -1;
   int port_ = 0;
   std::thread acceptor_;
-  std::list<Link> links_;  // belongs to the acceptor, then to the destructor
+  std::list<Link> links_;  // accessed by the acceptor thread, then by the destructor
 
   std::mutex mu_;
   std::mt19937_64 random_;
@@ -168,14 +168,14 @@ class DamageTest : public ::testing::Test {
     return Client::Connect(proxy.address(), {.in_process = false}).value();
   }
 
-  // What item `i` holds: a long row of bytes and a number.
+  // Returns the content of item `i`: a long row of bytes and a number.
   static std::vector<uint8_t> Row(int64_t i) {
     std::mt19937_64 random(static_cast<uint64_t>(i));
     std::vector<uint8_t> row(static_cast<size_t>(i % 3 == 0 ? 4000 : 60));
     for (uint8_t& byte : row) byte = static_cast<uint8_t>(random());
     return row;
   }
-  // A writer for each length of rows, as a column has one shape.
+  // One writer for each row length, because a column has one shape.
   static Status Write(TrajectoryWriter& writer, int64_t i) {
     const std::vector<uint8_t> row = Row(i);
     const std::array<int64_t, 1> dims = {static_cast<int64_t>(row.size())};
@@ -200,7 +200,7 @@ class DamageTest : public ::testing::Test {
   std::optional<Server> server_;
 };
 
-TEST_F(DamageTest, EveryItemGoesInOnceAndAsItWas) {
+TEST_F(DamageTest, EveryItemIsInsertedOnceAndUnchanged) {
   constexpr int64_t kItems = 3000;
   const FlippingProxy proxy(Flips(/*upstream=*/true, /*period=*/100'000, /*max_flips=*/30));
   const Client client = Through(proxy);
@@ -224,7 +224,7 @@ TEST_F(DamageTest, EveryItemGoesInOnceAndAsItWas) {
   for (const auto& [i, times] : seen) EXPECT_EQ(times, 1) << i;
 }
 
-TEST_F(DamageTest, SamplesAreRightOrDoNotCome) {
+TEST_F(DamageTest, SamplesAreCorrectOrMissing) {
   constexpr int64_t kItems = 300;
   {
     const Client near = server_->in_process_client();
@@ -241,7 +241,7 @@ TEST_F(DamageTest, SamplesAreRightOrDoNotCome) {
   for (int64_t i = 0; i < 2000; ++i) {
     const auto sample = sampler->Next({.timeout = 5s});
     if (sample.status().code() == StatusCode::kDeadlineExceeded) {
-      // Frames of HTTP/2 are not covered: a flip in the length of one may keep a stream waiting.
+      // HTTP/2 frames are not covered: a flip in a frame length may stall a stream.
       sampler = client.NewSampler({.table = "t"}).value();
       continue;
     }
@@ -251,7 +251,7 @@ TEST_F(DamageTest, SamplesAreRightOrDoNotCome) {
   EXPECT_GT(proxy.flips(), 5);
 }
 
-TEST_F(DamageTest, SingleCallsAreRepeated) {
+TEST_F(DamageTest, SingleCallsAreRetried) {
   constexpr int64_t kItems = 1000;
   const Client near = server_->in_process_client();
   TrajectoryWriter writer =
@@ -277,7 +277,7 @@ TEST_F(DamageTest, SingleCallsAreRepeated) {
   for (int64_t i = 0; i < 100; ++i) {
     for (KeyPriority& update : updates) update.priority = static_cast<double>(i);
     const Status status = client.UpdatePriorities("t", updates, kPatience);
-    // Frames of HTTP/2 are not covered: a flip there may fail the call, but sets nothing wrong.
+    // HTTP/2 frames are not covered: a flip there may fail the call, but does not change data.
     if (!status.ok()) continue;
     ++num_set;
     for (const SampledTrajectory& item : all_items()) ASSERT_EQ(item.priority(), static_cast<double>(i));

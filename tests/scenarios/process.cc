@@ -22,7 +22,7 @@ namespace {
   std::abort();
 }
 
-// The end for this process is not handed on to further children, which would keep it open.
+// Creates a pipe with close-on-exec: other child processes would keep its ends open.
 void MakePipe(int* read_end, int* write_end) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) Fail("pipe2");
@@ -68,9 +68,9 @@ ServerProcess::ServerProcess(std::vector<std::string> arguments) {
   pid_ = fork();
   if (pid_ < 0) Fail("fork");
   if (pid_ == 0) {
-    // Other threads may hold any lock: system calls only.
+    // Other threads may hold locks: only system calls are allowed here.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(126);  // it died before
+    if (getppid() != parent) _exit(126);  // the parent died before
     if (dup2(child_stdin, STDIN_FILENO) < 0 || dup2(child_stdout, STDOUT_FILENO) < 0) _exit(126);
     execv(argv[0], argv.data());
     _exit(127);

@@ -1,6 +1,6 @@
-// process.h — a server in a process of its own, which can be killed.
+// process.h — runs a server in a separate process, which can be killed.
 //
-// The process dies with the thread that started it. Threads: one at a time for each object.
+// The process dies with the thread that started it. Not thread-safe.
 #ifndef REVERB_TESTS_SCENARIOS_PROCESS_H_
 #define REVERB_TESTS_SCENARIOS_PROCESS_H_
 
@@ -14,13 +14,13 @@
 
 namespace reverb::test {
 
-// Of the process with this id, from /proc.
+// Return the resident memory and the number of descriptors of a process, from /proc.
 int64_t RssBytes(pid_t pid);
 int64_t NumFds(pid_t pid);
 
 class ServerProcess {
  public:
-  // Starts scenario_server and waits until it listens. Aborts the test program when it does not.
+  // Starts scenario_server and waits until it listens. Aborts the test program on failure.
   explicit ServerProcess(std::vector<std::string> arguments);
   ~ServerProcess();  // Kill()
   ServerProcess(const ServerProcess&) = delete;
@@ -32,14 +32,14 @@ class ServerProcess {
   int64_t rss_bytes() const { return RssBytes(pid_); }
   int64_t num_fds() const { return NumFds(pid_); }
 
-  // SIGKILL, and waits until it is gone.
+  // Sends SIGKILL and waits until the process has ended.
   void Kill();
-  // SIGTERM. The exit status; 128 + the signal's number when a signal ended it; absent when it is still
-  // there after `patience`.
+  // Sends SIGTERM. Returns the exit status, or 128 + the signal number if a signal ended the process; nullopt
+  // if it still runs after `patience`.
   std::optional<int> Terminate(std::chrono::milliseconds patience);
 
  private:
-  pid_t pid_ = -1;  // -1: gone
+  pid_t pid_ = -1;  // -1: ended
   int port_ = 0;
   int stdin_ = -1;  // the server stops when this is closed
 };

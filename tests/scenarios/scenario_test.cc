@@ -1,5 +1,5 @@
-// What happens to clients of a server in another process when it is killed, stopped, or slow; and to the
-// server when clients come and go, or are slow.
+// Tests clients of a server in another process when it is killed, stopped, or slow, and the server when
+// clients connect and disconnect, or are slow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ std::string MiB(int64_t bytes) {
   return text;
 }
 
-// The numbers of an item: different for each, and such that no codec makes them smaller.
+// Returns the numbers of an item: different for each item, and incompressible.
 std::vector<int32_t> Numbers(int64_t item, size_t count) {
   std::mt19937 random(static_cast<uint32_t>(item));
   std::vector<int32_t> numbers(count);
@@ -93,7 +93,7 @@ TableInfo InfoOf(const Client& client, const std::string& table) {
   return {};
 }
 
-// The items in the table, in order of their keys' coming; each item is named by its first number.
+// Returns the items in the table in order of insertion; each item is identified by its first number.
 struct Contents {
   std::vector<int64_t> items;
   std::set<uint64_t> keys;
@@ -127,18 +127,18 @@ std::vector<std::string> OnPort(int port, std::vector<std::string> arguments) {
 
 // --- A server that is killed ---
 
-TEST(ScenarioTest, WhatWasNotConfirmedSurvivesAKilledServer) {
+TEST(ScenarioTest, UnconfirmedItemsSurviveAKilledServer) {
   std::optional<ServerProcess> server;
   server.emplace(std::vector<std::string>{"--table", "t:queue=5"});
   const int port = server->port();
   const Client client = Connect(server->address());
   auto writer = NewWriter(client);
   for (int64_t item = 1; item <= 20; ++item) ASSERT_OK(Write(writer, "t", item));
-  // Five fit, fifteen wait.
+  // Five items fit, fifteen wait.
   ASSERT_OK(writer.Flush(15, kPatience));
   ASSERT_THAT(writer.Flush(14, {.timeout = 50ms}), StatusIs(StatusCode::kDeadlineExceeded));
   server->Kill();
-  ASSERT_OK(Write(writer, "t", 21));  // nobody is there, and it does not matter
+  ASSERT_OK(Write(writer, "t", 21));  // no server is running, which does not matter
 
   const auto restarted = Clock::now();
   server.emplace(OnPort(port, {"--table", "t:queue=100"}));
@@ -153,7 +153,7 @@ TEST(ScenarioTest, WhatWasNotConfirmedSurvivesAKilledServer) {
   EXPECT_EQ(contents.keys.size(), 16u);
 }
 
-TEST(ScenarioTest, AServerThatIsKilledAgainAndAgainLosesAndDoublesNothingUnconfirmed) {
+TEST(ScenarioTest, RepeatedKillsLoseAndDuplicateNoUnconfirmedItem) {
   constexpr int64_t kItemsAtATime = 500;
   std::optional<ServerProcess> server;
   server.emplace(std::vector<std::string>{"--table", "t:fifo"});
@@ -164,7 +164,7 @@ TEST(ScenarioTest, AServerThatIsKilledAgainAndAgainLosesAndDoublesNothingUnconfi
   int64_t written = 0;
   const int rounds = static_cast<int>(test::Effort(6, 3));
   for (int round = 0; round < rounds; ++round) {
-    // Killed somewhere in the middle of this, at a moment that the writer does not know.
+    // Killed during this loop, at a moment that the writer does not know.
     const int64_t kill_at = written + 1 + static_cast<int64_t>(random() % kItemsAtATime);
     for (int64_t i = 0; i < kItemsAtATime; ++i) {
       ASSERT_OK(Write(writer, "t", ++written, 64));
@@ -174,7 +174,7 @@ TEST(ScenarioTest, AServerThatIsKilledAgainAndAgainLosesAndDoublesNothingUnconfi
     ASSERT_OK(writer.Flush(0, kPatience));
     const Contents contents = ContentsOf(client, "t");
     ASSERT_FALSE(contents.items.empty());
-    // All from some item on, which cannot be one that came after the kill.
+    // All items from some item on, which must not be one that was written after the kill.
     EXPECT_LE(contents.items.front(), kill_at + 1);
     EXPECT_EQ(contents.items, Range(contents.items.front(), written));
     const TableInfo info = InfoOf(client, "t");
@@ -183,9 +183,9 @@ TEST(ScenarioTest, AServerThatIsKilledAgainAndAgainLosesAndDoublesNothingUnconfi
   }
 }
 
-// --- Clients that come and go ---
+// --- Short-lived clients ---
 
-// One client's life. `kind` says what it does and how it ends.
+// Runs one short-lived client. `kind` selects what it does and how it ends.
 void ComeAndGo(const std::string& address, int64_t kind) {
   const Client client = Connect(address);
   const std::vector<int32_t> numbers = Numbers(kind, 64);
@@ -200,27 +200,27 @@ void ComeAndGo(const std::string& address, int64_t kind) {
     case 1:
       ASSERT_OK(client.Sample("replay", 1, kPatience));
       break;
-    case 2: {  // says what it has to say, and farewell
+    case 2: {  // writes an item, flushes and closes
       auto writer = NewWriter(client);
       ASSERT_OK(Write(writer, "replay", kind, 64));
       ASSERT_OK(writer.EndEpisode(true, kPatience));
       writer.Close();
       break;
     }
-    case 3: {  // goes while its items wait for room
+    case 3: {  // closes while its items wait for space
       auto writer = NewWriter(client);
       for (int64_t i = 0; i < 4; ++i) ASSERT_OK(Write(writer, "full", i, 64));
       ASSERT_THAT(writer.Flush(0, {.timeout = 5ms}), StatusIs(StatusCode::kDeadlineExceeded));
       writer.Close();
       break;
     }
-    case 4: {  // goes while it waits for samples that never come
+    case 4: {  // closes while it waits for samples
       auto sampler = client.NewSampler({.table = "empty"}).value();
       ASSERT_THAT(sampler.Next({.timeout = 5ms}), StatusIs(StatusCode::kDeadlineExceeded));
       sampler.Close();
       break;
     }
-    default: {  // takes one of the many samples that were fetched ahead
+    default: {  // takes one of many prefetched samples
       auto sampler = client.NewSampler({.table = "replay", .num_workers = 2}).value();
       ASSERT_OK(sampler.Next(kPatience));
       break;
@@ -228,8 +228,8 @@ void ComeAndGo(const std::string& address, int64_t kind) {
   }
 }
 
-TEST(ScenarioTest, ClientsThatComeAndGoLeaveNothingBehind) {
-  // The slack is for what allocators keep, and for what is being cleared away when we look.
+TEST(ScenarioTest, ShortLivedClientsLeakNothing) {
+  // The slack covers memory that allocators retain, and memory that is being freed during the measurement.
   constexpr int64_t kSlackBytes = 16 * kMiB;
   constexpr int64_t kSlackFds = 3;
   ServerProcess server({"--table", "replay:uniform:100", "--table", "full:queue=1", "--table", "empty",
@@ -256,7 +256,7 @@ TEST(ScenarioTest, ClientsThatComeAndGoLeaveNothingBehind) {
   ASSERT_FALSE(::testing::Test::HasFatalFailure());
   const double took = Seconds(Clock::now() - start);
   const Client client = Connect(server.address());
-  // Else those who went while they waited had not come far enough to wait.
+  // Otherwise the clients that closed while waiting had not started to wait.
   EXPECT_GT(InfoOf(client, "full").waiting_inserts, 0);
 
   EXPECT_TRUE(WaitUntil([&] { return server.num_fds() <= server_fds + kSlackFds; }))
@@ -273,8 +273,8 @@ TEST(ScenarioTest, ClientsThatComeAndGoLeaveNothingBehind) {
     EXPECT_THAT(server_growth, Lt(kSlackBytes));
     EXPECT_THAT(our_growth, Lt(kSlackBytes));
   }
-  // Whoever waited is gone. What abandoned writers left waiting goes at the next writer that comes after
-  // their time.
+  // Waiting requests are gone. Items of abandoned writers are dropped when the next writer connects after
+  // their TTL.
   EXPECT_TRUE(WaitUntil([&] { return InfoOf(client, "empty").waiting_samples == 0; }));
   EXPECT_TRUE(WaitUntil([&] {
     auto writer = NewWriter(client);
@@ -285,14 +285,14 @@ TEST(ScenarioTest, ClientsThatComeAndGoLeaveNothingBehind) {
       << " inserts of writers that are gone still wait";
 }
 
-// --- Those who are slow ---
+// --- Slow clients ---
 
-TEST(ScenarioTest, ASamplerThatTakesNothingCostsTheServerItsWindow) {
+TEST(ScenarioTest, AnIdleSamplerUsesNoMoreThanItsWindow) {
   constexpr size_t kNumbers = 100'000;  // 400 kB
   constexpr int64_t kItems = 170;       // 68 MB
   constexpr int64_t kItemBytes = int64_t{kNumbers} * 4;
   constexpr int64_t kWindow = 4 * kMiB;
-  // One reply beyond the window, and the buffers of gRPC and the allocator.
+  // One reply beyond the window, plus the buffers of gRPC and the allocator.
   constexpr int64_t kSlackBytes = 16 * kMiB;
   ServerProcess server({"--table", "t:uniform"});
   const Client client = Connect(server.address());
@@ -307,7 +307,7 @@ TEST(ScenarioTest, ASamplerThatTakesNothingCostsTheServerItsWindow) {
           .NewSampler(
               {.table = "t", .max_in_flight_samples_per_worker = 10'000, .receive_window_bytes = kWindow})
           .value();
-  // One reply more than fits in the window, and no more than that.
+  // One reply more than fits in the window, and no more.
   ASSERT_TRUE(WaitUntil([&] { return sampler.stats().waiting * kItemBytes >= kWindow; }));
   int64_t most = 0;
   const auto until = Clock::now() + 500ms;
@@ -322,7 +322,7 @@ TEST(ScenarioTest, ASamplerThatTakesNothingCostsTheServerItsWindow) {
     EXPECT_THAT(most, Lt(kWindow + kSlackBytes));
   }
 
-  // It goes on where it stopped.
+  // The sampler continues where it stopped.
   for (int64_t i = 0; i < kItems; ++i) {
     const auto sample = sampler.Next(kPatience);
     ASSERT_OK(sample);
@@ -331,7 +331,7 @@ TEST(ScenarioTest, ASamplerThatTakesNothingCostsTheServerItsWindow) {
   }
 }
 
-TEST(ScenarioTest, ASlowReaderOfAQueueGetsItInOrderWithinItsWindow) {
+TEST(ScenarioTest, ASlowQueueConsumerStaysInOrderAndWithinItsWindow) {
   constexpr size_t kNumbers = 100'000;  // 400 kB
   constexpr int64_t kItems = 170;       // 68 MB
   constexpr int64_t kWindow = 4 * kMiB;
@@ -347,7 +347,7 @@ TEST(ScenarioTest, ASlowReaderOfAQueueGetsItInOrderWithinItsWindow) {
                                   .receive_window_bytes = kWindow})
                      .value();
   ASSERT_TRUE(WaitUntil([&] { return sampler.stats().waiting * int64_t{kNumbers} * 4 >= kWindow; }));
-  // What cannot be sent is not drawn: it stays in the queue for others.
+  // Samples that cannot be sent are not drawn: they stay in the queue for other clients.
   EXPECT_GT(InfoOf(client, "t").current_size, kItems - 20);
   for (int64_t i = 0; i < kItems; ++i) {
     const auto sample = sampler.Next(kPatience);
@@ -357,24 +357,24 @@ TEST(ScenarioTest, ASlowReaderOfAQueueGetsItInOrderWithinItsWindow) {
   EXPECT_THAT(sampler.Next(kPatience), StatusIs(StatusCode::kOutOfRange));
 }
 
-TEST(ScenarioTest, AServerThatIsFullStopsWritersAtTheirWindow) {
+TEST(ScenarioTest, AFullServerLimitsWritersToTheirWindow) {
   constexpr size_t kNumbers = 25'000;  // 100 kB
   constexpr int64_t kItemBytes = int64_t{kNumbers} * 4;
   constexpr int64_t kWindow = 8 * kMiB;
   constexpr int64_t kServerWindow = 1 * kMiB;
-  // Messages that are on their way on either side, and the buffers of gRPC and the allocator.
+  // Messages in flight on either side, plus the buffers of gRPC and the allocator.
   constexpr int64_t kSlackBytes = 16 * kMiB;
   ServerProcess server({"--table", "t:queue=1", "--insert-window-bytes", std::to_string(kServerWindow)});
   const Client client = Connect(server.address(), {.write_window_bytes = kWindow});
   auto writer = NewWriter(client, {.timeout = 300ms});
   ASSERT_OK(Write(writer, "t", 0, kNumbers));
-  ASSERT_OK(writer.Flush(0, kPatience));  // the one that fits
+  ASSERT_OK(writer.Flush(0, kPatience));  // the item that fits
 
   const int64_t server_before = server.rss_bytes();
   const int64_t our_before = test::RssBytes(getpid());
   int64_t written = 1;
   Status status;
-  // 64 MB and more, if it let us.
+  // 64 MB or more without backpressure.
   while (written < 700 && (status = Write(writer, "t", written, kNumbers)).ok()) ++written;
   ASSERT_THAT(status, StatusIs(StatusCode::kDeadlineExceeded, ::testing::HasSubstr("room")));
   EXPECT_THAT(written * kItemBytes, Lt(kWindow + kMiB));
@@ -388,7 +388,7 @@ TEST(ScenarioTest, AServerThatIsFullStopsWritersAtTheirWindow) {
     EXPECT_THAT(our_growth, Lt(kWindow + kSlackBytes));
   }
 
-  // Nothing is lost once somebody takes the items out.
+  // Nothing is lost once the items are sampled.
   auto sampler = client.NewSampler({.table = "t", .max_samples = written}).value();
   for (int64_t i = 0; i < written; ++i) {
     const auto sample = sampler.Next(kPatience);
@@ -398,11 +398,11 @@ TEST(ScenarioTest, AServerThatIsFullStopsWritersAtTheirWindow) {
   ASSERT_OK(writer.Flush(0, kPatience));
 }
 
-// --- A server that is stopped ---
+// --- Server shutdown ---
 
-TEST(ScenarioTest, AServerThatIsStoppedWhileClientsAreBusyTellsThemAndExits) {
+TEST(ScenarioTest, StoppingABusyServerFailsItsClientsAndExits) {
   ServerProcess server({"--table", "replay:uniform:1000", "--table", "full:queue=1", "--table", "empty"});
-  // They would look for it for ever otherwise.
+  // Otherwise they would try to reconnect indefinitely.
   const ClientOptions options{.reconnect_timeout = 0ms};
   {
     const Client client = Connect(server.address());
@@ -411,7 +411,7 @@ TEST(ScenarioTest, AServerThatIsStoppedWhileClientsAreBusyTellsThemAndExits) {
     ASSERT_OK(Write(writer, "full", 1, 1000));
     ASSERT_OK(writer.Flush(0, kPatience));
   }
-  // Each works until it is told that the server is gone, and returns what it was told.
+  // Each client works until the server has gone, and returns the error.
   using Work = std::function<Status(const Client&, const std::function<void()>& busy)>;
   const Work write = [](const Client& client, const auto& busy) -> Status {
     auto writer = NewWriter(client, kPatience);
@@ -468,7 +468,7 @@ TEST(ScenarioTest, AServerThatIsStoppedWhileClientsAreBusyTellsThemAndExits) {
   const auto patience = test::kSanitized ? 10'000ms : 2'000ms;
   const std::optional<int> exit_status = server.Terminate(patience);
   const double stop_took = Seconds(Clock::now() - stopped_at.load());
-  if (!exit_status) server.Kill();  // lets the others go
+  if (!exit_status) server.Kill();  // unblocks the clients
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(exit_status, 0) << "not stopped after " << stop_took << " s";
   Say("the server was gone after " + std::to_string(stop_took) + " s, the last client after " +
@@ -480,7 +480,7 @@ TEST(ScenarioTest, AServerThatIsStoppedWhileClientsAreBusyTellsThemAndExits) {
   }
 }
 
-TEST(ScenarioTest, AServerThatIsStoppedWhileNobodyIsThereExitsAtOnce) {
+TEST(ScenarioTest, StoppingAnIdleServerExitsAtOnce) {
   ServerProcess server({"--table", "t"});
   EXPECT_EQ(server.Terminate(test::kSanitized ? 10'000ms : 2'000ms), 0);
 }

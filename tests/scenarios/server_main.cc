@@ -1,9 +1,9 @@
-// A server for tests, as a process of its own.
+// A server for tests, in a separate process.
 //
 //   scenario_server --port 0 --table replay --table jobs:queue=10 --max-message-bytes 1048576
 //
-// Prints "port N" when it is ready. Stops when its standard input ends, or on SIGTERM or SIGINT, and exits
-// with 0.
+// Prints "port N" when it is ready. Stops at the end of its standard input, or on SIGTERM or SIGINT, and
+// exits with 0.
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ std::optional<int64_t> ParseNumber(std::string_view text) {
   return number;
 }
 
-// What comes before the first ':'; `text` keeps what comes after.
+// Returns the part before the first ':'; `text` keeps the rest.
 std::string_view TakePart(std::string_view* text) {
   const size_t colon = text->find(':');
   const std::string_view part = text->substr(0, colon);
@@ -71,7 +71,7 @@ std::optional<TableOptions> ParseTable(std::string_view text) {
   return table;
 }
 
-// False when there is no such option, or it cannot have this value.
+// Returns false for an unknown option or an invalid value.
 bool SetOption(std::string_view name, std::string_view value, reverb::ServerOptions* options) {
   if (name == "--table") {
     std::optional<TableOptions> table = ParseTable(value);
@@ -124,7 +124,7 @@ void AwaitStop(int signals) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Before any thread is there, so that none is interrupted.
+  // Before any thread starts, so that no thread is interrupted by these signals.
   sigset_t stops;
   sigemptyset(&stops);
   sigaddset(&stops, SIGTERM);

@@ -318,7 +318,7 @@ class SpeakingTest(ProtocolTest):
         stream = InsertStream(self.channel)
         stream.send(one_item(1, "jobs", 2.5))
         stream.await_confirmed(1)
-        # Available samples come before the error; the stream stays usable.
+        # Available samples are sent before the error; the stream remains usable.
         start = time.monotonic()
         samples, end = sampler.sample("jobs", 2, timeout_nanos=50_000_000)
         self.assertGreaterEqual(time.monotonic() - start, 0.05)
@@ -395,7 +395,7 @@ class StreamLimitTest(ProtocolTest):
 
 
 class StopTest(ProtocolTest):
-    def test_streams_are_told_when_the_server_stops(self):
+    def test_streams_end_with_a_reason_when_the_server_stops(self):
         writer, sampler = InsertStream(self.channel), SampleStream(self.channel)
         sampler.send(pb.SampleRequest(request_id=1, table="jobs", count=1))
         self.server.process.terminate()

@@ -54,7 +54,7 @@ def columns(item) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check(data: tuple[np.ndarray, np.ndarray]) -> tuple[int, int, int]:
-    """Checks one trajectory: (writer, episode, step) and payload of each step. Returns the first step's place."""
+    """Checks (writer, episode, step) and payload of each step of a trajectory. Returns those of the first step."""
     place, rows = data
     writer, episode, first = (int(value) for value in place[0])
     for row, (own_writer, own_episode, step) in enumerate(place):
@@ -121,7 +121,7 @@ def consume(address: str, life, progress) -> None:
 
 
 def run_role(name: str, target, arguments: tuple, failures) -> None:
-    """Runs a client; what it raises goes to `failures`."""
+    """Runs a client; reports exceptions through `failures`."""
     try:
         target(*arguments)
     except BaseException:
@@ -172,7 +172,7 @@ def wait_for(condition, seconds: float, what: str, failures) -> None:
             raise SystemExit(f"soak: a client failed\n{failures.get()}")
         if time.monotonic() > end:
             raise SystemExit(f"soak: {what} did not happen within {seconds:g} s")
-        time.sleep(0.1)  # between two looks
+        time.sleep(0.1)  # polls the condition
 
 
 def main() -> int:

@@ -23,8 +23,8 @@ using internal::ColumnEncoder;
 using internal::Item;
 using internal::Trajectory;
 
-// `rows` rows of one int64 scalar column: first_value, first_value + 1, …
-// `Store` is a ChunkStore, or anything with its Add().
+// Returns a chunk of `rows` rows of one int64 scalar column: first_value, first_value + 1, …
+// `Store` is ChunkStore or a class with the same Add().
 template <typename Store>
 ChunkRef MakeChunk(Store* store, uint64_t episode_id, int64_t first_step, uint32_t rows,
                    int64_t first_value = 0) {

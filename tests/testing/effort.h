@@ -1,4 +1,4 @@
-// effort.h — how long randomised tests go on: shorter under sanitizers, ten times as long with
+// effort.h — scales the length of randomised tests: shorter under sanitizers, ten times as long with
 // REVERB_TEST_LONG set (`make test-long`).
 #ifndef REVERB_TESTS_TESTING_EFFORT_H_
 #define REVERB_TESTS_TESTING_EFFORT_H_
@@ -20,7 +20,7 @@ inline constexpr bool kSanitized = false;
 inline constexpr bool kSanitized = false;
 #endif
 
-// Steps to take: `plain`, or `sanitized` under a sanitizer.
+// Returns the number of steps: `plain`, or `sanitized` under a sanitizer.
 inline int64_t Effort(int64_t plain, int64_t sanitized) {
   const char* const is_long = std::getenv("REVERB_TEST_LONG");
   return (kSanitized ? sanitized : plain) * (is_long != nullptr && *is_long != '\0' ? 10 : 1);

@@ -18,9 +18,9 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// A piece that reached the system but not the medium.
+// A write or truncation that was flushed but is not yet durable.
 struct PendingWrite {
-  bool truncates = false;  // else appends `bytes`
+  bool truncates = false;  // otherwise appends `bytes`
   Bytes bytes;
 };
 
@@ -29,7 +29,7 @@ void Apply(const PendingWrite& write, Bytes* content) {
   content->insert(content->end(), write.bytes.begin(), write.bytes.end());
 }
 
-// False for a path that needs "..".
+// Returns false for a path that contains "..".
 bool Split(const std::string& path, std::vector<std::string>* parts) {
   size_t start = 0;
   while (start < path.size()) {
@@ -48,10 +48,10 @@ struct FakeFileSystem::Node {
   explicit Node(bool is_dir) : is_dir(is_dir) {}
 
   const bool is_dir;
-  // Of a directory: as programs see it, and as a crash leaves it.
+  // Directories: the entries as programs see them, and the entries that survive a crash.
   Names names;
   Names durable_names;
-  // Of a file: as programs see it; as of the last Sync(); and how one became the other.
+  // Files: the bytes as programs see them, the bytes as of the last Sync(), and the changes in between.
   Bytes content;
   Bytes durable_content;
   std::vector<PendingWrite> pending;
@@ -97,7 +97,7 @@ class FakeFileSystem::Writer final : public internal::WritableFile {
   }
 
  private:
-  // Counts the operation; once one has failed, all do.
+  // Counts the operation. After one failure, all further operations fail.
   Status Begin(const char* operation) REQUIRES(fs_->mu_) {
     const int error = fs_->Count(Kind::kWrite);
     if (!failed_.ok()) return failed_;
@@ -108,7 +108,7 @@ class FakeFileSystem::Writer final : public internal::WritableFile {
     }
     if (error == 0) return Status::Ok();
     if (std::string_view(operation) != "append to") {
-      buffer_.resize(buffer_.size() / 2);  // a short write came before
+      buffer_.resize(buffer_.size() / 2);  // simulates a short write
       static_cast<void>(WriteBuffer());
     }
     return failed_ = FileError(operation, path_, error);
@@ -129,7 +129,7 @@ class FakeFileSystem::Writer final : public internal::WritableFile {
   FakeFileSystem* const fs_;
   const NodePtr node_;
   const std::string path_;
-  const int64_t crashes_;  // before it was opened
+  const int64_t crashes_;  // number of crashes before the file was opened
   Bytes buffer_;
   Status failed_;
   bool closed_ = false;
@@ -186,14 +186,14 @@ std::unique_ptr<FakeFileSystem> FakeFileSystem::AfterCrash(uint64_t seed) const 
 
 FakeFileSystem::NodePtr FakeFileSystem::RootAfterCrash(uint64_t seed) const {
   Random random(seed);
-  // One crash in four loses all, one in four nothing; between them anything may happen.
+  // One crash in four loses everything, one in four nothing; the others lose a random part.
   enum { kNone, kAll, kSome } survive = kNone;
   if (seed != kLoseAll) {
     const uint64_t draw = random.Below(4);
     survive = draw == 0 ? kNone : draw == 1 ? kAll : kSome;
   }
 
-  // The names of directories that saw changes since they were synced.
+  // Entries of directories that changed since their last SyncDir().
   std::map<const Node*, Names> changed;
   const auto names_of = [&](const NodePtr& dir) -> Names& {
     return changed.try_emplace(dir.get(), dir->durable_names).first->second;
@@ -213,14 +213,14 @@ FakeFileSystem::NodePtr FakeFileSystem::RootAfterCrash(uint64_t seed) const {
       PendingWrite torn = file.pending[whole];
       const size_t size = torn.bytes.size();
       torn.bytes.resize(random.Below(size + 1));
-      // The length may reach the medium before the bytes do.
+      // The length may become durable before the bytes do.
       if (random.Below(3) == 0) torn.bytes.resize(size, 0);
       Apply(torn, &content);
     }
     return content;
   };
 
-  // A file that has two names, as a half-done rename leaves it, stays one file.
+  // A file with two names, as a half-done rename leaves it, remains one file.
   std::map<const Node*, NodePtr> copies;
   const std::function<NodePtr(const NodePtr&)> copy = [&](const NodePtr& node) -> NodePtr {
     NodePtr& made = copies[node.get()];
@@ -372,7 +372,7 @@ Status FakeFileSystem::CreateDir(const std::string& path, Parents parents) {
   std::vector<std::string> parts;
   int error = Count(Kind::kWrite);
   if (error == 0 && !Split(path, &parts)) error = EINVAL;
-  // From the top down when parents may be missing, else the last one only.
+  // Creates parents from the top down if they may be missing, otherwise only the last directory.
   const size_t first = parents == Parents::kCreateMissing || parts.empty() ? 1 : parts.size();
   if (error == 0 && parts.empty()) error = parents == Parents::kCreateMissing ? 0 : EEXIST;
   for (size_t n = first; error == 0 && n <= parts.size(); ++n) {
@@ -433,7 +433,7 @@ Status FakeFileSystem::Rename(const std::string& from, const std::string& to) {
   if (error == 0 && !target.dir) error = EBUSY;
   if (error == 0 && source.node == target.node) return Status::Ok();
   if (error == 0 && source.node->is_dir) {
-    // Not into itself.
+    // A directory cannot be moved into itself.
     const std::function<bool(const NodePtr&)> holds = [&](const NodePtr& node) {
       return node == target.dir || std::any_of(node->names.begin(), node->names.end(),
                                                [&](const auto& name) { return holds(name.second); });
@@ -462,8 +462,8 @@ Status FakeFileSystem::SyncDir(const std::string& path) {
   if (error == 0) error = !place.node ? ENOENT : !place.node->is_dir ? ENOTDIR : 0;
   if (error != 0) return FileError("sync directory", path, error);
 
-  // A rename out of or into another directory becomes durable as a whole, so what came before it
-  // there must too: later changes first, to find all directories that are drawn in.
+  // A rename between directories becomes durable as a whole, so earlier changes in both directories must too.
+  // Goes through later changes first, to find all directories that are affected.
   std::set<const Node*> dirs = {place.node.get()};
   std::vector<bool> is_synced(changes_.size());
   for (size_t i = changes_.size(); i-- > 0;) {

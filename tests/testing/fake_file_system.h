@@ -1,14 +1,14 @@
-// fake_file_system.h — files in memory that a test can lose and break.
+// fake_file_system.h — a file system in memory, with power loss and failures on request.
 //
-// Models what file_system.h promises about a power loss, at its meanest. What is not covered by
-// a Sync() of the file and a SyncDir() of every directory on the way to it may be lost, or not:
-//   - each file keeps its bytes up to the last Sync() and then some first part of what was
-//     flushed since; the last piece may be torn, or have its length but zeros in place of bytes;
-//   - each name created, removed or renamed since its directory's SyncDir() did or did not make
-//     it, each for itself, so also a later one without an earlier one. A rename is atomic.
-// It also fails any operation on request, and can be full.
+// Models the weakest behaviour that file_system.h allows after a power loss. Data that is not covered by a
+// Sync() of the file and a SyncDir() of every parent directory may or may not be lost:
+//   - Each file keeps its bytes up to the last Sync() and a prefix of what was flushed since. The last
+//     write may be torn, or have its length but zeros in place of bytes.
+//   - Each name that was created, removed or renamed since the last SyncDir() of its directory may be durable
+//     or not, independently of the others, so also a later one without an earlier one. A rename is atomic.
+// Any operation can be made to fail, and the disk can be full.
 //
-// Threads: all methods may be called concurrently. Files must not outlive it.
+// Thread-safe. Files must not outlive the file system.
 #ifndef REVERB_TESTS_TESTING_FAKE_FILE_SYSTEM_H_
 #define REVERB_TESTS_TESTING_FAKE_FILE_SYSTEM_H_
 
@@ -31,17 +31,17 @@ namespace reverb::test {
 
 class FakeFileSystem final : public internal::FileSystem {
  public:
-  // The seed with which a crash loses all that may be lost, and nothing is left to chance.
+  // With this seed, a crash deterministically loses everything that may be lost.
   static constexpr uint64_t kLoseAll = 0;
 
-  // Which operations a fault counts. Writes: opening for writing, each call on a WritableFile, and
-  // what changes or syncs a directory. Reads: the rest.
+  // The operations that a fault counts. Writes: opening for writing, each call on a WritableFile, and calls
+  // that change or sync a directory. Reads: all others.
   enum class Kind { kWrite, kRead, kAny };
   struct Fault {
     Kind kind = Kind::kWrite;
-    int64_t after = 0;      // that many operations of this kind succeed first
-    bool for_ever = false;  // all that follow fail too, as if the disk were gone
-    int error = EIO;        // an errno
+    int64_t after = 0;      // number of operations of this kind that succeed first
+    bool for_ever = false;  // all later operations fail too, as if the disk were gone
+    int error = EIO;        // errno value
   };
 
   FakeFileSystem();
@@ -49,24 +49,25 @@ class FakeFileSystem final : public internal::FileSystem {
 
   // --- Power loss ---
 
-  // Goes back to what was durable, plus what luck saved. Files opened before are dead: every
-  // operation on them fails.
+  // Reverts to the durable state plus a random part of the rest. Every operation on a file that was opened
+  // before fails.
   void Crash(uint64_t seed) EXCLUDES(mu_);
-  // What Crash(seed) would leave, elsewhere, so that many crashes can be tried from one state.
+  // Returns a copy in the state that Crash(seed) would leave, so that many crashes can be tried from one
+  // state.
   std::unique_ptr<FakeFileSystem> AfterCrash(uint64_t seed) const EXCLUDES(mu_);
 
   // --- Failures ---
 
-  // Replaces the fault that is set, if any. A failing Flush(), Sync() or Close() has written half of
-  // what was buffered; any other failing operation has done nothing.
+  // Replaces the current fault, if any. A failing Flush(), Sync() or Close() writes half of the buffered
+  // bytes; any other failing operation has no effect.
   void Inject(const Fault& fault) EXCLUDES(mu_);
   void ClearFault() EXCLUDES(mu_);
-  // Operations so far, failed ones included: how many places there are to fail at.
+  // Returns the number of operations so far, including failed ones: the number of possible points of failure.
   int64_t num_operations(Kind kind) const EXCLUDES(mu_);
-  // Past this many bytes in all files, flushing fails with ENOSPC.
+  // Makes flushes fail with ENOSPC once all files together exceed this many bytes.
   void set_capacity(uint64_t bytes) EXCLUDES(mu_);
 
-  // --- FileSystem; paths are absolute or not, it makes no difference, and have no ".." ---
+  // --- FileSystem; absolute and relative paths are equivalent, and ".." is not supported ---
 
   Result<std::unique_ptr<internal::WritableFile>> NewWritableFile(const std::string& path,
                                                                   OpenMode mode) override;
@@ -80,13 +81,13 @@ class FakeFileSystem final : public internal::FileSystem {
   Status SyncDir(const std::string& path) override;
   Result<bool> FileExists(const std::string& path) override;
   Result<uint64_t> FileSize(const std::string& path) override;
-  // Nobody waits for it: one thread writes at a time.
+  // Never waits: one thread writes at a time.
   Result<std::unique_ptr<internal::FileLock>> LockFile(const std::string& path,
                                                        std::chrono::nanoseconds timeout) override;
   Result<uint64_t> GetFreeSpace(const std::string& path) override;
 
-  // For tests of readers: the bytes of a file as they are now, or put there as if synced (file and
-  // name). Neither is counted, neither fails by a fault.
+  // For tests of readers: returns the current bytes of a file, or sets them as if file and name were synced.
+  // Neither counts as an operation, and faults do not apply.
   Result<std::string> ReadAll(const std::string& path) EXCLUDES(mu_);
   Status WriteAll(const std::string& path, std::string_view bytes) EXCLUDES(mu_);
 
@@ -97,8 +98,8 @@ class FakeFileSystem final : public internal::FileSystem {
   using NodePtr = std::shared_ptr<Node>;
   using Names = std::map<std::string, NodePtr>;
 
-  // A change of names that is not durable yet. Without `from_dir` a new name, without `to_dir` a
-  // name removed, with both a rename.
+  // A change of a name that is not durable yet. Without `from_dir`: a new name; without `to_dir`: a removed
+  // name; with both: a rename.
   struct NameChange {
     NodePtr node;
     NodePtr from_dir;
@@ -106,16 +107,16 @@ class FakeFileSystem final : public internal::FileSystem {
     NodePtr to_dir;
     std::string to;
   };
-  // Where a path leads: the directory, the last name, and what is there, if anything.
+  // The result of a path lookup: the directory, the last name, and the node with that name, if any.
   struct Place {
     NodePtr dir;
     std::string name;
     NodePtr node;
   };
 
-  // Counts an operation, and says how it fails when it must: an errno, or 0.
+  // Counts an operation. Returns the errno value with which it must fail, or 0.
   int Count(Kind kind) REQUIRES(mu_);
-  // An errno when a directory on the way is missing or none.
+  // Returns an errno value if a parent is missing or not a directory.
   int Find(const std::string& path, Place* place) const REQUIRES(mu_);
   void Change(NameChange change) REQUIRES(mu_);
   uint64_t UsedBytes() const REQUIRES(mu_);
@@ -123,7 +124,7 @@ class FakeFileSystem final : public internal::FileSystem {
 
   mutable internal::Mutex mu_;
   NodePtr root_ GUARDED_BY(mu_);
-  std::vector<NameChange> changes_ GUARDED_BY(mu_);  // in the order they were made
+  std::vector<NameChange> changes_ GUARDED_BY(mu_);  // in chronological order
   int64_t crashes_ GUARDED_BY(mu_) = 0;
   uint64_t capacity_ GUARDED_BY(mu_) = uint64_t{1} << 40;
   std::optional<Fault> fault_ GUARDED_BY(mu_);

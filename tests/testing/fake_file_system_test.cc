@@ -164,7 +164,7 @@ TEST(FakeFileSystemTest, ATornWriteLeavesAFirstPartOrZeros) {
     const std::string content = *fs.AfterCrash(seed)->ReadAll("/f");
     seen.insert(content);
     ASSERT_LE(content.size(), all.size());
-    // Some first part of what was written, then nothing but zeros, up to the end of that piece.
+    // A prefix of what was written, then only zeros up to the end of that write.
     const size_t same = std::mismatch(content.begin(), content.end(), all.begin()).first - content.begin();
     ASSERT_GE(same, 4u);
     ASSERT_EQ(content.find_first_not_of('\0', same), std::string::npos) << content;
@@ -261,7 +261,7 @@ TEST(FakeFileSystemTest, TheNthOperationFailsOnRequest) {
   FakeFileSystem fs;
   fs.Inject({.kind = Kind::kWrite, .after = 2, .for_ever = false, .error = ENOSPC});
   auto file = Open(fs, "/f");                            // 0
-  EXPECT_THAT(fs.FileExists("/f"), IsOkAndHolds(true));  // a read does not count
+  EXPECT_THAT(fs.FileExists("/f"), IsOkAndHolds(true));  // not counted: a read
   ASSERT_OK(file->Append("0123"));                       // 1
   const Status failed = file->Flush();                   // 2
   EXPECT_THAT(failed, StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/f")));
@@ -286,7 +286,7 @@ TEST(FakeFileSystemTest, AFaultMayLastUntilCleared) {
   EXPECT_OK(fs.Rename("/f", "/g"));
 }
 
-TEST(FakeFileSystemTest, AFullDiskTakesWhatFits) {
+TEST(FakeFileSystemTest, AFullDiskAcceptsWhatFits) {
   FakeFileSystem fs;
   fs.set_capacity(6);
   Write(fs, "/f", "0123");
@@ -299,7 +299,7 @@ TEST(FakeFileSystemTest, AFullDiskTakesWhatFits) {
   EXPECT_THAT(fs.GetFreeSpace("/"), IsOkAndHolds(2u));
 }
 
-// The proper way to replace a file, with one step left out on request.
+// Replaces a file safely, with one step left out on request.
 Status Publish(FakeFileSystem& fs, std::string_view bytes, const std::string& leave_out) {
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
                           fs.NewWritableFile("/tmp", OpenMode::kTruncate));
@@ -310,8 +310,9 @@ Status Publish(FakeFileSystem& fs, std::string_view bytes, const std::string& le
   return leave_out == "sync dir" ? Status::Ok() : fs.SyncDir("/");
 }
 
-TEST(FakeFileSystemTest, TellsAProperReplacementFromACarelessOne) {
-  // However a proper one fails and wherever the power goes: old or new, and new once it has returned OK.
+TEST(FakeFileSystemTest, DetectsAMissingStepInAReplacement) {
+  // Whichever operation fails and whenever the power is lost: the old or the new content, and the new one
+  // after OK.
   for (int64_t cut = 0;; ++cut) {
     FakeFileSystem fs;
     ASSERT_OK(fs.WriteAll("/current", "old"));

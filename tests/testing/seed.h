@@ -1,8 +1,7 @@
-// seed.h — the seed of randomised tests: fixed, so that a run repeats; settable, so that other
-// runs can be tried.
+// seed.h — the seed of randomised tests: fixed, so that runs are reproducible; settable, to try others.
 //
 //   const uint64_t seed = test::Seed();
-//   SCOPED_TRACE(test::SeedTrace(seed));   // every failure below tells how to repeat it
+// every failure below shows the seed
 //   Random random(seed);
 #ifndef REVERB_TESTS_TESTING_SEED_H_
 #define REVERB_TESTS_TESTING_SEED_H_
@@ -15,7 +14,7 @@ namespace reverb::test {
 
 inline constexpr uint64_t kDefaultSeed = 20'210'602;
 
-// REVERB_TEST_SEED from the environment (decimal, or hexadecimal after 0x), else kDefaultSeed.
+// Returns REVERB_TEST_SEED from the environment (decimal, or hexadecimal after 0x), or kDefaultSeed.
 inline uint64_t Seed() {
   const char* const text = std::getenv("REVERB_TEST_SEED");
   if (text == nullptr || *text == '\0') return kDefaultSeed;

@@ -1,4 +1,4 @@
-// status_matchers.h — what tests say about a Status or a Result. Header-only.
+// status_matchers.h — GoogleTest matchers for Status and Result. Header-only.
 //
 //   ASSERT_OK(table.Close());
 //   EXPECT_THAT(result, IsOkAndHolds(ElementsAre(1, 2)));
@@ -20,7 +20,7 @@
 
 namespace reverb {
 
-// How GoogleTest shows them; found by argument-dependent lookup.
+// Printers for GoogleTest, found by argument-dependent lookup.
 inline void PrintTo(const Status& status, std::ostream* os) { *os << status.ToString(); }
 inline void PrintTo(StatusCode code, std::ostream* os) { *os << StatusCodeName(code); }
 inline void PrintTo(Detail detail, std::ostream* os) { *os << "detail " << static_cast<int>(detail); }
@@ -84,7 +84,7 @@ class StatusIsMatcher {
 
 inline StatusIsMatcher StatusIs(StatusCode code) { return {code, ::testing::_, ::testing::_}; }
 inline StatusIsMatcher StatusIs(StatusCode code, Detail detail) { return {code, detail, ::testing::_}; }
-// `message`: a matcher such as HasSubstr(), or the whole text.
+// `message`: a matcher such as HasSubstr(), or the complete text.
 template <typename Message>
 requires(!std::is_same_v<std::decay_t<Message>, Detail>) StatusIsMatcher
     StatusIs(StatusCode code, Message&& message) {
@@ -102,7 +102,7 @@ class IsOkAndHoldsMatcher {
   explicit IsOkAndHoldsMatcher(Inner inner) : inner_(std::move(inner)) {}
 
   template <typename R>
-  operator ::testing::Matcher<R>() const {  // NOLINT: meant to be implicit
+  operator ::testing::Matcher<R>() const {  // NOLINT: implicit by design
     return ::testing::Matcher<R>(new Impl<R>(inner_));
   }
 

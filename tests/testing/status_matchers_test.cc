@@ -1,4 +1,4 @@
-// That the matchers can fail.
+// Checks that the matchers also fail.
 #include "testing/status_matchers.h"
 
 #include <gtest/gtest-spi.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pointee;
 
-TEST(StatusMatchersTest, IsOkTellsGoodFromBadInStatusAndResult) {
+TEST(StatusMatchersTest, IsOkMatchesStatusAndResult) {
   EXPECT_OK(Status::Ok());
   EXPECT_OK(Result<int>(3));
   EXPECT_THAT(Status::NotFound("x"), Not(IsOk()));
@@ -44,7 +44,7 @@ TEST(StatusMatchersTest, StatusIsComparesCodeDetailAndMessage) {
   EXPECT_THAT(status, Not(StatusIs(StatusCode::kDeadlineExceeded, "late")));
 }
 
-TEST(StatusMatchersTest, IsOkAndHoldsLooksAtTheValue) {
+TEST(StatusMatchersTest, IsOkAndHoldsMatchesTheValue) {
   const Result<int> three = 3;
   EXPECT_THAT(three, IsOkAndHolds(3));
   EXPECT_THAT(three, IsOkAndHolds(Gt(2)));

@@ -1,5 +1,5 @@
-// thread_sanitizer.h — REVERB_TSAN is defined in builds for ThreadSanitizer, which does not support threads
-// that are started in a forked child.
+// thread_sanitizer.h — defines REVERB_TSAN in builds with ThreadSanitizer, which does not support starting
+// threads in a forked child.
 #ifndef REVERB_TESTING_THREAD_SANITIZER_H_
 #define REVERB_TESTING_THREAD_SANITIZER_H_
 

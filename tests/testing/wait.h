@@ -1,4 +1,4 @@
-// wait.h — waits for conditions that another thread or process makes true. Header-only.
+// wait.h — waits until another thread or process makes a condition true. Header-only.
 #ifndef REVERB_TESTS_TESTING_WAIT_H_
 #define REVERB_TESTS_TESTING_WAIT_H_
 
@@ -7,7 +7,8 @@
 
 namespace reverb::test {
 
-// Calls condition() until it returns true. Returns false after `timeout`, which only a failing test reaches.
+// Calls condition() until it returns true. Returns false after `timeout`, which is reached only if the test
+// fails.
 template <typename Condition>
 [[nodiscard]] bool WaitUntil(Condition condition,
                              std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {

@@ -28,7 +28,7 @@ def fail(text: str) -> None:
 
 
 def find_protobuf() -> bool:
-    """True when it is here. Else the system's interpreter, which may have it, takes over."""
+    """Returns True if protobuf is available. Otherwise restarts in the system's interpreter, if that has it."""
     try:
         importlib.import_module("google.protobuf")
         return True
@@ -96,7 +96,7 @@ def check_samples(samples, pieces) -> None:
 
 
 def proto_type(field) -> str:
-    """The type of a field as wire_samples writes it."""
+    """Returns the type of a field as wire_samples writes it."""
     kinds = importlib.import_module("google.protobuf.descriptor").FieldDescriptor
     names = {getattr(kinds, name): name[5:].lower() for name in dir(kinds) if name.startswith("TYPE_")}
     is_message = field.message_type is not None
@@ -107,7 +107,7 @@ def proto_type(field) -> str:
 
 
 def shown(field, value) -> str:
-    """A value as wire_samples writes it."""
+    """Returns a value as wire_samples writes it."""
     if field.label == field.LABEL_REPEATED:
         return str(len(value)) if field.message_type is not None else ",".join(map(str, value))
     if field.message_type is not None:
@@ -118,7 +118,7 @@ def shown(field, value) -> str:
 
 
 def check_fields(message, lines: list[str]) -> None:
-    """Compares a message and its type with the fields that the program has written."""
+    """Compares a message and its type with the fields that the program wrote."""
     listed: dict[str, set[str]] = {}  # the names in the lists, by message
     for line in lines:
         path, number, type_name, want = line.split(" ")

@@ -1,4 +1,4 @@
-// wire_samples.cc — writes a message of every type for check_wire.py, and reads what protobuf makes of it.
+// wire_samples.cc — writes a message of every type for check_wire.py, and reads protobuf's encoding of it.
 //
 //   wire_samples write FOLDER   writes FOLDER/<message type>.<name>, and <message type>.filled.fields with the
 //                               number, type and value of each field of a message that has a field list

@@ -256,7 +256,7 @@ TEST_F(PriorityDiffusionTest, ManyThreadsMayUpdate) {
   EXPECT_EQ(table->size(), 50);
 }
 
-// The same rules, in a slow, obvious implementation.
+// A slow, simple implementation of the same rules.
 class Model {
  public:
   struct Entry {

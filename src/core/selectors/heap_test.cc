@@ -1,4 +1,4 @@
-// MinHeap and MaxHeap. Tests common to all selectors are in selectors_test.cc.
+// Tests MinHeap and MaxHeap. Tests common to all selectors are in selectors_test.cc.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

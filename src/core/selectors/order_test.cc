@@ -1,4 +1,4 @@
-// Fifo and Lifo. Tests common to all selectors are in selectors_test.cc.
+// Tests Fifo and Lifo. Tests common to all selectors are in selectors_test.cc.
 #include <cstdint>
 #include <vector>
 

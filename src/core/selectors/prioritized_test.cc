@@ -1,4 +1,4 @@
-// Prioritized. Tests common to all selectors are in selectors_test.cc; see also sum_tree_test.cc.
+// Tests Prioritized. Tests common to all selectors are in selectors_test.cc; see also sum_tree_test.cc.
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,4 @@
-// The contract of all selectors, and a comparison of each of them with a slow, obvious model.
+// Tests the contract of all selectors, and compares each of them with a slow, simple model.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

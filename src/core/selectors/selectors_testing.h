@@ -1,4 +1,4 @@
-// selectors_testing.h — shared by the tests of this folder.
+// selectors_testing.h — helpers for the tests of selectors.
 #ifndef REVERB_CORE_SELECTORS_SELECTORS_TESTING_H_
 #define REVERB_CORE_SELECTORS_SELECTORS_TESTING_H_
 

@@ -1,4 +1,4 @@
-// Uniform. Tests common to all selectors are in selectors_test.cc.
+// Tests Uniform. Tests common to all selectors are in selectors_test.cc.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

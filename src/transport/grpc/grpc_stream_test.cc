@@ -48,7 +48,7 @@ TEST_F(GrpcStreamTest, AnInsertStreamCarriesItemsAndReplies) {
   EXPECT_EQ(welcome.welcome->server_life_id, test::ExampleWelcome().server_life_id);
   ASSERT_TRUE(insert.session->written.Take());
 
-  // One after the other in both directions; every fifth chunk is used again, large and small ones.
+  // Alternates between the directions; every fifth chunk, large or small, is used again.
   Random random(7);
   const auto count = static_cast<uint64_t>(test::Effort(500, 100));
   std::vector<std::string> contents;
@@ -82,7 +82,7 @@ TEST_F(GrpcStreamTest, AnInsertStreamCarriesItemsAndReplies) {
   TAKE_OR_FAIL(status, insert.events->closed);
   EXPECT_OK(status);
 
-  // All is over: calls to either end do nothing.
+  // The stream has ended: calls on either end have no effect.
   EXPECT_EQ(insert.stream->Send(Heartbeat()).bytes, 0u);
   insert.stream->Finish();
   insert.stream->Cancel();
@@ -115,7 +115,7 @@ TEST_F(GrpcStreamTest, StreamsOutliveTheirConnection) {
   EXPECT_OK(status);
 }
 
-TEST_F(GrpcStreamTest, NothingIsReadUntilTheSessionAsks) {
+TEST_F(GrpcStreamTest, NothingIsReadUntilTheSessionRequestsIt) {
   handler_->prepare = [](InsertSessionFake* session) { session->keep_reading = false; };
   StartServer();
   Insert insert = OpenInsert();
@@ -124,7 +124,7 @@ TEST_F(GrpcStreamTest, NothingIsReadUntilTheSessionAsks) {
     ASSERT_TRUE(insert.events->sent.Take());
   }
   ASSERT_TRUE(insert.session->messages.Take());
-  // Another stream gets everything through meanwhile, on the same connection.
+  // Meanwhile another stream on the same connection is not blocked.
   Insert other = OpenInsert();
   other.session->keep_reading = true;
   for (int i = 0; i < 20; ++i) {
@@ -140,14 +140,14 @@ TEST_F(GrpcStreamTest, NothingIsReadUntilTheSessionAsks) {
   EXPECT_EQ(insert.session->messages.total(), 3);
 }
 
-TEST_F(GrpcStreamTest, MessagesAreHandedOverOneAtATime) {
+TEST_F(GrpcStreamTest, MessagesAreDeliveredOneAtATime) {
   std::atomic<int> inside{0}, most{0};
   handler_->prepare = [&](InsertSessionFake* session) {
     InsertPeer* const peer = session->peer.get();
     session->keep_reading = false;
     session->on_message = [&inside, &most, peer] {
       most = std::max(most.load(), ++inside);
-      peer->ReadNext();  // the next one may come, but not before this has returned
+      peer->ReadNext();  // allows the next message, which must not arrive before this call returns
       std::this_thread::yield();
       --inside;
     };
@@ -162,7 +162,7 @@ TEST_F(GrpcStreamTest, MessagesAreHandedOverOneAtATime) {
   EXPECT_EQ(most, 1);
 }
 
-TEST_F(GrpcStreamTest, EndComesAfterTheReplyUnderWay) {
+TEST_F(GrpcStreamTest, TheStreamEndsAfterTheReplyInProgress) {
   StartServer();
   for (int i = 0; i < 50; ++i) {
     Insert insert = OpenInsert();
@@ -203,7 +203,7 @@ TEST_F(GrpcStreamTest, CancelReachesTheSession) {
   EXPECT_TRUE(sample.session->gone.Take());
 }
 
-TEST_F(GrpcStreamTest, AClientThatDiesLeavesNothingBehind) {
+TEST_F(GrpcStreamTest, ADeadClientLeavesNothingBehind) {
   StartServer();
   {
     RawStream raw(address(), kInsertMethod);
@@ -214,7 +214,7 @@ TEST_F(GrpcStreamTest, AClientThatDiesLeavesNothingBehind) {
   EXPECT_TRUE(session->gone.Take());
 }
 
-TEST_F(GrpcStreamTest, AStreamToNobodyIsClosed) {
+TEST_F(GrpcStreamTest, AStreamToADeadAddressIsClosed) {
   const std::string address = DeadAddress();
   const auto connection = ConnectGrpc(address).value();
   auto events = std::make_shared<InsertEventsFake>();
@@ -238,7 +238,7 @@ TEST_F(GrpcStreamTest, ASampleStreamCarriesRequestsAndSamples) {
   EXPECT_TRUE(welcome.reply.welcome.has_value());
   EXPECT_GT(welcome.bytes, 0u);
   ASSERT_TRUE(sample.session->written.Take());
-  // Many at once: those that cannot leave are kept.
+  // Many at once: replies that cannot be sent yet are kept.
   for (uint64_t id = 1; id <= 200; ++id) {
     sample.stream->Send({.request_id = id, .table = "replay", .count = 10, .timeout = Duration(0)});
   }
@@ -280,7 +280,7 @@ TEST_F(GrpcStreamTest, TheFirstRequestMayComeWithTheGreeting) {
   EXPECT_THAT(raw.Wait(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("only the first")));
 }
 
-TEST_F(GrpcStreamTest, ALargeReplyTravelsInParts) {
+TEST_F(GrpcStreamTest, ALargeReplyIsSentInParts) {
   StartServer();
   SampleEnds sample = OpenSample();
   ASSERT_TRUE(sample.events->replies.Take());
@@ -299,7 +299,7 @@ TEST_F(GrpcStreamTest, ALargeReplyTravelsInParts) {
   }
 }
 
-// --- Damage on the way ---
+// --- Damage in transit ---
 
 TEST_F(GrpcStreamTest, DamagedAndLostMessagesEndTheStreamWithDataLoss) {
   StartServer();
@@ -324,7 +324,7 @@ TEST_F(GrpcStreamTest, DamagedAndLostMessagesEndTheStreamWithDataLoss) {
   call.Send(EncodeResetRequest("t").Flatten());
   EXPECT_THAT(call.Wait(), corrupt) << "no checksum";
   RawStream info(address(), kInfoMethod);
-  info.Send("");  // may be without
+  info.Send("");  // needs no checksum
   EXPECT_TRUE(info.Receive());
 }
 
@@ -369,31 +369,31 @@ TEST_F(GrpcStreamTest, EveryStreamEndsExactlyOnceOnBothSides) {
   for (const Insert& insert : inserts) {
     EXPECT_EQ(insert.events->closed.total(), 1);
     EXPECT_EQ(insert.session->gone.total(), 1);
-    // Both ends have let go; a client's does so a moment after OnClosed().
+    // Both ends have released their objects; the client does so shortly after OnClosed().
     EXPECT_EQ(insert.session.use_count(), 1);
     EXPECT_TRUE(SoonUnshared(insert.events));
     EXPECT_TRUE(SoonUnshared(insert.stream));
   }
 }
 
-TEST_F(GrpcStreamTest, TheLastChannelMayGoOnACallbackThread) {
+TEST_F(GrpcStreamTest, TheLastChannelMayBeDestroyedOnACallbackThread) {
   const std::string address = DeadAddress();
   for (int i = 0; i < 20; ++i) {
     const auto events = std::make_shared<InsertEventsFake>();
-    // From here on the stream holds itself, and with it the channel.
+    // From here on the stream keeps itself and the channel alive.
     (void)ConnectGrpc(address).value()->OpenInsert(test::ExampleHello(), events);
     ASSERT_TRUE(events->closed.Take());
   }
 }
 
-TEST_F(GrpcStreamTest, ALocalSocketServesToo) {
+TEST_F(GrpcStreamTest, AUnixSocketWorks) {
   const std::string path = testing::TempDir() + "reverb-" + std::to_string(getpid()) + ".sock";
   server_ = GrpcServer::Start({.address = "unix:" + path}, handler_).value();
   connection_ = ConnectGrpc("unix:" + path).value();
   EXPECT_OK(connection_->Reset("t", {.timeout = kLong}));
 }
 
-TEST_F(GrpcStreamTest, EndsMayMeetEverythingElse) {
+TEST_F(GrpcStreamTest, EndsMayRaceWithOtherCalls) {
   StartServer();
   const auto count = static_cast<int>(test::Effort(200, 60));
   for (int i = 0; i < count; ++i) {

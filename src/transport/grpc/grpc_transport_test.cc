@@ -80,7 +80,7 @@ TEST_F(GrpcTransportTest, VeryLongErrorTextsAreCut) {
   EXPECT_EQ(status.message().size() % 2, 1u) << "cut inside a character";
 }
 
-TEST_F(GrpcTransportTest, ACallToNobodyEndsAtItsDeadline) {
+TEST_F(GrpcTransportTest, ACallToADeadAddressEndsAtItsDeadline) {
   const std::string address = DeadAddress();
   const auto connection = ConnectGrpc(address).value();
   EXPECT_THAT(connection->Info({.timeout = 200ms}),
@@ -103,7 +103,7 @@ TEST_F(GrpcTransportTest, ACallThatIsNotAnsweredEndsAtItsDeadline) {
   server_->Stop(Duration(0));  // waits for the handler, which uses `release`
 }
 
-TEST_F(GrpcTransportTest, OnWaitMayGiveUp) {
+TEST_F(GrpcTransportTest, OnWaitMayCancel) {
   const auto connection = ConnectGrpc(DeadAddress()).value();
   int calls = 0;
   const auto caller = std::this_thread::get_id();
@@ -116,7 +116,7 @@ TEST_F(GrpcTransportTest, OnWaitMayGiveUp) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST_F(GrpcTransportTest, ACallWaitsForTheServerToCome) {
+TEST_F(GrpcTransportTest, ACallWaitsForTheServerToStart) {
   const std::string address = DeadAddress();
   const auto connection = ConnectGrpc(address).value();
   const Status status = connection->Reset("t", {.timeout = kLong, .on_wait = [&] {
@@ -130,7 +130,7 @@ TEST_F(GrpcTransportTest, ACallWaitsForTheServerToCome) {
   EXPECT_OK(status);
 }
 
-// --- What is not understood -----------------------------------------------------------------------
+// --- Invalid messages -----------------------------------------------------------------------------
 
 TEST_F(GrpcTransportTest, GarbageEndsItsStreamAndNoOther) {
   StartServer();
@@ -151,7 +151,7 @@ TEST_F(GrpcTransportTest, GarbageEndsItsStreamAndNoOther) {
   EXPECT_THAT(call.Wait(), StatusIs(StatusCode::kDataLoss));
 }
 
-TEST_F(GrpcTransportTest, AStreamMustGreet) {
+TEST_F(GrpcTransportTest, AStreamMustStartWithAHello) {
   StartServer();
   {
     RawStream raw(address(), kInsertMethod);
@@ -184,7 +184,7 @@ TEST_F(GrpcTransportTest, UnknownMethodsAndMissingRequestsAreRefused) {
 TEST_F(GrpcTransportTest, MessagesBeyondTheLimitAreRefused) {
   handler_->limits.max_message_bytes = 10'000;
   StartServer();
-  // A little: by the decoder. Much: by gRPC, before it takes memory for it.
+  // Slightly too large: rejected by the decoder. Much too large: rejected by gRPC before it allocates memory.
   for (const size_t bytes : {size_t{20'000}, size_t{1'000'000}}) {
     WireWriter writer;
     writer.Bytes(1000, std::string(bytes, 'x'));
@@ -206,7 +206,7 @@ TEST_F(GrpcTransportTest, RepliesBeyondTheClientsLimitsEndTheStream) {
     Insert insert = OpenInsert();
     ASSERT_TRUE(insert.session->written.Take());
     InsertReply reply;
-    // Just beyond the first limit, and beyond what gRPC takes with the second.
+    // Just beyond the first limit, and beyond what gRPC accepts with the second.
     const size_t rejections = limit == 100 ? 10 : 10'000;
     for (size_t i = 0; i < rejections; ++i) reply.rejections.push_back({i, Status::NotFound("not here")});
     insert.session->peer->Reply(std::move(reply));
@@ -227,7 +227,7 @@ TEST_F(GrpcTransportTest, MoreStreamsThanAllowedAreRefused) {
   EXPECT_THAT(connection_->Reset("t", {}), StatusIs(StatusCode::kResourceExhausted));
   first.stream->Cancel();
   ASSERT_TRUE(first.session->gone.Take());
-  // The place is free a moment after OnGone().
+  // The slot becomes free shortly after OnGone().
   const Status freed = connection_->Reset("t", {});
   EXPECT_TRUE(freed.ok() || freed.code() == StatusCode::kResourceExhausted);
   EXPECT_EQ(handler_->inserts.total(), 2);
@@ -235,7 +235,7 @@ TEST_F(GrpcTransportTest, MoreStreamsThanAllowedAreRefused) {
 
 // --- Health ---------------------------------------------------------------------------------------
 
-// HealthCheckRequest and HealthCheckResponse, by hand.
+// HealthCheckRequest and HealthCheckResponse, encoded by hand.
 std::string HealthRequest(std::string_view service) {
   return service.empty() ? ""
                          : std::string("\x0a") + static_cast<char>(service.size()) + std::string(service);
@@ -244,7 +244,7 @@ constexpr char kServing[] = "\x08\x01";
 constexpr char kNotServing[] = "\x08\x02";
 constexpr char kServiceUnknown[] = "\x08\x03";
 
-TEST_F(GrpcTransportTest, HealthIsTold) {
+TEST_F(GrpcTransportTest, HealthIsReported) {
   StartServer();
   for (const char* service : {"", "reverb.v1.Reverb"}) {
     RawStream check(address(), kHealthCheckMethod);
@@ -294,7 +294,7 @@ TEST_F(GrpcTransportTest, StopEndsQuietStreams) {
   EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("stopping")));
   TAKE_OR_FAIL(sample_status, sample.events->closed);
   EXPECT_THAT(sample_status, StatusIs(StatusCode::kUnavailable));
-  // Told before Stop() returned.
+  // Called before Stop() returned.
   EXPECT_EQ(insert.session->gone.total(), 1);
   EXPECT_EQ(sample.session->gone.total(), 1);
   server_->Stop(10s);
@@ -369,7 +369,7 @@ TEST_F(GrpcTransportTest, StopWaitsForACheckpoint) {
     written = true;
   };
   StartServer();
-  // Its client gives up once it has begun; the server does not.
+  // The client gives up once the checkpoint has started; the server completes it.
   EXPECT_THAT(
       connection_->Checkpoint(
           {.timeout = kLong,

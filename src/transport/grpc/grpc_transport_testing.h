@@ -1,4 +1,4 @@
-// grpc_transport_testing.h — both ends of the gRPC transport, recorded for tests.
+// grpc_transport_testing.h — fakes that record both ends of the gRPC transport.
 #ifndef REVERB_TRANSPORT_GRPC_GRPC_TRANSPORT_TESTING_H_
 #define REVERB_TRANSPORT_GRPC_GRPC_TRANSPORT_TESTING_H_
 
@@ -27,12 +27,12 @@
 
 namespace reverb::internal {
 
-// Far more than anything takes; a test that waits so long has failed.
+// Far longer than any operation takes; a test that waits this long has failed.
 inline constexpr Duration kLong = std::chrono::seconds(60);
 
 // --- Waiting --------------------------------------------------------------------------------------
 
-// What happened, in order, for a test to wait for.
+// A queue of events that a test waits for.
 template <typename T>
 class Mailbox {
  public:
@@ -71,7 +71,7 @@ class Mailbox {
   ASSERT_TRUE(name##_taken.has_value()) << "nothing came"; \
   auto& name = *name##_taken
 
-// For what leaves no event behind.
+// Waits until nothing else holds the object. For ends that cause no event.
 template <typename T>
 bool SoonUnshared(const std::shared_ptr<T>& object) {
   const auto deadline = std::chrono::steady_clock::now() + kLong;
@@ -79,7 +79,7 @@ bool SoonUnshared(const std::shared_ptr<T>& object) {
   return object.use_count() == 1;
 }
 
-// --- A server that records ------------------------------------------------------------------------
+// --- Fake server ----------------------------------------------------------------------------------
 
 struct InsertSessionFake final : InsertSession {
   explicit InsertSessionFake(std::shared_ptr<InsertPeer> p) : peer(std::move(p)) {}
@@ -178,7 +178,7 @@ class HandlerFake final : public RequestHandler {
     return std::string("/tmp/checkpoint-1");
   }
 
-  // To be set before the server starts.
+  // Set before the server starts.
   WireLimits limits;
   bool welcome = true;
   Status refusal;
@@ -198,7 +198,7 @@ class HandlerFake final : public RequestHandler {
   std::atomic<uint64_t> next_chunk_{1'000'000};
 };
 
-// --- Clients that record --------------------------------------------------------------------------
+// --- Fake clients ---------------------------------------------------------------------------------
 
 struct InsertEventsFake final : InsertEvents {
   void OnReply(InsertReply reply) override { replies.Put(std::move(reply)); }
@@ -226,7 +226,7 @@ struct SampleEventsFake final : SampleEvents {
   Mailbox<Status> closed;
 };
 
-// A stream of plain bytes, for what our own client never sends.
+// A stream of raw bytes, for messages that our client never sends.
 class RawStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   RawStream(const std::string& address, const std::string& method) {
@@ -247,7 +247,7 @@ class RawStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
     message.Seal(num_sent_++);
     Send(message.Flatten());
   }
-  // Waits until it was written.
+  // Sends the bytes and waits until they are written.
   void Send(const std::string& bytes) {
     const grpc::Slice slice(bytes);
     out_ = grpc::ByteBuffer(&slice, 1);
@@ -278,7 +278,7 @@ class RawStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
   grpc::ClientContext context_;
   grpc::ByteBuffer in_, out_;
   bool over_ = false;
-  uint64_t num_sent_ = 0;  // with a checksum
+  uint64_t num_sent_ = 0;  // messages sent with a checksum
   Mailbox<bool> written_;
   Mailbox<std::string> received_;
   Mailbox<grpc::Status> status_;
@@ -296,13 +296,13 @@ class GrpcTransportTest : public testing::Test {
     connection_ = ConnectGrpc(address()).value();
   }
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
-  // One where nobody listens.
+  // Returns an address that no server listens on.
   static std::string DeadAddress() {
     auto server = GrpcServer::Start({.address = "127.0.0.1:0"}, std::make_shared<HandlerFake>()).value();
     return "127.0.0.1:" + std::to_string(server->port());
   }
 
-  // An open insert stream with both its ends.
+  // An open insert stream with both of its ends.
   struct Insert {
     std::shared_ptr<InsertEventsFake> events = std::make_shared<InsertEventsFake>();
     std::shared_ptr<InsertStream> stream;

@@ -29,10 +29,10 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
-// Far more than anything takes; a test that waits so long has failed.
+// Far longer than any operation takes; a test that waits this long has failed.
 constexpr auto kLong = std::chrono::seconds(60);
 
-// Values that other threads add, for a test to wait for.
+// A list that other threads append to, and that a test waits for.
 template <typename T>
 class Gathered {
  public:
@@ -41,7 +41,7 @@ class Gathered {
     values_.push_back(std::move(value));
     changed_.NotifyAll();
   }
-  // All so far, once there are `count`.
+  // Returns all values once there are `count`.
   std::vector<T> AwaitCount(size_t count) {
     const auto deadline = std::chrono::steady_clock::now() + kLong;
     MutexLock lock(&mu_);
@@ -89,7 +89,7 @@ bool HasIpv6() {
   return can_bind;
 }
 
-// Leaves the process `limit` descriptors, and takes those that are free.
+// Limits the process to `limit` descriptors, and occupies the free ones.
 class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t limit) {
@@ -194,7 +194,7 @@ TEST_F(ListenerTest, BadAddressesAreErrors) {
   }
   EXPECT_THAT(Listener::Bind("unix:" + std::string(200, 'x')),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("200")));
-  // An address that belongs to documentation, not to this machine.
+  // An address reserved for documentation, which this machine does not have.
   EXPECT_THAT(Listener::Bind("192.0.2.1:0"),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("192.0.2.1:0")));
 }
@@ -217,7 +217,7 @@ TEST_F(ListenerTest, AUnixSocketReplacesADeadOneAndIsRemoved) {
 }
 
 TEST_F(ListenerTest, AcceptsAgainAfterDescriptorsRanOut) {
-  // UBSan opens a pipe to look at an object's type, and reports an invalid one when it cannot.
+  // UBSan opens a pipe to inspect an object's type, and reports a false error when it cannot.
   if (test::kSanitized) GTEST_SKIP() << "sanitizers need file descriptors";
   Listen("127.0.0.1:0");
   const int fd = NewSocket(AF_INET);
@@ -238,7 +238,7 @@ TEST_F(ListenerTest, RefusesConnectionsBeforeDescriptorsRunOut) {
   const int fd = NewSocket(AF_INET);
   FewDescriptors descriptors(256);
   descriptors.TakeAll();
-  descriptors.Release(5);  // of 256, 32 are kept
+  descriptors.Release(5);  // of 256, 32 are reserved
   ASSERT_TRUE(ConnectTo(fd, listener_->port()));
   char none = 0;
   EXPECT_LE(recv(fd, &none, 1, 0), 0) << "the connection is closed";
