@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "reverb/signature.h"
+#include "reverb/structured_value.h"
 #include "tensor/byte_io.h"
 #include "tensor/checksum.h"
 
@@ -153,6 +154,16 @@ void PutTable(std::string* out, const ManifestTable& table) {
   for (const RecordPlace& page : table.pages) PutPlace(out, page);
 }
 
+// Version 1 kept user data beside a signature without bounds. The Python package stored the same signature
+// there with bounds, as dm-reverb encodes it; other user data is dropped.
+std::string WithBoundsOfVersion1(std::string signature, std::string_view user_data) {
+  if (signature.empty() || user_data.empty()) return signature;
+  const Result<Signature> plain = DecodeSignature(signature);
+  const Result<Signature> with_bounds = DecodeStructuredValue(user_data);
+  if (!plain.ok() || !with_bounds.ok() || plain->ToString() != with_bounds->ToString()) return signature;
+  return EncodeSignature(*with_bounds);
+}
+
 ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   ManifestTable table;
   SavedTable& saved = table.saved;
@@ -166,7 +177,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   saved.rate_limiter.min_diff = in.Double();
   saved.rate_limiter.max_diff = in.Double();
   saved.signature = in.String();
-  if (version == 1) in.String();
+  if (version == 1) saved.signature = WithBoundsOfVersion1(std::move(saved.signature), in.String());
   saved.size = in.Signed();
   SavedTableState& state = saved.state;
   for (int64_t* count : {&state.counters.inserts, &state.counters.samples, &state.counters.deletes,
@@ -282,6 +293,7 @@ Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path)
 
   FieldReader in(bytes.substr(head, bytes.size() - head - 8));
   Manifest manifest;
+  manifest.version = version;
   manifest.created_nanos = in.Signed();
   manifest.slots_per_page = in.Varint();
   const size_t segments = in.Count(6);

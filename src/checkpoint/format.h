@@ -70,6 +70,7 @@ struct ManifestTable {
 };
 
 struct Manifest {
+  uint32_t version = kManifestVersion;  // as read; the current one is written
   int64_t created_nanos = 0;
   uint64_t slots_per_page = PagedArray<SlotRecord>::kPerPage;
   std::vector<SavedSegment> segments;

@@ -51,7 +51,7 @@ Result<std::unique_ptr<ReverbSource>> ReverbSource::Open(FileSystem* fs, const s
 }
 
 Status ReverbSource::ReadStates() {
-  server_.format = "reverb " + std::to_string(kManifestVersion);
+  server_.format = "reverb " + std::to_string(manifest_.version);
   server_.created_nanos = manifest_.created_nanos;
   server_.writers = manifest_.writers;
   RecordReader records(fs_, path_, &manifest_.segments);

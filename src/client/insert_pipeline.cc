@@ -279,6 +279,8 @@ void InsertPipeline::Close() {
   {
     MutexLock lock(&mu_);
     if (strand_.is_closed()) return;
+    // A step may be inside Send() still: streams accept Finish() and Cancel() during it, so these need not
+    // wait for the step.
     strand_.Close();
     all_confirmed = items_.empty();
     SetStatus(Status::Cancelled("the writer was closed"));

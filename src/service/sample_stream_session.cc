@@ -83,11 +83,10 @@ void SampleStreamSession::Proceed() {
 Strand::Next SampleStreamSession::Step() {
   const std::shared_ptr<SamplePeer> peer = peer_;
   if (peer == nullptr) return Strand::Next::kWait;
-  bool is_busy = ReadNext(peer.get());
-  is_busy |= BeginNextRequest();
-  is_busy |= DrawNext();
-  is_busy |= SendNext(peer.get());
-  if (is_busy) return Strand::Next::kAgain;
+  // One action per step: after End() has closed the strand nothing more is drawn or sent.
+  if (ReadNext(peer.get()) || BeginNextRequest() || DrawNext() || SendNext(peer.get())) {
+    return Strand::Next::kAgain;
+  }
   return done_ && requests_.empty() && CanSend() ? Strand::Next::kClose : Strand::Next::kWait;
 }
 

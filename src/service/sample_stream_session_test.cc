@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reverb/log.h"
@@ -39,6 +42,39 @@ TEST_F(SampleStreamSessionTest, DrawsOnlyWithinTheCredit) {
   session->OnGone();
   inserts->OnGone();
   EXPECT_EQ(service_->stats().undelivered_samples, 0);
+}
+
+// A server that stops ends its streams and then closes its tables. The error of a closed table must not reach
+// the client as the end of its request, which would be final; the end of the stream makes it reconnect.
+TEST_F(SampleStreamSessionTest, NothingIsSentAfterTheEndOfTheStream) {
+  struct EndingPeer final : SamplePeer {
+    std::function<void()> on_read;
+    size_t replies = 0;
+    std::optional<Status> end;
+    void ReadNext() override {
+      if (on_read) std::exchange(on_read, {})();
+    }
+    Sent Reply(SampleReply) override {
+      ++replies;
+      return {100, true};
+    }
+    void End(Status status) override { end = std::move(status); }
+  };
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  auto peer = std::make_shared<EndingPeer>();
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  ASSERT_EQ(peer->replies, 1u) << "the welcome message";
+  peer->on_read = [&] {
+    service_->Stop();
+    tables_[0]->Close();
+  };
+  session->OnRequest({.request_id = 1, .table = "t", .count = 3});
+  ASSERT_TRUE(peer->end.has_value());
+  EXPECT_EQ(peer->end->code(), StatusCode::kUnavailable);
+  EXPECT_EQ(peer->replies, 1u);
+  session->OnGone();
 }
 
 TEST_F(SampleStreamSessionTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogged) {

@@ -1,9 +1,9 @@
 // wire_fields.h — encodes and decodes messages by their field lists (message_fields.h).
 //
 // A field with the default value of proto3 is not written; a nested message and a present optional always
-// are. Decoding merges into the record, as protobuf defines it: the last value of a field counts, and
-// repeated fields and nested messages accumulate. An absent field is 0 or empty, whatever default the C++
-// struct has.
+// are. Decoding merges into the record: the last value of a field counts, repeated fields and nested records
+// accumulate, and optional records, statuses and elements of arrays are replaced. An absent field is 0 or
+// empty, whatever default the C++ struct has.
 //
 // Threads: free functions without state.
 #ifndef REVERB_TRANSPORT_WIRE_FIELDS_H_

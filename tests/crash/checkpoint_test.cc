@@ -21,6 +21,7 @@
 #include "reverb/extensions.h"
 #include "reverb/log.h"
 #include "reverb/signature.h"
+#include "reverb/structured_value.h"
 #include "tensor/byte_io.h"
 #include "tensor/checksum.h"
 #include "testing/fake_file_system.h"
@@ -588,6 +589,41 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
   ASSERT_TRUE(loaded.ok());
   EXPECT_FALSE(loaded->path.has_value());
   EXPECT_EQ(log.Count("the fallback checkpoint \"/wrong\" is not a complete checkpoint"), 1);
+}
+
+// Returns a manifest of version 1 with one table: version 1 has a string of user data after the signature.
+std::string ManifestOfVersion1(const Signature& signature, const std::string& user_data) {
+  Manifest manifest;
+  manifest.slots_per_page = 256;
+  manifest.tables.emplace_back().saved.name = "t";
+  const std::string& encoded = manifest.tables[0].saved.signature = EncodeSignature(signature);
+  std::string bytes = EncodeManifest(manifest);
+  bytes.resize(bytes.size() - 8);
+  std::string field;
+  PutString(&field, user_data);
+  bytes.insert(bytes.find(encoded) + encoded.size(), field);
+  bytes[8] = 1;
+  PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  return bytes;
+}
+
+TEST(ManifestTest, UserDataOfVersion1BecomesBounds) {
+  const TensorSpec spec{"mine", DType::kInt32, {3}};
+  Signature::Bounds bounds{Tensor::Allocate(DType::kInt32, {}).value(),
+                           Tensor::Allocate(DType::kInt32, {}).value()};
+  *reinterpret_cast<int32_t*>(bounds.minimum.data()) = -1;
+  *reinterpret_cast<int32_t*>(bounds.maximum.data()) = 7;
+  const Signature plain = Signature::Leaf(spec).value();
+  const Signature bounded = Signature::Leaf(spec, std::move(bounds)).value();
+  const auto load = [&](const std::string& user_data) {
+    Result<Manifest> manifest = DecodeManifest(ManifestOfVersion1(plain, user_data), "m");
+    EXPECT_TRUE(manifest.ok()) << manifest.status().ToString();
+    EXPECT_EQ(manifest->version, 1u);
+    return DecodeSignature(manifest->tables[0].saved.signature).value();
+  };
+  EXPECT_EQ(load(EncodeStructuredValue(bounded)), bounded);
+  EXPECT_EQ(load("anything else"), plain);
+  EXPECT_EQ(load(EncodeStructuredValue(Signature::Leaf({"other", DType::kInt32, {3}}).value())), plain);
 }
 
 TEST(ManifestTest, Version1HasAStringThatIsSkipped) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "tensor/byte_io.h"
 #include "tensor/proto_reader.h"
 
@@ -146,10 +147,19 @@ class Decoder {
     if (!reader.ok()) return Damaged("a spec that is not a message");
     REVERB_ASSIGN_OR_RETURN(spec.dtype, DecodeDType(dtype));
     if (!bounded) return Signature::Leaf(std::move(spec));
+    Result<Signature> leaf = BoundedLeaf(spec, minimum, maximum);
+    if (leaf.ok() || leaf.status().code() == StatusCode::kDataLoss) return leaf;
+    // Absent bounds, and those that Signature cannot represent, such as bounds of a higher rank than the value.
+    // Bounds are reported, not enforced, so the data is usable without them.
+    Log(LogLevel::kWarning, "the bounds of spec \"" + spec.name + "\" cannot be kept and are dropped");
+    return Signature::Leaf(std::move(spec));
+  }
+
+  Result<Signature> BoundedLeaf(const TensorSpec& spec, std::string_view minimum, std::string_view maximum) {
     Signature::Bounds bounds;
     REVERB_ASSIGN_OR_RETURN(bounds.minimum, Bound(minimum));
     REVERB_ASSIGN_OR_RETURN(bounds.maximum, Bound(maximum));
-    return Signature::Leaf(std::move(spec), std::move(bounds));
+    return Signature::Leaf(spec, std::move(bounds));
   }
 
   // TensorProto: its elements as raw content, or as a list of which the last one stands for all that follow.
@@ -168,7 +178,8 @@ class Decoder {
     const Result<int64_t> count = shape.NumElements();
     const size_t size = dtype == DType::kString ? sizeof(std::string) : ItemSize(dtype);
     if (!shape.has_rank() || !count.ok() || static_cast<uint64_t>(*count) > bound_bytes_left_ / size) {
-      return Damaged("a bound of shape " + shape.ToString() + ", which is unknown or too large");
+      return Status::ResourceExhausted("a bound of shape " + shape.ToString() +
+                                       ", which is unknown or too large");
     }
     bound_bytes_left_ -= static_cast<size_t>(*count) * size;
     REVERB_ASSIGN_OR_RETURN(Tensor bound, Tensor::Allocate(dtype, shape.dims()));
@@ -203,6 +214,7 @@ class Decoder {
     const bool is_complex = bound->dtype() == DType::kComplex64 || bound->dtype() == DType::kComplex128;
     const size_t part_size = is_complex ? item_size / 2 : item_size;
     const TensorField values = ValuesField(bound->dtype());
+    const size_t wanted = bound->num_bytes();
     std::string_view content;
     std::string listed;  // the values in their final form
     ProtoReader reader(message);
@@ -210,6 +222,8 @@ class Decoder {
       if (reader.field() == kContent) content = reader.ReadView();
       if (reader.field() != static_cast<uint32_t>(values)) continue;
       const auto append = [&](uint64_t value) {
+        // One value too many is enough to see that there are too many.
+        if (listed.size() > wanted) return;
         listed.append(reinterpret_cast<const char*>(&value), part_size);
       };
       if (values == kFloatVal || values == kComplex64Val) {
@@ -221,7 +235,6 @@ class Decoder {
       }
     }
     if (!reader.ok()) return Damaged("a bound that is not a message");
-    const size_t wanted = bound->num_bytes();
     if (!content.empty()) {
       if (content.size() != wanted) return Damaged("a bound with another number of bytes than its shape has");
       std::memcpy(bound->data(), content.data(), wanted);
@@ -296,7 +309,8 @@ class Decoder {
     return Signature::NamedTuple(std::move(name), std::move(fields));
   }
 
-  size_t bound_bytes_left_ = size_t{16} << 20;
+  // Leaves room for the rest of a signature within TableOptions::kMaxSignatureBytes.
+  size_t bound_bytes_left_ = size_t{8} << 20;
 };
 
 // --- Encoding ---

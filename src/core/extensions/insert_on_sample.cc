@@ -64,16 +64,18 @@ class InsertOnSample::Copier : public std::enable_shared_from_this<Copier> {
   void Copy(const Item& item) EXCLUDES(mu_) {
     const uint64_t key = item.key;
     std::shared_ptr<ConcurrentTable> target;
-    Status status = Status::NotFound("the target table was destroyed or never set");
-    bool is_full = false;
     {
       MutexLock lock(&mu_);
       target = target_.lock();
-      if (target) status = target->CheckItem(item);
-      is_full = counts_.under_way >= options_.max_under_way;
-      if (status.ok() && !is_full) ++counts_.under_way;
     }
-    if (!status.ok()) return Drop(key, status);
+    if (!target) return Drop(key, Status::NotFound("the target table was destroyed or never set"));
+    if (Status status = target->CheckItem(item); !status.ok()) return Drop(key, status);
+    bool is_full = false;
+    {
+      MutexLock lock(&mu_);
+      is_full = counts_.under_way >= options_.max_under_way;
+      if (!is_full) ++counts_.under_way;
+    }
     if (is_full) {
       return Drop(key, Status::ResourceExhausted("table \"" + target->name() +
                                                  "\": " + std::to_string(options_.max_under_way) +
