@@ -303,7 +303,7 @@ TEST_F(GrpcStreamTest, ALargeReplyIsSentInParts) {
 
 TEST_F(GrpcStreamTest, DamagedAndLostMessagesEndTheStreamWithDataLoss) {
   StartServer();
-  const auto corrupt = StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("on the way"));
+  const auto corrupt = StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("in transit"));
   for (const bool is_lost : {false, true}) {
     RawStream raw(address(), kInsertMethod);
     raw.Send(EncodeInsertHello(test::ExampleHello()));

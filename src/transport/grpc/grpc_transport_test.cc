@@ -178,7 +178,7 @@ TEST_F(GrpcTransportTest, UnknownMethodsAndMissingRequestsAreRefused) {
               StatusIs(StatusCode::kUnimplemented, HasSubstr("/reverb.v1.Reverb/Frobnicate")));
   RawStream empty(address(), kInfoMethod);
   empty.Close();
-  EXPECT_THAT(empty.Wait(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("without a request")));
+  EXPECT_THAT(empty.Wait(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("has no request")));
 }
 
 TEST_F(GrpcTransportTest, MessagesBeyondTheLimitAreRefused) {
