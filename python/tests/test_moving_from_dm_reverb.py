@@ -272,7 +272,7 @@ def test_selectors_and_limiters_are_values():
 
 
 def test_bad_arguments_are_errors(server):
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="at least 1"):
         server.tables[0].can_sample(0)
     with pytest.raises(ValueError, match="samples_per_insert"):
         rate_limiters.RateLimiter(0.0, 1, 0.0, 1.0)
