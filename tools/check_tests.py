@@ -12,15 +12,14 @@ A call that sleeps must give its reason in a comment on the same line. A test th
 helpers (wait_until, stays_true_for; test::WaitUntil).
 """
 
-import argparse
 import ast
 import pathlib
 import re
 import sys
-import tempfile
 from typing import NamedTuple
 
 import check_types
+import checker
 
 PYTHON_FOLDERS = ["python/tests", "tests/program", "tests/scenarios", "tests/wire"]
 PYTHON_TESTS = ("test_*.py", "suite_*.py")
@@ -290,32 +289,11 @@ SELF_TEST: list[tuple[dict[str, str], list[str]]] = [
 def self_test() -> int:
     failures = []
     for files, expected in SELF_TEST:
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for path, text in files.items():
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                (root / path).write_text(text + "\n", encoding="utf-8")
-            _, found = check_tree(root)
+        found = checker.check_files(check_tree, files)
         if len(found) != len(expected) or any(part not in problem for part, problem in zip(expected, found)):
             failures.append(f"{files}: expected {expected}, got {found}")
-    for failure in failures:
-        print(f"self-test: {failure}")
-    print(f"self-test: {len(SELF_TEST)} cases, {len(failures)} problems")
-    return 1 if failures else 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--self-test", action="store_true", help="check the checker")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
-    count, problems = check_tree(pathlib.Path(__file__).resolve().parent.parent)
-    for problem in problems:
-        print(problem)
-    print(f"{count} tests, {len(problems)} problems")
-    return 1 if problems else 0
+    return checker.report_self_test(len(SELF_TEST), failures)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checker.main(__doc__, check_tree, self_test, "tests", "problems"))

@@ -11,13 +11,13 @@ a separate program (a test, benchmark, fuzzer or example) is compared with the l
 tests share, but not with other such programs, with which it is never linked.
 """
 
-import argparse
 import fnmatch
 import pathlib
 import re
 import sys
-import tempfile
 from typing import NamedTuple
+
+import checker
 
 ROOTS = ["include", "src", "apps", "benchmarks", "python/bindings", "tests", "examples"]
 SUFFIXES = (".h", ".cc", ".inc")
@@ -258,43 +258,22 @@ SELF_TEST_PATHS = [
 
 
 def self_test() -> int:
-    problems = []
+    failures = []
 
     def check(files: dict[str, str], expected: str | None) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for path, text in files.items():
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                (root / path).write_text(text + "\n", encoding="utf-8")
-            _, found = check_tree(root)
+        found = checker.check_files(check_tree, files)
         if expected is None and found:
-            problems.append(f"{files}: expected no problem, got {found}")
+            failures.append(f"{files}: expected no problem, got {found}")
         if expected is not None and not (len(found) == 1 and f"{expected} is also defined at" in found[0]):
-            problems.append(f"{files}: expected one problem with {expected!r}, got {found}")
+            failures.append(f"{files}: expected one problem with {expected!r}, got {found}")
 
     for first, second, expected in SELF_TEST:
         check({"src/a/a.h": first, "src/b/b.cc": second}, expected)
     for first, second, is_problem in SELF_TEST_PATHS:
         text = "namespace n { struct A { }; }"
         check({first: text, second: text}, "n::A" if is_problem else None)
-    for problem in problems:
-        print(f"self-test: {problem}")
-    print(f"self-test: {len(SELF_TEST) + len(SELF_TEST_PATHS)} cases, {len(problems)} problems")
-    return 1 if problems else 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--self-test", action="store_true", help="check the checker")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
-    count, problems = check_tree(pathlib.Path(__file__).resolve().parent.parent)
-    for problem in problems:
-        print(problem)
-    print(f"{count} types, {len(problems)} defined twice")
-    return 1 if problems else 0
+    return checker.report_self_test(len(SELF_TEST) + len(SELF_TEST_PATHS), failures)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checker.main(__doc__, check_tree, self_test, "types", "defined twice"))

@@ -216,7 +216,7 @@ TEST_P(StreamConformanceTest, ItemsAreInsertedAndConfirmedInOrder) {
   ASSERT_TRUE(events->watch.Await([&] { return events->closed.has_value(); }));
   EXPECT_OK(*events->closed);
   EXPECT_EQ(events->times_closed, 1);
-  EXPECT_EQ(server_->service()->stats().writers, 0u) << "a writer that took its leave is forgotten";
+  EXPECT_EQ(server_->service()->stats().writers, 0u) << "a cleanly closed session is dropped";
 }
 
 TEST_P(StreamConformanceTest, SamplesContainTheData) {
