@@ -51,7 +51,7 @@ struct VectorWriterOptions {
   static constexpr int64_t kMaxEnvironments = int64_t{1} << 16;
 
   int64_t num_environments = 1;
-  // Applies to all columns in each environment.
+  // Applies to all columns without a Configure() call, in each environment.
   ChunkingOptions chunking = {};
   Compression compression = Compression::kAuto;
   // If given, CreateItems() checks every item against its table's signature.
@@ -73,10 +73,17 @@ struct StepRange {
   std::optional<int64_t> begin = {};
   std::optional<int64_t> end = {};
   int64_t stride = 1;
+  // If not 0, the range is the `stack` steps before `end`: `begin` must be absent and the stride 1. Steps
+  // before the first one of the episode are replaced by it.
+  int64_t stack = 0;
 
   static StepRange One(uint32_t column, int64_t position) {
     const bool is_last = position == -1 || position == std::numeric_limits<int64_t>::max();
     return {column, position, is_last ? std::nullopt : std::optional(position + 1), 1};
+  }
+  // Stacks the `rows` steps before `end`; absent: up to the newest step.
+  static StepRange Stack(uint32_t column, int64_t rows, std::optional<int64_t> end = {}) {
+    return {.column = column, .end = end, .stack = rows};
   }
 };
 
@@ -98,6 +105,9 @@ class VectorWriter {
   // out have no cell at this step. INVALID_ARGUMENT for another first dimension, and if the dtype or shape of
   // a value differs from its column's. Does not wait for confirmations.
   Status Append(std::span<const ColumnValue> values, EnvironmentMask mask = {});
+  // Like Append(), but leaves the steps open: the next calls for these environments add columns to them, until
+  // an Append() closes them. Items may refer to open steps.
+  Status AppendPartial(std::span<const ColumnValue> values, EnvironmentMask mask = {});
 
   // Creates an item in each environment of the mask whose episode has all the steps that `columns` name;
   // skips environments whose episode is still too short. Returns a mask of the created items. `priorities`:
@@ -120,13 +130,16 @@ class VectorWriter {
   // Like TrajectoryWriter's.
   int64_t Close();
 
+  // Sets the chunking of one column in all environments, as TrajectoryWriter::Configure() does.
+  // FAILED_PRECONDITION, and no effect, while some values of one environment are not in a chunk yet.
+  Status Configure(uint32_t column, const ChunkingOptions& options);
   // Sets the name of the column in error messages, which otherwise use its number.
   Status NameColumn(uint32_t column, std::string path);
 
   // Like TrajectoryWriter's.
   bool may_wait() const;
   int64_t num_environments() const;
-  // The number of steps of the environment's episode. REQUIRES: environment < num_environments().
+  // The number of complete steps of the environment's episode. REQUIRES: environment < num_environments().
   int64_t episode_steps(int64_t environment) const;
 
  private:

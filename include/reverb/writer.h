@@ -62,7 +62,8 @@ struct ChunkingOptions {
   // Items may refer to this many of the newest cells of a column. Each keeps its chunk in memory.
   int64_t num_keep_alive_refs = 1;
   // Maximum number of rows in a chunk. Long chunks compress better; short ones waste less where items
-  // overlap. Absent: tuned from the items that are created, at most num_keep_alive_refs.
+  // overlap. Absent: rows are collected until an item refers to them, at most num_keep_alive_refs rows and
+  // 256 KiB; where every step has an item, the length is tuned from the items.
   std::optional<int64_t> max_chunk_length = {};
   // For tuned lengths: the weight of a byte sent for an item, relative to a byte stored.
   double throughput_weight = 1.0;
@@ -123,6 +124,11 @@ class TrajectoryWriter {
   Status Append(std::span<const ColumnValue> values);
   // Like Append(), but leaves the step open.
   Status AppendPartial(std::span<const ColumnValue> values);
+  // Appends several steps: the first dimension of each value is time, of the same size for all. Equivalent to
+  // as many calls of Append(), at the cost of one copy per column. Of sequences longer than
+  // num_keep_alive_refs, items can only refer to the last rows. INVALID_ARGUMENT, and no effect, for sizes
+  // that differ or are 0, and for the errors of Append().
+  Status AppendSequence(std::span<const ColumnValue> values);
 
   // Creates an item from existing cells. Sends it when all its chunks are complete, and after all items that
   // were created before it. Waits only while too many bytes are unconfirmed. `structure` names the columns
@@ -170,6 +176,11 @@ class TrajectoryWriter {
   bool HasCell(uint32_t column, int64_t position) const;
   // Returns the value of a cell. FAILED_PRECONDITION if it has expired or never existed.
   Result<Tensor> Read(uint32_t column, int64_t position) const;
+  // Returns the cells of the `rows` steps before position `end` (absent: up to the newest step), for a column
+  // of an item such as a stack of frames. Steps before the first one of the episode are replaced by it.
+  // INVALID_ARGUMENT if rows < 1, if the step before `end` is not in this episode, or if a cell does not exist
+  // or has expired.
+  Result<std::vector<CellRange>> Stack(uint32_t column, int64_t rows, std::optional<int64_t> end = {}) const;
 
  private:
   friend struct internal::WriterFactory;

@@ -175,6 +175,31 @@ PyObject* HistoryGet(PyObject* self, PyObject* key) {
       nullptr);
 }
 
+nb::object HistoryStack(const ColumnHistory& history, int64_t rows, std::optional<int64_t> end) {
+  const Turn::Holder turn(history.state->turn);
+  const TrajectoryWriter& writer = *history.state->writer;
+  const int64_t begin = history.state->history_begin();
+  std::optional<int64_t> position;
+  if (end) {
+    const int64_t length = writer.history_length();
+    if (*end > length || *end < -length) {
+      RaiseValueError("stack: `end` (" + std::to_string(*end) + ") is out of range, column " +
+                      ShortRepr(history.path) + " has " + std::to_string(length) + " steps");
+    }
+    // Raises also while the episode is short, instead of when it has become longer.
+    const int64_t keep = writer.num_keep_alive_refs();
+    if (*end < 0 && rows > keep + *end) {
+      RaiseValueError("stack: column " + ShortRepr(history.path) + " keeps the newest " +
+                      std::to_string(keep) + " steps, but a stack of " + std::to_string(rows) +
+                      " that ends at " + std::to_string(*end) + " needs num_keep_alive_refs >= " +
+                      std::to_string(static_cast<uint64_t>(rows) - static_cast<uint64_t>(*end)));
+    }
+    position = begin + *end + (*end < 0 ? length : 0);
+  }
+  std::vector<CellRange> ranges = ValueOrRaise(writer.Stack(history.column, rows, position));
+  return Make(column_type, TrajectoryColumn{history.state, std::move(ranges), rows, false, history.path});
+}
+
 // Returns a snapshot of references, None where a step has no value or has expired.
 nb::object HistoryCells(const ColumnHistory& history) {
   const Turn::Holder turn(history.state->turn);
@@ -362,6 +387,13 @@ void BindColumns(nb::module_& module) {
       "references, None for steps without a value.");
   history.def_prop_ro(
       "path", [](const ColumnHistory& self) { return self.path; }, "The path of the column in a step.");
+  history.def(
+      "stack", &HistoryStack, "n"_a, "end"_a = nb::none(),
+      "Returns the newest `n` steps, or the `n` steps before position `end`, as a TrajectoryColumn.\n\n"
+      "Steps before the first one of the episode are replaced by it, so that a stack of frames has "
+      "the same length at every step. `end` is like that of a slice: -1 excludes the newest step. "
+      "Items refer to the rows; nothing is copied. ValueError if `n` is less than 1, if the episode "
+      "has no step before `end`, and if a step has no value or is no longer kept.");
   history.def("__reduce__", [](const ColumnHistory&) -> nb::object {
     RaiseTypeError("a column's history belongs to its writer and cannot be pickled");
   });

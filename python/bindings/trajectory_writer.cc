@@ -37,6 +37,12 @@ void TrajectoryWriterObject::CheckOpen() const {
 // --- Steps ---
 
 void TrajectoryWriterObject::Append(nb::handle data, Truth partial_step) {
+  Append(data, partial_step.value ? Extent::kPartialStep : Extent::kStep);
+}
+
+void TrajectoryWriterObject::AppendSequence(nb::handle data) { Append(data, Extent::kSequence); }
+
+void TrajectoryWriterObject::Append(nb::handle data, Extent extent) {
   CheckFork();
   EmitLog();
   const Turn::Holder turn(state_->turn);
@@ -47,20 +53,21 @@ void TrajectoryWriterObject::Append(nb::handle data, Truth partial_step) {
     values_.clear();
   });
   if (structure_.Walk(data.ptr(), &leaves_)) [[likely]] {
-    AppendLeaves(partial_step.value);
+    AppendLeaves(extent);
   } else {
-    AppendGrown(data, partial_step.value);
+    AppendGrown(data, extent);
   }
 }
 
 // Converts the values in leaves_.
-void TrajectoryWriterObject::AppendLeaves(bool partial_step) {
+void TrajectoryWriterObject::AppendLeaves(Extent extent) {
   values_.reserve(leaves_.size());
   for (const auto& [column, value] : leaves_) {
     values_.push_back({static_cast<uint32_t>(column), views_.Add(value.ptr())});
   }
   const auto append = [&] {
-    return partial_step ? writer().AppendPartial(values_) : writer().Append(values_);
+    if (extent == Extent::kSequence) return writer().AppendSequence(values_);
+    return extent == Extent::kPartialStep ? writer().AppendPartial(values_) : writer().Append(values_);
   };
   if (views_.bytes() >= kLargeStep || writer().may_wait()) {
     RaiseUnlessOk(state_->room.Run(append));
@@ -70,14 +77,14 @@ void TrajectoryWriterObject::AppendLeaves(bool partial_step) {
 }
 
 // Appends a step with new parts, which are kept only if the append succeeds.
-void TrajectoryWriterObject::AppendGrown(nb::handle data, bool partial_step) {
+void TrajectoryWriterObject::AppendGrown(nb::handle data, Extent extent) {
   Structure grown = structure_.Merged(data.ptr());
   leaves_.clear();
   if (!grown.Walk(data.ptr(), &leaves_)) {
     RaiseStructureError("the structure changed while it was read");
   }
   NameNewColumns(grown);
-  AppendLeaves(partial_step);
+  AppendLeaves(extent);
   structure_ = std::move(grown);
   history_.Grow(structure_, [this](uint32_t column, const nb::object& path) {
     return MakeHistory(state_, column, path);
@@ -89,13 +96,10 @@ void TrajectoryWriterObject::NameNewColumns(const Structure& structure) {
     const nb::object& path = structure.path(column);
     const nb::object text = Own(PyObject_Repr(path.ptr()));
     RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
-    const auto configured =
-        std::ranges::find_if(configured_, [&](const auto& each) { return each.first.equal(path); });
-    if (configured != configured_.end()) {
-      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), configured->second));
-    } else if (column < prepared_) {
-      // A failed step may have declared another column with this number.
-      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), chunking_));
+    const ChunkingOptions* const configured = FindChunking(configured_, path);
+    // A failed step may have declared another column with this number.
+    if (configured != nullptr || column < prepared_) {
+      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), configured ? *configured : chunking_));
     }
   }
   prepared_ = std::max(prepared_, structure.num_columns());
@@ -164,18 +168,7 @@ int64_t TrajectoryWriterObject::Close() {
 
 void TrajectoryWriterObject::Configure(nb::handle path, int64_t num_keep_alive_refs,
                                        std::optional<int64_t> max_chunk_length) {
-  if (num_keep_alive_refs < 1) {
-    RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
-                    ") must be a positive integer");
-  }
-  if (max_chunk_length && (*max_chunk_length < 1 || *max_chunk_length > num_keep_alive_refs)) {
-    RaiseValueError("max_chunk_length (" + std::to_string(*max_chunk_length) +
-                    ") must be None or between 1 and num_keep_alive_refs (" +
-                    std::to_string(num_keep_alive_refs) + ")");
-  }
-  if (PyObject_Hash(path.ptr()) == -1) nb::raise_python_error();  // TypeError for a list
-  const ChunkingOptions options{.num_keep_alive_refs = num_keep_alive_refs,
-                                .max_chunk_length = max_chunk_length};
+  const ChunkingOptions options = ReadChunking(path, num_keep_alive_refs, max_chunk_length);
   const Turn::Holder turn(state_->turn);
   for (int32_t column = 0; column < structure_.num_columns(); ++column) {
     if (structure_.path(column).equal(path)) {
@@ -183,13 +176,7 @@ void TrajectoryWriterObject::Configure(nb::handle path, int64_t num_keep_alive_r
       return;
     }
   }
-  const auto known =
-      std::ranges::find_if(configured_, [&](const auto& each) { return each.first.equal(path); });
-  if (known != configured_.end()) {
-    known->second = options;
-  } else {
-    configured_.emplace_back(nb::borrow(path), options);
-  }
+  SetChunking(&configured_, path, options);
 }
 
 int64_t TrajectoryWriterObject::episode_steps() {
@@ -218,7 +205,8 @@ void BindTrajectoryWriter(nb::module_& module) {
           },
           "client"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = Truth{true},
           "timeout"_a = nb::none())
-      .def("append", &Self::Append, "data"_a.none(), nb::kw_only(), "partial_step"_a = Truth{},
+      .def("append", nb::overload_cast<nb::handle, Truth>(&Self::Append), "data"_a.none(), nb::kw_only(),
+           "partial_step"_a = Truth{},
            "Adds a step, or values to the open step.\n\n"
            "`data` is any nest of values. Each leaf path is a column, whose dtype and shape its first value "
            "fixes. The structure may grow from step to step; a column that is missing or None has no value "
@@ -226,6 +214,15 @@ void BindTrajectoryWriter(nb::module_& module) {
            "failed append changes nothing.\n\n"
            "ValueError for a value of another dtype or shape than its column's, and for a column that the "
            "open step already has; TypeError for values that cannot be stored.")
+      .def(
+          "append_sequence", &Self::AppendSequence, "data"_a.none(),
+          "Adds several steps at once: `data` is a nest of arrays whose first dimension is time. A list is a "
+          "nest, not an array.\n\n"
+          "Equivalent to one append() for each position of the first dimension, which all arrays share, but "
+          "copies each array once. If it has more steps than num_keep_alive_refs, items can only refer to "
+          "the last ones. The first step closes an open one. A failed call changes nothing.\n\n"
+          "ValueError for arrays without a dimension, of different lengths or without steps, and for the "
+          "errors of append().")
       .def("create_item", &Self::CreateItem, "table"_a, "priority"_a.none(), "trajectory"_a.none(),
            "Creates an item of columns of `history`.\n\n"
            "Items are sent in the order of creation, once their data is complete; this call waits only while "

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "chunking.h"
 #include "client.h"
 #include "columns.h"
 #include "nests.h"
@@ -31,6 +32,7 @@ class TrajectoryWriterObject {
   TrajectoryWriterObject& operator=(const TrajectoryWriterObject&) = delete;
 
   void Append(nb::handle data, Truth partial_step);
+  void AppendSequence(nb::handle data);
   void CreateItem(std::string_view table, nb::handle priority, nb::handle trajectory);
   nb::object history();
   void Flush(int64_t block_until_num_items, Timeout timeout);
@@ -43,9 +45,12 @@ class TrajectoryWriterObject {
   bool step_is_open();
 
  private:
+  enum class Extent { kStep, kPartialStep, kSequence };
+
   void CheckOpen() const;
-  void AppendLeaves(bool partial_step);
-  void AppendGrown(nb::handle data, bool partial_step);
+  void Append(nb::handle data, Extent extent);
+  void AppendLeaves(Extent extent);
+  void AppendGrown(nb::handle data, Extent extent);
   void NameNewColumns(const Structure& structure);
   TrajectoryWriter& writer() { return *state_->writer; }
 
@@ -57,7 +62,7 @@ class TrajectoryWriterObject {
   Structure structure_;
   HistoryNest history_;
   ItemNest items_;
-  std::vector<std::pair<nb::object, ChunkingOptions>> configured_;  // paths that have not appeared yet
+  ColumnChunking configured_;  // paths that have not appeared yet
 
   int32_t prepared_ = 0;  // named columns, including those of failed steps
 

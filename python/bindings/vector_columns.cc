@@ -49,6 +49,14 @@ nb::object Choose(const VectorColumnHistory& history, PyObject* key) {
   return Make(column_type, std::move(column));
 }
 
+nb::object Stack(const VectorColumnHistory& history, int64_t rows, std::optional<int64_t> end) {
+  // Zero would mean a range that is not a stack.
+  if (rows < 1) RaiseValueError("stack: `n` must be at least 1, got " + std::to_string(rows));
+  return Make(
+      column_type,
+      VectorColumn{history.state, {StepRange::Stack(history.column, rows, end)}, false, history.path});
+}
+
 // C++ exceptions must not leave this function.
 PyObject* Subscript(PyObject* self, PyObject* key) noexcept {
   try {
@@ -87,6 +95,14 @@ void BindVectorColumns(nb::module_& module) {
       "steps is checked when items are created.");
   history.def_prop_ro(
       "path", [](const VectorColumnHistory& self) { return self.path; }, "The path of the column in a step.");
+  history.def(
+      "stack", &Stack, "n"_a, "end"_a = nb::none(),
+      "Returns the newest `n` steps of each environment, or the `n` steps before position `end`, as a "
+      "VectorColumn.\n\n"
+      "Steps before the first one of an environment's episode are replaced by it, so that a stack of "
+      "frames has the same length at every step. `end` is like that of a slice: -1 excludes the "
+      "newest step, and skips environments that have no other. ValueError if `n` is less than 1; "
+      "create_items() raises if the writer keeps fewer steps.");
   auto column =
       nb::class_<VectorColumn>(module, "VectorColumn",
                                "Some steps of a column, in each environment, as a column of items.\n\n"

@@ -1,4 +1,5 @@
 // reverb.VectorWriter: takes nests of arrays with a row for each environment, creates items of each.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "chunking.h"
 #include "client.h"
 #include "errors.h"
 #include "gil.h"
@@ -28,7 +30,9 @@ class VectorWriterObject {
  public:
   VectorWriterObject(ClientObject& client, int64_t num_envs, int64_t num_keep_alive_refs, bool validate_items,
                      Timeout timeout)
-      : state_(std::make_shared<VectorWriterState>()), num_envs_(num_envs) {
+      : state_(std::make_shared<VectorWriterState>()),
+        num_envs_(num_envs),
+        chunking_{.num_keep_alive_refs = num_keep_alive_refs} {
     if (num_envs < 1 || num_envs > VectorWriterOptions::kMaxEnvironments) {
       RaiseValueError("num_envs (" + std::to_string(num_envs) + ") must be between 1 and " +
                       std::to_string(VectorWriterOptions::kMaxEnvironments));
@@ -37,9 +41,8 @@ class VectorWriterObject {
       RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
                       ") must be a positive integer");
     }
-    VectorWriterOptions options{.num_environments = num_envs,
-                                .chunking = {.num_keep_alive_refs = num_keep_alive_refs},
-                                .wait_for_room = state_->room.options()};
+    VectorWriterOptions options{
+        .num_environments = num_envs, .chunking = chunking_, .wait_for_room = state_->room.options()};
     if (validate_items) options.signatures = client.FetchSignatures(timeout);
     state_->writer = Owned<VectorWriter>(ValueOrRaise(
         Waiting().Run([&](const WaitOptions&) { return client.client().NewVectorWriter(options); })));
@@ -53,7 +56,7 @@ class VectorWriterObject {
   VectorWriterObject(const VectorWriterObject&) = delete;
   VectorWriterObject& operator=(const VectorWriterObject&) = delete;
 
-  void Append(nb::handle data, nb::handle mask) {
+  void Append(nb::handle data, nb::handle mask, Truth partial_step) {
     CheckFork();
     EmitLog();
     const Turn::Holder turn(state_->turn);
@@ -61,7 +64,7 @@ class VectorWriterObject {
     const Finally clear([this] { Clear(); });
     const EnvironmentMask chosen = ReadMask(mask);
     if (structure_.Walk(data.ptr(), &leaves_)) [[likely]] {
-      AppendLeaves(chosen);
+      AppendLeaves(chosen, partial_step.value);
       return;
     }
     // A step with new parts, which are kept only if the append succeeds.
@@ -70,11 +73,8 @@ class VectorWriterObject {
     if (!grown.Walk(data.ptr(), &leaves_)) {
       RaiseStructureError("the structure changed while it was read");
     }
-    for (int32_t column = structure_.num_columns(); column < grown.num_columns(); ++column) {
-      const nb::object text = Own(PyObject_Repr(grown.path(column).ptr()));
-      RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
-    }
-    AppendLeaves(chosen);
+    NameNewColumns(grown);
+    AppendLeaves(chosen, partial_step.value);
     structure_ = std::move(grown);
     history_.Grow(structure_, [this](uint32_t column, const nb::object& path) {
       return MakeVectorHistory(state_, column, path);
@@ -135,6 +135,18 @@ class VectorWriterObject {
   }
   bool is_closing() const { return is_closing_; }
 
+  void Configure(nb::handle path, int64_t num_keep_alive_refs, std::optional<int64_t> max_chunk_length) {
+    CheckFork();
+    const ChunkingOptions options = ReadChunking(path, num_keep_alive_refs, max_chunk_length);
+    const Turn::Holder turn(state_->turn);
+    for (int32_t column = 0; column < structure_.num_columns(); ++column) {
+      if (!structure_.path(column).equal(path)) continue;
+      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), options));
+      return;
+    }
+    SetChunking(&configured_, path, options);
+  }
+
   nb::object history() {
     const Turn::Holder turn(state_->turn);
     return history_.Get(structure_);
@@ -156,13 +168,29 @@ class VectorWriterObject {
       Raise(Status::Cancelled("close() has been called on this writer"));
   }
 
+  void NameNewColumns(const Structure& structure) {
+    for (int32_t column = structure_.num_columns(); column < structure.num_columns(); ++column) {
+      const nb::object text = Own(PyObject_Repr(structure.path(column).ptr()));
+      RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
+      const ChunkingOptions* const configured = FindChunking(configured_, structure.path(column));
+      // A failed step may have declared another column with this number.
+      if (configured != nullptr || column < prepared_) {
+        RaiseUnlessOk(
+            writer().Configure(static_cast<uint32_t>(column), configured ? *configured : chunking_));
+      }
+    }
+    prepared_ = std::max(prepared_, structure.num_columns());
+  }
+
   // Converts the values in leaves_.
-  void AppendLeaves(EnvironmentMask mask) {
+  void AppendLeaves(EnvironmentMask mask, bool partial_step) {
     values_.reserve(leaves_.size());
     for (const auto& [column, value] : leaves_) {
       values_.push_back({static_cast<uint32_t>(column), views_.Add(value.ptr())});
     }
-    const auto append = [&] { return writer().Append(values_, mask); };
+    const auto append = [&] {
+      return partial_step ? writer().AppendPartial(values_, mask) : writer().Append(values_, mask);
+    };
     const bool takes_long = views_.bytes() >= kLargeStep || writer().may_wait();
     RaiseUnlessOk(takes_long ? state_->room.Run(append) : append());
   }
@@ -230,12 +258,15 @@ class VectorWriterObject {
 
   std::shared_ptr<VectorWriterState> state_;
   const int64_t num_envs_;
+  const ChunkingOptions chunking_;  // of columns that configure() is not called for
   std::atomic<bool> is_closing_{false};
 
   // Guarded by the turn, with the GIL.
   Structure structure_;
   HistoryNest history_;
   ItemNest items_;
+  ColumnChunking configured_;  // paths that have not appeared yet
+  int32_t prepared_ = 0;       // named columns, including those of failed steps
 
   // Reused from call to call.
   Views views_;
@@ -276,13 +307,17 @@ void BindVectorWriter(nb::module_& module) {
           },
           "client"_a, "num_envs"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = Truth{true},
           "timeout"_a = nb::none(), "Takes the arguments of Client.vector_writer().")
-      .def("append", &Self::Append, "data"_a.none(), "mask"_a = nb::none(),
+      .def("append", &Self::Append, "data"_a.none(), "mask"_a = nb::none(), nb::kw_only(),
+           "partial_step"_a = Truth{},
            "Adds a step to each environment, or to those in the mask.\n\n"
            "`data` is any nest of arrays with a row for each environment, including those outside the mask. "
            "Each leaf path is a column, whose dtype and row shape its first value fixes. A column that is "
-           "missing or None has no value at this step. A failed append changes nothing.\n\n"
-           "ValueError for a first dimension that is not num_envs, and for a value of another dtype or shape "
-           "than its column's; TypeError for values that cannot be stored.")
+           "missing or None has no value at this step. With `partial_step` the steps of these environments "
+           "stay open: further calls add columns to them, until one without it. A failed append changes "
+           "nothing.\n\n"
+           "ValueError for a first dimension that is not num_envs, for a value of another dtype or shape "
+           "than its column's, and for a column that an open step already has; TypeError for values that "
+           "cannot be stored.")
       .def("create_items", &Self::CreateItems, "table"_a, "priorities"_a.none(), "trajectory"_a.none(),
            "mask"_a = nb::none(),
            "Creates an item in each environment, or in those in the mask, of columns of `history`.\n\n"
@@ -297,6 +332,14 @@ void BindVectorWriter(nb::module_& module) {
            "Ends the episodes of all environments, or of those in the mask: later items cannot refer to "
            "earlier steps.\n\n"
            "Does not wait, because other environments continue; flush() does.")
+      .def(
+          "configure", &Self::Configure, "path"_a.none(), nb::kw_only(), "num_keep_alive_refs"_a,
+          "max_chunk_length"_a.none(),
+          "Sets the chunk length of one column, and how many of its steps each environment keeps.\n\n"
+          "`path` leads to the leaf, such as ('observation', 0). Items may refer to the newest "
+          "`num_keep_alive_refs` steps; a chunk has at most `max_chunk_length` steps, None: tuned "
+          "automatically. For a column with values, all its steps must be in chunks (RuntimeError otherwise; "
+          "call flush() first). For other columns, it applies once they appear.")
       .def_prop_ro("history", &Self::history,
                    "The nest of all columns so far, each leaf a VectorColumnHistory. RuntimeError before the "
                    "first append.")
@@ -316,7 +359,7 @@ void BindVectorWriter(nb::module_& module) {
            "threads returns. Idempotent.")
       .def_prop_ro("num_envs", &Self::num_envs, "The number of environments.")
       .def_prop_ro("episode_steps", &Self::episode_steps,
-                   "The number of steps of each environment's episode, as an array.")
+                   "The number of complete steps of each environment's episode, as an array.")
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",

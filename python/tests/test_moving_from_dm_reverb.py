@@ -177,6 +177,18 @@ def test_time_outs_of_writers(client):
     writer.flush(timeout_ms=10_000)
 
 
+def test_the_first_items_are_single_chunks(client):
+    with client.trajectory_writer(1000) as writer:
+        for _ in range(3):
+            for i in range(1000):
+                writer.append(np.int32(i))
+            writer.create_item("queue", 1.0, writer.history[:])
+            writer.end_episode()
+    info = client.server_info()
+    assert info.chunks == 3
+    assert info.stored_bytes < 1.2 * 3 * 4000
+
+
 def test_configure_changes_the_history(client):
     writer = client.trajectory_writer(2)
     writer.configure(("a",), num_keep_alive_refs=6, max_chunk_length=None)

@@ -147,6 +147,45 @@ class _Machine(RuleBasedStateMachine):
         self.writer.append(nest_of(given), partial_step=partial)
         self.model.append(values, partial)
 
+    @rule(paths=st.sets(st.sampled_from(PATHS), min_size=1), length=st.integers(1, 12))
+    def append_sequence(self, paths, length):
+        steps = [{path: LEAVES[path](self.count + i) for path in paths} for i in range(1, length + 1)]
+        self.count += length
+        given = nest_of({path: np.stack([step[path] for step in steps]) for path in paths})
+        if self.model.is_open and any(path in self.model.steps[-1] for path in paths):
+            with pytest.raises(ValueError, match="has already been set in the active step"):
+                self.writer.append_sequence(given)
+            return
+        self.writer.append_sequence(given)
+        for step in steps:
+            self.model.append(step, False)
+
+    @rule(path=st.sampled_from(PATHS), n=st.integers(-1, 6), end=st.none() | st.integers(-7, 7))
+    def stack(self, path, n, end):
+        if path not in self.model.kept:
+            return
+        history = at(self.writer.history, path)
+        length = len(self.model.steps)
+        begin = length - self.model.episode_steps - self.model.is_open  # of the episode
+        stop = length if end is None else end + length if end < 0 else end
+        rows = [max(row, begin) for row in range(stop - n, stop)]
+        keep = self.model.keep.get(path, KEEP)
+        is_valid = 1 <= n <= keep and begin < stop <= length and all(row in self.model.kept[path] for row in rows)
+        # A stack that will not be kept is rejected from the beginning.
+        all_keep = self.writer.max_num_keep_alive_refs
+        if end is not None and end < 0 and n - end > all_keep:
+            is_valid = False
+        if not is_valid:
+            with pytest.raises(ValueError):
+                history.stack(n, end)
+            return
+        column = history.stack(n, end)
+        expected = [as_stored(self.model.column(path)[row]) for row in rows]
+        assert (len(column), column.is_squeezed) == (n, False)
+        assert column.numpy().tolist() == expected
+        self.writer.create_item("queue", 3, [column])
+        self.items.append((3, [expected]))
+
     @rule(path=st.sampled_from(PATHS))
     @precondition(lambda self: self.model.kept)
     def append_what_does_not_fit(self, path):

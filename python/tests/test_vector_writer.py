@@ -449,3 +449,103 @@ def test_an_array_that_calls_back(writer):
     with pytest.raises(RuntimeError):
         writer.append(Array())
     writer.append(rows(0))
+
+
+# --- Partial steps, stacks, configure ---
+
+
+def test_a_step_in_two_parts(client, writer):
+    writer.append({"obs": rows(0)}, partial_step=True)
+    assert writer.episode_steps.tolist() == [0] * N
+    with pytest.raises(ValueError, match="environment 0.*has already been set"):
+        writer.append({"obs": rows(1)})
+    mask = np.arange(N) % 2 == 0
+    writer.append({"action": rows(5)}, mask)
+    assert writer.episode_steps.tolist() == [1, 0, 1, 0]
+    history = writer.history
+    made = writer.create_items("queue", 1.0, {"obs": history["obs"][-1], "action": history["action"][-1]}, mask)
+    assert made.tolist() == mask.tolist()
+    with pytest.raises(ValueError, match="environment 1"):
+        writer.create_items("queue", 1.0, {"action": history["action"][-1]})
+    writer.append({"action": rows(6)}, ~mask)
+    writer.create_items("queue", 1.0, {"obs": history["obs"][-1], "action": history["action"][-1]}, ~mask)
+    writer.flush()
+    got = items(client, N)
+    assert [int(obs) for action, obs in got] == [0, 200, 100, 300]
+    assert [int(action) for action, obs in got] == [5, 205, 106, 306]
+
+
+def test_an_episode_ends_with_an_open_step(client, writer):
+    writer.append({"obs": rows(0)}, partial_step=True)
+    writer.create_items("queue", 1.0, writer.history["obs"][-1])
+    writer.end_episode()
+    writer.append({"obs": rows(1)})
+    assert writer.episode_steps.tolist() == [1] * N
+    writer.flush()
+    assert sorted(int(data[0]) for data in items(client, N)) == [0, 100, 200, 300]
+
+
+def test_stacks_repeat_the_first_step_of_each_episode(client, writer):
+    writer.append({"deep": {"frame": rows(0)}})
+    writer.end_episode(np.arange(N) == 1)
+    writer.append({"deep": {"frame": rows(1)}})
+    frame = writer.history["deep"]["frame"]
+    assert writer.create_items("queue", 1.0, frame.stack(3)).all()
+    made = writer.create_items("queue", 1.0, {"last": frame.stack(2, end=-1), "now": frame.stack(2)})
+    assert made.tolist() == [True, False, True, True]
+    assert frame.stack(2).path == ("deep", "frame")
+    assert not frame.stack(1).is_squeezed
+    writer.flush()
+    got = items(client, 2 * N - 1)
+    assert [data[0].tolist() for data in got[:N]] == [[0, 0, 1], [101, 101, 101], [200, 200, 201], [300, 300, 301]]
+    assert [[column.tolist() for column in data] for data in got[N:]] == [
+        [[first, first], [first, first + 1]] for first in (0, 200, 300)
+    ]
+
+
+def test_invalid_stacks(writer):
+    writer.append({"x": rows(0)})
+    x = writer.history["x"]
+    for n in (0, -1):
+        with pytest.raises(ValueError, match=f"`n` must be at least 1, got {n}"):
+            x.stack(n)
+    for arguments, error in [
+        ((4,), "a stack of 4 steps reaches back further than the last 3 steps"),
+        ((3, -1), "a stack of 3 steps that ends at -1"),
+        ((1, 0), "names no step"),
+    ]:
+        with pytest.raises(ValueError, match=error):
+            writer.create_items("queue", 1.0, x.stack(*arguments))
+    for wrong in (1.5, "2", None):
+        with pytest.raises(TypeError):
+            x.stack(wrong)
+
+
+def test_configure(client, writer):
+    writer.configure(("y",), num_keep_alive_refs=6, max_chunk_length=None)
+    writer.configure(("y",), num_keep_alive_refs=6, max_chunk_length=2)
+    for step in range(5):
+        writer.append({"x": rows(step), "y": rows(step)})
+    writer.create_items("queue", 1.0, writer.history["y"][-5:])
+    with pytest.raises(RuntimeError, match="environment 0.*Flush must be called"):
+        writer.configure(("y",), num_keep_alive_refs=6, max_chunk_length=1)
+    writer.flush()
+    writer.configure(("y",), num_keep_alive_refs=6, max_chunk_length=1)
+    assert items(client, 1)[0][0].tolist() == list(range(5))
+    with pytest.raises(ValueError, match="environment 0"):
+        writer.create_items("queue", 1.0, writer.history["x"][-5:])
+    for keep, chunk in ((0, None), (2, 3), (2, 0)):
+        with pytest.raises(ValueError):
+            writer.configure(("x",), num_keep_alive_refs=keep, max_chunk_length=chunk)
+    with pytest.raises(TypeError):
+        writer.configure(["x"], num_keep_alive_refs=2, max_chunk_length=None)
+
+
+def test_a_step_that_fails_configures_nothing(writer):
+    writer.configure(("b",), num_keep_alive_refs=1, max_chunk_length=1)
+    writer.append({"a": rows(0)})
+    with pytest.raises(ValueError, match="dtype"):
+        writer.append({"a": np.zeros(N), "b": rows(0)})
+    for _ in range(3):
+        writer.append({"a": rows(1), "c": rows(2)})
+    assert writer.create_items("queue", 1.0, writer.history["c"][-3:]).all()

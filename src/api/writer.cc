@@ -23,6 +23,9 @@ Status TrajectoryWriter::Append(std::span<const ColumnValue> values) { return im
 Status TrajectoryWriter::AppendPartial(std::span<const ColumnValue> values) {
   return impl_->AppendPartial(values);
 }
+Status TrajectoryWriter::AppendSequence(std::span<const ColumnValue> values) {
+  return impl_->AppendSequence(values);
+}
 Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
                                     std::span<const ItemColumn> columns, const ItemStructure& structure) {
   return impl_->CreateItem(table, priority, columns, structure);
@@ -59,6 +62,10 @@ bool TrajectoryWriter::HasCell(uint32_t column, int64_t position) const {
 Result<Tensor> TrajectoryWriter::Read(uint32_t column, int64_t position) const {
   return impl_->columns().Read(column, position);
 }
+Result<std::vector<CellRange>> TrajectoryWriter::Stack(uint32_t column, int64_t rows,
+                                                       std::optional<int64_t> end) const {
+  return impl_->columns().Stack(column, rows, end);
+}
 
 // --- StructuredWriter ---
 
@@ -94,6 +101,9 @@ VectorWriter::~VectorWriter() = default;
 Status VectorWriter::Append(std::span<const ColumnValue> values, EnvironmentMask mask) {
   return impl_->Append(values, mask);
 }
+Status VectorWriter::AppendPartial(std::span<const ColumnValue> values, EnvironmentMask mask) {
+  return impl_->AppendPartial(values, mask);
+}
 Result<std::vector<uint8_t>> VectorWriter::CreateItems(std::string_view table,
                                                        std::span<const double> priorities,
                                                        std::span<const VectorItemColumn> columns,
@@ -105,6 +115,9 @@ Status VectorWriter::Flush(int64_t block_until_num_items, const WaitOptions& wai
   return impl_->Flush(block_until_num_items, wait);
 }
 int64_t VectorWriter::Close() { return impl_->Close(); }
+Status VectorWriter::Configure(uint32_t column, const ChunkingOptions& options) {
+  return impl_->Configure(column, options);
+}
 Status VectorWriter::NameColumn(uint32_t column, std::string path) {
   return impl_->NameColumn(column, std::move(path));
 }

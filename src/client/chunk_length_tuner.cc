@@ -6,6 +6,13 @@
 
 namespace reverb::internal {
 
+void ChunkLengthTuner::AddCreatedItem() {
+  if (rows_since_item_ == 0) return;  // several items of the same rows
+  strides_[num_strides_++ % kStrides] = rows_since_item_;
+  rows_since_item_ = 0;
+  max_stride_ = *std::max_element(strides_.begin(), strides_.end());
+}
+
 void ChunkLengthTuner::AddChunk(uint64_t chunk_id, int64_t rows, int64_t bytes) {
   ++item_chunks_;
   item_rows_ += rows;

@@ -128,5 +128,40 @@ TEST(ChunkLengthTunerTest, ShortenedChunksDoNotChangeTheLength) {
   EXPECT_EQ(tuner.length(), 3);
 }
 
+TEST(ChunkLengthTunerTest, CollectsRowsUntilItemsAreCreatedAsOftenAsRowsAreAdded) {
+  ChunkLengthTuner tuner(10, 1.0);
+  EXPECT_TRUE(tuner.collects_rows()) << "there was no item yet";
+  const auto add = [&](int64_t rows) {
+    tuner.AddRows(rows);
+    tuner.AddCreatedItem();
+    return tuner.collects_rows();
+  };
+  EXPECT_TRUE(add(5));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(add(1)) << "an episode begins with more rows than one";
+  EXPECT_FALSE(add(1));
+  EXPECT_FALSE(add(0)) << "another item of the same rows";
+  EXPECT_TRUE(add(2)) << "larger than the length, 1";
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(add(0)) << "does not replace it";
+}
+
+TEST(ChunkLengthTunerTest, DoesNotCollectMoreThanTheMaximum) {
+  const ChunkLengthTuner tuner(1, 1.0);
+  EXPECT_FALSE(tuner.collects_rows());
+}
+
+TEST(ChunkLengthTunerTest, SkippedItemsDoNotCount) {
+  ChunkLengthTuner tuner(10, 1.0);
+  for (uint64_t i = 0; i < 100; ++i) {
+    tuner.AddChunk(i, 1, 100);
+    tuner.SkipItem();
+  }
+  EXPECT_EQ(tuner.length(), 1);
+  for (uint64_t i = 0; i < 10; ++i) {
+    tuner.AddChunk(i, 1, 100);
+    tuner.AddItem(1);
+  }
+  EXPECT_EQ(tuner.length(), 3);
+}
+
 }  // namespace
 }  // namespace reverb::internal

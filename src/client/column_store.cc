@@ -36,8 +36,21 @@ namespace {
 constexpr uint64_t kSmallRowBytes = 1024;
 // From this size on, a chunk takes over the encoder's bytes instead of copying them.
 constexpr size_t kOwnPayloadBytes = 4096;
+// Collected rows become a chunk when they reach this size, even without an item. A chunk consists of blocks of
+// 64 kB, so that longer chunks would save little.
+constexpr uint64_t kCollectedBytes = uint64_t{256} << 10;
+// Rows that an item does not refer to stay in its chunk if they are between rows that it does refer to and
+// take fewer bytes than this: a separate chunk would take more.
+constexpr uint64_t kMaxUnusedBytes = 104;
 
 std::string Number(int64_t value) { return std::to_string(value); }
+
+// Returns the data of the row that is `rows` after the one of the view.
+const void* RowAt(const TensorView& row, int64_t rows) {
+  if (row.data == nullptr) return nullptr;
+  const size_t element = row.dtype == DType::kString ? sizeof(std::string_view) : ItemSize(row.dtype);
+  return static_cast<const uint8_t*>(row.data) + static_cast<size_t>(rows) * row.num_elements() * element;
+}
 
 class VectorOwner final : public BufferOwner {
  public:
@@ -114,9 +127,10 @@ Status ColumnStore::Configure(uint32_t index, const ChunkingOptions& options) {
   REVERB_RETURN_IF_ERROR(EnsureColumn(index));
   Column& column = columns_[index];
   if (column.group != kNoGroup) {
-    if (groups_[column.group].open_slot != nullptr) {
+    if (!can_configure(index)) {
       return Status::FailedPrecondition("Flush must be called before ApplyConfig.");
     }
+    REVERB_RETURN_IF_ERROR(FinishGroup(column.group));
     std::erase(groups_[column.group].columns, index);
     column.group = NewGroup(options);
     groups_[column.group].columns.push_back(index);
@@ -126,6 +140,13 @@ Status ColumnStore::Configure(uint32_t index, const ChunkingOptions& options) {
   column.own_options = options;
   max_keep_ = std::max(max_keep_, options.num_keep_alive_refs);
   return Status::Ok();
+}
+
+bool ColumnStore::can_configure(uint32_t index) const {
+  if (index >= columns_.size() || columns_[index].group == kNoGroup) return true;
+  const Group& group = groups_[columns_[index].group];
+  // Rows that are merely collected can become a chunk at any time.
+  return group.open_slot == nullptr || (group.tuner && group.rows >= group.length());
 }
 
 // --- Appending ---
@@ -239,12 +260,65 @@ Status ColumnStore::Check(std::span<const ColumnValue> values) {
 Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step) {
   REVERB_RETURN_IF_ERROR(failure_);
   REVERB_RETURN_IF_ERROR(SetValues(values));  // before anything is kept
+  return Store(values, 1, closes_step);
+}
 
+Status ColumnStore::AppendSequence(std::span<const ColumnValue> values) {
+  REVERB_RETURN_IF_ERROR(failure_);
+  REVERB_RETURN_IF_ERROR(SetSequence(values));
+  int64_t steps = values[0].value.dims[0];
+  REVERB_RETURN_IF_ERROR(SetValues(sequence_));
+  if (step_is_open_ && steps > 1) {
+    // Closes the step first: the other columns of its groups have a value in it, but not in the next ones.
+    REVERB_RETURN_IF_ERROR(Store(sequence_, 1, true));
+    for (ColumnValue& row : sequence_) row.value.data = RowAt(row.value, 1);
+    --steps;
+    REVERB_RETURN_IF_ERROR(SetValues(sequence_));
+  }
+  return Store(sequence_, steps, true);
+}
+
+Status ColumnStore::SetSequence(std::span<const ColumnValue> values) {
+  if (values.empty()) return Status::InvalidArgument("a sequence must have at least one column");
+  sequence_.clear();
+  for (const auto& [index, value] : values) {
+    REVERB_RETURN_IF_ERROR(EnsureColumn(index));
+    if (value.dims.empty()) {
+      return Status::InvalidArgument("column " + Describe(index) +
+                                     ": a sequence needs a first dimension for the steps, got a value "
+                                     "without dimensions; append it as a step instead");
+    }
+    if (value.dims[0] < 1) {
+      return Status::InvalidArgument("column " + Describe(index) +
+                                     ": a sequence must have at least one step, "
+                                     "got shape " +
+                                     ShapeText(value.dims));
+    }
+    if (value.dims[0] != values[0].value.dims[0]) {
+      return Status::InvalidArgument("column " + Describe(index) + " has " + Number(value.dims[0]) +
+                                     " steps but column " + Describe(values[0].column) + " has " +
+                                     Number(values[0].value.dims[0]) +
+                                     "; all columns of a sequence need the same number");
+    }
+    sequence_.push_back({index, {.dtype = value.dtype, .dims = value.dims.subspan(1), .data = value.data}});
+    if (value.dtype != DType::kString) continue;
+    // Rows of strings differ in size, so some of them may be too large.
+    ColumnValue row = sequence_.back();
+    for (int64_t i = 0; i < value.dims[0]; ++i) {
+      uint64_t cost = 0;
+      REVERB_RETURN_IF_ERROR(CheckValue(row, &cost));
+      row.value.data = RowAt(row.value, 1);
+    }
+  }
+  return Status::Ok();
+}
+
+Status ColumnStore::Store(std::span<const ColumnValue> values, int64_t steps, bool closes_step) {
   new_columns_.clear();
   touched_groups_.clear();
   for (const ColumnValue& value : values) {
     Column& column = columns_[value.column];
-    column.last_position = position_;
+    column.last_position = position_ + steps - 1;
     if (!column.known) [[unlikely]] {
       column.known = true;
       column.dtype = value.value.dtype;
@@ -268,11 +342,11 @@ Status ColumnStore::Append(std::span<const ColumnValue> values, bool closes_step
   }
   for (const uint32_t group : touched_groups_) {
     groups_[group].num_values = 0;
-    if (status.ok()) status = AddRow(group);
+    if (status.ok()) status = steps == 1 ? AddRow(group) : AddRows(group, steps);
   }
   ClearValues(values);
   step_is_open_ = !closes_step;
-  position_ += closes_step;
+  position_ += closes_step ? steps : 0;
   if (!status.ok()) [[unlikely]]
     failure_ = status;
   return status;
@@ -341,12 +415,13 @@ Status ColumnStore::AddRow(uint32_t index) {
   }
   // Enforces the limits of a chunk, whatever length was configured.
   constexpr DecodeLimits limits;
-  if (group->open_slot != nullptr && group->raw_bytes + raw_bytes > limits.raw_bytes()) {
+  if (group->open_slot != nullptr && (IsFull(*group) || group->raw_bytes + raw_bytes > limits.raw_bytes())) {
     REVERB_RETURN_IF_ERROR(FinishGroup(index));
   }
 
-  if (group->open_slot == nullptr && group->length() <= 1) {
-    REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Encode(*group, 1, raw_bytes, position_, position_, true));
+  if (group->tuner) group->tuner->AddRows(1);
+  if (group->open_slot == nullptr && group->length() <= 1 && !group->collects_rows()) {
+    REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, EncodeValues(*group, raw_bytes));
     ChunkSlot* const slot = NewSlot(index);
     slot->chunk = std::move(chunk);
     uint32_t chunk_column = 0;
@@ -354,14 +429,8 @@ Status ColumnStore::AddRow(uint32_t index) {
     return Status::Ok();
   }
 
-  if (group->open_slot == nullptr) {
-    group->open_slot = NewSlot(index);
-    Ref(group->open_slot);
-    group->rows = 0;
-    group->raw_bytes = 0;
-    group->first_position = position_;
-  }
-  group->last_position = position_;
+  OpenChunk(index);
+  group->positions.push_back(position_);
   group->raw_bytes += raw_bytes;
   uint32_t chunk_column = 0;
   for (const uint32_t c : group->columns) {
@@ -370,19 +439,210 @@ Status ColumnStore::AddRow(uint32_t index) {
     PushCell(column, group->open_slot, group->rows, chunk_column++);
   }
   ++group->rows;
-  if (group->rows >= group->length() || group->rows >= limits.max_rows) return FinishGroup(index);
-  return Status::Ok();
+  return IsFull(*group) && !IsCollecting(*group) ? FinishGroup(index) : Status::Ok();
+}
+
+void ColumnStore::OpenChunk(uint32_t index) {
+  Group& group = groups_[index];
+  if (group.open_slot != nullptr) return;
+  group.open_slot = NewSlot(index);
+  Ref(group.open_slot);
+  group.rows = 0;
+  group.raw_bytes = 0;
+  group.positions.clear();
+}
+
+Status ColumnStore::AddRows(uint32_t index, int64_t rows) {
+  // The columns refer to views of the next row.
+  std::vector<TensorView> next;
+  next.reserve(groups_[index].columns.size());
+  for (const uint32_t c : groups_[index].columns) {
+    next.push_back(*columns_[c].value);
+    columns_[c].value = &next.back();
+  }
+  const int64_t begin = position_;
+  const int64_t end = begin + rows;
+  Status status;
+  while (position_ < end) {
+    const Group& group = groups_[index];
+    if (group.open_slot != nullptr && IsFull(group)) status = FinishGroup(index);
+    if (!status.ok()) break;
+    const int64_t count = RowsThatFit(group, end - position_);
+    status = count == 1 ? AddRow(index) : AddBlock(index, count);
+    if (!status.ok()) break;
+    for (TensorView& row : next) row.data = RowAt(row, count);
+    position_ += count;
+  }
+  position_ = begin;
+  return status;
+}
+
+int64_t ColumnStore::RowsThatFit(const Group& group, int64_t rows) const {
+  constexpr DecodeLimits limits;
+  uint64_t row_bytes = 0;
+  for (const uint32_t c : group.columns) {
+    if (columns_[c].dtype == DType::kString) return 1;
+    row_bytes += columns_[c].row_bytes;
+  }
+  const bool is_open = group.open_slot != nullptr;
+  const int64_t old_rows = is_open ? group.rows : 0;
+  const uint64_t old_bytes = is_open ? group.raw_bytes : 0;
+  // Collects the rows of a sequence, even if items of the previous rows were created one by one.
+  const bool collects = group.tuner && !(is_open && group.open_slot->is_awaited);
+  int64_t fit = std::min(rows, (collects ? group.tuner->max_length() : group.length()) - old_rows);
+  fit = std::min<int64_t>(fit, limits.max_rows - old_rows);
+  const uint64_t max_bytes = collects ? kCollectedBytes : limits.raw_bytes();
+  if (row_bytes > 0) {
+    const uint64_t room = max_bytes > old_bytes ? (max_bytes - old_bytes) / row_bytes : 0;
+    fit = static_cast<int64_t>(std::min(static_cast<uint64_t>(std::max<int64_t>(fit, 1)), room));
+  }
+  return std::max<int64_t>(fit, 1);
+}
+
+Status ColumnStore::AddBlock(uint32_t index, int64_t rows) {
+  OpenChunk(index);
+  Group& group = groups_[index];
+  if (group.tuner) group.tuner->AddRows(rows);
+  const auto count = static_cast<size_t>(rows);
+  const int64_t begin = position_;
+  uint32_t chunk_column = 0;
+  for (const uint32_t c : group.columns) {
+    Column& column = columns_[c];
+    column.rows.Append({static_cast<const uint8_t*>(column.value->data), count * column.row_bytes});
+    group.raw_bytes += count * column.row_bytes;
+    for (uint32_t i = 0; i < count; ++i, ++position_) {
+      PushCell(column, group.open_slot, group.rows + i, chunk_column);
+    }
+    position_ = begin;
+    ++chunk_column;
+  }
+  for (int64_t i = 0; i < rows; ++i) group.positions.push_back(begin + i);
+  group.rows += static_cast<uint32_t>(rows);
+  return IsFull(group) && !IsCollecting(group) ? FinishGroup(index) : Status::Ok();
+}
+
+bool ColumnStore::IsCollecting(const Group& group) {
+  return group.collects_rows() && !group.open_slot->is_awaited;
+}
+
+bool ColumnStore::IsFull(const Group& group) {
+  if (group.rows >= DecodeLimits{}.max_rows) return true;
+  if (!IsCollecting(group)) return group.rows >= group.length();
+  return group.rows >= group.tuner->max_length() ||
+         (group.raw_bytes >= kCollectedBytes && group.rows >= group.length());
 }
 
 Status ColumnStore::FinishGroup(uint32_t index) {
   Group& group = groups_[index];
   if (group.open_slot == nullptr) return Status::Ok();
-  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Encode(group, group.rows, group.raw_bytes, group.first_position,
-                                                 group.last_position, false));
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Encode(group, 0, group.rows, group.raw_bytes));
   ChunkSlot* const slot = std::exchange(group.open_slot, nullptr);
   slot->chunk = std::move(chunk);
+  slot->was_collected = group.tuner && group.rows > group.length();
   for (const uint32_t c : group.columns) columns_[c].rows.Clear();
   Unref(slot);
+  return Status::Ok();
+}
+
+Status ColumnStore::CutCollectedRows(std::span<RowRun> runs) {
+  cut_groups_.clear();
+  for (const RowRun& run : runs) {
+    if (run.slot->chunk) continue;
+    Group& group = groups_[run.slot->group];
+    if (!group.tuner || std::ranges::find(cut_groups_, run.slot->group) != cut_groups_.end()) continue;
+    group.tuner->AddCreatedItem();
+    if (group.rows < group.length()) {
+      run.slot->is_awaited = true;
+    } else if (run.slot->is_awaited) {
+      // The tuned length became smaller. Other items refer to the rows, so the chunk cannot be divided.
+      REVERB_RETURN_IF_ERROR(FinishGroup(run.slot->group));
+    } else {
+      cut_groups_.push_back(run.slot->group);
+    }
+  }
+  for (const uint32_t group : cut_groups_) REVERB_RETURN_IF_ERROR(CutGroup(group, runs));
+  return Status::Ok();
+}
+
+Status ColumnStore::CutGroup(uint32_t index, std::span<RowRun> runs) {
+  Group& group = groups_[index];
+  ChunkSlot* const open = group.open_slot;
+  const auto is_all = [&](const RowRun& run) { return run.slot == open && run.length == group.rows; };
+  if (std::ranges::any_of(runs, is_all)) return FinishGroup(index);
+  // Finds the rows that the item refers to, in order.
+  pieces_.clear();
+  for (const RowRun& run : runs) {
+    if (run.slot == open) pieces_.push_back({.begin = run.offset, .end = run.offset + run.length});
+  }
+  std::ranges::sort(pieces_, {}, &Piece::begin);
+  const uint64_t row_bytes = group.raw_bytes / group.rows;
+  const auto is_gap = [&](uint32_t begin, uint32_t end) {
+    return end > begin && (end - begin) * row_bytes >= kMaxUnusedBytes;
+  };
+  // Merges them, and adds the gaps that become separate chunks.
+  const std::vector<Piece> used = std::exchange(pieces_, {});
+  uint32_t end = 0;
+  for (const Piece& piece : used) {
+    if (is_gap(end, piece.begin)) {
+      pieces_.push_back({.begin = end, .end = piece.begin});
+      pieces_.push_back({.begin = piece.begin, .end = piece.end});
+    } else if (pieces_.empty()) {
+      pieces_.push_back({.begin = 0, .end = piece.end});
+    } else {
+      pieces_.back().end = std::max(pieces_.back().end, piece.end);
+    }
+    end = std::max(end, piece.end);
+  }
+  if (pieces_.size() == 1 && end == group.rows) return FinishGroup(index);
+
+  REVERB_RETURN_IF_ERROR(CutPieces(group, index));
+  for (RowRun& run : runs) {
+    if (run.slot != open) continue;
+    const auto piece =
+        std::ranges::find_if(pieces_, [&](const Piece& each) { return run.offset < each.end; });
+    run.slot = piece->slot;
+    run.offset -= piece->begin;
+  }
+  for (const Piece& piece : pieces_) Unref(piece.slot);
+  if (group.rows == 0) Unref(std::exchange(group.open_slot, nullptr));
+  return Status::Ok();
+}
+
+Status ColumnStore::CutPieces(Group& group, uint32_t index) {
+  const uint64_t row_bytes = group.raw_bytes / group.rows;
+  for (Piece& piece : pieces_) {
+    const uint32_t rows = piece.end - piece.begin;
+    REVERB_ASSIGN_OR_RETURN(piece.chunk, Encode(group, piece.begin, rows, rows * row_bytes));
+  }
+  for (Piece& piece : pieces_) {
+    piece.slot = NewSlot(index);
+    piece.slot->chunk = std::move(piece.chunk);
+    piece.slot->was_collected = piece.end - piece.begin > group.length();
+    Ref(piece.slot);  // until the runs refer to it
+  }
+  const uint32_t cut = pieces_.back().end;
+  for (const uint32_t c : group.columns) {
+    Column& column = columns_[c];
+    // The newest cells are those of the open chunk, unless they were dropped already.
+    auto piece = pieces_.begin();
+    const size_t cells = column.cells.size();
+    for (size_t i = cells - std::min<size_t>(cells, group.rows); i < cells; ++i) {
+      Cell& cell = column.cells[i];
+      while (piece != pieces_.end() && cell.row >= piece->end) ++piece;
+      if (piece == pieces_.end()) {
+        cell.row -= cut;
+        continue;
+      }
+      Unref(cell.slot);
+      cell.slot = piece->slot;
+      cell.row -= piece->begin;
+      Ref(cell.slot);
+    }
+    group.raw_bytes -= column.row_bytes * cut + column.rows.FirstStringBytes(cut, group.rows);
+    column.rows.RemoveFirst(cut, group.rows);
+  }
+  group.positions.erase(group.positions.begin(), group.positions.begin() + cut);
+  group.rows -= cut;
   return Status::Ok();
 }
 
@@ -396,8 +656,20 @@ Result<ColumnHeader> ColumnStore::EncodeValue(Column& column, std::vector<uint8_
                                         : column.encoder->Encode(column.value->bytes(), 1, payload);
 }
 
-Result<ChunkRef> ColumnStore::Encode(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first,
-                                     int64_t last, bool from_values) {
+Result<ChunkRef> ColumnStore::Encode(Group& group, uint32_t first, uint32_t rows, uint64_t raw_bytes) {
+  return MakeChunk(group, rows, raw_bytes, group.positions[first], group.positions[first + rows - 1],
+                   [&](Column& column, std::vector<uint8_t>* payload) {
+                     return column.rows.Encode(&*column.encoder, first, rows, group.rows, &strings_, payload);
+                   });
+}
+
+Result<ChunkRef> ColumnStore::EncodeValues(Group& group, uint64_t raw_bytes) {
+  return MakeChunk(group, 1, raw_bytes, position_, position_, EncodeValue);
+}
+
+template <typename EncodeColumn>
+Result<ChunkRef> ColumnStore::MakeChunk(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first,
+                                        int64_t last, EncodeColumn&& encode) {
   header_.episode_id = episode_id_;
   header_.first_step = first - episode_begin_;
   header_.last_step = last - episode_begin_;
@@ -409,10 +681,7 @@ Result<ChunkRef> ColumnStore::Encode(Group& group, uint32_t rows, uint64_t raw_b
   payload->clear();
   if (group.columns.size() > 1) payload->reserve(raw_bytes);
   for (const uint32_t c : group.columns) {
-    Column& column = columns_[c];
-    REVERB_ASSIGN_OR_RETURN(ColumnHeader header,
-                            from_values ? EncodeValue(column, payload)
-                                        : column.rows.Encode(&*column.encoder, rows, &strings_, payload));
+    REVERB_ASSIGN_OR_RETURN(ColumnHeader header, encode(columns_[c], payload));
     header_.columns.push_back(std::move(header));
   }
   // A vector with much unused capacity would waste it for the chunk's lifetime.
@@ -492,7 +761,9 @@ void ColumnStore::RecordItem(std::span<const RowRun> runs) {
     if (!group.tuner) continue;
     if (group.item != item) {
       group.item = item;
+      group.tuner->AddCreatedItem();
       group.references = group.counted = 0;
+      group.has_collected = false;
       group.counted_column = run.chunk_column;
       recorded_groups_.push_back(run.slot->group);
     }
@@ -506,10 +777,21 @@ void ColumnStore::RecordItem(std::span<const RowRun> runs) {
     group.references = std::max(group.references, group.counted);
     if (run.slot->last_item == item) continue;
     run.slot->last_item = item;
+    if (run.slot->was_collected) {
+      group.has_collected = true;
+      continue;
+    }
     const Chunk& chunk = *run.slot->chunk;
     group.tuner->AddChunk(chunk.id(), chunk.header().rows(), chunk.bytes());
   }
-  for (const uint32_t group : recorded_groups_) groups_[group].tuner->AddItem(groups_[group].references);
+  for (const uint32_t index : recorded_groups_) {
+    Group& group = groups_[index];
+    if (group.has_collected) {
+      group.tuner->SkipItem();
+    } else {
+      group.tuner->AddItem(group.references);
+    }
+  }
 }
 
 // --- Reading ---
@@ -573,6 +855,41 @@ Status ColumnStore::Resolve(const CellRange& range, size_t first, std::vector<Ro
     if (__builtin_add_overflow(index, range.stride, &index)) index = -1;
   }
   return Status::Ok();
+}
+
+Result<std::vector<CellRange>> ColumnStore::Stack(uint32_t index, int64_t rows,
+                                                  std::optional<int64_t> end) const {
+  if (!is_known(index)) {
+    return Status::InvalidArgument("column " +
+                                   (index < columns_.size() ? Describe(index) : std::to_string(index)) +
+                                   " has no values; append some before stacking them");
+  }
+  const std::string name = "column " + Describe(index);
+  if (rows < 1) {
+    return Status::InvalidArgument(name + ": the number of stacked steps must be > 0 but got " +
+                                   Number(rows) + ".");
+  }
+  if (rows > columns_[index].keep) {
+    return Status::InvalidArgument(name + ": cannot stack " + Number(rows) + " steps, the newest " +
+                                   Number(columns_[index].keep) + " are kept (num_keep_alive_refs)");
+  }
+  const int64_t steps = position_ + step_is_open_ - episode_begin_;
+  const int64_t last = (end ? *end - episode_begin_ : steps) - 1;  // in the episode, like the ones below
+  if (last < 0 || last >= steps) {
+    return Status::InvalidArgument(name + ": step " + Number(last) +
+                                   " of the episode does not exist, it has " + Number(steps) + " steps");
+  }
+  const int64_t first = last - rows + 1;
+  for (int64_t step = std::max<int64_t>(first, 0); step <= last; ++step) {
+    if (HasCell(index, episode_begin_ + step)) continue;
+    return Status::InvalidArgument(name + ": step " + Number(step) +
+                                   " of the episode has no value, or it is older than the newest " +
+                                   Number(columns_[index].keep) + " that are kept (num_keep_alive_refs)");
+  }
+  std::vector<CellRange> ranges;
+  for (int64_t step = first; step < 0; ++step) ranges.push_back(CellRange::One(index, episode_begin_));
+  ranges.push_back({index, episode_begin_ + std::max<int64_t>(first, 0), episode_begin_ + last + 1});
+  return ranges;
 }
 
 bool ColumnStore::HasCell(uint32_t index, int64_t position) const {

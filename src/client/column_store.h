@@ -10,6 +10,9 @@
 // chunk, hold references to the slot. A slot without references is released, and the sink forgets its chunk
 // if an item contained it.
 //
+// A chunk of a fixed length is complete when it is full. A tuned group may collect rows until an item needs
+// them (see ChunkLengthTuner), up to a number of bytes; the item then gets chunks of its own rows only.
+//
 // Memory: no allocation per cell; a chunk of one row is encoded directly from the caller's bytes, others from
 // a row buffer of each column.
 // Ownership: borrows the sink. Threads: one at a time.
@@ -40,11 +43,13 @@ CodecPolicy PolicyOf(Compression compression);
 
 // A chunk that is being filled, or is complete.
 struct ChunkSlot {
-  ChunkRef chunk;          // null while rows are added
-  uint32_t group = 0;      // the group that fills, or filled, it
-  uint32_t refs = 0;       // cells, waiting items, and the group while it is being filled
-  bool was_sent = false;   // the chunk is in an item that was added to the sink
-  uint64_t last_item = 0;  // the last item in which RecordItem() found it
+  ChunkRef chunk;              // null while rows are added
+  uint32_t group = 0;          // the group that fills, or filled, it
+  uint32_t refs = 0;           // cells, waiting items, and the group while it is being filled
+  bool was_sent = false;       // the chunk is in an item that was added to the sink
+  bool is_awaited = false;     // an item waits for the chunk, which has fewer rows than the tuned length
+  bool was_collected = false;  // the chunk has more rows than the tuned length
+  uint64_t last_item = 0;      // the last item in which RecordItem() found it
 };
 
 struct Cell {
@@ -85,9 +90,12 @@ class ColumnStore {
   // Same as the methods of TrajectoryWriterImpl. If Append() fails, it stores nothing, unless it runs out of
   // memory.
   Status Append(std::span<const ColumnValue> values, bool closes_step);
+  Status AppendSequence(std::span<const ColumnValue> values);
   // Returns the error that Append() would return for the values.
   Status Check(std::span<const ColumnValue> values);
   Status Configure(uint32_t index, const ChunkingOptions& options);
+  // Returns whether Configure() would succeed with valid options: no rows wait for more of their chunk.
+  bool can_configure(uint32_t index) const;
   Status NameColumn(uint32_t column, std::string path);
   // Checks the column's values, but does not store them: it has no cells.
   Status Discard(uint32_t column);
@@ -98,6 +106,9 @@ class ColumnStore {
 
   // Completes the chunk of a slot, unless it is complete.
   Status Finish(ChunkSlot* slot);
+  // Completes the chunks of collected rows that a new item refers to, and changes its runs accordingly. Other
+  // incomplete chunks of the runs stay so: the item has to wait for them.
+  Status CutCollectedRows(std::span<RowRun> runs);
 
   void Ref(ChunkSlot* slot) { ++slot->refs; }
   void Unref(ChunkSlot* slot) {
@@ -124,6 +135,8 @@ class ColumnStore {
   bool step_is_open() const { return step_is_open_; }
   int64_t max_keep_alive_refs() const { return max_keep_; }
 
+  // Same as the method of TrajectoryWriter.
+  Result<std::vector<CellRange>> Stack(uint32_t column, int64_t rows, std::optional<int64_t> end) const;
   // Returns whether the column has a value at the position that is still stored.
   bool HasCell(uint32_t index, int64_t position) const;
   Result<Tensor> Read(uint32_t index, int64_t position) const;
@@ -163,17 +176,19 @@ class ColumnStore {
     std::optional<ChunkLengthTuner> tuner;
     int64_t length() const { return tuner ? tuner->length() : fixed_length; }
 
+    bool collects_rows() const { return tuner && tuner->collects_rows(); }
+
     ChunkSlot* open_slot = nullptr;  // the chunk that is being filled
     uint32_t rows = 0;
     uint64_t raw_bytes = 0;
-    int64_t first_position = 0;
-    int64_t last_position = 0;
+    std::vector<int64_t> positions;  // of its rows
 
     uint32_t num_values = 0;  // during Append(): number of columns with a value
     uint64_t item = 0;        // in RecordItem(): the item that the fields below refer to
     int64_t references = 0;   // of the item's column with the most rows
     uint32_t counted_column = 0;
     int64_t counted = 0;
+    bool has_collected = false;  // some of the item's chunks are longer than the tuned length
   };
 
   Status EnsureColumn(uint32_t column);
@@ -182,14 +197,38 @@ class ColumnStore {
   // Checks all values and stores pointers to them in the columns; to none if it fails.
   Status SetValues(std::span<const ColumnValue> values);
   void ClearValues(std::span<const ColumnValue> values);
+  // Checks a sequence and makes sequence_ refer to its first row.
+  Status SetSequence(std::span<const ColumnValue> values);
+  // Stores `steps` rows from the values on, which SetValues() has checked. Only one if the step stays open.
+  Status Store(std::span<const ColumnValue> values, int64_t steps, bool closes_step);
   void FormGroups();
   uint32_t NewGroup(const ChunkingOptions& options);
   Status Split(uint32_t index);
   Status AddRow(uint32_t index);
+  Status AddRows(uint32_t index, int64_t rows);
+  // Returns how many of the next `rows` rows to add to the chunk at once, at least 1.
+  int64_t RowsThatFit(const Group& group, int64_t rows) const;
+  // Adds rows that fit. REQUIRES: no strings.
+  Status AddBlock(uint32_t index, int64_t rows);
+  // Begins a chunk unless one is being filled.
+  void OpenChunk(uint32_t index);
+  // Returns whether the rows of the chunk that is being filled are collected until an item needs them.
+  static bool IsCollecting(const Group& group);
+  // Returns whether the chunk that is being filled should be finished: immediately, or before another row is
+  // added if it is collecting, because an item may need only some of its rows.
+  static bool IsFull(const Group& group);
   Status FinishGroup(uint32_t index);
-  // Encodes the columns' rows as a chunk: from the values of this call, or from the buffers.
-  Result<ChunkRef> Encode(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first, int64_t last,
-                          bool from_values);
+  Status CutGroup(uint32_t index, std::span<RowRun> runs);
+  // Divides the rows of the chunk that is being filled: those before pieces_.back().end into chunks of
+  // pieces_, while the others remain.
+  Status CutPieces(Group& group, uint32_t index);
+  // Encodes the rows [first, first + rows) of the columns' buffers as a chunk.
+  Result<ChunkRef> Encode(Group& group, uint32_t first, uint32_t rows, uint64_t raw_bytes);
+  // Encodes the values of this call as a chunk.
+  Result<ChunkRef> EncodeValues(Group& group, uint64_t raw_bytes);
+  template <typename EncodeColumn>
+  Result<ChunkRef> MakeChunk(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first, int64_t last,
+                             EncodeColumn&& encode);
   // Encodes the value of this call as a single row.
   static Result<ColumnHeader> EncodeValue(Column& column, std::vector<uint8_t>* payload);
   ChunkSlot* NewSlot(uint32_t group);
@@ -216,9 +255,20 @@ class ColumnStore {
   std::deque<ChunkSlot> slots_;  // never shrinks; unused ones are in free_slots_
   std::vector<ChunkSlot*> free_slots_;
 
+  // Rows [begin, end) of the chunk that is being filled.
+  struct Piece {
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    ChunkSlot* slot = nullptr;
+    ChunkRef chunk;
+  };
+
   // Reused between calls.
   std::vector<uint32_t> new_columns_;
   std::vector<uint32_t> touched_groups_;
+  std::vector<ColumnValue> sequence_;
+  std::vector<uint32_t> cut_groups_;
+  std::vector<Piece> pieces_;
   std::vector<uint32_t> recorded_groups_;
   ChunkHeader header_;
   std::vector<uint8_t> payload_;

@@ -4,17 +4,37 @@
 
 namespace reverb::internal {
 
-Result<ColumnHeader> RowBuffer::Encode(ColumnEncoder* encoder, uint32_t rows,
+Result<ColumnHeader> RowBuffer::Encode(ColumnEncoder* encoder, uint32_t first, uint32_t rows, uint32_t all,
                                        std::vector<std::string_view>* strings,
                                        std::vector<uint8_t>* payload) const {
-  if (encoder->dtype() != DType::kString) return encoder->Encode(bytes_, rows, payload);
+  if (encoder->dtype() != DType::kString) {
+    const size_t row_bytes = bytes_.size() / all;
+    return encoder->Encode(std::span(bytes_).subspan(first * row_bytes, rows * row_bytes), rows, payload);
+  }
+  const size_t row_elements = string_ends_.size() / all;
   strings->clear();
-  const char* bytes = reinterpret_cast<const char*>(bytes_.data());
-  for (const uint32_t length : string_lengths_) {
-    strings->emplace_back(bytes, length);
-    bytes += length;
+  for (size_t i = first * row_elements; i < (first + rows) * row_elements; ++i) {
+    strings->push_back(StringAt(i));
   }
   return encoder->EncodeStrings(*strings, rows, payload);
+}
+
+void RowBuffer::RemoveFirst(uint32_t rows, uint32_t all) {
+  if (string_ends_.empty()) {
+    bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(bytes_.size() / all * rows));
+    return;
+  }
+  const size_t elements = string_ends_.size() / all * rows;
+  const size_t removed = string_ends_[elements - 1];
+  bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(removed));
+  string_ends_.erase(string_ends_.begin(), string_ends_.begin() + static_cast<ptrdiff_t>(elements));
+  for (size_t& end : string_ends_) end -= removed;
+}
+
+uint64_t RowBuffer::FirstStringBytes(uint32_t rows, uint32_t all) const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < string_ends_.size() / all * rows; ++i) bytes += StringBytes(StringAt(i));
+  return bytes;
 }
 
 void RowBuffer::Read(uint32_t index, Tensor* tensor) const {
@@ -23,14 +43,8 @@ void RowBuffer::Read(uint32_t index, Tensor* tensor) const {
     if (row_bytes > 0) std::memcpy(tensor->data(), bytes_.data() + index * row_bytes, row_bytes);
     return;
   }
-  size_t element = 0;
-  size_t offset = 0;
-  for (; element < index * tensor->strings().size(); ++element) offset += string_lengths_[element];
-  for (std::string& text : tensor->strings()) {
-    const uint32_t length = string_lengths_[element++];
-    text.assign(reinterpret_cast<const char*>(bytes_.data()) + offset, length);
-    offset += length;
-  }
+  size_t element = index * tensor->strings().size();
+  for (std::string& text : tensor->strings()) text = StringAt(element++);
 }
 
 }  // namespace reverb::internal

@@ -1,7 +1,7 @@
 // row_buffer.h — the rows of one column that are not in a chunk yet.
 //
 // Fixed-size rows are concatenated. For strings, the bytes of all elements are concatenated, with their
-// lengths in a separate array. Clear() keeps the memory, so that a column that fills chunk after chunk does
+// ends in a separate array. Clear() keeps the memory, so that a column that fills chunk after chunk does
 // not allocate.
 //
 // Threads: one at a time.
@@ -32,29 +32,40 @@ class RowBuffer {
     if (row.dtype == DType::kString) {
       for (const std::string_view element : row.strings()) {
         bytes_.insert(bytes_.end(), element.begin(), element.end());
-        string_lengths_.push_back(static_cast<uint32_t>(element.size()));
+        string_ends_.push_back(bytes_.size());
       }
     } else {
-      const std::span<const uint8_t> bytes = row.bytes();
-      bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+      Append(row.bytes());
     }
   }
+  // Appends fixed-size rows.
+  void Append(std::span<const uint8_t> rows) { bytes_.insert(bytes_.end(), rows.begin(), rows.end()); }
   void Clear() {
     bytes_.clear();
-    string_lengths_.clear();
+    string_ends_.clear();
   }
+  // Removes the first `rows` of the `all` rows.
+  void RemoveFirst(uint32_t rows, uint32_t all);
 
-  // Encodes all rows, of which there are `rows`, and appends the result to `*payload`.
+  // Encodes the rows [first, first + rows) of the `all` rows, and appends the result to `*payload`.
   // Uses `*strings` as temporary memory.
-  Result<ColumnHeader> Encode(ColumnEncoder* encoder, uint32_t rows, std::vector<std::string_view>* strings,
-                              std::vector<uint8_t>* payload) const;
+  Result<ColumnHeader> Encode(ColumnEncoder* encoder, uint32_t first, uint32_t rows, uint32_t all,
+                              std::vector<std::string_view>* strings, std::vector<uint8_t>* payload) const;
+
+  // Returns the StringBytes() of the first `rows` of the `all` rows; 0 for fixed-size rows.
+  uint64_t FirstStringBytes(uint32_t rows, uint32_t all) const;
 
   // Copies row `index` to `*tensor`, which has the dtype and shape of a row.
   void Read(uint32_t index, Tensor* tensor) const;
 
  private:
+  std::string_view StringAt(size_t element) const {
+    const size_t begin = element == 0 ? 0 : string_ends_[element - 1];
+    return {reinterpret_cast<const char*>(bytes_.data()) + begin, string_ends_[element] - begin};
+  }
+
   std::vector<uint8_t> bytes_;
-  std::vector<uint32_t> string_lengths_;
+  std::vector<size_t> string_ends_;  // in bytes_
 };
 
 }  // namespace reverb::internal

@@ -26,7 +26,7 @@ TEST(RowBufferTest, ReturnsFixedSizeRows) {
   ColumnEncoder encoder(DType::kInt64, {}, CodecPolicy::kNone);
   std::vector<std::string_view> strings;
   std::vector<uint8_t> payload;
-  const Result<ColumnHeader> header = buffer.Encode(&encoder, 3, &strings, &payload);
+  const Result<ColumnHeader> header = buffer.Encode(&encoder, 0, 3, 3, &strings, &payload);
   ASSERT_OK(header);
   std::array<int64_t, 3> decoded;
   ASSERT_OK(DecodeRows(ColumnView(*header, 3), payload, 0, 3,
@@ -50,11 +50,43 @@ TEST(RowBufferTest, ReturnsStringsOfSeveralElements) {
   ColumnEncoder encoder(DType::kString, {2}, CodecPolicy::kNone);
   std::vector<std::string_view> strings;
   std::vector<uint8_t> payload;
-  const Result<ColumnHeader> header = buffer.Encode(&encoder, 2, &strings, &payload);
+  const Result<ColumnHeader> header = buffer.Encode(&encoder, 0, 2, 2, &strings, &payload);
   ASSERT_OK(header);
   std::vector<std::string> decoded;
   ASSERT_OK(DecodeStringRows(ColumnView(*header, 2), payload, 0, 2, &decoded));
   EXPECT_THAT(decoded, ElementsAre("", "ab", "c", ""));
+}
+
+TEST(RowBufferTest, RemovesAndEncodesSomeOfTheRows) {
+  RowBuffer numbers;
+  RowBuffer words;
+  const std::array<int64_t, 4> values = {5, 6, 7, 8};
+  const std::array<std::string_view, 4> texts = {"a", "", "bcd", "e"};
+  const std::vector<int64_t> dims = {4};
+  numbers.Append(TensorView{.dtype = DType::kInt64, .dims = dims, .data = values.data()}.bytes());
+  words.Append({.dtype = DType::kString, .dims = dims, .data = texts.data()});
+  EXPECT_EQ(numbers.FirstStringBytes(2, 4), 0u);
+  EXPECT_EQ(words.FirstStringBytes(3, 4), StringBytes("a") + StringBytes("") + StringBytes("bcd"));
+
+  ColumnEncoder encoder(DType::kString, {}, CodecPolicy::kNone);
+  std::vector<std::string_view> strings;
+  std::vector<uint8_t> payload;
+  const Result<ColumnHeader> header = words.Encode(&encoder, 1, 2, 4, &strings, &payload);
+  ASSERT_OK(header);
+  std::vector<std::string> decoded;
+  ASSERT_OK(DecodeStringRows(ColumnView(*header, 2), payload, 0, 2, &decoded));
+  EXPECT_THAT(decoded, ElementsAre("", "bcd"));
+
+  numbers.RemoveFirst(3, 4);
+  words.RemoveFirst(2, 4);
+  Tensor number = Tensor::Allocate(DType::kInt64, {}).value();
+  numbers.Read(0, &number);
+  EXPECT_EQ(*reinterpret_cast<const int64_t*>(number.data()), 8);
+  Tensor word = Tensor::Allocate(DType::kString, {}).value();
+  words.Read(0, &word);
+  EXPECT_THAT(word.strings(), ElementsAre("bcd"));
+  words.Read(1, &word);
+  EXPECT_THAT(word.strings(), ElementsAre("e"));
 }
 
 TEST(RowBufferTest, EmptyRowsNeedNoBytes) {

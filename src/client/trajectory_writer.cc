@@ -73,6 +73,12 @@ Status TrajectoryWriterImpl::Append(std::span<const ColumnValue> values, bool cl
   return waiting_.empty() ? Status::Ok() : Drain();
 }
 
+Status TrajectoryWriterImpl::AppendSequence(std::span<const ColumnValue> values) {
+  REVERB_RETURN_IF_ERROR(CheckUsable());
+  REVERB_RETURN_IF_ERROR(columns_.AppendSequence(values));
+  return waiting_.empty() ? Status::Ok() : Drain();
+}
+
 // --- Items ---
 
 Status TrajectoryWriterImpl::CreateItem(std::string_view table, double priority,
@@ -102,7 +108,12 @@ Status TrajectoryWriterImpl::CreatePrepared(std::string_view table, double prior
                                             const ItemStructure& structure) {
   const uint64_t key = random_.Next();
   const auto is_complete = [](const RowRun& run) { return static_cast<bool>(run.slot->chunk); };
-  if (waiting_.empty() && std::ranges::all_of(plan_.runs, is_complete)) {
+  bool all_complete = std::ranges::all_of(plan_.runs, is_complete);
+  if (!all_complete) {
+    REVERB_RETURN_IF_ERROR(columns_.CutCollectedRows(plan_.runs));
+    all_complete = std::ranges::all_of(plan_.runs, is_complete);
+  }
+  if (waiting_.empty() && all_complete) {
     return Send(key, table, priority, structure, plan_);
   }
   WaitingItem& item = waiting_.push_back();

@@ -1,8 +1,8 @@
 // trajectory_writer.h — turns cells into items, and passes items to the sink in order.
 //
-// An item whose chunks are complete goes to the sink immediately, unless other items wait. All others wait in
-// a queue until an append, a flush or the end of the episode completes their chunks: the first item of the
-// queue blocks those after it.
+// Creating an item completes its chunks of collected rows (column_store.h). An item whose chunks are then all
+// complete goes to the sink immediately, unless other items wait. All others wait in a queue until an append,
+// a flush or the end of the episode completes their chunks: the first item of the queue blocks those after it.
 //
 // The other writers are based on this one. Threads: one at a time.
 #ifndef REVERB_CLIENT_TRAJECTORY_WRITER_H_
@@ -40,6 +40,7 @@ class TrajectoryWriterImpl {
   // These methods are documented in reverb/writer.h.
   Status Append(std::span<const ColumnValue> values) { return Append(values, true); }
   Status AppendPartial(std::span<const ColumnValue> values) { return Append(values, false); }
+  Status AppendSequence(std::span<const ColumnValue> values);
   Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns,
                     const ItemStructure& structure = {});
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
@@ -47,6 +48,7 @@ class TrajectoryWriterImpl {
   int64_t Close();
 
   // The steps of the methods above, for writers that consist of several of these.
+  Status Append(std::span<const ColumnValue> values, bool closes_step);
   // Returns the error that Append() would return for the values, except for running out of memory.
   Status CheckStep(std::span<const ColumnValue> values) { return columns_.Check(values); }
   // Performs all checks of CreateItem(); creating the item then succeeds, as long as nothing else is written.
@@ -65,6 +67,7 @@ class TrajectoryWriterImpl {
   Status Configure(uint32_t column, const ChunkingOptions& options) {
     return columns_.Configure(column, options);
   }
+  bool can_configure(uint32_t column) const { return columns_.can_configure(column); }
   Status NameColumn(uint32_t column, std::string path) {
     return columns_.NameColumn(column, std::move(path));
   }
@@ -97,7 +100,6 @@ class TrajectoryWriterImpl {
     size_t complete_runs = 0;  // number of leading runs that are known to be complete
   };
 
-  Status Append(std::span<const ColumnValue> values, bool closes_step);
   Status CheckUsable() const;
   // Fills plan_. Error messages have the prefix.
   Status MakePlan(std::span<const ItemColumn> columns);

@@ -30,7 +30,29 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-class TrajectoryWriterTest : public TrajectoryWriterFixture {};
+class TrajectoryWriterTest : public TrajectoryWriterFixture {
+ protected:
+  void CompareWithAModel(uint64_t seed);
+  // Appends a sequence of some of the columns, and calls keep_cell(column, position, value) for each cell.
+  template <typename KeepCell>
+  void AppendRandomSequence(Random* random, uint32_t columns, KeepCell keep_cell) {
+    const int64_t begin = writer_->columns().position();
+    const std::vector<int64_t> dims = {1 + static_cast<int64_t>(random->Below(70))};
+    std::vector<std::vector<int64_t>> rows(columns);
+    std::vector<ColumnValue> values;
+    for (uint32_t c = 0; c < columns; ++c) {
+      if (c > 0 && random->Below(3) == 0) continue;
+      for (int64_t i = 0; i < dims[0]; ++i) rows[c].push_back(static_cast<int64_t>(random->Next()));
+      values.push_back({c, {.dtype = DType::kInt64, .dims = dims, .data = rows[c].data()}});
+    }
+    ASSERT_OK(writer_->AppendSequence(values));
+    for (const ColumnValue& value : values) {
+      for (int64_t i = 0; i < dims[0]; ++i) {
+        keep_cell(value.column, begin + i, rows[value.column][static_cast<size_t>(i)]);
+      }
+    }
+  }
+};
 
 // --- Options ---
 
@@ -286,12 +308,12 @@ TEST_F(TrajectoryWriterTest, EmptyTensorsAreValidValues) {
   EXPECT_EQ(sink_.items[0].trajectory.length(0), 3);
 }
 
-TEST_F(TrajectoryWriterTest, ItemsTuneTheChunkLength) {
+TEST_F(TrajectoryWriterTest, ItemsOfEveryStepTuneTheChunkLength) {
   Make({.chunking = {.num_keep_alive_refs = 10}, .compression = Compression::kNone, .seed = 1});
   int64_t longest = 0;
   for (int64_t i = 0; i < 2000; ++i) {
     ASSERT_OK(Step({7, 8}));
-    if (i % 10 == 9) {
+    if (i >= 9) {
       ASSERT_OK(Item({{{0, i - 9, i + 1}}, {{1, i - 9, i + 1}}}));
     }
     longest = std::max(longest, writer_->columns().chunk_length(0));
@@ -417,13 +439,13 @@ TEST_F(TrajectoryWriterTest, KeysAreSeeded) {
 // Steps with random columns left out, in one call or several, items over any stored cells, flushes and ends:
 // the sink receives what was appended, and chunks are forgotten if and only if nothing can refer to them any
 // more.
-TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) {
-  const uint64_t seed = test::Seed();
+void TrajectoryWriterTest::CompareWithAModel(uint64_t seed) {
   SCOPED_TRACE(test::SeedTrace(seed));
   Random random(seed);
   for (int round = 0; round < test::Effort(60, 15); ++round) {
     sink_ = {};
-    const int64_t keep = 1 + static_cast<int64_t>(random.Below(12));
+    const int64_t keep = 1 + static_cast<int64_t>(random.Below(random.Below(3) == 0 ? 60 : 12));
+    const uint64_t item_rate = 1 + random.Below(2) * 19;  // items after every step, or after few
     TrajectoryWriterOptions options = {.chunking = {.num_keep_alive_refs = keep}, .seed = random.Next()};
     if (random.Below(2)) options.chunking.max_chunk_length = 1 + static_cast<int64_t>(random.Below(keep));
     Make(options);
@@ -450,7 +472,10 @@ TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) {
       for (uint32_t c = 0; c < kColumns; ++c) {
         if (first[c] || second[c]) keep_cell(c, position, first[c] ? *first[c] : *second[c]);
       }
-      for (uint64_t n = random.Below(3); n > 0; --n) {
+      if (random.Below(30) == 0) {
+        ASSERT_NO_FATAL_FAILURE(AppendRandomSequence(&random, kColumns, keep_cell));
+      }
+      for (uint64_t n = random.Below(item_rate) == 0 ? random.Below(3) : 0; n > 0; --n) {
         std::vector<std::vector<CellRange>> item;
         std::vector<std::vector<int64_t>> rows;
         for (uint32_t c = 0; c < kColumns; ++c) {
@@ -509,6 +534,11 @@ TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) {
     EXPECT_EQ(forgotten, ChunksSent());
   }
 }
+
+TEST_F(TrajectoryWriterTest, RandomUseAgreesWithAModel) { CompareWithAModel(test::Seed()); }
+
+// The tuned length becomes smaller while an item waits for a chunk of the previous length.
+TEST_F(TrajectoryWriterTest, RowsThatAnItemWaitsForStayInOneChunk) { CompareWithAModel(16); }
 
 }  // namespace
 }  // namespace reverb::internal

@@ -60,6 +60,19 @@ bool ResolveRange(const StepRange& range, int64_t first, int64_t length, CellRan
   return true;
 }
 
+// Like ResolveRange(), for a stack, which takes at most as many ranges as steps: one for each repetition of the
+// first step, and one for the others. Writes them to `cells` from `*next` on.
+bool ResolveStack(const StepRange& range, int64_t first, int64_t length, std::span<CellRange> cells,
+                  size_t* next) {
+  const int64_t end = range.end ? (*range.end < 0 ? *range.end + length : *range.end) : length;
+  if (end <= 0 || end > length) return false;
+  int64_t begin = end - range.stack;
+  for (; begin < 0; ++begin) cells[(*next)++] = CellRange::One(range.column, first);
+  if (begin == end) return true;
+  cells[(*next)++] = {range.column, first + begin, first + end};
+  return true;
+}
+
 }  // namespace
 
 // --- The sink that environments use ---
@@ -151,6 +164,18 @@ std::string VectorWriterImpl::Describe(uint32_t column) const {
                                                                     : std::to_string(column);
 }
 
+Status VectorWriterImpl::Configure(uint32_t column, const ChunkingOptions& options) {
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  for (size_t i = 0; i < environments_.size(); ++i) {
+    if (environments_[i].can_configure(column)) continue;
+    return InEnvironment(i, Status::FailedPrecondition("Flush must be called before ApplyConfig."));
+  }
+  for (TrajectoryWriterImpl& environment : environments_) {
+    REVERB_RETURN_IF_ERROR(environment.Configure(column, options));
+  }
+  return Status::Ok();
+}
+
 Status VectorWriterImpl::NameColumn(uint32_t column, std::string path) {
   for (TrajectoryWriterImpl& environment : environments_) {
     REVERB_RETURN_IF_ERROR(environment.NameColumn(column, path));
@@ -209,16 +234,16 @@ void VectorWriterImpl::SelectRows(std::span<const ColumnValue> values, size_t en
   }
 }
 
-Status VectorWriterImpl::Append(std::span<const ColumnValue> values, EnvironmentMask mask) {
+Status VectorWriterImpl::Append(std::span<const ColumnValue> values, EnvironmentMask mask, bool closes_step) {
   REVERB_RETURN_IF_ERROR(Begin(mask));
   REVERB_RETURN_IF_ERROR(CheckValues(values));
   rows_.clear();
   for (const auto& [column, value] : values) {
     rows_.push_back({column, {.dtype = value.dtype, .dims = value.dims.subspan(1), .data = value.data}});
   }
-  // Rows of strings differ in size, so some of them may be too large.
+  // Rows of strings differ in size, so some of them may be too large; open steps differ in their columns.
   const auto is_string = [](const ColumnValue& value) { return value.value.dtype == DType::kString; };
-  if (std::ranges::any_of(values, is_string)) {
+  if (has_partial_steps_ || std::ranges::any_of(values, is_string)) {
     for (size_t i = 0; i < environments_.size(); ++i) {
       if (!IsSelected(mask, i)) continue;
       SelectRows(values, i);
@@ -226,17 +251,19 @@ Status VectorWriterImpl::Append(std::span<const ColumnValue> values, Environment
       if (!status.ok()) return InEnvironment(i, status);
     }
   }
-  Status status = AppendRows(values, mask);
+  has_partial_steps_ |= !closes_step;
+  Status status = AppendRows(values, mask, closes_step);
   Status sent = SendOutput();
   return status.ok() ? sent : status;
 }
 
-Status VectorWriterImpl::AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask) {
+Status VectorWriterImpl::AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask,
+                                    bool closes_step) {
   bool is_first = true;
   for (size_t i = 0; i < environments_.size(); ++i) {
     if (!IsSelected(mask, i)) continue;
     SelectRows(values, i);
-    REVERB_RETURN_IF_ERROR(environments_[i].Append(rows_));
+    REVERB_RETURN_IF_ERROR(environments_[i].Append(rows_, closes_step));
     if (std::exchange(is_first, false)) LearnColumns(values);
   }
   return Status::Ok();
@@ -254,29 +281,45 @@ Status VectorWriterImpl::CheckItems(std::span<const double> priorities,
   if (columns.empty()) return Status::InvalidArgument("trajectory must not be empty.");
   for (const VectorItemColumn& column : columns) {
     if (column.steps.empty()) return Status::InvalidArgument("trajectory must not have an empty column.");
-    for (const StepRange& range : column.steps) {
-      if (range.stride == 0) {
-        return Status::InvalidArgument("column " + Describe(range.column) +
-                                       ": the stride of a range of steps must not be 0");
-      }
-      if (range.column >= columns_.size() || !columns_[range.column].known) {
-        return Status::InvalidArgument("column " + Describe(range.column) +
-                                       " has no values; append some before referring to them");
-      }
-      if (IsAlwaysEmpty(range)) {
-        return Status::InvalidArgument(
-            "column " + Describe(range.column) + ": the range from " +
-            (range.begin ? std::to_string(*range.begin) : "its start") + " to " + std::to_string(*range.end) +
-            " names no step, however long an episode is; leave the end out to reach the newest step");
-      }
-      const int64_t keep = environments_.front().columns().max_keep_alive_refs();
-      if (range.begin && *range.begin < -keep) {
-        return Status::InvalidArgument("column " + Describe(range.column) + ": step " +
-                                       std::to_string(*range.begin) + " is older than the last " +
-                                       std::to_string(keep) +
-                                       " steps that the writer keeps (num_keep_alive_refs)");
-      }
+    for (const StepRange& range : column.steps) REVERB_RETURN_IF_ERROR(CheckRange(range));
+  }
+  return Status::Ok();
+}
+
+Status VectorWriterImpl::CheckRange(const StepRange& range) const {
+  const std::string name = "column " + Describe(range.column);
+  if (range.column >= columns_.size() || !columns_[range.column].known) {
+    return Status::InvalidArgument(name + " has no values; append some before referring to them");
+  }
+  const int64_t keep = environments_.front().columns().max_keep_alive_refs();
+  const std::string kept =
+      "the last " + std::to_string(keep) + " steps that the writer keeps (num_keep_alive_refs)";
+  if (range.stack != 0) {
+    if (range.stack < 1 || range.begin || range.stride != 1) {
+      return Status::InvalidArgument(name +
+                                     ": the number of stacked steps must be > 0, without a begin and "
+                                     "with stride 1, but got " +
+                                     std::to_string(range.stack) + ".");
     }
+    const int64_t back = range.end && *range.end < 0 ? -std::max(*range.end, -keep - 1) : 0;
+    if (range.stack > keep - back) {
+      return Status::InvalidArgument(name + ": a stack of " + std::to_string(range.stack) + " steps" +
+                                     (back > 0 ? " that ends at " + std::to_string(*range.end) : "") +
+                                     " reaches back further than " + kept);
+    }
+  }
+  if (range.stride == 0) {
+    return Status::InvalidArgument(name + ": the stride of a range of steps must not be 0");
+  }
+  if (IsAlwaysEmpty(range)) {
+    return Status::InvalidArgument(
+        name + ": the range from " + (range.begin ? std::to_string(*range.begin) : "its start") + " to " +
+        std::to_string(*range.end) +
+        " names no step, however long an episode is; leave the end out to reach the newest step");
+  }
+  if (range.begin && *range.begin < -keep) {
+    return Status::InvalidArgument(name + ": step " + std::to_string(*range.begin) + " is older than " +
+                                   kept);
   }
   return Status::Ok();
 }
@@ -284,12 +327,14 @@ Status VectorWriterImpl::CheckItems(std::span<const double> priorities,
 bool VectorWriterImpl::ResolveColumns(const TrajectoryWriterImpl& environment,
                                       std::span<const VectorItemColumn> columns) {
   const int64_t length = environment.history_length();
-  const int64_t first = environment.columns().position() - length;
+  const int64_t first = environment.columns().history_begin();
   size_t next = 0;
   for (size_t c = 0; c < columns.size(); ++c) {
     const size_t begin = next;
     for (const StepRange& range : columns[c].steps) {
-      if (!ResolveRange(range, first, length, &cells_[next++])) return false;
+      const bool exists = range.stack > 0 ? ResolveStack(range, first, length, cells_, &next)
+                                          : ResolveRange(range, first, length, &cells_[next++]);
+      if (!exists) return false;
     }
     item_columns_[c] = {std::span(cells_).subspan(begin, next - begin), columns[c].squeeze};
   }
@@ -299,7 +344,10 @@ bool VectorWriterImpl::ResolveColumns(const TrajectoryWriterImpl& environment,
 Status VectorWriterImpl::PrepareItems(std::string_view table, std::span<const double> priorities,
                                       std::span<const VectorItemColumn> columns, EnvironmentMask mask) {
   size_t ranges = 0;
-  for (const VectorItemColumn& column : columns) ranges += column.steps.size();
+  for (const VectorItemColumn& column : columns) {
+    for (const StepRange& range : column.steps)
+      ranges += static_cast<size_t>(std::max<int64_t>(range.stack, 1));
+  }
   cells_.resize(ranges);
   item_columns_.resize(columns.size());
   prepared_.clear();

@@ -32,13 +32,19 @@ class VectorWriterImpl {
   VectorWriterImpl& operator=(const VectorWriterImpl&) = delete;
 
   // These methods are documented in reverb/vector_writer.h.
-  Status Append(std::span<const ColumnValue> values, EnvironmentMask mask);
+  Status Append(std::span<const ColumnValue> values, EnvironmentMask mask) {
+    return Append(values, mask, /*closes_step=*/true);
+  }
+  Status AppendPartial(std::span<const ColumnValue> values, EnvironmentMask mask) {
+    return Append(values, mask, /*closes_step=*/false);
+  }
   Result<std::vector<uint8_t>> CreateItems(std::string_view table, std::span<const double> priorities,
                                            std::span<const VectorItemColumn> columns, EnvironmentMask mask,
                                            const ItemStructure& structure = {});
   Status EndEpisode(EnvironmentMask mask);
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
   int64_t Close();
+  Status Configure(uint32_t column, const ChunkingOptions& options);
   Status NameColumn(uint32_t column, std::string path);
 
   bool may_wait() const { return sink_->may_wait(); }
@@ -64,13 +70,15 @@ class VectorWriterImpl {
   Status Begin(EnvironmentMask mask);
   Status SendOutput();
 
+  Status Append(std::span<const ColumnValue> values, EnvironmentMask mask, bool closes_step);
   std::string Describe(uint32_t column) const;
   Status CheckValues(std::span<const ColumnValue> values) const;
   void LearnColumns(std::span<const ColumnValue> values);
   // Makes rows_ refer to the rows of the environment.
   void SelectRows(std::span<const ColumnValue> values, size_t environment);
-  Status AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask);
+  Status AppendRows(std::span<const ColumnValue> values, EnvironmentMask mask, bool closes_step);
 
+  Status CheckRange(const StepRange& range) const;
   Status CheckItems(std::span<const double> priorities, std::span<const VectorItemColumn> columns) const;
   // Resolves `columns` for an environment into item_columns_; returns false if its episode is too short.
   bool ResolveColumns(const TrajectoryWriterImpl& environment, std::span<const VectorItemColumn> columns);
@@ -87,6 +95,7 @@ class VectorWriterImpl {
   std::deque<TrajectoryWriterImpl> environments_;
   std::vector<Column> columns_;
   bool is_closed_ = false;
+  bool has_partial_steps_ = false;  // AppendPartial() was called: some environments may have an open step
 
   // Reused between calls.
   std::vector<ColumnValue> rows_;

@@ -445,6 +445,99 @@ TEST_F(VectorWriterTest, DestructionFlushesAndLogsLostItemsOnce) {
   EXPECT_THAT(said, ElementsAre(HasSubstr("with 3 items that are not confirmed")));
 }
 
+// --- Partial steps, stacks and the chunking of columns ---
+
+TEST_F(VectorWriterTest, AStepMayBeAppendedInParts) {
+  Make(2, 1, 4);
+  const std::vector<int64_t> dims = {2}, observations = {1, 2}, actions = {10, 20}, others = {11, 21};
+  const std::array observation{ColumnValue{0, {DType::kInt64, dims, observations.data()}}};
+  const std::array action{ColumnValue{1, {DType::kInt64, dims, actions.data()}}};
+  ASSERT_OK(writer_->AppendPartial(observation, {}));
+  EXPECT_EQ(writer_->environment(0).episode_steps(), 0);
+  EXPECT_THAT(Items({StepRange::One(0, -1)}).value(), ElementsAre(1, 1)) << "of the open step";
+  EXPECT_THAT(Sent(), ElementsAre(ElementsAre(1), ElementsAre(2)));
+  const Mask second = {0, 1};
+  ASSERT_OK(writer_->Append(action, second));
+  EXPECT_EQ(writer_->environment(0).episode_steps(), 0);
+  EXPECT_EQ(writer_->environment(1).episode_steps(), 1);
+  // Environment 0 still has its observation; the other one gets none.
+  EXPECT_THAT(writer_->Append(observation, {}),
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("environment 0"), HasSubstr("already been set"))));
+  EXPECT_EQ(writer_->environment(1).history_length(), 1) << "a failed append changes nothing";
+  const std::array other{ColumnValue{1, {DType::kInt64, dims, others.data()}}};
+  ASSERT_OK(writer_->Append(other, Mask{1, 0}));
+  EXPECT_THAT(Items({StepRange::One(0, 0), StepRange::One(1, 0)}).value(), ElementsAre(1, 1));
+  EXPECT_THAT(ColumnOf<int64_t>(sink_.items[2], 1), ElementsAre(11));
+  EXPECT_THAT(ColumnOf<int64_t>(sink_.items[3], 1), ElementsAre(20));
+  ASSERT_OK(writer_->AppendPartial(observation, {}));
+  ASSERT_OK(writer_->EndEpisode({}));
+  ASSERT_OK(writer_->Append(observation, {})) << "the end of the episode closed the step";
+}
+
+TEST_F(VectorWriterTest, ALaterEnvironmentMayRejectAPartOfAStep) {
+  Make(2, 1, 4);
+  ASSERT_OK(Step({{1, 2}, {3, 4}}));
+  const std::vector<int64_t> dims = {2}, values = {5, 6};
+  const std::array first{ColumnValue{0, {DType::kInt64, dims, values.data()}}};
+  ASSERT_OK(writer_->AppendPartial(first, Mask{0, 1}));
+  EXPECT_THAT(writer_->AppendPartial(first, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("environment 1")));
+  EXPECT_FALSE(writer_->environment(0).columns().step_is_open());
+}
+
+TEST_F(VectorWriterTest, StacksRepeatTheFirstStepOfEachEpisode) {
+  Make(2, 1, 4);
+  ASSERT_OK(Step({{0, 100}}));
+  ASSERT_OK(writer_->EndEpisode(Mask{0, 1}));
+  ASSERT_OK(Step({{1, 101}}));
+  EXPECT_THAT(Items({StepRange::Stack(0, 3)}).value(), ElementsAre(1, 1));
+  EXPECT_THAT(Sent(), ElementsAre(ElementsAre(0, 0, 1), ElementsAre(101, 101, 101)));
+  EXPECT_THAT(Items({StepRange::Stack(0, 3, -1), StepRange::Stack(0, 2)}).value(), ElementsAre(1, 0))
+      << "environment 1 has no step before the newest";
+  EXPECT_THAT(Sent().back(), ElementsAre(0, 0, 0));
+  EXPECT_THAT(ColumnOf<int64_t>(sink_.items.back(), 1), ElementsAre(0, 1));
+  for (int64_t i = 2; i < 6; ++i) ASSERT_OK(Step({{i, 100 + i}}));
+  EXPECT_THAT(Items({StepRange::Stack(0, 3, -1)}).value(), ElementsAre(1, 1));
+  EXPECT_THAT(Sent().back(), ElementsAre(102, 103, 104));
+  EXPECT_THAT(Items({StepRange::Stack(0, 3, 5)}, Mask{1, 0}).value(), ElementsAre(1, 0));
+  EXPECT_THAT(Sent().back(), ElementsAre(2, 3, 4));
+}
+
+TEST_F(VectorWriterTest, InvalidStacksAreRejected) {
+  Make(2, 1, 4);
+  ASSERT_OK(Step({{0, 100}}));
+  const auto rejects = [&](const StepRange& range, auto matcher) {
+    EXPECT_THAT(Items({range}), StatusIs(StatusCode::kInvalidArgument, matcher));
+  };
+  rejects(StepRange::Stack(0, -1), HasSubstr("> 0, without a begin and with stride 1, but got -1"));
+  rejects({.column = 0, .begin = 0, .stack = 2}, HasSubstr("without a begin"));
+  rejects(StepRange::Stack(0, 5), AllOf(HasSubstr("a stack of 5 steps"), HasSubstr("the last 4 steps")));
+  rejects(StepRange::Stack(0, 4, -1), AllOf(HasSubstr("that ends at -1"), HasSubstr("the last 4 steps")));
+  rejects(StepRange::Stack(0, 4, INT64_MIN), HasSubstr("the last 4 steps"));
+  rejects(StepRange::Stack(0, 2, 0), HasSubstr("names no step"));
+  rejects(StepRange::Stack(7, 2), HasSubstr("has no values"));
+}
+
+TEST_F(VectorWriterTest, ColumnsCanBeConfigured) {
+  Make(2, 1, 2);
+  ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 6, .max_chunk_length = 3}));
+  ASSERT_OK(Step({{1, 2}, {10, 20}}));
+  EXPECT_THAT(Items({StepRange::One(1, -1)}).value(), ElementsAre(1, 1));
+  EXPECT_THAT(sink_.items, IsEmpty()) << "the chunk of three rows is not full";
+  EXPECT_THAT(writer_->Configure(1, {.num_keep_alive_refs = 6, .max_chunk_length = 1}),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("environment 0"), HasSubstr("Flush must be called"))));
+  EXPECT_THAT(writer_->Configure(1, {.num_keep_alive_refs = 0}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("num_keep_alive_refs must be > 0")));
+  ASSERT_OK(writer_->Flush(0, {}));
+  ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 6, .max_chunk_length = 1}));
+  for (int64_t i = 0; i < 5; ++i) ASSERT_OK(Step({{i, i}, {i, i}}));
+  EXPECT_THAT(Items({{.column = 1, .begin = -6}}).value(), ElementsAre(1, 1));
+  EXPECT_EQ(sink_.items.size(), 4u);
+  EXPECT_THAT(Sent().back(), ElementsAre(20, 0, 1, 2, 3, 4));
+}
+
 // --- Comparison with writers of one environment each ---
 
 TEST_F(VectorWriterTest, RandomUseAgreesWithSingleWriters) {
