@@ -41,8 +41,12 @@ demo: setup ## An agent learns CartPole through a server, in about a minute; DEM
 demo-cpp: setup build/dev/build.ninja ## Build and run the C++ examples
 	@cmake --build build/dev --parallel $(JOBS) --target reverb_demo reverb_actor_learner reverb_table_extension
 	@build/dev/examples/cpp/reverb_demo
+	@echo
 	@build/dev/examples/cpp/reverb_actor_learner
+	@echo
 	@build/dev/examples/cpp/reverb_table_extension
+	@echo
+	@echo "The sources are in examples/cpp; docs/cpp.md explains the API."
 
 build: build-dev ## Build everything with GCC (build/dev)
 

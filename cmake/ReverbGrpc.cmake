@@ -4,7 +4,6 @@
 # Abseil and re2 are linked as shared libraries: Abseil's symbols contain its version, and its static
 # libraries cannot be linked into a shared object.
 pkg_check_modules(GRPC REQUIRED grpc++)
-# An imported target, so that an installed package refers to it by name and defines it again.
 add_library(reverb::grpc_library INTERFACE IMPORTED GLOBAL)
 
 set(reverb_archives)
@@ -13,11 +12,11 @@ foreach(name grpc++ grpc address_sorting upb gpr cares ssl crypto)
   mark_as_advanced(REVERB_LIB_${name})
   list(APPEND reverb_archives ${REVERB_LIB_${name}})
 endforeach()
-set(reverb_shared ${GRPC_LIBRARIES})
-list(FILTER reverb_shared INCLUDE REGEX "^absl_")
-list(REMOVE_DUPLICATES reverb_shared)
+set(reverb_shared_abseil ${GRPC_LIBRARIES})
+list(FILTER reverb_shared_abseil INCLUDE REGEX "^absl_")
+list(REMOVE_DUPLICATES reverb_shared_abseil)
 target_include_directories(reverb::grpc_library SYSTEM INTERFACE ${GRPC_INCLUDE_DIRS})
 target_link_libraries(reverb::grpc_library INTERFACE
   -Wl,--start-group ${reverb_archives} -Wl,--end-group
-  -Wl,--push-state,--as-needed ${reverb_shared} re2 z -Wl,--pop-state
+  -Wl,--push-state,--as-needed ${reverb_shared_abseil} re2 z -Wl,--pop-state
   Threads::Threads ${CMAKE_DL_LIBS})

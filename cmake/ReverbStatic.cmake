@@ -10,21 +10,6 @@
 # libraries.
 option(REVERB_STATIC_PROGRAM "Link the program `reverb` with static libraries, except for the C library" ON)
 
-# Returns our libraries that `library` depends on, including itself.
-function(reverb_collect_libraries library result)
-  set(found ${library})
-  get_target_property(links ${library} LINK_LIBRARIES)
-  foreach(link IN LISTS links)
-    string(REPLACE "reverb::" "reverb_" name "${link}")
-    if(link MATCHES "^reverb::" AND TARGET ${name})
-      reverb_collect_libraries(${name} below)
-      list(APPEND found ${below})
-    endif()
-  endforeach()
-  list(REMOVE_DUPLICATES found)
-  set(${result} ${found} PARENT_SCOPE)
-endfunction()
-
 function(reverb_link_program target)
   cmake_parse_arguments(arg "" "WITHOUT_HIGHWAY" "LIBRARIES" ${ARGN})
   set(archives ${reverb_archives})

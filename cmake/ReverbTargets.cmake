@@ -19,15 +19,9 @@ function(reverb_library name)
 
   add_library(reverb_${name} STATIC ${sources})
   add_library(reverb::${name} ALIAS reverb_${name})
-  target_include_directories(reverb_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
-  target_link_libraries(reverb_${name} PUBLIC ${arg_DEPS}
-                        PRIVATE ${arg_PRIVATE_DEPS} $<BUILD_INTERFACE:reverb_options>)
-  target_include_directories(reverb_${name} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_include_directories(reverb_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(reverb_${name} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS} reverb_options)
   target_compile_features(reverb_${name} PUBLIC cxx_std_20)
-  set_target_properties(reverb_${name} PROPERTIES EXPORT_NAME ${name})
-  install(TARGETS reverb_${name} EXPORT reverbTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
   if(arg_NO_TSAN_TESTS AND REVERB_SANITIZE STREQUAL "thread")
     return()
@@ -36,6 +30,21 @@ function(reverb_library name)
     get_filename_component(test_name ${test} NAME_WE)
     reverb_test(${test_name} SOURCES ${test} DEPS reverb::${name} ${arg_TEST_DEPS})
   endforeach()
+endfunction()
+
+# Returns our libraries that `library` depends on, including itself.
+function(reverb_collect_libraries library result)
+  set(found ${library})
+  get_target_property(links ${library} LINK_LIBRARIES)
+  foreach(link IN LISTS links)
+    string(REPLACE "reverb::" "reverb_" name "${link}")
+    if(link MATCHES "^reverb::" AND TARGET ${name})
+      reverb_collect_libraries(${name} below)
+      list(APPEND found ${below})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES found)
+  set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
 # Builds the precompiled header of the test programs: parsing GoogleTest takes longer than parsing most tests. It is an

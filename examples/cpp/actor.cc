@@ -64,12 +64,17 @@ reverb::ColumnValue Scalar(uint32_t column, reverb::DType dtype, const T& value)
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
+  if (argc < 2 || argc > 3) {
     std::fprintf(stderr, "usage: %s HOST:PORT [STEPS]\n", argv[0]);
     return 2;
   }
   const int64_t steps = argc > 2 ? std::atoll(argv[2]) : 3000;
-  const reverb::Client client = Expect(reverb::Client::Connect(argv[1], {.name = "actor in C++"}));
+  if (steps <= 0) {
+    std::fprintf(stderr, "actor: STEPS is \"%s\", which is not a positive number\n", argv[2]);
+    return 2;
+  }
+  const reverb::Client client = Expect(reverb::Client::Connect(
+      argv[1], {.reconnect_timeout = std::chrono::seconds(30), .name = "actor in C++"}));
   // With the signatures of the server's tables, mismatches are rejected here, with the name of the column.
   auto writer = Expect(client.NewTrajectoryWriter(
       {.signatures = Expect(client.Signatures({.timeout = std::chrono::seconds(30)}))}));

@@ -3,8 +3,10 @@
 // The actor walks through a synthetic world of frames and writes overlapping three-step trajectories; the
 // learner samples them by priority and sends back new priorities. A rate limiter maintains two samples per
 // insert, so each waits for the other. Uses only the public headers.
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <thread>
@@ -104,8 +106,11 @@ int main() {
       .rate_limiter = Expect(reverb::RateLimiterOptions::SampleToInsertRatio(kSamplesPerInsert, 100, 200.0)),
       .extensions = {statistics}};
   reverb::Table table = Expect(reverb::Table::Create(std::move(options), store));
-  std::printf("table \"replay\": prioritized, at most 2000 items, %g samples per insert\n",
-              kSamplesPerInsert);
+  std::printf(
+      "demo: a table inside this process, without a server. An actor writes %d steps of a game as "
+      "trajectories "
+      "of three frames; a learner samples them by priority.\n",
+      kSteps);
 
   std::map<double, int64_t> seen;
   std::thread learner([&] { seen = Learn(table); });
@@ -117,32 +122,34 @@ int main() {
   const reverb::TableInfo info = table.Info();
   const reverb::Store::Stats stats = store.stats();
   const double raw = static_cast<double>(info.current_size) * (3 * kSide * kSide + 4);
-  std::printf("inserted %lld items, sampled %lld: %.2f samples per insert\n",
-              static_cast<long long>(info.counters.inserts), static_cast<long long>(info.counters.samples),
-              static_cast<double>(info.counters.samples) / static_cast<double>(info.counters.inserts));
-  std::printf("evicted %lld, kept %lld items of %lld episodes\n", static_cast<long long>(info.evictions),
-              static_cast<long long>(info.current_size), static_cast<long long>(info.num_episodes));
-  std::printf(
-      "their data would take %.1f MB on its own; shared and compressed it takes %.2f MB (%.0f times less)\n",
-      raw / 1e6, static_cast<double>(stats.stored_bytes) / 1e6,
-      raw / static_cast<double>(stats.stored_bytes));
-  for (const auto& [priority, count] : seen) {
-    std::printf("samples of priority %4.1f: %lld\n", priority, static_cast<long long>(count));
-  }
+  std::printf("  written:    %lld items; the table holds the newest %lld and has removed %lld\n",
+              static_cast<long long>(info.counters.inserts), static_cast<long long>(info.current_size),
+              static_cast<long long>(info.evictions));
+  std::printf("  sampled:    %lld items, %.2f for each item written; the rate limiter asks for %g\n",
+              static_cast<long long>(info.counters.samples),
+              static_cast<double>(info.counters.samples) / static_cast<double>(info.counters.inserts),
+              kSamplesPerInsert);
   for (int reason = 1; reason < reverb::kNumWaitReasons; ++reason) {
     const reverb::WaitStats& waits = info.waits[reason];
     if (waits.count == 0) continue;
-    std::printf("waited %lld times, %.1f ms in all: %s\n", static_cast<long long>(waits.count),
-                static_cast<double>(waits.total_nanos) / 1e6,
+    std::printf("  waited:     %lld times, %.1f ms in total, because of %s\n",
+                static_cast<long long>(waits.count), static_cast<double>(waits.total_nanos) / 1e6,
                 std::string(reverb::WaitReasonName(static_cast<reverb::WaitReason>(reason))).c_str());
   }
-  const reverb::StatisticsSnapshot counted = statistics->Get();
-  std::printf("the statistics extension counted %lld inserts and %lld updates\n",
-              static_cast<long long>(counted.inserted.items), static_cast<long long>(counted.updated.items));
+  std::printf(
+      "  priorities: the learner sent %lld updates, and raised steps with a reward from 1 to 10; %.1f %% of "
+      "the samples had priority 10\n",
+      static_cast<long long>(statistics->Get().updated.items),
+      100.0 * static_cast<double>(seen[10.0]) / static_cast<double>(info.counters.samples));
+  std::printf(
+      "  memory:     the items hold %.1f MB of frames; stored once and compressed they take %.2f MB, %.0f "
+      "times less\n",
+      raw / 1e6, static_cast<double>(stats.stored_bytes) / 1e6,
+      raw / static_cast<double>(stats.stored_bytes));
 
   // Without further inserts, a sample would wait forever; the timeout explains why.
   reverb::Table queue = Expect(reverb::Table::Create(reverb::TableOptions::Queue("queue", 10), store));
-  std::printf("an empty queue answers: %s\n",
+  std::printf("  timeouts:   sampling from an empty queue for 50 ms returns the error\n              %s\n",
               queue.Sample(1, std::chrono::milliseconds(50)).status().ToString().c_str());
   return 0;
 }

@@ -112,8 +112,8 @@ void Report(const char* what, const std::map<int64_t, int64_t>& counts) {
   for (const auto& [number, count] : counts) (number < kItems / 2 ? low : high) += count;
   const auto most = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
   std::printf(
-      "%s: the lower half got %.0f %% of %lld samples, the upper half %.0f %%; most often item %lld, "
-      "%lld times\n",
+      "  %s: items with low priority got %.0f %% of %lld samples, those with high priority %.0f %%; most "
+      "often item %lld, %lld times\n",
       what, 100.0 * static_cast<double>(low) / kSamples, static_cast<long long>(kSamples),
       100.0 * static_cast<double>(high) / kSamples, static_cast<long long>(most->first),
       static_cast<long long>(most->second));
@@ -122,9 +122,13 @@ void Report(const char* what, const std::map<int64_t, int64_t>& counts) {
 }  // namespace
 
 int main() {
+  std::printf(
+      "table_extension: a server whose table lowers the priority of each sampled item. %lld items have the "
+      "priorities 1 to %lld. Shares of the lower and the upper half:\n",
+      static_cast<long long>(kItems), static_cast<long long>(kItems));
   Report("without the extension", CountSamples(nullptr));
   const auto decay = std::make_shared<PriorityDecay>(/*factor=*/0.9, /*min_priority=*/0.01);
   Report("with the extension   ", CountSamples(decay));
-  std::printf("the extension lowered %lld priorities\n", static_cast<long long>(decay->lowered()));
+  std::printf("  the extension lowered %lld priorities\n", static_cast<long long>(decay->lowered()));
   return decay->lowered() == kSamples ? 0 : 1;
 }

@@ -96,10 +96,12 @@ std::string Status::ToString() const {
 namespace internal {
 
 void AbortOnMissingValue(const Status& status) {
+  // An error whose Status was moved away, as by std::move(result).status(), has none to print.
+  const std::string text = status.ok() ? "its error was moved away" : status.ToString();
   std::fprintf(
       stderr,
       "reverb: a Result has no value: %s\nCheck ok() before using the value of a call that may fail.\n",
-      status.ToString().c_str());
+      text.c_str());
   std::abort();
 }
 

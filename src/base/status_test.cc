@@ -90,6 +90,34 @@ TEST(ResultDeathTest, TakingTheValueOfAnErrorPrintsItAndAborts) {
   EXPECT_DEATH((void)*std::move(changeable), text);
 }
 
+TEST(ResultDeathTest, TakingAPointerOfAnErrorPrintsItAndAborts) {
+  Result<std::unique_ptr<int>> bad = Status::FailedPrecondition("the port is taken");
+  const char* const text = "reverb: a Result has no value: FAILED_PRECONDITION: the port is taken";
+  EXPECT_DEATH((void)bad.value(), text);
+  EXPECT_DEATH((void)**bad, text);
+  EXPECT_DEATH((void)bad->get(), text);
+  EXPECT_DEATH((void)std::move(bad).value(), text);
+}
+
+TEST(ResultDeathTest, AMovedErrorStillHasNoValue) {
+  Result<std::string> bad = Status::NotFound("none");
+  const Result<std::string> taken = std::move(bad);
+  EXPECT_DEATH((void)taken.value(), "a Result has no value: NOT_FOUND: none");
+  EXPECT_FALSE(bad.ok());  // NOLINT(bugprone-use-after-move)
+  EXPECT_DEATH((void)bad.value(), "a Result has no value: its error was moved away");
+  Result<std::string> asked = Status::NotFound("none");
+  EXPECT_EQ(std::move(asked).status(), Status::NotFound("none"));
+  EXPECT_DEATH((void)*asked,
+               "a Result has no value: its error was moved away");  // NOLINT(bugprone-use-after-move)
+}
+
+#ifdef NDEBUG
+TEST(ResultTest, AResultOfAnOkStatusIsAnError) {
+  const Result<int> result = Status::Ok();
+  EXPECT_EQ(result.status(), Status::Internal("a Result was created from a Status that is OK"));
+}
+#endif
+
 TEST(StatusTest, PrefixedKeepsCodeAndDetail) {
   EXPECT_EQ(Status(StatusCode::kDataLoss, "cut short", Detail::kCorruptData).Prefixed("chunk 5"),
             Status(StatusCode::kDataLoss, "chunk 5: cut short", Detail::kCorruptData));
