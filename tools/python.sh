@@ -8,7 +8,8 @@
 #   tools/python.sh develop 3.11        build the extension in build/dev, next to the Python files:
 #                                       PYTHONPATH=python build/venv-3.11/bin/python -m pytest python/tests
 #   tools/python.sh test-tree 3.11 [...]  run the tests against these files instead of the installed package
-#   tools/python.sh lint                ruff and mypy
+#   tools/python.sh types               mypy and pyright over small programs that use the package
+#   tools/python.sh lint                ruff and mypy, and the above
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -34,6 +35,12 @@ venv() {
   [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
   tools/venv.sh "build/venv-$version" "$python" "$numpy" \
     'scikit-build-core>=0.10' 'nanobind>=2.4' pytest pytest-xdist hypothesis ml_dtypes attrs dm-tree protobuf gymnasium
+}
+
+lint_venv() {
+  local version
+  version=$("$0" versions | tail -n 1)
+  tools/venv.sh build/venv-lint "$(interpreter "$version")" ruff mypy basedpyright numpy typing_extensions
 }
 
 # run_pytest VERSION [PYTHON OPTION...] -- ARGUMENT...: runs in build/. A test that hangs prints its stacks and ends the run.
@@ -88,15 +95,19 @@ case "${1:-}" in
     cmake --preset dev -DREVERB_PYTHON=ON "-DPython_EXECUTABLE=$PWD/build/venv-$2/bin/python" > /dev/null
     cmake --build build/dev --target _core
     ;;
+  types)
+    lint_venv
+    build/venv-lint/bin/python tools/check_typing.py
+    ;;
   lint)
-    version=$("$0" versions | tail -n 1)
-    tools/venv.sh build/venv-lint "$(interpreter "$version")" ruff mypy numpy
+    lint_venv
     build/venv-lint/bin/ruff check python examples benchmarks/python
     build/venv-lint/bin/ruff format --check --quiet python/reverb examples benchmarks/python
     build/venv-lint/bin/mypy
+    build/venv-lint/bin/python tools/check_typing.py
     ;;
   *)
-    echo "usage: tools/python.sh versions | interpreter VERSION | install VERSION | test VERSION [...] | test-tree VERSION [...] | develop VERSION | lint" >&2
+    echo "usage: tools/python.sh versions | interpreter VERSION | install VERSION | test VERSION [...] | test-tree VERSION [...] | develop VERSION | types | lint" >&2
     exit 2
     ;;
 esac

@@ -357,7 +357,8 @@ void ClientObject::RecordTables(const ServerInfo& info) {
 
 void BindClient(nb::module_& module) {
   using Self = ClientObject;
-  nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr())
+  nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr(),
+                   "The native part of reverb.Client.")
       .def(
           nb::init<std::string, bool, std::string, std::optional<int64_t>, std::optional<double>, uint64_t>(),
           "server_address"_a, nb::kw_only(), "in_process"_a = true, "name"_a = "",

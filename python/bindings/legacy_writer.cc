@@ -113,7 +113,8 @@ class WriterObject {
 
 void BindLegacyWriter(nb::module_& module) {
   using Self = WriterObject;
-  nb::class_<Self>(module, "Writer", nb::is_weak_referenceable(), nb::dynamic_attr())
+  nb::class_<Self>(module, "Writer", nb::is_weak_referenceable(), nb::dynamic_attr(),
+                   "The native part of reverb.Writer.")
       .def(
           "__init__",
           [](Self* self, ClientObject& client, int64_t max_sequence_length, Truth delta_encoded,

@@ -1,4 +1,5 @@
 // reverb._core: the extension module.
+#include "introspection.h"
 #include "python_api.h"
 
 namespace reverb::python {
@@ -26,6 +27,7 @@ NB_MODULE(_core, module) {
   BindVectorWriter(module);
   BindStructuredWriter(module);
   BindLegacyWriter(module);
+  BindIntrospection(module);
 }
 
 }  // namespace reverb::python

@@ -154,10 +154,14 @@ void BindSelectors(nb::module_& module) {
             new (self) RateLimiterOptions(options);
           },
           "samples_per_insert"_a, "min_size_to_sample"_a, "min_diff"_a, "max_diff"_a)
-      .def_ro("samples_per_insert", &RateLimiterOptions::samples_per_insert)
-      .def_ro("min_size_to_sample", &RateLimiterOptions::min_size_to_sample)
-      .def_ro("min_diff", &RateLimiterOptions::min_diff)
-      .def_ro("max_diff", &RateLimiterOptions::max_diff)
+      .def_ro("samples_per_insert", &RateLimiterOptions::samples_per_insert,
+              "How far an insert moves the cursor up; a sample moves it down by one.")
+      .def_ro("min_size_to_sample", &RateLimiterOptions::min_size_to_sample,
+              "How many items the table must have before anything is sampled.")
+      .def_ro("min_diff", &RateLimiterOptions::min_diff,
+              "Samples that would move the cursor below this wait.")
+      .def_ro("max_diff", &RateLimiterOptions::max_diff,
+              "Inserts that would move the cursor above this wait.")
       .def(
           "__eq__", [](const RateLimiterOptions& a, const RateLimiterOptions& b) { return a == b; },
           nb::is_operator())

@@ -196,7 +196,8 @@ bool TrajectoryWriterObject::step_is_open() {
 
 void BindTrajectoryWriter(nb::module_& module) {
   using Self = TrajectoryWriterObject;
-  nb::class_<Self>(module, "TrajectoryWriter", nb::is_weak_referenceable(), nb::dynamic_attr())
+  nb::class_<Self>(module, "TrajectoryWriter", nb::is_weak_referenceable(), nb::dynamic_attr(),
+                   "The native part of reverb.TrajectoryWriter.")
       .def(
           "__init__",
           [](Self* self, ClientObject& client, int64_t num_keep_alive_refs, Truth validate_items,

@@ -122,10 +122,12 @@ class TensorSpec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
         return self._dtype
 
     @property
     def name(self) -> str | None:
+        """A name for messages and tools; None if it has none."""
         return self._name
 
     @classmethod
@@ -188,10 +190,12 @@ class BoundedTensorSpec(TensorSpec):
 
     @property
     def minimum(self) -> npt.NDArray[Any]:
+        """The lowest values, which can be broadcast to the shape."""
         return self._minimum
 
     @property
     def maximum(self) -> npt.NDArray[Any]:
+        """The highest values, which can be broadcast to the shape."""
         return self._maximum
 
     def _key(self) -> tuple[Any, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 import logging
 import math
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from reverb import _arguments, _core, _table_info, errors, reverb_types
-from reverb.replay_sample import ReplaySample
+from reverb.replay_sample import ReplaySample, _Batch, _PaddedBatch, _Sample
 from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
@@ -254,6 +254,32 @@ class Client(_core.Client):
 
     # --- Sampling ---
 
+    @overload
+    def sample_batches(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        num_batches: int | None = None,
+        timeout: float | None = None,
+        exact: bool = False,
+        num_streams: int = 1,
+        prefetch: int = 2,
+        pad: Literal[False] = False,
+    ) -> Iterator[_Batch]: ...
+    @overload
+    def sample_batches(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        num_batches: int | None = None,
+        timeout: float | None = None,
+        exact: bool = False,
+        num_streams: int = 1,
+        prefetch: int = 2,
+        pad: bool = False,
+    ) -> Iterator[_PaddedBatch]: ...
     def sample_batches(
         self,
         table: str,
@@ -303,7 +329,7 @@ class Client(_core.Client):
         """
         return _core.BatchIterator(self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad)
 
-    def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[ReplaySample]:
+    def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[_Sample]:
         """Returns at most `n` items without sampling them: counters do not change, and the limiter does not apply.
 
         They are in the order of the table's memory, and their `probability` is 0.

@@ -25,6 +25,8 @@ Uniform = _core.UniformSelector
 Prioritized = _core.PrioritizedSelector
 MinHeap = functools.partial(_core.HeapSelector, True)
 MaxHeap = functools.partial(_core.HeapSelector, False)
+MinHeap.__doc__ = "The item of lowest priority; the least recently updated of equals."
+MaxHeap.__doc__ = "The item of highest priority; the least recently updated of equals."
 
 
 def _rebuild(kind: str, priority_exponent: float, seed: int | None) -> _core.ItemSelector:

@@ -1,4 +1,7 @@
-"""Samples: data, and information about the item at the time of sampling."""
+"""Samples: data, and information about the item at the time of sampling.
+
+Type checkers read replay_sample.pyi, where the classes are generic.
+"""
 
 from __future__ import annotations
 
@@ -62,3 +65,9 @@ class PaddedBatch(ReplaySample):
     """
 
     lengths: Any
+
+
+# The types of what Client.sample() and Client.sample_batches() yield; more precise in the stub.
+_Sample = ReplaySample
+_Batch = ReplaySample
+_PaddedBatch = PaddedBatch

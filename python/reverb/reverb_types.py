@@ -40,7 +40,7 @@ __all__ = [
 # A nest of TensorSpec, or of anything with a shape and a dtype.
 SpecNest: TypeAlias = Any
 # The type of selectors.Uniform() and the other selectors.
-SelectorType: TypeAlias = Any
+SelectorType: TypeAlias = _core.ItemSelector
 
 
 # Why a call waits, by the number on the wire: it does not; too few items; too many samples, or inserts, relative to the

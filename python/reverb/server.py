@@ -10,7 +10,7 @@ import logging
 import operator
 import os
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from reverb import (
     _arguments,
@@ -93,6 +93,8 @@ class Table:
                 f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type "
                 f"{type(rate_limiter).__name__}"
             )
+        _check_selector("sampler", sampler)
+        _check_selector("remover", remover)
         self._sampler = sampler
         self._remover = remover
         self._rate_limiter = rate_limiter
@@ -227,7 +229,7 @@ class Server:
         *,
         host: str = "[::]",
         max_bytes: int | None = None,
-        when_full: str = "wait",
+        when_full: Literal["wait", "evict"] = "wait",
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -318,6 +320,22 @@ class Server:
         where = f"Checkpointer(root_dir={getattr(options, 'path', '')}, group={getattr(options, 'group', '')})"
         tables = ", ".join(repr(table) for table in self._tables)
         return f"Server(port={self.port}, reverb_service=ReverbServiceAsync(tables=[{tables}], checkpointer={where}))"
+
+
+def _check_selector(name: str, selector: object) -> None:
+    if isinstance(selector, _core.ItemSelector):
+        return
+    problem = f"{name} must be one of reverb.selectors, got {selector!r} of type {type(selector).__name__}"
+    for known in item_selectors.__all__:
+        candidate = getattr(item_selectors, known)
+        arguments = "priority_exponent=0.6" if candidate is item_selectors.Prioritized else ""
+        if selector is candidate or (isinstance(selector, str) and _letters(selector) == _letters(known)):
+            raise TypeError(f"{problem}; use reverb.selectors.{known}({arguments})")
+    raise TypeError(f"{problem}; use reverb.selectors.Uniform(), Fifo() or another of them")
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
 
 
 def _checkpoint_options(checkpointer: checkpointers.CheckpointerBase) -> _core.CheckpointOptions | None:

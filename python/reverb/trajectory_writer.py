@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any
 from reverb import _core, errors
 
 if TYPE_CHECKING:
+    from typing_extensions import Self, TypeVar
+
     from reverb.client import Client
 
-__all__ = ["TrajectoryColumn", "TrajectoryWriter"]
+    _History = TypeVar("_History", default=Any)
+else:
+    _History = Any
 
+__all__ = ["ColumnHistory", "TrajectoryColumn", "TrajectoryWriter"]
+
+ColumnHistory = _core.ColumnHistory
 TrajectoryColumn = _core.TrajectoryColumn
 
 
-class TrajectoryWriter(_core.TrajectoryWriter):
+class TrajectoryWriter(_core.TrajectoryWriter[_History]):
     """Takes steps one by one, and creates items from any of their values.
 
     Created by Client.trajectory_writer(). Every leaf of the steps is a column. Steps are stored, column by column, in
@@ -104,7 +111,7 @@ class TrajectoryWriter(_core.TrajectoryWriter):
         """
         self._configure(path, num_keep_alive_refs, max_chunk_length)
 
-    def __enter__(self) -> TrajectoryWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from reverb import _core
 
-__all__ = ["VectorColumn", "VectorWriter"]
+__all__ = ["VectorColumn", "VectorColumnHistory", "VectorWriter"]
 
 VectorColumn = _core.VectorColumn
+VectorColumnHistory = _core.VectorColumnHistory
 VectorWriter = _core.VectorWriter

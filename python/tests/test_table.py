@@ -293,3 +293,22 @@ def test_a_limiter_may_be_replaced(serve):
     next(client.sample("table"))
     client.set_rate_limiter("table", rate_limiters.MinSize(7))
     assert client.server_info()["table"].rate_limiter_info.min_size_to_sample == 7
+
+
+@pytest.mark.parametrize("name", ["sampler", "remover"])
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("uniform", r"got 'uniform' of type str; use reverb\.selectors\.Uniform\(\)"),
+        ("max_heap", r"got 'max_heap' of type str; use reverb\.selectors\.MaxHeap\(\)"),
+        ("prioritized", r"use reverb\.selectors\.Prioritized\(priority_exponent=0\.6\)"),
+        (selectors.Fifo, r"use reverb\.selectors\.Fifo\(\)"),
+        (selectors.MinHeap, r"use reverb\.selectors\.MinHeap\(\)"),
+        ("best", r"use reverb\.selectors\.Uniform\(\), Fifo\(\) or another"),
+        (None, r"got None of type NoneType"),
+    ],
+)
+def test_a_selector_of_a_wrong_type(name, value, remedy):
+    chosen = {"sampler": selectors.Uniform(), "remover": selectors.Fifo(), name: value}
+    with pytest.raises(TypeError, match=rf"{name} must be one of reverb\.selectors, .*{remedy}"):
+        reverb.Table("table", max_size=10, rate_limiter=rate_limiters.MinSize(1), **chosen)

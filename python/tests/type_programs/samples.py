@@ -1,0 +1,80 @@
+"""Samples and batches: the types of items, of their info, and of data that the program declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import assert_type
+
+import reverb
+
+
+class Transition(TypedDict):
+    observation: npt.NDArray[np.float32]
+    reward: npt.NDArray[np.float32]
+
+
+def single_items(client: reverb.Client) -> float:
+    for sample in client.sample("replay", num_samples=2, emit_timesteps=False):
+        assert_type(sample.info.key, int)
+        assert_type(sample.info.probability, float)
+        sample.dat  # error
+        sample.info.prioirty  # error
+    for steps in client.sample("replay"):
+        assert_type(len(steps), int)
+        assert_type(steps[0].info.times_sampled, int)
+        steps.data  # error
+    info, data = next(client.sample("replay", emit_timesteps=False, timeout=1.0))
+    print(data["observation"].shape)
+    return info.priority + client.peek("replay", 3)[0].info.priority
+
+
+def either_kind(client: reverb.Client, emit_timesteps: bool) -> None:
+    for sample in client.sample("replay", emit_timesteps=emit_timesteps):
+        print(sample[0])
+
+
+def batches(client: reverb.Client) -> None:
+    for info, data in client.sample_batches("replay", batch_size=32, num_batches=3):
+        client.update_priorities("replay", info.key, np.abs(data["error"]) + 1e-3)
+        weights = reverb.importance_weights(info, beta=0.4)
+        assert_type(weights, npt.NDArray[np.float64])
+        print(info.table_size[0], info.probability.mean())
+        info.key.appendd  # error
+    for batch in client.sample_batches("replay", 32):
+        batch.lengths  # error
+    for padded in client.sample_batches("replay", 32, pad=True):
+        print(padded.lengths["observation"])
+
+
+def declared_structure(client: reverb.Client) -> None:
+    transitions: Iterator[reverb.ReplaySample[Transition]] = client.sample_batches("replay", 32)
+    for batch in transitions:
+        assert_type(batch.data["reward"], npt.NDArray[np.float32])
+        batch.data["rewards"]  # error
+
+
+def loss(batch: reverb.ReplaySample[Transition]) -> float:
+    return float(batch.data["reward"].mean())
+
+
+def wrong_arguments(client: reverb.Client) -> None:
+    client.sample("replay", "3")  # error
+    client.sample(table=3)  # error
+    client.sample_batches("replay")  # error
+    client.sample_batches("replay", 32, timeout="1 s")  # error
+    client.insert([1.0], {"replay": "high"})  # error
+    client.update_priorities("replay", [1, 2])  # error
+
+
+def server_information(client: reverb.Client, table: reverb.Table) -> None:
+    info = client.server_info(timeout=3)
+    assert_type(info["replay"].current_size, int)
+    assert_type(info.stored_bytes, int)
+    assert_type(table.info.max_size, int)
+    for waiter in info.waiters:
+        assert_type(waiter.seconds, float)
+    info["replay"].size  # error
