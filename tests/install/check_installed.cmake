@@ -35,7 +35,7 @@ endfunction()
 
 set(prefix ${WORK}/prefix)
 file(REMOVE_RECURSE ${prefix} ${WORK}/moved ${WORK}/examples ${WORK}/consumer ${WORK}/build-examples ${WORK}/build-consumer
-     ${WORK}/pkg-config)
+     ${WORK}/missing ${WORK}/pkg-config)
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/moved)
 file(RENAME ${WORK}/moved ${prefix})  # an installed tree can be moved
 # Copies, so that nothing of the tree around them can help.
@@ -56,6 +56,15 @@ endforeach()
 run(${WORK}/build-examples/reverb_actor_learner)
 run(${WORK}/build-examples/reverb_table_extension)
 expect_errors(${WORK}/build-consumer/consumer)
+
+# A component that is not installed.
+file(WRITE ${WORK}/missing/CMakeLists.txt [=[
+cmake_minimum_required(VERSION 3.22)
+project(missing LANGUAGES NONE)
+find_package(reverb REQUIRED COMPONENTS dynamic)
+]=])
+expect(1 "no component \"dynamic\".*it has:[ \n]+shared;static"
+       ${CMAKE_COMMAND} -S ${WORK}/missing -B ${WORK}/missing/build -G ${GENERATOR} -D CMAKE_PREFIX_PATH=${prefix})
 
 # --- pkg-config: one object, linked with the shared library and with the archive ---
 file(MAKE_DIRECTORY ${WORK}/pkg-config)
