@@ -57,10 +57,14 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
   page += columns.ToString(paint);
   for (const TableInfo& table : info.tables) {
     const std::string signature = ShowSignature(table);
-    if (signature.empty() && table.max_times_sampled <= 0) continue;
+    if (signature.empty() && table.max_times_sampled <= 0 && table.max_age_nanos <= 0) continue;
     page += "\n" + paint.Bold(ShowName(table.name)) + "\n";
     if (table.max_times_sampled > 0) {
       page += "  picks    removed after " + ShowCount(table.max_times_sampled, "sample") + "\n";
+    }
+    if (table.max_age_nanos > 0) {
+      page +=
+          "  picks    removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos)) + "\n";
     }
     if (!signature.empty()) page += "  items    " + ShowName(signature, 300) + "\n";
   }
@@ -88,7 +92,7 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
       .Field("writers", info.num_writers);
   json.Key("tables").BeginArray();
   constexpr std::string_view kTableFields[] = {
-      "name",         "size",      "max_size", "sampler", "remover", "max_times_sampled",
+      "name",         "size",      "max_size", "sampler", "remover", "max_times_sampled", "max_age_seconds",
       "rate_limiter", "signature", "inserts",  "samples", "deletes"};
   for (const TableInfo& table : info.tables) AddTableJson(table, kTableFields, &json);
   json.End().Key("folder").BeginArray();

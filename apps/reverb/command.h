@@ -23,6 +23,7 @@ Command AddSample(CLI::App* program);
 Command AddSet(CLI::App* program);
 Command AddReset(CLI::App* program);
 Command AddDelete(CLI::App* program);
+Command AddTables(CLI::App* program);
 Command AddCheckpoint(CLI::App* program);
 Command AddBench(CLI::App* program);
 Command AddBenchProcess(CLI::App* program);

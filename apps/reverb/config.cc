@@ -328,7 +328,8 @@ class Reader {
     if (options->name.empty()) Expected(*name_node, "table.name", "a name that is not empty");
     const std::string where = " of table " + Quote(options->name);
     CheckKeys(table, "",
-              {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "limiter", "signature"},
+              {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "max_age", "limiter",
+               "signature"},
               where);
     if (const toml::node* node = table.get("max_size")) {
       if (const auto size = Integer(*node, "table.max_size", 1, INT64_MAX)) options->max_size = *size;
@@ -348,6 +349,9 @@ class Reader {
         }
       }
       if (const toml::node* limiter = table.get("limiter")) ReadLimiter(*limiter, &options->rate_limiter);
+    }
+    if (const toml::node* node = table.get("max_age")) {
+      if (const auto age = Time(*node, "table.max_age")) options->max_age = *age;
     }
     if (const toml::node* node = table.get("signature")) {
       Result<Signature> signature = ReadSignature(*node, "table.signature", 1);

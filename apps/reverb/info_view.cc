@@ -85,6 +85,8 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
   std::string picks =
       "picks    sampler " + ShowSelector(table.sampler) + ", remover " + ShowSelector(table.remover);
   if (table.max_times_sampled > 0) picks += ", removed after " + ShowCount(table.max_times_sampled, "sample");
+  if (table.max_age_nanos > 0)
+    picks += ", removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos));
   *page += "  " + picks + "\n";
   if (const std::string signature = ShowSignature(table); !signature.empty()) {
     *page += "  items    " + ShowName(signature, 300) + "\n";
@@ -194,7 +196,7 @@ const char* ReasonWord(WaitReason reason) {
   return "unknown";
 }
 
-double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
+double Seconds(int64_t nanos) { return static_cast<double>(nanos) / 1e9; }
 
 // Add the value of a field that the JSON shows in another form. Return false for all other fields.
 template <typename Record>
@@ -205,6 +207,7 @@ bool AddConverted(const TableInfo& table, std::string_view name, JsonWriter* jso
   if (name == "signature" && !table.signature.empty()) {
     json->Value(ShowSignature(table));
   } else if (name == "signature" || (name == "max_times_sampled" && table.max_times_sampled <= 0) ||
+             (name == "max_age_nanos" && table.max_age_nanos <= 0) ||
              (name == "insert_wait_reason" && table.waiting_inserts == 0) ||
              (name == "sample_wait_reason" && table.waiting_samples == 0)) {
     json->Null();

@@ -44,7 +44,8 @@ struct RestoreOptions {
   // Whether a table gets the settings of the checkpoint or those of the server's options.
   enum class Settings : uint8_t { kSaved, kGiven };
   Settings rate_limiter = Settings::kSaved;
-  Settings sizes = Settings::kSaved;      // max_size, max_times_sampled; evicts items that no longer fit
+  Settings sizes =
+      Settings::kSaved;  // max_size, max_times_sampled, max_age; removes items that no longer fit
   Settings selectors = Settings::kSaved;  // given selectors receive the items in the order of their insertion
   Settings signature = Settings::kSaved;
 
@@ -56,7 +57,7 @@ struct RestoreOptions {
   enum class MissingTables : uint8_t { kStartEmpty, kFail };
   MissingTables missing_tables = MissingTables::kStartEmpty;
   // Tables of the checkpoint that the server's options lack: fail with INVALID_ARGUMENT, ignore them, or
-  // create them as they were saved.
+  // create them as they were saved. kFail creates those that a client had created (Client::CreateTable).
   enum class ExtraTables : uint8_t { kFail, kDrop, kCreate };
   ExtraTables extra_tables = ExtraTables::kFail;
 

@@ -29,6 +29,7 @@
 #include "reverb/sampler.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
+#include "reverb/table_options.h"
 #include "reverb/tensor.h"
 #include "reverb/vector_writer.h"
 #include "reverb/wait.h"
@@ -79,9 +80,10 @@ class Client {
   Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
                                                 const WaitOptions& wait = {}) const;
 
-  // Single calls wait for the server, within `wait`, and are retried when the connection fails. Reset() and
-  // Checkpoint() are not retried, since repeating them has another effect (it deletes items inserted
-  // meanwhile, or writes another checkpoint): they return UNAVAILABLE, and the server may have executed them.
+  // Single calls wait for the server, within `wait`, and are retried when the connection fails. Reset(),
+  // Checkpoint(), RemoveTable() and CreateTable() without `exist_ok` are not retried, since repeating them has
+  // another effect (it deletes items inserted meanwhile, or writes another checkpoint): they return
+  // UNAVAILABLE, and the server may have executed them.
   //
   // With several servers, a call runs concurrently on all servers that it concerns. Reachable servers have
   // executed it when the call returns; for the others it returns one error that names each server and the
@@ -94,6 +96,14 @@ class Client {
   Status Reset(std::string_view table, const WaitOptions& wait = {}) const;
   Status SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
                         const WaitOptions& wait = {}) const;
+  // Adds a table to the server. ALREADY_EXISTS if it has one of that name, unless `exist_ok` and that one has
+  // the same settings. INVALID_ARGUMENT for custom selectors and extensions, which cannot be sent. Writers and
+  // samplers that exist already can use it. Checkpoints contain it.
+  Status CreateTable(const TableOptions& options, bool exist_ok = false, const WaitOptions& wait = {}) const;
+  // Removes a table and frees its items. Calls that wait for it end with NOT_FOUND.
+  Status RemoveTable(std::string_view table, const WaitOptions& wait = {}) const;
+  // Changes limits of a table in use. Items beyond a smaller max_size are evicted.
+  Status ChangeTable(std::string_view table, const TableChanges& changes, const WaitOptions& wait = {}) const;
   Result<ServerInfo> Info(const WaitOptions& wait = {}) const;
   // Returns the signatures of all tables, for the `signatures` option of writers.
   Result<std::shared_ptr<const TableSignatures>> Signatures(const WaitOptions& wait = {}) const;

@@ -50,7 +50,7 @@ struct RateLimiterOptions {
 struct RateLimiterCounters {
   int64_t inserts = 0;
   int64_t samples = 0;
-  int64_t deletes = 0;  // evictions, expirations by max_times_sampled, explicit deletes
+  int64_t deletes = 0;  // evictions, expirations by max_times_sampled or max_age, explicit deletes
   friend bool operator==(const RateLimiterCounters&, const RateLimiterCounters&) = default;
 };
 

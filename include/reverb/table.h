@@ -125,6 +125,8 @@ class Table {
 
   void Reset();
   Status SetRateLimiter(const RateLimiterOptions& options);
+  // Changes limits while the table is in use. Items beyond a smaller max_size are evicted.
+  Status Change(const TableChanges& changes);
   // Ends all present and future waits with CANCELLED.
   void Close();
 

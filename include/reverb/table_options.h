@@ -2,6 +2,7 @@
 #ifndef REVERB_TABLE_OPTIONS_H_
 #define REVERB_TABLE_OPTIONS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
 #include "reverb/signature.h"
+#include "reverb/status.h"
 #include "reverb/table_settings.h"
 
 namespace reverb {
@@ -31,6 +33,8 @@ struct TableOptions {
 
   int64_t max_size = 1'000'000;   // items; > 0, at most 2^31 - 2
   int32_t max_times_sampled = 0;  // an item is removed with its n-th sample; < 1 = never
+  // Items are removed when they were inserted this long ago, and are not sampled afterwards; zero = never.
+  std::chrono::nanoseconds max_age{0};
   RateLimiterOptions rate_limiter = {};
 
   // Run in order, under the table's lock. Each object may serve one table.
@@ -38,6 +42,9 @@ struct TableOptions {
 
   // Describes the items. Stored and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
+
+  // Set by a server for tables that clients create. A server that loads a checkpoint creates them again.
+  bool created_by_client = false;
 
   // Limits of what clients accept (docs/protocol.md).
   static constexpr size_t kMaxNameBytes = size_t{1} << 10;
@@ -49,6 +56,24 @@ struct TableOptions {
   Status Validate() const;
   // Returns the options that are reported and saved in checkpoints.
   TableSettings Settings() const;
+  // Returns the options for saved or received settings. INVALID_ARGUMENT for a signature that cannot be read
+  // and for custom selectors, which exist only in the process that created them.
+  static Result<TableOptions> FromSettings(const TableSettings& settings);
+};
+
+// Changes of a table that is in use. Absent settings stay.
+struct TableChanges {
+  // Fewer items than the table holds: the remover evicts the others.
+  std::optional<int64_t> max_size = {};
+  // An item that was sampled so often already is removed with its next sample; < 1 = never.
+  std::optional<int32_t> max_times_sampled = {};
+  std::optional<std::chrono::nanoseconds> max_age = {};  // zero = items do not age
+  // The counters stay. Callers that no longer have to wait continue.
+  std::optional<RateLimiterOptions> rate_limiter = {};
+
+  bool empty() const { return !max_size && !max_times_sampled && !max_age && !rate_limiter; }
+  // Sets what is present in `options`.
+  void ApplyTo(TableOptions* options) const;
 };
 
 }  // namespace reverb

@@ -18,7 +18,9 @@ struct TableSettings {
   int64_t max_size = 0;
   int32_t max_times_sampled = 0;
   RateLimiterOptions rate_limiter = {};
-  std::string signature = {};  // encoded, see signature.h; empty = none
+  std::string signature = {};      // encoded, see signature.h; empty = none
+  int64_t max_age_nanos = 0;       // 0 = items do not age
+  bool created_by_client = false;  // while the server ran; not sent
 };
 
 // The counters of a table over its lifetime, besides those of its rate limiter. Checkpoints keep them.
@@ -30,6 +32,7 @@ struct TableCounts {
   int64_t explicit_deletes = 0;
   int64_t updates = 0;       // priorities set on existing items
   int64_t unknown_keys = 0;  // updates and deletes of keys that did not exist
+  int64_t aged_out = 0;      // removed because of max_age
 };
 
 }  // namespace reverb

@@ -27,6 +27,7 @@
 #define REVERB_WRITER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,7 +56,11 @@ struct WriterFactory;
 
 // The flattened signatures of tables, by table name. A table without a signature accepts all items; a table
 // that is not listed does not exist.
-using TableSignatures = std::map<std::string, std::optional<std::vector<TensorSpec>>, std::less<>>;
+struct TableSignatures : std::map<std::string, std::optional<std::vector<TensorSpec>>, std::less<>> {
+  using std::map<std::string, std::optional<std::vector<TensorSpec>>, std::less<>>::map;
+  // Returns the present signatures: a table may have been created since. Empty = these are all.
+  std::function<Result<std::shared_ptr<const TableSignatures>>()> refresh = {};
+};
 
 // How a column is divided into chunks, and how many of its cells items can refer to.
 struct ChunkingOptions {

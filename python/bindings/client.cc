@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "errors.h"
+#include "table.h"
 #include "tree.h"
 
 namespace reverb::python {
@@ -394,6 +395,42 @@ void BindClient(nb::module_& module) {
             }));
           },
           "table"_a, "rate_limiter"_a, "timeout"_a.none())
+      .def(
+          "_create_table",
+          [](Self& self, const TableObject& table, bool exist_ok, std::optional<double> timeout) {
+            const Client client = self.client();
+            RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+              return client.CreateTable(table.options(), exist_ok, wait);
+            }));
+            self.ForgetTables();
+          },
+          "table"_a, "exist_ok"_a, "timeout"_a.none())
+      .def(
+          "_remove_table",
+          [](Self& self, std::string_view table, std::optional<double> timeout) {
+            const Client client = self.client();
+            RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+              return client.RemoveTable(table, wait);
+            }));
+            self.ForgetTables();
+          },
+          "table"_a, "timeout"_a.none())
+      .def(
+          "_change_table",
+          [](Self& self, std::string_view table, std::optional<int32_t> max_size,
+             std::optional<int32_t> max_times_sampled, std::optional<int64_t> max_age_nanos,
+             std::optional<RateLimiterOptions> rate_limiter, std::optional<double> timeout) {
+            TableChanges changes{
+                .max_size = max_size, .max_times_sampled = max_times_sampled, .rate_limiter = rate_limiter};
+            if (max_age_nanos) changes.max_age = std::chrono::nanoseconds(*max_age_nanos);
+            const Client client = self.client();
+            RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+              return client.ChangeTable(table, changes, wait);
+            }));
+            self.ForgetTables();
+          },
+          "table"_a, "max_size"_a.none(), "max_times_sampled"_a.none(), "max_age_nanos"_a.none(),
+          "rate_limiter"_a.none(), "timeout"_a.none())
       .def("_server_info", &ServerInfoDict, "timeout"_a.none())
       .def(
           "_checkpoint",

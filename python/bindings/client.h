@@ -53,6 +53,11 @@ class ClientObject {
   ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
   // Records what MayReadAhead() would request.
   void RecordTables(const ServerInfo& info);
+  // A table was created, changed or removed: requests everything again when it is needed.
+  void ForgetTables() {
+    signatures_.reset();
+    may_read_ahead_.clear();
+  }
 
  private:
   const std::string address_;

@@ -1,6 +1,7 @@
 #include "table.h"
 
 #include <array>
+#include <chrono>
 #include <ranges>
 #include <type_traits>
 #include <utility>
@@ -21,6 +22,11 @@ Table MakeUnserved(const TableOptions& options) {
 bool CanDo(const TableObject& self, int32_t n, Result<bool> (Table::*question)(int64_t) const) {
   const Table table = self.table();
   return ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return (table.*question)(n); }));
+}
+
+// "1.5", as Python writes it.
+std::string SecondsText(int64_t nanos) {
+  return nb::cast<std::string>(nb::repr(nb::float_(static_cast<double>(nanos) / 1e9)));
 }
 
 template <HasFields Record>
@@ -75,7 +81,8 @@ std::string TableObject::ToRepr() const {
          ", max_size=" + std::to_string(info.max_size) +
          ", max_times_sampled=" + std::to_string(info.max_times_sampled) + ", name=" + info.name +
          ", rate_limiter=" + python::ToRepr(info.rate_limiter) +
-         ", signature=" + (options_.signature ? options_.signature->ToString() : "nullptr") + ")";
+         ", signature=" + (options_.signature ? options_.signature->ToString() : "nullptr") +
+         (info.max_age_nanos > 0 ? ", max_age=" + SecondsText(info.max_age_nanos) : "") + ")";
 }
 
 nb::dict ToDict(const TableInfo& info) { return FieldsToDict(info); }
@@ -88,12 +95,13 @@ void BindTable(nb::module_& module) {
           "__init__",
           [](Self* self, std::string name, const SelectorObject& sampler, const SelectorObject& remover,
              int32_t max_size, int32_t max_times_sampled, const RateLimiterOptions& rate_limiter,
-             std::optional<nb::bytes> signature) {
+             std::optional<nb::bytes> signature, int64_t max_age_nanos) {
             TableOptions options{.name = std::move(name),
                                  .sampler = sampler.options,
                                  .remover = remover.options,
                                  .max_size = max_size,
                                  .max_times_sampled = max_times_sampled,
+                                 .max_age = std::chrono::nanoseconds(max_age_nanos),
                                  .rate_limiter = rate_limiter};
             if (signature) {
               options.signature =
@@ -102,7 +110,7 @@ void BindTable(nb::module_& module) {
             new (self) Self(std::move(options));
           },
           "name"_a, "sampler"_a, "remover"_a, "max_size"_a, "max_times_sampled"_a, "rate_limiter"_a,
-          "signature"_a.none())
+          "signature"_a.none(), "max_age_nanos"_a = 0)
       .def(
           "name", [](const Self& self) { return self.options().name; }, "The table's name.")
       .def(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import operator
 from typing import Any
 
-__all__ = ["as_bytes", "as_int32"]
+__all__ = ["as_bytes", "as_int32", "as_max_age"]
 
 
 def _as_int(name: str, value: Any) -> int:
@@ -31,3 +33,17 @@ def as_bytes(name: str, value: Any) -> int | None:
     if not 0 < number < 2**63:
         raise ValueError(f"{name} ({number}) must be a positive number of bytes, or None for no bound")
     return number
+
+
+def as_max_age(value: Any) -> int:
+    """Returns nanoseconds, 0 for None and infinity. TypeError unless it is a number, ValueError unless positive."""
+    if value is None:
+        return 0
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"max_age must be a number of seconds, got {value!r} of type {type(value).__name__}")
+    seconds = float(value)
+    if not seconds > 0:
+        raise ValueError(f"max_age ({seconds}) must be a positive number of seconds, or None if items do not age")
+    if math.isinf(seconds):
+        return 0
+    return min(max(round(seconds * 1e9), 1), 2**63 - 1)

@@ -15,6 +15,7 @@ from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb import rate_limiters, structured_writer
+    from reverb.server import Table
 
 __all__ = ["Client", "Writer"]
 
@@ -357,6 +358,83 @@ class Client(_core.Client):
     ) -> None:
         """Replaces the numbers of the table's limiter while it runs; its counters stay."""
         self._set_rate_limiter(table, rate_limiter.internal_limiter, timeout)
+
+    def create_table(self, table: Table, *, exist_ok: bool = False, timeout: float | None = None) -> None:
+        """Adds a table with the settings of `table` to the server, which runs on.
+
+        Writers and iterators that exist already can use it at once. Checkpoints contain it, and a server that loads one
+        creates it again. The `table` itself does not show the server's table.
+
+        Args:
+            table: a reverb.Table, as for reverb.Server.
+            exist_ok: a table of that name is no error if it has the same settings.
+            timeout: seconds to wait for the server; None: unlimited.
+
+        Raises:
+            RuntimeError: if there is a table of that name; its `code` is "ALREADY_EXISTS".
+
+        >>> import reverb
+        >>> server = reverb.Server([reverb.Table.queue("queue", 10)])
+        >>> client = server.localhost_client()
+        >>> client.create_table(reverb.Table.queue("another", 10))
+        >>> client.change_table("another", max_size=20, rate_limiter=reverb.rate_limiters.Queue(20))
+        >>> client.server_info()["another"].max_size
+        20
+        >>> client.remove_table("another")
+        >>> list(client.server_info())
+        ['queue']
+        >>> server.stop()
+        """
+        native = getattr(table, "internal_table", None)
+        if not isinstance(native, _core.Table):
+            raise TypeError(f"table must be a reverb.Table, got {table!r} of type {type(table).__name__}")
+        self._create_table(native, bool(exist_ok), timeout)
+        self._signatures = None
+
+    def remove_table(self, table: str, *, timeout: float | None = None) -> None:
+        """Removes a table from the server and frees its items.
+
+        Calls that wait for it raise RuntimeError, and so do later ones; their `code` is "NOT_FOUND".
+        """
+        self._remove_table(table, timeout)
+        self._signatures = None
+
+    def change_table(
+        self,
+        table: str,
+        *,
+        max_size: int | None = None,
+        max_times_sampled: int | None = None,
+        max_age: float | None = None,
+        rate_limiter: rate_limiters.RateLimiter | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Changes limits of a table while it is in use. Calls that no longer have to wait continue.
+
+        Args:
+            table: its name.
+            max_size: the new maximum; None: unchanged, as for the others. Items beyond it are evicted by the remover.
+            max_times_sampled: an item that was sampled so often already is removed with its next sample; 0: never.
+            max_age: seconds, from the insert of each item; `math.inf` if items shall not age.
+            rate_limiter: its numbers replace those of the table's limiter, whose counters stay.
+            timeout: seconds to wait for the server; None: unlimited.
+        """
+        if max_size is None and max_times_sampled is None and max_age is None and rate_limiter is None:
+            raise ValueError("nothing to change: give max_size, max_times_sampled, max_age or rate_limiter")
+        limiter = getattr(rate_limiter, "internal_limiter", None)
+        if rate_limiter is not None and not isinstance(limiter, _core.RateLimiter):
+            raise TypeError(
+                f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type "
+                f"{type(rate_limiter).__name__}"
+            )
+        self._change_table(
+            table,
+            None if max_size is None else _arguments.as_int32("max_size", max_size),
+            None if max_times_sampled is None else _arguments.as_int32("max_times_sampled", max_times_sampled),
+            None if max_age is None else _arguments.as_max_age(max_age),
+            limiter,
+            timeout,
+        )
 
     def server_info(self, timeout: float | None = None) -> reverb_types.ServerInfo:
         """Returns the state of all tables: a dict by name, with the server's memory and waiting calls as attributes.

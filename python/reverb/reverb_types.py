@@ -85,6 +85,9 @@ class TableInfo:
     # Items that were removed because of max_size or max_bytes, and because of max_times_sampled.
     evictions: int = _now(0)
     expirations: int = _now(0)
+    # Seconds after which items are removed, None if they are not; and how many were.
+    max_age: float | None = _now(None)
+    aged_out: int = _now(0)
     # Over the last ten seconds or so.
     inserts_per_second: float = _now(0.0)
     samples_per_second: float = _now(0.0)

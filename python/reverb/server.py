@@ -62,6 +62,8 @@ class Table:
         max_times_sampled: int = 0,
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
+        *,
+        max_age: float | None = None,
     ) -> None:
         """ValueError for invalid values, TypeError for values of a wrong type.
 
@@ -75,6 +77,8 @@ class Table:
             extensions: objects derived from TableExtensionBase.
             signature: a nest of specs (`reverb.TensorSpec`, `tf.TensorSpec`, or anything with a shape and a dtype).
                 Writers check items against it, and samples can have its structure.
+            max_age: seconds after which an item is removed, however often it was sampled; None: never. The time of the
+                insert counts; later changes of the priority do not renew it.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -108,6 +112,7 @@ class Table:
             max_times_sampled=_arguments.as_int32("max_times_sampled", max_times_sampled),
             rate_limiter=rate_limiter.internal_limiter,
             signature=_signatures.encode_signature(signature),
+            max_age_nanos=_arguments.as_max_age(max_age),
         )
 
     @classmethod
@@ -117,6 +122,8 @@ class Table:
         max_size: int,
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
+        *,
+        max_age: float | None = None,
     ) -> Table:
         """Returns a table whose items are sampled once, in the order of insertion; inserts wait while it is full."""
         return cls(
@@ -128,6 +135,7 @@ class Table:
             rate_limiter=rate_limiters.Queue(max_size),
             extensions=extensions,
             signature=signature,
+            max_age=max_age,
         )
 
     @classmethod
@@ -137,6 +145,8 @@ class Table:
         max_size: int,
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
+        *,
+        max_age: float | None = None,
     ) -> Table:
         """Returns a table whose items are sampled once, the newest first; inserts wait while it is full."""
         return cls(
@@ -148,6 +158,7 @@ class Table:
             rate_limiter=rate_limiters.Stack(max_size),
             extensions=extensions,
             signature=signature,
+            max_age=max_age,
         )
 
     @property
@@ -183,6 +194,8 @@ class Table:
         max_times_sampled: int | None = None,
         extensions: Sequence[TableExtensionBase] | None = None,
         signature: reverb_types.SpecNest | None = None,
+        *,
+        max_age: float | None = None,
     ) -> Table:
         """Returns a new, empty table like this one, except for the arguments that are given."""
         info = self.info
@@ -202,6 +215,7 @@ class Table:
             max_times_sampled=info.max_times_sampled if max_times_sampled is None else max_times_sampled,
             extensions=self._extensions if extensions is None else extensions,
             signature=self._signature if signature is None else signature,
+            max_age=info.max_age if max_age is None else max_age,
         )
 
     def __repr__(self) -> str:
@@ -235,7 +249,7 @@ class Server:
 
         Loads the checkpointer's latest checkpoint first, see `loaded_checkpoint`. Saved settings replace those of the
         tables, unless the checkpointer specifies otherwise; each difference is logged. ValueError if the checkpoint has
-        a table that is not among `tables`, RuntimeError if it is damaged.
+        a table that is not among `tables` and that no client had created, RuntimeError if it is damaged.
 
         Args:
             tables: the tables to serve. A Table belongs to one server.

@@ -139,6 +139,8 @@ REPEATED = {
     "set_rate_limiter": lambda client, keys: client.set_rate_limiter(
         "table", reverb.rate_limiters.MinSize(2), timeout=30
     ),
+    "change_table": lambda client, keys: client.change_table("table", max_size=50, timeout=30),
+    "create_table": lambda client, keys: client.create_table(reverb.Table.queue("new", 3), exist_ok=True, timeout=30),
     "update_priorities": lambda client, keys: client.update_priorities("table", keys, [7.0] * len(keys), timeout=30),
     "mutate_priorities": lambda client, keys: client.mutate_priorities("table", {}, keys[:1], timeout=30),
 }
@@ -162,6 +164,14 @@ def test_calls_that_are_not_idempotent_are_not_retried(proxy, client):
     proxy.break_next_request()
     with pytest.raises(RuntimeError, match="Checkpoint: .* may have carried it out"):
         client.checkpoint(timeout=30)
+    client.server_info(timeout=30)
+    proxy.break_next_request()
+    with pytest.raises(RuntimeError, match="RemoveTable: .* may have carried it out"):
+        client.remove_table("table", timeout=30)
+    client.server_info(timeout=30)
+    proxy.break_next_request()
+    with pytest.raises(RuntimeError, match="CreateTable: .* may have carried it out"):
+        client.create_table(reverb.Table.queue("new", 3), timeout=30)
 
 
 # --- Absent servers ---

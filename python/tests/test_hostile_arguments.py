@@ -15,6 +15,7 @@ def table(name="t", sampler=None, remover=None, max_size=10, rate_limiter=None, 
 good = dict(name="t", sampler=reverb.selectors.Fifo(), remover=reverb.selectors.Lifo(), max_size=10,
             rate_limiter=reverb.rate_limiters.MinSize(1), max_times_sampled=0, extensions=(), signature=None)
 each_argument("Table", table, **good)
+each_argument("Table, keywords", lambda max_age: reverb.Table(**good, max_age=max_age), max_age=1.5)
 each_argument("Table.queue", reverb.Table.queue, name="q", max_size=3)
 each_argument("Table.stack", reverb.Table.stack, name="q", max_size=3)
 made = table(**good)
@@ -114,6 +115,10 @@ for each in (client, remote):
     must_raise("lengths differ", lambda: each.update_priorities("table", [1, 2], [1.0]))
     each_argument("reset", each.reset, table="queue", timeout=2)
     each_argument("set_rate_limiter", each.set_rate_limiter, table="empty", rate_limiter=reverb.rate_limiters.MinSize(1), timeout=2)
+    each_argument("create_table", each.create_table, table=reverb.Table.queue("made", 3), exist_ok=True, timeout=2)
+    each_argument("change_table", each.change_table, table="made", max_size=4, max_times_sampled=2, max_age=1e3,
+                  rate_limiter=reverb.rate_limiters.MinSize(1), timeout=2)
+    each_argument("remove_table", each.remove_table, table="made", timeout=2)
     each_argument("server_info", each.server_info, timeout=1)
     each_argument("checkpoint", each.checkpoint, timeout=1)
     each_argument("peek", each.peek, table="table", n=1, timeout=1)

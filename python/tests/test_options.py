@@ -203,6 +203,11 @@ TIMEOUTS = {
         lambda server, client, value: client.set_rate_limiter(
             "table", reverb.rate_limiters.MinSize(1), timeout=value
         ),
+        lambda server, client, value: client.create_table(
+            reverb.Table.queue("new", 3), exist_ok=True, timeout=value
+        ),
+        lambda server, client, value: client.change_table("table", max_size=5, timeout=value),
+        lambda server, client, value: client.remove_table("new", timeout=value),
         lambda server, client, value: client.checkpoint(timeout=value),
         lambda server, client, value: client.trajectory_writer(1, timeout=value),
         lambda server, client, value: client.vector_writer(1, 1, timeout=value),

@@ -310,6 +310,42 @@ Status Client::SetRateLimiter(std::string_view table, const RateLimiterOptions& 
   });
 }
 
+Status Client::CreateTable(const TableOptions& options, bool exist_ok, const WaitOptions& wait) const {
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  const char* const local = options.custom_sampler || options.custom_remover ? "a custom selector"
+                            : !options.extensions.empty()                    ? "an extension"
+                                                                             : nullptr;
+  if (local != nullptr) {
+    return Status::InvalidArgument("table \"" + options.name + "\" has " + local +
+                                   ", which exists only in this process and cannot be sent to a server; pass "
+                                   "the table to the server when it starts, or use a built-in one");
+  }
+  internal::CreateTableRequest request{.table = {}, .exist_ok = exist_ok};
+  static_cast<TableSettings&>(request.table) = options.Settings();
+  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep_->servers[server]->CreateTable(request, attempt);
+  });
+}
+
+Status Client::RemoveTable(std::string_view table, const WaitOptions& wait) const {
+  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep_->servers[server]->RemoveTable(table, attempt);
+  });
+}
+
+Status Client::ChangeTable(std::string_view table, const TableChanges& changes,
+                           const WaitOptions& wait) const {
+  if (changes.max_age && *changes.max_age < std::chrono::nanoseconds(0)) {
+    return Status::InvalidArgument("table \"" + std::string(table) + "\": max_age is " +
+                                   std::to_string(changes.max_age->count()) +
+                                   " ns; it must be positive, or zero for items that do not age");
+  }
+  const internal::ChangeTableRequest request{.table = std::string(table), .changes = changes};
+  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep_->servers[server]->ChangeTable(request, attempt);
+  });
+}
+
 Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep_->next(Rep::kInfo).Info(wait); }
 
 Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOptions& wait) const {
@@ -321,6 +357,13 @@ Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOpti
     REVERB_ASSIGN_OR_RETURN(const Signature signature, DecodeSignature(table.signature));
     REVERB_ASSIGN_OR_RETURN(flat, signature.Flatten());
   }
+  // Does not keep the client alive.
+  signatures->refresh = [weak = std::weak_ptr(rep_)]() -> Result<std::shared_ptr<const TableSignatures>> {
+    constexpr std::chrono::seconds kRefreshTimeout{5};
+    const std::shared_ptr<Rep> rep = weak.lock();
+    if (rep == nullptr) return Status::Unavailable("the client of these signatures no longer exists");
+    return Client(rep).Signatures({.timeout = kRefreshTimeout});
+  };
   return std::shared_ptr<const TableSignatures>(std::move(signatures));
 }
 

@@ -203,6 +203,26 @@ Status ServerLink::SetRateLimiter(const SetRateLimiterRequest& request, const Wa
   });
 }
 
+Status ServerLink::CreateTable(const CreateTableRequest& request, const WaitOptions& wait) {
+  return Call({.name = "CreateTable", .can_repeat = request.exist_ok}, wait,
+              [&](Connection& connection, const WaitOptions& attempt) {
+                return connection.CreateTable(request, attempt);
+              });
+}
+
+Status ServerLink::RemoveTable(std::string_view table, const WaitOptions& wait) {
+  return Call({.name = "RemoveTable", .can_repeat = false}, wait,
+              [&](Connection& connection, const WaitOptions& attempt) {
+                return connection.RemoveTable(table, attempt);
+              });
+}
+
+Status ServerLink::ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) {
+  return Call({.name = "ChangeTable"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
+    return connection.ChangeTable(request, attempt);
+  });
+}
+
 Result<InspectReply> ServerLink::Inspect(const InspectRequest& request, const WaitOptions& wait) {
   return CallFor<InspectReply>({.name = "Inspect", .is_change = false}, wait,
                                [&](Connection& connection, const WaitOptions& attempt) {

@@ -46,13 +46,16 @@ class ServerLink {
   std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
 
   // Single calls, like those of a Connection. Idempotent calls are retried, within `wait`, when the
-  // connection fails. UNAVAILABLE if the server is unreachable for reconnect_timeout. Reset() and
-  // Checkpoint() are not retried: the server may have executed them, and executing them twice has another
-  // effect.
+  // connection fails. UNAVAILABLE if the server is unreachable for reconnect_timeout. Reset(),
+  // Checkpoint(), RemoveTable() and CreateTable() without exist_ok are not retried: the server may have
+  // executed them, and executing them twice has another effect.
   Result<ServerInfo> Info(const WaitOptions& wait) EXCLUDES(mu_);
   Status Mutate(const MutateRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Status Reset(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);
   Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  Status CreateTable(const CreateTableRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  Status RemoveTable(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);
+  Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Result<std::string> Checkpoint(const WaitOptions& wait) EXCLUDES(mu_);
 

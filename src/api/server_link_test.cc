@@ -66,6 +66,8 @@ TEST_F(ServerLinkTest, IdempotentCallsAreRetriedWhenTheConnectionBreaks) {
       [this] { return link_.Info(kPatience).status(); },
       [this] { return link_.Mutate({}, kPatience); },
       [this] { return link_.SetRateLimiter({}, kPatience); },
+      [this] { return link_.ChangeTable({}, kPatience); },
+      [this] { return link_.CreateTable({.table = {}, .exist_ok = true}, kPatience); },
       [this] { return link_.Inspect({}, kPatience).status(); },
   };
   failures_ = 2;

@@ -128,6 +128,7 @@ Status Table::UpdatePriorities(std::span<const KeyPriority> updates) { return ta
 Status Table::Delete(std::span<const uint64_t> keys) { return table_->Mutate({}, keys); }
 void Table::Reset() { table_->Reset(); }
 Status Table::SetRateLimiter(const RateLimiterOptions& options) { return table_->SetRateLimiter(options); }
+Status Table::Change(const TableChanges& changes) { return table_->Change(changes); }
 void Table::Close() { table_->Close(); }
 TableInfo Table::Info() const { return table_->Info(); }
 int64_t Table::size() const { return table_->size(); }

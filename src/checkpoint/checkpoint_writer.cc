@@ -49,7 +49,7 @@ struct CheckpointWriter::Attempt {
   std::vector<uint64_t> live_bytes;                  // of chunks, by index into `writers`
   std::vector<std::vector<uint32_t>> payload_sizes;  // the same, of each
   std::vector<std::shared_ptr<std::vector<Place>>> fresh_pages;
-  std::map<std::string, std::vector<Page>, std::less<>> page_table;
+  std::map<uint64_t, std::vector<Page>> page_table;
   std::set<uint64_t> victim_pages;  // page files to be emptied
   PageEncoder encoder;
   std::vector<ChunkPlace> item_places;
@@ -193,7 +193,7 @@ void CheckpointWriter::MarkLive(const Place& place, uint32_t payload_size) {
 }
 
 const CheckpointWriter::Page* CheckpointWriter::FindUnchanged(const TableSnapshot& table, size_t page) const {
-  const auto known = pages_.find(table.state().name);
+  const auto known = pages_.find(table.state().instance);
   if (known == pages_.end() || page >= known->second.size()) return nullptr;
   const Page& written = known->second[page];
   return written.version == table.slots().page_version(page) ? &written : nullptr;
@@ -283,7 +283,7 @@ Status CheckpointWriter::WriteTables(const Snapshot& snapshot, Attempt* attempt)
 Status CheckpointWriter::WriteTable(const TableSnapshot& table, Attempt* attempt) {
   ManifestTable& to = attempt->manifest.tables.emplace_back();
   to.saved = DescribeTable(table);
-  std::vector<Page>& pages = attempt->page_table[table.state().name];
+  std::vector<Page>& pages = attempt->page_table[table.state().instance];
   const bool has_victims = std::ranges::any_of(
       segments_, [](const auto& segment) { return segment != nullptr && segment->is_victim; });
   const auto is_clean = [&](const Page& written) {

@@ -145,8 +145,8 @@ class CheckpointWriter {
   std::string last_path_;                           // empty = there is none to build on
   std::vector<std::unique_ptr<Segment>> segments_;  // null = unused
   absl::flat_hash_map<uint64_t, Place> places_;     // by id of the chunk
-  std::map<std::string, std::vector<Page>, std::less<>> pages_;
-  std::map<uint64_t, uint64_t> page_file_bytes_;  // by number of the file
+  std::map<uint64_t, std::vector<Page>> pages_;     // by instance of the table
+  std::map<uint64_t, uint64_t> page_file_bytes_;    // by number of the file
 };
 
 }  // namespace reverb::internal

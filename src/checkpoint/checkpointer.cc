@@ -138,9 +138,14 @@ Result<std::string> Checkpointer::Write() {
   std::vector<SavedWriter> writers;
   Duration locks_held{0};
   Result<CheckpointWriter::Stats> written = [&] {
-    const Snapshot snapshot = ConcurrentTable::TakeSnapshot(environment_.tables, [&] {
+    const std::vector<std::shared_ptr<ConcurrentTable>> tables = environment_.tables();
+    Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables, [&] {
       if (environment_.save_writers) writers = environment_.save_writers();
     });
+    // A table that was removed meanwhile is empty, or will be gone with the next checkpoint.
+    for (size_t i = tables.size(); i-- > 0;) {
+      if (tables[i]->is_removed()) snapshot.tables.erase(snapshot.tables.begin() + static_cast<ptrdiff_t>(i));
+    }
     locks_held = snapshot.locks_held;
     return writer_.Write(snapshot, std::move(writers), environment_.clock->WallNanos());
   }();

@@ -31,7 +31,8 @@ class Checkpointer {
   struct Environment {
     FileSystem* fs = PosixFileSystem();
     Clock* clock = RealClock();
-    std::vector<std::shared_ptr<ConcurrentTable>> tables;
+    // Returns the tables that exist now.
+    std::function<std::vector<std::shared_ptr<ConcurrentTable>>()> tables;
     // Returns the writers' progress. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;
   };

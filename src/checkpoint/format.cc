@@ -152,6 +152,9 @@ void PutTable(std::string* out, const ManifestTable& table) {
   PutPlace(out, table.state);
   PutVarint(out, table.pages.size());
   for (const RecordPlace& page : table.pages) PutPlace(out, page);
+  PutSigned(out, saved.max_age_nanos);
+  PutSigned(out, state.counts.aged_out);
+  PutByte(out, saved.created_by_client);
 }
 
 // Version 1 kept user data beside a signature without bounds. The Python package stored the same signature
@@ -192,6 +195,11 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   const size_t pages = in.Count(3);
   table.pages.reserve(pages);
   for (size_t i = 0; i < pages && in.ok(); ++i) table.pages.push_back(TakePlace(in));
+  if (version >= 3) {
+    saved.max_age_nanos = in.Signed();
+    state.counts.aged_out = in.Signed();
+    saved.created_by_client = in.Byte() != 0;
+  }
   return table;
 }
 
@@ -211,6 +219,9 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
       return Damaged(path, "table \"" + saved.name + "\" has " + std::to_string(saved.size) + " items in " +
                                std::to_string(slots) + " slots on " + std::to_string(table.pages.size()) +
                                " pages");
+    }
+    if (saved.max_age_nanos < 0) {
+      return Damaged(path, "table \"" + saved.name + "\" has a negative max_age");
     }
     if (!saved.signature.empty()) {
       if (Result<Signature> signature = DecodeSignature(saved.signature); !signature.ok()) {

@@ -59,7 +59,10 @@ Manifest SomeManifest() {
                              .expirations = 4,
                              .explicit_deletes = 5,
                              .updates = 6,
-                             .unknown_keys = 7};
+                             .unknown_keys = 7,
+                             .aged_out = 8};
+  full.saved.max_age_nanos = 1'500'000'000;
+  full.saved.created_by_client = true;
   full.saved.state.sequence = 999;
   full.saved.state.num_slots = 300;
   full.state = {.segment = 8, .offset = 32, .size = 40};
@@ -87,6 +90,10 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(table.saved.name, "replay");
   EXPECT_EQ(table.saved.sampler.ToString(), "prioritized(exponent=0.6, seed=42)");
   EXPECT_EQ(table.saved.max_times_sampled, -1);
+  EXPECT_EQ(table.saved.max_age_nanos, 1'500'000'000);
+  EXPECT_EQ(table.saved.state.counts.aged_out, 8);
+  EXPECT_TRUE(table.saved.created_by_client);
+  EXPECT_FALSE(manifest->tables[1].saved.created_by_client);
   EXPECT_EQ(table.saved.rate_limiter.min_diff, -3);
   EXPECT_EQ(table.saved.state.counts.unknown_keys, 7);
   EXPECT_EQ(table.pages[1].offset, 172u);
@@ -123,8 +130,9 @@ TEST(ManifestTest, InvalidFieldsWithAValidChecksumNeverCrash) {
 TEST(ManifestTest, ALaterVersionIsNotDamage) {
   std::string bytes = EncodeManifest(SomeManifest());
   ++bytes[8];
-  EXPECT_THAT(DecodeManifest(WithChecksum(bytes), kPath),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("version 2")));
+  EXPECT_THAT(
+      DecodeManifest(WithChecksum(bytes), kPath),
+      StatusIs(StatusCode::kFailedPrecondition, HasSubstr("version " + std::to_string(kManifestVersion))));
 }
 
 TEST(ManifestTest, PagesMustMatchTheSlots) {

@@ -108,6 +108,8 @@ Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const Restore
   TableOptions& to = plan.options;
   Choose(name, "max_size", options.sizes, saved.max_size, &to.max_size, number);
   Choose(name, "max_times_sampled", options.sizes, saved.max_times_sampled, &to.max_times_sampled, number);
+  Choose(name, "max_age", options.sizes, Duration(saved.max_age_nanos), &to.max_age,
+         [](Duration age) { return std::to_string(std::chrono::duration<double>(age).count()) + " s"; });
   Choose(name, "the rate limiter", options.rate_limiter, saved.rate_limiter, &to.rate_limiter,
          [](const RateLimiterOptions& limiter) { return "(" + limiter.ToString() + ")"; });
   REVERB_ASSIGN_OR_RETURN(const std::optional<Signature> signature, SavedSignature(saved));
@@ -130,7 +132,9 @@ TableOptions OptionsOf(const TableSettings& saved) {
                        .remover = saved.remover,
                        .max_size = saved.max_size,
                        .max_times_sampled = saved.max_times_sampled,
-                       .rate_limiter = saved.rate_limiter};
+                       .max_age = Duration(saved.max_age_nanos),
+                       .rate_limiter = saved.rate_limiter,
+                       .created_by_client = saved.created_by_client};
   if (!saved.signature.empty()) {
     if (Result<Signature> signature = DecodeSignature(saved.signature); signature.ok()) {
       options.signature = *std::move(signature);
@@ -178,7 +182,10 @@ Result<Plans> PlanTables(const SavedServer& saved, const std::vector<TableOption
   for (size_t i = 0; i < saved.tables.size(); ++i) {
     if (all.wanted[i]) continue;
     const std::string& name = saved.tables[i].name;
-    switch (options.extra_tables) {
+    // Nobody gives the tables that clients created: they exist in the checkpoint only.
+    const bool creates =
+        options.extra_tables == RestoreOptions::ExtraTables::kFail && saved.tables[i].created_by_client;
+    switch (creates ? RestoreOptions::ExtraTables::kCreate : options.extra_tables) {
       case RestoreOptions::ExtraTables::kFail:
         return Status::InvalidArgument("the checkpoint has a table \"" + name +
                                        "\" that the server does not have; it has " + Names(given) +
@@ -263,11 +270,17 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
   for (size_t i = 0; i < saved.tables.size(); ++i) {
     if (by_saved[i] == nullptr) continue;
     REVERB_RETURN_IF_ERROR(by_saved[i]->FinishRestore(all.plans[*all.plan[i]].state));
-    const int64_t evicted = saved.tables[i].size - by_saved[i]->size();
+    const TableInfo info = by_saved[i]->Info();
+    const int64_t aged = info.aged_out - saved.tables[i].state.counts.aged_out;
+    const int64_t evicted = saved.tables[i].size - info.current_size - aged;
+    if (aged > 0) {
+      Log(LogLevel::kInfo, "loading a checkpoint: table \"" + saved.tables[i].name + "\": " +
+                               std::to_string(aged) + " items are older than max_age and were removed");
+    }
     if (evicted > 0) {
       Log(LogLevel::kWarning, "loading a checkpoint: table \"" + saved.tables[i].name +
                                   "\": " + std::to_string(evicted) + " items did not fit into max_size " +
-                                  std::to_string(by_saved[i]->options().max_size) + " and were evicted");
+                                  std::to_string(info.max_size) + " and were evicted");
     }
   }
   loaded.writers = saved.writers;

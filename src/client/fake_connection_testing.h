@@ -126,6 +126,9 @@ struct FakeConnection final : Connection {
   Status SetRateLimiter(const SetRateLimiterRequest&, const WaitOptions& wait) override {
     return Answer(wait);
   }
+  Status CreateTable(const CreateTableRequest&, const WaitOptions& wait) override { return Answer(wait); }
+  Status RemoveTable(std::string_view, const WaitOptions& wait) override { return Answer(wait); }
+  Status ChangeTable(const ChangeTableRequest&, const WaitOptions& wait) override { return Answer(wait); }
   Result<InspectReply> Inspect(const InspectRequest&, const WaitOptions& wait) override {
     REVERB_RETURN_IF_ERROR(Answer(wait));
     return InspectReply();

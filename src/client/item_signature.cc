@@ -39,6 +39,12 @@ std::string ToText(std::span<const ItemColumnSpec> columns) {
   return ToText(specs);
 }
 
+void RefreshFor(std::string_view table, std::shared_ptr<const TableSignatures>* signatures) {
+  if ((*signatures)->contains(table) || !(*signatures)->refresh) [[likely]]
+    return;
+  if (auto fresh = (*signatures)->refresh(); fresh.ok()) *signatures = *std::move(fresh);
+}
+
 Status Check(const TableSignatures& signatures, std::string_view table,
              std::span<const ItemColumnSpec> columns, bool may_describe_a_step) {
   const auto prefix = [&] { return "Unable to create item in table '" + std::string(table) + "' since "; };
@@ -81,14 +87,16 @@ Status Check(const TableSignatures& signatures, std::string_view table,
 
 }  // namespace
 
-Status CheckItemSignature(const TableSignatures& signatures, std::string_view table,
+Status CheckItemSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
                           std::span<const ItemColumnSpec> columns) {
-  return Check(signatures, table, columns, false);
+  RefreshFor(table, signatures);
+  return Check(**signatures, table, columns, false);
 }
 
-Status CheckStepSignature(const TableSignatures& signatures, std::string_view table,
+Status CheckStepSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
                           std::span<const ItemColumnSpec> columns) {
-  return Check(signatures, table, columns, true);
+  RefreshFor(table, signatures);
+  return Check(**signatures, table, columns, true);
 }
 
 }  // namespace reverb::internal

@@ -3,6 +3,7 @@
 #define REVERB_CLIENT_ITEM_SIGNATURE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -22,11 +23,12 @@ struct ItemColumnSpec {
 };
 
 // Returns INVALID_ARGUMENT, with both signatures in the message, if the columns do not match the table's.
-Status CheckItemSignature(const TableSignatures& signatures, std::string_view table,
+// Reads *signatures again if they do not have the table.
+Status CheckItemSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
                           std::span<const ItemColumnSpec> columns);
 
 // For items of whole steps: the signature may describe either a step or the item.
-Status CheckStepSignature(const TableSignatures& signatures, std::string_view table,
+Status CheckStepSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
                           std::span<const ItemColumnSpec> columns);
 
 }  // namespace reverb::internal

@@ -114,7 +114,7 @@ class TrajectoryWriterImpl {
   void DropWaiting();
 
   const std::unique_ptr<ItemSink> sink_;
-  const std::shared_ptr<const TableSignatures> signatures_;
+  std::shared_ptr<const TableSignatures> signatures_;  // replaced when a table is missing
   const WaitOptions wait_for_room_;
   Random random_;
   ColumnStore columns_;

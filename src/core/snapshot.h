@@ -96,6 +96,7 @@ class TableSnapshot {
     TableCounts counts = {};
     std::optional<std::string> structure = {};  // as in TableInfo
     int64_t size = 0;
+    uint64_t instance = 0;   // of the table: no other one of this process has the same number
     uint64_t sequence = 0;   // of the last operation
     uint64_t free_head = 0;  // 1 + first free slot, 0 = none
     std::unique_ptr<SelectorCapture> sampler_state = {};

@@ -24,7 +24,11 @@ Result<std::shared_ptr<ConcurrentTable>> ConcurrentTable::Create(TableOptions op
 }
 
 ConcurrentTable::ConcurrentTable(std::unique_ptr<TableState> state, Environment environment)
-    : environment_(std::move(environment)), state_(std::move(state)), stats_(environment_.clock->Now()) {}
+    : environment_(std::move(environment)),
+      state_(std::move(state)),
+      has_max_age_(state_->has_max_age()),
+      max_times_sampled_(state_->max_times_sampled()),
+      stats_(environment_.clock->Now()) {}
 
 ConcurrentTable::~ConcurrentTable() {
   // No other thread holds the table, so no call waits in it. Asynchronous operations hold it through their
@@ -197,17 +201,63 @@ Status ConcurrentTable::SetRateLimiter(const RateLimiterOptions& options) {
   return Status::Ok();
 }
 
+Status ConcurrentTable::Change(const TableChanges& changes) {
+  {
+    ReadLock lock(this);
+    TableOptions changed = options();
+    const TableSettings now = state_->Settings();
+    changed.max_size = now.max_size;
+    changed.max_times_sampled = now.max_times_sampled;
+    changed.max_age = Duration(now.max_age_nanos);
+    changed.rate_limiter = now.rate_limiter;
+    changes.ApplyTo(&changed);
+    REVERB_RETURN_IF_ERROR(changed.Validate());
+  }
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    const ClockReading now{.now = environment_.clock->Now(), .wall_nanos = environment_.clock->WallNanos()};
+    state_->Change(changes, now, &round->effects);
+    has_max_age_.store(state_->has_max_age(), std::memory_order_relaxed);
+    max_times_sampled_.store(state_->max_times_sampled(), std::memory_order_relaxed);
+  });
+  for (const std::string& text : FindContradictions(Info())) Log(LogLevel::kWarning, text);
+  for (bool is_too_large = true; is_too_large;) {
+    WithLock([&](Round* round) {
+      mu_.AssertHeld();
+      for (int i = 0; i < kMaxEvictions && state_->size() > state_->max_size(); ++i) {
+        state_->EvictOne(&round->effects);
+      }
+      is_too_large = state_->size() > state_->max_size();
+    });
+  }
+  return Status::Ok();
+}
+
+void ConcurrentTable::CloseLocked(Round* round) {
+  closed_ = true;
+  while (!inserts_.empty()) Finish(inserts_.head(), ClosedError(), round);
+  while (!samples_.empty()) Finish(samples_.head(), ClosedError(), round);
+  if (room_ticket_ != 0) environment_.store->StopWaiting(std::exchange(room_ticket_, 0));
+}
+
 void ConcurrentTable::Close() {
   WithLock([&](Round* round) {
     mu_.AssertHeld();
-    closed_ = true;
-    while (!inserts_.empty()) Finish(inserts_.head(), ClosedError(), round);
-    while (!samples_.empty()) Finish(samples_.head(), ClosedError(), round);
-    if (room_ticket_ != 0) environment_.store->StopWaiting(std::exchange(room_ticket_, 0));
+    CloseLocked(round);
+  });
+}
+
+void ConcurrentTable::Remove() {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    removed_.store(true, std::memory_order_release);
+    CloseLocked(round);
+    state_->Reset(&round->effects);
   });
 }
 
 Status ConcurrentTable::ClosedError() const {
+  if (is_removed()) return Status::NotFound("table \"" + name() + "\" was removed from the server");
   return Status::Cancelled("table \"" + name() + "\" was closed").WithDetail(Detail::kTableClosed);
 }
 
@@ -306,7 +356,9 @@ Status ConcurrentTable::FinishRestore(const SavedTableState& state) {
   Status status;
   WithLock([&](Round* round) {
     mu_.AssertHeld();
-    status = state_->FinishRestore(state, &round->effects);
+    status = state_->FinishRestore(
+        state, &round->effects,
+        {.now = environment_.clock->Now(), .wall_nanos = environment_.clock->WallNanos()});
     stats_.ForgetCounters(environment_.clock->Now(), state_->limiter().counters());
   });
   return status;

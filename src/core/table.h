@@ -72,7 +72,10 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   ConcurrentTable& operator=(const ConcurrentTable&) = delete;
 
   const std::string& name() const { return state_->options().name; }
+  // As created; Info() has the limits in force.
   const TableOptions& options() const { return state_->options(); }
+  // The one in force. Takes no lock.
+  int32_t max_times_sampled() const { return max_times_sampled_.load(std::memory_order_relaxed); }
   const std::shared_ptr<ChunkStore>& store() const { return environment_.store; }
 
   // --- Inserting ---
@@ -123,8 +126,14 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Empties the table. Waiting calls keep waiting, with reset limiter counters.
   void Reset();
   Status SetRateLimiter(const RateLimiterOptions& options);
+  // Changes limits of the table while it is in use. Waiting calls continue if they may now. On return the
+  // table has at most max_size items and none that is older than max_age.
+  Status Change(const TableChanges& changes);
   // Ends all waits with CANCELLED; later inserts and samples fail the same way. Other calls keep working.
   void Close();
+  // Like Close(), with NOT_FOUND, for a table that no longer belongs to its server; frees all items.
+  void Remove();
+  bool is_removed() const { return removed_.load(std::memory_order_acquire); }
 
   TableInfo Info();
   int64_t size();
@@ -148,6 +157,8 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
  private:
   static constexpr int kMaxAdvance = 256;
   static constexpr int kMaxTurns = 64;
+  // Items that Change() evicts before it releases the lock for a moment.
+  static constexpr int kMaxEvictions = 4096;
   // Bounds the samples that are drawn while the lock is held.
   static constexpr int64_t kMaxSampleCount = int64_t{1} << 20;
 
@@ -211,7 +222,12 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   void CancelLocked(Operation* op, Round* round) REQUIRES(mu_);
   Status TimeoutError(const Operation& op) const REQUIRES(mu_);
   Status ClosedError() const;
+  void CloseLocked(Round* round) REQUIRES(mu_);
 
+  // Removes the items that have reached max_age. Called before the state is used.
+  void RemoveAged(Round* round) REQUIRES(mu_);
+  // Returns when the alarm for such items is due: a little late, so that one alarm serves many items.
+  std::optional<TimePoint> NextAgedAlarm() const REQUIRES(mu_);
   void ArmAlarm() REQUIRES(mu_);
   void OnAlarm(TimePoint armed_for);
   void WaitForRoom() REQUIRES(mu_);
@@ -220,6 +236,11 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   const Environment environment_;
   const std::unique_ptr<TableState>
       state_;  // the object is guarded by mu_, except for its "any thread" methods
+
+  std::atomic<bool> removed_{false};
+  // Copies of settings that are in the state, for readers without the lock.
+  std::atomic<bool> has_max_age_;
+  std::atomic<int32_t> max_times_sampled_;
 
   // Operations handed over to the lock's holder, newest first.
   std::atomic<Operation*> pushed_{nullptr};

@@ -58,7 +58,15 @@ void ConcurrentTable::WithLock(Body body) {
 // caller waits for the asynchronous ones.
 class SCOPED_CAPABILITY ConcurrentTable::ReadLock {
  public:
-  explicit ReadLock(ConcurrentTable* table) ACQUIRE(table->mu_) : table_(table) { table_->mu_.Lock(); }
+  explicit ReadLock(ConcurrentTable* table) ACQUIRE(table->mu_) : table_(table) {
+    if (table_->has_max_age_.load(std::memory_order_relaxed)) {
+      table_->WithLock([this](Round* round) {
+        table_->mu_.AssertHeld();
+        table_->RemoveAged(round);
+      });
+    }
+    table_->mu_.Lock();
+  }
   ~ReadLock() RELEASE() {
     table_->mu_.Unlock();
     Operation* expected = nullptr;  // see FinishRound()

@@ -98,7 +98,7 @@ void ConcurrentTable::FinishRound(Round* round) {
                        : !inserts_.empty() ? TableStats::State::kInsertsWait
                                            : TableStats::State::kIdle;
     if (state != stats_.state()) stats_.SetState(state, environment_.clock->Now());
-    if (!deadlines_.empty()) ArmAlarm();
+    if (!deadlines_.empty() || state_->has_max_age()) ArmAlarm();
 
     if (!callbacks_.empty() && alive == nullptr) alive = weak_from_this().lock();  // null in the destructor
     // Work for other callers must not occupy one caller, or the clock's thread, forever: after some turns

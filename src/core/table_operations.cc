@@ -22,6 +22,7 @@ void ConcurrentTable::Start(Operation* op, Round* round) {
     return Finish(op, Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller"),
                   round);
   }
+  RemoveAged(round);
   if (op->kind == Operation::Kind::kMutate) return StartMutate(op, round);
   if (closed_) return Finish(op, ClosedError(), round);
   const bool timed = stats_.ShouldTime();
@@ -97,7 +98,7 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
         store.stored_bytes() - state_->referenced_bytes() + more <= *store.options().max_bytes;
     const bool may_evict = store.options().policy == MemoryPolicy::kEvict
                                ? could_fit && state_->size() > 0
-                               : state_->size() >= options().max_size;
+                               : state_->size() >= state_->max_size();
     if (may_evict) {
       state_->EvictOne(&round->effects);
       continue;
@@ -136,7 +137,22 @@ void ConcurrentTable::StartMutate(Operation* op, Round* round) {
   Finish(op, Status::Ok(), round);
 }
 
+void ConcurrentTable::RemoveAged(Round* round) {
+  if (state_->has_max_age()) [[unlikely]]
+    state_->AdvanceTo(environment_.clock->Now(), &round->effects);
+}
+
+std::optional<TimePoint> ConcurrentTable::NextAgedAlarm() const {
+  if (!state_->has_max_age()) return std::nullopt;
+  const std::optional<TimePoint> next = state_->NextAged();
+  if (!next) return std::nullopt;
+  const Duration slack =
+      std::clamp<Duration>(state_->max_age() / 128, std::chrono::milliseconds(1), std::chrono::seconds(1));
+  return *next < TimePoint::max() - slack ? std::optional(*next + slack) : std::nullopt;
+}
+
 void ConcurrentTable::Advance(Round* round) {
+  RemoveAged(round);
   for (int budget = kMaxAdvance; budget > 0; --budget) {
     const bool inserted = !inserts_.empty() && AdvanceInsert(round);
     const bool sampled = !samples_.empty() && AdvanceSample(round);
@@ -260,7 +276,10 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
 }
 
 void ConcurrentTable::ArmAlarm() {
-  const TimePoint next = deadlines_.begin()->first;
+  std::optional<TimePoint> due = NextAgedAlarm();
+  if (!deadlines_.empty()) due = std::min(deadlines_.begin()->first, due.value_or(TimePoint::max()));
+  if (!due) return;
+  const TimePoint next = *due;
   if (armed_for_ && *armed_for_ <= next) return;
   if (alarm_ != 0) environment_.clock->Cancel(alarm_);
   armed_for_ = next;

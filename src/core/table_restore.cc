@@ -83,7 +83,7 @@ Status TableState::RestoreItem(SavedItem item) {
   return Status::Ok();
 }
 
-Status TableState::FinishRestore(const SavedTableState& state, Effects* effects) {
+Status TableState::FinishRestore(const SavedTableState& state, Effects* effects, const ClockReading& now) {
   REVERB_RETURN_IF_ERROR(RestoreFreeSlots(state));
   REVERB_RETURN_IF_ERROR(RestoreCounters(state.counters));
   if (Status status = structure_.Restore(state.structure); !status.ok()) {
@@ -114,7 +114,11 @@ Status TableState::FinishRestore(const SavedTableState& state, Effects* effects)
   if (Status status = sampler_->Restore(items, state.sampler_state); !status.ok()) return in_table(status);
   if (Status status = remover_->Restore(items, state.remover_state); !status.ok()) return in_table(status);
   REVERB_RETURN_IF_ERROR(RestoreExtensions(items, state));
-  while (size_ > options_.max_size) EvictOne(effects);
+  if (has_max_age()) {
+    RebuildBirths(now);
+    AdvanceTo(now.now, effects);
+  }
+  while (size_ > max_size_) EvictOne(effects);
   return Status::Ok();
 }
 

@@ -1,11 +1,13 @@
 #include "core/table_state.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/utf8.h"
+#include "tensor/limiter_text.h"
 
 namespace reverb {
 
@@ -54,6 +56,10 @@ Status TableOptions::Validate() const {
   if (!custom_remover) {
     if (Status status = remover.Validate(); !status.ok()) return in_table(status);
   }
+  if (max_age < std::chrono::nanoseconds(0)) {
+    return Status::InvalidArgument(table + "max_age is " + std::to_string(max_age.count()) +
+                                   " ns; it must be positive, or zero for items that do not age");
+  }
   for (const auto& extension : extensions) {
     if (extension == nullptr) return Status::InvalidArgument(table + "an extension is null");
   }
@@ -73,7 +79,43 @@ TableSettings TableOptions::Settings() const {
           .max_size = max_size,
           .max_times_sampled = max_times_sampled,
           .rate_limiter = rate_limiter,
-          .signature = signature ? EncodeSignature(*signature) : std::string()};
+          .signature = signature ? EncodeSignature(*signature) : std::string(),
+          .max_age_nanos = max_age.count(),
+          .created_by_client = created_by_client};
+}
+
+Result<TableOptions> TableOptions::FromSettings(const TableSettings& settings) {
+  for (const auto& [role, selector] :
+       {std::pair("sampler", &settings.sampler), std::pair("remover", &settings.remover)}) {
+    if (selector->kind != SelectorOptions::Kind::kCustom) continue;
+    return Status::InvalidArgument("table \"" + settings.name + "\": its " + role +
+                                   " is a custom selector (" + selector->ToString() +
+                                   "), which exists only in the process that created it; use a built-in one");
+  }
+  TableOptions options{.name = settings.name,
+                       .sampler = settings.sampler,
+                       .remover = settings.remover,
+                       .max_size = settings.max_size,
+                       .max_times_sampled = settings.max_times_sampled,
+                       .max_age = std::chrono::nanoseconds(settings.max_age_nanos),
+                       .rate_limiter = settings.rate_limiter,
+                       .created_by_client = settings.created_by_client};
+  if (!settings.signature.empty()) {
+    Result<Signature> signature = DecodeSignature(settings.signature);
+    if (!signature.ok()) {
+      return Status::InvalidArgument("table \"" + settings.name +
+                                     "\": " + std::string(signature.status().message()));
+    }
+    options.signature = *std::move(signature);
+  }
+  return options;
+}
+
+void TableChanges::ApplyTo(TableOptions* options) const {
+  options->max_size = max_size.value_or(options->max_size);
+  options->max_times_sampled = max_times_sampled.value_or(options->max_times_sampled);
+  options->max_age = max_age.value_or(options->max_age);
+  options->rate_limiter = rate_limiter.value_or(options->rate_limiter);
 }
 
 namespace internal {
@@ -97,7 +139,45 @@ Result<std::unique_ptr<Selector>> BuildSelector(const TableOptions& table, const
   return selector;
 }
 
+uint64_t NextInstance() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 }  // namespace
+
+std::vector<std::string> FindContradictions(const TableSettings& settings) {
+  const RateLimiterOptions& limiter = settings.rate_limiter;
+  const double per_insert = limiter.samples_per_insert;
+  const bool limits_inserts = limiter.max_diff < std::numeric_limits<double>::max();
+  const bool limits_samples = limiter.min_diff > -std::numeric_limits<double>::max();
+  const std::string table = "table \"" + settings.name + "\": ";
+  std::vector<std::string> found;
+  if (limiter.min_size_to_sample > settings.max_size) {
+    found.push_back(table + "min_size_to_sample " + std::to_string(limiter.min_size_to_sample) +
+                    " exceeds max_size " + std::to_string(settings.max_size) +
+                    ", so nothing can ever be sampled; lower the former or raise the latter");
+  }
+  if (limits_inserts && limits_samples && limiter.max_diff - limiter.min_diff < std::max(1.0, per_insert)) {
+    found.push_back(table + "the limiter's bounds " + ShowNumber(limiter.min_diff) + " and " +
+                    ShowNumber(limiter.max_diff) + " are closer than samples_per_insert " +
+                    ShowNumber(per_insert) +
+                    " allows: inserts and samples can block each other forever; widen them");
+  }
+  if (limits_inserts && settings.max_times_sampled >= 1 && per_insert > settings.max_times_sampled) {
+    found.push_back(table + "max_times_sampled " + std::to_string(settings.max_times_sampled) +
+                    " allows fewer samples of an item than samples_per_insert " + ShowNumber(per_insert) +
+                    " requires, so inserts will wait for samples that cannot come; raise the former or lower "
+                    "the latter");
+  }
+  if (limits_inserts && limiter.min_diff >= 0 && settings.max_times_sampled == 1 && per_insert == 1 &&
+      limiter.max_diff > static_cast<double>(settings.max_size)) {
+    found.push_back(table + "the limiter allows " + ShowNumber(limiter.max_diff) +
+                    " items that were not sampled, and max_size is " + std::to_string(settings.max_size) +
+                    ": items will be evicted before they are sampled; make both the same");
+  }
+  return found;
+}
 
 void Effects::RunAndClear() {
   for (std::function<void()>& work : after_unlock) work();
@@ -140,10 +220,14 @@ Result<std::unique_ptr<TableState>> TableState::Create(TableOptions options) {
 TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
                        std::unique_ptr<Selector> remover)
     : options_(std::move(options)),
+      instance_(NextInstance()),
       sampler_(std::move(sampler)),
       remover_(std::move(remover)),
       remover_is_deterministic_(remover_->options().is_deterministic()),
-      limiter_(options_.rate_limiter) {}
+      limiter_(options_.rate_limiter),
+      max_size_(options_.max_size),
+      max_times_sampled_(options_.max_times_sampled),
+      max_age_(options_.max_age) {}
 
 TableState::~TableState() {
   for (const auto& extension : options_.extensions) extension->attached_ = false;
@@ -196,7 +280,7 @@ void TableState::PrefetchEviction() const {
 void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects) {
   // The memory to touch is mostly cold: prefetch all of it before using any of it.
   index_.Prefetch(item.key);
-  if (size_ >= options_.max_size && remover_is_deterministic_) PrefetchEviction();
+  if (size_ >= max_size_ && remover_is_deterministic_) PrefetchEviction();
   const Slot wanted = free_head_ != 0 ? static_cast<Slot>(free_head_ - 1) : static_cast<Slot>(slots_.size());
   const auto [slot, is_new] = index_.FindOrInsert(item.key, wanted);
   if (!is_new) {
@@ -225,8 +309,9 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
       .slot = slot, .priority = item.priority, .inserted = sequence_, .touched = sequence_};
   sampler_->Insert(entry);
   remover_->Insert(entry);
+  if (has_max_age()) AddBirth(slot);
   RunHooks(&TableExtension::OnInsert, record, effects);
-  if (size_ > options_.max_size) EvictOne(effects);
+  if (size_ > max_size_) EvictOne(effects);
   limiter_.CountInsert();
 }
 
@@ -253,6 +338,9 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
     case Removal::kDeleted:
       ++counts_.explicit_deletes;
       break;
+    case Removal::kAged:
+      ++counts_.aged_out;
+      break;
   }
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
     chunk->DropItemRef();
@@ -277,6 +365,63 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   }
 }
 
+void TableState::AddBirth(Slot slot) {
+  // Items are removed in any order, and their entries stay until they are the oldest, or too many.
+  constexpr size_t kMinUseless = 1024;
+  if (births_.size() > 2 * static_cast<size_t>(size_) + kMinUseless) {
+    std::erase_if(births_, [this](const Birth& birth) { return !IsPresent(birth); });
+  }
+  births_.push_back({.at = now_, .inserted = slots_[slot].inserted, .slot = slot});
+}
+
+void TableState::RebuildBirths(const ClockReading& now) {
+  now_ = std::max(now_, now.now);
+  births_.clear();
+  if (!has_max_age()) return;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    const SlotRecord& record = slots_[slot];
+    if (record.is_free()) continue;
+    // An item without a time, or from the future of a clock that was set back, is new.
+    const int64_t age =
+        record.inserted_at > 0 ? std::max<int64_t>(0, now.wall_nanos - record.inserted_at) : 0;
+    births_.push_back(
+        {.at = now_ - Duration(age), .inserted = record.inserted, .slot = static_cast<Slot>(slot)});
+  }
+  std::ranges::sort(births_, [](const Birth& a, const Birth& b) {
+    return a.at != b.at ? a.at < b.at : a.inserted < b.inserted;
+  });
+}
+
+void TableState::AdvanceTo(TimePoint now, Effects* effects) {
+  now_ = std::max(now_, now);
+  while (!births_.empty()) {
+    const Birth oldest = births_.front();
+    const bool is_present = IsPresent(oldest);
+    if (is_present && now_ - oldest.at < max_age_) return;
+    births_.pop_front();
+    if (is_present) Remove(oldest.slot, Removal::kAged, effects);
+  }
+}
+
+std::optional<TimePoint> TableState::NextAged() const {
+  if (births_.empty()) return std::nullopt;
+  const TimePoint oldest = births_.front().at;
+  // A sum that would overflow never comes.
+  if (max_age_ >= TimePoint::max() - std::max(oldest, TimePoint())) return std::nullopt;
+  return oldest + max_age_;
+}
+
+void TableState::Change(const TableChanges& changes, const ClockReading& now, Effects* effects) {
+  max_size_ = changes.max_size.value_or(max_size_);
+  max_times_sampled_ = changes.max_times_sampled.value_or(max_times_sampled_);
+  if (changes.rate_limiter) limiter_.set_options(*changes.rate_limiter);
+  if (!changes.max_age || *changes.max_age == max_age_) return;
+  const bool had_births = has_max_age();
+  max_age_ = *changes.max_age;
+  if (!had_births || !has_max_age()) RebuildBirths(now);
+  AdvanceTo(now.now, effects);
+}
+
 void TableState::SetPriority(Slot slot, double priority) {
   SlotRecord& record = slots_.Mutable(slot);
   record.priority = priority;
@@ -292,7 +437,7 @@ int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<internal::S
   if (size_ == 0) return 0;
   const size_t before = out->size();
   // Drawing does not change what the next draw sees unless samples remove items or hooks interfere.
-  if (options_.max_times_sampled < 1 && options_.extensions.empty()) {
+  if (max_times_sampled_ < 1 && options_.extensions.empty()) {
     const int64_t allowed = limiter_.MaxSamples(n);
     if (allowed > 0) DrawBatch(allowed, rate_limited, out);
     limiter_.CountSamples(allowed);
@@ -343,8 +488,7 @@ void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal
     sampler_->Sample({&pick, 1});
     out->push_back(Record(pick, rate_limited));
     const SlotRecord& record = slots_[pick.slot];
-    const bool used_up =
-        options_.max_times_sampled >= 1 && record.times_sampled >= options_.max_times_sampled;
+    const bool used_up = max_times_sampled_ >= 1 && record.times_sampled >= max_times_sampled_;
     RunHooks(&TableExtension::OnSample, record, effects);
     if (used_up) Remove(pick.slot, Removal::kExpired, effects);
   }
@@ -403,6 +547,7 @@ void TableState::Reset(Effects* effects) {
   if (parking_->IsShown(1)) parking_->Park(retired);
   effects->retired_slots.push_back(std::move(retired));
   index_.Clear();
+  births_.clear();
   sampler_->Clear();
   remover_->Clear();
   episodes_ = {};
@@ -468,6 +613,9 @@ TableSettings TableState::Settings() const {
   TableSettings settings = options_.Settings();
   settings.sampler = sampler_->options();
   settings.remover = remover_->options();
+  settings.max_size = max_size_;
+  settings.max_times_sampled = max_times_sampled_;
+  settings.max_age_nanos = max_age_.count();
   settings.rate_limiter = limiter_.options();
   return settings;
 }
@@ -489,6 +637,7 @@ std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
   state.counts = counts_;
   state.structure = structure_.Get();
   state.size = size_;
+  state.instance = instance_;
   state.sequence = sequence_;
   state.free_head = free_head_;
   state.sampler_state = sampler_->Capture();

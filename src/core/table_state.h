@@ -11,6 +11,7 @@
 #define REVERB_CORE_TABLE_STATE_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
 #include "core/observed_structure.h"
@@ -35,6 +37,12 @@
 
 namespace reverb::internal {
 
+// The time on both scales of a Clock.
+struct ClockReading {
+  TimePoint now = {};
+  int64_t wall_nanos = 0;
+};
+
 struct Effects {
   std::vector<Trajectory> released;
   // Released by RunAndClear(): first their references to chunks, then the data, unless a snapshot shows it.
@@ -46,6 +54,10 @@ struct Effects {
   void RunAndClear();
 };
 
+// Describes settings that are valid one by one, but leave a table that cannot work as intended, for example one
+// that can never be sampled. dm-reverb accepts them, so servers only warn of them.
+std::vector<std::string> FindContradictions(const TableSettings& settings);
+
 class TableState {
  public:
   static Result<std::unique_ptr<TableState>> Create(TableOptions options);
@@ -53,9 +65,13 @@ class TableState {
   TableState(const TableState&) = delete;
   TableState& operator=(const TableState&) = delete;
 
-  const TableOptions& options() const { return options_; }  // any thread
-  ObservedStructure& structure() { return structure_; }     // any thread
+  // As created: Settings() has those in force. Any thread.
+  const TableOptions& options() const { return options_; }
+  ObservedStructure& structure() { return structure_; }  // any thread
   int64_t size() const { return size_; }
+  int64_t max_size() const { return max_size_; }
+  int32_t max_times_sampled() const { return max_times_sampled_; }
+  Duration max_age() const { return max_age_; }
   int64_t referenced_bytes() const { return referenced_bytes_; }
   const RateLimiter& limiter() const { return limiter_; }
 
@@ -74,6 +90,14 @@ class TableState {
   // Removes the item that the remover picks. REQUIRES: size() > 0.
   void EvictOne(Effects* effects);
 
+  // --- Items that age (max_age) ---
+  // A table with max_age needs AdvanceTo() before each operation. It removes the items that have reached that
+  // age; items inserted afterwards count from `now`, so that steps of the wall clock do not matter.
+  bool has_max_age() const { return max_age_ > Duration(0); }
+  void AdvanceTo(TimePoint now, Effects* effects);
+  // Returns a time at which AdvanceTo() may find something to remove; none before.
+  std::optional<TimePoint> NextAged() const;
+
   // Draws up to n items, as many as the limiter allows, and appends them to `out`.
   int64_t Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
 
@@ -85,6 +109,10 @@ class TableState {
   void Reset(Effects* effects);
   // REQUIRES: options.Validate().ok().
   void SetRateLimiter(const RateLimiterOptions& options) { limiter_.set_options(options); }
+  // Sets limits in use. The table may be larger than a new max_size afterwards: call EvictOne() until it is
+  // not. Items that are present get their age from the time at which they were inserted.
+  // REQUIRES: the changed options are valid.
+  void Change(const TableChanges& changes, const ClockReading& now, Effects* effects);
 
   std::optional<internal::Sample> Find(uint64_t key) const;
   // Returns up to n items from slot `*cursor` on; moves the cursor past the last one visited.
@@ -112,11 +140,18 @@ class TableState {
   Status RestoreItem(SavedItem item);
   // Called last: restores selectors, counters and extensions; evicts items beyond max_size. DATA_LOSS when
   // state and items do not match: the table must not be used then.
-  Status FinishRestore(const SavedTableState& state, Effects* effects);
+  // `now`: needed by tables with max_age, which first remove what has reached it.
+  Status FinishRestore(const SavedTableState& state, Effects* effects, const ClockReading& now = {});
 
  private:
   class HookContext;
-  enum class Removal { kEvicted, kExpired, kDeleted };
+  enum class Removal { kEvicted, kExpired, kDeleted, kAged };
+  // When an item was inserted. The item may be gone: see IsPresent().
+  struct Birth {
+    TimePoint at;
+    uint64_t inserted = 0;  // operation number
+    Slot slot = 0;
+  };
 
   TableState(TableOptions options, std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover);
 
@@ -125,6 +160,13 @@ class TableState {
   void PrefetchEviction() const;
   void Remove(Slot slot, Removal why, Effects* effects);
   void SetPriority(Slot slot, double priority);
+  bool IsPresent(const Birth& birth) const {
+    return birth.slot < slots_.size() && !slots_[birth.slot].is_free() &&
+           slots_[birth.slot].inserted == birth.inserted;
+  }
+  void AddBirth(Slot slot);
+  // Computes births_ from the slots.
+  void RebuildBirths(const ClockReading& now);
   Status RestoreFreeSlots(const SavedTableState& state);
   Status RestoreCounters(const RateLimiterCounters& counters);
   Status RestoreExtensions(std::span<const SelectorItem> items_by_age, const SavedTableState& state);
@@ -138,11 +180,15 @@ class TableState {
   void RunHooks(Hook hook, const SlotRecord& record, Effects* effects);
 
   const TableOptions options_;
+  const uint64_t instance_;
   ObservedStructure structure_;
   const std::unique_ptr<Selector> sampler_;
   const std::unique_ptr<Selector> remover_;
   const bool remover_is_deterministic_;
   RateLimiter limiter_;
+  int64_t max_size_;
+  int32_t max_times_sampled_;
+  Duration max_age_;
 
   KeyIndex index_;
   PagedArray<SlotRecord> slots_;
@@ -153,6 +199,10 @@ class TableState {
   absl::flat_hash_map<uint64_t, int64_t> episodes_;  // chunks of present items, by episode
   int64_t referenced_bytes_ = 0;
   TableCounts counts_;
+
+  // With max_age only: all present items, oldest first, among others that were removed.
+  std::deque<Birth> births_;
+  TimePoint now_;  // of the last AdvanceTo()
 
   const std::shared_ptr<SnapshotParking> parking_ = std::make_shared<SnapshotParking>();
 

@@ -36,16 +36,20 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
     REVERB_ASSIGN_OR_RETURN(loaded.tables, MakeTables(options.tables, environment));
   }
   options.tables.clear();
-  server->tables_ = std::move(loaded.tables);
   server->loaded_checkpoint_ = loaded.path;
-  // The service, which is created below, provides the progress of its writers.
+  // The service, which is created below, provides the tables and the progress of its writers.
   const auto service_of = std::make_shared<std::weak_ptr<Service>>();
   if (options.checkpoint) {
     server->checkpointer_ = std::make_shared<Checkpointer>(
         *options.checkpoint,
         Checkpointer::Environment{.fs = options.fs,
                                   .clock = options.clock,
-                                  .tables = server->tables_,
+                                  .tables =
+                                      [service_of] {
+                                        const std::shared_ptr<Service> service = service_of->lock();
+                                        return service ? service->tables()
+                                                       : std::vector<std::shared_ptr<ConcurrentTable>>();
+                                      },
                                   .save_writers =
                                       [service_of] {
                                         const std::shared_ptr<Service> service = service_of->lock();
@@ -57,7 +61,7 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   const size_t max_calls =
       options.limits.max_streams + std::min<size_t>(1000, SIZE_MAX - options.limits.max_streams);
   REVERB_ASSIGN_OR_RETURN(server->service_,
-                          Service::Create({.tables = server->tables_,
+                          Service::Create({.tables = std::move(loaded.tables),
                                            .store = server->store_,
                                            .server_name = std::move(options.name),
                                            .limits = options.limits,
@@ -91,7 +95,7 @@ void ServerImpl::Stop() {
   UnregisterInprocServer(service_->life_id());
   if (checkpointer_) checkpointer_->Stop();
   service_->Stop([this] {
-    for (const std::shared_ptr<ConcurrentTable>& table : tables_) table->Close();
+    for (const std::shared_ptr<ConcurrentTable>& table : service_->tables()) table->Close();
     if (!checkpoint_on_stop_) return;
     if (Result<std::string> path = checkpointer_->Save(); !path.ok()) {
       Log(LogLevel::kError,

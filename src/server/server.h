@@ -65,7 +65,6 @@ class ServerImpl {
 
   // Set by Start().
   std::shared_ptr<ChunkStore> store_;
-  std::vector<std::shared_ptr<ConcurrentTable>> tables_;
   std::shared_ptr<Checkpointer> checkpointer_;
   bool checkpoint_on_stop_ = false;
   std::optional<std::string> loaded_checkpoint_;

@@ -14,6 +14,39 @@ namespace {
 
 Status ShuttingDown() { return Status::Unavailable("the server is shutting down"); }
 
+// Describes the first setting in which two tables differ; empty if they are the same.
+std::string SettingsDifference(const TableSettings& present, const TableSettings& wanted) {
+  const auto differ = [](const char* setting, const std::string& now, const std::string& asked) {
+    return std::string(setting) + " is " + now + ", not " + asked;
+  };
+  const auto select_the_same = [](const SelectorOptions& a, const SelectorOptions& b) {
+    return a.kind == b.kind &&
+           (a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent);
+  };
+  const auto nanos = [](int64_t age) { return std::to_string(age) + " ns"; };
+  if (!select_the_same(present.sampler, wanted.sampler)) {
+    return differ("sampler", present.sampler.ToString(), wanted.sampler.ToString());
+  }
+  if (!select_the_same(present.remover, wanted.remover)) {
+    return differ("remover", present.remover.ToString(), wanted.remover.ToString());
+  }
+  if (present.max_size != wanted.max_size) {
+    return differ("max_size", std::to_string(present.max_size), std::to_string(wanted.max_size));
+  }
+  if (std::max(present.max_times_sampled, 0) != std::max(wanted.max_times_sampled, 0)) {
+    return differ("max_times_sampled", std::to_string(present.max_times_sampled),
+                  std::to_string(wanted.max_times_sampled));
+  }
+  if (present.max_age_nanos != wanted.max_age_nanos) {
+    return differ("max_age", nanos(present.max_age_nanos), nanos(wanted.max_age_nanos));
+  }
+  if (present.rate_limiter != wanted.rate_limiter) {
+    return differ("the rate limiter", "(" + present.rate_limiter.ToString() + ")",
+                  "(" + wanted.rate_limiter.ToString() + ")");
+  }
+  return present.signature == wanted.signature ? "" : "the signatures differ";
+}
+
 // One stream of a writer.
 class InsertStreamSession final : public InsertSession {
  public:
@@ -76,9 +109,17 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
     }
   }
   const std::vector<SavedWriter> writers = std::exchange(options.writers, {});
+  std::vector<std::shared_ptr<ConcurrentTable>> in_order = std::exchange(options.tables, {});
   std::shared_ptr<Service> service(new Service(std::move(options)));
-  service->tables_ = std::move(tables);
-  REVERB_RETURN_IF_ERROR(service->CheckInfoCanBeRead());
+  {
+    MutexLock lock(&service->tables_mu_);
+    service->tables_ = std::move(in_order);
+    service->by_name_ = std::move(tables);
+  }
+  for (const auto& table : service->tables()) {
+    for (const std::string& text : FindContradictions(table->Info())) Log(LogLevel::kWarning, text);
+  }
+  REVERB_RETURN_IF_ERROR(service->CheckInfoCanBeRead(nullptr));
   if (!writers.empty()) {
     {
       MutexLock lock(&service->mu_);
@@ -94,8 +135,9 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
   return service;
 }
 
-Status Service::CheckInfoCanBeRead() {
-  REVERB_ASSIGN_OR_RETURN(const ServerInfo info, Info());
+Status Service::CheckInfoCanBeRead(ConcurrentTable* one_more) {
+  REVERB_ASSIGN_OR_RETURN(ServerInfo info, Info());
+  if (one_more != nullptr) info.tables.push_back(one_more->Info());
   const std::string bytes = EncodeServerInfo(info).Flatten();
   const ByteSlice slice(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   const Result<ServerInfo> read = DecodeServerInfo(ByteSlices(&slice, 1));
@@ -135,13 +177,12 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
 
 void Service::CountUndelivered(const ConcurrentTable& table, int64_t samples, std::string_view client) {
   undelivered_.fetch_add(samples, std::memory_order_relaxed);
-  if (table.options().max_times_sampled < 1) return;
+  if (table.max_times_sampled() < 1) return;
   undelivered_log_.Log(
       LogLevel::kWarning, table.name(),
       "table \"" + table.name() + "\": the client" + (client.empty() ? "" : " " + std::string(client)) +
           " disconnected before its samples were sent; drawn and not sent: " + std::to_string(samples) +
-          ", each counts towards max_times_sampled (" + std::to_string(table.options().max_times_sampled) +
-          ")");
+          ", each counts towards max_times_sampled (" + std::to_string(table.max_times_sampled()) + ")");
 }
 
 std::vector<SavedWriter> Service::SaveWriters() const {
@@ -156,16 +197,22 @@ std::vector<SavedWriter> Service::SaveWriters() const {
 }
 
 Result<std::shared_ptr<ConcurrentTable>> Service::FindTable(std::string_view name) const {
-  const auto found = tables_.find(name);
-  if (found != tables_.end()) return found->second;
+  MutexLock lock(&tables_mu_);
+  const auto found = by_name_.find(name);
+  if (found != by_name_.end()) return found->second;
   constexpr size_t kMaxNamed = 20;
   std::string known;
-  for (size_t i = 0; i < std::min(options_.tables.size(), kMaxNamed); ++i) {
-    known += (known.empty() ? "\"" : ", \"") + options_.tables[i]->name() + "\"";
+  for (size_t i = 0; i < std::min(tables_.size(), kMaxNamed); ++i) {
+    known += (known.empty() ? "\"" : ", \"") + tables_[i]->name() + "\"";
   }
-  if (options_.tables.size() > kMaxNamed) known += ", …";
+  if (tables_.size() > kMaxNamed) known += ", …";
   return Status::NotFound("there is no table \"" + std::string(name.substr(0, 200)) +
                           "\" on this server; it has " + (known.empty() ? "none" : known));
+}
+
+std::vector<std::shared_ptr<ConcurrentTable>> Service::tables() const {
+  MutexLock lock(&tables_mu_);
+  return tables_;
 }
 
 Welcome Service::MakeWelcome(uint64_t applied_through) const {
@@ -342,7 +389,7 @@ Result<ServerInfo> Service::Info() {
   ServerInfo info;
   info.server_life_id = life_id_;
   info.server_name = options_.server_name;
-  for (const std::shared_ptr<ConcurrentTable>& table : options_.tables) info.tables.push_back(table->Info());
+  for (const std::shared_ptr<ConcurrentTable>& table : tables()) info.tables.push_back(table->Info());
   const ChunkStore::Stats stats = options_.store->stats();
   info.live_chunks = stats.live_chunks;
   info.live_bytes = stats.live_bytes;
@@ -396,6 +443,60 @@ Status Service::Reset(std::string_view table) {
 Status Service::SetRateLimiter(const SetRateLimiterRequest& request) {
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   return table->SetRateLimiter(request.options);
+}
+
+Status Service::CreateTable(const CreateTableRequest& request) {
+  REVERB_ASSIGN_OR_RETURN(TableOptions options, TableOptions::FromSettings(request.table));
+  options.created_by_client = true;
+  const TableSettings wanted = options.Settings();
+  // A server that starts only warns, since dm-reverb accepts such tables.
+  if (const auto contradictions = FindContradictions(wanted); !contradictions.empty()) {
+    return Status::InvalidArgument(contradictions.front());
+  }
+  const std::string& name = wanted.name;
+  REVERB_ASSIGN_OR_RETURN(
+      const std::shared_ptr<ConcurrentTable> table,
+      ConcurrentTable::Create(std::move(options), {.store = options_.store, .clock = options_.clock}));
+  if (stopped()) return ShuttingDown();
+  REVERB_RETURN_IF_ERROR(CheckInfoCanBeRead(table.get()));
+  std::shared_ptr<ConcurrentTable> present;
+  {
+    MutexLock lock(&tables_mu_);
+    const auto [found, is_new] = by_name_.emplace(name, table);
+    if (is_new) {
+      tables_.push_back(table);
+    } else {
+      present = found->second;
+    }
+  }
+  if (present == nullptr) {
+    Log(LogLevel::kInfo, "table \"" + name + "\" was created by a client");
+    return Status::Ok();
+  }
+  const std::string difference = SettingsDifference(present->Info(), wanted);
+  if (request.exist_ok && difference.empty()) return Status::Ok();
+  return Status::AlreadyExists("table \"" + name + "\" exists already" +
+                               (difference.empty() ? ", with the same settings; pass exist_ok to use it"
+                                                   : ", with other settings: " + difference +
+                                                         "; change or remove it, or use another name"));
+}
+
+Status Service::RemoveTable(std::string_view table) {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> removed, FindTable(table));
+  {
+    MutexLock lock(&tables_mu_);
+    // Another client may have been faster.
+    if (std::erase(tables_, removed) > 0) by_name_.erase(removed->name());
+  }
+  Log(LogLevel::kInfo, "table \"" + removed->name() + "\" with its " + std::to_string(removed->size()) +
+                           " items was removed by a client");
+  removed->Remove();
+  return Status::Ok();
+}
+
+Status Service::ChangeTable(const ChangeTableRequest& request) {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
+  return table->Change(request.changes);
 }
 
 Result<InspectReply> Service::Inspect(const InspectRequest& request) {

@@ -1,6 +1,6 @@
 // service.h — implements the requests to a server, for all transports.
 //
-// A Service serves a set of tables over one chunk store. Streams become sessions: a WriterSession
+// A Service serves a set of tables, which clients can change, over one chunk store. Streams become sessions: a WriterSession
 // (writer_session.h) outlives the streams of its writer, a SampleStreamSession (sample_stream_session.h) is
 // one stream. Tables implement all waiting; no thread waits for a client.
 //
@@ -91,6 +91,9 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Status Mutate(const MutateRequest& request) override;
   Status Reset(std::string_view table) override;
   Status SetRateLimiter(const SetRateLimiterRequest& request) override;
+  Status CreateTable(const CreateTableRequest& request) override;
+  Status RemoveTable(std::string_view table) override;
+  Status ChangeTable(const ChangeTableRequest& request) override;
   Result<InspectReply> Inspect(const InspectRequest& request) override;
   Result<std::string> Checkpoint() override;
 
@@ -106,7 +109,9 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Clock* clock() const { return options_.clock; }
   ChunkStore& store() { return *options_.store; }
   // Returns NOT_FOUND, with the names of all tables, if there is none of that name.
-  Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const;
+  Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const EXCLUDES(tables_mu_);
+  // Returns the tables that exist now, in the order in which they were created.
+  std::vector<std::shared_ptr<ConcurrentTable>> tables() const EXCLUDES(tables_mu_);
   Welcome MakeWelcome(uint64_t applied_through) const;
   // The stream has closed.
   void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
@@ -125,8 +130,9 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
  private:
   explicit Service(Options options);
   Status CheckVersion(const Hello& hello) const;
-  // Fails if Info() exceeds what clients accept: they request it first, and could not use any table.
-  Status CheckInfoCanBeRead();
+  // Fails if Info(), with one more table, exceeds what clients accept: they request it first, and could not
+  // use any table.
+  Status CheckInfoCanBeRead(ConcurrentTable* one_more);
   bool stopped() const EXCLUDES(mu_);
   // Returns a number for a new stream.
   Result<uint64_t> EnterStream() REQUIRES(mu_);
@@ -143,8 +149,12 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
 
   const Options options_;
   const Id128 life_id_;
-  const int64_t started_nanos_;                                                  // since the Unix epoch
-  std::map<std::string, std::shared_ptr<ConcurrentTable>, std::less<>> tables_;  // set once
+  const int64_t started_nanos_;  // since the Unix epoch
+
+  // No other lock is taken while this one is held.
+  mutable Mutex tables_mu_;
+  std::vector<std::shared_ptr<ConcurrentTable>> tables_ GUARDED_BY(tables_mu_);  // in order of creation
+  std::map<std::string, std::shared_ptr<ConcurrentTable>, std::less<>> by_name_ GUARDED_BY(tables_mu_);
 
   std::atomic<int64_t> undelivered_{0};
   LogEvery undelivered_log_;

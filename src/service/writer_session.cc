@@ -170,7 +170,7 @@ void WriterSession::RestoreRejections() {
 
 Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
   for (const auto& line : lines_) {
-    if (line->table->name() == table) return line.get();
+    if (line->table->name() == table && !line->table->is_removed()) return line.get();
   }
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<ConcurrentTable> found, service_->FindTable(table));
   lines_.push_back(std::make_unique<Line>());

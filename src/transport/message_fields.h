@@ -125,6 +125,19 @@ inline constexpr auto kFields<internal::SetRateLimiterRequest> = FieldList("SetR
     Field("rate_limiter", 2, &internal::SetRateLimiterRequest::options));
 
 template <>
+inline constexpr auto kFields<internal::CreateTableRequest> = FieldList("CreateTableRequest",
+    Field("table", 1, &internal::CreateTableRequest::table),
+    Field("exist_ok", 2, &internal::CreateTableRequest::exist_ok));
+
+template <>
+inline constexpr auto kFields<internal::ChangeTableRequest> = FieldList("ChangeTableRequest",
+    Field("table", 1, &internal::ChangeTableRequest::table),
+    Field("max_size", 2, &internal::ChangeTableRequest::changes, &TableChanges::max_size),
+    Field("max_times_sampled", 3, &internal::ChangeTableRequest::changes, &TableChanges::max_times_sampled),
+    Field("max_age_nanos", 4, &internal::ChangeTableRequest::changes, &TableChanges::max_age),
+    Field("rate_limiter", 5, &internal::ChangeTableRequest::changes, &TableChanges::rate_limiter));
+
+template <>
 inline constexpr auto kFields<internal::InspectRequest> = FieldList("InspectRequest",
     Field("table", 1, &internal::InspectRequest::table),
     Field("cursor", 2, &internal::InspectRequest::cursor),

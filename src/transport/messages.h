@@ -18,6 +18,7 @@
 #include "reverb/server_info.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
+#include "reverb/table_options.h"
 #include "tensor/item.h"
 #include "tensor/trajectory.h"
 
@@ -114,6 +115,16 @@ struct MutateRequest {
 struct SetRateLimiterRequest {
   std::string table;
   RateLimiterOptions options;
+};
+
+struct CreateTableRequest {
+  TableInfo table;        // its settings count, the rest is ignored
+  bool exist_ok = false;  // a table of that name with the same settings is no error
+};
+
+struct ChangeTableRequest {
+  std::string table;
+  TableChanges changes;
 };
 
 struct InspectRequest {

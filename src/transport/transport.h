@@ -111,6 +111,9 @@ class Connection {
   virtual Status Mutate(const MutateRequest& request, const WaitOptions& wait) = 0;
   virtual Status Reset(std::string_view table, const WaitOptions& wait) = 0;
   virtual Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) = 0;
+  virtual Status CreateTable(const CreateTableRequest& request, const WaitOptions& wait) = 0;
+  virtual Status RemoveTable(std::string_view table, const WaitOptions& wait) = 0;
+  virtual Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) = 0;
   virtual Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) = 0;
   // Returns the path of the checkpoint.
   virtual Result<std::string> Checkpoint(const WaitOptions& wait) = 0;
@@ -188,6 +191,9 @@ class RequestHandler {
   virtual Status Mutate(const MutateRequest& request) = 0;
   virtual Status Reset(std::string_view table) = 0;
   virtual Status SetRateLimiter(const SetRateLimiterRequest& request) = 0;
+  virtual Status CreateTable(const CreateTableRequest& request) = 0;
+  virtual Status RemoveTable(std::string_view table) = 0;
+  virtual Status ChangeTable(const ChangeTableRequest& request) = 0;
   virtual Result<InspectReply> Inspect(const InspectRequest& request) = 0;
   virtual Result<std::string> Checkpoint() = 0;
 };

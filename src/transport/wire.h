@@ -194,6 +194,16 @@ Result<std::string> DecodeResetRequest(ByteSlices slices, const WireLimits& limi
 WireMessage EncodeSetRateLimiterRequest(const SetRateLimiterRequest& request);
 Result<SetRateLimiterRequest> DecodeSetRateLimiterRequest(ByteSlices slices, const WireLimits& limits = {});
 
+WireMessage EncodeCreateTableRequest(const CreateTableRequest& request);
+Result<CreateTableRequest> DecodeCreateTableRequest(ByteSlices slices, const WireLimits& limits = {});
+
+// RemoveTableRequest: the name of a table.
+WireMessage EncodeRemoveTableRequest(std::string_view table);
+Result<std::string> DecodeRemoveTableRequest(ByteSlices slices, const WireLimits& limits = {});
+
+WireMessage EncodeChangeTableRequest(const ChangeTableRequest& request);
+Result<ChangeTableRequest> DecodeChangeTableRequest(ByteSlices slices, const WireLimits& limits = {});
+
 // CheckpointResponse: the path of the checkpoint.
 WireMessage EncodeCheckpointReply(std::string_view path);
 Result<std::string> DecodeCheckpointReply(ByteSlices slices, const WireLimits& limits = {});

@@ -282,6 +282,23 @@ Result<SetRateLimiterRequest> DecodeSetRateLimiterRequest(ByteSlices slices, con
   return request;
 }
 
+WireMessage EncodeCreateTableRequest(const CreateTableRequest& request) {
+  return EncodeFields(request, request.table.signature.size() + 128);
+}
+Result<CreateTableRequest> DecodeCreateTableRequest(ByteSlices slices, const WireLimits& limits) {
+  return DecodeFields<CreateTableRequest>(slices, limits);
+}
+
+WireMessage EncodeRemoveTableRequest(std::string_view table) { return EncodeString(table); }
+Result<std::string> DecodeRemoveTableRequest(ByteSlices slices, const WireLimits& limits) {
+  return DecodeString(slices, "RemoveTableRequest", limits.max_name_bytes, limits);
+}
+
+WireMessage EncodeChangeTableRequest(const ChangeTableRequest& request) { return EncodeFields(request); }
+Result<ChangeTableRequest> DecodeChangeTableRequest(ByteSlices slices, const WireLimits& limits) {
+  return DecodeFields<ChangeTableRequest>(slices, limits);
+}
+
 WireMessage EncodeServerInfo(const ServerInfo& info) {
   return EncodeFields(info, 512 * info.tables.size() + 128);
 }

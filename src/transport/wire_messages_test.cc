@@ -44,6 +44,10 @@ TEST(WireMessagesTest, EveryFieldArrives) {
   ExpectArrives<MutateRequest>(EncodeMutateRequest, [](ByteSlices s) { return DecodeMutateRequest(s); });
   ExpectArrives<SetRateLimiterRequest>(EncodeSetRateLimiterRequest,
                                        [](ByteSlices s) { return DecodeSetRateLimiterRequest(s); });
+  ExpectArrives<CreateTableRequest>(EncodeCreateTableRequest,
+                                    [](ByteSlices s) { return DecodeCreateTableRequest(s); });
+  ExpectArrives<ChangeTableRequest>(EncodeChangeTableRequest,
+                                    [](ByteSlices s) { return DecodeChangeTableRequest(s); });
   ExpectArrives<ServerInfo>(EncodeServerInfo, [](ByteSlices s) { return DecodeServerInfo(s); });
   ExpectArrives<InspectRequest>(EncodeInspectRequest, [](ByteSlices s) { return DecodeInspectRequest(s); });
 }
@@ -56,6 +60,14 @@ TEST(WireMessagesTest, InsertHelloIsAloneInItsMessage) {
 }
 
 TEST(WireMessagesTest, AbsentAndZeroDiffer) {
+  ChangeTableRequest change{.table = "t", .changes = {.max_times_sampled = 0, .max_age = Duration(0)}};
+  const auto changed = DecodeChangeTableRequest(Slices(EncodeChangeTableRequest(change)));
+  ASSERT_OK(changed);
+  EXPECT_EQ(changed->changes.max_times_sampled, 0);
+  EXPECT_EQ(changed->changes.max_age, Duration(0));
+  EXPECT_FALSE(changed->changes.max_size);
+  EXPECT_FALSE(changed->changes.rate_limiter);
+
   SampleStreamMessage request;
   EXPECT_FALSE(DecodeSampleRequest(Slices(EncodeSampleRequest(request)))->request.timeout);
   request.request.timeout = Duration(0);

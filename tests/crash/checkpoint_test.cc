@@ -591,14 +591,23 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
   EXPECT_EQ(log.Count("the fallback checkpoint \"/wrong\" is not a complete checkpoint"), 1);
 }
 
+// Returns the bytes without checksum of a manifest with one table and no writers, without the fields that
+// version 3 added at the end of a table.
+std::string BeforeVersion3(const Manifest& manifest) {
+  constexpr size_t kWriters = 1, kNewFields = 3, kChecksum = 8;
+  std::string bytes = EncodeManifest(manifest);
+  bytes.erase(bytes.size() - kChecksum - kWriters - kNewFields, kNewFields);
+  bytes.resize(bytes.size() - kChecksum);
+  return bytes;
+}
+
 // Returns a manifest of version 1 with one table: version 1 has a string of user data after the signature.
 std::string ManifestOfVersion1(const Signature& signature, const std::string& user_data) {
   Manifest manifest;
   manifest.slots_per_page = 256;
   manifest.tables.emplace_back().saved.name = "t";
   const std::string& encoded = manifest.tables[0].saved.signature = EncodeSignature(signature);
-  std::string bytes = EncodeManifest(manifest);
-  bytes.resize(bytes.size() - 8);
+  std::string bytes = BeforeVersion3(manifest);
   std::string field;
   PutString(&field, user_data);
   bytes.insert(bytes.find(encoded) + encoded.size(), field);
@@ -636,16 +645,29 @@ TEST(ManifestTest, Version1HasAStringThatIsSkipped) {
     PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
     return bytes;
   };
-  std::string bytes = EncodeManifest(manifest);
-  bytes.resize(bytes.size() - 8);
+  std::string bytes = BeforeVersion3(manifest);
   const std::string& signature = manifest.tables[0].saved.signature;
   bytes.insert(bytes.find(signature) + signature.size(), std::string("\x05user\0", 6));
   bytes[8] = 1;
   const auto decoded = DecodeManifest(seal(bytes), "m");
   ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
   EXPECT_EQ(decoded->tables[0].saved.signature, signature);
-  bytes[8] = 3;
+  bytes[8] = kManifestVersion + 1;
   EXPECT_THAT(DecodeManifest(seal(bytes), "m").status(), StatusIs(StatusCode::kFailedPrecondition));
+}
+
+TEST(ManifestTest, Version2HasNoAge) {
+  Manifest manifest;
+  manifest.slots_per_page = 256;
+  manifest.tables.emplace_back().saved.name = "t";
+  std::string bytes = BeforeVersion3(manifest);
+  bytes[8] = 2;
+  PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  const auto decoded = DecodeManifest(bytes, "m");
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_EQ(decoded->version, 2u);
+  EXPECT_EQ(decoded->tables[0].saved.max_age_nanos, 0);
+  EXPECT_FALSE(decoded->tables[0].saved.created_by_client);
 }
 
 TEST_F(RestoreTest, ItemsAreReadOneByOne) {

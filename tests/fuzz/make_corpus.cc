@@ -213,6 +213,10 @@ bool WriteMessages(const std::filesystem::path& folder) {
               seed(8, 0, EncodeInspectRequest(test::Filled<InspectRequest>()).Flatten()));
   ok &= Write(folder / "rate_limiter",
               seed(9, 0, EncodeSetRateLimiterRequest(test::Filled<SetRateLimiterRequest>()).Flatten()));
+  ok &= Write(folder / "create_table",
+              seed(14, 0, EncodeCreateTableRequest(test::Filled<CreateTableRequest>()).Flatten()));
+  ok &= Write(folder / "change_table",
+              seed(15, 0, EncodeChangeTableRequest(test::Filled<ChangeTableRequest>()).Flatten()));
   ok &= Write(folder / "reset", seed(10, 0, EncodeResetRequest("t").Flatten()));
   ok &= Write(folder / "checkpoint", seed(11, 0, EncodeCheckpointReply("/a").Flatten()));
   return ok;

@@ -184,6 +184,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 11:
       Check(cut.slices, DecodeCheckpointReply, EncodeCheckpointReply);
       break;
+    case 14:
+      Check(cut.slices, DecodeCreateTableRequest, EncodeCreateTableRequest);
+      break;
+    case 15:
+      Check(cut.slices, DecodeChangeTableRequest, EncodeChangeTableRequest);
+      break;
     case 13: {
       std::vector<ByteSlice> slices = cut.slices;
       size_t left = 0;

@@ -127,6 +127,15 @@ void ModelTable::Evict(uint64_t key) {
   ++evictions;
 }
 
+void ModelTable::AgeOut(int64_t now, int64_t max_age) {
+  std::vector<uint64_t> old;
+  for (const ModelItem& item : items_) {
+    if (now - item.inserted_at >= max_age) old.push_back(item.key);
+  }
+  for (const uint64_t key : old) Remove(key);
+  aged_out += static_cast<int64_t>(old.size());
+}
+
 bool ModelTable::Sample(uint64_t key) {
   ModelItem* const item = FindMutable(key);
   ++counters.samples;

@@ -65,6 +65,10 @@ class ModelTable {
   bool Insert(const ModelItem& item);
   void FinishInsert() { ++counters.inserts; }
   void Evict(uint64_t key);
+  // Removes the items that are at least this old. Times are those of inserted_at.
+  void AgeOut(int64_t now, int64_t max_age);
+  void SetMaxSize(int64_t max_size) { options_.max_size = max_size; }
+  void SetMaxTimesSampled(int32_t times) { options_.max_times_sampled = times; }
   // Counts a sample. Returns true if the item reached its limit, and is removed.
   bool Sample(uint64_t key);
   void Update(uint64_t key, double priority);
@@ -84,6 +88,7 @@ class ModelTable {
   int64_t explicit_deletes = 0;
   int64_t updates = 0;
   int64_t unknown_keys = 0;
+  int64_t aged_out = 0;
 
  private:
   ModelItem* FindMutable(uint64_t key);

@@ -32,6 +32,7 @@ namespace {
 
 using internal::ChunkRef;
 using internal::ChunkStore;
+using internal::ClockReading;
 using internal::ColumnSpec;
 using internal::Effects;
 using internal::Item;
@@ -70,6 +71,12 @@ RateLimiterOptions RandomLimiter(Limiter kind, int64_t max_size, Random* random)
       return RateLimiterOptions::Stack(size);
   }
   return {};
+}
+
+// Returns an age in ticks of the test's clock; zero = none.
+internal::Duration RandomAge(Random* random) {
+  constexpr int64_t kAges[] = {0, 0, 1, 20, 60, 200};
+  return internal::Duration(kAges[random->Below(std::size(kAges))]);
 }
 
 // The data of the items of a test: trajectories over a few chunks of a few episodes.
@@ -151,10 +158,12 @@ class Duel {
         store_(store),
         random_(seed),
         table_(TableState::Create(options).value()),
-        model_(options) {}
+        model_(options),
+        max_age_(options.max_age.count()) {}
 
   // Applies one random operation to both. Returns a disagreement, or "".
   std::string Step() {
+    Tick();
     RETURN_DISAGREEMENT(Operate());
     effects_.RunAndClear();
     RETURN_DISAGREEMENT(CompareNumbers());
@@ -186,7 +195,8 @@ class Duel {
     if (dice < 1'950) return Find();
     if (dice < 1'965) return Peek();
     if (dice < 1'980) return Evict();
-    if (dice < 1'985) return ChangeLimiter();
+    if (dice < 1'984) return ChangeLimiter();
+    if (dice < 1'985) return ChangeLimits();
     if (dice < 1'988) return SaveAndRestore();
     if (dice < 1'992) return TakeSnapshot();
     if (dice < 1'999) return held_.empty() ? TakeSnapshot() : DropSnapshot(random_.Below(held_.size()));
@@ -245,7 +255,7 @@ class Duel {
     const ModelItem item{.key = key,
                          .priority = RandomPriority(),
                          .times_sampled = random_.Below(8) == 0 ? static_cast<int32_t>(random_.Below(6)) : 0,
-                         .inserted_at = ++wall_,
+                         .inserted_at = wall_,
                          .data = pool_.data(data)};
     Item real{.key = key, .priority = item.priority, .times_sampled = item.times_sampled};
     real.trajectory = random_.Below(4) == 0 ? pool_.FreshTrajectory(data) : pool_.trajectory(data);
@@ -379,9 +389,42 @@ class Duel {
 
   std::string ChangeLimiter() {
     operation_ = "change limiter";
-    const RateLimiterOptions limiter = RandomLimiter(limiter_, options_.max_size, &random_);
+    const RateLimiterOptions limiter = RandomLimiter(limiter_, table_->max_size(), &random_);
     table_->SetRateLimiter(limiter);
     model_.SetRateLimiter(limiter);
+    return "";
+  }
+
+  // Time passes, and items reach max_age.
+  void Tick() {
+    wall_ += 1 + static_cast<int64_t>(random_.Below(3));
+    if (max_age_ == 0) return;
+    table_->AdvanceTo(Now().now, &effects_);
+    effects_.RunAndClear();
+    model_.AgeOut(wall_, max_age_);
+  }
+  ClockReading Now() const {
+    constexpr int64_t kStart = 1'600'000'000'000'000'000;
+    return {.now = internal::TimePoint(internal::Duration(wall_ - kStart)), .wall_nanos = wall_};
+  }
+
+  std::string ChangeLimits() {
+    operation_ = "change limits";
+    TableChanges changes;
+    if (random_.Below(2) == 0) changes.max_size = static_cast<int64_t>(1 + random_.Below(40));
+    if (random_.Below(2) == 0) changes.max_times_sampled = static_cast<int32_t>(random_.Below(4));
+    if (random_.Below(2) == 0) changes.max_age = RandomAge(&random_);
+    if (changes.max_size) changes.rate_limiter = RandomLimiter(limiter_, *changes.max_size, &random_);
+    table_->Change(changes, Now(), &effects_);
+    if (changes.rate_limiter) model_.SetRateLimiter(*changes.rate_limiter);
+    if (changes.max_size) model_.SetMaxSize(*changes.max_size);
+    if (changes.max_times_sampled) model_.SetMaxTimesSampled(*changes.max_times_sampled);
+    if (changes.max_age) max_age_ = changes.max_age->count();
+    if (max_age_ > 0) model_.AgeOut(wall_, max_age_);
+    while (model_.IsOverfull()) {
+      table_->EvictOne(&effects_);
+      RETURN_DISAGREEMENT(FollowEviction());
+    }
     return "";
   }
 
@@ -414,8 +457,13 @@ class Duel {
     for (uint64_t next = state.free_head; next != 0; next = snapshot->slot(next - 1).key) {
       saved.free_slots.push_back(static_cast<Slot>(next - 1));
     }
-    std::unique_ptr<TableState> restored = TableState::Create(options_).value();
-    restored->SetRateLimiter(state.rate_limiter);
+    TableOptions options = options_;
+    TableChanges{.max_size = state.max_size,
+                 .max_times_sampled = state.max_times_sampled,
+                 .max_age = internal::Duration(state.max_age_nanos),
+                 .rate_limiter = state.rate_limiter}
+        .ApplyTo(&options);
+    std::unique_ptr<TableState> restored = TableState::Create(options).value();
     restored->BeginRestore(saved.num_slots, static_cast<uint64_t>(state.size));
     for (size_t slot = 0; slot < snapshot->num_slots(); ++slot) {
       const SlotRecord& record = snapshot->slot(slot);
@@ -424,7 +472,7 @@ class Duel {
           restored->RestoreItem({record.Share(), static_cast<Slot>(slot), record.inserted, record.touched});
       if (!status.ok()) return status.ToString();
     }
-    if (const Status status = restored->FinishRestore(saved, &effects_); !status.ok())
+    if (const Status status = restored->FinishRestore(saved, &effects_, Now()); !status.ok())
       return status.ToString();
     table_ = std::move(restored);
     return "";
@@ -474,6 +522,8 @@ class Duel {
     AGREE("evictions", info_.evictions, model_.evictions);
     AGREE("expirations", info_.expirations, model_.expirations);
     AGREE("explicit_deletes", info_.explicit_deletes, model_.explicit_deletes);
+    AGREE("aged_out", info_.aged_out, model_.aged_out);
+    AGREE("max_age", info_.max_age_nanos, max_age_);
     AGREE("updates", info_.updates, model_.updates);
     AGREE("unknown_keys", info_.unknown_keys, model_.unknown_keys);
     return "";
@@ -537,6 +587,7 @@ class Duel {
   Random random_;
   std::unique_ptr<TableState> table_;
   ModelTable model_;
+  int64_t max_age_;  // 0 = none
   std::vector<Held> held_;
 
   int64_t wall_ = 1'600'000'000'000'000'000;
@@ -567,6 +618,7 @@ TableOptions RandomTable(Kind sampler, Kind remover, Limiter limiter, Random* ra
                        .max_times_sampled = kTimes[random->Below(std::size(kTimes))]};
   const bool is_queue = limiter == Limiter::kQueue || limiter == Limiter::kStack;
   if (is_queue && random->Below(2) == 0) options.max_times_sampled = 1;
+  options.max_age = RandomAge(random);
   options.rate_limiter = RandomLimiter(limiter, options.max_size, random);
   return options;
 }
@@ -590,8 +642,8 @@ TEST_P(TableModelTest, RandomOperationsAgree) {
           return std::string(kLimiterNames[static_cast<size_t>(limiter)]) + ", table " +
                  std::to_string(table) + ": sampler " + options.sampler.ToString() + ", remover " +
                  options.remover.ToString() + ", max_size " + std::to_string(options.max_size) +
-                 ", max_times_sampled " + std::to_string(options.max_times_sampled) + ", " +
-                 options.rate_limiter.ToString();
+                 ", max_times_sampled " + std::to_string(options.max_times_sampled) + ", max_age " +
+                 std::to_string(options.max_age.count()) + ", " + options.rate_limiter.ToString();
         };
         Duel duel(options, limiter, pool, store, random.Next());
         for (int64_t step = 0; step < steps; ++step) {

@@ -370,6 +370,39 @@ class SpeakingTest(ProtocolTest):
         code, text, status = self.call_error("MutatePriorities", refused)
         self.assertEqual((code, status.detail), (grpc.StatusCode.INVALID_ARGUMENT, 4), text)
 
+    def test_tables_come_and_go(self):
+        limiter = pb.RateLimiter(samples_per_insert=1, min_size_to_sample=1, min_diff=-1e300, max_diff=1e300)
+        fifo = pb.Selector(kind=1)
+        table = pb.TableInfo(name="new", sampler=fifo, remover=fifo, max_size=3, rate_limiter=limiter)
+        self.call("CreateTable", pb.CreateTableRequest(table=table))
+        self.call("CreateTable", pb.CreateTableRequest(table=table, exist_ok=True))
+        end = self.call_error("CreateTable", pb.CreateTableRequest(table=table))
+        self.check_end(end, grpc.StatusCode.ALREADY_EXISTS, '"new"')
+        stream = InsertStream(self.channel)
+        for number in (1, 2):
+            stream.send(one_item(number, "new", key=number))
+        stream.await_confirmed(2)
+        self.call("ChangeTable", pb.ChangeTableRequest(table="new", max_size=1, max_age_nanos=10**18))
+        info = self.info("new")
+        self.assertEqual((info.current_size, info.max_size, info.max_age_nanos), (1, 1, 10**18))
+        self.call("ChangeTable", pb.ChangeTableRequest(table="new", max_age_nanos=0))
+        self.assertEqual((self.info("new").max_size, self.info("new").max_age_nanos), (1, 0))
+        self.call("RemoveTable", pb.RemoveTableRequest(table="new"))
+        for method, request in (
+            ("RemoveTable", pb.RemoveTableRequest(table="new")),
+            ("ChangeTable", pb.ChangeTableRequest(table="new", max_size=2)),
+        ):
+            with self.subTest(method):
+                self.check_end(self.call_error(method, request), grpc.StatusCode.NOT_FOUND, '"new"')
+        for wrong in (
+            pb.TableInfo(name="new", remover=fifo, max_size=3, rate_limiter=limiter),
+            pb.TableInfo(name="new", sampler=fifo, remover=fifo, max_size=3),
+            pb.TableInfo(sampler=fifo, remover=fifo, max_size=3, rate_limiter=limiter),
+        ):
+            code, text, _ = self.call_error("CreateTable", pb.CreateTableRequest(table=wrong))
+            self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT, text)
+        stream.cancel()
+
 
 class StreamLimitTest(ProtocolTest):
     ARGUMENTS = (*ProtocolTest.ARGUMENTS, "--max-streams", "3")

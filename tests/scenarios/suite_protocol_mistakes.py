@@ -169,7 +169,8 @@ class MistakesTest(ProtocolTest):
     def test_mistakes_in_single_calls(self):
         corrupt = grpc.StatusCode.DATA_LOSS
         # Info and Checkpoint have no fields, but also reject bytes that are not a message.
-        for method in ("Info", "Reset", "Inspect", "MutatePriorities", "SetRateLimiter", "Checkpoint"):
+        tables = ("CreateTable", "RemoveTable", "ChangeTable")
+        for method in ("Info", "Reset", "Inspect", "MutatePriorities", "SetRateLimiter", "Checkpoint", *tables):
             with self.subTest(method):
                 end = self.call_error(method, b"\xff" * 40)
                 self.check_end(end, corrupt, "message ", detail=CORRUPT_DATA)

@@ -475,6 +475,15 @@ class GrpcConnection final : public Connection {
   Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) override {
     return CallForNothing(kSetRateLimiterMethod, EncodeSetRateLimiterRequest(request), wait);
   }
+  Status CreateTable(const CreateTableRequest& request, const WaitOptions& wait) override {
+    return CallForNothing(kCreateTableMethod, EncodeCreateTableRequest(request), wait);
+  }
+  Status RemoveTable(std::string_view table, const WaitOptions& wait) override {
+    return CallForNothing(kRemoveTableMethod, EncodeRemoveTableRequest(table), wait);
+  }
+  Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) override {
+    return CallForNothing(kChangeTableMethod, EncodeChangeTableRequest(request), wait);
+  }
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) override {
     ReceivedMessage reply;
     REVERB_RETURN_IF_ERROR(Call(kInspectMethod, EncodeInspectRequest(request), wait, &reply));

@@ -49,6 +49,12 @@ TEST_F(GrpcTransportTest, SingleCallsMakeTheRoundTrip) {
   EXPECT_EQ(handler_->texts.Take(), "some table");
   ASSERT_OK(connection_->SetRateLimiter(test::Filled<SetRateLimiterRequest>(), {.timeout = Duration(0)}));
   EXPECT_EQ(handler_->texts.Take(), test::Filled<SetRateLimiterRequest>().table);
+  ASSERT_OK(connection_->CreateTable(test::Filled<CreateTableRequest>(), {}));
+  EXPECT_EQ(handler_->texts.Take(), test::Describe(test::Filled<CreateTableRequest>()));
+  ASSERT_OK(connection_->RemoveTable("another table", {}));
+  EXPECT_EQ(handler_->texts.Take(), "another table");
+  ASSERT_OK(connection_->ChangeTable(test::Filled<ChangeTableRequest>(), {}));
+  EXPECT_EQ(handler_->texts.Take(), test::Describe(test::Filled<ChangeTableRequest>()));
 
   const auto inspected = connection_->Inspect(test::Filled<InspectRequest>(), {});
   ASSERT_OK(inspected);

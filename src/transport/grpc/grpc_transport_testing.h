@@ -169,6 +169,18 @@ class HandlerFake final : public RequestHandler {
     texts.Put(request.table);
     return answer;
   }
+  Status CreateTable(const CreateTableRequest& request) override {
+    texts.Put(test::Describe(request));
+    return answer;
+  }
+  Status RemoveTable(std::string_view table) override {
+    texts.Put(std::string(table));
+    return answer;
+  }
+  Status ChangeTable(const ChangeTableRequest& request) override {
+    texts.Put(test::Describe(request));
+    return answer;
+  }
   Result<InspectReply> Inspect(const InspectRequest& request) override {
     texts.Put(request.table);
     return inspected;

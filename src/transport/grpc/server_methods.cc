@@ -8,7 +8,7 @@
 namespace reverb::internal {
 
 std::optional<Method> FindMethod(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, Method>, 10> kMethods = {{
+  static constexpr std::array<std::pair<std::string_view, Method>, 13> kMethods = {{
       {kInsertMethod, Method::kInsert},
       {kSampleMethod, Method::kSample},
       {kMutateMethod, Method::kMutate},
@@ -16,6 +16,9 @@ std::optional<Method> FindMethod(std::string_view name) {
       {kInfoMethod, Method::kInfo},
       {kInspectMethod, Method::kInspect},
       {kSetRateLimiterMethod, Method::kSetRateLimiter},
+      {kCreateTableMethod, Method::kCreateTable},
+      {kRemoveTableMethod, Method::kRemoveTable},
+      {kChangeTableMethod, Method::kChangeTable},
       {kCheckpointMethod, Method::kCheckpoint},
       {kHealthCheckMethod, Method::kHealthCheck},
       {kHealthWatchMethod, Method::kHealthWatch},
@@ -50,6 +53,18 @@ Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* han
     case Method::kSetRateLimiter: {
       REVERB_ASSIGN_OR_RETURN(const SetRateLimiterRequest set, DecodeSetRateLimiterRequest(request, limits));
       return EmptyIfOk(handler->SetRateLimiter(set));
+    }
+    case Method::kCreateTable: {
+      REVERB_ASSIGN_OR_RETURN(const CreateTableRequest create, DecodeCreateTableRequest(request, limits));
+      return EmptyIfOk(handler->CreateTable(create));
+    }
+    case Method::kRemoveTable: {
+      REVERB_ASSIGN_OR_RETURN(const std::string table, DecodeRemoveTableRequest(request, limits));
+      return EmptyIfOk(handler->RemoveTable(table));
+    }
+    case Method::kChangeTable: {
+      REVERB_ASSIGN_OR_RETURN(const ChangeTableRequest change, DecodeChangeTableRequest(request, limits));
+      return EmptyIfOk(handler->ChangeTable(change));
     }
     case Method::kInfo: {
       REVERB_RETURN_IF_ERROR(DecodeEmpty(request, limits));

@@ -153,6 +153,18 @@ class InprocConnection final : public Connection {
     REVERB_RETURN_IF_ERROR(Check());
     return handler_->SetRateLimiter(request);
   }
+  Status CreateTable(const CreateTableRequest& request, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    return handler_->CreateTable(request);
+  }
+  Status RemoveTable(std::string_view table, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    return handler_->RemoveTable(table);
+  }
+  Status ChangeTable(const ChangeTableRequest& request, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    return handler_->ChangeTable(request);
+  }
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions&) override {
     REVERB_RETURN_IF_ERROR(Check());
     return handler_->Inspect(request);

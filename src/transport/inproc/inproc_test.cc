@@ -103,6 +103,13 @@ struct FakeHandler final : RequestHandler {
   Status SetRateLimiter(const SetRateLimiterRequest& request) override {
     return Called("SetRateLimiter " + request.table);
   }
+  Status CreateTable(const CreateTableRequest& request) override {
+    return Called("CreateTable " + request.table.name);
+  }
+  Status RemoveTable(std::string_view table) override { return Called("RemoveTable " + std::string(table)); }
+  Status ChangeTable(const ChangeTableRequest& request) override {
+    return Called("ChangeTable " + request.table);
+  }
   Result<InspectReply> Inspect(const InspectRequest& request) override {
     REVERB_RETURN_IF_ERROR(Called("Inspect " + request.table));
     InspectReply reply;
@@ -272,7 +279,13 @@ TEST_F(InprocTest, SingleCallsReturnTheHandlersResults) {
   EXPECT_OK(connection_->SetRateLimiter({.table = "c"}, {}));
   EXPECT_EQ(connection_->Inspect({.table = "d", .cursor = 8}, {}).value().next_cursor, 9u);
   EXPECT_THAT(connection_->Checkpoint({}), IsOkAndHolds("/path"));
-  EXPECT_THAT(handler_->calls, ElementsAre("Mutate a", "Reset b", "SetRateLimiter c", "Inspect d"));
+  CreateTableRequest create;
+  create.table.name = "e";
+  EXPECT_OK(connection_->CreateTable(create, {}));
+  EXPECT_OK(connection_->ChangeTable({.table = "f", .changes = {}}, {}));
+  EXPECT_OK(connection_->RemoveTable("g", {}));
+  EXPECT_THAT(handler_->calls, ElementsAre("Mutate a", "Reset b", "SetRateLimiter c", "Inspect d",
+                                           "CreateTable e", "ChangeTable f", "RemoveTable g"));
   handler_->answer = Status::NotFound("no table");
   EXPECT_THAT(connection_->Reset("b", {}), StatusIs(StatusCode::kNotFound));
   EXPECT_THAT(connection_->Inspect({}, {}).status(), StatusIs(StatusCode::kNotFound));

@@ -1,0 +1,230 @@
+// `reverb table add`, `change`, `resize` and `remove`: the tables of a running server.
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "exit_codes.h"
+#include "remote.h"
+#include "specs.h"
+#include "terminal.h"
+#include "text.h"
+
+namespace reverb::program {
+namespace {
+
+struct TableCommand {
+  Remote remote;
+  std::string table;  // its name; for `add`, its description
+  std::optional<std::string> max_size;
+  std::optional<int32_t> max_times_sampled;
+  std::optional<std::string> max_age;
+  std::optional<std::string> limiter;
+  bool exist_ok = false;
+  bool yes = false;
+};
+
+// "none", or a time.
+Result<std::chrono::nanoseconds> ParseAge(const std::string& text) {
+  if (text == "none") return std::chrono::nanoseconds(0);
+  const Result<std::chrono::nanoseconds> age = ParseDuration(text);
+  if (age.ok() && *age > std::chrono::nanoseconds(0)) return age;
+  return Status::InvalidArgument("--max-age: expected a time such as 30s or \"5 min\", or none; got " +
+                                 Quote(text));
+}
+
+Result<TableChanges> ParseChanges(const TableCommand& command, const RateLimiterOptions& limiter) {
+  TableChanges changes{.max_times_sampled = command.max_times_sampled};
+  if (command.max_size) {
+    const Result<int64_t> size = ParseCount(*command.max_size);
+    if (!size.ok()) return Status::InvalidArgument("max size: " + std::string(size.status().message()));
+    changes.max_size = *size;
+  }
+  if (command.max_age) {
+    REVERB_ASSIGN_OR_RETURN(changes.max_age, ParseAge(*command.max_age));
+  }
+  if (command.limiter) {
+    const Result<LimiterChange> change = ParseLimiter(*command.limiter);
+    if (!change.ok()) return Status::InvalidArgument("--limiter: " + std::string(change.status().message()));
+    REVERB_ASSIGN_OR_RETURN(changes.rate_limiter, change->ApplyTo(limiter));
+  }
+  return changes;
+}
+
+int AddOne(const TableCommand& command) {
+  const Remote& remote = command.remote;
+  Result<TableOptions> options = ParseTable(command.table);
+  if (!options.ok()) return remote.Fail(options.status());
+  const Result<TableChanges> changes = ParseChanges(command, options->rate_limiter);
+  if (!changes.ok()) return remote.Fail(changes.status());
+  changes->ApplyTo(&*options);
+  const Result<Client> client = remote.Connect();
+  if (!client.ok()) return remote.Fail(client.status());
+  if (const Status status = client->CreateTable(*options, command.exist_ok, remote.wait()); !status.ok()) {
+    return remote.Fail(status);
+  }
+  std::printf(
+      "Table %s is there. It lasts until the server stops, and in its checkpoints; server.toml is not "
+      "changed.\n",
+      Quote(options->name).c_str());
+  return kOk;
+}
+
+int RemoveOne(const TableCommand& command) {
+  const Remote& remote = command.remote;
+  const Result<Client> client = remote.Connect();
+  if (!client.ok()) return remote.Fail(client.status());
+  const Result<ServerInfo> info = client->Info(remote.wait());
+  if (!info.ok()) return remote.Fail(info.status());
+  const Result<TableInfo> table = FindTable(*info, command.table);
+  if (!table.ok()) return remote.Fail(table.status());
+  const std::string items = ShowCount(table->current_size, "item");
+  if (!command.yes && !Confirm("Remove table " + Quote(command.table) + " with its " + items + " from " +
+                               remote.address + "?")) {
+    std::fprintf(stderr, "reverb %s: nothing was changed%s\n", remote.command.c_str(),
+                 IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
+    return kNotConfirmed;
+  }
+  if (const Status status = client->RemoveTable(command.table, remote.wait()); !status.ok()) {
+    return remote.Fail(status);
+  }
+  std::printf("Table %s and its %s are removed.\n", Quote(command.table).c_str(), items.c_str());
+  return kOk;
+}
+
+int ChangeOne(const TableCommand& command) {
+  const Remote& remote = command.remote;
+  const Result<Client> client = remote.Connect();
+  if (!client.ok()) return remote.Fail(client.status());
+  const Result<ServerInfo> info = client->Info(remote.wait());
+  if (!info.ok()) return remote.Fail(info.status());
+  const Result<TableInfo> table = FindTable(*info, command.table);
+  if (!table.ok()) return remote.Fail(table.status());
+  const Result<TableChanges> changes = ParseChanges(command, table->rate_limiter);
+  if (!changes.ok()) return remote.Fail(changes.status());
+  if (changes->empty()) {
+    return remote.Fail(Status::InvalidArgument(
+        "there is nothing to change; give --max-size, --max-times-sampled, --max-age or --limiter"));
+  }
+  // Without --yes, only a change that removes items needs a confirmation.
+  const int64_t evicted = table->current_size - changes->max_size.value_or(table->current_size);
+  if (evicted > 0 && !command.yes &&
+      !Confirm("Evict " + ShowCount(evicted, "item") + " of table " + Quote(command.table) + " on " +
+               remote.address + "?")) {
+    std::fprintf(stderr, "reverb %s: nothing was changed%s\n", remote.command.c_str(),
+                 IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
+    return kNotConfirmed;
+  }
+  if (const Status status = client->ChangeTable(command.table, *changes, remote.wait()); !status.ok()) {
+    return remote.Fail(status);
+  }
+  std::printf("Table %s is changed, until the server stops or it is changed again; server.toml is not.\n",
+              Quote(command.table).c_str());
+  return kOk;
+}
+
+struct Part {
+  CLI::App* app;
+  std::shared_ptr<TableCommand> command;
+};
+
+Part AddPart(CLI::App* parent, const char* name, const char* description) {
+  const auto command = std::make_shared<TableCommand>();
+  CLI::App* const app = parent->add_subcommand(name, description);
+  command->remote.AddTo(app);
+  command->remote.command = "table " + std::string(name);
+  return {app, command};
+}
+
+void AddLimits(const Part& part) {
+  part.app
+      ->add_option("--max-times-sampled", part.command->max_times_sampled,
+                   "Remove an item with its N-th sample; 0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  part.app
+      ->add_option("--max-age", part.command->max_age,
+                   "Remove items this long after they were inserted, such as 30s or \"5 min\"; none: never")
+      ->type_name("TIME");
+  part.app
+      ->add_option(
+          "--limiter", part.command->limiter,
+          "KEY=VALUE, several of them separated by commas, or none. Keys: " + Join(LimiterKeys(), ", "))
+      ->type_name("LIMITER");
+}
+
+}  // namespace
+
+Command AddTables(CLI::App* program) {
+  CLI::App* const app = program->add_subcommand("table", "Add, change and remove tables of a running server");
+  app->require_subcommand(1);
+
+  const Part add = AddPart(app, "add", "Add a table to a running server");
+  add.app
+      ->add_option("SPEC", add.command->table,
+                   "The table as NAME:SAMPLER:REMOVER:MAX_SIZE[:LIMITER], NAME:queue:MAX_SIZE or "
+                   "NAME:stack:MAX_SIZE; trailing parts may be left out")
+      ->required()
+      ->type_name("");
+  AddLimits(add);
+  add.app->add_flag("--exist-ok", add.command->exist_ok,
+                    "A table of that name is no error if it has these settings");
+  add.app->footer(
+      "Examples:\n"
+      "  reverb table add localhost:8000 evaluation:uniform:fifo:100000\n"
+      "  reverb table add localhost:8000 jobs:queue:100 --max-age 10min\n"
+      "\n"
+      "Clients can use the table at once. Checkpoints contain it, and a server that loads one has it again.");
+
+  const Part change = AddPart(app, "change", "Change the limits of a table");
+  AddTableName(change.app, &change.command->table);
+  change.app->add_option("--max-size", change.command->max_size, "The largest number of items")
+      ->type_name("N");
+  AddLimits(change);
+  change.app->add_flag("-y,--yes", change.command->yes, "Do not ask for confirmation");
+  change.app->footer(
+      "Examples:\n"
+      "  reverb table change localhost:8000 replay --max-size 2000000 --max-age 1h\n"
+      "  reverb table change localhost:8000 jobs --max-size 200 --limiter queue=200\n"
+      "\n"
+      "Other settings stay unchanged. Callers that no longer have to wait continue immediately. Asks for\n"
+      "confirmation if a smaller size evicts items.");
+
+  const Part resize = AddPart(app, "resize", "Change the size of a table");
+  AddTableName(resize.app, &resize.command->table);
+  resize.app->add_option("MAX_SIZE", resize.command->max_size, "The largest number of items")
+      ->required()
+      ->type_name("");
+  resize.app->add_flag("-y,--yes", resize.command->yes, "Do not ask for confirmation");
+  resize.app->footer(
+      "Example:\n"
+      "  reverb table resize localhost:8000 replay 2000000\n"
+      "\n"
+      "The remover evicts items that no longer fit, after a confirmation. `reverb table change` sets more.");
+
+  const Part remove = AddPart(app, "remove", "Remove a table with its items");
+  AddTableName(remove.app, &remove.command->table);
+  remove.app->add_flag("-y,--yes", remove.command->yes, "Do not ask for confirmation");
+  remove.app->footer(
+      "Example:\n"
+      "  reverb table remove localhost:8000 evaluation\n"
+      "\n"
+      "Calls that wait for the table fail. Asks for confirmation unless --yes is given. Cannot be undone.");
+
+  app->footer(
+      "Example:\n"
+      "  reverb table add localhost:8000 evaluation:uniform:fifo:100000\n"
+      "\n"
+      "`reverb table COMMAND --help` explains a command.");
+  return {app, [add, change, resize, remove] {
+            if (add.app->parsed()) return AddOne(*add.command);
+            if (change.app->parsed()) return ChangeOne(*change.command);
+            if (resize.app->parsed()) return ChangeOne(*resize.command);
+            return RemoveOne(*remove.command);
+          }};
+}
+
+}  // namespace reverb::program
