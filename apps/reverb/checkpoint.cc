@@ -130,6 +130,15 @@ int Import(const CheckpointCommand& command) {
   return kOk;
 }
 
+int Copy(const CheckpointCommand& command) {
+  ProgressLine progress("copying");
+  const Result<std::string> path = CopyCheckpoint(command.path, command.target, progress.callback());
+  progress.Clear();
+  if (!path.ok()) return Fail(command, path.status());
+  std::printf("%s\n", path->c_str());
+  return kOk;
+}
+
 int Save(const CheckpointCommand& command) {
   const Result<Client> client = command.remote.Connect();
   if (!client.ok()) return command.remote.Fail(client.status());
@@ -207,6 +216,24 @@ Command AddImport(CLI::App* parent) {
   return added;
 }
 
+Command AddCopy(CLI::App* parent) {
+  const auto command = std::make_shared<CheckpointCommand>();
+  const Command added =
+      Add(parent, "copy", "Copy a checkpoint, with everything it needs, to a new folder", Copy, command);
+  AddPath(added.app, "FROM", &command->path, "A checkpoint, or a folder of checkpoints (uses the latest)");
+  AddPath(added.app, "TO", &command->target, "The new folder, which must not exist");
+  added.app->footer(
+      "Example:\n"
+      "  reverb checkpoint copy /data/run7 /backup/run7-monday\n"
+      "\n"
+      "Prints the path of the copied checkpoint, inside of TO. Checkpoints of one folder share files; TO has "
+      "all\n"
+      "files of this one and can be moved, archived or served (`reverb serve --checkpoint TO`). The copy is "
+      "read\n"
+      "and verified before TO appears. A server may write checkpoints to FROM meanwhile.");
+  return added;
+}
+
 Command AddSave(CLI::App* parent) {
   const auto command = std::make_shared<CheckpointCommand>();
   const Command added = Add(parent, "save", "Make a server write a checkpoint now", Save, command);
@@ -227,10 +254,10 @@ Command AddSave(CLI::App* parent) {
 
 Command AddCheckpoint(CLI::App* program) {
   CLI::App* const app =
-      program->add_subcommand("checkpoint", "Inspect, verify, convert and write checkpoints");
+      program->add_subcommand("checkpoint", "Inspect, verify, copy, convert and write checkpoints");
   app->require_subcommand(1);
   const auto commands = std::make_shared<std::vector<Command>>();
-  *commands = {AddInspect(app), AddVerify(app), AddImport(app), AddSave(app)};
+  *commands = {AddInspect(app), AddVerify(app), AddCopy(app), AddImport(app), AddSave(app)};
   app->footer(
       "Example:\n"
       "  reverb checkpoint inspect /data/run7\n"

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "reverb/sampled_trajectory.h"
+#include "reverb/sampler.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 
@@ -103,8 +104,23 @@ struct CheckpointInfo {
   uint64_t file_bytes = 0;        // of all its files, including those shared with other checkpoints
 };
 
-// Iterates over the items of one table in the table's order, which is the order of insertion as long as no
-// item was removed. Threads: one at a time.
+// Which items of a table are read, and in which order.
+struct CheckpointReadOptions {
+  // The columns to read, in this order; empty = all. The data of the others is not read at all.
+  std::vector<uint32_t> columns = {};
+  // 0 = the table's order, which is the order of insertion as long as no item was removed. Otherwise random:
+  // groups of 256 neighbours are taken in random order, and each item is drawn from the next `shuffle_window`
+  // of them. A window of at least the table's size gives every order the same probability. A window takes
+  // memory for descriptions of its items, some hundred bytes each, not for their data.
+  int64_t shuffle_window = 0;
+  // Of the random order; absent = a different one each time.
+  std::optional<uint64_t> seed = {};
+
+  Status Validate() const;
+};
+
+// Iterates over the items of one table. Needs memory for the items that the caller holds, not for the table.
+// Threads: one at a time.
 class CheckpointItems {
  public:
   CheckpointItems(CheckpointItems&&) noexcept;
@@ -114,6 +130,11 @@ class CheckpointItems {
   // Returns the next item, or none at the end. Verifies the checksums of its data. An item stays readable
   // after the reader is destroyed.
   Result<std::optional<SampledTrajectory>> Next();
+
+  // Reads the next n items, or as many as there are, into one tensor per column. Returns their number, 0 at
+  // the end. Their `probabilities` are those of a uniform draw. INVALID_ARGUMENT if their layouts differ: the
+  // next call then returns the same items.
+  Result<int64_t> NextBatch(int64_t n, Batch* batch, const BatchOptions& options = {});
 
  private:
   friend class CheckpointReader;
@@ -134,7 +155,7 @@ class CheckpointReader {
 
   const CheckpointInfo& info() const;
   // NOT_FOUND names the existing tables.
-  Result<CheckpointItems> Items(std::string_view table) const;
+  Result<CheckpointItems> Items(std::string_view table, const CheckpointReadOptions& options = {}) const;
   // Reads all data and verifies every checksum and every reference. DATA_LOSS names the damage and its
   // location.
   Status Verify(const CheckpointProgressCallback& progress = {}) const;
@@ -159,6 +180,14 @@ Result<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& path);
 // this release's format, as a new checkpoint under the folder `to`. Returns the path of the new checkpoint.
 Result<std::string> ImportCheckpoint(const std::string& from, const std::string& to,
                                      const CheckpointProgressCallback& progress = {});
+
+// Copies the checkpoint `from` (a checkpoint, or a folder, of which it takes the latest) to a new folder `to`,
+// which then contains that checkpoint and everything that it needs, and can be moved as a whole. Reads the
+// copy and verifies it; `to` appears only when the copy is complete and durable. Returns the path of the
+// checkpoint, a folder below `to`; reading or serving `to` finds it. ALREADY_EXISTS if `to` exists.
+// INVALID_ARGUMENT for a checkpoint of dm-reverb: ImportCheckpoint() converts it.
+Result<std::string> CopyCheckpoint(const std::string& from, const std::string& to,
+                                   const CheckpointProgressCallback& progress = {});
 
 }  // namespace reverb
 

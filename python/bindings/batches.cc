@@ -44,15 +44,19 @@ class BatchIterator : public Iteration {
     Check("prefetch", settings.prefetch, 0, kMaxInFlight / settings.batch_size);
   }
 
-  nb::object Next() {
+  nb::object Next() { return Take(settings_.batch_size); }
+
+  // The next batch, of another size than the others.
+  nb::object Take(int64_t n) {
     CheckFork();
+    Check("n", n, 1, settings_.batch_size);
     const Turn::Holder turn(turn_);
     if (is_closed_) throw nb::stop_iteration();
     if (!is_started_) Start();
     if (settings_.num_batches && taken_ >= *settings_.num_batches) End();
     Batch batch;
     RaiseUnlessOk(Await([&](const WaitOptions& wait) {
-      return sampler_->NextBatch(settings_.batch_size, &batch, {.pad = settings_.pad, .pool = &pool_}, wait);
+      return sampler_->NextBatch(n, &batch, {.pad = settings_.pad, .pool = &pool_}, wait);
     }));
     ++taken_;
     if (!knows_structure_) LearnStructure();
@@ -150,6 +154,7 @@ void BindBatches(nb::module_& module) {
       },
       "client"_a, "table"_a, "batch_size"_a, "num_batches"_a.none(), "timeout"_a.none(), "exact"_a,
       "num_streams"_a, "prefetch"_a, "pad"_a);
+  bound.def("take", &Self::Take, "n"_a, "The next batch, of n samples, at most batch_size.");
   BindIteration(bound);
 }
 

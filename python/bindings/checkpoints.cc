@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "python_api.h"
+#include "samples.h"
 #include "table.h"
 
 namespace reverb::python {
@@ -96,13 +98,14 @@ struct DecodedItem {
   int32_t times_sampled = 0;
   int64_t inserted_at = 0;
   std::vector<Tensor> columns;
+  std::vector<bool> squeezed;  // by column
 };
 
 class ItemsObject {
  public:
   explicit ItemsObject(CheckpointItems items) : items_(std::move(items)) {}
 
-  // (key, priority, times_sampled, inserted_at, columns).
+  // (key, priority, times_sampled, inserted_at, columns, whether each of them is without time).
   nb::object Next() {
     const Turn::Holder turn(turn_);
     Result<std::optional<DecodedItem>> item = WithoutGil([&] { return Decode(); });
@@ -113,11 +116,40 @@ class ItemsObject {
       PyList_SET_ITEM(columns.ptr(), static_cast<Py_ssize_t>(i),
                       ToNumpy(std::move((*item)->columns[i])).release().ptr());
     }
+    nb::list squeezed;
+    for (const bool is_squeezed : (*item)->squeezed) squeezed.append(nb::bool_(is_squeezed));
     return nb::make_tuple((*item)->key, (*item)->priority, (*item)->times_sampled, (*item)->inserted_at,
-                          columns);
+                          columns, nb::tuple(squeezed));
+  }
+
+  // (info, columns, lengths or None); None at the end.
+  nb::object NextBatch(int64_t n, Truth pad) {
+    const Turn::Holder turn(turn_);
+    Batch batch;
+    const BatchOptions options{.pad = pad.value, .pool = &pool_};
+    const int64_t count = ValueOrRaise(WithoutGil([&] { return items_->NextBatch(n, &batch, options); }));
+    if (count == 0) return nb::none();
+    const BatchInfo& info = batch.info;
+    const nb::object infos = MakeSampleInfo({Array(DType::kUint64, info.keys).release().ptr(),
+                                             Array(DType::kFloat64, info.probabilities).release().ptr(),
+                                             Array(DType::kInt64, info.table_sizes).release().ptr(),
+                                             Array(DType::kFloat64, info.priorities).release().ptr(),
+                                             Array(DType::kInt32, info.times_sampled).release().ptr()});
+    nb::list columns;
+    for (Tensor& column : batch.columns) columns.append(ToNumpy(std::move(column)));
+    if (!pad.value) return nb::make_tuple(infos, columns, nb::none());
+    nb::list lengths;
+    for (const std::vector<int64_t>& each : batch.lengths) lengths.append(Array(DType::kInt64, each));
+    return nb::make_tuple(infos, columns, lengths);
   }
 
  private:
+  template <typename T>
+  static nb::object Array(DType dtype, const std::vector<T>& values) {
+    Tensor tensor = ValueOrRaise(Tensor::Allocate(dtype, {static_cast<int64_t>(values.size())}));
+    std::memcpy(tensor.data(), values.data(), tensor.num_bytes());
+    return ToNumpy(std::move(tensor));
+  }
   Result<std::optional<DecodedItem>> Decode() {
     REVERB_ASSIGN_OR_RETURN(const std::optional<SampledTrajectory> item, items_->Next());
     if (!item) return std::optional<DecodedItem>();
@@ -128,11 +160,13 @@ class ItemsObject {
     for (uint32_t i = 0; i < item->num_columns(); ++i) {
       REVERB_ASSIGN_OR_RETURN(Tensor column, item->column(i));
       decoded.columns.push_back(std::move(column));
+      decoded.squeezed.push_back(item->is_squeezed(i));
     }
     return std::optional<DecodedItem>(std::move(decoded));
   }
 
   Turn turn_;
+  const TensorPool pool_;
   Owned<CheckpointItems> items_;
 };
 
@@ -156,8 +190,11 @@ class ReaderObject {
     dict["tables"] = tables;
     return dict;
   }
-  ItemsObject* Items(const std::string& table) const {
-    return new ItemsObject(ValueOrRaise(WithoutGil([&] { return reader_->Items(table); })));
+  ItemsObject* Items(const std::string& table, std::vector<uint32_t> columns, int64_t shuffle_window,
+                     std::optional<uint64_t> seed) const {
+    const CheckpointReadOptions options{
+        .columns = std::move(columns), .shuffle_window = shuffle_window, .seed = seed};
+    return new ItemsObject(ValueOrRaise(WithoutGil([&] { return reader_->Items(table, options); })));
   }
   void Verify() const {
     RaiseUnlessOk(WithoutGil([&] { return reader_->Verify(); }));
@@ -179,6 +216,10 @@ std::string Import(const std::string& from, const std::string& to) {
   return ValueOrRaise(WithoutGil([&] { return ImportCheckpoint(from, to); }));
 }
 
+std::string Copy(const std::string& from, const std::string& to) {
+  return ValueOrRaise(WithoutGil([&] { return CopyCheckpoint(from, to); }));
+}
+
 }  // namespace
 
 void BindCheckpoints(nb::module_& module) {
@@ -188,18 +229,22 @@ void BindCheckpoints(nb::module_& module) {
            "signature"_a, "counters"_a, "missing_tables"_a, "extra_tables"_a);
   nb::class_<ItemsObject>(module, "CheckpointItems", "The items of one table of a checkpoint.")
       .def("__iter__", [](nb::handle self) { return Borrow(self.ptr()); })
-      .def("__next__", &ItemsObject::Next);
+      .def("__next__", &ItemsObject::Next)
+      .def("next_batch", &ItemsObject::NextBatch, "n"_a, "pad"_a,
+           "The next items as one array per column: (info, columns, lengths or None); None at the end.");
   nb::class_<ReaderObject>(module, "CheckpointReader", "Reads a checkpoint in place.")
       .def(nb::init<const std::string&>(), "path"_a)
       .def("info", &ReaderObject::Info, "Returns the content of the manifest as a dict.")
-      .def("items", &ReaderObject::Items, "table"_a, nb::rv_policy::take_ownership,
-           "The items of a table, as tuples.")
+      .def("items", &ReaderObject::Items, "table"_a, "columns"_a, "shuffle_window"_a, "seed"_a.none(),
+           nb::rv_policy::take_ownership, "The items of a table, as tuples.")
       .def("verify", &ReaderObject::Verify,
            "Raises RuntimeError unless every checksum and reference is valid.");
   module.def("list_checkpoints", &List, "path"_a,
              "Returns (path, created_ns, is_complete, is_foreign) of each checkpoint.");
   module.def("import_checkpoint", &Import, "source"_a, "target"_a,
              "Converts a checkpoint; returns the path of the new one.");
+  module.def("copy_checkpoint", &Copy, "source"_a, "target"_a,
+             "Copies a checkpoint to a folder of its own; returns the path of the new one.");
 }
 
 }  // namespace reverb::python

@@ -76,6 +76,7 @@ from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb import checkpoints as checkpoints
+    from reverb._mix import MixedBatch, mix
     from reverb.pattern_dataset import PatternDataset
     from reverb.tf_client import TFClient
     from reverb.timestep_dataset import TimestepDataset
@@ -88,6 +89,7 @@ __all__ = [
     "BoundedTensorSpec",
     "Client",
     "DeadlineExceededError",
+    "MixedBatch",
     "PatternDataset",
     "ReplaySample",
     "ReverbError",
@@ -107,6 +109,7 @@ __all__ = [
     "errors",
     "importance_weights",
     "item_selectors",
+    "mix",
     "platform",
     "pybind",
     "rate_limiters",
@@ -119,10 +122,12 @@ __all__ = [
 
 # Imported at the first access: modules that few programs use, or that need more than NumPy.
 _LAZY_CLASSES = {
+    "MixedBatch": "_mix",
     "PatternDataset": "pattern_dataset",
     "TFClient": "tf_client",
     "TimestepDataset": "timestep_dataset",
     "TrajectoryDataset": "trajectory_dataset",
+    "mix": "_mix",
 }
 _LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "server_executable"))
 

@@ -1,4 +1,4 @@
-"""Reads checkpoints without a server: item by item, as NumPy arrays.
+"""Reads checkpoints without a server, item by item or in batches, as NumPy arrays.
 
 Reads checkpoints of this package and of dm-reverb.
 
@@ -15,15 +15,19 @@ Reads checkpoints of this package and of dm-reverb.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import datetime
+import operator
 import os
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
+
+import numpy as np
 
 from reverb import _core, _signatures, _table_info, _tree, reverb_types
+from reverb.replay_sample import PaddedBatch, ReplaySample
 
-__all__ = ["CheckpointInfo", "Entry", "Item", "convert", "find", "info", "read", "verify"]
+__all__ = ["CheckpointInfo", "Entry", "Item", "Reader", "convert", "copy", "find", "info", "read", "verify"]
 
 
 class Item(NamedTuple):
@@ -35,7 +39,8 @@ class Item(NamedTuple):
     times_sampled: int
     # The time of insertion, by the server's clock.
     inserted_at: datetime.datetime
-    # Arrays in the structure of the table's signature, or a flat list if it has none.
+    # Arrays in the structure of the table's signature, else in that in which the item was written; a flat list if
+    # writers used different structures, or wrote a single value.
     data: Any
 
 
@@ -73,44 +78,326 @@ def _time(nanos: int) -> datetime.datetime:
     return epoch + datetime.timedelta(microseconds=nanos // 1000)
 
 
+# How many items a shuffled reader draws from, unless it is told.
+DEFAULT_SHUFFLE_WINDOW = 16384
+
+_T_co = TypeVar("_T_co", covariant=True)
+# A column, or all columns below a place: "observation", "observation/pixels", ("observation", "pixels"), or 3.
+Column: TypeAlias = "str | int | tuple[Any, ...]"
+
+
+@overload
 def read(
-    path: str | os.PathLike[str], tables: str | Sequence[str] | None = None, *, flat: bool = False
-) -> Iterator[Item]:
-    """Returns the items of a checkpoint, table by table. Needs memory for one item at a time.
+    path: str | os.PathLike[str],
+    tables: str | Sequence[str] | None = None,
+    *,
+    flat: bool = False,
+    batch_size: None = None,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    select: Column | Sequence[Column] | None = None,
+) -> Reader[Item]: ...
+@overload
+def read(
+    path: str | os.PathLike[str],
+    tables: str | Sequence[str] | None = None,
+    *,
+    flat: bool = False,
+    batch_size: int,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    select: Column | Sequence[Column] | None = None,
+    pad: bool = False,
+    drop_last: bool = False,
+) -> Reader[ReplaySample]: ...
+def read(
+    path: str | os.PathLike[str],
+    tables: str | Sequence[str] | None = None,
+    *,
+    flat: bool = False,
+    batch_size: int | None = None,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    select: Column | Sequence[Column] | None = None,
+    pad: bool = False,
+    drop_last: bool = False,
+) -> Reader[Any]:
+    """Returns the items of a checkpoint, one by one or in batches, as a Reader: an iterable with a length.
+
+    Needs memory for what it returns, not for the table: the data stays in the files until it is returned.
 
     Args:
         path: one checkpoint, or a directory of checkpoints: then the latest complete one.
-        tables: the name of a table, or several; None means all.
-        flat: return a flat list of columns instead of the structure of the table's signature.
+        tables: the name of a table, or several; None means all. Batches are of one table.
+        flat: return a flat list of columns instead of the structure of the table's signature or of its writers.
+        batch_size: return batches of that many items, in the form of `Client.sample_batches`. None: returns Items.
+        shuffle: return the items in random order, another one in each pass. Groups of 256 neighbours are taken in
+            random order, and each item is drawn from a window of 16384 of them, or of as many as this number says:
+            tables up to that size are shuffled perfectly. The window needs some hundred bytes for each item.
+        seed: of the random order; readers with the same seed return the same items in the same order, pass by pass.
+        select: read only these columns: a name or several, such as "observation" or "observation/pixels". Dicts and
+            namedtuples keep what is selected of them. Numbers select columns by their position in flat order. The rest
+            is not even read from the disk, if it is in chunks of its own.
+        pad: as for `Client.sample_batches`: fill up shorter items of a batch with zeros.
+        drop_last: leave out the last batch of a pass if it is smaller than the others.
 
     Raises:
         RuntimeError: if there is no checkpoint or no such table (`code` is "NOT_FOUND"), or if the part that was read
             is damaged ("DATA_LOSS").
-        ValueError: if an item does not match its table's signature; `flat=True` reads it.
+        ValueError: if an item does not match its table's signature (`flat=True` reads it), if items of a batch differ
+            in length (without `pad`) or dtype, or if there is no column that `select` names.
     """
-    reader = _core.CheckpointReader(os.fspath(path))
-    infos = {table["name"]: table for table in reader.info()["tables"]}
-    names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
-    # Opened now, so that this call reports a wrong name, not the first item.
-    items = [(name, reader.items(name)) for name in names]
-    signatures = {name: None if flat else _signatures.decode_signature(infos[name]["signature"]) for name in names}
-    return _read(items, signatures)
+    return Reader(
+        path,
+        tables,
+        flat=flat,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        seed=seed,
+        select=select,
+        pad=pad,
+        drop_last=drop_last,
+    )
 
 
-def _read(items: list[tuple[str, _core.CheckpointItems]], signatures: dict[str, Any]) -> Iterator[Item]:
-    for table, rows in items:
-        signature = signatures[table]
-        num_leaves = None if signature is None else len(_tree.flatten(signature))
-        for key, priority, times_sampled, inserted_at, columns in rows:
-            data: Any = columns
-            if num_leaves is not None:
-                if len(columns) != num_leaves:
-                    raise ValueError(
-                        f"item {key} of table {table!r} has {len(columns)} columns but the table's signature has "
-                        f"{num_leaves}; read it with flat=True"
-                    )
-                data = _tree.unflatten_as(signature, columns)
-            yield Item(table, key, priority, times_sampled, _time(inserted_at), data)
+class _Packing:
+    """Arranges columns of a table in their nest."""
+
+    def __init__(self, table: str, info: dict[str, Any], *, flat: bool, select: list[Column] | None) -> None:
+        self._table = table
+        self._nest: Any = None  # none: a flat list
+        self._from_signature = False
+        # Items with another number of columns than the nest become flat lists.
+        self._num_columns: int | None = None
+        self.columns: list[int] = []  # empty: all
+        if not flat:
+            if info["signature"]:
+                self._nest = _signatures.decode_signature(info["signature"])
+                self._from_signature = True
+            elif info["structure"]:
+                self._nest = _core.decode_signature(info["structure"])
+            if self._nest is not None:
+                self._num_columns = len(_tree.flatten(self._nest))
+        if select is not None:
+            self._select(select)
+
+    def _select(self, select: list[Column]) -> None:
+        leaves = [] if self._nest is None else _tree.flatten_with_path(self._nest)
+        chosen: set[int] = set()
+        for column in select:
+            if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
+                if column < 0 or (leaves and column >= len(leaves)):
+                    raise ValueError(f"select: table {self._table!r} has no column {column}; {self._known(leaves)}")
+                chosen.add(int(column))
+                continue
+            if not isinstance(column, (str, tuple)):
+                raise TypeError(
+                    f"select must be names, paths (tuples) or positions of columns, got {column!r} of type "
+                    f"{type(column).__name__}"
+                )
+            found = [i for i, (path, _) in enumerate(leaves) if _is_below(path, column)]
+            if not found:
+                raise ValueError(f"select: table {self._table!r} has no column {column!r}; {self._known(leaves)}")
+            chosen.update(found)
+        if not chosen:
+            raise ValueError("select names no column; None selects all")
+        self.columns = sorted(chosen)
+        if self._nest is not None:
+            self._nest = _prune(self._nest, iter(range(len(leaves))), chosen)
+            self._num_columns = len(self.columns)
+
+    def _known(self, leaves: list[tuple[tuple[Any, ...], Any]]) -> str:
+        if not leaves:
+            return "its columns have no names (select them by position)"
+        names = [path_text(path) for path, _ in leaves]
+        return "it has " + ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+
+    @property
+    def nest(self) -> Any:
+        """A nest with a leaf for each column; None if the columns are a flat list."""
+        return self._nest
+
+    def pack(self, columns: list[Any], key: int | None = None) -> Any:
+        """Returns the columns in their nest."""
+        if self._num_columns is None:
+            return columns
+        if len(columns) != self._num_columns:
+            if not self._from_signature:
+                return columns
+            what = "an item" if key is None else f"item {key}"
+            raise ValueError(
+                f"{what} of table {self._table!r} has {len(columns)} columns but the table's signature has "
+                f"{self._num_columns}; read it with flat=True"
+            )
+        # A single value is a flat list of one column for items, and itself for batches.
+        if key is not None and not self._from_signature and not _tree.is_nested(self._nest):
+            return columns
+        return _tree.unflatten_as(self._nest, columns)
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """Returns the name of a column: the parts of its path, joined by slashes."""
+    return "/".join(str(part) for part in path)
+
+
+def _is_below(path: tuple[Any, ...], column: str | tuple[Any, ...]) -> bool:
+    if isinstance(column, tuple):
+        return path[: len(column)] == column
+    text = path_text(path)
+    return text == column or text.startswith(column + "/")
+
+
+def _prune(nest: Any, numbers: Iterator[int], chosen: set[int]) -> Any:
+    """Returns the nest with the chosen leaves only; _GONE if no leaf is left."""
+    if not _tree.is_nested(nest):
+        return nest if next(numbers) in chosen else _GONE
+    children = [(key, _prune(child, numbers, chosen)) for key, child in _tree.children(nest)]
+    kept = [(key, child) for key, child in children if child is not _GONE]
+    if not kept:
+        return _GONE
+    if isinstance(nest, Mapping):
+        return dict(kept)
+    if _tree.is_namedtuple(nest):  # of fewer fields
+        fields = [key for key, _ in kept]
+        return _signatures.namedtuple_class(type(nest).__name__, fields)(*(child for _, child in kept))
+    return tuple(child for _, child in kept) if isinstance(nest, tuple) else [child for _, child in kept]
+
+
+_GONE = object()
+
+
+class Reader(Generic[_T_co]):
+    """Items or batches of a checkpoint, from `read()`. Each `for` over it is a pass from the start.
+
+    `next(reader)` returns the next element of a pass that only next() uses.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tables: str | Sequence[str] | None,
+        *,
+        flat: bool,
+        batch_size: int | None,
+        shuffle: bool | int,
+        seed: int | None,
+        select: Column | Sequence[Column] | None,
+        pad: bool,
+        drop_last: bool,
+    ) -> None:
+        """See read()."""
+        self._native = _core.CheckpointReader(os.fspath(path))
+        native = self._native.info()
+        self._path: str = native["path"]
+        infos = {table["name"]: table for table in native["tables"]}
+        names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
+        for name in names:
+            self._native.items(name, [], 0, None)  # this call reports a wrong name, not the first item
+        self._sizes = {name: int(infos[name]["current_size"]) for name in names}
+        self._names = names
+        self._batch_size = None if batch_size is None else _positive("batch_size", batch_size)
+        if self._batch_size is not None and len(names) != 1:
+            known = ", ".join(repr(name) for name in names)
+            raise ValueError(f"batches are of one table; name one of {known or 'none: the checkpoint has no tables'}")
+        if self._batch_size is None and (pad or drop_last):
+            raise ValueError("pad and drop_last are for batches; give batch_size too")
+        if isinstance(shuffle, (bool, np.bool_)):
+            self._window = DEFAULT_SHUFFLE_WINDOW if shuffle else 0
+        else:
+            self._window = _positive("shuffle", shuffle)
+        if seed is not None:
+            seed = operator.index(seed)
+            if not 0 <= seed < 2**64:
+                raise ValueError(f"seed ({seed}) must be between 0 and 2**64 - 1")
+        self._seed = seed
+        if select is not None:
+            select = [select] if isinstance(select, (str, tuple, int, np.integer)) else list(select)
+        self._packing = {name: _Packing(name, infos[name], flat=flat, select=select) for name in names}
+        self._pad = pad
+        self._drop_last = drop_last
+        self._passes = 0
+        self._current: Iterator[_T_co] | None = None
+
+    def __repr__(self) -> str:
+        what = "items" if self._batch_size is None else f"batches of {self._batch_size}"
+        return f"<Reader of {len(self)} {what} of {', '.join(self._names)} in {self._path}>"
+
+    @property
+    def path(self) -> str:
+        """The checkpoint that is read."""
+        return self._path
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables that are read."""
+        return list(self._names)
+
+    @property
+    def batch_size(self) -> int | None:
+        """Items in a batch; None if the reader returns Items."""
+        return self._batch_size
+
+    def __len__(self) -> int:
+        """Items, or batches, in a pass."""
+        items = sum(self._sizes[name] for name in self._names)
+        if self._batch_size is None:
+            return items
+        return items // self._batch_size if self._drop_last else -(-items // self._batch_size)
+
+    def __iter__(self) -> Iterator[_T_co]:
+        number, self._passes = self._passes, self._passes + 1
+        if self._batch_size is None:
+            return cast("Iterator[_T_co]", self._items(number))
+        return cast("Iterator[_T_co]", self._batches(number, self._batch_size))
+
+    def __next__(self) -> _T_co:
+        if self._current is None:
+            self._current = iter(self)
+        return next(self._current)
+
+    def _open(self, table: str, pass_number: int) -> _core.CheckpointItems:
+        seed = None if self._seed is None else (self._seed + pass_number) % 2**64
+        return self._native.items(table, self._packing[table].columns, self._window, seed)
+
+    def _items(self, pass_number: int) -> Iterator[Item]:
+        for table in self._names:
+            pack = self._packing[table].pack
+            for key, priority, times_sampled, inserted_at, columns, _ in self._open(table, pass_number):
+                yield Item(table, key, priority, times_sampled, _time(inserted_at), pack(columns, key))
+
+    def _batches(self, pass_number: int, batch_size: int) -> Iterator[ReplaySample]:
+        take = self._take(pass_number)
+        while True:
+            batch = take(batch_size)
+            if batch is None or (self._drop_last and len(batch.info.key) < batch_size):
+                return
+            yield batch
+
+    def _take(self, pass_number: int) -> Callable[[int], ReplaySample | None]:
+        """Starts a pass; returns a function that returns the next n items, fewer at the end, then None."""
+        (table,) = self._names
+        items, pack = self._open(table, pass_number), self._packing[table].pack
+
+        def take(n: int) -> ReplaySample | None:
+            taken = items.next_batch(n, self._pad)
+            if taken is None:
+                return None
+            info, columns, lengths = taken
+            data = pack(columns)
+            if lengths is None:
+                return ReplaySample(info, data)
+            padded = PaddedBatch(info, data)
+            padded.lengths = pack(lengths)
+            return padded
+
+        return take
+
+
+def _positive(name: str, value: int) -> int:
+    number = operator.index(value)
+    if number < 1:
+        raise ValueError(f"{name} ({number}) must be a positive integer")
+    return number
 
 
 def info(path: str | os.PathLike[str]) -> CheckpointInfo:
@@ -151,3 +438,22 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> s
         The path of the new checkpoint.
     """
     return _core.import_checkpoint(os.fspath(source), os.fspath(target))
+
+
+def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
+    """Copies a checkpoint, with everything that it needs, to a new folder. Checkpoints of one folder share files.
+
+    The copy is read and verified before `target` appears. A server may write checkpoints meanwhile.
+
+    Args:
+        source: one checkpoint, or a directory of them: then the latest.
+        target: the new directory, which must not exist; read() and servers find the checkpoint in it.
+
+    Returns:
+        The path of the new checkpoint, below `target`.
+
+    Raises:
+        RuntimeError: if there is no such checkpoint, it is damaged, or `target` exists.
+        ValueError: for a checkpoint of dm-reverb, which convert() converts.
+    """
+    return _core.copy_checkpoint(os.fspath(source), os.fspath(target))

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/gather_batch.h"
 #include "api/sample_factory.h"
 #include "base/file_system.h"
+#include "base/random.h"
+#include "checkpoint/copy.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/reverb_source.h"
 #include "checkpoint/source.h"
@@ -25,17 +28,27 @@ using internal::SavedTable;
 // Reads a source other than ReverbSource in full and returns its items from memory.
 class ItemsInMemory final : public ItemCursor {
  public:
-  static Result<std::unique_ptr<ItemCursor>> Read(CheckpointSource& source, size_t index) {
+  static Result<std::unique_ptr<ItemCursor>> Read(CheckpointSource& source, size_t index,
+                                                  const CheckpointReadOptions& options) {
     internal::ChunkStore store({});
     auto items = std::make_unique<ItemsInMemory>();
     std::vector<bool> wanted(source.server().tables.size());
     wanted[index] = true;
     REVERB_RETURN_IF_ERROR(source.Read(store, wanted,
                                        [&](size_t, SavedItem item) {
+                                         if (!options.columns.empty()) {
+                                           REVERB_RETURN_IF_ERROR(SelectColumns(options.columns, &item));
+                                         }
                                          items->items_.push_back(std::move(item));
                                          return Status::Ok();
                                        },
                                        {}));
+    if (options.shuffle_window > 0) {
+      internal::Random random(options.seed ? *options.seed : internal::EntropySeed());
+      for (size_t i = items->items_.size(); i > 1; --i) {
+        std::swap(items->items_[i - 1], items->items_[random.Below(i)]);
+      }
+    }
     return std::unique_ptr<ItemCursor>(std::move(items));
   }
   Result<std::optional<SavedItem>> Next() override {
@@ -44,6 +57,27 @@ class ItemsInMemory final : public ItemCursor {
   }
 
  private:
+  static Status SelectColumns(const std::vector<uint32_t>& columns, SavedItem* item) {
+    const internal::Trajectory& all = item->trajectory;
+    std::vector<internal::ColumnSpec> specs;
+    for (const uint32_t column : columns) {
+      if (column >= all.num_columns()) {
+        return Status::InvalidArgument("item " + std::to_string(item->key) + " has " +
+                                       std::to_string(all.num_columns()) + " columns; there is no column " +
+                                       std::to_string(column));
+      }
+      internal::ColumnSpec& spec = specs.emplace_back();
+      spec.squeeze = all.squeeze(column);
+      for (uint32_t i = 0; i < all.num_slices(column); ++i) {
+        const internal::SliceView slice = all.slice(column, i);
+        spec.slices.push_back(
+            {internal::ChunkRef::Share(slice.chunk), slice.chunk_column, slice.offset, slice.length});
+      }
+    }
+    REVERB_ASSIGN_OR_RETURN(item->trajectory, internal::Trajectory::Create(specs));
+    return Status::Ok();
+  }
+
   std::vector<SavedItem> items_;
   size_t next_ = 0;
 };
@@ -52,6 +86,7 @@ TableInfo InfoOf(const SavedTable& table) {
   TableInfo info{table, table.state.counts};
   info.current_size = table.size;
   info.counters = table.state.counters;
+  info.structure = table.state.structure;
   info.cursor = static_cast<double>(info.counters.inserts) * info.rate_limiter.samples_per_insert -
                 static_cast<double>(info.counters.samples);
   return info;
@@ -80,6 +115,7 @@ struct CheckpointItems::Rep {
   std::shared_ptr<CheckpointSource> source;  // the cursor needs it
   std::unique_ptr<ItemCursor> cursor;
   int64_t table_size = 0;
+  std::vector<internal::Sample> left_over = {};  // of a batch that could not be made
 };
 
 CheckpointReader::CheckpointReader(std::unique_ptr<Rep> rep) : rep_(std::move(rep)) {}
@@ -104,7 +140,18 @@ Result<CheckpointReader> CheckpointReader::Open(const std::string& path) {
 
 const CheckpointInfo& CheckpointReader::info() const { return rep_->info; }
 
-Result<CheckpointItems> CheckpointReader::Items(std::string_view table) const {
+Status CheckpointReadOptions::Validate() const {
+  constexpr int64_t kMaxWindow = int64_t{1} << 32;
+  if (shuffle_window < 0 || shuffle_window > kMaxWindow) {
+    return Status::InvalidArgument("shuffle_window is " + std::to_string(shuffle_window) +
+                                   "; it must be between 0 and " + std::to_string(kMaxWindow));
+  }
+  return Status::Ok();
+}
+
+Result<CheckpointItems> CheckpointReader::Items(std::string_view table,
+                                                const CheckpointReadOptions& options) const {
+  REVERB_RETURN_IF_ERROR(options.Validate());
   const std::vector<SavedTable>& tables = rep_->source->server().tables;
   std::string names;
   for (size_t i = 0; i < tables.size(); ++i) {
@@ -116,10 +163,10 @@ Result<CheckpointItems> CheckpointReader::Items(std::string_view table) const {
     items->source = rep_->source;
     items->table_size = tables[i].size;
     if (const auto* own = dynamic_cast<const ReverbSource*>(rep_->source.get())) {
-      items->cursor = own->OpenItems(i);
+      items->cursor = own->OpenItems(i, options);
     } else {
       internal::MutexLock lock(&rep_->mu);
-      REVERB_ASSIGN_OR_RETURN(items->cursor, ItemsInMemory::Read(*rep_->source, i));
+      REVERB_ASSIGN_OR_RETURN(items->cursor, ItemsInMemory::Read(*rep_->source, i, options));
     }
     return CheckpointItems(std::move(items));
   }
@@ -129,10 +176,32 @@ Result<CheckpointItems> CheckpointReader::Items(std::string_view table) const {
 }
 
 Result<std::optional<SampledTrajectory>> CheckpointItems::Next() {
+  if (!rep_->left_over.empty()) {
+    internal::Sample first = std::move(rep_->left_over.front());
+    rep_->left_over.erase(rep_->left_over.begin());
+    return std::optional<SampledTrajectory>(internal::SampleFactory::Make(std::move(first)));
+  }
   REVERB_ASSIGN_OR_RETURN(std::optional<SavedItem> item, rep_->cursor->Next());
   if (!item) return std::optional<SampledTrajectory>();
   item->table_size = rep_->table_size;
   return std::optional<SampledTrajectory>(internal::SampleFactory::Make(*std::move(item)));
+}
+
+Result<int64_t> CheckpointItems::NextBatch(int64_t n, Batch* batch, const BatchOptions& options) {
+  if (n < 1) return Status::InvalidArgument("a batch of " + std::to_string(n) + " items was requested");
+  std::vector<internal::Sample>& samples = rep_->left_over;
+  while (static_cast<int64_t>(samples.size()) < n) {
+    REVERB_ASSIGN_OR_RETURN(std::optional<SavedItem> item, rep_->cursor->Next());
+    if (!item) break;
+    item->table_size = rep_->table_size;
+    samples.push_back(std::move(*item));
+  }
+  const auto count = static_cast<size_t>(std::min<int64_t>(n, static_cast<int64_t>(samples.size())));
+  if (count == 0) return int64_t{0};
+  REVERB_RETURN_IF_ERROR(internal::GatherBatch(std::span(samples).first(count), options, batch));
+  batch->info.probabilities.assign(count, 1.0 / static_cast<double>(rep_->table_size));
+  samples.erase(samples.begin(), samples.begin() + static_cast<ptrdiff_t>(count));
+  return static_cast<int64_t>(count);
 }
 
 Status CheckpointReader::Verify(const CheckpointProgressCallback& progress) const {
@@ -183,6 +252,23 @@ Result<std::string> ImportCheckpoint(const std::string& from, const std::string&
   REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointSource> source,
                           internal::OpenCheckpoint(fs, found));
   return internal::WriteCheckpointFrom(*source, fs, to, progress);
+}
+
+Result<std::string> CopyCheckpoint(const std::string& from, const std::string& to,
+                                   const CheckpointProgressCallback& progress) {
+  FileSystem* const fs = internal::PosixFileSystem();
+  REVERB_ASSIGN_OR_RETURN(const std::string found, FindCheckpoint(fs, from));
+  REVERB_ASSIGN_OR_RETURN(const CheckpointFormat format, internal::DetectCheckpointFormat(fs, found));
+  if (format != CheckpointFormat::kReverb) {
+    return Status::InvalidArgument("\"" + found +
+                                   "\" is a checkpoint of dm-reverb, a folder that needs no other files; "
+                                   "copy it as it is, or convert it with `reverb checkpoint import`");
+  }
+  const auto verify = [](const std::string& path) -> Status {
+    REVERB_ASSIGN_OR_RETURN(const CheckpointReader copied, CheckpointReader::Open(path));
+    return copied.Verify();
+  };
+  return internal::CopyCheckpointFiles(fs, found, to, verify, progress);
 }
 
 }  // namespace reverb

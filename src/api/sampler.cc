@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "api/gather_batch.h"
 #include "api/sample_factory.h"
 #include "api/sampler_rep.h"
 #include "client/batcher.h"
@@ -123,6 +124,11 @@ Status TakeSamples(internal::SamplerImpl& sampler, internal::KeyOwners* owners, 
 }
 
 }  // namespace
+
+Status internal::GatherBatch(std::span<const Sample> samples, const BatchOptions& options, Batch* batch) {
+  FillInfo(samples, &batch->info);
+  return GatherTensors(samples, options, batch);
+}
 
 Sampler::Sampler(std::unique_ptr<Rep> rep) : rep_(std::move(rep)) {}
 Sampler::Sampler(Sampler&&) noexcept = default;

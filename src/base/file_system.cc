@@ -278,6 +278,15 @@ class PosixFileSystemImpl final : public FileSystem {
     return Buffer(new MappedFile(address, size), static_cast<const uint8_t*>(address), size);
   }
 
+  void Advise(std::span<const uint8_t> mapped, MapAdvice advice) override {
+    if (mapped.empty()) return;
+    static const auto kPageBytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(mapped.data()) & ~(kPageBytes - 1);
+    const uintptr_t end = reinterpret_cast<uintptr_t>(mapped.data()) + mapped.size();
+    (void)::madvise(reinterpret_cast<void*>(begin), end - begin,  // NOLINT: an address
+                    advice == MapAdvice::kNeededSoon ? MADV_WILLNEED : MADV_DONTNEED);
+  }
+
   Result<std::vector<std::string>> ListDir(const std::string& path) override {
     DIR* const opened = ::opendir(path.c_str());
     if (opened == nullptr) return FileError("list", path, errno);

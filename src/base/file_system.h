@@ -92,6 +92,14 @@ class FileSystem {
   // exists, even if the file is removed. The file must not be truncated: accessing bytes past its end kills
   // the process.
   virtual Result<Buffer> MapFile(const std::string& path) = 0;
+  // Tells the system about part of a mapped file: that it will be read soon, or that it may leave this
+  // process's memory, from which it is read again when needed. A hint: errors are ignored, and by default
+  // nothing happens. `mapped` must be part of a Buffer from MapFile() of this file system.
+  enum class MapAdvice { kNeededSoon, kNotNeeded };
+  virtual void Advise(std::span<const uint8_t> mapped, MapAdvice advice) {
+    (void)mapped;
+    (void)advice;
+  }
 
   // Returns the names in a directory, sorted, without "." and "..".
   virtual Result<std::vector<std::string>> ListDir(const std::string& path) = 0;

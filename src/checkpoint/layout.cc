@@ -85,7 +85,7 @@ std::string CheckpointName(int64_t nanos) {
   }
   const Date date = CivilFromDays(days);
   char text[64];
-  std::snprintf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02d.%09dZ", static_cast<int>(date.year),
+  std::snprintf(text, sizeof text, "%04d-%02d-%02dT%02d-%02d-%02d.%09dZ", static_cast<int>(date.year),
                 static_cast<int>(date.month), static_cast<int>(date.day), static_cast<int>(second / 3600),
                 static_cast<int>(second / 60 % 60), static_cast<int>(second % 60),
                 static_cast<int>(fraction));
@@ -101,8 +101,12 @@ std::optional<int64_t> ParseCheckpointName(std::string_view name) {
   int64_t second = 0;
   if (!TakeNumber(&name, 4, &year) || !TakeChar(&name, '-') || !TakeNumber(&name, 2, &month) ||
       !TakeChar(&name, '-') || !TakeNumber(&name, 2, &day) || !TakeChar(&name, 'T') ||
-      !TakeNumber(&name, 2, &hour) || !TakeChar(&name, ':') || !TakeNumber(&name, 2, &minute) ||
-      !TakeChar(&name, ':') || !TakeNumber(&name, 2, &second)) {
+      !TakeNumber(&name, 2, &hour)) {
+    return std::nullopt;
+  }
+  const char separator = name.starts_with('-') ? '-' : ':';
+  if (!TakeChar(&name, separator) || !TakeNumber(&name, 2, &minute) || !TakeChar(&name, separator) ||
+      !TakeNumber(&name, 2, &second)) {
     return std::nullopt;
   }
   if (year < 1970 || year > 2200 || month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 ||
@@ -136,7 +140,10 @@ std::optional<int64_t> ParseCheckpointName(std::string_view name) {
 bool IsOwnCheckpointName(std::string_view name) {
   if (name.size() != kOwnNameLength || name.back() != 'Z') return false;
   const auto nanos = ParseCheckpointName(name);
-  return nanos && CheckpointName(*nanos) == name;
+  if (!nanos) return false;
+  std::string own(name);
+  std::ranges::replace(own, ':', '-');
+  return CheckpointName(*nanos) == own;
 }
 
 std::string SegmentFileName(uint64_t number, SegmentKind kind) {

@@ -1,6 +1,6 @@
 // layout.h — the files and directories of checkpoints, and their names.
 //
-//   <root>/2026-11-15T16:24:31.123456789Z/MANIFEST    one checkpoint; complete if MANIFEST exists
+//   <root>/2026-11-15T16-24-31.123456789Z/MANIFEST    one checkpoint; complete if MANIFEST exists
 //   <root>/segments/0000000000000007.chunks           chunks, shared by checkpoints
 //   <root>/segments/0000000000000008.pages            items and states, shared by checkpoints
 //
@@ -35,12 +35,14 @@ std::string JoinPath(std::string_view folder, std::string_view name);
 // Returns the directory that contains `path`; "." for a bare name.
 std::string ParentPath(std::string_view path);
 
-// Returns a name like "2026-11-15T16:24:31.123456789Z". The width is fixed, so names sort by time.
+// Returns a name like "2026-11-15T16-24-31.123456789Z". The width is fixed, so names sort by time. It has no
+// colons, which scp and rsync take for the end of a host's name and some file systems do not allow.
 std::string CheckpointName(int64_t nanos);
-// Parses a name of ours, or one of dm-reverb's, which are in local time with an offset at the end. Returns
-// the time; absent if the name is invalid.
+// Parses a name of ours, with "-" or, as in earlier releases, ":" within the time of day, or one of
+// dm-reverb's, which are in local time with an offset at the end. Returns the time; absent if the name is
+// invalid.
 std::optional<int64_t> ParseCheckpointName(std::string_view name);
-// Returns whether CheckpointName() can return this name.
+// Returns whether CheckpointName(), of this release or of an earlier one, can return this name.
 bool IsOwnCheckpointName(std::string_view name);
 
 std::string SegmentFileName(uint64_t number, SegmentKind kind);

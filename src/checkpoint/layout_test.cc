@@ -21,7 +21,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kNanos = 1'794'759'871'123'456'789;
-constexpr char kName[] = "2026-11-15T16:24:31.123456789Z";
+constexpr char kName[] = "2026-11-15T16-24-31.123456789Z";
+constexpr char kOldName[] = "2026-11-15T16:24:31.123456789Z";  // of earlier releases
 
 TEST(LayoutTest, PathsAreJoinedAndSplit) {
   EXPECT_EQ(JoinPath("a/b", "c"), "a/b/c");
@@ -37,9 +38,18 @@ TEST(LayoutTest, PathsAreJoinedAndSplit) {
 
 TEST(LayoutTest, CheckpointNamesAreUtcTimesOfFixedWidth) {
   EXPECT_EQ(CheckpointName(kNanos), kName);
-  EXPECT_EQ(CheckpointName(0), "1970-01-01T00:00:00.000000000Z");
-  EXPECT_EQ(CheckpointName(951'782'400'000'000'001), "2000-02-29T00:00:00.000000001Z");
+  EXPECT_EQ(CheckpointName(0), "1970-01-01T00-00-00.000000000Z");
+  EXPECT_EQ(CheckpointName(951'782'400'000'000'001), "2000-02-29T00-00-00.000000001Z");
   EXPECT_EQ(ParseCheckpointName(kName), kNanos);
+}
+
+TEST(LayoutTest, CheckpointNamesOfEarlierReleasesAreOurs) {
+  EXPECT_EQ(ParseCheckpointName(kOldName), kNanos);
+  EXPECT_TRUE(IsOwnCheckpointName(kOldName));
+  for (const char* const mixed : {"2026-11-15T16-24:31.123456789Z", "2026-11-15T16:24-31.123456789Z"}) {
+    EXPECT_EQ(ParseCheckpointName(mixed), std::nullopt) << mixed;
+    EXPECT_FALSE(IsOwnCheckpointName(mixed)) << mixed;
+  }
 }
 
 TEST(LayoutTest, CheckpointNamesRoundTripAndSortByTime) {
@@ -107,7 +117,7 @@ TEST(LayoutTest, ListsCheckpointsOldestFirst) {
       ASSERT_OK(fs.WriteAll(JoinPath(path, file), "x"));
     }
   };
-  add(CheckpointName(kNanos), kManifestName);
+  add(kOldName, kManifestName);
   add(CheckpointName(kNanos + 1), "");                       // incomplete
   add("2026-11-15T10:24:31.000000000-05:00", "DONE");        // of dm-reverb, an hour before
   add("2026-11-15T18:24:31.500000000+02:00", "tables.txt");  // of dm-reverb, incomplete
@@ -120,7 +130,7 @@ TEST(LayoutTest, ListsCheckpointsOldestFirst) {
                     (entry.is_foreign ? " foreign" : ""));
   }
   EXPECT_THAT(texts, ElementsAre("2026-11-15T10:24:31.000000000-05:00 complete foreign",
-                                 "2026-11-15T16:24:31.123456789Z complete", "2026-11-15T16:24:31.123456790Z",
+                                 "2026-11-15T16:24:31.123456789Z complete", "2026-11-15T16-24-31.123456790Z",
                                  "2026-11-15T18:24:31.500000000+02:00 foreign"));
 }
 

@@ -1,10 +1,16 @@
 #include "checkpoint/reverb_source.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
+#include <map>
+#include <numeric>
+#include <span>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/mutex.h"
+#include "base/random.h"
 #include "checkpoint/chunk_loader.h"
 
 namespace reverb::internal {
@@ -245,19 +251,43 @@ Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, co
 
 // --- One by one ---
 
+// Items pass through three places: the window, from which they are drawn (in order, or at random if there is a
+// shuffle window), then `ahead_`, where their chunks are requested from the disk, then the caller.
 class ReverbSource::Cursor final : public ItemCursor {
  public:
-  Cursor(const ReverbSource* source, size_t index)
+  Cursor(const ReverbSource* source, size_t index, const CheckpointReadOptions& options)
       : source_(*source),
         table_(source->manifest_.tables[index]),
-        records_(source->fs_, source->path_, &source->manifest_.segments) {}
+        columns_(options.columns),
+        window_size_(static_cast<size_t>(std::max<int64_t>(options.shuffle_window, 0))),
+        random_(window_size_ == 0 ? 0
+                : options.seed    ? *options.seed
+                                  : EntropySeed()),
+        records_(source->fs_, source->path_, &source->manifest_.segments) {
+    page_order_.resize(table_.pages.size());
+    std::iota(page_order_.begin(), page_order_.end(), uint32_t{0});
+    if (window_size_ == 0) return;
+    for (size_t i = page_order_.size(); i > 1; --i) {
+      std::swap(page_order_[i - 1], page_order_[random_.Below(i)]);
+    }
+    double items = 1;
+    for (const ManifestTable& table : source_.manifest_.tables)
+      items += static_cast<double>(table.saved.size);
+    const double item_bytes = static_cast<double>(source_.Info().payload_bytes) / items;
+    requests_pages_ = item_bytes * static_cast<double>(window_size_) <= kWindowBytes;
+    request_bytes_ = requests_pages_ ? kRequestBytesShuffled : kRequestBytesApart;
+  }
+  ~Cursor() override { ForgetPages(); }
+  Cursor(const Cursor&) = delete;
+  Cursor& operator=(const Cursor&) = delete;
 
   Result<std::optional<SavedItem>> Next() override {
-    while (next_ == items_.size()) {
-      if (page_ == table_.pages.size()) return std::optional<SavedItem>();
-      REVERB_RETURN_IF_ERROR(ReadPage());
-    }
-    PageItem& page_item = items_[next_++];
+    REVERB_RETURN_IF_ERROR(LookAhead());
+    if (ahead_.empty()) return std::optional<SavedItem>();
+    Ahead next = std::move(ahead_.front());
+    ahead_.pop_front();
+    ahead_bytes_ -= next.bytes;
+    PageItem& page_item = next.item;
     item_chunks_.clear();
     for (const ChunkPlace& place : page_item.chunks) {
       REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, GetChunk(place));
@@ -271,30 +301,128 @@ class ReverbSource::Cursor final : public ItemCursor {
 
  private:
   using PlaceKey = std::pair<uint64_t, uint32_t>;
-  // Consecutive items share chunks, which are cached.
+  struct Ahead {
+    PageItem item;
+    size_t bytes = 0;  // of the chunks that it was the first to need
+  };
+  // Consecutive items share chunks, which are cached. A chunk takes little memory besides the mapped file.
   static constexpr size_t kCachedChunks = 1024;
+  static constexpr size_t kCachedChunksShuffled = 16384;
+  // What is requested from the disk before it is needed.
+  static constexpr size_t kBytesAhead = size_t{16} << 20;
+  static constexpr size_t kItemsAhead = 1024;
+  // What is requested at once. Neighbours in the table are mostly neighbours in the file; in random order,
+  // only if the whole window fits into so much memory of the system.
+  static constexpr size_t kRequestBytes = size_t{2} << 20;
+  static constexpr size_t kRequestBytesShuffled = size_t{256} << 10;
+  static constexpr size_t kRequestBytesApart = size_t{16} << 10;
+  static constexpr double kWindowBytes = double{256 << 20};
+  static constexpr size_t kRequestsKnown = 65536;
+  // The pages of the files that this process may have in its memory.
+  static constexpr size_t kMappedBytes = size_t{64} << 20;
+
+  Status LookAhead() {
+    while (ahead_.empty() || (ahead_bytes_ < kBytesAhead && ahead_.size() < kItemsAhead)) {
+      REVERB_ASSIGN_OR_RETURN(std::optional<PageItem> item, Draw());
+      if (!item) break;
+      Ahead& next = ahead_.emplace_back(Ahead{.item = *std::move(item)});
+      for (const ChunkPlace& place : next.item.chunks) {
+        const PlaceKey key{place.segment, place.ordinal};
+        if (key == last_seen_) continue;
+        last_seen_ = key;
+        REVERB_ASSIGN_OR_RETURN(const size_t bytes, Request(place));
+        next.bytes += bytes;
+      }
+      ahead_bytes_ += next.bytes;
+    }
+    return Status::Ok();
+  }
+
+  // Requests a chunk from the disk, with its neighbours, unless that was done. Returns its size.
+  Result<size_t> Request(const ChunkPlace& place) {
+    REVERB_ASSIGN_OR_RETURN(const MappedChunks* chunks, GetSegment(place));
+    const std::span<const uint8_t> all = chunks->bytes();
+    const std::span<const uint8_t> record = chunks->Record(place.ordinal);
+    const auto begin = static_cast<size_t>(record.data() - all.data());
+    const size_t end = begin + record.size();
+    for (size_t part = begin / request_bytes_; !record.empty() && part * request_bytes_ < end; ++part) {
+      if (requested_.size() >= kRequestsKnown) requested_.clear();
+      if (!requested_.emplace(place.segment, part).second) continue;
+      const size_t first = part * request_bytes_;
+      source_.fs_->Advise(all.subspan(first, std::min(request_bytes_, all.size() - first)),
+                          FileSystem::MapAdvice::kNeededSoon);
+    }
+    return record.size();
+  }
+  void ForgetPages() {
+    for (const auto& [number, chunks] : segments_) {
+      source_.fs_->Advise(chunks->bytes(), FileSystem::MapAdvice::kNotNeeded);
+    }
+    mapped_bytes_ = 0;
+  }
+
+  Result<std::optional<PageItem>> Draw() {
+    const size_t least = std::max<size_t>(window_size_, 1);
+    while (window_.size() - next_ < least && page_ < page_order_.size()) REVERB_RETURN_IF_ERROR(ReadPage());
+    if (next_ == window_.size()) return std::optional<PageItem>();
+    if (window_size_ == 0) return std::optional<PageItem>(std::move(window_[next_++]));
+    std::swap(window_[random_.Below(window_.size())], window_.back());
+    PageItem item = std::move(window_.back());
+    window_.pop_back();
+    return std::optional<PageItem>(std::move(item));
+  }
 
   Status ReadPage() {
-    items_.clear();
-    next_ = 0;
-    REVERB_ASSIGN_OR_RETURN(const std::string_view bytes, records_.Read(table_.pages[page_]));
-    const uint64_t first = page_ * source_.manifest_.slots_per_page;
+    if (next_ == window_.size()) {
+      window_.clear();
+      next_ = 0;
+    }
+    const uint32_t page = page_order_[page_];
+    REVERB_ASSIGN_OR_RETURN(const std::string_view bytes, records_.Read(table_.pages[page]));
+    const uint64_t first = page * source_.manifest_.slots_per_page;
     const uint64_t end = std::min(first + source_.manifest_.slots_per_page, table_.saved.state.num_slots);
     ++page_;
     return DecodePage(bytes, first, end, [&](PageItem& item) {
-      PageItem& kept = items_.emplace_back();
+      PageItem& kept = window_.emplace_back();
       kept.item = std::move(item.item);
       kept.chunks = item.chunks;
       kept.num_columns = item.num_columns;
       kept.columns.assign(item.columns.begin(),
                           item.columns.begin() + static_cast<ptrdiff_t>(item.num_columns));
+      if (!columns_.empty()) REVERB_RETURN_IF_ERROR(SelectColumns(&kept));
+      if (!requests_pages_) return Status::Ok();
+      for (const ChunkPlace& place : kept.chunks) REVERB_RETURN_IF_ERROR(Request(place).status());
       return Status::Ok();
     });
   }
 
-  Result<ChunkRef> GetChunk(const ChunkPlace& place) {
-    const PlaceKey key{place.segment, place.ordinal};
-    if (const auto cached = cache_.find(key); cached != cache_.end()) return cached->second;
+  // Keeps the columns that were asked for, and only the chunks that they need.
+  Status SelectColumns(PageItem* item) const {
+    std::vector<PageColumn> columns;
+    for (const uint32_t column : columns_) {
+      if (column >= item->num_columns) {
+        return Status::InvalidArgument("item " + std::to_string(item->item.key) + " of table \"" +
+                                       table_.saved.name + "\" has " + std::to_string(item->num_columns) +
+                                       " columns; there is no column " + std::to_string(column));
+      }
+      columns.push_back(item->columns[column]);
+    }
+    std::vector<ChunkPlace> chunks;
+    std::map<uint64_t, uint32_t> kept;  // old index to new index
+    for (PageColumn& column : columns) {
+      for (PageSlice& slice : column.slices) {
+        const auto [at, is_new] = kept.try_emplace(slice.chunk, static_cast<uint32_t>(chunks.size()));
+        if (is_new) chunks.push_back(item->chunks[slice.chunk]);
+        slice.chunk = at->second;
+      }
+    }
+    item->columns = std::move(columns);
+    item->num_columns = item->columns.size();
+    item->chunks = std::move(chunks);
+    return Status::Ok();
+  }
+
+  Result<const MappedChunks*> GetSegment(const ChunkPlace& place) {
     auto mapped = segments_.find(place.segment);
     if (mapped == segments_.end()) {
       const auto index = source_.segment_index_.find(place.segment);
@@ -304,8 +432,17 @@ class ReverbSource::Cursor final : public ItemCursor {
           MappedChunks::Open(source_.fs_, source_.path_, source_.manifest_.segments[index->second]));
       mapped = segments_.emplace(place.segment, std::move(opened)).first;
     }
-    REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, mapped->second->Get(place.ordinal));
-    if (order_.size() >= kCachedChunks) {
+    return mapped->second.get();
+  }
+
+  Result<ChunkRef> GetChunk(const ChunkPlace& place) {
+    const PlaceKey key{place.segment, place.ordinal};
+    if (const auto cached = cache_.find(key); cached != cache_.end()) return cached->second;
+    REVERB_ASSIGN_OR_RETURN(const MappedChunks* chunks, GetSegment(place));
+    mapped_bytes_ += chunks->Record(place.ordinal).size();
+    if (mapped_bytes_ >= kMappedBytes) ForgetPages();
+    REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, chunks->Get(place.ordinal));
+    if (order_.size() >= (window_size_ == 0 ? kCachedChunks : kCachedChunksShuffled)) {
       cache_.erase(order_.front());
       order_.pop_front();
     }
@@ -316,18 +453,30 @@ class ReverbSource::Cursor final : public ItemCursor {
 
   const ReverbSource& source_;
   const ManifestTable& table_;
+  const std::vector<uint32_t> columns_;  // empty: all
+  const size_t window_size_;             // 0: in order
+  Random random_;
   RecordReader records_;
-  size_t page_ = 0;
-  std::vector<PageItem> items_;  // of the current page
-  size_t next_ = 0;
+  std::vector<uint32_t> page_order_;
+  size_t page_ = 0;  // into page_order_
+  std::vector<PageItem> window_;
+  size_t next_ = 0;  // into window_; 0 when shuffling
+  std::deque<Ahead> ahead_;
+  size_t ahead_bytes_ = 0;
+  PlaceKey last_seen_{UINT64_MAX, 0};
+  size_t request_bytes_ = kRequestBytes;
+  bool requests_pages_ = false;  // as soon as a page enters the window
+  absl::flat_hash_set<std::pair<uint64_t, size_t>> requested_;
+  size_t mapped_bytes_ = 0;  // read since ForgetPages()
   std::vector<ChunkRef> item_chunks_;
   std::map<uint64_t, std::unique_ptr<MappedChunks>> segments_;
-  std::map<PlaceKey, ChunkRef> cache_;
-  std::list<PlaceKey> order_;  // of the cached chunks, oldest first
+  absl::flat_hash_map<PlaceKey, ChunkRef> cache_;
+  std::deque<PlaceKey> order_;  // of the cached chunks, oldest first
 };
 
-std::unique_ptr<ItemCursor> ReverbSource::OpenItems(size_t index) const {
-  return std::make_unique<Cursor>(this, index);
+std::unique_ptr<ItemCursor> ReverbSource::OpenItems(size_t index,
+                                                    const CheckpointReadOptions& options) const {
+  return std::make_unique<Cursor>(this, index, options);
 }
 
 }  // namespace reverb::internal

@@ -44,8 +44,8 @@ class ReverbSource final : public CheckpointSource {
   // Returns what was read, for a writer that continues from here. To be called once, after Read().
   std::vector<LoadedSegment> TakeLoaded() { return std::move(loaded_); }
 
-  // Returns the items of table `index` in the order of slots. The source must outlive the cursor.
-  std::unique_ptr<ItemCursor> OpenItems(size_t index) const;
+  // Returns the items of table `index`, by default in the order of slots. The source must outlive the cursor.
+  std::unique_ptr<ItemCursor> OpenItems(size_t index, const CheckpointReadOptions& options = {}) const;
 
   const Manifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }

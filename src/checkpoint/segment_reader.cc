@@ -324,6 +324,11 @@ Result<std::unique_ptr<MappedChunks>> MappedChunks::Open(FileSystem* fs, const s
   return chunks;
 }
 
+std::span<const uint8_t> MappedChunks::Record(uint32_t ordinal) const {
+  if (ordinal >= offsets_.size() - 1) return {};
+  return file_.span().subspan(offsets_[ordinal], offsets_[ordinal + 1] - offsets_[ordinal]);
+}
+
 Result<ChunkRef> MappedChunks::Get(uint32_t ordinal) const {
   if (ordinal >= offsets_.size() - 1) {
     return Damaged(path_, "it has no chunk " + std::to_string(ordinal));

@@ -80,6 +80,10 @@ class MappedChunks {
                                                     const SavedSegment& segment);
   // Returns a chunk over the mapped bytes, which it keeps mapped.
   Result<ChunkRef> Get(uint32_t ordinal) const;
+  // Returns the bytes of a chunk's record; empty when there is no such chunk.
+  std::span<const uint8_t> Record(uint32_t ordinal) const;
+  // All mapped bytes.
+  std::span<const uint8_t> bytes() const { return file_.span(); }
 
  private:
   std::string path_;

@@ -105,6 +105,51 @@ TEST_F(ServerCheckpointTest, CheckpointsCanBeRequestedOverTheNetwork) {
   EXPECT_TRUE(reader.Verify().ok());
 }
 
+TEST_F(ServerCheckpointTest, ItemsAreReadInBatches) {
+  Server server = Start();
+  Insert(server.in_process_client(), 0, 10);
+  const std::string path = server.in_process_client().Checkpoint().value();
+  const CheckpointReader reader = CheckpointReader::Open(path).value();
+  const auto read = [&](const CheckpointReadOptions& options) {
+    std::vector<int64_t> firsts;
+    CheckpointItems items = reader.Items("t", options).value();
+    Batch batch;
+    while (const int64_t count = items.NextBatch(4, &batch).value()) {
+      EXPECT_EQ(batch.columns[0].dims(), (std::vector<int64_t>{count, 1, 3}));
+      EXPECT_EQ(batch.info.probabilities, std::vector<double>(static_cast<size_t>(count), 0.1));
+      const auto* values = reinterpret_cast<const int64_t*>(batch.columns[0].data());
+      for (int64_t i = 0; i < count; ++i) firsts.push_back(values[3 * i]);
+    }
+    return firsts;
+  };
+  const std::vector<int64_t> in_order = read({});
+  EXPECT_EQ(in_order, (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  const std::vector<int64_t> shuffled = read({.shuffle_window = 100, .seed = 1});
+  EXPECT_NE(shuffled, in_order);
+  EXPECT_THAT(shuffled, ::testing::UnorderedElementsAreArray(in_order));
+  EXPECT_EQ(read({.shuffle_window = 100, .seed = 1}), shuffled);
+  EXPECT_EQ(read({.columns = {0}}), in_order);
+  EXPECT_THAT(reader.Items("t", {.shuffle_window = -1}).status(), StatusIs(StatusCode::kInvalidArgument));
+  Batch batch;
+  EXPECT_THAT(reader.Items("t", {.columns = {1}})->NextBatch(4, &batch).status(),
+              StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(reader.Items("t")->NextBatch(0, &batch).status(), StatusIs(StatusCode::kInvalidArgument));
+}
+
+TEST_F(ServerCheckpointTest, ACopyNeedsNothingElse) {
+  {
+    Server server = Start();
+    Insert(server.in_process_client(), 0, 7);
+    const std::string path = server.in_process_client().Checkpoint().value();
+    const Result<std::string> copied = CopyCheckpoint(path, folder_ + "/copy");
+    ASSERT_TRUE(copied.ok()) << copied.status().ToString();
+    EXPECT_THAT(CopyCheckpoint(path, folder_ + "/copy").status(), StatusIs(StatusCode::kAlreadyExists));
+  }
+  std::filesystem::remove_all(root_);
+  Server server = Start({.path = folder_ + "/copy"});
+  EXPECT_EQ(server.table("t")->size(), 7);
+}
+
 TEST_F(ServerCheckpointTest, ACleanStopSavesIfConfigured) {
   {
     Server server = Start({.on_stop = true});

@@ -163,9 +163,22 @@ class Checkpoints(ProgramTest):
         self.expect(("checkpoint", "verify", new), OK, "is good: 4 items in 1 table")
         self.expect(("checkpoint", "verify", path), OK, "is good: 4 items in 1 table")
 
+    def test_a_copy_has_all_it_needs(self):
+        path = self.saved(4)
+        copy = self.folder / "backup" / "copy"
+        printed = self.expect(("checkpoint", "copy", self.root, copy), OK).strip()
+        self.assertEqual(printed, f"{copy}/{path.rsplit('/', 1)[1]}")
+        self.assertNotIn(":", printed.rsplit("/", 1)[1])
+        self.expect(("checkpoint", "copy", path, copy), FAILED, str(copy), "exists")
+        self.expect(("checkpoint", "copy", self.folder / "none", self.folder / "x"), NOT_FOUND, "none")
+        self.root.rename(self.folder / "gone")
+        self.expect(("checkpoint", "verify", copy), OK, "is good: 4 items in 1 table")
+        server = self.serve("--table", "t:fifo:fifo:100", "--checkpoint", str(copy))
+        self.assertEqual(self.table(server, "t")["size"], 4)
+
     def test_completion_and_manual_know_the_commands_below(self):
         script = self.expect(("completion", "bash"), OK)
-        for word in ("inspect verify import save", "--items", "--checkpoint-every"):
+        for word in ("inspect verify copy import save", "--items", "--checkpoint-every"):
             self.assertIn(word, script)
         manual = self.expect(("man",), OK)
         for word in (".SS reverb checkpoint verify", ".SS reverb checkpoint import"):

@@ -37,7 +37,7 @@ class Usage(ProgramTest):
             page = self.expect((command, "--help"), OK, f"Usage: reverb {command}", "Example", "--help")
             self.assertEqual(self.expect(("help", command), OK), page)
         below = re.findall(r"^  ([a-z]+)  ", self.expect(("checkpoint", "--help"), OK, "COMMAND"), re.M)
-        self.assertEqual(below, ["inspect", "verify", "import", "save"])
+        self.assertEqual(below, ["inspect", "verify", "copy", "import", "save"])
         for command in below:
             self.expect(("checkpoint", command, "--help"), OK, f"Usage: reverb checkpoint {command}", "Example")
 
