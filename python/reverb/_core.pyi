@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self, TypeVar
 
-from reverb.replay_sample import ReplaySample, SampleInfo, _Batch, _Sample
+from reverb.replay_sample import SampleInfo, _Batch, _Sample
 
 __version__: str
 
