@@ -147,3 +147,27 @@ def test_the_reference_has_all_that_the_package_exports(tools, tmp_path):
             assert f"## {name}\n" in text
     assert "### Client.sample\n" in text
     assert "### TrajectoryWriter.create_item\n\n```text\ncreate_item(table: str, " in text
+
+
+def test_the_site_has_no_repeated_menu_entries_and_needs_no_other_site(tools, tmp_path, monkeypatch):
+    check = tools("check_site")
+    monkeypatch.setattr(check.shutil, "which", lambda name: None)  # no browser
+    pages = [f"page{i}.html" for i in range(20)]
+
+    def problems(links, head='<script src="iframe-worker.js"></script>'):
+        menu = "".join(f'<a href="{page}" class="md-nav__link">\n<span>About {page}</span></a>' for page in links)
+        (tmp_path / "index.html").write_text(f'{head}<nav class="md-nav--primary">{menu}</nav>', encoding="utf-8")
+        return check.problems(tmp_path)
+
+    assert problems(pages) == ["search/search_index.js is not a script that defines __index"]
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "search_index.js").write_text('var __index = {"docs": []}', encoding="utf-8")
+    assert problems(pages) == []
+    assert problems([*pages, "page3.html"]) == [
+        "the menu of the site has the name 'About page3.html' 2 times",
+        "the menu of the site has the page 'page3.html' 2 times",
+    ]
+    (found,) = problems(pages, '<script src="iframe-worker.js"></script><script src="https://other.org/x.js"></script>')
+    assert found.startswith("index.html loads something from another site")
+    assert len(problems(pages, "")) == 1
+    assert "at least 20" in problems(pages[:3])[0]

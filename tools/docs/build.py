@@ -2,7 +2,8 @@
 """Builds the site into build/docs/site: the pages of docs/, the references generated from docstrings and headers, and
 the files of the repository that pages link to. `make docs` runs it in an environment with MkDocs (tools/docs.sh).
 
-A broken link within the site or to a file is an error. Links to other sites are not checked.
+A broken link within the site or to a file is an error, and so is what check_site.py finds. Links to other sites are not
+checked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from typing import Any
 
+import check_site
 import cpp_reference
 import python_reference
 import yaml
@@ -49,7 +51,8 @@ class Site:
             (PAGES / target).write_text(self.relink(text, source, target), encoding="utf-8")
         pictures = shutil.ignore_patterns("*.py", "__pycache__")
         shutil.copytree(ROOT / "docs" / "pictures", PAGES / "pictures", ignore=pictures)
-        shutil.copy(ROOT / "tools" / "docs" / "site.css", PAGES / "site.css")
+        for name in ("site.css", "iframe-worker.js"):
+            shutil.copy(ROOT / "tools" / "docs" / name, PAGES / name)
 
     def relink(self, text: str, source: pathlib.Path, target: str) -> str:
         """Turns links between files of the repository into links between pages."""
@@ -100,7 +103,9 @@ class Site:
             else:
                 language = LANGUAGES.get(file.suffix, "text")
                 body = "\n".join([f"````{language}", file.read_text(encoding="utf-8").rstrip(), "````"])
-            path.write_text(f"# {name}\n\nA file of the repository.\n\n{body}\n", encoding="utf-8")
+            # Not in the search, whose results should be pages; without a table of contents, which leaves room for code.
+            settings = "---\nsearch: {exclude: true}\nhide: [toc]\n---\n\n"
+            path.write_text(f"{settings}# {name}\n\nA file of the repository.\n\n{body}\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -113,7 +118,7 @@ def main() -> int:
     config["docs_dir"], config["site_dir"] = str(PAGES), str(WORK / "site")
     # Pages that are reached by links, not from the menu.
     config["not_in_nav"] = "/source/**"
-    listed = set(re.findall(r"[\w/]+\.md", yaml.safe_dump(config["nav"])))
+    listed = set(re.findall(r"[^\s:]+\.md", yaml.safe_dump(config["nav"])))
     for section in config["nav"]:
         if "Inside" in section:  # pages that the menu does not list
             section["Inside"] += sorted(set(site.places.values()) - listed)
@@ -127,10 +132,14 @@ def main() -> int:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(WORK / "mkdocs.yml")], check=False
     )
-    if done.returncode == 0:
-        count = sum(1 for _ in (WORK / "site").rglob("*.html"))
-        print(f"{count} pages: build/docs/site/index.html (with search: python3 -m http.server -d build/docs/site)")
-    return done.returncode
+    if done.returncode != 0:
+        return done.returncode
+    if problems := check_site.problems(WORK / "site"):
+        print("\n".join(problems), file=sys.stderr)
+        return 1
+    count = sum(1 for _ in (WORK / "site").rglob("*.html"))
+    print(f"{count} pages: build/docs/site/index.html")
+    return 0
 
 
 if __name__ == "__main__":
