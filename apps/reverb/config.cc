@@ -328,7 +328,8 @@ class Reader {
     if (options->name.empty()) Expected(*name_node, "table.name", "a name that is not empty");
     const std::string where = " of table " + Quote(options->name);
     CheckKeys(table, "",
-              {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "limiter", "signature"},
+              {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "limiter", "signature",
+               "layout"},
               where);
     if (const toml::node* node = table.get("max_size")) {
       if (const auto size = Integer(*node, "table.max_size", 1, INT64_MAX)) options->max_size = *size;
@@ -353,6 +354,8 @@ class Reader {
       Result<Signature> signature = ReadSignature(*node, "table.signature", 1);
       if (signature.ok()) options->signature = *std::move(signature);
     }
+    WordInto(table, "layout", "table.", {{"first", LayoutPolicy::kFirst}, {"any", LayoutPolicy::kAny}},
+             &options->layout);
     if (problem_.ok()) {
       if (const Status status = options->Validate(); !status.ok())
         Problem(table, std::string(status.message()));

@@ -38,6 +38,9 @@ struct TableOptions {
 
   // Describes the items. Stored and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
+  // Which items writers may insert if there is no signature. With kFirst, an item of another layout than the
+  // first one is refused with INVALID_ARGUMENT; Reset() lets the next item determine the layout.
+  LayoutPolicy layout = LayoutPolicy::kFirst;
 
   // Limits of what clients accept (docs/protocol.md).
   static constexpr size_t kMaxNameBytes = size_t{1} << 10;

@@ -62,6 +62,7 @@ class Table:
         max_times_sampled: int,
         rate_limiter: RateLimiter,
         signature: bytes | None,
+        layout: str = "first",
     ) -> None: ...
     def name(self) -> str: ...
     def info(self) -> dict[str, Any]: ...
@@ -143,6 +144,7 @@ class Client:
         unpack_as_table_signature: bool = False,
         exact: bool = False,
         timeout: float | None = None,
+        names: bool = False,
     ) -> SampleIterator: ...
     def mutate_priorities(
         self,

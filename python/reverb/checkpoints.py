@@ -35,7 +35,8 @@ class Item(NamedTuple):
     times_sampled: int
     # The time of insertion, by the server's clock.
     inserted_at: datetime.datetime
-    # Arrays in the structure of the table's signature, or a flat list if it has none.
+    # Arrays in the structure of the table's signature or, without one, in which the items were written; a flat list if
+    # the writers sent none, or different ones (`layout="any"`).
     data: Any
 
 
@@ -44,7 +45,7 @@ class CheckpointInfo:
     """Describes a checkpoint."""
 
     path: str
-    # "reverb 2", or "dm-reverb".
+    # "reverb 3", or "dm-reverb".
     format: str
     created: datetime.datetime
     # By name, as saved.
@@ -81,7 +82,7 @@ def read(
     Args:
         path: one checkpoint, or a directory of checkpoints: then the latest complete one.
         tables: the name of a table, or several; None means all.
-        flat: return a flat list of columns instead of the structure of the table's signature.
+        flat: return a flat list of columns instead of the structure of the items.
 
     Raises:
         RuntimeError: if there is no checkpoint or no such table (`code` is "NOT_FOUND"), or if the part that was read
@@ -93,23 +94,36 @@ def read(
     names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
     # Opened now, so that this call reports a wrong name, not the first item.
     items = [(name, reader.items(name)) for name in names]
-    signatures = {name: None if flat else _signatures.decode_signature(infos[name]["signature"]) for name in names}
-    return _read(items, signatures)
+    nests = {name: None if flat else _nest_of(infos[name]) for name in names}
+    return _read(items, nests)
 
 
-def _read(items: list[tuple[str, _core.CheckpointItems]], signatures: dict[str, Any]) -> Iterator[Item]:
+def _nest_of(table: dict[str, Any]) -> tuple[Any, int, bool] | None:
+    """Returns the nest of a table's items, its number of leaves, and whether it is a signature; None if unknown."""
+    signature = _signatures.decode_signature(table["signature"])
+    if signature is not None:
+        return signature, len(_tree.flatten(signature)), True
+    if not table["structure"]:
+        return None
+    nest = _core.decode_signature(table["structure"])
+    # A single value without a nest is a list of one column, like every item without names.
+    return (nest, len(_tree.flatten(nest)), False) if _tree.is_nested(nest) else None
+
+
+def _read(
+    items: list[tuple[str, _core.CheckpointItems]], nests: dict[str, tuple[Any, int, bool] | None]
+) -> Iterator[Item]:
     for table, rows in items:
-        signature = signatures[table]
-        num_leaves = None if signature is None else len(_tree.flatten(signature))
+        nest, num_leaves, is_signature = nests[table] or (None, None, False)
         for key, priority, times_sampled, inserted_at, columns in rows:
             data: Any = columns
-            if num_leaves is not None:
-                if len(columns) != num_leaves:
-                    raise ValueError(
-                        f"item {key} of table {table!r} has {len(columns)} columns but the table's signature has "
-                        f"{num_leaves}; read it with flat=True"
-                    )
-                data = _tree.unflatten_as(signature, columns)
+            if len(columns) == num_leaves:
+                data = _tree.unflatten_as(nest, columns)
+            elif is_signature:
+                raise ValueError(
+                    f"item {key} of table {table!r} has {len(columns)} columns but the table's signature has "
+                    f"{num_leaves}; read it with flat=True"
+                )
             yield Item(table, key, priority, times_sampled, _time(inserted_at), data)
 
 

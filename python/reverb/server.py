@@ -10,7 +10,7 @@ import logging
 import operator
 import os
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from reverb import (
     _arguments,
@@ -62,6 +62,8 @@ class Table:
         max_times_sampled: int = 0,
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
+        *,
+        layout: Literal["first", "any"] = "first",
     ) -> None:
         """ValueError for invalid values, TypeError for values of a wrong type.
 
@@ -75,6 +77,10 @@ class Table:
             extensions: objects derived from TableExtensionBase.
             signature: a nest of specs (`reverb.TensorSpec`, `tf.TensorSpec`, or anything with a shape and a dtype).
                 Writers check items against it, and samples can have its structure.
+            layout: for a table without a signature. "first": items must have the layout of the first one: its names,
+                its nest and the dtypes of its columns. The server refuses others: flush() and end_episode() of their
+                writer raise ValueError. Lengths and shapes may differ. reset() lets the next item set the layout.
+                "any": all items are accepted, and a batch that would mix layouts raises ValueError.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -93,6 +99,8 @@ class Table:
                 f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type "
                 f"{type(rate_limiter).__name__}"
             )
+        if not isinstance(layout, str) or layout not in ("first", "any"):
+            raise ValueError(f"layout ({layout!r}) must be 'first' or 'any'")
         self._sampler = sampler
         self._remover = remover
         self._rate_limiter = rate_limiter
@@ -106,6 +114,7 @@ class Table:
             max_times_sampled=_arguments.as_int32("max_times_sampled", max_times_sampled),
             rate_limiter=rate_limiter.internal_limiter,
             signature=_signatures.encode_signature(signature),
+            layout=layout,
         )
 
     @classmethod
@@ -115,6 +124,8 @@ class Table:
         max_size: int,
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
+        *,
+        layout: Literal["first", "any"] = "first",
     ) -> Table:
         """Returns a table whose items are sampled once, in the order of insertion; inserts wait while it is full."""
         return cls(
@@ -126,6 +137,7 @@ class Table:
             rate_limiter=rate_limiters.Queue(max_size),
             extensions=extensions,
             signature=signature,
+            layout=layout,
         )
 
     @classmethod
@@ -135,6 +147,8 @@ class Table:
         max_size: int,
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
+        *,
+        layout: Literal["first", "any"] = "first",
     ) -> Table:
         """Returns a table whose items are sampled once, the newest first; inserts wait while it is full."""
         return cls(
@@ -146,6 +160,7 @@ class Table:
             rate_limiter=rate_limiters.Stack(max_size),
             extensions=extensions,
             signature=signature,
+            layout=layout,
         )
 
     @property
@@ -181,6 +196,8 @@ class Table:
         max_times_sampled: int | None = None,
         extensions: Sequence[TableExtensionBase] | None = None,
         signature: reverb_types.SpecNest | None = None,
+        *,
+        layout: Literal["first", "any"] | None = None,
     ) -> Table:
         """Returns a new, empty table like this one, except for the arguments that are given."""
         info = self.info
@@ -200,6 +217,7 @@ class Table:
             max_times_sampled=info.max_times_sampled if max_times_sampled is None else max_times_sampled,
             extensions=self._extensions if extensions is None else extensions,
             signature=self._signature if signature is None else signature,
+            layout=info.layout if layout is None else layout,
         )
 
     def __repr__(self) -> str:

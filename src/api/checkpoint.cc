@@ -50,6 +50,7 @@ class ItemsInMemory final : public ItemCursor {
 
 TableInfo InfoOf(const SavedTable& table) {
   TableInfo info{table, table.state.counts};
+  info.structure = table.state.structure;
   info.current_size = table.size;
   info.counters = table.state.counters;
   info.cursor = static_cast<double>(info.counters.inserts) * info.rate_limiter.samples_per_insert -

@@ -51,6 +51,7 @@ Manifest SomeManifest() {
   full.saved.max_times_sampled = -1;
   full.saved.rate_limiter = {
       .samples_per_insert = 1.5, .min_size_to_sample = 10, .min_diff = -3, .max_diff = 7};
+  full.saved.layout = LayoutPolicy::kAny;
   full.saved.size = 290;
   full.saved.state.counters = {.inserts = 300, .samples = 450, .deletes = 10};
   full.saved.state.counts = {.num_deleted_episodes = 1,
@@ -88,6 +89,8 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(table.saved.sampler.ToString(), "prioritized(exponent=0.6, seed=42)");
   EXPECT_EQ(table.saved.max_times_sampled, -1);
   EXPECT_EQ(table.saved.rate_limiter.min_diff, -3);
+  EXPECT_EQ(table.saved.layout, LayoutPolicy::kAny);
+  EXPECT_EQ(manifest->tables[1].saved.layout, LayoutPolicy::kFirst);
   EXPECT_EQ(table.saved.state.counts.unknown_keys, 7);
   EXPECT_EQ(table.pages[1].offset, 172u);
   ASSERT_EQ(manifest->writers.size(), 1u);
@@ -124,7 +127,33 @@ TEST(ManifestTest, ALaterVersionIsNotDamage) {
   std::string bytes = EncodeManifest(SomeManifest());
   ++bytes[8];
   EXPECT_THAT(DecodeManifest(WithChecksum(bytes), kPath),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("version 2")));
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("version 3")));
+}
+
+TEST(ManifestTest, Version2HasNoLayout) {
+  const Manifest manifest = SomeManifest();
+  std::string bytes = EncodeManifest(manifest);
+  bytes[8] = 2;
+  for (const ManifestTable& table : manifest.tables) {
+    // The layout follows max_diff and an empty signature.
+    std::string before(sizeof(double), '\0');
+    std::memcpy(before.data(), &table.saved.rate_limiter.max_diff, sizeof(double));
+    const size_t at = bytes.find(before + std::string(1, '\0'));
+    ASSERT_NE(at, std::string::npos);
+    bytes.erase(at + sizeof(double) + 1, 1);
+  }
+  const Result<Manifest> decoded = DecodeManifest(WithChecksum(bytes), kPath);
+  ASSERT_OK(decoded);
+  EXPECT_EQ(decoded->version, 2u);
+  for (const ManifestTable& table : decoded->tables) EXPECT_EQ(table.saved.layout, LayoutPolicy::kFirst);
+  EXPECT_EQ(decoded->tables[0].saved.size, 290);
+}
+
+TEST(ManifestTest, AnUnknownLayoutIsDataLoss) {
+  Manifest manifest = SomeManifest();
+  manifest.tables[1].saved.layout = static_cast<LayoutPolicy>(2);
+  EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), kPath),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("\"empty\" has the unknown layout policy 2")));
 }
 
 TEST(ManifestTest, PagesMustMatchTheSlots) {

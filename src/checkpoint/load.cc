@@ -130,7 +130,8 @@ TableOptions OptionsOf(const TableSettings& saved) {
                        .remover = saved.remover,
                        .max_size = saved.max_size,
                        .max_times_sampled = saved.max_times_sampled,
-                       .rate_limiter = saved.rate_limiter};
+                       .rate_limiter = saved.rate_limiter,
+                       .layout = saved.layout};
   if (!saved.signature.empty()) {
     if (Result<Signature> signature = DecodeSignature(saved.signature); signature.ok()) {
       options.signature = *std::move(signature);

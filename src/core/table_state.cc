@@ -66,6 +66,10 @@ Status TableOptions::Validate() const {
   return Status::Ok();
 }
 
+std::string_view LayoutPolicyName(LayoutPolicy policy) {
+  return policy == LayoutPolicy::kAny ? "any" : "first";
+}
+
 TableSettings TableOptions::Settings() const {
   return {.name = name,
           .sampler = sampler,
@@ -73,7 +77,8 @@ TableSettings TableOptions::Settings() const {
           .max_size = max_size,
           .max_times_sampled = max_times_sampled,
           .rate_limiter = rate_limiter,
-          .signature = signature ? EncodeSignature(*signature) : std::string()};
+          .signature = signature ? EncodeSignature(*signature) : std::string(),
+          .layout = layout};
 }
 
 namespace internal {
@@ -140,6 +145,7 @@ Result<std::unique_ptr<TableState>> TableState::Create(TableOptions options) {
 TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
                        std::unique_ptr<Selector> remover)
     : options_(std::move(options)),
+      layout_(options_),
       sampler_(std::move(sampler)),
       remover_(std::move(remover)),
       remover_is_deterministic_(remover_->options().is_deterministic()),
@@ -412,7 +418,7 @@ void TableState::Reset(Effects* effects) {
   counts_.num_deleted_episodes = 0;
   counts_.num_unique_samples = 0;
   limiter_.Reset();
-  structure_.Reset();
+  layout_.Reset();
 }
 
 ItemView TableState::ViewOf(const SlotRecord& record, const Trajectory& trajectory) const {
@@ -475,7 +481,7 @@ TableSettings TableState::Settings() const {
 void TableState::FillInfo(TableInfo* info) const {
   static_cast<TableSettings&>(*info) = Settings();
   static_cast<TableCounts&>(*info) = counts_;
-  info->structure = structure_.Get();
+  info->structure = layout_.structure();
   info->current_size = size_;
   info->num_episodes = static_cast<int64_t>(episodes_.size());
   info->counters = limiter_.counters();
@@ -487,7 +493,7 @@ std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
   TableSnapshot::State state{Settings()};
   state.counters = limiter_.counters();
   state.counts = counts_;
-  state.structure = structure_.Get();
+  state.structure = layout_.structure();
   state.size = size_;
   state.sequence = sequence_;
   state.free_head = free_head_;

@@ -21,7 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
-#include "core/observed_structure.h"
+#include "core/table_layout.h"
 #include "core/rate_limiter.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
@@ -54,7 +54,7 @@ class TableState {
   TableState& operator=(const TableState&) = delete;
 
   const TableOptions& options() const { return options_; }  // any thread
-  ObservedStructure& structure() { return structure_; }     // any thread
+  TableLayout& layout() { return layout_; }                 // any thread
   int64_t size() const { return size_; }
   int64_t referenced_bytes() const { return referenced_bytes_; }
   const RateLimiter& limiter() const { return limiter_; }
@@ -138,7 +138,7 @@ class TableState {
   void RunHooks(Hook hook, const SlotRecord& record, Effects* effects);
 
   const TableOptions options_;
-  ObservedStructure structure_;
+  TableLayout layout_;
   const std::unique_ptr<Selector> sampler_;
   const std::unique_ptr<Selector> remover_;
   const bool remover_is_deterministic_;
