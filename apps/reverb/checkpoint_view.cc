@@ -56,8 +56,8 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
   }
   page += columns.ToString(paint);
   for (const TableInfo& table : info.tables) {
-    const std::string signature = ShowSignature(table);
-    if (signature.empty() && table.max_times_sampled <= 0 && table.max_age_nanos <= 0) continue;
+    const std::string items = ShowItems(table);
+    if (items.empty() && table.max_times_sampled <= 0 && table.max_age_nanos <= 0) continue;
     page += "\n" + paint.Bold(ShowName(table.name)) + "\n";
     if (table.max_times_sampled > 0) {
       page += "  picks    removed after " + ShowCount(table.max_times_sampled, "sample") + "\n";
@@ -66,7 +66,7 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
       page +=
           "  picks    removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos)) + "\n";
     }
-    if (!signature.empty()) page += "  items    " + ShowName(signature, 300) + "\n";
+    if (!items.empty()) page += "  items    " + items + "\n";
   }
   if (siblings.size() > 1) {
     page += "\nIn the same folder:\n";
@@ -93,7 +93,7 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
   json.Key("tables").BeginArray();
   constexpr std::string_view kTableFields[] = {
       "name",         "size",      "max_size", "sampler", "remover", "max_times_sampled", "max_age_seconds",
-      "rate_limiter", "signature", "inserts",  "samples", "deletes"};
+      "rate_limiter", "signature", "layout",   "inserts", "samples", "deletes"};
   for (const TableInfo& table : info.tables) AddTableJson(table, kTableFields, &json);
   json.End().Key("folder").BeginArray();
   for (const CheckpointEntry& entry : siblings) {

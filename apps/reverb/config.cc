@@ -329,7 +329,7 @@ class Reader {
     const std::string where = " of table " + Quote(options->name);
     CheckKeys(table, "",
               {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "max_age", "limiter",
-               "signature"},
+               "signature", "layout"},
               where);
     if (const toml::node* node = table.get("max_size")) {
       if (const auto size = Integer(*node, "table.max_size", 1, INT64_MAX)) options->max_size = *size;
@@ -357,6 +357,8 @@ class Reader {
       Result<Signature> signature = ReadSignature(*node, "table.signature", 1);
       if (signature.ok()) options->signature = *std::move(signature);
     }
+    WordInto(table, "layout", "table.", {{"first", LayoutPolicy::kFirst}, {"any", LayoutPolicy::kAny}},
+             &options->layout);
     if (problem_.ok()) {
       if (const Status status = options->Validate(); !status.ok())
         Problem(table, std::string(status.message()));

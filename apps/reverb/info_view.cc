@@ -88,9 +88,7 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
   if (table.max_age_nanos > 0)
     picks += ", removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos));
   *page += "  " + picks + "\n";
-  if (const std::string signature = ShowSignature(table); !signature.empty()) {
-    *page += "  items    " + ShowName(signature, 300) + "\n";
-  }
+  if (const std::string items = ShowItems(table); !items.empty()) *page += "  items    " + items + "\n";
   for (const bool is_insert : {true, false}) {
     if ((is_insert ? table.waiting_inserts : table.waiting_samples) == 0) continue;
     *page += "  " + paint.Yellow("waiting  " + WaitLine(table, is_insert)) + "\n";
@@ -111,10 +109,48 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
 
 }  // namespace
 
+namespace {
+
+// Describes a nest without dtypes: "{action, obs: [0, 1]}" names its columns.
+std::string ShowNest(const Signature& nest) {
+  using Kind = Signature::Kind;
+  if (nest.kind() == Kind::kNone) return "";
+  const bool has_keys = !nest.keys().empty();
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < nest.children().size(); ++i) {
+    const std::string child = ShowNest(nest.children()[i]);
+    const std::string key = has_keys ? nest.keys()[i] : std::to_string(i);
+    parts.push_back(child.empty() ? key : key + ": " + child);
+  }
+  const bool is_list = nest.kind() == Kind::kList;
+  const bool is_dict = nest.kind() == Kind::kDict;
+  return std::string(nest.type_name()) +
+         (is_dict   ? "{"
+          : is_list ? "["
+                    : "(") +
+         Join(parts, ", ") +
+         (is_dict   ? "}"
+          : is_list ? "]"
+                    : ")");
+}
+
+}  // namespace
+
 std::string ShowSignature(const TableInfo& table) {
   if (table.signature.empty()) return "";
   const Result<Signature> signature = DecodeSignature(table.signature);
   return signature.ok() ? signature->ToString() : "unreadable";
+}
+
+std::string ShowItems(const TableInfo& table) {
+  std::string text = ShowSignature(table);
+  if (text.empty() && table.structure && !table.structure->empty()) {
+    const Result<Signature> nest = DecodeSignature(*table.structure);
+    if (nest.ok()) text = ShowNest(*nest);
+  }
+  text = ShowName(text, 300);
+  if (table.layout == LayoutPolicy::kAny) text += text.empty() ? "any layout" : "; any layout";
+  return text;
 }
 
 Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* before) {
@@ -233,6 +269,8 @@ void AddValue(FieldKind kind, const T& value, JsonWriter* json) {
     json->Value(ShowSelector(value));
   } else if constexpr (std::is_same_v<T, WaitReason>) {
     json->Value(ReasonWord(value));
+  } else if constexpr (std::is_same_v<T, LayoutPolicy>) {
+    json->Value(LayoutPolicyName(value));
   } else if constexpr (HasFields<T>) {
     json->BeginObject();
     AddFields(value, json);

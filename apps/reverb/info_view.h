@@ -37,6 +37,9 @@ void AddTableJson(const TableInfo& table, std::span<const std::string_view> name
 
 // Returns the signature of a table as text; empty for none.
 std::string ShowSignature(const TableInfo& table);
+// Describes the items of a table: its signature, else the names that writers sent, and its layout policy
+// unless it is the default. Empty if nothing is known.
+std::string ShowItems(const TableInfo& table);
 
 }  // namespace reverb::program
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "json.h"
+#include "reverb/item_structure.h"
 #include "reverb/signature.h"
 #include "text.h"
 
@@ -107,7 +108,12 @@ std::vector<std::string> FirstValues(const Tensor& tensor, size_t most) {
 
 ItemsView ItemsView::Of(const ServerInfo& info, const TableInfo& table) {
   ItemsView view{.table = table.name, .now_nanos = info.now_nanos};
-  if (table.signature.empty()) return view;
+  if (table.signature.empty()) {
+    if (!table.structure) return view;
+    const Result<ItemStructure> structure = ItemStructure::Decode(*table.structure);
+    if (structure.ok()) view.column_names = structure->ColumnNames();
+    return view;
+  }
   const Result<Signature> signature = DecodeSignature(table.signature);
   if (!signature.ok()) return view;
   const Result<std::vector<TensorSpec>> specs = signature->Flatten();

@@ -16,7 +16,7 @@ namespace reverb::program {
 
 struct ItemsView {
   std::string table = {};
-  std::vector<std::string> column_names = {};  // of the signature; empty = no signature
+  std::vector<std::string> column_names = {};  // of the signature or of the writers; empty = unknown
   int64_t now_nanos = 0;                       // by the server's clock, for ages
   int64_t values = 8;                          // elements shown of each column
   bool are_samples = false;                    // whether probabilities are meaningful

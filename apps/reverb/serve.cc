@@ -352,9 +352,8 @@ Command AddServe(CLI::App* program) {
       ->type_name("FILE");
   app->add_option(
          "--table", flags->tables,
-         "A table as NAME:SAMPLER:REMOVER:MAX_SIZE[:LIMITER], NAME:queue:MAX_SIZE or NAME:stack:MAX_SIZE; "
-         "may be "
-         "repeated. Selectors: " +
+         "A table as NAME:SAMPLER:REMOVER:MAX_SIZE[:LIMITER], NAME:queue:MAX_SIZE or NAME:stack:MAX_SIZE, "
+         "each with :layout=any to accept items of any layout; may be repeated. Selectors: " +
              Join(SelectorNames(), ", ") +
              "; prioritized=0.8 sets the exponent. A limiter is KEY=VALUE,...: " + Join(LimiterKeys(), ", "))
       ->type_name("TABLE")

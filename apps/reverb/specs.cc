@@ -199,7 +199,7 @@ Result<TensorSpec> ParseSpec(std::string_view text) {
 // --- Tables ---
 
 Result<TableOptions> ParseTable(std::string_view text) {
-  const std::vector<std::string_view> parts = Split(text, ":");
+  std::vector<std::string_view> parts = Split(text, ":");
   const auto wrong = [&](std::string_view part, const Status& why) {
     return Status::InvalidArgument(Quote(text) + ": " + std::string(part) + ": " +
                                    std::string(why.message()));
@@ -209,6 +209,16 @@ Result<TableOptions> ParseTable(std::string_view text) {
     return Status::InvalidArgument(Quote(text) +
                                    ": the name is missing; expected NAME:SAMPLER:REMOVER:MAX_SIZE, such as "
                                    "replay:uniform:fifo:1000000");
+  }
+  LayoutPolicy layout = LayoutPolicy::kFirst;
+  if (constexpr std::string_view kKey = "layout="; parts.size() > 1 && parts.back().starts_with(kKey)) {
+    const std::string_view value = parts.back().substr(kKey.size());
+    if (value != "first" && value != "any") {
+      return Status::InvalidArgument(Quote(text) + ": layout: expected layout=first or layout=any; got " +
+                                     Quote(value));
+    }
+    if (value == "any") layout = LayoutPolicy::kAny;
+    parts.pop_back();
   }
   const bool is_queue = parts.size() > 1 && (parts[1] == "queue" || parts[1] == "stack");
   const size_t most = is_queue ? 3 : 5;
@@ -250,6 +260,7 @@ Result<TableOptions> ParseTable(std::string_view text) {
       table.rate_limiter = *std::move(limiter);
     }
   }
+  table.layout = layout;
   if (Status status = table.Validate(); !status.ok()) return wrong("table", status);
   return table;
 }

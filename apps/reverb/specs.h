@@ -46,7 +46,8 @@ std::string ShowLimiter(const RateLimiterOptions& limiter);
 // "float32[84, 84]", "int32[]", "int32", "uint8[?, 3]".
 Result<TensorSpec> ParseSpec(std::string_view text);
 
-// NAME[:SAMPLER[:REMOVER[:MAX_SIZE[:LIMITER]]]], NAME:queue:MAX_SIZE or NAME:stack:MAX_SIZE.
+// NAME[:SAMPLER[:REMOVER[:MAX_SIZE[:LIMITER]]]], NAME:queue:MAX_SIZE or NAME:stack:MAX_SIZE;
+// each may be followed by :layout=any.
 Result<TableOptions> ParseTable(std::string_view text);
 
 }  // namespace reverb::program

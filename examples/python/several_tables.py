@@ -79,7 +79,7 @@ def main() -> None:
     print(f"  of pairs, drawn uniformly:      {mean_reward('pairs', 0):.2f}")
     print(f"  of triples, drawn by priority:  {mean_reward('triples', 0):.2f}")
 
-    best = sorted((float(item.data[0]) for item in client.peek("best", 10)), reverse=True)
+    best = sorted((float(item.data["reward"]) for item in client.peek("best", 10)), reverse=True)
     assert np.allclose(best, np.sort(rewards)[-10:][::-1])
     print("the ten best steps:", " ".join(f"{reward:.1f}" for reward in best))
 

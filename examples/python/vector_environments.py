@@ -108,7 +108,7 @@ def main(steps: int = 500) -> None:
     for name, write in (("together", write_together), ("one_by_one", write_one_by_one)):
         seconds = write(client, steps)
         info = client.server_info()[name]
-        terminal = sum(bool(item.data[3]) for item in client.peek(name, info.current_size))
+        terminal = sum(bool(item.data["terminated"]) for item in client.peek(name, info.current_size))
         print(f"{name:10}: {info.current_size} transitions of {info.num_episodes} episodes, {terminal} terminal, "
               f"{1e6 * seconds / steps / ENVIRONMENTS:.1f} us for a step of an environment")  # fmt: skip
     server.stop()

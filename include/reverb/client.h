@@ -110,6 +110,8 @@ class Client {
   // Returns the structure that writers gave the items of a table without a signature; empty if no writer gave
   // one or if they differ. With several servers, ignores those that do not answer within a second.
   Result<ItemStructure> StructureOf(std::string_view table, const WaitOptions& wait = {}) const;
+  // Returns the path of each column, "obs/0/pixels", from the signature or the structure; empty if unknown.
+  Result<std::vector<std::string>> ColumnNames(std::string_view table, const WaitOptions& wait = {}) const;
   // Returns items of the first server without sampling them: the next `n` after *cursor (0 = the start; set
   // to 0 again at the end).
   Result<std::vector<SampledTrajectory>> Inspect(std::string_view table, int64_t n, uint64_t* cursor,

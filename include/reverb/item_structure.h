@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "reverb/signature.h"
 #include "reverb/status.h"
@@ -29,12 +30,18 @@ class ItemStructure {
   ItemStructure() = default;  // unknown
   // INVALID_ARGUMENT when a leaf is not None; RESOURCE_EXHAUSTED beyond kMaxBytes.
   static Result<ItemStructure> Create(const Signature& nest);
+  // A dict with one column for each name. The columns of an item are then in the order of the sorted names.
+  static Result<ItemStructure> Named(std::vector<std::string> names);
   // Decodes encoded(). Safe for untrusted bytes: DATA_LOSS when they are not such a structure.
   static Result<ItemStructure> Decode(std::string_view bytes);
 
   explicit operator bool() const { return encoded_ != nullptr; }
   // Returns EncodeSignature() of the nest; empty when the structure is unknown.
   std::string_view encoded() const { return encoded_ ? std::string_view(*encoded_) : std::string_view(); }
+
+  // Returns the path of each column, in flat order: "obs/0/pixels". The path of a single column without a nest
+  // is empty. Returns no paths when the structure is unknown.
+  std::vector<std::string> ColumnNames() const;
 
   // Returns whether both are copies of one object, by comparing pointers. Others may still be equal.
   bool IsCopyOf(const ItemStructure& other) const { return encoded_ == other.encoded_; }

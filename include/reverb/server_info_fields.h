@@ -15,6 +15,8 @@ inline constexpr uint32_t kNumValues<SelectorOptions::Kind> =
     static_cast<uint32_t>(SelectorOptions::Kind::kPrioritized) + 1;
 template <>
 inline constexpr uint32_t kNumValues<WaitReason> = kNumWaitReasons;
+template <>
+inline constexpr uint32_t kNumValues<LayoutPolicy> = kNumLayoutPolicies;
 
 // One field per line.
 // clang-format off
@@ -52,6 +54,7 @@ inline constexpr auto kFields<TableInfo> = FieldList("TableInfo",
     Field("rate_limiter", 6, &TableInfo::rate_limiter),
     Field("cursor", 0, &TableInfo::cursor),
     Field("signature", 7, &TableInfo::signature).AsBytes(FieldLimit::kSignature),
+    Field("layout", 37, &TableInfo::layout),
     Field("structure", 36, &TableInfo::structure).AsBytes(FieldLimit::kStructure).NotInJson(),
     Field("inserts", 12, &TableInfo::counters, &RateLimiterCounters::inserts),
     Field("samples", 13, &TableInfo::counters, &RateLimiterCounters::samples),

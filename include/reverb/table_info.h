@@ -41,7 +41,7 @@ struct TableWorkTime {
 
 struct TableInfo : TableSettings, TableCounts {
   // The encoded nest structure that writers sent (item_structure.h): absent when no writer sent one, empty
-  // when they differ. Only for tables without a signature.
+  // when they differ, which LayoutPolicy::kAny allows. Only for tables without a signature.
   std::optional<std::string> structure = {};
 
   int64_t current_size = 0;

@@ -42,6 +42,9 @@ struct TableOptions {
 
   // Describes the items. Stored and reported; writers and samplers check against it.
   std::optional<Signature> signature = {};
+  // Which items writers may insert if there is no signature. With kFirst, an item of another layout than the
+  // first one is refused with INVALID_ARGUMENT; Reset() lets the next item determine the layout.
+  LayoutPolicy layout = LayoutPolicy::kFirst;
 
   // Set by a server for tables that clients create. A server that loads a checkpoint creates them again.
   bool created_by_client = false;

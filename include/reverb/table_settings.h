@@ -4,11 +4,23 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
 
 namespace reverb {
+
+// Which items a table accepts. The layout of an item is the nest and the names of its columns, as far as its
+// writer sent them, and the dtype of each column. Lengths, shapes and squeezed columns may differ.
+// The numbers are on disk and on the wire: never change them.
+enum class LayoutPolicy : uint8_t {
+  kFirst = 0,  // items of the layout of the first one; writers check items against a signature instead
+  kAny = 1,    // all items; batches that would mix layouts fail
+};
+inline constexpr int kNumLayoutPolicies = 2;
+// Returns "first" or "any".
+std::string_view LayoutPolicyName(LayoutPolicy policy);
 
 // TableOptions without the objects that exist only in one process: custom selectors, extensions.
 struct TableSettings {
@@ -18,7 +30,8 @@ struct TableSettings {
   int64_t max_size = 0;
   int32_t max_times_sampled = 0;
   RateLimiterOptions rate_limiter = {};
-  std::string signature = {};      // encoded, see signature.h; empty = none
+  std::string signature = {};  // encoded, see signature.h; empty = none
+  LayoutPolicy layout = LayoutPolicy::kFirst;
   int64_t max_age_nanos = 0;       // 0 = items do not age
   bool created_by_client = false;  // while the server ran; not sent
 };

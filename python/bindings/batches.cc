@@ -1,6 +1,5 @@
 // Samples as batches: Client.sample_batches().
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -15,7 +14,6 @@
 #include "python_api.h"
 #include "reverb/sampler.h"
 #include "samples.h"
-#include "signatures.h"
 
 namespace reverb::python {
 namespace {
@@ -31,13 +29,12 @@ struct BatchSettings {
 
 // The most samples that a stream may have in flight (see the native sampler).
 constexpr int64_t kMaxInFlight = int64_t{1} << 20;
-// Bounds the extra call that fetches the structure, from a server that has just answered.
-constexpr std::chrono::seconds kStructureTimeout{5};
 
 class BatchIterator : public Iteration {
  public:
   BatchIterator(nb::object client, std::string table, const BatchSettings& settings, Timeout timeout)
-      : Iteration(std::move(client), std::move(table), /*unpacks=*/true, timeout), settings_(settings) {
+      : Iteration(std::move(client), std::move(table), Nest::kSignatureOrWritten, timeout),
+        settings_(settings) {
     Check("batch_size", settings.batch_size, 1, kMaxInFlight);
     if (settings.num_batches) Check("num_batches", *settings.num_batches, 1, INT64_MAX / settings.batch_size);
     Check("num_streams", settings.num_streams, 1, 1024);
@@ -59,7 +56,7 @@ class BatchIterator : public Iteration {
       return sampler_->NextBatch(n, &batch, {.pad = settings_.pad, .pool = &pool_}, wait);
     }));
     ++taken_;
-    if (!knows_structure_) LearnStructure();
+    LearnStructure();
     return ToPython(std::move(batch));
   }
 
@@ -80,23 +77,6 @@ class BatchIterator : public Iteration {
           .num_workers = static_cast<int32_t>(settings_.num_streams),
           .exact = !may_read_ahead});
     is_started_ = true;
-  }
-
-  // Fetches the structure that writers sent, for a table without a signature. Called once there are samples,
-  // because then there was a writer. A failure costs no batch.
-  void LearnStructure() {
-    knows_structure_ = true;
-    if (unpacking_.num_columns() > 0) return;
-    const Client handle = client().client();
-    const Result<ItemStructure> structure = Waiting(kStructureTimeout).Run([&](const WaitOptions& wait) {
-      return handle.StructureOf(table_, wait);
-    });
-    if (!structure.ok() || !*structure) return;
-    structure_ = Unpacking(ToNest(ValueOrRaise(DecodeSignature(structure->encoded()))), table_);
-  }
-  // Flat for items with another number of columns than the structure.
-  const Unpacking& UnpackingOf(size_t num_columns) const {
-    return static_cast<size_t>(structure_.num_columns()) == num_columns ? structure_ : unpacking_;
   }
 
   // Returns an array with memory from the batch's pool.
@@ -128,8 +108,6 @@ class BatchIterator : public Iteration {
   const BatchSettings settings_;
   const TensorPool pool_;
   int64_t taken_ = 0;
-  bool knows_structure_ = false;
-  Unpacking structure_;
 };
 
 }  // namespace

@@ -278,14 +278,17 @@ Args:
     num_samples: how many items.
     emit_timesteps: yield a list for each item, with a ReplaySample for each of its steps; otherwise one
         ReplaySample whose columns have time as their leading dimension.
-    unpack_as_table_signature: give `data` the structure of the table's signature; otherwise it is a flat list.
+    unpack_as_table_signature: give `data` the structure of the table's signature; otherwise, and for a table
+        without one, it is a flat list.
     exact: disables prefetching: every sample reflects all priorities that were set before it was requested.
     timeout: seconds that each next() may wait; DeadlineExceededError afterwards. The following next() continues to
         wait.
+    names: give `data` the names and the nest of the table's signature or, without one, those with which the items
+        were written.
 
 Raises:
     ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
-        does not exist with `unpack_as_table_signature`, and for `num_samples` below 1 (-1, as in dm-reverb, gives
+        does not exist with `unpack_as_table_signature` or `names`, and for `num_samples` below 1 (-1, as in dm-reverb, gives
         no samples and no error).
     RuntimeError: from next(): if the table does not exist, or a server of this process has stopped. For a lost
         server elsewhere, next() waits until `timeout` or Ctrl-C.)";
@@ -370,7 +373,7 @@ void BindClient(nb::module_& module) {
            kInsertDoc)
       .def("sample", &MakeSampleIterator, "table"_a, "num_samples"_a = 1, nb::kw_only(),
            "emit_timesteps"_a = Truth{true}, "unpack_as_table_signature"_a = Truth{}, "exact"_a = Truth{},
-           "timeout"_a = nb::none(), kSampleDoc)
+           "timeout"_a = nb::none(), "names"_a = Truth{}, kSampleDoc)
       .def("mutate_priorities", &MutatePriorities, "table"_a, "updates"_a = nb::none(),
            "deletes"_a = nb::none(), nb::kw_only(), "timeout"_a = nb::none(), kMutateDoc)
       .def("update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),

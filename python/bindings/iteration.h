@@ -19,10 +19,17 @@
 
 namespace reverb::python {
 
+// Returns the structure that writers sent for the items of a table; flat if it is not known.
+Unpacking StructureOf(const ClientObject& client, const std::string& table);
+
 class Iteration {
  public:
-  Iteration(nb::object client, std::string table, bool unpacks, Timeout timeout)
-      : client_(std::move(client)), table_(std::move(table)), unpacks_(unpacks), timeout_(timeout) {
+  // The columns of samples: flat; in the nest of the signature, if the table has one; or else in the nest that
+  // the writers sent.
+  enum class Nest { kFlat, kSignature, kSignatureOrWritten };
+
+  Iteration(nb::object client, std::string table, Nest nest, Timeout timeout)
+      : client_(std::move(client)), table_(std::move(table)), nest_(nest), timeout_(timeout) {
     (void)nb::cast<ClientObject&>(client_);  // TypeError
   }
 
@@ -54,9 +61,20 @@ class Iteration {
     return taken;
   }
   void Unpack() {
-    if (!unpacks_) return;
+    if (nest_ == Nest::kFlat) return;
     const nb::object nest = client_.attr("_signature_of")(table_, Seconds());
     if (!nest.is_none()) unpacking_ = Unpacking(nest, table_);
+  }
+  // Fetches the structure that writers sent, if the table has no signature. Called once there are samples,
+  // because then there was a writer. A failure costs no sample.
+  void LearnStructure() {
+    if (knows_structure_ || nest_ != Nest::kSignatureOrWritten) return;
+    knows_structure_ = true;
+    if (unpacking_.num_columns() == 0) structure_ = StructureOf(client(), table_);
+  }
+  // Flat for items with another number of columns than the structure.
+  const Unpacking& UnpackingOf(size_t num_columns) const {
+    return static_cast<size_t>(structure_.num_columns()) == num_columns ? structure_ : unpacking_;
   }
   void Open(SamplerOptions options) {
     const Client handle = client().client();
@@ -76,14 +94,16 @@ class Iteration {
 
   nb::object client_;
   const std::string table_;
-  const bool unpacks_;
+  const Nest nest_;
   const Timeout timeout_;
 
   Turn turn_;
   std::atomic<bool> is_closed_{false};
   // Guarded by the turn.
   bool is_started_ = false;
-  Unpacking unpacking_;
+  Unpacking unpacking_;  // of the signature
+  bool knows_structure_ = false;
+  Unpacking structure_;  // of the writers, if the table has no signature
   Owned<Sampler> sampler_;
 
  private:

@@ -2,6 +2,7 @@
 #include "reverb/sampler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "log.h"
 #include "python_api.h"
 #include "samples.h"
+#include "signatures.h"
 
 namespace reverb::python {
 namespace {
@@ -26,9 +28,9 @@ constexpr double kMaxPrefetchShare = 1.0 / 16;
 
 class SampleIterator : public Iteration {
  public:
-  SampleIterator(nb::object client, std::string table, int64_t num_samples, bool emit_timesteps, bool unpacks,
+  SampleIterator(nb::object client, std::string table, int64_t num_samples, bool emit_timesteps, Nest nest,
                  bool exact, Timeout timeout)
-      : Iteration(std::move(client), std::move(table), unpacks, timeout),
+      : Iteration(std::move(client), std::move(table), nest, timeout),
         num_samples_(num_samples),
         emit_timesteps_(emit_timesteps),
         exact_(exact) {}
@@ -44,8 +46,10 @@ class SampleIterator : public Iteration {
     if (next_ == fetched_.size()) Fetch();
     Decoded sample = ValueOrRaise(TakeFirst());
     ++taken_;
-    if (emit_timesteps_) return ToTimesteps(std::move(sample), unpacking_);
-    return ToTrajectory(std::move(sample), unpacking_);
+    LearnStructure();
+    const Unpacking& unpacking = UnpackingOf(sample.columns.size());
+    if (emit_timesteps_) return ToTimesteps(std::move(sample), unpacking);
+    return ToTrajectory(std::move(sample), unpacking);
   }
 
  private:
@@ -119,8 +123,9 @@ class SampleIterator : public Iteration {
   size_t next_ = 0;
 };
 
-nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::optional<double> timeout) {
-  const Client client = self.client();
+nb::list Peek(nb::object self, const std::string& table, int64_t n, std::optional<double> timeout) {
+  ClientObject& object = nb::cast<ClientObject&>(self);
+  const Client client = object.client();
   const TensorPool pool;
   std::vector<Decoded> items = ValueOrRaise(
       Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) -> Result<std::vector<Decoded>> {
@@ -138,19 +143,40 @@ nb::list Peek(ClientObject& self, std::string_view table, int64_t n, std::option
         return found;
       }));
   nb::list list;
+  if (items.empty()) return list;
+  const nb::object nest = self.attr("_signature_of")(table, timeout);
   const Unpacking flat;
-  for (Decoded& item : items) list.append(ToTrajectory(std::move(item), flat));
+  const Unpacking unpacking = nest.is_none() ? StructureOf(object, table) : Unpacking(nest, table);
+  for (Decoded& item : items) {
+    const bool fits =
+        unpacking.has_names() && static_cast<size_t>(unpacking.num_columns()) == item.columns.size();
+    list.append(ToTrajectory(std::move(item), fits ? unpacking : flat));
+  }
   return list;
 }
 
 }  // namespace
 
+Unpacking StructureOf(const ClientObject& client, const std::string& table) {
+  // Bounds the extra call to a server that has just answered.
+  constexpr std::chrono::seconds kTimeout{5};
+  const Client handle = client.client();
+  const Result<ItemStructure> structure =
+      Waiting(kTimeout).Run([&](const WaitOptions& wait) { return handle.StructureOf(table, wait); });
+  if (!structure.ok() || !*structure) return {};
+  return {ToNest(ValueOrRaise(DecodeSignature(structure->encoded()))), table};
+}
+
 nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
-                              Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout) {
-  return nb::cast(
-      new SampleIterator(std::move(self), std::move(table), num_samples, emit_timesteps.value,
-                         unpack_as_table_signature.value, exact.value, TimeoutFromSeconds(timeout)),
-      nb::rv_policy::take_ownership);
+                              Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout,
+                              Truth names) {
+  using Nest = Iteration::Nest;
+  const Nest nest = names.value                       ? Nest::kSignatureOrWritten
+                    : unpack_as_table_signature.value ? Nest::kSignature
+                                                      : Nest::kFlat;
+  return nb::cast(new SampleIterator(std::move(self), std::move(table), num_samples, emit_timesteps.value,
+                                     nest, exact.value, TimeoutFromSeconds(timeout)),
+                  nb::rv_policy::take_ownership);
 }
 
 void BindSampler(nb::module_& module) {

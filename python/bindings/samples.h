@@ -37,15 +37,21 @@ class Unpacking {
   Unpacking() = default;
   // A nest with a leaf for each column.
   Unpacking(nb::handle nest, std::string table)
-      : structure_(Structure().Merged(nest.ptr())), table_(std::move(table)) {}
+      : structure_(Structure().Merged(nest.ptr())),
+        table_(std::move(table)),
+        has_names_(nb::isinstance<nb::dict>(nest) || nb::isinstance<nb::tuple>(nest) ||
+                   nb::isinstance<nb::list>(nest)) {}
 
   int32_t num_columns() const { return structure_.num_columns(); }  // 0: flat
+  // Whether the nest is more than a single leaf.
+  bool has_names() const { return has_names_; }
   // ValueError if the number of columns differs from the number of leaves.
   nb::object Pack(std::vector<nb::object> columns) const;
 
  private:
   Structure structure_;
   std::string table_;
+  bool has_names_ = false;
 };
 
 // Fields are new references; a null one is the pending Python error.

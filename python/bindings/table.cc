@@ -47,6 +47,8 @@ nb::object ToPython(FieldKind kind, const T& value) {
     nb::list list;
     for (const auto& each : value) list.append(ToPython(kind, each));
     return list;
+  } else if constexpr (std::is_same_v<T, LayoutPolicy>) {
+    return Text(LayoutPolicyName(value));
   } else if constexpr (std::is_enum_v<T>) {
     return nb::cast(static_cast<int>(value));
   } else if constexpr (requires { value.has_value(); }) {
@@ -61,6 +63,13 @@ nb::dict FieldsToDict(const Record& record) {
   nb::dict dict;
   ForEachField<Record>([&](const auto& field) { dict[field.name] = ToPython(field.kind, field(record)); });
   return dict;
+}
+
+LayoutPolicy LayoutFromName(std::string_view name) {
+  for (const LayoutPolicy policy : {LayoutPolicy::kFirst, LayoutPolicy::kAny}) {
+    if (name == LayoutPolicyName(policy)) return policy;
+  }
+  RaiseValueError("layout ('" + std::string(name) + "') must be 'first' or 'any'");
 }
 
 }  // namespace
@@ -95,14 +104,15 @@ void BindTable(nb::module_& module) {
           "__init__",
           [](Self* self, std::string name, const SelectorObject& sampler, const SelectorObject& remover,
              int32_t max_size, int32_t max_times_sampled, const RateLimiterOptions& rate_limiter,
-             std::optional<nb::bytes> signature, int64_t max_age_nanos) {
+             std::optional<nb::bytes> signature, std::string_view layout, int64_t max_age_nanos) {
             TableOptions options{.name = std::move(name),
                                  .sampler = sampler.options,
                                  .remover = remover.options,
                                  .max_size = max_size,
                                  .max_times_sampled = max_times_sampled,
                                  .max_age = std::chrono::nanoseconds(max_age_nanos),
-                                 .rate_limiter = rate_limiter};
+                                 .rate_limiter = rate_limiter,
+                                 .layout = LayoutFromName(layout)};
             if (signature) {
               options.signature =
                   ValueOrRaise(DecodeSignature(std::string_view(signature->c_str(), signature->size())));
@@ -110,7 +120,7 @@ void BindTable(nb::module_& module) {
             new (self) Self(std::move(options));
           },
           "name"_a, "sampler"_a, "remover"_a, "max_size"_a, "max_times_sampled"_a, "rate_limiter"_a,
-          "signature"_a.none(), "max_age_nanos"_a = 0)
+          "signature"_a.none(), "layout"_a = "first", "max_age_nanos"_a = 0)
       .def(
           "name", [](const Self& self) { return self.options().name; }, "The table's name.")
       .def(

@@ -66,6 +66,7 @@ class Table:
         max_times_sampled: int,
         rate_limiter: RateLimiter,
         signature: bytes | None,
+        layout: str = "first",
         max_age_nanos: int = 0,
     ) -> None: ...
     def name(self) -> str: ...
@@ -177,6 +178,7 @@ class Client:
         unpack_as_table_signature: bool = False,
         exact: bool = False,
         timeout: float | None = None,
+        names: bool = False,
     ) -> SampleIterator[Any]: ...
     def mutate_priorities(
         self,

@@ -39,8 +39,8 @@ class Item(NamedTuple):
     times_sampled: int
     # The time of insertion, by the server's clock.
     inserted_at: datetime.datetime
-    # Arrays in the structure of the table's signature, else in that in which the item was written; a flat list if
-    # writers used different structures, or wrote a single value.
+    # Arrays in the structure of the table's signature or, without one, in which the items were written; a flat list if
+    # the writers sent none, or different ones (`layout="any"`).
     data: Any
 
 
@@ -49,7 +49,7 @@ class CheckpointInfo:
     """Describes a checkpoint."""
 
     path: str
-    # "reverb 2", or "dm-reverb".
+    # "reverb 3", or "dm-reverb".
     format: str
     created: datetime.datetime
     # By name, as saved.

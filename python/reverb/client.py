@@ -298,8 +298,9 @@ class Client(_core.Client):
         A batch is a ReplaySample whose `info` has arrays of shape [B], and whose `data` has, for each column, one
         contiguous array [B, T, ...], or [B, ...] for columns without time. `data` has the structure of the table's
         signature. For a table without one, it has the structure in which the items were written, or is a flat list if
-        writers used different structures. The arrays belong to the caller, who may write to them. Their memory is
-        aligned to 64 bytes, and is reused for later batches once the last array over it is gone.
+        the writers sent none, or different ones to a table with `layout="any"`. The arrays belong to the caller, who
+        may write to them. Their memory is aligned to 64 bytes, and is reused for later batches once the last array over
+        it is gone.
 
         Args:
             table: its name.
@@ -333,7 +334,9 @@ class Client(_core.Client):
     def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[_Sample]:
         """Returns at most `n` items without sampling them: counters do not change, and the limiter does not apply.
 
-        They are in the order of the table's memory, and their `probability` is 0.
+        They are in the order of the table's memory, and their `probability` is 0. `data` has the structure of the
+        table's signature or, without one, the structure in which the items were written; it is a list of one column
+        for a single value without names.
         """
         if n < 1:
             raise ValueError(f"n ({n}) must be a positive integer")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from reverb import _core, _signatures
 from reverb._compat import structured_value
@@ -76,6 +76,8 @@ class TableInfo:
 
     # dm-reverb does not have the following fields. They describe the current state of the table, and are neither
     # compared nor serialized.
+    # Which items the table accepts: "first" or "any"; see Table.
+    layout: Literal["first", "any"] = _now("first")
     # The stored size of the chunks that items refer to. A chunk that several items share counts for each of them; the
     # `stored_bytes` of ServerInfo count it once.
     referenced_bytes: int = _now(0)

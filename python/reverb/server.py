@@ -63,6 +63,7 @@ class Table:
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
         *,
+        layout: Literal["first", "any"] = "first",
         max_age: float | None = None,
     ) -> None:
         """ValueError for invalid values, TypeError for values of a wrong type.
@@ -77,6 +78,10 @@ class Table:
             extensions: objects derived from TableExtensionBase.
             signature: a nest of specs (`reverb.TensorSpec`, `tf.TensorSpec`, or anything with a shape and a dtype).
                 Writers check items against it, and samples can have its structure.
+            layout: for a table without a signature. "first": items must have the layout of the first one: its names,
+                its nest and the dtypes of its columns. The server refuses others: flush() and end_episode() of their
+                writer raise ValueError. Lengths and shapes may differ. reset() lets the next item set the layout.
+                "any": all items are accepted, and a batch that would mix layouts raises ValueError.
             max_age: seconds after which an item is removed, however often it was sampled; None: never. The time of the
                 insert counts; later changes of the priority do not renew it.
         """
@@ -99,6 +104,8 @@ class Table:
             )
         _check_selector("sampler", sampler)
         _check_selector("remover", remover)
+        if not isinstance(layout, str) or layout not in ("first", "any"):
+            raise ValueError(f"layout ({layout!r}) must be 'first' or 'any'")
         self._sampler = sampler
         self._remover = remover
         self._rate_limiter = rate_limiter
@@ -112,6 +119,7 @@ class Table:
             max_times_sampled=_arguments.as_int32("max_times_sampled", max_times_sampled),
             rate_limiter=rate_limiter.internal_limiter,
             signature=_signatures.encode_signature(signature),
+            layout=layout,
             max_age_nanos=_arguments.as_max_age(max_age),
         )
 
@@ -123,6 +131,7 @@ class Table:
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
         *,
+        layout: Literal["first", "any"] = "first",
         max_age: float | None = None,
     ) -> Table:
         """Returns a table whose items are sampled once, in the order of insertion; inserts wait while it is full."""
@@ -135,6 +144,7 @@ class Table:
             rate_limiter=rate_limiters.Queue(max_size),
             extensions=extensions,
             signature=signature,
+            layout=layout,
             max_age=max_age,
         )
 
@@ -146,6 +156,7 @@ class Table:
         extensions: Sequence[TableExtensionBase] = (),
         signature: reverb_types.SpecNest | None = None,
         *,
+        layout: Literal["first", "any"] = "first",
         max_age: float | None = None,
     ) -> Table:
         """Returns a table whose items are sampled once, the newest first; inserts wait while it is full."""
@@ -158,6 +169,7 @@ class Table:
             rate_limiter=rate_limiters.Stack(max_size),
             extensions=extensions,
             signature=signature,
+            layout=layout,
             max_age=max_age,
         )
 
@@ -195,6 +207,7 @@ class Table:
         extensions: Sequence[TableExtensionBase] | None = None,
         signature: reverb_types.SpecNest | None = None,
         *,
+        layout: Literal["first", "any"] | None = None,
         max_age: float | None = None,
     ) -> Table:
         """Returns a new, empty table like this one, except for the arguments that are given."""
@@ -215,6 +228,7 @@ class Table:
             max_times_sampled=info.max_times_sampled if max_times_sampled is None else max_times_sampled,
             extensions=self._extensions if extensions is None else extensions,
             signature=self._signature if signature is None else signature,
+            layout=info.layout if layout is None else layout,
             max_age=info.max_age if max_age is None else max_age,
         )
 

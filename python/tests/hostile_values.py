@@ -17,7 +17,7 @@ logging.disable(logging.CRITICAL)
 sys.stdout = io.TextIOWrapper(open(1, "wb", 0, closefd=False), write_through=True)
 SECONDS_A_CALL = 15
 
-server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 2))
+server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 2, layout="any"))
 client = server.localhost_client()
 remote = connect(server, False)
 client.insert({"x": 1.0}, {"table": 1.0})

@@ -27,12 +27,12 @@ import numpy as np
 import conditions
 import reverb
 
-def make_table(name="table", limiter=None, **arguments):
+def make_table(name="table", limiter=None, layout="any", **arguments):
     return reverb.Table(name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), arguments.pop("max_size", 1000),
-                        limiter or reverb.rate_limiters.MinSize(1), **arguments)
+                        limiter or reverb.rate_limiters.MinSize(1), layout=layout, **arguments)
 
 def make_server(*tables):
-    return reverb.Server(list(tables) or [make_table(), reverb.Table.queue("queue", 2)])
+    return reverb.Server(list(tables) or [make_table(), reverb.Table.queue("queue", 2, layout="any")])
 
 def connect(server, in_process):
     return reverb.Client(f"localhost:{server.port}", in_process=in_process)

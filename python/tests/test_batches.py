@@ -178,7 +178,7 @@ def test_memory_is_used_again(serve, in_process):
 def test_items_of_different_lengths_are_refused(serve, in_process):
     client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
     write_lengths(client, [2, 3])
-    with pytest.raises(ValueError, match=r"column 0: it is string\[3\] while the batch has string\[2\]; set `pad`"):
+    with pytest.raises(ValueError, match=r"column 'word': it is string\[3\] while the batch has string\[2\]; set `pad`"):
         next(client.sample_batches("replay", 2))
 
 
@@ -217,11 +217,11 @@ def test_padding_fills_memory_that_was_used_before(serve, in_process):
 
 
 def test_other_dtypes_cannot_be_padded(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
+    client = connect_to(serve(reverb.Table.queue("replay", 10, layout="any")), in_process)
     client.insert([np.int32(1)], {"replay": 1.0})
     client.insert([np.int64(1)], {"replay": 1.0})
     with pytest.raises(
-        ValueError, match=r"sample 1 \(key \d+\), column 0: it is int64\[1\] while the batch has int32\[1\]"
+        ValueError, match=r"sample 1 \(key \d+\), column '0': it is int64\[1\] while the batch has int32\[1\]"
     ):
         next(client.sample_batches("replay", 2, pad=True))
 

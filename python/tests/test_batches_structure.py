@@ -48,6 +48,17 @@ def without_values(nest):
     return nest.shape
 
 
+def without_first_dimension(nest):
+    """Returns the nest of shapes of one item, given that of a batch."""
+    if isinstance(nest, dict):
+        return {key: without_first_dimension(value) for key, value in nest.items()}
+    if isinstance(nest, tuple) and nest and all(isinstance(value, int) for value in nest):
+        return nest[1:]
+    if isinstance(nest, (list, tuple)):
+        return type(nest)(without_first_dimension(value) for value in nest)
+    return nest
+
+
 @pytest.mark.parametrize("name", NESTS)
 def test_a_batch_has_the_structure_that_the_writer_used(client, name):
     write(client, NESTS[name])
@@ -62,11 +73,48 @@ def test_a_batch_has_the_structure_that_the_writer_used(client, name):
         "names": {"": (3,), "A": (3, 2), "ä/b": (3, 2)},
     }
     assert without_values(batch.data) == expected[name]
-    # client.sample() still returns flat lists.
-    sample = next(client.sample("table", emit_timesteps=False))
-    assert isinstance(sample.data, list)
-    sample = next(client.sample("table", emit_timesteps=False, unpack_as_table_signature=True))
-    assert isinstance(sample.data, list)
+    # client.sample() returns flat lists, as in dm-reverb, unless it is asked for names.
+    for flat in ({}, {"unpack_as_table_signature": True}):
+        assert isinstance(next(client.sample("table", emit_timesteps=False, **flat)).data, list)
+    sample = next(client.sample("table", emit_timesteps=False, names=True))
+    assert without_values(sample.data) == without_first_dimension(expected[name])
+    (item,) = client.peek("table")
+    data = item.data[0] if name == "one column" else item.data  # a list, as there are no names
+    assert without_values(data) == without_first_dimension(expected[name])
+
+
+def test_steps_and_several_samples_have_names(two_clients):
+    for client in two_clients:
+        client.insert({"x": 1, "y": {"z": 2.0}}, {"table": 1.0})
+        ((step,), (other,)) = client.sample("table", 2, names=True)
+        assert step.data == other.data == {"x": 1, "y": {"z": 2.0}}
+    client.insert({"x": 1}, {"any": 1.0})
+    client.insert([1, 2], {"any": 1.0})
+    assert isinstance(next(client.sample("any", names=True))[0].data, list)
+    assert [type(item.data) for item in client.peek("any", 2)] == [list, list]
+    with pytest.raises(ValueError, match='Could not find table "nowhere"'):
+        next(client.sample("nowhere", names=True))
+
+
+def test_a_peek_and_a_sample_have_the_structure_of_the_signature(serve, connect):
+    client = connect(serve(make_table(signature={"a": reverb.TensorSpec((None,), np.int64)})))
+    client.insert({"b": 1}, {"table": 1.0})
+    assert set(client.peek("table")[0].data) == {"a"}
+    assert set(next(client.sample("table", names=True))[0].data) == {"a"}
+
+
+def test_errors_name_the_column(two_clients):
+    client = two_clients[0]
+    with client.trajectory_writer(2) as writer:
+        for length in (1, 2):
+            writer.append({"reward": 1.0, "action": 1})
+            history = writer.history
+            nest = {"reward": history["reward"][-length:], "action": history["action"][-1:]}
+            writer.create_item("table", 1.0, nest)
+            writer.create_item("queue", 1.0, nest)
+    expected = r"sample 1 \(key \d+\), column 'reward': it is float64\[2\] while the batch has float64\[1\]; set `pad`"
+    with pytest.raises(ValueError, match=expected):
+        one_batch(client, "queue")
 
 
 def test_values_are_where_they_belong(client):
@@ -130,50 +178,131 @@ def test_padded_batches_have_it_too(client):
     assert without_values(batch.lengths) == {"nest": [(8,)]}
 
 
-def test_writers_that_differ(client, caplog):
+@pytest.fixture(params=[True, False], ids=["in_process", "socket"])
+def two_clients(serve, request):
+    """Two clients of a server with the tables "table" and "queue", and with "any" and "any_queue" of layout="any"."""
+    server = serve(
+        make_table(), reverb.Table.queue("queue", 100), make_table("any", layout="any"),
+        reverb.Table.queue("any_queue", 100, layout="any"),
+    )  # fmt: skip
+    return [reverb.Client(f"localhost:{server.port}", in_process=request.param) for _ in range(2)]
+
+
+def test_the_table_keeps_its_first_layout(two_clients):
+    client, other = two_clients
     write(client, lambda h: {"x": h["x"][-1]})
-    assert isinstance(one_batch(client).data, dict)
-    # The same structure from another writer is not a difference.
-    write(client, lambda h: {"x": h["x"][-1]})
-    assert isinstance(one_batch(client).data, dict)
+    # The same layout from another writer, and other lengths, are not a difference.
+    write(other, lambda h: {"x": h["x"][-1]})
+    write(client, lambda h: {"x": h["x"][-1:]})
+    expected = (
+        r'table "table": the item has the layout \{y: float32\}, but the table has \{x: float32\}, that of its first '
+        r'item; .* layout="any"'
+    )
+    for each in (client, other):
+        with pytest.raises(ValueError, match=expected):
+            write(each, lambda h: {"y": h["x"][-1]})
+    with pytest.raises(ValueError, match=r"\{x: int64\}, but the table has \{x: float32\}"):
+        write(client, lambda h: {"x": h["y"]["z"][-1]})
+    with pytest.raises(ValueError, match=r"layout \{x: float32, y: float32\}"):
+        write(client, lambda h: {"x": h["x"][-1], "y": h["x"][-1]})
+    assert client.server_info()["table"].current_size == 9
+
+
+def test_batches_stay_dicts_after_a_refused_item(two_clients):
+    client, other = two_clients
+    batches = client.sample_batches("queue", 1)
+    client.insert({"x": 1}, {"queue": 1.0})
+    assert set(next(batches).data) == {"x"}
+    with pytest.raises(ValueError, match="layout"):
+        other.insert({"y": 1}, {"queue": 1.0})
+    with pytest.raises(ValueError, match="layout"):
+        other.insert([1, 2], {"queue": 1.0})
+    client.insert({"x": 2}, {"queue": 1.0})  # the queue was drained in between
+    assert next(batches).data["x"].tolist() == [[2]]
+    with pytest.raises(ValueError, match="layout"):
+        other.insert({"y": 1}, {"queue": 1.0})
+
+
+def test_a_refused_item_ends_its_writer_and_no_earlier_item_is_lost(two_clients):
+    client = two_clients[0]
+    writer = client.trajectory_writer(1)
+    writer.append({"x": 1})
+    writer.create_item("table", 1.0, {"x": writer.history["x"][-1]})
+    writer.create_item("queue", 1.0, {"z": writer.history["x"][-1]})
+    expected = r"\{y: int64\}, but the table has \{x: int64\}.*make a new one"
+    with pytest.raises(ValueError, match=expected):  # in one process already when it is created
+        writer.create_item("table", 1.0, {"y": writer.history["x"][-1]})
+        writer.flush()
+    with pytest.raises(ValueError, match=expected):
+        writer.end_episode()
+    writer.close()
+    info = client.server_info()
+    assert (info["table"].current_size, info["queue"].current_size) == (1, 1)
+    assert without_values(one_batch(client).data) == {"x": (2,)}
+    assert without_values(one_batch(client, "queue", size=1).data) == {"z": (1,)}
+
+
+def test_a_list_is_like_a_tuple(client):
+    client.insert([1, 2.0], {"table": 1.0})
+    client.insert((1, 2.0), {"table": 1.0})
+    assert without_values(one_batch(client).data) == [(2, 1), (2, 1)]
+
+
+def test_any_layout_is_accepted_on_request(two_clients, caplog):
+    client, other = two_clients
+    assert (client.server_info()["any"].layout, client.server_info()["table"].layout) == ("any", "first")
+    client.insert({"x": 1}, {"any": 1.0})
+    assert isinstance(one_batch(client, "any").data, dict)
     with caplog.at_level(logging.INFO, logger="reverb"):
         for _ in range(2):
-            write(client, lambda h: {"y": h["x"][-1]})
-        batch = one_batch(client)
-    assert [column.shape for column in batch.data] == [(2, 2)]
-    assert isinstance(batch.data, list)
-    assert len([record for record in caplog.records if "different structure" in record.getMessage()]) == 1
-
-
-def test_one_writer_with_two_structures(client):
-    with client.trajectory_writer(1) as writer:
-        writer.append({"x": 1})
-        for nest in ({"x": writer.history["x"][-1]}, {"y": writer.history["x"][-1]}, {"x": writer.history["x"][-1]}):
-            writer.create_item("table", 1.0, nest)
-        writer.create_item("queue", 1.0, {"z": writer.history["x"][-1]})
-    assert isinstance(one_batch(client).data, list)
-    assert without_values(one_batch(client, "queue", size=1).data) == {"z": (1,)}
+            other.insert({"y": 1}, {"any": 1.0})
+    assert isinstance(one_batch(client, "any").data, list)
+    assert len([record for record in caplog.records if "different layout" in record.getMessage()]) == 1
 
 
 def test_a_reset_makes_room_for_another(client):
     client.insert({"x": 1}, {"table": 1.0})
-    client.insert({"y": 1}, {"table": 1.0})
-    assert isinstance(one_batch(client).data, list)
+    with pytest.raises(ValueError, match="layout"):
+        client.insert({"y": 1}, {"table": 1.0})
     client.reset("table")
     for _ in range(2):  # the writer that sent it before the reset sends it again
         client.insert({"x": 1}, {"table": 1.0})
-    assert isinstance(one_batch(client).data, dict)
+    assert set(one_batch(client).data) == {"x"}
     client.reset("table")
-    client.insert({"y": 1}, {"table": 1.0})
+    client.insert({"y": 1.5}, {"table": 1.0})
     assert set(one_batch(client).data) == {"y"}
 
 
-def test_items_that_do_not_match_are_flat(client):
+def test_items_that_do_not_match_are_flat(two_clients):
+    client = two_clients[0]
     numbers = {1: 1, 2: 2, 3: 3}  # such keys cannot be encoded
     for step in (numbers, {"x": 1, "y": 2}, numbers, {"x": 1, "y": 2}):
-        client.insert(step, {"queue": 1.0})
-    kinds = [type(batch.data) for batch in client.sample_batches("queue", 1, num_batches=4)]
+        client.insert(step, {"any_queue": 1.0})
+    kinds = [type(batch.data) for batch in client.sample_batches("any_queue", 1, num_batches=4)]
     assert kinds == [list, dict, list, dict]
+
+
+def test_unknown_names_are_not_compared(client):
+    client.insert({1: 1, 2: 2}, {"table": 1.0})  # such keys cannot be encoded
+    assert isinstance(one_batch(client).data, list)
+    client.insert({"x": 1, "y": 2}, {"table": 1.0})
+    assert set(one_batch(client).data) == {"x", "y"}
+    client.insert({1: 1, 2: 2}, {"table": 1.0})
+    with pytest.raises(ValueError, match=r"layout \[int64\], but the table has \{x: int64, y: int64\}"):
+        client.insert({1: 1}, {"table": 1.0})
+
+
+@pytest.mark.parametrize("value", ["all", "", None, 1, b"any"])
+def test_a_layout_is_one_of_two_words(value):
+    with pytest.raises(ValueError, match="must be 'first' or 'any'"):
+        make_table(layout=value)
+
+
+def test_replace_keeps_the_layout():
+    table = make_table(layout="any")
+    assert table.replace(max_size=5).info.layout == "any"
+    assert table.replace(layout="first").info.layout == "first"
+    assert reverb.Table.stack("s", 5, layout="any").info.layout == "any"
 
 
 def test_structures_that_cannot_be_encoded_are_flat(client):
@@ -195,7 +324,7 @@ def test_a_signature_takes_precedence(serve, connect):
 
 def test_a_checkpoint_keeps_it(tmp_path):
     def start():
-        tables = [make_table("one"), make_table("two"), make_table("none")]
+        tables = [make_table("one"), make_table("two", layout="any"), make_table("none")]
         return reverb.Server(tables, checkpointer=reverb.checkpointers.DefaultCheckpointer(str(tmp_path)))
 
     with start() as first:
@@ -203,11 +332,18 @@ def test_a_checkpoint_keeps_it(tmp_path):
         client.insert({"x": 1, "y": Pair(1, 2)}, {"one": 1.0, "two": 1.0})
         client.insert([1, 2, 3], {"two": 1.0})
         client.checkpoint()
+    (item,) = (item for item in reverb.checkpoints.read(tmp_path, "one"))
+    assert without_values(item.data) == {"x": (1,), "y": ("Pair", ("second", (1,)), ("first", (1,)))}
+    assert isinstance(next(reverb.checkpoints.read(tmp_path, "one", flat=True)).data, list)
+    assert [type(item.data) for item in reverb.checkpoints.read(tmp_path, "two")] == [list, list]
+    assert reverb.checkpoints.info(tmp_path).tables["two"].layout == "any"
     with start() as second:
         client = second.localhost_client()
         expected = {"x": (2, 1), "y": ("Pair", ("second", (2, 1)), ("first", (2, 1)))}
         assert without_values(one_batch(client, "one").data) == expected
         assert isinstance(one_batch(client, "two").data, list)
+        with pytest.raises(ValueError, match=r"\{x: float64, y: Pair\(second=int64, first=int64\)\}, but the table has"):
+            client.insert({"x": 1.5, "y": Pair(1, 2)}, {"one": 1.0})
         client.insert({"z": 1}, {"none": 1.0})
         assert set(one_batch(client, "none").data) == {"z"}
         client.checkpoint()

@@ -214,7 +214,8 @@ def test_steps_share_their_info(client):
     assert all(step.info is steps[0].info for step in steps)
 
 
-def test_items_that_are_no_steps(client):
+def test_items_that_are_no_steps(serve, connect):
+    client = connect(serve(reverb.Table.queue("queue", 10, layout="any")))
     with client.trajectory_writer(3) as writer:
         for i in range(3):
             writer.append({"a": i, "b": np.arange(3)})

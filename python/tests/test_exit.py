@@ -120,7 +120,7 @@ LOSES_ITEMS = (
 def test_exit(what, in_process):
     indented = "\n".join(line.removeprefix("        ") for line in EXITS[what].splitlines())
     code = f"""
-server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 2))
+server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 2, layout="any"))
 client = connect(server, {in_process})
 client.insert(1, {{"table": 1.0}})
 {indented}

@@ -11,7 +11,7 @@ import pytest
 # Programs with a server and clients of both kinds in the parent; child(function) forks, runs the function in the
 # child, and returns the exit status (0 if it returned None) within twenty seconds.
 PARENT = """
-server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 1))
+server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 1, layout="any"))
 local, remote = connect(server, True), connect(server, False)
 local.insert(1, {"table": 1.0, "queue": 1.0})
 

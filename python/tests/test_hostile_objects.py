@@ -190,7 +190,7 @@ def check(name, each, call, rows=1):
     found = each.peek("table", 100, timeout=5)
     assert found, f"{name}: no item"
     for item in found:
-        values = [np.asarray(column) for column in item.data]
+        values = [np.asarray(column) for column in reverb._tree.flatten(item.data)]
         assert len(values) == 4, (name, values)
         for value, expected in zip(values, EXPECTED):
             assert (value == expected).all(), f"{name}: {value} was stored, {expected} was given"

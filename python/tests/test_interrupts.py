@@ -161,7 +161,7 @@ def test_every_wait_for_a_server_ends():
 def test_interrupted_objects_remain_usable(in_process):
     """Uses the same iterator and the same writer after Ctrl-C."""
     process = interpreters.start(f"""
-server = make_server(make_table(), reverb.Table.queue("full", 1))
+server = make_server(make_table(), reverb.Table.queue("full", 1, layout="any"))
 client = connect(server, {in_process})
 client.insert(0, {{"full": 1.0}})
 samples = client.sample("table", 2)
@@ -257,7 +257,7 @@ def test_many_interrupts_at_random_points(in_process):
     """Interrupts calls at random points, many times: no crash, no deadlock, no confirmed item lost."""
     out = interpreters.run(
         f"""
-server = make_server(make_table(max_size=100_000), reverb.Table.queue("queue", 2))
+server = make_server(make_table(max_size=100_000), reverb.Table.queue("queue", 2, layout="any"))
 client = connect(server, {in_process})
 writer = client.trajectory_writer(2)
 confirmed = interrupted = 0

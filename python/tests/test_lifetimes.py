@@ -37,7 +37,7 @@ PARTS = ["writer", "legacy", "structured", "iterator", "column", "client", "serv
 
 
 def make_parts(in_process):
-    table = make_table()
+    table = make_table(layout="any")
     server = reverb.Server([table])
     client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
     writer = client.trajectory_writer(2)

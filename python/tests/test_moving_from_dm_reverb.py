@@ -364,6 +364,18 @@ def test_waits_end_when_the_server_of_the_process_stops(server):
     assert found == [RuntimeError, RuntimeError]
 
 
+def test_items_of_another_layout():
+    with reverb.Server([table("first"), table("any", layout="any")]) as server:
+        client = server.localhost_client()
+        for step in ({"x": 1}, {"y": 1}, {"y": 1.0}):
+            client.insert(step, {"any": 1.0})
+        client.insert({"x": 1}, {"first": 1.0})
+        for step in ({"y": 1}, {"x": 1.0}):
+            with pytest.raises(ValueError, match=r"but the table has \{x: int64\}"):
+                client.insert(step, {"first": 1.0})
+        assert client.peek("first")[0].data == {"x": [1]}
+
+
 def test_the_first_call_after_an_outage():
     first = reverb.Server([table("t")])
     client = reverb.Client(f"localhost:{first.port}", in_process=False)

@@ -21,7 +21,7 @@ Pair = namedtuple("Pair", ["second", "first"])  # not in alphabetical order, on 
 
 @pytest.fixture(scope="module", params=["in_process", "socket"])
 def client(request):
-    with reverb.Server([reverb.Table.queue("queue", 100_000)]) as server:
+    with reverb.Server([reverb.Table.queue("queue", 100_000, layout="any")]) as server:
         yield reverb.Client(f"localhost:{server.port}", in_process=request.param == "in_process")
 
 

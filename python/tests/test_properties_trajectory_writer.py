@@ -27,7 +27,7 @@ _servers = contextlib.ExitStack()
 @pytest.fixture(scope="module", autouse=True)
 def server():
     with _servers:
-        table = reverb.Table.queue("queue", 100_000)
+        table = reverb.Table.queue("queue", 100_000, layout="any")
         _Machine.server = _servers.enter_context(reverb.Server([table]))
         yield
 

@@ -82,7 +82,7 @@ def test_vector_environments(names_of, serve, page, is_short):
 
     stored = collections.Counter()
     for item in client.peek("transitions", 100_000):
-        action, after, before, reward, terminated = item.data  # by sorted name
+        action, after, before, reward, terminated = item.data.values()  # by sorted name
         stored[(before.tobytes(), after.tobytes()), int(action), float(reward), bool(terminated)] += 1
     assert stored.total() == 6 * steps - len(envs.resets)
     assert sum(count for (*_, terminated), count in stored.items() if terminated) == envs.terminated
@@ -153,7 +153,7 @@ def test_d4pg_begins_an_item_at_every_step(monkeypatch):
     with reverb.Server([make_table(d4pg.TABLE_NAME)]) as server:
         client = server.localhost_client()
         d4pg.act(client, np.array([0.0, 0.1]), Stop())
-        items = [item.data for item in client.peek(d4pg.TABLE_NAME, 100)]  # action, discount, next_position, ...
+        items = [[*item.data.values()] for item in client.peek(d4pg.TABLE_NAME, 100)]  # action, discount, next_position, ...
     assert len(items) == d4pg.EPISODE
     lengths = sorted(round(float(np.log(discount) / np.log(d4pg.GAMMA))) for _, discount, *_ in items)
     assert lengths == [1, 2] + [d4pg.N_STEP] * (d4pg.EPISODE - 2)

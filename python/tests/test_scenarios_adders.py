@@ -332,7 +332,7 @@ def test_one_writer_feeds_a_replay_and_a_queue_that_a_learner_mixes(serve, conne
 
 def test_one_step_in_two_tables_is_two_items_to_wait_for(serve, connect):
     client = connect(serve(make_table("free"), reverb.Table.queue("full", 1)))
-    client.insert(0, {"full": 1.0})
+    client.insert(0.0, {"full": 1.0})
     writer = client.trajectory_writer(1)
     writer.append(np.zeros(10_000))
     for table in ("free", "full"):

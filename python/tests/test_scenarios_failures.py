@@ -77,10 +77,10 @@ def test_a_writer_continues_with_the_next_server(processes):
 
     # Items of the second server, each once; items that reach back have their data.
     items = client.peek("table", 1000, timeout=30)
-    last = sorted(int(item.data[1][-1]) for item in items)
+    last = sorted(int(item.data["i"][-1]) for item in items)
     assert last == list(range(20, 50))
     for item in items:
-        data, i = item.data
+        data, i = item.data.values()
         assert np.diff(i).tolist() == [1, 1, 1]
         assert (data == (i % 256)[:, None]).all()
     writer.close()
@@ -120,7 +120,7 @@ def test_actors_that_are_killed_leave_the_table_in_order(serve, processes):
     kill(actors[2])
     seen = {}
     for item in client.peek("table", 1_000_000, timeout=60):
-        data, i, who = item.data
+        data, i, who = item.data.values()
         assert np.diff(i).tolist() == [1, 1, 1]
         assert (data == (i % 256)[:, None]).all()
         assert len(set(who.tolist())) == 1
@@ -131,7 +131,7 @@ def test_actors_that_are_killed_leave_the_table_in_order(serve, processes):
 
 def blocked_insert(results, stop, client):
     results.put("inserting")
-    client.insert(np.zeros(10), {"queue": 1.0})
+    client.insert(10, {"queue": 1.0})
 
 
 def blocked_sample(results, stop, client):

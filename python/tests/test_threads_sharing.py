@@ -90,7 +90,7 @@ def test_writers_in_threads_of_their_own(serve, connect):
     assert client.server_info()["table"].num_episodes == threads * episodes
     seen = collections.Counter()
     for item in items:
-        blob, step, who = item.data
+        blob, step, who = item.data.values()
         assert len(set(who.tolist())) == 1
         assert np.diff(step).tolist() == [1, 1, 1]
         assert (blob[:, 0] == step % 100).all()

@@ -155,7 +155,9 @@ def test_one_step_in_two_tables(client, server):
     assert [items(client, 1, table)[0][0].tolist() for table in ("table", "queue")] == [7, 7]
 
 
-def test_different_structures_of_items_in_turn(client, writer):
+def test_different_structures_of_items_in_turn(serve, connect):
+    client = connect(serve(reverb.Table.queue("queue", 100, layout="any")))
+    writer = client.trajectory_writer(num_keep_alive_refs=10)
     for i in range(4):
         writer.append({"a": i, "b": 10 * i})
         a, b = writer.history["a"], writer.history["b"]

@@ -84,6 +84,7 @@ class ItemsInMemory final : public ItemCursor {
 
 TableInfo InfoOf(const SavedTable& table) {
   TableInfo info{table, table.state.counts};
+  info.structure = table.state.structure;
   info.current_size = table.size;
   info.counters = table.state.counters;
   info.structure = table.state.structure;

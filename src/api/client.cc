@@ -116,6 +116,7 @@ Result<Writer> Client::NewWriter(const WriterOptions& options) const {
 }
 
 Result<Sampler> Client::NewSampler(SamplerOptions options) const {
+  std::string table = options.table;
   internal::SamplerImpl::Options inner{.table = std::move(options.table),
                                        .max_samples = options.max_samples,
                                        .max_in_flight = options.max_in_flight_samples_per_worker,
@@ -139,6 +140,13 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
   auto rep = std::make_unique<Sampler::Rep>();
   rep->sampler = std::move(sampler);
   rep->owners = rep_->owners;
+  rep->column_names = [weak = std::weak_ptr<Rep>(rep_), table = std::move(table)] {
+    constexpr std::chrono::seconds kTimeout{1};  // explains an error of a server that has just answered
+    const std::shared_ptr<Rep> client = weak.lock();
+    if (client == nullptr) return std::vector<std::string>();
+    Result<std::vector<std::string>> names = Client(client).ColumnNames(table, {.timeout = kTimeout});
+    return names.ok() ? *std::move(names) : std::vector<std::string>();
+  };
   return Sampler(std::move(rep));
 }
 
@@ -365,6 +373,18 @@ Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOpti
     return Client(rep).Signatures({.timeout = kRefreshTimeout});
   };
   return std::shared_ptr<const TableSignatures>(std::move(signatures));
+}
+
+Result<std::vector<std::string>> Client::ColumnNames(std::string_view table, const WaitOptions& wait) const {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<const TableSignatures> signatures, Signatures(wait));
+  std::vector<std::string> names;
+  const auto found = signatures->find(table);
+  if (found != signatures->end() && found->second) {
+    for (const TensorSpec& spec : *found->second) names.push_back(spec.name);
+    return names;
+  }
+  REVERB_ASSIGN_OR_RETURN(const ItemStructure structure, StructureOf(table, wait));
+  return structure.ColumnNames();
 }
 
 Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOptions& wait) const {

@@ -46,7 +46,8 @@ Status MakeColumns(std::span<const ColumnLayout> layout, int64_t n, const Tensor
   return Status::Ok();
 }
 
-Status GatherTensors(std::span<const internal::Sample> samples, const BatchOptions& options, Batch* batch) {
+Status GatherTensors(std::span<const internal::Sample> samples, const BatchOptions& options,
+                     const internal::ColumnNamer& names, Batch* batch) {
   REVERB_ASSIGN_OR_RETURN(const std::vector<ColumnLayout> layout, options.pad
                                                                       ? internal::PaddedLayoutOf(samples)
                                                                       : internal::LayoutOf(samples.front()));
@@ -67,10 +68,11 @@ Status GatherTensors(std::span<const internal::Sample> samples, const BatchOptio
       targets[c].data = column.data();
     }
   }
-  return internal::Gather(samples, layout, targets);
+  return internal::Gather(samples, layout, targets, names);
 }
 
-Status GatherInto(std::span<const internal::Sample> samples, std::span<const ColumnMemory> columns) {
+Status GatherInto(std::span<const internal::Sample> samples, const internal::ColumnNamer& names,
+                  std::span<const ColumnMemory> columns) {
   REVERB_ASSIGN_OR_RETURN(const std::vector<ColumnLayout> layout, internal::LayoutOf(samples.front()));
   if (columns.size() != layout.size()) {
     return Status::InvalidArgument("memory was given for " + std::to_string(columns.size()) +
@@ -89,7 +91,7 @@ Status GatherInto(std::span<const internal::Sample> samples, std::span<const Col
     }
     targets[c].data = static_cast<uint8_t*>(columns[c].data);
   }
-  return internal::Gather(samples, layout, targets);
+  return internal::Gather(samples, layout, targets, names);
 }
 
 // Moves samples to the front of *left_over, in order.
@@ -164,7 +166,7 @@ Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, 
   REVERB_RETURN_IF_ERROR(
       TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
   FillInfo(samples, &batch->info);
-  Status status = GatherTensors(samples, options, batch);
+  Status status = GatherTensors(samples, options, rep_->column_names, batch);
   if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
   return status;
 }
@@ -175,7 +177,7 @@ Status Sampler::NextBatch(int64_t n, std::span<const ColumnMemory> columns, Batc
   REVERB_RETURN_IF_ERROR(
       TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
   FillInfo(samples, info);
-  Status status = GatherInto(samples, columns);
+  Status status = GatherInto(samples, rep_->column_names, columns);
   if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
   return status;
 }

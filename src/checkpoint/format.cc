@@ -139,6 +139,7 @@ void PutTable(std::string* out, const ManifestTable& table) {
   PutDouble(out, saved.rate_limiter.min_diff);
   PutDouble(out, saved.rate_limiter.max_diff);
   PutString(out, saved.signature);
+  PutByte(out, static_cast<uint8_t>(saved.layout));
   PutSigned(out, saved.size);
   const SavedTableState& state = saved.state;
   for (const int64_t count : {state.counters.inserts, state.counters.samples, state.counters.deletes,
@@ -181,6 +182,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   saved.rate_limiter.max_diff = in.Double();
   saved.signature = in.String();
   if (version == 1) saved.signature = WithBoundsOfVersion1(std::move(saved.signature), in.String());
+  if (version >= 3) saved.layout = static_cast<LayoutPolicy>(in.Byte());
   saved.size = in.Signed();
   SavedTableState& state = saved.state;
   for (int64_t* count : {&state.counters.inserts, &state.counters.samples, &state.counters.deletes,
@@ -219,6 +221,10 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
       return Damaged(path, "table \"" + saved.name + "\" has " + std::to_string(saved.size) + " items in " +
                                std::to_string(slots) + " slots on " + std::to_string(table.pages.size()) +
                                " pages");
+    }
+    if (static_cast<int>(saved.layout) >= kNumLayoutPolicies) {
+      return Damaged(path, "table \"" + saved.name + "\" has the unknown layout policy " +
+                               std::to_string(static_cast<int>(saved.layout)));
     }
     if (saved.max_age_nanos < 0) {
       return Damaged(path, "table \"" + saved.name + "\" has a negative max_age");

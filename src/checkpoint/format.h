@@ -23,8 +23,8 @@
 namespace reverb::internal {
 
 inline constexpr uint32_t kSegmentVersion = 1;
-// Version 1 had a string after each table's signature, which is skipped. Version 3 added the fields at the end
-// of each table.
+// Version 1 had a string after each table's signature, which is skipped; version 3 has the table's layout there,
+// and more fields at the end of each table.
 inline constexpr uint32_t kManifestVersion = 3;
 
 // --- Segment files ---

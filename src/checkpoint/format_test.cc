@@ -51,6 +51,7 @@ Manifest SomeManifest() {
   full.saved.max_times_sampled = -1;
   full.saved.rate_limiter = {
       .samples_per_insert = 1.5, .min_size_to_sample = 10, .min_diff = -3, .max_diff = 7};
+  full.saved.layout = LayoutPolicy::kAny;
   full.saved.size = 290;
   full.saved.state.counters = {.inserts = 300, .samples = 450, .deletes = 10};
   full.saved.state.counts = {.num_deleted_episodes = 1,
@@ -95,6 +96,8 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_TRUE(table.saved.created_by_client);
   EXPECT_FALSE(manifest->tables[1].saved.created_by_client);
   EXPECT_EQ(table.saved.rate_limiter.min_diff, -3);
+  EXPECT_EQ(table.saved.layout, LayoutPolicy::kAny);
+  EXPECT_EQ(manifest->tables[1].saved.layout, LayoutPolicy::kFirst);
   EXPECT_EQ(table.saved.state.counts.unknown_keys, 7);
   EXPECT_EQ(table.pages[1].offset, 172u);
   ASSERT_EQ(manifest->writers.size(), 1u);
@@ -133,6 +136,13 @@ TEST(ManifestTest, ALaterVersionIsNotDamage) {
   EXPECT_THAT(
       DecodeManifest(WithChecksum(bytes), kPath),
       StatusIs(StatusCode::kFailedPrecondition, HasSubstr("version " + std::to_string(kManifestVersion))));
+}
+
+TEST(ManifestTest, AnUnknownLayoutIsDataLoss) {
+  Manifest manifest = SomeManifest();
+  manifest.tables[1].saved.layout = static_cast<LayoutPolicy>(2);
+  EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), kPath),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("\"empty\" has the unknown layout policy 2")));
 }
 
 TEST(ManifestTest, PagesMustMatchTheSlots) {

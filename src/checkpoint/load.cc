@@ -134,6 +134,7 @@ TableOptions OptionsOf(const TableSettings& saved) {
                        .max_times_sampled = saved.max_times_sampled,
                        .max_age = Duration(saved.max_age_nanos),
                        .rate_limiter = saved.rate_limiter,
+                       .layout = saved.layout,
                        .created_by_client = saved.created_by_client};
   if (!saved.signature.empty()) {
     if (Result<Signature> signature = DecodeSignature(saved.signature); signature.ok()) {

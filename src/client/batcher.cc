@@ -38,12 +38,29 @@ bool Fits(const ColumnView& view, const ColumnLayout& layout) {
          std::equal(view.row_shape.begin(), view.row_shape.end(), layout.row_shape.begin());
 }
 
-Status Mismatch(const Sample& sample, size_t index, uint32_t column, const ColumnLayout& layout) {
+// Returns "column 'reward'", or "column 3" if its name is not known.
+std::string NameOf(const ColumnNamer& names, uint32_t column, uint32_t num_columns) {
+  const std::vector<std::string> known = names ? names() : std::vector<std::string>();
+  if (known.size() != num_columns || known[column].empty()) return "column " + std::to_string(column);
+  return "column '" + known[column] + "'";
+}
+
+std::string Describe(const Trajectory& item) {
+  std::string text = "[";
+  for (uint32_t c = 0; c < item.num_columns(); ++c) {
+    const ColumnView view = item.column_view(c);
+    text += (c > 0 ? ", " : "") + Describe(view.dtype, view.row_shape, item.length(c), item.squeeze(c));
+  }
+  return text + "]";
+}
+
+Status Mismatch(const Sample& sample, size_t index, uint32_t column, const ColumnLayout& layout,
+                const ColumnNamer& names) {
   const ColumnView view = sample.trajectory.column_view(column);
   const bool only_length_differs = Fits(view, layout) && sample.trajectory.squeeze(column) == layout.squeeze;
   return Status::InvalidArgument(
-      "sample " + std::to_string(index) + " (key " + std::to_string(sample.key) + "), column " +
-      std::to_string(column) + ": it is " +
+      "sample " + std::to_string(index) + " (key " + std::to_string(sample.key) + "), " +
+      NameOf(names, column, sample.trajectory.num_columns()) + ": it is " +
       Describe(view.dtype, view.row_shape, sample.trajectory.length(column),
                sample.trajectory.squeeze(column)) +
       " while the batch has " + Describe(layout.dtype, layout.row_shape, layout.length, layout.squeeze) +
@@ -53,18 +70,20 @@ Status Mismatch(const Sample& sample, size_t index, uint32_t column, const Colum
 
 // Decodes one column of one sample.
 Status GatherColumn(const Sample& sample, size_t index, uint32_t column, const ColumnLayout& layout,
-                    const ColumnTarget& target) {
+                    const ColumnTarget& target, const ColumnNamer& names) {
   const Trajectory& trajectory = sample.trajectory;
   const SliceView first = trajectory.slice(column, 0);
   const PackedChunkHeader header = first.chunk->header();
   const ColumnView view = header.column(first.chunk_column);
   if (!Fits(view, layout) || trajectory.squeeze(column) != layout.squeeze) {
-    return Mismatch(sample, index, column, layout);
+    return Mismatch(sample, index, column, layout, names);
   }
   const bool is_one = trajectory.num_slices(column) == 1;
   const int64_t length = is_one ? first.length : trajectory.length(column);
   if (length != layout.length) [[unlikely]] {
-    if (target.lengths == nullptr || length > layout.length) return Mismatch(sample, index, column, layout);
+    if (target.lengths == nullptr || length > layout.length) {
+      return Mismatch(sample, index, column, layout, names);
+    }
   }
   if (target.lengths != nullptr) target.lengths[index] = length;
   if (target.strings != nullptr) {
@@ -161,7 +180,7 @@ Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples
 }
 
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
-              std::span<const ColumnTarget> targets) {
+              std::span<const ColumnTarget> targets, const ColumnNamer& names) {
   size_t alone = 0;  // samples before this index are not part of a longer run
   for (size_t i = 0; i < samples.size(); ++i) {
     const Sample& sample = samples[i];
@@ -175,13 +194,14 @@ Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> lay
     }
     PrefetchAhead(samples, i);
     if (sample.trajectory.num_columns() != layout.size()) {
-      return Status::InvalidArgument("sample " + std::to_string(i) + " (key " + std::to_string(sample.key) +
-                                     ") has " + std::to_string(sample.trajectory.num_columns()) +
-                                     " columns while the batch has " + std::to_string(layout.size()) +
-                                     "; samples of one batch must have the same layout");
+      return Status::InvalidArgument(
+          "sample " + std::to_string(i) + " (key " + std::to_string(sample.key) + ") has " +
+          std::to_string(sample.trajectory.num_columns()) + " columns while the batch has " +
+          std::to_string(layout.size()) + "; samples of one batch must have the same layout: " +
+          Describe(sample.trajectory) + " and " + Describe(samples.front().trajectory));
     }
     for (uint32_t c = 0; c < layout.size(); ++c) {
-      REVERB_RETURN_IF_ERROR(GatherColumn(sample, i, c, layout[c], targets[c]));
+      REVERB_RETURN_IF_ERROR(GatherColumn(sample, i, c, layout[c], targets[c], names));
     }
   }
   return Status::Ok();

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,10 +45,13 @@ struct ColumnTarget {
   int64_t* lengths = nullptr;  // rows of each sample; if set, shorter samples are padded
 };
 
+// Returns the paths of the columns for error messages; empty if unknown.
+using ColumnNamer = std::function<std::vector<std::string>()>;
+
 // Decodes all samples. Returns INVALID_ARGUMENT, naming sample, column and the difference, if one has another
 // layout; the contents of the targets are undefined then.
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
-              std::span<const ColumnTarget> targets);
+              std::span<const ColumnTarget> targets, const ColumnNamer& names = {});
 
 }  // namespace reverb::internal
 

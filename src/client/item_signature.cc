@@ -70,8 +70,7 @@ Status Check(const TableSignatures& signatures, std::string_view table,
   for (size_t i = 0; i < columns.size(); ++i) {
     const ItemColumnSpec& column = columns[i];
     const auto which = [&] {
-      return "column " + std::to_string(i) +
-             (signature[i].name.empty() ? "" : " (" + signature[i].name + ")");
+      return "column " + (signature[i].name.empty() ? std::to_string(i) : "'" + signature[i].name + "'");
     };
     if (signature[i].dtype != column.dtype) {
       return mismatch(which() + " has dtype " + std::string(DTypeName(column.dtype)) + " but " +

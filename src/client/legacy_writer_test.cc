@@ -131,7 +131,7 @@ TEST_F(LegacyWriterTest, SignatureDescribesAStepOrAnItem) {
   EXPECT_OK(writer_->CreateItem("item", 2, 1));
   EXPECT_OK(writer_->CreateItem("any", 2, 1));
   EXPECT_THAT(writer_->CreateItem("item", 3, 1),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("column 0 (a)")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("column 'a'")));
   EXPECT_THAT(writer_->CreateItem("other", 1, 1), StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT(writer_->CreateItem("none", 1, 1),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("could not be found")));

@@ -416,7 +416,7 @@ TEST_F(TrajectoryWriterTest, SignaturesAreChecked) {
   EXPECT_THAT(
       writer_->CreateItem("table", 1, std::array{ItemColumn{one}, ItemColumn{one, true}, ItemColumn{two}}),
       StatusIs(StatusCode::kInvalidArgument,
-               ::testing::AllOf(HasSubstr("column 0 (a)"), HasSubstr("int64[2]"), HasSubstr("int64[1]"))));
+               ::testing::AllOf(HasSubstr("column 'a'"), HasSubstr("int64[2]"), HasSubstr("int64[1]"))));
   EXPECT_EQ(sink_.items.size(), 2u);
 }
 

@@ -174,14 +174,6 @@ void ConcurrentTable::CancelLocked(Operation* op, Round* round) {
          round);
 }
 
-void ConcurrentTable::TakeStructure(const ItemStructure& structure) {
-  if (options().signature || !state_->structure().Observe(structure)) return;
-  Log(LogLevel::kInfo,
-      "table \"" + name() +
-          "\": writers inserted items of different structure, and the table has no signature; "
-          "its batches are flat lists of columns");
-}
-
 void ConcurrentTable::Reset() {
   WithLock([&](Round* round) {
     mu_.AssertHeld();

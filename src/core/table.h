@@ -104,9 +104,11 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // whole call before anything is done.
   Status Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes);
 
-  // --- The nest that items were written in (observed_structure.h); ignored by tables with a signature ---
-  void TakeStructure(const ItemStructure& structure);
-  uint64_t structure_resets() const { return state_->structure().resets(); }
+  // --- The layout of items (table_layout.h) ---
+  // Returns an error if a writer's item has another layout than the table. Insert() does not check this.
+  Status CheckLayout(const Item& item, TableLayout::Checked* last) const {
+    return state_->layout().Check(item, last);
+  }
 
   // --- The same without a waiting thread ---
   // Calls on_done once, on some thread, when the operation has finished.

@@ -86,7 +86,7 @@ Status TableState::RestoreItem(SavedItem item) {
 Status TableState::FinishRestore(const SavedTableState& state, Effects* effects, const ClockReading& now) {
   REVERB_RETURN_IF_ERROR(RestoreFreeSlots(state));
   REVERB_RETURN_IF_ERROR(RestoreCounters(state.counters));
-  if (Status status = structure_.Restore(state.structure); !status.ok()) {
+  if (Status status = layout_.RestoreStructure(state.structure); !status.ok()) {
     return Corrupt(options_.name, std::string(status.message()));
   }
   counts_ = state.counts;
@@ -103,6 +103,7 @@ Status TableState::FinishRestore(const SavedTableState& state, Effects* effects,
                      .touched = record.touched});
   }
   SortByAge(items);
+  if (!items.empty()) layout_.RestoreDTypes(Trajectory::Share(slots_[items.front().slot].trajectory));
   const auto same_age = std::ranges::adjacent_find(items, {}, &SelectorItem::inserted);
   if (same_age != items.end()) {
     return Corrupt(options_.name,

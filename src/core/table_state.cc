@@ -72,6 +72,10 @@ Status TableOptions::Validate() const {
   return Status::Ok();
 }
 
+std::string_view LayoutPolicyName(LayoutPolicy policy) {
+  return policy == LayoutPolicy::kAny ? "any" : "first";
+}
+
 TableSettings TableOptions::Settings() const {
   return {.name = name,
           .sampler = sampler,
@@ -80,6 +84,7 @@ TableSettings TableOptions::Settings() const {
           .max_times_sampled = max_times_sampled,
           .rate_limiter = rate_limiter,
           .signature = signature ? EncodeSignature(*signature) : std::string(),
+          .layout = layout,
           .max_age_nanos = max_age.count(),
           .created_by_client = created_by_client};
 }
@@ -99,6 +104,7 @@ Result<TableOptions> TableOptions::FromSettings(const TableSettings& settings) {
                        .max_times_sampled = settings.max_times_sampled,
                        .max_age = std::chrono::nanoseconds(settings.max_age_nanos),
                        .rate_limiter = settings.rate_limiter,
+                       .layout = settings.layout,
                        .created_by_client = settings.created_by_client};
   if (!settings.signature.empty()) {
     Result<Signature> signature = DecodeSignature(settings.signature);
@@ -221,6 +227,7 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
                        std::unique_ptr<Selector> remover)
     : options_(std::move(options)),
       instance_(NextInstance()),
+      layout_(options_),
       sampler_(std::move(sampler)),
       remover_(std::move(remover)),
       remover_is_deterministic_(remover_->options().is_deterministic()),
@@ -557,7 +564,7 @@ void TableState::Reset(Effects* effects) {
   counts_.num_deleted_episodes = 0;
   counts_.num_unique_samples = 0;
   limiter_.Reset();
-  structure_.Reset();
+  layout_.Reset();
 }
 
 ItemView TableState::ViewOf(const SlotRecord& record, const Trajectory& trajectory) const {
@@ -623,7 +630,7 @@ TableSettings TableState::Settings() const {
 void TableState::FillInfo(TableInfo* info) const {
   static_cast<TableSettings&>(*info) = Settings();
   static_cast<TableCounts&>(*info) = counts_;
-  info->structure = structure_.Get();
+  info->structure = layout_.structure();
   info->current_size = size_;
   info->num_episodes = static_cast<int64_t>(episodes_.size());
   info->counters = limiter_.counters();
@@ -635,7 +642,7 @@ std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
   TableSnapshot::State state{Settings()};
   state.counters = limiter_.counters();
   state.counts = counts_;
-  state.structure = structure_.Get();
+  state.structure = layout_.structure();
   state.size = size_;
   state.instance = instance_;
   state.sequence = sequence_;

@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
-#include "core/observed_structure.h"
+#include "core/table_layout.h"
 #include "core/rate_limiter.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
@@ -67,7 +67,7 @@ class TableState {
 
   // As created: Settings() has those in force. Any thread.
   const TableOptions& options() const { return options_; }
-  ObservedStructure& structure() { return structure_; }  // any thread
+  TableLayout& layout() { return layout_; }  // any thread
   int64_t size() const { return size_; }
   int64_t max_size() const { return max_size_; }
   int32_t max_times_sampled() const { return max_times_sampled_; }
@@ -181,7 +181,7 @@ class TableState {
 
   const TableOptions options_;
   const uint64_t instance_;
-  ObservedStructure structure_;
+  TableLayout layout_;
   const std::unique_ptr<Selector> sampler_;
   const std::unique_ptr<Selector> remover_;
   const bool remover_is_deterministic_;

@@ -124,15 +124,10 @@ void WriterSession::Receive(InsertMessage message) {
     Status status =
         CheckItemSize(to.item.trajectory, service_->limits().max_item_bytes, service_->limits().wire);
     if (status.ok()) status = line->table->CheckItem(to.item);
+    if (status.ok()) status = line->table->CheckLayout(to.item, &line->layout);
     if (!status.ok()) {
       Reject(to.item.number, std::move(status));
       continue;
-    }
-    if (to.item.structure && (!to.item.structure.IsCopyOf(line->structure) ||
-                              line->structure_resets != line->table->structure_resets())) [[unlikely]] {
-      line->structure_resets = line->table->structure_resets();
-      line->structure = to.item.structure;
-      line->table->TakeStructure(line->structure);
     }
     ++waiting_items_;
     // Most are inserted at once: then the table accounts for their memory.

@@ -82,9 +82,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
     uint64_t sequence = 0;              // of the operation
     ConcurrentTable::Handle operation;  // while it waits
     TimePoint blocked_since;
-    // The structure last passed to the table, and the number of its resets then.
-    ItemStructure structure;
-    uint64_t structure_resets = 0;
+    TableLayout::Checked layout;
   };
 
   // Maximum number of rejections kept for a client whose connection broke before it received them: the first

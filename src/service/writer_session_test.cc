@@ -155,54 +155,68 @@ TEST_F(WriterSessionTest, ItemsThatShareAChunkCountItOnce) {
   session->OnGone();
 }
 
-ItemStructure ListOf(size_t leaves) {
-  return ItemStructure::Create(Signature::List(std::vector<Signature>(leaves)).value()).value();
+ItemStructure DictOf(std::string key) {
+  return ItemStructure::Create(Signature::Dict({{std::move(key), Signature()}}).value()).value();
 }
 
-TEST_F(WriterSessionTest, TablesLearnTheStructureOfTheirItems) {
+TEST_F(WriterSessionTest, TablesKeepTheFirstLayout) {
   TableOptions with_signature = TableOptions::Queue("signed", 10);
   with_signature.signature =
       Signature::Leaf({.name = "", .dtype = DType::kInt64, .shape = Shape::UnknownRank()}).value();
-  Create({TableOptions::Queue("q", 10), TableOptions::Queue("other", 10), with_signature});
+  TableOptions any = TableOptions::Queue("any", 10);
+  any.layout = LayoutPolicy::kAny;
+  Create({TableOptions::Queue("q", 10), TableOptions::Queue("other", 10), with_signature, any});
+  std::vector<std::shared_ptr<FakeInsertPeer>> peers;
   std::vector<std::shared_ptr<InsertSession>> sessions;
   uint64_t key = 0;
+  // Returns whether the item was accepted.
   const auto insert = [&](size_t writer, const ItemStructure& structure, const std::string& table = "q") {
     Item item = MakeItem(++key, table);
     item.structure = structure;
     sessions[writer]->OnMessage({.items = {std::move(item)}});
+    return peers[writer]->replies.back().rejections.empty();
   };
   for (uint8_t writer = 1; writer <= 2; ++writer) {
-    sessions.push_back(service_->OpenInsert(MakeHello(writer), std::make_shared<FakeInsertPeer>()).value());
+    peers.push_back(std::make_shared<FakeInsertPeer>());
+    sessions.push_back(service_->OpenInsert(MakeHello(writer), peers.back()).value());
   }
-  const ItemStructure one = ListOf(1);
-  const std::string bytes(one.encoded());
+  const ItemStructure x = DictOf("x");
+  const std::string bytes(x.encoded());
   const auto& table = tables_[0];
-  insert(0, {});
+  EXPECT_TRUE(insert(0, {}));
   EXPECT_EQ(table->Info().structure, std::nullopt);
-  insert(0, one);
-  insert(1, ListOf(1));
-  insert(0, {});
+  EXPECT_TRUE(insert(0, x));
+  EXPECT_TRUE(insert(1, DictOf("x")));
+  EXPECT_TRUE(insert(0, {}));
   EXPECT_EQ(table->Info().structure, bytes);
   EXPECT_EQ(tables_[1]->Info().structure, std::nullopt);
-  // A writer sends the structure once; the service restores it after a reset of the table.
+  EXPECT_FALSE(insert(1, DictOf("y")));
+  EXPECT_THAT(peers[1]->replies.back().rejections[0].status,
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("{y: int64}, but the table has {x: int64}")));
+  EXPECT_TRUE(insert(1, x));  // the other items of a writer are not affected
+  EXPECT_EQ(table->Info().current_size, 5);
+  // A reset lets the next item determine the layout.
   table->Reset();
-  insert(1, ListOf(2));
-  EXPECT_EQ(table->Info().structure, std::string(ListOf(2).encoded()));
-  insert(0, one);
-  EXPECT_EQ(table->Info().structure, "");
+  EXPECT_TRUE(insert(1, DictOf("y")));
+  EXPECT_EQ(table->Info().structure, std::string(DictOf("y").encoded()));
+  EXPECT_FALSE(insert(0, x));
   table->Reset();
-  EXPECT_EQ(table->Info().structure, std::nullopt);
-  insert(0, one);
+  EXPECT_TRUE(insert(0, x));
   EXPECT_EQ(table->Info().structure, bytes);
   // Rejected items and items for a table with a signature do not set the structure.
+  table->Reset();
   Item refused = MakeItem(++key);
   refused.priority = std::numeric_limits<double>::quiet_NaN();
-  refused.structure = ListOf(2);
+  refused.structure = DictOf("z");
   sessions[0]->OnMessage({.items = {std::move(refused)}});
   EXPECT_EQ(table->Info().structure, bytes);
-  insert(0, one, "signed");
+  EXPECT_TRUE(insert(0, x, "signed"));
   EXPECT_EQ(tables_[2]->Info().structure, std::nullopt);
   EXPECT_EQ(tables_[2]->Info().current_size, 1);
+  EXPECT_TRUE(insert(0, x, "any"));
+  EXPECT_TRUE(insert(1, DictOf("y"), "any"));
+  EXPECT_EQ(tables_[3]->Info().structure, "");
+  EXPECT_EQ(tables_[3]->Info().current_size, 2);
   for (auto& session : sessions) session->OnGone();
 }
 

@@ -16,6 +16,35 @@ Result<ItemStructure> ItemStructure::Create(const Signature& nest) {
   return ItemStructure(std::move(encoded));
 }
 
+Result<ItemStructure> ItemStructure::Named(std::vector<std::string> names) {
+  std::vector<Signature::Field> fields;
+  fields.reserve(names.size());
+  for (std::string& name : names) fields.emplace_back(std::move(name), Signature());
+  REVERB_ASSIGN_OR_RETURN(const Signature nest, Signature::Dict(std::move(fields)));
+  return Create(nest);
+}
+
+namespace {
+
+void AddColumnNames(const Signature& nest, const std::string& path, std::vector<std::string>* names) {
+  if (nest.kind() == Signature::Kind::kNone) return names->push_back(path);
+  const std::span<const std::string> keys = nest.keys();
+  for (size_t i = 0; i < nest.children().size(); ++i) {
+    const std::string key = keys.empty() ? std::to_string(i) : keys[i];
+    AddColumnNames(nest.children()[i], path.empty() ? key : path + "/" + key, names);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> ItemStructure::ColumnNames() const {
+  std::vector<std::string> names;
+  if (encoded_ == nullptr) return names;
+  const Result<Signature> nest = DecodeSignature(*encoded_);
+  if (nest.ok()) AddColumnNames(*nest, "", &names);
+  return names;
+}
+
 Result<ItemStructure> ItemStructure::Decode(std::string_view bytes) {
   const auto damaged = [](std::string_view why) {
     return Status::DataLoss("the structure of items: " + std::string(why)).WithDetail(Detail::kCorruptData);

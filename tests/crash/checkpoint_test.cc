@@ -592,12 +592,16 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
 }
 
 // Returns the bytes without checksum of a manifest with one table and no writers, without the fields that
-// version 3 added at the end of a table.
+// version 3 added after a table's signature and at its end.
 std::string BeforeVersion3(const Manifest& manifest) {
   constexpr size_t kWriters = 1, kNewFields = 3, kChecksum = 8;
   std::string bytes = EncodeManifest(manifest);
   bytes.erase(bytes.size() - kChecksum - kWriters - kNewFields, kNewFields);
   bytes.resize(bytes.size() - kChecksum);
+  const TableSettings& saved = manifest.tables[0].saved;
+  std::string before_layout(reinterpret_cast<const char*>(&saved.rate_limiter.max_diff), sizeof(double));
+  PutString(&before_layout, saved.signature);
+  bytes.erase(bytes.find(before_layout) + before_layout.size(), 1);
   return bytes;
 }
 
@@ -656,16 +660,19 @@ TEST(ManifestTest, Version1HasAStringThatIsSkipped) {
   EXPECT_THAT(DecodeManifest(seal(bytes), "m").status(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
-TEST(ManifestTest, Version2HasNoAge) {
+TEST(ManifestTest, Version2HasNeitherLayoutNorAge) {
   Manifest manifest;
   manifest.slots_per_page = 256;
-  manifest.tables.emplace_back().saved.name = "t";
+  SavedTable& saved = manifest.tables.emplace_back().saved;
+  saved.name = "t";
+  saved.layout = LayoutPolicy::kAny;
   std::string bytes = BeforeVersion3(manifest);
   bytes[8] = 2;
   PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
   const auto decoded = DecodeManifest(bytes, "m");
   ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
   EXPECT_EQ(decoded->version, 2u);
+  EXPECT_EQ(decoded->tables[0].saved.layout, LayoutPolicy::kFirst);
   EXPECT_EQ(decoded->tables[0].saved.max_age_nanos, 0);
   EXPECT_FALSE(decoded->tables[0].saved.created_by_client);
 }

@@ -1,9 +1,10 @@
 // A client for the tests of the program, in place of actors and learners.
 //
 //   program_client insert ADDRESS TABLE N    N items of known values, priorities 0, 1, 2, …
+//   program_client insert_named ADDRESS TABLE N    the same, with the names a to f
 //   program_client sample ADDRESS TABLE N    N samples, without a timeout
 //
-// Prints "done" at the end. Its client name is "test insert" or "test sample".
+// Prints "done" at the end. Its client name is "test insert", "test sample" etc.
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +20,8 @@ using reverb::DType;
 using reverb::Status;
 using reverb::TensorView;
 
-Status Insert(const reverb::Client& client, const std::string& table, int count) {
+Status Insert(const reverb::Client& client, const std::string& table, int count,
+              const reverb::ItemStructure& structure) {
   for (int i = 0; i < count; ++i) {
     const std::array<int64_t, 1> three = {3};
     const std::array<int64_t, 2> image_dims = {2, 2};
@@ -37,7 +39,7 @@ Status Insert(const reverb::Client& client, const std::string& table, int count)
                                              {DType::kFloat16, {}, &half},
                                              {DType::kInt64, {}, &number}}};
     const std::array<reverb::Client::TablePriority, 1> tables = {{{table, static_cast<double>(i)}}};
-    REVERB_RETURN_IF_ERROR(client.Insert(step, tables));
+    REVERB_RETURN_IF_ERROR(client.Insert(step, tables, {}, structure));
   }
   return Status::Ok();
 }
@@ -50,8 +52,12 @@ int main(int argc, char** argv) {
   const reverb::Result<reverb::Client> client = reverb::Client::Connect(argv[2], {.name = "test " + verb});
   Status status = client.status();
   if (status.ok()) {
-    status = verb == "insert" ? Insert(*client, argv[3], std::atoi(argv[4]))
-                              : client->Sample(argv[3], std::atoi(argv[4])).status();
+    reverb::ItemStructure structure;
+    if (verb == "insert_named") {
+      structure = reverb::ItemStructure::Named({"a", "b", "c", "d", "e", "f"}).value();
+    }
+    status = verb.starts_with("insert") ? Insert(*client, argv[3], std::atoi(argv[4]), structure)
+                                        : client->Sample(argv[3], std::atoi(argv[4])).status();
   }
   std::printf("%s\n", status.ok() ? "done" : status.ToString().c_str());
   return status.ok() ? 0 : 1;

@@ -10,7 +10,7 @@ MAYBE = type(None)
 TYPES = {
     "name": str, "sampler": str, "remover": str, "max_times_sampled": (int, MAYBE),
     "max_age_seconds": (*NUMBER, MAYBE), "rate_limiter": dict,
-    "cursor": NUMBER, "signature": (str, MAYBE), "inserts_per_second": NUMBER, "samples_per_second": NUMBER,
+    "cursor": NUMBER, "signature": (str, MAYBE), "layout": str, "inserts_per_second": NUMBER, "samples_per_second": NUMBER,
     "insert_wait_reason": (str, MAYBE), "sample_wait_reason": (str, MAYBE), "longest_wait_seconds": NUMBER,
     "closed": bool, "address": str, "server": str, "uptime_seconds": (*NUMBER, MAYBE), "max_bytes": (int, MAYBE),
     "tables": list, "waiters": list, "samples_per_insert": NUMBER, "min_diff": (*NUMBER, MAYBE),

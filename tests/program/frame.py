@@ -110,8 +110,8 @@ class ProgramTest(unittest.TestCase):
         self.addCleanup(end)
         return process
 
-    def insert(self, server: Server, table: str, count: int) -> None:
-        process = self.start_client("insert", server.address, table, count)
+    def insert(self, server: Server, table: str, count: int, *, verb: str = "insert") -> None:
+        process = self.start_client(verb, server.address, table, count)
         self.assertEqual(process.communicate(timeout=PATIENCE)[0], "done\n")
 
     def expect(self, words: tuple, code: int, *parts: str) -> str:

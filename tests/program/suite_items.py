@@ -47,6 +47,21 @@ class Items(ProgramTest):
         self.expect(("peek", server.address, "t"), OK, "a    float32", "e/x  float16", "e/y  int64")
         self.assertIn("float32[?, 3]", self.table(server, "t")["signature"])
 
+    def test_columns_are_called_what_the_writer_calls_them(self):
+        server = self.serve("--table", "t:fifo:fifo:100")
+        self.insert(server, "t", 2, verb="insert_named")
+        self.expect(("peek", server.address, "t"), OK, "a  float32[1, 3]", "f  int64[1]")
+        self.expect(("sample", server.address, "t"), OK, "a  float32[1, 3]")
+        said = self.expect(("peek", server.address, "t", "--json"), OK)
+        self.assertEqual([column["name"] for column in json.loads(said)["columns"]], list("abcdef"))
+        self.expect(("info", server.address), OK, "items    {a, b, c, d, e, f}")
+
+    def test_layouts(self):
+        server = self.serve("--table", "first:queue:9", "--table", "any:queue:9:layout=any", "--table", "a:layout=any")
+        self.assertEqual([self.table(server, name)["layout"] for name in ("first", "any", "a")], ["first", "any", "any"])
+        self.expect(("info", server.address), OK, "items    any layout")
+        self.expect(("serve", "--table", "q:queue:9:layout=some"), BAD_USAGE, "layout=first or layout=any", '"some"')
+
     def test_sample_counts_and_says_so(self):
         server = self.serve("--table", "t:fifo:fifo:100")
         self.insert(server, "t", 5)

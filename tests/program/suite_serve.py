@@ -72,6 +72,7 @@ class Config(ProgramTest):
             (good + "limiter = {samples_per_insert = 4, error_buffer = 1}\n", "server.toml:3:", '"table.limiter"'),
             (good + '[table.signature]\na = "float33[]"\n', "server.toml:4:", '"table.signature.a"', '"float32"'),
             (good + '[table.signature]\na = "float32[x]"\n', "server.toml:4:", "float32[84, 84]"),
+            (good + 'layout = "some"\n', "server.toml:3:", '"table.layout"', '"first" or "any"', '"some"'),
             (good + good, "server.toml:4:", 'two tables named "t"'),
             ("[[table]]\nmax_size = 1\n", "server.toml:1:", '"table.name" is missing'),
             (f'[[table]]\nname = "{"x" * 1025}"\n', "server.toml:", "1025 bytes", "at most 1024"),
