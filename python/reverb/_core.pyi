@@ -145,6 +145,7 @@ class Client:
         exact: bool = False,
         timeout: float | None = None,
         names: bool = False,
+        all_or_nothing: bool = False,
     ) -> SampleIterator: ...
     def mutate_priorities(
         self,
@@ -179,6 +180,7 @@ class BatchIterator:
         num_streams: int,
         prefetch: int,
         pad: bool,
+        all_or_nothing: bool = False,
     ) -> None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> ReplaySample: ...

@@ -18,6 +18,7 @@
 #include "reverb/server_info.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
+#include "tensor/batch_rules.h"
 #include "tensor/item.h"
 #include "tensor/trajectory.h"
 
@@ -93,6 +94,7 @@ struct SampleRequest {
   std::optional<Duration> timeout;  // of the rate limiter; absent = wait forever, zero = try once
   uint64_t taken_bytes = 0;         // bytes of replies consumed since the last message
   bool shared_columns = false;      // replies may send the column layout once for all samples
+  BatchRules rules = {};
 };
 
 struct SampleReply {
