@@ -51,6 +51,9 @@ struct ClientOptions {
   // Whether to use a server in the same process without a socket.
   bool in_process = true;
   std::string name = {};  // shown in the server's information; at most 1024 bytes
+  // dtypes that the caller cannot represent, as bits (1 << number). Items with such a column are not removed
+  // from a table by sampling them: INVALID_ARGUMENT.
+  uint64_t unsupported_dtypes = 0;
 
   [[nodiscard]] Status Validate() const;
 };

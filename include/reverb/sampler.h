@@ -26,6 +26,16 @@ namespace internal {
 class SamplerImpl;
 }  // namespace internal
 
+// Which differences between the samples of a batch the consumer cannot handle. A table that removes sampled
+// items (max_times_sampled) checks them before it removes any.
+// The numbers are sent over the network: never change them.
+enum class BatchCheck : uint8_t {
+  kNone = 0,
+  kSameLayout = 1,  // number of columns, dtypes, shapes of rows, squeezed columns: for batches with padding
+  kSameShape = 2,   // lengths as well
+};
+inline constexpr int kNumBatchChecks = 3;
+
 struct SamplerOptions {
   std::string table = {};
   int64_t max_samples = -1;  // in total; -1 = no limit
@@ -41,6 +51,14 @@ struct SamplerOptions {
   int32_t num_workers = -1;
   // Disables prefetching: every draw sees the priorities of all earlier updates.
   bool exact = false;
+  // The samples of a batch, which are drawn from one server by one request; 0 = requests of any size. With it,
+  // NextBatch() must be called with this number, and max_samples must be a multiple of it.
+  int64_t batch_size = 0;
+  // Draws a whole batch, or nothing: a batch that the table cannot provide now waits, and takes nothing if the
+  // wait ends. Requires batch_size.
+  bool all_or_nothing = false;
+  // INVALID_ARGUMENT, which ends the sampler, for a batch with such differences; its items stay in the table.
+  BatchCheck check = BatchCheck::kNone;
   // How long the table's rate limiter may block a consumer before the sampler ends.
   Timeout rate_limiter_timeout = {};
   // How long to retry an unreachable server before Next() fails; absent = forever.

@@ -106,6 +106,8 @@ class Selector {
   virtual void Update(std::span<const SelectorItem> items) = 0;
   // REQUIRES: slot is present.
   virtual void Delete(Slot slot) = 0;
+  // Undoes the last Delete(). Several are undone in reverse order, with no other change in between.
+  virtual void Undelete(const SelectorItem& item) { Insert(item); }
   virtual void Clear() = 0;
 
   // Fills `out` with independent draws from the present state. Drawing n at once gives the same picks as

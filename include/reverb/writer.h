@@ -113,6 +113,12 @@ struct ItemColumn {
   bool squeeze = false;  // exactly one row, sampled without the time dimension
 };
 
+// A column with a name.
+struct NamedColumn {
+  std::string_view name;
+  ItemColumn column;
+};
+
 // --- TrajectoryWriter -----------------------------------------------------------------------------
 
 class TrajectoryWriter {
@@ -140,6 +146,10 @@ class TrajectoryWriter {
   // for consumers that sample batches from a table without a signature.
   Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns,
                     const ItemStructure& structure = {});
+
+  // Same, with a name for each column: consumers receive the item as a dict, its columns in the order of the
+  // sorted names. INVALID_ARGUMENT if a name occurs twice.
+  Status CreateItem(std::string_view table, double priority, std::span<const NamedColumn> columns);
 
   // Completes the chunks of all but the newest `block_until_num_items` items, and waits until at most that
   // many items are unconfirmed. After DEADLINE_EXCEEDED, sending continues.

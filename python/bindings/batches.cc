@@ -25,6 +25,7 @@ struct BatchSettings {
   int64_t num_streams = 1;
   int64_t prefetch = 2;  // batches
   bool pad = false;
+  bool all_or_nothing = false;
 };
 
 // The most samples that a stream may have in flight (see the native sampler).
@@ -75,7 +76,10 @@ class BatchIterator : public Iteration {
           .max_samples = settings_.num_batches ? *settings_.num_batches * settings_.batch_size : -1,
           .max_in_flight_samples_per_worker = std::max<int64_t>(1, settings_.prefetch) * settings_.batch_size,
           .num_workers = static_cast<int32_t>(settings_.num_streams),
-          .exact = !may_read_ahead});
+          .exact = !may_read_ahead,
+          .batch_size = settings_.all_or_nothing ? settings_.batch_size : 0,
+          .all_or_nothing = settings_.all_or_nothing,
+          .check = settings_.pad ? BatchCheck::kSameLayout : BatchCheck::kSameShape});
     is_started_ = true;
   }
 
@@ -120,18 +124,19 @@ void BindBatches(nb::module_& module) {
       "__init__",
       [](Self* self, nb::object client, std::string table, int64_t batch_size,
          std::optional<int64_t> num_batches, std::optional<double> timeout, Truth exact, int64_t num_streams,
-         int64_t prefetch, Truth pad) {
+         int64_t prefetch, Truth pad, Truth all_or_nothing) {
         new (self) Self(std::move(client), std::move(table),
                         {.batch_size = batch_size,
                          .num_batches = num_batches,
                          .exact = exact.value,
                          .num_streams = num_streams,
                          .prefetch = prefetch,
-                         .pad = pad.value},
+                         .pad = pad.value,
+                         .all_or_nothing = all_or_nothing.value},
                         TimeoutFromSeconds(timeout));
       },
       "client"_a, "table"_a, "batch_size"_a, "num_batches"_a.none(), "timeout"_a.none(), "exact"_a,
-      "num_streams"_a, "prefetch"_a, "pad"_a);
+      "num_streams"_a, "prefetch"_a, "pad"_a, "all_or_nothing"_a = Truth{});
   bound.def("take", &Self::Take, "n"_a, "The next batch, of n samples, at most batch_size.");
   BindIteration(bound);
 }

@@ -285,6 +285,8 @@ Args:
         wait.
     names: give `data` the names and the nest of the table's signature or, without one, those with which the items
         were written.
+    all_or_nothing: draw all `num_samples` together, or none: the first next() waits until the table can provide them,
+        and takes nothing if it ends with an error. ValueError for more than the table can ever provide together.
 
 Raises:
     ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
@@ -299,6 +301,15 @@ constexpr char kMutateDoc[] =
 ValueError if a selector of the table rejects a priority: then none is set. RuntimeError if the table does not
 exist.)";
 
+// Returns the dtypes that NumPy cannot represent in this process, as bits.
+uint64_t UnsupportedDTypes() {
+  // Finding the package is cheap, importing it is not.
+  const nb::object find_spec = nb::module_::import_("importlib.util").attr("find_spec");
+  const nb::object spec = nb::steal(PyObject_CallFunction(find_spec.ptr(), "s", "ml_dtypes"));
+  if (!spec.is_valid()) PyErr_Clear();  // a module without a spec is imported already
+  return spec.is_valid() && spec.is_none() ? uint64_t{1} << static_cast<uint32_t>(DType::kBfloat16) : 0;
+}
+
 }  // namespace
 
 ClientObject::ClientObject(std::string address, bool in_process, std::string name,
@@ -312,7 +323,8 @@ ClientObject::ClientObject(std::string address, bool in_process, std::string nam
                               .reconnect_timeout = reconnect_timeout_,
                               .max_response_bytes = max_response_bytes,
                               .in_process = in_process,
-                              .name = std::move(name)};
+                              .name = std::move(name),
+                              .unsupported_dtypes = UnsupportedDTypes()};
   client_ = Owned<Client>(
       ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return Client::Connect(address_, options); })));
 }
@@ -373,7 +385,7 @@ void BindClient(nb::module_& module) {
            kInsertDoc)
       .def("sample", &MakeSampleIterator, "table"_a, "num_samples"_a = 1, nb::kw_only(),
            "emit_timesteps"_a = Truth{true}, "unpack_as_table_signature"_a = Truth{}, "exact"_a = Truth{},
-           "timeout"_a = nb::none(), "names"_a = Truth{}, kSampleDoc)
+           "timeout"_a = nb::none(), "names"_a = Truth{}, "all_or_nothing"_a = Truth{}, kSampleDoc)
       .def("mutate_priorities", &MutatePriorities, "table"_a, "updates"_a = nb::none(),
            "deletes"_a = nb::none(), nb::kw_only(), "timeout"_a = nb::none(), kMutateDoc)
       .def("update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),

@@ -73,7 +73,7 @@ class ClientObject {
 // Implements Client.sample(); `self` is the client.
 nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
                               Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout,
-                              Truth names);
+                              Truth names, Truth all_or_nothing);
 
 // Return the fields as a dict, for reverb._table_info; nested records are dicts, selectors (kind, exponent).
 nb::dict ToDict(const TableInfo& info);

@@ -29,11 +29,12 @@ constexpr double kMaxPrefetchShare = 1.0 / 16;
 class SampleIterator : public Iteration {
  public:
   SampleIterator(nb::object client, std::string table, int64_t num_samples, bool emit_timesteps, Nest nest,
-                 bool exact, Timeout timeout)
+                 bool exact, bool all_or_nothing, Timeout timeout)
       : Iteration(std::move(client), std::move(table), nest, timeout),
         num_samples_(num_samples),
         emit_timesteps_(emit_timesteps),
-        exact_(exact) {}
+        exact_(exact),
+        all_or_nothing_(all_or_nothing) {}
 
   ~SampleIterator() { LogDiscardedItems(); }
 
@@ -58,7 +59,14 @@ class SampleIterator : public Iteration {
       RaiseValueError("max_samples (" + std::to_string(num_samples_) + ") must be -1 or >= 1");
     }
     Unpack();
-    if (num_samples_ > 1) {
+    if (num_samples_ > 1 && all_or_nothing_) {
+      Open({.table = table_,
+            .max_samples = num_samples_,
+            .max_in_flight_samples_per_worker = num_samples_,
+            .exact = true,
+            .batch_size = num_samples_,
+            .all_or_nothing = true});
+    } else if (num_samples_ > 1) {
       const ReadAhead may_read_ahead = client().MayReadAhead(table_, timeout_);
       sampling_removes_items_ = may_read_ahead == ReadAhead::kLittle;
       const int64_t max_prefetch = may_read_ahead == ReadAhead::kNever ? 1 : kMaxPrefetch;
@@ -103,6 +111,7 @@ class SampleIterator : public Iteration {
   const int64_t num_samples_;
   const bool emit_timesteps_;
   const bool exact_;
+  const bool all_or_nothing_;
   // Logs items that were removed from a queue but not returned to the caller.
   void LogDiscardedItems() {
     if (!sampler_ || !sampling_removes_items_ || IsForkedChild()) return;
@@ -169,13 +178,13 @@ Unpacking StructureOf(const ClientObject& client, const std::string& table) {
 
 nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
                               Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout,
-                              Truth names) {
+                              Truth names, Truth all_or_nothing) {
   using Nest = Iteration::Nest;
   const Nest nest = names.value                       ? Nest::kSignatureOrWritten
                     : unpack_as_table_signature.value ? Nest::kSignature
                                                       : Nest::kFlat;
   return nb::cast(new SampleIterator(std::move(self), std::move(table), num_samples, emit_timesteps.value,
-                                     nest, exact.value, TimeoutFromSeconds(timeout)),
+                                     nest, exact.value, all_or_nothing.value, TimeoutFromSeconds(timeout)),
                   nb::rv_policy::take_ownership);
 }
 

@@ -179,6 +179,7 @@ class Client:
         exact: bool = False,
         timeout: float | None = None,
         names: bool = False,
+        all_or_nothing: bool = False,
     ) -> SampleIterator[Any]: ...
     def mutate_priorities(
         self,
@@ -224,6 +225,7 @@ class BatchIterator:
         num_streams: int,
         prefetch: int,
         pad: bool,
+        all_or_nothing: bool = False,
     ) -> None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> _Batch: ...

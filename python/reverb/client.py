@@ -292,6 +292,7 @@ class Client(_core.Client):
         num_streams: int = 1,
         prefetch: int = 2,
         pad: bool = False,
+        all_or_nothing: bool = False,
     ) -> Iterator[ReplaySample]:
         """Returns an iterator over batches of `batch_size` items each. Sends nothing before the first next().
 
@@ -314,10 +315,13 @@ class Client(_core.Client):
                 inside one process, or from tables with `max_times_sampled` or `max_size=1`.
             pad: pad items that are shorter than the longest of their batch with zeros at the end. The batch then has
                 `lengths`, with the structure of `data`: the number of rows of each item without padding.
+            all_or_nothing: draw the items of a batch together, or none of them: next() waits until the table can
+                provide them, and an iterator that ends takes no part of a batch with it.
 
         Raises:
             ValueError: for arguments out of range; from next(): if items differ in length (without `pad`), dtype or
-                number of columns.
+                number of columns, or if the table can never provide so many together (`all_or_nothing`). No item is
+                removed from a table with `max_times_sampled` then.
             RuntimeError: from next(): if the table does not exist, or a server of this process has stopped.
 
         >>> import reverb
@@ -329,7 +333,9 @@ class Client(_core.Client):
         [[[0], [1]], [[2], [3]]]
         >>> server.stop()
         """
-        return _core.BatchIterator(self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad)
+        return _core.BatchIterator(
+            self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad, all_or_nothing
+        )
 
     def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[_Sample]:
         """Returns at most `n` items without sampling them: counters do not change, and the limiter does not apply.

@@ -59,7 +59,8 @@ class PublicSamplerTest : public ::testing::Test {
   Server server_ = Server::Start({.tables = {{.name = "t",
                                               .sampler = SelectorOptions::Fifo(),
                                               .remover = SelectorOptions::Fifo(),
-                                              .max_times_sampled = 1}},
+                                              .max_times_sampled = 1,
+                                              .layout = LayoutPolicy::kAny}},
                                   .port = std::nullopt})
                        .value();
   Client client_ = server_.in_process_client();

@@ -125,6 +125,14 @@ Status TakeSamples(internal::SamplerImpl& sampler, internal::KeyOwners* owners, 
   return status;
 }
 
+Status CheckBatchSize(const internal::SamplerImpl& sampler, int64_t n) {
+  const int64_t batch_size = sampler.options().batch_size;
+  if (batch_size == 0 || n == batch_size) return Status::Ok();
+  return Status::InvalidArgument("a batch of " + std::to_string(n) +
+                                 " samples was requested from a sampler with batch_size " +
+                                 std::to_string(batch_size));
+}
+
 }  // namespace
 
 Status internal::GatherBatch(std::span<const Sample> samples, const BatchOptions& options, Batch* batch) {
@@ -162,6 +170,7 @@ Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, cons
 }
 
 Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
+  REVERB_RETURN_IF_ERROR(CheckBatchSize(*rep_->sampler, n));
   std::vector<internal::Sample> samples;
   REVERB_RETURN_IF_ERROR(
       TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
@@ -173,6 +182,7 @@ Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, 
 
 Status Sampler::NextBatch(int64_t n, std::span<const ColumnMemory> columns, BatchInfo* info,
                           const WaitOptions& wait) {
+  REVERB_RETURN_IF_ERROR(CheckBatchSize(*rep_->sampler, n));
   std::vector<internal::Sample> samples;
   REVERB_RETURN_IF_ERROR(
       TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));

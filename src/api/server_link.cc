@@ -297,11 +297,13 @@ Status ServerLink::Sample(std::string_view table, int64_t n, const WaitOptions& 
     std::shared_ptr<SamplerImpl> sampler = TakeIdleSampler(table);
     const bool was_idle = sampler != nullptr;
     if (!was_idle) {
-      REVERB_ASSIGN_OR_RETURN(sampler, SamplerImpl::Create([&](size_t) { return Connect(wait); },
-                                                           {.table = std::string(table),
-                                                            .exact = true,
-                                                            .reconnect_timeout = options_.reconnect_timeout,
-                                                            .client_name = options_.name}));
+      REVERB_ASSIGN_OR_RETURN(
+          sampler, SamplerImpl::Create([&](size_t) { return Connect(wait); },
+                                       {.table = std::string(table),
+                                        .exact = true,
+                                        .rules = {.unsupported_dtypes = options_.unsupported_dtypes},
+                                        .reconnect_timeout = options_.reconnect_timeout,
+                                        .client_name = options_.name}));
     }
     Status status = sampler->Next(n, wait, out);
     if (status.ok()) {

@@ -30,6 +30,10 @@ Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
                                     std::span<const ItemColumn> columns, const ItemStructure& structure) {
   return impl_->CreateItem(table, priority, columns, structure);
 }
+Status TrajectoryWriter::CreateItem(std::string_view table, double priority,
+                                    std::span<const NamedColumn> columns) {
+  return impl_->CreateItem(table, priority, columns);
+}
 Status TrajectoryWriter::Flush(int64_t block_until_num_items, const WaitOptions& wait) {
   return impl_->Flush(block_until_num_items, wait);
 }

@@ -32,6 +32,16 @@ Status CheckOptions(const SamplerImpl::Options& options) {
                  "at most " + std::to_string(kMaxInFlight));
   }
   if (options.num_streams > 1024) return error("num_workers", options.num_streams, "at most 1024");
+  if (options.batch_size < 0 || options.batch_size > kMaxInFlight) {
+    return error("batch_size", options.batch_size, "0 to " + std::to_string(kMaxInFlight));
+  }
+  if (options.batch_size > 0 && options.max_samples > 0 && options.max_samples % options.batch_size != 0) {
+    return error("max_samples", options.max_samples,
+                 "a multiple of batch_size, which is " + std::to_string(options.batch_size));
+  }
+  if (options.rules.all_or_nothing && options.batch_size == 0) {
+    return Status::InvalidArgument("all_or_nothing needs a batch_size");
+  }
   return Status::Ok();
 }
 
@@ -262,8 +272,14 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
   }
   const bool is_last =
       options_.max_samples >= 0 && wanted == options_.max_samples - stats_.delivered - queued_ - outstanding_;
-  if (idlest != nullptr && wanted > 0 && (wanted >= least || is_last)) {
-    const int64_t count = reads_ahead_ ? std::min(wanted, std::max(in_flight_, by_consumer)) : wanted;
+  // With batches, each request is one.
+  const int64_t batch = options_.batch_size;
+  const bool is_due =
+      batch > 0 ? wanted >= batch || by_consumer > queued_ + outstanding_ : wanted >= least || is_last;
+  if (idlest != nullptr && wanted > 0 && is_due) {
+    const int64_t count = batch > 0      ? batch
+                          : reads_ahead_ ? std::min(wanted, std::max(in_flight_, by_consumer))
+                                         : wanted;
     idlest->requests.push_back(count);
     idlest->outstanding += count;
     idlest->requested += count;
@@ -274,7 +290,8 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
                      .count = count,
                      .timeout = options_.rate_limiter_timeout,
                      .taken_bytes = std::exchange(idlest->taken_bytes, 0),
-                     .shared_columns = true}};
+                     .shared_columns = true,
+                     .rules = options_.rules}};
   }
   // Returns credit in a separate message if there is nothing to request.
   for (Worker& worker : workers_) {

@@ -41,6 +41,8 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
     int32_t num_streams = 1;      // at least one for each server
     int32_t num_servers = 1;      // stream i connects to server i % num_servers
     bool exact = false;
+    int64_t batch_size = 0;  // of each request; 0 = any
+    BatchRules rules = {};
     // How long the table may block the consumer before sampling ends with an error.
     Timeout rate_limiter_timeout = {};
     Timeout reconnect_timeout = {};                      // how long to try to reconnect; absent = forever

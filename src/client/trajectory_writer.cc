@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -90,6 +91,22 @@ Status TrajectoryWriterImpl::CreateItem(std::string_view table, double priority,
     REVERB_RETURN_IF_ERROR(sink_->WaitForRoom(wait_for_room_));
   }
   return CreatePrepared(table, priority, structure);
+}
+
+Status TrajectoryWriterImpl::CreateItem(std::string_view table, double priority,
+                                        std::span<const NamedColumn> columns) {
+  if (!std::ranges::equal(columns, names_.names, {}, &NamedColumn::name)) {
+    Names names;
+    for (const NamedColumn& column : columns) names.names.emplace_back(column.name);
+    names.order.resize(columns.size());
+    std::iota(names.order.begin(), names.order.end(), size_t{0});
+    std::ranges::sort(names.order, {}, [&](size_t i) { return columns[i].name; });
+    REVERB_ASSIGN_OR_RETURN(names.structure, ItemStructure::Named(names.names));
+    names_ = std::move(names);
+  }
+  ordered_.clear();
+  for (const size_t i : names_.order) ordered_.push_back(columns[i].column);
+  return CreateItem(table, priority, ordered_, names_.structure);
 }
 
 Status TrajectoryWriterImpl::PrepareItem(std::string_view table, double priority,

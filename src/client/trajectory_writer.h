@@ -43,6 +43,7 @@ class TrajectoryWriterImpl {
   Status AppendSequence(std::span<const ColumnValue> values);
   Status CreateItem(std::string_view table, double priority, std::span<const ItemColumn> columns,
                     const ItemStructure& structure = {});
+  Status CreateItem(std::string_view table, double priority, std::span<const NamedColumn> columns);
   Status Flush(int64_t block_until_num_items, const WaitOptions& wait);
   Status EndEpisode(bool clear, const WaitOptions& wait);
   int64_t Close();
@@ -121,7 +122,16 @@ class TrajectoryWriterImpl {
   Ring<WaitingItem> waiting_;
   bool is_closed_ = false;
 
+  // The names of the last item with named columns, and what follows from them.
+  struct Names {
+    std::vector<std::string> names;
+    std::vector<size_t> order;  // of the columns, by sorted name
+    ItemStructure structure;
+  };
+  Names names_;
+
   // Reused between items.
+  std::vector<ItemColumn> ordered_;
   Plan plan_;
   std::vector<ColumnSpec> specs_;
   std::vector<ItemColumnSpec> item_specs_;

@@ -22,9 +22,18 @@
 #include "reverb/item.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
+#include "tensor/batch_rules.h"
 #include "tensor/item.h"
 
 namespace reverb::internal {
+
+// The rules for drawing samples. INVALID_ARGUMENT, and nothing is drawn, if an item violates them, or if a table
+// can never provide so many samples together. If the rules compare samples, a table that removes sampled
+// items draws all together or waits, unless they do not fit into it or inserts wait: they may need the room.
+struct BatchOrder {
+  BatchRules rules = {};
+  Trajectory first = {};  // of the batch, if it was drawn before
+};
 
 struct Operation {
   enum class Kind : uint8_t { kInsert, kSample, kMutate };
@@ -44,6 +53,7 @@ struct Operation {
   std::atomic<uint64_t>* last_stored = nullptr;
   int64_t count = 0;                        // kSample
   std::vector<Sample>* samples = nullptr;   // kSample; appended to
+  BatchOrder order;                         // kSample; receives the first sample of the batch
   std::span<const KeyPriority> updates;     // kMutate
   std::span<const uint64_t> deletes;        // kMutate
   std::function<void(Operation&)> on_done;  // asynchronous operations only

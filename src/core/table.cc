@@ -84,9 +84,10 @@ ConcurrentTable::Attempt ConcurrentTable::TryInsert(std::span<Item> items,
 }
 
 Status ConcurrentTable::Sample(int64_t count, bool allow_partial, const Wait& wait,
-                               std::vector<internal::Sample>* out) {
+                               std::vector<internal::Sample>* out, const BatchOrder& order) {
   REVERB_RETURN_IF_ERROR(CheckCount(count));
   Operation op(Operation::Kind::kSample);
+  op.order = order;
   op.count = count;
   op.allow_partial = allow_partial;
   op.samples = out;
@@ -95,9 +96,11 @@ Status ConcurrentTable::Sample(int64_t count, bool allow_partial, const Wait& wa
   return std::move(op.status);
 }
 
-ConcurrentTable::Attempt ConcurrentTable::TrySample(int64_t count, std::vector<internal::Sample>* out) {
+ConcurrentTable::Attempt ConcurrentTable::TrySample(int64_t count, std::vector<internal::Sample>* out,
+                                                    const BatchOrder& order) {
   if (Status status = CheckCount(count); !status.ok()) return {.status = std::move(status)};
   Operation op(Operation::Kind::kSample);
+  op.order = order;
   op.count = count;
   op.allow_partial = true;
   op.samples = out;
@@ -140,8 +143,10 @@ ConcurrentTable::Handle ConcurrentTable::InsertAsync(std::vector<Item> items, st
 
 ConcurrentTable::Handle ConcurrentTable::SampleAsync(int64_t count, bool allow_partial,
                                                      std::optional<Duration> timeout,
-                                                     std::function<void(Operation&)> on_done) {
+                                                     std::function<void(Operation&)> on_done,
+                                                     const BatchOrder& order) {
   auto op = std::make_shared<Operation>(Operation::Kind::kSample);
+  op->order = order;
   op->count = count;
   op->allow_partial = allow_partial;
   op->samples = &op->own_samples;

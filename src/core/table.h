@@ -95,9 +95,10 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // --- Sampling ---
   // Appends `count` samples (at most 2^20) to *out; with allow_partial, at least one and as many as are
   // allowed at that moment. Samples that were drawn are in *out whatever the status.
-  Status Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<internal::Sample>* out);
+  Status Sample(int64_t count, bool allow_partial, const Wait& wait, std::vector<internal::Sample>* out,
+                const BatchOrder& order = {});
   // Appends up to `count` samples, as many as are allowed now. A reason means that not even one is.
-  Attempt TrySample(int64_t count, std::vector<internal::Sample>* out);
+  Attempt TrySample(int64_t count, std::vector<internal::Sample>* out, const BatchOrder& order = {});
 
   // --- Changing items ---
   // Deletes, then updates, each in order. Ignores unknown keys. A priority that a selector rejects fails the
@@ -120,7 +121,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
                      std::function<void(Operation&)> on_done, bool allow_partial = false,
                      std::atomic<uint64_t>* last_stored = nullptr);
   Handle SampleAsync(int64_t count, bool allow_partial, std::optional<Duration> timeout,
-                     std::function<void(Operation&)> on_done);
+                     std::function<void(Operation&)> on_done, const BatchOrder& order = {});
   // Ends a waiting operation with CANCELLED; has no effect on one that has finished.
   void Cancel(const Handle& handle);
 
@@ -212,8 +213,11 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Stores the next item of `op`. REQUIRES: it need not wait.
   void StoreNextItem(Operation* op, int64_t wall_nanos, Round* round) REQUIRES(mu_);
   WaitReason MakeRoom(const Item& item, Round* round) REQUIRES(mu_);
-  void Draw(Operation* op, Round* round) REQUIRES(mu_);
+  // Returns an error, which must end the operation, if the rules of its batch are violated.
+  Status Draw(Operation* op, Round* round) REQUIRES(mu_);
   bool HasEnough(const Operation& op) const REQUIRES(mu_);
+  // Returns why the next sample of the operation has to wait.
+  WaitReason SampleWaitReason(const Operation& op) const REQUIRES(mu_);
 
   // Appends `op` to its queue, or finishes it if it may not wait.
   void Enqueue(Operation* op, WaitReason reason, Round* round) REQUIRES(mu_);

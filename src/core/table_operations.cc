@@ -119,13 +119,41 @@ void ConcurrentTable::WaitForRoom() {
 
 void ConcurrentTable::StartSample(Operation* op, Round* round) {
   if (!samples_.empty()) return Enqueue(op, WaitReason::kQueued, round);
-  Draw(op, round);
+  if (Status status = Draw(op, round); !status.ok()) return Finish(op, std::move(status), round);
   if (HasEnough(*op)) return Finish(op, Status::Ok(), round);
-  Enqueue(op, state_->limiter().SampleWaitReason(), round);
+  Enqueue(op, SampleWaitReason(*op), round);
 }
 
-void ConcurrentTable::Draw(Operation* op, Round* round) {
-  op->progress += state_->Sample(op->count - op->progress, op->has_waited, op->samples, &round->effects);
+Status ConcurrentTable::Draw(Operation* op, Round* round) {
+  const int64_t missing = op->count - op->progress;
+  if (op->order.rules.empty()) [[likely]] {
+    op->progress += state_->Sample(missing, op->has_waited, op->samples, &round->effects);
+    return Status::Ok();
+  }
+  // Checked each time: the limits of the table may have changed.
+  if (op->order.rules.all_or_nothing) REVERB_RETURN_IF_ERROR(state_->CheckWholeBatch(op->count));
+  // A batch is taken in parts if it does not fit into the table, or if waiting inserts may need the room.
+  const bool whole = op->order.rules.all_or_nothing ||
+                     (op->order.rules.check != BatchCheck::kNone && state_->removes_sampled_items() &&
+                      inserts_.empty() && state_->CanDrawWhole(op->count));
+  const size_t before = op->samples->size();
+  REVERB_ASSIGN_OR_RETURN(
+      const int64_t drawn,
+      state_->SampleBatch(missing, op->order.rules, op->order.first.empty() ? nullptr : &op->order.first,
+                          whole, op->has_waited, op->samples, &round->effects));
+  op->progress += drawn;
+  if (drawn > 0 && op->order.first.empty()) op->order.first = (*op->samples)[before].trajectory;
+  return Status::Ok();
+}
+
+WaitReason ConcurrentTable::SampleWaitReason(const Operation& op) const {
+  const WaitReason reason = state_->limiter().SampleWaitReason();
+  if (reason != WaitReason::kNone || op.progress == op.count) return reason;
+  // One sample would be allowed, but not a whole batch.
+  const RateLimiter& limiter = state_->limiter();
+  return limiter.cursor() - static_cast<double>(op.count - op.progress) < limiter.options().min_diff
+             ? WaitReason::kTooManySamples
+             : WaitReason::kMinSize;
 }
 
 bool ConcurrentTable::HasEnough(const Operation& op) const {
@@ -179,12 +207,15 @@ bool ConcurrentTable::AdvanceInsert(Round* round) {
 bool ConcurrentTable::AdvanceSample(Round* round) {
   Operation* const op = samples_.head();
   const int64_t before = op->progress;
-  Draw(op, round);
+  if (Status status = Draw(op, round); !status.ok()) {
+    Finish(op, std::move(status), round);
+    return true;
+  }
   if (HasEnough(*op)) {
     Finish(op, Status::Ok(), round);
     return true;
   }
-  SetReason(op, state_->limiter().SampleWaitReason());
+  SetReason(op, SampleWaitReason(*op));
   return op->progress > before;
 }
 
@@ -259,7 +290,8 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
   if (is_insert) {
     text += std::to_string(op.progress) + " of " + std::to_string(op.items.size()) + " items inserted in ";
   } else {
-    text += std::to_string(op.progress) + " of " + std::to_string(op.count) + " samples drawn in ";
+    text += std::to_string(op.progress) + " of " + std::to_string(op.count) + " samples drawn" +
+            (op.order.rules.all_or_nothing ? " (all_or_nothing) in " : " in ");
   }
   text += Millis(waited) + ", then " + std::string(WaitReasonName(op.wait_reason)) + " (" +
           state_->limiter().Describe();

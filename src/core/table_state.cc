@@ -490,15 +490,108 @@ void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::S
 void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal::Sample>* out,
                               Effects* effects) {
   for (int64_t i = 0; i < n && CanSample(); ++i) {
-    limiter_.CountSamples(1);
     Selection pick;
     sampler_->Sample({&pick, 1});
-    out->push_back(Record(pick, rate_limited));
-    const SlotRecord& record = slots_[pick.slot];
-    const bool used_up = max_times_sampled_ >= 1 && record.times_sampled >= max_times_sampled_;
-    RunHooks(&TableExtension::OnSample, record, effects);
-    if (used_up) Remove(pick.slot, Removal::kExpired, effects);
+    Take(pick, rate_limited, out, effects);
   }
+}
+
+void TableState::Take(const Selection& pick, bool rate_limited, std::vector<internal::Sample>* out,
+                      Effects* effects) {
+  limiter_.CountSamples(1);
+  out->push_back(Record(pick, rate_limited));
+  const SlotRecord& record = slots_[pick.slot];
+  const bool used_up = removes_sampled_items() && record.times_sampled >= max_times_sampled_;
+  RunHooks(&TableExtension::OnSample, record, effects);
+  if (used_up) Remove(pick.slot, Removal::kExpired, effects);
+}
+
+Result<int64_t> TableState::SampleBatch(int64_t n, const BatchRules& rules, const Trajectory* first,
+                                        bool whole, bool rate_limited, std::vector<internal::Sample>* out,
+                                        Effects* effects) {
+  if (max_times_sampled_ < 1 && options_.extensions.empty()) {
+    if (whole && (size_ == 0 || limiter_.MaxSamples(n) < n)) return 0;
+    return Sample(n, rate_limited, out, effects);
+  }
+  REVERB_RETURN_IF_ERROR(Plan(n, static_cast<int64_t>(out->size()), rules, first));
+  const auto planned = static_cast<int64_t>(selections_.size());
+  if (whole && planned < n) return 0;
+  for (int64_t i = 0; i < planned; ++i) {
+    const Selection pick = selections_[static_cast<size_t>(i)];
+    Take(pick, rate_limited, out, effects);
+  }
+  return planned;
+}
+
+std::vector<std::string> TableState::ColumnNames() const {
+  if (options_.signature) {
+    std::vector<std::string> names;
+    const Result<std::vector<TensorSpec>> specs = options_.signature->Flatten();
+    if (!specs.ok()) return names;
+    for (const TensorSpec& spec : *specs) names.push_back(spec.name);
+    return names;
+  }
+  const Result<ItemStructure> structure = ItemStructure::Decode(layout_.structure().value_or(""));
+  return structure.ok() ? structure->ColumnNames() : std::vector<std::string>();
+}
+
+Status TableState::Plan(int64_t n, int64_t before, const BatchRules& rules, const Trajectory* first) {
+  selections_.clear();
+  Status status;
+  RateLimiter limiter = limiter_;  // counts what the draws would change
+  std::vector<SelectorItem> deleted;
+  int64_t size = size_;
+  Trajectory first_planned;
+  while (status.ok() && static_cast<int64_t>(selections_.size()) < n && size > 0 && limiter.CanSample(1)) {
+    Selection pick;
+    sampler_->Sample({&pick, 1});
+    const SlotRecord& record = slots_[pick.slot];
+    const Trajectory item = Trajectory::Share(record.trajectory);
+    status = CheckBatchRules(rules, before + static_cast<int64_t>(selections_.size()), record.key, item,
+                             first, [this] { return ColumnNames(); });
+    if (first == nullptr) {
+      first_planned = item;
+      first = &first_planned;
+    }
+    selections_.push_back(pick);
+    limiter.CountSamples(1);
+    if (!removes_sampled_items()) continue;
+    // Counts in the slot, so that an item that is picked several times is used up in time.
+    SlotRecord& counted = slots_.Mutable(pick.slot);
+    if (++counted.times_sampled < max_times_sampled_) continue;
+    deleted.push_back({.slot = pick.slot,
+                       .priority = counted.priority,
+                       .inserted = counted.inserted,
+                       .touched = counted.touched});
+    sampler_->Delete(pick.slot);
+    limiter.CountDelete();
+    --size;
+  }
+  for (auto item = deleted.rbegin(); item != deleted.rend(); ++item) sampler_->Undelete(*item);
+  if (removes_sampled_items()) {
+    for (const Selection& pick : selections_) --slots_.Mutable(pick.slot).times_sampled;
+  }
+  if (status.ok()) return status;
+  selections_.clear();
+  return status.Prefixed("table \"" + options_.name + "\"");
+}
+
+bool TableState::CanDrawWhole(int64_t n) const {
+  const RateLimiterOptions& limiter = limiter_.options();
+  if (static_cast<double>(n) > limiter.max_diff - limiter.min_diff) return false;
+  if (!removes_sampled_items()) return true;
+  // An item that may be sampled several times can be part of a batch as often.
+  const int64_t most = max_size_ - std::max<int64_t>(1, limiter.min_size_to_sample) + 1;
+  return n / max_times_sampled_ < most || n <= most;
+}
+
+Status TableState::CheckWholeBatch(int64_t n) const {
+  if (CanDrawWhole(n)) return Status::Ok();
+  return Status::InvalidArgument("table \"" + options_.name + "\": " + std::to_string(n) +
+                                 " samples can never be drawn together (all_or_nothing): max_size is " +
+                                 std::to_string(max_size_) + ", max_times_sampled " +
+                                 std::to_string(max_times_sampled_) + "; " + limiter_.Describe() +
+                                 "; request fewer, or change the table");
 }
 
 void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes,

@@ -23,16 +23,17 @@
 #include "base/clock.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
-#include "core/table_layout.h"
 #include "core/rate_limiter.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
+#include "core/table_layout.h"
 #include "reverb/extension.h"
 #include "reverb/item.h"
 #include "reverb/selector.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
+#include "tensor/batch_rules.h"
 #include "tensor/item.h"
 
 namespace reverb::internal {
@@ -100,6 +101,15 @@ class TableState {
 
   // Draws up to n items, as many as the limiter allows, and appends them to `out`.
   int64_t Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
+  // Same, according to rules. `first`: the first sample of the batch if others were drawn before; null if not.
+  // With `whole`, draws n samples or none. On an error, nothing has changed.
+  Result<int64_t> SampleBatch(int64_t n, const BatchRules& rules, const Trajectory* first, bool whole,
+                              bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
+  // Returns whether the table can ever hold n items that may be sampled together.
+  bool CanDrawWhole(int64_t n) const;
+  // INVALID_ARGUMENT with the reason if not.
+  Status CheckWholeBatch(int64_t n) const;
+  bool removes_sampled_items() const { return max_times_sampled_ >= 1; }
 
   // Deletes, then sets priorities, each in order; counts and skips unknown keys.
   // REQUIRES: CheckPriority for every update.
@@ -172,6 +182,12 @@ class TableState {
   Status RestoreExtensions(std::span<const SelectorItem> items_by_age, const SavedTableState& state);
   void DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out);
   void DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
+  // Samples `pick`, and removes the item if it is used up.
+  void Take(const Selection& pick, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
+  // Selects at most n items into selections_, as DrawOneByOne() would, and changes nothing. `before`: the
+  // number of samples of the batch that were drawn before.
+  Status Plan(int64_t n, int64_t before, const BatchRules& rules, const Trajectory* first);
+  std::vector<std::string> ColumnNames() const;
   internal::Sample Record(const Selection& selection, bool rate_limited);
 
   ItemView ViewOf(const SlotRecord& record, const Trajectory& trajectory) const;

@@ -105,8 +105,9 @@ bool SampleStreamSession::DrawNext() {
   drawing_ = true;
   const std::shared_ptr<ConcurrentTable> table = table_;
   const std::optional<Duration> timeout = requests_.front().timeout;
+  const BatchOrder order{.rules = requests_.front().rules, .first = first_};
   mu_.Unlock();
-  Draw(table, count, timeout);
+  Draw(table, count, timeout, order);
   mu_.Lock();
   return true;
 }
@@ -140,12 +141,19 @@ bool SampleStreamSession::BeginNextRequest() {
   } else {
     table_ = *std::move(table);
     to_draw_ = request.count;
+    first_ = {};
   }
   return true;
 }
 
 int64_t SampleStreamSession::NextDraw() const {
   if (table_ == nullptr || drawing_ || to_draw_ == 0 || end_.has_value()) return 0;
+  // A batch is drawn together, and sent in as many replies as it takes.
+  const BatchRules& rules = requests_.front().rules;
+  if (rules.all_or_nothing ||
+      (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1)) {
+    return drawn_.empty() ? to_draw_ : 0;
+  }
   if (shares_memory_) return drawn_.empty() ? std::min(to_draw_, kMaxDraw) : 0;
   // The next draw waits until the drawn samples were sent.
   if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
@@ -174,15 +182,15 @@ Status SampleStreamSession::CheckDrawn(const ConcurrentTable& table, const Sampl
 }
 
 void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count,
-                               std::optional<Duration> timeout) {
+                               std::optional<Duration> timeout, const BatchOrder& order) {
   // Tries without waiting first: then many streams draw and encode in parallel, whereas callbacks of a table
   // run one at a time.
   std::vector<Sample> items;
   if (timeout && *timeout <= Duration(0)) {
-    Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = timeout}, &items);
+    Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = timeout}, &items, order);
     return TakeDrawn(*table, std::move(items), std::move(status));
   }
-  ConcurrentTable::Attempt attempt = table->TrySample(count, &items);
+  ConcurrentTable::Attempt attempt = table->TrySample(count, &items, order);
   if (attempt.progress > 0 || !attempt.status.ok()) {
     return TakeDrawn(*table, std::move(items), std::move(attempt.status));
   }
@@ -195,7 +203,7 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
   }
   ConcurrentTable::Handle operation = table->SampleAsync(
       count, /*allow_partial=*/true, timeout,
-      [self = shared_from_this(), table](Operation& done) { self->OnDrawn(*table, done); });
+      [self = shared_from_this(), table](Operation& done) { self->OnDrawn(*table, done); }, order);
   bool cancel = false;
   {
     MutexLock lock(&mu_);
@@ -235,6 +243,9 @@ void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<Sa
   if (peer_ == nullptr) return CountUndelivered(table_.get(), drawn.size());
   if (!drawn.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(drawn.size());
   drawn_bytes_ += bytes;
+  if (!drawn.empty() && first_.empty() && requests_.front().rules.check != BatchCheck::kNone) {
+    first_ = drawn.front().item.trajectory;
+  }
   for (Drawn& one : drawn) drawn_.push_back(std::move(one));
   if (!status.ok()) {
     end_ = std::move(status);

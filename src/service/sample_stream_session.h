@@ -77,8 +77,8 @@ class SampleStreamSession final : public SampleSession,
   // RESOURCE_EXHAUSTED for an item that is too large for this client.
   Status CheckDrawn(const ConcurrentTable& table, const Sample& item, const SampleSize& size) const;
   SampleReply TakeReply() REQUIRES(mu_);
-  void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout)
-      EXCLUDES(mu_);
+  void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout,
+            const BatchOrder& order) EXCLUDES(mu_);
   void OnDrawn(const ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
   void TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
   // Counts samples of `table` that were drawn and cannot be sent.
@@ -107,6 +107,7 @@ class SampleStreamSession final : public SampleSession,
   std::deque<SampleRequest> requests_ GUARDED_BY(mu_);  // the first is being served once table_ is set
   std::shared_ptr<ConcurrentTable> table_ GUARDED_BY(mu_);
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
+  Trajectory first_ GUARDED_BY(mu_);           // of the request, if its rules compare samples
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
   struct Drawn {
     Sample item;

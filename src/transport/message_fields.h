@@ -27,6 +27,9 @@ struct StatusRecord {
 
 namespace reverb {
 
+template <>
+inline constexpr uint32_t kNumValues<BatchCheck> = kNumBatchChecks;
+
 // One field per line.
 // clang-format off
 
@@ -93,7 +96,13 @@ inline constexpr auto kFields<internal::SampleStreamMessage> = FieldList("Sample
         .As(FieldKind::kSaturating),
     Field("taken_bytes", 7, &internal::SampleStreamMessage::request, &internal::SampleRequest::taken_bytes),
     Field("shared_columns", 9, &internal::SampleStreamMessage::request,
-        &internal::SampleRequest::shared_columns));
+        &internal::SampleRequest::shared_columns),
+    Field("all_or_nothing", 10, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
+        &internal::BatchRules::all_or_nothing),
+    Field("check", 11, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
+        &internal::BatchRules::check),
+    Field("unsupported_dtypes", 12, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
+        &internal::BatchRules::unsupported_dtypes));
 
 // All of a sample but its data. wire_sample.cc encodes it by hand, for speed; tests compare it with this list.
 template <>

@@ -19,6 +19,7 @@
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
+#include "tensor/batch_rules.h"
 #include "tensor/item.h"
 #include "tensor/trajectory.h"
 
@@ -94,6 +95,7 @@ struct SampleRequest {
   std::optional<Duration> timeout;  // of the rate limiter; absent = wait forever, zero = try once
   uint64_t taken_bytes = 0;         // bytes of replies consumed since the last message
   bool shared_columns = false;      // replies may send the column layout once for all samples
+  BatchRules rules = {};
 };
 
 struct SampleReply {

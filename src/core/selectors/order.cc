@@ -38,6 +38,14 @@ class OrderSelector final : public Selector {
     links_[slot] = Link();
   }
 
+  // Deletes to undo are those of sampled slots, which were at the end that Sample() picks from.
+  void Undelete(const SelectorItem& item) override {
+    if (is_lifo_ || oldest_ == kNoPosition) return Insert(item);
+    links_[item.slot] = {kNoPosition, oldest_};
+    links_[oldest_].older = item.slot;
+    oldest_ = item.slot;
+  }
+
   void Clear() override {
     links_ = {};
     oldest_ = newest_ = kNoPosition;
