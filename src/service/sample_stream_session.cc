@@ -138,6 +138,10 @@ bool SampleStreamSession::BeginNextRequest() {
   } else if (request.count < 1) {
     end_ = Status::InvalidArgument("table \"" + request.table + "\": " + std::to_string(request.count) +
                                    " samples requested; request at least 1");
+  } else if (request.rules.all_or_nothing && request.count > kMaxWholeBatch) {
+    end_ = Status::InvalidArgument("table \"" + request.table + "\": " + std::to_string(request.count) +
+                                   " samples requested together (all_or_nothing); request at most " +
+                                   std::to_string(kMaxWholeBatch));
   } else {
     table_ = *std::move(table);
     to_draw_ = request.count;

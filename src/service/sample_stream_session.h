@@ -57,6 +57,7 @@ class SampleStreamSession final : public SampleSession,
   static constexpr size_t kReplySlices = 1 << 16;
   // Bounds a draw for a client of this process, which takes samples by reference.
   static constexpr int64_t kMaxDraw = 1 << 14;
+  static constexpr int64_t kMaxWholeBatch = 1 << 20;
 
   // Performs the steps that are due: reads the next request, draws samples, sends them.
   void Proceed() EXCLUDES(mu_);
