@@ -53,6 +53,15 @@ TEST(PublicWriterTest, TrajectoryWriter) {
   EXPECT_THAT(ColumnOf<int64_t>(sink.items.at(0), 0), ElementsAre(2, 3));
   ASSERT_OK(writer.Flush());
   ASSERT_OK(writer.EndEpisode());
+  const std::array<int64_t, 2> rows = {7, 8};
+  const std::array<int64_t, 1> dims = {2};
+  ASSERT_OK(writer.AppendSequence(std::array{ColumnValue{0, {DType::kInt64, dims, rows.data()}}}));
+  EXPECT_EQ(writer.episode_steps(), 2);
+  const Result<std::vector<CellRange>> stack = writer.Stack(0, 3);
+  ASSERT_OK(stack);
+  ASSERT_OK(writer.CreateItem("table", 1.0, std::array{ItemColumn{*stack}}));
+  EXPECT_THAT(ColumnOf<int64_t>(sink.items.at(1), 0), ElementsAre(7, 7, 8));
+  EXPECT_THAT(writer.Stack(0, 0), StatusIs(StatusCode::kInvalidArgument));
   writer.Close();
   EXPECT_THAT(writer.Append({}), StatusIs(StatusCode::kCancelled));
 }
@@ -84,10 +93,13 @@ TEST(PublicWriterTest, VectorWriter) {
   VectorWriter writer = *std::move(made);
   EXPECT_EQ(writer.num_environments(), 2);
   ASSERT_OK(writer.NameColumn(0, "obs"));
+  ASSERT_OK(writer.Configure(1, {.num_keep_alive_refs = 5}));
   const std::array<int64_t, 2> rows = {7, 8};
   const std::array<int64_t, 1> dims = {2};
   const std::array step{ColumnValue{0, {DType::kInt64, dims, rows.data()}}};
   ASSERT_OK(writer.Append(step));
+  ASSERT_OK(writer.AppendPartial({}, std::array<uint8_t, 2>{0, 1}));
+  EXPECT_EQ(writer.episode_steps(1), 1);
   ASSERT_OK(writer.Append(step, std::array<uint8_t, 2>{0, 1}));
   EXPECT_EQ(writer.episode_steps(1), 2);
   const StepRange newest = StepRange::One(0, -1);
@@ -95,6 +107,11 @@ TEST(PublicWriterTest, VectorWriter) {
       writer.CreateItems("table", std::array{1.0}, std::array{VectorItemColumn{{&newest, 1}, true}}).value(),
       ElementsAre(1, 1));
   EXPECT_THAT(ColumnOf<int64_t>(sink.items.at(1), 0), ElementsAre(8));
+  const StepRange stack = StepRange::Stack(0, 3);
+  EXPECT_THAT(writer.CreateItems("table", std::array{1.0}, std::array{VectorItemColumn{{&stack, 1}}},
+                                 std::array<uint8_t, 2>{0, 1}),
+              ::testing::Truly([](const auto& made) { return made.ok() && made->at(1) == 1; }));
+  EXPECT_THAT(ColumnOf<int64_t>(sink.items.at(2), 0), ElementsAre(8, 8, 8));
   EXPECT_FALSE(writer.may_wait());
   ASSERT_OK(writer.Flush());
   ASSERT_OK(writer.EndEpisode());

@@ -25,6 +25,13 @@ inline uint64_t StringBytes(std::string_view element) {
   return std::max<uint64_t>(kMinStringBytes, element.size() + sizeof(uint32_t));
 }
 
+// Returns the data of the row that is `rows` after the one of the view.
+inline const void* RowAt(const TensorView& row, int64_t rows) {
+  if (row.data == nullptr) return nullptr;
+  const size_t element = row.dtype == DType::kString ? sizeof(std::string_view) : ItemSize(row.dtype);
+  return static_cast<const uint8_t*>(row.data) + static_cast<size_t>(rows) * row.num_elements() * element;
+}
+
 class RowBuffer {
  public:
   // Appends a row. REQUIRES: all rows have the same dtype and shape.

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "client/row_buffer.h"
 #include "client/tensor_text.h"
 
 namespace reverb {
@@ -225,12 +226,9 @@ void VectorWriterImpl::LearnColumns(std::span<const ColumnValue> values) {
 
 void VectorWriterImpl::SelectRows(std::span<const ColumnValue> values, size_t environment) {
   for (size_t i = 0; i < values.size(); ++i) {
-    const TensorView& all = values[i].value;
-    TensorView& row = rows_[i].value;
-    const size_t element = all.dtype == DType::kString ? sizeof(std::string_view) : ItemSize(all.dtype);
-    row.data = all.data == nullptr
-                   ? nullptr
-                   : static_cast<const uint8_t*>(all.data) + environment * row.num_elements() * element;
+    TensorView row = rows_[i].value;
+    row.data = values[i].value.data;
+    rows_[i].value.data = RowAt(row, static_cast<int64_t>(environment));
   }
 }
 

@@ -87,6 +87,30 @@ TEST_P(ClientConformanceTest, TrajectoriesComeBackAsTheyWereWritten) {
   EXPECT_THAT(sampler.Next(kPatience), StatusIs(StatusCode::kOutOfRange));
 }
 
+TEST_P(ClientConformanceTest, SequencesAndStacksComeBackAsTheyWereWritten) {
+  Start({MakeQueue("t", 100)});
+  const Client client = Connect();
+  auto writer = client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 500}}).value();
+  std::vector<float> values(300);
+  std::iota(values.begin(), values.end(), 0.0f);
+  ASSERT_OK(writer.AppendSequence(std::array{ColumnValue{0, Floats({300}, values).view()}}));
+  const CellRange all{0, 0, 300}, few{0, 120, 124};
+  const std::vector<CellRange> first = writer.Stack(0, 4, 2).value(), last = writer.Stack(0, 4).value();
+  ASSERT_OK(writer.CreateItem("t", 1.0, std::array{ItemColumn{{&few, 1}}, ItemColumn{last}}));
+  ASSERT_OK(writer.CreateItem("t", 2.0, std::array{ItemColumn{{&all, 1}}, ItemColumn{first}}));
+  ASSERT_OK(writer.EndEpisode(true, kPatience));
+
+  auto sampler = client.NewSampler({.table = "t", .max_samples = 2}).value();
+  auto sample = sampler.Next(kPatience);
+  ASSERT_OK(sample);
+  EXPECT_THAT(ToVector(sample->column(0).value()), ElementsAre(120, 121, 122, 123));
+  EXPECT_THAT(ToVector(sample->column(1).value()), ElementsAre(296, 297, 298, 299));
+  sample = sampler.Next(kPatience);
+  ASSERT_OK(sample);
+  EXPECT_EQ(ToVector(sample->column(0).value()), values);
+  EXPECT_THAT(ToVector(sample->column(1).value()), ElementsAre(0, 0, 0, 1));
+}
+
 TEST_P(ClientConformanceTest, OneThreadWritesFarBeyondTheLimiterAndThenSamples) {
   Start({MakeQueue("q", 10)});
   const Client client = Connect();
