@@ -44,7 +44,7 @@ class CheckpointInfo:
     """Describes a checkpoint."""
 
     path: str
-    # "reverb 2", or "dm-reverb".
+    # "reverb 3", or "dm-reverb".
     format: str
     created: datetime.datetime
     # By name, as saved.

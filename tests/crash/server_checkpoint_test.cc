@@ -238,6 +238,8 @@ TEST_F(ServerCheckpointTest, InsertsAndSamplesContinueDuringACheckpoint) {
     while (!over) ASSERT_TRUE(client.Sample("t", 3).ok());
   });
   Client client = server.in_process_client();
+  // Samples wait forever if nothing is ever inserted.
+  ASSERT_TRUE(test::WaitUntil([&] { return inserted > 0; }));
   for (int i = 0; i < 20; ++i) {
     const std::string path = client.Checkpoint().value();
     const CheckpointReader reader = CheckpointReader::Open(path).value();
@@ -293,7 +295,7 @@ TEST_F(ServerCheckpointTest, AReaderShowsItemsAndSettings) {
   EXPECT_EQ(reader.info().tables[0].sampler, SelectorOptions::Uniform(7));
   EXPECT_EQ(reader.info().num_chunks, 20);
   EXPECT_EQ(reader.info().payload_bytes, 20 * 24);
-  EXPECT_EQ(reader.info().format, "reverb 2");
+  EXPECT_EQ(reader.info().format, "reverb 3");
   CheckpointItems items = reader.Items("t").value();
   int64_t sampled = 0;
   for (int64_t i = 0; i < 20; ++i) {
