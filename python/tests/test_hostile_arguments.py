@@ -116,9 +116,12 @@ for each in (client, remote):
     each_argument("reset", each.reset, table="queue", timeout=2)
     each_argument("set_rate_limiter", each.set_rate_limiter, table="empty", rate_limiter=reverb.rate_limiters.MinSize(1), timeout=2)
     each_argument("create_table", each.create_table, table=reverb.Table.queue("made", 3), exist_ok=True, timeout=2)
-    each_argument("change_table", each.change_table, table="made", max_size=4, max_times_sampled=2, max_age=1e3,
+    change_made = lambda **limits: each.change_table("made", **limits)
+    each_argument("change_table", change_made, max_size=4, max_times_sampled=2, max_age=1e3,
                   rate_limiter=reverb.rate_limiters.MinSize(1), timeout=2)
-    each_argument("remove_table", each.remove_table, table="made", timeout=2)
+    each_argument("remove_table", lambda timeout: each.remove_table("made", timeout=timeout), timeout=2)
+    must_raise("no table to remove", lambda: each.remove_table(None), TypeError)
+    must_raise("no table to change", lambda: each.change_table(b"made", max_size=1), TypeError)
     each_argument("server_info", each.server_info, timeout=1)
     each_argument("checkpoint", each.checkpoint, timeout=1)
     each_argument("peek", each.peek, table="table", n=1, timeout=1)

@@ -196,6 +196,9 @@ TEST_F(TableConcurrencyTest, AllOperationsConcurrently) {
           if (random.Below(100) == 0) {
             ASSERT_OK(tables[1]->SetRateLimiter(
                 *RateLimiterOptions::SampleToInsertRatio(2, 10, 10.0 + random.Below(20))));
+            ASSERT_OK(tables[0]->Change({.max_size = static_cast<int64_t>(50 + random.Below(150)),
+                                         .max_times_sampled = static_cast<int32_t>(random.Below(3)),
+                                         .max_age = Duration(1ms) * static_cast<int64_t>(random.Below(5))}));
           }
           break;
         }

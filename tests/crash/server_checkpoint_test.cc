@@ -283,6 +283,8 @@ TEST_F(ServerCheckpointTest, InsertsAndSamplesContinueDuringACheckpoint) {
     while (!over) ASSERT_TRUE(client.Sample("t", 3).ok());
   });
   Client client = server.in_process_client();
+  // Samples wait forever if nothing is ever inserted.
+  ASSERT_TRUE(test::WaitUntil([&] { return inserted > 0; }));
   for (int i = 0; i < 20; ++i) {
     const std::string path = client.Checkpoint().value();
     const CheckpointReader reader = CheckpointReader::Open(path).value();

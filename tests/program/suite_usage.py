@@ -28,6 +28,7 @@ class Usage(ProgramTest):
                 "set",
                 "reset",
                 "delete",
+                "table",
                 "checkpoint",
                 "bench",
                 "completion",

@@ -176,7 +176,7 @@ def check(name: str, message) -> None:
     elif name == "InspectResponse.all":
         expect("next_cursor", message.next_cursor, 12)
         check_samples(message.items, message.pieces)
-    elif name == "ResetRequest.all":
+    elif name in ("ResetRequest.all", "RemoveTableRequest.all"):
         expect("table", message.table, "replay")
     elif name == "CheckpointResponse.all":
         expect("path", message.path, "/a/b")
