@@ -8,13 +8,13 @@ import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from reverb import _arguments, _core, _table_info, errors, reverb_types
+from reverb import _arguments, _core, _table_info, errors, rate_limiters, reverb_types
 from reverb.replay_sample import ReplaySample, _Batch, _PaddedBatch, _Sample
 from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
-    from reverb import rate_limiters, structured_writer
+    from reverb import structured_writer
 
 __all__ = ["Client", "Writer"]
 
@@ -356,7 +356,7 @@ class Client(_core.Client):
         self, table: str, rate_limiter: rate_limiters.RateLimiter, *, timeout: float | None = None
     ) -> None:
         """Replaces the numbers of the table's limiter while it runs; its counters stay."""
-        self._set_rate_limiter(table, rate_limiter.internal_limiter, timeout)
+        self._set_rate_limiter(table, rate_limiters.native_limiter(rate_limiter), timeout)
 
     def server_info(self, timeout: float | None = None) -> reverb_types.ServerInfo:
         """Returns the state of all tables: a dict by name, with the server's memory and waiting calls as attributes.
