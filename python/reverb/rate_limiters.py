@@ -51,8 +51,8 @@ def native_limiter(rate_limiter: object) -> _core.RateLimiter:
     if isinstance(rate_limiter, RateLimiter):
         return rate_limiter.internal_limiter
     raise TypeError(
-        f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type {type(rate_limiter).__name__}; "
-        "use reverb.rate_limiters.MinSize(1) or another of them"
+        f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type "
+        f"{type(rate_limiter).__name__}; use reverb.rate_limiters.MinSize(1) or another of them"
     )
 
 
