@@ -13,8 +13,10 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import itertools
 import signal
+import time
 from typing import Any
 
 import gymnasium
@@ -31,9 +33,28 @@ LEARNING_RATE = 1e-3
 TARGET_RATE = 0.01  # how fast the target network follows
 UPDATES_PER_POLICY = 50  # between two publications of the parameters
 EXPLORATION_UPDATES = 1500  # until the actors reach their minimum exploration
+SECONDS_PER_STEP = 0.02  # of the cart, in the physics of the task
 RECENT = 1280  # samples whose priorities are published with the parameters
 
 Weights = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """When the environments run at full speed, and when in real time, like a real cart.
+
+    The two alternate, in all processes at the same time. At full speed the actors produce more than the learner can
+    use, and wait; in real time they produce less, and the learner waits.
+    """
+
+    full_speed_seconds: float
+    real_time_seconds: float
+    start: float  # of time.monotonic(), which all processes of a machine share
+
+    def is_real_time(self) -> bool:
+        """Returns whether the environments run in real time now."""
+        period = self.full_speed_seconds + self.real_time_seconds
+        return (time.monotonic() - self.start) % period >= self.full_speed_seconds
 
 
 def initial_weights(rng: np.random.Generator) -> Weights:
@@ -209,7 +230,7 @@ class TransitionWriter:
         self._writer.close()
 
 
-def run_actor(address: str, index: int, count: int, seed: int, stop: Any) -> None:
+def run_actor(address: str, index: int, count: int, seed: int, pace: Pace, stop: Any) -> None:
     """Runs an actor: plays with the latest parameters, and writes the results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = reverb.Client(address)
@@ -228,6 +249,8 @@ def run_actor(address: str, index: int, count: int, seed: int, stop: Any) -> Non
                 writer.keep_up(stop)
             q = q_values(policy["weights"], observation)
             action = int(rng.integers(2)) if rng.random() < exploration else int(q.argmax())
+            if pace.is_real_time():
+                stop.wait(SECONDS_PER_STEP)
             next_observation, _, fell, timed_out, _ = env.step(action)
             writer.add(observation, q, action, 1.0, 0.0 if fell else GAMMA)
             observation, ended = next_observation, fell or timed_out

@@ -86,13 +86,13 @@ def serve(program: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def play(address: str, actors: int, seed: int) -> Iterator[list[Any]]:
+def play(address: str, actors: int, seed: int, pace: agent.Pace) -> Iterator[list[Any]]:
     """Runs the processes of the learner and the actors during the block."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     processes = [context.Process(target=agent.run_learner, args=(address, seed, stop), name="learner", daemon=True)]
     for index in range(actors):
-        arguments = (address, index, actors, seed, stop)
+        arguments = (address, index, actors, seed, pace, stop)
         processes.append(context.Process(target=agent.run_actor, args=arguments, name=f"actor {index}", daemon=True))
     try:
         for process in processes:
@@ -139,7 +139,9 @@ class Episodes:
 class Demo:
     """One run, from the first transition to the last evaluation."""
 
-    def __init__(self, program: str, address: str, options: argparse.Namespace, screen: progress.Screen) -> None:
+    def __init__(
+        self, program: str, address: str, options: argparse.Namespace, pace: agent.Pace, screen: progress.Screen
+    ) -> None:
         self.client = reverb.Client(address)
         self.history: dict[str, list[Any]] = collections.defaultdict(list)
         self.policy: dict[str, Any] = {}
@@ -149,6 +151,7 @@ class Demo:
         self.took = 0.0  # seconds, set at the end
         self._start = time.monotonic()
         self._options = options
+        self._pace = pace
         self._evaluations = 0
         self._next_evaluation = 0.0
         self._screen = screen
@@ -243,8 +246,11 @@ class Demo:
                 "episodes": len(self.history["episodes"]),
                 "samples_per_insert": notes["samples_per_insert"],
                 "aim": limiter["samples_per_insert"],
+                "is_real_time": self._pace.is_real_time(),
                 "learner_waited": waited["learner"],
+                "learner_waiting": self.history["learner_waiting"],
                 "actors_waited": waited["actors"],
+                "actors_waiting": self.history["actors_waiting"],
             }
         )
 
@@ -296,11 +302,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--actors", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--minutes", type=float, default=5, help="when to give up (default: 5)")
     parser.add_argument("--updates", type=int, default=10**9, help="give up after so many of the learner's updates")
+    parser.add_argument(
+        "--phases", type=float, nargs=2, default=(4.0, 1.5), metavar="SECONDS",
+        help="how long the environments run at full speed, then in real time (default: 4 1.5)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the networks, the environments and the exploration")
     parser.add_argument("--output", type=Path, default=Path("build/demo-output"), help="where the plots go")
     options = parser.parse_args(arguments)
     if options.actors < 1:
         parser.error(f"--actors is {options.actors}, it must be at least 1")
+    full_speed, real_time = options.phases
+    if not full_speed > 0 or not real_time >= 0:
+        parser.error(f"--phases is {full_speed:g} {real_time:g}, the first must be > 0 and the second >= 0")
     program = find_program(options.program)
     screen = progress.Screen()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds the stack, so that no process is left behind
@@ -309,14 +322,17 @@ def main(arguments: list[str] | None = None) -> int:
         with serve(program) as address:
             screen.say(
                 f"A server at {address}, a learner and {options.actors} actors, each a process of its own.\n"
+                f"The environments run at full speed for {full_speed:g} s, then in real time for {real_time:g} s, "
+                "and so on.\n"
                 f"Look inside while it runs, from another terminal:\n"
                 f"  {program} info {address}\n"
                 f"  {program} info {address} --watch\n"
                 f"  {program} peek {address} replay"
             )
-            demo = Demo(program, address, options, screen)
+            pace = agent.Pace(full_speed, real_time, start=time.monotonic())
+            demo = Demo(program, address, options, pace, screen)
             try:
-                with play(address, options.actors, options.seed) as processes:
+                with play(address, options.actors, options.seed, pace) as processes:
                     is_solved = demo.run(processes)
                 if demo.table.get("size"):
                     describe_effects(demo, screen)

@@ -134,9 +134,10 @@ def page(state: dict[str, Any], bold: Any) -> list[str]:
         f"  limiter    {mark_between((replay['cursor'] - low) / (high - low))} cursor {replay['cursor']:,.0f}, "
         f"from {low:,.0f} to {high:,.0f}",
         f"             {state['samples_per_insert']:.2f} samples per insert so far, aim {state['aim']:g}",
+        f"  pace       the environments run {'in real time' if state['is_real_time'] else 'at full speed'}",
         f"  waiting    {who_waits(replay)}",
-        f"             so far: the learner in {state['learner_waited']:.1f} s, "
-        f"an actor in {state['actors_waited']:.1f} s",
+        f"    actors   {curve(state['actors_waiting'], 1.0):40} {state['actors_waited']:6.1f} s so far",
+        f"    learner  {curve(state['learner_waiting'], 1.0):40} {state['learner_waited']:6.1f} s so far",
     ]
 
 

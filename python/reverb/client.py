@@ -8,7 +8,7 @@ import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from reverb import _arguments, _core, _table_info, errors, reverb_types
+from reverb import _arguments, _core, _table_info, errors, rate_limiters, reverb_types
 from reverb.replay_sample import ReplaySample, _Batch, _PaddedBatch, _Sample
 from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
@@ -366,7 +366,7 @@ class Client(_core.Client):
         self, table: str, rate_limiter: rate_limiters.RateLimiter, *, timeout: float | None = None
     ) -> None:
         """Replaces the numbers of the table's limiter while it runs; its counters stay."""
-        self._set_rate_limiter(table, rate_limiter.internal_limiter, timeout)
+        self._set_rate_limiter(table, rate_limiters.native_limiter(rate_limiter), timeout)
 
     def create_table(self, table: Table, *, exist_ok: bool = False, timeout: float | None = None) -> None:
         """Adds a table with the settings of `table` to the server, which runs on.

@@ -46,6 +46,16 @@ class RateLimiter:
         return repr(self.internal_limiter)
 
 
+def native_limiter(rate_limiter: object) -> _core.RateLimiter:
+    """Returns the native limiter of an argument. TypeError if it is not a limiter."""
+    if isinstance(rate_limiter, RateLimiter):
+        return rate_limiter.internal_limiter
+    raise TypeError(
+        f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type "
+        f"{type(rate_limiter).__name__}; use reverb.rate_limiters.MinSize(1) or another of them"
+    )
+
+
 class MinSize(RateLimiter):
     """Samples wait until the table has `min_size_to_sample` items; nothing else is limited."""
 

@@ -97,11 +97,7 @@ class Table:
             native_extensions.extend(extension.build_internal_extensions(name))
         if native_extensions:
             raise NotImplementedError("extensions cannot be added to tables from Python in this version")
-        if not isinstance(rate_limiter, rate_limiters.RateLimiter):
-            raise TypeError(
-                f"rate_limiter must be one of reverb.rate_limiters, got {rate_limiter!r} of type "
-                f"{type(rate_limiter).__name__}"
-            )
+        native_limiter = rate_limiters.native_limiter(rate_limiter)
         _check_selector("sampler", sampler)
         _check_selector("remover", remover)
         if not isinstance(layout, str) or layout not in ("first", "any"):
@@ -117,7 +113,7 @@ class Table:
             remover=remover,
             max_size=size,
             max_times_sampled=_arguments.as_int32("max_times_sampled", max_times_sampled),
-            rate_limiter=rate_limiter.internal_limiter,
+            rate_limiter=native_limiter,
             signature=_signatures.encode_signature(signature),
             layout=layout,
             max_age_nanos=_arguments.as_max_age(max_age),
@@ -193,7 +189,7 @@ class Table:
 
     def set_rate_limiter(self, rate_limiter: rate_limiters.RateLimiter) -> None:
         """Replaces the limiter's numbers while the table is in use; its counters stay."""
-        self.internal_table.set_rate_limiter(rate_limiter.internal_limiter)
+        self.internal_table.set_rate_limiter(rate_limiters.native_limiter(rate_limiter))
         self._rate_limiter = rate_limiter
 
     def replace(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from xml.etree import ElementTree
 
 from conditions import wait_until
 import numpy as np
@@ -73,7 +74,7 @@ def descendants(ancestor):
 
 @needs_program
 def test_it_learns_and_reports_the_stores_activity(tmp_path):
-    demo = start(tmp_path, "--updates", "800", "--actors", "2")
+    demo = start(tmp_path, "--updates", "1500", "--actors", "2", "--phases", "1", "1")
     output, errors = demo.communicate(timeout=120)
     # So few updates are rarely enough for a good result.
     assert demo.returncode in (0, 1), errors
@@ -84,6 +85,11 @@ def test_it_learns_and_reports_the_stores_activity(tmp_path):
     ratio, low, high = map(float, re.search(r"([\d.]+); its bounds allow ([\d.]+) to ([\d.]+)", output).groups())
     assert low - 0.01 <= ratio <= high + 0.01
     assert 0 < high < 16
+    actors, learner = map(
+        float, re.search(r"an actor waited for the learner in ([\d.]+) s, the learner for the actors in ([\d.]+) s", output).groups()
+    )
+    assert actors > 0
+    assert learner > 0
     (times,) = re.findall(r"samples: ([\d.]+) times as much", output)
     assert float(times) > 1
     (share,) = re.findall(r"top tenth.* got (\d+) % of the samples", output)
@@ -114,6 +120,61 @@ def test_a_missing_program_is_reported(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert "the program `reverb` is not here" in done.stderr
+
+
+def test_the_pace_alternates(agent, monkeypatch):
+    pace = agent.Pace(full_speed_seconds=4, real_time_seconds=1, start=100)
+    seen = []
+    for second in range(100, 111):
+        monkeypatch.setattr(agent.time, "monotonic", lambda second=second: second)
+        seen.append(pace.is_real_time())
+    assert seen == 2 * [False, False, False, False, True] + [False]
+    assert not agent.Pace(1, 0, start=0).is_real_time()
+
+
+def test_the_page_shows_who_waits(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples" / "demo")
+    import progress
+
+    replay = {
+        "rate_limiter": {"min_diff": 0.0, "max_diff": 10.0}, "cursor": 0.0, "size": 1, "max_size": 10, "inserts": 1,
+        "inserts_per_second": 1.0, "samples_per_second": 1.0, "waiting_samples": 1, "waiting_inserts": 0,
+        "sample_wait_reason": "too_many_samples", "insert_wait_reason": None,
+    }  # fmt: skip
+    state = {
+        "seconds": 7.0, "task": "task", "headline": "", "evaluations": [100.0], "highest": 500.0, "training_return": 1.0,
+        "episodes": 1, "replay": replay, "updates": 1, "loss": 1.0, "stored_bytes": 1, "samples_per_insert": 1.0, "aim": 1.0,
+        "is_real_time": True, "actors_waiting": [1.0, 0.0], "actors_waited": 2.0, "learner_waiting": [0.0, 0.99],
+        "learner_waited": 3.0,
+    }  # fmt: skip
+    text = "\n".join(progress.page(state, str))
+    sys.modules.pop("progress")
+    assert "the learner waits: the actors are behind" in text
+    assert "the environments run in real time" in text
+    assert re.search(r"actors   █▁ +2\.0 s so far", text)
+    assert re.search(r"learner  ▁█ +3\.0 s so far", text)
+
+
+FAKE_DEMO = r"""
+print("starting <1>")
+for i in range(3):
+    print(f"\x1b[2A" * (i > 0) + f"\x1b[2K\x1b[1mpage {i}\x1b[0m\n\x1b[2K  ▁▂█ {i}", flush=True)
+print("SOLVED")
+"""
+
+
+def test_the_recorder_draws_what_the_terminal_shows(tmp_path):
+    picture = tmp_path / "demo.svg"
+    recorder = [sys.executable, ROOT / "tools" / "record_demo.py", "--output", picture]
+    done = subprocess.run([*recorder, sys.executable, "-c", FAKE_DEMO], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    frames = ElementTree.parse(picture).getroot().findall("{http://www.w3.org/2000/svg}g")
+    texts = [text.text for text in frames[-1]]
+    assert texts == ["starting <1>", "page 2", "▁▂█ 2", "SOLVED"]
+    assert [text.get("class") for text in frames[-1]] == [None, "b", None, None]
+    failed = subprocess.run([*recorder, sys.executable, "-c", "raise SystemExit(3)"], capture_output=True, text=True, timeout=60)
+    assert failed.returncode == 1
+    assert "the command ended with 3" in failed.stderr
 
 
 FIT = """

@@ -312,3 +312,17 @@ def test_a_selector_of_a_wrong_type(name, value, remedy):
     chosen = {"sampler": selectors.Uniform(), "remover": selectors.Fifo(), name: value}
     with pytest.raises(TypeError, match=rf"{name} must be one of reverb\.selectors, .*{remedy}"):
         reverb.Table("table", max_size=10, rate_limiter=rate_limiters.MinSize(1), **chosen)
+
+
+@pytest.mark.parametrize("value", ["min_size", rate_limiters.MinSize, None, 3])
+def test_a_limiter_of_a_wrong_type(serve, value):
+    expected = r"rate_limiter must be one of reverb\.rate_limiters, got .* of type .*; use reverb\.rate_limiters\.MinSize\(1\)"
+    table = make_table()
+    client = serve(table).localhost_client()
+    for call in (
+        lambda: reverb.Table("table", selectors.Uniform(), selectors.Fifo(), max_size=10, rate_limiter=value),
+        lambda: table.set_rate_limiter(value),
+        lambda: client.set_rate_limiter("table", value),
+    ):
+        with pytest.raises(TypeError, match=expected):
+            call()
