@@ -37,6 +37,9 @@ def stored(client, recorder, table="queue"):
     return batch.data
 
 
+NO = np.zeros(2, bool)
+
+
 # --- What environments return ---
 
 
@@ -161,6 +164,23 @@ def test_final_observations_of_all_kinds(client, name, kind):
     assert data["observation"]["x"].tolist() == [1, 2, 3, 10, 20, 30]
     assert data["next_observation"]["x"].tolist() == [10, 21, 31, 100, 200, 300]
     assert after["x"].tolist() == [10, 20, 30]  # the caller's array is not changed
+
+
+def test_final_observations_that_are_tuples_of_rows(client):
+    with VectorTransitionRecorder(client, "queue", num_envs=2, autoreset="same_step") as recorder:
+        recorder.reset((np.array([1, 2]), np.array([3, 4])))
+        info = {"final_obs": (np.array([0, 21]), np.array([0, 41]))}  # as many components as environments
+        recorder.step(np.zeros(2), (np.array([10, 20]), np.array([30, 40])), np.zeros(2), [False, True], NO, info)
+    assert [column.tolist() for column in stored(client, recorder)["next_observation"]] == [[10, 21], [30, 41]]
+
+
+def test_strings_of_vector_environments(client):
+    with VectorSequenceRecorder(client, "queue", length=2, burn_in=1, num_envs=2, autoreset="next_step") as recorder:
+        recorder.reset(np.array(["a", b"b"], object))
+        recorder.step(np.array(["go", "stop"], object), np.array(["c", "d"], object), np.zeros(2), ~NO, NO)
+    data = stored(client, recorder)
+    assert data["observation"].tolist() == [[b"a", b"a", b"c", b"c"], [b"b", b"b", b"d", b"d"]]
+    assert data["action"].tolist() == [[b"", b"go", b""], [b"", b"stop", b""]]
 
 
 # --- Several agents ---
@@ -376,12 +396,16 @@ def test_a_failed_vector_step_requires_a_reset(client):
     recorder.reset(np.zeros(2))
     with pytest.raises(ValueError, match="terminated must have shape"):
         recorder.step(np.zeros(2), np.zeros(2), np.zeros(2), False, [False] * 2)
-    with pytest.raises(RuntimeError, match=r"the last call of step\(\) failed"):
+    with pytest.raises(RuntimeError, match=r"the last call of step\(\) or reset\(\) failed"):
         recorder.step(np.zeros(2), np.zeros(2), np.zeros(2), [False] * 2, [False] * 2)
-    with pytest.raises(RuntimeError, match=r"the last call of step\(\) failed; reset all environments"):
+    with pytest.raises(RuntimeError, match=r"the last call of step\(\) or reset\(\) failed; reset all environments"):
         recorder.reset(np.zeros(2), mask=np.array([True, False]))
     recorder.reset(np.zeros(2))
     recorder.step(np.zeros(2), np.zeros(2), np.zeros(2), [False] * 2, [False] * 2)
+    with pytest.raises(ValueError, match=r"column \('observation',\)"):
+        recorder.reset(np.zeros((2, 5)))
+    with pytest.raises(RuntimeError, match=r"the last call of step\(\) or reset\(\) failed"):
+        recorder.step(np.zeros(2), np.zeros(2), np.zeros(2), [False] * 2, [False] * 2)
     recorder.close()
     assert recorder.num_items == 2
 
@@ -552,9 +576,6 @@ def test_bad_values_of_a_step(client, values, error, text):
         recorder.step(0, *values)
 
 
-NO = np.zeros(2, bool)
-
-
 @pytest.mark.parametrize(
     ("values", "error", "text"),
     [
@@ -650,6 +671,11 @@ def test_a_time_limit_for_closing(serve):
     with pytest.raises(reverb.DeadlineExceededError):
         recorder.close(timeout=0.01)
     recorder.close()
+    other = EpisodeRecorder(client, "small")
+    for timeout in (-1, float("nan")):
+        with pytest.raises(ValueError, match="timeout must not be negative"):
+            other.flush(timeout=timeout)
+    other.flush(timeout=float("inf"))
     assert client.server_info()["small"].current_size == 1
 
 

@@ -127,7 +127,7 @@ RECORDERS = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client():
     with reverb.Server([reverb.Table.queue(name, 100_000) for name in RECORDERS]) as server:
         yield server.localhost_client()

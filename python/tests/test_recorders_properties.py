@@ -14,7 +14,7 @@ import reverb
 SIZE = 100_000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client():
     with reverb.Server([reverb.Table.queue("queue", SIZE)]) as server:
         yield server.localhost_client()

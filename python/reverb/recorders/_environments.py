@@ -182,7 +182,8 @@ def with_final_observations(observation: Any, info: Any, ended: Mask) -> Any:
             "check the environment's autoreset mode"
         )
     is_array_of_objects = isinstance(final, np.ndarray) and final.dtype == object
-    if is_array_of_objects or (isinstance(final, (list, tuple)) and len(final) == len(ended)):
+    is_list = isinstance(final, (list, tuple)) and type(final) is not type(observation) and len(final) == len(ended)
+    if is_array_of_objects or is_list:
         result = _tree.map_structure(np.array, observation)
         flat_result = _tree.flatten(result)
         for i in np.flatnonzero(ended):
@@ -241,8 +242,8 @@ def describe_vector_env(env: Any, num_envs: Any, autoreset: Any) -> tuple[int, A
         autoreset = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
         if autoreset is None:
             raise ValueError(
-                f"the autoreset mode is not known; pass autoreset={_MODES} (Gymnasium 1.0: 'next_step'; Gym 0.26 and "
-                "Gymnasium 0.x: 'same_step')"
+                f"the autoreset mode is not known; pass one of {_MODES} as autoreset= (Gymnasium from 1.0 on: "
+                "'next_step'; Gym 0.26 and Gymnasium 0.x: 'same_step')"
             )
     if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ValueError(f"num_envs must be a positive integer, got {num_envs!r}")

@@ -62,8 +62,13 @@ def merged(old: Any, new: Any, mask: Mask) -> Any:
 
 
 def zeros_like(value: Any) -> Any:
-    """Returns the nest with zeros (empty strings) instead of its values."""
-    return _tree.map_structure(np.zeros_like, _tree.map_structure(np.asarray, value))
+    """Returns the nest with zeros, or empty strings, instead of its values."""
+
+    def zeros(leaf: Any) -> npt.NDArray[Any]:
+        array = np.asarray(leaf)
+        return np.full(array.shape, b"", object) if array.dtype == object else np.zeros_like(array)
+
+    return _tree.map_structure(zeros, value)
 
 
 def small_leaves(value: Any) -> Any:
@@ -170,7 +175,11 @@ class ItemWriter:
 
     def flush(self, block_until_num_items: int = 0, timeout: float | None = None) -> None:
         """Waits until at most `block_until_num_items` items are not in their tables yet."""
-        self._writer.flush(block_until_num_items, None if timeout is None else round(1000 * timeout))
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must not be negative, got {timeout}")
+        # Infinity, and anything beyond a thousand years, means no limit.
+        is_unlimited = timeout is None or timeout > 3e10
+        self._writer.flush(block_until_num_items, None if is_unlimited else math.ceil(1000 * timeout))  # type: ignore[operator]
 
     def close(self) -> int:
         """Discards unconfirmed items, and returns their number."""

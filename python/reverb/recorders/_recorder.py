@@ -233,19 +233,17 @@ class VectorRecorder(Recorder):
         chosen = None if mask is None else _environments.read_mask(mask, self.num_envs)
         if chosen is not None and (self._failed or not self._was_reset) and not chosen.all():
             raise RuntimeError(
-                "the last call of step() failed; reset all environments"
+                "the last call of step() or reset() failed; reset all environments"
                 if self._failed
                 else "reset() was called with a mask, but no episode has started; call it without a mask first"
             )
         _environments.check_rows("observation", observation, self.num_envs)
+        self._failed = True
         self._end(np.ones(self.num_envs, np.bool_) if chosen is None else chosen, complete=False)
         self._layout.start(observation, chosen)
-        if chosen is None:
-            self._ended = np.zeros(self.num_envs, np.bool_)
-            self._failed = False
-            self._was_reset = True
-        else:
-            self._ended = self._ended & ~chosen
+        self._failed = False
+        self._was_reset = True
+        self._ended = np.zeros(self.num_envs, np.bool_) if chosen is None else self._ended & ~chosen
 
     def step(
         self,
@@ -282,7 +280,7 @@ class VectorRecorder(Recorder):
         if not self._was_reset:
             raise RuntimeError(f"step() was called, but no episode has started; {_RESET_REMEDY}")
         if self._failed:
-            raise RuntimeError(f"step() was called, but the last call of step() failed; {_RESET_REMEDY}")
+            raise RuntimeError(f"step() was called, but the last call of step() or reset() failed; {_RESET_REMEDY}")
         starting = self._ended
         any_start = starting.any()
         if any_start and self._autoreset is not Autoreset.NEXT_STEP:
