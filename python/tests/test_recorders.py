@@ -77,6 +77,29 @@ def test_environments_may_reuse_their_arrays(client):
     assert stored(client, recorder)["observation"][:, 0].tolist() == [0, 1, 2]
 
 
+def test_vector_environments_may_reuse_their_arrays(client):
+    observation, reward, terminated, truncated = np.zeros(2), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool)
+    action, log_prob = np.zeros(2), np.zeros(2)
+    with VectorTransitionRecorder(
+        client, "queue", n_step=3, discount=0.5, num_envs=2, autoreset="next_step"
+    ) as recorder:
+        recorder.reset(observation)
+        for t in range(1, 5):
+            for array in (observation, reward, action, log_prob):
+                array[:] = t, 10 * t
+            truncated[:] = t == 4, False
+            recorder.step(action, observation, reward, terminated, truncated, extras=log_prob)
+        for array in (observation, reward, action, log_prob, terminated, truncated):
+            array[:] = 77
+    data = stored(client, recorder)
+    order = np.argsort(data["observation"] + 100 * (data["action"] >= 10), kind="stable")
+    assert data["observation"][order].tolist() == [0, 1, 2, 3, 0, 10, 20, 30]
+    assert data["extras"][order].tolist() == [1, 2, 3, 4, 10, 20, 30, 40]
+    assert data["reward"][order].tolist() == [2.75, 4.5, 5, 4, 27.5, 45, 50, 40]
+    assert data["terminated"].tolist() == [False] * 8
+    assert data["truncated"][order].tolist() == [False, True, True, True] + [False] * 4
+
+
 class StepType(enum.IntEnum):
     FIRST = 0
     MID = 1

@@ -49,7 +49,7 @@ def is_timestep(value: Any) -> bool:
 
 def _numbers(name: str, value: Any) -> npt.NDArray[np.float64]:
     try:
-        return np.asarray(value, np.float64)
+        return np.array(value, np.float64)  # a copy: the environment may reuse its array
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be numbers, got {value!r}") from None
 
@@ -113,7 +113,7 @@ def read_timestep(action: Any, timestep: Any, extras: Any) -> Step:
 
 
 def _flags(name: str, value: Any, num_envs: int) -> Mask:
-    flags = np.asarray(value)
+    flags = np.array(value)  # a copy: the environment may reuse its array
     if flags.shape != (num_envs,):
         raise ValueError(f"{name} must have shape ({num_envs},), a value for each environment, got {flags.shape}")
     if flags.dtype != np.bool_:
