@@ -531,6 +531,21 @@ def test_tables_with_signatures(serve):
 # --- Arguments ---
 
 
+def test_a_reset_without_the_star(client):
+    text = r"another structure than that of step\(\): values at \[\(0,\).* now at \[\(\)\]; .* as in recorder.reset\(\*env.reset\(\)\)"
+    single = TransitionRecorder(client, "queue")
+    single.reset((np.zeros(3), {}))
+    with pytest.raises(ValueError, match=text):
+        single.step(0, np.zeros(3), 0.0, False, False)
+    single.reset(np.zeros(3), {})
+    single.step(0, np.zeros(3), 0.0, False, False)
+    assert single.num_items == 1
+    vector = VectorTransitionRecorder(client, "queue", num_envs=2, autoreset="next_step")
+    vector.reset((np.zeros(2), {"info": np.zeros(2)}))
+    with pytest.raises(ValueError, match=text):
+        vector.step(np.zeros(2), np.zeros(2), np.zeros(2), NO, NO)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [

@@ -61,13 +61,12 @@ class Layout(abc.ABC):
         self.check_observation(observation)
         if self._padding is not None:
             self.writer.append({"observation": observation, **self._padding}, mask)
-        elif self._held is None:
+        elif self._held is None or mask is None:
             held = np.ones(self.writer.num_envs, np.bool_) if mask is None else mask.copy()
             self._held = _items.copy_of(observation), held
         else:
             old, held = self._held
-            new = np.ones_like(held) if mask is None else mask
-            self._held = _items.merged(old, observation, new), held | new
+            self._held = _items.merged(old, observation, mask), held | mask
         if mask is None:
             self.lengths[:] = 0
         else:
@@ -79,6 +78,7 @@ class Layout(abc.ABC):
         if step.extras is not None:
             row["extras"] = step.extras
         if self._padding is None:
+            self._check_structure(step.observation)
             self._append_held({name: value for name, value in row.items() if name != "observation"})
             self._has_extras = step.extras is not None
             self._extras_like = step.extras
@@ -160,6 +160,18 @@ class Layout(abc.ABC):
         self.writer.append({"observation": observation, **padding}, mask)
         self._padding = padding
         self._held = None
+
+    def _check_structure(self, observation: Any) -> None:
+        """Compares the first observation of all with the second one; the writer compares the others."""
+        assert self._held is not None
+        try:
+            _tree.assert_same_structure(self._held[0], observation, check_types=False)
+        except ValueError:
+            before, now = ([path for path, _ in _tree.flatten_with_path(nest)] for nest in (self._held[0], observation))
+            raise ValueError(
+                f"the observation of reset() has another structure than that of step(): values at {before}, now at "
+                f"{now}; reset() takes observation and info as two arguments, as in recorder.reset(*env.reset())"
+            ) from None
 
     def _check_extras(self, extras: Any) -> None:
         if (extras is not None) != self._has_extras:
