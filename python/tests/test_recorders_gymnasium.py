@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+from pathlib import Path
+
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import numpy as np
 import pytest
 import recorders_reference as reference
+from test_docs import blocks_of
 
 import reverb
 
@@ -251,3 +255,30 @@ def test_own_vector_environments_of_gymnasium(client):
     for item in items:
         assert not (np.abs(item[3][[0, 2]]) > limits).any()  # nothing starts in a terminal state
         assert (np.abs(item[2][[0, 2]]) > limits).any() == item[5]
+
+
+def test_the_vector_environment_of_the_python_page(client):
+    names = {}
+    for block in blocks_of(Path(__file__).parents[2] / "docs" / "python.md"):
+        exec(block, names)
+        if "VectorTransitionRecorder" in block:
+            break
+    clock = Clock(3)
+    logged = [Logged(make("CartPole-v1"), clock, i) for i in range(3)]
+    envs = SyncVectorEnv([lambda env=env: env for env in logged])
+    envs.action_space.seed(0)
+    count = names["write_transitions"](client, "one step", envs, 100)
+    stored = collections.Counter()
+    # Sorted names: action, discount, next_observation, observation, reward, terminated, truncated.
+    for action, discount, after, before, reward, terminated, truncated in reference.take(client, "one step", count):
+        stored[before.tobytes(), int(action), float(reward), after.tobytes(), bool(terminated), bool(truncated)] += 1
+        assert discount == np.float32(0 if terminated else 0.99)
+    happened = collections.Counter(
+        (step.observation.tobytes(), int(step.action), step.reward, step.next_observation.tobytes(), step.terminated,
+         step.truncated)
+        for env in logged for episode in env.episodes for step in episode.steps
+    )  # fmt: skip
+    assert stored == happened
+    assert sum(episode.is_complete for env in logged for episode in env.episodes) > 10
+    names["recorded"].stop()
+    names["server"].stop()

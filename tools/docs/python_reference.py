@@ -27,17 +27,6 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
         ],
     ),
     (
-        "recorders",
-        "reverb.recorders",
-        "",
-        [
-            "reverb.recorders:",
-            *(f"reverb.recorders:{each}Recorder" for each in ("Transition", "Sequence", "Episode")),
-            *(f"reverb.recorders:Vector{each}Recorder" for each in ("Transition", "Sequence", "Episode")),
-            "reverb.recorders:ParallelRecorder",
-        ],
-    ),
-    (
         "structured",
         "reverb.structured",
         "Patterns and conditions for structured writers.",
