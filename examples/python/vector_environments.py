@@ -4,7 +4,8 @@ Use it with environments that step together: Gymnasium's vector environments, En
 The first dimension of values is the environment, as in the output of such environments. Each environment still has its
 own episodes, chunks and items: an item never combines two of them, and never extends across the start of an episode.
 The environments here reset themselves like those of Gymnasium: the step after the last one of an episode returns the
-first observation of the next.
+first observation of the next. For environments that return what Gymnasium's do, reverb.recorders uses a VectorWriter
+for you.
 
 The program writes the same transitions twice: with one VectorWriter, and with a TrajectoryWriter for each environment
 in a Python loop. In the output, compare the time per step, and the counts: the same items, and one terminal item for

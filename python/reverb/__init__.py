@@ -76,6 +76,7 @@ from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb import checkpoints as checkpoints
+    from reverb import recorders as recorders
     from reverb._mix import MixedBatch, mix
     from reverb.pattern_dataset import PatternDataset
     from reverb.tf_client import TFClient
@@ -113,6 +114,7 @@ __all__ = [
     "platform",
     "pybind",
     "rate_limiters",
+    "recorders",
     "replay_sample",
     "reverb_types",
     "selectors",
@@ -129,7 +131,7 @@ _LAZY_CLASSES = {
     "TrajectoryDataset": "trajectory_dataset",
     "mix": "_mix",
 }
-_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "server_executable"))
+_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "recorders", "server_executable"))
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
-    from reverb import rate_limiters, structured_writer
+    from reverb import structured_writer
     from reverb.server import Table
 
 __all__ = ["Client", "Writer"]

@@ -68,7 +68,7 @@ def short_cartpoles(gymnasium, num_envs):
     return gymnasium.make_vec("CartPole-v1", num_envs, vectorization_mode="sync", wrappers=wrappers)
 
 
-@pytest.mark.parametrize("page", ["python.md", "how_to.md"])
+@pytest.mark.parametrize("page", ["how_to.md"])
 @pytest.mark.parametrize("is_short", [False, True], ids=["terminated", "truncated"])
 def test_vector_environments(names_of, serve, page, is_short):
     gymnasium = pytest.importorskip("gymnasium")

@@ -1,0 +1,239 @@
+"""Writes the rows of episodes, and items that refer to them."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Mapping
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from reverb import _tree
+from reverb.vector_writer import VectorWriter
+
+if TYPE_CHECKING:
+    from reverb.client import Client
+
+Mask = npt.NDArray[np.bool_]
+Item = dict[str, Any]
+# A number, or a function of an item that returns one.
+Priority: TypeAlias = float | Callable[[Item], float]
+Tables: TypeAlias = str | Mapping[str, Priority]
+# Rows relative to the newest row of an episode, which is -1, or a slice that starts at the first row of an episode.
+Index: TypeAlias = int | slice | list[int]
+# Which rows of which column form a field of an item. A function returns the rows for the path of a leaf.
+Selection: TypeAlias = Mapping[str, tuple[str, Index | Callable[[_tree.Path], Index]]]
+
+# The writer keeps rows of at least this size in chunks of their own. Smaller columns share chunks as long as each row
+# has values for all of them.
+_LARGE_ROW_BYTES = 1024
+_MAX_CACHED_TRAJECTORIES = 256
+
+
+def as_rows(value: Any) -> Any:
+    """Returns the nest with a leading dimension of 1 for each leaf: a row of a single environment."""
+    if isinstance(value, np.ndarray):
+        return value[None]
+    if isinstance(value, (int, float, np.generic)):  # not necessary, but fast
+        return np.array([value])
+    if type(value) is dict:
+        return {key: as_rows(child) for key, child in value.items()}
+    if _tree.is_nested(value):
+        return _tree.map_structure(lambda leaf: np.asarray(leaf)[None], value)
+    return np.asarray(value)[None]
+
+
+def copy_of(value: Any) -> Any:
+    """Returns the nest with copies of its arrays."""
+    return _tree.map_structure(np.array, value)
+
+
+def merged(old: Any, new: Any, mask: Mask) -> Any:
+    """Returns a nest with the rows of `new` where the mask is set, and of `old` elsewhere."""
+
+    def choose(first: Any, second: Any) -> npt.NDArray[Any]:
+        result = np.array(first)
+        result[mask] = np.asarray(second)[mask]
+        return result
+
+    return _tree.map_structure(choose, old, new, check_types=False)
+
+
+def zeros_like(value: Any) -> Any:
+    """Returns the nest with zeros, or empty strings, instead of its values."""
+
+    def zeros(leaf: Any) -> npt.NDArray[Any]:
+        array = np.asarray(leaf)
+        return np.full(array.shape, b"", object) if array.dtype == object else np.zeros_like(array)
+
+    return _tree.map_structure(zeros, value)
+
+
+def small_leaves(value: Any) -> Any:
+    """Returns the nest with None instead of its large leaves."""
+
+    def keep(leaf: Any) -> Any:
+        rows = np.asarray(leaf)
+        return None if rows.nbytes >= _LARGE_ROW_BYTES * len(rows) else leaf
+
+    return _tree.map_structure(keep, value)
+
+
+def contiguous(rows: list[int]) -> Index:
+    """Returns the rows, all negative, as a slice if that is possible."""
+    if rows != list(range(rows[0], rows[0] + len(rows))):
+        return rows
+    return slice(rows[0], None if rows[-1] == -1 else rows[-1] + 1)
+
+
+def check_priority(table: str, priority: Any) -> Priority:
+    """Returns the priority; TypeError or ValueError for one that cannot be used."""
+    if callable(priority):
+        return priority  # type: ignore[no-any-return]
+    try:
+        number = float(priority)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the priority of table {table!r} must be a number or a function of an item, not {priority!r}"
+        ) from None
+    if not math.isfinite(number):
+        raise ValueError(f"the priority of table {table!r} must be finite, not {number}")
+    return number
+
+
+def check_tables(table: Any, priority: Any) -> dict[str, Priority]:
+    """Returns the priority of each table, from the arguments `table` and `priority` of a recorder."""
+    if isinstance(table, str):
+        return {table: check_priority(table, priority)}
+    if not isinstance(table, Mapping):
+        raise TypeError(f"table must be a name, or a dict with the priority for each table, not {table!r}")
+    if not table:
+        raise ValueError("table is an empty dict; give at least one table")
+    if isinstance(priority, (int, float)) and priority == 1.0:
+        return {name: check_priority(name, each) for name, each in table.items()}
+    raise ValueError("with a dict of tables, the dict has the priorities; leave priority= out")
+
+
+class ItemWriter:
+    """Writes rows of `num_envs` environments, and items of them to one or more tables.
+
+    Masks select environments; None selects all. Keeps a copy of the rows only for priorities that are functions.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        tables: dict[str, Priority],
+        num_envs: int,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool,
+        timeout: float | None,
+    ) -> None:
+        self._writer = VectorWriter(
+            client, num_envs, num_keep_alive_refs, validate_items=validate_items, timeout=timeout
+        )
+        self._tables = tables
+        self._trajectories: dict[Any, Any] = {}
+        self.num_envs = num_envs
+        self.num_items = 0
+        self._rows: list[collections.deque[dict[str, Any]]] | None = None
+        if any(callable(priority) for priority in tables.values()):
+            self._rows = [collections.deque(maxlen=num_keep_alive_refs) for _ in range(num_envs)]
+
+    def append(self, row: dict[str, Any], mask: Mask | None = None) -> None:
+        """Adds a row to each environment of the mask. `row` has a nest of arrays [num_envs, ...] for each column."""
+        self._writer.append(row, mask)
+        if self._rows is not None:
+            for i in self._selected(mask):
+                one = {
+                    name: _tree.map_structure(lambda leaf, i=i: None if leaf is None else np.array(leaf[i]), value)
+                    for name, value in row.items()
+                }
+                self._rows[i].append(one)
+
+    def create(self, key: Any, selection: Callable[[], Selection], mask: Mask | None = None) -> None:
+        """Creates an item in each environment of the mask. `key` identifies the selection, which is cached."""
+        trajectory = self._trajectories.get(key)
+        if trajectory is None:
+            if len(self._trajectories) >= _MAX_CACHED_TRAJECTORIES:
+                self._trajectories.clear()
+            trajectory = self._trajectories[key] = self._trajectory(selection())
+        for table, priority in self._tables.items():
+            priorities = self._priorities(table, priority, selection(), mask) if callable(priority) else priority
+            self._writer.create_items(table, priorities, trajectory, mask)
+        self.num_items += self.num_envs if mask is None else int(np.count_nonzero(mask))
+
+    def end_episode(self, mask: Mask | None = None) -> None:
+        """Ends the episodes of the environments of the mask: later items cannot refer to their rows."""
+        self._writer.end_episode(mask)
+        if self._rows is not None:
+            for i in self._selected(mask):
+                self._rows[i].clear()
+
+    def flush(self, block_until_num_items: int = 0, timeout: float | None = None) -> None:
+        """Waits until at most `block_until_num_items` items are not in their tables yet."""
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must not be negative, got {timeout}")
+        # Infinity, and anything beyond a thousand years, means no limit.
+        is_unlimited = timeout is None or timeout > 3e10
+        self._writer.flush(block_until_num_items, None if is_unlimited else math.ceil(1000 * timeout))  # type: ignore[operator]
+
+    def close(self) -> int:
+        """Discards unconfirmed items, and returns their number."""
+        return self._writer.close()
+
+    def _selected(self, mask: Mask | None) -> Any:
+        return range(self.num_envs) if mask is None else np.flatnonzero(mask)
+
+    def _trajectory(self, selection: Selection) -> Item:
+        history = self._writer.history
+
+        def choose(column: str, index: Any) -> Any:
+            return _tree.map_structure_with_path(
+                lambda path, leaf: leaf[index(path) if callable(index) else index], history[column]
+            )
+
+        return {name: choose(column, index) for name, (column, index) in selection.items()}
+
+    def _priorities(
+        self, table: str, function: Callable[[Item], float], selection: Selection, mask: Mask | None
+    ) -> npt.NDArray[np.float64]:
+        priorities = np.zeros(self.num_envs)
+        for i in self._selected(mask):
+            value = function(self._item(i, selection))
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"the priority function of table {table!r} must return a number, it returned {value!r}"
+                ) from None
+            if not math.isfinite(number):
+                raise ValueError(
+                    f"the priority function of table {table!r} must return a finite number, it returned {number}"
+                )
+            priorities[i] = number
+        return priorities
+
+    def _item(self, env: int, selection: Selection) -> Item:
+        assert self._rows is not None
+        rows = list(self._rows[env])
+
+        def choose(column: str, index: Any) -> Any:
+            columns = [row.get(column) for row in rows]
+            leaves = [None if each is None else _tree.flatten(each) for each in columns]
+
+            def values(leaf: int, path: _tree.Path) -> Any:
+                where = index(path) if callable(index) else index
+                if isinstance(where, int):
+                    return leaves[where][leaf]  # type: ignore[index]
+                chosen = leaves[where] if isinstance(where, slice) else [leaves[i] for i in where]
+                return np.stack([each[leaf] for each in chosen])  # type: ignore[index]
+
+            like = columns[0]
+            flat = [values(i, path) for i, (path, _) in enumerate(_tree.flatten_with_path(like))]
+            return _tree.unflatten_as(like, flat)
+
+        return {name: choose(column, index) for name, (column, index) in selection.items()}

@@ -1,0 +1,324 @@
+"""Recorders of single and vector environments: they follow the episodes, a Layout writes them."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from reverb import errors
+from reverb.recorders import _environments, _items
+from reverb.recorders._environments import Autoreset
+from reverb.recorders._items import ItemWriter, Mask
+from reverb.recorders._layout import Layout
+
+if TYPE_CHECKING:
+    from reverb.client import Client
+
+_Self = TypeVar("_Self", bound="Recorder")
+
+_RESET_REMEDY = "call reset() with what the environment's reset() returns"
+
+
+class Recorder:
+    """The methods that all recorders have. Only one thread at a time can use a recorder."""
+
+    def __init__(
+        self,
+        client: Client,
+        layout: Layout,
+        table: Any,
+        priority: Any,
+        num_envs: int,
+        *,
+        validate_items: bool,
+        timeout: float | None,
+    ) -> None:
+        tables = _items.check_tables(table, priority)
+        self._writer = ItemWriter(
+            client, tables, num_envs, layout.num_keep_alive_refs, validate_items=validate_items, timeout=timeout
+        )
+        layout.bind(self._writer)
+        self._layout = layout
+        self._is_closed = False
+
+    @property
+    def num_items(self) -> int:
+        """The number of items that were created so far, in each table."""
+        return self._writer.num_items
+
+    def end_episode(self) -> None:
+        """Ends episodes here that the environment has not ended, as if they were truncated, but without the flag.
+
+        Their last steps are stored, unless an item is a whole episode: then nothing of them is. reset() does this too.
+        The next call must be reset().
+        """
+        raise NotImplementedError
+
+    def flush(self, block_until_num_items: int = 0, timeout: float | None = None) -> None:
+        """Waits until at most `block_until_num_items` items are not in their tables yet.
+
+        DeadlineExceededError after `timeout` seconds; sending continues.
+        """
+        self._check_open()
+        self._writer.flush(block_until_num_items, timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends episodes as end_episode() does, waits until all items are in their tables, and disconnects. Idempotent.
+
+        After `timeout` seconds, it discards the items that are left, and raises DeadlineExceededError.
+        """
+        if self._is_closed:
+            return
+        try:
+            self.end_episode()
+            self._writer.flush(0, timeout)
+        finally:
+            self._is_closed = True
+            self._writer.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # After an error of reverb or Ctrl-C, waiting would be pointless.
+        if exception_type is not None and issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
+            self._is_closed = True
+            self._writer.close()
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("close() has been called on this recorder")
+
+
+class SingleRecorder(Recorder):
+    """A recorder of one environment."""
+
+    def __init__(
+        self,
+        client: Client,
+        layout: Layout,
+        table: Any,
+        priority: Any,
+        *,
+        validate_items: bool,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(client, layout, table, priority, 1, validate_items=validate_items, timeout=timeout)
+        self._needs_reset: str | None = "no episode has started"
+
+    def reset(self, observation: Any, info: Any = None) -> None:
+        """Starts an episode: recorder.reset(*env.reset()), or recorder.reset(timestep) with a dm_env.TimeStep.
+
+        An episode that has not ended is ended as by end_episode(). `info` is not used.
+        """
+        self._check_open()
+        if _environments.is_timestep(observation):
+            if not observation.first():
+                raise ValueError(
+                    "reset() takes the first timestep of an episode, this one is in the middle or at the end; pass it "
+                    "to step()"
+                )
+            observation = observation.observation
+        self._end(complete=False)
+        self._needs_reset = "the last call of reset() failed"
+        self._layout.start(_items.as_rows(observation), None)
+        self._needs_reset = None
+
+    def step(
+        self,
+        action: Any,
+        observation: Any,
+        reward: Any = None,
+        terminated: Any = None,
+        truncated: Any = None,
+        info: Any = None,
+        *,
+        extras: Any = None,
+    ) -> None:
+        """Adds a step: recorder.step(action, *env.step(action)), or recorder.step(action, timestep) with dm_env.
+
+        Args:
+            action: that led to the observation.
+            observation: after the action; or a dm_env.TimeStep, instead of all values of the environment. The first
+                timestep of an episode starts it, and the action is ignored, as dm_env's step() does after an end.
+            reward: for the action.
+            terminated: whether the episode has ended in a final state, whose value is 0.
+            truncated: whether the episode was ended for another reason, such as a time limit.
+            info: not used.
+            extras: any nest of arrays that belongs to the observation before the action and to the action, such as the
+                log probability of the action or a recurrent state. The same ones in every step.
+
+        Raises:
+            RuntimeError: before the first reset(), and after the end of an episode.
+            ValueError, TypeError: for values that do not fit. The episode is incomplete then: continue with reset().
+        """
+        self._check_open()
+        is_timestep = _environments.is_timestep(observation)
+        if is_timestep and observation.first():
+            self.reset(observation)
+            return
+        if self._needs_reset is not None:
+            raise RuntimeError(f"step() was called, but {self._needs_reset}; {_RESET_REMEDY}")
+        self._needs_reset = "the last call of step() failed"
+        if is_timestep:
+            step = _environments.read_timestep(action, observation, extras)
+        else:
+            step = _environments.read_step(action, observation, reward, terminated, truncated, extras)
+        self._layout.step(step, None)
+        self._needs_reset = None
+        if step.terminated[0] or step.truncated[0]:
+            self._end(complete=True)
+
+    def end_episode(self) -> None:  # noqa: D102
+        self._check_open()
+        self._end(complete=False)
+
+    def _end(self, *, complete: bool) -> None:
+        self._layout.finish(np.ones(1, np.bool_), complete=complete)
+        self._needs_reset = "the episode has ended"
+
+
+class VectorRecorder(Recorder):
+    """A recorder of a vector environment: all values have the environments as their first dimension."""
+
+    def __init__(
+        self,
+        client: Client,
+        layout: Layout,
+        table: Any,
+        priority: Any,
+        env: Any,
+        num_envs: Any,
+        autoreset: Any,
+        *,
+        validate_items: bool,
+        timeout: float | None,
+    ) -> None:
+        count, self._autoreset = _environments.describe_vector_env(env, num_envs, autoreset)
+        super().__init__(client, layout, table, priority, count, validate_items=validate_items, timeout=timeout)
+        self._ended: Mask = np.ones(count, np.bool_)  # environments without an episode
+        self._failed = False
+        self._was_reset = False
+
+    @property
+    def num_envs(self) -> int:
+        """The number of environments."""
+        return self._writer.num_envs
+
+    @property
+    def autoreset(self) -> str:
+        """When environments are reset after the end of an episode: "next_step", "same_step" or "disabled"."""
+        return self._autoreset.value
+
+    def reset(self, observation: Any, info: Any = None, *, mask: Any = None) -> None:
+        """Starts an episode in each environment: recorder.reset(*envs.reset()).
+
+        Episodes that have not ended are ended as by end_episode().
+
+        Args:
+            observation: the first ones.
+            info: not used.
+            mask: which environments were reset, an array of bools; None: all. For environments that do not reset
+                themselves: the `reset_mask` that the environment's reset() was given.
+        """
+        self._check_open()
+        chosen = None if mask is None else _environments.read_mask(mask, self.num_envs)
+        if chosen is not None and (self._failed or not self._was_reset) and not chosen.all():
+            raise RuntimeError(
+                "the last call of step() or reset() failed; reset all environments"
+                if self._failed
+                else "reset() was called with a mask, but no episode has started; call it without a mask first"
+            )
+        _environments.check_rows("observation", observation, self.num_envs)
+        self._failed = True
+        self._end(np.ones(self.num_envs, np.bool_) if chosen is None else chosen, complete=False)
+        self._layout.start(observation, chosen)
+        self._failed = False
+        self._was_reset = True
+        self._ended = np.zeros(self.num_envs, np.bool_) if chosen is None else self._ended & ~chosen
+
+    def step(
+        self,
+        action: Any,
+        observation: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        info: Any = None,
+        *,
+        extras: Any = None,
+    ) -> None:
+        """Adds a step of each environment: recorder.step(action, *envs.step(action)).
+
+        After the end of an episode, the autoreset mode decides what the values mean. "next_step": this call ends the
+        episode; the next one starts an episode with its observation, and ignores the action and the reward of that
+        environment. "same_step": `observation` is the first one of the next episode, and info["final_obs"] (or
+        "final_observation") has the last one. "disabled": call reset() with a mask before the next step.
+
+        Args:
+            action: the actions.
+            observation: after the actions.
+            reward: for the actions.
+            terminated: where the episode has ended in a final state, whose value is 0.
+            truncated: where the episode was ended for another reason, such as a time limit.
+            info: what the environment returned; with "same_step" it has the last observations.
+            extras: any nest of arrays, as for a single environment.
+
+        Raises:
+            RuntimeError: before the first reset(), and for environments that must be reset.
+            ValueError, TypeError: for values that do not fit. Episodes are incomplete then: continue with reset().
+        """
+        self._check_open()
+        if not self._was_reset:
+            raise RuntimeError(f"step() was called, but no episode has started; {_RESET_REMEDY}")
+        if self._failed:
+            raise RuntimeError(f"step() was called, but the last call of step() or reset() failed; {_RESET_REMEDY}")
+        starting = self._ended
+        any_start = starting.any()
+        if any_start and self._autoreset is not Autoreset.NEXT_STEP:
+            raise RuntimeError(
+                f"the episodes of environments {np.flatnonzero(starting).tolist()} have ended; "
+                "call reset(observation, info, mask=reset_mask) for them"
+            )
+        self._failed = True
+        step = _environments.read_vector_step(action, observation, reward, terminated, truncated, extras, self.num_envs)
+        ended = step.terminated | step.truncated
+        if any_start:
+            ended &= ~starting
+        any_end = ended.any()
+        if any_end:
+            if self._autoreset is Autoreset.SAME_STEP:
+                step.observation = _environments.with_final_observations(observation, info, ended)
+            else:
+                _environments.check_no_final_observations(info, self._autoreset)
+        if not any_start:
+            self._layout.step(step, None)
+        else:
+            running = ~starting
+            if running.any():
+                self._layout.step(step, running)
+            self._layout.start(observation, starting)
+        if any_end:
+            self._end(ended, complete=True)
+        self._ended = ended
+        if any_end and self._autoreset is Autoreset.SAME_STEP:
+            self._layout.start(observation, ended)
+            self._ended = np.zeros(self.num_envs, np.bool_)
+        self._failed = False
+
+    def end_episode(self) -> None:  # noqa: D102
+        self._check_open()
+        self._end(np.ones(self.num_envs, np.bool_), complete=False)
+        self._was_reset = False
+
+    def _end(self, mask: Mask, *, complete: bool) -> None:
+        self._layout.finish(mask, complete=complete)
+        self._ended = self._ended | mask
