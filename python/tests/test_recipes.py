@@ -152,6 +152,26 @@ def test_n_step_returns_of_a_truncated_episode_keep_their_discounts(names_of):
     assert [bool(item["truncated"]) for item in items] == [False, False, True, True, True]
 
 
+def test_readme():
+    pytest.importorskip("gymnasium")
+    (block,) = blocks_of(DOCS.parent / "README.md")
+    names = {}
+    exec(block, names)
+    try:
+        items = items_of(names["client"], "replay", TRANSITION)
+    finally:
+        names["server"].stop()
+    # The environments that ended take one step each to reset.
+    ends = sum(bool(item["terminated"]) and item["reward"] == 1 for item in items)
+    assert ends > 50
+    assert 8 * 500 - ends - 8 <= len(items) <= 8 * 500 - ends + 8
+    returns = {k: sum(0.99**i for i in range(k)) for k in (1, 2, 3)}
+    for item in items:
+        (k,) = (k for k, total in returns.items() if item["reward"] == pytest.approx(total))
+        assert item["discount"] == pytest.approx(0 if item["terminated"] else 0.99**k)
+        assert abs(item["observation"][2]) < 0.2096, "no transition begins after a fall"
+
+
 def test_frame_stacks(names_of):
     names = names_of("how_to.md", "frame_stack=4")
     items = items_of(names["client"], "frames", TRANSITION)
