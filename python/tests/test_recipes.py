@@ -281,8 +281,11 @@ def test_d4pg_begins_an_item_at_every_step(monkeypatch):
     with reverb.Server([make_table(d4pg.TABLE_NAME)]) as server:
         client = server.localhost_client()
         d4pg.act(client, np.array([0.0, 0.1]), Stop())
-        items = [item.data for item in client.peek(d4pg.TABLE_NAME, 100)]  # action, discount, next_position, ...
+        items = items_of(client, d4pg.TABLE_NAME, TRANSITION)
     assert len(items) == d4pg.EPISODE
-    lengths = sorted(round(float(np.log(discount) / np.log(d4pg.GAMMA))) for _, discount, *_ in items)
+    lengths = sorted(round(float(np.log(item["discount"]) / np.log(d4pg.GAMMA))) for item in items)
     assert lengths == [1, 2] + [d4pg.N_STEP] * (d4pg.EPISODE - 2)
-    assert len({float(position) for _, _, _, position, _ in items}) == d4pg.EPISODE
+    assert len({float(item["observation"]) for item in items}) == d4pg.EPISODE
+    last = [item for item in items if item["truncated"]]
+    assert len(last) == d4pg.N_STEP
+    assert len({float(item["next_observation"]) for item in last}) == 1
