@@ -184,6 +184,24 @@ def test_frame_stacks(names_of):
     assert sum(bool(item["terminated"]) for item in items) == 1
 
 
+def test_overlapping_trajectories(names_of):
+    names = names_of("how_to.md", '"overlapping", 1.0')
+    items = items_of(names["client"], "overlapping", ["observation", "action", "reward", "terminated"])
+    starts = [int(item["observation"][0, 0]) for item in items]
+    assert sorted(starts) == list(range(18))
+    for start, item in zip(starts, items, strict=True):
+        assert item["observation"][:, 0].tolist() == [start, start + 1, start + 2]
+        assert item["reward"].tolist() == [0.5 * step for step in range(start, start + 3)]
+        assert item["terminated"].tolist() == [False, False, start == 17]
+
+
+def test_several_tables(names_of):
+    names = names_of("how_to.md", '"newest", 1.0')
+    newest, best = (items_of(names["client"], table, ["observation"]) for table in ("newest", "best"))
+    assert sorted(int(item["observation"].ravel()[0]) for item in newest) == list(range(20))
+    assert sorted(int(item["observation"].ravel()[0]) for item in best) == list(range(10, 20)), "the highest rewards"
+
+
 def test_whole_episodes(names_of):
     names = names_of("how_to.md", "EpisodeRecorder(client")
     items = items_of(names["client"], "episodes", STEPS)
