@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/concepts.md as SVG, beside itself. With --check it only tells which are not current.
+"""Draws the pictures of docs/ as SVG, beside itself. With --check it only tells which are not current.
 
 What the pictures show is computed where it can be: the probabilities of the selectors, the way of the limiter's cursor.
 """
@@ -445,6 +445,93 @@ def limiter_time() -> Picture:
     return p
 
 
+SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
+POWERS = ("", "γ ", "γ² ", "γ³ ")
+
+
+def n_step_items(length: int, n_step: int) -> list[tuple[int, int, str, str, str]]:
+    """Items of an episode: first and last observation, the return, the discount after termination and truncation."""
+    found = []
+    for start in range(length):
+        end = min(start + n_step, length)
+        total = " + ".join(f"{POWERS[i]}r{SUBSCRIPTS[start + i]}" for i in range(end - start))
+        discount = POWERS[end - start].strip()
+        found.append((start, end, total, "0" if end == length else discount, discount))
+    return found
+
+
+def n_step_end() -> Picture:
+    """The items at the end of an episode, and the step that resets."""
+    length, n_step = 5, 3
+    p = Picture(860, 506, "The 3-step items of an episode of five steps, and the step in which the environment resets")
+    left, gap, y = 70.0, 86.0, 118.0
+
+    def at(observation: int) -> float:
+        return left + observation * gap
+
+    p.text(30, 32, "What the environment returns, call by call", weight="bold", size=14)
+    p.text(30, 52, "next-step autoreset: the call after the end of an episode only resets", size=11.5, fill=FAINT)
+    for i in range(length + 3):
+        is_next = i > length
+        colour = TEAL if is_next else BLUE
+        if i == length:
+            colour = RED
+        p.rect(at(i) - 17, y - 17, 34, 34, fill=PALE[colour], stroke=colour, r=17, width=2)
+        name = f"o{SUBSCRIPTS[i - length - 1]}" if is_next else f"o{SUBSCRIPTS[i]}"
+        p.text(at(i), y + 5, name, anchor="middle", size=14, mono=True, fill=colour)
+        if i == 0:
+            continue
+        is_reset = i == length + 1
+        middle = (at(i - 1) + at(i)) / 2
+        p.line(
+            [(at(i - 1) + 20, y), (at(i) - 20, y)],
+            stroke=FAINT if is_reset else INK, arrow=True, width=1.5, dash="4 3" if is_reset else "",
+        )  # fmt: skip
+        if not is_reset:
+            step = i - 1 if not is_next else i - length - 2
+            p.text(middle, y - 26, f"r{SUBSCRIPTS[step]}", anchor="middle", size=13, mono=True)
+    p.text(at(length), y + 36, "the last observation:", anchor="middle", size=10.5, fill=RED)
+    p.text(at(length), y + 50, "terminated or truncated", anchor="middle", size=10.5, fill=RED)
+    reset = (at(length) + at(length + 1)) / 2
+    p.text(reset, y - 40, "resets;", anchor="middle", size=10.5, fill=FAINT)
+    p.text(reset, y - 26, "action ignored", anchor="middle", size=10.5, fill=FAINT)
+    p.text(at(length + 1) + 60, y + 36, "the next episode", anchor="middle", size=10.5, fill=TEAL)
+
+    top = 232.0
+    p.text(30, top - 18, "What a recorder stores with n_step=3", weight="bold", size=14)
+    p.text(at(length) + 218, top - 32, "discount, if the episode was", anchor="middle", size=11.5, fill=FAINT)
+    for column, name in ((175, "terminated"), (262, "truncated")):
+        p.text(at(length) + column, top - 12, name, anchor="middle", size=11.5)
+    for row, (start, end, total, terminated, truncated) in enumerate(n_step_items(length, n_step)):
+        line = top + row * 38
+        is_tail = end - start < n_step
+        colour = ORANGE if is_tail else BLUE
+        p.rect(at(start) - 17, line, at(end) - at(start) + 34, 28, fill=PALE[colour], stroke=colour, r=14)
+        p.text(at(start), line + 19, f"o{SUBSCRIPTS[start]}", anchor="middle", size=12.5, mono=True, fill=colour)
+        p.text(at(end), line + 19, f"o{SUBSCRIPTS[end]}", anchor="middle", size=12.5, mono=True, fill=colour)
+        inside = (at(start) + at(end)) / 2
+        p.text(inside, line + 19, total, anchor="middle", size=12 if end - start > 1 else 11, mono=True)
+        for column, value in ((175, terminated), (262, truncated)):
+            fill = RED if value == "0" else INK
+            p.text(at(length) + column, line + 19, value, anchor="middle", size=13, mono=True, fill=fill)
+    line = top + length * 38
+    p.line([(at(length) + 36, top - 4), (at(length) + 36, line + 34)], stroke=FAINT, dash="4 3")
+    p.rect(at(length + 1) - 17, line, 3 * gap / 2, 28, fill=PALE[TEAL], stroke=TEAL, r=14)
+    p.text(at(length + 1), line + 19, f"o{SUBSCRIPTS[0]}", anchor="middle", size=12.5, mono=True, fill=TEAL)
+    p.text(at(length + 1) + 46, line + 19, "…", anchor="middle", size=13)
+    p.text(30, line + 19, "No item crosses the dashed line.", size=11.5, fill=FAINT)
+    p.text(
+        30,
+        line + 52,
+        "Every step starts one item. The last two are shorter: their returns have fewer rewards.",
+        size=12,
+    )
+    p.text(
+        30, line + 70, "target = return + discount × value(last observation of the item), for all items alike", size=12
+    )
+    return p
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "overview": overview,
     "chunks": chunks,
@@ -453,6 +540,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "selectors": selectors,
     "limiter": limiter,
     "limiter_time": limiter_time,
+    "n_step_end": n_step_end,
 }
 
 

@@ -54,45 +54,18 @@ def play(parameters: np.ndarray, seed: int) -> float:
 def act(client: reverb.Client, parameters: np.ndarray, stop: threading.Event) -> None:
     """Plays with noise, and writes transitions over N_STEP steps."""
     rng = np.random.default_rng(0)
-    with client.trajectory_writer(num_keep_alive_refs=2 * N_STEP) as writer:
-
-        def write_item(start: int, rewards: list[float]) -> None:
-            """Writes an item: the rewards from `start` on, the state after them, and the remaining discount."""
-            # Accumulates the transition, so that the learner sees a single step: two more columns.
-            total = sum(GAMMA**k * reward for k, reward in enumerate(rewards))
-            writer.append({"return": total, "discount": GAMMA ** len(rewards)})
-            history = writer.history
-            trajectory = {
-                "position": history["position"][start],
-                "action": history["action"][start],
-                "return": history["return"][-1],
-                "discount": history["discount"][-1],
-                "next_position": history["next_position"][start + len(rewards) - 1],
-            }
-            writer.create_item(table=TABLE_NAME, priority=1.0, trajectory=trajectory)
-
+    with reverb.recorders.TransitionRecorder(client, TABLE_NAME, n_step=N_STEP, discount=GAMMA) as recorder:
         while not stop.is_set():
             position = rng.uniform(-2, 2)
-            rewards: list[float] = []
+            recorder.reset(position)
             for step in range(EPISODE):
                 # A simulator takes its time. A thread that never waits would hold the interpreter lock for 5 ms at
                 # each NumPy call of the learner; such actors should run in a separate process.
                 stop.wait(STEP_SECONDS)
                 action = float(np.clip(policy(parameters, np.float64(position)) + rng.normal(0, 0.4), -1, 1))
-                following, reward = move(position, action, rng)
-                rewards.append(reward)
-                values = {"position": position, "action": action, "next_position": following}
-                position = following
-                if step + 1 < N_STEP:
-                    writer.append(values)
-                else:
-                    writer.append(values, partial_step=True)  # write_item() completes the step
-                    write_item(step + 1 - N_STEP, rewards[-N_STEP:])
-            # The episode was truncated, not terminated: the last steps have fewer rewards, and the value of the last
-            # state counts.
-            for left in range(N_STEP - 1, 0, -1):
-                write_item(EPISODE - left, rewards[-left:])
-            writer.end_episode()
+                position, reward = move(position, action, rng)
+                # Episodes are truncated, not terminated: the value of the last state counts.
+                recorder.step(action, position, reward, False, step == EPISODE - 1)
 
 
 def features(positions: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -120,7 +93,7 @@ def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
     target = critic.copy()
     for _, batch in client.sample_batches(TABLE_NAME, BATCH, num_batches=updates, timeout=60):
         s, a, returns, discounts, s_next = (
-            batch[name] for name in ("position", "action", "return", "discount", "next_position")
+            batch[name] for name in ("observation", "action", "reward", "discount", "next_observation")
         )
         a_next = policy(parameters, s_next)
         wanted = project(returns, discounts, softmax(features(s_next, a_next) @ target))
@@ -139,14 +112,12 @@ def learn(client: reverb.Client, parameters: np.ndarray, updates: int) -> None:
 
 def main(updates: int = 1500) -> None:
     """Runs an actor and a learner as threads."""
-    number = reverb.TensorSpec((), np.float64)
     table = reverb.Table(
         name=TABLE_NAME,
         sampler=reverb.selectors.Uniform(),
         remover=reverb.selectors.Fifo(),
         max_size=MAX_REPLAY_SIZE,
         rate_limiter=reverb.rate_limiters.MinSize(1),
-        signature=dict.fromkeys(("position", "action", "return", "discount", "next_position"), number),
     )
     server = reverb.Server([table])
     client = reverb.Client(f"localhost:{server.port}")

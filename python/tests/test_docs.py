@@ -50,6 +50,17 @@ def test_the_expected_pages_are_found():
     assert {"README.md", "quick_start.md", "concepts.md", "python.md", "why_does_it_wait.md", "tuning.md"} <= names
 
 
+def test_the_recipes_page_shows_lines_of_the_programs():
+    programs = [
+        path.read_text(encoding="utf-8") for path in (ROOT / "examples" / "python" / "recipes").glob("*.py")
+    ]
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 7
+    for block in blocks:
+        assert sum(block in program for program in programs) == 1, block
+
+
 def test_the_readme_is_short():
     """Readers start with its examples, so these must be short."""
     (python,) = blocks_of(ROOT / "README.md")

@@ -17,15 +17,17 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
     (
         "writers",
         "Writers",
-        "Made by a `Client`: `trajectory_writer()`, `structured_writer()`, `writer()`.",
+        "Made by a `Client`: `trajectory_writer()`, `vector_writer()`, `structured_writer()`, `writer()`.",
         [
             "reverb:TrajectoryWriter",
             "reverb:TrajectoryColumn",
             "reverb._core:ColumnHistory",
+            "reverb:VectorWriter",
             "reverb._core:StructuredWriter",
             "reverb:Writer",
         ],
     ),
+    ("recorders", "reverb.recorders", "What turns the steps of environments into items.", ["reverb.recorders"]),
     (
         "structured",
         "reverb.structured",
@@ -54,6 +56,7 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
         ],
     ),
     ("checkpointers", "reverb.checkpointers", "", ["reverb.checkpointers"]),
+    ("checkpoints", "reverb.checkpoints", "", ["reverb.checkpoints"]),
 ]
 
 
@@ -97,7 +100,8 @@ def _module(module: types.ModuleType) -> list[str]:
     parts = [_prose(inspect.getdoc(module) or ""), ""]
     for name in getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]:
         thing = getattr(module, name)
-        if (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__ == module.__name__:
+        is_ours = getattr(thing, "__module__", "").startswith(module.__name__)
+        if is_ours and (inspect.isclass(thing) or inspect.isfunction(thing)):
             parts += _describe(name, thing)
     return parts
 
