@@ -91,9 +91,19 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
       .Field("file_bytes", info.file_bytes)
       .Field("writers", info.num_writers);
   json.Key("tables").BeginArray();
-  constexpr std::string_view kTableFields[] = {
-      "name",         "size",      "max_size", "sampler", "remover", "max_times_sampled", "max_age_seconds",
-      "rate_limiter", "signature", "layout",   "inserts", "samples", "deletes"};
+  constexpr std::string_view kTableFields[] = {"name",
+                                               "size",
+                                               "max_size",
+                                               "sampler",
+                                               "remover",
+                                               "max_times_sampled",
+                                               "max_age_seconds",
+                                               "rate_limiter",
+                                               "signature",
+                                               "layout",
+                                               "inserts",
+                                               "samples",
+                                               "deletes"};
   for (const TableInfo& table : info.tables) AddTableJson(table, kTableFields, &json);
   json.End().Key("folder").BeginArray();
   for (const CheckpointEntry& entry : siblings) {

@@ -154,8 +154,7 @@ int64_t SampleStreamSession::NextDraw() const {
   if (table_ == nullptr || drawing_ || to_draw_ == 0 || end_.has_value()) return 0;
   // A batch is drawn together, and sent in as many replies as it takes.
   const BatchRules& rules = requests_.front().rules;
-  if (rules.all_or_nothing ||
-      (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1)) {
+  if (rules.all_or_nothing || (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1)) {
     return drawn_.empty() ? to_draw_ : 0;
   }
   if (shares_memory_) return drawn_.empty() ? std::min(to_draw_, kMaxDraw) : 0;
