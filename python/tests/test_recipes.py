@@ -228,10 +228,12 @@ def test_prioritized_replay(names_of):
 
 def test_structured_transitions(names_of):
     names = names_of("how_to.md", "step_structure")
-    items = names["client"].peek("transitions", 100)
+    fields = ["observation", "action", "reward", "terminated", "next_observation"]
     steps = list(names["episode"]())
-    found = sorted((int(before[0]), int(after[0]), float(reward), bool(terminated))
-                   for _, after, before, reward, terminated in (item.data for item in items))  # fmt: skip
+    found = sorted(
+        (int(item["observation"][0]), int(item["next_observation"][0]), float(item["reward"]), bool(item["terminated"]))
+        for item in items_of(names["client"], "transitions", fields)
+    )
     assert found == [(i, i + 1, step["reward"], step["terminated"]) for i, step in enumerate(steps)]
     assert sum(terminated for *_, terminated in found) == 1
 
