@@ -2,6 +2,7 @@
 #include "reverb/checkpoint.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "api/gather_batch.h"
@@ -13,6 +14,8 @@
 #include "checkpoint/reverb_source.h"
 #include "checkpoint/source.h"
 #include "core/chunk_store.h"
+#include "reverb/signature.h"
+#include "tensor/column_names.h"
 
 namespace reverb {
 namespace {
@@ -104,6 +107,21 @@ Result<std::string> FindCheckpoint(FileSystem* fs, const std::string& path) {
   return Status::NotFound("\"" + path + "\" is not a complete checkpoint and contains none");
 }
 
+// Returns the names of these columns of a table; of all if none is given.
+std::vector<std::string> NamesOf(const SavedTable& table, std::span<const uint32_t> columns) {
+  const Result<Signature> signature = DecodeSignature(table.signature);
+  const bool has_signature = !table.signature.empty() && signature.ok();
+  std::vector<std::string> all =
+      internal::ColumnNamesOf(has_signature ? &*signature : nullptr, table.state.structure.value_or(""));
+  if (columns.empty()) return all;
+  std::vector<std::string> names;
+  for (const auto column : columns) {
+    if (static_cast<size_t>(column) >= all.size()) return {};
+    names.push_back(all[static_cast<size_t>(column)]);
+  }
+  return names;
+}
+
 }  // namespace
 
 // The source is shared with the cursors over it.
@@ -116,6 +134,7 @@ struct CheckpointItems::Rep {
   std::shared_ptr<CheckpointSource> source;  // the cursor needs it
   std::unique_ptr<ItemCursor> cursor;
   int64_t table_size = 0;
+  internal::ColumnNamer column_names;            // of the columns that are read
   std::vector<internal::Sample> left_over = {};  // of a batch that could not be made
 };
 
@@ -163,6 +182,9 @@ Result<CheckpointItems> CheckpointReader::Items(std::string_view table,
     auto items = std::make_unique<CheckpointItems::Rep>();
     items->source = rep_->source;
     items->table_size = tables[i].size;
+    items->column_names = [source = rep_->source, i, columns = options.columns] {
+      return NamesOf(source->server().tables[i], columns);
+    };
     if (const auto* own = dynamic_cast<const ReverbSource*>(rep_->source.get())) {
       items->cursor = own->OpenItems(i, options);
     } else {
@@ -199,7 +221,8 @@ Result<int64_t> CheckpointItems::NextBatch(int64_t n, Batch* batch, const BatchO
   }
   const auto count = static_cast<size_t>(std::min<int64_t>(n, static_cast<int64_t>(samples.size())));
   if (count == 0) return int64_t{0};
-  REVERB_RETURN_IF_ERROR(internal::GatherBatch(std::span(samples).first(count), options, batch));
+  REVERB_RETURN_IF_ERROR(
+      internal::GatherBatch(std::span(samples).first(count), options, rep_->column_names, batch));
   batch->info.probabilities.assign(count, 1.0 / static_cast<double>(rep_->table_size));
   samples.erase(samples.begin(), samples.begin() + static_cast<ptrdiff_t>(count));
   return static_cast<int64_t>(count);

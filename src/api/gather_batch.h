@@ -4,14 +4,16 @@
 
 #include <span>
 
+#include "client/batcher.h"
 #include "reverb/sampler.h"
 #include "reverb/status.h"
 #include "tensor/item.h"
 
 namespace reverb::internal {
 
-// INVALID_ARGUMENT, naming the sample, if their layouts differ. REQUIRES: at least one sample.
-Status GatherBatch(std::span<const Sample> samples, const BatchOptions& options, Batch* batch);
+// INVALID_ARGUMENT, naming the sample and the column, if their layouts differ. REQUIRES: at least one sample.
+Status GatherBatch(std::span<const Sample> samples, const BatchOptions& options, const ColumnNamer& names,
+                   Batch* batch);
 
 }  // namespace reverb::internal
 

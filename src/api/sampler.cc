@@ -135,9 +135,10 @@ Status CheckBatchSize(const internal::SamplerImpl& sampler, int64_t n) {
 
 }  // namespace
 
-Status internal::GatherBatch(std::span<const Sample> samples, const BatchOptions& options, Batch* batch) {
+Status internal::GatherBatch(std::span<const Sample> samples, const BatchOptions& options,
+                             const ColumnNamer& names, Batch* batch) {
   FillInfo(samples, &batch->info);
-  return GatherTensors(samples, options, batch);
+  return GatherTensors(samples, options, names, batch);
 }
 
 Sampler::Sampler(std::unique_ptr<Rep> rep) : rep_(std::move(rep)) {}
@@ -174,8 +175,7 @@ Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, 
   std::vector<internal::Sample> samples;
   REVERB_RETURN_IF_ERROR(
       TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
-  FillInfo(samples, &batch->info);
-  Status status = GatherTensors(samples, options, rep_->column_names, batch);
+  Status status = internal::GatherBatch(samples, options, rep_->column_names, batch);
   if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
   return status;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "tensor/column_names.h"
 #include "tensor/limiter_text.h"
 
 namespace reverb {
@@ -524,15 +525,7 @@ Result<int64_t> TableState::SampleBatch(int64_t n, const BatchRules& rules, cons
 }
 
 std::vector<std::string> TableState::ColumnNames() const {
-  if (options_.signature) {
-    std::vector<std::string> names;
-    const Result<std::vector<TensorSpec>> specs = options_.signature->Flatten();
-    if (!specs.ok()) return names;
-    for (const TensorSpec& spec : *specs) names.push_back(spec.name);
-    return names;
-  }
-  const Result<ItemStructure> structure = ItemStructure::Decode(layout_.structure().value_or(""));
-  return structure.ok() ? structure->ColumnNames() : std::vector<std::string>();
+  return ColumnNamesOf(options_.signature ? &*options_.signature : nullptr, layout_.structure().value_or(""));
 }
 
 Status TableState::Plan(int64_t n, int64_t before, const BatchRules& rules, const Trajectory* first) {
