@@ -591,7 +591,8 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
   EXPECT_EQ(log.Count("the fallback checkpoint \"/wrong\" is not a complete checkpoint"), 1);
 }
 
-// Returns a manifest of version 1 with one table: version 1 has a string of user data after the signature.
+// Returns a manifest of version 1 with one table: version 1 has a string of user data after the signature, in
+// place of the layout.
 std::string ManifestOfVersion1(const Signature& signature, const std::string& user_data) {
   Manifest manifest;
   manifest.slots_per_page = 256;
@@ -601,7 +602,7 @@ std::string ManifestOfVersion1(const Signature& signature, const std::string& us
   bytes.resize(bytes.size() - 8);
   std::string field;
   PutString(&field, user_data);
-  bytes.insert(bytes.find(encoded) + encoded.size(), field);
+  bytes.replace(bytes.find(encoded) + encoded.size(), 1, field);
   bytes[8] = 1;
   PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
   return bytes;
@@ -639,12 +640,12 @@ TEST(ManifestTest, Version1HasAStringThatIsSkipped) {
   std::string bytes = EncodeManifest(manifest);
   bytes.resize(bytes.size() - 8);
   const std::string& signature = manifest.tables[0].saved.signature;
-  bytes.insert(bytes.find(signature) + signature.size(), std::string("\x05user\0", 6));
+  bytes.replace(bytes.find(signature) + signature.size(), 1, std::string("\x05user\0", 6));
   bytes[8] = 1;
   const auto decoded = DecodeManifest(seal(bytes), "m");
   ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
   EXPECT_EQ(decoded->tables[0].saved.signature, signature);
-  bytes[8] = 3;
+  bytes[8] = kManifestVersion + 1;
   EXPECT_THAT(DecodeManifest(seal(bytes), "m").status(), StatusIs(StatusCode::kFailedPrecondition));
 }
 
