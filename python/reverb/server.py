@@ -80,7 +80,7 @@ class Table:
             layout: for a table without a signature. "first": items must have the layout of the first one: its names,
                 its nest and the dtypes of its columns. The server refuses others: flush() and end_episode() of their
                 writer raise ValueError. Lengths and shapes may differ. reset() lets the next item set the layout.
-                "any": all items are accepted, and a batch that would mix layouts raises ValueError.
+                "any": all items are accepted; a batch of items with different columns or dtypes raises ValueError.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
