@@ -81,7 +81,7 @@ class Table:
             layout: for a table without a signature. "first": items must have the layout of the first one: its names,
                 its nest and the dtypes of its columns. The server refuses others: flush() and end_episode() of their
                 writer raise ValueError. Lengths and shapes may differ. reset() lets the next item set the layout.
-                "any": all items are accepted, and a batch that would mix layouts raises ValueError.
+                "any": all items are accepted; a batch of items with different columns or dtypes raises ValueError.
             max_age: seconds after which an item is removed, however often it was sampled; None: never. The time of the
                 insert counts; later changes of the priority do not renew it.
         """

@@ -43,7 +43,7 @@ class Waiter:
 
 def full_table(name="table"):
     """Returns a table that accepts one item and then blocks inserts."""
-    return make_table(name, max_size=10, limiter=reverb.rate_limiters.Queue(1))
+    return make_table(name, max_size=10, limiter=reverb.rate_limiters.Queue(1), layout="any")
 
 
 # --- The server stops while calls wait ---
@@ -130,7 +130,7 @@ def test_waits_over_a_socket_continue_with_the_next_server():
     assert all(waiter.is_running() for waiter in waiters)
     first.stop()
     assert isinstance(impatient.join(), RuntimeError)
-    with reverb.Server([make_table(), make_table("empty")], port=first.port) as second:
+    with reverb.Server([make_table(layout="any"), make_table("empty")], port=first.port) as second:
         second.localhost_client().insert(0, {"empty": 1.0})
         errors = {call.__name__: waiter.join() for call, waiter in zip(WAITING, waiters, strict=True)}
     insert_error = errors.pop("waiting_insert")

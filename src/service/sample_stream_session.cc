@@ -154,12 +154,12 @@ int64_t SampleStreamSession::NextDraw() const {
   if (table_ == nullptr || drawing_ || to_draw_ == 0 || end_.has_value()) return 0;
   // A batch is drawn together, and sent in as many replies as it takes.
   const BatchRules& rules = requests_.front().rules;
-  if (rules.all_or_nothing || (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1)) {
-    return drawn_.empty() ? to_draw_ : 0;
-  }
-  if (shares_memory_) return drawn_.empty() ? std::min(to_draw_, kMaxDraw) : 0;
+  const bool is_whole =
+      rules.all_or_nothing || (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
+  if (shares_memory_) return drawn_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
   // The next draw waits until the drawn samples were sent.
   if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
+  if (is_whole) return to_draw_;
   int64_t fit = kFirstDraw;
   if (bytes_per_sample_ > 0) fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));

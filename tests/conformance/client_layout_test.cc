@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "conformance/client_fixture.h"
 #include "conformance/transports.h"
@@ -107,6 +108,30 @@ TEST_P(ClientLayoutTest, ABatchIsDrawnAsAWholeOrNotAtAll) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("needs a batch_size")));
   EXPECT_THAT(client.NewSampler({.table = "q", .max_samples = 5, .batch_size = 2}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("a multiple of batch_size")));
+}
+
+TEST_P(ClientLayoutTest, ABatchMayBeLargerThanTheWindow) {
+  constexpr int kItems = 20;
+  Start({MakeQueue("q", 2 * kItems)});
+  const Client client = Connect();
+  const std::vector<float> values(100'000);
+  for (int i = 0; i < 2 * kItems; ++i) {
+    const Floats x({static_cast<int64_t>(values.size())}, values);
+    ASSERT_OK(client.Insert(std::array{x.view()}, std::array{Client::TablePriority{"q", 1.0}}, kPatience));
+  }
+  auto sampler = client
+                     .NewSampler({.table = "q",
+                                  .max_samples = 2 * kItems,
+                                  .batch_size = kItems,
+                                  .all_or_nothing = true,
+                                  .receive_window_bytes = 1 << 20})
+                     .value();
+  Batch batch;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(sampler.NextBatch(kItems, &batch, kPatience));
+    EXPECT_THAT(batch.columns[0].dims(), ElementsAre(kItems, 1, values.size()));
+  }
+  EXPECT_EQ(table("q").Info().current_size, 0);
 }
 
 }  // namespace
