@@ -140,7 +140,7 @@ class Client(_core.Client):
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
-        address = server_address if isinstance(server_address, str) else ",".join(server_address)
+        address = _join_addresses(server_address)
         options: dict[str, Any] = {
             "in_process": in_process,
             "name": name,
@@ -468,6 +468,18 @@ class Client(_core.Client):
     def checkpoint(self, *, timeout: float | None = None) -> str:
         """Makes the server write a checkpoint, and returns its path."""
         return self._checkpoint(timeout)
+
+
+def _join_addresses(server_address: str | Sequence[str]) -> str:
+    if isinstance(server_address, str):
+        return server_address
+    try:
+        return ",".join(server_address)
+    except TypeError:
+        raise TypeError(
+            'server_address must be a str such as "localhost:8000", or a sequence of them, got '
+            f"{server_address!r} of type {type(server_address).__name__}"
+        ) from None
 
 
 def _rebuild(kind: type[Client], server_address: str, options: dict[str, Any]) -> Client:

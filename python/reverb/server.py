@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import logging
 import operator
@@ -275,6 +275,11 @@ class Server:
             raise ValueError(f'when_full must be "wait" or "evict", got {when_full!r}')
         if not tables:
             raise ValueError("At least one table must be provided")
+        if not isinstance(tables, Iterable) or not all(isinstance(table, Table) for table in tables):
+            raise TypeError(
+                f"tables must be a sequence of reverb.Table, such as [table], got {tables!r} of type "
+                f"{type(tables).__name__}"
+            )
         names = collections.Counter(table.name for table in tables)
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:

@@ -495,3 +495,9 @@ def test_keys_that_are_no_sequence(client, keys):
 def test_priorities_that_are_no_sequence(client, priorities):
     with pytest.raises(TypeError, match="priorities must be a sequence"):
         client.update_priorities("table", [1, 2], priorities)
+
+
+@pytest.mark.parametrize("address", [8000, None, ["localhost:8000", 8001]])
+def test_an_address_of_a_wrong_type(address):
+    with pytest.raises(TypeError, match=r'server_address must be a str such as "localhost:8000", or a sequence of them, got'):
+        reverb.Client(address)

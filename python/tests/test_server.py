@@ -49,6 +49,12 @@ def test_needs_tables(tables):
         reverb.Server(tables)
 
 
+@pytest.mark.parametrize("tables", [make_table(), {"table": make_table()}, ["table"], 3])
+def test_tables_of_a_wrong_type(tables):
+    with pytest.raises(TypeError, match=r"tables must be a sequence of reverb\.Table, such as \[table\], got"):
+        reverb.Server(tables)
+
+
 def test_names_are_unique():
     with pytest.raises(ValueError, match="twice"):
         reverb.Server([make_table("twice"), make_table("twice"), make_table("once")])
