@@ -31,6 +31,7 @@ class Workload:
     length: int
     period: int
     episode: int  # steps
+    late: bool = False  # items are created at the end of the episode
 
 
 def _frame(random: np.random.Generator, step: int) -> dict[str, np.ndarray]:
@@ -63,6 +64,8 @@ WORKLOADS = (
     Workload("floats 80/40", _floats, 80, 80, 40, 400),
     Workload("transitions of frames", _frame, 2, 2, 1, 200),
     Workload("transitions of floats", _floats, 2, 2, 1, 200),
+    Workload("late transitions", _floats, 200, 2, 1, 200, late=True),
+    Workload("late floats 80/40", _floats, 400, 80, 40, 400, late=True),
     Workload("single floats", _floats, 1, 1, 1, 200),
     Workload("5-step of floats", _floats, 6, 6, 1, 200),
     Workload("5-step, short episodes", _floats, 6, 6, 1, 12),
@@ -84,16 +87,23 @@ def _run(workload: Workload, max_chunk_length: int | None, items: int) -> float:
         row_bytes = sum(value.nbytes for value in example.values())
         while created < items:
             counted = 0  # steps of this episode that an item refers to
-            for step in range(workload.episode):
-                writer.append(workload.step(random, step))
-                if step + 1 < workload.length or (step + 1 - workload.length) % workload.period:
+            late = []
+            for end in range(1, workload.episode + 1):
+                writer.append(workload.step(random, end - 1))
+                begin = end - workload.length
+                if begin < 0 or begin % workload.period or created == items:
                     continue
-                writer.create_item("t", 1.0, {name: writer.history[name][-workload.length :] for name in example})
-                raw += row_bytes * (step + 1 - max(counted, step + 1 - workload.length))
-                counted = step + 1
+                if workload.late:
+                    late.append((begin, end))
+                else:
+                    writer.create_item("t", 1.0, {name: writer.history[name][begin:end] for name in example})
+                raw += row_bytes * (end - max(counted, begin))
+                counted = end
                 created += 1
-                if created == items:
+                if created == items and not workload.late:
                     break
+            for begin, end in late:
+                writer.create_item("t", 1.0, {name: writer.history[name][begin:end] for name in example})
             writer.end_episode()
     stored = client.server_info().stored_bytes
     server.stop()

@@ -11,7 +11,8 @@
 // if an item contained it.
 //
 // A chunk of a fixed length is complete when it is full. A tuned group may collect rows until an item needs
-// them (see ChunkLengthTuner), up to a number of bytes; the item then gets chunks of its own rows only.
+// them (see ChunkLengthTuner), up to a number of bytes; the item then gets chunks of its own rows only, and the
+// rows around them become chunks of the same length.
 //
 // Memory: no allocation per cell; a chunk of one row is encoded directly from the caller's bytes, others from
 // a row buffer of each column.
@@ -136,7 +137,7 @@ class ColumnStore {
   int64_t max_keep_alive_refs() const { return max_keep_; }
 
   // Same as the method of TrajectoryWriter.
-  Result<std::vector<CellRange>> Stack(uint32_t column, int64_t rows, std::optional<int64_t> end) const;
+  Result<std::vector<CellRange>> Stack(uint32_t index, int64_t rows, std::optional<int64_t> end) const;
   // Returns whether the column has a value at the position that is still stored.
   bool HasCell(uint32_t index, int64_t position) const;
   Result<Tensor> Read(uint32_t index, int64_t position) const;
@@ -219,6 +220,9 @@ class ColumnStore {
   static bool IsFull(const Group& group);
   Status FinishGroup(uint32_t index);
   Status CutGroup(uint32_t index, std::span<RowRun> runs);
+  // Sets used_ to the rows of the chunk that is being filled that an item refers to. They include rows next to
+  // them that are too few for separate chunks.
+  void FindUsedRows(const Group& group, std::span<const RowRun> runs);
   // Divides the rows of the chunk that is being filled: those before pieces_.back().end into chunks of
   // pieces_, while the others remain.
   Status CutPieces(Group& group, uint32_t index);
@@ -256,6 +260,10 @@ class ColumnStore {
   std::vector<ChunkSlot*> free_slots_;
 
   // Rows [begin, end) of the chunk that is being filled.
+  struct RowInterval {
+    uint32_t begin = 0;
+    uint32_t end = 0;
+  };
   struct Piece {
     uint32_t begin = 0;
     uint32_t end = 0;
@@ -268,6 +276,7 @@ class ColumnStore {
   std::vector<uint32_t> touched_groups_;
   std::vector<ColumnValue> sequence_;
   std::vector<uint32_t> cut_groups_;
+  std::vector<RowInterval> used_;
   std::vector<Piece> pieces_;
   std::vector<uint32_t> recorded_groups_;
   ChunkHeader header_;

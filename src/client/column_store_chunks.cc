@@ -197,42 +197,56 @@ Status ColumnStore::CutCollectedRows(std::span<RowRun> runs) {
   return Status::Ok();
 }
 
+void ColumnStore::FindUsedRows(const Group& group, std::span<const RowRun> runs) {
+  used_.clear();
+  for (const RowRun& run : runs) {
+    if (run.slot == group.open_slot) used_.push_back({run.offset, run.offset + run.length});
+  }
+  std::ranges::sort(used_, {}, &RowInterval::begin);
+  const uint64_t row_bytes = group.raw_bytes / group.rows;
+  const auto are_few = [&](uint32_t begin, uint32_t end) {
+    return begin >= end || (end - begin) * row_bytes < kMaxUnusedBytes;
+  };
+  if (are_few(0, used_[0].begin)) used_[0].begin = 0;
+  size_t last = 0;
+  for (const RowInterval& next : used_) {
+    if (are_few(used_[last].end, next.begin)) {
+      used_[last].end = std::max(used_[last].end, next.end);
+    } else {
+      used_[++last] = next;
+    }
+  }
+  used_.resize(last + 1);
+}
+
 Status ColumnStore::CutGroup(uint32_t index, std::span<RowRun> runs) {
   Group& group = groups_[index];
   ChunkSlot* const open = group.open_slot;
   const auto is_all = [&](const RowRun& run) { return run.slot == open && run.length == group.rows; };
   if (std::ranges::any_of(runs, is_all)) return FinishGroup(index);
-  // Finds the rows that the item refers to, in order.
+  FindUsedRows(group, runs);
+  uint32_t length = static_cast<uint32_t>(group.length());
+  for (const RowInterval& used : used_) length = std::max(length, used.end - used.begin);
+  // Divides the rows that no item needs yet into chunks of the same length, because the next items are likely
+  // to be similar.
   pieces_.clear();
-  for (const RowRun& run : runs) {
-    if (run.slot == open) pieces_.push_back({.begin = run.offset, .end = run.offset + run.length});
-  }
-  std::ranges::sort(pieces_, {}, &Piece::begin);
-  const uint64_t row_bytes = group.raw_bytes / group.rows;
-  const auto is_gap = [&](uint32_t begin, uint32_t end) {
-    return end > begin && (end - begin) * row_bytes >= kMaxUnusedBytes;
-  };
-  // Merges them, and adds the gaps that become separate chunks.
-  const std::vector<Piece> used = std::exchange(pieces_, {});
   uint32_t end = 0;
-  for (const Piece& piece : used) {
-    if (is_gap(end, piece.begin)) {
-      pieces_.push_back({.begin = end, .end = piece.begin});
-      pieces_.push_back({.begin = piece.begin, .end = piece.end});
-    } else if (pieces_.empty()) {
-      pieces_.push_back({.begin = 0, .end = piece.end});
-    } else {
-      pieces_.back().end = std::max(pieces_.back().end, piece.end);
-    }
-    end = std::max(end, piece.end);
+  const auto add = [&](uint32_t to) {
+    pieces_.push_back({.begin = end, .end = to});
+    end = to;
+  };
+  for (const RowInterval& used : used_) {
+    while (end < used.begin) add(std::min(end + length, used.begin));
+    add(used.end);
   }
+  // Keeps the last ones open: there may be more of them.
+  while (group.rows - end >= length) add(end + length);
   if (pieces_.size() == 1 && end == group.rows) return FinishGroup(index);
 
   REVERB_RETURN_IF_ERROR(CutPieces(group, index));
   for (RowRun& run : runs) {
     if (run.slot != open) continue;
-    const auto piece =
-        std::ranges::find_if(pieces_, [&](const Piece& each) { return run.offset < each.end; });
+    const auto piece = std::ranges::upper_bound(pieces_, run.offset, {}, &Piece::end);
     run.slot = piece->slot;
     run.offset -= piece->begin;
   }

@@ -123,14 +123,14 @@ TEST_F(TrajectoryWriterChunksTest, ItemsAreSentWhenTheyAreCreatedAndContainNoOth
     Rows(50);
     ItemOfNewest(4);
     ASSERT_EQ(sink_.items.size(), item + 1);
-    EXPECT_THAT(ChunkRows(item), ElementsAre(4)) << "the 46 rows before them are another chunk";
+    EXPECT_THAT(ChunkRows(item), ElementsAre(4)) << "the 46 rows before them are other chunks";
   }
   // Rows in the middle of those that were collected, and then those around them.
   Rows(50);
   ItemOfNewest(10, 20);
   EXPECT_THAT(ChunkRows(9), ElementsAre(10));
   ItemOfNewest(50);
-  EXPECT_THAT(ChunkRows(10), ElementsAre(20, 10, 20));
+  EXPECT_THAT(ChunkRows(10), ElementsAre(10, 10, 10, 10, 10));
 }
 
 TEST_F(TrajectoryWriterChunksTest, RowsFarApartAreSeparateChunks) {
@@ -168,7 +168,7 @@ TEST_F(TrajectoryWriterChunksTest, StringsAreCutAtTheirRows) {
   ASSERT_EQ(sink_.items.size(), 1u);
   EXPECT_THAT(ChunkRows(0), ElementsAre(3));
   ASSERT_OK(Item({{{0, 0, 40}}}));
-  EXPECT_THAT(ChunkRows(1), ElementsAre(17, 3, 20));
+  EXPECT_THAT(ChunkRows(1), ElementsAre(3, 3, 3, 3, 3, 2, 3, 3, 3, 3, 3, 3, 3, 2));
   for (int64_t i = 0; i < 40; ++i) {
     EXPECT_EQ(writer_->columns().Read(0, i).value().strings()[0],
               words[static_cast<size_t>(i) % words.size()]);
@@ -188,6 +188,21 @@ TEST_F(TrajectoryWriterChunksTest, ItemsOfEveryStepGetTheLengthsOfTheTuner) {
   EXPECT_THAT(ChunkRows(1), ElementsAre(2, 1));
   EXPECT_THAT(ChunkRows(5), ElementsAre(1, 1));
   EXPECT_EQ(longest, 2) << "the tuner goes up by two, to the maximum";
+}
+
+TEST_F(TrajectoryWriterChunksTest, ItemsCreatedAtTheEndOfAnEpisodeGetChunksOfTheirLength) {
+  Make(TunedChunks(1000));
+  for (int episode = 0; episode < 3; ++episode) {
+    sink_.items.clear();
+    Rows(101);
+    const int64_t end = writer_->columns().position();
+    for (int64_t i = 100; i > 0; --i) ASSERT_OK(Item({{{0, end - i - 1, end - i + 1}}}));
+    ASSERT_EQ(sink_.items.size(), 100u);
+    EXPECT_THAT(ChunkRows(0), ElementsAre(2));
+    EXPECT_THAT(ChunkRows(1), ElementsAre(2, 2));
+    EXPECT_THAT(ChunkRows(99), ElementsAre(2, 1)) << "the last row was left over";
+    ASSERT_OK(writer_->EndEpisode(true, {}));
+  }
 }
 
 TEST_F(TrajectoryWriterChunksTest, RowsThatNoItemNeedsAreNotEncoded) {
