@@ -25,7 +25,7 @@ CCACHE_BASEDIR ?= $(CURDIR)
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup demo demo-cpp build python python-dev check test test-long soak test-coexist lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup demo demo-cpp build python python-dev check test test-long soak test-coexist test-formats lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -79,6 +79,9 @@ soak: build-dev ## Kill and restart a server under writers and samplers for SOAK
 
 test-coexist: setup ## Python beside TensorFlow, Torch, JAX and gRPC (environments of many GB in build/coexist-*)
 	@tools/coexist.sh
+
+test-formats: setup ## Exports and imports with the real libraries (Minari, LeRobot with Torch: many GB in build/formats)
+	@tools/formats.sh
 
 lint: setup build/clang/build.ninja ## Check format, clang-tidy and include directions
 	@tools/lint.sh

@@ -29,6 +29,8 @@ class Usage(ProgramTest):
                 "reset",
                 "delete",
                 "checkpoint",
+                "export",
+                "import",
                 "bench",
                 "completion",
             ],
