@@ -25,7 +25,7 @@ CCACHE_BASEDIR ?= $(CURDIR)
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup demo demo-cpp build python python-dev check test test-long soak test-coexist test-recipes test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup demo demo-cpp build python python-dev check test test-long soak test-coexist test-recipes test-formats test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -89,6 +89,9 @@ test-types: setup ## Check the types of the Python package with mypy and pyright
 
 test-recipes: setup ## The learners of examples/python/recipes in Torch and JAX (environments as for test-coexist)
 	@tools/recipes.sh
+
+test-formats: setup ## Exports and imports with the real libraries (Minari, LeRobot with Torch: many GB in build/formats)
+	@tools/formats.sh
 
 lint: setup build/clang/build.ninja ## Check format, clang-tidy and include directions
 	@tools/lint.sh

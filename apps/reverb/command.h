@@ -25,6 +25,8 @@ Command AddReset(CLI::App* program);
 Command AddDelete(CLI::App* program);
 Command AddTables(CLI::App* program);
 Command AddCheckpoint(CLI::App* program);
+Command AddExportTable(CLI::App* program);
+Command AddImportTable(CLI::App* program);
 Command AddBench(CLI::App* program);
 Command AddBenchProcess(CLI::App* program);
 Command AddCompletion(CLI::App* program);

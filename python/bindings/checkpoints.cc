@@ -101,25 +101,42 @@ struct DecodedItem {
   std::vector<bool> squeezed;  // by column
 };
 
+Result<DecodedItem> DecodeItem(const SampledTrajectory& item) {
+  DecodedItem decoded{.key = item.key(),
+                      .priority = item.priority(),
+                      .times_sampled = item.times_sampled(),
+                      .inserted_at = item.inserted_at_nanos()};
+  for (uint32_t i = 0; i < item.num_columns(); ++i) {
+    REVERB_ASSIGN_OR_RETURN(Tensor column, item.column(i));
+    decoded.columns.push_back(std::move(column));
+    decoded.squeezed.push_back(item.is_squeezed(i));
+  }
+  return decoded;
+}
+
+// (key, priority, times_sampled, inserted_at, columns, whether each of them is without time).
+nb::object ToPython(DecodedItem item) {
+  const nb::object columns = Own(PyList_New(static_cast<Py_ssize_t>(item.columns.size())));
+  nb::list squeezed;
+  for (size_t i = 0; i < item.columns.size(); ++i) {
+    PyList_SET_ITEM(columns.ptr(), static_cast<Py_ssize_t>(i),
+                    ToNumpy(std::move(item.columns[i])).release().ptr());
+    squeezed.append(nb::bool_(item.squeezed[i]));
+  }
+  return nb::make_tuple(item.key, item.priority, item.times_sampled, item.inserted_at, columns,
+                        nb::tuple(squeezed));
+}
+
 class ItemsObject {
  public:
   explicit ItemsObject(CheckpointItems items) : items_(std::move(items)) {}
 
-  // (key, priority, times_sampled, inserted_at, columns, whether each of them is without time).
   nb::object Next() {
     const Turn::Holder turn(turn_);
     Result<std::optional<DecodedItem>> item = WithoutGil([&] { return Decode(); });
     if (!item.ok()) Raise(item.status());
     if (!*item) throw nb::stop_iteration();
-    const nb::object columns = Own(PyList_New(static_cast<Py_ssize_t>((*item)->columns.size())));
-    for (size_t i = 0; i < (*item)->columns.size(); ++i) {
-      PyList_SET_ITEM(columns.ptr(), static_cast<Py_ssize_t>(i),
-                      ToNumpy(std::move((*item)->columns[i])).release().ptr());
-    }
-    nb::list squeezed;
-    for (const bool is_squeezed : (*item)->squeezed) squeezed.append(nb::bool_(is_squeezed));
-    return nb::make_tuple((*item)->key, (*item)->priority, (*item)->times_sampled, (*item)->inserted_at,
-                          columns, nb::tuple(squeezed));
+    return ToPython(**std::move(item));
   }
 
   // (info, columns, lengths or None); None at the end.
@@ -153,15 +170,7 @@ class ItemsObject {
   Result<std::optional<DecodedItem>> Decode() {
     REVERB_ASSIGN_OR_RETURN(const std::optional<SampledTrajectory> item, items_->Next());
     if (!item) return std::optional<DecodedItem>();
-    DecodedItem decoded{.key = item->key(),
-                        .priority = item->priority(),
-                        .times_sampled = item->times_sampled(),
-                        .inserted_at = item->inserted_at_nanos()};
-    for (uint32_t i = 0; i < item->num_columns(); ++i) {
-      REVERB_ASSIGN_OR_RETURN(Tensor column, item->column(i));
-      decoded.columns.push_back(std::move(column));
-      decoded.squeezed.push_back(item->is_squeezed(i));
-    }
+    REVERB_ASSIGN_OR_RETURN(DecodedItem decoded, DecodeItem(*item));
     return std::optional<DecodedItem>(std::move(decoded));
   }
 
@@ -220,6 +229,27 @@ std::string Copy(const std::string& from, const std::string& to) {
   return ValueOrRaise(WithoutGil([&] { return CopyCheckpoint(from, to); }));
 }
 
+// (items, cursor of the next ones; 0 at the end).
+nb::object Inspect(ClientObject& self, const std::string& table, uint64_t cursor, int64_t n,
+                   std::optional<double> timeout) {
+  const Client client = self.client();
+  std::vector<DecodedItem> items =
+      ValueOrRaise(Waiting(TimeoutFromSeconds(timeout))
+                       .Run([&](const WaitOptions& wait) -> Result<std::vector<DecodedItem>> {
+                         std::vector<DecodedItem> found;
+                         REVERB_ASSIGN_OR_RETURN(const std::vector<SampledTrajectory> page,
+                                                 client.Inspect(table, n, &cursor, wait));
+                         for (const SampledTrajectory& item : page) {
+                           REVERB_ASSIGN_OR_RETURN(DecodedItem decoded, DecodeItem(item));
+                           found.push_back(std::move(decoded));
+                         }
+                         return found;
+                       }));
+  nb::list list;
+  for (DecodedItem& item : items) list.append(ToPython(std::move(item)));
+  return nb::make_tuple(list, cursor);
+}
+
 }  // namespace
 
 void BindCheckpoints(nb::module_& module) {
@@ -243,6 +273,7 @@ void BindCheckpoints(nb::module_& module) {
              "Returns (path, created_ns, is_complete, is_foreign) of each checkpoint.");
   module.def("import_checkpoint", &Import, "source"_a, "target"_a,
              "Converts a checkpoint; returns the path of the new one.");
+  module.def("_inspect", &Inspect, "client"_a, "table"_a, "cursor"_a, "n"_a, "timeout"_a.none());
   module.def("copy_checkpoint", &Copy, "source"_a, "target"_a,
              "Copies a checkpoint to a folder of its own; returns the path of the new one.");
 }

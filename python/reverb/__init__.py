@@ -76,6 +76,7 @@ from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb import checkpoints as checkpoints
+    from reverb import formats as formats
     from reverb import recorders as recorders
     from reverb._mix import MixedBatch, mix
     from reverb.pattern_dataset import PatternDataset
@@ -108,6 +109,7 @@ __all__ = [
     "checkpointers",
     "checkpoints",
     "errors",
+    "formats",
     "importance_weights",
     "item_selectors",
     "mix",
@@ -131,7 +133,7 @@ _LAZY_CLASSES = {
     "TrajectoryDataset": "trajectory_dataset",
     "mix": "_mix",
 }
-_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "recorders", "server_executable"))
+_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "formats", "recorders", "server_executable"))
 
 
 def __getattr__(name: str) -> Any:

@@ -154,6 +154,8 @@ class Client:
         unpack_as_table_signature: bool = False,
         exact: bool = False,
         timeout: float | None = None,
+        names: bool = False,
+        all_or_nothing: bool = False,
     ) -> SampleIterator[list[_Sample]]: ...
     @overload
     def sample(
@@ -165,6 +167,8 @@ class Client:
         unpack_as_table_signature: bool = False,
         exact: bool = False,
         timeout: float | None = None,
+        names: bool = False,
+        all_or_nothing: bool = False,
     ) -> SampleIterator[_Sample]: ...
     @overload
     def sample(
@@ -368,6 +372,9 @@ class Writer:
     def _flush(self, timeout: float | None) -> None: ...
     def _close(self, timeout: float | None) -> None: ...
 
+def _inspect(
+    client: Client, table: str, cursor: int, n: int, timeout: float | None
+) -> tuple[list[tuple[int, float, int, int, list[npt.NDArray[Any]], tuple[bool, ...]]], int]: ...
 def _peek(client: Client, table: str, n: int, timeout: float | None) -> list[_Sample]: ...
 def encode_signature(signature: Any) -> bytes: ...
 def decode_signature(data: bytes) -> Any: ...

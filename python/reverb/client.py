@@ -267,6 +267,7 @@ class Client(_core.Client):
         num_streams: int = 1,
         prefetch: int = 2,
         pad: Literal[False] = False,
+        all_or_nothing: bool = False,
     ) -> Iterator[_Batch]: ...
     @overload
     def sample_batches(
@@ -280,6 +281,7 @@ class Client(_core.Client):
         num_streams: int = 1,
         prefetch: int = 2,
         pad: bool = False,
+        all_or_nothing: bool = False,
     ) -> Iterator[_PaddedBatch]: ...
     def sample_batches(
         self,

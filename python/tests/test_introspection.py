@@ -172,7 +172,7 @@ def test_help(serve):
         text = pydoc.plain(pydoc.render_doc(thing))
         text = re.sub(r"\s*\|?\s+", " ", text)  # newer versions of pydoc break long signatures into lines
         assert re.search(r"sample\( ?(self, )?table: 'str', num_samples: 'int' = 1, \*, emit_timesteps: 'bool' = True,", text)
-        assert re.search(r"None\s?\) Returns an iterator over `num_samples` items", text)
+        assert re.search(r"all_or_nothing: 'bool' = False\s?\) Returns an iterator over `num_samples` items", text)
     assert "seconds: 'float | None'" in pydoc.plain(pydoc.render_doc(reverb.set_wait_log_after))
 
 

@@ -253,7 +253,7 @@ def test_end_episode_requires_a_reset(client):
     assert single.num_items == 1
     with pytest.raises(RuntimeError, match="the episode has ended; call reset"):
         single.step(0, 1, 1.0, False, False)
-    vector = VectorSequenceRecorder(client, "queue", length=4, num_envs=2, autoreset="next_step")
+    vector = VectorSequenceRecorder(client, "other", length=4, num_envs=2, autoreset="next_step")
     vector.reset(np.zeros(2))
     vector.step(np.zeros(2), np.zeros(2), np.zeros(2), [False] * 2, [False] * 2)
     vector.end_episode()

@@ -205,6 +205,6 @@ def test_ordinary_settings_are_not_warned_of(serve, caplog):
 def test_selectors_of_another_type(role, wrong):
     arguments = {"sampler": reverb.selectors.Fifo(), "remover": reverb.selectors.Fifo(), role: wrong}
     with pytest.raises(
-        TypeError, match=rf"{role} must be one of reverb\.selectors, such as reverb\.selectors\.Uniform"
+        TypeError, match=rf"{role} must be one of reverb\.selectors, got .*; use reverb\.selectors\.Uniform"
     ):
         reverb.Table("table", max_size=10, rate_limiter=reverb.rate_limiters.MinSize(1), **arguments)

@@ -490,14 +490,14 @@ def test_stacks_repeat_the_first_step_of_each_episode(client, writer):
     writer.end_episode(np.arange(N) == 1)
     writer.append({"deep": {"frame": rows(1)}})
     frame = writer.history["deep"]["frame"]
-    assert writer.create_items("queue", 1.0, frame.stack(3)).all()
+    assert writer.create_items("queue", 1.0, {"last": frame.stack(2), "now": frame.stack(3)}).all()
     made = writer.create_items("queue", 1.0, {"last": frame.stack(2, end=-1), "now": frame.stack(2)})
     assert made.tolist() == [True, False, True, True]
     assert frame.stack(2).path == ("deep", "frame")
     assert not frame.stack(1).is_squeezed
     writer.flush()
     got = items(client, 2 * N - 1)
-    assert [data[0].tolist() for data in got[:N]] == [[0, 0, 1], [101, 101, 101], [200, 200, 201], [300, 300, 301]]
+    assert [data[1].tolist() for data in got[:N]] == [[0, 0, 1], [101, 101, 101], [200, 200, 201], [300, 300, 301]]
     assert [[column.tolist() for column in data] for data in got[N:]] == [
         [[first, first], [first, first + 1]] for first in (0, 200, 300)
     ]

@@ -6,7 +6,7 @@ import pathlib
 import re
 import resource
 
-from frame import BAD_USAGE, FAILED, NOT_FOUND, OK, UNREACHABLE, ProgramTest, run
+from frame import BAD_USAGE, FAILED, NOT_FOUND, OK, UNREACHABLE, ProgramTest, environment, run
 
 
 class Checkpoints(ProgramTest):
@@ -175,6 +175,19 @@ class Checkpoints(ProgramTest):
         self.expect(("checkpoint", "verify", copy), OK, "is good: 4 items in 1 table")
         server = self.serve("--table", "t:fifo:fifo:100", "--checkpoint", str(copy))
         self.assertEqual(self.table(server, "t")["size"], 4)
+
+    def test_other_formats_are_left_to_python(self):
+        told = self.folder / "python"
+        told.write_text('#!/bin/sh\nfor word; do echo "<$word>"; done\nexit 4\n')
+        told.chmod(0o755)
+        words = ("export", self.root, "--table", "a b", "--format", "npz", "-o", "x.npz")
+        ended = run(*words, env=environment(REVERB_PYTHON=str(told)))
+        self.assertEqual(ended.returncode, 4)
+        self.assertEqual(ended.stdout, "".join(f"<{word}>\n" for word in ("-m", "reverb", *words)))
+        ended = run("import", "x.npz", env=environment(REVERB_PYTHON=str(self.folder / "none")))
+        self.assertEqual(ended.returncode, FAILED)
+        self.assertIn("REVERB_PYTHON", ended.stderr)
+        self.assertIn("python3 -m reverb import", ended.stderr)
 
     def test_completion_and_manual_know_the_commands_below(self):
         script = self.expect(("completion", "bash"), OK)

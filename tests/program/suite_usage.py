@@ -30,6 +30,8 @@ class Usage(ProgramTest):
                 "delete",
                 "table",
                 "checkpoint",
+                "export",
+                "import",
                 "bench",
                 "completion",
             ],

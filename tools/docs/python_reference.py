@@ -56,7 +56,12 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
         ],
     ),
     ("checkpointers", "reverb.checkpointers", "", ["reverb.checkpointers"]),
-    ("checkpoints", "reverb.checkpoints", "", ["reverb.checkpoints"]),
+    (
+        "data",
+        "reverb.checkpoints, reverb.mix, reverb.formats",
+        "",
+        ["reverb.checkpoints", "reverb:mix", "reverb:MixedBatch", "reverb.formats:", "reverb.formats"],
+    ),
 ]
 
 

@@ -1,0 +1,83 @@
+"""A table as one .npz file of NumPy.
+
+It has an array for each column: `data/NAME` with the rows of all items one after the other, and, unless the column is
+without time, `lengths/NAME` with the number of rows of each item. Strings are bytes, one after the other, with the size
+of each in `sizes/NAME`. `info/key`, `info/priority`, `info/times_sampled` and `info/inserted_at` (nanoseconds since
+1970) have an element for each item. `reverb` is JSON: names, dtypes and structure. bfloat16 is stored as uint16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+import zipfile
+
+import numpy as np
+
+from reverb.formats import _tables
+from reverb.formats._tables import Column, Item, Layout, Table
+
+_INFO = {"key": np.uint64, "priority": np.float64, "times_sampled": np.int32, "inserted_at": np.int64}
+
+
+def write(path: Path, table: Table) -> int:
+    """Writes the table. Returns the number of items."""
+    layout, items = _tables.first_of(table)
+    saved = [layout.check(item, "npz") for item in items]
+    arrays: dict[str, Any] = {"reverb": np.frombuffer(layout.to_json().encode(), np.uint8)}
+    for name, dtype in _INFO.items():
+        arrays[f"info/{name}"] = np.array([getattr(item, name) for item in saved], dtype)
+    for i, column in enumerate(layout.columns):
+        values = [item.columns[i] for item in saved]
+        if not column.squeezed:
+            arrays[f"lengths/{column.name}"] = np.array([len(value) for value in values], np.int64)
+        joined = np.stack(values) if column.squeezed else np.concatenate(values)
+        if column.dtype == "string":
+            texts = [bytes(text) for text in joined.reshape(-1)]
+            arrays[f"sizes/{column.name}"] = np.array([len(text) for text in texts], np.int64)
+            joined = np.frombuffer(b"".join(texts), np.uint8)
+        arrays[f"data/{column.name}"] = _tables.to_plain(joined, column)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+    return len(saved)
+
+
+def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
+    """Returns the layout, the number of items, and the items."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not an .npz file")
+    file = np.load(path, allow_pickle=False)
+    if "reverb" not in file.files:
+        raise ValueError(f"{path} is not an export of reverb: it has no array 'reverb'")
+    layout, _ = Layout.from_json(file["reverb"].tobytes(), str(path))
+    try:
+        infos = {name: file[f"info/{name}"] for name in _INFO}
+        size = len(infos["priority"])
+        columns = [_split(file, column, size) for column in layout.columns]
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    squeezed = tuple(column.squeezed for column in layout.columns)
+
+    def items() -> Iterator[Item]:
+        for i in range(size):
+            info = {name: values[i].item() for name, values in infos.items()}
+            yield Item(**info, columns=[column[i] for column in columns], squeezed=squeezed)
+
+    return layout, size, items()
+
+
+def _split(file: Any, column: Column, size: int) -> list[Any]:
+    """Returns the values of a column, by item."""
+    lengths = np.ones(size, np.int64) if column.squeezed else file[f"lengths/{column.name}"]
+    rows = int(lengths.sum())
+    data = file[f"data/{column.name}"]
+    if column.dtype == "string":
+        ends = np.cumsum(file[f"sizes/{column.name}"])
+        raw = data.tobytes()
+        texts = np.empty(len(ends), object)
+        texts[:] = [raw[end - length : end] for end, length in zip(ends, file[f"sizes/{column.name}"], strict=True)]
+        data = texts
+    data = _tables.from_plain(data, column).reshape(rows, *column.shape)
+    parts = np.split(data, np.cumsum(lengths)[:-1]) if size > 0 else []
+    return [part[0] if column.squeezed else part for part in parts]
