@@ -188,7 +188,7 @@ class SampleStream(Stream):
 
 
 class ProtocolTest(unittest.TestCase):
-    ARGUMENTS = ("--table", "replay:fifo:layout=any", "--table", "jobs:queue=1", "--table", "per:prioritized")
+    ARGUMENTS = ("--table", "replay:fifo:1000000:any", "--table", "jobs:queue=1", "--table", "per:prioritized")
 
     def setUp(self):
         self.server = Server(*self.ARGUMENTS)

@@ -27,8 +27,8 @@ using reverb::SelectorOptions;
 using reverb::TableOptions;
 
 constexpr std::string_view kUsage =
-    "usage: scenario_server [--port N] [--table NAME[:KIND[:MAX_SIZE]]]...\n"
-    "  KIND: fifo, uniform (the default), prioritized, or queue=N\n"
+    "usage: scenario_server [--port N] [--table NAME[:KIND[:MAX_SIZE[:any]]]]...\n"
+    "  KIND: fifo, uniform (the default), prioritized, or queue=N; any: items of any layout\n"
     "  --max-message-bytes N    --max-chunk-bytes N      --insert-window-bytes N\n"
     "  --max-waiting-items N    --sample-window-bytes N  --max-streams N\n"
     "  --writer-memory-ms N     --max-bytes N            --max-item-bytes N\n";
@@ -64,9 +64,14 @@ std::optional<TableOptions> ParseTable(std::string_view text) {
     return std::nullopt;
   }
   if (!text.empty()) {
-    const std::optional<int64_t> size = ParseNumber(text);
+    const std::optional<int64_t> size = ParseNumber(TakePart(&text));
     if (!size) return std::nullopt;
     table.max_size = *size;
+  }
+  if (text == "any") {
+    table.layout = reverb::LayoutPolicy::kAny;
+  } else if (!text.empty()) {
+    return std::nullopt;
   }
   return table;
 }
