@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -546,6 +547,27 @@ TEST_F(RestoreTest, GivenSettingsWinOnRequest) {
   EXPECT_EQ(samples[0].key, 10);  // the oldest was evicted, the largest priority is sampled
 }
 
+TEST_F(RestoreTest, AQueueThatShrinksKeepsItsCapacity) {
+  World world = World::Make({TableOptions::Queue("q", 10)});
+  for (uint64_t key = 1; key <= 10; ++key) {
+    ASSERT_OK(world.tables[0]->Insert(test::MakeItem(key, 1, test::MakeChunk(world.store.get(), key, 0, 1))));
+  }
+  CheckpointWriter writer(&fs_, {.root = kRoot});
+  Write(writer, world);
+  World copy;
+  using Settings = RestoreOptions::Settings;
+  ASSERT_TRUE(Load(&copy, {TableOptions::Queue("q", 4)},
+                   {.rate_limiter = Settings::kGiven, .sizes = Settings::kGiven})
+                  .ok());
+  EXPECT_EQ(copy.tables[0]->Info().cursor, 4);
+  std::vector<internal::Sample> samples;
+  ASSERT_OK(copy.tables[0]->Sample(4, false, {}, &samples));
+  EXPECT_TRUE(copy.tables[0]->CanInsert(4).value());
+  // The same again, from a checkpoint of the smaller queue.
+  Write(writer, copy);
+  ExpectComesBack(copy, {TableOptions::Queue("q", 4)});
+}
+
 TEST_F(RestoreTest, CountersAreKept) {
   World copy;
   ASSERT_TRUE(Load(&copy, {given_}).ok());
@@ -594,7 +616,7 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
 // Returns the bytes without checksum of a manifest with one table and no writers, without the fields that
 // version 3 added after a table's signature and at its end.
 std::string BeforeVersion3(const Manifest& manifest) {
-  constexpr size_t kWriters = 1, kNewFields = 3, kChecksum = 8;
+  constexpr size_t kWriters = 1, kNewFields = 4, kChecksum = 8;
   std::string bytes = EncodeManifest(manifest);
   bytes.erase(bytes.size() - kChecksum - kWriters - kNewFields, kNewFields);
   bytes.resize(bytes.size() - kChecksum);
