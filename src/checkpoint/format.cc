@@ -183,6 +183,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   saved.rate_limiter.max_diff = in.Double();
   saved.signature = in.String();
   if (version == 1) saved.signature = WithBoundsOfVersion1(std::move(saved.signature), in.String());
+  saved.knows_layout_and_age = version >= 3;
   if (version >= 3) saved.layout = static_cast<LayoutPolicy>(in.Byte());
   saved.size = in.Signed();
   SavedTableState& state = saved.state;

@@ -185,6 +185,11 @@ std::vector<std::string> FindContradictions(const TableSettings& settings) {
   return found;
 }
 
+bool SelectTheSame(const SelectorOptions& a, const SelectorOptions& b) {
+  if (a.kind != b.kind) return false;
+  return a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent;
+}
+
 void Effects::RunAndClear() {
   for (std::function<void()>& work : after_unlock) work();
   after_unlock.clear();

@@ -60,6 +60,9 @@ struct Effects {
 // that can never be sampled. dm-reverb accepts them, so servers only warn of them.
 std::vector<std::string> FindContradictions(const TableSettings& settings);
 
+// Returns whether both select in the same way; seeds may differ.
+bool SelectTheSame(const SelectorOptions& a, const SelectorOptions& b);
+
 class TableState {
  public:
   static Result<std::unique_ptr<TableState>> Create(TableOptions options);

@@ -547,6 +547,34 @@ TEST_F(RestoreTest, GivenSettingsWinOnRequest) {
   EXPECT_EQ(samples[0].key, 10);  // the oldest was evicted, the largest priority is sampled
 }
 
+TEST_F(RestoreTest, TheLayoutIsRestoredLikeTheSignature) {
+  given_.layout = LayoutPolicy::kAny;
+  LogLines log;
+  World copy;
+  ASSERT_TRUE(Load(&copy, {given_}).ok());
+  EXPECT_EQ(copy.tables[0]->Info().layout, LayoutPolicy::kFirst);
+  EXPECT_EQ(log.Count("layout was saved as first and given as any; the saved one is used"), 1);
+  ASSERT_TRUE(Load(&copy, {given_}, {.signature = RestoreOptions::Settings::kGiven}).ok());
+  EXPECT_EQ(copy.tables[0]->Info().layout, LayoutPolicy::kAny);
+}
+
+TEST_F(RestoreTest, SettingsThatACheckpointDoesNotKnowAreTheGivenOnes) {
+  given_.layout = LayoutPolicy::kAny;
+  given_.max_age = std::chrono::hours(1);
+  LogLines log;
+  World copy;
+  const auto source = OpenCheckpoint(&fs_, Checkpoints().back()).value();
+  // As from dm-reverb, or from an earlier release.
+  for (SavedTable& table : const_cast<SavedServer&>(source->server()).tables)
+    table.knows_layout_and_age = false;
+  const Result<LoadedServer> loaded = LoadFrom(*source, {given_}, {}, copy.environment());
+  ASSERT_OK(loaded);
+  const TableInfo info = loaded->tables[0]->Info();
+  EXPECT_EQ(info.layout, LayoutPolicy::kAny);
+  EXPECT_EQ(info.max_age_nanos, given_.max_age.count());
+  EXPECT_EQ(log.Count("layout"), 0);
+}
+
 TEST_F(RestoreTest, AQueueThatShrinksKeepsItsCapacity) {
   World world = World::Make({TableOptions::Queue("q", 10)});
   for (uint64_t key = 1; key <= 10; ++key) {
