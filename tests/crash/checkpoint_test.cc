@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/checkpointer.h"
 #include "checkpoint/format.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
@@ -594,6 +595,37 @@ TEST_F(RestoreTest, AQueueThatShrinksKeepsItsCapacity) {
   // The same again, from a checkpoint of the smaller queue.
   Write(writer, copy);
   ExpectComesBack(copy, {TableOptions::Queue("q", 4)});
+}
+
+// --- Which tables a checkpoint has ---
+
+TEST_F(CheckpointTest, ATableThatIsCreatedBeforeTheCutIsPartOfTheCheckpoint) {
+  const TableOptions late{.name = "late"};
+  World world = World::Make({{.name = "early"}});
+  int calls = 0;
+  const auto tables = [&] {
+    // The list is read, then a client creates a table, fills it and gets its confirmation.
+    const std::vector<std::shared_ptr<ConcurrentTable>> present = world.tables;
+    if (++calls == 1) {
+      auto created = ConcurrentTable::Create(late, world.environment()).value();
+      EXPECT_OK(created->Insert(test::MakeItem(1, 1, test::MakeChunk(world.store.get(), 1, 0, 1))));
+      world.tables.push_back(created);
+      writers_ = {{.id = {1}, .applied_through = 1, .applied = {}}};
+    }
+    return present;
+  };
+  {
+    Checkpointer checkpointer(
+        {.path = kRoot},
+        {.fs = &fs_, .clock = world.clock.get(), .tables = tables, .save_writers = [&] { return writers_; }},
+        "", {});
+    ASSERT_OK(checkpointer.Save());
+  }
+  World copy;
+  const Result<LoadedServer> loaded = Load(&copy, {{.name = "early"}, late});
+  ASSERT_OK(loaded);
+  ASSERT_EQ(loaded->writers.size(), 1u);
+  EXPECT_EQ(copy.tables[1]->size(), 1) << "the checkpoint says that the writer's item was inserted";
 }
 
 TEST_F(RestoreTest, CountersAreKept) {
