@@ -219,6 +219,10 @@ TEST_P(ClientTablesTest, LimitsChangeWhileTheTableIsInUse) {
 
   EXPECT_THAT(client.ChangeTable("t", {.max_size = 0}, kPatience),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_size is 0")));
+  EXPECT_THAT(client.ChangeTable("t", {.max_size = -3}, kPatience),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_size is -3")));
+  EXPECT_THAT(client.ChangeTable("t", {.rate_limiter = RateLimiterOptions::MinSize(-2)}, kPatience),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("min_size_to_sample is -2")));
   EXPECT_THAT(client.ChangeTable("t", {.max_age = -1s}, kPatience),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_age")));
   EXPECT_THAT(client.ChangeTable("nowhere", {.max_size = 1}, kPatience), StatusIs(StatusCode::kNotFound));
