@@ -110,6 +110,7 @@ void WriterSession::Receive(InsertMessage message) {
     if (line == nullptr || line->table->name() != from.table) {
       Result<Line*> found = FindLine(from.table);
       if (!found.ok()) {
+        line = nullptr;  // FindLine() may have dropped it
         Reject(from.number, std::move(found).status());
         continue;
       }
