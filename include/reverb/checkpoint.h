@@ -48,7 +48,7 @@ struct RestoreOptions {
   Settings sizes =
       Settings::kSaved;  // max_size, max_times_sampled, max_age; removes items that no longer fit
   Settings selectors = Settings::kSaved;  // given selectors receive the items in the order of their insertion
-  Settings signature = Settings::kSaved;
+  Settings signature = Settings::kSaved;  // and layout
 
   // Whether the rate limiter keeps its counters, or restarts with the loaded items as its only inserts.
   enum class Counters : uint8_t { kKeep, kReset };

@@ -100,7 +100,7 @@ class Client {
   Status SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
                         const WaitOptions& wait = {}) const;
   // Adds a table to the server. ALREADY_EXISTS if it has one of that name, unless `exist_ok` and that one has
-  // the same settings. INVALID_ARGUMENT for custom selectors and extensions, which cannot be sent. Writers and
+  // the same settings, or was created with them and changed by ChangeTable() since. INVALID_ARGUMENT for custom selectors and extensions, which cannot be sent. Writers and
   // samplers that exist already can use it. Checkpoints contain it.
   Status CreateTable(const TableOptions& options, bool exist_ok = false, const WaitOptions& wait = {}) const;
   // Removes a table and frees its items. Calls that wait for it end with NOT_FOUND.

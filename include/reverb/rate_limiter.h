@@ -6,6 +6,10 @@
 //
 //   sampling n:   size >= min_size_to_sample  and  cursor - n                     >= min_diff
 //   inserting n:  size + n <= min_size        or   cursor + n * samples_per_insert <= max_diff
+//
+// In a table with max_times_sampled, items may leave because of max_age, or because max_size was lowered,
+// before they were sampled as often as their inserts demand. Nothing can be sampled in their place, so the
+// cursor no longer counts those inserts: otherwise a queue would lose capacity for ever.
 #ifndef REVERB_RATE_LIMITER_H_
 #define REVERB_RATE_LIMITER_H_
 
@@ -51,6 +55,13 @@ struct RateLimiterCounters {
   int64_t inserts = 0;
   int64_t samples = 0;
   int64_t deletes = 0;  // evictions, expirations by max_times_sampled or max_age, explicit deletes
+  // Inserts that the cursor does not count, because their samples can no longer come; see above.
+  int64_t uncounted_inserts = 0;
+
+  double Cursor(double samples_per_insert) const {
+    return static_cast<double>(inserts - uncounted_inserts) * samples_per_insert -
+           static_cast<double>(samples);
+  }
   friend bool operator==(const RateLimiterCounters&, const RateLimiterCounters&) = default;
 };
 

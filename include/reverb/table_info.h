@@ -47,7 +47,7 @@ struct TableInfo : TableSettings, TableCounts {
   int64_t current_size = 0;
   int64_t num_episodes = 0;
   RateLimiterCounters counters = {};
-  double cursor = 0;  // inserts * samples_per_insert - samples
+  double cursor = 0;  // of `counters`
 
   // Bytes of the chunks that items of this table refer to, as stored. A chunk that several
   // items share counts once per item here; the store counts it once.

@@ -81,9 +81,11 @@ class TableInfo:
     # The stored size of the chunks that items refer to. A chunk that several items share counts for each of them; the
     # `stored_bytes` of ServerInfo count it once.
     referenced_bytes: int = _now(0)
-    # The limiter's cursor: inserts * samples_per_insert - samples. The limiter admits calls that keep it between
-    # min_diff and max_diff.
+    # The limiter's cursor: (inserts - uncounted_inserts) * samples_per_insert - samples. The limiter admits calls that
+    # keep it between min_diff and max_diff. The uncounted inserts are those of items that left because of max_age, or
+    # because max_size was lowered, before they were sampled, in a table with max_times_sampled.
     cursor: float = _now(0.0)
+    uncounted_inserts: int = _now(0)
     # Items that were removed because of max_size or max_bytes, and because of max_times_sampled.
     evictions: int = _now(0)
     expirations: int = _now(0)

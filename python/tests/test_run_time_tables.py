@@ -122,6 +122,31 @@ def test_limits_change_while_the_table_is_in_use(client):
     assert (info.max_times_sampled, info.max_age) == (0, None)
 
 
+def test_a_queue_that_is_made_smaller_keeps_its_capacity(client):
+    for step in range(100):
+        client.insert([step], {"queue": 1.0})
+    client.change_table("queue", max_size=10, rate_limiter=reverb.rate_limiters.Queue(10))
+    info = client.server_info()["queue"]
+    assert (info.current_size, info.cursor, info.uncounted_inserts) == (10, 10.0, 90)
+    assert len(list(client.sample("queue", 10, timeout=60))) == 10
+    for step in range(10):
+        client.insert([step], {"queue": 1.0}, timeout=60)
+    assert client.server_info()["queue"].current_size == 10
+
+
+def test_a_worker_that_restarts_finds_its_table_after_a_change(client):
+    client.create_table(make_table("new", max_size=7))
+    client.change_table("new", max_size=9)
+    client.create_table(make_table("new", max_size=7), exist_ok=True)
+    assert client.server_info()["new"].max_size == 9
+    with pytest.raises(RuntimeError, match="max_size is 9, not 8"):
+        client.create_table(make_table("new", max_size=8), exist_ok=True)
+    with pytest.raises(RuntimeError, match="layout is first, not any"):
+        client.create_table(make_table("new", max_size=7, layout="any"), exist_ok=True)
+    with pytest.raises(ValueError, match="max_size is -2"):
+        client.change_table("new", max_size=-2)
+
+
 def test_items_age(serve, connect):
     server = serve(make_table(max_age=0.05), make_table("old", max_age=1000))
     client = connect(server)

@@ -91,8 +91,7 @@ TableInfo InfoOf(const SavedTable& table) {
   info.current_size = table.size;
   info.counters = table.state.counters;
   info.structure = table.state.structure;
-  info.cursor = static_cast<double>(info.counters.inserts) * info.rate_limiter.samples_per_insert -
-                static_cast<double>(info.counters.samples);
+  info.cursor = info.counters.Cursor(info.rate_limiter.samples_per_insert);
   return info;
 }
 

@@ -347,10 +347,20 @@ Status Client::RemoveTable(std::string_view table, const WaitOptions& wait) cons
 
 Status Client::ChangeTable(std::string_view table, const TableChanges& changes,
                            const WaitOptions& wait) const {
+  // Numbers that the messages cannot carry.
+  if (changes.max_size && *changes.max_size < 1) {
+    return Status::InvalidArgument("table \"" + std::string(table) + "\": max_size is " +
+                                   std::to_string(*changes.max_size) + "; it must be at least 1");
+  }
   if (changes.max_age && *changes.max_age < std::chrono::nanoseconds(0)) {
     return Status::InvalidArgument("table \"" + std::string(table) + "\": max_age is " +
                                    std::to_string(changes.max_age->count()) +
                                    " ns; it must be positive, or zero for items that do not age");
+  }
+  if (changes.rate_limiter) {
+    if (Status status = changes.rate_limiter->Validate(); !status.ok()) {
+      return status.Prefixed("table \"" + std::string(table) + "\"");
+    }
   }
   const internal::ChangeTableRequest request{.table = std::string(table), .changes = changes};
   return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {

@@ -138,10 +138,16 @@ Result<std::string> Checkpointer::Write() {
   std::vector<SavedWriter> writers;
   Duration locks_held{0};
   Result<CheckpointWriter::Stats> written = [&] {
-    const std::vector<std::shared_ptr<ConcurrentTable>> tables = environment_.tables();
-    Snapshot snapshot = ConcurrentTable::TakeSnapshot(tables, [&] {
-      if (environment_.save_writers) writers = environment_.save_writers();
-    });
+    std::vector<std::shared_ptr<ConcurrentTable>> tables;
+    Snapshot snapshot;
+    // The writers' progress may include items of a table that was created after the list was read.
+    for (bool is_complete = false; !is_complete;) {
+      tables = environment_.tables();
+      snapshot = ConcurrentTable::TakeSnapshot(tables, [&] {
+        if (environment_.save_writers) writers = environment_.save_writers();
+        is_complete = environment_.tables() == tables;
+      });
+    }
     // A table that was removed meanwhile is empty, or will be gone with the next checkpoint.
     for (size_t i = tables.size(); i-- > 0;) {
       if (tables[i]->is_removed()) snapshot.tables.erase(snapshot.tables.begin() + static_cast<ptrdiff_t>(i));

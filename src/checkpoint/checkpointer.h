@@ -31,7 +31,7 @@ class Checkpointer {
   struct Environment {
     FileSystem* fs = PosixFileSystem();
     Clock* clock = RealClock();
-    // Returns the tables that exist now.
+    // Returns the tables that exist now. Also called while tables are locked.
     std::function<std::vector<std::shared_ptr<ConcurrentTable>>()> tables;
     // Returns the writers' progress. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;

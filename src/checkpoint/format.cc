@@ -156,6 +156,7 @@ void PutTable(std::string* out, const ManifestTable& table) {
   PutSigned(out, saved.max_age_nanos);
   PutSigned(out, state.counts.aged_out);
   PutByte(out, saved.created_by_client);
+  PutSigned(out, state.counters.uncounted_inserts);
 }
 
 // Version 1 kept user data beside a signature without bounds. The Python package stored the same signature
@@ -182,6 +183,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   saved.rate_limiter.max_diff = in.Double();
   saved.signature = in.String();
   if (version == 1) saved.signature = WithBoundsOfVersion1(std::move(saved.signature), in.String());
+  saved.knows_layout_and_age = version >= 3;
   if (version >= 3) saved.layout = static_cast<LayoutPolicy>(in.Byte());
   saved.size = in.Signed();
   SavedTableState& state = saved.state;
@@ -201,6 +203,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
     saved.max_age_nanos = in.Signed();
     state.counts.aged_out = in.Signed();
     saved.created_by_client = in.Byte() != 0;
+    state.counters.uncounted_inserts = in.Signed();
   }
   return table;
 }

@@ -53,7 +53,7 @@ Manifest SomeManifest() {
       .samples_per_insert = 1.5, .min_size_to_sample = 10, .min_diff = -3, .max_diff = 7};
   full.saved.layout = LayoutPolicy::kAny;
   full.saved.size = 290;
-  full.saved.state.counters = {.inserts = 300, .samples = 450, .deletes = 10};
+  full.saved.state.counters = {.inserts = 300, .samples = 450, .deletes = 10, .uncounted_inserts = 4};
   full.saved.state.counts = {.num_deleted_episodes = 1,
                              .num_unique_samples = 2,
                              .evictions = 3,
@@ -93,6 +93,7 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(table.saved.max_times_sampled, -1);
   EXPECT_EQ(table.saved.max_age_nanos, 1'500'000'000);
   EXPECT_EQ(table.saved.state.counts.aged_out, 8);
+  EXPECT_EQ(table.saved.state.counters.uncounted_inserts, 4);
   EXPECT_TRUE(table.saved.created_by_client);
   EXPECT_FALSE(manifest->tables[1].saved.created_by_client);
   EXPECT_EQ(table.saved.rate_limiter.min_diff, -3);

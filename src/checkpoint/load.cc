@@ -41,12 +41,6 @@ std::string SelectorText(const SelectorOptions& options, bool is_custom) {
   return is_custom && options.kind != SelectorOptions::Kind::kCustom ? "custom" : options.ToString();
 }
 
-// Returns whether both select in the same way; seeds may differ.
-bool SelectTheSame(const SelectorOptions& a, const SelectorOptions& b) {
-  if (a.kind != b.kind) return false;
-  return a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent;
-}
-
 // `state`: the saved selector's state, which is cleared when a selector of another kind replaces it.
 void ChooseSelector(const std::string& table, const std::string& role, Settings choice,
                     const SelectorOptions& saved, SelectorOptions* given,
@@ -108,8 +102,12 @@ Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const Restore
   TableOptions& to = plan.options;
   Choose(name, "max_size", options.sizes, saved.max_size, &to.max_size, number);
   Choose(name, "max_times_sampled", options.sizes, saved.max_times_sampled, &to.max_times_sampled, number);
-  Choose(name, "max_age", options.sizes, Duration(saved.max_age_nanos), &to.max_age,
-         [](Duration age) { return std::to_string(std::chrono::duration<double>(age).count()) + " s"; });
+  if (saved.knows_layout_and_age) {
+    Choose(name, "max_age", options.sizes, Duration(saved.max_age_nanos), &to.max_age,
+           [](Duration age) { return std::to_string(std::chrono::duration<double>(age).count()) + " s"; });
+    Choose(name, "layout", options.signature, saved.layout, &to.layout,
+           [](LayoutPolicy layout) { return std::string(LayoutPolicyName(layout)); });
+  }
   Choose(name, "the rate limiter", options.rate_limiter, saved.rate_limiter, &to.rate_limiter,
          [](const RateLimiterOptions& limiter) { return "(" + limiter.ToString() + ")"; });
   REVERB_ASSIGN_OR_RETURN(const std::optional<Signature> signature, SavedSignature(saved));
@@ -123,25 +121,6 @@ Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const Restore
     plan.state.counters = {.inserts = saved.size};
   }
   return plan;
-}
-
-// Returns the options for a saved table that the program did not give.
-TableOptions OptionsOf(const TableSettings& saved) {
-  TableOptions options{.name = saved.name,
-                       .sampler = saved.sampler,
-                       .remover = saved.remover,
-                       .max_size = saved.max_size,
-                       .max_times_sampled = saved.max_times_sampled,
-                       .max_age = Duration(saved.max_age_nanos),
-                       .rate_limiter = saved.rate_limiter,
-                       .layout = saved.layout,
-                       .created_by_client = saved.created_by_client};
-  if (!saved.signature.empty()) {
-    if (Result<Signature> signature = DecodeSignature(saved.signature); signature.ok()) {
-      options.signature = *std::move(signature);
-    }
-  }
-  return options;
 }
 
 std::string Names(const std::vector<TableOptions>& tables) {
@@ -200,7 +179,8 @@ Result<Plans> PlanTables(const SavedServer& saved, const std::vector<TableOption
             "loading a checkpoint: table \"" + name + "\" is created with its saved settings");
         all.wanted[i] = true;
         all.plan[i] = all.plans.size();
-        REVERB_ASSIGN_OR_RETURN(Plan plan, MakePlan(saved.tables[i], OptionsOf(saved.tables[i]), options));
+        REVERB_ASSIGN_OR_RETURN(TableOptions as_saved, TableOptions::FromSettings(saved.tables[i]));
+        REVERB_ASSIGN_OR_RETURN(Plan plan, MakePlan(saved.tables[i], std::move(as_saved), options));
         all.plans.push_back(std::move(plan));
         break;
     }

@@ -28,6 +28,8 @@ namespace reverb::internal {
 // A table without its items.
 struct SavedTable : TableSettings {
   int64_t size = 0;  // items
+  // False for formats without layout and max_age: the given ones are used then.
+  bool knows_layout_and_age = true;
   SavedTableState state = {};
 };
 

@@ -68,7 +68,8 @@ int64_t RateLimiter::MaxSamples(int64_t n) const {
   // the bound are checked individually; far from the bound no check is needed.
   const double room = cursor() - options_.min_diff;
   if (room >= static_cast<double>(n) + 2) return n;
-  const double inserted = static_cast<double>(counters_.inserts) * options_.samples_per_insert;
+  const double inserted =
+      static_cast<double>(counters_.inserts - counters_.uncounted_inserts) * options_.samples_per_insert;
   int64_t k = std::max<int64_t>(0, static_cast<int64_t>(std::floor(room)) - 2);
   while (k < n && inserted - static_cast<double>(counters_.samples + k) - 1.0 >= options_.min_diff) ++k;
   return k;

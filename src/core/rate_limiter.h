@@ -21,10 +21,7 @@ class RateLimiter {
   void set_options(const RateLimiterOptions& options) { options_ = options; }
   const RateLimiterCounters& counters() const { return counters_; }
   void set_counters(const RateLimiterCounters& counters) { counters_ = counters; }
-  double cursor() const {
-    return static_cast<double>(counters_.inserts) * options_.samples_per_insert -
-           static_cast<double>(counters_.samples);
-  }
+  double cursor() const { return counters_.Cursor(options_.samples_per_insert); }
 
   // REQUIRES: n >= 1. Returns false for an `n` that can never be allowed.
   bool CanSample(int64_t n) const {
@@ -35,7 +32,8 @@ class RateLimiter {
     const int64_t size = counters_.inserts - counters_.deletes;
     // Avoids overflow for a huge n.
     return n <= options_.min_size_to_sample - size ||
-           (static_cast<double>(counters_.inserts) + static_cast<double>(n)) * options_.samples_per_insert -
+           (static_cast<double>(counters_.inserts - counters_.uncounted_inserts) + static_cast<double>(n)) *
+                       options_.samples_per_insert -
                    static_cast<double>(counters_.samples) <=
                options_.max_diff;
   }
@@ -46,6 +44,12 @@ class RateLimiter {
   void CountInsert() { ++counters_.inserts; }
   void CountSamples(int64_t n) { counters_.samples += n; }
   void CountDelete() { ++counters_.deletes; }
+  // An item left, after CountDelete(), and can no longer be sampled. Writes off its insert if the cursor
+  // demands more samples than the inserts of the items that are left.
+  void WriteOffInsert() {
+    const int64_t size = counters_.inserts - counters_.deletes;
+    if (cursor() > static_cast<double>(size) * options_.samples_per_insert) ++counters_.uncounted_inserts;
+  }
   void Reset() { counters_ = {}; }
 
   // Returns why one more sample or insert has to wait; kNone if it is allowed.

@@ -210,23 +210,20 @@ Status ConcurrentTable::Change(const TableChanges& changes) {
     changes.ApplyTo(&changed);
     REVERB_RETURN_IF_ERROR(changed.Validate());
   }
-  const auto evict_some = [this](Round* round) {
+  const auto remove_some = [this](Round* round) {
     mu_.AssertHeld();
-    for (int i = 0; i < kMaxEvictions && state_->size() > state_->max_size(); ++i) {
-      state_->EvictOne(&round->effects);
-    }
-    return state_->size() > state_->max_size();
+    return RemoveAged(round, kMaxRemovals) || state_->EvictExcess(kMaxRemovals, &round->effects);
   };
-  bool is_too_large = false;
+  bool has_more = false;
   WithLock([&](Round* round) {
     mu_.AssertHeld();
     const ClockReading now{.now = environment_.clock->Now(), .wall_nanos = environment_.clock->WallNanos()};
-    state_->Change(changes, now, &round->effects);
+    state_->Change(changes, now);
     has_max_age_.store(state_->has_max_age(), std::memory_order_relaxed);
     max_times_sampled_.store(state_->max_times_sampled(), std::memory_order_relaxed);
-    is_too_large = evict_some(round);
+    has_more = remove_some(round);
   });
-  while (is_too_large) WithLock([&](Round* round) { is_too_large = evict_some(round); });
+  while (has_more) WithLock([&](Round* round) { has_more = remove_some(round); });
   for (const std::string& text : FindContradictions(Info())) Log(LogLevel::kWarning, text);
   return Status::Ok();
 }

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -160,8 +161,8 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
  private:
   static constexpr int kMaxAdvance = 256;
   static constexpr int kMaxTurns = 64;
-  // Items that Change() evicts before it releases the lock for a moment.
-  static constexpr int kMaxEvictions = 4096;
+  // Items that are removed because of a limit before the lock is released for a moment.
+  static constexpr int64_t kMaxRemovals = 4096;
   // Bounds the samples that are drawn while the lock is held.
   static constexpr int64_t kMaxSampleCount = int64_t{1} << 20;
 
@@ -230,8 +231,9 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   Status ClosedError() const;
   void CloseLocked(Round* round) REQUIRES(mu_);
 
-  // Removes the items that have reached max_age. Called before the state is used.
-  void RemoveAged(Round* round) REQUIRES(mu_);
+  // Removes items that have reached max_age, at most `most`. Returns whether others are left. Called before
+  // the state is used.
+  bool RemoveAged(Round* round, int64_t most = std::numeric_limits<int64_t>::max()) REQUIRES(mu_);
   // Returns when the alarm for such items is due: a little late, so that one alarm serves many items.
   std::optional<TimePoint> NextAgedAlarm() const REQUIRES(mu_);
   void ArmAlarm() REQUIRES(mu_);
@@ -261,6 +263,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;
   uint64_t room_ticket_ GUARDED_BY(mu_) = 0;
   bool advance_again_ GUARDED_BY(mu_) = false;  // Advance() stopped at kMaxAdvance
+  bool has_aged_ GUARDED_BY(mu_) = false;       // Advance() stopped at kMaxRemovals: the alarm continues
   bool calling_back_ GUARDED_BY(mu_) = false;   // a thread runs callbacks
   std::deque<std::shared_ptr<Operation>> callbacks_ GUARDED_BY(mu_);
   TableStats stats_ GUARDED_BY(mu_);

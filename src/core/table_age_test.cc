@@ -245,6 +245,134 @@ TEST_F(TableAgeTest, AnInvalidChangeChangesNothing) {
   EXPECT_EQ(table->Info().max_size, 5);
 }
 
+// --- The limiter after items left that nobody sampled ---
+
+TEST_F(TableAgeTest, AQueueKeepsItsCapacityWhenItemsAge) {
+  TableOptions options = TableOptions::Queue("q", 5);
+  options.max_age = 10s;
+  auto table = Make(options);
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t key = 1; key <= 5; ++key) ASSERT_OK(Insert(*table, key));
+    EXPECT_FALSE(table->CanInsert(1).value());
+    EXPECT_EQ(table->Info().cursor, 5);
+    clock_.Advance(11s);
+    EXPECT_EQ(table->Info().cursor, 0);
+    EXPECT_TRUE(table->CanInsert(5).value());
+    EXPECT_FALSE(table->CanInsert(6).value());
+  }
+  const TableInfo info = table->Info();
+  EXPECT_EQ(info.counters.inserts, 15);
+  EXPECT_EQ(info.counters.samples, 0);
+  EXPECT_EQ(info.counters.deletes, 15);
+  EXPECT_EQ(info.counters.uncounted_inserts, 15);
+  for (uint64_t key = 1; key <= 5; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_THAT(Sample(*table, 5), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(TableAgeTest, OnlyItemsThatWereNotSampledAreWrittenOff) {
+  TableOptions options = TableOptions::Queue("q", 4);
+  options.max_age = 10s;
+  auto table = Make(options);
+  for (uint64_t key = 1; key <= 3; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_THAT(Sample(*table, 2), ElementsAre(1, 2));
+  clock_.Advance(5s);
+  ASSERT_OK(Insert(*table, 4));
+  clock_.Advance(5s);
+  EXPECT_EQ(table->Info().cursor, 1) << "item 4 is there and was not sampled";
+  EXPECT_EQ(table->Info().counters.uncounted_inserts, 1);
+  EXPECT_TRUE(table->CanInsert(3).value());
+  EXPECT_FALSE(table->CanInsert(4).value());
+}
+
+TEST_F(TableAgeTest, AQueueKeepsItsCapacityWhenItShrinks) {
+  auto table = MakeQueue(100);
+  for (uint64_t key = 1; key <= 100; ++key) ASSERT_OK(Insert(*table, key));
+  ASSERT_OK(table->Change({.max_size = 50, .rate_limiter = RateLimiterOptions::Queue(50)}));
+  EXPECT_EQ(table->Info().cursor, 50);
+  EXPECT_EQ(Sample(*table, 50).size(), 50);
+  EXPECT_TRUE(table->CanInsert(50).value());
+  EXPECT_FALSE(table->CanInsert(51).value());
+}
+
+TEST_F(TableAgeTest, AWaitingInsertContinuesWhenItemsOfAQueueAge) {
+  TableOptions options = TableOptions::Queue("q", 3);
+  options.max_age = 1s;
+  auto table = Make(options);
+  for (uint64_t key : {1, 2, 3}) ASSERT_OK(Insert(*table, key));
+  Pending* const insert = InsertAsync(*table, {4, 5, 6});
+  EXPECT_FALSE(insert->done);
+  clock_.Advance(1100ms);
+  ASSERT_TRUE(insert->done);
+  EXPECT_THAT(Contents(*table), UnorderedElementsAre(4, 5, 6));
+}
+
+TEST_F(TableAgeTest, ATableThatKeepsSampledItemsKeepsItsRatio) {
+  // Other items are sampled instead of those that aged.
+  auto table =
+      Make({.max_age = 10s, .rate_limiter = RateLimiterOptions::SampleToInsertRatio(2, 1, 0, 100).value()});
+  for (uint64_t key = 1; key <= 10; ++key) ASSERT_OK(Insert(*table, key));
+  clock_.Advance(11s);
+  EXPECT_EQ(table->Info().cursor, 20);
+  EXPECT_EQ(table->Info().counters.uncounted_inserts, 0);
+  ASSERT_OK(Insert(*table, 11));
+  EXPECT_EQ(Sample(*table, 22).size(), 22);
+}
+
+TEST_F(TableAgeTest, DeletesAndEvictionsDoNotChangeTheCursor) {
+  TableOptions options = TableOptions::Queue("q", 4);
+  options.max_age = 10s;
+  auto table = Make(options);
+  for (uint64_t key : {1, 2}) ASSERT_OK(Insert(*table, key));
+  const uint64_t key = 1;
+  ASSERT_OK(table->Mutate({}, {&key, 1}));
+  EXPECT_EQ(table->Info().cursor, 2);
+}
+
+// --- Many items that age together ---
+
+TEST_F(TableAgeTest, TheAlarmRemovesManyItemsInParts) {
+  constexpr int64_t kItems = 10'000;
+  auto table = Make({.max_size = kItems, .max_age = 1s});
+  for (uint64_t key = 1; key <= kItems; ++key) ASSERT_OK(Insert(*table, key));
+  std::vector<int64_t> seen;
+  // Due after the first alarm of the table, and before all that is due later.
+  clock_.CallAt(clock_.Now() + 1s + Duration(1s) / 128, [&] { seen.push_back(store_->stats().live_chunks); });
+  clock_.Advance(1100ms);
+  ASSERT_EQ(seen.size(), 1);
+  EXPECT_GT(seen[0], 0) << "other work of the clock's thread has to wait for all items";
+  EXPECT_LT(seen[0], kItems);
+  EXPECT_EQ(store_->stats().live_chunks, 0);
+  EXPECT_EQ(clock_.pending(), 0);
+}
+
+TEST_F(TableAgeTest, NoOldItemIsSampledBetweenTheParts) {
+  constexpr int64_t kItems = 10'000;
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .max_size = kItems + 1, .max_age = 1s});
+  for (uint64_t key = 1; key <= kItems; ++key) ASSERT_OK(Insert(*table, key));
+  clock_.Advance(500ms);
+  ASSERT_OK(Insert(*table, kItems + 1));
+  std::vector<uint64_t> sampled;
+  int64_t size = 0;
+  clock_.CallAt(clock_.Now() + 500ms + Duration(1s) / 128, [&] {
+    sampled = Sample(*table, 1);
+    size = table->size();
+  });
+  clock_.Advance(600ms);
+  EXPECT_THAT(sampled, ElementsAre(kItems + 1));
+  EXPECT_EQ(size, 1);
+}
+
+TEST_F(TableAgeTest, AnAgeGivenLaterRemovesManyItems) {
+  constexpr int64_t kItems = 10'000;
+  auto table = Make({.max_size = kItems});
+  for (uint64_t key = 1; key <= kItems; ++key) ASSERT_OK(Insert(*table, key));
+  clock_.Advance(2s);
+  ASSERT_OK(Insert(*table, kItems + 1));
+  ASSERT_OK(table->Change({.max_age = 1s}));
+  EXPECT_EQ(store_->stats().live_chunks, 1);
+  EXPECT_EQ(table->Info().aged_out, kItems - 1) << "one was evicted";
+}
+
 // --- Remove() ---
 
 TEST_F(TableAgeTest, RemovingATableEndsWaitsAndFreesItems) {

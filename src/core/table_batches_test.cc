@@ -129,6 +129,46 @@ TEST_F(TableBatchesTest, ImpossibleBatchesAreKnown) {
   EXPECT_THAT(limited->CheckWholeBatch(12), StatusIs(StatusCode::kInvalidArgument));
 }
 
+TEST_F(TableBatchesTest, TheLimitsInForceCount) {
+  auto state = Make({.sampler = SelectorOptions::Fifo(), .max_size = 10});
+  for (uint64_t key = 1; key <= 6; ++key) InsertRows(state.get(), key, 1);
+  const BatchRules rules{.all_or_nothing = true};
+  EXPECT_OK(state->CheckWholeBatch(100));
+  EXPECT_THAT(Draw(state.get(), 2, rules, true).value(), ElementsAre(1, 1));
+  // max_times_sampled: the first item is used up.
+  state->Change({.max_times_sampled = 1}, {});
+  EXPECT_OK(state->CheckWholeBatch(10));
+  EXPECT_THAT(state->CheckWholeBatch(11),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_size is 10")));
+  EXPECT_THAT(Draw(state.get(), 3, rules, true).value(), ElementsAre(1, 2, 3));
+  // max_size, and the limiter.
+  state->Change({.max_size = 2}, {});
+  EXPECT_THAT(state->CheckWholeBatch(3), StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_size is 2")));
+  state->Change({.max_size = 10, .rate_limiter = RateLimiterOptions{.min_diff = 0, .max_diff = 4}}, {});
+  EXPECT_THAT(state->CheckWholeBatch(5), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(Draw(state.get(), 2, rules, true).value(), ElementsAre()) << "the cursor is 1";
+  EXPECT_THAT(Draw(state.get(), 1, rules, true).value(), ElementsAre(4));
+  // Without max_times_sampled nothing is removed any more.
+  state->Change({.max_times_sampled = 0, .rate_limiter = RateLimiterOptions::MinSize(1)}, {});
+  EXPECT_THAT(Draw(state.get(), 4, rules, true).value(), ElementsAre(5, 5, 5, 5));
+  EXPECT_EQ(state->size(), 2);
+}
+
+TEST_F(TableBatchesTest, ABatchOfATableOfAnyLayoutIsCheckedBeforeItIsTaken) {
+  auto state = Make({.sampler = SelectorOptions::Fifo(),
+                     .max_size = 10,
+                     .max_times_sampled = 1,
+                     .layout = LayoutPolicy::kAny});
+  InsertRows(state.get(), 1, 1);
+  Item other{.key = 2,
+             .priority = 1,
+             .trajectory = Trajectory::Single(test::MakeChunk(&store_, 1, 0, 2), 0, 2).value()};
+  Effects effects;
+  state->InsertOrAssign(std::move(other), 1, &effects);
+  EXPECT_THAT(Draw(state.get(), 2, kSameShape, true), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_EQ(state->size(), 2);
+}
+
 // Draws whole batches and refused ones from one table, and single samples from another: both see the same.
 TEST_F(TableBatchesTest, BatchesAreLikeSingleDraws) {
   Random random(test::Seed());
@@ -184,6 +224,39 @@ TEST_F(TableBatchOrderTest, AWholeBatchWaitsAndTakesNothingAtItsTimeout) {
   EXPECT_OK(status);
   EXPECT_THAT(keys, ElementsAre(1, 2));
   EXPECT_THAT(queue->TrySample(11, &samples, order).status, StatusIs(StatusCode::kInvalidArgument));
+}
+
+TEST_F(TableBatchOrderTest, AWaitingBatchEndsWhenAChangeMakesItImpossible) {
+  const auto queue = MakeQueue(10);
+  ASSERT_OK(Insert(*queue, 1));
+  Status status = Status::Internal("not called");
+  queue->SampleAsync(6, true, {}, [&](Operation& done) { status = done.status; },
+                     {.rules = {.all_or_nothing = true}});
+  ASSERT_OK(queue->Change({.max_size = 7}));
+  EXPECT_EQ(queue->Info().waiting_samples, 1);
+  ASSERT_OK(queue->Change({.max_size = 5, .rate_limiter = RateLimiterOptions::Queue(5)}));
+  EXPECT_THAT(status,
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("6 samples can never be drawn together (all_or_nothing): max_size is 5")));
+  EXPECT_EQ(queue->Info().waiting_samples, 0);
+  EXPECT_EQ(queue->size(), 1);
+}
+
+TEST_F(TableBatchOrderTest, AWholeBatchHasNoOldItems) {
+  TableOptions options = TableOptions::Queue("q", 10);
+  options.max_age = std::chrono::seconds(10);
+  const auto queue = Make(options);
+  for (uint64_t key = 1; key <= 2; ++key) ASSERT_OK(Insert(*queue, key));
+  std::vector<uint64_t> keys;
+  queue->SampleAsync(3, true, {}, [&](Operation& done) { keys = Keys(done.own_samples); },
+                     {.rules = {.all_or_nothing = true}});
+  clock_.Advance(std::chrono::seconds(5));
+  EXPECT_EQ(queue->Info().waiting_samples, 1);
+  clock_.Advance(std::chrono::seconds(6));  // both are gone
+  for (uint64_t key = 3; key <= 4; ++key) ASSERT_OK(Insert(*queue, key));
+  EXPECT_EQ(queue->Info().waiting_samples, 1);
+  ASSERT_OK(Insert(*queue, 5));
+  EXPECT_THAT(keys, ElementsAre(3, 4, 5));
 }
 
 TEST_F(TableBatchOrderTest, ABatchThatComparesDoesNotBlockInserts) {

@@ -60,10 +60,12 @@ class SCOPED_CAPABILITY ConcurrentTable::ReadLock {
  public:
   explicit ReadLock(ConcurrentTable* table) ACQUIRE(table->mu_) : table_(table) {
     if (table_->has_max_age_.load(std::memory_order_relaxed)) {
-      table_->WithLock([this](Round* round) {
-        table_->mu_.AssertHeld();
-        table_->RemoveAged(round);
-      });
+      for (bool has_more = true; has_more;) {
+        table_->WithLock([&](Round* round) {
+          table_->mu_.AssertHeld();
+          has_more = table_->RemoveAged(round, kMaxRemovals);
+        });
+      }
     }
     table_->mu_.Lock();
   }

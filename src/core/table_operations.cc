@@ -165,13 +165,17 @@ void ConcurrentTable::StartMutate(Operation* op, Round* round) {
   Finish(op, Status::Ok(), round);
 }
 
-void ConcurrentTable::RemoveAged(Round* round) {
-  if (state_->has_max_age()) [[unlikely]]
-    state_->AdvanceTo(environment_.clock->Now(), &round->effects);
+bool ConcurrentTable::RemoveAged(Round* round, int64_t most) {
+  if (!state_->has_max_age()) [[likely]]
+    return false;
+  has_aged_ = state_->AdvanceTo(environment_.clock->Now(), &round->effects, most);
+  return has_aged_;
 }
 
 std::optional<TimePoint> ConcurrentTable::NextAgedAlarm() const {
   if (!state_->has_max_age()) return std::nullopt;
+  // Not before what is due already.
+  if (has_aged_) return environment_.clock->Now();
   const std::optional<TimePoint> next = state_->NextAged();
   if (!next) return std::nullopt;
   const Duration slack =
@@ -180,7 +184,8 @@ std::optional<TimePoint> ConcurrentTable::NextAgedAlarm() const {
 }
 
 void ConcurrentTable::Advance(Round* round) {
-  RemoveAged(round);
+  // Waiting calls continue when all old items are gone.
+  if (RemoveAged(round, kMaxRemovals)) return;
   for (int budget = kMaxAdvance; budget > 0; --budget) {
     const bool inserted = !inserts_.empty() && AdvanceInsert(round);
     const bool sampled = !samples_.empty() && AdvanceSample(round);
@@ -331,7 +336,7 @@ void ConcurrentTable::OnAlarm(TimePoint armed_for) {
     // alarm is set again.
     Advance(round);
     const TimePoint now = environment_.clock->Now();
-    while (!advance_again_ && !deadlines_.empty() && deadlines_.begin()->first <= now) {
+    while (!advance_again_ && !has_aged_ && !deadlines_.empty() && deadlines_.begin()->first <= now) {
       Operation* const op = deadlines_.begin()->second;
       Finish(op, TimeoutError(*op), round);
     }

@@ -119,7 +119,7 @@ Status TableState::FinishRestore(const SavedTableState& state, Effects* effects,
     RebuildBirths(now);
     AdvanceTo(now.now, effects);
   }
-  while (size_ > max_size_) EvictOne(effects);
+  EvictExcess(size_, effects);
   return Status::Ok();
 }
 
@@ -145,7 +145,8 @@ Status TableState::RestoreFreeSlots(const SavedTableState& state) {
 }
 
 Status TableState::RestoreCounters(const RateLimiterCounters& counters) {
-  for (const int64_t count : {counters.inserts, counters.samples, counters.deletes}) {
+  for (const int64_t count :
+       {counters.inserts, counters.samples, counters.deletes, counters.uncounted_inserts}) {
     if (count < 0 || count > kLargestCount) {
       return Corrupt(options_.name, "a counter of its limiter is " + std::to_string(count));
     }
@@ -154,6 +155,11 @@ Status TableState::RestoreCounters(const RateLimiterCounters& counters) {
     return Corrupt(options_.name, "its limiter counted " + std::to_string(counters.inserts) +
                                       " inserts and " + std::to_string(counters.deletes) +
                                       " deletes, but there are " + std::to_string(size_) + " items");
+  }
+  if (counters.uncounted_inserts > counters.deletes) {
+    return Corrupt(options_.name, "its limiter does not count " + std::to_string(counters.uncounted_inserts) +
+                                      " inserts, but only " + std::to_string(counters.deletes) +
+                                      " items have left");
   }
   limiter_.set_counters(counters);
   return Status::Ok();

@@ -186,6 +186,11 @@ std::vector<std::string> FindContradictions(const TableSettings& settings) {
   return found;
 }
 
+bool SelectTheSame(const SelectorOptions& a, const SelectorOptions& b) {
+  if (a.kind != b.kind) return false;
+  return a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent;
+}
+
 void Effects::RunAndClear() {
   for (std::function<void()>& work : after_unlock) work();
   after_unlock.clear();
@@ -329,6 +334,15 @@ void TableState::EvictOne(Effects* effects) {
   Remove(pick.slot, Removal::kEvicted, effects);
 }
 
+bool TableState::EvictExcess(int64_t n, Effects* effects) {
+  for (; n > 0 && size_ > max_size_; --n) {
+    Selection pick;
+    remover_->Sample({&pick, 1});
+    Remove(pick.slot, Removal::kShrunk, effects);
+  }
+  return size_ > max_size_;
+}
+
 void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   SlotRecord& record = slots_.Mutable(slot);
   sampler_->Delete(slot);
@@ -336,8 +350,12 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   index_.Erase(record.key);
   --size_;
   limiter_.CountDelete();
+  // Other items are sampled instead, unless samples remove them.
+  if ((why == Removal::kAged || why == Removal::kShrunk) && removes_sampled_items())
+    limiter_.WriteOffInsert();
   switch (why) {
     case Removal::kEvicted:
+    case Removal::kShrunk:
       ++counts_.evictions;
       break;
     case Removal::kExpired:
@@ -395,20 +413,27 @@ void TableState::RebuildBirths(const ClockReading& now) {
     births_.push_back(
         {.at = now_ - Duration(age), .inserted = record.inserted, .slot = static_cast<Slot>(slot)});
   }
-  std::ranges::sort(births_, [](const Birth& a, const Birth& b) {
+  // Mostly the slots are in this order, rotated: see SortByAge() in table_restore.cc.
+  const auto is_before = [](const Birth& a, const Birth& b) {
     return a.at != b.at ? a.at < b.at : a.inserted < b.inserted;
-  });
+  };
+  const auto oldest = std::is_sorted_until(births_.begin(), births_.end(), is_before);
+  if (oldest == births_.end()) return;
+  std::rotate(births_.begin(), oldest, births_.end());
+  if (!std::ranges::is_sorted(births_, is_before)) std::ranges::sort(births_, is_before);
 }
 
-void TableState::AdvanceTo(TimePoint now, Effects* effects) {
+bool TableState::AdvanceTo(TimePoint now, Effects* effects, int64_t most) {
   now_ = std::max(now_, now);
   while (!births_.empty()) {
     const Birth oldest = births_.front();
     const bool is_present = IsPresent(oldest);
-    if (is_present && now_ - oldest.at < max_age_) return;
+    if (is_present && now_ - oldest.at < max_age_) return false;
+    if (is_present && most-- <= 0) return true;
     births_.pop_front();
     if (is_present) Remove(oldest.slot, Removal::kAged, effects);
   }
+  return false;
 }
 
 std::optional<TimePoint> TableState::NextAged() const {
@@ -419,7 +444,7 @@ std::optional<TimePoint> TableState::NextAged() const {
   return oldest + max_age_;
 }
 
-void TableState::Change(const TableChanges& changes, const ClockReading& now, Effects* effects) {
+void TableState::Change(const TableChanges& changes, const ClockReading& now) {
   max_size_ = changes.max_size.value_or(max_size_);
   max_times_sampled_ = changes.max_times_sampled.value_or(max_times_sampled_);
   if (changes.rate_limiter) limiter_.set_options(*changes.rate_limiter);
@@ -427,7 +452,6 @@ void TableState::Change(const TableChanges& changes, const ClockReading& now, Ef
   const bool had_births = has_max_age();
   max_age_ = *changes.max_age;
   if (!had_births || !has_max_age()) RebuildBirths(now);
-  AdvanceTo(now.now, effects);
 }
 
 void TableState::SetPriority(Slot slot, double priority) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,6 +60,9 @@ struct Effects {
 // that can never be sampled. dm-reverb accepts them, so servers only warn of them.
 std::vector<std::string> FindContradictions(const TableSettings& settings);
 
+// Returns whether both select in the same way; seeds may differ.
+bool SelectTheSame(const SelectorOptions& a, const SelectorOptions& b);
+
 class TableState {
  public:
   static Result<std::unique_ptr<TableState>> Create(TableOptions options);
@@ -90,12 +94,16 @@ class TableState {
   void InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects);
   // Removes the item that the remover picks. REQUIRES: size() > 0.
   void EvictOne(Effects* effects);
+  // Evicts up to n items of a table that is larger than max_size, which was lowered. Returns whether more are
+  // left to evict.
+  bool EvictExcess(int64_t n, Effects* effects);
 
   // --- Items that age (max_age) ---
   // A table with max_age needs AdvanceTo() before each operation. It removes the items that have reached that
   // age; items inserted afterwards count from `now`, so that steps of the wall clock do not matter.
+  // Returns whether it removed `most` items and others are left: then nothing else may be done with the items.
   bool has_max_age() const { return max_age_ > Duration(0); }
-  void AdvanceTo(TimePoint now, Effects* effects);
+  bool AdvanceTo(TimePoint now, Effects* effects, int64_t most = std::numeric_limits<int64_t>::max());
   // Returns a time at which AdvanceTo() may find something to remove; none before.
   std::optional<TimePoint> NextAged() const;
 
@@ -119,10 +127,10 @@ class TableState {
   void Reset(Effects* effects);
   // REQUIRES: options.Validate().ok().
   void SetRateLimiter(const RateLimiterOptions& options) { limiter_.set_options(options); }
-  // Sets limits in use. The table may be larger than a new max_size afterwards: call EvictOne() until it is
-  // not. Items that are present get their age from the time at which they were inserted.
-  // REQUIRES: the changed options are valid.
-  void Change(const TableChanges& changes, const ClockReading& now, Effects* effects);
+  // Sets limits in use. Afterwards the table may be larger than a new max_size, and have items beyond a new
+  // max_age: call AdvanceTo() and EvictExcess() until it has none. Items that are present get their age from
+  // the time at which they were inserted. REQUIRES: the changed options are valid.
+  void Change(const TableChanges& changes, const ClockReading& now);
 
   std::optional<internal::Sample> Find(uint64_t key) const;
   // Returns up to n items from slot `*cursor` on; moves the cursor past the last one visited.
@@ -155,7 +163,7 @@ class TableState {
 
  private:
   class HookContext;
-  enum class Removal { kEvicted, kExpired, kDeleted, kAged };
+  enum class Removal { kEvicted, kExpired, kDeleted, kAged, kShrunk };
   // When an item was inserted. The item may be gone: see IsPresent().
   struct Birth {
     TimePoint at;

@@ -13,6 +13,7 @@
 
 #include "reverb/log.h"
 #include "service/service_testing.h"
+#include "testing/status_matchers.h"
 
 namespace reverb::internal {
 namespace {
@@ -134,6 +135,28 @@ TEST_F(SampleStreamSessionTest, RepliesAreBoundedForAnyRequest) {
   EXPECT_LE(tables_[0]->Info().counters.samples, 512);
   session->OnGone();
   inserts->OnGone();
+}
+
+TEST_F(SampleStreamSessionTest, WholeBatchesAreBounded) {
+  TableOptions table;
+  table.name = "t";
+  Create({table});
+  constexpr int64_t kMost = int64_t{1} << 20;
+  for (const int64_t count : {kMost + 1, std::numeric_limits<int64_t>::max()}) {
+    auto peer = std::make_shared<FakeSamplePeer>();
+    auto session = service_->OpenSample(MakeHello(2), peer).value();
+    session->OnRequest({.request_id = 1, .table = "t", .count = count, .rules = {.all_or_nothing = true}});
+    ASSERT_TRUE(peer->replies.back().end);
+    EXPECT_THAT(*peer->replies.back().end,
+                test::StatusIs(StatusCode::kInvalidArgument, HasSubstr("request at most 1048576")));
+    session->OnGone();
+  }
+  auto peer = std::make_shared<FakeSamplePeer>();
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = kMost, .rules = {.all_or_nothing = true}});
+  EXPECT_FALSE(peer->replies.back().end);
+  EXPECT_EQ(tables_[0]->Info().waiting_samples, 1);
+  session->OnGone();
 }
 
 TEST_F(SampleStreamSessionTest, RepliesAreWrittenAsTheRequestAllows) {

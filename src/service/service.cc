@@ -19,15 +19,11 @@ std::string SettingsDifference(const TableSettings& present, const TableSettings
   const auto differ = [](const char* setting, const std::string& now, const std::string& asked) {
     return std::string(setting) + " is " + now + ", not " + asked;
   };
-  const auto select_the_same = [](const SelectorOptions& a, const SelectorOptions& b) {
-    return a.kind == b.kind &&
-           (a.kind != SelectorOptions::Kind::kPrioritized || a.priority_exponent == b.priority_exponent);
-  };
   const auto nanos = [](int64_t age) { return std::to_string(age) + " ns"; };
-  if (!select_the_same(present.sampler, wanted.sampler)) {
+  if (!SelectTheSame(present.sampler, wanted.sampler)) {
     return differ("sampler", present.sampler.ToString(), wanted.sampler.ToString());
   }
-  if (!select_the_same(present.remover, wanted.remover)) {
+  if (!SelectTheSame(present.remover, wanted.remover)) {
     return differ("remover", present.remover.ToString(), wanted.remover.ToString());
   }
   if (present.max_size != wanted.max_size) {
@@ -44,7 +40,20 @@ std::string SettingsDifference(const TableSettings& present, const TableSettings
     return differ("the rate limiter", "(" + present.rate_limiter.ToString() + ")",
                   "(" + wanted.rate_limiter.ToString() + ")");
   }
+  if (present.layout != wanted.layout) {
+    return differ("layout", std::string(LayoutPolicyName(present.layout)),
+                  std::string(LayoutPolicyName(wanted.layout)));
+  }
   return present.signature == wanted.signature ? "" : "the signatures differ";
+}
+
+// Returns the settings with the limits of the time when the table was created.
+TableSettings AsCreated(TableSettings settings, const TableOptions& created) {
+  settings.max_size = created.max_size;
+  settings.max_times_sampled = created.max_times_sampled;
+  settings.max_age_nanos = created.max_age.count();
+  settings.rate_limiter = created.rate_limiter;
+  return settings;
 }
 
 // One stream of a writer.
@@ -458,22 +467,27 @@ Status Service::CreateTable(const CreateTableRequest& request) {
       const std::shared_ptr<ConcurrentTable> table,
       ConcurrentTable::Create(std::move(options), {.store = options_.store, .clock = options_.clock}));
   if (stopped()) return ShuttingDown();
-  REVERB_RETURN_IF_ERROR(CheckInfoCanBeRead(table.get()));
+  // One at a time: tables that clients can read one by one may be too many together.
+  MutexLock creating(&creating_mu_);
   std::shared_ptr<ConcurrentTable> present;
   {
     MutexLock lock(&tables_mu_);
-    const auto [found, is_new] = by_name_.emplace(name, table);
-    if (is_new) {
-      tables_.push_back(table);
-    } else {
-      present = found->second;
-    }
+    if (const auto found = by_name_.find(name); found != by_name_.end()) present = found->second;
   }
   if (present == nullptr) {
+    REVERB_RETURN_IF_ERROR(CheckInfoCanBeRead(table.get()));
+    {
+      MutexLock lock(&tables_mu_);
+      by_name_.emplace(name, table);
+      tables_.push_back(table);
+    }
     Log(LogLevel::kInfo, "table \"" + name + "\" was created by a client");
     return Status::Ok();
   }
-  const std::string difference = SettingsDifference(present->Info(), wanted);
+  const TableSettings now = present->Info();
+  std::string difference = SettingsDifference(now, wanted);
+  // Workers that all create the table need not know that its limits were changed since.
+  if (SettingsDifference(AsCreated(now, present->options()), wanted).empty()) difference.clear();
   if (request.exist_ok && difference.empty()) return Status::Ok();
   return Status::AlreadyExists("table \"" + name + "\" exists already" +
                                (difference.empty() ? ", with the same settings; pass exist_ok to use it"

@@ -151,6 +151,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   const Id128 life_id_;
   const int64_t started_nanos_;  // since the Unix epoch
 
+  // Held by CreateTable(), which adds a table after several steps.
+  Mutex creating_mu_;
   // No other lock is taken while this one is held.
   mutable Mutex tables_mu_;
   std::vector<std::shared_ptr<ConcurrentTable>> tables_ GUARDED_BY(tables_mu_);  // in order of creation

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,62 @@ TEST_F(ServiceTest, TheDescriptionOfTablesMustFitIntoAMessage) {
   EXPECT_OK(create(2));
   EXPECT_THAT(create(18), StatusIs(StatusCode::kInvalidArgument,
                                    AllOf(HasSubstr("18 tables"), HasSubstr("smaller signatures"))));
+}
+
+TEST_F(ServiceTest, TablesThatAreCreatedTogetherFitTogether) {
+  // 16 of these can be described in a message, 17 cannot; see above.
+  const TensorSpec spec{
+      .name = std::string(Signature::kMaxNameLength, 'x'), .dtype = DType::kInt64, .shape = Shape({1})};
+  const std::vector<Signature> leaves((size_t{15} << 20) / Signature::kMaxNameLength,
+                                      Signature::Leaf(spec).value());
+  const Signature signature = Signature::List(leaves).value();
+  const auto table = [&](int number) {
+    return TableOptions{.name = std::to_string(number), .signature = signature};
+  };
+  std::vector<TableOptions> tables;
+  for (int i = 0; i < 15; ++i) tables.push_back(table(i));
+  Create(tables);
+  Status created[2];
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      created[i] = service_->CreateTable({.table = table(15 + i).Settings(), .exist_ok = false});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NE(created[0].ok(), created[1].ok());
+  EXPECT_THAT(created[created[0].ok() ? 1 : 0],
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("17 tables")));
+  EXPECT_EQ(service_->tables().size(), 16u);
+  // One that exists is found although no other would fit.
+  EXPECT_OK(service_->CreateTable({.table = table(0).Settings(), .exist_ok = true}));
+  EXPECT_THAT(service_->CreateTable({.table = table(0).Settings(), .exist_ok = false}),
+              StatusIs(StatusCode::kAlreadyExists));
+}
+
+TEST_F(ServiceTest, AWorkerThatRestartsFindsATableWhoseLimitsWereChanged) {
+  Create({});
+  const TableSettings wanted = TableOptions::Queue("jobs", 10).Settings();
+  ASSERT_OK(service_->CreateTable({.table = wanted, .exist_ok = true}));
+  const TableChanges changes{
+      .max_size = 20, .max_age = std::chrono::hours(1), .rate_limiter = RateLimiterOptions::Queue(20)};
+  ASSERT_OK(service_->ChangeTable({.table = "jobs", .changes = changes}));
+  EXPECT_OK(service_->CreateTable({.table = wanted, .exist_ok = true})) << "as it was created";
+  TableOptions changed = TableOptions::Queue("jobs", 20);
+  changed.max_age = std::chrono::hours(1);
+  EXPECT_OK(service_->CreateTable({.table = changed.Settings(), .exist_ok = true})) << "as it is";
+  EXPECT_EQ(service_->tables().front()->Info().max_size, 20) << "the changes stay";
+  EXPECT_THAT(service_->CreateTable({.table = TableOptions::Queue("jobs", 30).Settings(), .exist_ok = true}),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("max_size is 20, not 30")));
+}
+
+TEST_F(ServiceTest, TablesOfOtherLayoutsAreNotTheSame) {
+  Create({});
+  TableOptions options{.name = "t"};
+  ASSERT_OK(service_->CreateTable({.table = options.Settings(), .exist_ok = true}));
+  options.layout = options.layout == LayoutPolicy::kAny ? LayoutPolicy::kFirst : LayoutPolicy::kAny;
+  EXPECT_THAT(service_->CreateTable({.table = options.Settings(), .exist_ok = true}),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("layout is first, not any")));
 }
 
 TEST_F(ServiceTest, InfoListsWaitingClients) {

@@ -1,6 +1,7 @@
 #include "service/writer_session.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "tensor/limiter_text.h"
@@ -89,11 +90,13 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
 
 void WriterSession::OnMessage(uint64_t generation, InsertMessage message) {
   {
+    std::vector<std::shared_ptr<Line>> dropped;  // destroyed without the lock, perhaps with their tables
     MutexLock lock(&mu_);
     if (!IsAttached(generation)) return;
     heartbeat_ |= message.heartbeat;
     read_wanted_ = true;
     Receive(std::move(message));
+    dropped.swap(dropped_);
   }
   Proceed();
 }
@@ -107,6 +110,7 @@ void WriterSession::Receive(InsertMessage message) {
     if (line == nullptr || line->table->name() != from.table) {
       Result<Line*> found = FindLine(from.table);
       if (!found.ok()) {
+        line = nullptr;  // FindLine() may have dropped it
         Reject(from.number, std::move(found).status());
         continue;
       }
@@ -167,8 +171,9 @@ Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
   for (const auto& line : lines_) {
     if (line->table->name() == table && !line->table->is_removed()) return line.get();
   }
+  DropRemovedLines();
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<ConcurrentTable> found, service_->FindTable(table));
-  lines_.push_back(std::make_unique<Line>());
+  lines_.push_back(std::make_shared<Line>());
   lines_.back()->table = std::move(found);
   for (const auto& [name, number] : restored_) {
     if (name == table) lines_.back()->applied.store(number, std::memory_order_relaxed);
@@ -176,14 +181,34 @@ Result<WriterSession::Line*> WriterSession::FindLine(const std::string& table) {
   return lines_.back().get();
 }
 
+void WriterSession::DropRemovedLines() {
+  const auto is_over = [](const std::shared_ptr<Line>& line) {
+    return line->table->is_removed() && line->waiting.empty() && !line->operation;
+  };
+  if (std::ranges::none_of(lines_, is_over)) return;
+  for (const auto& line : lines_) {
+    const uint64_t applied = line->applied.load(std::memory_order_relaxed);
+    if (!is_over(line) || applied == 0) continue;
+    const std::string& name = line->table->name();
+    std::erase_if(restored_, [&](const auto& entry) { return entry.first == name; });
+    restored_.emplace_back(name, applied);
+  }
+  const auto over = std::ranges::stable_partition(lines_, std::not_fn(is_over));
+  dropped_.insert(dropped_.end(), over.begin(), over.end());
+  lines_.erase(over.begin(), over.end());
+  // Numbers up to here are never sent again.
+  const uint64_t confirmed = ConfirmedThrough();
+  std::erase_if(restored_, [&](const auto& entry) { return entry.second <= confirmed; });
+}
+
 void WriterSession::Proceed() {
-  // Lines are only added, and never move.
+  // Lines that move because another thread drops some are visited by that thread.
   for (size_t i = 0;; ++i) {
-    Line* line = nullptr;
+    std::shared_ptr<Line> line;
     {
       MutexLock lock(&mu_);
       if (i >= lines_.size()) break;
-      line = lines_[i].get();
+      line = lines_[i];
     }
     StartOperation(line);
   }
@@ -200,16 +225,16 @@ std::vector<Item> WriterSession::TakeItems(Line* line) {
   return items;
 }
 
-void WriterSession::StartOperation(Line* line) {
+void WriterSession::StartOperation(const std::shared_ptr<Line>& line) {
   // Tries without waiting first, which mostly succeeds: callbacks of a table run one at a time.
   while (true) {
-    std::vector<Item> items = TakeItems(line);
+    std::vector<Item> items = TakeItems(line.get());
     if (items.empty()) return;
     const ConcurrentTable::Attempt attempt = line->table->TryInsert(items, &line->applied);
-    Settle(line, static_cast<size_t>(attempt.progress), attempt.status, items);
+    Settle(line.get(), static_cast<size_t>(attempt.progress), attempt.status, items);
     if (attempt.reason != WaitReason::kNone) break;
   }
-  std::vector<Item> items = TakeItems(line);
+  std::vector<Item> items = TakeItems(line.get());
   if (items.empty()) return;
   uint64_t sequence = 0;
   {
@@ -231,8 +256,8 @@ void WriterSession::StartOperation(Line* line) {
   if (cancel) line->table->Cancel(operation);
 }
 
-void WriterSession::OnInserted(Line* line, Operation& done) {
-  Settle(line, static_cast<size_t>(done.progress), done.status, done.own_items);
+void WriterSession::OnInserted(const std::shared_ptr<Line>& line, Operation& done) {
+  Settle(line.get(), static_cast<size_t>(done.progress), done.status, done.own_items);
   StartOperation(line);
   CallPeer();
 }

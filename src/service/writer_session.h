@@ -107,10 +107,12 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   // Makes the remembered rejections the first that are reported to a new stream.
   void RestoreRejections() REQUIRES(mu_);
   Result<Line*> FindLine(const std::string& table) REQUIRES(mu_);
+  // Drops the lines of removed tables that have nothing left to do.
+  void DropRemovedLines() REQUIRES(mu_);
   // Starts the operations that are due, then calls the peer.
   void Proceed() EXCLUDES(mu_);
-  void StartOperation(Line* line) EXCLUDES(mu_);
-  void OnInserted(Line* line, Operation& done) EXCLUDES(mu_);
+  void StartOperation(const std::shared_ptr<Line>& line) EXCLUDES(mu_);
+  void OnInserted(const std::shared_ptr<Line>& line, Operation& done) EXCLUDES(mu_);
   // Returns the items for the next operation of the line; none if one is in progress or nothing is queued.
   std::vector<Item> TakeItems(Line* line) EXCLUDES(mu_);
   // The operation has inserted its first `applied` items. An error rejects the others; otherwise they return
@@ -142,9 +144,10 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   const Id128 id_;
 
   mutable Mutex mu_;
-  std::vector<std::unique_ptr<Line>> lines_ GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Line>> lines_ GUARDED_BY(mu_);    // operations share their line
+  std::vector<std::shared_ptr<Line>> dropped_ GUARDED_BY(mu_);  // to be destroyed without the lock
   uint64_t received_through_ GUARDED_BY(mu_) = 0;
-  // From a checkpoint: the last number inserted beyond received_through_, by table.
+  // By table, of a checkpoint or of a table that was removed: the last number that was inserted.
   std::vector<std::pair<std::string, uint64_t>> restored_ GUARDED_BY(mu_);
   size_t waiting_items_ GUARDED_BY(mu_) = 0;
   DistinctChunks waiting_chunks_ GUARDED_BY(mu_);

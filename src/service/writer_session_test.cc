@@ -109,6 +109,49 @@ TEST_F(WriterSessionTest, ManyDisconnectedWritersAreDroppedEarlier) {
   EXPECT_LE(store_->stats().live_chunks, 16 * 3 + 1);
 }
 
+TEST_F(WriterSessionTest, RemovedTablesAreForgotten) {
+  Create({TableOptions::Queue("other", 1)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  std::vector<std::weak_ptr<ConcurrentTable>> removed;
+  uint64_t number = 0;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_OK(service_->CreateTable({.table = TableOptions::Queue("q", 1).Settings(), .exist_ok = false}));
+    removed.push_back(service_->FindTable("q").value());
+    session->OnMessage(MakeMessage(number + 1, number + 2));  // the second waits until the table is removed
+    number += 2;
+    ASSERT_OK(service_->RemoveTable("q"));
+    EXPECT_EQ(peer->confirmed(), number);
+    EXPECT_EQ(peer->replies.back().rejections.size(), 1u);
+  }
+  session->OnMessage({.items = {MakeItem(++number, "other")}});
+  EXPECT_EQ(tables_[0]->size(), 1);
+  for (const auto& table : removed) EXPECT_TRUE(table.expired());
+  session->OnGone();
+}
+
+TEST_F(WriterSessionTest, WhatWentIntoARemovedTableIsNotInsertedAgain) {
+  Create({TableOptions::Queue("full", 1), TableOptions::Queue("q", 9)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  session->OnMessage({.items = {MakeItem(1, "full"), MakeItem(2, "full"), MakeItem(3)}});  // 2 waits
+  ASSERT_EQ(tables_[1]->size(), 1);
+  ASSERT_OK(service_->RemoveTable("q"));
+  const TableSettings settings = TableOptions::Queue("q", 9).Settings();
+  ASSERT_OK(service_->CreateTable({.table = settings, .exist_ok = false}));
+  session->OnMessage({.items = {MakeItem(4)}});
+  const std::vector<SavedWriter> saved = service_->SaveWriters();
+  ASSERT_EQ(saved.size(), 1u);
+  EXPECT_EQ(saved[0].applied_through, 1u);
+  ASSERT_OK(service_->RemoveTable("q"));
+  ASSERT_OK(service_->CreateTable({.table = settings, .exist_ok = false}));
+  session->OnMessage({.items = {MakeItem(5, "nowhere"), MakeItem(6, "full")}});
+  const std::vector<SavedWriter> later = service_->SaveWriters();
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_THAT(later[0].applied, ::testing::Contains(std::pair<std::string, uint64_t>("q", 4)));
+  session->OnGone();
+}
+
 TEST_F(WriterSessionTest, WritersWithoutAnIdAreRejected) {
   Create({TableOptions::Queue("q", 1)});
   EXPECT_THAT(service_->OpenInsert({}, std::make_shared<FakeInsertPeer>()),

@@ -49,8 +49,7 @@ Status TooMany(std::string_view message, std::string_view what, uint64_t limit) 
 }
 
 void FinishDecoding(TableInfo* info) {
-  info->cursor = static_cast<double>(info->counters.inserts) * info->rate_limiter.samples_per_insert -
-                 static_cast<double>(info->counters.samples);
+  info->cursor = info->counters.Cursor(info->rate_limiter.samples_per_insert);
 }
 
 void FinishDecoding(Rejection* rejection) {

@@ -219,9 +219,31 @@ TEST_P(ClientTablesTest, LimitsChangeWhileTheTableIsInUse) {
 
   EXPECT_THAT(client.ChangeTable("t", {.max_size = 0}, kPatience),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_size is 0")));
+  EXPECT_THAT(client.ChangeTable("t", {.max_size = -3}, kPatience),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_size is -3")));
+  EXPECT_THAT(client.ChangeTable("t", {.rate_limiter = RateLimiterOptions::MinSize(-2)}, kPatience),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("min_size_to_sample is -2")));
   EXPECT_THAT(client.ChangeTable("t", {.max_age = -1s}, kPatience),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_age")));
   EXPECT_THAT(client.ChangeTable("nowhere", {.max_size = 1}, kPatience), StatusIs(StatusCode::kNotFound));
+  writer.Close();
+}
+
+TEST_P(ClientTablesTest, AQueueKeepsItsCapacityWhenItsItemsLeaveUnsampled) {
+  Start({MakeQueue("q", 4)});
+  const Client client = Connect();
+  auto writer = NewWriter(client);
+  for (float value : {1.0F, 2.0F, 3.0F, 4.0F}) ASSERT_OK(Write(writer, "q", value));
+  ASSERT_OK(writer.Flush(0, kPatience));
+  ASSERT_OK(
+      client.ChangeTable("q", {.max_size = 2, .rate_limiter = RateLimiterOptions::Queue(2)}, kPatience));
+  const TableInfo info = InfoOf(client, "q");
+  EXPECT_EQ(info.cursor, 2);
+  EXPECT_EQ(info.counters.uncounted_inserts, 2);
+  EXPECT_EQ(client.Sample("q", 2, kPatience)->size(), 2);
+  for (float value : {5.0F, 6.0F}) ASSERT_OK(Write(writer, "q", value));
+  ASSERT_OK(writer.Flush(0, kPatience));
+  EXPECT_EQ(InfoOf(client, "q").current_size, 2);
   writer.Close();
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/checkpointer.h"
 #include "checkpoint/format.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
@@ -546,6 +548,86 @@ TEST_F(RestoreTest, GivenSettingsWinOnRequest) {
   EXPECT_EQ(samples[0].key, 10);  // the oldest was evicted, the largest priority is sampled
 }
 
+TEST_F(RestoreTest, TheLayoutIsRestoredLikeTheSignature) {
+  given_.layout = LayoutPolicy::kAny;
+  LogLines log;
+  World copy;
+  ASSERT_TRUE(Load(&copy, {given_}).ok());
+  EXPECT_EQ(copy.tables[0]->Info().layout, LayoutPolicy::kFirst);
+  EXPECT_EQ(log.Count("layout was saved as first and given as any; the saved one is used"), 1);
+  ASSERT_TRUE(Load(&copy, {given_}, {.signature = RestoreOptions::Settings::kGiven}).ok());
+  EXPECT_EQ(copy.tables[0]->Info().layout, LayoutPolicy::kAny);
+}
+
+TEST_F(RestoreTest, SettingsThatACheckpointDoesNotKnowAreTheGivenOnes) {
+  given_.layout = LayoutPolicy::kAny;
+  given_.max_age = std::chrono::hours(1);
+  LogLines log;
+  World copy;
+  const auto source = OpenCheckpoint(&fs_, Checkpoints().back()).value();
+  // As from dm-reverb, or from an earlier release.
+  for (SavedTable& table : const_cast<SavedServer&>(source->server()).tables)
+    table.knows_layout_and_age = false;
+  const Result<LoadedServer> loaded = LoadFrom(*source, {given_}, {}, copy.environment());
+  ASSERT_OK(loaded);
+  const TableInfo info = loaded->tables[0]->Info();
+  EXPECT_EQ(info.layout, LayoutPolicy::kAny);
+  EXPECT_EQ(info.max_age_nanos, given_.max_age.count());
+  EXPECT_EQ(log.Count("layout"), 0);
+}
+
+TEST_F(RestoreTest, AQueueThatShrinksKeepsItsCapacity) {
+  World world = World::Make({TableOptions::Queue("q", 10)});
+  for (uint64_t key = 1; key <= 10; ++key) {
+    ASSERT_OK(world.tables[0]->Insert(test::MakeItem(key, 1, test::MakeChunk(world.store.get(), key, 0, 1))));
+  }
+  CheckpointWriter writer(&fs_, {.root = kRoot});
+  Write(writer, world);
+  World copy;
+  using Settings = RestoreOptions::Settings;
+  ASSERT_TRUE(Load(&copy, {TableOptions::Queue("q", 4)},
+                   {.rate_limiter = Settings::kGiven, .sizes = Settings::kGiven})
+                  .ok());
+  EXPECT_EQ(copy.tables[0]->Info().cursor, 4);
+  std::vector<internal::Sample> samples;
+  ASSERT_OK(copy.tables[0]->Sample(4, false, {}, &samples));
+  EXPECT_TRUE(copy.tables[0]->CanInsert(4).value());
+  // The same again, from a checkpoint of the smaller queue.
+  Write(writer, copy);
+  ExpectComesBack(copy, {TableOptions::Queue("q", 4)});
+}
+
+// --- Which tables a checkpoint has ---
+
+TEST_F(CheckpointTest, ATableThatIsCreatedBeforeTheCutIsPartOfTheCheckpoint) {
+  const TableOptions late{.name = "late"};
+  World world = World::Make({{.name = "early"}});
+  int calls = 0;
+  const auto tables = [&] {
+    // The list is read, then a client creates a table, fills it and gets its confirmation.
+    const std::vector<std::shared_ptr<ConcurrentTable>> present = world.tables;
+    if (++calls == 1) {
+      auto created = ConcurrentTable::Create(late, world.environment()).value();
+      EXPECT_OK(created->Insert(test::MakeItem(1, 1, test::MakeChunk(world.store.get(), 1, 0, 1))));
+      world.tables.push_back(created);
+      writers_ = {{.id = {1}, .applied_through = 1, .applied = {}}};
+    }
+    return present;
+  };
+  {
+    Checkpointer checkpointer(
+        {.path = kRoot},
+        {.fs = &fs_, .clock = world.clock.get(), .tables = tables, .save_writers = [&] { return writers_; }},
+        "", {});
+    ASSERT_OK(checkpointer.Save());
+  }
+  World copy;
+  const Result<LoadedServer> loaded = Load(&copy, {{.name = "early"}, late});
+  ASSERT_OK(loaded);
+  ASSERT_EQ(loaded->writers.size(), 1u);
+  EXPECT_EQ(copy.tables[1]->size(), 1) << "the checkpoint says that the writer's item was inserted";
+}
+
 TEST_F(RestoreTest, CountersAreKept) {
   World copy;
   ASSERT_TRUE(Load(&copy, {given_}).ok());
@@ -594,7 +676,7 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
 // Returns the bytes without checksum of a manifest with one table and no writers, without the fields that
 // version 3 added after a table's signature and at its end.
 std::string BeforeVersion3(const Manifest& manifest) {
-  constexpr size_t kWriters = 1, kNewFields = 3, kChecksum = 8;
+  constexpr size_t kWriters = 1, kNewFields = 4, kChecksum = 8;
   std::string bytes = EncodeManifest(manifest);
   bytes.erase(bytes.size() - kChecksum - kWriters - kNewFields, kNewFields);
   bytes.resize(bytes.size() - kChecksum);

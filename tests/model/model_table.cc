@@ -35,14 +35,15 @@ bool ModelTable::Accepts(double priority) const {
 }
 
 double ModelTable::cursor() const {
-  return static_cast<double>(counters.inserts) * options_.rate_limiter.samples_per_insert -
+  const int64_t inserts = counters.inserts - counters.uncounted_inserts;
+  return static_cast<double>(inserts) * options_.rate_limiter.samples_per_insert -
          static_cast<double>(counters.samples);
 }
 
 bool ModelTable::CanInsert() const {
   const RateLimiterOptions& limiter = options_.rate_limiter;
   if (counters.inserts + 1 - counters.deletes <= limiter.min_size_to_sample) return true;
-  return static_cast<double>(counters.inserts + 1) * limiter.samples_per_insert -
+  return static_cast<double>(counters.inserts - counters.uncounted_inserts + 1) * limiter.samples_per_insert -
              static_cast<double>(counters.samples) <=
          limiter.max_diff;
 }
@@ -127,12 +128,27 @@ void ModelTable::Evict(uint64_t key) {
   ++evictions;
 }
 
+void ModelTable::EvictExcess(uint64_t key) {
+  Evict(key);
+  WriteOff();
+}
+
+void ModelTable::WriteOff() {
+  if (options_.max_times_sampled < 1) return;
+  // What the inserts of the present items demand.
+  const double most = static_cast<double>(items_.size()) * options_.rate_limiter.samples_per_insert;
+  if (cursor() > most) ++counters.uncounted_inserts;
+}
+
 void ModelTable::AgeOut(int64_t now, int64_t max_age) {
   std::vector<uint64_t> old;
   for (const ModelItem& item : items_) {
     if (now - item.inserted_at >= max_age) old.push_back(item.key);
   }
-  for (const uint64_t key : old) Remove(key);
+  for (const uint64_t key : old) {
+    Remove(key);
+    WriteOff();
+  }
   aged_out += static_cast<int64_t>(old.size());
 }
 

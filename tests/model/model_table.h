@@ -65,6 +65,8 @@ class ModelTable {
   bool Insert(const ModelItem& item);
   void FinishInsert() { ++counters.inserts; }
   void Evict(uint64_t key);
+  // Evicts because max_size was lowered.
+  void EvictExcess(uint64_t key);
   // Removes the items that are at least this old. Times are those of inserted_at.
   void AgeOut(int64_t now, int64_t max_age);
   void SetMaxSize(int64_t max_size) { options_.max_size = max_size; }
@@ -94,6 +96,8 @@ class ModelTable {
   ModelItem* FindMutable(uint64_t key);
   void SetPriority(ModelItem* item, double priority);
   void Remove(uint64_t key);
+  // The item that left last can no longer be sampled.
+  void WriteOff();
 
   TableOptions options_;
   std::vector<ModelItem> items_;

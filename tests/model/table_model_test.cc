@@ -271,7 +271,7 @@ class Duel {
   }
 
   // Determines what the table evicted, and checks that the choice was possible.
-  std::string FollowEviction() {
+  std::string FollowEviction(void (ModelTable::*evict)(uint64_t) = &ModelTable::Evict) {
     AGREE("size after an eviction", table_->size(), model_.size() - 1);
     const ModelItem* evicted = nullptr;
     for (const ModelItem& item : model_.items()) {
@@ -281,7 +281,7 @@ class Duel {
     if (!model_.ChanceOf(Role::kRemover, evicted->key)) {
       return Disagree("evicted item", evicted->key, "that it cannot be chosen");
     }
-    model_.Evict(evicted->key);
+    (model_.*evict)(evicted->key);
     return "";
   }
 
@@ -415,15 +415,19 @@ class Duel {
     if (random_.Below(2) == 0) changes.max_times_sampled = static_cast<int32_t>(random_.Below(4));
     if (random_.Below(2) == 0) changes.max_age = RandomAge(&random_);
     if (changes.max_size) changes.rate_limiter = RandomLimiter(limiter_, *changes.max_size, &random_);
-    table_->Change(changes, Now(), &effects_);
+    table_->Change(changes, Now());
     if (changes.rate_limiter) model_.SetRateLimiter(*changes.rate_limiter);
     if (changes.max_size) model_.SetMaxSize(*changes.max_size);
     if (changes.max_times_sampled) model_.SetMaxTimesSampled(*changes.max_times_sampled);
     if (changes.max_age) max_age_ = changes.max_age->count();
     if (max_age_ > 0) model_.AgeOut(wall_, max_age_);
+    if (max_age_ > 0) {
+      while (table_->AdvanceTo(Now().now, &effects_, 1)) {
+      }
+    }
     while (model_.IsOverfull()) {
-      table_->EvictOne(&effects_);
-      RETURN_DISAGREEMENT(FollowEviction());
+      table_->EvictExcess(1, &effects_);
+      RETURN_DISAGREEMENT(FollowEviction(&ModelTable::EvictExcess));
     }
     return "";
   }
@@ -514,6 +518,7 @@ class Duel {
     AGREE("inserts", info_.counters.inserts, model_.counters.inserts);
     AGREE("samples", info_.counters.samples, model_.counters.samples);
     AGREE("deletes", info_.counters.deletes, model_.counters.deletes);
+    AGREE("uncounted_inserts", info_.counters.uncounted_inserts, model_.counters.uncounted_inserts);
     AGREE("cursor", info_.cursor, model_.cursor());
     AGREE("num_episodes", info_.num_episodes, model_.num_episodes());
     AGREE("num_deleted_episodes", info_.num_deleted_episodes, model_.num_deleted_episodes);

@@ -184,6 +184,7 @@ class DmReverbSource final : public CheckpointSource {
                                      "\" has items of its own, and there is a file " + kItems + " besides");
     }
     SavedTable table{options.Settings()};
+    table.knows_layout_and_age = false;
     table.state.counters = record.counters;
     table.state.counts.num_deleted_episodes = record.num_deleted_episodes;
     table.state.counts.num_unique_samples = record.num_unique_samples;
