@@ -329,11 +329,17 @@ ClientObject::ClientObject(std::string address, bool in_process, std::string nam
       ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return Client::Connect(address_, options); })));
 }
 
-std::shared_ptr<const TableSignatures> ClientObject::FetchSignatures(Timeout timeout) {
+std::shared_ptr<SignatureSource> ClientObject::FetchSignatures(Timeout timeout) {
   const Client handle = client();
-  signatures_ =
+  std::shared_ptr<SignatureSource> source =
       ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Signatures(wait); }));
-  return signatures_;
+  signatures_ = source->current();
+  // Most calls of a writer hold the GIL, since they do not wait.
+  return std::make_shared<SignatureSource>(*signatures_, [source] {
+    std::optional<GilRelease> released;
+    if (PyGILState_Check()) released.emplace();
+    return source->Refresh();
+  });
 }
 
 void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
@@ -341,7 +347,8 @@ void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
   // Cached signatures may belong to a previous server: fetch them again before rejecting anything.
   const bool was_known = signatures_ != nullptr;
   for (const bool is_last : {!was_known, true}) {
-    const auto signatures = is_last ? FetchSignatures(timeout) : signatures_;
+    if (is_last) FetchSignatures(timeout);
+    const auto signatures = signatures_;
     std::string problem;
     for (const auto& [table, priority] : tables) {
       problem = InsertProblem(*signatures, table, step);

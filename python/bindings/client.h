@@ -39,8 +39,9 @@ class ClientObject {
     return *client_;
   }
 
-  // Fetches the signatures of the server's tables.
-  std::shared_ptr<const TableSignatures> FetchSignatures(Timeout timeout);
+  // Fetches the signatures of the server's tables, for a writer. Fetching them again does not need the GIL, and
+  // releases it if it is held.
+  std::shared_ptr<SignatureSource> FetchSignatures(Timeout timeout);
   // ValueError when a step does not match one of the tables. Fetches the signatures if they are not known,
   // and again before it rejects a step.
   void CheckInsert(std::span<const Client::TablePriority> tables, std::span<const TensorView> step,

@@ -1,10 +1,12 @@
 """Tests tables that clients create, change and remove while the server runs, and items that age."""
 
+import gc
 import math
 import threading
 
 from conditions import wait_for_waiters, wait_until
 from conftest import join, make_table
+import numpy as np
 import pytest
 
 import reverb
@@ -75,6 +77,38 @@ def test_writers_and_iterators_find_tables_that_come_later(client):
         steps.flush()
     assert client.server_info()["later"].current_size == 2
     assert len(list(client.sample("later", 2))) == 2
+
+
+def test_writers_that_outlive_their_client_find_tables_that_come_later(serve, connect):
+    server = serve(make_table())
+    writer = connect(server).trajectory_writer(num_keep_alive_refs=1)
+    gc.collect()
+    client = connect(server)
+    client.create_table(make_table("later"))
+    writer.append({"x": 1.0})
+    writer.create_item("later", 1.0, {"x": writer.history["x"][-1:]})
+    writer.flush()
+    assert client.server_info()["later"].current_size == 1
+
+
+def test_writers_use_the_signature_of_a_replaced_table(serve, connect):
+    server = serve(make_table("again", signature={"x": reverb.TensorSpec((), "float32")}))
+    client, other = connect(server), connect(server)
+    single = client.trajectory_writer(num_keep_alive_refs=1)
+    many = client.vector_writer(2, num_keep_alive_refs=1)
+    other.remove_table("again")
+    signature = {"y": reverb.TensorSpec((), "int64"), "z": reverb.TensorSpec((), "int64")}
+    other.create_table(make_table("again", signature=signature))
+    step = {"y": np.int64(2), "z": np.int64(3)}
+    single.append(step)
+    single.create_item("again", 1.0, {name: single.history[name][-1] for name in step})
+    single.flush()
+    many.append({name: np.full(2, value) for name, value in step.items()})
+    assert many.create_items("again", 1.0, {name: many.history[name][-1] for name in step}).all()
+    many.flush()
+    assert client.server_info()["again"].current_size == 3
+    single.close()
+    many.close()
 
 
 def test_a_table_with_another_signature_takes_the_name(client):

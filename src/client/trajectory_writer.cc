@@ -118,7 +118,7 @@ Status TrajectoryWriterImpl::PrepareItem(std::string_view table, double priority
   if (std::isnan(priority)) return Status::InvalidArgument("`priority` must not be nan.");
   REVERB_RETURN_IF_ERROR(CheckUsable());
   REVERB_RETURN_IF_ERROR(MakePlan(columns));
-  return signatures_ ? CheckItemSignature(&signatures_, table, item_specs_) : Status::Ok();
+  return signatures_ ? signatures_.CheckItem(table, item_specs_) : Status::Ok();
 }
 
 Status TrajectoryWriterImpl::CreatePrepared(std::string_view table, double priority,
