@@ -359,18 +359,19 @@ void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
   }
 }
 
-ReadAhead ClientObject::MayReadAhead(const std::string& table, Timeout timeout) {
-  const auto known = may_read_ahead_.find(table);
-  if (known != may_read_ahead_.end()) return known->second;
-  const Client handle = client();
-  const ServerInfo info =
-      ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); }));
-  RecordTables(info);
+ReadAhead ClientObject::MayReadAhead(const std::string& table) const {
   const auto found = may_read_ahead_.find(table);
   return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler reports the error
 }
 
+void ClientObject::FetchTables(Timeout timeout) {
+  const Client handle = client();
+  RecordTables(
+      ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); })));
+}
+
 void ClientObject::RecordTables(const ServerInfo& info) {
+  may_read_ahead_.clear();
   for (const TableInfo& each : info.tables) {
     may_read_ahead_[each.name] = each.max_size <= 1            ? ReadAhead::kNever
                                  : each.max_times_sampled >= 1 ? ReadAhead::kLittle
@@ -449,7 +450,6 @@ void BindClient(nb::module_& module) {
             RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
               return client.ChangeTable(table, changes, wait);
             }));
-            self.ForgetTables();
           },
           "table"_a, "max_size"_a.none(), "max_times_sampled"_a.none(), "max_age_nanos"_a.none(),
           "rate_limiter"_a.none(), "timeout"_a.none())

@@ -50,15 +50,13 @@ class ClientObject {
   // Of the steps that are inserted one by one.
   ItemNest& nests() { return nests_; }
 
-  // Requests it from the server unless it is known.
-  ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
-  // Records what MayReadAhead() would request.
+  // Returns what the server's last answer says. It may be outdated, since any client can change tables.
+  ReadAhead MayReadAhead(const std::string& table) const;
+  // Requests the answer, and records one.
+  void FetchTables(Timeout timeout);
   void RecordTables(const ServerInfo& info);
-  // A table was created, changed or removed: requests everything again when it is needed.
-  void ForgetTables() {
-    signatures_.reset();
-    may_read_ahead_.clear();
-  }
+  // A table was created or removed: requests signatures again when they are needed.
+  void ForgetTables() { signatures_.reset(); }
 
  private:
   const std::string address_;

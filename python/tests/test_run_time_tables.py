@@ -111,6 +111,21 @@ def test_writers_use_the_signature_of_a_replaced_table(serve, connect):
     many.close()
 
 
+def test_readers_use_the_signature_of_a_replaced_table(serve, connect):
+    server = serve(make_table("again", signature={"x": reverb.TensorSpec((), "float32")}))
+    client, other = connect(server), connect(server)
+    client.insert({"x": np.float32(1)}, priorities={"again": 1.0})
+    read = {"emit_timesteps": False, "unpack_as_table_signature": True}
+    assert next(client.sample("again", **read)).data == {"x": 1}
+    other.remove_table("again")
+    signature = {"y": reverb.TensorSpec((), "int64"), "z": reverb.TensorSpec((), "int64")}
+    other.create_table(make_table("again", signature=signature))
+    other.insert({"y": 2, "z": 3}, priorities={"again": 1.0})
+    assert next(client.sample("again", **read)).data == {"y": 2, "z": 3}
+    assert client.peek("again")[0].data == {"y": 2, "z": 3}
+    assert next(client.sample_batches("again", 1)).data == {"y": [2], "z": [3]}
+
+
 def test_a_table_with_another_signature_takes_the_name(client):
     for dtype in ("float32", "int64"):
         signature = {"x": reverb.TensorSpec((), dtype)}
@@ -154,6 +169,32 @@ def test_limits_change_while_the_table_is_in_use(client):
     client.change_table("table", max_times_sampled=0, max_age=math.inf)
     info = client.server_info()["table"]
     assert (info.max_times_sampled, info.max_age) == (0, None)
+
+
+def test_iterators_obey_limits_that_another_client_changed(serve):
+    server = serve(make_table())
+    client = reverb.Client(f"localhost:{server.port}", in_process=False)  # in one process, nothing is prefetched
+    with client.writer(1) as writer:
+        for value in range(1000):
+            writer.append(value)
+            writer.create_item("table", 1, 1.0)
+    assert len(list(client.sample("table", 2))) == 2
+    other = server.localhost_client()
+    other.change_table("table", max_times_sampled=1)
+    samples = client.sample("table", 1000)
+    for _ in range(100):
+        next(samples)
+    samples.close()
+    # At most one sample plus a sixteenth of those that were taken is prefetched. The window may grow once more while
+    # the samples of the last one are taken.
+    assert other.server_info()["table"].current_size >= 1000 - 100 - 2 * (1 + 100 // 16)
+    batches = client.sample_batches("table", 10)
+    next(batches)
+    batches.close()
+    size = other.server_info()["table"].current_size
+    other.change_table("table", max_times_sampled=0)
+    assert len(list(client.sample("table", 500))) == 500
+    assert other.server_info()["table"].current_size == size
 
 
 def test_items_age(serve, connect):
