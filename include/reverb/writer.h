@@ -209,6 +209,8 @@ class TrajectoryWriter {
   std::optional<TensorSpec> column_spec(uint32_t column) const;
   // The largest number of cells that any column keeps.
   int64_t num_keep_alive_refs() const;
+  // The number of cells that this column keeps.
+  int64_t num_keep_alive_refs(uint32_t column) const;
   bool HasCell(uint32_t column, int64_t position) const;
   // Returns the value of a cell. FAILED_PRECONDITION if it has expired or never existed.
   Result<Tensor> Read(uint32_t column, int64_t position) const;

@@ -134,6 +134,10 @@ class ColumnStore {
   int64_t history_begin() const { return history_begin_; }
   bool step_is_open() const { return step_is_open_; }
   int64_t max_keep_alive_refs() const { return max_keep_; }
+  int64_t keep_alive_refs(uint32_t column) const {
+    const bool is_own = column < columns_.size() && columns_[column].own_options.has_value();
+    return (is_own ? *columns_[column].own_options : options_.chunking).num_keep_alive_refs;
+  }
 
   // Same as the method of TrajectoryWriter.
   Result<std::vector<CellRange>> Stack(uint32_t column, int64_t rows, std::optional<int64_t> end) const;

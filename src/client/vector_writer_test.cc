@@ -583,6 +583,21 @@ TEST_F(VectorWriterTest, InvalidStacksAreRejected) {
   rejects(StepRange::Stack(7, 2), HasSubstr("has no values"));
 }
 
+TEST_F(VectorWriterTest, StacksAreBoundedByWhatTheirOwnColumnKeeps) {
+  Make(2, 1, 8);
+  ASSERT_OK(writer_->Configure(0, {.num_keep_alive_refs = 2, .max_chunk_length = 1}));
+  for (int64_t step = 0; step < 4; ++step) {
+    ASSERT_OK(Step({{step, 100 + step}, {step, step}}));
+    EXPECT_THAT(Items({StepRange::Stack(0, 3)}),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("the last 2 steps")))
+        << "from the first step on";
+    EXPECT_THAT(Items({StepRange::Stack(0, 2, -1)}),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("the last 2 steps")));
+    EXPECT_THAT(Items({StepRange::Stack(0, 2), StepRange::Stack(1, 8)}).value(), ElementsAre(1, 1));
+  }
+  EXPECT_THAT(Sent().back(), ElementsAre(102, 103));
+}
+
 TEST_F(VectorWriterTest, ColumnsCanBeConfigured) {
   Make(2, 1, 2);
   ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 6, .max_chunk_length = 3}));
