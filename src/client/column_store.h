@@ -114,6 +114,12 @@ class ColumnStore {
   void Unref(ChunkSlot* slot) {
     if (--slot->refs == 0) Release(slot);
   }
+  // Tells the groups' tuners that an item of these rows is being created.
+  void CountItem(std::span<const RowRun> runs) {
+    for (const RowRun& run : runs) {
+      if (auto& tuner = groups_[run.slot->group].tuner) tuner->AddCreatedItem();
+    }
+  }
   // Passes the rows of an item that is about to be sent to the groups' tuners.
   // REQUIRES: all chunks are complete.
   void RecordItem(std::span<const RowRun> runs);

@@ -124,6 +124,8 @@ Status TrajectoryWriterImpl::PrepareItem(std::string_view table, double priority
 Status TrajectoryWriterImpl::CreatePrepared(std::string_view table, double priority,
                                             const ItemStructure& structure) {
   const uint64_t key = random_.Next();
+  // Not when it is sent: then there may be newer rows.
+  columns_.CountItem(plan_.runs);
   const auto is_complete = [](const RowRun& run) { return static_cast<bool>(run.slot->chunk); };
   bool all_complete = std::ranges::all_of(plan_.runs, is_complete);
   if (!all_complete) {
