@@ -67,7 +67,7 @@ int SetLimiter(const ChangeOptions& options) {
       !status.ok()) {
     return remote.Fail(status);
   }
-  std::printf("Set. It applies until the server stops or it is set again; server.toml is not changed.\n");
+  std::printf("Set, also in later checkpoints of the server; server.toml is not changed.\n");
   return kOk;
 }
 

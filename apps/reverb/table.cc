@@ -95,6 +95,45 @@ int RemoveOne(const TableCommand& command) {
   return kOk;
 }
 
+// Returns whether the table may have items older than `age`. Looks at the first items of a table, and assumes it of
+// one with more.
+Result<bool> MayHaveOlder(const Client& client, const ServerInfo& info, const TableInfo& table,
+                          std::chrono::nanoseconds age, const WaitOptions& wait) {
+  constexpr int64_t kMaxItems = 1000;
+  if (table.current_size == 0) return false;
+  if (table.current_size > kMaxItems || info.now_nanos == 0) return true;
+  uint64_t cursor = 0;
+  do {
+    REVERB_ASSIGN_OR_RETURN(const auto items, client.Inspect(table.name, kMaxItems, &cursor, wait));
+    for (const SampledTrajectory& item : items) {
+      if (info.now_nanos - item.inserted_at_nanos() >= age.count()) return true;
+    }
+  } while (cursor != 0);
+  return false;
+}
+
+// Returns the question to confirm before the change; empty if it removes no items.
+Result<std::string> QuestionBefore(const TableCommand& command, const Client& client, const ServerInfo& info,
+                                   const TableInfo& table, const TableChanges& changes) {
+  const std::string where = " of table " + Quote(command.table) + " on " + command.remote.address;
+  const int64_t evicted = table.current_size - changes.max_size.value_or(table.current_size);
+  std::string question;
+  if (evicted > 0) question = "Evict " + ShowCount(evicted, "item") + where;
+  const std::chrono::nanoseconds age = changes.max_age.value_or(std::chrono::nanoseconds(0));
+  const bool is_shorter = age.count() > 0 && (table.max_age_nanos == 0 || age.count() < table.max_age_nanos);
+  if (is_shorter) {
+    REVERB_ASSIGN_OR_RETURN(const bool removes,
+                            MayHaveOlder(client, info, table, age, command.remote.wait()));
+    if (removes) {
+      question += question.empty() ? "Remove items" + where + ", which has " +
+                                         ShowCount(table.current_size, "item") + ", that are"
+                                   : ", and remove others that are";
+      question += " older than " + ShowDuration(age);
+    }
+  }
+  return question.empty() ? question : question + "?";
+}
+
 int ChangeOne(const TableCommand& command) {
   const Remote& remote = command.remote;
   const Result<Client> client = remote.Connect();
@@ -110,10 +149,13 @@ int ChangeOne(const TableCommand& command) {
         "there is nothing to change; give --max-size, --max-times-sampled, --max-age or --limiter"));
   }
   // Without --yes, only a change that removes items needs a confirmation.
-  const int64_t evicted = table->current_size - changes->max_size.value_or(table->current_size);
-  if (evicted > 0 && !command.yes &&
-      !Confirm("Evict " + ShowCount(evicted, "item") + " of table " + Quote(command.table) + " on " +
-               remote.address + "?")) {
+  std::string question;
+  if (!command.yes) {
+    Result<std::string> asked = QuestionBefore(command, *client, *info, *table, *changes);
+    if (!asked.ok()) return remote.Fail(asked.status());
+    question = *std::move(asked);
+  }
+  if (!question.empty() && !Confirm(question)) {
     std::fprintf(stderr, "reverb %s: nothing was changed%s\n", remote.command.c_str(),
                  IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
     return kNotConfirmed;
@@ -121,7 +163,7 @@ int ChangeOne(const TableCommand& command) {
   if (const Status status = client->ChangeTable(command.table, *changes, remote.wait()); !status.ok()) {
     return remote.Fail(status);
   }
-  std::printf("Table %s is changed, until the server stops or it is changed again; server.toml is not.\n",
+  std::printf("Table %s is changed, also in later checkpoints of the server; server.toml is not.\n",
               Quote(command.table).c_str());
   return kOk;
 }
@@ -191,7 +233,9 @@ Command AddTables(CLI::App* program) {
       "  reverb table change localhost:8000 jobs --max-size 200 --limiter queue=200\n"
       "\n"
       "Other settings stay unchanged. Callers that no longer have to wait continue immediately. Asks for\n"
-      "confirmation if a smaller size evicts items.");
+      "confirmation if a smaller size evicts items, or a shorter age may remove some. Checkpoints keep the "
+      "change;\n"
+      "server.toml does not have it.");
 
   const Part resize = AddPart(app, "resize", "Change the size of a table");
   AddTableName(resize.app, &resize.command->table);

@@ -108,8 +108,9 @@ class Client {
   // Changes limits of a table in use. Items beyond a smaller max_size are evicted.
   Status ChangeTable(std::string_view table, const TableChanges& changes, const WaitOptions& wait = {}) const;
   Result<ServerInfo> Info(const WaitOptions& wait = {}) const;
-  // Returns the signatures of all tables, for the `signatures` option of writers.
-  Result<std::shared_ptr<const TableSignatures>> Signatures(const WaitOptions& wait = {}) const;
+  // Returns the signatures of all tables, for the `signatures` option of writers. The source keeps the client's
+  // connection, from which it fetches them again.
+  Result<std::shared_ptr<SignatureSource>> Signatures(const WaitOptions& wait = {}) const;
   // Returns the structure that writers gave the items of a table without a signature; empty if no writer gave
   // one or if they differ. With several servers, ignores those that do not answer within a second.
   Result<ItemStructure> StructureOf(std::string_view table, const WaitOptions& wait = {}) const;

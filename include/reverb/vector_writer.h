@@ -55,7 +55,7 @@ struct VectorWriterOptions {
   ChunkingOptions chunking = {};
   Compression compression = Compression::kAuto;
   // If given, CreateItems() checks every item against its table's signature.
-  std::shared_ptr<const TableSignatures> signatures = {};
+  std::shared_ptr<SignatureSource> signatures = {};
   // How long CreateItems() may wait while too many bytes are unconfirmed. After that it fails without
   // creating items.
   WaitOptions wait_for_room = {};

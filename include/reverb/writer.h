@@ -30,6 +30,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,10 +57,30 @@ struct WriterFactory;
 
 // The flattened signatures of tables, by table name. A table without a signature accepts all items; a table
 // that is not listed does not exist.
-struct TableSignatures : std::map<std::string, std::optional<std::vector<TensorSpec>>, std::less<>> {
-  using std::map<std::string, std::optional<std::vector<TensorSpec>>, std::less<>>::map;
-  // Returns the present signatures: a table may have been created since. Empty = these are all.
-  std::function<Result<std::shared_ptr<const TableSignatures>>()> refresh = {};
+using TableSignatures = std::map<std::string, std::optional<std::vector<TensorSpec>>, std::less<>>;
+
+// The signatures that a writer checks its items against. Before a writer rejects an item, it fetches them
+// again: its table may have been created, or replaced by another one of that name. Several writers may share
+// a source; then the others find what one has fetched. Threads: all methods may be called concurrently.
+class SignatureSource {
+ public:
+  // Returns the signatures of all tables at present. May wait, but must return.
+  using Fetch = std::function<Result<std::shared_ptr<const TableSignatures>>()>;
+
+  // Without `fetch`, the signatures stay as they are.
+  explicit SignatureSource(TableSignatures signatures, Fetch fetch = {});
+  SignatureSource(const SignatureSource&) = delete;
+  SignatureSource& operator=(const SignatureSource&) = delete;
+
+  // Returns those that were fetched last; never null.
+  std::shared_ptr<const TableSignatures> current() const;
+  // Fetches them again. After an error, current() is as before.
+  Result<std::shared_ptr<const TableSignatures>> Refresh();
+
+ private:
+  const Fetch fetch_;
+  mutable std::mutex mu_;  // not held during fetch_()
+  std::shared_ptr<const TableSignatures> current_;
 };
 
 // How a column is divided into chunks, and how many of its cells items can refer to.
@@ -81,7 +102,7 @@ struct TrajectoryWriterOptions {
   ChunkingOptions chunking = {};
   Compression compression = Compression::kAuto;
   // If given, CreateItem() checks every item against its table's signature.
-  std::shared_ptr<const TableSignatures> signatures = {};
+  std::shared_ptr<SignatureSource> signatures = {};
   // How long CreateItem() may wait while too many bytes are unconfirmed. After that it fails without creating
   // the item.
   WaitOptions wait_for_room = {};
@@ -188,6 +209,8 @@ class TrajectoryWriter {
   std::optional<TensorSpec> column_spec(uint32_t column) const;
   // The largest number of cells that any column keeps.
   int64_t num_keep_alive_refs() const;
+  // The number of cells that this column keeps.
+  int64_t num_keep_alive_refs(uint32_t column) const;
   bool HasCell(uint32_t column, int64_t position) const;
   // Returns the value of a cell. FAILED_PRECONDITION if it has expired or never existed.
   Result<Tensor> Read(uint32_t column, int64_t position) const;
@@ -253,7 +276,7 @@ struct StructuredWriterOptions {
   // Maximum number of rows in a chunk; absent: tuned.
   std::optional<int64_t> max_chunk_length = {};
   Compression compression = Compression::kAuto;
-  std::shared_ptr<const TableSignatures> signatures = {};
+  std::shared_ptr<SignatureSource> signatures = {};
   WaitOptions wait_for_room = {};
   std::optional<uint64_t> seed = {};
 
@@ -299,7 +322,7 @@ struct WriterOptions {
   Compression compression = Compression::kAuto;
   // If given: accepts listed tables only, and checks every step against the table's signature, which
   // describes a step or a whole item.
-  std::shared_ptr<const TableSignatures> signatures = {};
+  std::shared_ptr<SignatureSource> signatures = {};
   // Bounds the waits of Append() and CreateItem().
   WaitOptions wait_for_room = {};
   std::optional<uint64_t> seed = {};

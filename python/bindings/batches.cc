@@ -69,9 +69,9 @@ class BatchIterator : public Iteration {
   }
 
   void Start() {
-    Unpack();
-    const bool may_read_ahead = settings_.prefetch > 0 && !settings_.exact &&
-                                client().MayReadAhead(table_, timeout_) == ReadAhead::kFreely;
+    Unpack(/*fresh=*/true);
+    const bool may_read_ahead =
+        settings_.prefetch > 0 && !settings_.exact && MayReadAhead() == ReadAhead::kFreely;
     Open({.table = table_,
           .max_samples = settings_.num_batches ? *settings_.num_batches * settings_.batch_size : -1,
           .max_in_flight_samples_per_worker = std::max<int64_t>(1, settings_.prefetch) * settings_.batch_size,

@@ -329,11 +329,17 @@ ClientObject::ClientObject(std::string address, bool in_process, std::string nam
       ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return Client::Connect(address_, options); })));
 }
 
-std::shared_ptr<const TableSignatures> ClientObject::FetchSignatures(Timeout timeout) {
+std::shared_ptr<SignatureSource> ClientObject::FetchSignatures(Timeout timeout) {
   const Client handle = client();
-  signatures_ =
+  std::shared_ptr<SignatureSource> source =
       ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Signatures(wait); }));
-  return signatures_;
+  signatures_ = source->current();
+  // Most calls of a writer hold the GIL, since they do not wait.
+  return std::make_shared<SignatureSource>(*signatures_, [source] {
+    std::optional<GilRelease> released;
+    if (PyGILState_Check()) released.emplace();
+    return source->Refresh();
+  });
 }
 
 void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
@@ -341,7 +347,8 @@ void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
   // Cached signatures may belong to a previous server: fetch them again before rejecting anything.
   const bool was_known = signatures_ != nullptr;
   for (const bool is_last : {!was_known, true}) {
-    const auto signatures = is_last ? FetchSignatures(timeout) : signatures_;
+    if (is_last) FetchSignatures(timeout);
+    const auto signatures = signatures_;
     std::string problem;
     for (const auto& [table, priority] : tables) {
       problem = InsertProblem(*signatures, table, step);
@@ -352,18 +359,19 @@ void ClientObject::CheckInsert(std::span<const Client::TablePriority> tables,
   }
 }
 
-ReadAhead ClientObject::MayReadAhead(const std::string& table, Timeout timeout) {
-  const auto known = may_read_ahead_.find(table);
-  if (known != may_read_ahead_.end()) return known->second;
-  const Client handle = client();
-  const ServerInfo info =
-      ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); }));
-  RecordTables(info);
+ReadAhead ClientObject::MayReadAhead(const std::string& table) const {
   const auto found = may_read_ahead_.find(table);
   return found == may_read_ahead_.end() ? ReadAhead::kNever : found->second;  // the sampler reports the error
 }
 
+void ClientObject::FetchTables(Timeout timeout) {
+  const Client handle = client();
+  RecordTables(
+      ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); })));
+}
+
 void ClientObject::RecordTables(const ServerInfo& info) {
+  may_read_ahead_.clear();
   for (const TableInfo& each : info.tables) {
     may_read_ahead_[each.name] = each.max_size <= 1            ? ReadAhead::kNever
                                  : each.max_times_sampled >= 1 ? ReadAhead::kLittle
@@ -442,7 +450,6 @@ void BindClient(nb::module_& module) {
             RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
               return client.ChangeTable(table, changes, wait);
             }));
-            self.ForgetTables();
           },
           "table"_a, "max_size"_a.none(), "max_times_sampled"_a.none(), "max_age_nanos"_a.none(),
           "rate_limiter"_a.none(), "timeout"_a.none())

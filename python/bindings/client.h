@@ -39,8 +39,9 @@ class ClientObject {
     return *client_;
   }
 
-  // Fetches the signatures of the server's tables.
-  std::shared_ptr<const TableSignatures> FetchSignatures(Timeout timeout);
+  // Fetches the signatures of the server's tables, for a writer. Fetching them again does not need the GIL, and
+  // releases it if it is held.
+  std::shared_ptr<SignatureSource> FetchSignatures(Timeout timeout);
   // ValueError when a step does not match one of the tables. Fetches the signatures if they are not known,
   // and again before it rejects a step.
   void CheckInsert(std::span<const Client::TablePriority> tables, std::span<const TensorView> step,
@@ -49,15 +50,13 @@ class ClientObject {
   // Of the steps that are inserted one by one.
   ItemNest& nests() { return nests_; }
 
-  // Requests it from the server unless it is known.
-  ReadAhead MayReadAhead(const std::string& table, Timeout timeout);
-  // Records what MayReadAhead() would request.
+  // Returns what the server's last answer says. It may be outdated, since any client can change tables.
+  ReadAhead MayReadAhead(const std::string& table) const;
+  // Requests the answer, and records one.
+  void FetchTables(Timeout timeout);
   void RecordTables(const ServerInfo& info);
-  // A table was created, changed or removed: requests everything again when it is needed.
-  void ForgetTables() {
-    signatures_.reset();
-    may_read_ahead_.clear();
-  }
+  // A table was created or removed: requests signatures again when they are needed.
+  void ForgetTables() { signatures_.reset(); }
 
  private:
   const std::string address_;

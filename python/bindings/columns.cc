@@ -187,7 +187,7 @@ nb::object HistoryStack(const ColumnHistory& history, int64_t rows, std::optiona
                       ShortRepr(history.path) + " has " + std::to_string(length) + " steps");
     }
     // Raises also while the episode is short, instead of when it has become longer.
-    const int64_t keep = writer.num_keep_alive_refs();
+    const int64_t keep = writer.num_keep_alive_refs(history.column);
     if (*end < 0 && rows > keep + *end) {
       RaiseValueError("stack: column " + ShortRepr(history.path) + " keeps the newest " +
                       std::to_string(keep) + " steps, but a stack of " + std::to_string(rows) +

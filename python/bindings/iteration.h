@@ -60,10 +60,17 @@ class Iteration {
     if (!taken.ok() && is_closed_) throw nb::stop_iteration();
     return taken;
   }
-  void Unpack() {
+  // Uses a signature that is known already unless `fresh`: then it asks the server, and the client knows
+  // the answer to MayReadAhead() as well.
+  void Unpack(bool fresh) {
     if (nest_ == Nest::kFlat) return;
-    const nb::object nest = client_.attr("_signature_of")(table_, Seconds());
-    if (!nest.is_none()) unpacking_ = Unpacking(nest, table_);
+    const nb::object nest = client_.attr("_signature_of")(table_, Seconds(), fresh);
+    unpacking_ = nest.is_none() ? Unpacking() : Unpacking(nest, table_);
+  }
+  // Asks the server, unless Unpack(true) has just done so.
+  ReadAhead MayReadAhead() {
+    if (nest_ == Nest::kFlat) client().FetchTables(timeout_);
+    return client().MayReadAhead(table_);
   }
   // Fetches the structure that writers sent, if the table has no signature. Called once there are samples,
   // because then there was a writer. A failure costs no sample.
@@ -72,9 +79,16 @@ class Iteration {
     knows_structure_ = true;
     if (unpacking_.num_columns() == 0) structure_ = StructureOf(client(), table_);
   }
-  // Flat for items with another number of columns than the structure.
-  const Unpacking& UnpackingOf(size_t num_columns) const {
-    return static_cast<size_t>(structure_.num_columns()) == num_columns ? structure_ : unpacking_;
+  // Flat for items with another number of columns than the structure. The table of a signature that does not fit
+  // may have been replaced: asks the server.
+  const Unpacking& UnpackingOf(size_t num_columns) {
+    const auto fits = [&](const Unpacking& unpacking) {
+      return static_cast<size_t>(unpacking.num_columns()) == num_columns;
+    };
+    if (fits(structure_)) return structure_;
+    if (unpacking_.num_columns() > 0 && !fits(unpacking_)) [[unlikely]]
+      Unpack(/*fresh=*/true);
+    return unpacking_;
   }
   void Open(SamplerOptions options) {
     const Client handle = client().client();

@@ -58,7 +58,7 @@ class SampleIterator : public Iteration {
     if (num_samples_ == 0 || num_samples_ < -1) {
       RaiseValueError("max_samples (" + std::to_string(num_samples_) + ") must be -1 or >= 1");
     }
-    Unpack();
+    Unpack(/*fresh=*/num_samples_ > 1);
     if (num_samples_ > 1 && all_or_nothing_) {
       Open({.table = table_,
             .max_samples = num_samples_,
@@ -67,7 +67,7 @@ class SampleIterator : public Iteration {
             .batch_size = num_samples_,
             .all_or_nothing = true});
     } else if (num_samples_ > 1) {
-      const ReadAhead may_read_ahead = client().MayReadAhead(table_, timeout_);
+      const ReadAhead may_read_ahead = exact_ ? ReadAhead::kFreely : MayReadAhead();
       sampling_removes_items_ = may_read_ahead == ReadAhead::kLittle;
       const int64_t max_prefetch = may_read_ahead == ReadAhead::kNever ? 1 : kMaxPrefetch;
       Open({.table = table_,
@@ -153,7 +153,7 @@ nb::list Peek(nb::object self, const std::string& table, int64_t n, std::optiona
       }));
   nb::list list;
   if (items.empty()) return list;
-  const nb::object nest = self.attr("_signature_of")(table, timeout);
+  const nb::object nest = self.attr("_signature_of")(table, timeout, true);
   const Unpacking flat;
   const Unpacking unpacking = nest.is_none() ? StructureOf(object, table) : Unpacking(nest, table);
   for (Decoded& item : items) {

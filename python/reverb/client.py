@@ -350,8 +350,9 @@ class Client(_core.Client):
             raise ValueError(f"n ({n}) must be a positive integer")
         return _core._peek(self, table, n, timeout)
 
-    def _signature_of(self, table: str, timeout: float | None) -> Any:
-        if self._signatures is None or table not in self._signatures:
+    def _signature_of(self, table: str, timeout: float | None, fresh: bool = False) -> Any:
+        # Another client may have replaced the table since: `fresh` asks the server.
+        if fresh or self._signatures is None or table not in self._signatures:
             self._fetch_info(timeout)
         known = self._signatures or {}
         if table not in known:

@@ -1,10 +1,12 @@
 """Tests tables that clients create, change and remove while the server runs, and items that age."""
 
+import gc
 import math
 import threading
 
 from conditions import wait_for_waiters, wait_until
 from conftest import join, make_table
+import numpy as np
 import pytest
 
 import reverb
@@ -77,6 +79,53 @@ def test_writers_and_iterators_find_tables_that_come_later(client):
     assert len(list(client.sample("later", 2))) == 2
 
 
+def test_writers_that_outlive_their_client_find_tables_that_come_later(serve, connect):
+    server = serve(make_table())
+    writer = connect(server).trajectory_writer(num_keep_alive_refs=1)
+    gc.collect()
+    client = connect(server)
+    client.create_table(make_table("later"))
+    writer.append({"x": 1.0})
+    writer.create_item("later", 1.0, {"x": writer.history["x"][-1:]})
+    writer.flush()
+    assert client.server_info()["later"].current_size == 1
+
+
+def test_writers_use_the_signature_of_a_replaced_table(serve, connect):
+    server = serve(make_table("again", signature={"x": reverb.TensorSpec((), "float32")}))
+    client, other = connect(server), connect(server)
+    single = client.trajectory_writer(num_keep_alive_refs=1)
+    many = client.vector_writer(2, num_keep_alive_refs=1)
+    other.remove_table("again")
+    signature = {"y": reverb.TensorSpec((), "int64"), "z": reverb.TensorSpec((), "int64")}
+    other.create_table(make_table("again", signature=signature))
+    step = {"y": np.int64(2), "z": np.int64(3)}
+    single.append(step)
+    single.create_item("again", 1.0, {name: single.history[name][-1] for name in step})
+    single.flush()
+    many.append({name: np.full(2, value) for name, value in step.items()})
+    assert many.create_items("again", 1.0, {name: many.history[name][-1] for name in step}).all()
+    many.flush()
+    assert client.server_info()["again"].current_size == 3
+    single.close()
+    many.close()
+
+
+def test_readers_use_the_signature_of_a_replaced_table(serve, connect):
+    server = serve(make_table("again", signature={"x": reverb.TensorSpec((), "float32")}))
+    client, other = connect(server), connect(server)
+    client.insert({"x": np.float32(1)}, priorities={"again": 1.0})
+    read = {"emit_timesteps": False, "unpack_as_table_signature": True}
+    assert next(client.sample("again", **read)).data == {"x": 1}
+    other.remove_table("again")
+    signature = {"y": reverb.TensorSpec((), "int64"), "z": reverb.TensorSpec((), "int64")}
+    other.create_table(make_table("again", signature=signature))
+    other.insert({"y": 2, "z": 3}, priorities={"again": 1.0})
+    assert next(client.sample("again", **read)).data == {"y": 2, "z": 3}
+    assert client.peek("again")[0].data == {"y": 2, "z": 3}
+    assert next(client.sample_batches("again", 1)).data == {"y": [2], "z": [3]}
+
+
 def test_a_table_with_another_signature_takes_the_name(client):
     for dtype in ("float32", "int64"):
         signature = {"x": reverb.TensorSpec((), dtype)}
@@ -145,6 +194,32 @@ def test_a_worker_that_restarts_finds_its_table_after_a_change(client):
         client.create_table(make_table("new", max_size=7, layout="any"), exist_ok=True)
     with pytest.raises(ValueError, match="max_size is -2"):
         client.change_table("new", max_size=-2)
+
+
+def test_iterators_obey_limits_that_another_client_changed(serve):
+    server = serve(make_table())
+    client = reverb.Client(f"localhost:{server.port}", in_process=False)  # in one process, nothing is prefetched
+    with client.writer(1) as writer:
+        for value in range(1000):
+            writer.append(value)
+            writer.create_item("table", 1, 1.0)
+    assert len(list(client.sample("table", 2))) == 2
+    other = server.localhost_client()
+    other.change_table("table", max_times_sampled=1)
+    samples = client.sample("table", 1000)
+    for _ in range(100):
+        next(samples)
+    samples.close()
+    # At most one sample plus a sixteenth of those that were taken is prefetched. The window may grow once more while
+    # the samples of the last one are taken.
+    assert other.server_info()["table"].current_size >= 1000 - 100 - 2 * (1 + 100 // 16)
+    batches = client.sample_batches("table", 10)
+    next(batches)
+    batches.close()
+    size = other.server_info()["table"].current_size
+    other.change_table("table", max_times_sampled=0)
+    assert len(list(client.sample("table", 500))) == 500
+    assert other.server_info()["table"].current_size == size
 
 
 def test_items_age(serve, connect):

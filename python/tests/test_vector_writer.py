@@ -521,6 +521,23 @@ def test_invalid_stacks(writer):
             x.stack(wrong)
 
 
+def test_stacks_are_bounded_by_what_their_column_keeps(client):
+    configured = {"num_keep_alive_refs": 2, "max_chunk_length": 1}
+    with client.vector_writer(2, num_keep_alive_refs=8) as many, client.trajectory_writer(8) as single:
+        many.configure(("frame",), **configured)
+        single.configure(("frame",), **configured)
+        for step in range(3):
+            many.append({"frame": np.full(2, step), "other": np.full(2, step)})
+            single.append({"frame": step, "other": step})
+            for arguments in ((3,), (2, -1)):
+                with pytest.raises(ValueError, match="the last 2 steps"):
+                    many.create_items("queue", 1.0, many.history["frame"].stack(*arguments))
+            with pytest.raises(ValueError, match="keeps the newest 2 steps"):
+                single.history["frame"].stack(2, -1)
+            assert many.create_items("queue", 1.0, many.history["frame"].stack(2)).all()
+            assert len(single.history["frame"].stack(2)) == 2
+
+
 def test_configure(client, writer):
     writer.configure(("y",), num_keep_alive_refs=6, max_chunk_length=None)
     writer.configure(("y",), num_keep_alive_refs=6, max_chunk_length=2)

@@ -370,30 +370,38 @@ Status Client::ChangeTable(std::string_view table, const TableChanges& changes,
 
 Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep_->next(Rep::kInfo).Info(wait); }
 
-Result<std::shared_ptr<const TableSignatures>> Client::Signatures(const WaitOptions& wait) const {
-  REVERB_ASSIGN_OR_RETURN(const ServerInfo info, Info(wait));
-  auto signatures = std::make_shared<TableSignatures>();
+namespace {
+
+Result<TableSignatures> FetchSignatures(const Client& client, const WaitOptions& wait) {
+  REVERB_ASSIGN_OR_RETURN(const ServerInfo info, client.Info(wait));
+  TableSignatures signatures;
   for (const TableInfo& table : info.tables) {
-    auto& flat = (*signatures)[table.name];
+    auto& flat = signatures[table.name];
     if (table.signature.empty()) continue;
     REVERB_ASSIGN_OR_RETURN(const Signature signature, DecodeSignature(table.signature));
     REVERB_ASSIGN_OR_RETURN(flat, signature.Flatten());
   }
-  // Does not keep the client alive.
-  signatures->refresh = [weak = std::weak_ptr(rep_)]() -> Result<std::shared_ptr<const TableSignatures>> {
+  return signatures;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<SignatureSource>> Client::Signatures(const WaitOptions& wait) const {
+  REVERB_ASSIGN_OR_RETURN(TableSignatures signatures, FetchSignatures(*this, wait));
+  // Keeps the connection: a writer may exist longer than the client that created it.
+  const auto fetch = [client = *this]() -> Result<std::shared_ptr<const TableSignatures>> {
     constexpr std::chrono::seconds kRefreshTimeout{5};
-    const std::shared_ptr<Rep> rep = weak.lock();
-    if (rep == nullptr) return Status::Unavailable("the client of these signatures no longer exists");
-    return Client(rep).Signatures({.timeout = kRefreshTimeout});
+    REVERB_ASSIGN_OR_RETURN(TableSignatures present, FetchSignatures(client, {.timeout = kRefreshTimeout}));
+    return std::make_shared<const TableSignatures>(std::move(present));
   };
-  return std::shared_ptr<const TableSignatures>(std::move(signatures));
+  return std::make_shared<SignatureSource>(std::move(signatures), fetch);
 }
 
 Result<std::vector<std::string>> Client::ColumnNames(std::string_view table, const WaitOptions& wait) const {
-  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<const TableSignatures> signatures, Signatures(wait));
+  REVERB_ASSIGN_OR_RETURN(const TableSignatures signatures, FetchSignatures(*this, wait));
   std::vector<std::string> names;
-  const auto found = signatures->find(table);
-  if (found != signatures->end() && found->second) {
+  const auto found = signatures.find(table);
+  if (found != signatures.end() && found->second) {
     for (const TensorSpec& spec : *found->second) names.push_back(spec.name);
     return names;
   }

@@ -112,7 +112,7 @@ TEST(PublicClientTest, SignaturesListEveryTable) {
                                  .signature = Signature::Leaf({"x", DType::kInt32, Shape({2})}).value()}},
                      .port = std::nullopt})
           .value();
-  const auto signatures = server.in_process_client().Signatures().value();
+  const auto signatures = server.in_process_client().Signatures().value()->current();
   ASSERT_EQ(signatures->size(), 2u);
   EXPECT_FALSE(signatures->at("any"));
   ASSERT_TRUE(signatures->at("typed"));

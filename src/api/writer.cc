@@ -60,6 +60,9 @@ std::optional<TensorSpec> TrajectoryWriter::column_spec(uint32_t column) const {
       .name = columns.path(column), .dtype = columns.dtype(column), .shape = Shape(columns.dims(column))};
 }
 int64_t TrajectoryWriter::num_keep_alive_refs() const { return impl_->columns().max_keep_alive_refs(); }
+int64_t TrajectoryWriter::num_keep_alive_refs(uint32_t column) const {
+  return impl_->columns().keep_alive_refs(column);
+}
 bool TrajectoryWriter::HasCell(uint32_t column, int64_t position) const {
   return impl_->columns().HasCell(column, position);
 }

@@ -31,7 +31,8 @@ class ChunkLengthTuner {
 
   // Returns whether rows should be added to a chunk beyond length() until an item needs them.
   bool collects_rows() const { return max_stride_ > length_ && length_ < max_length_; }
-  // Counts rows, and the creation of an item that contains rows of these columns.
+  // Counts rows, and the creation of an item that contains rows of these columns. Further calls for one item have
+  // no effect.
   void AddRows(int64_t rows) { rows_since_item_ += rows; }
   void AddCreatedItem();
 

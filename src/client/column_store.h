@@ -115,6 +115,12 @@ class ColumnStore {
   void Unref(ChunkSlot* slot) {
     if (--slot->refs == 0) Release(slot);
   }
+  // Tells the groups' tuners that an item of these rows is being created.
+  void CountItem(std::span<const RowRun> runs) {
+    for (const RowRun& run : runs) {
+      if (auto& tuner = groups_[run.slot->group].tuner) tuner->AddCreatedItem();
+    }
+  }
   // Passes the rows of an item that is about to be sent to the groups' tuners.
   // REQUIRES: all chunks are complete.
   void RecordItem(std::span<const RowRun> runs);
@@ -135,6 +141,10 @@ class ColumnStore {
   int64_t history_begin() const { return history_begin_; }
   bool step_is_open() const { return step_is_open_; }
   int64_t max_keep_alive_refs() const { return max_keep_; }
+  int64_t keep_alive_refs(uint32_t column) const {
+    const bool is_own = column < columns_.size() && columns_[column].own_options.has_value();
+    return (is_own ? *columns_[column].own_options : options_.chunking).num_keep_alive_refs;
+  }
 
   // Same as the method of TrajectoryWriter.
   Result<std::vector<CellRange>> Stack(uint32_t index, int64_t rows, std::optional<int64_t> end) const;

@@ -183,7 +183,6 @@ Status ColumnStore::CutCollectedRows(std::span<RowRun> runs) {
     if (run.slot->chunk) continue;
     Group& group = groups_[run.slot->group];
     if (!group.tuner || std::ranges::find(cut_groups_, run.slot->group) != cut_groups_.end()) continue;
-    group.tuner->AddCreatedItem();
     if (group.rows < group.length()) {
       run.slot->is_awaited = true;
     } else if (run.slot->is_awaited) {
@@ -410,7 +409,6 @@ void ColumnStore::RecordItem(std::span<const RowRun> runs) {
     if (!group.tuner) continue;
     if (group.item != item) {
       group.item = item;
-      group.tuner->AddCreatedItem();
       group.references = group.counted = 0;
       group.has_collected = false;
       group.counted_column = run.chunk_column;

@@ -3,7 +3,8 @@
 #include <string>
 #include <utility>
 
-namespace reverb::internal {
+namespace reverb {
+namespace internal {
 namespace {
 
 bool DimMatches(int64_t expected, int64_t got) { return expected == Shape::kUnknownDim || expected == got; }
@@ -39,13 +40,7 @@ std::string ToText(std::span<const ItemColumnSpec> columns) {
   return ToText(specs);
 }
 
-void RefreshFor(std::string_view table, std::shared_ptr<const TableSignatures>* signatures) {
-  if ((*signatures)->contains(table) || !(*signatures)->refresh) [[likely]]
-    return;
-  if (auto fresh = (*signatures)->refresh(); fresh.ok()) *signatures = *std::move(fresh);
-}
-
-Status Check(const TableSignatures& signatures, std::string_view table,
+Status Match(const TableSignatures& signatures, std::string_view table,
              std::span<const ItemColumnSpec> columns, bool may_describe_a_step) {
   const auto prefix = [&] { return "Unable to create item in table '" + std::string(table) + "' since "; };
   const auto found = signatures.find(table);
@@ -86,16 +81,44 @@ Status Check(const TableSignatures& signatures, std::string_view table,
 
 }  // namespace
 
-Status CheckItemSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
-                          std::span<const ItemColumnSpec> columns) {
-  RefreshFor(table, signatures);
-  return Check(**signatures, table, columns, false);
+Status SignatureCheck::Check(std::string_view table, std::span<const ItemColumnSpec> columns,
+                             bool may_describe_a_step) {
+  Status status = Match(*known_, table, columns, may_describe_a_step);
+  if (status.ok()) [[likely]]
+    return status;
+  // Another writer of this source, such as the previous environment, may have fetched newer ones.
+  if (auto current = source_->current(); current != known_) {
+    known_ = std::move(current);
+    status = Match(*known_, table, columns, may_describe_a_step);
+    if (status.ok()) return status;
+  }
+  Result<std::shared_ptr<const TableSignatures>> fresh = source_->Refresh();
+  if (!fresh.ok()) {
+    if (known_->contains(table)) return status;  // as far as is known, the item does not match
+    return fresh.status().Prefixed("Unable to create item in table '" + std::string(table) +
+                                   "' since the table is not known yet, and its signature cannot be fetched");
+  }
+  if (*fresh == known_) return status;
+  known_ = *std::move(fresh);
+  return Match(*known_, table, columns, may_describe_a_step);
 }
 
-Status CheckStepSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
-                          std::span<const ItemColumnSpec> columns) {
-  RefreshFor(table, signatures);
-  return Check(**signatures, table, columns, true);
+}  // namespace internal
+
+SignatureSource::SignatureSource(TableSignatures signatures, Fetch fetch)
+    : fetch_(std::move(fetch)), current_(std::make_shared<const TableSignatures>(std::move(signatures))) {}
+
+std::shared_ptr<const TableSignatures> SignatureSource::current() const {
+  const std::lock_guard lock(mu_);
+  return current_;
 }
 
-}  // namespace reverb::internal
+Result<std::shared_ptr<const TableSignatures>> SignatureSource::Refresh() {
+  if (!fetch_) return current();
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<const TableSignatures> fresh, fetch_());
+  const std::lock_guard lock(mu_);
+  current_ = fresh;
+  return fresh;
+}
+
+}  // namespace reverb

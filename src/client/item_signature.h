@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reverb/status.h"
@@ -22,14 +23,33 @@ struct ItemColumnSpec {
   std::optional<int64_t> length;  // the leading dimension; absent if squeezed
 };
 
-// Returns INVALID_ARGUMENT, with both signatures in the message, if the columns do not match the table's.
-// Reads *signatures again if they do not have the table.
-Status CheckItemSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
-                          std::span<const ItemColumnSpec> columns);
+// Checks the items of one writer. Holds the signatures itself, so that an item that matches takes no lock.
+// Threads: one at a time.
+class SignatureCheck {
+ public:
+  // Without a source, there is nothing to check.
+  explicit SignatureCheck(std::shared_ptr<SignatureSource> source)
+      : source_(std::move(source)), known_(source_ ? source_->current() : nullptr) {}
 
-// For items of whole steps: the signature may describe either a step or the item.
-Status CheckStepSignature(std::shared_ptr<const TableSignatures>* signatures, std::string_view table,
-                          std::span<const ItemColumnSpec> columns);
+  explicit operator bool() const { return source_ != nullptr; }
+
+  // Returns INVALID_ARGUMENT, with both signatures in the message, if the columns do not match the table's:
+  // also not after the source has fetched the signatures again. UNAVAILABLE or another error if it cannot, and
+  // the table is not known.
+  Status CheckItem(std::string_view table, std::span<const ItemColumnSpec> columns) {
+    return Check(table, columns, false);
+  }
+  // For items of whole steps: the signature may describe either a step or the item.
+  Status CheckStep(std::string_view table, std::span<const ItemColumnSpec> columns) {
+    return Check(table, columns, true);
+  }
+
+ private:
+  Status Check(std::string_view table, std::span<const ItemColumnSpec> columns, bool may_describe_a_step);
+
+  std::shared_ptr<SignatureSource> source_;
+  std::shared_ptr<const TableSignatures> known_;
+};
 
 }  // namespace reverb::internal
 

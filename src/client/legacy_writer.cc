@@ -154,7 +154,7 @@ Status LegacyWriter::CreateItem(std::string_view table, int64_t num_timesteps, d
     for (uint32_t i = 0; i < num_columns_; ++i) {
       specs.push_back({.dtype = columns.dtype(i), .row_dims = columns.dims(i), .length = num_timesteps});
     }
-    REVERB_RETURN_IF_ERROR(CheckStepSignature(&signatures_, table, specs));
+    REVERB_RETURN_IF_ERROR(signatures_.CheckStep(table, specs));
   }
   ranges_.clear();
   columns_.clear();

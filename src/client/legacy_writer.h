@@ -47,7 +47,7 @@ class LegacyWriter {
 
   const int64_t max_sequence_length_;
   const std::optional<int64_t> max_in_flight_items_;
-  std::shared_ptr<const TableSignatures> signatures_;  // replaced when a table is missing
+  SignatureCheck signatures_;
   const WaitOptions wait_for_room_;
   TrajectoryWriterImpl writer_;
   uint32_t num_columns_ = 0;   // 0 before the first step

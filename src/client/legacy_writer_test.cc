@@ -118,14 +118,14 @@ TEST_F(LegacyWriterTest, SequencesAreSplitIntoSteps) {
 }
 
 TEST_F(LegacyWriterTest, SignatureDescribesAStepOrAnItem) {
-  auto signatures = std::make_shared<TableSignatures>();
-  (*signatures)["step"] =
+  TableSignatures signatures;
+  signatures["step"] =
       std::vector<TensorSpec>{{"a", DType::kInt64, Shape({})}, {"b", DType::kFloat32, Shape({})}};
-  (*signatures)["item"] =
+  signatures["item"] =
       std::vector<TensorSpec>{{"a", DType::kInt64, Shape({2})}, {"b", DType::kFloat32, Shape({2})}};
-  (*signatures)["other"] = std::vector<TensorSpec>{{"a", DType::kInt64, Shape({})}};
-  (*signatures)["any"] = std::nullopt;
-  Make({.max_sequence_length = 3, .signatures = signatures});
+  signatures["other"] = std::vector<TensorSpec>{{"a", DType::kInt64, Shape({})}};
+  signatures["any"] = std::nullopt;
+  Make({.max_sequence_length = 3, .signatures = std::make_shared<SignatureSource>(signatures)});
   for (int i = 0; i < 3; ++i) ASSERT_OK(Step(i, 0));
   EXPECT_OK(writer_->CreateItem("step", 3, 1));
   EXPECT_OK(writer_->CreateItem("item", 2, 1));

@@ -118,12 +118,14 @@ Status TrajectoryWriterImpl::PrepareItem(std::string_view table, double priority
   if (std::isnan(priority)) return Status::InvalidArgument("`priority` must not be nan.");
   REVERB_RETURN_IF_ERROR(CheckUsable());
   REVERB_RETURN_IF_ERROR(MakePlan(columns));
-  return signatures_ ? CheckItemSignature(&signatures_, table, item_specs_) : Status::Ok();
+  return signatures_ ? signatures_.CheckItem(table, item_specs_) : Status::Ok();
 }
 
 Status TrajectoryWriterImpl::CreatePrepared(std::string_view table, double priority,
                                             const ItemStructure& structure) {
   const uint64_t key = random_.Next();
+  // Not when it is sent: then there may be newer rows.
+  columns_.CountItem(plan_.runs);
   const auto is_complete = [](const RowRun& run) { return static_cast<bool>(run.slot->chunk); };
   bool all_complete = std::ranges::all_of(plan_.runs, is_complete);
   if (!all_complete) {

@@ -115,7 +115,7 @@ class TrajectoryWriterImpl {
   void DropWaiting();
 
   const std::unique_ptr<ItemSink> sink_;
-  std::shared_ptr<const TableSignatures> signatures_;  // replaced when a table is missing
+  SignatureCheck signatures_;
   const WaitOptions wait_for_room_;
   Random random_;
   ColumnStore columns_;

@@ -205,6 +205,19 @@ TEST_F(TrajectoryWriterChunksTest, ItemsCreatedAtTheEndOfAnEpisodeGetChunksOfThe
   }
 }
 
+TEST_F(TrajectoryWriterChunksTest, ItemsThatWaitDoNotCountAgainWhenTheyAreSent) {
+  Make(TunedChunks(10));
+  // Its chunks are complete after an even number of rows; items of odd numbers wait for one more row.
+  ASSERT_OK(writer_->Configure(1, {.num_keep_alive_refs = 4, .max_chunk_length = 2}));
+  ASSERT_OK(Step({0, 0}));
+  for (int64_t end = 3; end < 50; end += 2) {
+    for (int64_t row = end - 2; row < end; ++row) ASSERT_OK(Step({row, row}));
+    ASSERT_OK(Item({{{0, end - 2, end}}, {CellRange::One(1, end - 1)}}));
+  }
+  ASSERT_EQ(sink_.items.size(), 23u) << "the last one waits";
+  EXPECT_THAT(ChunkRows(22), ElementsAre(2, 2)) << "rows are collected, since each second one has an item";
+}
+
 TEST_F(TrajectoryWriterChunksTest, RowsThatNoItemNeedsAreNotEncoded) {
   Make(TunedChunks(10));
   for (int64_t i = 0; i < 5; ++i) ASSERT_OK(Step({i}));

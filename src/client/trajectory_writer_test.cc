@@ -395,13 +395,13 @@ TEST_F(TrajectoryWriterTest, RowsOfAColumnMustHaveOneDTypeAndShape) {
 }
 
 TEST_F(TrajectoryWriterTest, SignaturesAreChecked) {
-  auto signatures = std::make_shared<TableSignatures>();
-  (*signatures)["any"] = std::nullopt;
-  (*signatures)["table"] = std::vector<TensorSpec>{{"a", DType::kInt64, Shape({2})},
-                                                   {"b", DType::kInt64, Shape({})},
-                                                   {"c", DType::kInt64, Shape({Shape::kUnknownDim})}};
+  TableSignatures signatures;
+  signatures["any"] = std::nullopt;
+  signatures["table"] = std::vector<TensorSpec>{{"a", DType::kInt64, Shape({2})},
+                                                {"b", DType::kInt64, Shape({})},
+                                                {"c", DType::kInt64, Shape({Shape::kUnknownDim})}};
   TrajectoryWriterOptions options = ConstantChunks(1, 4);
-  options.signatures = signatures;
+  options.signatures = std::make_shared<SignatureSource>(signatures);
   Make(options);
   for (int64_t i = 0; i < 3; ++i) ASSERT_OK(Step({i}));
   const std::array<CellRange, 1> two = {CellRange{0, 0, 2}}, one = {CellRange{0, 2, 3}};

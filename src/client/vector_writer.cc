@@ -289,9 +289,10 @@ Status VectorWriterImpl::CheckRange(const StepRange& range) const {
   if (range.column >= columns_.size() || !columns_[range.column].known) {
     return Status::InvalidArgument(name + " has no values; append some before referring to them");
   }
-  const int64_t keep = environments_.front().columns().max_keep_alive_refs();
-  const std::string kept =
-      "the last " + std::to_string(keep) + " steps that the writer keeps (num_keep_alive_refs)";
+  const ColumnStore& store = environments_.front().columns();
+  const auto kept = [](int64_t keep) {
+    return "the last " + std::to_string(keep) + " steps that the writer keeps (num_keep_alive_refs)";
+  };
   if (range.stack != 0) {
     if (range.stack < 1 || range.begin || range.stride != 1) {
       return Status::InvalidArgument(name +
@@ -299,11 +300,13 @@ Status VectorWriterImpl::CheckRange(const StepRange& range) const {
                                      "with stride 1, but got " +
                                      std::to_string(range.stack) + ".");
     }
+    // A stack needs each of its steps. Rejects it also while episodes are short.
+    const int64_t keep = store.keep_alive_refs(range.column);
     const int64_t back = range.end && *range.end < 0 ? -std::max(*range.end, -keep - 1) : 0;
     if (range.stack > keep - back) {
       return Status::InvalidArgument(name + ": a stack of " + std::to_string(range.stack) + " steps" +
                                      (back > 0 ? " that ends at " + std::to_string(*range.end) : "") +
-                                     " reaches back further than " + kept);
+                                     " reaches back further than " + kept(keep));
     }
   }
   if (range.stride == 0) {
@@ -315,9 +318,10 @@ Status VectorWriterImpl::CheckRange(const StepRange& range) const {
         std::to_string(*range.end) +
         " names no step, however long an episode is; leave the end out to reach the newest step");
   }
-  if (range.begin && *range.begin < -keep) {
+  // A column without a value at each step keeps older ones, so this does not depend on the column.
+  if (const int64_t keep = store.max_keep_alive_refs(); range.begin && *range.begin < -keep) {
     return Status::InvalidArgument(name + ": step " + std::to_string(*range.begin) + " is older than " +
-                                   kept);
+                                   kept(keep));
   }
   return Status::Ok();
 }

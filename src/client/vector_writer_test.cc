@@ -315,10 +315,74 @@ TEST_F(VectorWriterTest, SignaturesAreChecked) {
   signatures["table"] = std::vector<TensorSpec>{{.name = "x", .dtype = DType::kFloat32, .shape = Shape({2})}};
   Make({.num_environments = 2,
         .chunking = {.num_keep_alive_refs = 2},
-        .signatures = std::make_shared<const TableSignatures>(signatures)});
+        .signatures = std::make_shared<SignatureSource>(signatures)});
   ASSERT_OK(Step({{1, 2}}));
   EXPECT_THAT(Items({{.column = 0}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("environment 0")));
   EXPECT_THAT(sink_.items, IsEmpty());
+}
+
+// The signatures of a server whose table changes.
+struct ChangingSignatures {
+  static TableSignatures Of(DType dtype) {
+    return {{"table", std::vector<TensorSpec>{{.name = "x", .dtype = dtype, .shape = Shape({1})}}}};
+  }
+  std::shared_ptr<SignatureSource> NewSource(TableSignatures known) {
+    return std::make_shared<SignatureSource>(std::move(known),
+                                             [this]() -> Result<std::shared_ptr<const TableSignatures>> {
+                                               ++fetches;
+                                               if (!health.ok()) return health;
+                                               return std::make_shared<const TableSignatures>(present);
+                                             });
+  }
+  TableSignatures present = Of(DType::kInt64);
+  Status health;
+  int fetches = 0;
+};
+
+TEST_F(VectorWriterTest, EnvironmentsFetchTheSignatureOfANewTableOnce) {
+  ChangingSignatures server;
+  Make({.num_environments = 3, .chunking = {.num_keep_alive_refs = 2}, .signatures = server.NewSource({})});
+  ASSERT_OK(Step({{1, 2, 3}}));
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(Items({{.column = 0}}).value(), ElementsAre(1, 1, 1));
+  EXPECT_EQ(server.fetches, 1);
+}
+
+TEST_F(VectorWriterTest, EnvironmentsFetchTheSignatureOfAReplacedTableOnce) {
+  ChangingSignatures server;
+  Make({.num_environments = 3,
+        .chunking = {.num_keep_alive_refs = 2},
+        .signatures = server.NewSource(ChangingSignatures::Of(DType::kFloat32))});
+  ASSERT_OK(Step({{1, 2, 3}}));
+  EXPECT_THAT(Items({{.column = 0}}, {1, 0, 0}).value(), ElementsAre(1, 0, 0));
+  EXPECT_THAT(Items({{.column = 0}}).value(), ElementsAre(1, 1, 1));
+  EXPECT_EQ(server.fetches, 1);
+  // An environment that knows only the oldest signatures tries those of the others, and fetches new ones.
+  Make({.num_environments = 2,
+        .chunking = {.num_keep_alive_refs = 2},
+        .signatures = server.NewSource(ChangingSignatures::Of(DType::kFloat32))});
+  ASSERT_OK(Step({{1, 2}}));
+  server.present = ChangingSignatures::Of(DType::kFloat64);
+  EXPECT_THAT(Items({{.column = 0}}, {1, 0}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("float64")));
+  EXPECT_EQ(server.fetches, 2) << "once for each rejected item";
+  server.present = ChangingSignatures::Of(DType::kInt64);
+  EXPECT_THAT(Items({{.column = 0}}, {0, 1}).value(), ElementsAre(0, 1));
+  EXPECT_EQ(server.fetches, 3);
+}
+
+TEST_F(VectorWriterTest, ReportsWhySignaturesCannotBeFetched) {
+  ChangingSignatures server;
+  server.health = Status::Unavailable("no answer");
+  const std::shared_ptr<SignatureSource> source =
+      server.NewSource({{"other", std::nullopt}, *ChangingSignatures::Of(DType::kFloat32).begin()});
+  Make({.num_environments = 2, .chunking = {.num_keep_alive_refs = 2}, .signatures = source});
+  ASSERT_OK(Step({{1, 2}}));
+  const StepRange all{.column = 0};
+  const std::array columns{VectorItemColumn{{&all, 1}}};
+  EXPECT_THAT(writer_->CreateItems("new", kOne, columns, {}),
+              StatusIs(StatusCode::kUnavailable, AllOf(HasSubstr("'new'"), HasSubstr("no answer"))));
+  EXPECT_EQ(server.fetches, 1);
+  EXPECT_THAT(Items({{.column = 0}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("inconsistent")))
+      << "the table is known";
 }
 
 // --- The sink ---
@@ -517,6 +581,21 @@ TEST_F(VectorWriterTest, InvalidStacksAreRejected) {
   rejects(StepRange::Stack(0, 4, INT64_MIN), HasSubstr("the last 4 steps"));
   rejects(StepRange::Stack(0, 2, 0), HasSubstr("names no step"));
   rejects(StepRange::Stack(7, 2), HasSubstr("has no values"));
+}
+
+TEST_F(VectorWriterTest, StacksAreBoundedByWhatTheirOwnColumnKeeps) {
+  Make(2, 1, 8);
+  ASSERT_OK(writer_->Configure(0, {.num_keep_alive_refs = 2, .max_chunk_length = 1}));
+  for (int64_t step = 0; step < 4; ++step) {
+    ASSERT_OK(Step({{step, 100 + step}, {step, step}}));
+    EXPECT_THAT(Items({StepRange::Stack(0, 3)}),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("the last 2 steps")))
+        << "from the first step on";
+    EXPECT_THAT(Items({StepRange::Stack(0, 2, -1)}),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("the last 2 steps")));
+    EXPECT_THAT(Items({StepRange::Stack(0, 2), StepRange::Stack(1, 8)}).value(), ElementsAre(1, 1));
+  }
+  EXPECT_THAT(Sent().back(), ElementsAre(102, 103));
 }
 
 TEST_F(VectorWriterTest, ColumnsCanBeConfigured) {

@@ -181,6 +181,23 @@ TEST_P(ClientTablesTest, WritersFindATableThatIsCreatedLater) {
   unchecked.Close();
 }
 
+TEST_P(ClientTablesTest, AWriterThatOutlivesItsClientFindsATableThatIsCreatedLater) {
+  Start({MakeTable("t")});
+  auto writer = [&] {
+    const Client client = Connect();
+    return client
+        .NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 1, .max_chunk_length = 1},
+                              .signatures = client.Signatures(kPatience).value()})
+        .value();
+  }();
+  const Client client = Connect();
+  ASSERT_OK(client.CreateTable(MakeTable("later"), false, kPatience));
+  ASSERT_OK(Write(writer, "later", 1));
+  ASSERT_OK(writer.Flush(0, kPatience));
+  EXPECT_EQ(InfoOf(client, "later").current_size, 1);
+  writer.Close();
+}
+
 TEST_P(ClientTablesTest, AWriterContinuesWithATableThatIsCreatedAgain) {
   Start({MakeTable("t")});
   const Client client = Connect();

@@ -33,6 +33,14 @@ class Tables(ProgramTest):
         self.expect(("table", "change", server.address, "t", "--max-age", "none"), OK)
         self.assertIsNone(self.table(server, "t")["max_age_seconds"])
 
+        self.expect(("table", "change", server.address, "t", "--max-age", "1us"), NOT_CONFIRMED, "nothing was changed")
+        self.assertEqual(self.table(server, "t")["size"], 5)
+        screen = Terminal("table", "change", server.address, "t", "--max-age", "1us", "--max-size", "4")
+        screen.wait_for("Evict 1 item of table")
+        screen.wait_for("and remove others that are older than")
+        screen.type("n\n")
+        self.assertEqual(screen.end(), NOT_CONFIRMED, screen.text)
+
         self.expect(("table", "resize", server.address, "t", "200"), OK)
         self.expect(("table", "resize", server.address, "t", "3"), NOT_CONFIRMED, "nothing was changed")
         self.assertEqual(self.table(server, "t")["max_size"], 200)
@@ -41,6 +49,12 @@ class Tables(ProgramTest):
         screen.type("y\n")
         self.assertEqual(screen.end(), OK, screen.text)
         self.assertEqual(self.table(server, "t")["size"], 3)
+        screen = Terminal("table", "change", server.address, "t", "--max-age", "1us")
+        screen.wait_for("which has 3 items, that are older than")
+        screen.type("y\n")
+        self.assertEqual(screen.end(), OK, screen.text)
+        self.assertIn("also in later checkpoints", screen.text)
+        self.assertEqual(self.table(server, "t")["size"], 0)
 
     def test_mistakes(self):
         server = self.serve("--table", "t")
