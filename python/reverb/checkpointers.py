@@ -20,7 +20,7 @@ class Restore:
         rate_limiter: the limiter's numbers.
         sizes: max_size, max_times_sampled and max_age. Items that no longer fit are removed.
         selectors: sampler and remover. Given ones get the items in the order of their insertion.
-        signature: the table's signature.
+        signature: the table's signature and layout.
         counters: "keep" continues the limiter's counters, "reset" starts with the items as its only inserts.
         missing_tables: for tables of the server that the checkpoint does not have: "start_empty", or "fail".
         extra_tables: for tables of the checkpoint that the server is not given: "fail" raises ValueError, "drop"

@@ -167,6 +167,21 @@ TEST_F(TableAgeTest, RestoredItemsContinueToAge) {
   EXPECT_THAT(Contents(*restored), IsEmpty());
 }
 
+TEST_F(TableAgeTest, CountersThatDoNotAddUpAreNotRestored) {
+  for (const int64_t uncounted : {-1, 3}) {
+    auto restored = Make(TableOptions::Queue("q", 5));
+    restored->BeginRestore(0, 0);
+    EXPECT_THAT(restored->FinishRestore(
+                    {.counters = {.inserts = 2, .deletes = 2, .uncounted_inserts = uncounted}, .counts = {}}),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("its limiter")));
+  }
+  auto restored = Make(TableOptions::Queue("q", 5));
+  restored->BeginRestore(0, 0);
+  ASSERT_OK(restored->FinishRestore(
+      {.counters = {.inserts = 2, .deletes = 2, .uncounted_inserts = 2}, .counts = {}}));
+  EXPECT_EQ(restored->Info().cursor, 0);
+}
+
 TEST_F(TableAgeTest, ANegativeAgeIsRefused) {
   const auto made =
       ConcurrentTable::Create({.name = "t", .max_age = -1s}, {.store = store_, .clock = &clock_});

@@ -26,6 +26,12 @@ std::string SettingsDifference(const TableSettings& present, const TableSettings
   if (!SelectTheSame(present.remover, wanted.remover)) {
     return differ("remover", present.remover.ToString(), wanted.remover.ToString());
   }
+  if (present.layout != wanted.layout) {
+    return differ("layout", std::string(LayoutPolicyName(present.layout)),
+                  std::string(LayoutPolicyName(wanted.layout)));
+  }
+  if (present.signature != wanted.signature) return "the signatures differ";
+  // What ChangeTable() can change comes last.
   if (present.max_size != wanted.max_size) {
     return differ("max_size", std::to_string(present.max_size), std::to_string(wanted.max_size));
   }
@@ -40,11 +46,7 @@ std::string SettingsDifference(const TableSettings& present, const TableSettings
     return differ("the rate limiter", "(" + present.rate_limiter.ToString() + ")",
                   "(" + wanted.rate_limiter.ToString() + ")");
   }
-  if (present.layout != wanted.layout) {
-    return differ("layout", std::string(LayoutPolicyName(present.layout)),
-                  std::string(LayoutPolicyName(wanted.layout)));
-  }
-  return present.signature == wanted.signature ? "" : "the signatures differ";
+  return "";
 }
 
 // Returns the settings with the limits of the time when the table was created.

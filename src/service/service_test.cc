@@ -106,6 +106,10 @@ TEST_F(ServiceTest, TablesOfOtherLayoutsAreNotTheSame) {
   options.layout = options.layout == LayoutPolicy::kAny ? LayoutPolicy::kFirst : LayoutPolicy::kAny;
   EXPECT_THAT(service_->CreateTable({.table = options.Settings(), .exist_ok = true}),
               StatusIs(StatusCode::kAlreadyExists, HasSubstr("layout is first, not any")));
+  // A limit that was changed since is not the reason.
+  ASSERT_OK(service_->ChangeTable({.table = "t", .changes = {.max_size = 3}}));
+  EXPECT_THAT(service_->CreateTable({.table = options.Settings(), .exist_ok = true}),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("layout is first, not any")));
 }
 
 TEST_F(ServiceTest, InfoListsWaitingClients) {
