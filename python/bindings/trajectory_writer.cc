@@ -1,21 +1,22 @@
 #include "trajectory_writer.h"
 
-#include <algorithm>
 #include <chrono>
 #include <string>
 
+#include "chunking.h"
 #include "errors.h"
 #include "gil.h"
 
 namespace reverb::python {
 TrajectoryWriterObject::TrajectoryWriterObject(ClientObject& client, int64_t num_keep_alive_refs,
                                                bool validate_items, Timeout timeout)
-    : state_(std::make_shared<WriterState>()), chunking_{.num_keep_alive_refs = num_keep_alive_refs} {
+    : state_(std::make_shared<WriterState>()), steps_({.num_keep_alive_refs = num_keep_alive_refs}) {
   if (num_keep_alive_refs < 1) {
     RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
                     ") must be a positive integer");
   }
-  TrajectoryWriterOptions options{.chunking = chunking_, .wait_for_room = state_->room.options()};
+  TrajectoryWriterOptions options{.chunking = {.num_keep_alive_refs = num_keep_alive_refs},
+                                  .wait_for_room = state_->room.options()};
   if (validate_items) options.signatures = client.FetchSignatures(timeout);
   state_->writer = Owned<TrajectoryWriter>(ValueOrRaise(
       Waiting().Run([&](const WaitOptions&) { return client.client().NewTrajectoryWriter(options); })));
@@ -52,11 +53,9 @@ void TrajectoryWriterObject::Append(nb::handle data, Extent extent) {
     leaves_.clear();
     values_.clear();
   });
-  if (structure_.Walk(data.ptr(), &leaves_)) [[likely]] {
-    AppendLeaves(extent);
-  } else {
-    AppendGrown(data, extent);
-  }
+  steps_.Add(
+      writer(), data, &leaves_, [&] { AppendLeaves(extent); },
+      [this](uint32_t column, const nb::object& path) { return MakeHistory(state_, column, path); });
 }
 
 // Converts the values in leaves_.
@@ -76,38 +75,9 @@ void TrajectoryWriterObject::AppendLeaves(Extent extent) {
   }
 }
 
-// Appends a step with new parts, which are kept only if the append succeeds.
-void TrajectoryWriterObject::AppendGrown(nb::handle data, Extent extent) {
-  Structure grown = structure_.Merged(data.ptr());
-  leaves_.clear();
-  if (!grown.Walk(data.ptr(), &leaves_)) {
-    RaiseStructureError("the structure changed while it was read");
-  }
-  NameNewColumns(grown);
-  AppendLeaves(extent);
-  structure_ = std::move(grown);
-  history_.Grow(structure_, [this](uint32_t column, const nb::object& path) {
-    return MakeHistory(state_, column, path);
-  });
-}
-
-void TrajectoryWriterObject::NameNewColumns(const Structure& structure) {
-  for (int32_t column = structure_.num_columns(); column < structure.num_columns(); ++column) {
-    const nb::object& path = structure.path(column);
-    const nb::object text = Own(PyObject_Repr(path.ptr()));
-    RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
-    const ChunkingOptions* const configured = FindChunking(configured_, path);
-    // A failed step may have declared another column with this number.
-    if (configured != nullptr || column < prepared_) {
-      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), configured ? *configured : chunking_));
-    }
-  }
-  prepared_ = std::max(prepared_, structure.num_columns());
-}
-
 nb::object TrajectoryWriterObject::history() {
   const Turn::Holder turn(state_->turn);
-  return history_.Get(structure_);
+  return steps_.history();
 }
 
 // --- Items ---
@@ -170,13 +140,7 @@ void TrajectoryWriterObject::Configure(nb::handle path, int64_t num_keep_alive_r
                                        std::optional<int64_t> max_chunk_length) {
   const ChunkingOptions options = ReadChunking(path, num_keep_alive_refs, max_chunk_length);
   const Turn::Holder turn(state_->turn);
-  for (int32_t column = 0; column < structure_.num_columns(); ++column) {
-    if (structure_.path(column).equal(path)) {
-      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), options));
-      return;
-    }
-  }
-  SetChunking(&configured_, path, options);
+  steps_.Configure(writer(), path, options);
 }
 
 int64_t TrajectoryWriterObject::episode_steps() {

@@ -1,7 +1,4 @@
 // trajectory_writer.h — reverb.TrajectoryWriter: nests in, columns out.
-//
-// Keeps the structure of all steps so far (tree.h). Steps that match it are converted to columns with
-// look-ups only.
 #ifndef REVERB_PYTHON_TRAJECTORY_WRITER_H_
 #define REVERB_PYTHON_TRAJECTORY_WRITER_H_
 
@@ -14,11 +11,11 @@
 #include <vector>
 
 #include "arrays.h"
-#include "chunking.h"
 #include "client.h"
 #include "columns.h"
 #include "nests.h"
 #include "python_api.h"
+#include "step_columns.h"
 #include "tree.h"
 
 namespace reverb::python {
@@ -50,21 +47,14 @@ class TrajectoryWriterObject {
   void CheckOpen() const;
   void Append(nb::handle data, Extent extent);
   void AppendLeaves(Extent extent);
-  void AppendGrown(nb::handle data, Extent extent);
-  void NameNewColumns(const Structure& structure);
   TrajectoryWriter& writer() { return *state_->writer; }
 
   std::shared_ptr<WriterState> state_;
-  const ChunkingOptions chunking_;  // of columns that configure() is not called for
   std::atomic<bool> is_closing_{false};
 
   // Guarded by the turn, with the GIL.
-  Structure structure_;
-  HistoryNest history_;
+  StepColumns<TrajectoryWriter> steps_;
   ItemNest items_;
-  ColumnChunking configured_;  // paths that have not appeared yet
-
-  int32_t prepared_ = 0;  // named columns, including those of failed steps
 
   // Reused from call to call.
   Views views_;

@@ -1,5 +1,4 @@
 // reverb.VectorWriter: takes nests of arrays with a row for each environment, creates items of each.
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include "gil.h"
 #include "nests.h"
 #include "python_api.h"
+#include "step_columns.h"
 #include "tree.h"
 #include "vector_columns.h"
 
@@ -32,7 +32,7 @@ class VectorWriterObject {
                      Timeout timeout)
       : state_(std::make_shared<VectorWriterState>()),
         num_envs_(num_envs),
-        chunking_{.num_keep_alive_refs = num_keep_alive_refs} {
+        steps_({.num_keep_alive_refs = num_keep_alive_refs}) {
     if (num_envs < 1 || num_envs > VectorWriterOptions::kMaxEnvironments) {
       RaiseValueError("num_envs (" + std::to_string(num_envs) + ") must be between 1 and " +
                       std::to_string(VectorWriterOptions::kMaxEnvironments));
@@ -41,8 +41,9 @@ class VectorWriterObject {
       RaiseValueError("num_keep_alive_refs (" + std::to_string(num_keep_alive_refs) +
                       ") must be a positive integer");
     }
-    VectorWriterOptions options{
-        .num_environments = num_envs, .chunking = chunking_, .wait_for_room = state_->room.options()};
+    VectorWriterOptions options{.num_environments = num_envs,
+                                .chunking = {.num_keep_alive_refs = num_keep_alive_refs},
+                                .wait_for_room = state_->room.options()};
     if (validate_items) options.signatures = client.FetchSignatures(timeout);
     state_->writer = Owned<VectorWriter>(ValueOrRaise(
         Waiting().Run([&](const WaitOptions&) { return client.client().NewVectorWriter(options); })));
@@ -63,22 +64,9 @@ class VectorWriterObject {
     CheckOpen();
     const Finally clear([this] { Clear(); });
     const EnvironmentMask chosen = ReadMask(mask);
-    if (structure_.Walk(data.ptr(), &leaves_)) [[likely]] {
-      AppendLeaves(chosen, partial_step.value);
-      return;
-    }
-    // A step with new parts, which are kept only if the append succeeds.
-    Structure grown = structure_.Merged(data.ptr());
-    leaves_.clear();
-    if (!grown.Walk(data.ptr(), &leaves_)) {
-      RaiseStructureError("the structure changed while it was read");
-    }
-    NameNewColumns(grown);
-    AppendLeaves(chosen, partial_step.value);
-    structure_ = std::move(grown);
-    history_.Grow(structure_, [this](uint32_t column, const nb::object& path) {
-      return MakeVectorHistory(state_, column, path);
-    });
+    steps_.Add(
+        writer(), data, &leaves_, [&] { AppendLeaves(chosen, partial_step.value); },
+        [this](uint32_t column, const nb::object& path) { return MakeVectorHistory(state_, column, path); });
   }
 
   nb::object CreateItems(std::string_view table, nb::handle priorities, nb::handle trajectory,
@@ -139,17 +127,12 @@ class VectorWriterObject {
     CheckFork();
     const ChunkingOptions options = ReadChunking(path, num_keep_alive_refs, max_chunk_length);
     const Turn::Holder turn(state_->turn);
-    for (int32_t column = 0; column < structure_.num_columns(); ++column) {
-      if (!structure_.path(column).equal(path)) continue;
-      RaiseUnlessOk(writer().Configure(static_cast<uint32_t>(column), options));
-      return;
-    }
-    SetChunking(&configured_, path, options);
+    steps_.Configure(writer(), path, options);
   }
 
   nb::object history() {
     const Turn::Holder turn(state_->turn);
-    return history_.Get(structure_);
+    return steps_.history();
   }
 
   nb::object episode_steps() {
@@ -166,20 +149,6 @@ class VectorWriterObject {
   void CheckOpen() const {
     if (is_closing_.load(std::memory_order_relaxed)) [[unlikely]]
       Raise(Status::Cancelled("close() has been called on this writer"));
-  }
-
-  void NameNewColumns(const Structure& structure) {
-    for (int32_t column = structure_.num_columns(); column < structure.num_columns(); ++column) {
-      const nb::object text = Own(PyObject_Repr(structure.path(column).ptr()));
-      RaiseUnlessOk(writer().NameColumn(static_cast<uint32_t>(column), nb::cast<std::string>(text)));
-      const ChunkingOptions* const configured = FindChunking(configured_, structure.path(column));
-      // A failed step may have declared another column with this number.
-      if (configured != nullptr || column < prepared_) {
-        RaiseUnlessOk(
-            writer().Configure(static_cast<uint32_t>(column), configured ? *configured : chunking_));
-      }
-    }
-    prepared_ = std::max(prepared_, structure.num_columns());
   }
 
   // Converts the values in leaves_.
@@ -258,15 +227,11 @@ class VectorWriterObject {
 
   std::shared_ptr<VectorWriterState> state_;
   const int64_t num_envs_;
-  const ChunkingOptions chunking_;  // of columns that configure() is not called for
   std::atomic<bool> is_closing_{false};
 
   // Guarded by the turn, with the GIL.
-  Structure structure_;
-  HistoryNest history_;
+  StepColumns<VectorWriter> steps_;
   ItemNest items_;
-  ColumnChunking configured_;  // paths that have not appeared yet
-  int32_t prepared_ = 0;       // named columns, including those of failed steps
 
   // Reused from call to call.
   Views views_;
