@@ -268,7 +268,7 @@ writers = [client.trajectory_writer(2), own.trajectory_writer(2), client.writer(
 for writer in writers[:2]:
     writer.append(1.0)
     writer.create_item("table" if writer is writers[0] else "own", 1.0, writer.history[-1:])
-client.insert(1, {{"table": 1.0}})
+client.insert(1.0, {{"table": 1.0}})
 samples = client.sample("table", 100)
 next(samples)
 waiting = own.sample("own", 3, timeout=0.01)
