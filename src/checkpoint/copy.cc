@@ -85,6 +85,7 @@ Result<std::string> CopyCheckpointFiles(FileSystem* fs, const std::string& from,
   const std::string parent = ParentPath(target);
   REVERB_RETURN_IF_ERROR(CreateDurableDir(fs, parent));
   const std::string temp = target + ".copying-" + std::to_string(EntropySeed());
+  std::string made = temp;
   const auto copy = [&]() -> Status {
     const std::string segments = JoinPath(temp, kSegmentsName);
     const std::string checkpoint = JoinPath(temp, name);
@@ -102,10 +103,11 @@ Result<std::string> CopyCheckpointFiles(FileSystem* fs, const std::string& from,
     }
     REVERB_RETURN_IF_ERROR(verify(checkpoint));
     REVERB_RETURN_IF_ERROR(fs->Rename(temp, target));
+    made = target;
     return fs->SyncDir(parent);
   };
   if (Status status = copy(); !status.ok()) {
-    RemoveCopy(fs, temp);
+    RemoveCopy(fs, made);
     return status;
   }
   return JoinPath(target, name);
