@@ -79,9 +79,10 @@ class Client {
   using TablePriority = std::pair<std::string, double>;
   Status Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
                 const WaitOptions& wait = {}, const ItemStructure& structure = {}) const;
-  // Draws n samples now. If there are fewer, returns an error that states how many were drawn.
+  // Draws n samples now. If there are fewer, returns an error that states how many were drawn. `timesteps`: see
+  // SamplerOptions.
   Result<std::vector<SampledTrajectory>> Sample(std::string_view table, int64_t n,
-                                                const WaitOptions& wait = {}) const;
+                                                const WaitOptions& wait = {}, bool timesteps = false) const;
 
   // Single calls wait for the server, within `wait`, and are retried when the connection fails. Reset(),
   // Checkpoint(), RemoveTable() and CreateTable() without `exist_ok` are not retried, since repeating them has

@@ -59,6 +59,9 @@ struct SamplerOptions {
   bool all_or_nothing = false;
   // INVALID_ARGUMENT, which ends the sampler, for a batch with such differences; its items stay in the table.
   BatchCheck check = BatchCheck::kNone;
+  // The same for a sample whose columns have different lengths or are squeezed: the consumer splits samples
+  // into steps.
+  bool timesteps = false;
   // How long the table's rate limiter may block a consumer before the sampler ends.
   Timeout rate_limiter_timeout = {};
   // How long to retry an unreachable server before Next() fails; absent = forever.

@@ -65,7 +65,8 @@ class SampleIterator : public Iteration {
             .max_in_flight_samples_per_worker = num_samples_,
             .exact = true,
             .batch_size = num_samples_,
-            .all_or_nothing = true});
+            .all_or_nothing = true,
+            .timesteps = emit_timesteps_});
     } else if (num_samples_ > 1) {
       const ReadAhead may_read_ahead = exact_ ? ReadAhead::kFreely : MayReadAhead();
       sampling_removes_items_ = may_read_ahead == ReadAhead::kLittle;
@@ -75,7 +76,8 @@ class SampleIterator : public Iteration {
             .max_in_flight_samples_per_worker = std::min(max_prefetch, num_samples_),
             .grow_window = true,
             .max_share_ahead = sampling_removes_items_ ? kMaxPrefetchShare : 0,
-            .exact = exact_});
+            .exact = exact_,
+            .timesteps = emit_timesteps_});
     } else if (num_samples_ == 1) {
       single_ = Owned<Client>(client().client());
     }
@@ -87,7 +89,7 @@ class SampleIterator : public Iteration {
     next_ = 0;
     RaiseUnlessOk(Await([&](const WaitOptions& wait) -> Status {
       if (sampler_) return sampler_->NextSome(kMaxPrefetch, &fetched_, wait);
-      REVERB_ASSIGN_OR_RETURN(fetched_, single_->Sample(table_, 1, wait));
+      REVERB_ASSIGN_OR_RETURN(fetched_, single_->Sample(table_, 1, wait, emit_timesteps_));
       return Status::Ok();
     }));
   }

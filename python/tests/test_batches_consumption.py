@@ -75,6 +75,21 @@ def test_mixed_layouts_take_nothing_and_show_both(queues):
     assert next(queues.sample_batches("any", 1, timeout=PATIENCE)).data[0].tolist() == [[1]]
 
 
+@pytest.mark.parametrize("num_samples", [1, 2])
+@pytest.mark.parametrize("all_or_nothing", [False, True])
+def test_items_without_steps_stay_in_the_queue(queues, num_samples, all_or_nothing):
+    with queues.trajectory_writer(3) as writer:
+        for i in range(3):
+            writer.append({"x": i, "y": -i})
+        for _ in range(2):
+            writer.create_item("queue", 1.0, {"x": writer.history["x"][:], "y": writer.history["y"][-2:]})
+    with pytest.raises(ValueError, match=r"column 'y': it is int64\[2\] while .*int64\[3\].*Can't split non timestep .*no item"):
+        next(queues.sample("queue", num_samples, all_or_nothing=all_or_nothing, timeout=PATIENCE))
+    assert sizes(queues, "queue") == [2]
+    samples = list(queues.sample("queue", 2, emit_timesteps=False, names=True, timeout=PATIENCE))
+    assert [sample.data["y"].tolist() for sample in samples] == [[-1, -2]] * 2
+
+
 @pytest.mark.parametrize("table", ["queue", "stack"])
 def test_the_order_stays_after_a_refused_batch(queues, table):
     fill(queues, table, 3)

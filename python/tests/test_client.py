@@ -223,9 +223,11 @@ def test_items_that_are_no_steps(serve, connect):
         writer.create_item("queue", 1.0, [columns["a"][:], columns["a"][-2:]])
         writer.create_item("queue", 1.0, [columns["a"][-1]])
         writer.create_item("queue", 1.0, [columns["a"][:], columns["b"][-1]])
-    for _ in range(3):
+    for left in (3, 2, 1):
         with pytest.raises(ValueError, match="Can't split non timestep trajectory into timesteps."):
             next(client.sample("queue"))
+        assert client.server_info()["queue"].current_size == left
+        next(client.sample("queue", emit_timesteps=False))
 
 
 def test_unpack_as_table_signature(serve, connect):

@@ -128,7 +128,8 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
                                        .batch_size = options.batch_size,
                                        .rules = {.all_or_nothing = options.all_or_nothing,
                                                  .check = options.check,
-                                                 .unsupported_dtypes = rep_->options.unsupported_dtypes},
+                                                 .unsupported_dtypes = rep_->options.unsupported_dtypes,
+                                                 .timesteps = options.timesteps},
                                        .rate_limiter_timeout = options.rate_limiter_timeout,
                                        .reconnect_timeout = options.reconnect_timeout,
                                        .receive_window_bytes = options.receive_window_bytes,
@@ -163,10 +164,10 @@ Status Client::Insert(std::span<const TensorView> step, std::span<const TablePri
 }
 
 Result<std::vector<SampledTrajectory>> Client::Sample(std::string_view table, int64_t n,
-                                                      const WaitOptions& wait) const {
+                                                      const WaitOptions& wait, bool timesteps) const {
   std::vector<internal::Sample> samples;
   const size_t server = rep_->NextTurn(Rep::kSample);
-  const Status status = rep_->servers[server]->Sample(table, n, wait, &samples);
+  const Status status = rep_->servers[server]->Sample(table, n, wait, timesteps, &samples);
   if (status.ok()) {
     if (rep_->owners) {
       for (internal::Sample& sample : samples) sample.server = static_cast<uint32_t>(server);

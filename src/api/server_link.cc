@@ -53,8 +53,10 @@ std::unique_ptr<ServerLink> ServerLink::Pinned(std::shared_ptr<Connection> inpro
 }
 
 ServerLink::~ServerLink() {
-  for (auto& [table, idle] : idle_samplers_) {
-    for (auto& sampler : idle) sampler->Close();
+  for (IdleSamplers& samplers : idle_samplers_) {
+    for (auto& [table, idle] : samplers) {
+      for (auto& sampler : idle) sampler->Close();
+    }
   }
 }
 
@@ -269,20 +271,22 @@ Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Clie
   return Status::Ok();
 }
 
-std::shared_ptr<SamplerImpl> ServerLink::TakeIdleSampler(std::string_view table) {
+std::shared_ptr<SamplerImpl> ServerLink::TakeIdleSampler(std::string_view table, bool timesteps) {
   MutexLock lock(&mu_);
-  const auto found = idle_samplers_.find(table);
-  if (found == idle_samplers_.end()) return nullptr;
+  IdleSamplers& samplers = idle_samplers_[timesteps ? 1 : 0];
+  const auto found = samplers.find(table);
+  if (found == samplers.end()) return nullptr;
   std::shared_ptr<SamplerImpl> sampler = std::move(found->second.back());
   found->second.pop_back();
-  if (found->second.empty()) idle_samplers_.erase(found);
+  if (found->second.empty()) samplers.erase(found);
   return sampler;
 }
 
-void ServerLink::KeepIdleSampler(std::string_view table, std::shared_ptr<SamplerImpl> sampler) {
+void ServerLink::KeepIdleSampler(std::string_view table, bool timesteps,
+                                 std::shared_ptr<SamplerImpl> sampler) {
   {
     MutexLock lock(&mu_);
-    auto& idle = idle_samplers_[std::string(table)];
+    auto& idle = idle_samplers_[timesteps ? 1 : 0][std::string(table)];
     if (idle.size() < kMaxIdle) {
       idle.push_back(std::move(sampler));
       return;
@@ -291,23 +295,24 @@ void ServerLink::KeepIdleSampler(std::string_view table, std::shared_ptr<Sampler
   sampler->Close();
 }
 
-Status ServerLink::Sample(std::string_view table, int64_t n, const WaitOptions& wait,
+Status ServerLink::Sample(std::string_view table, int64_t n, const WaitOptions& wait, bool timesteps,
                           std::vector<internal::Sample>* out) {
   while (true) {
-    std::shared_ptr<SamplerImpl> sampler = TakeIdleSampler(table);
+    std::shared_ptr<SamplerImpl> sampler = TakeIdleSampler(table, timesteps);
     const bool was_idle = sampler != nullptr;
     if (!was_idle) {
       REVERB_ASSIGN_OR_RETURN(
-          sampler, SamplerImpl::Create([&](size_t) { return Connect(wait); },
-                                       {.table = std::string(table),
-                                        .exact = true,
-                                        .rules = {.unsupported_dtypes = options_.unsupported_dtypes},
-                                        .reconnect_timeout = options_.reconnect_timeout,
-                                        .client_name = options_.name}));
+          sampler, SamplerImpl::Create(
+                       [&](size_t) { return Connect(wait); },
+                       {.table = std::string(table),
+                        .exact = true,
+                        .rules = {.unsupported_dtypes = options_.unsupported_dtypes, .timesteps = timesteps},
+                        .reconnect_timeout = options_.reconnect_timeout,
+                        .client_name = options_.name}));
     }
     Status status = sampler->Next(n, wait, out);
     if (status.ok()) {
-      KeepIdleSampler(table, std::move(sampler));
+      KeepIdleSampler(table, timesteps, std::move(sampler));
       return status;
     }
     sampler->Close();

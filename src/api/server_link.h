@@ -2,6 +2,7 @@
 #ifndef REVERB_API_SERVER_LINK_H_
 #define REVERB_API_SERVER_LINK_H_
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -61,8 +62,8 @@ class ServerLink {
 
   Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
                 const WaitOptions& wait, const ItemStructure& structure) EXCLUDES(mu_);
-  // Appends n samples; fewer if it returns an error.
-  Status Sample(std::string_view table, int64_t n, const WaitOptions& wait,
+  // Appends n samples; fewer if it returns an error. `timesteps`: see BatchRules.
+  Status Sample(std::string_view table, int64_t n, const WaitOptions& wait, bool timesteps,
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);
 
  private:
@@ -77,8 +78,9 @@ class ServerLink {
   template <typename T, typename F>
   Result<T> CallFor(const CallKind& kind, const WaitOptions& wait, F&& call) EXCLUDES(mu_);
 
-  std::shared_ptr<SamplerImpl> TakeIdleSampler(std::string_view table) EXCLUDES(mu_);
-  void KeepIdleSampler(std::string_view table, std::shared_ptr<SamplerImpl> sampler) EXCLUDES(mu_);
+  std::shared_ptr<SamplerImpl> TakeIdleSampler(std::string_view table, bool timesteps) EXCLUDES(mu_);
+  void KeepIdleSampler(std::string_view table, bool timesteps, std::shared_ptr<SamplerImpl> sampler)
+      EXCLUDES(mu_);
 
   // Set in the constructor or in Pinned().
   const ClientOptions options_;
@@ -93,8 +95,8 @@ class ServerLink {
   Id128 life_id_ GUARDED_BY(mu_){};
   // Kept for further single operations.
   std::vector<Writer> idle_writers_ GUARDED_BY(mu_);
-  std::map<std::string, std::vector<std::shared_ptr<SamplerImpl>>, std::less<>> idle_samplers_
-      GUARDED_BY(mu_);
+  using IdleSamplers = std::map<std::string, std::vector<std::shared_ptr<SamplerImpl>>, std::less<>>;
+  std::array<IdleSamplers, 2> idle_samplers_ GUARDED_BY(mu_);  // [1]: with the rule `timesteps`
 };
 
 }  // namespace reverb::internal

@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/random.h"
@@ -200,6 +204,63 @@ TEST_F(TableBatchesTest, BatchesAreLikeSingleDraws) {
   }
 }
 
+TEST_F(TableBatchesTest, ItemsThatMayBeSampledSeveralTimes) {
+  // Needs 3 items: the two that are left may lack one draw each.
+  auto state = Make({.sampler = SelectorOptions::Uniform(3),
+                     .max_size = 4,
+                     .max_times_sampled = 2,
+                     .rate_limiter = RateLimiterOptions::MinSize(3)});
+  EXPECT_OK(state->CheckWholeBatch(6));
+  EXPECT_THAT(state->CheckWholeBatch(7), StatusIs(StatusCode::kInvalidArgument));
+  for (uint64_t key = 1; key <= 4; ++key) InsertRows(state.get(), key, 1);
+  const BatchRules rules{.all_or_nothing = true};
+  const std::vector<uint64_t> keys = Draw(state.get(), 4, rules, true).value();
+  ASSERT_EQ(keys.size(), 4u);
+  for (uint64_t key = 1; key <= 4; ++key) EXPECT_LE(std::ranges::count(keys, key), 2);
+}
+
+TEST_F(TableBatchesTest, ARefusedBatchLeavesASnapshotInPlace) {
+  auto state = Make({.sampler = SelectorOptions::Fifo(), .max_size = 100, .max_times_sampled = 2});
+  for (uint64_t key = 1; key <= 3; ++key) InsertRows(state.get(), key, key == 3 ? 2 : 1);
+  const auto snapshot = state->TakeSnapshot();
+  EXPECT_THAT(Draw(state.get(), 6, kSameShape, true), StatusIs(StatusCode::kInvalidArgument));
+  for (const internal::Sample& item : All(*state)) EXPECT_EQ(item.times_sampled, 0) << item.key;
+  EXPECT_THAT(Draw(state.get(), 4, kSameShape, true).value(), ElementsAre(1, 1, 2, 2));
+}
+
+TEST_F(TableBatchesTest, ExtensionsSeeEachDrawBeforeTheNext) {
+  std::vector<std::string> log;
+  auto recorder = std::make_shared<Recorder>("r", &log);
+  auto state = Make({.sampler = SelectorOptions::MaxHeap(),
+                     .max_size = 10,
+                     .max_times_sampled = 1,
+                     .extensions = {recorder}});
+  for (uint64_t key = 1; key <= 4; ++key) InsertRows(state.get(), key, key == 1 ? 2 : 1, 10.0 - key);
+  // Drawn in the order 2, 3, 4, 1, unless the draw of 2 lifts 4.
+  Update(state.get(), {{1, 1}});
+  recorder->then = [](const std::string& what, const ItemView& item, TableExtension::Context& context) {
+    if (what == "sample" && item.key == 2) context.UpdatePriority(4, 100);
+  };
+  EXPECT_THAT(Draw(state.get(), 2, kSameShape, false).value(), ElementsAre(2, 4));
+  // What was drawn before the error is gone, and the text does not claim otherwise.
+  Effects effects;
+  std::vector<internal::Sample> samples;
+  const Result<int64_t> refused =
+      state->SampleBatch(2, kSameShape, nullptr, false, false, &samples, &effects);
+  EXPECT_THAT(refused,
+              StatusIs(StatusCode::kInvalidArgument, ::testing::Not(HasSubstr("no item was removed"))));
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].key, 3u);
+  EXPECT_THAT(Keys(*state), ElementsAre(1));
+}
+
+TEST_F(TableBatchesTest, TimestepsNeedColumnsOfEqualLength) {
+  auto state = Make({.sampler = SelectorOptions::Fifo(), .max_size = 100, .max_times_sampled = 1});
+  InsertRows(state.get(), 1, 3);
+  const BatchRules rules{.timesteps = true};
+  EXPECT_THAT(Draw(state.get(), 1, rules, false).value(), ElementsAre(1));
+}
+
 class TableBatchOrderTest : public TableFixture {};
 
 TEST_F(TableBatchOrderTest, AWholeBatchWaitsAndTakesNothingAtItsTimeout) {
@@ -240,6 +301,56 @@ TEST_F(TableBatchOrderTest, AWaitingBatchEndsWhenAChangeMakesItImpossible) {
                        HasSubstr("6 samples can never be drawn together (all_or_nothing): max_size is 5")));
   EXPECT_EQ(queue->Info().waiting_samples, 0);
   EXPECT_EQ(queue->size(), 1);
+}
+
+TEST_F(TableBatchOrderTest, ABatchThatCannotBecomeCompleteEnds) {
+  // Full, and its limiter accepts no insert before a sample; one draw of the first item was taken before.
+  const auto table = Make({.sampler = SelectorOptions::Fifo(),
+                           .max_size = 2,
+                           .max_times_sampled = 2,
+                           .rate_limiter = {.samples_per_insert = 2, .min_diff = 0, .max_diff = 4}});
+  for (uint64_t key = 1; key <= 2; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_THAT(Sample(*table, 1), ElementsAre(1));
+  std::vector<internal::Sample> samples;
+  EXPECT_THAT(table->Sample(4, true, {}, &samples, {.rules = {.all_or_nothing = true}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("accepts no others before some are sampled")));
+  EXPECT_EQ(table->size(), 2);
+}
+
+// Counts how often it is asked for items.
+class CountingFifo : public Selector {
+ public:
+  explicit CountingFifo(int64_t* calls) : calls_(calls) {}
+  void Insert(const SelectorItem& item) override { slots_.push_back(item.slot); }
+  void Undelete(const SelectorItem& item) override { slots_.insert(slots_.begin(), item.slot); }
+  void Update(std::span<const SelectorItem>) override {}
+  void Delete(Slot slot) override { std::erase(slots_, slot); }
+  void Sample(std::span<Selection> out) override {
+    for (Selection& selection : out) selection = {.slot = slots_.front(), .probability = 1};
+    *calls_ += static_cast<int64_t>(out.size());
+  }
+  void Clear() override { slots_.clear(); }
+  SelectorOptions options() const override {
+    return {.kind = SelectorOptions::Kind::kCustom, .custom_name = "counting"};
+  }
+
+ private:
+  int64_t* const calls_;
+  std::vector<Slot> slots_;
+};
+
+TEST_F(TableBatchOrderTest, ABatchIsPlannedOnceItMayBeComplete) {
+  int64_t calls = 0;
+  TableOptions options = TableOptions::Queue("q", 100);
+  options.custom_sampler = [&] { return std::make_unique<CountingFifo>(&calls); };
+  const auto queue = Make(options);
+  bool done = false;
+  queue->SampleAsync(100, true, {}, [&](Operation&) { done = true; }, {.rules = {.all_or_nothing = true}});
+  for (uint64_t key = 1; key <= 99; ++key) ASSERT_OK(Insert(*queue, key));
+  EXPECT_EQ(calls, 0) << "each insert plans the batch";
+  ASSERT_OK(Insert(*queue, 100));
+  EXPECT_TRUE(done);
+  EXPECT_EQ(calls, 100);
 }
 
 TEST_F(TableBatchOrderTest, AWholeBatchHasNoOldItems) {

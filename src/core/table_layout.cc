@@ -177,6 +177,14 @@ std::optional<std::string> TableLayout::structure() const {
   return std::string(structure_.encoded());
 }
 
+std::optional<std::string> TableLayout::structure_to_save() const {
+  {
+    MutexLock lock(&mu_);
+    if (from_before_reset_) return std::nullopt;
+  }
+  return structure();
+}
+
 Status TableLayout::RestoreStructure(const std::optional<std::string>& saved) {
   if (!saved || has_signature_) return Status::Ok();
   MutexLock lock(&mu_);

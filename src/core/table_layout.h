@@ -59,7 +59,9 @@ class TableLayout {
 
   // Returns the nest for TableInfo: absent if unknown, empty if ambiguous.
   std::optional<std::string> structure() const EXCLUDES(mu_);
-  // Restores a value of structure(). Returns DATA_LOSS if it is not one.
+  // Same, but absent after a reset, until the next item: what is restored determines the layout.
+  std::optional<std::string> structure_to_save() const EXCLUDES(mu_);
+  // Restores a value of structure_to_save(). Returns DATA_LOSS if it is not one.
   Status RestoreStructure(const std::optional<std::string>& saved) EXCLUDES(mu_);
   // Sets the dtypes to those of a restored item.
   void RestoreDTypes(const Trajectory& item) EXCLUDES(mu_);

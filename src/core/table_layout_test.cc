@@ -125,7 +125,9 @@ TEST_F(TableLayoutTest, AResetAllowsAnotherLayout) {
   layout.Reset();
   // Items in flight still have the same structure.
   EXPECT_EQ(layout.structure(), BytesOf(ListOf(1)));
+  EXPECT_EQ(layout.structure_to_save(), std::nullopt) << "a restored table would refuse other layouts";
   EXPECT_OK(layout.Check(MakeItem(ListOf(2), {DType::kBool, DType::kBool}), &last));
+  EXPECT_EQ(layout.structure_to_save(), BytesOf(ListOf(2)));
   EXPECT_EQ(layout.structure(), BytesOf(ListOf(2)));
   EXPECT_THAT(layout.Check(IntItem(ListOf(1), 1), &last), StatusIs(StatusCode::kInvalidArgument));
 }

@@ -137,12 +137,14 @@ Status ConcurrentTable::Draw(Operation* op, Round* round) {
                      (op->order.rules.check != BatchCheck::kNone && state_->removes_sampled_items() &&
                       inserts_.empty() && state_->CanDrawWhole(op->count));
   const size_t before = op->samples->size();
-  REVERB_ASSIGN_OR_RETURN(
-      const int64_t drawn,
+  const Result<int64_t> result =
       state_->SampleBatch(missing, op->order.rules, op->order.first.empty() ? nullptr : &op->order.first,
-                          whole, op->has_waited, op->samples, &round->effects));
+                          whole, op->has_waited, op->samples, &round->effects);
+  const auto drawn = static_cast<int64_t>(op->samples->size() - before);
   op->progress += drawn;
   if (drawn > 0 && op->order.first.empty()) op->order.first = (*op->samples)[before].trajectory;
+  REVERB_RETURN_IF_ERROR(result.status());
+  if (drawn == 0 && op->order.rules.all_or_nothing) return state_->CheckMayComplete(op->count);
   return Status::Ok();
 }
 
@@ -167,7 +169,7 @@ void ConcurrentTable::StartMutate(Operation* op, Round* round) {
 
 bool ConcurrentTable::RemoveAged(Round* round, int64_t most) {
   if (!state_->has_max_age()) [[likely]]
-    return false;
+    return has_aged_ = false;
   has_aged_ = state_->AdvanceTo(environment_.clock->Now(), &round->effects, most);
   return has_aged_;
 }

@@ -110,13 +110,17 @@ class TableState {
   // Draws up to n items, as many as the limiter allows, and appends them to `out`.
   int64_t Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
   // Same, according to rules. `first`: the first sample of the batch if others were drawn before; null if not.
-  // With `whole`, draws n samples or none. On an error, nothing has changed.
+  // With `whole`, draws n samples or none. After an error, `out` has the samples that were drawn before it:
+  // none, unless extensions see each draw.
   Result<int64_t> SampleBatch(int64_t n, const BatchRules& rules, const Trajectory* first, bool whole,
                               bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
   // Returns whether the table can ever hold n items that may be sampled together.
   bool CanDrawWhole(int64_t n) const;
   // INVALID_ARGUMENT with the reason if not.
   Status CheckWholeBatch(int64_t n) const;
+  // INVALID_ARGUMENT if n samples, which cannot be drawn together now, will not be possible later either,
+  // because the limiter allows no insert before a sample.
+  Status CheckMayComplete(int64_t n) const;
   bool removes_sampled_items() const { return max_times_sampled_ >= 1; }
 
   // Deletes, then sets priorities, each in order; counts and skips unknown keys.
@@ -192,6 +196,11 @@ class TableState {
   void DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
   // Samples `pick`, and removes the item if it is used up.
   void Take(const Selection& pick, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
+  // Returns an upper bound of the samples that `size` items provide, if none is inserted.
+  int64_t MostDraws(int64_t size) const;
+  // Returns false if n samples cannot be drawn together now. Takes constant time.
+  bool MayDraw(int64_t n) const;
+  std::string DescribeLimits() const;
   // Selects at most n items into selections_, as DrawOneByOne() would, and changes nothing. `before`: the
   // number of samples of the batch that were drawn before.
   Status Plan(int64_t n, int64_t before, const BatchRules& rules, const Trajectory* first);

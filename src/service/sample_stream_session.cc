@@ -145,7 +145,6 @@ bool SampleStreamSession::BeginNextRequest() {
   } else {
     table_ = *std::move(table);
     to_draw_ = request.count;
-    first_ = {};
   }
   return true;
 }
@@ -300,6 +299,7 @@ SampleReply SampleStreamSession::TakeReply() {
     reply.end = std::exchange(end_, std::nullopt);
     table_.reset();
     to_draw_ = 0;
+    first_ = {};  // a stream that waits for requests must not keep an item's data
     requests_.pop_front();
   }
   return reply;

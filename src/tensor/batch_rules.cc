@@ -42,7 +42,7 @@ Status CheckBatchRules(const BatchRules& rules, int64_t index, uint64_t key, con
       const bool is_named = known.size() == item.num_columns() && !known[*column].empty();
       text += ", column " + (is_named ? "'" + known[*column] + "'" : std::to_string(*column)) + ":";
     }
-    return Status::InvalidArgument(text + " " + what + "; no item was removed from the table");
+    return Status::InvalidArgument(text + " " + what);
   };
   if (rules.unsupported_dtypes != 0) {
     for (uint32_t c = 0; c < item.num_columns(); ++c) {
@@ -50,6 +50,16 @@ Status CheckBatchRules(const BatchRules& rules, int64_t index, uint64_t key, con
       if ((rules.unsupported_dtypes >> static_cast<uint32_t>(dtype) & 1) == 0) continue;
       return refuse(c, "this client cannot represent " + std::string(DTypeName(dtype)) +
                            (dtype == DType::kBfloat16 ? "; in Python, install ml_dtypes" : ""));
+    }
+  }
+  if (rules.timesteps) {
+    for (uint32_t c = 0; c < item.num_columns(); ++c) {
+      if (!item.squeeze(c) && item.length(c) == item.length(0)) continue;
+      return refuse(c, "it is " + Describe(item, c) +
+                           (c > 0 && !item.squeeze(0) ? " while column 0 is " + Describe(item, 0) : "") +
+                           "; Can't split non timestep trajectory into timesteps. All columns must have the "
+                           "same number of steps, and none may be squeezed; in Python, use "
+                           "emit_timesteps=False for this table");
     }
   }
   if (rules.check == BatchCheck::kNone || first == nullptr) return Status::Ok();

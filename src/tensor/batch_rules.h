@@ -22,8 +22,11 @@ struct BatchRules {
   bool all_or_nothing = false;  // draw all samples of a request together, or none
   BatchCheck check = BatchCheck::kNone;
   uint64_t unsupported_dtypes = 0;  // bit i: the consumer cannot represent the DType with the number i
+  bool timesteps = false;           // the consumer splits items into steps
 
-  bool empty() const { return !all_or_nothing && check == BatchCheck::kNone && unsupported_dtypes == 0; }
+  bool empty() const {
+    return !all_or_nothing && check == BatchCheck::kNone && unsupported_dtypes == 0 && !timesteps;
+  }
 };
 
 // Returns INVALID_ARGUMENT, without naming the table, if a sample violates the rules. `index`: of the sample in

@@ -102,7 +102,9 @@ inline constexpr auto kFields<internal::SampleStreamMessage> = FieldList("Sample
     Field("check", 11, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
         &internal::BatchRules::check),
     Field("unsupported_dtypes", 12, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
-        &internal::BatchRules::unsupported_dtypes));
+        &internal::BatchRules::unsupported_dtypes),
+    Field("timesteps", 13, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
+        &internal::BatchRules::timesteps));
 
 // All of a sample but its data. wire_sample.cc encodes it by hand, for speed; tests compare it with this list.
 template <>
