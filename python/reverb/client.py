@@ -105,6 +105,22 @@ class Writer(_core.Writer):
             _log.debug("a writer that was dropped could not be closed: %s", error)
 
 
+class _NotNative:
+    """A method of dm-reverb's native client: reading it is an AttributeError that names what to use."""
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        raise AttributeError(f"Reverb has no native {self._name}(); use {self._instead}")
+
+
 class Client(_core.Client):
     """A client of a server, or of several that are independent of each other.
 
@@ -158,9 +174,20 @@ class Client(_core.Client):
     def __repr__(self) -> str:
         return f"Client, server_address={self.server_address}"
 
+    # Names that programs for dm-reverb read.
     @property
     def _client(self) -> _core.Client:
         return self
+
+    @property
+    def _server_address(self) -> str:
+        return self.server_address
+
+    NewSampler = _NotNative("Client.sample() or Client.sample_batches()")
+    NewWriter = _NotNative("Client.writer()")
+    NewTrajectoryWriter = _NotNative("Client.trajectory_writer()")
+    NewStructuredWriter = _NotNative("Client.structured_writer()")
+    MutatePriorities = _NotNative("Client.mutate_priorities()")
 
     # --- Writing ---
 

@@ -2,7 +2,10 @@
 
 import copy
 import importlib
+import io
 import itertools
+import pickle
+import pydoc
 import types
 
 from conftest import make_table
@@ -71,6 +74,14 @@ def test_programs_look_at_native_objects(serve):
         f"localhost:{server.port}",
         f"Client, server_address=localhost:{server.port}",
     )
+    again = pickle.loads(pickle.dumps(client))
+    assert again._server_address == client._server_address == client.server_address
+    assert not hasattr(client, "NewSampler")
+    with pytest.raises(AttributeError, match=r"no native NewSampler\(\); use Client.sample\(\)"):
+        client._client.NewSampler("table", 1, 1)
+    help_text = io.StringIO()
+    pydoc.Helper(output=help_text)(reverb.Client)
+    assert "sample_batches" in help_text.getvalue()
 
 
 def test_a_fake_writer_for_tests():

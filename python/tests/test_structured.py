@@ -1,6 +1,7 @@
 """Tests patterns, conditions and configs of the structured writer, as values."""
 
 import operator
+import re
 from typing import Any, NamedTuple
 
 from hypothesis import given
@@ -236,17 +237,23 @@ def test_step_specs_of_other_kinds():
     ("configs", "message"),
     [
         ([], "At least one"),
-        ([config(lambda r: [r["done"][-1]]), config(lambda r: (r["done"][-1],))], "same pattern_structure"),
-        ([config(lambda r: r["done"][-1], "b"), config(lambda r: r["done"][-1], "a")], "included a, b"),
+        ([config(lambda r: [r["done"][-1]]), config(lambda r: (r["done"][-1],))], "All configs must have exactly the same pattern_structure."),
         (
-            [config(lambda r: r["done"][-1]), config(lambda r: r["camera"][1]["depth"][-1])],
-            "different dtypes",
+            [config(lambda r: r["done"][-1], name) for name in "bac"],
+            "All configs must target the same table but provided configs included a, b, c.",
         ),
-        ([config(lambda r: r["done"][-1]), config(lambda r: r["done"][-1:])], "incompatible shapes"),
+        (
+            [config(lambda r: {"x": r["done"][-1]}), config(lambda r: {"x": r["camera"][1]["depth"][-1]})],
+            "Configs produce trajectories with multiple dtypes at ('x',). Got bool, ",
+        ),
+        (
+            [config(lambda r: {"x": r["done"][-1]}), config(lambda r: {"x": r["done"][-1:]})],
+            "Configs produce trajectories with incompatible shapes at ('x',). Got (), (1,)",
+        ),
     ],
 )
 def test_configs_that_do_not_share_a_table(configs, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         sw.infer_signature(configs, SPEC)
 
 
