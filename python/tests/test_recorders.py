@@ -559,7 +559,7 @@ def test_a_server_that_restarts(tmp_path):
     server = start(None)
     port = server.port
     client = reverb.Client(f"localhost:{port}", in_process=False)
-    recorder = TransitionRecorder(client, "table", n_step=2)
+    recorder = TransitionRecorder(client, "table", n_step=2, max_in_flight_items=20)
     recorder.reset(0)
     for t in range(1, 11):
         recorder.step(t, t, 1.0, False, False)

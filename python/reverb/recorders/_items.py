@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,6 +31,9 @@ Selection: TypeAlias = Mapping[str, tuple[str, Index | Callable[[_tree.Path], In
 # has values for all of them.
 _LARGE_ROW_BYTES = 1024
 _MAX_CACHED_TRAJECTORIES = 256
+
+# Seconds. Long enough for a learner that starts, saves or evaluates; a program that waits for itself gets an error.
+DEFAULT_TIMEOUT = 600.0
 
 
 def as_rows(value: Any) -> Any:
@@ -116,6 +120,15 @@ def check_tables(table: Any, priority: Any) -> dict[str, Priority]:
     raise ValueError("with a dict of tables, the dict has the priorities; leave priority= out")
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The arguments that all recorders have; TransitionRecorder documents them."""
+
+    validate_items: bool
+    max_in_flight_items: int | None
+    timeout: float | None
+
+
 class ItemWriter:
     """Writes rows of `num_envs` environments, and items of them to one or more tables.
 
@@ -128,12 +141,14 @@ class ItemWriter:
         tables: dict[str, Priority],
         num_envs: int,
         num_keep_alive_refs: int,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
         self._writer = VectorWriter(
-            client, num_envs, num_keep_alive_refs, validate_items=validate_items, timeout=timeout
+            client,
+            num_envs,
+            num_keep_alive_refs,
+            validate_items=settings.validate_items,
+            timeout=settings.timeout,
         )
         self._tables = tables
         self._trajectories: dict[Any, Any] = {}

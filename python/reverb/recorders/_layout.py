@@ -45,6 +45,8 @@ class Layout(abc.ABC):
 
     # How many of the newest rows items refer to.
     num_keep_alive_refs: int
+    # How many items of an environment may wait until the chunk with their newest row is complete.
+    items_per_chunk: int
 
     def bind(self, writer: ItemWriter) -> None:
         """Sets the writer. Called once, before anything else."""

@@ -10,13 +10,16 @@ import numpy as np
 from reverb import errors
 from reverb.recorders import _environments, _items
 from reverb.recorders._environments import Autoreset
-from reverb.recorders._items import ItemWriter, Mask
-from reverb.recorders._layout import Layout
+from reverb.recorders._items import ItemWriter, Mask, Settings
+from reverb.recorders._layout import Layout, positive
 
 if TYPE_CHECKING:
     from reverb.client import Client
 
 _Self = TypeVar("_Self", bound="Recorder")
+
+# Items of an environment that may be on their way to a table, besides those that wait for their chunk.
+_DEFAULT_IN_FLIGHT = 4
 
 _RESET_REMEDY = "call reset() with what the environment's reset() returns"
 
@@ -31,16 +34,21 @@ class Recorder:
         table: Any,
         priority: Any,
         num_envs: int,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
         tables = _items.check_tables(table, priority)
-        self._writer = ItemWriter(
-            client, tables, num_envs, layout.num_keep_alive_refs, validate_items=validate_items, timeout=timeout
-        )
+        if settings.max_in_flight_items is None:
+            in_flight = layout.items_per_chunk + _DEFAULT_IN_FLIGHT
+        else:
+            in_flight = positive("max_in_flight_items", settings.max_in_flight_items)
+        self._writer = ItemWriter(client, tables, num_envs, layout.num_keep_alive_refs, settings)
         layout.bind(self._writer)
         self._layout = layout
+        self._tables = ", ".join(repr(name) for name in tables)
+        self._in_flight = in_flight
+        # The next step may add an item of each environment to each table.
+        self._unconfirmed_before_step = (in_flight - 1) * num_envs * len(tables)
+        self._timeout = settings.timeout
         self._is_closed = False
 
     @property
@@ -91,11 +99,23 @@ class Recorder:
         if exception_type is not None and issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
             self._is_closed = True
             self._writer.close()
-        self.close()
+        self.close(self._timeout)
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("close() has been called on this recorder")
+
+    def _await_room(self) -> None:
+        """Waits until so few items are on their way that a step may add its own. A failed wait changes nothing."""
+        try:
+            self._writer.flush(self._unconfirmed_before_step, self._timeout)
+        except errors.DeadlineExceededError as error:
+            raise errors.DeadlineExceededError(
+                f"table {self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "
+                "environment are on their way (max_in_flight_items); this step was not recorded. Let another thread or "
+                "process sample from the table, or sample before the next step; timeout= of the recorder sets how long "
+                f"step() waits. {error}"
+            ) from error
 
 
 class SingleRecorder(Recorder):
@@ -107,11 +127,9 @@ class SingleRecorder(Recorder):
         layout: Layout,
         table: Any,
         priority: Any,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
-        super().__init__(client, layout, table, priority, 1, validate_items=validate_items, timeout=timeout)
+        super().__init__(client, layout, table, priority, 1, settings)
         self._needs_reset: str | None = "no episode has started"
 
     def reset(self, observation: Any, info: Any = None) -> None:
@@ -158,6 +176,8 @@ class SingleRecorder(Recorder):
 
         Raises:
             RuntimeError: before the first reset(), and after the end of an episode.
+            DeadlineExceededError: the table has not accepted earlier items for `timeout` seconds, the recorder's
+                argument. The step was not recorded; the call can be repeated.
             ValueError, TypeError: for values that do not fit. The episode is incomplete then: continue with reset().
         """
         self._check_open()
@@ -167,6 +187,7 @@ class SingleRecorder(Recorder):
             return
         if self._needs_reset is not None:
             raise RuntimeError(f"step() was called, but {self._needs_reset}; {_RESET_REMEDY}")
+        self._await_room()
         self._needs_reset = "the last call of step() failed"
         if is_timestep:
             step = _environments.read_timestep(action, observation, extras)
@@ -198,12 +219,10 @@ class VectorRecorder(Recorder):
         env: Any,
         num_envs: Any,
         autoreset: Any,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
         count, self._autoreset = _environments.describe_vector_env(env, num_envs, autoreset)
-        super().__init__(client, layout, table, priority, count, validate_items=validate_items, timeout=timeout)
+        super().__init__(client, layout, table, priority, count, settings)
         self._ended: Mask = np.ones(count, np.bool_)  # environments without an episode
         self._failed = False
         self._was_reset = False
@@ -274,6 +293,7 @@ class VectorRecorder(Recorder):
 
         Raises:
             RuntimeError: before the first reset(), and for environments that must be reset.
+            DeadlineExceededError: as for a single environment.
             ValueError, TypeError: for values that do not fit. Episodes are incomplete then: continue with reset().
         """
         self._check_open()
@@ -288,6 +308,7 @@ class VectorRecorder(Recorder):
                 f"the episodes of environments {np.flatnonzero(starting).tolist()} have ended; "
                 "call reset(observation, info, mask=reset_mask) for them"
             )
+        self._await_room()
         self._failed = True
         step = _environments.read_vector_step(action, observation, reward, terminated, truncated, extras, self.num_envs)
         ended = step.terminated | step.truncated

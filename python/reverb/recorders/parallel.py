@@ -100,6 +100,9 @@ class ParallelRecorder:
         }
         for name, value in arguments.items():
             self._check_dict(name, value)
+        # Before any agent records this step, so that the call can be repeated.
+        for agent in [agent for agent in actions if agent in self._active]:
+            self._recorders[agent]._await_room()
         for agent in [agent for agent in self._active if agent not in actions]:
             if agent in rewards:
                 raise ValueError(f"agent {agent!r} is in an episode and has a reward, but actions has no action of it")
