@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +23,21 @@ _Self = TypeVar("_Self", bound="Recorder")
 # Items of an environment that may be on their way to a table, besides those that wait for their chunk.
 _DEFAULT_IN_FLIGHT = 4
 
+# Seconds for which the end of a `with` block waits after an exception.
+_TIMEOUT_AFTER_ERROR = 10.0
+
+_log = logging.getLogger("reverb")
+
 _RESET_REMEDY = "call reset() with what the environment's reset() returns"
+
+
+def _error_of(call: Callable[[], None]) -> Exception | None:
+    """Returns the exception that the call raises, or None."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 (the caller raises or logs it)
+        return error
+    return None
 
 
 class Recorder:
@@ -75,16 +91,26 @@ class Recorder:
     def close(self, timeout: float | None = None) -> None:
         """Ends episodes as end_episode() does, waits until all items are in their tables, and disconnects. Idempotent.
 
-        After `timeout` seconds, it discards the items that are left, and raises DeadlineExceededError.
+        After `timeout` seconds, it discards the items that are left, and raises DeadlineExceededError. If the last
+        items of an episode cannot be created, it raises that error, after the wait for the others.
         """
         if self._is_closed:
             return
         try:
-            self.end_episode()
-            self._writer.flush(0, timeout)
+            failure = _error_of(self.end_episode)
+            late = _error_of(lambda: self._writer.flush(0, timeout))
         finally:
-            self._is_closed = True
-            self._writer.close()
+            discarded = self._discard()
+        if isinstance(late, errors.DeadlineExceededError):
+            late = errors.DeadlineExceededError(
+                f"table {self._tables} has not accepted the last {discarded} items of this recorder within {timeout:g} "
+                "s; they were discarded. Sample from the table before the recorder is closed, or give it a longer "
+                f"timeout=. {late}"
+            )
+        if failure is not None and late is not None:
+            _log.warning("closing a recorder: %s", late)
+        if (error := failure or late) is not None:
+            raise error
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -95,11 +121,29 @@ class Recorder:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # After an error of reverb or Ctrl-C, waiting would be pointless.
-        if exception_type is not None and issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
-            self._is_closed = True
-            self._writer.close()
-        self.close(self._timeout)
+        """Closes the recorder, with its `timeout`.
+
+        After an exception it waits for at most ten seconds, not at all after an error of reverb or Ctrl-C, and logs
+        what it could not store.
+        """
+        self._leave(exception)
+
+    def _leave(self, exception: BaseException | None, waited: float = 0.0) -> None:
+        """Ends a `with` block, whose end has already waited for some seconds: for other recorders."""
+        if exception is None:
+            self.close(None if self._timeout is None else max(0.0, self._timeout - waited))
+        elif isinstance(exception, (errors.ReverbError, KeyboardInterrupt)):
+            self._discard()
+        elif not self._is_closed:
+            limit = _TIMEOUT_AFTER_ERROR if self._timeout is None else min(_TIMEOUT_AFTER_ERROR, self._timeout)
+            error = _error_of(lambda: self.close(max(0.0, limit - waited)))
+            if error is not None:
+                _log.warning("closing a recorder after %s: %s", type(exception).__name__, error)
+
+    def _discard(self) -> int:
+        """Closes the recorder without waiting; returns the number of items that were not confirmed."""
+        self._is_closed = True
+        return self._writer.close()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+import logging
 import time
 from types import TracebackType
 from typing import Any
 
-from reverb import errors
 from reverb.recorders._recorder import SingleRecorder
 
 __all__ = ["ParallelRecorder"]
+
+_log = logging.getLogger("reverb")
 
 
 class ParallelRecorder:
@@ -149,16 +151,8 @@ class ParallelRecorder:
 
     def close(self, timeout: float | None = None) -> None:
         """Closes the recorders of all agents. Idempotent."""
-        self._is_closed = True
         deadline = None if timeout is None else time.monotonic() + timeout
-        failure: BaseException | None = None
-        for recorder in self._recorders.values():
-            try:
-                recorder.close(_left(deadline))
-            except BaseException as error:  # noqa: BLE001 (raised below, when all are closed)
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        self._close_all(lambda recorder: recorder.close(_left(deadline)))
 
     def __enter__(self) -> ParallelRecorder:
         return self
@@ -169,11 +163,23 @@ class ParallelRecorder:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # After an error of reverb or Ctrl-C, waiting would be pointless.
-        if exception_type is not None and issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
-            for recorder in self._recorders.values():
-                recorder.__exit__(exception_type, exception, traceback)
-        self.close()
+        """Closes the recorders of all agents, as the end of their own `with` blocks would."""
+        start = time.monotonic()
+        self._close_all(lambda recorder: recorder._leave(exception, time.monotonic() - start))
+
+    def _close_all(self, close: Callable[[SingleRecorder], None]) -> None:
+        """Closes all recorders; raises the first exception."""
+        self._is_closed = True
+        failure: BaseException | None = None
+        for agent, recorder in self._recorders.items():
+            try:
+                close(recorder)
+            except BaseException as error:  # noqa: BLE001 (raised below, when all are closed)
+                if failure is not None:
+                    _log.warning("closing the recorder of agent %r: %s", agent, error)
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _start(self, agent: Any, observation: Any) -> None:
         recorder = self._recorders.get(agent)
