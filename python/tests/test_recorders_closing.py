@@ -7,10 +7,11 @@ import threading
 
 from conditions import stays_true_for
 from conftest import join
+import numpy as np
 import pytest
 
 import reverb
-from reverb.recorders import ParallelRecorder, TransitionRecorder, _recorder
+from reverb.recorders import ParallelRecorder, SequenceRecorder, TransitionRecorder, VectorTransitionRecorder, _recorder
 
 
 class BrokenEnvironmentError(Exception):
@@ -120,3 +121,54 @@ def test_closing_waits_for_finished_items_also_if_the_last_ones_fail(client):
     join(thread)
     assert raised == ["negative reward"]
     assert len(items) == recorder.num_items == 3
+
+
+def end_with_an_error(recorder, shape, end):
+    """Ends an episode whose last item cannot be created."""
+    recorder.reset(np.zeros(shape))
+    values = np.zeros(shape), np.zeros(shape)
+    no = np.zeros(shape, bool)
+    recorder.step(*values, np.full(shape, 1.0), no, no)
+    with pytest.raises(ValueError, match="negative reward"):
+        if end == "step":
+            recorder.step(*values, np.full(shape, -0.5), no, ~no)
+        else:
+            recorder.step(*values, np.full(shape, -0.5), no, no)
+            recorder.end_episode() if end == "end_episode" else recorder.reset(np.ones(shape))
+
+
+@pytest.mark.parametrize("end", ["step", "end_episode", "reset"])
+@pytest.mark.parametrize("num_envs", [0, 2])
+def test_no_step_crosses_an_end_that_failed(client, end, num_envs):
+    options = {"n_step": 2, "discount": 1.0, "priority": positive_only}
+    if num_envs:
+        recorder = VectorTransitionRecorder(client, "queue", num_envs=num_envs, autoreset="disabled", **options)
+    else:
+        recorder = TransitionRecorder(client, "queue", **options)
+    shape = (num_envs,) if num_envs else ()
+    end_with_an_error(recorder, shape, end)
+    no = np.zeros(shape, bool)
+    with pytest.raises(RuntimeError, match=r"call reset\(\)"):
+        recorder.step(np.zeros(shape), np.full(shape, 7.0), np.full(shape, 7.0), no, no)
+    recorder.reset(np.full(shape, 5.0))
+    recorder.step(np.zeros(shape), np.full(shape, 6.0), np.full(shape, 2.0), ~no, no)
+    recorder.close()
+    count = max(num_envs, 1)
+    assert recorder.num_items == 2 * count
+    (batch,) = client.sample_batches("queue", 2 * count, num_batches=1)
+    assert batch.data["observation"].tolist() == [0.0] * count + [5.0] * count
+    assert batch.data["next_observation"].tolist() == [0.0] * count + [6.0] * count
+
+
+def test_a_sequence_that_cannot_be_completed(client):
+    recorder = SequenceRecorder(
+        client, "queue", length=3, priority=lambda item: positive_only({"reward": item["reward"].sum()})
+    )
+    recorder.reset(0)
+    recorder.step(0, 1, -1.0, False, False)
+    with pytest.raises(ValueError, match="negative reward"):
+        recorder.end_episode()
+    with pytest.raises(RuntimeError, match=r"call reset\(\)"):
+        recorder.step(0, 1, 1.0, False, False)
+    recorder.close()
+    assert recorder.num_items == 0

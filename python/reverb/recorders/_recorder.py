@@ -247,8 +247,8 @@ class SingleRecorder(Recorder):
         self._end(complete=False)
 
     def _end(self, *, complete: bool) -> None:
+        self._needs_reset = "the episode has ended"  # also if its last items cannot be created
         self._layout.finish(np.ones(1, np.bool_), complete=complete)
-        self._needs_reset = "the episode has ended"
 
 
 class VectorRecorder(Recorder):
@@ -381,9 +381,9 @@ class VectorRecorder(Recorder):
 
     def end_episode(self) -> None:  # noqa: D102
         self._check_open()
+        self._was_reset = False  # also if the last items cannot be created
         self._end(np.ones(self.num_envs, np.bool_), complete=False)
-        self._was_reset = False
 
     def _end(self, mask: Mask, *, complete: bool) -> None:
-        self._layout.finish(mask, complete=complete)
         self._ended = self._ended | mask
+        self._layout.finish(mask, complete=complete)
