@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Mapping
 import dataclasses
+import functools
+import logging
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,13 @@ Selection: TypeAlias = Mapping[str, tuple[str, Index | Callable[[_tree.Path], In
 # has values for all of them.
 _LARGE_ROW_BYTES = 1024
 _MAX_CACHED_TRAJECTORIES = 256
+
+# More items than a writer can have.
+_ANY_NUMBER = 2**62
+
+_log = logging.getLogger("reverb")
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # Seconds. Long enough for a learner that starts, saves or evaluates; a program that waits for itself gets an error.
 DEFAULT_TIMEOUT = 600.0
@@ -129,6 +138,20 @@ class Settings:
     timeout: float | None
 
 
+def _noting_errors(method: _Method) -> _Method:
+    """Makes a method of ItemWriter note that it has raised an exception."""
+
+    @functools.wraps(method)
+    def call(self: ItemWriter, *arguments: Any, **options: Any) -> Any:
+        try:
+            return method(self, *arguments, **options)
+        except Exception:
+            self._has_raised = True
+            raise
+
+    return call  # type: ignore[return-value]
+
+
 class ItemWriter:
     """Writes rows of `num_envs` environments, and items of them to one or more tables.
 
@@ -143,7 +166,8 @@ class ItemWriter:
         num_keep_alive_refs: int,
         settings: Settings,
     ) -> None:
-        self._writer = VectorWriter(
+        self._make_writer = functools.partial(
+            VectorWriter,
             client,
             num_envs,
             num_keep_alive_refs,
@@ -151,13 +175,45 @@ class ItemWriter:
             timeout=settings.timeout,
         )
         self._tables = tables
-        self._trajectories: dict[Any, Any] = {}
         self.num_envs = num_envs
         self.num_items = 0
-        self._rows: list[collections.deque[dict[str, Any]]] | None = None
-        if any(callable(priority) for priority in tables.values()):
-            self._rows = [collections.deque(maxlen=num_keep_alive_refs) for _ in range(num_envs)]
+        self._num_keep_alive_refs = num_keep_alive_refs
+        self._connect()
 
+    def _connect(self) -> None:
+        self._writer: VectorWriter = self._make_writer()
+        self._has_raised = False
+        self._trajectories: dict[Any, Any] = {}
+        self._rows: list[collections.deque[dict[str, Any]]] | None = None
+        if any(callable(priority) for priority in self._tables.values()):
+            self._rows = [collections.deque(maxlen=self._num_keep_alive_refs) for _ in range(self.num_envs)]
+
+    def is_broken(self) -> bool:
+        """Returns whether a call has raised an error that every later call would raise, too.
+
+        The reason is an item that the server rejected, or a connection that was given up.
+        """
+        if not self._has_raised:
+            return False
+        try:
+            self._writer.flush(_ANY_NUMBER, 0)
+        except Exception:  # noqa: BLE001 (a call has raised it before)
+            return True
+        self._has_raised = False
+        return False
+
+    def reconnect(self) -> None:
+        """Starts anew, without the rows so far. Logs how many items were not confirmed."""
+        lost = self._writer.close()
+        self._connect()
+        _log.warning(
+            "the recorder of table %s continues with a new connection; besides the item of the error, %d items were "
+            "not confirmed and may be lost",
+            ", ".join(repr(name) for name in self._tables),
+            lost,
+        )
+
+    @_noting_errors
     def append(self, row: dict[str, Any], mask: Mask | None = None) -> None:
         """Adds a row to each environment of the mask. `row` has a nest of arrays [num_envs, ...] for each column."""
         self._writer.append(row, mask)
@@ -169,6 +225,7 @@ class ItemWriter:
                 }
                 self._rows[i].append(one)
 
+    @_noting_errors
     def create(self, key: Any, selection: Callable[[], Selection], mask: Mask | None = None) -> None:
         """Creates an item in each environment of the mask. `key` identifies the selection, which is cached."""
         trajectory = self._trajectories.get(key)
@@ -181,6 +238,7 @@ class ItemWriter:
             self._writer.create_items(table, priorities, trajectory, mask)
         self.num_items += self.num_envs if mask is None else int(np.count_nonzero(mask))
 
+    @_noting_errors
     def end_episode(self, mask: Mask | None = None) -> None:
         """Ends the episodes of the environments of the mask: later items cannot refer to their rows."""
         self._writer.end_episode(mask)
@@ -188,6 +246,7 @@ class ItemWriter:
             for i in self._selected(mask):
                 self._rows[i].clear()
 
+    @_noting_errors
     def flush(self, block_until_num_items: int = 0, timeout: float | None = None) -> None:
         """Waits until at most `block_until_num_items` items are not in their tables yet."""
         if timeout is not None and not timeout >= 0:

@@ -149,6 +149,11 @@ class Recorder:
         if self._is_closed:
             raise RuntimeError("close() has been called on this recorder")
 
+    def _reconnect(self) -> None:
+        """Replaces a broken writer. The episodes so far are forgotten."""
+        self._writer.reconnect()
+        self._layout.bind(self._writer)
+
     def _await_room(self) -> None:
         """Waits until so few items are on their way that a step may add its own. A failed wait changes nothing."""
         try:
@@ -189,6 +194,8 @@ class SingleRecorder(Recorder):
                     "to step()"
                 )
             observation = observation.observation
+        if self._writer.is_broken():
+            self._reconnect()
         self._end(complete=False)
         self._needs_reset = "the last call of reset() failed"
         self._layout.start(_items.as_rows(observation), None)
@@ -223,6 +230,8 @@ class SingleRecorder(Recorder):
             DeadlineExceededError: the table has not accepted earlier items for `timeout` seconds, the recorder's
                 argument. The step was not recorded; the call can be repeated.
             ValueError, TypeError: for values that do not fit. The episode is incomplete then: continue with reset().
+            ValueError, RuntimeError: if the server has rejected an item of an earlier step. Items that were on their
+                way are lost then; reset() continues with a new connection, and logs their number.
         """
         self._check_open()
         is_timestep = _environments.is_timestep(observation)
@@ -294,14 +303,18 @@ class VectorRecorder(Recorder):
         """
         self._check_open()
         chosen = None if mask is None else _environments.read_mask(mask, self.num_envs)
-        if chosen is not None and (self._failed or not self._was_reset) and not chosen.all():
+        is_broken = self._writer.is_broken()
+        has_failed = self._failed or is_broken
+        if chosen is not None and (has_failed or not self._was_reset) and not chosen.all():
             raise RuntimeError(
                 "the last call of step() or reset() failed; reset all environments"
-                if self._failed
+                if has_failed
                 else "reset() was called with a mask, but no episode has started; call it without a mask first"
             )
         _environments.check_rows("observation", observation, self.num_envs)
         self._failed = True
+        if is_broken:
+            self._reconnect()
         self._end(np.ones(self.num_envs, np.bool_) if chosen is None else chosen, complete=False)
         self._layout.start(observation, chosen)
         self._failed = False
@@ -339,6 +352,7 @@ class VectorRecorder(Recorder):
             RuntimeError: before the first reset(), and for environments that must be reset.
             DeadlineExceededError: as for a single environment.
             ValueError, TypeError: for values that do not fit. Episodes are incomplete then: continue with reset().
+            ValueError, RuntimeError: as for a single environment.
         """
         self._check_open()
         if not self._was_reset:
