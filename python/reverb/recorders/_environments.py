@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverb import _tree
-from reverb.recorders._items import Mask, as_rows
+from reverb.recorders._rows import Mask, as_rows, with_rows
 
 
 class Autoreset(enum.Enum):
@@ -171,45 +171,67 @@ def check_rows(name: str, value: Any, num_envs: int) -> None:
 
 def with_final_observations(observation: Any, info: Any, ended: Mask) -> Any:
     """Returns the observations with the last ones of the episodes that have ended, which `info` has."""
-    final = None
-    if isinstance(info, dict):
-        # Gymnasium from 1.0 on, and before.
-        final = info.get("final_obs", info.get("final_observation"))
-    if final is None:
+    name = _final_name(info)
+    if name is None:
         raise ValueError(
             f"environments {np.flatnonzero(ended).tolist()} have ended, but info has neither 'final_obs' nor "
             "'final_observation', which autoreset='same_step' requires; pass the info that step() returned, and "
             "check the environment's autoreset mode"
         )
+    final, label = info[name], f"info[{name!r}]"
+    mask = info.get(f"_{name}")  # Gymnasium: which environments have one
+    if mask is not None and (missing := ended & ~_flags(f"info['_{name}']", mask, len(ended))).any():
+        raise ValueError(
+            f"environments {np.flatnonzero(missing).tolist()} have ended, but {label} has nothing of them: "
+            f"info['_{name}'] is False"
+        )
     is_array_of_objects = isinstance(final, np.ndarray) and final.dtype == object
     is_list = isinstance(final, (list, tuple)) and type(final) is not type(observation) and len(final) == len(ended)
     if is_array_of_objects or is_list:
-        result = _tree.map_structure(np.array, observation)
-        flat_result = _tree.flatten(result)
-        for i in np.flatnonzero(ended):
-            if final[i] is None:
-                raise ValueError(f"environment {i} has ended, but info['final_obs'][{i}] is None")
-            flat = _tree.flatten(final[i])
-            if len(flat) != len(flat_result):
-                raise ValueError(
-                    f"info['final_obs'][{i}] has {len(flat)} leaves but the observation has {len(flat_result)}"
-                )
-            for target, value in zip(flat_result, flat, strict=True):
-                target[i] = value
-        return result
+        return _with_final_objects(observation, final, ended, label)
 
     # A nest of arrays with a row for each environment.
     def choose(new: Any, last: Any) -> npt.NDArray[Any]:
-        result = np.array(new)
-        result[ended] = np.asarray(last)[ended]
-        return result
+        last = np.asarray(last)
+        check_rows(label, last, len(ended))
+        return with_rows(new, ended, last[ended], label)
 
     return _tree.map_structure(choose, observation, final, check_types=False)
 
 
+def _final_name(info: Any) -> str | None:
+    """Returns the name of the last observations in `info`: Gymnasium's from 1.0 on, and before."""
+    if isinstance(info, dict):
+        for name in ("final_obs", "final_observation"):
+            if info.get(name) is not None:
+                return name
+    return None
+
+
+def _with_final_objects(observation: Any, final: Any, ended: Mask, label: str) -> Any:
+    """The same for one observation of each environment; those of environments that have not ended are not used."""
+    leaves = _tree.flatten(observation)
+    rows: list[list[npt.NDArray[Any]]] = [[] for _ in leaves]
+    for i in np.flatnonzero(ended):
+        if final[i] is None:
+            raise ValueError(f"environment {i} has ended, but {label}[{i}] is None")
+        flat = _tree.flatten(final[i])
+        if len(flat) != len(leaves):
+            raise ValueError(f"{label}[{i}] has {len(flat)} leaves but the observation has {len(leaves)}")
+        for column, leaf, value in zip(rows, leaves, flat, strict=True):
+            array = np.asarray(value)
+            if array.shape != np.shape(leaf)[1:]:
+                raise ValueError(f"{label}[{i}] has shape {array.shape}, but the observation has {np.shape(leaf)[1:]}")
+            column.append(array)
+    return _tree.unflatten_as(
+        observation,
+        [with_rows(leaf, ended, np.stack(column), label) for leaf, column in zip(leaves, rows, strict=True)],
+    )
+
+
 def check_no_final_observations(info: Any, mode: Autoreset) -> None:
     """Raises ValueError if `info` shows that the environment resets in the same step."""
-    if isinstance(info, dict) and ("final_obs" in info or "final_observation" in info):
+    if _final_name(info) is not None:
         raise ValueError(
             f"info has final observations, so this environment resets in the same step, but the recorder has "
             f'autoreset={mode.value!r}; create it with autoreset="same_step" or env='

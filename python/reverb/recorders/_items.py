@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from reverb import _tree
+from reverb.recorders._rows import Mask
 from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb.client import Client
 
-Mask = npt.NDArray[np.bool_]
 Item = dict[str, Any]
 # A number, or a function of an item that returns one.
 Priority: TypeAlias = float | Callable[[Item], float]
@@ -29,9 +29,6 @@ Index: TypeAlias = int | slice | list[int]
 # Which rows of which column form a field of an item. A function returns the rows for the path of a leaf.
 Selection: TypeAlias = Mapping[str, tuple[str, Index | Callable[[_tree.Path], Index]]]
 
-# The writer keeps rows of at least this size in chunks of their own. Smaller columns share chunks as long as each row
-# has values for all of them.
-_LARGE_ROW_BYTES = 1024
 _MAX_CACHED_TRAJECTORIES = 256
 
 # More items than a writer can have.
@@ -43,55 +40,6 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # Seconds. Long enough for a learner that starts, saves or evaluates; a program that waits for itself gets an error.
 DEFAULT_TIMEOUT = 600.0
-
-
-def as_rows(value: Any) -> Any:
-    """Returns the nest with a leading dimension of 1 for each leaf: a row of a single environment."""
-    if isinstance(value, np.ndarray):
-        return value[None]
-    if isinstance(value, (int, float, np.generic)):  # not necessary, but fast
-        return np.array([value])
-    if type(value) is dict:
-        return {key: as_rows(child) for key, child in value.items()}
-    if _tree.is_nested(value):
-        return _tree.map_structure(lambda leaf: np.asarray(leaf)[None], value)
-    return np.asarray(value)[None]
-
-
-def copy_of(value: Any) -> Any:
-    """Returns the nest with copies of its arrays."""
-    return _tree.map_structure(np.array, value)
-
-
-def merged(old: Any, new: Any, mask: Mask) -> Any:
-    """Returns a nest with the rows of `new` where the mask is set, and of `old` elsewhere."""
-
-    def choose(first: Any, second: Any) -> npt.NDArray[Any]:
-        result = np.array(first)
-        result[mask] = np.asarray(second)[mask]
-        return result
-
-    return _tree.map_structure(choose, old, new, check_types=False)
-
-
-def zeros_like(value: Any) -> Any:
-    """Returns the nest with zeros, or empty strings, instead of its values."""
-
-    def zeros(leaf: Any) -> npt.NDArray[Any]:
-        array = np.asarray(leaf)
-        return np.full(array.shape, b"", object) if array.dtype == object else np.zeros_like(array)
-
-    return _tree.map_structure(zeros, value)
-
-
-def small_leaves(value: Any) -> Any:
-    """Returns the nest with None instead of its large leaves."""
-
-    def keep(leaf: Any) -> Any:
-        rows = np.asarray(leaf)
-        return None if rows.nbytes >= _LARGE_ROW_BYTES * len(rows) else leaf
-
-    return _tree.map_structure(keep, value)
 
 
 def contiguous(rows: list[int]) -> Index:

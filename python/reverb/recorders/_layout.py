@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reverb import _tree
-from reverb.recorders import _items
+from reverb.recorders import _rows
 from reverb.recorders._environments import Step
-from reverb.recorders._items import ItemWriter, Mask
+from reverb.recorders._items import ItemWriter
+from reverb.recorders._rows import Mask
 
 
 def positive(name: str, value: Any, minimum: int = 1) -> int:
@@ -65,10 +66,10 @@ class Layout(abc.ABC):
             self.writer.append({"observation": observation, **self._padding}, mask)
         elif self._held is None or mask is None:
             held = np.ones(self.writer.num_envs, np.bool_) if mask is None else mask.copy()
-            self._held = _items.copy_of(observation), held
+            self._held = _rows.copy_of(observation), held
         else:
             old, held = self._held
-            self._held = _items.merged(old, observation, mask), held | mask
+            self._held = _rows.merged(old, observation, mask), held | mask
         if mask is None:
             self.lengths[:] = 0
         else:
@@ -135,7 +136,7 @@ class Layout(abc.ABC):
     def append_padding(self, observation: Any, mask: Mask, **values: Any) -> None:
         """Adds a row without a step: zeros except for `values`, which have the environments as first dimension."""
         assert self._padding is not None
-        self.writer.append({"observation": _items.small_leaves(observation), **self._padding, **values}, mask)
+        self.writer.append({"observation": _rows.small_leaves(observation), **self._padding, **values}, mask)
 
     def for_each_group(
         self, keys: npt.NDArray[np.int64], mask: Mask | None, create: Callable[[int, Mask | None], None]
@@ -158,7 +159,7 @@ class Layout(abc.ABC):
     def _append_held(self, columns: dict[str, Any]) -> None:
         assert self._held is not None
         observation, mask = self._held
-        padding = {name: _items.zeros_like(value) for name, value in columns.items()}
+        padding = {name: _rows.zeros_like(value) for name, value in columns.items()}
         self.writer.append({"observation": observation, **padding}, mask)
         self._padding = padding
         self._held = None

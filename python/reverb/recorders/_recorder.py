@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from reverb import errors
-from reverb.recorders import _environments, _items
+from reverb.recorders import _environments, _items, _rows
 from reverb.recorders._environments import Autoreset
-from reverb.recorders._items import ItemWriter, Mask, Settings
+from reverb.recorders._items import ItemWriter, Settings
 from reverb.recorders._layout import Layout, positive
+from reverb.recorders._rows import Mask
 
 if TYPE_CHECKING:
     from reverb.client import Client
@@ -198,7 +199,7 @@ class SingleRecorder(Recorder):
             self._reconnect()
         self._end(complete=False)
         self._needs_reset = "the last call of reset() failed"
-        self._layout.start(_items.as_rows(observation), None)
+        self._layout.start(_rows.as_rows(observation), None)
         self._needs_reset = None
 
     def step(

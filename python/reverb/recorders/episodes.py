@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reverb.recorders._items import DEFAULT_TIMEOUT, Mask, Priority, Settings, Tables
+from reverb.recorders._items import DEFAULT_TIMEOUT, Priority, Settings, Tables
 from reverb.recorders._recorder import SingleRecorder, VectorRecorder
+from reverb.recorders._rows import Mask
 from reverb.recorders.sequences import StepLayout
 
 if TYPE_CHECKING:

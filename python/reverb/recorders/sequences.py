@@ -8,9 +8,10 @@ import numpy as np
 
 from reverb.recorders import _items
 from reverb.recorders._environments import Step
-from reverb.recorders._items import DEFAULT_TIMEOUT, Mask, Priority, Selection, Settings, Tables
+from reverb.recorders._items import DEFAULT_TIMEOUT, Priority, Selection, Settings, Tables
 from reverb.recorders._layout import Layout, factor, positive
 from reverb.recorders._recorder import SingleRecorder, VectorRecorder
+from reverb.recorders._rows import Mask
 
 if TYPE_CHECKING:
     from reverb.client import Client

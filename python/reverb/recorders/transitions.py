@@ -12,9 +12,10 @@ import numpy.typing as npt
 from reverb import _tree
 from reverb.recorders import _items
 from reverb.recorders._environments import Step
-from reverb.recorders._items import DEFAULT_TIMEOUT, Index, Mask, Priority, Selection, Settings, Tables
+from reverb.recorders._items import DEFAULT_TIMEOUT, Index, Priority, Selection, Settings, Tables
 from reverb.recorders._layout import Layout, factor, frames_of, positive
 from reverb.recorders._recorder import SingleRecorder, VectorRecorder
+from reverb.recorders._rows import Mask
 
 if TYPE_CHECKING:
     from reverb.client import Client
