@@ -164,6 +164,13 @@ def check_rows(name: str, value: Any, num_envs: int) -> None:
     for leaf in leaves:
         shape = np.shape(leaf)
         if not shape or shape[0] != num_envs:
+            if isinstance(value, (list, tuple)):
+                kind = type(value).__name__
+                raise ValueError(
+                    f"{name} is a {kind}, which is a nest of {len(value)} arrays, each with a row for each of "
+                    f"{num_envs} environments, but one of them has shape {shape}; np.array({name}) makes an array of a "
+                    f"{kind} with a value for each environment"
+                )
             raise ValueError(
                 f"{name} must have a first dimension of {num_envs}, a row for each environment, got shape {shape}"
             )

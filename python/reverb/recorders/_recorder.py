@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from reverb import errors
+from reverb import _core, errors
 from reverb.recorders import _environments, _items, _rows
 from reverb.recorders._environments import Autoreset
 from reverb.recorders._items import ItemWriter, Settings
@@ -30,6 +30,12 @@ _TIMEOUT_AFTER_ERROR = 10.0
 _log = logging.getLogger("reverb")
 
 _RESET_REMEDY = "call reset() with what the environment's reset() returns"
+
+
+def _check_client(client: Any) -> None:
+    if not isinstance(client, _core.Client):
+        address = repr(client) if isinstance(client, str) else "address"
+        raise TypeError(f"client must be a reverb.Client, got {client!r}; reverb.Client({address}) makes one")
 
 
 def _error_of(call: Callable[[], None]) -> Exception | None:
@@ -53,6 +59,7 @@ class Recorder:
         num_envs: int,
         settings: Settings,
     ) -> None:
+        _check_client(client)
         tables = _items.check_tables(table, priority)
         if settings.max_in_flight_items is None:
             in_flight = layout.items_per_chunk + _DEFAULT_IN_FLIGHT
