@@ -100,3 +100,15 @@ def test_a_table_that_is_created_later(client):
     recorder.step(0, 1, 1.0, True, False)
     recorder.close()
     assert client.server_info()["later"].current_size == 1
+
+
+def test_the_end_of_a_block_does_not_repeat_its_exception(client, caplog):
+    with (
+        caplog.at_level(logging.WARNING, "reverb"),
+        pytest.raises(ValueError, match="was rejected"),
+        TransitionRecorder(client, "table", n_step=2) as recorder,
+    ):
+        recorder.reset(0.5)
+        for _ in range(1000):
+            recorder.step(0, 1.5, 1.0, False, False)
+    assert "was rejected" not in caplog.text

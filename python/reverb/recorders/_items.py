@@ -100,6 +100,15 @@ def _noting_errors(method: _Method) -> _Method:
     return call  # type: ignore[return-value]
 
 
+def milliseconds(timeout: float | None) -> int | None:
+    """Returns the timeout, which is in seconds, for a writer. ValueError if it is negative."""
+    if timeout is None or timeout > 3e10:  # infinity, and anything beyond a thousand years, means no limit
+        return None
+    if not timeout >= 0:
+        raise ValueError(f"timeout must not be negative, got {timeout}")
+    return math.ceil(1000 * timeout)
+
+
 class ItemWriter:
     """Writes rows of `num_envs` environments, and items of them to one or more tables.
 
@@ -195,13 +204,9 @@ class ItemWriter:
                 self._rows[i].clear()
 
     @_noting_errors
-    def flush(self, block_until_num_items: int = 0, timeout: float | None = None) -> None:
+    def flush(self, block_until_num_items: int, timeout_ms: int | None) -> None:
         """Waits until at most `block_until_num_items` items are not in their tables yet."""
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must not be negative, got {timeout}")
-        # Infinity, and anything beyond a thousand years, means no limit.
-        is_unlimited = timeout is None or timeout > 3e10
-        self._writer.flush(block_until_num_items, None if is_unlimited else math.ceil(1000 * timeout))  # type: ignore[operator]
+        self._writer.flush(block_until_num_items, timeout_ms)
 
     def close(self) -> int:
         """Discards unconfirmed items, and returns their number."""

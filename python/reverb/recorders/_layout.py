@@ -46,8 +46,8 @@ class Layout(abc.ABC):
 
     # How many of the newest rows items refer to.
     num_keep_alive_refs: int
-    # How many items of an environment may wait until the chunk with their newest row is complete.
-    items_per_chunk: int
+    # How many steps are usually between one item of an environment and the next.
+    steps_per_item: int
 
     def bind(self, writer: ItemWriter) -> None:
         """Sets the writer. Called once, before anything else."""

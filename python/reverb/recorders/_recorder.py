@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import logging
+import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 _Self = TypeVar("_Self", bound="Recorder")
 
-# Items of an environment that may be on their way to a table, besides those that wait for their chunk.
-_DEFAULT_IN_FLIGHT = 4
+# Items of so many steps of an environment may be on their way to a table, besides those that wait for their chunk.
+_DEFAULT_STEPS_IN_FLIGHT = 16
 
 # Seconds for which the end of a `with` block waits after an exception.
 _TIMEOUT_AFTER_ERROR = 10.0
@@ -62,7 +63,11 @@ class Recorder:
         _check_client(client)
         tables = _items.check_tables(table, priority)
         if settings.max_in_flight_items is None:
-            in_flight = layout.items_per_chunk + _DEFAULT_IN_FLIGHT
+            # A chunk has at most num_keep_alive_refs rows; fewer items than it completes would cut it short.
+            in_flight = sum(
+                math.ceil(steps / layout.steps_per_item)
+                for steps in (layout.num_keep_alive_refs, _DEFAULT_STEPS_IN_FLIGHT)
+            )
         else:
             in_flight = positive("max_in_flight_items", settings.max_in_flight_items)
         self._writer = ItemWriter(client, tables, num_envs, layout.num_keep_alive_refs, settings)
@@ -73,6 +78,7 @@ class Recorder:
         # The next step may add an item of each environment to each table.
         self._unconfirmed_before_step = (in_flight - 1) * num_envs * len(tables)
         self._timeout = settings.timeout
+        self._timeout_ms = _items.milliseconds(settings.timeout)
         self._is_closed = False
 
     @property
@@ -94,7 +100,7 @@ class Recorder:
         DeadlineExceededError after `timeout` seconds; sending continues.
         """
         self._check_open()
-        self._writer.flush(block_until_num_items, timeout)
+        self._writer.flush(block_until_num_items, _items.milliseconds(timeout))
 
     def close(self, timeout: float | None = None) -> None:
         """Ends episodes as end_episode() does, waits until all items are in their tables, and disconnects. Idempotent.
@@ -106,7 +112,7 @@ class Recorder:
             return
         try:
             failure = _error_of(self.end_episode)
-            late = _error_of(lambda: self._writer.flush(0, timeout))
+            late = _error_of(lambda: self._writer.flush(0, _items.milliseconds(timeout)))
         finally:
             discarded = self._discard()
         if isinstance(late, errors.DeadlineExceededError):
@@ -115,7 +121,7 @@ class Recorder:
                 "s; they were discarded. Sample from the table before the recorder is closed, or give it a longer "
                 f"timeout=. {late}"
             )
-        if failure is not None and late is not None:
+        if failure is not None and late is not None and str(late) != str(failure):
             _log.warning("closing a recorder: %s", late)
         if (error := failure or late) is not None:
             raise error
@@ -145,7 +151,7 @@ class Recorder:
         elif not self._is_closed:
             limit = _TIMEOUT_AFTER_ERROR if self._timeout is None else min(_TIMEOUT_AFTER_ERROR, self._timeout)
             error = _error_of(lambda: self.close(max(0.0, limit - waited)))
-            if error is not None:
+            if error is not None and str(error) != str(exception):
                 _log.warning("closing a recorder after %s: %s", type(exception).__name__, error)
 
     def _discard(self) -> int:
@@ -165,7 +171,7 @@ class Recorder:
     def _await_room(self) -> None:
         """Waits until so few items are on their way that a step may add its own. A failed wait changes nothing."""
         try:
-            self._writer.flush(self._unconfirmed_before_step, self._timeout)
+            self._writer.flush(self._unconfirmed_before_step, self._timeout_ms)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
                 f"table {self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "

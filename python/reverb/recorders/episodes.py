@@ -22,7 +22,7 @@ class EpisodeLayout(StepLayout):
     """One item for each episode that the environment has ended."""
 
     num_keep_alive_refs = _ALL_ROWS
-    items_per_chunk = 1
+    steps_per_item = _ALL_ROWS
 
     def create_items(self, mask: Mask | None) -> None:
         pass
@@ -78,8 +78,7 @@ class EpisodeRecorder(SingleRecorder):
             discount: of one step (gamma), if the stored discount is to contain it.
             priority: a number, or a function of the item: a dict of NumPy arrays.
             validate_items: check every item against the signature of its table when it is created.
-            max_in_flight_items: how many items may be on their way to each table before step() waits. None: as many as
-                can share a chunk, and 4 more.
+            max_in_flight_items: how many items may be on their way to each table before step() waits. None: 2.
             timeout: seconds to wait for the server: here, for the signatures of its tables; in step(), for a table that
                 accepts no items; at the end of a `with` block, for all items. None: no limit.
         """

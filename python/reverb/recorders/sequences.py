@@ -74,7 +74,7 @@ class SequenceLayout(StepLayout):
             raise ValueError(f'pad_end must be True, False or "drop", got {pad_end!r}')
         self._pad_end = pad_end
         self.num_keep_alive_refs = self._burn_in + self._length + 2
-        self.items_per_chunk = -(-self.num_keep_alive_refs // self._period)
+        self.steps_per_item = self._period
 
     def create_items(self, mask: Mask | None) -> None:
         start = self.lengths - self._length
@@ -189,7 +189,7 @@ class SequenceRecorder(SingleRecorder):
             priority: a number, or a function of the item: a dict of NumPy arrays.
             validate_items: check every item against the signature of its table when it is created.
             max_in_flight_items: how many items may be on their way to each table before step() waits. None: as many as
-                can share a chunk, and 4 more.
+                can share a chunk, and those of 16 further steps.
             timeout: seconds to wait for the server: here, for the signatures of its tables; in step(), for a table that
                 accepts no items; at the end of a `with` block, for all items. None: no limit.
         """

@@ -44,8 +44,8 @@ class TransitionLayout(Layout):
         self._discount = factor("discount", discount)
         self._frames = frames_of(frame_stack)
         self._max_frames = max(frame_stack.values()) if isinstance(frame_stack, Mapping) else int(frame_stack)
-        # Also the length of the longest chunks.
-        self.num_keep_alive_refs = self.items_per_chunk = self._n_step + self._max_frames
+        self.num_keep_alive_refs = self._n_step + self._max_frames
+        self.steps_per_item = 1
         # Of the newest n steps, the newest last.
         self._rewards: collections.deque[Numbers] = collections.deque(maxlen=self._n_step)
         self._discounts: collections.deque[Numbers] = collections.deque(maxlen=self._n_step)
@@ -199,7 +199,7 @@ class TransitionRecorder(SingleRecorder):
             priority: a number, or a function of the item: a dict of NumPy arrays.
             validate_items: check every item against the signature of its table when it is created.
             max_in_flight_items: how many items may be on their way to each table before step() waits. None: as many as
-                can share a chunk, and 4 more.
+                can share a chunk, and those of 16 further steps.
             timeout: seconds to wait for the server: here, for the signatures of its tables; in step(), for a table that
                 accepts no items; at the end of a `with` block, for all items. None: no limit.
         """
