@@ -165,6 +165,9 @@ def test_timesteps_in_the_wrong_place(client):
     recorder.reset(TimeStep(StepType.FIRST, None, None, 0))
     with pytest.raises(ValueError, match="the timestep has no reward or no discount"):
         recorder.step(0, TimeStep(StepType.MID, None, None, 1))
+    recorder.reset(TimeStep(StepType.FIRST, None, None, 0))
+    with pytest.raises(TypeError, match="the discount of a timestep must be one number, got array"):
+        recorder.step(0, TimeStep(StepType.MID, 1.0, np.ones(2), 1))
 
 
 @pytest.mark.parametrize("name", ["final_obs", "final_observation"])
@@ -373,6 +376,25 @@ def test_extras_are_the_same_in_every_step(client):
     other.step(0, 0, 0, False, False)
     with pytest.raises(ValueError, match="the first step had no extras, this one has"):
         other.step(0, 0, 0, False, False, extras={"p": 1.0})
+
+
+def test_keys_are_the_same_in_every_step(client):
+    recorder = EpisodeRecorder(client, "queue")
+    first = {"image": 0, "body": {"arm": 1, "leg": 2}}
+    recorder.reset(first)
+    recorder.step({"go": 1}, first, 0, False, False)
+    text = r"{} has the keys {}, in the first step it had {}; pass the same"
+    with pytest.raises(ValueError, match=text.format("action", "no keys", r"\['go'\]")):
+        recorder.step(1, first, 0, False, False)
+    recorder.reset(first)
+    with pytest.raises(ValueError, match=text.format("observation", r"\['body': \['arm'\], 'image'\]", r"\['body': \['arm', 'leg'\], 'image'\]")):
+        recorder.step({"go": 1}, {"image": 0, "body": {"arm": 1}}, 0, False, False)
+    with pytest.raises(ValueError, match=text.format("observation", r"\['image'\]", ".*")):
+        recorder.reset({"image": 0})
+    recorder.reset(first)
+    recorder.step({"go": 1}, first, 0, True, False)
+    recorder.close()
+    assert recorder.num_items == 1
 
 
 def test_stacks_of_some_keys(client):

@@ -99,7 +99,10 @@ def read_timestep(action: Any, timestep: Any, extras: Any) -> Step:
             "the timestep has no reward or no discount although it is not the first of an episode; "
             "dm_env.transition(), termination() and truncation() make complete ones"
         )
-    discount = float(timestep.discount)
+    discounts = _numbers("discount", timestep.discount)
+    if discounts.size != 1:
+        raise TypeError(f"the discount of a timestep must be one number, got {timestep.discount!r}")
+    discount = float(discounts.reshape(()))
     is_last = bool(timestep.last())
     return Step(
         action=as_rows(action),

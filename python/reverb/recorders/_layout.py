@@ -55,7 +55,7 @@ class Layout(abc.ABC):
         self.lengths: npt.NDArray[np.int64] = np.zeros(writer.num_envs, np.int64)  # steps of the episodes so far
         self._padding: dict[str, Any] | None = None  # unknown before the first step
         self._has_extras = False
-        self._extras_like: Any = None
+        self._keys: dict[str, Any] = {}  # those of the dicts in each argument of the first step
         # First observations before the first step.
         self._held: tuple[Any, Mask] | None = None
 
@@ -63,6 +63,7 @@ class Layout(abc.ABC):
         """Starts episodes. REQUIRES: the previous ones of these environments have ended."""
         self.check_observation(observation)
         if self._padding is not None:
+            self._check_keys("observation", observation)
             self.writer.append({"observation": observation, **self._padding}, mask)
         elif self._held is None or mask is None:
             held = np.ones(self.writer.num_envs, np.bool_) if mask is None else mask.copy()
@@ -84,9 +85,11 @@ class Layout(abc.ABC):
             self._check_structure(step.observation)
             self._append_held({name: value for name, value in row.items() if name != "observation"})
             self._has_extras = step.extras is not None
-            self._extras_like = step.extras
+            self._keys = {name: _keys_of(getattr(step, name)) for name in ("observation", "action", "extras")}
         else:
             self._check_extras(step.extras)
+            self._check_keys("observation", step.observation)
+            self._check_keys("action", step.action)
         self.writer.append(row, mask)
         if mask is None:
             self.lengths += 1
@@ -183,15 +186,28 @@ class Layout(abc.ABC):
                 if self._has_extras
                 else "the first step had no extras, this one has; pass the same ones in every step"
             )
-        if (
-            isinstance(extras, dict)
-            and isinstance(self._extras_like, dict)
-            and extras.keys() != self._extras_like.keys()
-        ):
+        self._check_keys("extras", extras)
+
+    def _check_keys(self, name: str, value: Any) -> None:
+        """Finds missing keys at once; the writer would find them when an item refers to them."""
+        keys = _keys_of(value)
+        if keys != self._keys[name]:
             raise ValueError(
-                f"extras has the keys {sorted(extras)}, in the first step it had {sorted(self._extras_like)}; pass the "
-                "same ones in every step"
+                f"{name} has the keys {_text_of(keys)}, in the first step it had {_text_of(self._keys[name])}; pass "
+                "the same ones in every step"
             )
+
+
+def _keys_of(value: Any) -> Any:
+    """Returns the nested keys of a dict that may contain dicts; None for other values."""
+    return {key: _keys_of(child) for key, child in value.items()} if isinstance(value, dict) else None
+
+
+def _text_of(keys: Any) -> str:
+    if keys is None:
+        return "no keys"
+    parts = (repr(key) if child is None else f"{key!r}: {_text_of(child)}" for key, child in keys.items())
+    return f"[{', '.join(sorted(parts))}]"
 
 
 def frames_of(frame_stack: Any) -> Callable[[_tree.Path], int]:
