@@ -518,7 +518,7 @@ def test_calls_in_the_wrong_order(client):
         ((0,), TypeError, r"step\(\) lacks reward, terminated, truncated; it takes \(action, observation, reward"),
         ((0, 1.0, False, {}), TypeError, "truncated must be a bool, got a dict.*Gym before 0.26 return one `done`"),
         ((0, "much", False, False), TypeError, "reward must be numbers, got 'much'"),
-        ((0, 1.0, np.zeros(3, bool), False), TypeError, "terminated must be a bool"),
+        ((0, 1.0, np.zeros(3, bool), False), TypeError, "terminated must be a bool, got an array of 3; vector environments"),
         ((0, 1.0, "no", False), TypeError, "terminated must be a bool, got 'no'"),
     ],
 )

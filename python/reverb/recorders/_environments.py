@@ -63,6 +63,11 @@ def _flag(name: str, value: Any) -> bool:
             "info): environments of Gym before 0.26 return one `done`, pass it as terminated or as truncated"
         )
     array = np.asarray(value)
+    if array.size > 1:
+        raise TypeError(
+            f"{name} must be a bool, got an array of {array.size}; vector environments need a recorder such as "
+            "VectorTransitionRecorder"
+        )
     if array.size != 1 or array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be a bool, got {value!r}")
     return bool(array.reshape(())[()])

@@ -175,9 +175,9 @@ class Recorder:
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
                 f"table {self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "
-                "environment are on their way (max_in_flight_items); this step was not recorded. Let another thread or "
-                "process sample from the table, or sample before the next step; timeout= of the recorder sets how long "
-                f"step() waits. {error}"
+                "environment are on their way (max_in_flight_items). This step was not recorded: repeat the call, or "
+                "continue with reset(). Let another thread or process sample from the table, or sample before the next "
+                f"step; timeout= of the recorder sets how long step() waits. {error}"
             ) from error
 
 
@@ -242,7 +242,7 @@ class SingleRecorder(Recorder):
         Raises:
             RuntimeError: before the first reset(), and after the end of an episode.
             DeadlineExceededError: the table has not accepted earlier items for `timeout` seconds, the recorder's
-                argument. The step was not recorded; the call can be repeated.
+                argument. The step was not recorded: repeat the call, or continue with reset().
             ValueError, TypeError: for values that do not fit. The episode is incomplete then: continue with reset().
             ValueError, RuntimeError: if the server has rejected an item of an earlier step. Items that were on their
                 way are lost then; reset() continues with a new connection, and logs their number.

@@ -54,9 +54,10 @@ class EpisodeRecorder(SingleRecorder):
     An item has the fields of SequenceRecorder: all steps, and one more observation. Episodes differ in length, so
     batches need pad=True. Episodes that the environment has not ended are not stored.
 
-    An episode stays in the memory of this process, compressed, until it ends. Then it is sent as one item, which must
-    not be larger than the server accepts (1 GiB by default). If the environment does not limit the length of its
-    episodes, let gymnasium.make(..., max_episode_steps=1000) do it, or use a SequenceRecorder.
+    An episode stays in the memory of this process until it ends: compressed, and if priority= is a function, also as
+    plain arrays. Then it is sent as one item, which must not be larger than the server accepts (1 GiB by default). If
+    the environment does not limit the length of its episodes, let gymnasium.make(..., max_episode_steps=1000) do it, or
+    use a SequenceRecorder.
     """
 
     def __init__(
