@@ -34,7 +34,8 @@ class ParallelRecorder:
     >>> server.stop()
 
     Every agent has its own episode: from its first observation on, until it is terminated or truncated. Agents may come
-    and go at any time, and come back.
+    and go at any time, and come back: the recorder of an agent stays open after the agent has left, so the environment
+    should not make up new names for each episode.
     """
 
     def __init__(self, make_recorder: Callable[[Any], SingleRecorder]) -> None:
