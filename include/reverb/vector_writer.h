@@ -138,6 +138,8 @@ class VectorWriter {
 
   // Like TrajectoryWriter's.
   bool may_wait() const;
+  // Items that were created and are not confirmed yet: while there are at most n, Flush(n) returns at once.
+  int64_t unconfirmed_items() const;
   int64_t num_environments() const;
   // The number of complete steps of the environment's episode. REQUIRES: environment < num_environments().
   int64_t episode_steps(int64_t environment) const;

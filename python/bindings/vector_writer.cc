@@ -106,8 +106,14 @@ class VectorWriterObject {
 
   void Flush(int64_t block_until_num_items, Timeout timeout) {
     CheckFork();
+    EmitLog();
     const Turn::Holder turn(state_->turn);
     CheckOpen();
+    if (writer().unconfirmed_items() <= block_until_num_items) {
+      // Nothing to wait for. Keeps the GIL: a thread that releases it may wait long to get it back.
+      RaiseUnlessOk(writer().Flush(block_until_num_items));
+      return;
+    }
     RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
       return writer().Flush(block_until_num_items, wait);
     }));

@@ -165,6 +165,9 @@ def test_timesteps_in_the_wrong_place(client):
     recorder.reset(TimeStep(StepType.FIRST, None, None, 0))
     with pytest.raises(ValueError, match="the timestep has no reward or no discount"):
         recorder.step(0, TimeStep(StepType.MID, None, None, 1))
+    recorder.reset(TimeStep(StepType.FIRST, None, None, 0))
+    with pytest.raises(TypeError, match="the discount of a timestep must be one number, got array"):
+        recorder.step(0, TimeStep(StepType.MID, 1.0, np.ones(2), 1))
 
 
 @pytest.mark.parametrize("name", ["final_obs", "final_observation"])
@@ -375,6 +378,25 @@ def test_extras_are_the_same_in_every_step(client):
         other.step(0, 0, 0, False, False, extras={"p": 1.0})
 
 
+def test_keys_are_the_same_in_every_step(client):
+    recorder = EpisodeRecorder(client, "queue")
+    first = {"image": 0, "body": {"arm": 1, "leg": 2}}
+    recorder.reset(first)
+    recorder.step({"go": 1}, first, 0, False, False)
+    text = r"{} has the keys {}, in the first step it had {}; pass the same"
+    with pytest.raises(ValueError, match=text.format("action", "no keys", r"\['go'\]")):
+        recorder.step(1, first, 0, False, False)
+    recorder.reset(first)
+    with pytest.raises(ValueError, match=text.format("observation", r"\['body': \['arm'\], 'image'\]", r"\['body': \['arm', 'leg'\], 'image'\]")):
+        recorder.step({"go": 1}, {"image": 0, "body": {"arm": 1}}, 0, False, False)
+    with pytest.raises(ValueError, match=text.format("observation", r"\['image'\]", ".*")):
+        recorder.reset({"image": 0})
+    recorder.reset(first)
+    recorder.step({"go": 1}, first, 0, True, False)
+    recorder.close()
+    assert recorder.num_items == 1
+
+
 def test_stacks_of_some_keys(client):
     with TransitionRecorder(client, "queue", frame_stack={"image": 3}) as recorder:
         recorder.reset({"image": 0, "place": 0})
@@ -447,6 +469,10 @@ def test_a_reset_without_the_star(client):
         (lambda c: TransitionRecorder(c, "queue", frame_stack={}), ValueError, "frame_stack is an empty dict"),
         (lambda c: TransitionRecorder(c, "queue", priority="x"), TypeError, "the priority of table 'queue' must be"),
         (lambda c: TransitionRecorder(c, "queue", priority=np.nan), ValueError, "the priority of table 'queue' must be"),
+        (lambda c: TransitionRecorder("localhost:8000", "queue"), TypeError,
+         r"client must be a reverb.Client, got 'localhost:8000'; reverb.Client\('localhost:8000'\) makes one"),
+        (lambda c: VectorEpisodeRecorder(8000, "queue", num_envs=2, autoreset="disabled"), TypeError,
+         r"client must be a reverb.Client, got 8000; reverb.Client\(address\) makes one"),
         (lambda c: TransitionRecorder(c, 3), TypeError, "table must be a name, or a dict"),
         (lambda c: TransitionRecorder(c, {}), ValueError, "table is an empty dict"),
         (lambda c: TransitionRecorder(c, {"queue": 1}, priority=2), ValueError, "leave priority= out"),
@@ -492,7 +518,7 @@ def test_calls_in_the_wrong_order(client):
         ((0,), TypeError, r"step\(\) lacks reward, terminated, truncated; it takes \(action, observation, reward"),
         ((0, 1.0, False, {}), TypeError, "truncated must be a bool, got a dict.*Gym before 0.26 return one `done`"),
         ((0, "much", False, False), TypeError, "reward must be numbers, got 'much'"),
-        ((0, 1.0, np.zeros(3, bool), False), TypeError, "terminated must be a bool"),
+        ((0, 1.0, np.zeros(3, bool), False), TypeError, "terminated must be a bool, got an array of 3; vector environments"),
         ((0, 1.0, "no", False), TypeError, "terminated must be a bool, got 'no'"),
     ],
 )
@@ -509,6 +535,10 @@ def test_bad_values_of_a_step(client, values, error, text):
         ((np.zeros(2), np.zeros(3), np.zeros(2), NO, NO), ValueError,
          r"observation must have a first dimension of 2, a row for each environment, got shape \(3,\)"),
         ((np.zeros(()), np.zeros(2), np.zeros(2), NO, NO), ValueError, "action must have a first dimension of 2"),
+        (([0, 1], np.zeros(2), np.zeros(2), NO, NO), ValueError,
+         r"action is a list, which is a nest of 2 arrays, .* has shape \(\); np.array\(action\) makes an array of a list"),
+        ((np.zeros(2), (1.0, 2.0), np.zeros(2), NO, NO), ValueError,
+         r"observation is a tuple, which is a nest .*; np.array\(observation\) makes an array of a tuple"),
         ((np.zeros(2), np.zeros(2), 1.0, NO, NO), ValueError, "reward must have a first dimension of 2"),
         ((np.zeros(2), np.zeros(2), np.zeros(2), NO, NO[:1]), ValueError, r"truncated must have shape \(2,\)"),
         ((np.zeros(2), np.zeros(2), np.zeros(2), ~NO, NO, {"final_obs": np.zeros(2)}), ValueError,
@@ -559,7 +589,7 @@ def test_a_server_that_restarts(tmp_path):
     server = start(None)
     port = server.port
     client = reverb.Client(f"localhost:{port}", in_process=False)
-    recorder = TransitionRecorder(client, "table", n_step=2)
+    recorder = TransitionRecorder(client, "table", n_step=2, max_in_flight_items=20)
     recorder.reset(0)
     for t in range(1, 11):
         recorder.step(t, t, 1.0, False, False)

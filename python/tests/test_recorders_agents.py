@@ -67,6 +67,39 @@ def test_agents_with_recorders_of_any_kind_and_extras(client):
     assert batch.data["truncated"].tolist() == [[False, False, True]] * 2
 
 
+def test_a_failed_step_of_one_agent_requires_a_reset(client):
+    recorder = ParallelRecorder(lambda agent: TransitionRecorder(client, "queue"))
+    no = {"a": False, "b": False, "c": False}
+
+    def step(t, reward_of_b=1.0):
+        observations = {"a": t, "b": 10 + t, "c": 20 + t}
+        recorder.step(dict.fromkeys(no, t), observations, {"a": 1.0, "b": reward_of_b, "c": 1.0}, no, no)
+
+    recorder.reset({"a": 0, "b": 10, "c": 20})
+    step(1)
+    with pytest.raises(TypeError, match="reward must be numbers, got 'much'"):
+        step(2, "much")
+    with pytest.raises(RuntimeError, match=r"the last call of step\(\) or reset\(\) failed; call reset"):
+        step(3)  # c did not record the step before
+    recorder.reset({"a": 5, "b": 15, "c": 25})
+    step(6)
+    recorder.close()
+    data = stored(client, recorder.num_items)
+    steps = sorted(zip(data["observation"].tolist(), data["next_observation"].tolist(), strict=True))
+    assert steps == [(0, 1), (1, 2), (5, 6), (10, 11), (15, 16), (20, 21), (25, 26)]
+
+
+def test_incomplete_values_of_one_agent_change_nothing(client):
+    recorder = ParallelRecorder(lambda agent: TransitionRecorder(client, "queue"))
+    no = {"a": False, "b": False}
+    recorder.reset({"a": 0, "b": 10})
+    with pytest.raises(ValueError, match="agent 'b' acted, but there is nothing of it in rewards"):
+        recorder.step({"a": 1, "b": 1}, {"a": 1, "b": 11}, {"a": 1.0}, no, no)
+    recorder.step({"a": 1, "b": 1}, {"a": 1, "b": 11}, {"a": 1.0, "b": 1.0}, no, no)
+    recorder.close()
+    assert sorted(stored(client, 2)["next_observation"].tolist()) == [1, 11]
+
+
 def test_errors_of_parallel_recorders(client):
     recorder = ParallelRecorder(lambda agent: TransitionRecorder(client, "queue"))
     with pytest.raises(RuntimeError, match=r"step\(\) was called before reset\(\)"):

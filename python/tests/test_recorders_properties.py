@@ -1,4 +1,4 @@
-"""Compares recorders with the reference, on random episodes of all autoreset modes."""
+"""Compares recorders with the reference, on random episodes of all autoreset modes, with steps that fail."""
 
 from __future__ import annotations
 
@@ -93,13 +93,25 @@ class Vector:
         return reference.stack(rows), np.array(rewards), np.array(terminations), np.array(truncations), info
 
 
-def run_vector(make_recorder, random, num_envs, mode, steps, reset_at):
-    """Records random actions, with a reset of all environments in the middle; returns the episodes."""
+def fail(recorder, num_envs, has_wrong_shape):
+    """Makes a call of step() fail: while the values are read, or later, when they are written."""
+    shape = (num_envs,) if num_envs else ()
+    observation = {"x": np.zeros((*shape, 3 if has_wrong_shape else 2), np.float32), "n": np.zeros(shape, np.int64)}
+    no = np.zeros(shape, bool)
+    reward = np.full(shape, 1e6) if has_wrong_shape else "much"
+    with pytest.raises((TypeError, ValueError), match="observation" if has_wrong_shape else "reward"):
+        recorder.step(np.zeros(shape, np.int64), observation, reward, no, no, extras={"id": np.full(shape, -1)})
+
+
+def run_vector(make_recorder, random, num_envs, mode, steps, reset_at, fail_at):
+    """Records random actions, with resets of all environments in the middle; returns the episodes."""
     env = Vector(random, num_envs, mode)
     with make_recorder(num_envs, mode) as recorder:
         recorder.reset(*env.reset())
         for t in range(steps):
-            if t == reset_at:
+            if t in fail_at:
+                fail(recorder, num_envs, fail_at[t])
+            if t == reset_at or t in fail_at:
                 recorder.reset(*env.reset())
             ids = env.ids()
             actions = random.integers(0, 5, num_envs)
@@ -111,12 +123,14 @@ def run_vector(make_recorder, random, num_envs, mode, steps, reset_at):
     return env.episodes, recorder.num_items
 
 
-def run_single(make_recorder, random, steps, reset_at):
+def run_single(make_recorder, random, steps, reset_at, fail_at):
     env = Single(random)
     with make_recorder() as recorder:
         recorder.reset(env.reset())
         for t in range(steps):
-            if t == reset_at:
+            if t in fail_at:
+                fail(recorder, 0, fail_at[t])
+            if t == reset_at or t in fail_at:
                 recorder.reset(env.reset())
             action = random.integers(0, 5)
             observation, reward, terminated, truncated = env.step(t + 1, action)
@@ -132,20 +146,23 @@ COMMON = {
     "mode": st.sampled_from(["next_step", "same_step", "disabled"]),
     "steps": st.integers(1, 40),
     "reset_at": st.integers(0, 60),
+    "fail_at": st.dictionaries(st.integers(0, 40), st.booleans(), max_size=3),
+    "in_flight": st.sampled_from([None, 1, 3]),
 }
 LIMITS = profiles.bounded(60)
 
 
-def record(client, classes, options, seed, num_envs, mode, steps, reset_at):
+def record(client, classes, options, seed, num_envs, mode, steps, reset_at, fail_at, in_flight):
     """Runs a recorder and returns the episodes and the stored items."""
+    options = {**options, "max_in_flight_items": in_flight}
     single, vector = classes
     random = np.random.default_rng(seed)
     if num_envs == 0:
-        episodes, count = run_single(lambda: single(client, "queue", **options), random, steps, reset_at)
+        episodes, count = run_single(lambda: single(client, "queue", **options), random, steps, reset_at, fail_at)
     else:
         episodes, count = run_vector(
             lambda n, mode: vector(client, "queue", num_envs=n, autoreset=mode, **options),
-            random, num_envs, mode, steps, reset_at,
+            random, num_envs, mode, steps, reset_at, fail_at,
         )  # fmt: skip
     return episodes, reference.take(client, "queue", count)
 

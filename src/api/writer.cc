@@ -129,6 +129,7 @@ Status VectorWriter::NameColumn(uint32_t column, std::string path) {
   return impl_->NameColumn(column, std::move(path));
 }
 bool VectorWriter::may_wait() const { return impl_->may_wait(); }
+int64_t VectorWriter::unconfirmed_items() const { return impl_->unconfirmed_items(); }
 int64_t VectorWriter::num_environments() const { return static_cast<int64_t>(impl_->num_environments()); }
 int64_t VectorWriter::episode_steps(int64_t environment) const {
   return impl_->environment(static_cast<size_t>(environment)).episode_steps();

@@ -48,6 +48,7 @@ class VectorWriterImpl {
   Status NameColumn(uint32_t column, std::string path);
 
   bool may_wait() const { return sink_->may_wait(); }
+  int64_t unconfirmed_items() const { return waiting_items() + sink_->pending_items(); }
   size_t num_environments() const { return environments_.size(); }
   const TrajectoryWriterImpl& environment(size_t i) const { return environments_[i]; }
 

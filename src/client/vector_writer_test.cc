@@ -426,6 +426,7 @@ TEST_F(VectorWriterTest, FlushLeavesEachEnvironmentTheSameNumberOfItems) {
     ASSERT_OK(Step({{step, 10 + step}}));
     ASSERT_OK(Items({{.column = 0, .begin = -1}}));
   }
+  EXPECT_EQ(writer_->unconfirmed_items(), 6);
   ASSERT_OK(writer_->Flush(6, {}));
   EXPECT_THAT(sink_.items, IsEmpty()) << "all items may wait";
   EXPECT_THAT(sink_.awaited, ElementsAre(0));
@@ -442,6 +443,7 @@ TEST_F(VectorWriterTest, FlushLeavesEachEnvironmentTheSameNumberOfItems) {
   EXPECT_THAT(writer_->Flush(-1, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("got -1")));
   sink_.pending = 3;
   sink_.confirms = false;
+  EXPECT_EQ(writer_->unconfirmed_items(), 3);
   EXPECT_THAT(writer_->Flush(2, {}), StatusIs(StatusCode::kDeadlineExceeded));
 }
 

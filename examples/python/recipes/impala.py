@@ -1,8 +1,8 @@
 """IMPALA: actors in threads write unrolls, the learner uses each once, with V-trace for the policies' lag.
 
-Recorder: one `SequenceRecorder(length=6)` per actor, with the log probability under the actor's policy in `extras`.
-Table: uniform, `max_times_sampled=1`, and a limiter that keeps actors at most two batches ahead of the learner. The
-parameters go back through a table of size 1.
+Recorder: one `SequenceRecorder(length=6, max_in_flight_items=1)` per actor, with the log probability under the actor's
+policy in `extras`. Table: uniform, `max_times_sampled=1`, and a limiter that keeps actors at most two batches ahead of
+the learner. The parameters go back through a table of size 1.
 
 Run it with `python examples/python/recipes/impala.py`, or with `--with torch` or `--with jax`.
 """
@@ -43,8 +43,8 @@ def make_tables() -> list[reverb.Table]:
 
 
 def make_recorder(client: reverb.Client) -> Any:
-    """Creates what cuts the episodes of an actor into unrolls."""
-    return reverb.recorders.SequenceRecorder(client, "unrolls", length=LENGTH, discount=DISCOUNT)
+    """Creates what cuts the episodes of an actor into unrolls. The actor stops while one waits for the table."""
+    return reverb.recorders.SequenceRecorder(client, "unrolls", length=LENGTH, discount=DISCOUNT, max_in_flight_items=1)
 
 
 def play(env: Any, recorder: Any, actor: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverb import _tree
-from reverb.recorders._items import Mask, as_rows
+from reverb.recorders._rows import Mask, as_rows, with_rows
 
 
 class Autoreset(enum.Enum):
@@ -63,6 +63,11 @@ def _flag(name: str, value: Any) -> bool:
             "info): environments of Gym before 0.26 return one `done`, pass it as terminated or as truncated"
         )
     array = np.asarray(value)
+    if array.size > 1:
+        raise TypeError(
+            f"{name} must be a bool, got an array of {array.size}; vector environments need a recorder such as "
+            "VectorTransitionRecorder"
+        )
     if array.size != 1 or array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be a bool, got {value!r}")
     return bool(array.reshape(())[()])
@@ -99,7 +104,10 @@ def read_timestep(action: Any, timestep: Any, extras: Any) -> Step:
             "the timestep has no reward or no discount although it is not the first of an episode; "
             "dm_env.transition(), termination() and truncation() make complete ones"
         )
-    discount = float(timestep.discount)
+    discounts = _numbers("discount", timestep.discount)
+    if discounts.size != 1:
+        raise TypeError(f"the discount of a timestep must be one number, got {timestep.discount!r}")
+    discount = float(discounts.reshape(()))
     is_last = bool(timestep.last())
     return Step(
         action=as_rows(action),
@@ -164,6 +172,13 @@ def check_rows(name: str, value: Any, num_envs: int) -> None:
     for leaf in leaves:
         shape = np.shape(leaf)
         if not shape or shape[0] != num_envs:
+            if isinstance(value, (list, tuple)):
+                kind = type(value).__name__
+                raise ValueError(
+                    f"{name} is a {kind}, which is a nest of {len(value)} arrays, each with a row for each of "
+                    f"{num_envs} environments, but one of them has shape {shape}; np.array({name}) makes an array of a "
+                    f"{kind} with a value for each environment"
+                )
             raise ValueError(
                 f"{name} must have a first dimension of {num_envs}, a row for each environment, got shape {shape}"
             )
@@ -171,45 +186,67 @@ def check_rows(name: str, value: Any, num_envs: int) -> None:
 
 def with_final_observations(observation: Any, info: Any, ended: Mask) -> Any:
     """Returns the observations with the last ones of the episodes that have ended, which `info` has."""
-    final = None
-    if isinstance(info, dict):
-        # Gymnasium from 1.0 on, and before.
-        final = info.get("final_obs", info.get("final_observation"))
-    if final is None:
+    name = _final_name(info)
+    if name is None:
         raise ValueError(
             f"environments {np.flatnonzero(ended).tolist()} have ended, but info has neither 'final_obs' nor "
             "'final_observation', which autoreset='same_step' requires; pass the info that step() returned, and "
             "check the environment's autoreset mode"
         )
+    final, label = info[name], f"info[{name!r}]"
+    mask = info.get(f"_{name}")  # Gymnasium: which environments have one
+    if mask is not None and (missing := ended & ~_flags(f"info['_{name}']", mask, len(ended))).any():
+        raise ValueError(
+            f"environments {np.flatnonzero(missing).tolist()} have ended, but {label} has nothing of them: "
+            f"info['_{name}'] is False"
+        )
     is_array_of_objects = isinstance(final, np.ndarray) and final.dtype == object
     is_list = isinstance(final, (list, tuple)) and type(final) is not type(observation) and len(final) == len(ended)
     if is_array_of_objects or is_list:
-        result = _tree.map_structure(np.array, observation)
-        flat_result = _tree.flatten(result)
-        for i in np.flatnonzero(ended):
-            if final[i] is None:
-                raise ValueError(f"environment {i} has ended, but info['final_obs'][{i}] is None")
-            flat = _tree.flatten(final[i])
-            if len(flat) != len(flat_result):
-                raise ValueError(
-                    f"info['final_obs'][{i}] has {len(flat)} leaves but the observation has {len(flat_result)}"
-                )
-            for target, value in zip(flat_result, flat, strict=True):
-                target[i] = value
-        return result
+        return _with_final_objects(observation, final, ended, label)
 
     # A nest of arrays with a row for each environment.
     def choose(new: Any, last: Any) -> npt.NDArray[Any]:
-        result = np.array(new)
-        result[ended] = np.asarray(last)[ended]
-        return result
+        last = np.asarray(last)
+        check_rows(label, last, len(ended))
+        return with_rows(new, ended, last[ended], label)
 
     return _tree.map_structure(choose, observation, final, check_types=False)
 
 
+def _final_name(info: Any) -> str | None:
+    """Returns the name of the last observations in `info`: Gymnasium's from 1.0 on, and before."""
+    if isinstance(info, dict):
+        for name in ("final_obs", "final_observation"):
+            if info.get(name) is not None:
+                return name
+    return None
+
+
+def _with_final_objects(observation: Any, final: Any, ended: Mask, label: str) -> Any:
+    """The same for one observation of each environment; those of environments that have not ended are not used."""
+    leaves = _tree.flatten(observation)
+    rows: list[list[npt.NDArray[Any]]] = [[] for _ in leaves]
+    for i in np.flatnonzero(ended):
+        if final[i] is None:
+            raise ValueError(f"environment {i} has ended, but {label}[{i}] is None")
+        flat = _tree.flatten(final[i])
+        if len(flat) != len(leaves):
+            raise ValueError(f"{label}[{i}] has {len(flat)} leaves but the observation has {len(leaves)}")
+        for column, leaf, value in zip(rows, leaves, flat, strict=True):
+            array = np.asarray(value)
+            if array.shape != np.shape(leaf)[1:]:
+                raise ValueError(f"{label}[{i}] has shape {array.shape}, but the observation has {np.shape(leaf)[1:]}")
+            column.append(array)
+    return _tree.unflatten_as(
+        observation,
+        [with_rows(leaf, ended, np.stack(column), label) for leaf, column in zip(leaves, rows, strict=True)],
+    )
+
+
 def check_no_final_observations(info: Any, mode: Autoreset) -> None:
     """Raises ValueError if `info` shows that the environment resets in the same step."""
-    if isinstance(info, dict) and ("final_obs" in info or "final_observation" in info):
+    if _final_name(info) is not None:
         raise ValueError(
             f"info has final observations, so this environment resets in the same step, but the recorder has "
             f'autoreset={mode.value!r}; create it with autoreset="same_step" or env='

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
+import dataclasses
+import functools
+import logging
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from reverb import _tree
+from reverb.recorders._rows import Mask
 from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
     from reverb.client import Client
 
-Mask = npt.NDArray[np.bool_]
 Item = dict[str, Any]
 # A number, or a function of an item that returns one.
 Priority: TypeAlias = float | Callable[[Item], float]
@@ -26,59 +29,17 @@ Index: TypeAlias = int | slice | list[int]
 # Which rows of which column form a field of an item. A function returns the rows for the path of a leaf.
 Selection: TypeAlias = Mapping[str, tuple[str, Index | Callable[[_tree.Path], Index]]]
 
-# The writer keeps rows of at least this size in chunks of their own. Smaller columns share chunks as long as each row
-# has values for all of them.
-_LARGE_ROW_BYTES = 1024
 _MAX_CACHED_TRAJECTORIES = 256
 
+# More items than a writer can have.
+_ANY_NUMBER = 2**62
 
-def as_rows(value: Any) -> Any:
-    """Returns the nest with a leading dimension of 1 for each leaf: a row of a single environment."""
-    if isinstance(value, np.ndarray):
-        return value[None]
-    if isinstance(value, (int, float, np.generic)):  # not necessary, but fast
-        return np.array([value])
-    if type(value) is dict:
-        return {key: as_rows(child) for key, child in value.items()}
-    if _tree.is_nested(value):
-        return _tree.map_structure(lambda leaf: np.asarray(leaf)[None], value)
-    return np.asarray(value)[None]
+_log = logging.getLogger("reverb")
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
-def copy_of(value: Any) -> Any:
-    """Returns the nest with copies of its arrays."""
-    return _tree.map_structure(np.array, value)
-
-
-def merged(old: Any, new: Any, mask: Mask) -> Any:
-    """Returns a nest with the rows of `new` where the mask is set, and of `old` elsewhere."""
-
-    def choose(first: Any, second: Any) -> npt.NDArray[Any]:
-        result = np.array(first)
-        result[mask] = np.asarray(second)[mask]
-        return result
-
-    return _tree.map_structure(choose, old, new, check_types=False)
-
-
-def zeros_like(value: Any) -> Any:
-    """Returns the nest with zeros, or empty strings, instead of its values."""
-
-    def zeros(leaf: Any) -> npt.NDArray[Any]:
-        array = np.asarray(leaf)
-        return np.full(array.shape, b"", object) if array.dtype == object else np.zeros_like(array)
-
-    return _tree.map_structure(zeros, value)
-
-
-def small_leaves(value: Any) -> Any:
-    """Returns the nest with None instead of its large leaves."""
-
-    def keep(leaf: Any) -> Any:
-        rows = np.asarray(leaf)
-        return None if rows.nbytes >= _LARGE_ROW_BYTES * len(rows) else leaf
-
-    return _tree.map_structure(keep, value)
+# Seconds. Long enough for a learner that starts, saves or evaluates; a program that waits for itself gets an error.
+DEFAULT_TIMEOUT = 600.0
 
 
 def contiguous(rows: list[int]) -> Index:
@@ -116,6 +77,38 @@ def check_tables(table: Any, priority: Any) -> dict[str, Priority]:
     raise ValueError("with a dict of tables, the dict has the priorities; leave priority= out")
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The arguments that all recorders have; TransitionRecorder documents them."""
+
+    validate_items: bool
+    max_in_flight_items: int | None
+    timeout: float | None
+
+
+def _noting_errors(method: _Method) -> _Method:
+    """Makes a method of ItemWriter note that it has raised an exception."""
+
+    @functools.wraps(method)
+    def call(self: ItemWriter, *arguments: Any, **options: Any) -> Any:
+        try:
+            return method(self, *arguments, **options)
+        except Exception:
+            self._has_raised = True
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def milliseconds(timeout: float | None) -> int | None:
+    """Returns the timeout, which is in seconds, for a writer. ValueError if it is negative."""
+    if timeout is None or timeout > 3e10:  # infinity, and anything beyond a thousand years, means no limit
+        return None
+    if not timeout >= 0:
+        raise ValueError(f"timeout must not be negative, got {timeout}")
+    return math.ceil(1000 * timeout)
+
+
 class ItemWriter:
     """Writes rows of `num_envs` environments, and items of them to one or more tables.
 
@@ -128,21 +121,56 @@ class ItemWriter:
         tables: dict[str, Priority],
         num_envs: int,
         num_keep_alive_refs: int,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
-        self._writer = VectorWriter(
-            client, num_envs, num_keep_alive_refs, validate_items=validate_items, timeout=timeout
+        self._make_writer = functools.partial(
+            VectorWriter,
+            client,
+            num_envs,
+            num_keep_alive_refs,
+            validate_items=settings.validate_items,
+            timeout=settings.timeout,
         )
         self._tables = tables
-        self._trajectories: dict[Any, Any] = {}
         self.num_envs = num_envs
         self.num_items = 0
-        self._rows: list[collections.deque[dict[str, Any]]] | None = None
-        if any(callable(priority) for priority in tables.values()):
-            self._rows = [collections.deque(maxlen=num_keep_alive_refs) for _ in range(num_envs)]
+        self._num_keep_alive_refs = num_keep_alive_refs
+        self._connect()
 
+    def _connect(self) -> None:
+        self._writer: VectorWriter = self._make_writer()
+        self._has_raised = False
+        self._trajectories: dict[Any, Any] = {}
+        self._rows: list[collections.deque[dict[str, Any]]] | None = None
+        if any(callable(priority) for priority in self._tables.values()):
+            self._rows = [collections.deque(maxlen=self._num_keep_alive_refs) for _ in range(self.num_envs)]
+
+    def is_broken(self) -> bool:
+        """Returns whether a call has raised an error that every later call would raise, too.
+
+        The reason is an item that the server rejected, or a connection that was given up.
+        """
+        if not self._has_raised:
+            return False
+        try:
+            self._writer.flush(_ANY_NUMBER, 0)
+        except Exception:  # noqa: BLE001 (a call has raised it before)
+            return True
+        self._has_raised = False
+        return False
+
+    def reconnect(self) -> None:
+        """Starts anew, without the rows so far. Logs how many items were not confirmed."""
+        lost = self._writer.close()
+        self._connect()
+        _log.warning(
+            "the recorder of table %s continues with a new connection; besides the item of the error, %d items were "
+            "not confirmed and may be lost",
+            ", ".join(repr(name) for name in self._tables),
+            lost,
+        )
+
+    @_noting_errors
     def append(self, row: dict[str, Any], mask: Mask | None = None) -> None:
         """Adds a row to each environment of the mask. `row` has a nest of arrays [num_envs, ...] for each column."""
         self._writer.append(row, mask)
@@ -154,6 +182,7 @@ class ItemWriter:
                 }
                 self._rows[i].append(one)
 
+    @_noting_errors
     def create(self, key: Any, selection: Callable[[], Selection], mask: Mask | None = None) -> None:
         """Creates an item in each environment of the mask. `key` identifies the selection, which is cached."""
         trajectory = self._trajectories.get(key)
@@ -166,6 +195,7 @@ class ItemWriter:
             self._writer.create_items(table, priorities, trajectory, mask)
         self.num_items += self.num_envs if mask is None else int(np.count_nonzero(mask))
 
+    @_noting_errors
     def end_episode(self, mask: Mask | None = None) -> None:
         """Ends the episodes of the environments of the mask: later items cannot refer to their rows."""
         self._writer.end_episode(mask)
@@ -173,13 +203,10 @@ class ItemWriter:
             for i in self._selected(mask):
                 self._rows[i].clear()
 
-    def flush(self, block_until_num_items: int = 0, timeout: float | None = None) -> None:
+    @_noting_errors
+    def flush(self, block_until_num_items: int, timeout_ms: int | None) -> None:
         """Waits until at most `block_until_num_items` items are not in their tables yet."""
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must not be negative, got {timeout}")
-        # Infinity, and anything beyond a thousand years, means no limit.
-        is_unlimited = timeout is None or timeout > 3e10
-        self._writer.flush(block_until_num_items, None if is_unlimited else math.ceil(1000 * timeout))  # type: ignore[operator]
+        self._writer.flush(block_until_num_items, timeout_ms)
 
     def close(self) -> int:
         """Discards unconfirmed items, and returns their number."""

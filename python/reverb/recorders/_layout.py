@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reverb import _tree
-from reverb.recorders import _items
+from reverb.recorders import _rows
 from reverb.recorders._environments import Step
-from reverb.recorders._items import ItemWriter, Mask
+from reverb.recorders._items import ItemWriter
+from reverb.recorders._rows import Mask
 
 
 def positive(name: str, value: Any, minimum: int = 1) -> int:
@@ -45,6 +46,8 @@ class Layout(abc.ABC):
 
     # How many of the newest rows items refer to.
     num_keep_alive_refs: int
+    # How many steps are usually between one item of an environment and the next.
+    steps_per_item: int
 
     def bind(self, writer: ItemWriter) -> None:
         """Sets the writer. Called once, before anything else."""
@@ -52,7 +55,7 @@ class Layout(abc.ABC):
         self.lengths: npt.NDArray[np.int64] = np.zeros(writer.num_envs, np.int64)  # steps of the episodes so far
         self._padding: dict[str, Any] | None = None  # unknown before the first step
         self._has_extras = False
-        self._extras_like: Any = None
+        self._keys: dict[str, Any] = {}  # those of the dicts in each argument of the first step
         # First observations before the first step.
         self._held: tuple[Any, Mask] | None = None
 
@@ -60,13 +63,14 @@ class Layout(abc.ABC):
         """Starts episodes. REQUIRES: the previous ones of these environments have ended."""
         self.check_observation(observation)
         if self._padding is not None:
+            self._check_keys("observation", observation)
             self.writer.append({"observation": observation, **self._padding}, mask)
         elif self._held is None or mask is None:
             held = np.ones(self.writer.num_envs, np.bool_) if mask is None else mask.copy()
-            self._held = _items.copy_of(observation), held
+            self._held = _rows.copy_of(observation), held
         else:
             old, held = self._held
-            self._held = _items.merged(old, observation, mask), held | mask
+            self._held = _rows.merged(old, observation, mask), held | mask
         if mask is None:
             self.lengths[:] = 0
         else:
@@ -81,9 +85,11 @@ class Layout(abc.ABC):
             self._check_structure(step.observation)
             self._append_held({name: value for name, value in row.items() if name != "observation"})
             self._has_extras = step.extras is not None
-            self._extras_like = step.extras
+            self._keys = {name: _keys_of(getattr(step, name)) for name in ("observation", "action", "extras")}
         else:
             self._check_extras(step.extras)
+            self._check_keys("observation", step.observation)
+            self._check_keys("action", step.action)
         self.writer.append(row, mask)
         if mask is None:
             self.lengths += 1
@@ -133,7 +139,7 @@ class Layout(abc.ABC):
     def append_padding(self, observation: Any, mask: Mask, **values: Any) -> None:
         """Adds a row without a step: zeros except for `values`, which have the environments as first dimension."""
         assert self._padding is not None
-        self.writer.append({"observation": _items.small_leaves(observation), **self._padding, **values}, mask)
+        self.writer.append({"observation": _rows.small_leaves(observation), **self._padding, **values}, mask)
 
     def for_each_group(
         self, keys: npt.NDArray[np.int64], mask: Mask | None, create: Callable[[int, Mask | None], None]
@@ -156,7 +162,7 @@ class Layout(abc.ABC):
     def _append_held(self, columns: dict[str, Any]) -> None:
         assert self._held is not None
         observation, mask = self._held
-        padding = {name: _items.zeros_like(value) for name, value in columns.items()}
+        padding = {name: _rows.zeros_like(value) for name, value in columns.items()}
         self.writer.append({"observation": observation, **padding}, mask)
         self._padding = padding
         self._held = None
@@ -180,15 +186,28 @@ class Layout(abc.ABC):
                 if self._has_extras
                 else "the first step had no extras, this one has; pass the same ones in every step"
             )
-        if (
-            isinstance(extras, dict)
-            and isinstance(self._extras_like, dict)
-            and extras.keys() != self._extras_like.keys()
-        ):
+        self._check_keys("extras", extras)
+
+    def _check_keys(self, name: str, value: Any) -> None:
+        """Finds missing keys at once; the writer would find them when an item refers to them."""
+        keys = _keys_of(value)
+        if keys != self._keys[name]:
             raise ValueError(
-                f"extras has the keys {sorted(extras)}, in the first step it had {sorted(self._extras_like)}; pass the "
-                "same ones in every step"
+                f"{name} has the keys {_text_of(keys)}, in the first step it had {_text_of(self._keys[name])}; pass "
+                "the same ones in every step"
             )
+
+
+def _keys_of(value: Any) -> Any:
+    """Returns the nested keys of a dict that may contain dicts; None for other values."""
+    return {key: _keys_of(child) for key, child in value.items()} if isinstance(value, dict) else None
+
+
+def _text_of(keys: Any) -> str:
+    if keys is None:
+        return "no keys"
+    parts = (repr(key) if child is None else f"{key!r}: {_text_of(child)}" for key, child in keys.items())
+    return f"[{', '.join(sorted(parts))}]"
 
 
 def frames_of(frame_stack: Any) -> Callable[[_tree.Path], int]:

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+import logging
+import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from reverb import errors
-from reverb.recorders import _environments, _items
+from reverb import _core, errors
+from reverb.recorders import _environments, _items, _rows
 from reverb.recorders._environments import Autoreset
-from reverb.recorders._items import ItemWriter, Mask
-from reverb.recorders._layout import Layout
+from reverb.recorders._items import ItemWriter, Settings
+from reverb.recorders._layout import Layout, positive
+from reverb.recorders._rows import Mask
 
 if TYPE_CHECKING:
     from reverb.client import Client
 
 _Self = TypeVar("_Self", bound="Recorder")
 
+# Items of so many steps of an environment may be on their way to a table, besides those that wait for their chunk.
+_DEFAULT_STEPS_IN_FLIGHT = 16
+
+# Seconds for which the end of a `with` block waits after an exception.
+_TIMEOUT_AFTER_ERROR = 10.0
+
+_log = logging.getLogger("reverb")
+
 _RESET_REMEDY = "call reset() with what the environment's reset() returns"
+
+
+def _check_client(client: Any) -> None:
+    if not isinstance(client, _core.Client):
+        address = repr(client) if isinstance(client, str) else "address"
+        raise TypeError(f"client must be a reverb.Client, got {client!r}; reverb.Client({address}) makes one")
+
+
+def _error_of(call: Callable[[], None]) -> Exception | None:
+    """Returns the exception that the call raises, or None."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 (the caller raises or logs it)
+        return error
+    return None
 
 
 class Recorder:
@@ -31,16 +58,27 @@ class Recorder:
         table: Any,
         priority: Any,
         num_envs: int,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
+        _check_client(client)
         tables = _items.check_tables(table, priority)
-        self._writer = ItemWriter(
-            client, tables, num_envs, layout.num_keep_alive_refs, validate_items=validate_items, timeout=timeout
-        )
+        if settings.max_in_flight_items is None:
+            # A chunk has at most num_keep_alive_refs rows; fewer items than it completes would cut it short.
+            in_flight = sum(
+                math.ceil(steps / layout.steps_per_item)
+                for steps in (layout.num_keep_alive_refs, _DEFAULT_STEPS_IN_FLIGHT)
+            )
+        else:
+            in_flight = positive("max_in_flight_items", settings.max_in_flight_items)
+        self._writer = ItemWriter(client, tables, num_envs, layout.num_keep_alive_refs, settings)
         layout.bind(self._writer)
         self._layout = layout
+        self._tables = ", ".join(repr(name) for name in tables)
+        self._in_flight = in_flight
+        # The next step may add an item of each environment to each table.
+        self._unconfirmed_before_step = (in_flight - 1) * num_envs * len(tables)
+        self._timeout = settings.timeout
+        self._timeout_ms = _items.milliseconds(settings.timeout)
         self._is_closed = False
 
     @property
@@ -62,21 +100,31 @@ class Recorder:
         DeadlineExceededError after `timeout` seconds; sending continues.
         """
         self._check_open()
-        self._writer.flush(block_until_num_items, timeout)
+        self._writer.flush(block_until_num_items, _items.milliseconds(timeout))
 
     def close(self, timeout: float | None = None) -> None:
         """Ends episodes as end_episode() does, waits until all items are in their tables, and disconnects. Idempotent.
 
-        After `timeout` seconds, it discards the items that are left, and raises DeadlineExceededError.
+        After `timeout` seconds, it discards the items that are left, and raises DeadlineExceededError. If the last
+        items of an episode cannot be created, it raises that error, after the wait for the others.
         """
         if self._is_closed:
             return
         try:
-            self.end_episode()
-            self._writer.flush(0, timeout)
+            failure = _error_of(self.end_episode)
+            late = _error_of(lambda: self._writer.flush(0, _items.milliseconds(timeout)))
         finally:
-            self._is_closed = True
-            self._writer.close()
+            discarded = self._discard()
+        if isinstance(late, errors.DeadlineExceededError):
+            late = errors.DeadlineExceededError(
+                f"table {self._tables} has not accepted the last {discarded} items of this recorder within {timeout:g} "
+                "s; they were discarded. Sample from the table before the recorder is closed, or give it a longer "
+                f"timeout=. {late}"
+            )
+        if failure is not None and late is not None and str(late) != str(failure):
+            _log.warning("closing a recorder: %s", late)
+        if (error := failure or late) is not None:
+            raise error
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -87,15 +135,50 @@ class Recorder:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # After an error of reverb or Ctrl-C, waiting would be pointless.
-        if exception_type is not None and issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
-            self._is_closed = True
-            self._writer.close()
-        self.close()
+        """Closes the recorder, with its `timeout`.
+
+        After an exception it waits for at most ten seconds, not at all after an error of reverb or Ctrl-C, and logs
+        what it could not store.
+        """
+        self._leave(exception)
+
+    def _leave(self, exception: BaseException | None, waited: float = 0.0) -> None:
+        """Ends a `with` block, whose end has already waited for some seconds: for other recorders."""
+        if exception is None:
+            self.close(None if self._timeout is None else max(0.0, self._timeout - waited))
+        elif isinstance(exception, (errors.ReverbError, KeyboardInterrupt)):
+            self._discard()
+        elif not self._is_closed:
+            limit = _TIMEOUT_AFTER_ERROR if self._timeout is None else min(_TIMEOUT_AFTER_ERROR, self._timeout)
+            error = _error_of(lambda: self.close(max(0.0, limit - waited)))
+            if error is not None and str(error) != str(exception):
+                _log.warning("closing a recorder after %s: %s", type(exception).__name__, error)
+
+    def _discard(self) -> int:
+        """Closes the recorder without waiting; returns the number of items that were not confirmed."""
+        self._is_closed = True
+        return self._writer.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("close() has been called on this recorder")
+
+    def _reconnect(self) -> None:
+        """Replaces a broken writer. The episodes so far are forgotten."""
+        self._writer.reconnect()
+        self._layout.bind(self._writer)
+
+    def _await_room(self) -> None:
+        """Waits until so few items are on their way that a step may add its own. A failed wait changes nothing."""
+        try:
+            self._writer.flush(self._unconfirmed_before_step, self._timeout_ms)
+        except errors.DeadlineExceededError as error:
+            raise errors.DeadlineExceededError(
+                f"table {self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "
+                "environment are on their way (max_in_flight_items). This step was not recorded: repeat the call, or "
+                "continue with reset(). Let another thread or process sample from the table, or sample before the next "
+                f"step; timeout= of the recorder sets how long step() waits. {error}"
+            ) from error
 
 
 class SingleRecorder(Recorder):
@@ -107,11 +190,9 @@ class SingleRecorder(Recorder):
         layout: Layout,
         table: Any,
         priority: Any,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
-        super().__init__(client, layout, table, priority, 1, validate_items=validate_items, timeout=timeout)
+        super().__init__(client, layout, table, priority, 1, settings)
         self._needs_reset: str | None = "no episode has started"
 
     def reset(self, observation: Any, info: Any = None) -> None:
@@ -127,9 +208,11 @@ class SingleRecorder(Recorder):
                     "to step()"
                 )
             observation = observation.observation
+        if self._writer.is_broken():
+            self._reconnect()
         self._end(complete=False)
         self._needs_reset = "the last call of reset() failed"
-        self._layout.start(_items.as_rows(observation), None)
+        self._layout.start(_rows.as_rows(observation), None)
         self._needs_reset = None
 
     def step(
@@ -158,7 +241,11 @@ class SingleRecorder(Recorder):
 
         Raises:
             RuntimeError: before the first reset(), and after the end of an episode.
+            DeadlineExceededError: the table has not accepted earlier items for `timeout` seconds, the recorder's
+                argument. The step was not recorded: repeat the call, or continue with reset().
             ValueError, TypeError: for values that do not fit. The episode is incomplete then: continue with reset().
+            ValueError, RuntimeError: if the server has rejected an item of an earlier step. Items that were on their
+                way are lost then; reset() continues with a new connection, and logs their number.
         """
         self._check_open()
         is_timestep = _environments.is_timestep(observation)
@@ -167,6 +254,7 @@ class SingleRecorder(Recorder):
             return
         if self._needs_reset is not None:
             raise RuntimeError(f"step() was called, but {self._needs_reset}; {_RESET_REMEDY}")
+        self._await_room()
         self._needs_reset = "the last call of step() failed"
         if is_timestep:
             step = _environments.read_timestep(action, observation, extras)
@@ -182,8 +270,8 @@ class SingleRecorder(Recorder):
         self._end(complete=False)
 
     def _end(self, *, complete: bool) -> None:
+        self._needs_reset = "the episode has ended"  # also if its last items cannot be created
         self._layout.finish(np.ones(1, np.bool_), complete=complete)
-        self._needs_reset = "the episode has ended"
 
 
 class VectorRecorder(Recorder):
@@ -198,12 +286,10 @@ class VectorRecorder(Recorder):
         env: Any,
         num_envs: Any,
         autoreset: Any,
-        *,
-        validate_items: bool,
-        timeout: float | None,
+        settings: Settings,
     ) -> None:
         count, self._autoreset = _environments.describe_vector_env(env, num_envs, autoreset)
-        super().__init__(client, layout, table, priority, count, validate_items=validate_items, timeout=timeout)
+        super().__init__(client, layout, table, priority, count, settings)
         self._ended: Mask = np.ones(count, np.bool_)  # environments without an episode
         self._failed = False
         self._was_reset = False
@@ -231,14 +317,18 @@ class VectorRecorder(Recorder):
         """
         self._check_open()
         chosen = None if mask is None else _environments.read_mask(mask, self.num_envs)
-        if chosen is not None and (self._failed or not self._was_reset) and not chosen.all():
+        is_broken = self._writer.is_broken()
+        has_failed = self._failed or is_broken
+        if chosen is not None and (has_failed or not self._was_reset) and not chosen.all():
             raise RuntimeError(
                 "the last call of step() or reset() failed; reset all environments"
-                if self._failed
+                if has_failed
                 else "reset() was called with a mask, but no episode has started; call it without a mask first"
             )
         _environments.check_rows("observation", observation, self.num_envs)
         self._failed = True
+        if is_broken:
+            self._reconnect()
         self._end(np.ones(self.num_envs, np.bool_) if chosen is None else chosen, complete=False)
         self._layout.start(observation, chosen)
         self._failed = False
@@ -274,7 +364,9 @@ class VectorRecorder(Recorder):
 
         Raises:
             RuntimeError: before the first reset(), and for environments that must be reset.
+            DeadlineExceededError: as for a single environment.
             ValueError, TypeError: for values that do not fit. Episodes are incomplete then: continue with reset().
+            ValueError, RuntimeError: as for a single environment.
         """
         self._check_open()
         if not self._was_reset:
@@ -288,6 +380,7 @@ class VectorRecorder(Recorder):
                 f"the episodes of environments {np.flatnonzero(starting).tolist()} have ended; "
                 "call reset(observation, info, mask=reset_mask) for them"
             )
+        self._await_room()
         self._failed = True
         step = _environments.read_vector_step(action, observation, reward, terminated, truncated, extras, self.num_envs)
         ended = step.terminated | step.truncated
@@ -316,9 +409,9 @@ class VectorRecorder(Recorder):
 
     def end_episode(self) -> None:  # noqa: D102
         self._check_open()
+        self._was_reset = False  # also if the last items cannot be created
         self._end(np.ones(self.num_envs, np.bool_), complete=False)
-        self._was_reset = False
 
     def _end(self, mask: Mask, *, complete: bool) -> None:
-        self._layout.finish(mask, complete=complete)
         self._ended = self._ended | mask
+        self._layout.finish(mask, complete=complete)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reverb.recorders._items import Mask, Priority, Tables
+from reverb.recorders._items import DEFAULT_TIMEOUT, Priority, Settings, Tables
 from reverb.recorders._recorder import SingleRecorder, VectorRecorder
+from reverb.recorders._rows import Mask
 from reverb.recorders.sequences import StepLayout
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class EpisodeLayout(StepLayout):
     """One item for each episode that the environment has ended."""
 
     num_keep_alive_refs = _ALL_ROWS
+    steps_per_item = _ALL_ROWS
 
     def create_items(self, mask: Mask | None) -> None:
         pass
@@ -51,6 +53,11 @@ class EpisodeRecorder(SingleRecorder):
 
     An item has the fields of SequenceRecorder: all steps, and one more observation. Episodes differ in length, so
     batches need pad=True. Episodes that the environment has not ended are not stored.
+
+    An episode stays in the memory of this process until it ends: compressed, and if priority= is a function, also as
+    plain arrays. Then it is sent as one item, which must not be larger than the server accepts (1 GiB by default). If
+    the environment does not limit the length of its episodes, let gymnasium.make(..., max_episode_steps=1000) do it, or
+    use a SequenceRecorder.
     """
 
     def __init__(
@@ -61,7 +68,8 @@ class EpisodeRecorder(SingleRecorder):
         discount: float = 1.0,
         priority: Priority = 1.0,
         validate_items: bool = True,
-        timeout: float | None = None,
+        max_in_flight_items: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Creates a recorder.
 
@@ -71,10 +79,12 @@ class EpisodeRecorder(SingleRecorder):
             discount: of one step (gamma), if the stored discount is to contain it.
             priority: a number, or a function of the item: a dict of NumPy arrays.
             validate_items: check every item against the signature of its table when it is created.
-            timeout: seconds to wait for the server, which is asked for its signatures.
+            max_in_flight_items: how many items may be on their way to each table before step() waits. None: 2.
+            timeout: seconds to wait for the server: here, for the signatures of its tables; in step(), for a table that
+                accepts no items; at the end of a `with` block, for all items. None: no limit.
         """
         layout = EpisodeLayout(discount)
-        super().__init__(client, layout, table, priority, validate_items=validate_items, timeout=timeout)
+        super().__init__(client, layout, table, priority, Settings(validate_items, max_in_flight_items, timeout))
 
 
 class VectorEpisodeRecorder(VectorRecorder):
@@ -94,13 +104,13 @@ class VectorEpisodeRecorder(VectorRecorder):
         discount: float = 1.0,
         priority: Priority = 1.0,
         validate_items: bool = True,
-        timeout: float | None = None,
+        max_in_flight_items: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Creates a recorder.
 
         `env`, `num_envs` and `autoreset` are those of VectorTransitionRecorder, the others those of EpisodeRecorder.
         """
         layout = EpisodeLayout(discount)
-        super().__init__(
-            client, layout, table, priority, env, num_envs, autoreset, validate_items=validate_items, timeout=timeout
-        )
+        settings = Settings(validate_items, max_in_flight_items, timeout)
+        super().__init__(client, layout, table, priority, env, num_envs, autoreset, settings)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+import logging
 import time
 from types import TracebackType
 from typing import Any
 
-from reverb import errors
 from reverb.recorders._recorder import SingleRecorder
 
 __all__ = ["ParallelRecorder"]
+
+_log = logging.getLogger("reverb")
 
 
 class ParallelRecorder:
@@ -32,7 +34,8 @@ class ParallelRecorder:
     >>> server.stop()
 
     Every agent has its own episode: from its first observation on, until it is terminated or truncated. Agents may come
-    and go at any time, and come back.
+    and go at any time, and come back: the recorder of an agent stays open after the agent has left, so the environment
+    should not make up new names for each episode.
     """
 
     def __init__(self, make_recorder: Callable[[Any], SingleRecorder]) -> None:
@@ -50,6 +53,7 @@ class ParallelRecorder:
         self._recorders: dict[Any, SingleRecorder] = {}
         self._active: set[Any] = set()  # agents in an episode
         self._was_reset = False
+        self._failed = False  # some agents lack the step of the last call
         self._is_closed = False
 
     @property
@@ -67,9 +71,10 @@ class ParallelRecorder:
         self._check_open()
         self._check_dict("observations", observations)
         self.end_episode()
-        self._was_reset = True
+        self._was_reset = self._failed = True
         for agent, observation in observations.items():
             self._start(agent, observation)
+        self._failed = False
 
     def step(
         self,
@@ -87,10 +92,17 @@ class ParallelRecorder:
         An agent with an observation that has no episode starts one; its action, if there is one, is ignored. An agent
         that acted but has no observation any more, nor flags, leaves: its episode is ended as by end_episode().
         `extras` has those of each agent that acted.
+
+        Raises what the agents' recorders raise. Incomplete values, and tables that accept no items for too long, change
+        nothing. After other errors some agents lack this step: continue with reset().
         """
         self._check_open()
         if not self._was_reset:
             raise RuntimeError("step() was called before reset(); call reset(*env.reset()) first")
+        if self._failed:
+            raise RuntimeError(
+                "step() was called, but the last call of step() or reset() failed; call reset(*env.reset())"
+            )
         arguments = {
             "actions": actions,
             "observations": observations,
@@ -100,20 +112,14 @@ class ParallelRecorder:
         }
         for name, value in arguments.items():
             self._check_dict(name, value)
-        for agent in [agent for agent in self._active if agent not in actions]:
-            if agent in rewards:
-                raise ValueError(f"agent {agent!r} is in an episode and has a reward, but actions has no action of it")
+        leaving, acting = self._agents(arguments, extras)
+        # Before any agent records this step, so that the call can be repeated.
+        for agent in acting:
+            self._recorders[agent]._await_room()
+        self._failed = True
+        for agent in leaving:
             self._end(agent)
-        for agent in [agent for agent in actions if agent in self._active]:
-            present = [name for name, value in arguments.items() if agent in value]
-            if present == ["actions"]:
-                self._end(agent)
-                continue
-            if len(present) < len(arguments):
-                missing = ", ".join(name for name in arguments if name not in present)
-                raise ValueError(f"agent {agent!r} acted, but there is nothing of it in {missing}")
-            if extras is not None and agent not in extras:
-                raise ValueError(f"agent {agent!r} acted, but extras has nothing of it")
+        for agent in acting:
             self._active.discard(agent)  # also if the following fails
             self._recorders[agent].step(
                 actions[agent],
@@ -129,6 +135,7 @@ class ParallelRecorder:
             ended = terminations.get(agent, False) or truncations.get(agent, False)
             if agent not in self._active and not ended:
                 self._start(agent, observation)
+        self._failed = False
 
     def end_episode(self) -> None:
         """Ends the episodes of all agents here, as if they were truncated, but without the flag."""
@@ -146,16 +153,8 @@ class ParallelRecorder:
 
     def close(self, timeout: float | None = None) -> None:
         """Closes the recorders of all agents. Idempotent."""
-        self._is_closed = True
         deadline = None if timeout is None else time.monotonic() + timeout
-        failure: BaseException | None = None
-        for recorder in self._recorders.values():
-            try:
-                recorder.close(_left(deadline))
-            except BaseException as error:  # noqa: BLE001 (raised below, when all are closed)
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        self._close_all(lambda recorder: recorder.close(_left(deadline)))
 
     def __enter__(self) -> ParallelRecorder:
         return self
@@ -166,11 +165,46 @@ class ParallelRecorder:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # After an error of reverb or Ctrl-C, waiting would be pointless.
-        if exception_type is not None and issubclass(exception_type, (errors.ReverbError, KeyboardInterrupt)):
-            for recorder in self._recorders.values():
-                recorder.__exit__(exception_type, exception, traceback)
-        self.close()
+        """Closes the recorders of all agents, as the end of their own `with` blocks would."""
+        start = time.monotonic()
+        self._close_all(lambda recorder: recorder._leave(exception, time.monotonic() - start))
+
+    def _close_all(self, close: Callable[[SingleRecorder], None]) -> None:
+        """Closes all recorders; raises the first exception."""
+        self._is_closed = True
+        failure: BaseException | None = None
+        for agent, recorder in self._recorders.items():
+            try:
+                close(recorder)
+            except BaseException as error:  # noqa: BLE001 (raised below, when all are closed)
+                if failure is not None:
+                    _log.warning("closing the recorder of agent %r: %s", agent, error)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _agents(
+        self, arguments: dict[str, Mapping[Any, Any]], extras: Mapping[Any, Any] | None
+    ) -> tuple[list[Any], list[Any]]:
+        """Returns the agents that leave without a step and those that acted. ValueError for incomplete values."""
+        actions = arguments["actions"]
+        leaving = [agent for agent in self._active if agent not in actions]
+        for agent in leaving:
+            if agent in arguments["rewards"]:
+                raise ValueError(f"agent {agent!r} is in an episode and has a reward, but actions has no action of it")
+        acting = []
+        for agent in [agent for agent in actions if agent in self._active]:
+            present = [name for name, value in arguments.items() if agent in value]
+            if present == ["actions"]:
+                leaving.append(agent)
+                continue
+            if len(present) < len(arguments):
+                missing = ", ".join(name for name in arguments if name not in present)
+                raise ValueError(f"agent {agent!r} acted, but there is nothing of it in {missing}")
+            if extras is not None and agent not in extras:
+                raise ValueError(f"agent {agent!r} acted, but extras has nothing of it")
+            acting.append(agent)
+        return leaving, acting
 
     def _start(self, agent: Any, observation: Any) -> None:
         recorder = self._recorders.get(agent)

@@ -8,9 +8,10 @@ import numpy as np
 
 from reverb.recorders import _items
 from reverb.recorders._environments import Step
-from reverb.recorders._items import Mask, Priority, Selection, Tables
+from reverb.recorders._items import DEFAULT_TIMEOUT, Priority, Selection, Settings, Tables
 from reverb.recorders._layout import Layout, factor, positive
 from reverb.recorders._recorder import SingleRecorder, VectorRecorder
+from reverb.recorders._rows import Mask
 
 if TYPE_CHECKING:
     from reverb.client import Client
@@ -73,6 +74,7 @@ class SequenceLayout(StepLayout):
             raise ValueError(f'pad_end must be True, False or "drop", got {pad_end!r}')
         self._pad_end = pad_end
         self.num_keep_alive_refs = self._burn_in + self._length + 2
+        self.steps_per_item = self._period
 
     def create_items(self, mask: Mask | None) -> None:
         start = self.lengths - self._length
@@ -167,7 +169,8 @@ class SequenceRecorder(SingleRecorder):
         discount: float = 1.0,
         priority: Priority = 1.0,
         validate_items: bool = True,
-        timeout: float | None = None,
+        max_in_flight_items: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Creates a recorder.
 
@@ -185,10 +188,13 @@ class SequenceRecorder(SingleRecorder):
             discount: of one step (gamma), if the stored discount is to contain it.
             priority: a number, or a function of the item: a dict of NumPy arrays.
             validate_items: check every item against the signature of its table when it is created.
-            timeout: seconds to wait for the server, which is asked for its signatures.
+            max_in_flight_items: how many items may be on their way to each table before step() waits. None: as many as
+                can share a chunk, and those of 16 further steps.
+            timeout: seconds to wait for the server: here, for the signatures of its tables; in step(), for a table that
+                accepts no items; at the end of a `with` block, for all items. None: no limit.
         """
         layout = SequenceLayout(length, period, burn_in, pad_end, discount)
-        super().__init__(client, layout, table, priority, validate_items=validate_items, timeout=timeout)
+        super().__init__(client, layout, table, priority, Settings(validate_items, max_in_flight_items, timeout))
 
 
 class VectorSequenceRecorder(VectorRecorder):
@@ -212,13 +218,13 @@ class VectorSequenceRecorder(VectorRecorder):
         discount: float = 1.0,
         priority: Priority = 1.0,
         validate_items: bool = True,
-        timeout: float | None = None,
+        max_in_flight_items: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Creates a recorder.
 
         `env`, `num_envs` and `autoreset` are those of VectorTransitionRecorder, the others those of SequenceRecorder.
         """
         layout = SequenceLayout(length, period, burn_in, pad_end, discount)
-        super().__init__(
-            client, layout, table, priority, env, num_envs, autoreset, validate_items=validate_items, timeout=timeout
-        )
+        settings = Settings(validate_items, max_in_flight_items, timeout)
+        super().__init__(client, layout, table, priority, env, num_envs, autoreset, settings)

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from reverb import _tree
 from reverb.recorders import _items
 from reverb.recorders._environments import Step
-from reverb.recorders._items import Index, Mask, Priority, Selection, Tables
+from reverb.recorders._items import DEFAULT_TIMEOUT, Index, Priority, Selection, Settings, Tables
 from reverb.recorders._layout import Layout, factor, frames_of, positive
 from reverb.recorders._recorder import SingleRecorder, VectorRecorder
+from reverb.recorders._rows import Mask
 
 if TYPE_CHECKING:
     from reverb.client import Client
@@ -44,6 +45,7 @@ class TransitionLayout(Layout):
         self._frames = frames_of(frame_stack)
         self._max_frames = max(frame_stack.values()) if isinstance(frame_stack, Mapping) else int(frame_stack)
         self.num_keep_alive_refs = self._n_step + self._max_frames
+        self.steps_per_item = 1
         # Of the newest n steps, the newest last.
         self._rewards: collections.deque[Numbers] = collections.deque(maxlen=self._n_step)
         self._discounts: collections.deque[Numbers] = collections.deque(maxlen=self._n_step)
@@ -181,7 +183,8 @@ class TransitionRecorder(SingleRecorder):
         frame_stack: int | Mapping[str, int] = 1,
         priority: Priority = 1.0,
         validate_items: bool = True,
-        timeout: float | None = None,
+        max_in_flight_items: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Creates a recorder.
 
@@ -195,10 +198,13 @@ class TransitionRecorder(SingleRecorder):
                 observations that are dicts; others are not stacked.
             priority: a number, or a function of the item: a dict of NumPy arrays.
             validate_items: check every item against the signature of its table when it is created.
-            timeout: seconds to wait for the server, which is asked for its signatures.
+            max_in_flight_items: how many items may be on their way to each table before step() waits. None: as many as
+                can share a chunk, and those of 16 further steps.
+            timeout: seconds to wait for the server: here, for the signatures of its tables; in step(), for a table that
+                accepts no items; at the end of a `with` block, for all items. None: no limit.
         """
         layout = TransitionLayout(n_step, discount, frame_stack)
-        super().__init__(client, layout, table, priority, validate_items=validate_items, timeout=timeout)
+        super().__init__(client, layout, table, priority, Settings(validate_items, max_in_flight_items, timeout))
 
 
 class VectorTransitionRecorder(VectorRecorder):
@@ -220,7 +226,8 @@ class VectorTransitionRecorder(VectorRecorder):
         frame_stack: int | Mapping[str, int] = 1,
         priority: Priority = 1.0,
         validate_items: bool = True,
-        timeout: float | None = None,
+        max_in_flight_items: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Creates a recorder.
 
@@ -236,9 +243,9 @@ class VectorTransitionRecorder(VectorRecorder):
             frame_stack: as for TransitionRecorder.
             priority: as for TransitionRecorder.
             validate_items: as for TransitionRecorder.
+            max_in_flight_items: of each environment.
             timeout: as for TransitionRecorder.
         """
         layout = TransitionLayout(n_step, discount, frame_stack)
-        super().__init__(
-            client, layout, table, priority, env, num_envs, autoreset, validate_items=validate_items, timeout=timeout
-        )
+        settings = Settings(validate_items, max_in_flight_items, timeout)
+        super().__init__(client, layout, table, priority, env, num_envs, autoreset, settings)
