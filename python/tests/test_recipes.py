@@ -221,9 +221,11 @@ def test_prioritized_replay(names_of):
     assert sorted(float(item["reward"]) for item in items) == [0.5 * step for step in range(20)]
     seen = {int(key) for key in names["batch"].info.key}
     priorities = {item.info.key: item.info.priority for item in names["client"].peek("per", 100)}
-    # The last value counts where a batch has an item several times; no item of the last batch keeps its first priority.
-    newest = dict(zip(map(int, names["batch"].info.key), names["errors"], strict=True))
-    assert {key: priorities[key] for key in seen} == pytest.approx(newest)
+    # No item of the last batch keeps its first priority: it has the magnitude of its error, without importance weights.
+    assert names["weights"].min() < 0.9, "weights that are all 1 would prove nothing"
+    rewards = dict(zip(map(int, names["batch"].info.key), names["batch"].data["reward"], strict=True))
+    expected = {key: abs(float(reward) - 3.0) + 0.01 for key, reward in rewards.items()}
+    assert {key: priorities[key] for key in seen} == pytest.approx(expected)
 
 
 def test_structured_transitions(names_of):
