@@ -208,6 +208,67 @@ def test_servers_as_source_and_target(tmp_path, format, connect, serve):
         formats.export_table(client, tmp_path / "file2", format=format, table="tabel")
 
 
+def insert_numbers(client, numbers):
+    for number in numbers:
+        client.insert({"x": np.float32(number)}, {"table": float(number)})
+
+
+def numbers_of(client):
+    return sorted(float(item.data["x"][0]) for item in client.peek("table", 100))
+
+
+def test_all_servers_of_a_client(tmp_path, serve, connect):
+    sources, targets = ([serve(make_table()) for _ in range(2)] for _ in range(2))
+    # The second source has fewer items than the first, and pages end at different times.
+    insert_numbers(connect(sources[0]), range(20))
+    insert_numbers(connect(sources[1]), range(100, 103))
+    both, new = (reverb.Client([f"localhost:{server.port}" for server in each]) for each in (sources, targets))
+    assert formats.export_table(both, tmp_path / "file", format="npz") == 23
+    path = formats.import_table(tmp_path / "file", tmp_path / "new", format="npz")
+    numbers = [*range(20), 100, 101, 102]
+    assert [float(item.data["x"][0]) for item in items_of(path)] == numbers
+    assert [item.priority for item in items_of(path)] == numbers
+    # An import gives each server its share.
+    assert formats.import_table(tmp_path / "file", new, format="npz") == 23
+    shards = [numbers_of(connect(server)) for server in targets]
+    assert [len(shard) for shard in shards] == [12, 11]
+    assert sorted(shards[0] + shards[1]) == numbers
+    # The program takes addresses with commas between them.
+    addresses = ",".join(f"localhost:{server.port}" for server in sources)
+    assert program.main(["export", addresses, "--format", "npz", "-o", str(tmp_path / "again")]) == 0
+    with np.load(tmp_path / "again") as again, np.load(tmp_path / "file") as file:
+        assert again["data/x"].tolist() == file["data/x"].tolist()
+    # A server that is named twice has its items once.
+    twice = reverb.Client([f"localhost:{sources[1].port}"] * 2)
+    assert formats.export_table(twice, tmp_path / "twice", format="npz") == 3
+
+
+def test_servers_that_differ(tmp_path, serve, connect):
+    def export(*tables):
+        servers = [serve(table) for table in tables]
+        both = reverb.Client([f"localhost:{server.port}" for server in servers])
+        return servers, lambda: formats.export_table(both, tmp_path / "file", format="npz", table="table")
+
+    (_, second), attempt = export(make_table(), make_table("other"))
+    with pytest.raises(ValueError, match=rf"localhost:{second.port} has no table 'table'; it has 'other'"):
+        attempt()
+    signatures = ({"x": reverb.TensorSpec([None], dtype)} for dtype in (np.float32, np.float64))
+    (first, second), attempt = export(*(make_table(signature=signature) for signature in signatures))
+    with pytest.raises(ValueError, match=rf"signature on localhost:{second.port} than on localhost:{first.port}"):
+        attempt()
+    # One without items has no say in the names; different names are none.
+    (first, second), attempt = export(make_table(), make_table())
+    insert_numbers(connect(first), range(2))
+    assert attempt() == 2
+    with np.load(tmp_path / "file") as file:
+        assert file["data/x"].tolist() == [0, 1]
+    (tmp_path / "file").unlink()
+    connect(second).insert({"y": np.float32(7)}, {"table": 1.0})
+    assert attempt() == 3
+    with np.load(tmp_path / "file") as file:
+        assert file["data/column_0"].tolist() == [0, 1, 7]
+
+
 @pytest.mark.parametrize("format", ANY_TABLE)
 def test_items_of_different_layouts_are_refused(tmp_path, format):
     need(format)
