@@ -20,12 +20,12 @@ import dataclasses
 import datetime
 import operator
 import os
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
 from reverb import _core, _signatures, _table_info, _tree, reverb_types
-from reverb.replay_sample import PaddedBatch, ReplaySample
+from reverb.replay_sample import PaddedBatch, ReplaySample, _Batch, _Data, _PaddedBatch
 
 __all__ = ["CheckpointInfo", "Entry", "Item", "Reader", "convert", "copy", "find", "info", "read", "verify"]
 
@@ -83,7 +83,7 @@ DEFAULT_SHUFFLE_WINDOW = 16384
 
 _T_co = TypeVar("_T_co", covariant=True)
 # A column, or all columns below a place: "observation", "observation/pixels", ("observation", "pixels"), or 3.
-Column: TypeAlias = "str | int | tuple[Any, ...]"
+Column: TypeAlias = str | int | tuple[Any, ...]
 
 
 @overload
@@ -107,9 +107,35 @@ def read(
     shuffle: bool | int = False,
     seed: int | None = None,
     select: Column | Sequence[Column] | None = None,
+    pad: Literal[False] = False,
+    drop_last: bool = False,
+) -> Reader[_Batch[_Data]]: ...
+@overload
+def read(
+    path: str | os.PathLike[str],
+    tables: str | Sequence[str] | None = None,
+    *,
+    flat: bool = False,
+    batch_size: int,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    select: Column | Sequence[Column] | None = None,
+    pad: Literal[True],
+    drop_last: bool = False,
+) -> Reader[_PaddedBatch[_Data]]: ...
+@overload
+def read(
+    path: str | os.PathLike[str],
+    tables: str | Sequence[str] | None = None,
+    *,
+    flat: bool = False,
+    batch_size: int | None,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    select: Column | Sequence[Column] | None = None,
     pad: bool = False,
     drop_last: bool = False,
-) -> Reader[ReplaySample]: ...
+) -> Reader[Any]: ...
 def read(
     path: str | os.PathLike[str],
     tables: str | Sequence[str] | None = None,
@@ -313,7 +339,7 @@ class Reader(Generic[_T_co]):
         if select is not None:
             select = [select] if isinstance(select, (str, tuple, int, np.integer)) else list(select)
         self._packing = {name: _Packing(name, infos[name], flat=flat, select=select) for name in names}
-        self._pad = pad
+        self._pad = bool(pad)
         self._drop_last = drop_last
         self._passes = 0
         self._current: Iterator[_T_co] | None = None
@@ -336,6 +362,11 @@ class Reader(Generic[_T_co]):
     def batch_size(self) -> int | None:
         """Items in a batch; None if the reader returns Items."""
         return self._batch_size
+
+    @property
+    def pad(self) -> bool:
+        """Whether shorter items of a batch are padded."""
+        return self._pad
 
     def __len__(self) -> int:
         """Items, or batches, in a pass."""
@@ -366,20 +397,20 @@ class Reader(Generic[_T_co]):
                 yield Item(table, key, priority, times_sampled, _time(inserted_at), pack(columns, key))
 
     def _batches(self, pass_number: int, batch_size: int) -> Iterator[ReplaySample]:
-        take = self._take(pass_number)
+        take = self._take(pass_number, self._pad)
         while True:
             batch = take(batch_size)
             if batch is None or (self._drop_last and len(batch.info.key) < batch_size):
                 return
             yield batch
 
-    def _take(self, pass_number: int) -> Callable[[int], ReplaySample | None]:
+    def _take(self, pass_number: int, pad: bool) -> Callable[[int], ReplaySample | None]:
         """Starts a pass; returns a function that returns the next n items, fewer at the end, then None."""
         (table,) = self._names
         items, pack = self._open(table, pass_number), self._packing[table].pack
 
         def take(n: int) -> ReplaySample | None:
-            taken = items.next_batch(n, self._pad)
+            taken = items.next_batch(n, pad)
             if taken is None:
                 return None
             info, columns, lengths = taken
