@@ -296,6 +296,9 @@ class Reader(Generic[_T_co]):
     """Items or batches of a checkpoint, from `read()`. Each `for` over it is a pass from the start.
 
     `next(reader)` returns the next element of a pass that only next() uses.
+
+    Can be pickled, for the workers of a data loader: the copy opens the same checkpoint, counts on with the passes of
+    a shuffled reader, and starts a pass of its own.
     """
 
     def __init__(
@@ -315,6 +318,8 @@ class Reader(Generic[_T_co]):
         self._native = _core.CheckpointReader(os.fspath(path))
         native = self._native.info()
         self._path: str = native["path"]
+        self._options = {"flat": flat, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "select": select}
+        self._options |= {"pad": pad, "drop_last": drop_last}
         infos = {table["name"]: table for table in native["tables"]}
         names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
         for name in names:
@@ -343,6 +348,9 @@ class Reader(Generic[_T_co]):
         self._drop_last = drop_last
         self._passes = 0
         self._current: Iterator[_T_co] | None = None
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self._path, self._names, self._options, self._passes)
 
     def __repr__(self) -> str:
         what = "items" if self._batch_size is None else f"batches of {self._batch_size}"
@@ -387,7 +395,10 @@ class Reader(Generic[_T_co]):
         return next(self._current)
 
     def _open(self, table: str, pass_number: int) -> _core.CheckpointItems:
-        seed = None if self._seed is None else (self._seed + pass_number) % 2**64
+        seed = None
+        if self._seed is not None:
+            # A hash of both: sums would give a pass the order of another pass with another seed.
+            seed = int(np.random.SeedSequence(self._seed, spawn_key=(pass_number,)).generate_state(1, np.uint64)[0])
         return self._native.items(table, self._packing[table].columns, self._window, seed)
 
     def _items(self, pass_number: int) -> Iterator[Item]:
@@ -422,6 +433,14 @@ class Reader(Generic[_T_co]):
             return padded
 
         return take
+
+
+def _rebuild(
+    kind: type[Reader[Any]], path: str, tables: list[str], options: dict[str, Any], passes: int
+) -> Reader[Any]:
+    reader = kind(path, tables, **options)
+    reader._passes = passes
+    return reader
 
 
 def _positive(name: str, value: int) -> int:
