@@ -93,9 +93,8 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     for name in ("fps", "task"):
         if getattr(arguments, name) is not None:
             options[name] = getattr(arguments, name)
-    of_format = {"minari": {"names"}, "lerobot": {"fps", "task"}}.get(arguments.format, set())
     for name in options:
-        if name not in of_format:
+        if name not in formats.options_of(arguments.format):
             raise ValueError(f"the format {arguments.format} has no option --{'name' if name == 'names' else name}")
     return options
 

@@ -5,7 +5,7 @@
 | "parquet" | a file | any table; an item is a row, in constant memory | pyarrow |
 | "npz" | a file | any table; an array for each column, in memory for the table | NumPy |
 | "minari" | a folder | episodes of observations, actions, rewards and ends | minari[hdf5], pillow |
-| "lerobot" | a folder | episodes: an item is an episode whose columns all have a value for each frame | pyarrow |
+| "lerobot" | a folder | episodes: columns have a value for each frame; some may have one more, at the end | pyarrow |
 
 All keep the structure, dtypes and lengths of items and their priorities. None keeps what only a server has: keys and
 times of insertion are in the files, but imported items get new ones, and rows that items share are written for each
@@ -26,7 +26,7 @@ of them. All items of a table must have the same columns, dtypes and shapes; len
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import importlib
 import os
@@ -41,7 +41,7 @@ from reverb import server as server_module
 from reverb.formats import _servers, _tables
 from reverb.formats._tables import Item, Layout, Table
 
-__all__ = ["FORMATS", "export_table", "import_table"]
+__all__ = ["FORMATS", "export_table", "import_table", "options_of"]
 
 # The name of each format, and the module that implements it.
 FORMATS: dict[str, str] = {
@@ -80,6 +80,7 @@ def export_table(
         RuntimeError: if there is no such checkpoint or table, or the checkpoint is damaged.
     """
     write: Callable[..., int] = _module(format).write
+    chosen = _check_options(format, options)
     target = Path(path)
     if target.exists() or target.is_symlink():
         raise FileExistsError(f"{target} exists; an export is written to a new place")
@@ -90,7 +91,7 @@ def export_table(
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{target.name}.writing-{uuid.uuid4().hex}")
     try:
-        count = write(temporary, opened, **dict(options or {}))
+        count = write(temporary, opened, **chosen)
         temporary.rename(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -153,10 +154,31 @@ def import_table(
         return client.checkpoint()
 
 
+def options_of(format: str) -> Sequence[str]:
+    """Returns the names of the options that export_table() accepts for a format."""
+    options: Sequence[str] = _module(format).OPTIONS
+    return options
+
+
 def _module(format: str) -> Any:
     if format not in FORMATS:
         raise ValueError(f"there is no format {format!r}; there are {', '.join(sorted(FORMATS))}")
     return importlib.import_module(f"reverb.formats.{FORMATS[format]}")
+
+
+def _check_options(format: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    if options is None:
+        return {}
+    known = options_of(format)
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            f"options must be a dict such as {{'fps': 20}}, got {options!r} of type {type(options).__name__}"
+        )
+    for name in options:
+        if name not in known:
+            has = f"it has {', '.join(map(repr, known))}" if known else "it has none"
+            raise ValueError(f"the format {format} has no option {name!r}; {has}")
+    return dict(options)
 
 
 def _open_checkpoint(path: str | os.PathLike[str], table: str | None) -> Table:
