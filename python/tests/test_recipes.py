@@ -285,6 +285,14 @@ def test_behaviour_cloning(names_of):
     assert names["actions"].tolist() == [step % 2 for step in range(20)]
 
 
+def test_mixing_demonstrations(names_of):
+    names = names_of("how_to.md", "reverb.mix(")
+    mixed, steps = names["mixed"], names["steps"]
+    assert set(steps[mixed.source == 0]) <= {12, 20}
+    assert set(steps[mixed.source == 1]) == {20}
+    assert {int(key) for key in names["keys"]} <= {item.info.key for item in names["client"].peek("episodes", 10)}
+
+
 def test_d4pg_begins_an_item_at_every_step(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS.parent / "examples" / "python"))
     import d4pg
