@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs python/tests/test_formats.py with the libraries whose formats reverb.formats reads and writes, in an environment of
+# Runs python/tests/test_formats*.py with the libraries whose formats reverb.formats reads and writes, in an environment of
 # its own, build/formats. The ordinary tests skip what is not installed.
 #
 # PYTHON is the interpreter to use (default python3). Tests python/reverb, with an extension built for that interpreter
@@ -17,4 +17,4 @@ fi
 tools/venv.sh build/formats "$python" 'pytest>=8' hypothesis ml_dtypes pyarrow 'minari[hdf5]>=0.5.4' pillow jax gymnasium \
   'lerobot[dataset]'
 # Libraries warn about each other; the ordinary tests make warnings errors.
-PYTHONPATH=python build/formats/bin/python -m pytest -o filterwarnings=default python/tests/test_formats.py "$@"
+PYTHONPATH=python build/formats/bin/python -m pytest -o filterwarnings=default python/tests/test_formats*.py "$@"

@@ -2,7 +2,8 @@
 
 Use it to learn offline from existing experience: demonstrations, the replay of an earlier run, a checkpoint of
 dm-reverb. `client.checkpoint()` makes the server write all tables and returns the path; `reverb.checkpoints.read`
-returns the items one at a time as NumPy arrays, in the structure of the table's signature.
+returns the items as NumPy arrays, one at a time or, as here, in shuffled batches, in the structure of the table's
+signature.
 
 The program records whole episodes of an expert that keeps a point near the middle, stops the server, and fits a policy
 to the checkpoint alone. In the output, look at the contents of the checkpoint, at how often the clone agrees with the
@@ -76,18 +77,25 @@ def record(root: str, episodes: int) -> str:
 
 def clone(path: str) -> np.ndarray:
     """Fits the expert's actions to its observations by logistic regression; returns three weights."""
-    # A dataset larger than memory would be processed item by item, as read() returns them.
-    items = [item.data for item in reverb.checkpoints.read(path, "demonstrations")]
-    observations = np.concatenate([item["observation"] for item in items])
-    actions = np.concatenate([item["action"] for item in items])
-    features = np.column_stack([observations, np.ones(len(observations))])
+    # Each pass has another order. The checkpoint may be larger than the memory: a batch of episodes is read at a time.
+    demonstrations = reverb.checkpoints.read(path, "demonstrations", batch_size=10, shuffle=True, seed=0)
     weights = np.zeros(3)
-    for _ in range(500):
-        probabilities = 1 / (1 + np.exp(-features @ weights))
-        weights += 2.0 * features.T @ (actions - probabilities) / len(actions)
-    agreement = np.mean((features @ weights > 0) == actions)
-    print(f"the clone agrees with the expert in {agreement:.1%} of {len(actions)} steps")
+    for _ in range(100):
+        for batch in demonstrations:
+            features, actions = steps_of(batch)
+            probabilities = 1 / (1 + np.exp(-features @ weights))
+            weights += 2.0 * features.T @ (actions - probabilities) / len(actions)
+    agrees = np.concatenate(
+        [(features @ weights > 0) == actions for features, actions in map(steps_of, demonstrations)]
+    )
+    print(f"the clone agrees with the expert in {agrees.mean():.1%} of {len(agrees)} steps")
     return weights
+
+
+def steps_of(batch: reverb.ReplaySample) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the observations, with a constant, and the actions of all steps of some episodes."""
+    observations, actions = batch.data["observation"].reshape(-1, 2), batch.data["action"].reshape(-1)
+    return np.column_stack([observations, np.ones(len(observations))]), actions
 
 
 def main(episodes: int = 50) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 
 from reverb import client as client_module
 from reverb import errors, formats
+from reverb.formats import _servers
 
 # As those of the program `reverb`.
 _FAILED, _BAD_USAGE, _UNREACHABLE, _NOT_FOUND, _TIMED_OUT = range(1, 6)
 
 _FORMATS = sorted(formats.FORMATS)
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^/:]+):\d{1,5}")
+_ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[^/:,]+):\d{1,5}"
+_ADDRESSES = re.compile(f"{_ADDRESS}(,{_ADDRESS})*")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Example: python -m reverb export /data/run7 --table replay --format parquet -o replay.parquet",
     )
     export.add_argument(
-        "source", metavar="CHECKPOINT|ADDRESS", help="a checkpoint, a folder of checkpoints, or host:port"
+        "source", metavar="CHECKPOINT|ADDRESS", help="a checkpoint, a folder of checkpoints, or host:port[,...]"
     )
     export.add_argument("--table", help="its name; needed if there are several")
     export.add_argument("--format", required=True, choices=_FORMATS)
@@ -60,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     import_.add_argument("path", metavar="PATH", help="what `export` or another program has written")
     import_.add_argument("--format", required=True, choices=_FORMATS)
     import_.add_argument(
-        "--to", required=True, metavar="CHECKPOINT|ADDRESS", help="a folder without checkpoints, or host:port"
+        "--to", required=True, metavar="CHECKPOINT|ADDRESS", help="a folder without checkpoints, or host:port[,...]"
     )
     import_.add_argument("--table", help="its name; as it was when it was exported, unless given")
     for command in (export, import_):
@@ -71,11 +73,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _place(text: str, timeout: float) -> Any:
-    """Returns a path, or a client for an address that answers."""
-    if os.path.exists(text) or not _ADDRESS.fullmatch(text):
+    """Returns a path, or a client for an address that answers; several servers must all answer."""
+    if os.path.exists(text) or not _ADDRESSES.fullmatch(text):
         return text
     client = client_module.Client(text)
-    client.server_info(timeout=timeout)
+    for each in _servers.split(client):
+        each.server_info(timeout=timeout)
     return client
 
 
@@ -90,9 +93,8 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     for name in ("fps", "task"):
         if getattr(arguments, name) is not None:
             options[name] = getattr(arguments, name)
-    of_format = {"minari": {"names"}, "lerobot": {"fps", "task"}}.get(arguments.format, set())
     for name in options:
-        if name not in of_format:
+        if name not in formats.options_of(arguments.format):
             raise ValueError(f"the format {arguments.format} has no option --{'name' if name == 'names' else name}")
     return options
 

@@ -20,12 +20,12 @@ import dataclasses
 import datetime
 import operator
 import os
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
 from reverb import _core, _signatures, _table_info, _tree, reverb_types
-from reverb.replay_sample import PaddedBatch, ReplaySample
+from reverb.replay_sample import PaddedBatch, ReplaySample, _Batch, _Data, _PaddedBatch
 
 __all__ = ["CheckpointInfo", "Entry", "Item", "Reader", "convert", "copy", "find", "info", "read", "verify"]
 
@@ -83,7 +83,7 @@ DEFAULT_SHUFFLE_WINDOW = 16384
 
 _T_co = TypeVar("_T_co", covariant=True)
 # A column, or all columns below a place: "observation", "observation/pixels", ("observation", "pixels"), or 3.
-Column: TypeAlias = "str | int | tuple[Any, ...]"
+Column: TypeAlias = str | int | tuple[Any, ...]
 
 
 @overload
@@ -107,9 +107,35 @@ def read(
     shuffle: bool | int = False,
     seed: int | None = None,
     select: Column | Sequence[Column] | None = None,
+    pad: Literal[False] = False,
+    drop_last: bool = False,
+) -> Reader[_Batch[_Data]]: ...
+@overload
+def read(
+    path: str | os.PathLike[str],
+    tables: str | Sequence[str] | None = None,
+    *,
+    flat: bool = False,
+    batch_size: int,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    select: Column | Sequence[Column] | None = None,
+    pad: Literal[True],
+    drop_last: bool = False,
+) -> Reader[_PaddedBatch[_Data]]: ...
+@overload
+def read(
+    path: str | os.PathLike[str],
+    tables: str | Sequence[str] | None = None,
+    *,
+    flat: bool = False,
+    batch_size: int | None,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    select: Column | Sequence[Column] | None = None,
     pad: bool = False,
     drop_last: bool = False,
-) -> Reader[ReplaySample]: ...
+) -> Reader[Any]: ...
 def read(
     path: str | os.PathLike[str],
     tables: str | Sequence[str] | None = None,
@@ -270,6 +296,9 @@ class Reader(Generic[_T_co]):
     """Items or batches of a checkpoint, from `read()`. Each `for` over it is a pass from the start.
 
     `next(reader)` returns the next element of a pass that only next() uses.
+
+    Can be pickled, for the workers of a data loader: the copy opens the same checkpoint, counts on with the passes of
+    a shuffled reader, and starts a pass of its own.
     """
 
     def __init__(
@@ -289,6 +318,8 @@ class Reader(Generic[_T_co]):
         self._native = _core.CheckpointReader(os.fspath(path))
         native = self._native.info()
         self._path: str = native["path"]
+        self._options = {"flat": flat, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "select": select}
+        self._options |= {"pad": pad, "drop_last": drop_last}
         infos = {table["name"]: table for table in native["tables"]}
         names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
         for name in names:
@@ -313,10 +344,13 @@ class Reader(Generic[_T_co]):
         if select is not None:
             select = [select] if isinstance(select, (str, tuple, int, np.integer)) else list(select)
         self._packing = {name: _Packing(name, infos[name], flat=flat, select=select) for name in names}
-        self._pad = pad
+        self._pad = bool(pad)
         self._drop_last = drop_last
         self._passes = 0
         self._current: Iterator[_T_co] | None = None
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self._path, self._names, self._options, self._passes)
 
     def __repr__(self) -> str:
         what = "items" if self._batch_size is None else f"batches of {self._batch_size}"
@@ -337,6 +371,11 @@ class Reader(Generic[_T_co]):
         """Items in a batch; None if the reader returns Items."""
         return self._batch_size
 
+    @property
+    def pad(self) -> bool:
+        """Whether shorter items of a batch are padded."""
+        return self._pad
+
     def __len__(self) -> int:
         """Items, or batches, in a pass."""
         items = sum(self._sizes[name] for name in self._names)
@@ -356,7 +395,10 @@ class Reader(Generic[_T_co]):
         return next(self._current)
 
     def _open(self, table: str, pass_number: int) -> _core.CheckpointItems:
-        seed = None if self._seed is None else (self._seed + pass_number) % 2**64
+        seed = None
+        if self._seed is not None:
+            # A hash of both: sums would give a pass the order of another pass with another seed.
+            seed = int(np.random.SeedSequence(self._seed, spawn_key=(pass_number,)).generate_state(1, np.uint64)[0])
         return self._native.items(table, self._packing[table].columns, self._window, seed)
 
     def _items(self, pass_number: int) -> Iterator[Item]:
@@ -366,20 +408,20 @@ class Reader(Generic[_T_co]):
                 yield Item(table, key, priority, times_sampled, _time(inserted_at), pack(columns, key))
 
     def _batches(self, pass_number: int, batch_size: int) -> Iterator[ReplaySample]:
-        take = self._take(pass_number)
+        take = self._take(pass_number, self._pad)
         while True:
             batch = take(batch_size)
             if batch is None or (self._drop_last and len(batch.info.key) < batch_size):
                 return
             yield batch
 
-    def _take(self, pass_number: int) -> Callable[[int], ReplaySample | None]:
+    def _take(self, pass_number: int, pad: bool) -> Callable[[int], ReplaySample | None]:
         """Starts a pass; returns a function that returns the next n items, fewer at the end, then None."""
         (table,) = self._names
         items, pack = self._open(table, pass_number), self._packing[table].pack
 
         def take(n: int) -> ReplaySample | None:
-            taken = items.next_batch(n, self._pad)
+            taken = items.next_batch(n, pad)
             if taken is None:
                 return None
             info, columns, lengths = taken
@@ -391,6 +433,14 @@ class Reader(Generic[_T_co]):
             return padded
 
         return take
+
+
+def _rebuild(
+    kind: type[Reader[Any]], path: str, tables: list[str], options: dict[str, Any], passes: int
+) -> Reader[Any]:
+    reader = kind(path, tables, **options)
+    reader._passes = passes
+    return reader
 
 
 def _positive(name: str, value: int) -> int:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from reverb import _arguments, _core, _table_info, errors, rate_limiters, reverb_types
-from reverb.replay_sample import ReplaySample, _Batch, _PaddedBatch, _Sample
+from reverb.replay_sample import ReplaySample, _Batch, _Data, _PaddedBatch, _Sample
 from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
@@ -295,7 +295,7 @@ class Client(_core.Client):
         prefetch: int = 2,
         pad: Literal[False] = False,
         all_or_nothing: bool = False,
-    ) -> Iterator[_Batch]: ...
+    ) -> _core.BatchIterator[_Batch[_Data]]: ...
     @overload
     def sample_batches(
         self,
@@ -309,7 +309,7 @@ class Client(_core.Client):
         prefetch: int = 2,
         pad: bool = False,
         all_or_nothing: bool = False,
-    ) -> Iterator[_PaddedBatch]: ...
+    ) -> _core.BatchIterator[_PaddedBatch[_Data]]: ...
     def sample_batches(
         self,
         table: str,
@@ -324,6 +324,8 @@ class Client(_core.Client):
         all_or_nothing: bool = False,
     ) -> Iterator[ReplaySample]:
         """Returns an iterator over batches of `batch_size` items each. Sends nothing before the first next().
+
+        `close()` of the iterator ends its streams, and a next() that waits in another thread.
 
         A batch is a ReplaySample whose `info` has arrays of shape [B], and whose `data` has, for each column, one
         contiguous array [B, T, ...], or [B, ...] for columns without time. `data` has the structure of the table's

@@ -6,7 +6,7 @@ Type checkers read replay_sample.pyi, where the classes are generic.
 from __future__ import annotations
 
 import importlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -67,7 +67,21 @@ class PaddedBatch(ReplaySample):
     lengths: Any
 
 
-# The types of what Client.sample() and Client.sample_batches() yield; more precise in the stub.
+class MixedBatch(ReplaySample):
+    """A batch of reverb.mix(), with items of several sources.
+
+    `source` has shape [B]: the position, among the sources given to mix(), of the source of each item. `lengths` is
+    that of a PaddedBatch, or None if the batch is not padded.
+    """
+
+    source: Any
+    lengths: Any
+
+
+# The structure of batches, as far as the caller declares it, and the types of what Client.sample(),
+# Client.sample_batches() and mix() yield; more precise in the stub.
+_Data = TypeVar("_Data")
 _Sample = ReplaySample
 _Batch = ReplaySample
 _PaddedBatch = PaddedBatch
+_MixedBatch = MixedBatch

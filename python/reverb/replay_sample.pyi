@@ -33,9 +33,14 @@ class ReplaySample(NamedTuple, Generic[_Data, _Info]):
 class PaddedBatch(ReplaySample[_Data, _Info]):
     lengths: Any
 
-# What Client.sample() and Client.sample_batches() yield. `data` is Any unless the caller declares its type:
+class MixedBatch(ReplaySample[_Data, _Info]):
+    source: npt.NDArray[np.int64]
+    lengths: Any
+
+# What Client.sample(), Client.sample_batches() and mix() yield. `data` is Any unless the caller declares its type:
 # `batches: Iterator[reverb.ReplaySample[Transition]] = client.sample_batches(...)`.
 _BatchInfo: TypeAlias = SampleInfo[npt.NDArray[np.integer[Any]], npt.NDArray[np.float64]]
 _Sample: TypeAlias = ReplaySample[Any, SampleInfo[int, float]]
-_Batch: TypeAlias = ReplaySample[Any, _BatchInfo]
-_PaddedBatch: TypeAlias = PaddedBatch[Any, _BatchInfo]
+_Batch: TypeAlias = ReplaySample[_Data, _BatchInfo]
+_PaddedBatch: TypeAlias = PaddedBatch[_Data, _BatchInfo]
+_MixedBatch: TypeAlias = MixedBatch[_Data, _BatchInfo]

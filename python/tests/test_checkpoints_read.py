@@ -2,8 +2,10 @@
 
 import collections
 import itertools
+import multiprocessing
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -222,6 +224,36 @@ def test_a_shuffled_pass_has_every_item_once(tmp_path):
     # Data and info belong together.
     batch = next(reader)
     assert batch.info.priority.tolist() == [act + 1 for act in batch.data["act"].tolist()]
+
+
+def test_seeds_and_passes_have_orders_of_their_own(tmp_path):
+    save(tmp_path, write=lambda client: write_steps(client, 100))
+    orders = set()
+    for seed in (0, 1, 2, 3, 2**32, 2**32 + 1, 2**64 - 1):
+        reader = checkpoints.read(tmp_path, "table", batch_size=100, shuffle=True, seed=seed)
+        orders |= {tuple(batch.data["act"].tolist()) for _ in range(4) for batch in reader}
+    assert len(orders) == 7 * 4
+
+
+def test_a_reader_can_be_pickled(tmp_path):
+    save(tmp_path, write=write_steps)
+    reader = checkpoints.read(
+        tmp_path, "table", batch_size=4, shuffle=True, seed=3, select=["obs/pos", "act"], drop_last=True
+    )
+    list(reader)  # the copy counts on
+    copy = pickle.loads(pickle.dumps(reader))
+    assert acts(copy) == acts(reader)
+    assert repr(copy) == repr(reader)
+    assert next(iter(copy)).data["obs"].keys() == {"pos"}
+    # It reads the same checkpoint, whatever the folder has by then.
+    save(tmp_path, write=lambda client: write_steps(client, 1))
+    again = pickle.loads(pickle.dumps(reader))
+    assert (again.path, len(again)) == (reader.path, 2)
+    items = checkpoints.read(tmp_path, ["table"], flat=True)
+    assert [item.key for item in pickle.loads(pickle.dumps(items))] == [item.key for item in items]
+    # Workers get it that way.
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(len, (items,)) == 11
 
 
 def test_a_window_mixes_across_the_table(tmp_path):

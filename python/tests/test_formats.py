@@ -1,11 +1,11 @@
 """Tests reverb.formats: exports of tables and imports of them, with the real libraries where they are installed."""
 
-import collections
 import json
 import subprocess
 import sys
 
 from conftest import make_table
+from exports import assert_same, items_of, round_trip, save, write_mixed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import ml_dtypes
@@ -14,9 +14,7 @@ import pytest
 
 import reverb
 from reverb import __main__ as program
-from reverb import checkpointers, checkpoints, formats
-
-Pair = collections.namedtuple("Pair", ["second", "first"])
+from reverb import checkpoints, formats
 
 # What each format needs besides NumPy.
 LIBRARIES = {"npz": None, "parquet": "pyarrow", "minari": "minari", "lerobot": "pyarrow"}
@@ -26,75 +24,6 @@ ANY_TABLE = ["npz", "parquet"]
 def need(format):
     if LIBRARIES[format] is not None:
         pytest.importorskip(LIBRARIES[format])
-
-
-def save(root, *tables, write):
-    checkpointer = checkpointers.DefaultCheckpointer(root)
-    with reverb.Server(list(tables) or [make_table(max_size=100_000)], checkpointer=checkpointer) as server:
-        client = server.localhost_client()
-        write(client)
-        return client.checkpoint()
-
-
-def items_of(path, table="table"):
-    return list(checkpoints.read(path, table))
-
-
-def assert_same(ours, theirs):
-    """Checks that items have the same priorities, structures and values, bit by bit."""
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.priority == other.priority
-        assert reverb._tree.map_structure(lambda _: 0, one.data) == reverb._tree.map_structure(lambda _: 0, other.data)
-        for path, first in reverb._tree.flatten_with_path(one.data):
-            second = dict(reverb._tree.flatten_with_path(other.data))[path]
-            assert (first.dtype, first.shape) == (second.dtype, second.shape), path
-            if first.dtype == object:
-                assert first.tolist() == second.tolist()
-            else:
-                assert first.tobytes() == second.tobytes(), path
-
-
-def round_trip(folder, path, format, table="table", **options):
-    file = folder / f"data.{format}"
-    count = formats.export_table(path, file, format=format, table=table, options=options)
-    back = formats.import_table(file, folder / "back", format=format)
-    assert isinstance(back, str)
-    before, after = items_of(path, table), items_of(back, table)
-    assert count == len(before)
-    assert_same(before, after)
-    return file, back
-
-
-def write_mixed(client, lengths=(3, 1, 4, 4, 2)):
-    """Writes items of several dtypes, nests and lengths."""
-    random = np.random.default_rng(1)
-    with client.trajectory_writer(num_keep_alive_refs=8) as writer:
-        for number, length in enumerate(lengths):
-            for step in range(length):
-                writer.append(
-                    {
-                        "frame": random.integers(0, 256, (3, 2), np.uint8),
-                        "f16": np.float16(step),
-                        "bf16": np.array([step, 0.5], ml_dtypes.bfloat16),
-                        "done": np.bool_(step == length - 1),
-                        "text": f"step {number}/{step} ä\0".encode(),
-                        "z": np.complex64(step + 1j),
-                        "empty": np.zeros((2, 0), np.float32),
-                        "u64": np.uint64(2**64 - 1 - step),
-                    }
-                )
-            history = writer.history
-            trajectory = {
-                "obs": {"frames": history["frame"][-length:], "half": [history["f16"][-1:], history["bf16"][-length:]]},
-                "last": Pair(history["u64"][-1], (history["frame"][-1], history["text"][-1])),
-                "ends": history["done"][-length:],
-                "texts": history["text"][-length:],
-                "z": history["z"][-length:],
-                "empty": history["empty"][-length:],
-            }
-            writer.create_item("table", float(number) + 0.25, trajectory)
-            writer.end_episode()
 
 
 @pytest.mark.parametrize("format", ANY_TABLE)
@@ -208,6 +137,67 @@ def test_servers_as_source_and_target(tmp_path, format, connect, serve):
         formats.export_table(client, tmp_path / "file2", format=format, table="tabel")
 
 
+def insert_numbers(client, numbers):
+    for number in numbers:
+        client.insert({"x": np.float32(number)}, {"table": float(number)})
+
+
+def numbers_of(client):
+    return sorted(float(item.data["x"][0]) for item in client.peek("table", 100))
+
+
+def test_all_servers_of_a_client(tmp_path, serve, connect):
+    sources, targets = ([serve(make_table()) for _ in range(2)] for _ in range(2))
+    # The second source has fewer items than the first, and pages end at different times.
+    insert_numbers(connect(sources[0]), range(20))
+    insert_numbers(connect(sources[1]), range(100, 103))
+    both, new = (reverb.Client([f"localhost:{server.port}" for server in each]) for each in (sources, targets))
+    assert formats.export_table(both, tmp_path / "file", format="npz") == 23
+    path = formats.import_table(tmp_path / "file", tmp_path / "new", format="npz")
+    numbers = [*range(20), 100, 101, 102]
+    assert [float(item.data["x"][0]) for item in items_of(path)] == numbers
+    assert [item.priority for item in items_of(path)] == numbers
+    # An import gives each server its share.
+    assert formats.import_table(tmp_path / "file", new, format="npz") == 23
+    shards = [numbers_of(connect(server)) for server in targets]
+    assert [len(shard) for shard in shards] == [12, 11]
+    assert sorted(shards[0] + shards[1]) == numbers
+    # The program takes addresses with commas between them.
+    addresses = ",".join(f"localhost:{server.port}" for server in sources)
+    assert program.main(["export", addresses, "--format", "npz", "-o", str(tmp_path / "again")]) == 0
+    with np.load(tmp_path / "again") as again, np.load(tmp_path / "file") as file:
+        assert again["data/x"].tolist() == file["data/x"].tolist()
+    # A server that is named twice has its items once.
+    twice = reverb.Client([f"localhost:{sources[1].port}"] * 2)
+    assert formats.export_table(twice, tmp_path / "twice", format="npz") == 3
+
+
+def test_servers_that_differ(tmp_path, serve, connect):
+    def export(*tables):
+        servers = [serve(table) for table in tables]
+        both = reverb.Client([f"localhost:{server.port}" for server in servers])
+        return servers, lambda: formats.export_table(both, tmp_path / "file", format="npz", table="table")
+
+    (_, second), attempt = export(make_table(), make_table("other"))
+    with pytest.raises(ValueError, match=rf"localhost:{second.port} has no table 'table'; it has 'other'"):
+        attempt()
+    signatures = ({"x": reverb.TensorSpec([None], dtype)} for dtype in (np.float32, np.float64))
+    (first, second), attempt = export(*(make_table(signature=signature) for signature in signatures))
+    with pytest.raises(ValueError, match=rf"signature on localhost:{second.port} than on localhost:{first.port}"):
+        attempt()
+    # One without items has no say in the names; different names are none.
+    (first, second), attempt = export(make_table(), make_table())
+    insert_numbers(connect(first), range(2))
+    assert attempt() == 2
+    with np.load(tmp_path / "file") as file:
+        assert file["data/x"].tolist() == [0, 1]
+    (tmp_path / "file").unlink()
+    connect(second).insert({"y": np.float32(7)}, {"table": 1.0})
+    assert attempt() == 3
+    with np.load(tmp_path / "file") as file:
+        assert file["data/column_0"].tolist() == [0, 1, 7]
+
+
 @pytest.mark.parametrize("format", ANY_TABLE)
 def test_items_of_different_layouts_are_refused(tmp_path, format):
     need(format)
@@ -250,6 +240,90 @@ def test_files_that_are_something_else(tmp_path, format):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="not an export of reverb"):
         formats.import_table(tmp_path / "other.npz", tmp_path / "new", format="npz")
+
+
+@pytest.mark.parametrize("format", ["npz", "parquet", "minari", "lerobot"])
+def test_options_that_a_format_does_not_have(tmp_path, format):
+    path = save(tmp_path / "root", write=write_mixed)
+    with pytest.raises(ValueError, match=rf"format {format} has no option 'speed'; it has (none|'names'|'fps', 'task')"):
+        formats.export_table(path, tmp_path / "file", format=format, options={"speed": 3})
+    with pytest.raises(TypeError, match=r"options must be a dict such as .*got 'fps=3' of type str"):
+        formats.export_table(path, tmp_path / "file", format=format, options="fps=3")
+    assert not list(tmp_path.glob("file*"))
+
+
+def write_points(client):
+    for number in range(3):
+        point = np.array([number, -number], np.float32)
+        client.insert({"point": point, "text": b"a" * number, "count": np.int64(number)}, {"table": 1.0 + number})
+
+
+def test_parquet_files_that_do_not_match_their_metadata(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = save(tmp_path / "root", write=write_points)
+    formats.export_table(path, tmp_path / "file", format="parquet")
+    table = parquet.read_table(tmp_path / "file")
+
+    def replaced(name, array):
+        return table.set_column(table.schema.get_field_index(name), name, array)
+
+    def attempt(changed):
+        assert b"reverb" in changed.schema.metadata, "it would not be stale"
+        parquet.write_table(changed, tmp_path / "changed")
+        return formats.import_table(tmp_path / "changed", tmp_path / "new", format="parquet")
+
+    doubles = arrow.array([[[1.0, 2.0]]] * 3, arrow.large_list(arrow.list_(arrow.float64(), 2)))
+    wide = arrow.array([[[1.0, 2.0, 3.0]]] * 3, arrow.large_list(arrow.list_(arrow.float32(), 3)))
+    unsized = arrow.array([[[1.0, 2.0]]] * 3, arrow.large_list(arrow.list_(arrow.float32())))
+    holes = arrow.array([[[1.0, 2.0]], [None], [[1.0, 2.0]]], arrow.large_list(arrow.list_(arrow.float32(), 2)))
+    for changed, words in (
+        (table.drop_columns(["count"]), r"no column 'count'.*it has 'point', 'text'; .*replace_schema_metadata"),
+        (table.append_column("new", [[1, 2, 3]]), r"column 'new', which its metadata 'reverb' does not describe"),
+        (replaced("point", doubles), r"'point' is of type .*double.*describes .*float32\[2\].*replace_schema_metadata"),
+        (replaced("point", wide), r"'point' is of type .*\[3\].*describes .*float32\[2\]"),
+        (replaced("point", unsized), r"'point' is of type .*describes .*float32\[2\]"),
+        (replaced("point", holes), r"'point' has missing values"),
+        (replaced("count", arrow.array([0, 1, 2])), r"'count' is of type int64, .*describes large_list<.*int64"),
+        (replaced("_priority", arrow.array(["a", "b", "c"])), r"'_priority' is of type string; .*cast it to float64"),
+        (replaced("_priority", arrow.array([1.0, None, 2.0])), r"'_priority' has missing values"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            attempt(changed)
+    # What other programs do without changing values is no problem; nor are columns that imports do not need.
+    texts = table.column("text").cast(arrow.list_(arrow.binary()))
+    whole = replaced("text", texts).drop_columns(["_key", "_inserted_at", "_times_sampled"])
+    assert_same(items_of(path), items_of(attempt(whole)))
+    # Without the metadata it is a file of another program.
+    parquet.write_table(table.drop_columns(["count"]).replace_schema_metadata(), tmp_path / "others.parquet")
+    others = items_of(formats.import_table(tmp_path / "others.parquet", tmp_path / "others", format="parquet"), "others")
+    assert [sorted(item.data) for item in others] == [["point", "text"]] * 3
+
+
+def test_npz_files_that_do_not_match_their_description(tmp_path):
+    path = save(tmp_path / "root", write=write_points)
+    formats.export_table(path, tmp_path / "file.npz", format="npz")
+    with np.load(tmp_path / "file.npz") as file:
+        arrays = dict(file)
+
+    def attempt(**changed):
+        np.savez(tmp_path / "changed.npz", **{**arrays, **{name.replace("__", "/"): a for name, a in changed.items()}})
+        return formats.import_table(tmp_path / "changed.npz", tmp_path / "new", format="npz")
+
+    for changed, words in (
+        ({"data__point": arrays["data/point"].astype(np.float64)}, r"'data/point' is of dtype float64, .* float32; .*astype"),
+        ({"data__text": np.array(["a"])}, r"'data/text' is of dtype <U1, .*uint8"),
+        ({"data__point": arrays["data/point"][:2]}, r"'data/point' has 4 elements, .*\[3, 2\]"),
+        ({"data__text": arrays["data/text"][:2]}, r"'data/text' has 2 bytes, the sizes of its strings add up to 3"),
+        ({"lengths__count": np.array([1, 1])}, r"'lengths/count' has shape \[2\] instead of 3"),
+        ({"lengths__count": np.array([2, 2, -1])}, r"'data/count' has 3 elements"),
+        ({"lengths__count": np.array([1.0, 1.0, 1.0])}, r"'lengths/count' is of dtype float64, .*int64"),
+        ({"info__key": arrays["info/key"][:1]}, r"'info/key' has shape \[1\] instead of 3"),
+        ({"info__priority": np.array(["1", "2", "3"])}, r"'info/priority' is of dtype <U1, .*float64"),
+        ({"info__priority": np.array(1.0)}, r"changed.npz"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            attempt(**changed)
+    assert_same(items_of(path), items_of(attempt()))
 
 
 def test_a_library_that_is_missing(tmp_path, monkeypatch):
@@ -344,208 +418,3 @@ def test_the_module_runs(tmp_path):
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "5 items\n", "")
     assert json.loads(np.load(tmp_path / "data.npz")["reverb"].tobytes())["table"] == "table"
-
-
-# --- Episodes ---
-
-
-def write_episodes(client, lengths=(4, 1, 3), table="table"):
-    """Writes whole episodes, with one observation more than actions."""
-    random = np.random.default_rng(2)
-    with client.trajectory_writer(num_keep_alive_refs=8) as writer:
-        for number, length in enumerate(lengths):
-            for step in range(length + 1):
-                row = {
-                    "observation": {
-                        "image": random.integers(0, 256, (4, 4, 3), np.uint8),
-                        "joints": (random.standard_normal(3).astype(np.float32), np.int16(step)),
-                    }
-                }
-                if step < length:
-                    row |= {
-                        "action": random.standard_normal(2),
-                        "reward": np.float32(step / 3),
-                        "terminated": np.bool_(step == length - 1 and number % 2 == 0),
-                        "truncated": np.bool_(step == length - 1 and number % 2 == 1),
-                        "value": np.float64(step),
-                    }
-                    writer.append(row, partial_step=True)
-                    writer.append({})
-                else:
-                    writer.append(row)
-            history = writer.history
-            trajectory = {
-                "observation": {
-                    "image": history["observation"]["image"][:],
-                    "joints": tuple(column[:] for column in history["observation"]["joints"]),
-                }
-            }
-            for name in ("action", "reward", "terminated", "truncated", "value"):
-                trajectory[name] = history[name][:-1]
-            writer.create_item(table, 1.5 + number, trajectory)
-            writer.end_episode()
-
-
-def test_minari_keeps_episodes(tmp_path):
-    minari = pytest.importorskip("minari")
-    pytest.importorskip("h5py")
-    path = save(tmp_path / "root", write=write_episodes)
-    file, _ = round_trip(tmp_path, path, "minari")
-    dataset = minari.MinariDataset(file / "data")
-    assert dataset.total_episodes == 3
-    assert dataset.total_steps == 8
-    for item, episode in zip(items_of(path), dataset.iterate_episodes(), strict=True):
-        np.testing.assert_array_equal(episode.observations["image"], item.data["observation"]["image"])
-        np.testing.assert_array_equal(episode.observations["joints"][0], item.data["observation"]["joints"][0])
-        np.testing.assert_array_equal(episode.actions, item.data["action"])
-        np.testing.assert_array_equal(episode.rewards, item.data["reward"])
-        np.testing.assert_array_equal(episode.terminations, item.data["terminated"])
-        np.testing.assert_array_equal(episode.truncations, item.data["truncated"])
-        np.testing.assert_array_equal(episode.infos["value"], item.data["value"])
-        assert dataset.observation_space.contains(
-            reverb._tree.map_structure(lambda leaf: np.asarray(leaf[0]), episode.observations)
-        )
-
-
-@pytest.mark.filterwarnings("ignore")  # of Minari: no author, temporary folders that it does not remove
-def test_minari_datasets_of_others_are_imported(tmp_path, monkeypatch):
-    minari = pytest.importorskip("minari")
-    pytest.importorskip("h5py")
-    gymnasium = pytest.importorskip("gymnasium")
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-    environment = minari.DataCollector(gymnasium.make("CartPole-v1"))
-    for seed in range(3):
-        environment.reset(seed=seed)
-        environment.action_space.seed(seed)
-        done = False
-        while not done:
-            _, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
-            done = terminated or truncated
-    dataset = environment.create_dataset("cartpole/random-v0")
-    environment.close()
-    path = formats.import_table(
-        tmp_path / "datasets" / "cartpole" / "random-v0", tmp_path / "new", format="minari", table="episodes"
-    )
-    items = items_of(path, "episodes")
-    for item, episode in zip(items, dataset.iterate_episodes(), strict=True):
-        np.testing.assert_array_equal(item.data["observation"], episode.observations)
-        assert len(item.data["observation"]) == len(item.data["action"]) + 1
-        np.testing.assert_array_equal(item.data["terminated"], episode.terminations)
-        assert item.data["terminated"][-1]
-
-
-def test_minari_says_what_it_cannot_hold(tmp_path):
-    pytest.importorskip("minari")
-    pytest.importorskip("h5py")
-
-    def attempt(number, write, **options):
-        path = save(tmp_path / f"root{number}", write=write)
-        formats.export_table(path, tmp_path / f"out{number}", format="minari", options=options)
-
-    def transition(client):
-        one = np.float32(1)
-        client.insert({"obs": one, "act": one, "reward": one, "terminal": False}, {"table": 1.0})
-
-    with pytest.raises(ValueError, match=r"1 observations and 1 actions.*needs 2"):
-        attempt(0, transition)
-    with pytest.raises(ValueError, match=r"needs observations, actions.*'x'.*--name"):
-        attempt(1, lambda client: client.insert({"x": 1.0}, {"table": 1.0}))
-    with pytest.raises(ValueError, match="not dicts"):
-        attempt(2, lambda client: client.insert([1.0], {"table": 1.0}))
-    with pytest.raises(ValueError, match=r"dtype string"):
-        attempt(3, write_mixed_episode)
-    with pytest.raises(ValueError, match=r"observations should be one of the columns"):
-        attempt(4, write_episodes, names={"observations": "pixels"})
-    with pytest.raises(ValueError, match="not a dataset of Minari"):
-        formats.import_table(tmp_path, tmp_path / "new", format="minari")
-
-
-def write_mixed_episode(client):
-    client.insert({"obs": b"text", "act": 1.0, "reward": 1.0, "terminal": False}, {"table": 1.0})
-
-
-def write_frames(client, lengths=(4, 1, 3)):
-    """Writes episodes whose columns all have a row for each frame."""
-    random = np.random.default_rng(3)
-    with client.trajectory_writer(num_keep_alive_refs=8) as writer:
-        for number, length in enumerate(lengths):
-            for step in range(length):
-                writer.append(
-                    {
-                        "observation": {
-                            "state": random.standard_normal(3).astype(np.float32),
-                            "grid": random.integers(0, 256, (4, 2, 3), np.uint8),
-                        },
-                        "action": random.standard_normal(2),
-                        "one": np.ones(1, np.int16),
-                        "next": (np.float32(step), np.bool_(step == length - 1)),
-                        "says": f"größe {step}".encode(),
-                    }
-                )
-            trajectory = reverb._tree.map_structure(lambda column: column[:], writer.history)
-            writer.create_item("table", 0.5 + number, trajectory)
-            writer.end_episode()
-
-
-def test_lerobot_keeps_episodes(tmp_path):
-    pytest.importorskip("pyarrow")
-    path = save(tmp_path / "root", write=write_frames)
-    file, _ = round_trip(tmp_path, path, "lerobot", fps=20, task="stack the cubes")
-    info = json.loads((file / "meta" / "info.json").read_text())
-    assert (info["total_episodes"], info["total_frames"], info["fps"]) == (3, 8, 20)
-    assert info["features"]["observation.state"] == {"dtype": "float32", "shape": [3], "names": None}
-    # Without our description it is a dataset like any other.
-    (file / "meta" / "reverb.json").unlink()
-    again = formats.import_table(file, tmp_path / "again", format="lerobot", table="table")
-    for ours, theirs in zip(items_of(path), items_of(again), strict=True):
-        np.testing.assert_array_equal(ours.data["observation"]["grid"], theirs.data["observation.grid"])
-        np.testing.assert_array_equal(ours.data["next"][1], theirs.data["next.1"])
-        assert theirs.data["says"].tolist() == ours.data["says"].tolist()
-        assert theirs.priority == 1.0
-
-
-def test_the_library_reads_lerobot(tmp_path):
-    library = pytest.importorskip("lerobot.datasets.lerobot_dataset")
-    path = save(tmp_path / "root", write=write_frames)
-    formats.export_table(path, tmp_path / "out", format="lerobot", options={"fps": 20, "task": "stack the cubes"})
-    dataset = library.LeRobotDataset("reverb/test", root=tmp_path / "out")
-    assert (dataset.num_episodes, dataset.num_frames, dataset.fps) == (3, 8, 20)
-    frames = [
-        (number, frame, item) for number, item in enumerate(items_of(path)) for frame in range(len(item.data["action"]))
-    ]
-    for index, (number, frame, item) in enumerate(frames):
-        read = dataset[index]
-        assert (int(read["episode_index"]), int(read["frame_index"]), read["task"]) == (
-            number,
-            frame,
-            "stack the cubes",
-        )
-        np.testing.assert_array_equal(read["observation.state"], item.data["observation"]["state"][frame])
-        np.testing.assert_array_equal(read["observation.grid"], item.data["observation"]["grid"][frame])
-        np.testing.assert_array_equal(
-            np.asarray(read["action"], np.float32), item.data["action"][frame].astype(np.float32)
-        )
-        assert bool(read["next.1"]) == bool(item.data["next"][1][frame])
-    np.testing.assert_allclose(
-        dataset.meta.stats["action"]["mean"],
-        np.concatenate([item.data["action"] for item in items_of(path)]).mean(axis=0),
-    )
-
-
-def test_lerobot_says_what_it_cannot_hold(tmp_path):
-    pytest.importorskip("pyarrow")
-
-    def attempt(number, write, **options):
-        path = save(tmp_path / f"root{number}", write=write)
-        formats.export_table(path, tmp_path / f"out{number}", format="lerobot", options=options)
-
-    with pytest.raises(ValueError, match="different lengths"):
-        attempt(0, write_episodes)
-    with pytest.raises(ValueError, match=r"'empty'.*shape"):
-        attempt(1, write_mixed)
-    with pytest.raises(ValueError, match="not free"):
-        attempt(2, lambda client: client.insert({"index": 1.0}, {"table": 1.0}))
-    with pytest.raises(ValueError, match="fps"):
-        attempt(3, write_frames, fps=0)
-    with pytest.raises(ValueError, match="not a dataset of LeRobot"):
-        formats.import_table(tmp_path, tmp_path / "new", format="lerobot")

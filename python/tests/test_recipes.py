@@ -221,9 +221,11 @@ def test_prioritized_replay(names_of):
     assert sorted(float(item["reward"]) for item in items) == [0.5 * step for step in range(20)]
     seen = {int(key) for key in names["batch"].info.key}
     priorities = {item.info.key: item.info.priority for item in names["client"].peek("per", 100)}
-    # The last value counts where a batch has an item several times; no item of the last batch keeps its first priority.
-    newest = dict(zip(map(int, names["batch"].info.key), names["errors"], strict=True))
-    assert {key: priorities[key] for key in seen} == pytest.approx(newest)
+    # No item of the last batch keeps its first priority: it has the magnitude of its error, without importance weights.
+    assert names["weights"].min() < 0.9, "weights that are all 1 would prove nothing"
+    rewards = dict(zip(map(int, names["batch"].info.key), names["batch"].data["reward"], strict=True))
+    expected = {key: abs(float(reward) - 3.0) + 0.01 for key, reward in rewards.items()}
+    assert {key: priorities[key] for key in seen} == pytest.approx(expected)
 
 
 def test_structured_transitions(names_of):
@@ -281,6 +283,14 @@ def test_behaviour_cloning(names_of):
     names = names_of("how_to.md", '"demonstrations"')
     assert names["observations"][:, 0].tolist() == list(range(20))
     assert names["actions"].tolist() == [step % 2 for step in range(20)]
+
+
+def test_mixing_demonstrations(names_of):
+    names = names_of("how_to.md", "reverb.mix(")
+    mixed, steps = names["mixed"], names["steps"]
+    assert set(steps[mixed.source == 0]) <= {12, 20}
+    assert set(steps[mixed.source == 1]) == {20}
+    assert {int(key) for key in names["keys"]} <= {item.info.key for item in names["client"].peek("episodes", 10)}
 
 
 def test_d4pg_begins_an_item_at_every_step(monkeypatch):

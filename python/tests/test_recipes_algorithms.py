@@ -262,9 +262,21 @@ def test_behaviour_cloning_reads_what_the_expert_did(recipe, tmp_path, monkeypat
         for episode in log.episodes
         for observation, action in zip(episode["observation"], episode["action"], strict=False)
     }
-    (batch,) = cloning.batches(path, num_batches=1)
-    assert len(batch["action"]) == cloning.BATCH
-    assert {(o.tobytes(), a) for o, a in zip(batch["observation"], batch["action"], strict=True)} <= done
+    # Few episodes are read at a time, in random order: the demonstrations need not fit into memory.
+    monkeypatch.setattr(cloning, "EPISODES", 2)
+    readers = []
+    monkeypatch.setattr(
+        reverb.checkpoints,
+        "read",
+        lambda *args, read=reverb.checkpoints.read, **more: readers.append(read(*args, **more)) or readers[-1],
+    )
+    batches = list(cloning.batches(path, num_batches=12))
+    assert [(len(reader), reader.batch_size) for reader in readers] == [(3, 2)]
+    assert {len(batch["action"]) for batch in batches} == {cloning.BATCH}
+    seen = {(o.tobytes(), a) for batch in batches for o, a in zip(batch["observation"], batch["action"], strict=True)}
+    assert seen == done
+    passes = [tuple(batch["action"].tobytes() for batch in batches[i : i + 3]) for i in range(0, 12, 3)]
+    assert len(set(passes)) == 4
 
 
 def improvement(first, last):

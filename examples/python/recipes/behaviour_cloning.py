@@ -1,12 +1,14 @@
 """Behaviour cloning: demonstrations are recorded and saved; a learner reads the checkpoint without a server.
 
 Recorder: `EpisodeRecorder()`, an item per episode: observations [T + 1], and [T] of everything else. Table: keeps
-everything that fits. The learner pairs `observation[:-1]` with `action`; the last observation has no action.
+everything that fits. The learner pairs `observation[:-1]` with `action`; the last observation has no action. It reads
+a few episodes at a time, each pass in another order, so that the demonstrations may be larger than its memory.
 
 Run it with `python examples/python/recipes/behaviour_cloning.py`, or with `--with torch` or `--with jax`.
 """
 
 from collections.abc import Iterator
+import itertools
 import tempfile
 from typing import Any
 
@@ -16,7 +18,8 @@ import numpy as np
 
 import reverb
 
-BATCH = 32
+EPISODES = 16  # that are read at a time
+BATCH = 32  # steps of them
 # The time is None: episodes differ in length.
 SIGNATURE = {
     "observation": reverb.TensorSpec((None, Catch.rows, Catch.columns), np.uint8),
@@ -59,12 +62,16 @@ def demonstrate(root: str, episodes: int = 80) -> str:
 
 
 def batches(path: str, num_batches: int) -> Iterator[dict[str, np.ndarray]]:
-    """Reads the demonstrations and yields shuffled batches of observations and actions."""
-    episodes = [item.data for item in reverb.checkpoints.read(path, "demonstrations")]
-    observations = np.concatenate([episode["observation"][:-1] for episode in episodes])
-    actions = np.concatenate([episode["action"] for episode in episodes])
+    """Reads the demonstrations in random order, and yields batches of observations and actions."""
+    columns = ["observation", "action", "mask"]
+    episodes = reverb.checkpoints.read(
+        path, "demonstrations", batch_size=EPISODES, shuffle=True, seed=0, select=columns, pad=True
+    )
+    passes = itertools.chain.from_iterable(itertools.repeat(episodes))
     rng = np.random.default_rng(0)
-    for _ in range(num_batches):
+    for batch in itertools.islice(passes, num_batches):
+        mask = batch.data["mask"]  # False where shorter episodes are padded
+        observations, actions = batch.data["observation"][:, :-1][mask], batch.data["action"][mask]
         rows = rng.integers(len(actions), size=BATCH)
         yield {"observation": observations[rows], "action": actions[rows]}
 

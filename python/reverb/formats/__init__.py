@@ -5,7 +5,7 @@
 | "parquet" | a file | any table; an item is a row, in constant memory | pyarrow |
 | "npz" | a file | any table; an array for each column, in memory for the table | NumPy |
 | "minari" | a folder | episodes of observations, actions, rewards and ends | minari[hdf5], pillow |
-| "lerobot" | a folder | episodes: an item is an episode whose columns all have a value for each frame | pyarrow |
+| "lerobot" | a folder | episodes: columns have a value for each frame; some may have one more, at the end | pyarrow |
 
 All keep the structure, dtypes and lengths of items and their priorities. None keeps what only a server has: keys and
 times of insertion are in the files, but imported items get new ones, and rows that items share are written for each
@@ -26,10 +26,9 @@ of them. All items of a table must have the same columns, dtypes and shapes; len
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import importlib
-import itertools
 import os
 from pathlib import Path
 import shutil
@@ -39,10 +38,10 @@ import uuid
 from reverb import _core, checkpointers, checkpoints, item_selectors, rate_limiters
 from reverb import client as client_module
 from reverb import server as server_module
-from reverb.formats import _tables
+from reverb.formats import _servers, _tables
 from reverb.formats._tables import Item, Layout, Table
 
-__all__ = ["FORMATS", "export_table", "import_table"]
+__all__ = ["FORMATS", "export_table", "import_table", "options_of"]
 
 # The name of each format, and the module that implements it.
 FORMATS: dict[str, str] = {
@@ -51,8 +50,6 @@ FORMATS: dict[str, str] = {
     "minari": "_minari",
     "lerobot": "_lerobot",
 }
-
-_PAGE = 256  # items that are requested from a server at a time
 
 
 def export_table(
@@ -66,7 +63,7 @@ def export_table(
     """Writes the items of a table to a file or folder. Returns their number.
 
     Items of a server are read without sampling them, while it goes on: those that are inserted or removed meanwhile may
-    be there or not. `path` appears when it is complete.
+    be there or not. A client of several servers exports the items of all of them. `path` appears when it is complete.
 
     Args:
         source: a checkpoint, or a folder of checkpoints (the latest), or a Client.
@@ -83,17 +80,18 @@ def export_table(
         RuntimeError: if there is no such checkpoint or table, or the checkpoint is damaged.
     """
     write: Callable[..., int] = _module(format).write
+    chosen = _check_options(format, options)
     target = Path(path)
     if target.exists() or target.is_symlink():
         raise FileExistsError(f"{target} exists; an export is written to a new place")
     if isinstance(source, _core.Client):
-        opened = _open_client(source, table)
+        opened = _servers.open_table(source, table)
     else:
         opened = _open_checkpoint(source, table)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{target.name}.writing-{uuid.uuid4().hex}")
     try:
-        count = write(temporary, opened, **dict(options or {}))
+        count = write(temporary, opened, **chosen)
         temporary.rename(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -116,7 +114,8 @@ def import_table(
 
     Args:
         path: what export_table() or another program has written.
-        target: a folder without checkpoints, created if necessary, or a Client of a server that has the table.
+        target: a folder without checkpoints, created if necessary, or a Client of a server that has the table. Several
+            servers get the items in turn.
         format: "parquet", "npz", "minari" or "lerobot".
         table: the name of the table; None: as it was when it was exported.
 
@@ -135,11 +134,9 @@ def import_table(
     layout, size, items = read(source)
     name = table or layout.table or source.name.split(".")[0]
     if isinstance(target, _core.Client):
-        known = target.server_info()
-        if name not in known:
-            tables = ", ".join(repr(each) for each in sorted(known))
-            raise ValueError(f"the server has no table {name!r} to import to; it has {tables or 'none'}")
-        return _tables.insert(target, name, layout, items)
+        for each in _servers.split(target):
+            _tables.choose(name, sorted(each.server_info()), each.server_address)
+        return _servers.insert(target, name, layout, items)
     root = Path(target)
     if root.exists() and checkpoints.find(root):
         raise FileExistsError(f"{root} has checkpoints; import to a new folder")
@@ -153,8 +150,14 @@ def import_table(
     )
     with server_module.Server([made], checkpointer=checkpointers.DefaultCheckpointer(str(root))) as server:
         client = server.localhost_client()
-        _tables.insert(client, name, layout, items)
+        _servers.insert(client, name, layout, items)
         return client.checkpoint()
+
+
+def options_of(format: str) -> Sequence[str]:
+    """Returns the names of the options that export_table() accepts for a format."""
+    options: Sequence[str] = _module(format).OPTIONS
+    return options
 
 
 def _module(format: str) -> Any:
@@ -163,35 +166,24 @@ def _module(format: str) -> Any:
     return importlib.import_module(f"reverb.formats.{FORMATS[format]}")
 
 
-def _choose(table: str | None, known: Mapping[str, Any], where: str) -> str:
-    names = ", ".join(repr(name) for name in known)
-    if table is None:
-        if len(known) != 1:
-            raise ValueError(f"{where} has the tables {names or '(none)'}; name one (table=, --table)")
-        return next(iter(known))
-    if table not in known:
-        raise ValueError(f"{where} has no table {table!r}; it has {names or 'none'}")
-    return table
+def _check_options(format: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    if options is None:
+        return {}
+    known = options_of(format)
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            f"options must be a dict such as {{'fps': 20}}, got {options!r} of type {type(options).__name__}"
+        )
+    for name in options:
+        if name not in known:
+            has = f"it has {', '.join(map(repr, known))}" if known else "it has none"
+            raise ValueError(f"the format {format} has no option {name!r}; {has}")
+    return dict(options)
 
 
 def _open_checkpoint(path: str | os.PathLike[str], table: str | None) -> Table:
     reader = _core.CheckpointReader(os.fspath(path))
     infos = {info["name"]: info for info in reader.info()["tables"]}
-    name = _choose(table, infos, str(path))
+    name = _tables.choose(table, infos, str(path))
     items = (Item(*item) for item in reader.items(name, [], 0, None))
     return Table(name, infos[name]["current_size"], infos[name]["structure"], infos[name]["signature"], items)
-
-
-def _open_client(client: Any, table: str | None) -> Table:
-    infos = {info["name"]: info for info in client._server_info(None)["tables"]}
-    name = _choose(table, infos, client.server_address)
-
-    def items() -> Iterator[Item]:
-        cursor = 0
-        while True:
-            page, cursor = _core._inspect(client, name, cursor, _PAGE, None)
-            yield from itertools.starmap(Item, page)
-            if cursor == 0:
-                return
-
-    return Table(name, infos[name]["current_size"], infos[name]["structure"], infos[name]["signature"], items())

@@ -1,8 +1,10 @@
 """A table of episodes as a dataset of LeRobot (v3.0): an item is an episode, a row of each column a frame.
 
-All columns of an item must have the same number of rows. The parts of a column's name are joined by dots: the column
-"state" of the dict "observation" is the feature "observation.state". Arrays stay arrays: images are not encoded as
-videos. Priorities, dtypes and structure are in `meta/reverb.json`.
+All columns of an item must have the same number of rows, or some of them one more than the others in all items: the
+last observation of an episode, as EpisodeRecorder writes it. It belongs to no frame, and is in
+`meta/reverb_last.parquet`, where only import_table() finds it. The parts of a column's name are joined by dots: the
+column "state" of the dict "observation" is the feature "observation.state". Arrays stay arrays: images are not encoded
+as videos. Priorities, dtypes and structure are in `meta/reverb.json`.
 
 Datasets of other programs can be read too if they have no images and videos: items have a column for each feature, and
 a priority of 1.
@@ -19,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from reverb.formats import _tables
+from reverb.formats import _lerobot_files, _tables
+from reverb.formats._lerobot_files import DataFiles, Statistics, write_tasks
 from reverb.formats._tables import Column, Item, Layout, Table
 
 _OWN = {
@@ -29,10 +32,10 @@ _OWN = {
     "index": "int64",
     "task_index": "int64",
 }
-_FILE_BYTES = 100 << 20
-_FILES_PER_CHUNK = 1000
-_DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _DESCRIPTION = "meta/reverb.json"
+_LAST_ROWS = "meta/reverb_last.parquet"
+
+OPTIONS = ("fps", "task")
 
 
 def _libraries() -> tuple[Any, Any]:
@@ -43,7 +46,7 @@ def _feature_names(layout: Layout) -> list[str]:
     names = [column.name.replace("/", ".") for column in layout.columns]
     for column, name in zip(layout.columns, names, strict=True):
         if column.squeezed:
-            problem = "has no time; LeRobot has a value for each frame"
+            problem = "has no time, but LeRobot has a value for each frame of an episode"
         elif column.dtype == "bfloat16" or column.dtype.startswith("complex"):
             problem = f"is of dtype {column.dtype}, which LeRobot does not have"
         elif math.prod(column.shape) == 0 or len(column.shape) > 5:
@@ -54,7 +57,10 @@ def _feature_names(layout: Layout) -> list[str]:
             problem = f"would be the feature {name!r}, which is not free"
         else:
             continue
-        raise ValueError(f"column {column.name!r} of table {layout.table!r} {problem}")
+        raise ValueError(
+            f"column {column.name!r} of table {layout.table!r} {problem}; export whole episodes, such as those of "
+            "reverb.recorders.EpisodeRecorder, or as parquet or npz, which hold every table"
+        )
     return names
 
 
@@ -69,9 +75,20 @@ def _type(arrow: Any, column: Column) -> Any:
     return made
 
 
+def _as_text(text: Any, column: Column) -> str:
+    try:
+        return bytes(text).decode()
+    except UnicodeDecodeError:
+        shown = bytes(text)[:40]
+        raise ValueError(
+            f"column {column.name!r} has the bytes {shown!r}, which are not UTF-8; strings of LeRobot are text. Encode "
+            "them (base64), or export as parquet or npz"
+        ) from None
+
+
 def _to_arrow(arrow: Any, column: Column, rows: Any, type: Any) -> Any:
     if column.dtype == "string":
-        return arrow.array([bytes(text).decode() for text in rows.reshape(-1)], type)
+        return arrow.array([_as_text(text, column) for text in rows.reshape(-1)], type)
     made = arrow.array(np.ascontiguousarray(rows).reshape(-1))
     if column.shape in ((), (1,)):
         return made
@@ -83,69 +100,14 @@ def _to_arrow(arrow: Any, column: Column, rows: Any, type: Any) -> Any:
     return made
 
 
-class _Statistics:
-    """Minimum, maximum, mean and standard deviation of each element of a row."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._shape = shape or (1,)
-        self._count = 0
-        self._min = np.full(self._shape, np.inf)
-        self._max = np.full(self._shape, -np.inf)
-        self._sum = np.zeros(self._shape)
-        self._squares = np.zeros(self._shape)
-
-    def add(self, rows: Any) -> None:
-        """Adds the rows of an episode."""
-        values = np.asarray(rows, np.float64).reshape(-1, *self._shape)
-        self._count += len(values)
-        self._min = np.minimum(self._min, values.min(axis=0))
-        self._max = np.maximum(self._max, values.max(axis=0))
-        self._sum += values.sum(axis=0)
-        self._squares += np.square(values).sum(axis=0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what stats.json has for a feature."""
-        mean = self._sum / self._count
-        deviation = np.sqrt(np.maximum(self._squares / self._count - np.square(mean), 0))
-        numbers = {"min": self._min, "max": self._max, "mean": mean, "std": deviation}
-        return {**{name: array.tolist() for name, array in numbers.items()}, "count": [self._count]}
-
-
-class _DataFiles:
-    """Writes frames to files of about _FILE_BYTES."""
-
-    def __init__(self, parquet: Any, path: Path, schema: Any) -> None:
-        self._parquet, self._path, self._schema = parquet, path, schema
-        self._writer: Any = None
-        self._number = -1
-        self._bytes = 0
-
-    def write(self, table: Any) -> tuple[int, int]:
-        """Writes an episode. Returns the numbers of its chunk and file."""
-        if self._writer is None or self._bytes >= _FILE_BYTES:
-            self.close()
-            self._number += 1
-            self._bytes = 0
-            chunk, file = divmod(self._number, _FILES_PER_CHUNK)
-            path = self._path / _DATA_PATH.format(chunk_index=chunk, file_index=file)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = self._parquet.ParquetWriter(path, self._schema)
-        self._writer.write_table(table)
-        self._bytes += table.nbytes
-        return divmod(self._number, _FILES_PER_CHUNK)
-
-    def close(self) -> None:
-        """Completes the last file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-
 def write(path: Path, table: Table, *, fps: int = 10, task: str = "") -> int:
     """Writes the table. Returns the number of episodes."""
     arrow, parquet = _libraries()
-    if fps < 1:
-        raise ValueError(f"fps ({fps}) must be a positive integer")
+    if isinstance(fps, bool) or not isinstance(fps, (int, np.integer)) or fps < 1:
+        raise ValueError(f"the option fps of the format lerobot must be a positive integer, got {fps!r}")
+    if not isinstance(task, str):
+        raise ValueError(f"the option task of the format lerobot must be a str, got {task!r}")
+    fps = int(fps)
     layout, items = _tables.first_of(table)
     names = _feature_names(layout)
     task = task or layout.table
@@ -153,26 +115,36 @@ def write(path: Path, table: Table, *, fps: int = 10, task: str = "") -> int:
     fields += [arrow.field(name, arrow.from_numpy_dtype(np.dtype(dtype))) for name, dtype in _OWN.items()]
     schema = arrow.schema(fields)
     statistics = {
-        name: _Statistics(column.shape)
+        name: Statistics(column.shape)
         for name, column in zip(names, layout.columns, strict=True)
         if column.dtype != "string"
     }
-    statistics |= {name: _Statistics(()) for name in _OWN}
+    statistics |= {name: Statistics(()) for name in _OWN}
     (path / "meta").mkdir(parents=True)
-    files = _DataFiles(parquet, path, schema)
+    files = DataFiles(parquet, path, schema)
+    last_rows: Any = None
+    longer: list[int] | None = None  # columns with one more row than there are frames
     episodes: list[dict[str, Any]] = []
     priorities = []
     frames = 0
     try:
         for number, item in enumerate(items):
             layout.check(item, "lerobot")
-            lengths = {column.name: len(array) for column, array in zip(layout.columns, item.columns, strict=True)}
-            if len(set(lengths.values())) != 1:
-                raise ValueError(
-                    f"item {item.key} of table {layout.table!r} has columns of different lengths, {lengths}; the "
-                    "format lerobot needs a value of each column for each frame"
+            length, has_more = _count_frames(layout, item, longer)
+            if longer is None:
+                longer = has_more
+            if longer:
+                rows = [
+                    _to_arrow(arrow, layout.columns[i], item.columns[i][-1:], schema.field(names[i]).type)
+                    for i in longer
+                ]
+                table_of_rows = arrow.Table.from_arrays(
+                    rows, schema=arrow.schema([schema.field(names[i]) for i in longer])
                 )
-            length = next(iter(lengths.values()))
+                if last_rows is None:
+                    last_rows = parquet.ParquetWriter(path / _LAST_ROWS, table_of_rows.schema)
+                last_rows.write_table(table_of_rows)
+            columns = [array[:length] for array in item.columns]
             own = {
                 "timestamp": np.arange(length, dtype=np.float32) / np.float32(fps),
                 "frame_index": np.arange(length),
@@ -182,10 +154,10 @@ def write(path: Path, table: Table, *, fps: int = 10, task: str = "") -> int:
             }
             arrays = [
                 _to_arrow(arrow, column, array, schema.field(name).type)
-                for name, column, array in zip(names, layout.columns, item.columns, strict=True)
+                for name, column, array in zip(names, layout.columns, columns, strict=True)
             ]
             arrays += [arrow.array(values) for values in own.values()]
-            for name, values in (*zip(names, item.columns, strict=True), *own.items()):
+            for name, values in (*zip(names, columns, strict=True), *own.items()):
                 if name in statistics:
                     statistics[name].add(values)
             chunk, file = files.write(arrow.Table.from_arrays(arrays, schema=schema))
@@ -206,13 +178,15 @@ def write(path: Path, table: Table, *, fps: int = 10, task: str = "") -> int:
             frames += length
     finally:
         files.close()
+        if last_rows is not None:
+            last_rows.close()
     if episodes:
         place = path / "meta/episodes/chunk-000"
         place.mkdir(parents=True)
         parquet.write_table(arrow.Table.from_pylist(episodes), place / "file-000.parquet")
         stats = {name: each.to_json() for name, each in statistics.items()}
         (path / "meta/stats.json").write_text(json.dumps(stats, indent=4))
-    _write_tasks(arrow, parquet, path / "meta/tasks.parquet", task)
+    write_tasks(arrow, parquet, path / "meta/tasks.parquet", task)
     features = {
         name: {"dtype": column.dtype, "shape": list(column.shape or (1,)), "names": None}
         for name, column in zip(names, layout.columns, strict=True)
@@ -224,35 +198,35 @@ def write(path: Path, table: Table, *, fps: int = 10, task: str = "") -> int:
         "total_episodes": len(episodes),
         "total_frames": frames,
         "total_tasks": 1,
-        "chunks_size": _FILES_PER_CHUNK,
-        "data_files_size_in_mb": _FILE_BYTES >> 20,
+        "chunks_size": _lerobot_files.FILES_PER_CHUNK,
+        "data_files_size_in_mb": _lerobot_files.FILE_BYTES >> 20,
         "video_files_size_in_mb": 200,
         "fps": fps,
         "splits": {"train": f"0:{len(episodes)}"},
-        "data_path": _DATA_PATH,
+        "data_path": _lerobot_files.DATA_PATH,
         "video_path": None,
         "features": features,
     }
     (path / "meta/info.json").write_text(json.dumps(info, indent=4))
-    (path / _DESCRIPTION).write_text(layout.to_json(features=names, priorities=priorities))
+    (path / _DESCRIPTION).write_text(
+        layout.to_json(features=names, priorities=priorities, last_rows=[names[i] for i in longer or []])
+    )
     return len(episodes)
 
 
-def _write_tasks(arrow: Any, parquet: Any, path: Path, task: str) -> None:
-    """Writes the tasks, as pandas writes a table whose index is "task"."""
-    described = {
-        "index_columns": ["task"],
-        "column_indexes": [
-            {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
-        ],
-        "columns": [
-            {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": dtype, "metadata": None}
-            for name, kind, dtype in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
-        ],
-        "pandas_version": "2.0.0",
-    }
-    table = arrow.table({"task_index": arrow.array([0], arrow.int64()), "task": [task]})
-    parquet.write_table(table.replace_schema_metadata({"pandas": json.dumps(described)}), path)
+def _count_frames(layout: Layout, item: Item, longer: list[int] | None) -> tuple[int, list[int]]:
+    """Returns the number of frames, and the columns with one more row: those of `longer`, unless it is None."""
+    lengths = [len(array) for array in item.columns]
+    frames = min(lengths)
+    has_more = [i for i, length in enumerate(lengths) if length > frames]
+    if max(lengths) > frames + 1 or (longer is not None and has_more != longer):
+        named = {column.name: length for column, length in zip(layout.columns, lengths, strict=True)}
+        raise ValueError(
+            f"item {item.key} of table {layout.table!r} has columns of different lengths, {named}; the format lerobot "
+            "needs a value of each column for each frame, and at most one more row, in the same columns of all items, "
+            "for the last observation"
+        )
+    return frames, has_more
 
 
 def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
@@ -265,6 +239,7 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
     if (path / _DESCRIPTION).exists():
         layout, said = Layout.from_json((path / _DESCRIPTION).read_bytes(), str(path / _DESCRIPTION))
         features, priorities = said["features"], said["priorities"]
+        longer = said.get("last_rows", [])
         if len(priorities) != size:
             raise ValueError(
                 f"{path / _DESCRIPTION} describes {len(priorities)} episodes, but the dataset has {size}; without that "
@@ -272,14 +247,18 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
             )
     else:
         layout = _guess(info, path)
-        features, priorities = [column.name for column in layout.columns], [1.0] * size
+        features, priorities, longer = [column.name for column in layout.columns], [1.0] * size, []
     squeezed = (False,) * len(features)
 
     def items() -> Iterator[Item]:
         count = 0
+        last_rows = _last_rows(path, layout, features, longer)
         for columns in _episodes(path, layout, features):
             if count >= size:
                 raise ValueError(f"{path} has more episodes than the {size} of its meta/info.json")
+            for name, row in next(last_rows).items():
+                i = features.index(name)
+                columns[i] = np.concatenate([columns[i], row])
             yield Item(count, priorities[count], 0, 0, columns, squeezed)
             count += 1
         if count != size:
@@ -298,7 +277,8 @@ def _episodes(path: Path, layout: Layout, features: list[str]) -> Iterator[list[
         return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
     for file in sorted((path / "data").glob("*/*.parquet")):
-        for batch in parquet.ParquetFile(file).iter_batches(batch_size=1024, columns=[*features, "episode_index"]):
+        opened = _open(parquet, file, [*features, "episode_index"])
+        for batch in opened.iter_batches(batch_size=1024, columns=[*features, "episode_index"]):
             numbers = batch.column("episode_index").to_numpy()
             arrays = [
                 _from_arrow(column, batch.column(name), file)
@@ -317,18 +297,61 @@ def _episodes(path: Path, layout: Layout, features: list[str]) -> Iterator[list[
         yield joined()
 
 
+def _last_rows(path: Path, layout: Layout, features: list[str], longer: list[str]) -> Iterator[dict[str, Any]]:
+    """Returns the row of each column that has one more than there are frames, for each episode."""
+    _, parquet = _libraries()
+    columns = dict(zip(features, layout.columns, strict=True))
+    file = path / _LAST_ROWS
+    if longer:
+        if not file.is_file():
+            raise ValueError(f"{path} has no file {_LAST_ROWS}, which has the last rows of the columns {longer}")
+        for batch in _open(parquet, file, longer).iter_batches(batch_size=64):
+            arrays = {name: _from_arrow(columns[name], batch.column(name), file) for name in longer}
+            for i in range(len(batch)):
+                yield {name: array[i : i + 1] for name, array in arrays.items()}
+        raise ValueError(f"{file} has fewer rows than the dataset has episodes")
+    while True:
+        yield {}
+
+
+def _open(parquet: Any, file: Path, names: list[str]) -> Any:
+    """Opens a file. ValueError if a column is missing."""
+    opened = parquet.ParquetFile(file)
+    known = opened.schema_arrow.names
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(
+            f"{file} has no column {missing[0]!r}, which the dataset describes; it has {', '.join(map(repr, known))}. "
+            f"Restore the column, or remove it from meta/info.json and remove {_DESCRIPTION}"
+        )
+    return opened
+
+
 def _from_arrow(column: Column, array: Any, file: Path) -> Any:
+    """Returns the rows of a feature. ValueError, with both types, unless they have the column's dtype and shape."""
+    described = f"{file}: the feature {column.name!r}"
+    stored, count = array.type, len(array)
     while hasattr(array, "storage"):  # an extension type of the library datasets
         array = array.storage
+    has_nulls = array.null_count > 0
     while hasattr(array, "flatten") and str(array.type).startswith(("list", "fixed_size_list", "large_list")):
         array = array.flatten()
-    if array.null_count:
-        raise ValueError(f"{file}: the feature {column.name!r} has missing values, which a table cannot hold")
+        has_nulls = has_nulls or array.null_count > 0
+    if has_nulls:
+        raise ValueError(f"{described} has missing values, which a table cannot hold")
     if column.dtype == "string":
         flat = np.empty(len(array), object)
-        flat[:] = [text.encode() for text in array.to_pylist()]
+        texts = array.to_pylist()
+        found = "string" if all(isinstance(text, str) for text in texts) else str(array.type)
+        flat[:] = [text.encode() for text in texts] if found == "string" else None
     else:
-        flat = array.to_numpy(zero_copy_only=False).astype(column.dtype, copy=False)
+        flat = array.to_numpy(zero_copy_only=False)
+        found = flat.dtype.name
+    if found != column.dtype or len(flat) != count * math.prod(column.shape):
+        raise ValueError(
+            f"{described} is stored as {stored}, but the dataset describes it as {column.dtype}{list(column.shape)}; "
+            f"convert it, or correct meta/info.json and remove {_DESCRIPTION}"
+        )
     return flat.reshape(-1, *column.shape)
 
 

@@ -11,7 +11,7 @@ truncated, and a priority of 1. Their infos are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import importlib
 import inspect
 from pathlib import Path
@@ -40,6 +40,8 @@ _IMPORTED = {
 _PACKAGE = "minari[hdf5]>=0.5.4"
 _DESCRIPTION = "reverb.json"
 
+OPTIONS = ("names",)
+
 
 def _minari() -> Any:
     minari = _tables.require("minari", _PACKAGE, "minari")
@@ -61,10 +63,16 @@ def _find_roles(layout: Layout, names: dict[str, str]) -> dict[str, str]:
         if len(candidates) == 1 and candidates[0] in nest:
             roles[role] = candidates[0]
         elif role in names or len(candidates) > 1:
-            raise ValueError(f"{role} should be one of the columns {sorted(nest)}, got {candidates}")
+            raise ValueError(
+                f"{role} could be the columns {candidates}; the columns of table {layout.table!r} are {sorted(nest)}. "
+                f"Say which it is with the option names (--name {role}=COLUMN)"
+                if role not in names
+                else f"the option names has {names[role]!r} for {role}; the columns of table {layout.table!r} are "
+                f"{sorted(nest)}"
+            )
     unknown = set(names) - set(_ROLES)
     if unknown:
-        raise ValueError(f"names has {sorted(unknown)}; Minari has {sorted(_ROLES)}")
+        raise ValueError(f"the option names has {sorted(unknown)}; Minari has {sorted(_ROLES)}")
     missing = [role for role in ("observations", "actions", "rewards") if role not in roles]
     if not {"terminations", "truncations"} & set(roles):
         missing.append("terminations or truncations")
@@ -89,7 +97,9 @@ def _check_columns(layout: Layout, roles: dict[str, str]) -> None:
             problem = f"has rows of shape {list(column.shape)}; Minari has one number for each step"
         else:
             continue
-        raise ValueError(f"column {column.name!r} of table {layout.table!r} {problem}")
+        raise ValueError(
+            f"column {column.name!r} of table {layout.table!r} {problem}; the formats parquet and npz hold every table"
+        )
 
 
 def _as_minari(nest: Any) -> Any:
@@ -117,9 +127,16 @@ def _space(spaces: Any, nest: Any) -> Any:
     return spaces.Box(low, high, nest.shape, dtype.type)
 
 
-def write(path: Path, table: Table, *, names: dict[str, str] | None = None) -> int:
+def write(path: Path, table: Table, *, names: Mapping[str, str] | None = None) -> int:
     """Writes the table. Returns the number of episodes."""
     minari = _minari()
+    if names is not None and not (
+        isinstance(names, Mapping) and all(isinstance(each, str) for pair in names.items() for each in pair)
+    ):
+        raise ValueError(
+            f"the option names of the format minari must be a dict from {', '.join(_ROLES)} to names of columns, got "
+            f"{names!r}"
+        )
     spaces = importlib.import_module("gymnasium.spaces")
     episode_buffer = importlib.import_module("minari.data_collector").EpisodeBuffer
     minari_storage = importlib.import_module("minari.dataset.minari_storage").MinariStorage
@@ -177,10 +194,22 @@ def _episode(layout: Layout, roles: dict[str, str], item: Item) -> dict[str, Any
     return made
 
 
-def _find(value: Any, path: tuple[Any, ...]) -> Any:
-    for part in path:
-        value = value[part]
-    return np.asarray(value)
+def _rows(whole: Any, path: tuple[Any, ...], column: Column, where: str) -> Any:
+    """Returns the rows of a column of an episode. ValueError unless they are those of the description."""
+    try:
+        for part in path:
+            whole = whole[part]
+    except (KeyError, IndexError, TypeError):
+        whole = None
+    array = None if whole is None else np.asarray(whole)
+    # Flags and single values have a dtype of Minari's own; numbers do not become others.
+    if array is None or array.shape[1:] != column.shape or not np.can_cast(array.dtype, column.numpy, "same_kind"):
+        found = "is missing" if array is None else f"has rows {array.dtype}{list(array.shape[1:])}"
+        raise ValueError(
+            f"{where}: column {column.name!r} {found}, {_DESCRIPTION} describes {column.dtype}{list(column.shape)}; "
+            "without that file the dataset is imported as one of another program"
+        )
+    return array.astype(column.numpy, copy=False)
 
 
 def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
@@ -210,8 +239,8 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
         for number, episode in enumerate(dataset.iterate_episodes()):
             columns = []
             for column, (key, *rest) in zip(layout.columns, paths, strict=True):
-                whole = getattr(episode, role_of[key]) if key in role_of else episode.infos[key]
-                columns.append(_find(whole, tuple(rest)).astype(column.numpy, copy=False))
+                whole = getattr(episode, role_of[key]) if key in role_of else episode.infos.get(key)
+                columns.append(_rows(whole, tuple(rest), column, f"{path}: episode {number}"))
             squeezed = tuple(column.squeezed for column in layout.columns)
             yield Item(number, priorities[number], 0, 0, columns, squeezed)
 

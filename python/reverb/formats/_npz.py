@@ -9,6 +9,7 @@ of each in `sizes/NAME`. `info/key`, `info/priority`, `info/times_sampled` and `
 from __future__ import annotations
 
 from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Any
 import zipfile
@@ -17,6 +18,8 @@ import numpy as np
 
 from reverb.formats import _tables
 from reverb.formats._tables import Column, Item, Layout, Table
+
+OPTIONS = ()
 
 _INFO = {"key": np.uint64, "priority": np.float64, "times_sampled": np.int32, "inserted_at": np.int64}
 
@@ -52,11 +55,11 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
         raise ValueError(f"{path} is not an export of reverb: it has no array 'reverb'")
     layout, _ = Layout.from_json(file["reverb"].tobytes(), str(path))
     try:
-        infos = {name: file[f"info/{name}"] for name in _INFO}
-        size = len(infos["priority"])
+        size = len(file["info/priority"])
+        infos = {name: _array(file, f"info/{name}", dtype, size) for name, dtype in _INFO.items()}
         columns = [_split(file, column, size) for column in layout.columns]
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
+    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: {error}") from None
     squeezed = tuple(column.squeezed for column in layout.columns)
 
     def items() -> Iterator[Item]:
@@ -67,17 +70,49 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
     return layout, size, items()
 
 
+def _array(file: Any, name: str, dtype: Any, length: int | None = None) -> Any:
+    """Returns an array of the file. ValueError unless it has that dtype and, if given, length."""
+    array = file[name]
+    wanted = np.dtype(dtype)
+    if array.dtype != wanted:
+        raise ValueError(
+            f"the array {name!r} is of dtype {array.dtype}, the description of the table says {wanted}; convert it "
+            f"with astype({wanted.name!r}), or export the table again"
+        )
+    if array.ndim == 0 or (length is not None and len(array) != length):
+        raise ValueError(
+            f"the array {name!r} has shape {list(array.shape)} instead of {length} elements; export the table again"
+        )
+    return array
+
+
 def _split(file: Any, column: Column, size: int) -> list[Any]:
     """Returns the values of a column, by item."""
-    lengths = np.ones(size, np.int64) if column.squeezed else file[f"lengths/{column.name}"]
+    lengths = np.ones(size, np.int64)
+    if not column.squeezed:
+        lengths = _array(file, f"lengths/{column.name}", np.int64, size)
     rows = int(lengths.sum())
-    data = file[f"data/{column.name}"]
+    name = f"data/{column.name}"
     if column.dtype == "string":
-        ends = np.cumsum(file[f"sizes/{column.name}"])
-        raw = data.tobytes()
-        texts = np.empty(len(ends), object)
-        texts[:] = [raw[end - length : end] for end, length in zip(ends, file[f"sizes/{column.name}"], strict=True)]
-        data = texts
-    data = _tables.from_plain(data, column).reshape(rows, *column.shape)
+        data = _split_texts(_array(file, name, np.uint8), _array(file, f"sizes/{column.name}", np.int64), name)
+    else:
+        data = _tables.from_plain(_array(file, name, "uint16" if column.dtype == "bfloat16" else column.dtype), column)
+    shape = (rows, *column.shape)
+    if (lengths < 0).any() or data.size != math.prod(shape):
+        raise ValueError(
+            f"the array {name!r} has {data.size} elements, the description of the table and the lengths of its items "
+            f"say {list(shape)}; export the table again"
+        )
+    data = data.reshape(shape)
     parts = np.split(data, np.cumsum(lengths)[:-1]) if size > 0 else []
     return [part[0] if column.squeezed else part for part in parts]
+
+
+def _split_texts(data: Any, sizes: Any, name: str) -> Any:
+    """Returns strings that are stored one after the other."""
+    if (sizes < 0).any() or int(sizes.sum()) != len(data):
+        raise ValueError(f"the array {name!r} has {len(data)} bytes, the sizes of its strings add up to {sizes.sum()}")
+    raw = data.tobytes()
+    texts = np.empty(len(sizes), object)
+    texts[:] = [raw[end - size : end] for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
+    return texts

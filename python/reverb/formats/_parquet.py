@@ -20,6 +20,9 @@ import numpy as np
 from reverb.formats import _tables
 from reverb.formats._tables import Column, Item, Layout, Table
 
+OPTIONS = ()
+
+# Columns that describe items, and the fields of Item that they are.
 _INFO = {"_key": "key", "_priority": "priority", "_times_sampled": "times_sampled", "_inserted_at": "inserted_at"}
 _GROUP_BYTES = 32 << 20  # of the items that are written at once
 _GROUP_ITEMS = 8192
@@ -117,24 +120,27 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
     metadata = schema.metadata or {}
     if b"reverb" in metadata:
         layout, _ = Layout.from_json(metadata[b"reverb"], str(path))
+        _check_columns(arrow, schema, layout, path)
     else:
         layout = _guess(arrow, schema, path)
+    if "_priority" in schema.names:
+        type = schema.field("_priority").type
+        if not (arrow.types.is_floating(type) or arrow.types.is_integer(type)):
+            raise ValueError(
+                f"{path}: the column '_priority' is of type {type}; priorities are numbers: cast it to float64"
+            )
     squeezed = tuple(column.squeezed for column in layout.columns)
 
     def items() -> Iterator[Item]:
         for batch in file.iter_batches(batch_size=_READ_ITEMS):
-            infos: dict[str, Any] = {}
-            for name, field in _INFO.items():
-                if name not in batch.schema.names:
-                    infos[field] = [1.0 if field == "priority" else 0] * len(batch)
-                elif name == "_inserted_at":
-                    infos[field] = [1000 * micros for micros in batch.column(name).cast(arrow.int64()).to_pylist()]
-                else:
-                    infos[field] = batch.column(name).to_pylist()
+            priorities = [1.0] * len(batch)
+            if "_priority" in batch.schema.names:
+                if batch.column("_priority").null_count:
+                    raise ValueError(f"{path}: the column '_priority' has missing values; every item has a priority")
+                priorities = batch.column("_priority").cast(arrow.float64()).to_pylist()
             columns = [_from_arrow(arrow, column, batch.column(column.name), path) for column in layout.columns]
-            for i in range(len(batch)):
-                info: dict[str, Any] = {name: values[i] for name, values in infos.items()}
-                yield Item(**info, columns=[column[i] for column in columns], squeezed=squeezed)
+            for i, priority in enumerate(priorities):
+                yield Item(0, priority, 0, 0, [column[i] for column in columns], squeezed)
 
     return layout, file.metadata.num_rows, items()
 
@@ -143,14 +149,15 @@ def _from_arrow(arrow: Any, column: Column, array: Any, path: Path) -> list[Any]
     """Returns the values of a column, by item."""
     dtype, shape = _stored(column)
     lengths = None
+    has_nulls = array.null_count > 0
     if not column.squeezed:
-        lengths = np.asarray(array.value_lengths().fill_null(-1))
-        if len(lengths) > 0 and lengths.min() < 0:
-            raise ValueError(f"{path}: column {column.name!r} has missing values, which a table cannot hold")
+        lengths = np.asarray(array.value_lengths().fill_null(0))
         array = array.flatten()
+        has_nulls = has_nulls or array.null_count > 0
     for _ in shape:
         array = array.flatten()
-    if array.null_count:
+        has_nulls = has_nulls or array.null_count > 0
+    if has_nulls:
         raise ValueError(f"{path}: column {column.name!r} has missing values, which a table cannot hold")
     if dtype == "string":
         flat = np.empty(len(array), object)
@@ -168,29 +175,62 @@ def _from_arrow(arrow: Any, column: Column, array: Any, path: Path) -> list[Any]
     return np.split(rows, np.cumsum(lengths)[:-1]) if len(lengths) > 0 else []
 
 
+def _column_of(arrow: Any, field: Any) -> Column | None:
+    """Returns what a column of the file has stored; None if a table cannot hold it."""
+    types = arrow.types
+    squeezed, type, shape = True, field.type, []
+    if types.is_list(type) or types.is_large_list(type):
+        squeezed, type = False, type.value_type
+    while types.is_fixed_size_list(type):
+        shape.append(type.list_size)
+        type = type.value_type
+    if types.is_string(type) or types.is_large_string(type) or types.is_binary(type) or types.is_large_binary(type):
+        dtype = "string"
+    elif types.is_boolean(type) or types.is_integer(type) or types.is_floating(type):
+        dtype = np.dtype(type.to_pandas_dtype()).name
+    else:
+        return None
+    return Column(field.name, dtype, tuple(shape), squeezed)
+
+
+def _check_columns(arrow: Any, schema: Any, layout: Layout, path: Path) -> None:
+    """ValueError unless the file has the columns of its metadata: other programs keep metadata that is out of date."""
+    remedy = (
+        "correct it, or drop the metadata with pyarrow's Table.replace_schema_metadata(), which makes the file one of "
+        "another program"
+    )
+    described = {column.name: column for column in layout.columns}
+    present = [name for name in schema.names if name not in _INFO]
+    for name in [*described, *present]:
+        if name not in present:
+            raise ValueError(
+                f"{path} has no column {name!r}, which its metadata 'reverb' describes; it has "
+                f"{', '.join(map(repr, present)) or 'none'}; {remedy}"
+            )
+        if name not in described:
+            raise ValueError(f"{path} has a column {name!r}, which its metadata 'reverb' does not describe; {remedy}")
+        column = described[name]
+        dtype, shape = _stored(column)
+        if _column_of(arrow, schema.field(name)) != Column(name, dtype, shape, column.squeezed):
+            raise ValueError(
+                f"{path}: column {name!r} is of type {schema.field(name).type}, its metadata 'reverb' describes "
+                f"{_type(arrow, column)} ({column.dtype}{list(column.shape)}); {remedy}"
+            )
+
+
 def _guess(arrow: Any, schema: Any, path: Path) -> Layout:
     """Returns the layout of a file of another program."""
-    types = arrow.types
     columns = []
     for field in schema:
         if field.name in _INFO:
             continue
-        squeezed, type, shape = True, field.type, []
-        if types.is_list(type) or types.is_large_list(type):
-            squeezed, type = False, type.value_type
-        while types.is_fixed_size_list(type):
-            shape.append(type.list_size)
-            type = type.value_type
-        if types.is_string(type) or types.is_large_string(type) or types.is_binary(type) or types.is_large_binary(type):
-            dtype = "string"
-        elif types.is_boolean(type) or types.is_integer(type) or types.is_floating(type):
-            dtype = np.dtype(type.to_pandas_dtype()).name
-        else:
+        column = _column_of(arrow, field)
+        if column is None:
             raise ValueError(
                 f"{path}: column {field.name!r} is of type {field.type}; numbers, strings, and lists of them can "
                 "be imported"
             )
-        columns.append(Column(field.name, dtype, tuple(shape), squeezed))
+        columns.append(column)
     if not columns:
         raise ValueError(f"{path} has no columns")
     # The columns of a dict are in the order of its keys.

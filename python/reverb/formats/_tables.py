@@ -1,9 +1,9 @@
-"""What all formats share: a table as a layout and items, and writing items to a server."""
+"""What all formats share: a table as a layout and items."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import dataclasses
 import importlib
 import itertools
@@ -172,6 +172,19 @@ def from_plain(array: Any, column: Column) -> Any:
     return array.view(column.numpy) if column.dtype == "bfloat16" else array
 
 
+def choose(table: str | None, known: Iterable[str], where: str) -> str:
+    """Returns the name of the table, or of the only one. ValueError if there is no such table."""
+    names = list(known)
+    listed = ", ".join(repr(name) for name in names)
+    if table is None:
+        if len(names) != 1:
+            raise ValueError(f"{where} has the tables {listed or '(none)'}; name one (table=, --table)")
+        return names[0]
+    if table not in names:
+        raise ValueError(f"{where} has no table {table!r}; it has {listed or 'none'}")
+    return table
+
+
 def require(module: str, package: str, format: str) -> Any:
     """Imports a module. ImportError with the command that installs it."""
     try:
@@ -182,43 +195,3 @@ def require(module: str, package: str, format: str) -> Any:
             f"pip install '{package}'",
             name=module,
         ) from error
-
-
-def insert(client: Any, table: str, layout: Layout, items: Iterator[Item]) -> int:
-    """Inserts items, each with rows of its own. Returns their number."""
-    nest = layout.nest()
-    names = [f"c{i:05d}" for i in range(len(layout.columns))]
-    count, capacity, writer = 0, 0, None
-    try:
-        for item in items:
-            lengths = [
-                1 if squeezed else len(array) for array, squeezed in zip(item.columns, item.squeezed, strict=True)
-            ]
-            steps = max(lengths)
-            if min(lengths) == 0:
-                raise ValueError(f"item {count} has a column without rows, which a table cannot hold")
-            if steps > capacity:
-                if writer is not None:
-                    writer.close()
-                capacity = 1 << (steps - 1).bit_length()
-                writer = client.trajectory_writer(num_keep_alive_refs=capacity)
-            assert writer is not None
-            # All columns end with the last step; shorter ones begin later.
-            for step in range(steps):
-                row = {}
-                for name, array, squeezed, length in zip(names, item.columns, item.squeezed, lengths, strict=True):
-                    at = step - (steps - length)
-                    if at >= 0:
-                        row[name] = array if squeezed else array[at]
-                writer.append(row)
-            columns = [
-                writer.history[name][-1] if squeezed else writer.history[name][-length:]
-                for name, squeezed, length in zip(names, item.squeezed, lengths, strict=True)
-            ]
-            writer.create_item(table, item.priority, columns if nest is None else _tree.unflatten_as(nest, columns))
-            writer.end_episode()
-            count += 1
-    finally:
-        if writer is not None:
-            writer.close()
-    return count

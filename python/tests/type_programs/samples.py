@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import contextlib
 from typing import TypedDict
 
 import numpy as np
@@ -55,6 +56,48 @@ def declared_structure(client: reverb.Client) -> None:
     for batch in transitions:
         assert_type(batch.data["reward"], npt.NDArray[np.float32])
         batch.data["rewards"]  # error
+
+
+def closing(client: reverb.Client) -> None:
+    batches = client.sample_batches("replay", 32)
+    print(next(batches).info.table_size[0] > 0)
+    batches.close()
+    batches.closed()  # error
+    with contextlib.closing(client.sample_batches("replay", 32, pad=True)) as padded:
+        print(next(padded).lengths)
+    client.sample("replay").close()
+
+
+def checkpoints(path: str) -> None:
+    for item in reverb.checkpoints.read(path):
+        assert_type(item.priority, float)
+        item.lengths  # error
+    for batch in reverb.checkpoints.read(path, "replay", batch_size=3):
+        print(batch.info.probability.mean())
+        batch.lengths  # error
+    reader = reverb.checkpoints.read(path, "replay", batch_size=3, pad=True)
+    print(next(reader).lengths, len(reader))
+    transitions: reverb.checkpoints.Reader[reverb.ReplaySample[Transition]] = reverb.checkpoints.read(
+        path, "replay", batch_size=3
+    )
+    for declared in transitions:
+        declared.data["rewards"]  # error
+
+
+def mixed(client: reverb.Client, path: str) -> None:
+    reader = reverb.checkpoints.read(path, "replay")
+    batches = reverb.mix({client: 0.5, reader: lambda step: 1 / (step + 2)}, 32, table="replay", pad=True)
+    for batch in batches:
+        assert_type(batch.source, npt.NDArray[np.int64])
+        print(batch.info.probability.mean(), batch.lengths)
+        batch.sources  # error
+        batches.close()
+    transitions: Iterator[reverb.MixedBatch[Transition]] = reverb.mix([(reader, 1)], 4)
+    for declared in transitions:
+        assert_type(declared.data["reward"], npt.NDArray[np.float32])
+        declared.data["rewards"]  # error
+    reverb.mix({reader: "half"}, 4)  # error
+    reverb.mix({reader: 1})  # error
 
 
 def loss(batch: reverb.ReplaySample[Transition]) -> float:
