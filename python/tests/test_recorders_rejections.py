@@ -76,7 +76,7 @@ def test_an_error_that_does_not_end_the_writer_loses_no_items(client, caplog):
         recorder.reset(np.int64(20))
     recorder.step(0, np.int64(21), 1.0, True, False)
     recorder.close()
-    assert caplog.text == ""
+    assert "new connection" not in caplog.text
     assert observations(client) == [0, 10, 20]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reverb import _tree
+from reverb import _tree, errors
 from reverb.recorders._rows import Mask
 from reverb.vector_writer import VectorWriter
 
@@ -130,11 +130,13 @@ class ItemWriter:
             num_keep_alive_refs,
             validate_items=settings.validate_items,
             timeout=settings.timeout,
+            room_timeout=settings.timeout,
         )
         self._tables = tables
         self.num_envs = num_envs
         self.num_items = 0
         self._num_keep_alive_refs = num_keep_alive_refs
+        self._timeout = settings.timeout
         self._connect()
 
     def _connect(self) -> None:
@@ -192,7 +194,14 @@ class ItemWriter:
             trajectory = self._trajectories[key] = self._trajectory(selection())
         for table, priority in self._tables.items():
             priorities = self._priorities(table, priority, selection(), mask) if callable(priority) else priority
-            self._writer.create_items(table, priorities, trajectory, mask)
+            try:
+                self._writer.create_items(table, priorities, trajectory, mask)
+            except errors.DeadlineExceededError as error:
+                raise errors.DeadlineExceededError(
+                    f"table {table!r} has not accepted items for {self._timeout:g} s, and write_window_bytes of the "
+                    "client are on their way. The episode lacks an item now: continue with reset(). Let another thread "
+                    f"or process sample from the table. {error}"
+                ) from error
         self.num_items += self.num_envs if mask is None else int(np.count_nonzero(mask))
 
     @_noting_errors
