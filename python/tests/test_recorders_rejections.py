@@ -47,7 +47,7 @@ def test_a_reset_continues_after_a_rejected_item(client, caplog, call):
     raise_rejection(recorder, call, np.float64(0.5))
     with caplog.at_level(logging.WARNING, "reverb"):
         recorder.reset(np.int64(10))
-    assert "the recorder of table 'table' continues with a new connection" in caplog.text
+    assert "the recorder continues with a new connection after an error of table 'table'" in caplog.text
     for t in range(11, 14):
         recorder.step(0, np.int64(t), 1.0, t == 13, False)
     recorder.close()

@@ -106,7 +106,7 @@ def test_one_of_several_tables_is_full(serve):
     client = serve(reverb.Table.queue("small", 2), reverb.Table.queue("large", 1000)).localhost_client()
     recorder = TransitionRecorder(client, {"small": 1.0, "large": 1.0}, max_in_flight_items=2, timeout=TIMEOUT)
     _, error = steps_until_it_waits(recorder, length=1000)
-    assert "table 'small', 'large' has not accepted" in str(error)
+    assert "one of the tables 'small', 'large' has not accepted items" in str(error)
     assert recorder.num_items <= 2 + 2 * 2
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import functools
 import logging
@@ -75,6 +75,12 @@ def check_tables(table: Any, priority: Any) -> dict[str, Priority]:
     if isinstance(priority, (int, float)) and priority == 1.0:
         return {name: check_priority(name, each) for name, each in table.items()}
     raise ValueError("with a dict of tables, the dict has the priorities; leave priority= out")
+
+
+def describe_tables(names: Iterable[str]) -> str:
+    """Returns a subject for messages about what one of these tables does."""
+    quoted = [repr(name) for name in names]
+    return f"table {quoted[0]}" if len(quoted) == 1 else f"one of the tables {', '.join(quoted)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,9 +172,9 @@ class ItemWriter:
         lost = self._writer.close()
         self._connect()
         _log.warning(
-            "the recorder of table %s continues with a new connection; besides the item of the error, %d items were "
-            "not confirmed and may be lost",
-            ", ".join(repr(name) for name in self._tables),
+            "the recorder continues with a new connection after an error of %s; besides the item of the error, %d "
+            "items were not confirmed and may be lost",
+            describe_tables(self._tables),
             lost,
         )
 

@@ -74,7 +74,7 @@ class Recorder:
         self._writer = ItemWriter(client, tables, num_envs, layout.num_keep_alive_refs, settings)
         layout.bind(self._writer)
         self._layout = layout
-        self._tables = ", ".join(repr(name) for name in tables)
+        self._tables = _items.describe_tables(tables)
         self._in_flight = in_flight
         # The next step may add an item of each environment to each table.
         self._unconfirmed_before_step = (in_flight - 1) * num_envs * len(tables)
@@ -124,7 +124,7 @@ class Recorder:
             discarded = self._discard()
         if isinstance(late, errors.DeadlineExceededError):
             late = errors.DeadlineExceededError(
-                f"table {self._tables} has not accepted the last {discarded} items of this recorder within {timeout:g} "
+                f"{self._tables} has not accepted the last {discarded} items of this recorder within {timeout:g} "
                 "s; they were discarded. Sample from the table before the recorder is closed, or give it a longer "
                 f"timeout=. {late}"
             )
@@ -186,7 +186,7 @@ class Recorder:
             self._writer.flush(self._unconfirmed_before_step, self._timeout_ms)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
-                f"table {self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "
+                f"{self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "
                 "environment are on their way (max_in_flight_items). This step was not recorded: repeat the call, or "
                 "continue with reset(). Let another thread or process sample from the table, or sample before the next "
                 f"step; timeout= of the recorder sets how long step() waits. {error}"
