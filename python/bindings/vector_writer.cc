@@ -29,7 +29,7 @@ constexpr int64_t kManyEnvironments = 256;
 class VectorWriterObject {
  public:
   VectorWriterObject(ClientObject& client, int64_t num_envs, int64_t num_keep_alive_refs, bool validate_items,
-                     Timeout timeout)
+                     Timeout timeout, Timeout room_timeout)
       : state_(std::make_shared<VectorWriterState>()),
         num_envs_(num_envs),
         steps_({.num_keep_alive_refs = num_keep_alive_refs}) {
@@ -44,6 +44,7 @@ class VectorWriterObject {
     VectorWriterOptions options{.num_environments = num_envs,
                                 .chunking = {.num_keep_alive_refs = num_keep_alive_refs},
                                 .wait_for_room = state_->room.options()};
+    options.wait_for_room.timeout = room_timeout;
     if (validate_items) options.signatures = client.FetchSignatures(timeout);
     state_->writer = Owned<VectorWriter>(ValueOrRaise(
         Waiting().Run([&](const WaitOptions&) { return client.client().NewVectorWriter(options); })));
@@ -272,12 +273,15 @@ void BindVectorWriter(nb::module_& module) {
       .def(
           "__init__",
           [](Self* self, ClientObject& client, int64_t num_envs, int64_t num_keep_alive_refs,
-             Truth validate_items, std::optional<double> timeout) {
+             Truth validate_items, std::optional<double> timeout, std::optional<double> room_timeout) {
             new (self) Self(client, num_envs, num_keep_alive_refs, validate_items.value,
-                            TimeoutFromSeconds(timeout));
+                            TimeoutFromSeconds(timeout), TimeoutFromSeconds(room_timeout, "room_timeout"));
           },
           "client"_a, "num_envs"_a, "num_keep_alive_refs"_a, nb::kw_only(), "validate_items"_a = Truth{true},
-          "timeout"_a = nb::none(), "Takes the arguments of Client.vector_writer().")
+          "timeout"_a = nb::none(), "room_timeout"_a = nb::none(),
+          "Takes the arguments of Client.vector_writer(), and how many seconds create_items() may wait while "
+          "the "
+          "window of unconfirmed data is full: DeadlineExceededError afterwards, and no items.")
       .def("append", &Self::Append, "data"_a.none(), "mask"_a = nb::none(), nb::kw_only(),
            "partial_step"_a = Truth{},
            "Adds a step to each environment, or to those in the mask.\n\n"

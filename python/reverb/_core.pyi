@@ -315,6 +315,7 @@ class VectorWriter(Generic[_History]):
         *,
         validate_items: bool = True,
         timeout: float | None = None,
+        room_timeout: float | None = None,
     ) -> None: ...
     def append(self, data: Any, mask: npt.ArrayLike | None = None, *, partial_step: bool = False) -> None: ...
     def create_items(

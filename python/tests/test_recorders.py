@@ -632,6 +632,8 @@ def test_a_time_limit_for_closing(serve):
     for timeout in (-1, float("nan")):
         with pytest.raises(ValueError, match="timeout must not be negative"):
             other.flush(timeout=timeout)
+        with pytest.raises(ValueError, match="timeout must not be negative"):
+            other.close(timeout=timeout)
     other.flush(timeout=float("inf"))
     assert client.server_info()["small"].current_size == 1
 

@@ -106,7 +106,7 @@ def test_one_of_several_tables_is_full(serve):
     client = serve(reverb.Table.queue("small", 2), reverb.Table.queue("large", 1000)).localhost_client()
     recorder = TransitionRecorder(client, {"small": 1.0, "large": 1.0}, max_in_flight_items=2, timeout=TIMEOUT)
     _, error = steps_until_it_waits(recorder, length=1000)
-    assert "table 'small', 'large' has not accepted" in str(error)
+    assert "one of the tables 'small', 'large' has not accepted items" in str(error)
     assert recorder.num_items <= 2 + 2 * 2
 
 
@@ -131,6 +131,27 @@ def test_an_actor_waits_for_its_learner(serve, connect):
         taken.append(int(sample.data["action"] if isinstance(sample.data, dict) else sample.data[0]))
     join(thread)
     assert taken == list(range(total))
+
+
+def test_steps_do_not_wait_forever_for_a_full_window(serve):
+    server = serve(reverb.Table.queue("queue", 1))
+    client = reverb.Client(f"localhost:{server.port}", write_window_bytes=2000)
+    frames = np.random.default_rng(0).integers(0, 256, (100, 500), np.uint8)  # cannot be compressed
+    recorder = TransitionRecorder(client, "queue", max_in_flight_items=100, timeout=TIMEOUT)
+    recorder.reset(frames[0])
+    with pytest.raises(
+        reverb.DeadlineExceededError,
+        match=r"table 'queue' has not accepted items for 1 s, and write_window_bytes of the client are on their way.*reset\(\)",
+    ):
+        for t in range(1, 100):
+            recorder.step(t, frames[t], 1.0, False, False)
+    created = recorder.num_items
+    assert created < 20
+    with pytest.raises(RuntimeError, match=r"the last call of step\(\) failed; call reset\(\)"):
+        recorder.step(t, frames[t], 1.0, False, False)
+    with pytest.raises(reverb.DeadlineExceededError, match="has not accepted the last"):
+        recorder.close(timeout=0.0)
+    assert recorder.num_items == created
 
 
 def test_the_default_cuts_no_chunks(serve):

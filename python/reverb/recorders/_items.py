@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import functools
 import logging
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reverb import _tree
+from reverb import _tree, errors
 from reverb.recorders._rows import Mask
 from reverb.vector_writer import VectorWriter
 
@@ -77,6 +77,12 @@ def check_tables(table: Any, priority: Any) -> dict[str, Priority]:
     raise ValueError("with a dict of tables, the dict has the priorities; leave priority= out")
 
 
+def describe_tables(names: Iterable[str]) -> str:
+    """Returns a subject for messages about what one of these tables does."""
+    quoted = [repr(name) for name in names]
+    return f"table {quoted[0]}" if len(quoted) == 1 else f"one of the tables {', '.join(quoted)}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The arguments that all recorders have; TransitionRecorder documents them."""
@@ -130,11 +136,13 @@ class ItemWriter:
             num_keep_alive_refs,
             validate_items=settings.validate_items,
             timeout=settings.timeout,
+            room_timeout=settings.timeout,
         )
         self._tables = tables
         self.num_envs = num_envs
         self.num_items = 0
         self._num_keep_alive_refs = num_keep_alive_refs
+        self._timeout = settings.timeout
         self._connect()
 
     def _connect(self) -> None:
@@ -164,9 +172,9 @@ class ItemWriter:
         lost = self._writer.close()
         self._connect()
         _log.warning(
-            "the recorder of table %s continues with a new connection; besides the item of the error, %d items were "
-            "not confirmed and may be lost",
-            ", ".join(repr(name) for name in self._tables),
+            "the recorder continues with a new connection after an error of %s; besides the item of the error, %d "
+            "items were not confirmed and may be lost",
+            describe_tables(self._tables),
             lost,
         )
 
@@ -192,7 +200,14 @@ class ItemWriter:
             trajectory = self._trajectories[key] = self._trajectory(selection())
         for table, priority in self._tables.items():
             priorities = self._priorities(table, priority, selection(), mask) if callable(priority) else priority
-            self._writer.create_items(table, priorities, trajectory, mask)
+            try:
+                self._writer.create_items(table, priorities, trajectory, mask)
+            except errors.DeadlineExceededError as error:
+                raise errors.DeadlineExceededError(
+                    f"table {table!r} has not accepted items for {self._timeout:g} s, and write_window_bytes of the "
+                    "client are on their way. The episode lacks an item now: continue with reset(). Let another thread "
+                    f"or process sample from the table. {error}"
+                ) from error
         self.num_items += self.num_envs if mask is None else int(np.count_nonzero(mask))
 
     @_noting_errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import logging
 import math
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -73,7 +74,7 @@ class Recorder:
         self._writer = ItemWriter(client, tables, num_envs, layout.num_keep_alive_refs, settings)
         layout.bind(self._writer)
         self._layout = layout
-        self._tables = ", ".join(repr(name) for name in tables)
+        self._tables = _items.describe_tables(tables)
         self._in_flight = in_flight
         # The next step may add an item of each environment to each table.
         self._unconfirmed_before_step = (in_flight - 1) * num_envs * len(tables)
@@ -110,14 +111,20 @@ class Recorder:
         """
         if self._is_closed:
             return
+        limit_ms = _items.milliseconds(timeout)
+        deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        failure = None
         try:
-            failure = _error_of(self.end_episode)
-            late = _error_of(lambda: self._writer.flush(0, _items.milliseconds(timeout)))
+            # First without the last items of episodes: while too much is on its way, creating them would wait, too.
+            late = self._flush_until(deadline)
+            if late is None:
+                failure = _error_of(self.end_episode)
+                late = self._flush_until(deadline)
         finally:
             discarded = self._discard()
         if isinstance(late, errors.DeadlineExceededError):
             late = errors.DeadlineExceededError(
-                f"table {self._tables} has not accepted the last {discarded} items of this recorder within {timeout:g} "
+                f"{self._tables} has not accepted the last {discarded} items of this recorder within {timeout:g} "
                 "s; they were discarded. Sample from the table before the recorder is closed, or give it a longer "
                 f"timeout=. {late}"
             )
@@ -125,6 +132,11 @@ class Recorder:
             _log.warning("closing a recorder: %s", late)
         if (error := failure or late) is not None:
             raise error
+
+    def _flush_until(self, deadline: float | None) -> Exception | None:
+        """Waits for all items; returns the error."""
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return _error_of(lambda: self._writer.flush(0, _items.milliseconds(left)))
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -174,7 +186,7 @@ class Recorder:
             self._writer.flush(self._unconfirmed_before_step, self._timeout_ms)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
-                f"table {self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "
+                f"{self._tables} has not accepted items for {self._timeout:g} s, and {self._in_flight} of each "
                 "environment are on their way (max_in_flight_items). This step was not recorded: repeat the call, or "
                 "continue with reset(). Let another thread or process sample from the table, or sample before the next "
                 f"step; timeout= of the recorder sets how long step() waits. {error}"
@@ -242,7 +254,8 @@ class SingleRecorder(Recorder):
         Raises:
             RuntimeError: before the first reset(), and after the end of an episode.
             DeadlineExceededError: the table has not accepted earlier items for `timeout` seconds, the recorder's
-                argument. The step was not recorded: repeat the call, or continue with reset().
+                argument. The step was not recorded: repeat the call, or continue with reset(). (If the client's
+                write_window_bytes are on their way, the step was recorded without its item: continue with reset().)
             ValueError, TypeError: for values that do not fit. The episode is incomplete then: continue with reset().
             ValueError, RuntimeError: if the server has rejected an item of an earlier step. Items that were on their
                 way are lost then; reset() continues with a new connection, and logs their number.
