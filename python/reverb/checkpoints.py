@@ -318,8 +318,6 @@ class Reader(Generic[_T_co]):
         self._native = _core.CheckpointReader(os.fspath(path))
         native = self._native.info()
         self._path: str = native["path"]
-        self._options = {"flat": flat, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "select": select}
-        self._options |= {"pad": pad, "drop_last": drop_last}
         infos = {table["name"]: table for table in native["tables"]}
         names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
         for name in names:
@@ -344,13 +342,16 @@ class Reader(Generic[_T_co]):
         if select is not None:
             select = [select] if isinstance(select, (str, tuple, int, np.integer)) else list(select)
         self._packing = {name: _Packing(name, infos[name], flat=flat, select=select) for name in names}
+        # Of a copy.
+        self._options = {"flat": flat, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "select": select}
+        self._options |= {"pad": pad, "drop_last": drop_last}
         self._pad = bool(pad)
         self._drop_last = drop_last
         self._passes = 0
         self._current: Iterator[_T_co] | None = None
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), self._path, self._names, self._options, self._passes)
+        return _rebuild, (type(self), os.path.abspath(self._path), self._names, self._options, self._passes)
 
     def __repr__(self) -> str:
         what = "items" if self._batch_size is None else f"batches of {self._batch_size}"

@@ -319,3 +319,29 @@ def test_lerobot_says_what_it_cannot_hold(tmp_path):
         attempt(3, write_frames, task=3)
     with pytest.raises(ValueError, match="not a dataset of LeRobot"):
         formats.import_table(tmp_path, tmp_path / "new", format="lerobot")
+    (tmp_path / "meta").mkdir()
+    for text in ("{", "[]", "{}", '{"total_episodes": 1, "features": {"x": {}}}', '{"total_episodes": "?"}'):
+        (tmp_path / "meta" / "info.json").write_text(text)
+        with pytest.raises(ValueError, match=r"info.json does not describe a dataset of LeRobot"):
+            formats.import_table(tmp_path, tmp_path / "new", format="lerobot")
+
+
+def test_statistics_of_lerobot_are_precise(tmp_path):
+    pytest.importorskip("pyarrow")
+    values = [1e9 + np.array([0.0, 1.0, 2.0]), 1e9 + np.array([3.0, 4.0])]
+
+    def write(client):
+        with client.trajectory_writer(num_keep_alive_refs=3) as writer:
+            for episode in values:
+                for value in episode:
+                    writer.append({"x": value})
+                writer.create_item("table", 1.0, {"x": writer.history["x"][:]})
+                writer.end_episode()
+
+    path = save(tmp_path / "root", write=write)
+    formats.export_table(path, tmp_path / "out", format="lerobot")
+    stats = json.loads((tmp_path / "out" / "meta" / "stats.json").read_text())["x"]
+    together = np.concatenate(values)
+    assert stats["mean"] == [together.mean()]
+    assert stats["std"] == pytest.approx([together.std()])
+    assert (stats["min"], stats["max"], stats["count"]) == ([1e9], [1e9 + 4], [5])

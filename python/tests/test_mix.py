@@ -120,9 +120,16 @@ def test_the_end_of_a_source(reader):
     assert list(once) == []
     forever = reverb.mix([(batches_of(range(5)), 1.0)], batch_size=3)
     assert [batch.data["x"][0, 0] for batch in itertools.islice(forever, 5)] == [0, 3, 1, 4, 2]
-    for empty in ([], batches_of([])):
+    nothing = reverb.ReplaySample(reverb.SampleInfo(*[np.zeros(0)] * 5), {"x": np.zeros((0, 1), np.float32)})
+    for empty in ([], [nothing], [nothing, nothing]):
         with pytest.raises(ValueError, match="empty"):
             next(reverb.mix([(empty, 1.0)], batch_size=2))
+
+
+def test_batches_without_items_are_skipped():
+    full, (nothing,) = batches_of(range(4), 2), [reverb.ReplaySample(reverb.SampleInfo(*[np.zeros(0)] * 5), {})]
+    batches = reverb.mix([([full[0], nothing, full[1]], 1.0)], batch_size=3, num_batches=2)
+    assert [batch.data["x"][:, 0].tolist() for batch in batches] == [[0, 1, 2], [3, 0, 1]]
 
 
 def test_an_empty_table_of_a_checkpoint(tmp_path):
@@ -316,6 +323,13 @@ def test_wrong_arguments(client, reader, tmp_path):
         reverb.mix({client: 1}, 4)
     with pytest.raises(ValueError, match="at least one"):
         reverb.mix({}, 4)
+    # A source without a share is not iterated over: it could be endless.
+    for sources in (itertools.repeat(1), reader, iter([(reader, 1)])):
+        with pytest.raises(TypeError, match=rf"sources must be a dict .*list of pairs.*got a {type(sources).__name__}"):
+            reverb.mix(sources, 4)
+    for sources in ([reader], [(reader, 0.5), (reader,)], [itertools.repeat(1)]):
+        with pytest.raises(TypeError, match=rf"source {len(sources) - 1} must be a pair \(source, share\), got a"):
+            reverb.mix(sources, 4)
     for size in (0, -1):
         with pytest.raises(ValueError, match="batch_size"):
             reverb.mix({reader: 1}, size)

@@ -105,9 +105,7 @@ class MixedBatches(Iterator[_T]):
         pad: bool,
     ) -> None:
         """See mix()."""
-        pairs = list(sources.items()) if isinstance(sources, Mapping) else [tuple(pair) for pair in sources]
-        if not pairs:
-            raise ValueError("mix() needs at least one source")
+        pairs = _pairs(sources)
         self._batch_size = _positive("batch_size", batch_size)
         self._num_batches = None if num_batches is None else _positive("num_batches", num_batches)
         self._shares = Shares([share for _, share in pairs], self._batch_size)
@@ -178,6 +176,22 @@ class MixedBatches(Iterator[_T]):
         batch.source = join([np.full(part.size, number, np.int64) for number, part in parts])
         batch.lengths = _tree.unflatten_as(first.nest, lengths) if self._pad else None
         return cast("_T", batch)
+
+
+def _pairs(sources: Any) -> list[tuple[Any, Any]]:
+    """Returns the sources with their shares. Iterates over no source."""
+    pairs = list(sources.items()) if isinstance(sources, Mapping) else sources
+    if not isinstance(pairs, (list, tuple)):
+        raise TypeError(
+            f"sources must be a dict from sources to shares, or a list of pairs (source, share), got a "
+            f"{type(sources).__name__}"
+        )
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(f"source {number} must be a pair (source, share), got a {type(pair).__name__}")
+    if not pairs:
+        raise ValueError("mix() needs at least one source")
+    return [(source, share) for source, share in pairs]
 
 
 def _positive(name: str, value: int) -> int:

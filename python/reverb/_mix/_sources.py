@@ -18,6 +18,7 @@ class Source:
     def __init__(self, name: str) -> None:
         self._name = name
         self._held: list[Part] = []
+        self._fetched = 0  # items so far
 
     def __str__(self) -> str:
         return self._name
@@ -37,7 +38,9 @@ class Source:
             if batch is None:
                 return False
             part = Part(batch, self)
-            self._held.append(part)
+            if part.size > 0:
+                self._held.append(part)
+            self._fetched += part.size
             have += part.size
         return True
 
@@ -108,19 +111,20 @@ class _IterableSource(Source):
         self._iterable = iterable
         self._iterator = iter(iterable)
         self._repeats = repeat and self._iterator is not iterable
+        self._fetched_before = 0  # items before the current pass
 
     def _more(self, n: int) -> Any:
         del n
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            if not self._repeats:
-                return None
-        self._iterator = iter(self._iterable)
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            raise ValueError(f"{self} is empty; there is nothing to repeat") from None
+        while True:
+            try:
+                return next(self._iterator)
+            except StopIteration:
+                if not self._repeats:
+                    return None
+            if self._fetched == self._fetched_before:
+                raise ValueError(f"{self} is empty; there is nothing to repeat")
+            self._fetched_before = self._fetched
+            self._iterator = iter(self._iterable)
 
 
 def make_source(
