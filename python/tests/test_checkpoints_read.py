@@ -187,7 +187,7 @@ def test_numbers_out_of_range(tmp_path, arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         checkpoints.read(tmp_path, "table", **arguments)
     for wrong in ({"batch_size": 1.5}, {"batch_size": "4"}, {"seed": "x"}, {"shuffle": "yes"}, {"select": 2.5}):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be"):
             checkpoints.read(tmp_path, "table", **wrong)
 
 

@@ -324,7 +324,8 @@ def test_wrong_arguments(client, reader, tmp_path):
     with pytest.raises(ValueError, match="at least one"):
         reverb.mix({}, 4)
     # A source without a share is not iterated over: it could be endless.
-    for sources in (itertools.repeat(1), reader, iter([(reader, 1)])):
+    assert len(next(reverb.mix({reader: 1}.items(), 4)).source) == 4
+    for sources in (itertools.repeat(1), reader, iter([(reader, 1)]), "table"):
         with pytest.raises(TypeError, match=rf"sources must be a dict .*list of pairs.*got a {type(sources).__name__}"):
             reverb.mix(sources, 4)
     for sources in ([reader], [(reader, 0.5), (reader,)], [itertools.repeat(1)]):
@@ -333,6 +334,11 @@ def test_wrong_arguments(client, reader, tmp_path):
     for size in (0, -1):
         with pytest.raises(ValueError, match="batch_size"):
             reverb.mix({reader: 1}, size)
+    with pytest.raises(TypeError, match=r"batch_size must be an int, got 4.0 of type float"):
+        reverb.mix({reader: 1}, 4.0)
+    for wrong in ("half", None):
+        with pytest.raises(TypeError, match=rf"share of source 0 must be a number, .*returned {wrong!r} for batch 0"):
+            next(reverb.mix([(reader, lambda step, wrong=wrong: wrong), (reader, None)], 4))
     for source in (3, "table", b"x", None):
         with pytest.raises(TypeError, match="source 0"):
             reverb.mix([(source, 1)], 4)

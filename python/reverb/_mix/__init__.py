@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from reverb import _tree, checkpoints
+from reverb import _arguments, _tree, checkpoints
 from reverb._mix._parts import Part, explain, join_padded
 from reverb._mix._shares import Share, Shares
 from reverb._mix._sources import make_source
@@ -106,8 +105,8 @@ class MixedBatches(Iterator[_T]):
     ) -> None:
         """See mix()."""
         pairs = _pairs(sources)
-        self._batch_size = _positive("batch_size", batch_size)
-        self._num_batches = None if num_batches is None else _positive("num_batches", num_batches)
+        self._batch_size = _arguments.as_positive("batch_size", batch_size)
+        self._num_batches = None if num_batches is None else _arguments.as_positive("num_batches", num_batches)
         self._shares = Shares([share for _, share in pairs], self._batch_size)
         self._pad = bool(pad) or any(isinstance(source, checkpoints.Reader) and source.pad for source, _ in pairs)
         self._sources = [
@@ -181,7 +180,7 @@ class MixedBatches(Iterator[_T]):
 def _pairs(sources: Any) -> list[tuple[Any, Any]]:
     """Returns the sources with their shares. Iterates over no source."""
     pairs = list(sources.items()) if isinstance(sources, Mapping) else sources
-    if not isinstance(pairs, (list, tuple)):
+    if not isinstance(pairs, Collection) or isinstance(pairs, (str, bytes)):
         raise TypeError(
             f"sources must be a dict from sources to shares, or a list of pairs (source, share), got a "
             f"{type(sources).__name__}"
@@ -192,10 +191,3 @@ def _pairs(sources: Any) -> list[tuple[Any, Any]]:
     if not pairs:
         raise ValueError("mix() needs at least one source")
     return [(source, share) for source, share in pairs]
-
-
-def _positive(name: str, value: int) -> int:
-    number = operator.index(value)
-    if number < 1:
-        raise ValueError(f"{name} ({number}) must be a positive integer")
-    return number
