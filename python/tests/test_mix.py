@@ -126,6 +126,19 @@ def test_the_end_of_a_source(reader):
             next(reverb.mix([(empty, 1.0)], batch_size=2))
 
 
+def test_batches_belong_to_the_caller(reader):
+    given = batches_of(range(4))
+    for shuffle in (False, True):
+        for batch in reverb.mix([(given, 1.0)], batch_size=4, num_batches=2, shuffle=shuffle, seed=1):
+            assert sorted(batch.data["x"][:, 0].tolist()) == [0, 1, 2, 3]
+            batch.data["x"] += 100
+            batch.info.priority[:] = 7
+    assert given[0].data["x"][:, 0].tolist() == [0, 1, 2, 3]
+    assert given[0].info.priority.tolist() == [1] * 4
+    (batch,) = reverb.mix({reader: 1}, batch_size=4, num_batches=1)
+    batch.data["x"] += 1
+
+
 def test_batches_without_items_are_skipped():
     full, (nothing,) = batches_of(range(4), 2), [reverb.ReplaySample(reverb.SampleInfo(*[np.zeros(0)] * 5), {})]
     batches = reverb.mix([([full[0], nothing, full[1]], 1.0)], batch_size=3, num_batches=2)
@@ -201,6 +214,7 @@ def check_padded(batch, lengths):
     longest = max(lengths)
     assert batch.lengths["x"].tolist() == batch.lengths["text"].tolist() == lengths
     assert batch.lengths["last"].tolist() == [1] * len(lengths)
+    assert all(column.flags.c_contiguous for column in batch.data.values())
     assert batch.data["x"].tolist() == [[*range(1, n + 1), *[0] * (longest - n)] for n in lengths]
     assert batch.data["text"].tolist() == [
         [*(str(i).encode() for i in range(1, n + 1)), *[b""] * (longest - n)] for n in lengths

@@ -159,7 +159,10 @@ class MixedBatches(Iterator[_T]):
 
         def join(arrays: list[Any]) -> Any:
             joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-            return joined if order is None else joined[order]
+            if order is not None:
+                return joined[order]
+            is_shared = len(arrays) == 1 and not self._sources[first_number].owns_arrays
+            return joined.copy() if is_shared else np.ascontiguousarray(joined)
 
         infos = [part.info for _, part in parts]
         info = SampleInfo(*(join([np.asarray(getattr(each, name)) for each in infos]) for name in SampleInfo._fields))

@@ -14,6 +14,8 @@ class Source:
 
     # Whether fetching items may remove them from their table: then it must not be in vain.
     may_consume = False
+    # Whether the arrays of its batches are used by nothing else, so that they may be passed on.
+    owns_arrays = True
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -106,6 +108,8 @@ class _ReaderSource(Source):
 
 
 class _IterableSource(Source):
+    owns_arrays = False
+
     def __init__(self, name: str, iterable: Iterable[Any], repeat: bool) -> None:
         super().__init__(name)
         self._iterable = iterable
