@@ -179,6 +179,10 @@ def test_the_end_of_a_source_takes_nothing_from_a_queue(client, reader):
         next(batches)
     batches.close()
     assert client.server_info()["queue"].current_size == 3
+    # The same with an iterator over batches of the queue.
+    taken = client.sample_batches("queue", 2, timeout=10)
+    assert list(reverb.mix([(taken, 0.5), (batches_of([]), 0.5)], batch_size=4, repeat=False)) == []
+    assert client.server_info()["queue"].current_size == 3
 
 
 # --- Items of different lengths ---

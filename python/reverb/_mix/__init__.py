@@ -57,8 +57,9 @@ def mix(
     the total of a source is never off by one item or more; that of one of two sources is never off by more than half an
     item, even if they change.
 
-    Items are taken from clients only when all other sources have theirs, so that the end of a source takes nothing from
-    a queue. What an iterable has returned beyond the last batch is dropped.
+    Items are taken from clients only when all other sources have theirs, and from iterators when readers and lists have
+    theirs, so that the end of a source takes nothing from a queue. What an iterator has returned beyond the last batch
+    is dropped.
 
     Args:
         sources: each source with its share, as a dict or as pairs. A source is a Client (then `table` is the table), a
@@ -113,8 +114,7 @@ class MixedBatches(Iterator[_T]):
             make_source(i, source, table, self._batch_size, repeat, timeout, exact, self._pad)
             for i, (source, _) in enumerate(pairs)
         ]
-        # Those that may remove items from a table are last: if another one ends or fails, they have removed nothing.
-        self._fetch_order = sorted(range(len(pairs)), key=lambda i: self._sources[i].may_consume)
+        self._fetch_order = sorted(range(len(pairs)), key=lambda i: self._sources[i].fetch_rank)
         self._random = np.random.default_rng(seed) if shuffle else None
         self._step = 0
         self._counts: list[int] | None = None  # of the batch that is being made

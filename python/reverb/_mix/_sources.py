@@ -12,8 +12,9 @@ from reverb._mix._parts import Part
 class Source:
     """Keeps items that were fetched and not used yet."""
 
-    # Whether fetching items may remove them from their table: then it must not be in vain.
-    may_consume = False
+    # Sources of a higher rank are fetched from later. Fetching from a client may remove items from their table, and
+    # from an iterator uses up what it has: neither must be in vain because another source ends.
+    fetch_rank = 0
     # Whether the arrays of its batches are used by nothing else, so that they may be passed on.
     owns_arrays = True
 
@@ -66,7 +67,7 @@ class Source:
 
 
 class _ClientSource(Source):
-    may_consume = True
+    fetch_rank = 2
 
     def __init__(
         self, name: str, client: Any, table: str, most: int, timeout: float | None, exact: bool, pad: bool
@@ -115,6 +116,7 @@ class _IterableSource(Source):
         self._iterable = iterable
         self._iterator = iter(iterable)
         self._repeats = repeat and self._iterator is not iterable
+        self.fetch_rank = 1 if self._iterator is iterable else 0
         self._fetched_before = 0  # items before the current pass
 
     def _more(self, n: int) -> Any:
