@@ -7,10 +7,11 @@ import numbers
 import operator
 from typing import Any
 
-__all__ = ["as_bytes", "as_int32", "as_max_age"]
+__all__ = ["as_bytes", "as_int", "as_int32", "as_max_age", "as_positive"]
 
 
-def _as_int(name: str, value: Any) -> int:
+def as_int(name: str, value: Any) -> int:
+    """Returns an int. TypeError for anything else."""
     try:
         return operator.index(value)
     except TypeError:
@@ -19,9 +20,17 @@ def _as_int(name: str, value: Any) -> int:
 
 def as_int32(name: str, value: Any) -> int:
     """Returns an int of 32 bits. TypeError for anything else."""
-    number = _as_int(name, value)
+    number = as_int(name, value)
     if not -(2**31) <= number < 2**31:
         raise TypeError(f"{name} ({number}) must fit into 32 bits")
+    return number
+
+
+def as_positive(name: str, value: Any) -> int:
+    """Returns a positive int. TypeError or ValueError for anything else."""
+    number = as_int(name, value)
+    if number < 1:
+        raise ValueError(f"{name} ({number}) must be a positive integer")
     return number
 
 
@@ -29,7 +38,7 @@ def as_bytes(name: str, value: Any) -> int | None:
     """Returns a maximum number of bytes, or None. ValueError for numbers that are not positive."""
     if value is None:
         return None
-    number = _as_int(name, value)
+    number = as_int(name, value)
     if not 0 < number < 2**63:
         raise ValueError(f"{name} ({number}) must be a positive number of bytes, or None for no bound")
     return number

@@ -15,16 +15,15 @@ Reads checkpoints of this package and of dm-reverb.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import datetime
-import operator
 import os
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
-from reverb import _core, _signatures, _table_info, _tree, reverb_types
+from reverb import _arguments, _core, _signatures, _table_info, _tree, reverb_types
 from reverb.replay_sample import PaddedBatch, ReplaySample, _Batch, _Data, _PaddedBatch
 
 __all__ = ["CheckpointInfo", "Entry", "Item", "Reader", "convert", "copy", "find", "info", "read", "verify"]
@@ -318,15 +317,13 @@ class Reader(Generic[_T_co]):
         self._native = _core.CheckpointReader(os.fspath(path))
         native = self._native.info()
         self._path: str = native["path"]
-        self._options = {"flat": flat, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "select": select}
-        self._options |= {"pad": pad, "drop_last": drop_last}
         infos = {table["name"]: table for table in native["tables"]}
         names = list(infos) if tables is None else [tables] if isinstance(tables, str) else list(tables)
         for name in names:
             self._native.items(name, [], 0, None)  # this call reports a wrong name, not the first item
         self._sizes = {name: int(infos[name]["current_size"]) for name in names}
         self._names = names
-        self._batch_size = None if batch_size is None else _positive("batch_size", batch_size)
+        self._batch_size = None if batch_size is None else _arguments.as_positive("batch_size", batch_size)
         if self._batch_size is not None and len(names) != 1:
             known = ", ".join(repr(name) for name in names)
             raise ValueError(f"batches are of one table; name one of {known or 'none: the checkpoint has no tables'}")
@@ -335,22 +332,26 @@ class Reader(Generic[_T_co]):
         if isinstance(shuffle, (bool, np.bool_)):
             self._window = DEFAULT_SHUFFLE_WINDOW if shuffle else 0
         else:
-            self._window = _positive("shuffle", shuffle)
+            self._window = _arguments.as_positive("shuffle", shuffle)
         if seed is not None:
-            seed = operator.index(seed)
+            seed = _arguments.as_int("seed", seed)
             if not 0 <= seed < 2**64:
                 raise ValueError(f"seed ({seed}) must be between 0 and 2**64 - 1")
         self._seed = seed
         if select is not None:
-            select = [select] if isinstance(select, (str, tuple, int, np.integer)) else list(select)
+            is_one = isinstance(select, (str, tuple)) or not isinstance(select, Iterable)
+            select = [cast("Column", select)] if is_one else list(cast("Sequence[Column]", select))
         self._packing = {name: _Packing(name, infos[name], flat=flat, select=select) for name in names}
+        # Of a copy.
+        self._options = {"flat": flat, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "select": select}
+        self._options |= {"pad": pad, "drop_last": drop_last}
         self._pad = bool(pad)
         self._drop_last = drop_last
         self._passes = 0
         self._current: Iterator[_T_co] | None = None
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), self._path, self._names, self._options, self._passes)
+        return _rebuild, (type(self), os.path.abspath(self._path), self._names, self._options, self._passes)
 
     def __repr__(self) -> str:
         what = "items" if self._batch_size is None else f"batches of {self._batch_size}"
@@ -441,13 +442,6 @@ def _rebuild(
     reader = kind(path, tables, **options)
     reader._passes = passes
     return reader
-
-
-def _positive(name: str, value: int) -> int:
-    number = operator.index(value)
-    if number < 1:
-        raise ValueError(f"{name} ({number}) must be a positive integer")
-    return number
 
 
 def info(path: str | os.PathLike[str]) -> CheckpointInfo:

@@ -187,7 +187,7 @@ def test_numbers_out_of_range(tmp_path, arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         checkpoints.read(tmp_path, "table", **arguments)
     for wrong in ({"batch_size": 1.5}, {"batch_size": "4"}, {"seed": "x"}, {"shuffle": "yes"}, {"select": 2.5}):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be"):
             checkpoints.read(tmp_path, "table", **wrong)
 
 
@@ -235,7 +235,7 @@ def test_seeds_and_passes_have_orders_of_their_own(tmp_path):
     assert len(orders) == 7 * 4
 
 
-def test_a_reader_can_be_pickled(tmp_path):
+def test_a_reader_can_be_pickled(tmp_path, monkeypatch):
     save(tmp_path, write=write_steps)
     reader = checkpoints.read(
         tmp_path, "table", batch_size=4, shuffle=True, seed=3, select=["obs/pos", "act"], drop_last=True
@@ -251,6 +251,11 @@ def test_a_reader_can_be_pickled(tmp_path):
     assert (again.path, len(again)) == (reader.path, 2)
     items = checkpoints.read(tmp_path, ["table"], flat=True)
     assert [item.key for item in pickle.loads(pickle.dumps(items))] == [item.key for item in items]
+    # It is found from other folders, too.
+    monkeypatch.chdir(tmp_path)
+    pickled = pickle.dumps(checkpoints.read(".", "table"))
+    monkeypatch.chdir(tmp_path.parent)
+    assert len(pickle.loads(pickled)) == 11
     # Workers get it that way.
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(len, (items,)) == 11

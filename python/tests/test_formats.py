@@ -240,6 +240,9 @@ def test_files_that_are_something_else(tmp_path, format):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="not an export of reverb"):
         formats.import_table(tmp_path / "other.npz", tmp_path / "new", format="npz")
+    np.savez(tmp_path / "other.npz", reverb=np.array([{}], object))
+    with pytest.raises(ValueError, match=r"other.npz is not an export of reverb, or damaged"):
+        formats.import_table(tmp_path / "other.npz", tmp_path / "new", format="npz")
 
 
 @pytest.mark.parametrize("format", ["npz", "parquet", "minari", "lerobot"])
@@ -377,8 +380,14 @@ def test_parquet_files_of_others_are_imported(tmp_path):
     assert (second.data["text"].item(), second.data["score"].item()) == (b"second", 1.5)
     assert second.data["position"].tolist() == [3.0, 4.0]
     assert first.priority == 1.0
-    for column, words in ((arrow.array([{"a": 1}, {"a": 2}]), "struct"), (arrow.array([1, None]), "missing values")):
-        parquet.write_table(arrow.table({"x": column}), tmp_path / "bad.parquet")
+    for names, columns, words in (
+        (["x"], [[{"a": 1}, {"a": 2}]], "struct"),
+        (["x"], [[1, None]], "missing values"),
+        (["x", "x"], [[1], [2]], r"several columns 'x'; rename all but one"),
+        (["x", "_priority"], [[1, 2], [1.0, float("nan")]], r"item 1 has the priority nan"),
+    ):
+        table = arrow.Table.from_arrays([arrow.array(column) for column in columns], names=names)
+        parquet.write_table(table, tmp_path / "bad.parquet")
         with pytest.raises(ValueError, match=words):
             formats.import_table(tmp_path / "bad.parquet", tmp_path / "bad", format="parquet")
 

@@ -319,3 +319,81 @@ def test_lerobot_says_what_it_cannot_hold(tmp_path):
         attempt(3, write_frames, task=3)
     with pytest.raises(ValueError, match="not a dataset of LeRobot"):
         formats.import_table(tmp_path, tmp_path / "new", format="lerobot")
+    (tmp_path / "meta").mkdir()
+    for text in ("{", "[]", "{}", '{"total_episodes": 1, "features": {"x": {}}}', '{"total_episodes": "?"}'):
+        (tmp_path / "meta" / "info.json").write_text(text)
+        with pytest.raises(ValueError, match=r"info.json does not describe a dataset of LeRobot"):
+            formats.import_table(tmp_path, tmp_path / "new", format="lerobot")
+
+
+def test_lerobot_datasets_of_others_are_imported(tmp_path):
+    library = pytest.importorskip("lerobot.datasets.lerobot_dataset")
+    features = {
+        "observation.state": ("float32", (3,)),
+        "observation.grid": ("uint8", (4, 2)),
+        "cube": ("float64", (2, 2, 2)),
+        "n": ("int16", (1,)),
+        "next.done": ("bool", (1,)),
+    }
+    described = {name: {"dtype": dtype, "shape": shape, "names": None} for name, (dtype, shape) in features.items()}
+    described["says"] = {"dtype": "string", "shape": (1,), "names": None}
+    dataset = library.LeRobotDataset.create(
+        "reverb/test", fps=10, features=described, root=tmp_path / "out", use_videos=False
+    )
+    random = np.random.default_rng(4)
+    episodes = []
+    for length in (3, 2, 4):
+        episodes.append([])
+        for step in range(length):
+            frame = {name: random.integers(0, 2, shape).astype(dtype) for name, (dtype, shape) in features.items()}
+            episodes[-1].append({**frame, "says": f"größe {step}"})
+            dataset.add_frame({**episodes[-1][-1], "task": "stack the cubes"})
+        dataset.save_episode()
+    if hasattr(dataset, "finalize"):
+        dataset.finalize()
+    path = formats.import_table(tmp_path / "out", tmp_path / "new", format="lerobot", table="table")
+    for item, frames in zip(items_of(path), episodes, strict=True):
+        for name, (dtype, shape) in features.items():
+            expected = np.stack([frame[name] for frame in frames])
+            assert item.data[name].dtype == dtype
+            np.testing.assert_array_equal(item.data[name], expected[:, 0] if shape == (1,) else expected)
+        assert item.data["says"].tolist() == [frame["says"].encode() for frame in frames]
+
+
+def test_minari_datasets_that_do_not_match_their_description(tmp_path):
+    pytest.importorskip("minari")
+    pytest.importorskip("h5py")
+    path = save(tmp_path / "root", write=write_episodes)
+    formats.export_table(path, tmp_path / "out", format="minari")
+    description = json.loads((tmp_path / "out" / "reverb.json").read_text())
+    for change, words in (
+        ({"name": "value", "dtype": "int64"}, r"episode 0: column 'value' has rows float64\[\], expected int64\[\]"),
+        ({"name": "value", "shape": [2]}, r"column 'value' has rows float64\[\], expected float64\[2\].*remove it"),
+    ):
+        columns = [
+            {**column, **change} if column["name"] == change["name"] else column for column in description["columns"]
+        ]
+        (tmp_path / "out" / "reverb.json").write_text(json.dumps({**description, "columns": columns}))
+        with pytest.raises(ValueError, match=words):
+            formats.import_table(tmp_path / "out", tmp_path / "new", format="minari")
+
+
+def test_statistics_of_lerobot_are_precise(tmp_path):
+    pytest.importorskip("pyarrow")
+    values = [1e9 + np.array([0.0, 1.0, 2.0]), 1e9 + np.array([3.0, 4.0])]
+
+    def write(client):
+        with client.trajectory_writer(num_keep_alive_refs=3) as writer:
+            for episode in values:
+                for value in episode:
+                    writer.append({"x": value})
+                writer.create_item("table", 1.0, {"x": writer.history["x"][:]})
+                writer.end_episode()
+
+    path = save(tmp_path / "root", write=write)
+    formats.export_table(path, tmp_path / "out", format="lerobot")
+    stats = json.loads((tmp_path / "out" / "meta" / "stats.json").read_text())["x"]
+    together = np.concatenate(values)
+    assert stats["mean"] == [together.mean()]
+    assert stats["std"] == pytest.approx([together.std()])
+    assert (stats["min"], stats["max"], stats["count"]) == ([1e9], [1e9 + 4], [5])

@@ -120,9 +120,29 @@ def test_the_end_of_a_source(reader):
     assert list(once) == []
     forever = reverb.mix([(batches_of(range(5)), 1.0)], batch_size=3)
     assert [batch.data["x"][0, 0] for batch in itertools.islice(forever, 5)] == [0, 3, 1, 4, 2]
-    for empty in ([], batches_of([])):
+    nothing = reverb.ReplaySample(reverb.SampleInfo(*[np.zeros(0)] * 5), {"x": np.zeros((0, 1), np.float32)})
+    for empty in ([], [nothing], [nothing, nothing]):
         with pytest.raises(ValueError, match="empty"):
             next(reverb.mix([(empty, 1.0)], batch_size=2))
+
+
+def test_batches_belong_to_the_caller(reader):
+    given = batches_of(range(4))
+    for shuffle in (False, True):
+        for batch in reverb.mix([(given, 1.0)], batch_size=4, num_batches=2, shuffle=shuffle, seed=1):
+            assert sorted(batch.data["x"][:, 0].tolist()) == [0, 1, 2, 3]
+            batch.data["x"] += 100
+            batch.info.priority[:] = 7
+    assert given[0].data["x"][:, 0].tolist() == [0, 1, 2, 3]
+    assert given[0].info.priority.tolist() == [1] * 4
+    (batch,) = reverb.mix({reader: 1}, batch_size=4, num_batches=1)
+    batch.data["x"] += 1
+
+
+def test_batches_without_items_are_skipped():
+    full, (nothing,) = batches_of(range(4), 2), [reverb.ReplaySample(reverb.SampleInfo(*[np.zeros(0)] * 5), {})]
+    batches = reverb.mix([([full[0], nothing, full[1]], 1.0)], batch_size=3, num_batches=2)
+    assert [batch.data["x"][:, 0].tolist() for batch in batches] == [[0, 1, 2], [3, 0, 1]]
 
 
 def test_an_empty_table_of_a_checkpoint(tmp_path):
@@ -159,6 +179,10 @@ def test_the_end_of_a_source_takes_nothing_from_a_queue(client, reader):
         next(batches)
     batches.close()
     assert client.server_info()["queue"].current_size == 3
+    # The same with an iterator over batches of the queue.
+    taken = client.sample_batches("queue", 2, timeout=10)
+    assert list(reverb.mix([(taken, 0.5), (batches_of([]), 0.5)], batch_size=4, repeat=False)) == []
+    assert client.server_info()["queue"].current_size == 3
 
 
 # --- Items of different lengths ---
@@ -194,6 +218,7 @@ def check_padded(batch, lengths):
     longest = max(lengths)
     assert batch.lengths["x"].tolist() == batch.lengths["text"].tolist() == lengths
     assert batch.lengths["last"].tolist() == [1] * len(lengths)
+    assert all(column.flags.c_contiguous for column in batch.data.values())
     assert batch.data["x"].tolist() == [[*range(1, n + 1), *[0] * (longest - n)] for n in lengths]
     assert batch.data["text"].tolist() == [
         [*(str(i).encode() for i in range(1, n + 1)), *[b""] * (longest - n)] for n in lengths
@@ -316,9 +341,22 @@ def test_wrong_arguments(client, reader, tmp_path):
         reverb.mix({client: 1}, 4)
     with pytest.raises(ValueError, match="at least one"):
         reverb.mix({}, 4)
+    # A source without a share is not iterated over: it could be endless.
+    assert len(next(reverb.mix({reader: 1}.items(), 4)).source) == 4
+    for sources in (itertools.repeat(1), reader, iter([(reader, 1)]), "table"):
+        with pytest.raises(TypeError, match=rf"sources must be a dict .*list of pairs.*got a {type(sources).__name__}"):
+            reverb.mix(sources, 4)
+    for sources in ([reader], [(reader, 0.5), (reader,)], [itertools.repeat(1)]):
+        with pytest.raises(TypeError, match=rf"source {len(sources) - 1} must be a pair \(source, share\), got a"):
+            reverb.mix(sources, 4)
     for size in (0, -1):
         with pytest.raises(ValueError, match="batch_size"):
             reverb.mix({reader: 1}, size)
+    with pytest.raises(TypeError, match=r"batch_size must be an int, got 4.0 of type float"):
+        reverb.mix({reader: 1}, 4.0)
+    for wrong in ("half", None):
+        with pytest.raises(TypeError, match=rf"share of source 0 must be a number, .*returned {wrong!r} for batch 0"):
+            next(reverb.mix([(reader, lambda step, wrong=wrong: wrong), (reader, None)], 4))
     for source in (3, "table", b"x", None):
         with pytest.raises(TypeError, match="source 0"):
             reverb.mix([(source, 1)], 4)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from reverb import _tree, checkpoints
+from reverb import _arguments, _tree, checkpoints
 from reverb._mix._parts import Part, explain, join_padded
 from reverb._mix._shares import Share, Shares
 from reverb._mix._sources import make_source
@@ -58,8 +57,9 @@ def mix(
     the total of a source is never off by one item or more; that of one of two sources is never off by more than half an
     item, even if they change.
 
-    Items are taken from clients only when all other sources have theirs, so that the end of a source takes nothing from
-    a queue. What an iterable has returned beyond the last batch is dropped.
+    Items are taken from clients only when all other sources have theirs, and from iterators when readers and lists have
+    theirs, so that the end of a source takes nothing from a queue. What an iterator has returned beyond the last batch
+    is dropped.
 
     Args:
         sources: each source with its share, as a dict or as pairs. A source is a Client (then `table` is the table), a
@@ -105,19 +105,16 @@ class MixedBatches(Iterator[_T]):
         pad: bool,
     ) -> None:
         """See mix()."""
-        pairs = list(sources.items()) if isinstance(sources, Mapping) else [tuple(pair) for pair in sources]
-        if not pairs:
-            raise ValueError("mix() needs at least one source")
-        self._batch_size = _positive("batch_size", batch_size)
-        self._num_batches = None if num_batches is None else _positive("num_batches", num_batches)
+        pairs = _pairs(sources)
+        self._batch_size = _arguments.as_positive("batch_size", batch_size)
+        self._num_batches = None if num_batches is None else _arguments.as_positive("num_batches", num_batches)
         self._shares = Shares([share for _, share in pairs], self._batch_size)
         self._pad = bool(pad) or any(isinstance(source, checkpoints.Reader) and source.pad for source, _ in pairs)
         self._sources = [
             make_source(i, source, table, self._batch_size, repeat, timeout, exact, self._pad)
             for i, (source, _) in enumerate(pairs)
         ]
-        # Those that may remove items from a table are last: if another one ends or fails, they have removed nothing.
-        self._fetch_order = sorted(range(len(pairs)), key=lambda i: self._sources[i].may_consume)
+        self._fetch_order = sorted(range(len(pairs)), key=lambda i: self._sources[i].fetch_rank)
         self._random = np.random.default_rng(seed) if shuffle else None
         self._step = 0
         self._counts: list[int] | None = None  # of the batch that is being made
@@ -162,7 +159,10 @@ class MixedBatches(Iterator[_T]):
 
         def join(arrays: list[Any]) -> Any:
             joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-            return joined if order is None else joined[order]
+            if order is not None:
+                return joined[order]
+            is_shared = len(arrays) == 1 and not self._sources[first_number].owns_arrays
+            return joined.copy() if is_shared else np.ascontiguousarray(joined)
 
         infos = [part.info for _, part in parts]
         info = SampleInfo(*(join([np.asarray(getattr(each, name)) for each in infos]) for name in SampleInfo._fields))
@@ -180,8 +180,17 @@ class MixedBatches(Iterator[_T]):
         return cast("_T", batch)
 
 
-def _positive(name: str, value: int) -> int:
-    number = operator.index(value)
-    if number < 1:
-        raise ValueError(f"{name} ({number}) must be a positive integer")
-    return number
+def _pairs(sources: Any) -> list[tuple[Any, Any]]:
+    """Returns the sources with their shares. Iterates over no source."""
+    pairs = list(sources.items()) if isinstance(sources, Mapping) else sources
+    if not isinstance(pairs, Collection) or isinstance(pairs, (str, bytes)):
+        raise TypeError(
+            f"sources must be a dict from sources to shares, or a list of pairs (source, share), got a "
+            f"{type(sources).__name__}"
+        )
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(f"source {number} must be a pair (source, share), got a {type(pair).__name__}")
+    if not pairs:
+        raise ValueError("mix() needs at least one source")
+    return [(source, share) for source, share in pairs]

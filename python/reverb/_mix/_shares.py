@@ -39,8 +39,7 @@ class Shares:
 
     def at(self, step: int) -> list[float]:
         """Returns the shares of a batch. ValueError unless they add up to 1."""
-        values = [share(step) if callable(share) else share for share in self._shares]
-        numbers = [None if value is None else float(value) for value in values]
+        numbers = [self._share_at(i, step) for i in range(len(self._shares))]
         given = [number for number in numbers if number is not None]
         total = math.fsum(given)
         if any(not 0 <= number <= 1 for number in given):
@@ -55,6 +54,17 @@ class Shares:
                 "others leave"
             )
         return [number / total for number in given]
+
+    def _share_at(self, i: int, step: int) -> float | None:
+        share = self._shares[i]
+        if not callable(share):
+            return share
+        value: Any = share(step)
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+            raise TypeError(
+                f"the share of source {i} must be a number, its function returned {value!r} for batch {step}"
+            )
+        return float(value)
 
     def counts(self, step: int) -> list[int]:
         """Returns the number of items of each source in a batch. Call it once for each batch, in order."""

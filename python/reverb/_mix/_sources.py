@@ -12,12 +12,16 @@ from reverb._mix._parts import Part
 class Source:
     """Keeps items that were fetched and not used yet."""
 
-    # Whether fetching items may remove them from their table: then it must not be in vain.
-    may_consume = False
+    # Sources of a higher rank are fetched from later. Fetching from a client may remove items from their table, and
+    # from an iterator uses up what it has: neither must be in vain because another source ends.
+    fetch_rank = 0
+    # Whether the arrays of its batches are used by nothing else, so that they may be passed on.
+    owns_arrays = True
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._held: list[Part] = []
+        self._fetched = 0  # items so far
 
     def __str__(self) -> str:
         return self._name
@@ -37,7 +41,9 @@ class Source:
             if batch is None:
                 return False
             part = Part(batch, self)
-            self._held.append(part)
+            if part.size > 0:
+                self._held.append(part)
+            self._fetched += part.size
             have += part.size
         return True
 
@@ -61,7 +67,7 @@ class Source:
 
 
 class _ClientSource(Source):
-    may_consume = True
+    fetch_rank = 2
 
     def __init__(
         self, name: str, client: Any, table: str, most: int, timeout: float | None, exact: bool, pad: bool
@@ -103,24 +109,28 @@ class _ReaderSource(Source):
 
 
 class _IterableSource(Source):
+    owns_arrays = False
+
     def __init__(self, name: str, iterable: Iterable[Any], repeat: bool) -> None:
         super().__init__(name)
         self._iterable = iterable
         self._iterator = iter(iterable)
         self._repeats = repeat and self._iterator is not iterable
+        self.fetch_rank = 1 if self._iterator is iterable else 0
+        self._fetched_before = 0  # items before the current pass
 
     def _more(self, n: int) -> Any:
         del n
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            if not self._repeats:
-                return None
-        self._iterator = iter(self._iterable)
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            raise ValueError(f"{self} is empty; there is nothing to repeat") from None
+        while True:
+            try:
+                return next(self._iterator)
+            except StopIteration:
+                if not self._repeats:
+                    return None
+            if self._fetched == self._fetched_before:
+                raise ValueError(f"{self} is empty; there is nothing to repeat")
+            self._fetched_before = self._fetched
+            self._iterator = iter(self._iterable)
 
 
 def make_source(

@@ -132,7 +132,7 @@ def import_table(
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist")
     layout, size, items = read(source)
-    name = table or layout.table or source.name.split(".")[0]
+    name = table or layout.table or source.name.split(".")[0] or "table"
     if isinstance(target, _core.Client):
         for each in _servers.split(target):
             _tables.choose(name, sorted(each.server_info()), each.server_address)

@@ -234,8 +234,15 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
     _libraries()
     if not (path / "meta/info.json").is_file():
         raise ValueError(f"{path} is not a dataset of LeRobot: it has no file meta/info.json")
-    info = json.loads((path / "meta/info.json").read_text())
-    size = int(info["total_episodes"])
+    try:
+        info = json.loads((path / "meta/info.json").read_text())
+        size = int(info["total_episodes"])
+        described = {
+            name: (str(feature["dtype"]), tuple(map(int, feature["shape"])))
+            for name, feature in info["features"].items()
+        }
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path / 'meta/info.json'} does not describe a dataset of LeRobot: {error!r}") from None
     if (path / _DESCRIPTION).exists():
         layout, said = Layout.from_json((path / _DESCRIPTION).read_bytes(), str(path / _DESCRIPTION))
         features, priorities = said["features"], said["priorities"]
@@ -246,7 +253,7 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
                 "file it is imported as a dataset of another program"
             )
     else:
-        layout = _guess(info, path)
+        layout = _guess(described, path)
         features, priorities, longer = [column.name for column in layout.columns], [1.0] * size, []
     squeezed = (False,) * len(features)
 
@@ -355,18 +362,16 @@ def _from_arrow(column: Column, array: Any, file: Path) -> Any:
     return flat.reshape(-1, *column.shape)
 
 
-def _guess(info: dict[str, Any], path: Path) -> Layout:
-    """Returns the layout of a dataset of another program."""
+def _guess(described: dict[str, tuple[str, tuple[int, ...]]], path: Path) -> Layout:
+    """Returns the layout of a dataset of another program, from the dtypes and shapes of its features."""
     columns = []
-    for name, feature in info["features"].items():
+    for name, (dtype, shape) in described.items():
         if name in _OWN:
             continue
-        if feature["dtype"] in ("image", "video"):
+        if dtype in ("image", "video"):
             raise ValueError(
-                f"{path}: the feature {name!r} is of type {feature['dtype']}, which is not imported; convert it to an "
-                "array"
+                f"{path}: the feature {name!r} is of type {dtype}, which is not imported; convert it to an array"
             )
-        shape = tuple(feature["shape"])
-        columns.append(Column(name, feature["dtype"], () if shape == (1,) else shape, False))
+        columns.append(Column(name, dtype, () if shape == (1,) else shape, False))
     columns.sort(key=lambda column: column.name)
     return Layout("", _tables.encode_nest({column.name: 0 for column in columns}), None, columns)

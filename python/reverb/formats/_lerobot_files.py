@@ -21,23 +21,26 @@ class Statistics:
         self._count = 0
         self._min = np.full(self._shape, np.inf)
         self._max = np.full(self._shape, -np.inf)
-        self._sum = np.zeros(self._shape)
-        self._squares = np.zeros(self._shape)
+        self._mean = np.zeros(self._shape)
+        self._squares = np.zeros(self._shape)  # sum of squared differences from the mean
 
     def add(self, rows: Any) -> None:
         """Adds the rows of an episode."""
         values = np.asarray(rows, np.float64).reshape(-1, *self._shape)
-        self._count += len(values)
         self._min = np.minimum(self._min, values.min(axis=0))
         self._max = np.maximum(self._max, values.max(axis=0))
-        self._sum += values.sum(axis=0)
-        self._squares += np.square(values).sum(axis=0)
+        # Relative to the mean, because differences of large squares would be lost in rounding.
+        mean, count = values.mean(axis=0), len(values)
+        total = self._count + count
+        difference = mean - self._mean
+        self._squares += np.square(values - mean).sum(axis=0) + np.square(difference) * (self._count * count / total)
+        self._mean += difference * (count / total)
+        self._count = total
 
     def to_json(self) -> dict[str, Any]:
         """Returns what stats.json has for a feature."""
-        mean = self._sum / self._count
-        deviation = np.sqrt(np.maximum(self._squares / self._count - np.square(mean), 0))
-        numbers = {"min": self._min, "max": self._max, "mean": mean, "std": deviation}
+        deviation = np.sqrt(self._squares / self._count)
+        numbers = {"min": self._min, "max": self._max, "mean": self._mean, "std": deviation}
         return {**{name: array.tolist() for name, array in numbers.items()}, "count": [self._count]}
 
 

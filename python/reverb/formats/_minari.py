@@ -195,7 +195,7 @@ def _episode(layout: Layout, roles: dict[str, str], item: Item) -> dict[str, Any
 
 
 def _rows(whole: Any, path: tuple[Any, ...], column: Column, where: str) -> Any:
-    """Returns the rows of a column of an episode. ValueError unless they are those of the description."""
+    """Returns the rows of a column of an episode. ValueError unless they have its dtype and shape."""
     try:
         for part in path:
             whole = whole[part]
@@ -206,8 +206,8 @@ def _rows(whole: Any, path: tuple[Any, ...], column: Column, where: str) -> Any:
     if array is None or array.shape[1:] != column.shape or not np.can_cast(array.dtype, column.numpy, "same_kind"):
         found = "is missing" if array is None else f"has rows {array.dtype}{list(array.shape[1:])}"
         raise ValueError(
-            f"{where}: column {column.name!r} {found}, {_DESCRIPTION} describes {column.dtype}{list(column.shape)}; "
-            "without that file the dataset is imported as one of another program"
+            f"{where}: column {column.name!r} {found}, expected {column.dtype}{list(column.shape)} in all episodes; if "
+            f"{_DESCRIPTION} is out of date, remove it: the dataset is then imported as one of another program"
         )
     return array.astype(column.numpy, copy=False)
 

@@ -53,7 +53,11 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
     file = np.load(path, allow_pickle=False)
     if "reverb" not in file.files:
         raise ValueError(f"{path} is not an export of reverb: it has no array 'reverb'")
-    layout, _ = Layout.from_json(file["reverb"].tobytes(), str(path))
+    try:
+        description = _array(file, "reverb", np.uint8).tobytes()
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not an export of reverb, or damaged: {error}") from None
+    layout, _ = Layout.from_json(description, str(path))
     try:
         size = len(file["info/priority"])
         infos = {name: _array(file, f"info/{name}", dtype, size) for name, dtype in _INFO.items()}

@@ -117,6 +117,9 @@ def read(path: Path) -> tuple[Layout, int, Iterator[Item]]:
     except (arrow.ArrowInvalid, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from None
     schema = file.schema_arrow
+    repeated = [name for name in schema.names if schema.names.count(name) > 1]
+    if repeated:
+        raise ValueError(f"{path} has several columns {repeated[0]!r}; rename all but one")
     metadata = schema.metadata or {}
     if b"reverb" in metadata:
         layout, _ = Layout.from_json(metadata[b"reverb"], str(path))

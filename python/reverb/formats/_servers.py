@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 import itertools
+import math
 from typing import Any
 
 from reverb import _core, _tree
@@ -80,6 +81,8 @@ class _ItemWriter:
         steps = max(lengths)
         if min(lengths) == 0:
             raise ValueError(f"item {number} has a column without rows, which a table cannot hold")
+        if math.isnan(item.priority):
+            raise ValueError(f"item {number} has the priority nan; give it a number")
         if steps > self._capacity:
             self.close()
             self._capacity = 1 << (steps - 1).bit_length()
