@@ -200,15 +200,16 @@ def test_dropping_a_writer_of_a_dead_server_does_not_freeze_others(in_process):
 
     def beat():
         while not stop.wait(0.01):
-            beats.append(time.monotonic())
+            beats.append(None)
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
-    del writer  # waits for a second
-    during = len(beats)
+    start = time.monotonic()
+    del writer  # waits for a second, over a socket
+    took, during = time.monotonic() - start, len(beats)
     stop.set()
     join(thread)
-    assert during >= 5, f"another thread ran {during} times while a writer was dropped"
+    assert during >= 5 or took < 0.5, f"another thread ran {during} times in {took:.1f} s while a writer was dropped"
 
 
 def test_objects_of_a_killed_server_can_be_dropped():
