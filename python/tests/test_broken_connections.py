@@ -17,6 +17,15 @@ import pytest
 import reverb
 
 
+def has_request(data: bytes) -> bool:
+    """Returns whether frames of HTTP/2 contain HEADERS or DATA, and not only what acknowledges earlier responses."""
+    while len(data) >= 9:
+        if data[3] in (0, 1):
+            return True
+        data = data[9 + int.from_bytes(data[:3], "big") :]
+    return False
+
+
 class Proxy:
     """Forwards bytes between clients and a server, and breaks their connections on request."""
 
@@ -31,7 +40,7 @@ class Proxy:
         self._threads[0].start()
 
     def break_next_request(self) -> None:
-        """Lets the next bytes of a client reach the server, but not the response reach the client."""
+        """Lets the next request of a client reach the server, but not the response reach the client."""
         self._breaks_next_request = True
 
     def break_all(self) -> None:
@@ -75,7 +84,7 @@ class Proxy:
                 if not data:
                     return
                 ends[end].sendall(data)
-                if end is client and self._breaks_next_request:
+                if end is client and self._breaks_next_request and has_request(data):
                     self._breaks_next_request = False
                     return
 
