@@ -25,7 +25,7 @@ CCACHE_BASEDIR ?= $(CURDIR)
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup setup-build demo demo-cpp build python python-dev check test test-long soak test-coexist test-recipes test-formats test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -69,6 +69,13 @@ python: setup-build ## Build and install the Python package for each CPython tha
 PYTHON_VERSION ?= $(lastword $(shell tools/python.sh versions))
 python-dev: setup ## Build the extension beside the Python files, for work on them (PYTHON_VERSION=3.x)
 	@tools/python.sh develop $(PYTHON_VERSION)
+
+WHEEL_VERSIONS ?=
+wheel: setup-build ## Build wheels that install on other machines, for each CPython that is here (dist; WHEEL_VERSIONS="3.13")
+	@tools/wheel.sh build $(WHEEL_VERSIONS)
+
+test-wheel: wheel ## Build the wheels and use each in a new environment outside the tree
+	@tools/wheel.sh test $(WHEEL_VERSIONS)
 
 check: setup ## The gate before a commit: include rules, dev build, unit and conformance tests, Python tests of the newest CPython
 	@tools/check.sh
