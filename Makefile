@@ -25,7 +25,7 @@ CCACHE_BASEDIR ?= $(CURDIR)
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup demo demo-cpp build python python-dev check test test-long soak test-coexist test-recipes test-formats test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -34,8 +34,11 @@ help: ## List what make can do
 setup: ## Install the packages that are missing (tools/packages.txt)
 	@tools/setup.sh
 
+setup-build: ## Install those of them that a build needs, without the tests'
+	@tools/setup.sh build
+
 DEMO_ARGS ?=
-demo: setup ## An agent learns CartPole through a server, in about a minute; DEMO_ARGS="--seed 1" is passed on
+demo: setup-build ## An agent learns CartPole through a server, in about a minute; DEMO_ARGS="--seed 1" is passed on
 	@tools/demo.sh $(DEMO_ARGS)
 
 demo-cpp: setup build/dev/build.ninja ## Build and run the C++ examples
@@ -60,12 +63,19 @@ build/%/build.ninja: CMakePresets.json | setup
 	@CXX=$$(tools/cxx.sh) cmake --preset $*
 	@touch $@
 
-python: setup ## Build and install the Python package for each CPython that is here (build/venv-3.x)
+python: setup-build ## Build and install the Python package for each CPython that is here (build/venv-3.x)
 	@for version in $$(tools/python.sh versions); do tools/python.sh install $$version; done
 
 PYTHON_VERSION ?= $(lastword $(shell tools/python.sh versions))
 python-dev: setup ## Build the extension beside the Python files, for work on them (PYTHON_VERSION=3.x)
 	@tools/python.sh develop $(PYTHON_VERSION)
+
+WHEEL_VERSIONS ?=
+wheel: setup-build ## Build wheels that install on other machines, for each CPython that is here (dist; WHEEL_VERSIONS="3.13")
+	@tools/wheel.sh build $(WHEEL_VERSIONS)
+
+test-wheel: wheel ## Build the wheels and use each in a new environment outside the tree
+	@tools/wheel.sh test $(WHEEL_VERSIONS)
 
 check: setup ## The gate before a commit: include rules, dev build, unit and conformance tests, Python tests of the newest CPython
 	@tools/check.sh

@@ -1,8 +1,8 @@
 # reverb::grpc_library: gRPC from the distribution's static libraries, with its dependencies.
 #
 # Static, because a process may also load another gRPC (TensorFlow, grpcio), and the two must not be mixed.
-# Abseil and re2 are linked as shared libraries: Abseil's symbols contain its version, and its static
-# libraries cannot be linked into a shared object.
+# Abseil and re2 are linked as shared libraries: Abseil's symbols contain its version, and their static
+# libraries cannot be linked into a shared object (ReverbStatic.cmake).
 pkg_check_modules(GRPC REQUIRED grpc++)
 add_library(reverb::grpc_library INTERFACE IMPORTED GLOBAL)
 

@@ -2,6 +2,20 @@
 # found by name: every *.cc is part of the folder's library, every *_test.cc is a separate test program.
 include(GNUInstallDirs)
 
+# For builds from scratch that nothing is changed in afterwards: most of the time goes into the same headers again and again.
+option(REVERB_UNITY "Compile source files of a library together: faster from scratch, slower after a change" OFF)
+
+# Compiles the sources of a target together, with REVERB_UNITY. Names in anonymous namespaces must then be unique in
+# their folder. CMake compiles sources with options of their own separately; others opt out with
+# SKIP_UNITY_BUILD_INCLUSION.
+function(reverb_unify target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${REVERB_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  if(REVERB_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Warns about types of anonymous namespaces in files that are included.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # reverb_library(<name> [DEPS ...] [PRIVATE_DEPS ...] [TEST_DEPS ...] [FOLDERS ...] [NO_TSAN_TESTS]): defines
 # reverb::<name> from the *.cc of this folder and of the named subfolders. TEST_DEPS: further libraries that its tests
 # need. NO_TSAN_TESTS: the tests depend on a library that is not built for ThreadSanitizer, which would report false
@@ -22,6 +36,7 @@ function(reverb_library name)
   target_include_directories(reverb_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(reverb_${name} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS} reverb_options)
   target_compile_features(reverb_${name} PUBLIC cxx_std_20)
+  reverb_unify(reverb_${name})
 
   if(arg_NO_TSAN_TESTS AND REVERB_SANITIZE STREQUAL "thread")
     return()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the demo, examples/demo, in a separate environment: build/venv-demo contains the package, Gymnasium and Matplotlib.
-# Builds the package and the program `reverb` together in build/demo.
+# Runs the demo, examples/demo, in a separate environment: build/venv-demo contains the package, with the program `reverb`,
+# Gymnasium and Matplotlib. Builds the package in build/demo.
 #
 #   tools/demo.sh [...]     set up what is missing or out of date, then run the demo; arguments go to it
 #   tools/demo.sh --setup   only set up
@@ -8,11 +8,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=build/venv-demo/bin/python
+program=build/venv-demo/bin/reverb
 stamp=build/venv-demo/installed   # newer than everything installed
 
 # Returns whether a source of the installed files has changed since.
 is_stale() {
-  [[ -x $python && -x build/demo/apps/reverb && -f $stamp ]] || return 0
+  [[ -x $python && -x $program && -f $stamp ]] || return 0
   [[ -n $(find CMakeLists.txt pyproject.toml tools/demo.sh tools/venv.sh apps cmake include proto python/bindings \
     python/reverb src -newer "$stamp" -type f ! -name '*.so' ! -name '*.pyc' -print -quit) ]]
 }
@@ -56,10 +57,8 @@ install_all() {
     'scikit-build-core>=0.10' 'nanobind>=2.4' || return
   CXX=${CXX:-$(tools/cxx.sh)} || return
   export CXX CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
-  # Builds the program together with the extension.
   "$python" -m pip install --disable-pip-version-check --verbose --no-build-isolation --no-deps --force-reinstall \
-    --config-settings build-dir=build/demo --config-settings cmake.define.REVERB_APPS=ON \
-    --config-settings 'build.targets=_core;reverb_program' . || return
+    --config-settings build-dir=build/demo . || return
   # Files that changed meanwhile must be newer than the stamp.
   touch -r "$begin" "$stamp"
   rm -f "$begin"
@@ -67,4 +66,4 @@ install_all() {
 
 if is_stale; then set_up; fi
 [[ ${1:-} != --setup ]] || exit 0
-exec "$python" examples/demo/cartpole.py --program build/demo/apps/reverb "$@"
+exec "$python" examples/demo/cartpole.py --program "$program" "$@"

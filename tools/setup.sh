@@ -2,6 +2,7 @@
 # Installs the missing packages of tools/packages.txt (Debian, Ubuntu and derivatives).
 #
 #   tools/setup.sh             install missing packages; prints nothing if there are none
+#   tools/setup.sh build       only those of the group `build`
 #   tools/setup.sh --dry-run   print the packages to install, change nothing
 #
 # With REVERB_SKIP_SETUP=1 it does nothing, for machines that get the packages from elsewhere.
@@ -10,15 +11,22 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 list=$here/packages.txt
 dry_run=0
+group=
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-case "${1:-}" in
-  '') ;;
-  --dry-run) dry_run=1 ;;
-  *) fail "unknown option $1; use --dry-run or nothing" ;;
-esac
+for argument in "$@"; do
+  case $argument in
+    --dry-run) dry_run=1 ;;
+    -*) fail "unknown option $argument; there is --dry-run" ;;
+    *)
+      grep -qx "== $argument" "$list" ||
+        fail "no group \"$argument\" in tools/packages.txt; there are: $(sed -n 's/^== //p' "$list" | paste -sd ' ')"
+      group=$argument
+      ;;
+  esac
+done
 
 [[ -z "${REVERB_SKIP_SETUP:-}" ]] || exit 0
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
@@ -29,11 +37,12 @@ fi
 # The code name of the release; for derivatives, that of the underlying Ubuntu.
 release=$(. /etc/os-release && printf '%s' "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}")
 
-# wanted: prints the packages of the list for this release, one per line.
+# wanted: prints the packages of the group, or all, for this release, one per line.
 wanted() {
-  awk -v release="$release" '
+  awk -v release="$release" -v group="$group" '
     { sub(/#.*/, "") }
-    NF == 0 { next }
+    $1 == "==" { current = $2; next }
+    NF == 0 || (group != "" && current != group) { next }
     NF == 1 || $2 == "[" release "]" { print $1 }' "$list"
 }
 
@@ -47,6 +56,7 @@ missing() {
 # For releases that the list does not name: prints the package of the installed clang's sanitizer runtime.
 clang_runtime() {
   local version
+  [[ -z $group || $group == check ]] || return 0
   grep -q "\[$release\]" "$list" && return
   version=$(clang --version 2> /dev/null | sed -nE '1s/.*version ([0-9]+).*/\1/p')
   [[ -n "$version" ]] || return 0

@@ -47,6 +47,10 @@ for version in 3.10 3.11 3.12 3.13; do
   fi
 done
 stage "python types" tools/python.sh types
+wheel_of_newest() {
+  tools/wheel.sh build "${pythons[-1]}" && tools/wheel.sh test "${pythons[-1]}"
+}
+stage "wheel" wheel_of_newest
 stage "fresh demo" tools/fresh_demo.sh
 
 summarize

@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "command.h"
@@ -15,10 +17,20 @@
 namespace reverb::program {
 namespace {
 
+// Returns the interpreter that has the package: the one that the user names, or the one beside this program, where
+// pip installs both, or the first one on the path.
+std::string FindPython() {
+  const char* const chosen = std::getenv("REVERB_PYTHON");
+  if (chosen != nullptr && *chosen != '\0') return chosen;
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string beside = program.parent_path() / "python3";
+  return !error && ::access(beside.c_str(), X_OK) == 0 ? beside : "python3";
+}
+
 // Replaces this process by `python3 -m reverb COMMAND WORDS...`.
 int RunPython(const std::string& command, const std::vector<std::string>& words) {
-  const char* const chosen = std::getenv("REVERB_PYTHON");
-  const std::string python = chosen != nullptr && *chosen != '\0' ? chosen : "python3";
+  const std::string python = FindPython();
   std::vector<std::string> all = {python, "-m", "reverb", command};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> arguments;
@@ -48,8 +60,8 @@ Command AddExportTable(CLI::App* program) {
       "Example:\n"
       "  reverb export /data/run7 --table replay --format parquet -o replay.parquet\n"
       "\n"
-      "The Python package does this: REVERB_PYTHON is its interpreter (python3). `python3 -m reverb export\n"
-      "--help` shows all options.");
+      "The Python package does this: REVERB_PYTHON is its interpreter (by default the python3 beside this\n"
+      "program, or else on the path). `python3 -m reverb export --help` shows all options.");
 }
 
 Command AddImportTable(CLI::App* program) {
@@ -58,8 +70,8 @@ Command AddImportTable(CLI::App* program) {
       "Example:\n"
       "  reverb import replay.parquet --format parquet --to /data/new\n"
       "\n"
-      "The Python package does this: REVERB_PYTHON is its interpreter (python3). `python3 -m reverb import\n"
-      "--help` shows all options.");
+      "The Python package does this: REVERB_PYTHON is its interpreter (by default the python3 beside this\n"
+      "program, or else on the path). `python3 -m reverb import --help` shows all options.");
 }
 
 }  // namespace reverb::program

@@ -4,7 +4,7 @@ Starts a server process (`reverb serve`), a learner and several actors, each in 
 until the agent has solved CartPole-v1: a mean return of at least 475 over 20 evaluation episodes. Exits with 0 then,
 or with 1 if that does not happen in time. `make demo` sets everything up and runs it; to run it directly:
 
-    python examples/demo/cartpole.py --program build/demo/apps/reverb
+    python examples/demo/cartpole.py --program build/venv-demo/bin/reverb
 
 agent.py contains the agent and its use of Reverb; server.toml defines the tables.
 """

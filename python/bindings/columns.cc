@@ -40,14 +40,6 @@ T& Get(PyObject* object) {
   return *nb::inst_ptr<T>(object);
 }
 
-template <typename T>
-nb::object Make(PyTypeObject* type, T value) {
-  nb::object made = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(type)));
-  new (nb::inst_ptr<T>(made)) T(std::move(value));
-  nb::inst_mark_ready(made);
-  return made;
-}
-
 [[noreturn]] void RaiseNone(const nb::object& path, const std::string& why) {
   RaiseValueError(
       "TrajectoryColumns cannot contain any None data references; " +

@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <new>
 #include <utility>
 
 namespace reverb::python {
@@ -43,6 +44,15 @@ T Borrow(PyObject* object) {
 inline nb::object Own(PyObject* object) {
   if (object == nullptr) nb::raise_python_error();
   return nb::steal(object);
+}
+
+// Returns a new Python object of the class `type`, which is bound to T.
+template <typename T>
+nb::object Make(PyTypeObject* type, T value) {
+  nb::object made = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(type)));
+  new (nb::inst_ptr<T>(made)) T(std::move(value));
+  nb::inst_mark_ready(made);
+  return made;
 }
 
 // Calls a function at the end of a block, however the block ends.

@@ -18,7 +18,6 @@ Lazy py_as_spec("reverb._specs", "as_spec");
 Lazy py_tensor_spec("reverb._specs", "TensorSpec");
 Lazy py_bounded_tensor_spec("reverb._specs", "BoundedTensorSpec");
 Lazy py_bfloat16_dtype("reverb._specs", "bfloat16_dtype");
-Lazy py_namedtuple_class("reverb._signatures", "namedtuple_class");
 Lazy py_decode_error("reverb.errors", "DecodeError");
 Lazy py_frombuffer("numpy", "frombuffer");
 

@@ -7,6 +7,9 @@
 #include "log.h"
 
 namespace reverb::python {
+
+Lazy py_namedtuple_class("reverb._signatures", "namedtuple_class");
+
 namespace {
 
 Lazy py_is_nested("reverb._tree", "is_nested");
@@ -14,7 +17,6 @@ Lazy py_is_namedtuple("reverb._tree", "is_namedtuple");
 Lazy py_is_attrs("reverb._tree", "is_attrs");
 Lazy py_sorted_keys("reverb._tree", "sorted_keys");
 Lazy py_mapping("collections.abc", "Mapping");
-Lazy py_namedtuple_class("reverb._signatures", "namedtuple_class");
 
 PyTypeObject* leaf_type = nullptr;
 

@@ -41,6 +41,9 @@ Children ChildrenOf(PyObject* nest, NestKind kind);
 Result<Signature> MakeContainer(NestKind kind, nb::handle type, const std::vector<nb::object>& keys,
                                 std::vector<Signature> children);
 
+// reverb._signatures.namedtuple_class: (name, fields) -> class.
+extern Lazy py_namedtuple_class;
+
 // Append the leaves in flat order.
 void Flatten(PyObject* nest, std::vector<nb::object>* leaves);
 void FlattenWithPath(PyObject* nest, std::vector<std::pair<nb::object, nb::object>>* leaves);

@@ -11,16 +11,8 @@ namespace reverb::python {
 namespace {
 
 // The classes, never released: instances may outlive the module.
-PyTypeObject* history_type = nullptr;
-PyTypeObject* column_type = nullptr;
-
-template <typename T>
-nb::object Make(PyTypeObject* type, T value) {
-  nb::object made = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(type)));
-  new (nb::inst_ptr<T>(made)) T(std::move(value));
-  nb::inst_mark_ready(made);
-  return made;
-}
+PyTypeObject* vector_history_type = nullptr;
+PyTypeObject* vector_column_type = nullptr;
 
 StepRange FromSlice(uint32_t column, PyObject* key) {
   Py_ssize_t start = 0, stop = 0, step = 0;
@@ -46,14 +38,14 @@ nb::object Choose(const VectorColumnHistory& history, PyObject* key) {
   } else {
     RaiseBadKey("a history", key);
   }
-  return Make(column_type, std::move(column));
+  return Make(vector_column_type, std::move(column));
 }
 
 nb::object Stack(const VectorColumnHistory& history, int64_t rows, std::optional<int64_t> end) {
   // Zero would mean a range that is not a stack.
   if (rows < 1) RaiseValueError("stack: `n` must be at least 1, got " + std::to_string(rows));
   return Make(
-      column_type,
+      vector_column_type,
       VectorColumn{history.state, {StepRange::Stack(history.column, rows, end)}, false, history.path});
 }
 
@@ -72,22 +64,23 @@ PyObject* Subscript(PyObject* self, PyObject* key) noexcept {
   return nullptr;
 }
 
-const PyType_Slot history_slots[] = {{Py_mp_subscript, reinterpret_cast<void*>(Subscript)}, {0, nullptr}};
+const PyType_Slot vector_history_slots[] = {{Py_mp_subscript, reinterpret_cast<void*>(Subscript)},
+                                            {0, nullptr}};
 
 }  // namespace
 
 nb::object MakeVectorHistory(std::shared_ptr<VectorWriterState> state, uint32_t column, nb::object path) {
-  return Make(history_type, VectorColumnHistory{std::move(state), column, std::move(path)});
+  return Make(vector_history_type, VectorColumnHistory{std::move(state), column, std::move(path)});
 }
 
 const VectorColumn* AsVectorColumn(PyObject* object) {
-  if (!PyObject_TypeCheck(object, column_type) || !nb::inst_ready(object)) return nullptr;
+  if (!PyObject_TypeCheck(object, vector_column_type) || !nb::inst_ready(object)) return nullptr;
   return nb::inst_ptr<VectorColumn>(object);
 }
 
 void BindVectorColumns(nb::module_& module) {
   auto history = nb::class_<VectorColumnHistory>(
-      module, "VectorColumnHistory", nb::type_slots(history_slots),
+      module, "VectorColumnHistory", nb::type_slots(vector_history_slots),
       "One column of the steps of all environments.\n\n"
       "Indexing returns a VectorColumn, which refers to the same steps of each environment: with an int one "
       "step, without a time dimension, with a slice or a list of ints several. Positions count from the "
@@ -112,8 +105,8 @@ void BindVectorColumns(nb::module_& module) {
       "Whether the single row has no time dimension.");
   column.def_prop_ro(
       "path", [](const VectorColumn& self) { return self.path; }, "The path of the values in a step.");
-  history_type = reinterpret_cast<PyTypeObject*>(history.release().ptr());
-  column_type = reinterpret_cast<PyTypeObject*>(column.release().ptr());
+  vector_history_type = reinterpret_cast<PyTypeObject*>(history.release().ptr());
+  vector_column_type = reinterpret_cast<PyTypeObject*>(column.release().ptr());
 }
 
 }  // namespace reverb::python

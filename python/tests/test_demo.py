@@ -21,9 +21,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def find_program():
-    """Returns the program `reverb` of the environment, of a build, or of the path."""
-    built = [ROOT / "build" / folder / "apps" / "reverb" for folder in ("dev", "demo", "release")]
-    candidates = [os.environ.get("REVERB_PROGRAM"), *map(str, built), shutil.which("reverb")]
+    """Returns the program `reverb` that the variable names, of a build, installed beside Python, or of the path."""
+    places = [ROOT / "build" / folder / "apps" / "reverb" for folder in ("dev", "release")]
+    places.append(Path(sys.executable).parent / "reverb")
+    candidates = [os.environ.get("REVERB_PROGRAM"), *map(str, places), shutil.which("reverb")]
     return next((found for found in candidates if found and shutil.which(found)), None)
 
 

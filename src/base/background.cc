@@ -88,7 +88,7 @@ Worker* CurrentWorker() {
 
 // Runs while the program is loaded, so that no thread can fork() during the registration. Registering fails
 // only if memory is exhausted; then children have no worker.
-[[maybe_unused]] const bool kPreparedForFork = [] {
+[[maybe_unused]] const bool kWorkerPreparedForFork = [] {
   return pthread_atfork(nullptr, nullptr, [] {
            parents_worker.store(current_worker.load(std::memory_order_relaxed), std::memory_order_relaxed);
            current_worker.store(nullptr, std::memory_order_relaxed);

@@ -158,7 +158,7 @@ namespace {
 
 // Runs while the program is loaded, so that no thread can fork() during the registration. Registering fails
 // only if memory is exhausted; then children have no timer.
-[[maybe_unused]] const bool kPreparedForFork = [] {
+[[maybe_unused]] const bool kTimerPreparedForFork = [] {
   RealClock();
   return pthread_atfork(nullptr, nullptr, [] {
            parents_timer.store(current_timer.load(std::memory_order_relaxed), std::memory_order_relaxed);

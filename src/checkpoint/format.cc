@@ -27,10 +27,6 @@ uint64_t ChecksumOf(std::string_view bytes) {
   return Checksum(std::span(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
 }
 
-Status Damaged(const std::string& path, const std::string& what) {
-  return Status::DataLoss("\"" + path + "\" is damaged: " + what).WithDetail(Detail::kCorruptData);
-}
-
 Status LaterRelease(const std::string& path, uint64_t version, uint64_t known) {
   return Status::FailedPrecondition("\"" + path + "\" is of format version " + std::to_string(version) +
                                     "; this release reads version " + std::to_string(known) +
@@ -213,7 +209,7 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
   // A damaged page may be read in full before the damage is found, so its size is bounded.
   constexpr uint64_t kMaxSlotsPerPage = uint64_t{1} << 16;
   if (manifest.slots_per_page < 1 || manifest.slots_per_page > kMaxSlotsPerPage) {
-    return Damaged(path, "a page has " + std::to_string(manifest.slots_per_page) + " slots");
+    return DamagedFile(path, "a page has " + std::to_string(manifest.slots_per_page) + " slots");
   }
   for (const ManifestTable& table : manifest.tables) {
     const SavedTable& saved = table.saved;
@@ -221,20 +217,21 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
     if (slots > UINT32_MAX ||
         (slots + manifest.slots_per_page - 1) / manifest.slots_per_page != table.pages.size() ||
         saved.size < 0 || static_cast<uint64_t>(saved.size) > slots) {
-      return Damaged(path, "table \"" + saved.name + "\" has " + std::to_string(saved.size) + " items in " +
-                               std::to_string(slots) + " slots on " + std::to_string(table.pages.size()) +
-                               " pages");
+      return DamagedFile(path, "table \"" + saved.name + "\" has " + std::to_string(saved.size) +
+                                   " items in " + std::to_string(slots) + " slots on " +
+                                   std::to_string(table.pages.size()) + " pages");
     }
     if (static_cast<int>(saved.layout) >= kNumLayoutPolicies) {
-      return Damaged(path, "table \"" + saved.name + "\" has the unknown layout policy " +
-                               std::to_string(static_cast<int>(saved.layout)));
+      return DamagedFile(path, "table \"" + saved.name + "\" has the unknown layout policy " +
+                                   std::to_string(static_cast<int>(saved.layout)));
     }
     if (saved.max_age_nanos < 0) {
-      return Damaged(path, "table \"" + saved.name + "\" has a negative max_age");
+      return DamagedFile(path, "table \"" + saved.name + "\" has a negative max_age");
     }
     if (!saved.signature.empty()) {
       if (Result<Signature> signature = DecodeSignature(saved.signature); !signature.ok()) {
-        return Damaged(path, "table \"" + saved.name + "\": " + std::string(signature.status().message()));
+        return DamagedFile(path,
+                           "table \"" + saved.name + "\": " + std::string(signature.status().message()));
       }
     }
   }
@@ -242,6 +239,10 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
 }
 
 }  // namespace
+
+Status DamagedFile(const std::string& path, const std::string& what) {
+  return Status::DataLoss("\"" + path + "\" is damaged: " + what).WithDetail(Detail::kCorruptData);
+}
 
 // --- Segments ---
 
@@ -258,13 +259,13 @@ Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind k
                           const std::string& path) {
   if (bytes.size() != kSegmentHeaderBytes || !bytes.starts_with(kSegmentMagic) ||
       GetFixed64(bytes, 24) != ChecksumOf(bytes.substr(0, 24))) {
-    return Damaged(path, "it does not start with a valid segment header");
+    return DamagedFile(path, "it does not start with a valid segment header");
   }
   if (bytes == EncodeSegmentHeader(number, kind)) return Status::Ok();
   uint32_t version = 0;
   std::memcpy(&version, bytes.data() + kSegmentMagic.size(), sizeof version);
   if (version != kSegmentVersion) return LaterRelease(path, version, kSegmentVersion);
-  return Damaged(path, "its header belongs to a different segment");
+  return DamagedFile(path, "its header belongs to a different segment");
 }
 
 // --- The manifest ---
@@ -302,10 +303,10 @@ std::string EncodeManifest(const Manifest& manifest) {
 Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path) {
   const size_t head = kManifestMagic.size() + 4;
   if (bytes.size() < head + 8 || !bytes.starts_with(kManifestMagic)) {
-    return Damaged(path, "it does not start with the header of a manifest");
+    return DamagedFile(path, "it does not start with the header of a manifest");
   }
   if (GetFixed64(bytes, bytes.size() - 8) != ChecksumOf(bytes.substr(0, bytes.size() - 8))) {
-    return Damaged(path, "its checksum is wrong");
+    return DamagedFile(path, "its checksum is wrong");
   }
   uint32_t version = 0;
   std::memcpy(&version, bytes.data() + kManifestMagic.size(), sizeof version);
@@ -342,7 +343,7 @@ Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path)
     }
     manifest.writers.push_back(std::move(writer));
   }
-  if (!in.at_end()) return Damaged(path, "unexpected bytes follow its last field");
+  if (!in.at_end()) return DamagedFile(path, "unexpected bytes follow its last field");
   REVERB_RETURN_IF_ERROR(CheckManifest(manifest, path));
   return manifest;
 }

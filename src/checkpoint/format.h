@@ -27,6 +27,9 @@ inline constexpr uint32_t kSegmentVersion = 1;
 // and more fields at the end of each table.
 inline constexpr uint32_t kManifestVersion = 3;
 
+// DATA_LOSS: the file at `path` is damaged.
+Status DamagedFile(const std::string& path, const std::string& what);
+
 // --- Segment files ---
 
 inline constexpr size_t kSegmentHeaderBytes = 32;

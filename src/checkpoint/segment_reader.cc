@@ -17,16 +17,12 @@ namespace {
 constexpr size_t kReadBytes = size_t{1} << 20;
 // Payloads of at least this size are read directly to their destination; only the size of a header is then
 // read ahead of them.
-constexpr size_t kLargeBytes = size_t{16} << 10;
+constexpr size_t kLargeReadBytes = size_t{16} << 10;
 constexpr size_t kAheadOfLarge = 512;
 // The unit of work for loading in parallel.
 constexpr uint64_t kRangeBytes = uint64_t{16} << 20;
 // Far larger than the header of any real chunk.
 constexpr uint32_t kMaxHeaderBytes = uint32_t{64} << 20;
-
-Status Damaged(const std::string& path, const std::string& what) {
-  return Status::DataLoss("\"" + path + "\" is damaged: " + what).WithDetail(Detail::kCorruptData);
-}
 
 Status InFile(const std::string& path, const Status& status) {
   return status.Prefixed("\"" + path + "\" is damaged");
@@ -53,12 +49,12 @@ RecordHead ReadHead(const uint8_t* bytes) {
 Status CheckHeader(std::span<const uint8_t> record, const RecordHead& head, const DecodeLimits& limits,
                    const std::string& path, uint32_t ordinal, ChunkHeader* header) {
   if (Checksum(record.subspan(8)) != head.checksum) {
-    return Damaged(path, "the header of chunk " + std::to_string(ordinal) + " has a wrong checksum");
+    return DamagedFile(path, "the header of chunk " + std::to_string(ordinal) + " has a wrong checksum");
   }
   Status status = DecodeChunkHeader(AsText(record.subspan(kChunkRecordHeadBytes)), limits, header);
   if (!status.ok()) return InFile(path, status);
   if (PayloadSize(*header) != head.payload_size) {
-    return Damaged(path, "header and payload of chunk " + std::to_string(ordinal) + " differ in size");
+    return DamagedFile(path, "header and payload of chunk " + std::to_string(ordinal) + " differ in size");
   }
   return Status::Ok();
 }
@@ -67,7 +63,7 @@ Status CheckPayload(const Chunk& chunk, const std::string& path, uint32_t ordina
   const PackedChunkHeader header = chunk.header();
   for (uint32_t c = 0; c < header.num_columns(); ++c) {
     if (Status status = VerifyChecksums(header.column(c), chunk.column_payload(c)); !status.ok()) {
-      return Damaged(path, "chunk " + std::to_string(ordinal) + ": " + std::string(status.message()));
+      return DamagedFile(path, "chunk " + std::to_string(ordinal) + ": " + std::string(status.message()));
     }
   }
   return Status::Ok();
@@ -95,7 +91,7 @@ class ForwardReader {
     out = out.subspan(here);
     ahead_ = AheadOf(here + out.size());
     if (out.empty()) return Status::Ok();
-    if (out.size() >= kLargeBytes) return ReadExactly(out);
+    if (out.size() >= kLargeReadBytes) return ReadExactly(out);
     REVERB_RETURN_IF_ERROR(Fill(out.size()));
     std::memcpy(out.data(), buffer_.data() + used_, out.size());
     used_ += out.size();
@@ -110,8 +106,8 @@ class ForwardReader {
   }
 
  private:
-  static size_t AheadOf(uint64_t piece) { return piece >= kLargeBytes ? kAheadOfLarge : kReadBytes; }
-  Status TooShort() const { return Damaged(*path_, "it ends in the middle of a chunk"); }
+  static size_t AheadOf(uint64_t piece) { return piece >= kLargeReadBytes ? kAheadOfLarge : kReadBytes; }
+  Status TooShort() const { return DamagedFile(*path_, "it ends in the middle of a chunk"); }
   Status ReadExactly(std::span<uint8_t> out) {
     if (out.size() > end_ - next_) return TooShort();
     REVERB_ASSIGN_OR_RETURN(const size_t read, file_->Read(next_, out));
@@ -156,7 +152,7 @@ Result<Trailer> DecodeTrailer(std::span<const uint8_t> bytes, const SavedSegment
   const uint64_t index_end = segment.file_bytes - kSegmentTrailerBytes;
   if (Checksum(bytes.first(24)) != checksum || trailer.count != segment.count ||
       trailer.index_offset < kSegmentHeaderBytes || trailer.index_offset > index_end) {
-    return Damaged(path, "its trailer is invalid");
+    return DamagedFile(path, "its trailer is invalid");
   }
   return trailer;
 }
@@ -165,7 +161,7 @@ Result<Trailer> DecodeTrailer(std::span<const uint8_t> bytes, const SavedSegment
 template <typename Visit>
 Status ReadIndex(std::span<const uint8_t> index, const Trailer& trailer, const std::string& path,
                  const Visit& visit) {
-  if (Checksum(index) != trailer.checksum) return Damaged(path, "the checksum of its index is wrong");
+  if (Checksum(index) != trailer.checksum) return DamagedFile(path, "the checksum of its index is wrong");
   ByteReader reader(AsText(index));
   uint64_t offset = kSegmentHeaderBytes;
   uint64_t count = 0;
@@ -176,7 +172,7 @@ Status ReadIndex(std::span<const uint8_t> index, const Trailer& trailer, const s
     visit(offset += size);
   }
   if (reader.remaining() > 0 || count != trailer.count || offset != trailer.index_offset) {
-    return Damaged(path, "its index is inconsistent");
+    return DamagedFile(path, "its index is inconsistent");
   }
   return Status::Ok();
 }
@@ -195,8 +191,8 @@ Result<std::unique_ptr<RandomAccessFile>> OpenSegment(FileSystem* fs, const std:
         .WithDetail(Detail::kCorruptData);
   }
   if ((*file)->size() != segment.file_bytes) {
-    return Damaged(path, "it has " + std::to_string((*file)->size()) + " bytes instead of " +
-                             std::to_string(segment.file_bytes));
+    return DamagedFile(path, "it has " + std::to_string((*file)->size()) + " bytes instead of " +
+                                 std::to_string(segment.file_bytes));
   }
   uint8_t header[kSegmentHeaderBytes];
   REVERB_ASSIGN_OR_RETURN(const size_t read, (*file)->Read(0, header));
@@ -204,7 +200,7 @@ Result<std::unique_ptr<RandomAccessFile>> OpenSegment(FileSystem* fs, const std:
       CheckSegmentHeader(AsText(std::span(header).first(read)), segment.number, segment.kind, path));
   const size_t min_bytes =
       kSegmentHeaderBytes + (segment.kind == SegmentKind::kChunks ? kSegmentTrailerBytes : 0);
-  if (segment.file_bytes < min_bytes) return Damaged(path, "it is too short");
+  if (segment.file_bytes < min_bytes) return DamagedFile(path, "it is too short");
   return file;
 }
 
@@ -214,8 +210,9 @@ Result<std::string_view> RecordReader::Read(const RecordPlace& place) {
       return candidate.number == place.segment && candidate.kind == SegmentKind::kPages;
     });
     if (segment == segments_->end()) {
-      return Damaged(JoinPath(checkpoint_path_, kManifestName),
-                     "it refers to segment " + std::to_string(place.segment) + ", which it does not list");
+      return DamagedFile(
+          JoinPath(checkpoint_path_, kManifestName),
+          "it refers to segment " + std::to_string(place.segment) + ", which it does not list");
     }
     REVERB_ASSIGN_OR_RETURN(open_, OpenSegment(fs_, checkpoint_path_, *segment));
     open_number_ = place.segment;
@@ -223,7 +220,7 @@ Result<std::string_view> RecordReader::Read(const RecordPlace& place) {
   }
   if (place.size < kPageRecordHeadBytes || place.offset > open_->size() ||
       place.size > open_->size() - place.offset) {
-    return Damaged(path_, "a record is beyond its end");
+    return DamagedFile(path_, "a record is beyond its end");
   }
   buffer_.resize(place.size);
   REVERB_ASSIGN_OR_RETURN(const size_t read, open_->Read(place.offset, buffer_));
@@ -231,7 +228,7 @@ Result<std::string_view> RecordReader::Read(const RecordPlace& place) {
   std::memcpy(&checksum, buffer_.data(), sizeof checksum);
   const std::span<const uint8_t> bytes = std::span(buffer_).subspan(kPageRecordHeadBytes);
   if (read != place.size || Checksum(bytes) != checksum) {
-    return Damaged(path_, "the record at " + std::to_string(place.offset) + " has a wrong checksum");
+    return DamagedFile(path_, "the record at " + std::to_string(place.offset) + " has a wrong checksum");
   }
   return AsText(bytes);
 }
@@ -245,11 +242,11 @@ Result<std::unique_ptr<SegmentChunks>> SegmentChunks::Open(FileSystem* fs, const
   const RandomAccessFile& file = *chunks->file_;
   uint8_t end[kSegmentTrailerBytes];
   REVERB_ASSIGN_OR_RETURN(const size_t read, file.Read(segment.file_bytes - kSegmentTrailerBytes, end));
-  if (read != kSegmentTrailerBytes) return Damaged(path, "it is too short");
+  if (read != kSegmentTrailerBytes) return DamagedFile(path, "it is too short");
   REVERB_ASSIGN_OR_RETURN(const Trailer trailer, DecodeTrailer(end, segment, path));
   std::vector<uint8_t> index(segment.file_bytes - kSegmentTrailerBytes - trailer.index_offset);
   REVERB_ASSIGN_OR_RETURN(const size_t index_read, file.Read(trailer.index_offset, index));
-  if (index_read != index.size()) return Damaged(path, "it is too short");
+  if (index_read != index.size()) return DamagedFile(path, "it is too short");
   ChunkRange range{.begin_offset = kSegmentHeaderBytes, .end_offset = kSegmentHeaderBytes};
   REVERB_RETURN_IF_ERROR(ReadIndex(index, trailer, path, [&](uint64_t offset) {
     ++range.end;
@@ -279,7 +276,7 @@ Status SegmentChunks::Load(const ChunkRange& range, const std::vector<bool>& wan
     }
     std::vector<uint8_t> large_header;
     if (header_end > kReadBytes) {
-      if (head.header_size > kMaxHeaderBytes) return Damaged(path_, "a chunk's header is too large");
+      if (head.header_size > kMaxHeaderBytes) return DamagedFile(path_, "a chunk's header is too large");
       large_header.resize(header_end);
       REVERB_RETURN_IF_ERROR(reader.Take(large_header));
       bytes = large_header;
@@ -299,7 +296,7 @@ Status SegmentChunks::Load(const ChunkRange& range, const std::vector<bool>& wan
       reported = reader.position();
     }
   }
-  if (reader.position() != range.end_offset) return Damaged(path_, "its chunks do not match its index");
+  if (reader.position() != range.end_offset) return DamagedFile(path_, "its chunks do not match its index");
   if (range.end_offset > reported) progress(range.end_offset - reported);
   return Status::Ok();
 }
@@ -313,7 +310,7 @@ Result<std::unique_ptr<MappedChunks>> MappedChunks::Open(FileSystem* fs, const s
                           OpenSegment(fs, checkpoint_path, segment));
   REVERB_ASSIGN_OR_RETURN(chunks->file_, fs->MapFile(chunks->path_));
   const std::span<const uint8_t> bytes = chunks->file_.span();
-  if (bytes.size() != segment.file_bytes) return Damaged(chunks->path_, "it changed while it was read");
+  if (bytes.size() != segment.file_bytes) return DamagedFile(chunks->path_, "it changed while it was read");
   REVERB_ASSIGN_OR_RETURN(const Trailer trailer,
                           DecodeTrailer(bytes.last(kSegmentTrailerBytes), segment, chunks->path_));
   const std::span<const uint8_t> index =
@@ -331,16 +328,16 @@ std::span<const uint8_t> MappedChunks::Record(uint32_t ordinal) const {
 
 Result<ChunkRef> MappedChunks::Get(uint32_t ordinal) const {
   if (ordinal >= offsets_.size() - 1) {
-    return Damaged(path_, "it has no chunk " + std::to_string(ordinal));
+    return DamagedFile(path_, "it has no chunk " + std::to_string(ordinal));
   }
   const uint64_t offset = offsets_[ordinal];
   const uint64_t size = offsets_[ordinal + 1] - offset;
   const std::span<const uint8_t> record = file_.span().subspan(offset, size);
-  if (size < kChunkRecordHeadBytes) return Damaged(path_, "a chunk is too short");
+  if (size < kChunkRecordHeadBytes) return DamagedFile(path_, "a chunk is too short");
   const RecordHead head = ReadHead(record.data());
   if (uint64_t{kChunkRecordHeadBytes} + head.header_size + head.payload_size != size) {
-    return Damaged(path_,
-                   "chunk " + std::to_string(ordinal) + " does not have the size that its record states");
+    return DamagedFile(path_,
+                       "chunk " + std::to_string(ordinal) + " does not have the size that its record states");
   }
   const size_t header_end = kChunkRecordHeadBytes + head.header_size;
   const DecodeLimits limits{.max_chunk_raw_bytes = UINT32_MAX};

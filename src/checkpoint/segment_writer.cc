@@ -12,7 +12,7 @@ namespace {
 
 // Small appends are combined into writes of this size; larger ones are written directly.
 constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr size_t kLargeBytes = size_t{128} << 10;
+constexpr size_t kLargeWriteBytes = size_t{128} << 10;
 
 std::span<const uint8_t> AsBytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -38,7 +38,7 @@ SegmentWriter::SegmentWriter(std::string path, uint64_t number, SegmentKind kind
 
 Status SegmentWriter::Append(std::string_view bytes) {
   bytes_ += bytes.size();
-  const bool is_large = bytes.size() >= kLargeBytes;
+  const bool is_large = bytes.size() >= kLargeWriteBytes;
   if (is_large || buffer_.size() + bytes.size() > kBufferBytes) REVERB_RETURN_IF_ERROR(Flush());
   if (is_large) return file_->Append(bytes);
   buffer_.append(bytes);

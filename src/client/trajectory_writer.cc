@@ -17,9 +17,6 @@ Status TrajectoryWriterOptions::Validate() const { return chunking.Validate(); }
 namespace internal {
 namespace {
 
-// Limits how long a destructor waits for confirmations.
-constexpr std::chrono::seconds kDestructorTimeout{10};
-
 Status InColumn(size_t column, const Status& status) {
   return status.Prefixed("Error in column " + std::to_string(column));
 }

@@ -8,6 +8,7 @@
 #ifndef REVERB_CLIENT_TRAJECTORY_WRITER_H_
 #define REVERB_CLIENT_TRAJECTORY_WRITER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,6 +27,9 @@
 #include "tensor/trajectory.h"
 
 namespace reverb::internal {
+
+// Limits how long the destructors of writers wait for confirmations.
+inline constexpr std::chrono::seconds kDestructorTimeout{10};
 
 class TrajectoryWriterImpl {
  public:

@@ -23,9 +23,6 @@ Status VectorWriterOptions::Validate() const {
 namespace internal {
 namespace {
 
-// Limits how long a destructor waits for confirmations.
-constexpr std::chrono::seconds kDestructorTimeout{10};
-
 bool IsSelected(EnvironmentMask mask, size_t environment) { return mask.empty() || mask[environment] != 0; }
 
 Status InEnvironment(size_t environment, const Status& status) {

@@ -16,9 +16,7 @@ constexpr size_t kMinColumnBytes = 3 + 1 + 1 + kMinBlockBytes;  // dtype, codec,
 constexpr size_t kMaxDims =
     std::numeric_limits<uint16_t>::max();  // of all columns together: what Pack can index
 
-std::string Number(uint64_t value) { return std::to_string(value); }
-
-Status Damaged(std::string what) {
+Status DamagedHeader(std::string what) {
   return Status::DataLoss("chunk header: " + std::move(what) + "; the data is damaged")
       .WithDetail(Detail::kCorruptData);
 }
@@ -45,18 +43,18 @@ uint64_t PayloadSize(const ChunkHeader& header) {
 
 Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits) {
   if (header.last_step < header.first_step) {
-    return Damaged("its last step " + std::to_string(header.last_step) + " is before its first, " +
-                   std::to_string(header.first_step));
+    return DamagedHeader("its last step " + std::to_string(header.last_step) + " is before its first, " +
+                         std::to_string(header.first_step));
   }
   // Unsigned subtraction cannot overflow.
   if (header.rows > 0 && static_cast<uint64_t>(header.last_step) - static_cast<uint64_t>(header.first_step) <
                              uint64_t{header.rows} - 1) {
-    return Damaged(Number(header.rows) + " rows, more than the steps from " +
-                   std::to_string(header.first_step) + " to " + std::to_string(header.last_step));
+    return DamagedHeader(std::to_string(header.rows) + " rows, more than the steps from " +
+                         std::to_string(header.first_step) + " to " + std::to_string(header.last_step));
   }
   if (header.columns.empty() || header.columns.size() > limits.max_columns) {
-    return Damaged(Number(header.columns.size()) + " columns, 1 to " + Number(limits.max_columns) +
-                   " are accepted");
+    return DamagedHeader(std::to_string(header.columns.size()) + " columns, 1 to " +
+                         std::to_string(limits.max_columns) + " are accepted");
   }
   uint64_t raw = 0;
   size_t dims = 0;
@@ -64,16 +62,17 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
     const ColumnHeader& column = header.columns[i];
     const Status status = ValidateColumn(ColumnView(column, header.rows), StoredSize(column), limits);
     if (!status.ok()) {
-      return status.Prefixed("chunk header: column " + Number(i) + " of " + Number(header.columns.size()));
+      return status.Prefixed("chunk header: column " + std::to_string(i) + " of " +
+                             std::to_string(header.columns.size()));
     }
     raw += RawSize(column);
     dims += column.row_shape.size();
     if (raw > limits.raw_bytes()) {
-      return Damaged("more than the " + Number(limits.raw_bytes()) +
-                     " raw bytes that are accepted in a chunk");
+      return DamagedHeader("more than the " + std::to_string(limits.raw_bytes()) +
+                           " raw bytes that are accepted in a chunk");
     }
     if (dims > kMaxDims) {
-      return Damaged("its columns have more than " + Number(kMaxDims) + " dimensions in total");
+      return DamagedHeader("its columns have more than " + std::to_string(kMaxDims) + " dimensions in total");
     }
   }
   return Status::Ok();
@@ -113,50 +112,51 @@ Status DecodeColumn(ByteReader* reader, uint32_t rows, ColumnHeader* column) {
   uint32_t rank = 0;
   if (!reader->ReadByte(&dtype) || !reader->ReadByte(&codec) || !reader->ReadByte(&flags) ||
       !reader->ReadVarint32(&rank)) {
-    return Damaged("it is cut short");
+    return DamagedHeader("it is cut short");
   }
-  if (!IsKnownDType(dtype)) return Damaged("dtype number " + Number(dtype) + " is not known");
-  if (!IsKnownCodec(codec)) return Damaged("codec number " + Number(codec) + " is not known");
-  if ((flags & ~kDeltaFlag) != 0) return Damaged("column flags " + Number(flags) + " are not known");
+  if (!IsKnownDType(dtype)) return DamagedHeader("dtype number " + std::to_string(dtype) + " is not known");
+  if (!IsKnownCodec(codec)) return DamagedHeader("codec number " + std::to_string(codec) + " is not known");
+  if ((flags & ~kDeltaFlag) != 0)
+    return DamagedHeader("column flags " + std::to_string(flags) + " are not known");
   if (rank > kMaxRowRank) {
-    return Damaged("rows have " + Number(rank) + " dimensions, at most " + Number(kMaxRowRank) +
-                   " are allowed");
+    return DamagedHeader("rows have " + std::to_string(rank) + " dimensions, at most " +
+                         std::to_string(kMaxRowRank) + " are allowed");
   }
   column->dtype = static_cast<DType>(dtype);
   column->codec = static_cast<Codec>(codec);
   column->delta = (flags & kDeltaFlag) != 0;
   column->row_shape.resize(rank);
   for (uint32_t& dim : column->row_shape) {
-    if (!reader->ReadVarint32(&dim)) return Damaged("a dimension is cut short or malformed");
+    if (!reader->ReadVarint32(&dim)) return DamagedHeader("a dimension is cut short or malformed");
   }
-  if (!reader->ReadVarint32(&column->rows_per_block)) return Damaged("it is cut short");
+  if (!reader->ReadVarint32(&column->rows_per_block)) return DamagedHeader("it is cut short");
   if (column->rows_per_block == 0 || column->rows_per_block > rows) {
-    return Damaged(Number(column->rows_per_block) + " rows in each block of a chunk of " + Number(rows) +
-                   " rows");
+    return DamagedHeader(std::to_string(column->rows_per_block) + " rows in each block of a chunk of " +
+                         std::to_string(rows) + " rows");
   }
   const uint32_t num_blocks = NumBlocks(rows, column->rows_per_block);
   if (num_blocks > reader->remaining() / kMinBlockBytes) {
-    return Damaged("a column claims " + Number(num_blocks) + " blocks, but " + Number(reader->remaining()) +
-                   " bytes are left");
+    return DamagedHeader("a column claims " + std::to_string(num_blocks) + " blocks, but " +
+                         std::to_string(reader->remaining()) + " bytes are left");
   }
   column->blocks.resize(num_blocks);
   const uint64_t row_bytes = ColumnView(*column, rows).row_bytes();
   for (uint32_t i = 0; i < num_blocks; ++i) {
     BlockInfo& block = column->blocks[i];
-    if (!reader->ReadVarint32(&block.stored_size)) return Damaged("a block is cut short or malformed");
+    if (!reader->ReadVarint32(&block.stored_size)) return DamagedHeader("a block is cut short or malformed");
     if (column->dtype == DType::kString) {
-      if (!reader->ReadVarint32(&block.raw_size)) return Damaged("a block is cut short or malformed");
+      if (!reader->ReadVarint32(&block.raw_size)) return DamagedHeader("a block is cut short or malformed");
     } else {
       uint64_t raw_size = 0;
       const uint64_t block_rows = ColumnView(*column, rows).rows_in_block(i);
       if (__builtin_mul_overflow(row_bytes, block_rows, &raw_size) ||
           raw_size > std::numeric_limits<uint32_t>::max()) {
-        return Damaged(Number(block_rows) + " rows of " + Number(row_bytes) +
-                       " bytes in a block are too many");
+        return DamagedHeader(std::to_string(block_rows) + " rows of " + std::to_string(row_bytes) +
+                             " bytes in a block are too many");
       }
       block.raw_size = static_cast<uint32_t>(raw_size);
     }
-    if (!reader->ReadFixed64(&block.checksum)) return Damaged("a block is cut short");
+    if (!reader->ReadFixed64(&block.checksum)) return DamagedHeader("a block is cut short");
   }
   return Status::Ok();
 }
@@ -166,10 +166,10 @@ Status DecodeColumn(ByteReader* reader, uint32_t rows, ColumnHeader* column) {
 Status DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits, ChunkHeader* header) {
   ByteReader reader(bytes);
   uint8_t version = 0;
-  if (!reader.ReadByte(&version)) return Damaged("it is empty");
+  if (!reader.ReadByte(&version)) return DamagedHeader("it is empty");
   if (version != kVersion) {
-    return Damaged("its version is " + Number(version) + ", this build reads version " + Number(kVersion) +
-                   "; unless a newer build wrote it");
+    return DamagedHeader("its version is " + std::to_string(version) + ", this build reads version " +
+                         std::to_string(kVersion) + "; unless a newer build wrote it");
   }
   uint64_t first_step = 0;
   uint64_t steps = 0;
@@ -177,20 +177,22 @@ Status DecodeChunkHeader(std::string_view bytes, const DecodeLimits& limits, Chu
   if (!reader.ReadFixed64(&header->episode_id) || !reader.ReadVarint(&first_step) ||
       !reader.ReadVarint(&steps) || !reader.ReadVarint32(&header->rows) ||
       !reader.ReadVarint32(&num_columns)) {
-    return Damaged("it is cut short or a number in it is malformed");
+    return DamagedHeader("it is cut short or a number in it is malformed");
   }
   header->first_step = UnZigZag(first_step);
   // If the sum overflows, it wraps around to a last step before the first one.
   header->last_step = static_cast<int64_t>(static_cast<uint64_t>(header->first_step) + steps);
   if (num_columns > limits.max_columns || num_columns > reader.remaining() / kMinColumnBytes) {
-    return Damaged("it claims " + Number(num_columns) + " columns, but " + Number(reader.remaining()) +
-                   " bytes are left and at most " + Number(limits.max_columns) + " columns are accepted");
+    return DamagedHeader("it claims " + std::to_string(num_columns) + " columns, but " +
+                         std::to_string(reader.remaining()) + " bytes are left and at most " +
+                         std::to_string(limits.max_columns) + " columns are accepted");
   }
   header->columns.resize(num_columns);
   for (ColumnHeader& column : header->columns) {
     REVERB_RETURN_IF_ERROR(DecodeColumn(&reader, header->rows, &column));
   }
-  if (reader.remaining() != 0) return Damaged(Number(reader.remaining()) + " bytes follow its end");
+  if (reader.remaining() != 0)
+    return DamagedHeader(std::to_string(reader.remaining()) + " bytes follow its end");
   return ValidateChunkHeader(*header, limits);
 }
 

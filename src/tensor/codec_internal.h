@@ -12,6 +12,12 @@
 
 namespace reverb::internal {
 
+// Bytes as the libraries take them.
+inline const char* Chars(std::span<const uint8_t> bytes) {
+  return reinterpret_cast<const char*>(bytes.data());
+}
+inline char* Chars(std::span<uint8_t> bytes) { return reinterpret_cast<char*>(bytes.data()); }
+
 Result<size_t> CompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out, Effort effort);
 bool DecompressLz4(std::span<const uint8_t> in, std::span<uint8_t> out);
 bool DecompressPrefixLz4(std::span<const uint8_t> in, std::span<uint8_t> out);

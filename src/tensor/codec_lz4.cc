@@ -9,9 +9,6 @@
 namespace reverb::internal {
 namespace {
 
-const char* Chars(std::span<const uint8_t> bytes) { return reinterpret_cast<const char*>(bytes.data()); }
-char* Chars(std::span<uint8_t> bytes) { return reinterpret_cast<char*>(bytes.data()); }
-
 struct FreeStream {
   void operator()(LZ4_stream_t* stream) const { LZ4_freeStream(stream); }
 };

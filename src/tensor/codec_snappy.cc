@@ -7,11 +7,6 @@
 #include "tensor/scratch.h"
 
 namespace reverb::internal {
-namespace {
-
-const char* Chars(std::span<const uint8_t> bytes) { return reinterpret_cast<const char*>(bytes.data()); }
-
-}  // namespace
 
 Result<size_t> CompressSnappy(std::span<const uint8_t> in, std::span<uint8_t> out) {
   if (in.size() > std::numeric_limits<uint32_t>::max()) return size_t{0};
@@ -19,7 +14,7 @@ Result<size_t> CompressSnappy(std::span<const uint8_t> in, std::span<uint8_t> ou
   const size_t worst = snappy::MaxCompressedLength(in.size());
   size_t written = 0;
   if (out.size() >= worst) {
-    snappy::RawCompress(Chars(in), in.size(), reinterpret_cast<char*>(out.data()), &written);
+    snappy::RawCompress(Chars(in), in.size(), Chars(out), &written);
     return written;
   }
   const Scratch room(Scratch::kSnappy, worst);
@@ -33,7 +28,7 @@ Result<size_t> CompressSnappy(std::span<const uint8_t> in, std::span<uint8_t> ou
 bool DecompressSnappy(std::span<const uint8_t> in, std::span<uint8_t> out) {
   size_t size = 0;
   return snappy::GetUncompressedLength(Chars(in), in.size(), &size) && size == out.size() &&
-         snappy::RawUncompress(Chars(in), in.size(), reinterpret_cast<char*>(out.data()));
+         snappy::RawUncompress(Chars(in), in.size(), Chars(out));
 }
 
 }  // namespace reverb::internal

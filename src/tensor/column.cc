@@ -26,13 +26,13 @@ constexpr uint64_t MaxWorthwhileSize(uint64_t raw_size) { return raw_size - raw_
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
-Status Damaged(std::string what) {
+Status DamagedColumn(std::string what) {
   return Status::DataLoss("column: " + std::move(what) + "; the data is damaged")
       .WithDetail(Detail::kCorruptData);
 }
 
 Status DamagedBlock(size_t block, std::string what) {
-  return Damaged("block " + Number(block) + " " + std::move(what));
+  return DamagedColumn("block " + Number(block) + " " + std::move(what));
 }
 
 std::string ShapeString(std::span<const uint32_t> shape) {
@@ -359,19 +359,19 @@ Status CheckBlock(const ColumnView& column, size_t block, uint64_t row_elements,
 
 Status CheckColumn(const ColumnView& column) {
   if (!IsKnownDType(static_cast<uint8_t>(column.dtype))) {
-    return Damaged("dtype number " + Number(static_cast<uint8_t>(column.dtype)) + " is not known");
+    return DamagedColumn("dtype number " + Number(static_cast<uint8_t>(column.dtype)) + " is not known");
   }
   if (!IsKnownCodec(static_cast<uint8_t>(column.codec))) {
-    return Damaged("codec number " + Number(static_cast<uint8_t>(column.codec)) + " is not known");
+    return DamagedColumn("codec number " + Number(static_cast<uint8_t>(column.codec)) + " is not known");
   }
   if (column.delta && (column.codec == Codec::kRaw || DeltaWidth(column.dtype) == 0)) {
-    return Damaged("delta is set for dtype " + std::string(DTypeName(column.dtype)) + " with codec " +
-                   std::string(CodecName(column.codec)) + ", which is not allowed");
+    return DamagedColumn("delta is set for dtype " + std::string(DTypeName(column.dtype)) + " with codec " +
+                         std::string(CodecName(column.codec)) + ", which is not allowed");
   }
   if (column.rows == 0 || column.rows_per_block == 0 || column.rows_per_block > column.rows ||
       column.blocks.size() != NumBlocks(column.rows, column.rows_per_block)) {
-    return Damaged(Number(column.rows) + " rows, " + Number(column.rows_per_block) +
-                   " in each block, do not match " + Number(column.blocks.size()) + " blocks");
+    return DamagedColumn(Number(column.rows) + " rows, " + Number(column.rows_per_block) +
+                         " in each block, do not match " + Number(column.blocks.size()) + " blocks");
   }
   return Status::Ok();
 }
@@ -381,17 +381,17 @@ Status CheckColumn(const ColumnView& column) {
 Status ValidateColumn(const ColumnView& column, uint64_t payload_size, const DecodeLimits& limits) {
   REVERB_RETURN_IF_ERROR(CheckColumn(column));
   if (column.row_shape.size() > kMaxRowRank) {
-    return Damaged("rows have " + Number(column.row_shape.size()) + " dimensions, at most " +
-                   Number(kMaxRowRank) + " are allowed");
+    return DamagedColumn("rows have " + Number(column.row_shape.size()) + " dimensions, at most " +
+                         Number(kMaxRowRank) + " are allowed");
   }
   if (column.rows > limits.max_rows) {
-    return Damaged(Number(column.rows) + " rows, at most " + Number(limits.max_rows) + " are accepted");
+    return DamagedColumn(Number(column.rows) + " rows, at most " + Number(limits.max_rows) + " are accepted");
   }
   const uint64_t row_elements = column.row_elements();
   const uint64_t row_bytes = column.row_bytes();
   if (column.dtype == DType::kString && row_elements > limits.raw_bytes() / kMinStringBytes / column.rows) {
-    return Damaged(Number(column.rows) + " rows of " + Number(row_elements) + " strings, at most " +
-                   Number(limits.raw_bytes() / kMinStringBytes) + " strings are accepted in a chunk");
+    return DamagedColumn(Number(column.rows) + " rows of " + Number(row_elements) + " strings, at most " +
+                         Number(limits.raw_bytes() / kMinStringBytes) + " strings are accepted in a chunk");
   }
   uint64_t raw = 0;
   uint64_t stored = 0;
@@ -401,12 +401,12 @@ Status ValidateColumn(const ColumnView& column, uint64_t payload_size, const Dec
     stored += column.blocks[block].stored_size;
   }
   if (raw > limits.raw_bytes()) {
-    return Damaged(Number(raw) + " raw bytes, at most " + Number(limits.raw_bytes()) +
-                   " are accepted in a chunk");
+    return DamagedColumn(Number(raw) + " raw bytes, at most " + Number(limits.raw_bytes()) +
+                         " are accepted in a chunk");
   }
   if (stored != payload_size) {
-    return Damaged("the blocks take " + Number(stored) + " bytes, but the payload has " +
-                   Number(payload_size));
+    return DamagedColumn("the blocks take " + Number(stored) + " bytes, but the payload has " +
+                         Number(payload_size));
   }
   return Status::Ok();
 }

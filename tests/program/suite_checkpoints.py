@@ -5,7 +5,10 @@ import os
 import pathlib
 import re
 import resource
+import shutil
+import subprocess
 
+import frame
 from frame import BAD_USAGE, FAILED, NOT_FOUND, OK, UNREACHABLE, ProgramTest, environment, run
 
 
@@ -188,6 +191,23 @@ class Checkpoints(ProgramTest):
         self.assertEqual(ended.returncode, FAILED)
         self.assertIn("REVERB_PYTHON", ended.stderr)
         self.assertIn("python3 -m reverb import", ended.stderr)
+
+    def test_the_python_beside_the_program_comes_first(self):
+        words = ("import", "x.npz")
+        for folder in ("path", "beside"):
+            (self.folder / folder).mkdir()
+            python = self.folder / folder / "python3"
+            python.write_text(f"#!/bin/sh\necho {folder}\n")
+            python.chmod(0o755)
+        copy = self.folder / "beside" / "reverb"
+        shutil.copy(frame.program, copy)
+        path = environment(PATH=f"{self.folder / 'path'}:{os.environ['PATH']}")
+        link = self.folder / "link"
+        link.symlink_to(copy)
+        for program, found in ((frame.program, "path"), (copy, "beside"), (link, "beside")):
+            with self.subTest(program=program):
+                ended = subprocess.run([program, *words], capture_output=True, text=True, env=path, timeout=60)
+                self.assertEqual((ended.returncode, ended.stdout), (OK, f"{found}\n"), ended.stderr)
 
     def test_completion_and_manual_know_the_commands_below(self):
         script = self.expect(("completion", "bash"), OK)

@@ -438,9 +438,9 @@ class SampleCall : public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
   Done done_;
 };
 
-class InsertLoop : public Loop {
+class LimitInsertLoop : public Loop {
  public:
-  InsertLoop(const Job& job, uint64_t seed)
+  LimitInsertLoop(const Job& job, uint64_t seed)
       : size_(job.size), stub_(Connect(job.address)), source_(job.size, ItemsPerMessage(job.size), seed) {}
 
   Status Run(double end, Tally* tally) override {
@@ -459,9 +459,9 @@ class InsertLoop : public Loop {
   ItemSource source_;
 };
 
-class SampleLoop : public Loop {
+class LimitSampleLoop : public Loop {
  public:
-  explicit SampleLoop(const Job& job)
+  explicit LimitSampleLoop(const Job& job)
       : size_(job.size), stub_(Connect(job.address)), ring_(RingBytes(job.samplers)) {}
 
   Status Run(double end, Tally* tally) override {
@@ -569,8 +569,8 @@ Result<std::vector<std::unique_ptr<Loop>>> MakeGrpcLimitLoops(const Job& job) {
     return loops;
   }
   uint64_t seed = job.seed * 1000;
-  for (int i = 0; i < job.writers; ++i) loops.push_back(std::make_unique<InsertLoop>(job, ++seed));
-  for (int i = 0; i < job.samplers; ++i) loops.push_back(std::make_unique<SampleLoop>(job));
+  for (int i = 0; i < job.writers; ++i) loops.push_back(std::make_unique<LimitInsertLoop>(job, ++seed));
+  for (int i = 0; i < job.samplers; ++i) loops.push_back(std::make_unique<LimitSampleLoop>(job));
   return loops;
 }
 

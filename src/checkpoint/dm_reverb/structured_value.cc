@@ -15,7 +15,9 @@ namespace reverb {
 namespace internal {
 namespace {
 
-Status Damaged(const std::string& what) { return Status::DataLoss("its signature is damaged: " + what); }
+Status DamagedSignature(const std::string& what) {
+  return Status::DataLoss("its signature is damaged: " + what);
+}
 
 // The numbers of StructuredValue.kind.
 enum Kind : uint32_t {
@@ -79,7 +81,7 @@ class Decoder {
  public:
   Result<Signature> Node(std::string_view message, size_t depth) {
     if (depth > Signature::kMaxDepth) {
-      return Damaged("more than " + std::to_string(Signature::kMaxDepth) + " levels");
+      return DamagedSignature("more than " + std::to_string(Signature::kMaxDepth) + " levels");
     }
     uint32_t kind = 0;
     std::string_view value;
@@ -88,7 +90,7 @@ class Decoder {
       kind = reader.field();  // a oneof: the last one counts
       value = kind == kNoneValue || kind > 30 ? reader.ReadView() : std::string_view();
     }
-    if (!reader.ok()) return Damaged("a value that is not a message");
+    if (!reader.ok()) return DamagedSignature("a value that is not a message");
     switch (kind) {
       case 0:
       case kNoneValue:
@@ -144,7 +146,7 @@ class Decoder {
           break;
       }
     }
-    if (!reader.ok()) return Damaged("a spec that is not a message");
+    if (!reader.ok()) return DamagedSignature("a spec that is not a message");
     REVERB_ASSIGN_OR_RETURN(spec.dtype, DecodeDType(dtype));
     if (!bounded) return Signature::Leaf(std::move(spec));
     Result<Signature> leaf = BoundedLeaf(spec, minimum, maximum);
@@ -173,7 +175,7 @@ class Decoder {
         REVERB_ASSIGN_OR_RETURN(shape, DecodeShape(reader.ReadView()));
       }
     }
-    if (!reader.ok()) return Damaged("a bound that is not a message");
+    if (!reader.ok()) return DamagedSignature("a bound that is not a message");
     REVERB_ASSIGN_OR_RETURN(const DType dtype, DecodeDType(number));
     const Result<int64_t> count = shape.NumElements();
     const size_t size = dtype == DType::kString ? sizeof(std::string) : ItemSize(dtype);
@@ -197,13 +199,14 @@ class Decoder {
     ProtoReader reader(message);
     while (reader.Next()) {
       if (reader.field() != kStringVal) continue;
-      if (filled == elements.size()) return Damaged("a bound with more values than its shape has");
+      if (filled == elements.size()) return DamagedSignature("a bound with more values than its shape has");
       elements[filled++] = reader.ReadView();
     }
-    if (!reader.ok()) return Damaged("a bound that is not a message");
+    if (!reader.ok()) return DamagedSignature("a bound that is not a message");
     // Strings are repeated only if they are short, so that memory stays bounded.
     for (size_t i = filled; filled > 0 && i < elements.size(); ++i) {
-      if (elements[filled - 1].size() >= sizeof(std::string)) return Damaged("a bound with too few strings");
+      if (elements[filled - 1].size() >= sizeof(std::string))
+        return DamagedSignature("a bound with too few strings");
       elements[i] = elements[filled - 1];
     }
     return Status::Ok();
@@ -234,14 +237,15 @@ class Decoder {
         reader.ReadVarints([&](uint64_t value) { append(values == kBoolVal ? value != 0 : value); });
       }
     }
-    if (!reader.ok()) return Damaged("a bound that is not a message");
+    if (!reader.ok()) return DamagedSignature("a bound that is not a message");
     if (!content.empty()) {
-      if (content.size() != wanted) return Damaged("a bound with another number of bytes than its shape has");
+      if (content.size() != wanted)
+        return DamagedSignature("a bound with another number of bytes than its shape has");
       std::memcpy(bound->data(), content.data(), wanted);
       return Status::Ok();
     }
     if (listed.size() > wanted || listed.size() % item_size != 0) {
-      return Damaged("a bound with another number of values than its shape has");
+      return DamagedSignature("a bound with another number of values than its shape has");
     }
     if (wanted == 0) return Status::Ok();
     std::memset(bound->data(), 0, wanted);
@@ -262,7 +266,7 @@ class Decoder {
       REVERB_ASSIGN_OR_RETURN(Signature value, Node(reader.ReadView(), depth));
       values.push_back(std::move(value));
     }
-    if (!reader.ok()) return Damaged("a list that is not a message");
+    if (!reader.ok()) return DamagedSignature("a list that is not a message");
     return values;
   }
 
@@ -277,7 +281,7 @@ class Decoder {
         REVERB_ASSIGN_OR_RETURN(field.second, Node(reader.ReadView(), depth));
       }
     }
-    if (!reader.ok()) return Damaged("a field that is not a message");
+    if (!reader.ok()) return DamagedSignature("a field that is not a message");
     return field;
   }
 
@@ -289,7 +293,7 @@ class Decoder {
       REVERB_ASSIGN_OR_RETURN(Signature::Field field, Field(reader.ReadView(), depth));
       fields.push_back(std::move(field));
     }
-    if (!reader.ok()) return Damaged("a dict that is not a message");
+    if (!reader.ok()) return DamagedSignature("a dict that is not a message");
     return Signature::Dict(std::move(fields));
   }
 
@@ -305,7 +309,7 @@ class Decoder {
         fields.push_back(std::move(field));
       }
     }
-    if (!reader.ok()) return Damaged("a namedtuple that is not a message");
+    if (!reader.ok()) return DamagedSignature("a namedtuple that is not a message");
     return Signature::NamedTuple(std::move(name), std::move(fields));
   }
 
@@ -445,7 +449,7 @@ Result<Signature> DecodeStructuredValue(std::string_view message) {
   Result<Signature> signature = internal::Decoder().Node(message, 1);
   // An invalid structure is an error of the bytes, not of the caller.
   if (!signature.ok() && signature.status().code() == StatusCode::kInvalidArgument) {
-    return internal::Damaged(std::string(signature.status().message()));
+    return internal::DamagedSignature(std::string(signature.status().message()));
   }
   return signature;
 }

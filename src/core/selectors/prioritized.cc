@@ -23,14 +23,14 @@ namespace reverb::internal {
 namespace {
 
 // state := version:u8 random:u64[4]
-constexpr uint8_t kStateVersion = 1;
+constexpr uint8_t kPrioritizedStateVersion = 1;
 
 class PrioritizedCapture final : public SelectorCapture {
  public:
   explicit PrioritizedCapture(const Random::State& random) : random_(random) {}
 
   void Encode(std::string* out) const override {
-    AppendLittleEndian(kStateVersion, out);
+    AppendLittleEndian(kPrioritizedStateVersion, out);
     AppendRandomState(random_, out);
   }
 
@@ -141,7 +141,7 @@ class PrioritizedSelector final : public Selector {
     if (!state.empty()) {
       uint8_t version = 0;
       Random::State random;
-      if (!TakeLittleEndian(&state, &version) || version != kStateVersion ||
+      if (!TakeLittleEndian(&state, &version) || version != kPrioritizedStateVersion ||
           !TakeRandomState(&state, &random) || !state.empty()) {
         return CorruptState(
             "restoring a prioritized selector: the saved state is damaged or of a later release");

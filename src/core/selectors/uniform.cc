@@ -24,7 +24,7 @@ namespace {
 using DenseSlots = PagedArray<uint32_t>;
 
 // state := version:u8 random:u64[4] count:u32 slot:u32[count]
-constexpr uint8_t kStateVersion = 1;
+constexpr uint8_t kUniformStateVersion = 1;
 
 class UniformCapture final : public SelectorCapture {
  public:
@@ -33,7 +33,7 @@ class UniformCapture final : public SelectorCapture {
 
   void Encode(std::string* out) const override {
     out->reserve(out->size() + 1 + sizeof(random_) + 4 + 4 * count_);
-    AppendLittleEndian(kStateVersion, out);
+    AppendLittleEndian(kUniformStateVersion, out);
     AppendRandomState(random_, out);
     AppendLittleEndian(static_cast<uint32_t>(count_), out);
     for (size_t i = 0; i < count_; ++i) AppendLittleEndian(dense_[i], out);
@@ -121,7 +121,7 @@ class UniformSelector final : public Selector {
     uint8_t version = 0;
     Random::State random;
     uint32_t count = 0;
-    if (!TakeLittleEndian(&state, &version) || version != kStateVersion ||
+    if (!TakeLittleEndian(&state, &version) || version != kUniformStateVersion ||
         !TakeRandomState(&state, &random) || !TakeLittleEndian(&state, &count) ||
         state.size() != size_t{4} * count) {
       return CorruptState("restoring a uniform selector: the saved state is damaged or of a later release");

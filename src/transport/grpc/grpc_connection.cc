@@ -361,9 +361,9 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
 // --- Single calls ---------------------------------------------------------------------------------
 
 // One call and the thread that waits for it.
-class SingleCall {
+class SingleClientCall {
  public:
-  SingleCall(Channel* channel, const char* method, const WaitOptions& wait)
+  SingleClientCall(Channel* channel, const char* method, const WaitOptions& wait)
       : channel_(channel), method_(method), wait_(wait) {
     const bool one_try = wait.timeout && *wait.timeout <= Duration(0);
     if (wait.timeout) limit_ = one_try ? kOneTry : *wait.timeout;
@@ -501,7 +501,7 @@ class GrpcConnection final : public Connection {
     constexpr int kTries = 3;
     Status status;
     for (int i = 0; i < kTries; ++i) {
-      status = SingleCall(channel_.get(), method, wait).Run(request, reply);
+      status = SingleClientCall(channel_.get(), method, wait).Run(request, reply);
       if (status.detail() != Detail::kCorruptData) break;
     }
     return status;
