@@ -1,0 +1,27 @@
+"""Batches for PyTorch: datasets of tensors, transfers to a device.
+
+    import reverb.torch
+
+    dataset = reverb.torch.BatchDataset("localhost:8000", "replay", batch_size=256)
+    for batch in reverb.torch.prefetch_to_device(dataset, "cuda"):
+        loss = update(batch.data)
+        client.update_priorities("replay", batch.info.key, errors.cpu())
+
+Needs PyTorch, which is imported with this module; see docs/torch.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+try:
+    importlib.import_module("torch")
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError("reverb.torch needs PyTorch, which is not installed: pip install torch", name="torch") from None
+
+from reverb.torch._dataset import BatchDataset, PaddedBatch
+from reverb.torch._device import prefetch_to_device
+
+__all__ = ["BatchDataset", "PaddedBatch", "prefetch_to_device"]
