@@ -1,4 +1,4 @@
-"""Batches for PyTorch: datasets of tensors, transfers to a device.
+"""Batches for PyTorch: datasets of tensors, transfers to a device, a replay buffer for TorchRL.
 
     import reverb.torch
 
@@ -13,6 +13,7 @@ Needs PyTorch, which is imported with this module; see docs/torch.md.
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Any
 
 try:
     importlib.import_module("torch")
@@ -24,4 +25,13 @@ except ModuleNotFoundError as error:
 from reverb.torch._dataset import BatchDataset, PaddedBatch
 from reverb.torch._device import prefetch_to_device
 
-__all__ = ["BatchDataset", "PaddedBatch", "prefetch_to_device"]
+if TYPE_CHECKING:
+    from reverb.torch._replay_buffer import ReplayBuffer
+
+__all__ = ["BatchDataset", "PaddedBatch", "ReplayBuffer", "prefetch_to_device"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ReplayBuffer":  # needs tensordict
+        return importlib.import_module("reverb.torch._replay_buffer").ReplayBuffer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

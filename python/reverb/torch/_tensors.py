@@ -82,3 +82,16 @@ def _as_dicts(nest: Any) -> Any:
     if not _tree.is_nested(nest):
         return nest
     return {str(key): _as_dicts(child) for key, child in _tree.children(nest)}
+
+
+def to_array(tensor: Any) -> Any:
+    """Returns an array with the values of the tensor, over its memory if that is on the host."""
+    tensor = tensor.detach().cpu()
+    try:
+        return tensor.numpy()
+    except TypeError:  # bfloat16 and the small floats, which numpy() does not know
+        import ml_dtypes
+
+        name = str(tensor.dtype).removeprefix("torch.")
+        integers = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
+        return tensor.contiguous().view(integers).numpy().view(getattr(ml_dtypes, name))
