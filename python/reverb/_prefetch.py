@@ -36,6 +36,29 @@ def keep(element: Any) -> Any:
     return element
 
 
+class Direct(Iterator[Any]):
+    """Iterates over prepare(element) for the elements of a source, in the caller's thread.
+
+    Not a generator: after an error of the source, such as a timeout, the following next() goes on.
+    """
+
+    def __init__(self, source: Iterable[Any], prepare: Callable[[Any], Any]) -> None:
+        self._source = iter(source)
+        self._prepare = prepare
+
+    def __iter__(self) -> Direct:
+        return self
+
+    def __next__(self) -> Any:
+        return self._prepare(next(self._source))
+
+    def close(self) -> None:
+        """Closes the source, and ends a wait of sample_batches() in another thread."""
+        close = getattr(self._source, "close", None)
+        if close is not None:
+            close()
+
+
 class Prefetcher(Iterator[Any]):
     """Iterates over prepare(element) for the elements of a source, at most `depth` of them ahead.
 

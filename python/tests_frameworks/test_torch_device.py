@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from conftest import make_table
 import numpy as np
 import pytest
@@ -141,6 +143,69 @@ def test_a_buffer_holds_tensors_of_all_dtypes():
     again = buffer.bytes
     assert buffer.fill([tensors[7] + 1, tensors[8], tensors[9]]) is not None
     assert buffer.bytes is again, "a batch of the same layout uses the same memory"
+
+
+class LateCuda:
+    """The part of torch.cuda that is used, with the CPU as the device: copies are made when an event is waited for."""
+
+    def __init__(self, monkeypatch):
+        self.copies = []  # that were started, and have not been made
+        self.used_by = []  # streams, in the order of record_stream()
+        copy = torch.Tensor.copy_
+
+        def start_copy(target, source, non_blocking=False):
+            if non_blocking:
+                self.copies.append(lambda: copy(target, source))
+                return target
+            return copy(target, source)
+
+        late = self
+
+        class Event:
+            def __init__(self, blocking=False):
+                self._copies = []
+
+            def record(self, stream):
+                self._copies = list(late.copies)
+
+            def synchronize(self):
+                for make in self._copies:
+                    if make in late.copies:
+                        late.copies.remove(make)
+                        make()
+
+        class Stream:
+            def __init__(self, device=None):
+                pass
+
+            def wait_event(self, event):
+                event.synchronize()
+
+        self.current = Stream()
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "Stream", Stream)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self.current)
+        monkeypatch.setattr(torch.Tensor, "copy_", start_copy)
+        monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: self.used_by.append(stream))
+
+
+def test_a_buffer_is_not_filled_before_it_was_sent(monkeypatch):
+    """The order of copies and events, without a GPU."""
+    cuda = LateCuda(monkeypatch)
+    transfer = _device.CudaTransfer(torch.device("cpu"))
+    info = reverb.SampleInfo.zeros()
+    batches = [reverb.ReplaySample(info, {"x": np.full(5, step), "y": [torch.tensor(step)]}) for step in range(6)]
+    started = [transfer.start(batch) for batch in batches]
+    assert len(cuda.copies) == 2, "as many as there are buffers"
+    for step, each in enumerate(started):
+        batch = transfer.finish(each)
+        assert batch.info is info
+        assert batch.data["x"].tolist() == [step] * 5
+        assert batch.data["y"][0].item() == step
+        assert batch.data["x"].untyped_storage().data_ptr() == batch.data["y"][0].untyped_storage().data_ptr()
+    assert cuda.copies == []
+    assert cuda.used_by == [cuda.current] * 6
 
 
 @needs_gpu

@@ -21,9 +21,10 @@ def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = N
         for batch in reverb.jax.prefetch_to_device(client.sample_batches("replay", 256)):
             parameters, errors = update(parameters, batch.data)
 
-    A background thread takes batches and starts their transfers, `size` of them ahead. On the CPU, arrays of 256 KiB
-    and more share the memory of the batch, which is reused once they are gone. Smaller ones are copied, which costs
-    less, and so are arrays that do not come from a batch, to whose memory others may write.
+    A background thread takes batches and starts their transfers, `size` of them ahead. On the CPU there is nothing to
+    hide: next() takes a batch. Arrays of 256 KiB and more share its memory there, which is reused once they are gone.
+    Smaller ones are copied, which costs less, and so are arrays that do not come from a batch, to whose memory others
+    may write.
 
     Arrays of any pytree are transferred. The `info` of a batch (any SampleInfo) stays in NumPy on the host, where
     update_priorities() and importance_weights() need it: without jax_enable_x64, JAX would truncate the keys. Columns
@@ -44,7 +45,10 @@ def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = N
     """
     if size < 1:
         raise ValueError(f"size ({size}) must be a positive integer")
-    return _prefetch.Prefetcher(iterator, _Transfer(sharding), size, name="rv-to-device")
+    transfer = _Transfer(sharding)
+    if transfer.is_on_cpu:
+        return _prefetch.Direct(iterator, transfer)
+    return _prefetch.Prefetcher(iterator, transfer, size, name="rv-to-device")
 
 
 class _Transfer:
@@ -62,7 +66,7 @@ class _Transfer:
         self._tree = shardings
         self._is_local = all(each.is_fully_addressable for each in jax.tree.leaves(shardings))
         devices = {device for each in jax.tree.leaves(shardings) for device in each.device_set}
-        self._may_alias = any(device.platform == "cpu" for device in devices)
+        self.is_on_cpu = any(device.platform == "cpu" for device in devices)
         # Creates small arrays for a single device, all in one call.
         is_single = self._one is not None and len(devices) == 1
         self._copy: Any = jax.jit(lambda arrays: arrays, out_shardings=self._one) if is_single else None
@@ -80,26 +84,35 @@ class _Transfer:
             shardings = [self._one] * len(leaves)
         else:
             shardings = jax.tree.leaves(jax.tree.broadcast(self._tree, nest, is_leaf=_is_info))
-        if self._copy is not None:
-            self._put_small(leaves)
-        return jax.tree.unflatten(structure, map(self._put_leaf, leaves, shardings))
+        small = []
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, (np.ndarray, np.generic)):
+                if leaf.dtype.hasobject:
+                    continue
+                array = leaves[place] = self._owned(np.asarray(leaf))
+                if self._copy is not None and array.nbytes < _SMALL_BYTES:
+                    small.append(place)
+                else:
+                    leaves[place] = self._put_array(array, shardings[place])
+            elif isinstance(leaf, jax.Array):
+                leaves[place] = jax.device_put(leaf, shardings[place])
+        if small:
+            self._put_small(leaves, small)
+        return jax.tree.unflatten(structure, leaves)
 
-    def _put_small(self, leaves: list[Any]) -> None:
-        """Replaces small arrays, if a second batch has the same: each new layout is compiled."""
-        places = [place for place, leaf in enumerate(leaves) if _is_array(leaf) and leaf.nbytes < _SMALL_BYTES]
-        arrays = [self._owned(leaves[place]) for place in places]
+    def _put_small(self, leaves: list[Any], places: list[int]) -> None:
+        """Replaces the arrays at the places, in one call if the previous batch had the same: a layout is compiled."""
+        arrays = [leaves[place] for place in places]
         layout = [(array.shape, array.dtype) for array in arrays]
         if layout == self._small_layout:
-            for place, array in zip(places, self._copy(arrays), strict=True):
-                leaves[place] = array
-        self._small_layout = layout
+            moved = self._copy(arrays)
+        else:
+            moved = [self._put_array(array, self._one) for array in arrays]
+            self._small_layout = layout
+        for place, array in zip(places, moved, strict=True):
+            leaves[place] = array
 
-    def _put_leaf(self, leaf: Any, sharding: Any) -> Any:
-        if isinstance(leaf, jax.Array):
-            return leaf if leaf.sharding == sharding else jax.device_put(leaf, sharding)
-        if not _is_array(leaf):
-            return leaf
-        array = self._owned(leaf)
+    def _put_array(self, array: Any, sharding: Any) -> Any:
         if self._is_local:
             # Several times as fast as device_put().
             return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
@@ -107,7 +120,7 @@ class _Transfer:
 
     def _owned(self, array: Any) -> Any:
         """Returns the array, or a copy: JAX shares memory on the CPU, and relies on nobody writing to it."""
-        return array if not self._may_alias or _is_of_batch(array) else array.copy()
+        return array if not self.is_on_cpu or _is_of_batch(array) else array.copy()
 
 
 def _as_sharding(target: Any) -> Any:
@@ -120,10 +133,6 @@ def _as_sharding(target: Any) -> Any:
 
 def _is_info(value: Any) -> bool:
     return isinstance(value, SampleInfo)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject
 
 
 def _is_of_batch(array: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+import functools
 from typing import Any
 
 import numpy as np
@@ -46,33 +47,15 @@ def prefetch_to_device(iterable: Iterable[Any], device: Any, depth: int = 2) -> 
         raise ValueError(f"depth ({depth}) must be a positive integer")
     target = torch.device(device)
     if target.type != "cuda":
-        return _Direct(iter(iterable), target)
-    transfer = _CudaTransfer(target)
+        return _prefetch.Direct(iterable, lambda batch: _prefetch.map_data(batch, functools.partial(_move, target)))
+    transfer = CudaTransfer(target)
     # Sampling and transferring have a thread each, so that one does not wait for the other.
     sampled = _prefetch.Prefetcher(iterable, _prefetch.keep, 1, name="rv-sample")
     return _prefetch.Prefetcher(sampled, transfer.start, depth, finish=transfer.finish, name="rv-to-device")
 
 
-class _Direct(Iterator[Any]):
-    """Batches on a device without a thread. Not a generator: after an error, such as a timeout, next() goes on."""
-
-    def __init__(self, source: Iterator[Any], device: Any) -> None:
-        self._source = source
-        self._device = device
-
-    def __iter__(self) -> _Direct:
-        return self
-
-    def __next__(self) -> Any:
-        return _prefetch.map_data(next(self._source), self._move)
-
-    def close(self) -> None:
-        close = getattr(self._source, "close", None)
-        if close is not None:
-            close()
-
-    def _move(self, nest: Any) -> Any:
-        return _map_tensors(nest, lambda tensor: tensor.to(self._device), self._device)
+def _move(device: Any, nest: Any) -> Any:
+    return _map_tensors(nest, lambda tensor: tensor.to(device), device)
 
 
 def _map_tensors(nest: Any, function: Callable[[Any], Any], device: Any) -> Any:
@@ -129,16 +112,17 @@ class StagingBuffer:
         return layout
 
 
-class _CudaTransfer:
+class CudaTransfer:
     """Sends batches to a CUDA device, one after the other, on a stream of its own."""
 
     def __init__(self, device: Any) -> None:
-        if device.index is None:
+        if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        self._buffers = [StagingBuffer(pin=True) for _ in range(_NUM_STAGING_BUFFERS)]
-        self._sent = [torch.cuda.Event() for _ in self._buffers]
+        # Tests without a GPU use the CPU as the device.
+        self._buffers = [StagingBuffer(pin=device.type == "cuda") for _ in range(_NUM_STAGING_BUFFERS)]
+        self._sent = [torch.cuda.Event(blocking=True) for _ in self._buffers]
         self._next = 0
 
     def start(self, batch: Any) -> tuple[Any, Any, Any]:
@@ -159,7 +143,7 @@ class _CudaTransfer:
         with torch.cuda.stream(self._stream):
             memory = torch.empty(layout.num_bytes, dtype=torch.uint8, device=self._device)
             memory.copy_(buffer.bytes, non_blocking=True)
-            arrived = torch.cuda.Event()
+            arrived = torch.cuda.Event(blocking=True)  # synchronize() does not spin
             arrived.record(self._stream)
         self._sent[number] = arrived
         views = iter(layout.views(memory))
