@@ -25,7 +25,7 @@ CCACHE_BASEDIR ?= $(CURDIR)
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -102,6 +102,9 @@ test-recipes: setup ## The learners of examples/python/recipes in Torch and JAX 
 
 test-formats: setup ## Exports and imports with the real libraries (Minari, LeRobot with Torch: many GB in build/formats)
 	@tools/formats.sh
+
+test-frameworks: setup ## TensorFlow, Torch and JAX, each in its environment (many GB in build/framework-*)
+	@tools/frameworks.sh
 
 lint: setup build/clang/build.ninja ## Check format, clang-tidy and include directions
 	@tools/lint.sh

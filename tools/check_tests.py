@@ -21,7 +21,14 @@ from typing import NamedTuple
 import check_types
 import checker
 
-PYTHON_FOLDERS = ["python/tests", "tests/program", "tests/scenarios", "tests/wheel", "tests/wire"]
+PYTHON_FOLDERS = [
+    "python/tests",
+    "python/tests_frameworks",
+    "tests/program",
+    "tests/scenarios",
+    "tests/wheel",
+    "tests/wire",
+]
 PYTHON_TESTS = ("test_*.py", "suite_*.py")
 CPP_ROOTS = ["src", "tests"]
 CPP_TESTS = "*_test.cc"

@@ -120,12 +120,22 @@ class Frames:
         }
 
 
+class SingleFrames(Frames):
+    """Stacks of frames and three scalars, without the next observation."""
+
+    def item(self, history: Any) -> Any:
+        item = super().item(history)
+        del item["next_observation"]
+        return item
+
+
 STORES: dict[str, Callable[[], Any]] = {
     "values-400": lambda: Values(100),
     "values-40k": lambda: Values(10_000),
     "values-400k": lambda: Values(100_000),
     "transitions": Transitions,
     "frames": Frames,
+    "frames-28k": SingleFrames,
     "queue": lambda: Values(100),
 }
 

@@ -77,7 +77,9 @@ from reverb.vector_writer import VectorWriter
 if TYPE_CHECKING:
     from reverb import checkpoints as checkpoints
     from reverb import formats as formats
+    from reverb import jax as jax
     from reverb import recorders as recorders
+    from reverb import torch as torch
     from reverb._mix import MixedBatch, mix
     from reverb.pattern_dataset import PatternDataset
     from reverb.tf_client import TFClient
@@ -134,12 +136,14 @@ _LAZY_CLASSES = {
     "mix": "_mix",
 }
 _LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "formats", "recorders", "server_executable"))
+# Not in dir(): they need a framework, and ImportError says which.
+_FRAMEWORK_MODULES = frozenset(("jax", "torch"))
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY_CLASSES:
         return getattr(importlib.import_module(f"reverb.{_LAZY_CLASSES[name]}"), name)
-    if name in _LAZY_MODULES:
+    if name in _LAZY_MODULES or name in _FRAMEWORK_MODULES:
         return importlib.import_module(f"reverb.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -67,6 +67,17 @@ def test_brings_in_no_framework(report, heavy):
     assert heavy not in report["modules"]
 
 
+@pytest.mark.parametrize(("module", "package", "name"), [("torch", "torch", "PyTorch"), ("jax", "jax", "JAX")])
+@pytest.mark.parametrize("statement", ["import reverb.{0}", "import reverb; reverb.{0}"])
+def test_a_framework_that_is_not_installed_is_named(module, package, name, statement):
+    code = f"import sys; sys.modules[{package!r}] = None\n{statement.format(module)}"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: reverb.{module} needs {name}, which is not installed: pip install {package}"
+    )
+
+
 def test_is_small(report):
     assert report["kilobytes"] < 40 * 1024
 
