@@ -83,7 +83,7 @@ class _Transfer:
         if self._one is not None:
             shardings = [self._one] * len(leaves)
         else:
-            shardings = jax.tree.leaves(jax.tree.broadcast(self._tree, nest, is_leaf=_is_info))
+            shardings = jax.tree.leaves(jax.tree.map(_repeat, self._tree, nest))
         small = []
         for place, leaf in enumerate(leaves):
             if isinstance(leaf, (np.ndarray, np.generic)):
@@ -129,6 +129,11 @@ def _as_sharding(target: Any) -> Any:
     if isinstance(target, jax.Device):
         return jax.sharding.SingleDeviceSharding(target)
     raise TypeError(f"sharding must be a device or a Sharding, or a tree of them, got {target!r}")
+
+
+def _repeat(sharding: Any, nest: Any) -> Any:
+    """Returns the nest with the sharding in place of each leaf."""
+    return jax.tree.map(lambda _: sharding, nest, is_leaf=_is_info)
 
 
 def _is_info(value: Any) -> bool:
