@@ -174,6 +174,16 @@ def test_a_function_may_be_given_the_memory(server):
         assert add(batch.data["x"]).sum() == pytest.approx(LARGE * (LARGE + 1) / 2, rel=1e-5)
 
 
+def test_small_and_large_arrays_in_one_batch():
+    elements = [{"a": np.full(4, step, np.int8), "b": np.full(LARGE, step, np.float32), "c": [np.int32(step)]} for step in range(6)]
+    elements += [{}, {}, {"a": np.full(4, 6, np.int8)}]
+    moved = list(prefetch_to_device(elements))
+    assert [each["a"].max().item() for each in (*moved[:6], moved[8])] == list(range(7))
+    assert [each["b"].min().item() for each in moved[:6]] == list(range(6))
+    assert [each["c"][0].item() for each in moved[:6]] == list(range(6))
+    assert moved[6:8] == [{}, {}]
+
+
 def test_batches_whose_shapes_change():
     elements = [{"x": np.ones((length, 2), np.float32)} for length in (1, 2, 2, 2, 3, 2, 1, 1)]
     shapes = [element["x"].shape for element in prefetch_to_device(elements)]

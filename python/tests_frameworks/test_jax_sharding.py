@@ -93,6 +93,17 @@ print("ok")
 """) == "ok\n"
 
 
+def test_elements_without_arrays():
+    assert run("""
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), P("data"))
+elements = [{}, {"name": "a"}, {}, {"x": np.zeros(4)}]
+moved = list(reverb.jax.prefetch_to_device(elements, sharding=sharding))
+assert moved[:3] == elements[:3]
+assert moved[3]["x"].sharding == sharding
+print("ok")
+""") == "ok\n"
+
+
 def test_a_batch_that_cannot_be_divided():
     out = run("""
 sharding = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), P("data"))

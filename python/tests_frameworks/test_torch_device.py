@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from conftest import make_table
+import interpreters
 import numpy as np
 import pytest
 import torch
@@ -206,6 +207,24 @@ def test_a_buffer_is_not_filled_before_it_was_sent(monkeypatch):
         assert batch.data["x"].untyped_storage().data_ptr() == batch.data["y"][0].untyped_storage().data_ptr()
     assert cuda.copies == []
     assert cuda.used_by == [cuda.current] * 6
+
+
+def test_a_program_may_end_while_threads_work():
+    """The end of the interpreter aborts the process if it meets a thread in the C++ code of PyTorch."""
+    out = interpreters.run("""
+import torch
+from reverb._prefetch import Prefetcher
+server = make_server()
+client = connect(server, True)
+client.insert({"x": np.ones(100_000, np.float32)}, {"table": 1.0})
+def work(batch):
+    for _ in range(20): torch.from_numpy(batch.data["x"]).exp().sum().item()
+    return batch
+prefetchers = [Prefetcher(client.sample_batches("table", 2), work, 100) for _ in range(3)]
+for each in prefetchers: next(each)
+print("done")
+""")
+    assert out == "done\n"
 
 
 @needs_gpu

@@ -45,7 +45,7 @@ def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = N
     """
     if size < 1:
         raise ValueError(f"size ({size}) must be a positive integer")
-    transfer = _Transfer(sharding)
+    transfer = _Transfer(iterator, sharding)
     if transfer.is_on_cpu:
         return _prefetch.Direct(iterator, transfer)
     return _prefetch.Prefetcher(iterator, transfer, size, name="rv-to-device")
@@ -54,7 +54,9 @@ def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = N
 class _Transfer:
     """Starts the transfer of a batch."""
 
-    def __init__(self, sharding: Any) -> None:
+    def __init__(self, source: Any, sharding: Any) -> None:
+        # Of sample_batches(): the data has arrays only, and nobody writes to them.
+        self._is_of_batches = isinstance(source, _core.BatchIterator)
         # The settings of `with jax.default_device(...)` and `jax.enable_x64(...)` belong to the caller's thread.
         self._x64 = bool(jax.config.jax_enable_x64)
         if sharding is None:
@@ -70,7 +72,10 @@ class _Transfer:
         # Creates small arrays for a single device, all in one call.
         is_single = self._one is not None and len(devices) == 1
         self._copy: Any = jax.jit(lambda arrays: arrays, out_shardings=self._one) if is_single else None
-        self._small_layout: list[Any] = []  # of the previous batch
+        # The leaves of the previous batch, if all were arrays, and the places of small and other ones.
+        self._layout: list[Any] = []
+        self._small: list[int] = []
+        self._large: list[int] = []
 
     def __call__(self, batch: Any) -> Any:
         if bool(jax.config.jax_enable_x64) == self._x64:
@@ -79,38 +84,43 @@ class _Transfer:
             return _prefetch.map_data(batch, self._put)
 
     def _put(self, nest: Any) -> Any:
-        leaves, structure = jax.tree.flatten(nest, is_leaf=_is_info)
-        if self._one is not None:
-            shardings = [self._one] * len(leaves)
+        leaves, structure = jax.tree.flatten(nest, is_leaf=None if self._is_of_batches else _is_info)
+        shardings = self._tree_of(nest, leaves)
+        layout = [(leaf.shape, leaf.dtype) if type(leaf) is np.ndarray else None for leaf in leaves]
+        if not self._is_of_batches:
+            leaves = [self._owned(leaf) for leaf in leaves]
+        if self._layout and layout == self._layout:
+            # Seen before: the small ones in one call. Not at the first sight, since a layout is compiled.
+            moved = self._copy([leaves[place] for place in self._small])
+            for place, array in zip(self._small, moved, strict=True):
+                leaves[place] = array
+            for place in self._large:
+                leaves[place] = self._put_array(leaves[place], shardings[place])
         else:
-            shardings = jax.tree.leaves(jax.tree.broadcast(self._tree, nest, is_leaf=_is_info))
-        small = []
-        for place, leaf in enumerate(leaves):
-            if isinstance(leaf, (np.ndarray, np.generic)):
-                if leaf.dtype.hasobject:
-                    continue
-                array = leaves[place] = self._owned(np.asarray(leaf))
-                if self._copy is not None and array.nbytes < _SMALL_BYTES:
-                    small.append(place)
-                else:
-                    leaves[place] = self._put_array(array, shardings[place])
-            elif isinstance(leaf, jax.Array):
-                leaves[place] = jax.device_put(leaf, shardings[place])
-        if small:
-            self._put_small(leaves, small)
+            self._learn(layout, leaves)
+            leaves = [self._put_leaf(leaf, sharding) for leaf, sharding in zip(leaves, shardings, strict=True)]
         return jax.tree.unflatten(structure, leaves)
 
-    def _put_small(self, leaves: list[Any], places: list[int]) -> None:
-        """Replaces the arrays at the places, in one call if the previous batch had the same: a layout is compiled."""
-        arrays = [leaves[place] for place in places]
-        layout = [(array.shape, array.dtype) for array in arrays]
-        if layout == self._small_layout:
-            moved = self._copy(arrays)
-        else:
-            moved = [self._put_array(array, self._one) for array in arrays]
-            self._small_layout = layout
-        for place, array in zip(places, moved, strict=True):
-            leaves[place] = array
+    def _learn(self, layout: list[Any], leaves: list[Any]) -> None:
+        """Remembers the layout of a batch, if small arrays of the next one may be created in one call."""
+        self._layout = []
+        if self._copy is None or not all(_is_numeric(leaf) for leaf in leaves):
+            return
+        self._small = [place for place, leaf in enumerate(leaves) if leaf.nbytes < _SMALL_BYTES]
+        self._large = [place for place, leaf in enumerate(leaves) if leaf.nbytes >= _SMALL_BYTES]
+        if self._small:
+            self._layout = layout
+
+    def _tree_of(self, nest: Any, leaves: list[Any]) -> list[Any]:
+        """Returns the sharding of each leaf."""
+        if self._one is not None:
+            return [self._one] * len(leaves)
+        return jax.tree.leaves(jax.tree.map(_repeat, self._tree, nest))  # type: ignore[no-any-return, unused-ignore]
+
+    def _put_leaf(self, leaf: Any, sharding: Any) -> Any:
+        if _is_numeric(leaf) or isinstance(leaf, np.generic):
+            return self._put_array(np.asarray(leaf), sharding)
+        return jax.device_put(leaf, sharding) if isinstance(leaf, jax.Array) else leaf
 
     def _put_array(self, array: Any, sharding: Any) -> Any:
         if self._is_local:
@@ -118,9 +128,11 @@ class _Transfer:
             return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
         return jax.make_array_from_process_local_data(sharding, array)
 
-    def _owned(self, array: Any) -> Any:
-        """Returns the array, or a copy: JAX shares memory on the CPU, and relies on nobody writing to it."""
-        return array if not self.is_on_cpu or _is_of_batch(array) else array.copy()
+    def _owned(self, leaf: Any) -> Any:
+        """Returns the leaf, or a copy: JAX shares memory on the CPU, and relies on nobody writing to it."""
+        if not self.is_on_cpu or not isinstance(leaf, np.ndarray) or _is_of_batch(leaf):
+            return leaf
+        return leaf.copy()
 
 
 def _as_sharding(target: Any) -> Any:
@@ -131,8 +143,17 @@ def _as_sharding(target: Any) -> Any:
     raise TypeError(f"sharding must be a device or a Sharding, or a tree of them, got {target!r}")
 
 
+def _repeat(sharding: Any, nest: Any) -> Any:
+    """Returns the nest with the sharding in place of each leaf."""
+    return jax.tree.map(lambda _: sharding, nest, is_leaf=_is_info)
+
+
 def _is_info(value: Any) -> bool:
     return isinstance(value, SampleInfo)
+
+
+def _is_numeric(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject
 
 
 def _is_of_batch(array: Any) -> bool:

@@ -97,7 +97,7 @@ class StagingBuffer:
     def __init__(self, *, pin: bool) -> None:
         self._pin = pin
         self._layout: Layout | None = None
-        self._views: list[Any] = []
+        self._parts: list[Any] = []  # arrays of bytes, one for each tensor
         self.bytes: Any = None
 
     def fill(self, tensors: list[Any]) -> Layout:
@@ -106,10 +106,16 @@ class StagingBuffer:
         if layout is None or layout.key != [(tensor.dtype, tensor.shape) for tensor in tensors]:
             self._layout = layout = Layout(tensors)
             self.bytes = torch.empty(layout.num_bytes, dtype=torch.uint8, pin_memory=self._pin)
-            self._views = layout.views(self.bytes)
-        for view, tensor in zip(self._views, tensors, strict=True):
-            view.copy_(tensor)
+            self._parts = [_bytes_of(view) for view in layout.views(self.bytes)]
+        # Not Tensor.copy_(), whose threads would take the cores from sampling.
+        for part, tensor in zip(self._parts, tensors, strict=True):
+            np.copyto(part, _bytes_of(tensor))
         return layout
+
+
+def _bytes_of(tensor: Any) -> Any:
+    """Returns an array over the memory of the tensor, or over a contiguous copy."""
+    return tensor.reshape(-1).view(torch.uint8).numpy()
 
 
 class CudaTransfer:
