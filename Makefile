@@ -136,4 +136,4 @@ docs-check: setup ## Check that links between documents lead somewhere
 	@python3 tools/check_docs.py
 
 clean: ## Remove everything that was built
-	rm -rf build
+	rm -rf build dist
