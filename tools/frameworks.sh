@@ -18,7 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 declare -A contents=(
   [tensorflow-2.15]="3.11 tensorflow-cpu==2.15.1 numpy<2 ml_dtypes dm-tree"
   [tensorflow]="3.13 tensorflow-cpu numpy ml_dtypes dm-tree"
-  [torch]="3.13 --extra-index-url https://download.pytorch.org/whl/cpu torch tensordict torchrl numpy ml_dtypes"
+  [torch]="3.13 torch tensordict torchrl numpy ml_dtypes"
   [jax]="3.13 jax grain numpy"
 )
 order=(tensorflow-2.15 tensorflow torch jax)
