@@ -59,6 +59,49 @@ class Direct(Iterator[Any]):
             close()
 
 
+class Adaptive(Iterator[Any]):
+    """Iterates over prepare(element) in the caller's thread, until is_large() says to go on with threads.
+
+    For sources that read ahead themselves, and elements so small that a hand-over between threads, with the GIL, costs
+    more than it hides.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        prepare: Callable[[Any], Any],
+        is_large: Callable[[], bool],
+        start_threads: Callable[[Iterator[Any]], Prefetcher],
+    ) -> None:
+        """`is_large` is asked about the element that was prepared last."""
+        self._direct = Direct(source, prepare)
+        self._source = source
+        self._is_large = is_large
+        self._start_threads = start_threads
+        self._prefetcher: Prefetcher | None = None
+
+    def __iter__(self) -> Adaptive:
+        return self
+
+    def __next__(self) -> Any:
+        if self._prefetcher is not None:
+            return next(self._prefetcher)
+        element = next(self._direct)
+        if self._is_large():
+            self._prefetcher = self._start_threads(self._source)
+        return element
+
+    def close(self) -> None:
+        """Closes the source; see Prefetcher.close()."""
+        (self._prefetcher or self._direct).close()
+
+    def __enter__(self) -> Adaptive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Prefetcher(Iterator[Any]):
     """Iterates over prepare(element) for the elements of a source, at most `depth` of them ahead.
 

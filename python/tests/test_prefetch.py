@@ -261,3 +261,33 @@ def test_only_the_data_of_a_batch_is_mapped():
     mapped = _prefetch.map_data(padded, str)
     assert (type(mapped), mapped.data, mapped.lengths) == (PaddedBatch, "3", "4")
     assert _prefetch.map_data({"x": 1}, str) == "{'x': 1}"
+
+
+# --- Small elements ---
+
+
+def test_small_elements_need_no_thread_and_large_ones_get_it():
+    source, threads, large = Source(20), [], []
+
+    def prepare(number):
+        threads.append(threading.current_thread().name)
+        return number
+
+    def start_threads(rest):
+        return Prefetcher(rest, prepare, 2, name="rv-large")
+
+    elements = _prefetch.Adaptive(source, prepare, lambda: bool(large), start_threads)
+    assert [next(elements) for _ in range(5)] == list(range(5))
+    assert source.taken == 5, "nothing is taken ahead"
+    large.append(True)
+    assert list(elements) == list(range(5, 20))
+    assert set(threads[:6]) == {threading.current_thread().name}
+    assert set(threads[6:]) == {"rv-large"}
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_closing_ends_the_source_of_adaptive_elements(is_large):
+    source = Source(20)
+    with _prefetch.Adaptive(source, keep, lambda: is_large, lambda rest: Prefetcher(rest, keep, 2)) as elements:
+        assert [next(elements), next(elements)] == [0, 1]
+    assert source.is_closed

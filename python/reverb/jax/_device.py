@@ -13,6 +13,8 @@ from reverb.replay_sample import SampleInfo
 
 # Copying an array of fewer bytes costs less than creating a JAX array over its memory from Python.
 _SMALL_BYTES = 256 * 1024
+# Batches of sample_batches() with fewer bytes are sent by the caller's thread.
+_LARGE_BATCH_BYTES = 1 << 20
 
 
 def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = None) -> Iterator[Any]:
@@ -21,10 +23,11 @@ def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = N
         for batch in reverb.jax.prefetch_to_device(client.sample_batches("replay", 256)):
             parameters, errors = update(parameters, batch.data)
 
-    A background thread takes batches and starts their transfers, `size` of them ahead. On the CPU there is nothing to
-    hide: next() takes a batch. Arrays of 256 KiB and more share its memory there, which is reused once they are gone.
-    Smaller ones are copied, which costs less, and so are arrays that do not come from a batch, to whose memory others
-    may write.
+    Background threads take batches and start their transfers, `size` of them ahead. Batches of sample_batches() of less
+    than 1 MiB are sent by next() itself: sample_batches() reads ahead already, and handing them over between threads
+    would take longer than the transfer. On the CPU there is nothing to hide: next() takes a batch. Arrays of 256 KiB
+    and more share its memory there, which is reused once they are gone. Smaller ones are copied, which costs less, and
+    so are, for any device, arrays that do not come from a batch, to whose memory others may write.
 
     Arrays of any pytree are transferred. The `info` of a batch (any SampleInfo) stays in NumPy on the host, where
     update_priorities() and importance_weights() need it: without jax_enable_x64, JAX would truncate the keys. Columns
@@ -48,7 +51,15 @@ def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = N
     transfer = _Transfer(iterator, sharding)
     if transfer.is_on_cpu:
         return _prefetch.Direct(iterator, transfer)
-    return _prefetch.Prefetcher(iterator, transfer, size, name="rv-to-device")
+
+    def start_threads(source: Iterable[Any]) -> _prefetch.Prefetcher:
+        # Sampling and transferring have a thread each, so that one does not wait for the other.
+        sampled = _prefetch.Prefetcher(source, _prefetch.keep, 1, name="rv-sample")
+        return _prefetch.Prefetcher(sampled, transfer, size, name="rv-to-device")
+
+    if not isinstance(iterator, _core.BatchIterator):
+        return start_threads(iterator)
+    return _prefetch.Adaptive(iterator, transfer, lambda: transfer.num_bytes >= _LARGE_BATCH_BYTES, start_threads)
 
 
 class _Transfer:
@@ -76,6 +87,7 @@ class _Transfer:
         self._layout: list[Any] = []
         self._small: list[int] = []
         self._large: list[int] = []
+        self.num_bytes = 0  # of the last batch
 
     def __call__(self, batch: Any) -> Any:
         if bool(jax.config.jax_enable_x64) == self._x64:
@@ -86,6 +98,7 @@ class _Transfer:
     def _put(self, nest: Any) -> Any:
         leaves, structure = jax.tree.flatten(nest, is_leaf=None if self._is_of_batches else _is_info)
         shardings = self._tree_of(nest, leaves)
+        self.num_bytes = sum(leaf.nbytes for leaf in leaves if type(leaf) is np.ndarray)
         layout = [(leaf.shape, leaf.dtype) if type(leaf) is np.ndarray else None for leaf in leaves]
         if not self._is_of_batches:
             leaves = [self._owned(leaf) for leaf in leaves]
@@ -129,8 +142,8 @@ class _Transfer:
         return jax.make_array_from_process_local_data(sharding, array)
 
     def _owned(self, leaf: Any) -> Any:
-        """Returns the leaf, or a copy: JAX shares memory on the CPU, and relies on nobody writing to it."""
-        if not self.is_on_cpu or not isinstance(leaf, np.ndarray) or _is_of_batch(leaf):
+        """Returns the leaf, or a copy: JAX shares memory on the CPU, and reads it later for other devices."""
+        if not isinstance(leaf, np.ndarray) or _is_of_batch(leaf):
             return leaf
         return leaf.copy()
 

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from reverb import _prefetch
+from reverb import _core, _prefetch, _tree
+from reverb.replay_sample import ReplaySample
 from reverb.torch import _tensors
 
+# Batches of sample_batches() with fewer bytes are sent by the caller's thread: the transfer takes some 20 us.
+_SMALL_BYTES = 1 << 20
 # Columns start at multiples of this many bytes in the buffer of a batch.
 _ALIGNMENT = 256
-# Page-locked buffers: one is filled while the other is being sent.
-_NUM_STAGING_BUFFERS = 2
+# Page-locked buffers: one is filled while others are being sent, or wait for what the device does before.
+_NUM_STAGING_BUFFERS = 3
 
 
 def prefetch_to_device(iterable: Iterable[Any], device: Any, depth: int = 2) -> Iterator[Any]:
@@ -26,6 +29,8 @@ def prefetch_to_device(iterable: Iterable[Any], device: Any, depth: int = 2) -> 
 
     On a CUDA device, background threads take batches ahead, copy each into one page-locked buffer and send it to the
     device in one transfer on a separate stream. next() makes the current stream wait for that transfer, not the caller.
+    Batches of sample_batches() of less than 1 MiB are sent by next() itself: sample_batches() reads ahead already, and
+    handing them over between threads would take longer than the transfer.
     The tensors of a batch share one allocation on the device. On other devices, next() takes a batch and copies it;
     on the CPU nothing is copied: tensors share the memory of arrays.
 
@@ -49,9 +54,20 @@ def prefetch_to_device(iterable: Iterable[Any], device: Any, depth: int = 2) -> 
     if target.type != "cuda":
         return _prefetch.Direct(iterable, lambda batch: _prefetch.map_data(batch, functools.partial(_move, target)))
     transfer = CudaTransfer(target)
-    # Sampling and transferring have a thread each, so that one does not wait for the other.
-    sampled = _prefetch.Prefetcher(iterable, _prefetch.keep, 1, name="rv-sample")
-    return _prefetch.Prefetcher(sampled, transfer.start, depth, finish=transfer.finish, name="rv-to-device")
+
+    def start_threads(source: Iterable[Any]) -> _prefetch.Prefetcher:
+        # Sampling and transferring have a thread each, so that one does not wait for the other.
+        sampled = _prefetch.Prefetcher(source, _prefetch.keep, 1, name="rv-sample")
+        return _prefetch.Prefetcher(sampled, transfer.start, depth, finish=transfer.finish, name="rv-to-device")
+
+    if not isinstance(iterable, _core.BatchIterator):
+        return start_threads(iterable)
+    return _prefetch.Adaptive(
+        iterable,
+        transfer.send,
+        lambda: transfer.num_bytes >= _SMALL_BYTES,
+        start_threads,
+    )
 
 
 def _move(device: Any, nest: Any) -> Any:
@@ -77,18 +93,18 @@ class Layout:
     """Where the tensors of a batch lie in one buffer of bytes."""
 
     def __init__(self, tensors: list[Any]) -> None:
-        self.key = [(tensor.dtype, tensor.shape) for tensor in tensors]
         self._places = []
         offset = 0
         for tensor in tensors:
-            num_bytes = tensor.numel() * tensor.element_size()
-            self._places.append((offset, offset + num_bytes, tensor.dtype, tensor.shape))
-            offset += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+            strides = torch.empty(tensor.shape, device="meta").stride()  # of a contiguous tensor
+            self._places.append((tensor.dtype, tensor.shape, strides, offset // tensor.element_size()))
+            offset += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
         self.num_bytes = offset
 
     def views(self, buffer: Any) -> list[Any]:
         """Returns the tensors over their parts of the buffer."""
-        return [buffer[begin:end].view(dtype).view(shape) for begin, end, dtype, shape in self._places]
+        typed = {dtype: buffer.view(dtype) for dtype in {place[0] for place in self._places}}
+        return [typed[dtype].as_strided(shape, strides, offset) for dtype, shape, strides, offset in self._places]
 
 
 class StagingBuffer:
@@ -96,21 +112,30 @@ class StagingBuffer:
 
     def __init__(self, *, pin: bool) -> None:
         self._pin = pin
-        self._layout: Layout | None = None
-        self._parts: list[Any] = []  # arrays of bytes, one for each tensor
+        self._layout = Layout([])
+        self._key: list[Any] | None = None
+        self._parts: list[Any] = []  # arrays, one for each leaf
         self.bytes: Any = None
 
-    def fill(self, tensors: list[Any]) -> Layout:
-        """Copies the tensors into the buffer, which is allocated again only if their dtypes or shapes changed."""
-        layout = self._layout
-        if layout is None or layout.key != [(tensor.dtype, tensor.shape) for tensor in tensors]:
-            self._layout = layout = Layout(tensors)
-            self.bytes = torch.empty(layout.num_bytes, dtype=torch.uint8, pin_memory=self._pin)
-            self._parts = [_bytes_of(view) for view in layout.views(self.bytes)]
+    def fill(self, leaves: list[Any]) -> Layout:
+        """Copies arrays and tensors into the buffer, which is allocated again only if dtypes or shapes changed."""
+        key = [(leaf.dtype, leaf.shape) for leaf in leaves]
+        if key != self._key:
+            self._key = key
+            self._layout = Layout([_tensors.to_tensor(leaf) if _is_array(leaf) else leaf for leaf in leaves])
+            self.bytes = torch.empty(self._layout.num_bytes, dtype=torch.uint8, pin_memory=self._pin)
+            self._parts = [
+                _bytes_of(view).view(leaf.dtype).reshape(leaf.shape) if _is_array(leaf) else _bytes_of(view)
+                for leaf, view in zip(leaves, self._layout.views(self.bytes), strict=True)
+            ]
         # Not Tensor.copy_(), whose threads would take the cores from sampling.
-        for part, tensor in zip(self._parts, tensors, strict=True):
-            np.copyto(part, _bytes_of(tensor))
-        return layout
+        for part, leaf in zip(self._parts, leaves, strict=True):
+            np.copyto(part, leaf if _is_array(leaf) else _bytes_of(leaf))
+        return self._layout
+
+
+def _is_array(leaf: Any) -> bool:
+    return type(leaf) is np.ndarray
 
 
 def _bytes_of(tensor: Any) -> Any:
@@ -130,9 +155,39 @@ class CudaTransfer:
         self._buffers = [StagingBuffer(pin=device.type == "cuda") for _ in range(_NUM_STAGING_BUFFERS)]
         self._sent = [torch.cuda.Event(blocking=True) for _ in self._buffers]
         self._next = 0
+        self.num_bytes = 0  # of the last batch
 
     def start(self, batch: Any) -> tuple[Any, Any, Any]:
         """Starts the transfer of a batch. Returns it, its memory on the device, and the event of its arrival."""
+        with torch.cuda.stream(self._stream):
+            return self._start(batch, self._stream)
+
+    def send(self, batch: Any) -> Any:
+        """Returns the batch, whose transfer is the next work of the current stream: for small batches."""
+        return self._start(batch, torch.cuda.current_stream(self._device))[0]
+
+    def _start(self, batch: Any, stream: Any) -> tuple[Any, Any, Any]:
+        leaves, rebuild = self._flatten(batch)
+        number = self._next
+        self._next = (number + 1) % len(self._buffers)
+        buffer = self._buffers[number]
+        self._sent[number].synchronize()  # the buffer's previous batch
+        layout = buffer.fill(leaves)
+        self.num_bytes = layout.num_bytes
+        memory = torch.empty(layout.num_bytes, dtype=torch.uint8, device=self._device)
+        memory.copy_(buffer.bytes, non_blocking=True)
+        arrived = torch.cuda.Event(blocking=True)  # synchronize() does not spin
+        arrived.record(stream)
+        self._sent[number] = arrived
+        return rebuild(layout.views(memory)), memory, arrived
+
+    def _flatten(self, batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+        """Returns the arrays and tensors to send, and a function that makes a batch of those on the device."""
+        if type(batch) is ReplaySample:
+            # A batch of sample_batches(): arrays only, which needs less work.
+            leaves = _tree.flatten(batch.data)
+            if all(_is_array(leaf) and not leaf.dtype.hasobject for leaf in leaves):
+                return leaves, lambda views: ReplaySample(batch.info, _tree.unflatten_as(batch.data, views))
         tensors: list[Any] = []
 
         def collect(tensor: Any) -> Any:
@@ -140,24 +195,17 @@ class CudaTransfer:
                 tensors.append(tensor)
             return tensor
 
-        batch = _prefetch.map_data(batch, lambda nest: _map_tensors(nest, collect, None))
-        number = self._next
-        self._next = (number + 1) % len(self._buffers)
-        buffer = self._buffers[number]
-        self._sent[number].synchronize()  # the buffer's previous batch
-        layout = buffer.fill(tensors)
-        with torch.cuda.stream(self._stream):
-            memory = torch.empty(layout.num_bytes, dtype=torch.uint8, device=self._device)
-            memory.copy_(buffer.bytes, non_blocking=True)
-            arrived = torch.cuda.Event(blocking=True)  # synchronize() does not spin
-            arrived.record(self._stream)
-        self._sent[number] = arrived
-        views = iter(layout.views(memory))
+        collected = _prefetch.map_data(batch, lambda nest: _map_tensors(nest, collect, None))
 
-        def place(tensor: Any) -> Any:
-            return next(views) if tensor.device.type == "cpu" else tensor.to(self._device)
+        def rebuild(views: list[Any]) -> Any:
+            remaining = iter(views)
 
-        return _prefetch.map_data(batch, lambda nest: _map_tensors(nest, place, self._device)), memory, arrived
+            def place(tensor: Any) -> Any:
+                return next(remaining) if tensor.device.type == "cpu" else tensor.to(self._device)
+
+            return _prefetch.map_data(collected, lambda nest: _map_tensors(nest, place, self._device))
+
+        return tensors, rebuild
 
     def finish(self, transfer: tuple[Any, Any, Any]) -> Any:
         """Makes the stream of the caller wait for the transfer, and returns the batch."""
