@@ -373,21 +373,19 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
         raise ValueError("At least one config must be provided.")
     tables = sorted({config.table for config in configs})
     if len(tables) > 1:
-        raise ValueError(
-            f"All configs must target the same table but the provided configs included {', '.join(tables)}."
-        )
+        raise ValueError(f"All configs must target the same table but provided configs included {', '.join(tables)}.")
     first = unpack_pattern(configs[0])
     for config in configs[1:]:
         if config.pattern_structure != configs[0].pattern_structure or len(config.flat) != len(configs[0].flat):
             raise ValueError(
-                "All configs must have exactly the same pattern_structure, but these differ: "
+                "All configs must have exactly the same pattern_structure. These differ: "
                 f"{_shown(first)} and {_shown(unpack_pattern(config))}."
             )
     leaves = [_specs.as_spec(leaf) for leaf in _tree.flatten(step_spec)]
     merged: list[_specs.TensorSpec] = []
     for i, (path, _) in enumerate(_tree.flatten_with_path(first)):
         name = "/".join(str(part) for part in path)
-        merged.append(_merged(name, [_column_spec(config.flat[i], leaves, name) for config in configs]))
+        merged.append(_merged(path, [_column_spec(config.flat[i], leaves, name) for config in configs]))
     return _signatures.localize(_tree.unflatten_as(first, merged))
 
 
@@ -411,11 +409,12 @@ def _column_spec(node: PatternNode, leaves: list[_specs.TensorSpec], name: str) 
     return _specs.TensorSpec(shape, leaf.dtype, name)
 
 
-def _merged(name: str, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
+def _merged(path: _tree.Path, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
     first = specs[0]
+    name = first.name
     dtypes = sorted({spec.dtype.name for spec in specs})
     if len(dtypes) > 1:
-        raise ValueError(f"Configs produce trajectories with different dtypes at {name!r}: {', '.join(dtypes)}.")
+        raise ValueError(f"Configs produce trajectories with multiple dtypes at {path}. Got {', '.join(dtypes)}.")
     shapes = {spec.shape for spec in specs}
     if len(shapes) == 1:
         return first
@@ -424,7 +423,7 @@ def _merged(name: str, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
     known = [shape for shape in shapes if shape is not None]
     if len({len(shape) for shape in known}) > 1 or len({shape[1:] for shape in known}) > 1:
         listed = ", ".join(str(spec.shape) for spec in specs)
-        raise ValueError(f"Configs produce trajectories with incompatible shapes at {name!r}: {listed}.")
+        raise ValueError(f"Configs produce trajectories with incompatible shapes at {path}. Got {listed}.")
     return _specs.TensorSpec((None, *known[0][1:]), first.dtype, name)
 
 

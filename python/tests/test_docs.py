@@ -21,23 +21,29 @@ def blocks_of(page):
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
-PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if blocks_of(page)]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_blocks_run(page, tmp_path):
-    # The blocks of a page form one program, with the line numbers of the page, so that errors show where they are.
+def program_of(page):
+    """Returns the blocks of a page as one program, with the line numbers of the page, so that errors show where they are."""
     text = page.read_text(encoding="utf-8")
-    if "import gymnasium" in text:
-        pytest.importorskip("gymnasium")
-    program = "".join(
+    return "".join(
         "\n" * (text.count("\n", 0, match.start(1)) - text.count("\n", 0, before)) + match.group(1)
         for before, match in zip(
             [0, *(match.end(1) for match in BLOCK.finditer(text))], BLOCK.finditer(text), strict=False
         )
     )
+
+
+PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if blocks_of(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_blocks_run(page, tmp_path):
+    text = page.read_text(encoding="utf-8")
+    if "import gymnasium" in text:
+        pytest.importorskip("gymnasium")
+    if re.search(r"^import (tensorflow|torch|jax)\b", text, re.MULTILINE):
+        pytest.skip("make test-frameworks runs this page")
     file = tmp_path / f"{page.stem}.py"
-    file.write_text(program, encoding="utf-8")
+    file.write_text(program_of(page), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", file],
         capture_output=True, text=True, timeout=60, cwd=tmp_path,

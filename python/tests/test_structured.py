@@ -236,13 +236,23 @@ def test_step_specs_of_other_kinds():
     ("configs", "message"),
     [
         ([], "At least one"),
-        ([config(lambda r: [r["done"][-1]]), config(lambda r: (r["done"][-1],))], "same pattern_structure"),
-        ([config(lambda r: r["done"][-1], "b"), config(lambda r: r["done"][-1], "a")], "included a, b"),
+        # Users' tests match these sentences.
         (
-            [config(lambda r: r["done"][-1]), config(lambda r: r["camera"][1]["depth"][-1])],
-            "different dtypes",
+            [config(lambda r: [r["done"][-1]]), config(lambda r: (r["done"][-1],))],
+            r"All configs must have exactly the same pattern_structure\.",
         ),
-        ([config(lambda r: r["done"][-1]), config(lambda r: r["done"][-1:])], "incompatible shapes"),
+        (
+            [config(lambda r: r["done"][-1], "b"), config(lambda r: r["done"][-1], "a")],
+            r"All configs must target the same table but provided configs included a, b\.",
+        ),
+        (
+            [config(lambda r: {"x": r["done"][-1]}), config(lambda r: {"x": r["camera"][1]["depth"][-1]})],
+            r"Configs produce trajectories with multiple dtypes at \('x',\)\. Got ",
+        ),
+        (
+            [config(lambda r: {"x": r["done"][-1]}), config(lambda r: {"x": r["done"][-1:]})],
+            r"Configs produce trajectories with incompatible shapes at \('x',\)\. Got ",
+        ),
     ],
 )
 def test_configs_that_do_not_share_a_table(configs, message):

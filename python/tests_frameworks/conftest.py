@@ -10,7 +10,9 @@ _spec = importlib.util.spec_from_file_location("shared_fixtures", Path(__file__)
 _shared = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_shared)
 
+join = _shared.join
 make_table = _shared.make_table
+run_in_threads = _shared.run_in_threads
 serve = _shared.serve
 server = _shared.server
 connect = _shared.connect
