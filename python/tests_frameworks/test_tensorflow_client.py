@@ -110,11 +110,8 @@ def test_priorities(run, server, tf_client):
     for i in range(3):
         client.insert([i], {"replay": 1.0})
     keys = {int(item.data[0][0]): item.info.key for item in client.peek("replay", 3)}
-    run(
-        lambda: tf_client.update_priorities(
-            "replay", tf.constant([keys[0], keys[2]], tf.uint64), tf.constant([0.0, 0.0], tf.float64)
-        )
-    )
+    chosen = np.array([keys[0], keys[2]], np.uint64)  # TensorFlow converts a list of large integers by way of floats
+    run(lambda: tf_client.update_priorities("replay", tf.constant(chosen), tf.constant([0.0, 0.0], tf.float64)))
     assert {int(run(lambda: tf_client.sample("replay", [tf.int64])).data[0]) for _ in range(5)} == {1}
 
 

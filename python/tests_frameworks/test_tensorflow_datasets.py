@@ -218,7 +218,7 @@ def test_samples_are_drawn_in_whole_windows(serve, in_flight):
     dataset = reverb.TrajectoryDataset(
         address_of(server), "table", (tf.int64,), (tf.TensorShape([1]),), in_flight, num_workers_per_iterator=1
     )
-    for i, _ in enumerate(dataset.take(20)):
+    for i, _ in zip(range(20), dataset, strict=False):
         count = wait_until(lambda: drawn(table) % in_flight == 0 and drawn(table))
         assert i < count <= i + 2 * in_flight
 

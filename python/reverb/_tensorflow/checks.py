@@ -31,22 +31,20 @@ def check_signature(settings: Settings, table: str, signature: Any) -> None:
             )
 
 
-def check_columns(settings: Settings, table: str, columns: list[Any]) -> None:
+def check_columns(specs: list[_specs.TensorSpec], table: str, columns: list[Any]) -> None:
     """Raises ValueError if a batch of samples has other columns than the dataset announces."""
-    if len(columns) != len(settings.dtypes):
+    if len(columns) != len(specs):
         raise ValueError(
             f"Inconsistent number of tensors received from table '{table}'.  Specification has "
-            f"{len(settings.dtypes)} tensors, but data coming from the table shows {len(columns)} tensors."
+            f"{len(specs)} tensors, but data coming from the table shows {len(columns)} tensors."
         )
-    for i, (dtype, shape, column) in enumerate(zip(settings.dtypes, settings.shapes, columns, strict=True)):
+    for i, (spec, column) in enumerate(zip(specs, columns, strict=True)):
         got = column.shape[1:]
-        fits = shape is None or (
-            len(shape) == len(got) and all(w is None or w == g for w, g in zip(shape, got, strict=True))
-        )
-        if not fits or column.dtype != dtype.as_numpy_dtype:
+        fits = column.dtype == spec.dtype and (got == spec.shape or _specs.shapes_are_compatible(spec.shape, got))
+        if not fits:
             raise ValueError(
                 f"Received incompatible tensor at flattened index {i} from table '{table}'.  Specification has "
-                f"(dtype, shape): {_describe(_specs.as_dtype(dtype), shape)}.  Tensor has (dtype, shape): "
+                f"(dtype, shape): {_describe(spec.dtype, spec.shape)}.  Tensor has (dtype, shape): "
                 f"{_describe(column.dtype, got)}."
             )
 

@@ -2,9 +2,10 @@
 
     GeneratorDataset(open_stream, the number of the stream again and again, close_stream)
       -> MapDataset(take)
-      -> UnbatchDataset, or FilterDataset if the batches are the elements
+      -> FilterDataset(has samples)
+      -> UnbatchDataset, unless the batches are the elements
 
-take() returns a batch, which is empty if nothing has arrived for a while. MapDataset runs it on the thread that wants
+take() returns a batch without samples if none has arrived for a while. MapDataset runs it on the thread that wants
 the element, and not on the threads that TensorFlow's operations share: iterators that wait keep none of those. It
 shares the memory of the arrays, which are aligned for it. UnbatchDataset, in C++, cuts them into elements.
 """
@@ -20,9 +21,8 @@ from reverb._tensorflow import streams
 from reverb._tensorflow.arguments import Settings
 from reverb.replay_sample import SampleInfo
 
-# The result of calls that may fail with a status that Python's exceptions cannot express in a graph.
-_OK = np.int32(0)
-_NOT_FOUND = np.int32(5)
+# A file to read where there is no error: see raise_not_found().
+_NO_ERROR = b"/dev/null"
 # The longest name of a file, less some.
 _MAX_MESSAGE = 200
 
@@ -33,37 +33,25 @@ def concrete(tf: Any, function: Any, *specs: Any) -> Any:
         return tf.function(function, input_signature=list(specs), autograph=False).get_concrete_function()
 
 
-def guarded(function: Any, *arguments: Any, on_error: Any) -> tuple[Any, ...]:
-    """Returns (code, message, *function()). For an unknown table: its code and message, and on_error().
+def guarded(function: Any, on_error: Any) -> tuple[Any, ...]:
+    """Returns (the argument of raise_not_found(), *function()). For an unknown table, the rest is on_error().
 
     The other exceptions are those that TensorFlow converts: ValueError to InvalidArgumentError, StopIteration to
     OutOfRangeError, and most to UnknownError.
     """
     try:
-        return (_OK, b"", *function(*arguments))
+        return (_NO_ERROR, *function())
     except RuntimeError as error:
         if getattr(error, "code", None) != "NOT_FOUND":
             raise
-        return (_NOT_FOUND, str(error).encode()[:_MAX_MESSAGE], *on_error())
+        return (str(error).encode()[:_MAX_MESSAGE], *on_error())
 
 
-def raise_status(tf: Any, code: Any, message: Any) -> Any:
-    """Returns an operation that fails with NotFoundError if the code of guarded() says so."""
-    then, otherwise = _status_branches()
-    # Not tf.cond(), which becomes control flow that MapDataset cannot run on the thread of its caller.
-    (nothing,) = tf.raw_ops.If(
-        cond=tf.equal(code, _OK), input=[message], Tout=[tf.string], then_branch=then, else_branch=otherwise
-    )
-    return nothing
-
-
-@functools.cache
-def _status_branches() -> tuple[Any, Any]:
-    import tensorflow as tf
-
-    text = tf.TensorSpec((), tf.string)
-    # Reading a file that does not exist is the one operation that fails with this status and a text of ours.
-    return concrete(tf, lambda message: tf.identity(message), text), concrete(tf, tf.io.read_file, text)
+def raise_not_found(tf: Any, message: Any) -> Any:
+    """Returns true, or fails with NotFoundError and the message of guarded(). The result must be used."""
+    # Reading a file that does not exist is the one operation that fails with this status and a text of ours. tf.cond()
+    # cannot run on the thread of the caller, and a functional If takes longer than reading no byte.
+    return tf.equal(tf.io.read_file(message), b"")
 
 
 def keep(tf: Any, kept: Any) -> None:
@@ -74,7 +62,7 @@ def keep(tf: Any, kept: Any) -> None:
 
 
 def run_on_own_thread(tf: Any, body: Any, tensors: list[Any]) -> Any:
-    """Returns body(*tensors), an int32, in a graph: run on a thread that no other operation needs."""
+    """Returns body(*tensors), a bool, in a graph: run on a thread that no other operation needs."""
     function = concrete(tf, body, *(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors))
     keep(tf, function)
     variant = tf.raw_ops.TensorDataset(components=tensors, output_shapes=[tensor.shape for tensor in tensors])
@@ -82,27 +70,27 @@ def run_on_own_thread(tf: Any, body: Any, tensors: list[Any]) -> Any:
         input_dataset=variant,
         other_arguments=[],
         f=function,
-        output_types=[tf.int32],
+        output_types=[tf.bool],
         output_shapes=[[]],
         use_inter_op_parallelism=False,
     )
-    (result,) = tf.raw_ops.DatasetToSingleElement(dataset=variant, output_types=[tf.int32], output_shapes=[[]])
+    (result,) = tf.raw_ops.DatasetToSingleElement(dataset=variant, output_types=[tf.bool], output_shapes=[[]])
     return result
 
 
-def _empty(settings: Settings) -> list[Any]:
-    """Returns a batch without samples."""
+def _nothing(settings: Settings) -> list[Any]:
+    """Returns False, and a batch without samples."""
     info = [np.zeros(0, dtype.as_numpy_dtype) for dtype in SampleInfo.tf_dtypes()]
     columns = [
         np.zeros((0, *(dim or 0 for dim in shape or ())), dtype.as_numpy_dtype)
         for dtype, shape in zip(settings.dtypes, settings.shapes, strict=True)
     ]
-    return info + columns
+    return [np.bool_(False), *info, *columns]
 
 
 def _take(settings: Settings, number: Any) -> list[Any]:
     batch = streams.take(number)
-    return _empty(settings) if batch is None else [*batch[0], *batch[1]]
+    return _nothing(settings) if batch is None else [np.bool_(True), *batch[0], *batch[1]]
 
 
 class Lifetime:
@@ -141,22 +129,24 @@ class _Functions:
         self.lifetime = Lifetime(tf, functools.partial(streams.open_stream, settings), streams.close_stream, text, text)
 
         def take(stream: Any) -> Any:
-            code, message, *columns = tf.numpy_function(
-                lambda stream: guarded(_take, settings, stream, on_error=lambda: _empty(settings)),
+            message, has_samples, *columns = tf.numpy_function(
+                lambda stream: guarded(lambda: _take(settings, stream), on_error=lambda: _nothing(settings)),
                 [stream],
-                [tf.int32, tf.string, *self.dtypes],
+                [tf.string, tf.bool, *self.dtypes],
             )
             for column, shape in zip(columns, self.shapes, strict=True):
                 column.set_shape(shape)
-            with tf.control_dependencies([raise_status(tf, code, message)]):
-                return [tf.identity(column) for column in columns]
+            has_samples = tf.logical_and(has_samples, raise_not_found(tf, message))
+            return [tf.ensure_shape(has_samples, []), *columns]
 
         self.take = concrete(tf, take, tf.TensorSpec((), tf.int64))
-        self.has_samples = concrete(
-            tf,
-            lambda *columns: tf.size(columns[0]) > 0,
+        specs = [
+            tf.TensorSpec((), tf.bool),
             *(tf.TensorSpec(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes, strict=True)),
-        )
+        ]
+        # FilterDataset does not even call a function that returns one of its arguments.
+        self.has_samples = concrete(tf, lambda has_samples, *_: has_samples, *specs)
+        self.columns = concrete(tf, lambda _, *columns: columns, *specs)
 
 
 @functools.cache
@@ -174,29 +164,36 @@ def sampling_dataset(tf: Any, settings: Settings, spec: Any, server_address: Any
         input_dataset=variant,
         other_arguments=[],
         f=functions.take,
-        output_types=functions.dtypes,
-        output_shapes=functions.shapes,
+        output_types=[tf.bool, *functions.dtypes],
+        output_shapes=[[], *functions.shapes],
         use_inter_op_parallelism=False,
         preserve_cardinality=False,
     )
-    flat = [
-        [*([settings.batch_size] if settings.batch_size else []), *shape[1:]]
-        if not isinstance(shape, tf.TensorShape)
-        else shape
-        for shape in functions.shapes
-    ]
-    if settings.batch_size:
-        variant = tf.raw_ops.FilterDataset(
+    variant = tf.raw_ops.FilterDataset(
+        input_dataset=variant,
+        other_arguments=[],
+        predicate=functions.has_samples,
+        output_types=[tf.bool, *functions.dtypes],
+        output_shapes=[[], *functions.shapes],
+    )
+    variant = tf.raw_ops.MapDataset(
+        input_dataset=variant,
+        other_arguments=[],
+        f=functions.columns,
+        output_types=functions.dtypes,
+        output_shapes=functions.shapes,
+        use_inter_op_parallelism=False,
+    )
+    if not settings.batch_size:
+        variant = tf.raw_ops.UnbatchDataset(
             input_dataset=variant,
-            other_arguments=[],
-            predicate=functions.has_samples,
             output_types=functions.dtypes,
-            output_shapes=flat,
+            output_shapes=[leaf.shape for leaf in tf.nest.flatten(spec)],
         )
-    else:
-        variant = tf.raw_ops.UnbatchDataset(input_dataset=variant, output_types=functions.dtypes, output_shapes=flat)
-    # tf.data would add a prefetch behind the dataset, which draws samples that the program does not ask for.
+    # tf.data would add a prefetch behind the dataset and make the second map a parallel one. Both draw samples that the
+    # program does not ask for.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.map_parallelization = False
     dataset = tf.data.experimental.from_variant(variant, spec).with_options(options)
     return tf.data.experimental.to_variant(dataset), (functions, dataset)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from reverb._tensorflow import arguments, graph
 from reverb.client import Client
 from reverb.replay_sample import ReplaySample
@@ -83,16 +81,11 @@ def _call(tf: Any, function: Any, tensors: list[Any]) -> Any:
             raise _tensorflow_error(tf, error) from error
 
     def guarded(*arrays: Any) -> Any:
-        def done() -> list[Any]:
-            function(*arrays)
-            return [np.int32(0)]
-
-        return graph.guarded(done, on_error=lambda: [np.int32(0)])
+        return graph.guarded(lambda: function(*arrays) or [], on_error=list)
 
     def body(*inputs: Any) -> Any:
-        code, message, result = tf.numpy_function(guarded, list(inputs), [tf.int32, tf.string, tf.int32])
-        with tf.control_dependencies([graph.raise_status(tf, code, message)]):
-            return tf.ensure_shape(result, [])
+        (message,) = tf.numpy_function(guarded, list(inputs), [tf.string])
+        return tf.ensure_shape(graph.raise_not_found(tf, message), [])
 
     return graph.run_on_own_thread(tf, body, tensors).op
 

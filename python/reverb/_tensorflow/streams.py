@@ -17,7 +17,7 @@ import weakref
 
 import numpy as np
 
-from reverb import _core, errors
+from reverb import _core, _specs, errors
 from reverb._tensorflow import checks
 from reverb._tensorflow.arguments import Part, Settings
 from reverb.client import Client
@@ -47,6 +47,9 @@ class Stream:
 
     def __init__(self, settings: Settings, server_address: str, table: str) -> None:
         self._settings = settings
+        self._specs = [
+            _specs.TensorSpec(shape, dtype) for shape, dtype in zip(settings.shapes, settings.dtypes, strict=True)
+        ]
         self._table = table
         self._client = client_of(server_address)
         self._sampler = _core.SampleStream(
@@ -77,7 +80,7 @@ class Stream:
         elif self._settings.part is Part.FIRST_STEP:
             pairs = zip(columns, squeezed, strict=True)
             columns = [column if is_squeezed else column[:, 0] for column, is_squeezed in pairs]
-        checks.check_columns(self._settings, self._table, columns)
+        checks.check_columns(self._specs, self._table, columns)
         return info, columns
 
     def close(self) -> None:
