@@ -162,6 +162,11 @@ class Client(_core.Client):
     def _client(self) -> _core.Client:
         return self
 
+    # Programs for dm-reverb read it.
+    @property
+    def _server_address(self) -> str:
+        return self.server_address
+
     # --- Writing ---
 
     def writer(
