@@ -83,7 +83,7 @@ for name in "${chosen[@]}"; do
   log=build/framework-$name/test.log
   # Libraries warn about each other; the ordinary tests make warnings errors. python/tests has the shared helpers.
   if PYTHONPATH=$PWD/python:$PWD/python/tests "build/framework-$name/bin/python" -m pytest -q -p no:cacheprovider \
-    -o filterwarnings=default -o faulthandler_timeout=300 python/tests_frameworks/test_"${name%%-*}"_*.py \
+    --disable-warnings -o filterwarnings=default -o faulthandler_timeout=300 python/tests_frameworks/test_"${name%%-*}"_*.py \
     --junit-xml "build/test-results/framework-$name.xml" "${pytest_arguments[@]}" 2>&1 | tee "$log"; then
     verdict=ok
   else

@@ -92,7 +92,8 @@ case "${1:-}" in
     ;;
   develop)
     venv "$2"
-    cmake --preset dev -DREVERB_PYTHON=ON "-DPython_EXECUTABLE=$PWD/build/venv-$2/bin/python" > /dev/null
+    # Forgets the headers and the nanobind of another version.
+    cmake --preset dev -U '*Python_*' -U nanobind_DIR -DREVERB_PYTHON=ON "-DPython_EXECUTABLE=$PWD/build/venv-$2/bin/python" > /dev/null
     cmake --build build/dev --target _core
     ;;
   types)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import loops_call
 import loops_sample
+import loops_tensorflow
 import loops_write
 
 LOOPS = {
@@ -18,5 +19,7 @@ LOOPS = {
     "produce": loops_write.Produce,
     "sample": loops_sample.Sample,
     "batches": loops_sample.Batches,
+    "dataset": loops_tensorflow.Elements,
+    "dataset-batches": loops_tensorflow.DatasetBatches,
     "call": loops_call.Call,
 }

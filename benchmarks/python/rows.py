@@ -119,6 +119,22 @@ ROWS = (
     _batches("per", 195, 1_500, update=True),
     _batches("per-exact", None, None, update=True, exact=True),
     Row(
+        name="dataset",
+        title="elements of TrajectoryDataset, transitions",
+        loops=("dataset",),
+        store="transitions",
+        metrics=(Metric("items_per_s", "items/s"),),
+        options={"table": "uniform"},
+    ),
+    Row(
+        name="dataset-batches",
+        title="TrajectoryDataset(batch_size=256), or .batch(256)",
+        loops=("dataset-batches",),
+        store="transitions",
+        metrics=(Metric("batches_per_s", "batches/s"),),
+        options={"table": "uniform"},
+    ),
+    Row(
         name="transition",
         title="write a 4-column transition, cost in the caller",
         loops=("write-transition",),

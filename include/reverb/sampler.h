@@ -47,6 +47,9 @@ struct SamplerOptions {
   // With grow_window: prefetches at most one sample plus this share of the samples returned so far. For
   // tables that remove sampled items, so that stopping early loses few of them. 0 = no such bound.
   double max_share_ahead = 0;
+  // Requests max_in_flight_samples_per_worker samples at a time, once as many can be taken, also inside one
+  // process and with `exact`. The number of drawn samples is then a multiple of it, until max_samples ends them.
+  bool whole_windows = false;
   // Number of streams, each with its own connection; -1 = one. Only a single stream keeps the table's order.
   int32_t num_workers = -1;
   // Disables prefetching: every draw sees the priorities of all earlier updates.
@@ -84,6 +87,8 @@ struct Batch {
   BatchInfo info;
   // [B, T, …], or [B, …] if the column is squeezed. The next batch reuses memory of the right size.
   std::vector<Tensor> columns;
+  // For each column, whether it is squeezed: its samples have no time dimension.
+  std::vector<bool> squeezed;
   // With BatchOptions::pad: for each column, the number of rows of each sample without padding. Else empty.
   std::vector<std::vector<int64_t>> lengths;
 };
@@ -122,6 +127,9 @@ class Sampler {
 
   // Waits for the first sample, then appends all received samples to *out, at most `most`.
   Status NextSome(int64_t most, std::vector<SampledTrajectory>* out, const WaitOptions& wait = {});
+
+  // The same as a batch: of the received samples those up to the first one with another layout.
+  Status NextSome(int64_t most, Batch* batch, const BatchOptions& options, const WaitOptions& wait = {});
 
   // Returns exactly n samples as one tensor per column. INVALID_ARGUMENT if their layouts differ. After an
   // error the next call returns the samples that this call had received.

@@ -21,6 +21,7 @@ NB_MODULE(_core, module) {
   BindClient(module);
   BindSampler(module);
   BindBatches(module);
+  BindSampleStream(module);
   BindColumns(module);
   BindTrajectoryWriter(module);
   BindVectorColumns(module);

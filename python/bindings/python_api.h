@@ -28,6 +28,7 @@ void BindServer(nb::module_& module);
 void BindClient(nb::module_& module);
 void BindSampler(nb::module_& module);
 void BindBatches(nb::module_& module);
+void BindSampleStream(nb::module_& module);
 void BindColumns(nb::module_& module);
 void BindTrajectoryWriter(nb::module_& module);
 void BindVectorColumns(nb::module_& module);

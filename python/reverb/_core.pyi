@@ -234,6 +234,20 @@ class BatchIterator(Generic[_Item]):
     def take(self, n: int) -> _Item: ...
     def close(self) -> None: ...
 
+class SampleStream:
+    def __init__(
+        self,
+        client: Client,
+        table: str,
+        max_samples: int,
+        max_in_flight: int,
+        num_workers: int,
+        rate_limiter_timeout: float | None,
+        batch_size: int,
+    ) -> None: ...
+    def take(self, seconds: float) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]], list[bool]] | None: ...
+    def close(self) -> None: ...
+
 class WeakCellRef:
     @property
     def expired(self) -> bool: ...

@@ -398,7 +398,7 @@ def test_server_info(client):
 
 def test_clients_can_be_pickled(client):
     copy = pickle.loads(pickle.dumps(client))
-    assert copy.server_address == client.server_address
+    assert copy.server_address == copy._server_address == client.server_address
     copy.insert(0, {"table": 1.0})
     assert repr(copy) == f"Client, server_address={client.server_address}"
 

@@ -122,6 +122,7 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
                                        .max_in_flight = options.max_in_flight_samples_per_worker,
                                        .grow_window = options.grow_window,
                                        .max_share_ahead = options.max_share_ahead,
+                                       .whole_windows = options.whole_windows,
                                        .num_streams = options.num_workers == -1 ? 1 : options.num_workers,
                                        .num_servers = static_cast<int32_t>(rep_->servers.size()),
                                        .exact = options.exact,

@@ -101,6 +101,26 @@ TEST_F(PublicSamplerTest, SamplesOfAFailedBatchComeFirstInTheNextCall) {
   EXPECT_EQ(sampler.stats().waiting, 0);
 }
 
+TEST_F(PublicSamplerTest, TakesTheReceivedSamplesOfOneLayoutAsABatch) {
+  InsertSequences({2, 2, 3, 3, 3, 1});
+  Sampler sampler =
+      client_
+          .NewSampler(
+              {.table = "t", .max_samples = 6, .max_in_flight_samples_per_worker = 6, .whole_windows = true})
+          .value();
+  Batch batch;
+  std::vector<std::vector<int64_t>> dims;
+  for (Status status = sampler.NextSome(4, &batch, {}); status.ok();
+       status = sampler.NextSome(4, &batch, {})) {
+    dims.push_back(batch.columns[0].dims());
+    EXPECT_THAT(batch.squeezed, ElementsAre(false));
+    EXPECT_EQ(batch.info.keys.size(), static_cast<size_t>(dims.back()[0]));
+  }
+  // At most four at a time; the others of the four wait for the next call.
+  EXPECT_THAT(dims, ElementsAre(ElementsAre(2, 2), ElementsAre(2, 3), ElementsAre(1, 3), ElementsAre(1, 1)));
+  EXPECT_EQ(sampler.stats().delivered, 6);
+}
+
 TEST_F(PublicSamplerTest, ATimeoutInTheMiddleOfABatchLosesNothing) {
   Insert(DType::kInt64, int64_t{5});
   Sampler sampler = NewSampler(2);

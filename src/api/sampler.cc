@@ -54,9 +54,11 @@ Status GatherTensors(std::span<const internal::Sample> samples, const BatchOptio
   REVERB_RETURN_IF_ERROR(
       MakeColumns(layout, static_cast<int64_t>(samples.size()), options.pool, &batch->columns));
   batch->lengths.resize(options.pad ? layout.size() : 0);
+  batch->squeezed.resize(layout.size());
   std::vector<ColumnTarget> targets(layout.size());
   for (size_t c = 0; c < layout.size(); ++c) {
     Tensor& column = batch->columns[c];
+    batch->squeezed[c] = layout[c].squeeze;
     if (options.pad) {
       batch->lengths[c].resize(samples.size());
       targets[c].lengths = batch->lengths[c].data();
@@ -168,6 +170,22 @@ Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, cons
     out->push_back(internal::SampleFactory::Make(std::move(sample)));
   }
   return Status::Ok();
+}
+
+Status Sampler::NextSome(int64_t most, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
+  std::vector<internal::Sample> samples;
+  TakeLeftOver(&rep_->mu, &rep_->left_over, most, &samples);
+  if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
+  if (rep_->owners) rep_->owners->Record(samples);
+  Status status = internal::GatherBatch(samples, options, {}, batch);
+  if (status.code() != StatusCode::kInvalidArgument) return status;
+  // Checks the layouts only if they differ, which is rare.
+  const auto end =
+      samples.begin() + static_cast<ptrdiff_t>(internal::NumWithSameLayout(samples, options.pad));
+  std::vector<internal::Sample> rest(std::make_move_iterator(end), std::make_move_iterator(samples.end()));
+  samples.erase(end, samples.end());
+  if (!rest.empty()) PutBack(std::move(rest), &rep_->mu, &rep_->left_over);
+  return internal::GatherBatch(samples, options, rep_->column_names, batch);
 }
 
 Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {

@@ -179,6 +179,24 @@ Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples
   return layout;
 }
 
+size_t NumWithSameLayout(std::span<const Sample> samples, bool pad) {
+  const Trajectory& first = samples.front().trajectory;
+  const auto differs = [&](const Sample& sample) {
+    const Trajectory& other = sample.trajectory;
+    if (other.num_columns() != first.num_columns()) return true;
+    for (uint32_t c = 0; c < first.num_columns(); ++c) {
+      const ColumnView ours = first.column_view(c);
+      const ColumnView theirs = other.column_view(c);
+      if (ours.dtype != theirs.dtype || !std::ranges::equal(ours.row_shape, theirs.row_shape) ||
+          first.squeeze(c) != other.squeeze(c) || (!pad && first.length(c) != other.length(c))) {
+        return true;
+      }
+    }
+    return false;
+  };
+  return static_cast<size_t>(std::ranges::find_if(samples, differs) - samples.begin());
+}
+
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
               std::span<const ColumnTarget> targets, const ColumnNamer& names) {
   size_t alone = 0;  // samples before this index are not part of a longer run

@@ -38,6 +38,10 @@ Result<std::vector<ColumnLayout>> LayoutOf(const Sample& sample);
 // Same, with space for the longest sample.
 Result<std::vector<ColumnLayout>> PaddedLayoutOf(std::span<const Sample> samples);
 
+// Returns how many samples, starting with the first, have the layout of the first; with `pad` their lengths may
+// differ. REQUIRES: at least one sample.
+size_t NumWithSameLayout(std::span<const Sample> samples, bool pad);
+
 // The destination of a column: bytes for B samples, or strings that are appended to.
 struct ColumnTarget {
   uint8_t* data = nullptr;

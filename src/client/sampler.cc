@@ -231,8 +231,9 @@ SamplerImpl::Stats SamplerImpl::stats() const {
 
 // Returns how many more samples to request.
 int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
-  const int64_t window =
-      reads_ahead_ ? std::max(by_consumer, in_flight_ * static_cast<int64_t>(workers_.size())) : by_consumer;
+  const int64_t window = fills_window()
+                             ? std::max(by_consumer, in_flight_ * static_cast<int64_t>(workers_.size()))
+                             : by_consumer;
   int64_t wanted = window - queued_ - outstanding_;
   if (options_.max_samples >= 0) {
     wanted = std::min(wanted, options_.max_samples - stats_.delivered - queued_ - outstanding_);
@@ -256,8 +257,9 @@ void SamplerImpl::Demand(int64_t wanted) {
 std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consumer) {
   const int64_t wanted = Wanted(by_consumer);
   // A quarter of the window at a time, so that not each sample becomes a separate request.
-  const int64_t least =
+  const int64_t quarter =
       reads_ahead_ && by_consumer <= queued_ + outstanding_ ? std::max<int64_t>(1, in_flight_ / 4) : 1;
+  const int64_t least = options_.whole_windows ? in_flight_ : quarter;
   // Picks the least loaded stream, and of several the one with the fewest requests so far: streams and
   // servers take equal turns even if every request is answered before the next one.
   Worker* idlest = nullptr;
@@ -277,9 +279,9 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
   const bool is_due =
       batch > 0 ? wanted >= batch || by_consumer > queued_ + outstanding_ : wanted >= least || is_last;
   if (idlest != nullptr && wanted > 0 && is_due) {
-    const int64_t count = batch > 0      ? batch
-                          : reads_ahead_ ? std::min(wanted, std::max(in_flight_, by_consumer))
-                                         : wanted;
+    const int64_t count = batch > 0        ? batch
+                          : fills_window() ? std::min(wanted, std::max(in_flight_, by_consumer))
+                                           : wanted;
     idlest->requests.push_back(count);
     idlest->outstanding += count;
     idlest->requested += count;

@@ -38,6 +38,7 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
     int64_t max_in_flight = 100;  // per stream: requested and not yet returned
     bool grow_window = false;     // start with one, double when the queue is empty
     double max_share_ahead = 0;   // of the samples returned so far; 0 = unlimited
+    bool whole_windows = false;   // requests of max_in_flight samples, once as many can be taken
     int32_t num_streams = 1;      // at least one for each server
     int32_t num_servers = 1;      // stream i connects to server i % num_servers
     bool exact = false;
@@ -123,6 +124,8 @@ class SamplerImpl : public std::enable_shared_from_this<SamplerImpl> {
   // Explains a wait. Queries the server for the reason and releases the lock meanwhile.
   WaitExplanation DescribeWait(Duration waited, const WaitOptions& wait) REQUIRES(mu_);
   int64_t Wanted(int64_t by_consumer) const REQUIRES(mu_);
+  // Whether a request fills the window, and not only what the consumer waits for.
+  bool fills_window() const { return reads_ahead_ || options_.whole_windows; }
 
   void OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) EXCLUDES(mu_);
   void OnRequestEnd(Worker* worker, Status end) REQUIRES(mu_);

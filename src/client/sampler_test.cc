@@ -94,6 +94,31 @@ TEST_F(SamplerTest, AnAdaptiveWindowDoublesWhenTheQueueIsEmpty) {
   EXPECT_EQ(Asked(), 7) << "never more than max_in_flight";
 }
 
+TEST_F(SamplerTest, WholeWindowsAreRequestedOnceThePreviousOneIsTaken) {
+  Create({.max_samples = 19, .max_in_flight = 8, .whole_windows = true});
+  EXPECT_EQ(Asked(), 8);
+  stream().Reply(1, 8, 0, Status::Ok());
+  for (uint64_t i = 0; i < 7; ++i) EXPECT_EQ(TakeKey(), i);
+  EXPECT_EQ(Asked(), 8);
+  EXPECT_EQ(TakeKey(), 7u);
+  EXPECT_EQ(Asked(), 16);
+  stream().Reply(2, 8, 8, Status::Ok());
+  for (uint64_t i = 8; i < 16; ++i) EXPECT_EQ(TakeKey(), i);
+  EXPECT_EQ(Asked(), 19) << "no more than max_samples";
+}
+
+TEST_F(SamplerTest, AnExactSamplerRequestsAWholeWindowWhenAConsumerWaits) {
+  Create({.max_in_flight = 4, .whole_windows = true, .exact = true});
+  EXPECT_TRUE(connection_->samples.empty());
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(Asked(), 4);
+  stream().Reply(1, 4, 0, Status::Ok());
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(TakeKey(), i);
+  EXPECT_EQ(Asked(), 4) << "nothing ahead of the consumer";
+  EXPECT_THAT(sampler_->Next(kNow), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(Asked(), 8);
+}
+
 ServerInfo ServerWithTooFewItems() {
   ServerInfo info;
   TableInfo& table = info.tables.emplace_back();
