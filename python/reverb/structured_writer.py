@@ -411,7 +411,6 @@ def _column_spec(node: PatternNode, leaves: list[_specs.TensorSpec], name: str) 
 
 def _merged(path: _tree.Path, specs: list[_specs.TensorSpec]) -> _specs.TensorSpec:
     first = specs[0]
-    name = first.name
     dtypes = sorted({spec.dtype.name for spec in specs})
     if len(dtypes) > 1:
         raise ValueError(f"Configs produce trajectories with multiple dtypes at {path}. Got {', '.join(dtypes)}.")

@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import importlib.util
 import inspect
 import pathlib
 import pkgutil
@@ -22,7 +23,9 @@ PACKAGE = pathlib.Path(reverb.__file__).parent
 MODULES = sorted(
     module.name
     for module in pkgutil.iter_modules(reverb.__path__)
-    if not module.name.startswith("_") and module.name not in ("cc", "server_executable", "platform")
+    if not module.name.startswith("_")
+    and module.name not in ("cc", "server_executable", "platform")
+    and (module.name not in ("jax", "torch") or importlib.util.find_spec(module.name))
 )
 
 

@@ -155,9 +155,3 @@ def test_priorities_from_a_traced_function(serve, connect, tf):
 
     train(tf.constant([key], tf.uint64), tf.constant([-2.5], tf.float64))
     assert client.peek("table")[0].info.priority == 2.5
-
-
-@pytest.mark.parametrize("name", ["TrajectoryDataset", "TimestepDataset", "PatternDataset", "TFClient"])
-def test_what_is_not_there_yet_says_what_to_use(name):
-    with pytest.raises(NotImplementedError, match=rf"reverb\.{name} is not available in this version: (use|write) "):
-        getattr(reverb, name)("localhost:1")
