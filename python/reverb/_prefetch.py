@@ -165,6 +165,14 @@ class Prefetcher(Iterator[Any]):
             self._process = os.getpid()
 
 
+def ahead(source: Iterable[Any]) -> Prefetcher:
+    """Returns the elements as they are, taken one ahead, so that taking and preparing them do not wait for each other.
+
+    Each element must have memory of its own.
+    """
+    return Prefetcher(source, keep, 1, name="rv-sample")
+
+
 _running: weakref.WeakKeyDictionary[_Feed, threading.Thread] = weakref.WeakKeyDictionary()
 _running_lock = threading.Lock()
 

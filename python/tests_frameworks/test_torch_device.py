@@ -242,6 +242,18 @@ def test_a_slow_consumer_sees_no_later_batch(filled):
     assert [value.item() for value in sums] == list(range(40))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_source_may_use_its_memory_again(device):
+    def generate():
+        array = np.zeros(1 << 20, np.float32)
+        for step in range(20):
+            array[:] = step
+            yield {"x": array.copy() if device == "cpu" else array}
+
+    elements = list(prefetch_to_device(generate(), device, 2))
+    assert [element["x"].max().item() for element in elements] == list(range(20))
+
+
 @needs_gpu
 def test_the_consumer_may_use_any_stream(filled):
     stream = torch.cuda.Stream()

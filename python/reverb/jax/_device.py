@@ -52,14 +52,17 @@ def prefetch_to_device(iterator: Iterable[Any], size: int = 2, sharding: Any = N
     if transfer.is_on_cpu:
         return _prefetch.Direct(iterator, transfer)
 
-    def start_threads(source: Iterable[Any]) -> _prefetch.Prefetcher:
-        # Sampling and transferring have a thread each, so that one does not wait for the other.
-        sampled = _prefetch.Prefetcher(source, _prefetch.keep, 1, name="rv-sample")
-        return _prefetch.Prefetcher(sampled, transfer, size, name="rv-to-device")
+    def start_thread(source: Iterable[Any]) -> _prefetch.Prefetcher:
+        return _prefetch.Prefetcher(source, transfer, size, name="rv-to-device")
 
     if not isinstance(iterator, _core.BatchIterator):
-        return start_threads(iterator)
-    return _prefetch.Adaptive(iterator, transfer, lambda: transfer.num_bytes >= _LARGE_BATCH_BYTES, start_threads)
+        return start_thread(iterator)  # takes the next element when this one was copied: it may use the same memory
+    return _prefetch.Adaptive(
+        iterator,
+        transfer,
+        lambda: transfer.num_bytes >= _LARGE_BATCH_BYTES,
+        lambda source: start_thread(_prefetch.ahead(source)),
+    )
 
 
 class _Transfer:

@@ -55,18 +55,16 @@ def prefetch_to_device(iterable: Iterable[Any], device: Any, depth: int = 2) -> 
         return _prefetch.Direct(iterable, lambda batch: _prefetch.map_data(batch, functools.partial(_move, target)))
     transfer = CudaTransfer(target)
 
-    def start_threads(source: Iterable[Any]) -> _prefetch.Prefetcher:
-        # Sampling and transferring have a thread each, so that one does not wait for the other.
-        sampled = _prefetch.Prefetcher(source, _prefetch.keep, 1, name="rv-sample")
-        return _prefetch.Prefetcher(sampled, transfer.start, depth, finish=transfer.finish, name="rv-to-device")
+    def start_thread(source: Iterable[Any]) -> _prefetch.Prefetcher:
+        return _prefetch.Prefetcher(source, transfer.start, depth, finish=transfer.finish, name="rv-to-device")
 
     if not isinstance(iterable, _core.BatchIterator):
-        return start_threads(iterable)
+        return start_thread(iterable)  # takes the next element when this one was copied: it may use the same memory
     return _prefetch.Adaptive(
         iterable,
         transfer.send,
         lambda: transfer.num_bytes >= _SMALL_BYTES,
-        start_threads,
+        lambda source: start_thread(_prefetch.ahead(source)),
     )
 
 
