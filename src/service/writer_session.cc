@@ -193,9 +193,10 @@ void WriterSession::DropRemovedLines() {
     std::erase_if(restored_, [&](const auto& entry) { return entry.first == name; });
     restored_.emplace_back(name, applied);
   }
-  const auto over = std::ranges::stable_partition(lines_, std::not_fn(is_over));
-  dropped_.insert(dropped_.end(), over.begin(), over.end());
-  lines_.erase(over.begin(), over.end());
+  // Not std::ranges::stable_partition: clang 14 cannot compile the subrange that it returns.
+  const auto over = std::stable_partition(lines_.begin(), lines_.end(), std::not_fn(is_over));
+  dropped_.insert(dropped_.end(), over, lines_.end());
+  lines_.erase(over, lines_.end());
   // Numbers up to here are never sent again.
   const uint64_t confirmed = ConfirmedThrough();
   std::erase_if(restored_, [&](const auto& entry) { return entry.second <= confirmed; });
