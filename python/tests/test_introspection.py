@@ -101,7 +101,9 @@ def test_every_callable_has_a_signature():
         try:
             inspect.signature(value)
         except (TypeError, ValueError) as error:
-            without.append(f"{name}: {error}")
+            # For classes, inspect of Python 3.10 looks for __new__ only.
+            if sys.version_info >= (3, 11) or "builtin type" not in str(error):
+                without.append(f"{name}: {error}")
     assert without == []
 
 
@@ -163,6 +165,7 @@ def test_bound_methods_leave_out_self(serve):
         inspect.signature(client.insert).bind([1.0])
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="inspect of Python 3.10 looks for __new__ only")
 def test_signatures_of_native_classes():
     assert str(inspect.signature(reverb.selectors.Prioritized)).startswith("(priority_exponent: 'float', *, seed: ")
     assert str(inspect.signature(reverb.selectors.MaxHeap)).startswith("()")

@@ -178,6 +178,10 @@ def _from_arrow(arrow: Any, column: Column, array: Any, path: Path) -> list[Any]
     return np.split(rows, np.cumsum(lengths)[:-1]) if len(lengths) > 0 else []
 
 
+# Arrow's names of types that NumPy calls otherwise.
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
 def _column_of(arrow: Any, field: Any) -> Column | None:
     """Returns what a column of the file has stored; None if a table cannot hold it."""
     types = arrow.types
@@ -190,7 +194,8 @@ def _column_of(arrow: Any, field: Any) -> Column | None:
     if types.is_string(type) or types.is_large_string(type) or types.is_binary(type) or types.is_large_binary(type):
         dtype = "string"
     elif types.is_boolean(type) or types.is_integer(type) or types.is_floating(type):
-        dtype = np.dtype(type.to_pandas_dtype()).name
+        # Not to_pandas_dtype(), which needs pandas in some releases.
+        dtype = np.dtype(_FLOATS.get(str(type), str(type))).name
     else:
         return None
     return Column(field.name, dtype, tuple(shape), squeezed)
