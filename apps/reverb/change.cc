@@ -10,7 +10,6 @@
 #include "exit_codes.h"
 #include "remote.h"
 #include "specs.h"
-#include "terminal.h"
 #include "text.h"
 
 namespace reverb::program {
@@ -24,43 +23,19 @@ struct ChangeOptions {
   bool yes = false;
 };
 
-// The table to change, and the client that changes it.
-struct Target {
-  Client client;
-  TableInfo table;
-};
-
-Result<TableInfo> FetchTableInfo(const Client& client, const ChangeOptions& options) {
-  REVERB_ASSIGN_OR_RETURN(const ServerInfo info, client.Info(options.remote.wait()));
-  return FindTable(info, options.table);
-}
-
-Result<Target> Find(const ChangeOptions& options) {
-  REVERB_ASSIGN_OR_RETURN(Client client, options.remote.Connect());
-  REVERB_ASSIGN_OR_RETURN(TableInfo table, FetchTableInfo(client, options));
-  return Target{.client = std::move(client), .table = std::move(table)};
-}
-
-// Returns whether the change may be made: the user confirmed it.
-bool MayDo(const ChangeOptions& options, const std::string& question) {
-  if (options.yes || Confirm(question)) return true;
-  std::fprintf(stderr, "reverb %s: nothing was changed%s\n", options.remote.command.c_str(),
-               IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
-  return false;
-}
-
 int SetLimiter(const ChangeOptions& options) {
   const Remote& remote = options.remote;
   const Result<LimiterChange> change = ParseLimiter(Join(options.words, " "));
   if (!change.ok()) return remote.Fail(change.status());
-  const Result<Target> target = Find(options);
+  const Result<RemoteTable> target = remote.Find(options.table);
   if (!target.ok()) return remote.Fail(target.status());
   const Result<RateLimiterOptions> limiter = change->ApplyTo(target->table.rate_limiter);
   if (!limiter.ok()) return remote.Fail(limiter.status());
   std::printf("table %s\n  from  %s\n  to    %s\n", Quote(options.table).c_str(),
               target->table.rate_limiter.ToString().c_str(), limiter->ToString().c_str());
   std::fflush(stdout);
-  if (!MayDo(options, "Set the limiter of table " + Quote(options.table) + " on " + remote.address + "?")) {
+  if (!remote.MayChange(options.yes,
+                        "Set the limiter of table " + Quote(options.table) + " on " + remote.address + "?")) {
     return kNotConfirmed;
   }
   if (const Status status = target->client.SetRateLimiter(options.table, *limiter, remote.wait());
@@ -73,11 +48,11 @@ int SetLimiter(const ChangeOptions& options) {
 
 int Reset(const ChangeOptions& options) {
   const Remote& remote = options.remote;
-  const Result<Target> target = Find(options);
+  const Result<RemoteTable> target = remote.Find(options.table);
   if (!target.ok()) return remote.Fail(target.status());
   const std::string items = ShowCount(target->table.current_size, "item");
-  if (!MayDo(options,
-             "Drop all " + items + " of table " + Quote(options.table) + " on " + remote.address + "?")) {
+  if (!remote.MayChange(options.yes, "Drop all " + items + " of table " + Quote(options.table) + " on " +
+                                         remote.address + "?")) {
     return kNotConfirmed;
   }
   if (const Status status = target->client.Reset(options.table, remote.wait()); !status.ok()) {
@@ -105,17 +80,19 @@ int Delete(const ChangeOptions& options) {
   const Remote& remote = options.remote;
   const Result<std::vector<uint64_t>> keys = ParseKeys(options.words);
   if (!keys.ok()) return remote.Fail(keys.status());
-  const Result<Target> target = Find(options);
+  const Result<RemoteTable> target = remote.Find(options.table);
   if (!target.ok()) return remote.Fail(target.status());
   const auto count = static_cast<int64_t>(keys->size());
-  if (!MayDo(options, "Delete " + ShowCount(count, "item") + " of table " + Quote(options.table) + " on " +
-                          remote.address + "?")) {
+  if (!remote.MayChange(options.yes, "Delete " + ShowCount(count, "item") + " of table " +
+                                         Quote(options.table) + " on " + remote.address + "?")) {
     return kNotConfirmed;
   }
   if (const Status status = target->client.Delete(options.table, *keys, remote.wait()); !status.ok()) {
     return remote.Fail(status);
   }
-  const Result<TableInfo> after = FetchTableInfo(target->client, options);
+  const Result<ServerInfo> server = target->client.Info(remote.wait());
+  if (!server.ok()) return remote.Fail(server.status());
+  const Result<TableInfo> after = FindTable(*server, options.table);
   if (!after.ok()) return remote.Fail(after.status());
   // Other clients may delete items at the same time: report no more than were requested.
   const int64_t deleted = std::min(count, after->explicit_deletes - target->table.explicit_deletes);

@@ -13,9 +13,11 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "exit_codes.h"
+#include "terminal.h"
 #include "text.h"
 
 namespace reverb::program {
@@ -118,6 +120,20 @@ Result<Client> Remote::Connect() const {
   REVERB_RETURN_IF_ERROR(
       Probe(address, std::chrono::duration_cast<std::chrono::milliseconds>(*wait().timeout)));
   return client;
+}
+
+Result<RemoteTable> Remote::Find(const std::string& table) const {
+  REVERB_ASSIGN_OR_RETURN(Client client, Connect());
+  REVERB_ASSIGN_OR_RETURN(ServerInfo server, client.Info(wait()));
+  REVERB_ASSIGN_OR_RETURN(TableInfo found, FindTable(server, table));
+  return RemoteTable{.client = std::move(client), .server = std::move(server), .table = std::move(found)};
+}
+
+bool Remote::MayChange(bool yes, const std::string& question) const {
+  if (yes || Confirm(question)) return true;
+  std::fprintf(stderr, "reverb %s: nothing was changed%s\n", command.c_str(),
+               IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
+  return false;
 }
 
 WaitOptions Remote::wait() const {

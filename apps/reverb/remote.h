@@ -16,6 +16,13 @@ namespace reverb::program {
 // Returns a check for options that are a time in seconds. Unlike CLI::Range, it rejects NaN.
 CLI::Validator SecondsBetween(double least, double most);
 
+// A table of a server, and the client to change it with.
+struct RemoteTable {
+  Client client;
+  ServerInfo server;
+  TableInfo table;
+};
+
 // The arguments ADDRESS and --timeout of a command line.
 struct Remote {
   std::string command = {};  // the name in error messages
@@ -25,7 +32,12 @@ struct Remote {
   void AddTo(CLI::App* app);
   // UNAVAILABLE if nothing listens there, without waiting for the timeout.
   Result<Client> Connect() const;
+  // Connects, and finds a table of the server. NOT_FOUND lists the existing tables.
+  Result<RemoteTable> Find(const std::string& table) const;
   WaitOptions wait() const;
+  // Returns whether a change may be made: with `yes`, or if the user confirms it. Prints that nothing was changed
+  // otherwise.
+  bool MayChange(bool yes, const std::string& question) const;
 
   // Prints the error and a remedy to standard error. Returns the exit code.
   int Fail(const Status& status) const;

@@ -10,7 +10,6 @@
 #include "exit_codes.h"
 #include "remote.h"
 #include "specs.h"
-#include "terminal.h"
 #include "text.h"
 
 namespace reverb::program {
@@ -75,20 +74,14 @@ int AddOne(const TableCommand& command) {
 
 int RemoveOne(const TableCommand& command) {
   const Remote& remote = command.remote;
-  const Result<Client> client = remote.Connect();
-  if (!client.ok()) return remote.Fail(client.status());
-  const Result<ServerInfo> info = client->Info(remote.wait());
-  if (!info.ok()) return remote.Fail(info.status());
-  const Result<TableInfo> table = FindTable(*info, command.table);
-  if (!table.ok()) return remote.Fail(table.status());
-  const std::string items = ShowCount(table->current_size, "item");
-  if (!command.yes && !Confirm("Remove table " + Quote(command.table) + " with its " + items + " from " +
-                               remote.address + "?")) {
-    std::fprintf(stderr, "reverb %s: nothing was changed%s\n", remote.command.c_str(),
-                 IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
+  const Result<RemoteTable> target = remote.Find(command.table);
+  if (!target.ok()) return remote.Fail(target.status());
+  const std::string items = ShowCount(target->table.current_size, "item");
+  if (!remote.MayChange(command.yes, "Remove table " + Quote(command.table) + " with its " + items +
+                                         " from " + remote.address + "?")) {
     return kNotConfirmed;
   }
-  if (const Status status = client->RemoveTable(command.table, remote.wait()); !status.ok()) {
+  if (const Status status = target->client.RemoveTable(command.table, remote.wait()); !status.ok()) {
     return remote.Fail(status);
   }
   std::printf("Table %s and its %s are removed.\n", Quote(command.table).c_str(), items.c_str());
@@ -97,24 +90,25 @@ int RemoveOne(const TableCommand& command) {
 
 // Returns whether the table may have items older than `age`. Looks at the first items of a table, and assumes it of
 // one with more.
-Result<bool> MayHaveOlder(const Client& client, const ServerInfo& info, const TableInfo& table,
-                          std::chrono::nanoseconds age, const WaitOptions& wait) {
+Result<bool> MayHaveOlder(const RemoteTable& target, std::chrono::nanoseconds age, const WaitOptions& wait) {
+  const TableInfo& table = target.table;
   constexpr int64_t kMaxItems = 1000;
   if (table.current_size == 0) return false;
-  if (table.current_size > kMaxItems || info.now_nanos == 0) return true;
+  if (table.current_size > kMaxItems || target.server.now_nanos == 0) return true;
   uint64_t cursor = 0;
   do {
-    REVERB_ASSIGN_OR_RETURN(const auto items, client.Inspect(table.name, kMaxItems, &cursor, wait));
+    REVERB_ASSIGN_OR_RETURN(const auto items, target.client.Inspect(table.name, kMaxItems, &cursor, wait));
     for (const SampledTrajectory& item : items) {
-      if (info.now_nanos - item.inserted_at_nanos() >= age.count()) return true;
+      if (target.server.now_nanos - item.inserted_at_nanos() >= age.count()) return true;
     }
   } while (cursor != 0);
   return false;
 }
 
 // Returns the question to confirm before the change; empty if it removes no items.
-Result<std::string> QuestionBefore(const TableCommand& command, const Client& client, const ServerInfo& info,
-                                   const TableInfo& table, const TableChanges& changes) {
+Result<std::string> QuestionBefore(const TableCommand& command, const RemoteTable& target,
+                                   const TableChanges& changes) {
+  const TableInfo& table = target.table;
   const std::string where = " of table " + Quote(command.table) + " on " + command.remote.address;
   const int64_t evicted = table.current_size - changes.max_size.value_or(table.current_size);
   std::string question;
@@ -122,8 +116,7 @@ Result<std::string> QuestionBefore(const TableCommand& command, const Client& cl
   const std::chrono::nanoseconds age = changes.max_age.value_or(std::chrono::nanoseconds(0));
   const bool is_shorter = age.count() > 0 && (table.max_age_nanos == 0 || age.count() < table.max_age_nanos);
   if (is_shorter) {
-    REVERB_ASSIGN_OR_RETURN(const bool removes,
-                            MayHaveOlder(client, info, table, age, command.remote.wait()));
+    REVERB_ASSIGN_OR_RETURN(const bool removes, MayHaveOlder(target, age, command.remote.wait()));
     if (removes) {
       question += question.empty() ? "Remove items" + where + ", which has " +
                                          ShowCount(table.current_size, "item") + ", that are"
@@ -136,13 +129,9 @@ Result<std::string> QuestionBefore(const TableCommand& command, const Client& cl
 
 int ChangeOne(const TableCommand& command) {
   const Remote& remote = command.remote;
-  const Result<Client> client = remote.Connect();
-  if (!client.ok()) return remote.Fail(client.status());
-  const Result<ServerInfo> info = client->Info(remote.wait());
-  if (!info.ok()) return remote.Fail(info.status());
-  const Result<TableInfo> table = FindTable(*info, command.table);
-  if (!table.ok()) return remote.Fail(table.status());
-  const Result<TableChanges> changes = ParseChanges(command, table->rate_limiter);
+  const Result<RemoteTable> target = remote.Find(command.table);
+  if (!target.ok()) return remote.Fail(target.status());
+  const Result<TableChanges> changes = ParseChanges(command, target->table.rate_limiter);
   if (!changes.ok()) return remote.Fail(changes.status());
   if (changes->empty()) {
     return remote.Fail(Status::InvalidArgument(
@@ -151,16 +140,13 @@ int ChangeOne(const TableCommand& command) {
   // Without --yes, only a change that removes items needs a confirmation.
   std::string question;
   if (!command.yes) {
-    Result<std::string> asked = QuestionBefore(command, *client, *info, *table, *changes);
+    Result<std::string> asked = QuestionBefore(command, *target, *changes);
     if (!asked.ok()) return remote.Fail(asked.status());
     question = *std::move(asked);
   }
-  if (!question.empty() && !Confirm(question)) {
-    std::fprintf(stderr, "reverb %s: nothing was changed%s\n", remote.command.c_str(),
-                 IsTerminal(0) ? "" : ": standard input is not a terminal, and --yes was not given");
-    return kNotConfirmed;
-  }
-  if (const Status status = client->ChangeTable(command.table, *changes, remote.wait()); !status.ok()) {
+  if (!remote.MayChange(question.empty(), question)) return kNotConfirmed;
+  if (const Status status = target->client.ChangeTable(command.table, *changes, remote.wait());
+      !status.ok()) {
     return remote.Fail(status);
   }
   std::printf("Table %s is changed, also in later checkpoints of the server; server.toml is not.\n",
