@@ -185,7 +185,7 @@ def test_servers_that_differ(tmp_path, serve, connect):
     (first, second), attempt = export(*(make_table(signature=signature) for signature in signatures))
     with pytest.raises(ValueError, match=rf"signature on localhost:{second.port} than on localhost:{first.port}"):
         attempt()
-    # One without items has no say in the names; different names are none.
+    # A table without items does not affect the names. If the names differ, the export has no names.
     (first, second), attempt = export(make_table(), make_table())
     insert_numbers(connect(first), range(2))
     assert attempt() == 2

@@ -80,7 +80,7 @@ class Clock:
 
 
 class Logged(gymnasium.Wrapper):
-    """Logs all that happens in one environment, whoever causes it."""
+    """Logs all steps and resets of one environment, including those of autoreset."""
 
     def __init__(self, env, clock, index=0):
         super().__init__(env)

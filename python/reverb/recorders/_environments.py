@@ -34,7 +34,7 @@ class Step:
     discount: npt.NDArray[np.float64]  # of the environment: 0 after termination, otherwise usually 1
     terminated: Mask
     truncated: Mask
-    extras: Any  # None: there are none
+    extras: Any  # None if the step has no extras
 
 
 # Shared by steps of single environments, which only read them.
