@@ -122,6 +122,7 @@ bench-python: setup build/bench/build.ninja ## What Python programs feel, beside
 	@cmake --build build/bench --parallel $(JOBS) --target reverb_program
 	@tools/python.sh install $(PYTHON_VERSION)
 	@build/venv-$(PYTHON_VERSION)/bin/python benchmarks/python $(if $(DM_REVERB),--dm-reverb $(DM_REVERB)) $(BENCH_ARGS)
+	@tools/frameworks.sh --installed --bench torch jax
 
 fuzz: setup build/fuzz/build.ninja ## Run each fuzzer for FUZZ_SECONDS (default 60)
 	@tools/fuzz.sh

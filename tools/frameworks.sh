@@ -8,6 +8,7 @@
 #   tools/frameworks.sh --list             their names, interpreters and packages
 #   tools/frameworks.sh --prepare jax      create the environment and the extension, run nothing
 #   tools/frameworks.sh jax -- -k device   the arguments after -- go to pytest
+#   tools/frameworks.sh --bench torch jax  run benchmarks/python/frameworks.py instead; arguments after -- go to it
 #
 # A framework NAME-VERSION runs the tests of NAME, python/tests_frameworks/test_NAME_*.py. Tests python/reverb, with an
 # extension that is built next to it for each interpreter. Skips frameworks whose interpreter is not installed.
@@ -25,8 +26,9 @@ order=(tensorflow-2.15 tensorflow torch jax)
 
 prepare_only=0
 installed_only=0
+bench=0
 chosen=()
-pytest_arguments=()
+passed_on=()
 while (($# > 0)); do
   case $1 in
     --list)
@@ -35,9 +37,10 @@ while (($# > 0)); do
       ;;
     --prepare) prepare_only=1 ;;
     --installed) installed_only=1 ;;
+    --bench) bench=1 ;;
     --)
       shift
-      pytest_arguments=("$@")
+      passed_on=("$@")
       break
       ;;
     *)
@@ -80,11 +83,17 @@ for name in "${chosen[@]}"; do
     lines+=("$(printf '%-16s ready' "$name")")
     continue
   fi
+  if [[ $bench -eq 1 ]]; then
+    PYTHONPATH=$PWD/python "build/framework-$name/bin/python" benchmarks/python/frameworks.py --with "${name%%-*}" \
+      "${passed_on[@]}" && verdict=measured || { verdict=FAILED && failed=1; }
+    lines+=("$(printf '%-16s %s' "$name" "$verdict")")
+    continue
+  fi
   log=build/framework-$name/test.log
   # Libraries warn about each other; the ordinary tests make warnings errors. python/tests has the shared helpers.
   if PYTHONPATH=$PWD/python:$PWD/python/tests "build/framework-$name/bin/python" -m pytest -q -p no:cacheprovider \
     --disable-warnings -o filterwarnings=default -o faulthandler_timeout=300 python/tests_frameworks/test_"${name%%-*}"_*.py \
-    --junit-xml "build/test-results/framework-$name.xml" "${pytest_arguments[@]}" 2>&1 | tee "$log"; then
+    --junit-xml "build/test-results/framework-$name.xml" "${passed_on[@]}" 2>&1 | tee "$log"; then
     verdict=ok
   else
     verdict=FAILED

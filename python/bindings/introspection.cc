@@ -60,7 +60,7 @@ void AddDescription(PyTypeObject* type) {
 
 void BindIntrospection(nb::module_& module) {
   // Classes that are generic in the stub accept a subscript, which is ignored: TrajectoryWriter[dict[str, Any]].
-  for (const char* const name : {"SampleIterator", "TrajectoryWriter", "VectorWriter"}) {
+  for (const char* const name : {"BatchIterator", "SampleIterator", "TrajectoryWriter", "VectorWriter"}) {
     module.attr(name).attr("__class_getitem__") =
         Own(PyClassMethod_New(reinterpret_cast<PyObject*>(&Py_GenericAliasType)));
   }

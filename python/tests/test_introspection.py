@@ -183,7 +183,8 @@ def test_help(serve):
 
 
 def test_classes_that_are_generic_in_the_stub_take_a_subscript():
-    for generic in (reverb.ReplaySample, reverb.SampleInfo, reverb.TrajectoryWriter, reverb.VectorWriter):
+    natives = (_core.BatchIterator, _core.SampleIterator, _core.TrajectoryWriter, _core.VectorWriter)
+    for generic in (reverb.ReplaySample, reverb.SampleInfo, *natives):
         assert typing.get_origin(generic[int]) is generic
 
 

@@ -97,11 +97,12 @@ class Layout:
             strides = torch.empty(tensor.shape, device="meta").stride()  # of a contiguous tensor
             self._places.append((tensor.dtype, tensor.shape, strides, offset // tensor.element_size()))
             offset += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
+        self._dtypes = {place[0] for place in self._places}
         self.num_bytes = offset
 
     def views(self, buffer: Any) -> list[Any]:
         """Returns the tensors over their parts of the buffer."""
-        typed = {dtype: buffer.view(dtype) for dtype in {place[0] for place in self._places}}
+        typed = {dtype: buffer.view(dtype) for dtype in self._dtypes}
         return [typed[dtype].as_strided(shape, strides, offset) for dtype, shape, strides, offset in self._places]
 
 
