@@ -242,7 +242,7 @@ TEST(ChunkStoreTest, PayloadsAreInMemoryOfTheSource) {
     EXPECT_THAT(chunk->payload(), ElementsAreArray(encoded.payload));
     EXPECT_THAT(chunk->column_payload(0), ElementsAreArray(encoded.payload));
     std::vector<uint8_t> rows(3);
-    chunk->CopyPayload(rows.data(), 497, 3);
+    EXPECT_OK(chunk->CopyPayload(rows.data(), 497, 3));
     EXPECT_TRUE(std::equal(rows.begin(), rows.end(), encoded.payload.begin() + 497));
     EXPECT_EQ(chunk->header().Unpack(), encoded.header);
     EXPECT_GE(chunk->bytes(), 500);

@@ -84,12 +84,14 @@ class Chunk {
     }
     return {ExternalPayload(), payload_size_};
   }
-  // Copies `size` bytes of the payload from `offset` on. REQUIRES: the range lies within the payload.
-  void CopyPayload(uint8_t* out, size_t offset, size_t size) const {
+  // Copies `size` bytes of the payload from `offset` on. Fails only if the payload was scattered over memory
+  // that its owner has lost. REQUIRES: the range lies within the payload.
+  Status CopyPayload(uint8_t* out, size_t offset, size_t size) const {
     if (place_ == Place::kScattered) [[unlikely]] {
       return scattered().CopyTo(out, offset, size);
     }
     if (size > 0) std::memcpy(out, payload().data() + offset, size);
+    return Status::Ok();
   }
   // Returns whether payload() has to join the bytes first.
   bool is_scattered() const { return place_ == Place::kScattered; }
