@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,34 @@ struct WireLimits {
   size_t max_window_chunks = size_t{1} << 20;
   // Raw bytes, rows and columns of a chunk.
   DecodeLimits chunk;
+};
+
+// The columns of one item after the other. Keeps their memory for the next item, as long as it is little: an
+// item of one column would otherwise take two allocations.
+class ColumnSpecs {
+ public:
+  // Returns a new column without slices.
+  ColumnSpec* Add() {
+    if (size_ == columns_.size()) columns_.emplace_back();
+    return &columns_[size_++];
+  }
+  void Clear() {
+    for (ColumnSpec& column : std::span(columns_).first(size_)) {
+      column.squeeze = false;
+      column.slices.clear();
+      if (column.slices.capacity() > kMaxKept) column.slices = {};
+    }
+    if (columns_.size() > kMaxKept) columns_ = {};
+    size_ = 0;
+  }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::span<const ColumnSpec> specs() const { return std::span(columns_).first(size_); }
+
+ private:
+  static constexpr size_t kMaxKept = 64;
+  std::vector<ColumnSpec> columns_;  // those from size_ on have no slices
+  size_t size_ = 0;
 };
 
 // --- Insert ---
@@ -110,11 +139,16 @@ class InsertDecoder {
 
  private:
   Status AddChunk(ProtoReader reader);
+  // Reads all of a Chunk but its payload into header_.
+  Status ParseChunkHeader(ProtoReader reader, uint64_t* id, ProtoReader* payload);
   // `before`: the item before it in the message; null for the first.
   Status ParseItem(ProtoReader reader, size_t* slices_left, const Item* before, Item* item);
 
   const ChunkFactory make_chunk_;
   const WireLimits limits_;
+  // Reused for each chunk and item.
+  ChunkHeader header_;
+  ColumnSpecs columns_;
   absl::flat_hash_map<uint64_t, ChunkRef> window_;
   std::vector<ItemStructure> structures_;  // number 1 is the first
   uint64_t window_bytes_ = 0;

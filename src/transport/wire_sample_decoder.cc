@@ -95,7 +95,7 @@ Status ParseSampleInfo(ProtoReader reader, Sample* sample) {
 
 // Appends the sample's own columns to `*columns`.
 Status ParseSample(ProtoReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
-                   const WireLimits& limits, Sample* sample, std::vector<ColumnSpec>* columns) {
+                   const WireLimits& limits, Sample* sample, ColumnSpecs* columns) {
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -149,17 +149,17 @@ class SampleParser {
     Trajectory shared;
     REVERB_RETURN_IF_ERROR(ParseSharedColumns(resolve, &slices_left, &shared));
     samples->resize(samples_.size());
-    std::vector<ColumnSpec> columns;
+    ColumnSpecs columns;
     for (size_t i = 0; i < samples_.size(); ++i) {
       Sample& sample = (*samples)[i];
-      columns.clear();
+      columns.Clear();
       const Status status = ParseSample(samples_[i], resolve, &slices_left, limits_, &sample, &columns);
       if (!status.ok()) return status.Prefixed("sample " + Number(i));
       if (columns.empty() && !shared.empty()) {
         sample.trajectory = shared.InSeries(static_cast<uint32_t>(i));
         continue;
       }
-      Result<Trajectory> trajectory = Trajectory::Create(columns);
+      Result<Trajectory> trajectory = Trajectory::Create(columns.specs());
       if (!trajectory.ok()) return trajectory.status().Prefixed("sample " + Number(i));
       sample.trajectory = *std::move(trajectory);
     }
