@@ -11,6 +11,18 @@ namespace reverb::internal {
 namespace {
 
 constexpr std::string_view kRequest = "InsertRequest";
+// The memory of larger headers is not kept for the next chunk.
+constexpr size_t kMaxKeptHeaderBytes = 4096;
+
+// Removes all values, but keeps the memory.
+void Reset(ColumnHeader* column) {
+  ColumnHeader empty;
+  std::swap(empty.row_shape, column->row_shape);
+  std::swap(empty.blocks, column->blocks);
+  empty.row_shape.clear();
+  empty.blocks.clear();
+  *column = std::move(empty);
+}
 
 // Estimates the encoded size of a header.
 uint64_t HeaderBytes(const PackedChunkHeader& header) {
@@ -34,7 +46,7 @@ void WriteChunk(Chunk* chunk, WireWriter* writer) {
   }
   const std::span<const uint8_t> payload = chunk->payload();
   if (!payload.empty()) {
-    writer->BeginPayload(kDataField, payload.size());
+    writer->BeginPayload(kDataField, payload);
     writer->AppendOf(chunk, payload);
   }
   writer->End(nested);
@@ -98,7 +110,7 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
 // --- InsertEncoder ---
 
 WireMessage InsertEncoder::Encode(const InsertMessage& message) {
-  WireWriter writer(64 * message.items.size() + 64);
+  WireWriter writer(64 * message.items.size() + 64, encoding_);
   std::vector<Chunk*> fresh;
   const size_t structures = structures_.size();
   const std::string* table = nullptr;
@@ -152,39 +164,53 @@ uint64_t InsertEncoder::NewBytes(const Trajectory& trajectory) const {
 
 // --- InsertDecoder ---
 
-Status InsertDecoder::AddChunk(ProtoReader reader) {
-  uint64_t id = 0;
-  ChunkHeader header;
-  ProtoReader payload;
+Status InsertDecoder::ParseChunkHeader(ProtoReader reader, uint64_t* id, ProtoReader* payload) {
+  header_.episode_id = 0;
+  header_.first_step = header_.last_step = 0;
+  header_.rows = 0;
+  size_t num_columns = 0;
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
-        reader.Read(&id);
+        reader.Read(id);
         break;
       case 2:
-        reader.Read(&header.episode_id);
+        reader.Read(&header_.episode_id);
         break;
       case 3:
-        reader.ReadSint(&header.first_step);
+        reader.ReadSint(&header_.first_step);
         break;
       case 4:
-        reader.ReadSint(&header.last_step);
+        reader.ReadSint(&header_.last_step);
         break;
       case 5:
-        reader.Read(&header.rows);
+        reader.Read(&header_.rows);
         break;
-      case 6:
-        if (header.columns.size() >= limits_.chunk.max_columns) {
+      case 6: {
+        if (num_columns >= limits_.chunk.max_columns) {
           return TooMany("Chunk", "columns", limits_.chunk.max_columns);
         }
-        REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader.ReadMessage(), &header.columns.emplace_back()));
+        if (num_columns == header_.columns.size()) header_.columns.emplace_back();
+        ColumnHeader& column = header_.columns[num_columns++];
+        Reset(&column);
+        REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader.ReadMessage(), &column));
         break;
+      }
       case 15:
-        payload = reader.ReadMessage();
+        *payload = reader.ReadMessage();
         break;
     }
   }
-  REVERB_RETURN_IF_ERROR(reader.status("Chunk"));
+  header_.columns.resize(num_columns);
+  return reader.status("Chunk");
+}
+
+Status InsertDecoder::AddChunk(ProtoReader reader) {
+  uint64_t id = 0;
+  ProtoReader payload;
+  const size_t encoded_bytes = reader.remaining();
+  REVERB_RETURN_IF_ERROR(ParseChunkHeader(reader, &id, &payload));
+  const ChunkHeader& header = header_;
   const auto where = [&] { return "chunk " + Number(id); };
   if (window_.contains(id)) {
     return Status::InvalidArgument(where() + " was sent before and not forgotten; send a chunk once");
@@ -214,6 +240,7 @@ Status InsertDecoder::AddChunk(ProtoReader reader) {
   Result<ChunkRef> chunk = make_chunk_(header, &room);
   if (!chunk.ok()) return chunk.status().Prefixed(where());
   if (!fits(static_cast<uint64_t>((*chunk)->bytes()))) return too_much();
+  const size_t payload_bytes = payload.remaining();
   payload.CopyRest(room);
   const PackedChunkHeader packed = (*chunk)->header();
   for (uint32_t i = 0; i < packed.num_columns(); ++i) {
@@ -222,12 +249,13 @@ Status InsertDecoder::AddChunk(ProtoReader reader) {
   }
   window_bytes_ += static_cast<uint64_t>((*chunk)->bytes());
   window_.emplace(id, *std::move(chunk));
+  if (encoded_bytes - payload_bytes > kMaxKeptHeaderBytes) header_ = {};
   return Status::Ok();
 }
 
 Status InsertDecoder::ParseItem(ProtoReader reader, size_t* slices_left, const Item* before, Item* item) {
   std::optional<uint32_t> structure;
-  std::vector<ColumnSpec> columns;
+  columns_.Clear();
   const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t id) -> Chunk* {
     const auto it = window_.find(id);
     return it == window_.end() ? nullptr : it->second.get();
@@ -247,7 +275,7 @@ Status InsertDecoder::ParseItem(ProtoReader reader, size_t* slices_left, const I
         reader.Read(&item->priority);
         break;
       case 6:
-        REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Item", resolve, slices_left, limits_, &columns));
+        REVERB_RETURN_IF_ERROR(ParseNextColumn(&reader, "Item", resolve, slices_left, limits_, &columns_));
         break;
       case 7:
         reader.Read(&structure.emplace());
@@ -270,7 +298,7 @@ Status InsertDecoder::ParseItem(ProtoReader reader, size_t* slices_left, const I
                                    "; numbers start at 1 and grow");
   }
   last_number_ = item->number;
-  REVERB_ASSIGN_OR_RETURN(item->trajectory, Trajectory::Create(columns));
+  REVERB_ASSIGN_OR_RETURN(item->trajectory, Trajectory::Create(columns_.specs()));
   return Status::Ok();
 }
 
@@ -329,6 +357,7 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
       return status.Prefixed("item " + Number(i) + " (number " + Number(item.number) + ")");
     }
   }
+  columns_.Clear();  // they refer to chunks
   for (uint64_t id : message.forget_chunks) {
     const auto it = window_.find(id);
     if (it == window_.end()) {

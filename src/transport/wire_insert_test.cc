@@ -322,5 +322,36 @@ TEST_F(WireInsertTest, DamagedPayloadsAreFound) {
   }
 }
 
+// The decoder reuses the memory of one chunk and item for the next.
+TEST(WireInsertReuseTest, NothingOfAChunkOrItemIsLeftInTheNext) {
+  Random random(5);
+  const std::vector<std::vector<ColumnKind>> kinds = {
+      {{DType::kUint8, {20, 20}, CodecPolicy::kLz4},
+       {DType::kString},
+       {DType::kInt32, {50}, CodecPolicy::kZstd}},
+      {{DType::kInt64}},
+      {{DType::kUint16, {6000}, CodecPolicy::kLz4}, {DType::kBool, {0, 3}}},
+      AllKinds()};
+  InsertEncoder encoder;
+  InsertDecoder decoder(Factory());
+  for (uint64_t number = 1; number <= 24; ++number) {
+    const std::vector<ColumnKind>& mine = kinds[random.Below(kinds.size())];
+    const ChunkRef chunk = MakeChunk(number, mine, 1 + static_cast<uint32_t>(random.Below(30)), &random);
+    std::vector<ColumnSpec> columns(1 + random.Below(mine.size()));
+    for (uint32_t c = 0; c < columns.size(); ++c) {
+      const bool squeeze = random.Below(2) == 0;
+      columns[c] = {.slices = {{chunk, c, 0, 1}}, .squeeze = squeeze};
+      if (!squeeze) columns[c].slices.push_back({chunk, c, 0, chunk->header().rows()});
+    }
+    InsertMessage message = MessageOf(ItemOf(number, Trajectory::Create(columns).value()));
+    message.forget_chunks = {number};
+    const auto got = Decode(&decoder, encoder.Encode(message));
+    ASSERT_OK(got);
+    ExpectSame(got->items, message.items);
+    EXPECT_EQ(got->items[0].trajectory.slice(0, 0).chunk->header().Unpack(), chunk->header().Unpack());
+  }
+  EXPECT_EQ(decoder.window_chunks(), 0u);
+}
+
 }  // namespace
 }  // namespace reverb::internal

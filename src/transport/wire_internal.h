@@ -51,7 +51,7 @@ Status ParseColumn(ProtoReader reader, const std::function<Chunk*(uint64_t)>& re
 // Appends the next Column of the message `name` to `*columns`.
 Status ParseNextColumn(ProtoReader* message, std::string_view name,
                        const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
-                       const WireLimits& limits, std::vector<ColumnSpec>* columns);
+                       const WireLimits& limits, ColumnSpecs* columns);
 
 }  // namespace reverb::internal
 

@@ -232,9 +232,9 @@ Status ParseColumn(ProtoReader reader, const std::function<Chunk*(uint64_t)>& re
 
 Status ParseNextColumn(ProtoReader* message, std::string_view name,
                        const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
-                       const WireLimits& limits, std::vector<ColumnSpec>* columns) {
+                       const WireLimits& limits, ColumnSpecs* columns) {
   if (columns->size() >= limits.max_columns) return TooMany(name, "columns", limits.max_columns);
-  const Status status = ParseColumn(message->ReadMessage(), resolve, slices_left, &columns->emplace_back());
+  const Status status = ParseColumn(message->ReadMessage(), resolve, slices_left, columns->Add());
   return status.ok() ? status : status.Prefixed("column " + Number(columns->size() - 1));
 }
 
