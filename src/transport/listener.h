@@ -7,8 +7,8 @@
 //
 // Threads: all methods may be called concurrently. `on_connection` runs on the listener's own thread, one
 // call at a time.
-#ifndef REVERB_TRANSPORT_GRPC_LISTENER_H_
-#define REVERB_TRANSPORT_GRPC_LISTENER_H_
+#ifndef REVERB_TRANSPORT_LISTENER_H_
+#define REVERB_TRANSPORT_LISTENER_H_
 
 #include <chrono>
 #include <functional>
@@ -70,4 +70,4 @@ class Listener {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_TRANSPORT_GRPC_LISTENER_H_
+#endif  // REVERB_TRANSPORT_LISTENER_H_
