@@ -29,6 +29,7 @@ FOLDERS = {
     "src/checkpoint": ["src/core", "src/tensor", "src/base", "include/reverb"],
     "src/transport": ["src/tensor", "src/base", "include/reverb"],
     "src/transport/inproc": ["src/transport", "src/base"],
+    "src/transport/local": ["src/transport", "src/base", "include/reverb"],
     "src/transport/grpc": ["src/transport", "src/base", "include/reverb"],
     "src/service": ["src/checkpoint", "src/core", "src/transport", "src/tensor", "src/base", "include/reverb"],
     "src/client": ["src/transport", "src/tensor", "src/base", "include/reverb"],
