@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "api/routed_connection.h"
 #include "api/writer_factory.h"
 #include "base/duration_text.h"
 #include "base/log.h"
@@ -11,7 +12,6 @@
 #include "base/wait_loop.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
-#include "transport/grpc/grpc_connection.h"
 #include "transport/inproc/inproc.h"
 
 namespace reverb::internal {
@@ -36,13 +36,6 @@ Status Pause(Duration pause, WaitLoop* loop) {
 }
 
 }  // namespace
-
-GrpcOptions NetworkOptions(const ClientOptions& options) {
-  GrpcOptions network;
-  network.limits.max_message_bytes = options.max_response_bytes;
-  network.limits.max_chunk_bytes = options.max_response_bytes;
-  return network;
-}
 
 std::unique_ptr<ServerLink> ServerLink::Pinned(std::shared_ptr<Connection> inproc, ClientOptions options) {
   auto link = std::make_unique<ServerLink>(nullptr, std::move(options));
@@ -94,8 +87,15 @@ std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
 std::shared_ptr<Connection> ServerLink::OwnConnection() {
   std::shared_ptr<Connection> shared = Connect();
   if (shared->in_process()) return shared;
-  Result<std::shared_ptr<Connection>> own = ConnectGrpc(shared->address(), NetworkOptions(options_));
+  Result<std::shared_ptr<RoutedConnection>> own = ConnectRouted(shared->address(), options_);
   return own.ok() ? *std::move(own) : shared;
+}
+
+Transport ServerLink::transport(const WaitOptions& wait) {
+  const std::shared_ptr<Connection> connection = Connect(wait);
+  if (connection->in_process()) return Transport::kInProcess;
+  auto* const routed = dynamic_cast<RoutedConnection*>(connection.get());
+  return routed == nullptr ? Transport::kGrpc : routed->transport();
 }
 
 std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {

@@ -491,13 +491,16 @@ bool HasPort(std::string_view address) {
 
 }  // namespace
 
+Status CheckGrpcAddress(const std::string& address) {
+  if (address.starts_with("unix:") || HasPort(address)) return Status::Ok();
+  return Status::InvalidArgument("address \"" + address +
+                                 "\" has no port: give it as host:port, for example "
+                                 "localhost:8000");
+}
+
 Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcOptions& options) {
-  if (!address.starts_with("unix:") && !HasPort(address)) {
-    return Status::InvalidArgument("address \"" + address +
-                                   "\" has no port: give it as host:port, for example "
-                                   "localhost:8000");
-  }
-  InitGrpc();
+  REVERB_RETURN_IF_ERROR(CheckGrpcAddress(address));
+  REVERB_RETURN_IF_ERROR(InitGrpc());
   return std::shared_ptr<Connection>(
       std::make_shared<GrpcConnection>(std::make_shared<Channel>(std::move(address), options.limits)));
 }

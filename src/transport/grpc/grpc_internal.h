@@ -69,8 +69,9 @@ bool HasDetails(const grpc::Status& status);
 int MaxReceiveBytes(uint64_t max_message_bytes);
 
 // Initializes gRPC once per process, before the first channel or server: redirects its messages to our log,
-// and keeps its threads running.
-void InitGrpc();
+// and keeps its threads running. FAILED_PRECONDITION in a child created by fork() whose parent used gRPC: the
+// child does not have its threads.
+Status InitGrpc();
 
 }  // namespace reverb::internal
 

@@ -39,7 +39,7 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
 };
 
 Status GrpcServer::Impl::Listen(const std::string& address) {
-  InitGrpc();
+  REVERB_RETURN_IF_ERROR(InitGrpc());
   MutexLock lock(&stop_mu_);
   REVERB_ASSIGN_OR_RETURN(listener_, Listener::Bind(address));
   port_ = listener_->port();
