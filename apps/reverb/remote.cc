@@ -62,10 +62,14 @@ std::string WhyNot(const addrinfo& at, std::chrono::milliseconds timeout) {
   return reason;
 }
 
-// gRPC retries until the timeout. This check reports a mistyped address immediately.
+// A client retries until the timeout. This check reports a mistyped address immediately.
 Status Probe(const std::string& address, std::chrono::milliseconds timeout) {
   const size_t colon = address.rfind(':');
-  if (address.starts_with("unix:") || colon == std::string::npos) return Status::Ok();
+  if (colon == std::string::npos) return Status::Ok();
+  if (address.starts_with("unix:")) {
+    const std::string path = address.substr(colon + 1);
+    return access(path.c_str(), F_OK) == 0 ? Status::Ok() : Status::Unavailable(std::strerror(errno));
+  }
   for (const char* proxy : {"grpc_proxy", "https_proxy", "http_proxy"}) {
     if (std::getenv(proxy) != nullptr) return Status::Ok();  // gRPC connects through the proxy
   }
