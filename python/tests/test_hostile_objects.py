@@ -327,11 +327,11 @@ for module in (reverb, reverb.pybind):
             repr(thing)
         attempt(f"{name}, forgetful", forgetful)
 # Initialised twice.
-for thing, arguments in ((connect(server, True), ("localhost:1",)), (connect(server, False), ("localhost:1",)),
+for thing, arguments in ((connect(server, "in_process"), ("localhost:1",)), (connect(server, "grpc"), ("localhost:1",)),
                          (make_server(make_table()), ([make_table()],)), (client.trajectory_writer(1), (client, 1)), (reverb.selectors.Fifo(), ()),
                          (reverb.selectors.Prioritized(1.0), (2.0,)), (make_table(), ())):
     attempt(f"{type(thing).__name__}, twice", lambda: thing.__init__(*arguments))
-for thing in (connect(server, True), reverb.selectors.Fifo(), client.trajectory_writer(1), client.sample("table"),
+for thing in (connect(server, "in_process"), reverb.selectors.Fifo(), client.trajectory_writer(1), client.sample("table"),
               make_server(make_table()), make_table()):
     for name in ("__dict__", "__class__", "nonsense"):
         attempt(f"{type(thing).__name__}.{name} = 1", lambda: setattr(thing, name, 1))
