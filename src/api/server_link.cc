@@ -9,6 +9,7 @@
 #include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/shared_memory.h"
 #include "base/wait_loop.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
@@ -22,6 +23,12 @@ constexpr std::chrono::seconds kDetectTimeout{2};
 constexpr std::chrono::seconds kDetectInterval{10};
 // Bounds the idle streams of each kind that are kept for single operations.
 constexpr size_t kMaxIdle = 4;
+
+Transport TransportOf(const std::shared_ptr<Connection>& connection) {
+  if (connection->in_process()) return Transport::kInProcess;
+  auto* const routed = dynamic_cast<RoutedConnection*>(connection.get());
+  return routed == nullptr ? Transport::kGrpc : routed->transport();
+}
 
 // Returns after `pause`, or earlier if the wait expires. Returns the error of on_wait.
 Status Pause(Duration pause, WaitLoop* loop) {
@@ -91,19 +98,19 @@ std::shared_ptr<Connection> ServerLink::OwnConnection() {
   return own.ok() ? *std::move(own) : shared;
 }
 
-Transport ServerLink::transport(const WaitOptions& wait) {
-  const std::shared_ptr<Connection> connection = Connect(wait);
-  if (connection->in_process()) return Transport::kInProcess;
-  auto* const routed = dynamic_cast<RoutedConnection*>(connection.get());
-  return routed == nullptr ? Transport::kGrpc : routed->transport();
-}
+Transport ServerLink::transport(const WaitOptions& wait) { return TransportOf(Connect(wait)); }
 
 std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
+  std::shared_ptr<Connection> connection = Connect();
+  // A server on this host reads the chunks in place.
+  PayloadSource* const source =
+      TransportOf(connection) == Transport::kLocal ? ProcessSharedMemory() : nullptr;
   return InsertPipeline::Own(
-      InsertPipeline::Create(Connect(), {.window_bytes = options_.write_window_bytes,
-                                         .client_name = options_.name,
-                                         .reconnect_timeout = options_.reconnect_timeout,
-                                         .reconnects = reconnects}));
+      InsertPipeline::Create(std::move(connection), {.window_bytes = options_.write_window_bytes,
+                                                     .client_name = options_.name,
+                                                     .reconnect_timeout = options_.reconnect_timeout,
+                                                     .reconnects = reconnects,
+                                                     .payload_source = source}));
 }
 
 // --- Single calls ---

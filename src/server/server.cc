@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/shared_memory.h"
 #include "checkpoint/load.h"
 #include "transport/inproc/inproc.h"
 #include "transport/local/endpoint.h"
@@ -40,6 +41,8 @@ std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
 
 Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   std::unique_ptr<ServerImpl> server(new ServerImpl());
+  // Clients on this host read the chunks in place.
+  if (options.local) options.store.payload_source = ProcessSharedMemory();
   server->store_ = std::make_shared<ChunkStore>(options.store, options.clock);
   const ConcurrentTable::Environment environment{.store = server->store_, .clock = options.clock};
   LoadedServer loaded;
