@@ -3,6 +3,9 @@
 // A Buffer is a view plus a reference to the owner that keeps the bytes alive: a heap block, a mapped file,
 // or another BufferOwner. Copying a Buffer costs one atomic increment; slicing shares the owner.
 //
+// An owner can lose its bytes: a peer that shares its memory may take it back. CheckValid() tells so, and is
+// called after copying from such bytes.
+//
 // Threads: distinct Buffers over the same bytes may be used concurrently.
 #ifndef REVERB_BASE_BUFFER_H_
 #define REVERB_BASE_BUFFER_H_
@@ -15,6 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "reverb/status.h"
+
 namespace reverb::internal {
 
 class BufferOwner {
@@ -26,6 +31,9 @@ class BufferOwner {
   void Unref() {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) Destroy();
   }
+  // Returns an error if the bytes may no longer be the original ones. An override must not order its check
+  // before earlier reads of the bytes (std::atomic_thread_fence).
+  virtual Status CheckValid() const { return Status::Ok(); }
 
  protected:
   virtual ~BufferOwner() = default;
@@ -69,6 +77,8 @@ class Buffer {
   // False for static bytes and for an empty Buffer.
   bool has_owner() const { return owner_ != nullptr; }
   std::span<const uint8_t> span() const { return {data_, size_}; }
+  // Call it after copying from the bytes, before the copy is used.
+  Status CheckValid() const { return owner_ ? owner_->CheckValid() : Status::Ok(); }
 
   // REQUIRES: offset + length <= size().
   Buffer Slice(size_t offset, size_t length) const {

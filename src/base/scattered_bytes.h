@@ -1,6 +1,7 @@
-// scattered_bytes.h — immutable bytes in several parts, as received from the network.
+// scattered_bytes.h — immutable bytes in several parts, as received from another process.
 //
-// Copies read directly from the parts. Only a caller that needs contiguous bytes pays for joining them, once.
+// Copies read directly from the parts, of which there may be thousands: the first one is found by its
+// position. Only a caller that needs contiguous bytes pays for joining them, once.
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_BASE_SCATTERED_BYTES_H_
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "reverb/status.h"
 
 namespace reverb::internal {
 
@@ -27,15 +29,24 @@ class ScatteredBytes {
   size_t size() const { return size_; }
   std::span<const Part> parts() const { return parts_; }
 
-  // Copies `size` bytes starting at `offset`. REQUIRES: offset + size <= size().
-  void CopyTo(uint8_t* out, size_t offset, size_t size) const;
-  // Returns all bytes as one contiguous part, which lives as long as this object.
+  // Returns the parts from the one on that contains byte `offset`, which it sets to the offset in that part.
+  // REQUIRES: *offset <= size().
+  std::span<const Part> PartsFrom(size_t* offset) const;
+
+  // Copies `size` bytes starting at `offset`. Fails if the owner has lost the bytes (Buffer::CheckValid): the
+  // copy is then worthless. REQUIRES: offset + size <= size().
+  Status CopyTo(uint8_t* out, size_t offset, size_t size) const;
+  // Returns all bytes as one contiguous part, which lives as long as this object. If the owner had lost the
+  // bytes before they were joined, CheckValid() of the owner fails.
   Part Contiguous() const;
 
  private:
   const Buffer owner_;
   const std::vector<Part> parts_;
   size_t size_ = 0;
+  // The size of all parts, except that the last one may be shorter; 0 if they differ.
+  size_t part_bytes_ = 0;
+  std::vector<size_t> ends_;  // of the parts, if they differ
   mutable std::once_flag once_;
   mutable Buffer contiguous_;
 };

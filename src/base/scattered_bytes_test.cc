@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <thread>
 
@@ -30,11 +31,54 @@ TEST_F(ScatteredBytesTest, EveryRangeIsCopiedFromItsParts) {
   for (size_t offset = 0; offset <= bytes_.size(); ++offset) {
     for (size_t size = 0; offset + size <= bytes_.size(); ++size) {
       std::vector<uint8_t> out(size + 1, 0xEE);
-      scattered.CopyTo(out.data(), offset, size);
+      EXPECT_TRUE(scattered.CopyTo(out.data(), offset, size).ok());
       EXPECT_TRUE(std::equal(out.begin(), out.end() - 1, bytes_.begin() + static_cast<ptrdiff_t>(offset)));
       EXPECT_EQ(out.back(), 0xEE) << "wrote past the end";
     }
   }
+}
+
+TEST_F(ScatteredBytesTest, EveryRangeOfPartsOfOneSizeIsCopied) {
+  for (size_t part_bytes = 1; part_bytes <= bytes_.size(); ++part_bytes) {
+    std::vector<ScatteredBytes::Part> parts;
+    for (size_t at = 0; at < bytes_.size(); at += part_bytes) {
+      parts.push_back(std::span<const uint8_t>(bytes_).subspan(at, std::min(part_bytes, bytes_.size() - at)));
+    }
+    const ScatteredBytes scattered({}, parts);
+    for (size_t offset = 0; offset <= bytes_.size(); ++offset) {
+      for (size_t size = 0; offset + size <= bytes_.size(); ++size) {
+        std::vector<uint8_t> out(size);
+        EXPECT_TRUE(scattered.CopyTo(out.data(), offset, size).ok());
+        EXPECT_TRUE(std::equal(out.begin(), out.end(), bytes_.begin() + static_cast<ptrdiff_t>(offset)));
+      }
+    }
+  }
+}
+
+TEST_F(ScatteredBytesTest, PartsFromReturnsThePartOfAByte) {
+  const ScatteredBytes scattered({}, parts_);
+  for (size_t i = 0; i < bytes_.size(); ++i) {
+    size_t offset = i;
+    const auto parts = scattered.PartsFrom(&offset);
+    ASSERT_FALSE(parts.empty());
+    ASSERT_LT(offset, parts[0].size());
+    EXPECT_EQ(parts[0][offset], bytes_[i]);
+  }
+}
+
+TEST_F(ScatteredBytesTest, ACopyFailsIfTheOwnerHasLostTheBytes) {
+  struct Lender final : BufferOwner {
+    Status CheckValid() const override {
+      return is_valid ? Status::Ok() : Status::Unavailable("the peer took its memory back");
+    }
+    bool is_valid = true;
+  };
+  auto* const lender = new Lender;
+  const ScatteredBytes scattered(Buffer(lender, nullptr, 0), parts_);
+  std::vector<uint8_t> out(bytes_.size());
+  EXPECT_TRUE(scattered.CopyTo(out.data(), 0, out.size()).ok());
+  lender->is_valid = false;
+  EXPECT_EQ(scattered.CopyTo(out.data(), 0, 1).code(), StatusCode::kUnavailable);
 }
 
 TEST_F(ScatteredBytesTest, ConcurrentCallersJoinThePartsOnce) {
@@ -65,6 +109,7 @@ TEST(ScatteredBytesEmptyTest, NoPartsJoinToAnEmptyPart) {
   const ScatteredBytes scattered({}, {});
   EXPECT_EQ(scattered.size(), 0u);
   EXPECT_TRUE(scattered.Contiguous().empty());
+  EXPECT_TRUE(scattered.CopyTo(nullptr, 0, 0).ok());
 }
 
 }  // namespace

@@ -96,9 +96,8 @@ Status GatherColumn(const Sample& sample, size_t index, uint32_t column, const C
   uint8_t* const out = target.data + index * layout.sample_bytes;
   if (bytes < layout.sample_bytes) std::memset(out + bytes, 0, layout.sample_bytes - bytes);
   if (is_one && view.codec == Codec::kRaw) [[likely]] {
-    first.chunk->CopyPayload(out, header.column_payload_offset(first.chunk_column) + first.offset * row_bytes,
-                             bytes);
-    return Status::Ok();
+    return first.chunk->CopyPayload(
+        out, header.column_payload_offset(first.chunk_column) + first.offset * row_bytes, bytes);
   }
   return trajectory.Read(column, {out, bytes});
 }
@@ -113,8 +112,8 @@ size_t RunLength(std::span<const Sample> samples) {
 
 // Copies all columns of `count` samples from `first` on, whose rows are consecutive. Returns false, without
 // writing, if a column is not a single raw slice with exactly this layout.
-bool GatherRun(const Sample& sample, size_t first, size_t count, std::span<const ColumnLayout> layout,
-               std::span<const ColumnTarget> targets) {
+Result<bool> GatherRun(const Sample& sample, size_t first, size_t count, std::span<const ColumnLayout> layout,
+                       std::span<const ColumnTarget> targets) {
   const Trajectory& trajectory = sample.trajectory;
   if (trajectory.num_columns() != layout.size()) return false;
   for (uint32_t c = 0; c < layout.size(); ++c) {
@@ -128,10 +127,10 @@ bool GatherRun(const Sample& sample, size_t first, size_t count, std::span<const
   for (uint32_t c = 0; c < layout.size(); ++c) {
     const SliceView slice = trajectory.slice(c, 0);
     const size_t row_bytes = layout[c].sample_bytes / static_cast<size_t>(layout[c].length);
-    slice.chunk->CopyPayload(
+    REVERB_RETURN_IF_ERROR(slice.chunk->CopyPayload(
         targets[c].data + first * layout[c].sample_bytes,
         slice.chunk->header().column_payload_offset(slice.chunk_column) + slice.offset * row_bytes,
-        count * layout[c].sample_bytes);
+        count * layout[c].sample_bytes));
     if (targets[c].lengths != nullptr) std::fill_n(targets[c].lengths + first, count, layout[c].length);
   }
   return true;
@@ -204,9 +203,12 @@ Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> lay
     const Sample& sample = samples[i];
     if (i >= alone) {
       const size_t run = RunLength(samples.subspan(i));
-      if (run > 1 && GatherRun(sample, i, run, layout, targets)) {
-        i += run - 1;
-        continue;
+      if (run > 1) {
+        REVERB_ASSIGN_OR_RETURN(const bool is_gathered, GatherRun(sample, i, run, layout, targets));
+        if (is_gathered) {
+          i += run - 1;
+          continue;
+        }
       }
       alone = i + run;
     }

@@ -15,7 +15,7 @@
 // rows around them become chunks of the same length.
 //
 // Memory: no allocation per cell; a chunk of one row is encoded directly from the caller's bytes, others from
-// a row buffer of each column.
+// a row buffer of each column. Chunks take over large payloads, or copy them into memory of a payload source.
 // Ownership: borrows the sink. Threads: one at a time.
 #ifndef REVERB_CLIENT_COLUMN_STORE_H_
 #define REVERB_CLIENT_COLUMN_STORE_H_
@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/payload_source.h"
 #include "client/chunk_length_tuner.h"
 #include "client/item_sink.h"
 #include "client/ring.h"
@@ -82,6 +83,8 @@ class ColumnStore {
     CodecPolicy codec = CodecPolicy::kAuto;
     Packing packing = Packing::kSmall;
     ErrorStyle error_style = ErrorStyle::kTrajectory;
+    // Where the payloads of chunks are; null for the private memory of the chunks. Must outlive all chunks.
+    PayloadSource* payload_source = nullptr;
   };
 
   ColumnStore(const Options& options, uint64_t episode_id, ItemSink* sink);

@@ -11,6 +11,8 @@ namespace {
 
 // From this size on, a chunk takes over the encoder's bytes instead of copying them.
 constexpr size_t kOwnPayloadBytes = 4096;
+// Below this size, the memory that a payload is encoded into before it is copied to a source is kept.
+constexpr size_t kMaxKeptPayloadBytes = size_t{1} << 20;
 // Collected rows become a chunk when they reach this size, even without an item. A chunk consists of blocks of
 // 64 kB, so that longer chunks would save little.
 constexpr uint64_t kCollectedBytes = uint64_t{256} << 10;
@@ -323,9 +325,11 @@ Result<ChunkRef> ColumnStore::MakeChunk(Group& group, uint32_t rows, uint64_t ra
   header_.last_step = last - episode_begin_;
   header_.rows = rows;
   header_.columns.clear();
-  // A chunk takes over large payloads, so they need separate memory.
+  // A chunk takes over large payloads, so they need separate memory, unless they are copied to a source.
+  const bool has_source = options_.payload_source != nullptr;
   std::vector<uint8_t> own;
-  std::vector<uint8_t>* const payload = raw_bytes < kOwnPayloadBytes ? &payload_ : &own;
+  std::vector<uint8_t>* const payload =
+      raw_bytes < (has_source ? kMaxKeptPayloadBytes : kOwnPayloadBytes) ? &payload_ : &own;
   payload->clear();
   if (group.columns.size() > 1) payload->reserve(raw_bytes);
   for (const uint32_t c : group.columns) {
@@ -333,10 +337,10 @@ Result<ChunkRef> ColumnStore::MakeChunk(Group& group, uint32_t rows, uint64_t ra
     header_.columns.push_back(std::move(header));
   }
   // A vector with much unused capacity would waste it for the chunk's lifetime.
-  const bool hand_over =
-      payload == &own && own.size() >= kOwnPayloadBytes && own.capacity() - own.size() <= own.size() / 8;
+  const bool hand_over = !has_source && payload == &own && own.size() >= kOwnPayloadBytes &&
+                         own.capacity() - own.size() <= own.size() / 8;
   return hand_over ? Chunk::External(NextChunkId(), header_, VectorOwner::Wrap(std::move(own)))
-                   : Chunk::Copy(NextChunkId(), header_, *payload);
+                   : Chunk::Copy(NextChunkId(), header_, *payload, {}, options_.payload_source);
 }
 
 // --- Cells and slots ---

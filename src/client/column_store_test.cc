@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "client/fake_sink_testing.h"
 #include "testing/status_matchers.h"
 
@@ -381,6 +383,33 @@ TEST_F(ColumnStoreTest, AnEpisodeClosesAnOpenStep) {
   EXPECT_FALSE(store_->step_is_open());
   ASSERT_OK(Step({1}));
   EXPECT_EQ(Number(0, 1), 1);
+}
+
+// --- Payload memory ---
+
+TEST_F(ColumnStoreTest, PayloadsAreInMemoryOfTheSource) {
+  ManualClock clock;
+  SharedMemory memory(&clock);
+  store_ = std::make_unique<ColumnStore>(
+      ColumnStore::Options{.chunking = {.num_keep_alive_refs = 1, .max_chunk_length = 1},
+                           .codec = CodecPolicy::kNone,
+                           .payload_source = &memory},
+      kEpisode, &sink_);
+  // Small, large, and larger than the memory that a store keeps.
+  for (const int64_t elements : {10, 50, 5'000, 300'000}) {
+    const std::vector<int64_t> numbers(static_cast<size_t>(elements), elements);
+    const uint32_t column = store_->num_columns();
+    const std::array<int64_t, 1> dims{elements};
+    ASSERT_OK(Append(column, TensorView{DType::kInt64, dims, numbers.data()}));
+    const ChunkRef chunk = SlotOf(column, store_->position() - 1)->chunk;
+    ASSERT_TRUE(chunk);
+    const size_t bytes = numbers.size() * sizeof(int64_t);
+    EXPECT_EQ(memory.Contains(chunk->payload().data()), bytes >= Chunk::kMinSourcedBytes) << elements;
+    EXPECT_EQ(std::memcmp(chunk->payload().data(), numbers.data(), bytes), 0);
+  }
+  store_.reset();
+  for (int i = 0; i < 4; ++i) memory.ReleaseIdle();
+  EXPECT_EQ(memory.stats().allocated_bytes, 0u);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ class OwnedSink final : public ItemSink {
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
     return pipeline_->AwaitPending(at_most, wait);
   }
+  PayloadSource* payload_source() const override { return pipeline_->payload_source(); }
   Status status() const override { return pipeline_->status(); }
   void Close() override { pipeline_->Close(); }
 

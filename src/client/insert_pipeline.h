@@ -48,6 +48,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     // False: the writer fails as soon as an established connection is lost.
     bool reconnects = true;
     Clock* clock = RealClock();
+    // For connections to servers that can read it (ItemSink::payload_source). Must outlive all chunks.
+    PayloadSource* payload_source = nullptr;
   };
   struct Stats {
     int64_t confirmed = 0;
@@ -72,6 +74,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   uint64_t max_item_bytes() const override { return max_item_bytes_.load(std::memory_order_relaxed); }
   Status WaitForRoom(const WaitOptions& wait) override EXCLUDES(mu_);
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override EXCLUDES(mu_);
+  PayloadSource* payload_source() const override { return options_.payload_source; }
   Status status() const override EXCLUDES(mu_);
   void Close() override EXCLUDES(mu_);
 

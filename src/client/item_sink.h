@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "base/payload_source.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
 #include "tensor/item.h"
@@ -42,6 +43,10 @@ class ItemSink {
   // Waits until at most `at_most` items are pending. DEADLINE_EXCEEDED starts with "Timeout exceeded" and
   // names what the wait is for; sending continues.
   virtual Status AwaitPending(int64_t at_most, const WaitOptions& wait) = 0;
+
+  // Returns where the payloads of chunks should be, so that they can be sent cheaply: memory that the server can
+  // read. Null for the private memory of the chunks.
+  virtual PayloadSource* payload_source() const { return nullptr; }
 
   // Returns OK, or the error that made the sink unusable for good, such as an item that the server rejected.
   virtual Status status() const = 0;

@@ -37,7 +37,8 @@ TrajectoryWriterImpl::TrajectoryWriterImpl(const TrajectoryWriterOptions& option
       columns_({.chunking = options.chunking,
                 .codec = PolicyOf(options.compression),
                 .packing = packing,
-                .error_style = error_style},
+                .error_style = error_style,
+                .payload_source = sink_->payload_source()},
                random_.Next(), sink_.get()) {}
 
 TrajectoryWriterImpl::~TrajectoryWriterImpl() {

@@ -92,6 +92,7 @@ class VectorWriterImpl::EnvironmentSink final : public ItemSink {
   Status AwaitPending(int64_t at_most, const WaitOptions& wait) override {
     return sink_->AwaitPending(at_most, wait);
   }
+  PayloadSource* payload_source() const override { return sink_->payload_source(); }
   Status status() const override { return output_->health; }
   void Close() override {}  // other environments may continue
 

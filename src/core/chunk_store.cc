@@ -146,11 +146,12 @@ Result<ChunkRef> ChunkStore::Entered(Result<ChunkRef> chunk) {
 }
 
 Result<ChunkRef> ChunkStore::Add(const ChunkHeader& header, std::span<const uint8_t> payload) {
-  return Entered(Chunk::Copy(NextChunkId(), header, payload, options_.limits));
+  return Entered(Chunk::Copy(NextChunkId(), header, payload, options_.limits, options_.payload_source));
 }
 
 Result<ChunkRef> ChunkStore::AddUninitialized(const ChunkHeader& header, uint8_t** payload) {
-  return Entered(Chunk::Uninitialized(NextChunkId(), header, payload, options_.limits));
+  return Entered(
+      Chunk::Uninitialized(NextChunkId(), header, payload, options_.limits, options_.payload_source));
 }
 
 Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer payload) {

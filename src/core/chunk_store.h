@@ -19,6 +19,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/payload_source.h"
 #include "reverb/status.h"
 #include "tensor/chunk.h"
 #include "tensor/chunk_header.h"
@@ -41,6 +42,9 @@ class ChunkStore {
     MemoryPolicy policy = MemoryPolicy::kBlock;
     // The largest chunk that is accepted, stored and decoded.
     DecodeLimits limits;
+    // Where the payloads of Add() and AddUninitialized() are; null for the private memory of the chunk. Must
+    // outlive the chunks.
+    PayloadSource* payload_source = nullptr;
   };
   struct Stats {
     int64_t live_chunks = 0;

@@ -210,6 +210,77 @@ TEST(ChunkStoreTest, ThePayloadMayBeWrittenLater) {
   EXPECT_EQ(store.stats().live_bytes, (*chunk)->bytes());
 }
 
+// Heap memory that counts its blocks.
+class CountingSource final : public PayloadSource {
+ public:
+  uint8_t* Allocate(size_t bytes) override {
+    if (is_empty) return nullptr;
+    live_bytes += bytes;
+    return static_cast<uint8_t*>(::operator new(bytes));
+  }
+  void Free(uint8_t* block, size_t bytes) override {
+    live_bytes -= bytes;
+    ::operator delete(block);
+  }
+  size_t live_bytes = 0;
+  bool is_empty = false;
+};
+
+TEST(ChunkStoreTest, PayloadsAreInMemoryOfTheSource) {
+  CountingSource source;
+  ChunkStore store({.payload_source = &source});
+  const Encoded encoded = Encode(500);
+  uint8_t* payload = nullptr;
+  auto later = store.AddUninitialized(encoded.header, &payload);
+  ASSERT_OK(later);
+  EXPECT_EQ(source.live_bytes, 500u);
+  std::memcpy(payload, encoded.payload.data(), encoded.payload.size());
+  const auto copy = store.Add(encoded.header, encoded.payload);
+  ASSERT_OK(copy);
+  EXPECT_EQ(source.live_bytes, 1000u);
+  for (const ChunkRef& chunk : {*later, *copy}) {
+    EXPECT_THAT(chunk->payload(), ElementsAreArray(encoded.payload));
+    EXPECT_THAT(chunk->column_payload(0), ElementsAreArray(encoded.payload));
+    std::vector<uint8_t> rows(3);
+    EXPECT_OK(chunk->CopyPayload(rows.data(), 497, 3));
+    EXPECT_TRUE(std::equal(rows.begin(), rows.end(), encoded.payload.begin() + 497));
+    EXPECT_EQ(chunk->header().Unpack(), encoded.header);
+    EXPECT_GE(chunk->bytes(), 500);
+  }
+  EXPECT_EQ((*later)->payload().data(), payload);
+  EXPECT_EQ(store.stats().live_bytes, 2 * (*copy)->bytes());
+  *later = ChunkRef();
+  EXPECT_EQ(source.live_bytes, 500u);
+  EXPECT_EQ(store.stats().live_bytes, (*copy)->bytes());
+}
+
+TEST(ChunkStoreTest, SmallPayloadsAndThoseWithoutMemoryOfTheSourceArePrivate) {
+  CountingSource source;
+  ChunkStore store({.payload_source = &source});
+  const Encoded small = Encode(Chunk::kMinSourcedBytes - 1);
+  const auto inline_chunk = store.Add(small.header, small.payload);
+  ASSERT_OK(inline_chunk);
+  EXPECT_THAT((*inline_chunk)->payload(), ElementsAreArray(small.payload));
+  source.is_empty = true;
+  const Encoded large = Encode(5000);
+  const auto private_chunk = store.Add(large.header, large.payload);
+  ASSERT_OK(private_chunk);
+  EXPECT_THAT((*private_chunk)->payload(), ElementsAreArray(large.payload));
+  EXPECT_EQ(source.live_bytes, 0u);
+}
+
+TEST(ChunkStoreTest, ARejectedChunkTakesNoMemoryOfTheSource) {
+  CountingSource source;
+  ChunkStore store({.payload_source = &source});
+  Encoded encoded = Encode(500);
+  encoded.payload.push_back(1);
+  EXPECT_THAT(store.Add(encoded.header, encoded.payload), StatusIs(StatusCode::kDataLoss));
+  encoded.header.columns[0].blocks[0].raw_size = 1;
+  uint8_t* payload = nullptr;
+  EXPECT_THAT(store.AddUninitialized(encoded.header, &payload), StatusIs(StatusCode::kDataLoss));
+  EXPECT_EQ(source.live_bytes, 0u);
+}
+
 TEST(ChunkStoreTest, RejectsAPayloadThatDoesNotMatchTheHeader) {
   ChunkStore store({});
   const Encoded encoded = Encode(10);

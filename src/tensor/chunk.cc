@@ -20,7 +20,7 @@ uint64_t NextChunkId() {
 }
 
 Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t payload_bytes,
-                                 size_t tail_bytes, const DecodeLimits& limits) {
+                                 size_t tail_bytes, const DecodeLimits& limits, PayloadSource* source) {
   REVERB_RETURN_IF_ERROR(ValidateChunkHeader(header, limits));
   if (PayloadSize(header) != payload_bytes) {
     return Status::DataLoss("chunk: the header describes " + std::to_string(PayloadSize(header)) +
@@ -31,8 +31,14 @@ Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t 
     return Status::ResourceExhausted("chunk of " + std::to_string(payload_bytes) +
                                      " payload bytes is too large; write shorter chunks (at most 4 GiB)");
   }
+  uint8_t* data = nullptr;
+  if (source != nullptr && payload_bytes >= kMinSourcedBytes) {
+    data = source->Allocate(payload_bytes);
+    if (data != nullptr) tail_bytes = sizeof(Sourced);
+  }
   void* memory = ProcessPayloadMemory()->Allocate(tail_offset + tail_bytes);
   if (memory == nullptr) {
+    if (data != nullptr) source->Free(data, payload_bytes);
     return Status::ResourceExhausted("no memory for a chunk of " + std::to_string(payload_bytes) + " bytes");
   }
   Chunk* chunk = new (memory) Chunk();
@@ -40,21 +46,26 @@ Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t 
   chunk->tail_offset_ = static_cast<uint32_t>(tail_offset);
   chunk->payload_size_ = static_cast<uint32_t>(payload_bytes);
   Pack(header, reinterpret_cast<uint8_t*>(chunk + 1));
+  if (data != nullptr) {
+    new (chunk->tail()) Sourced{.source = source, .data = data};
+    chunk->place_ = Place::kSourced;
+  }
   return ChunkRef::Adopt(chunk);
 }
 
 Result<ChunkRef> Chunk::Uninitialized(uint64_t id, const ChunkHeader& header, uint8_t** payload,
-                                      const DecodeLimits& limits) {
+                                      const DecodeLimits& limits, PayloadSource* source) {
   const uint64_t payload_bytes = PayloadSize(header);
-  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload_bytes, payload_bytes, limits));
-  *payload = chunk->tail();
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload_bytes, payload_bytes, limits, source));
+  *payload = chunk->room();
   return chunk;
 }
 
 Result<ChunkRef> Chunk::Copy(uint64_t id, const ChunkHeader& header, std::span<const uint8_t> payload,
-                             const DecodeLimits& limits) {
-  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, payload.size(), payload.size(), limits));
-  if (!payload.empty()) std::memcpy(chunk->tail(), payload.data(), payload.size());
+                             const DecodeLimits& limits, PayloadSource* source) {
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk,
+                          Allocate(id, header, payload.size(), payload.size(), limits, source));
+  if (!payload.empty()) std::memcpy(chunk->room(), payload.data(), payload.size());
   return chunk;
 }
 
@@ -115,6 +126,10 @@ void Chunk::Destroy() {
     case Place::kScattered:
       allocated += sizeof(std::unique_ptr<const ScatteredBytes>);
       std::destroy_at(reinterpret_cast<std::unique_ptr<const ScatteredBytes>*>(tail()));
+      break;
+    case Place::kSourced:
+      allocated += sizeof(Sourced);
+      sourced().source->Free(sourced().data, payload_size_);
       break;
   }
   this->~Chunk();

@@ -1,6 +1,7 @@
 // chunk.h — an immutable run of rows of one or more columns, shared by reference.
 //
 // One allocation holds the object, its packed header and, unless the bytes are stored elsewhere, the payload.
+// A payload can be in memory of a PayloadSource, which other processes may see; object and header never are.
 // Writers create chunks, stores count them, samplers read them: within one process all three share the same
 // object, so this class is below the engine and the client.
 //
@@ -19,6 +20,7 @@
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/payload_source.h"
 #include "base/scattered_bytes.h"
 #include "reverb/status.h"
 #include "tensor/chunk_header.h"
@@ -49,13 +51,18 @@ class Chunk {
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
 
-  // Creates a chunk with a copy of `payload`. All four functions fail if the header is invalid, exceeds the
-  // limits or does not match the payload; they do not verify checksums.
+  // Smaller payloads are never allocated from a PayloadSource: a second allocation would cost more than it
+  // gains.
+  static constexpr size_t kMinSourcedBytes = 128;
+
+  // Creates a chunk with a copy of `payload`, in memory of `source` if one is given and has memory left. All
+  // four functions fail if the header is invalid, exceeds the limits or does not match the payload; they do
+  // not verify checksums.
   static Result<ChunkRef> Copy(uint64_t id, const ChunkHeader& header, std::span<const uint8_t> payload,
-                               const DecodeLimits& limits = {});
+                               const DecodeLimits& limits = {}, PayloadSource* source = nullptr);
   // Same, but the caller must write the whole payload before sharing the chunk.
   static Result<ChunkRef> Uninitialized(uint64_t id, const ChunkHeader& header, uint8_t** payload,
-                                        const DecodeLimits& limits = {});
+                                        const DecodeLimits& limits = {}, PayloadSource* source = nullptr);
   // Creates a chunk over bytes stored elsewhere (shared memory, a mapped file).
   static Result<ChunkRef> External(uint64_t id, const ChunkHeader& header, Buffer payload,
                                    const DecodeLimits& limits = {});
@@ -72,14 +79,19 @@ class Chunk {
     if (place_ == Place::kInline) [[likely]] {
       return {tail(), payload_size_};
     }
+    if (place_ == Place::kSourced) [[likely]] {
+      return {sourced().data, payload_size_};
+    }
     return {ExternalPayload(), payload_size_};
   }
-  // Copies `size` bytes of the payload from `offset` on. REQUIRES: the range lies within the payload.
-  void CopyPayload(uint8_t* out, size_t offset, size_t size) const {
+  // Copies `size` bytes of the payload from `offset` on. Fails only if the payload was scattered over memory
+  // that its owner has lost. REQUIRES: the range lies within the payload.
+  Status CopyPayload(uint8_t* out, size_t offset, size_t size) const {
     if (place_ == Place::kScattered) [[unlikely]] {
       return scattered().CopyTo(out, offset, size);
     }
     if (size > 0) std::memcpy(out, payload().data() + offset, size);
+    return Status::Ok();
   }
   // Returns whether payload() has to join the bytes first.
   bool is_scattered() const { return place_ == Place::kScattered; }
@@ -113,24 +125,34 @@ class Chunk {
  private:
   Chunk() = default;
   ~Chunk() = default;
+  // With a source that has memory left, the payload is there and `tail_bytes` are not needed.
   static Result<ChunkRef> Allocate(uint64_t id, const ChunkHeader& header, size_t payload_bytes,
-                                   size_t tail_bytes, const DecodeLimits& limits);
+                                   size_t tail_bytes, const DecodeLimits& limits,
+                                   PayloadSource* source = nullptr);
   uint8_t* tail() { return reinterpret_cast<uint8_t*>(this) + tail_offset_; }
   const uint8_t* tail() const { return reinterpret_cast<const uint8_t*>(this) + tail_offset_; }
   const ScatteredBytes& scattered() const {
     return **reinterpret_cast<const std::unique_ptr<const ScatteredBytes>*>(tail());
   }
+  // A payload in memory of a source.
+  struct Sourced {
+    PayloadSource* source;
+    uint8_t* data;
+  };
+  const Sourced& sourced() const { return *reinterpret_cast<const Sourced*>(tail()); }
+  // Returns where the payload of a new chunk is to be written. REQUIRES: inline, or of a source.
+  uint8_t* room() { return place_ == Place::kSourced ? sourced().data : tail(); }
   const uint8_t* ExternalPayload() const;
   void Destroy();
 
-  enum class Place : uint8_t { kInline, kBuffer, kScattered };
+  enum class Place : uint8_t { kInline, kBuffer, kScattered, kSourced };
 
   std::atomic<uint32_t> refs_{1};
   std::atomic<uint32_t> item_refs_{0};
   uint64_t id_ = 0;
   std::atomic<ChunkLedger*> ledger_{nullptr};
   // This object is followed by the packed header and, at tail_offset_, by the payload or by a reference to
-  // it: a Buffer or a pointer to ScatteredBytes.
+  // it: a Buffer, a pointer to ScatteredBytes or a Sourced.
   uint32_t tail_offset_ : 30 = 0;
   Place place_ : 2 = Place::kInline;
   uint32_t payload_size_ = 0;

@@ -601,9 +601,11 @@ Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payloa
 }
 
 Status VerifyChecksums(const ColumnView& column, const ScatteredBytes& payload) {
-  return VerifyBlocks(
-      column, payload.size(), 0, static_cast<uint32_t>(column.blocks.size()),
-      [&](size_t position, size_t size) { return Checksum(payload.parts(), position, size); });
+  return VerifyBlocks(column, payload.size(), 0, static_cast<uint32_t>(column.blocks.size()),
+                      [&](size_t position, size_t size) {
+                        const auto parts = payload.PartsFrom(&position);
+                        return Checksum(parts, position, size);
+                      });
 }
 
 Status VerifyChecksums(const ColumnView& column, std::span<const uint8_t> payload, uint32_t first_block,

@@ -200,8 +200,8 @@ Status Trajectory::Read(uint32_t column, std::span<uint8_t> out) const {
                                      std::to_string(bytes - out.size()) + " bytes");
     }
     if (view.codec == Codec::kRaw && view.dtype != DType::kString) [[likely]] {
-      s.chunk->CopyPayload(out.data(), header.column_payload_offset(s.chunk_column) + s.offset * row_bytes,
-                           bytes);
+      REVERB_RETURN_IF_ERROR(s.chunk->CopyPayload(
+          out.data(), header.column_payload_offset(s.chunk_column) + s.offset * row_bytes, bytes));
     } else {
       REVERB_RETURN_IF_ERROR(
           DecodeRows(view, s.chunk->column_payload(s.chunk_column), s.offset, s.length, out.first(bytes)));

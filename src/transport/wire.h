@@ -1,8 +1,9 @@
 // wire.h — encodes messages as the protobuf messages of proto/reverb/v1, without the protobuf library.
 //
 // Encoders turn a value into a WireMessage, which refers to large payloads instead of copying them; they
-// trust their input. Decoders read untrusted bytes: they check lengths, limits, references, headers and
-// checksums in full, and copy a payload once, to its final place. Memory is proportional to the size of the
+// trust their input. Decoders read untrusted bytes, which may be in memory that the sender can still write to:
+// they check lengths, limits, references, headers and checksums in full (but see RowChecksums), and copy a
+// payload once, to its final place, before they verify it. Memory is proportional to the size of the
 // message. docs/protocol.md describes how the messages are used.
 //
 // Errors of decoders: DATA_LOSS when the bytes are not such a message or damaged; INVALID_ARGUMENT when the
@@ -70,6 +71,8 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits = {}
 // until it was forgotten.
 class InsertEncoder {
  public:
+  explicit InsertEncoder(const WireEncoding& encoding = {}) : encoding_(encoding) {}
+
   // REQUIRES: no trajectory is empty; the IDs of chunks are unique on this stream. Of the chunks to forget,
   // only those that the peer knows are sent.
   WireMessage Encode(const InsertMessage& message);
@@ -84,6 +87,7 @@ class InsertEncoder {
   // Returns 0 for no structure, and for those beyond the maximum.
   uint32_t NumberOf(const ItemStructure& structure);
 
+  const WireEncoding encoding_;
   absl::flat_hash_set<uint64_t> sent_;
   std::vector<ItemStructure> structures_;  // number 1 is the first
 };
@@ -137,7 +141,7 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
 //   several times (overlapping samples), runs of rows are sent once instead;
 // - compressed rows and strings: the blocks that are used, each once, as they are stored.
 // Slices that are adjacent in a piece become one slice.
-WireMessage EncodeSampleReply(const SampleReply& reply);
+WireMessage EncodeSampleReply(const SampleReply& reply, const WireEncoding& encoding = {});
 // A larger response is sent in parts, so that every gRPC implementation accepts each message with its default
 // settings.
 inline constexpr uint64_t kMaxPartBytes = (uint64_t{4} << 20) - 1024;
@@ -149,15 +153,20 @@ std::vector<WireMessage> SplitIntoParts(WireMessage response);
 // Raw rows of this many bytes and more may stay in the received message until they are copied to their
 // destination. For fewer bytes the list of parts does not pay off.
 inline constexpr size_t kLeaveBytes = 32 << 10;
+// Whether raw rows of samples may have no checksum, i.e. 0 (WireEncoding::row_checksums).
+enum class RowChecksums : uint8_t { kRequired, kOptional };
 // Turns each piece into a chunk of one column. If `keeper` owns the slices, long rows stay in them instead of
-// being copied.
+// being copied. Fails if the keeper has lost the bytes (Buffer::CheckValid) when all others are copied.
 Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits = {},
-                                      const Buffer& keeper = {});
+                                      const Buffer& keeper = {},
+                                      RowChecksums row_checksums = RowChecksums::kRequired);
 
 // The receiving side of one sample stream: DecodeSampleReply for messages and for responses in parts.
 class SampleReplyDecoder {
  public:
-  explicit SampleReplyDecoder(const WireLimits& limits = {}) : limits_(limits) {}
+  explicit SampleReplyDecoder(const WireLimits& limits = {},
+                              RowChecksums row_checksums = RowChecksums::kRequired)
+      : limits_(limits), row_checksums_(row_checksums) {}
 
   // Returns nothing after a part that is not the last. `keeper` must keep the slices alive if the message has
   // kLeaveBytes or more, or is_in_parts().
@@ -170,6 +179,7 @@ class SampleReplyDecoder {
   Result<bool> AddPart(uint64_t response_bytes, ProtoReader part, const Buffer& keeper);
 
   const WireLimits limits_;
+  const RowChecksums row_checksums_;
   std::vector<ByteSlice> parts_;
   std::vector<Buffer> keepers_;  // of parts_
   uint64_t response_bytes_ = 0;  // of all parts together
@@ -215,8 +225,9 @@ Result<ServerInfo> DecodeServerInfo(ByteSlices slices, const WireLimits& limits 
 WireMessage EncodeInspectRequest(const InspectRequest& request);
 Result<InspectRequest> DecodeInspectRequest(ByteSlices slices, const WireLimits& limits = {});
 // Data as in a SampleReply.
-WireMessage EncodeInspectReply(const InspectReply& reply);
-Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits = {});
+WireMessage EncodeInspectReply(const InspectReply& reply, const WireEncoding& encoding = {});
+Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits = {},
+                                        RowChecksums row_checksums = RowChecksums::kRequired);
 
 // The messages without fields: InfoRequest, CheckpointRequest and the empty responses. Fields of newer
 // peers are skipped.

@@ -74,7 +74,9 @@ std::vector<Case> AllCases() {
       {"sample reply", EncodeSampleReply(reply), again_reply},
       {"sample reply of shared columns", EncodeSampleReply(shared), again_reply},
       {"inspect reply", EncodeInspectReply(inspect),
-       [](ByteSlices s) { return Again(DecodeInspectReply(s), EncodeInspectReply); }},
+       [](ByteSlices s) {
+         return Again(DecodeInspectReply(s), [](const InspectReply& m) { return EncodeInspectReply(m); });
+       }},
       {"inspect request", EncodeInspectRequest(test::Filled<InspectRequest>()),
        [](ByteSlices s) { return Again(DecodeInspectRequest(s), EncodeInspectRequest); }},
       {"mutate", EncodeMutateRequest(test::Filled<MutateRequest>()),

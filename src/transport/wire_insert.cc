@@ -34,7 +34,7 @@ void WriteChunk(Chunk* chunk, WireWriter* writer) {
   }
   const std::span<const uint8_t> payload = chunk->payload();
   if (!payload.empty()) {
-    writer->BeginPayload(kDataField, payload.size());
+    writer->BeginPayload(kDataField, payload);
     writer->AppendOf(chunk, payload);
   }
   writer->End(nested);
@@ -98,7 +98,7 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
 // --- InsertEncoder ---
 
 WireMessage InsertEncoder::Encode(const InsertMessage& message) {
-  WireWriter writer(64 * message.items.size() + 64);
+  WireWriter writer(64 * message.items.size() + 64, encoding_);
   std::vector<Chunk*> fresh;
   const size_t structures = structures_.size();
   const std::string* table = nullptr;

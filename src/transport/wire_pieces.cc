@@ -243,7 +243,8 @@ void PieceBuilder::WritePiece(const Piece& piece, WireWriter* writer) const {
                       .offset = piece.first,
                       .length = piece.count,
                       .bytes = bytes};
-  const BlockInfo block{.stored_size = size, .raw_size = size, .checksum = ChecksumOf(run)};
+  const uint64_t checksum = writer->encoding().row_checksums ? ChecksumOf(run) : 0;
+  const BlockInfo block{.stored_size = size, .raw_size = size, .checksum = checksum};
   view.codec = Codec::kRaw;
   view.delta = false;
   view.rows = view.rows_per_block = piece.count;

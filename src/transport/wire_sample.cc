@@ -24,8 +24,8 @@ void WriteSampleInfo(const Sample& sample, WireWriter* writer) {
   writer->End(info);
 }
 
-WireMessage EncodeSampleReply(const SampleReply& reply) {
-  WireWriter writer(128 * reply.samples.size() + 128);
+WireMessage EncodeSampleReply(const SampleReply& reply, const WireEncoding& encoding) {
+  WireWriter writer(128 * reply.samples.size() + 128, encoding);
   if (reply.welcome) {
     const auto nested = writer.Begin(1);
     WriteWelcome(*reply.welcome, &writer);
@@ -58,8 +58,8 @@ WireMessage EncodeSampleReply(const SampleReply& reply) {
   return writer.Finish();
 }
 
-WireMessage EncodeInspectReply(const InspectReply& reply) {
-  WireWriter writer(128 * reply.items.size() + 64);
+WireMessage EncodeInspectReply(const InspectReply& reply, const WireEncoding& encoding) {
+  WireWriter writer(128 * reply.items.size() + 64, encoding);
   writer.Uint(1, reply.next_cursor);
   const PieceBuilder pieces(reply.items);
   pieces.WriteSamples(2, &writer);

@@ -13,9 +13,15 @@ namespace {
 
 constexpr std::string_view kResponse = "SampleResponse";
 
+// Returns whether the piece consists of raw rows without checksums.
+bool LacksChecksums(const ColumnHeader& column) {
+  return column.codec == Codec::kRaw && column.dtype != DType::kString &&
+         std::ranges::all_of(column.blocks, [](const BlockInfo& block) { return block.checksum == 0; });
+}
+
 // `keeper` keeps the bytes of the message alive, if it owns anything.
 Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits, const Buffer& keeper,
-                  ChunkRef* piece) {
+                  RowChecksums row_checksums, ChunkRef* piece) {
   ChunkHeader header;
   header.columns.resize(1);
   ProtoReader payload;
@@ -44,17 +50,18 @@ Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits,
   }
   header.last_step = int64_t{header.rows} - 1;
   const ColumnHeader& column = header.columns[0];
+  const bool is_verified = row_checksums == RowChecksums::kRequired || !LacksChecksums(column);
   if (keeper.has_owner() && payload.remaining() >= kLeaveBytes && column.codec == Codec::kRaw &&
       column.dtype != DType::kString) {
     auto scattered = std::make_unique<const ScatteredBytes>(keeper, payload.RestInParts());
     const ScatteredBytes* const bytes = scattered.get();
     REVERB_ASSIGN_OR_RETURN(*piece, Chunk::Scattered(number, header, std::move(scattered), limits.chunk));
-    return VerifyChecksums((*piece)->header().column(0), *bytes);
+    return is_verified ? VerifyChecksums((*piece)->header().column(0), *bytes) : Status::Ok();
   }
   uint8_t* room = nullptr;
   REVERB_ASSIGN_OR_RETURN(*piece, Chunk::Uninitialized(number, header, &room, limits.chunk));
   payload.CopyRest(room);
-  return VerifyChecksums((*piece)->header().column(0), (*piece)->payload());
+  return is_verified ? VerifyChecksums((*piece)->header().column(0), (*piece)->payload()) : Status::Ok();
 }
 
 Status ParseSampleInfo(ProtoReader reader, Sample* sample) {
@@ -105,8 +112,9 @@ Status ParseSample(ProtoReader reader, const std::function<Chunk*(uint64_t)>& re
 // Collects the samples and pieces of a message, and joins them at its end.
 class SampleParser {
  public:
-  SampleParser(std::string_view message, const WireLimits& limits, Buffer keeper = {})
-      : message_(message), limits_(limits), keeper_(std::move(keeper)) {}
+  SampleParser(std::string_view message, const WireLimits& limits, RowChecksums row_checksums,
+               Buffer keeper = {})
+      : message_(message), limits_(limits), row_checksums_(row_checksums), keeper_(std::move(keeper)) {}
 
   Status AddSample(ProtoReader reader) {
     if (samples_.size() >= limits_.max_items) return TooMany(message_, "samples", limits_.max_items);
@@ -128,7 +136,8 @@ class SampleParser {
     // Every slice may need a piece of its own.
     if (pieces_.size() >= limits_.max_slices) return TooMany(message_, "pieces", limits_.max_slices);
     const size_t number = pieces_.size();
-    const Status status = ParsePiece(reader, number, limits_, keeper_, &pieces_.emplace_back());
+    const Status status =
+        ParsePiece(reader, number, limits_, keeper_, row_checksums_, &pieces_.emplace_back());
     return status.ok() ? status : status.Prefixed("piece " + Number(number));
   }
 
@@ -181,6 +190,7 @@ class SampleParser {
 
   const std::string_view message_;
   const WireLimits& limits_;
+  const RowChecksums row_checksums_;
   const Buffer keeper_;
   std::vector<ProtoReader> samples_;
   std::vector<ProtoReader> shared_;
@@ -189,11 +199,12 @@ class SampleParser {
 
 }  // namespace
 
-Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits, const Buffer& keeper) {
+Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limits, const Buffer& keeper,
+                                      RowChecksums row_checksums) {
   ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kResponse, limits));
   SampleReply reply;
-  SampleParser parser(kResponse, limits, keeper);
+  SampleParser parser(kResponse, limits, row_checksums, keeper);
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -222,15 +233,17 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
   REVERB_RETURN_IF_ERROR(reader.status(kResponse));
   reply.shared_columns = parser.has_shared_columns();
   REVERB_RETURN_IF_ERROR(parser.Finish(&reply.samples));
+  REVERB_RETURN_IF_ERROR(keeper.CheckValid());
   return reply;
 }
 
-Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits) {
+Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits,
+                                        RowChecksums row_checksums) {
   constexpr std::string_view kName = "InspectResponse";
   ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   InspectReply reply;
-  SampleParser parser(kName, limits);
+  SampleParser parser(kName, limits, row_checksums);
   while (reader.Next()) {
     switch (reader.field()) {
       case 1:
@@ -260,7 +273,7 @@ Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices,
       return Status::InvalidArgument(
           "message SampleResponse: arrived before the last part of the previous response");
     }
-    REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(slices, limits_, keeper));
+    REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(slices, limits_, keeper, row_checksums_));
     return std::optional(std::move(reply));
   }
   uint64_t response_bytes = 0;
@@ -280,13 +293,17 @@ Result<std::optional<SampleReply>> SampleReplyDecoder::Decode(ByteSlices slices,
   if (!is_complete) return std::optional<SampleReply>();
   struct Keeper final : BufferOwner {
     explicit Keeper(std::vector<Buffer> kept) : buffers(std::move(kept)) {}
+    Status CheckValid() const override {
+      for (const Buffer& buffer : buffers) REVERB_RETURN_IF_ERROR(buffer.CheckValid());
+      return Status::Ok();
+    }
     const std::vector<Buffer> buffers;
   };
   std::vector<ByteSlice> parts = std::exchange(parts_, {});
   const Buffer all(new Keeper(std::exchange(keepers_, {})), nullptr, 0);
   received_bytes_ = 0;
   REVERB_RETURN_IF_ERROR(Unseal(0, &parts));
-  REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(parts, limits_, all));
+  REVERB_ASSIGN_OR_RETURN(SampleReply reply, DecodeSampleReply(parts, limits_, all, row_checksums_));
   return std::optional(std::move(reply));
 }
 

@@ -28,47 +28,76 @@ WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter*
   return nested;
 }
 
+namespace {
+
+// How WriteRuns() sends the runs.
+enum class RunsForm : uint8_t {
+  kCopied,     // together, as one block: a checksum covers contiguous bytes
+  kBlocks,     // by reference, a block for each
+  kReference,  // by reference, as one block without a checksum
+};
+
+RunsForm FormOf(std::span<const RawRowRun> runs, uint64_t size, const WireWriter& writer) {
+  const RawRowRun& first = runs[0];
+  if (!writer.encoding().row_checksums) {
+    const bool by_reference =
+        size >= kShareBytes && (first.bytes.size() >= kShareBytes || writer.IsShared(first.bytes));
+    return by_reference ? RunsForm::kReference : RunsForm::kCopied;
+  }
+  // Long runs of one length become one block each.
+  if (first.bytes.size() < kShareBytes) return RunsForm::kCopied;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const bool is_last = i + 1 == runs.size();
+    if (runs[i].length != first.length && !(is_last && runs[i].length < first.length)) {
+      return RunsForm::kCopied;
+    }
+  }
+  return RunsForm::kBlocks;
+}
+
+}  // namespace
+
 void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWriter* writer) {
   uint64_t rows = 0;
   for (const RawRowRun& run : runs) rows += run.length;
   const uint64_t size = rows * like.row_bytes();
-  // Long runs of one length become one block each, sent by reference. All others are copied together first,
-  // since a checksum covers contiguous bytes.
-  const uint32_t unit = runs[0].length;
-  bool by_reference = runs[0].bytes.size() >= kShareBytes;
-  for (size_t i = 0; by_reference && i < runs.size(); ++i) {
-    by_reference = runs[i].length == unit || (i + 1 == runs.size() && runs[i].length < unit);
-  }
+  const RunsForm form = FormOf(runs, size, *writer);
   ColumnView view = like;
   view.codec = Codec::kRaw;
   view.delta = false;
   view.rows = static_cast<uint32_t>(rows);
+  view.rows_per_block = form == RunsForm::kBlocks ? runs[0].length : view.rows;
 
   std::vector<BlockInfo> blocks;
-  const auto add_block = [&](std::span<const uint8_t> bytes, uint64_t checksum) {
-    const auto bytes_of_block = static_cast<uint32_t>(bytes.size());
+  const auto add_block = [&](uint64_t bytes, uint64_t checksum) {
+    const auto bytes_of_block = static_cast<uint32_t>(bytes);
     blocks.push_back({.stored_size = bytes_of_block, .raw_size = bytes_of_block, .checksum = checksum});
   };
   Buffer together;
-  if (by_reference) {
-    view.rows_per_block = unit;
-    blocks.reserve(runs.size());
-    for (const RawRowRun& run : runs) add_block(run.bytes, ChecksumOf(run));
-  } else {
-    view.rows_per_block = view.rows;
-    uint8_t* out = nullptr;
-    together = Buffer::Allocate(size, &out);
-    for (const RawRowRun& run : runs) {
-      if (run.bytes.empty()) continue;
-      std::memcpy(out, run.bytes.data(), run.bytes.size());
-      out += run.bytes.size();
+  switch (form) {
+    case RunsForm::kBlocks:
+      blocks.reserve(runs.size());
+      for (const RawRowRun& run : runs) add_block(run.bytes.size(), ChecksumOf(run));
+      break;
+    case RunsForm::kReference:
+      add_block(size, 0);
+      break;
+    case RunsForm::kCopied: {
+      uint8_t* out = nullptr;
+      together = Buffer::Allocate(size, &out);
+      for (const RawRowRun& run : runs) {
+        if (run.bytes.empty()) continue;
+        std::memcpy(out, run.bytes.data(), run.bytes.size());
+        out += run.bytes.size();
+      }
+      add_block(size, writer->encoding().row_checksums ? Checksum(together.span()) : 0);
+      break;
     }
-    add_block(together.span(), Checksum(together.span()));
   }
   view.blocks = blocks;
 
   const auto nested = BeginPiece(view, size, writer);
-  if (by_reference) {
+  if (form != RunsForm::kCopied) {
     for (const RawRowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
   } else if (size > 0) {
     writer->AppendShared(std::move(together));

@@ -42,7 +42,7 @@ inline std::vector<ColumnKind> AllKinds() {
 
 // Makes a chunk of rows that change slowly, so that every codec compresses them.
 inline internal::ChunkRef MakeChunk(uint64_t id, const std::vector<ColumnKind>& kinds, uint32_t rows,
-                                    internal::Random* random) {
+                                    internal::Random* random, internal::PayloadSource* source = nullptr) {
   internal::ChunkHeader header{.episode_id = random->Next(),
                                .first_step = -3,
                                .last_step = static_cast<int64_t>(rows) - 4,
@@ -70,7 +70,7 @@ inline internal::ChunkRef MakeChunk(uint64_t id, const std::vector<ColumnKind>& 
     }
     header.columns.push_back(encoder.Encode(all, rows, &payload).value());
   }
-  return internal::Chunk::Copy(id, header, payload).value();
+  return internal::Chunk::Copy(id, header, payload, {}, source).value();
 }
 
 // Makes columns of the given kinds (by index into the columns of the chunks), each of one to three slices.

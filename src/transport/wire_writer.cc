@@ -1,5 +1,6 @@
 #include "transport/wire_writer.h"
 
+#include "base/shared_memory.h"
 #include "tensor/checksum.h"
 #include "transport/wire_seal.h"
 
@@ -73,12 +74,15 @@ void WireWriter::AppendShared(Buffer buffer) {
   shares_.push_back({bytes_.size(), std::move(buffer)});
 }
 
+bool WireWriter::IsShared(std::span<const uint8_t> bytes) const {
+  return encoding_.shared_memory != nullptr && bytes.size() >= encoding_.min_shared_bytes &&
+         encoding_.shared_memory->Contains(bytes.data());
+}
+
 void WireWriter::AppendOf(Chunk* chunk, std::span<const uint8_t> bytes) {
-  if (is_shared_) {
-    AppendShared(ShareBytes(ChunkRef::Share(chunk), bytes));
-  } else {
-    Append(bytes);
-  }
+  if (!is_shared_) return Append(bytes);
+  AppendShared(encoding_.borrows_chunks ? Buffer(nullptr, bytes.data(), bytes.size())
+                                        : ShareBytes(ChunkRef::Share(chunk), bytes));
 }
 
 WireMessage WireWriter::Finish() {
@@ -89,6 +93,7 @@ WireMessage WireWriter::Finish() {
   auto* const owner = new StringOwner(std::exchange(bytes_, {}));
   const Buffer own(owner, reinterpret_cast<const uint8_t*>(owner->bytes().data()), size);
   size_t position = kSealBytes;
+  parts.reserve(2 * shares.size() + 1);
   for (Share& share : shares) {
     if (share.at > position) parts.push_back(own.Slice(position, share.at - position));
     position = share.at;

@@ -2,7 +2,7 @@
 //
 // A message becomes a WireMessage: a sequence of Buffers. Small fields and small payloads share one block of
 // heap memory; a payload of kShareBytes or more is a Buffer that refers to existing memory and keeps it
-// alive. Fields with the default value of proto3 are not written.
+// alive, unless a WireEncoding says otherwise. Fields with the default value of proto3 are not written.
 //
 // The length of a nested message is known at its end only. One byte is reserved for it, which usually
 // suffices; otherwise the bytes of the nested message are moved. For large ones the caller passes an
@@ -30,9 +30,32 @@
 
 namespace reverb::internal {
 
+class SharedMemory;
+
 // From this size on, sending a payload by reference is cheaper than copying it. The number is part of the
 // protocol: such payloads are not covered by the checksum of a message (wire_seal.h).
 inline constexpr size_t kShareBytes = 1536;
+
+// How the data of items and samples is written. The default is the protocol of docs/protocol.md. A receiver on
+// the same host maps shared memory of the sender: it needs references to rows instead of their bytes, and the
+// sender should not touch them.
+struct WireEncoding {
+  // Payloads of chunks, and raw rows of samples, that are in this memory become parts by reference from
+  // min_shared_bytes on, others from kShareBytes on. Messages with smaller parts by reference cannot be sealed.
+  const SharedMemory* shared_memory = nullptr;
+  size_t min_shared_bytes = 128;
+  // False: the checksums of raw rows of samples are 0 (RowChecksums::kOptional). Stored checksums, those of
+  // chunks and of compressed rows, are always sent.
+  bool row_checksums = true;
+  // The parts borrow the memory of chunks: the caller keeps the items or samples alive as long as the message.
+  // Otherwise each part by reference keeps its chunk alive.
+  bool borrows_chunks = false;
+
+  // Returns the encoding for a receiver that maps `memory`.
+  static WireEncoding ForSharedMemory(const SharedMemory* memory) {
+    return {.shared_memory = memory, .row_checksums = false, .borrows_chunks = true};
+  }
+};
 
 // The size of the checksum field at the start of a sealed message (wire_seal.h).
 inline constexpr size_t kSealBytes = 9;
@@ -64,7 +87,7 @@ class WireMessage {
 class WireWriter {
  public:
   // `expected_bytes`: an estimate of the bytes to be written, without payloads by reference.
-  explicit WireWriter(size_t expected_bytes = 0) {
+  explicit WireWriter(size_t expected_bytes = 0, const WireEncoding& encoding = {}) : encoding_(encoding) {
     bytes_.reserve(kSealBytes + expected_bytes);
     bytes_.resize(kSealBytes);
   }
@@ -128,8 +151,17 @@ class WireWriter {
     BeginBytes(field, size);
     is_shared_ = size >= kShareBytes;
   }
+  // Same for the payload of a chunk, which may be by reference from fewer bytes on (WireEncoding).
+  void BeginPayload(uint32_t field, std::span<const uint8_t> payload) {
+    BeginPayload(field, payload.size());
+    is_shared_ |= IsShared(payload);
+  }
   void AppendShared(Buffer buffer);
   void AppendOf(Chunk* chunk, std::span<const uint8_t> bytes);
+
+  const WireEncoding& encoding() const { return encoding_; }
+  // Returns whether bytes of a chunk are in memory that the receiver reads, and enough for a reference.
+  bool IsShared(std::span<const uint8_t> bytes) const;
 
   // Returns the message. The writer must not be used afterwards.
   WireMessage Finish();
@@ -149,6 +181,7 @@ class WireWriter {
     bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
 
+  const WireEncoding encoding_;
   bool is_shared_ = false;  // the current payload
   std::string bytes_;       // kSealBytes reserved, then the written bytes
   std::vector<Share> shares_;

@@ -152,10 +152,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CheckSamples(
           cut.slices,
           [](ByteSlices slices, const WireLimits& limits) { return DecodeSampleReply(slices, limits); },
-          EncodeSampleReply, &SampleReply::samples);
+          [](const SampleReply& reply) { return EncodeSampleReply(reply); }, &SampleReply::samples);
       break;
     case 2:
-      CheckSamples(cut.slices, DecodeInspectReply, EncodeInspectReply, &InspectReply::items);
+      CheckSamples(
+          cut.slices,
+          [](ByteSlices slices, const WireLimits& limits) { return DecodeInspectReply(slices, limits); },
+          [](const InspectReply& reply) { return EncodeInspectReply(reply); }, &InspectReply::items);
       break;
     case 3:
       Check(cut.slices, DecodeInsertHello, EncodeInsertHello);

@@ -1,0 +1,43 @@
+// mapped_segment.h — a segment of the shared memory of another process, mapped for reading.
+//
+// The other process may be malicious: it may write to the segment at any time, but it cannot make an access
+// fault, since the segment is checked to be a memfd that cannot shrink. Copy bytes before checking them.
+//
+// Threads: immutable.
+#ifndef REVERB_BASE_MAPPED_SEGMENT_H_
+#define REVERB_BASE_MAPPED_SEGMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "reverb/status.h"
+
+namespace reverb::internal {
+
+class MappedSegment {
+ public:
+  // Bounds the address space that one segment of a peer can take.
+  static constexpr uint64_t kMaxBytes = uint64_t{64} << 30;
+
+  // Maps the memfd, whose size must be `bytes`. INVALID_ARGUMENT if it is something else than a sealed memfd
+  // of that size. `descriptor` remains the caller's and is not needed afterwards.
+  static Result<std::shared_ptr<const MappedSegment>> Map(int descriptor, uint64_t bytes);
+  ~MappedSegment();
+  MappedSegment(const MappedSegment&) = delete;
+  MappedSegment& operator=(const MappedSegment&) = delete;
+
+  uint64_t size() const { return bytes_.size(); }
+  // Returns `length` bytes from `offset` on; INVALID_ARGUMENT if they are not all in the segment. Safe for
+  // untrusted arguments.
+  Result<std::span<const uint8_t>> Range(uint64_t offset, uint64_t length) const;
+
+ private:
+  explicit MappedSegment(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  const std::span<const uint8_t> bytes_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_BASE_MAPPED_SEGMENT_H_
