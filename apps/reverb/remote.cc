@@ -148,8 +148,10 @@ WaitOptions Remote::wait() const {
 int Remote::Fail(const Status& status) const {
   const std::string who = "reverb " + command + ": ";
   const std::string message(status.message());
-  const std::string start = "Is a server running there? To start one:\n  reverb serve --port " +
-                            PortOf(address) + " --table replay:uniform:fifo:1000000";
+  const std::string start = address.starts_with("unix:")
+                                ? "Is a server running whose configuration has this path as its local_path?"
+                                : "Is a server running there? To start one:\n  reverb serve --port " +
+                                      PortOf(address) + " --table replay:uniform:fifo:1000000";
   const auto say = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   const bool is_limited = status.detail() == Detail::kRateLimited || status.detail() == Detail::kMemoryFull ||
                           status.detail() == Detail::kQueued;

@@ -57,7 +57,7 @@ class Info(ProgramTest):
         server = self.serve("--config", self.folder / "server.toml")
         self.assertIn(f" at unix:{path} (local), up ", self.expect(("info", f"unix:{path}"), OK))
         self.assertEqual(self.info(server)["transport"], "gRPC")
-        self.expect(("info", f"unix:{self.folder}/none"), UNREACHABLE, "no server at", "No such file")
+        self.expect(("info", f"unix:{self.folder}/none"), UNREACHABLE, "no server at", "No such file", "local_path")
         server.stop()
         self.expect(("info", f"unix:{path}"), UNREACHABLE, "no server at")
 
