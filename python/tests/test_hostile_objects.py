@@ -116,7 +116,7 @@ for each in (client, remote):
     # The only reference is dropped during the call.
     held = {"writer": each.trajectory_writer(1)}
     attempt("the writer is dropped", lambda: held.pop("writer").append(Treacherous(gc.collect)))
-    short_lived = {"client": connect(server, each is client)}
+    short_lived = {"client": connect(server, "in_process" if each is client else "grpc")}
     attempt("the client is dropped", lambda: short_lived.pop("client").insert(Treacherous(gc.collect), {"table": 1.0}, timeout=2))
     attempt("a priority that calls", lambda: each.insert(1, {"table": Treacherous(lambda: each.reset("table"))}, timeout=2))
     updates = {}

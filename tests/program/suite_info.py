@@ -73,7 +73,7 @@ class Info(ProgramTest):
         info = wait_until("two that wait", both)
         for waiter in info["waiters"]:
             check_fields(self, waiter, documented(frame.source / "docs", "A waiter"))
-            self.assertRegex(waiter["address"], r"^process \d+$")
+            self.assertRegex(waiter["address"], r"^pid \d+$")
         by_table = {waiter["table"]: waiter for waiter in info["waiters"]}
         self.assertEqual((by_table["t"]["operation"], by_table["t"]["reason"]), ("sample", "min_size"))
         self.assertEqual((by_table["t"]["client"], by_table["t"]["count"]), ("test sample", 7))
@@ -81,9 +81,9 @@ class Info(ProgramTest):
         self.assertEqual((by_table["q"]["client"], by_table["q"]["count"]), ("test insert", 1))
         page = self.expect(("info", server.address), OK)
         self.assertIn("1 sample waits: too few items to sample (0 of 5)\n", page)
-        self.assertRegex(page, r"\n +test sample at process \d+, 7 samples, for ")
+        self.assertRegex(page, r"\n +test sample at pid \d+, 7 samples, for ")
         self.assertIn("1 insert waits: too many inserts per sample (cursor 2, most 2)\n", page)
-        self.assertRegex(page, r"\n +test insert at process \d+, 1 item, for ")
+        self.assertRegex(page, r"\n +test insert at pid \d+, 1 item, for ")
         self.assertIn("cursor 2 between 0 and 2 [-----------------------#]", page)
 
     def test_page_has_sizes_rates_and_limiters(self):
