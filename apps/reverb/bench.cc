@@ -20,16 +20,16 @@ Command AddBench(CLI::App* program) {
     workloads.append("\n  ").append(name).append(": ").append(summary);
   }
   app->add_option("WORKLOAD", options->workload, workloads)->required()->type_name("");
-  const std::map<std::string, bool> transports = {{"inproc", true}, {"grpc", false}};
+  const std::map<std::string, Transport> transports = {
+      {"inproc", Transport::kInProcess}, {"local", Transport::kLocal}, {"grpc", Transport::kGrpc}};
   app->add_option_function<std::string>(
          "--transport",
-         [options, transports](const std::string& name) { options->in_process = transports.at(name); },
-         "inproc: all in one process; grpc: a server process on loopback (default: grpc; transitions: "
-         "inproc)")
-      ->check(CLI::IsMember({"inproc", "grpc"}))
+         [options, transports](const std::string& name) { options->transport = transports.at(name); },
+         "inproc: all in one process; local: a server process, through shared memory; grpc: a server process "
+         "on loopback (default: grpc; transitions: inproc)")
+      ->check(CLI::IsMember({"inproc", "local", "grpc"}))
       ->type_name("NAME");
-  app->add_option("--address", options->address,
-                  "Measure a running server over the network: insert, sample, mixed or latency")
+  app->add_option("--address", options->address, "Measure a running server: insert, sample, mixed or latency")
       ->type_name("ADDRESS");
   app->add_option("--table", options->table,
                   "With --address: the table to use. The benchmark writes items into it!")

@@ -171,7 +171,7 @@ class Reader {
   // --- Parts of the file ---
 
   void ReadServer(const toml::table& table, ServerOptions* options) {
-    CheckKeys(table, "server.", {"host", "port", "max_bytes", "when_full"}, "");
+    CheckKeys(table, "server.", {"host", "port", "local", "local_path", "max_bytes", "when_full"}, "");
     if (const toml::node* node = table.get("host")) {
       const auto host =
           String(*node, "server.host", "an address to listen on, such as \"127.0.0.1\" or \"[::]\"");
@@ -182,6 +182,13 @@ class Reader {
     }
     if (const toml::node* node = table.get("port")) {
       if (const auto port = Integer(*node, "server.port", 0, 65535)) options->port = static_cast<int>(*port);
+    }
+    if (const toml::node* node = table.get("local")) ReadLocal(*node, &options->local);
+    if (const toml::node* node = table.get("local_path")) {
+      const std::string what = "the path of a socket, such as \"/run/reverb/replay.sock\"";
+      const auto path = String(*node, "server.local_path", what);
+      if (path && path->empty()) Expected(*node, "server.local_path", what);
+      if (path) options->local_path = *path;
     }
     if (const toml::node* node = table.get("max_bytes")) {
       if (const auto bytes = Bytes(*node, "server.max_bytes")) {
@@ -199,12 +206,23 @@ class Reader {
     }
   }
 
+  void ReadLocal(const toml::node& node, LocalAccess* local) {
+    if (const auto* flag = node.as_boolean()) {
+      *local = **flag ? LocalAccess::kSameUser : LocalAccess::kOff;
+    } else if (const auto* text = node.as_string(); text != nullptr && **text == "any user") {
+      *local = LocalAccess::kAnyUser;
+    } else {
+      Expected(node, "server.local", "true, false or \"any user\"");
+    }
+  }
+
   void ReadLimits(const toml::table& table, ServerLimits* limits) {
-    CheckKeys(table, "limits.",
-              {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes",
-               "max_waiting_items", "max_window_bytes", "sample_window_bytes", "max_streams",
-               "disconnected_session_ttl", "max_disconnected_bytes"},
-              "");
+    CheckKeys(
+        table, "limits.",
+        {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes", "max_waiting_items",
+         "max_window_bytes", "sample_window_bytes", "max_streams", "disconnected_session_ttl",
+         "max_disconnected_bytes", "max_pinned_bytes", "stalled_client_timeout"},
+        "");
     LimitInto(table, "max_message_bytes", &limits->max_message_bytes);
     LimitInto(table, "max_chunk_bytes", &limits->max_chunk_bytes);
     LimitInto(table, "max_item_bytes", &limits->max_item_bytes);
@@ -212,6 +230,7 @@ class Reader {
     LimitInto(table, "max_window_bytes", &limits->max_window_bytes);
     LimitInto(table, "sample_window_bytes", &limits->sample_window_bytes);
     LimitInto(table, "max_disconnected_bytes", &limits->max_disconnected_bytes, /*least=*/0);
+    LimitInto(table, "max_pinned_bytes", &limits->max_pinned_bytes, /*least=*/0);
     if (const toml::node* node = table.get("max_waiting_items")) {
       if (const auto count = Integer(*node, "limits.max_waiting_items", 1, INT64_MAX)) {
         limits->max_waiting_items = static_cast<size_t>(*count);
@@ -225,6 +244,11 @@ class Reader {
     if (const toml::node* node = table.get("disconnected_session_ttl")) {
       if (const auto time = Time(*node, "limits.disconnected_session_ttl"))
         limits->disconnected_session_ttl = *time;
+    }
+    if (const toml::node* node = table.get("stalled_client_timeout")) {
+      const auto time = Time(*node, "limits.stalled_client_timeout");
+      if (time && time->count() == 0) Expected(*node, "limits.stalled_client_timeout", "a time above 0");
+      if (time) limits->stalled_client_timeout = *time;
     }
   }
 

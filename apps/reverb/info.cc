@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "command.h"
 #include "exit_codes.h"
@@ -32,7 +33,9 @@ struct InfoOptions {
 
 Result<Snapshot> Ask(const Client& client, const Remote& remote) {
   REVERB_ASSIGN_OR_RETURN(ServerInfo info, client.Info(remote.wait()));
-  return Snapshot{.info = std::move(info), .when = std::chrono::steady_clock::now()};
+  const auto when = std::chrono::steady_clock::now();
+  REVERB_ASSIGN_OR_RETURN(const std::vector<Transport> transports, client.Transports(remote.wait()));
+  return Snapshot{.info = std::move(info), .transport = transports.front(), .when = when};
 }
 
 volatile sig_atomic_t stop_asked = 0;

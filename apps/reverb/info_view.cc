@@ -172,7 +172,8 @@ Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* befor
 std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,
                      const Paint& paint) {
   const ServerInfo& info = now.info;
-  std::string page = paint.Bold(ShowName(info.server_name)) + " at " + ShowName(address);
+  std::string page = paint.Bold(ShowName(info.server_name)) + " at " + ShowName(address) + " (" +
+                     std::string(TransportName(now.transport)) + ")";
   if (info.started_nanos > 0) {
     page += ", up " + ShowDuration(std::chrono::nanoseconds(info.now_nanos - info.started_nanos));
   }
@@ -323,6 +324,7 @@ std::string InfoJson(const std::string& address, const Snapshot& now, const Snap
   JsonWriter json;
   json.BeginObject()
       .Field("address", address)
+      .Field("transport", std::string(TransportName(now.transport)))
       .Field("server", info.server_name)
       .Field("uptime_seconds", info.started_nanos > 0
                                    ? std::optional(Seconds(info.now_nanos - info.started_nanos))

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "json.h"
+#include "reverb/client.h"
 #include "reverb/server_info.h"
 #include "terminal.h"
 
@@ -16,6 +17,7 @@ namespace reverb::program {
 // A server's information, and the time of the request.
 struct Snapshot {
   ServerInfo info;
+  Transport transport = Transport::kGrpc;  // that this process uses
   std::chrono::steady_clock::time_point when;
 };
 

@@ -62,10 +62,14 @@ std::string WhyNot(const addrinfo& at, std::chrono::milliseconds timeout) {
   return reason;
 }
 
-// gRPC retries until the timeout. This check reports a mistyped address immediately.
+// A client retries until the timeout. This check reports a mistyped address immediately.
 Status Probe(const std::string& address, std::chrono::milliseconds timeout) {
   const size_t colon = address.rfind(':');
-  if (address.starts_with("unix:") || colon == std::string::npos) return Status::Ok();
+  if (colon == std::string::npos) return Status::Ok();
+  if (address.starts_with("unix:")) {
+    const std::string path = address.substr(colon + 1);
+    return access(path.c_str(), F_OK) == 0 ? Status::Ok() : Status::Unavailable(std::strerror(errno));
+  }
   for (const char* proxy : {"grpc_proxy", "https_proxy", "http_proxy"}) {
     if (std::getenv(proxy) != nullptr) return Status::Ok();  // gRPC connects through the proxy
   }
@@ -144,8 +148,10 @@ WaitOptions Remote::wait() const {
 int Remote::Fail(const Status& status) const {
   const std::string who = "reverb " + command + ": ";
   const std::string message(status.message());
-  const std::string start = "Is a server running there? To start one:\n  reverb serve --port " +
-                            PortOf(address) + " --table replay:uniform:fifo:1000000";
+  const std::string start = address.starts_with("unix:")
+                                ? "Is a server running whose configuration has this path as its local_path?"
+                                : "Is a server running there? To start one:\n  reverb serve --port " +
+                                      PortOf(address) + " --table replay:uniform:fifo:1000000";
   const auto say = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   const bool is_limited = status.detail() == Detail::kRateLimited || status.detail() == Detail::kMemoryFull ||
                           status.detail() == Detail::kQueued;

@@ -2,7 +2,8 @@
 
 {"do": "serve", "store": ..., "size": ...}                      -> {"address": ...}
 {"do": "fill", "address": ..., "store": ..., "size": ...}       -> {"seconds": ...}
-{"do": "open", "address": ..., "loop": ..., "options": {...}}   -> {"loop": number} or {"missing": why}
+{"do": "open", "address": ..., "loop": ..., "options": {...}, "local": whether}
+                                                                -> {"loop": number} or {"missing": why}
 {"do": "run", "loop": number, "seconds": ...}                   -> figures by name
 """
 
@@ -38,6 +39,8 @@ def main() -> None:
             return {"seconds": stores.fill(reverb.Client(command["address"]), command["store"], command["size"])}
         if what == "open":
             kind = loops.LOOPS[command["loop"]]
+            # For all clients of the loop, also those that a dataset creates. dm-reverb does not know it.
+            os.environ["REVERB_LOCAL"] = "1" if command["local"] else "0"
             try:
                 opened.append(kind(reverb.Client(command["address"]), command["options"]))
             except timing.NotAvailableError as reason:

@@ -77,7 +77,7 @@ class Loops:
         self._children = [host.runner(index) for index in range(len(row.loops))]
         self._numbers: list[int] = []
         for child, loop in zip(self._children, row.loops, strict=True):
-            answer = child.ask(do="open", address=address, loop=loop, options=row.options)
+            answer = child.ask(do="open", address=address, loop=loop, options=row.options, local=row.local)
             if "missing" in answer:
                 self.missing = answer["missing"]
                 return

@@ -35,6 +35,7 @@ class Row:
     metrics: tuple[Metric, ...]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     in_process: bool = False
+    local: bool = False  # through shared memory; dm-reverb, which has none, over its socket
     sizes: tuple[int, ...] = (HOT, COLD)  # items in each table; the first is called hot, the second cold
     is_filled: bool = True
 
@@ -73,8 +74,16 @@ def _batches(name: str, recorded: float | None, goal: float | None, **options: A
     )
 
 
+def _local(row: Row) -> Row:
+    """The same row through shared memory; what dm-reverb reaches over its socket is what it is compared with."""
+    metrics = tuple(dataclasses.replace(metric, goal=None, goal_calls=None) for metric in row.metrics)
+    return dataclasses.replace(
+        row, name=f"{row.name}-local", title=f"{row.title}, same host", local=True, metrics=metrics
+    )
+
+
 # In the order in which they are measured: those that share tables stand together.
-ROWS = (
+_SOCKET_ROWS = (
     Row(
         name="write-400",
         title="TrajectoryWriter, 400 B, an item a step",
@@ -176,4 +185,9 @@ ROWS = (
         metrics=(Metric("import_s", "s", 1.95, 0.3), Metric("resident_mb", "MB", 492, 80)),
         sizes=(0,),
     ),
+)
+
+# Each row over a socket is followed by the same one through shared memory.
+ROWS = tuple(
+    each for row in _SOCKET_ROWS for each in ((row,) if row.in_process or row.is_start_up else (row, _local(row)))
 )

@@ -9,7 +9,9 @@
 // that the item was sampled from.
 //
 // A client connects when it first needs a connection and reconnects after losing it. It detects a server in
-// its own process and then uses no socket. Client is a handle: copies refer to the same object. Threads: all
+// its own process and then uses no socket, and one on its own host and then uses shared memory instead of the
+// network. In a child created by fork(), a client reconnects by itself if its server is on the same host; its
+// writers and samplers belong to the parent. Client is a handle: copies refer to the same object. Threads: all
 // methods may be called concurrently.
 #ifndef REVERB_CLIENT_H_
 #define REVERB_CLIENT_H_
@@ -50,6 +52,9 @@ struct ClientOptions {
   uint64_t max_response_bytes = uint64_t{1} << 30;
   // Whether to use a server in the same process without a socket.
   bool in_process = true;
+  // Whether to use a server on the same host, of the same user, through shared memory instead of gRPC. The
+  // environment variable REVERB_LOCAL=0 disables it too.
+  bool local = true;
   std::string name = {};  // shown in the server's information; at most 1024 bytes
   // dtypes that the caller cannot represent, as bits (1 << number). Items with such a column are not removed
   // from a table by sampling them: INVALID_ARGUMENT.
@@ -58,10 +63,19 @@ struct ClientOptions {
   [[nodiscard]] Status Validate() const;
 };
 
+// How a client reaches a server.
+enum class Transport : uint8_t {
+  kInProcess,  // by calls within the process
+  kLocal,      // by a socket and shared memory of the host
+  kGrpc,       // over the network
+};
+// Returns "in-process", "local" or "gRPC".
+std::string_view TransportName(Transport transport);
+
 class Client {
  public:
-  // Accepts host:port, unix:path, or several addresses separated by commas. Fails for an invalid address. The
-  // server need not be running yet.
+  // Accepts host:port, unix:path (the local socket of a server of this host), or several addresses separated
+  // by commas. Fails for an invalid address. The server need not be running yet.
   static Result<Client> Connect(std::string address, ClientOptions options = {});
 
   const std::string& address() const;
@@ -126,12 +140,16 @@ class Client {
 
   // Returns whether the server is used without a socket. Contacts the server if that is not known yet.
   Result<bool> is_in_process(const WaitOptions& wait = {}) const;
+  // Returns how each server is reached now, in the order of the addresses. Contacts the servers.
+  Result<std::vector<Transport>> Transports(const WaitOptions& wait = {}) const;
 
   struct Rep;
 
  private:
   friend class Server;
   explicit Client(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
+  // Returns the state of this process: in a child created by fork(), one of its own.
+  const std::shared_ptr<Rep>& rep() const;
   std::shared_ptr<Rep> rep_;
 };
 

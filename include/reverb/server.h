@@ -44,6 +44,17 @@ struct ServerLimits {
   // may be pending for all of these together: beyond that, the server drops the longest disconnected.
   std::chrono::nanoseconds disconnected_session_ttl = std::chrono::minutes(5);
   uint64_t max_disconnected_bytes = uint64_t{256} << 20;
+  // Of one local stream: bytes of the server's memory that the client may refer to; further data is copied
+  // into the socket. A client that neither receives nor returns memory for this long is disconnected.
+  uint64_t max_pinned_bytes = uint64_t{256} << 20;
+  std::chrono::nanoseconds stalled_client_timeout = std::chrono::minutes(1);
+};
+
+// Which clients of the same host may use the server through shared memory instead of the network.
+enum class LocalAccess : uint8_t {
+  kOff,
+  kSameUser,  // processes of the user that the server runs as
+  kAnyUser,   // any process that may open the socket; requires local_path
 };
 
 struct ServerOptions {
@@ -53,6 +64,12 @@ struct ServerOptions {
   // interfaces.
   std::string host = "[::]";
   std::optional<int> port = 0;
+  // Clients of this host find the local socket by the port. If it cannot be created, the server logs the
+  // reason and serves them over gRPC. The environment variable REVERB_LOCAL=0 means kOff.
+  LocalAccess local = LocalAccess::kSameUser;
+  // The path of the local socket instead, for clients that connect to "unix:PATH"; a server that cannot create
+  // it does not start. Its mode is 0600, or 0666 with kAnyUser: the folder then decides who may connect.
+  std::string local_path = {};
   ServerLimits limits = {};
   // Saves the tables to disk and loads them; absent: the tables exist in memory only.
   std::optional<CheckpointOptions> checkpoint = {};
@@ -67,6 +84,8 @@ class Server {
 
   // Returns 0 if the server does not listen.
   int port() const;
+  // Returns the path of the local socket; empty if there is none.
+  std::string local_path() const;
   // NOT_FOUND if there is no table of that name.
   Result<Table> table(std::string_view name) const;
   // Returns the path of the checkpoint that Start() loaded; absent if the tables started empty.

@@ -37,6 +37,10 @@ struct ServerInfo {
   int64_t started_nanos = 0;
   // Waiting clients, longest wait first. At most a few hundred; TableInfo has the total number.
   std::vector<WaiterInfo> waiters;
+  // The local endpoint: its socket, empty if there is none; and the host and the user that may use it.
+  std::string local_path;
+  std::string boot_id;             // of the server's host: changes when it is started again
+  std::optional<int64_t> user_id;  // the only user that may connect; absent = any user
 };
 
 }  // namespace reverb

@@ -111,6 +111,9 @@ inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
     Field("live_bytes", 5, &ServerInfo::live_bytes),
     Field("max_bytes", 7, &ServerInfo::max_bytes),
     Field("live_chunks", 4, &ServerInfo::live_chunks).Json("chunks"),
+    Field("local_path", 11, &ServerInfo::local_path),
+    Field("boot_id", 12, &ServerInfo::boot_id).NotInJson(),
+    Field("user_id", 16, &ServerInfo::user_id).NotInJson(),
     Field("tables", 3, &ServerInfo::tables),
     Field("waiters", 10, &ServerInfo::waiters));
 

@@ -46,7 +46,6 @@ class BatchIterator : public Iteration {
 
   // The next batch, of another size than the others.
   nb::object Take(int64_t n) {
-    CheckFork();
     Check("n", n, 1, settings_.batch_size);
     const Turn::Holder turn(turn_);
     if (is_closed_) throw nb::stop_iteration();

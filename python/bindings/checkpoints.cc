@@ -88,7 +88,6 @@ void InitOptions(CheckpointOptions* self, std::string path, std::optional<std::s
 // Runs `call` without the GIL.
 template <typename Call>
 auto WithoutGil(Call&& call) {
-  RecordUse();
   return Waiting().Run([&](const WaitOptions&) { return call(); });
 }
 

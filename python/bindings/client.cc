@@ -312,17 +312,16 @@ uint64_t UnsupportedDTypes() {
 
 }  // namespace
 
-ClientObject::ClientObject(std::string address, bool in_process, std::string name,
+ClientObject::ClientObject(std::string address, bool in_process, bool local, std::string name,
                            std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
                            uint64_t max_response_bytes)
     : address_(std::move(address)),
       reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout, "reconnect_timeout")) {
-  CheckFork();
-  RecordUse();
   const ClientOptions options{.write_window_bytes = write_window_bytes,
                               .reconnect_timeout = reconnect_timeout_,
                               .max_response_bytes = max_response_bytes,
                               .in_process = in_process,
+                              .local = local,
                               .name = std::move(name),
                               .unsupported_dtypes = UnsupportedDTypes()};
   client_ = Owned<Client>(
@@ -383,11 +382,11 @@ void BindClient(nb::module_& module) {
   using Self = ClientObject;
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr(),
                    "The native part of reverb.Client.")
-      .def(
-          nb::init<std::string, bool, std::string, std::optional<int64_t>, std::optional<double>, uint64_t>(),
-          "server_address"_a, nb::kw_only(), "in_process"_a = true, "name"_a = "",
-          "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
-          "max_response_bytes"_a = ClientOptions().max_response_bytes)
+      .def(nb::init<std::string, bool, bool, std::string, std::optional<int64_t>, std::optional<double>,
+                    uint64_t>(),
+           "server_address"_a, nb::kw_only(), "in_process"_a = true, "local"_a = true, "name"_a = "",
+           "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
+           "max_response_bytes"_a = ClientOptions().max_response_bytes)
       .def_prop_ro("server_address", &Self::address, "The address that was passed to the constructor.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)
@@ -454,6 +453,22 @@ void BindClient(nb::module_& module) {
           "table"_a, "max_size"_a.none(), "max_times_sampled"_a.none(), "max_age_nanos"_a.none(),
           "rate_limiter"_a.none(), "timeout"_a.none())
       .def("_server_info", &ServerInfoDict, "timeout"_a.none())
+      .def(
+          "_transports",
+          [](Self& self, std::optional<double> timeout) {
+            const Client client = self.client();
+            const std::vector<Transport> transports =
+                ValueOrRaise(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+                  return client.Transports(wait);
+                }));
+            nb::list names;
+            for (const Transport each : transports) {
+              const std::string_view name = TransportName(each);
+              names.append(nb::str(name.data(), name.size()));
+            }
+            return names;
+          },
+          "timeout"_a.none())
       .def(
           "_checkpoint",
           [](Self& self, std::optional<double> timeout) {

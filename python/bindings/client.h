@@ -26,18 +26,15 @@ enum class ReadAhead {
 
 class ClientObject {
  public:
-  ClientObject(std::string address, bool in_process, std::string name,
+  ClientObject(std::string address, bool in_process, bool local, std::string name,
                std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
                uint64_t max_response_bytes);
 
   const std::string& address() const { return address_; }
   // How long to try to reconnect to a lost server.
   const Timeout& reconnect_timeout() const { return reconnect_timeout_; }
-  // Returns a handle to share. RuntimeError in a forked child.
-  Client client() const {
-    CheckFork();
-    return *client_;
-  }
+  // Returns a handle to share.
+  Client client() const { return *client_; }
 
   // Fetches the signatures of the server's tables, for a writer. Fetching them again does not need the GIL, and
   // releases it if it is held.

@@ -12,15 +12,15 @@
 namespace reverb::python {
 namespace {
 
-std::atomic<bool> is_used{false};
-std::atomic<bool> is_forked_child{false};
+std::atomic<uint64_t> num_forks{0};
 std::atomic<bool> is_exiting{false};
 
 // Returns whether this is the thread that ends the interpreter.
 bool IsMainThread() { return syscall(SYS_gettid) == getpid(); }
 
 void AfterForkInChild() {
-  if (is_used) is_forked_child = true;
+  num_forks.fetch_add(1, std::memory_order_relaxed);
+  ReplaceLogAfterFork();
 }
 
 }  // namespace
@@ -33,20 +33,16 @@ bool IsFinalizing() {
 #endif
 }
 
-bool IsForkedChild() { return is_forked_child.load(std::memory_order_relaxed); }
+uint64_t Origin::Generation() { return num_forks.load(std::memory_order_relaxed); }
 
-void CheckFork() {
-  if (!IsForkedChild()) [[likely]]
-    return;
+void Origin::Refuse() {
   PyErr_SetString(
       PyExc_RuntimeError,
-      "reverb was in use when this process was created by fork(), which does not copy its threads and "
-      "connections. Start processes with multiprocessing's \"spawn\" (or \"forkserver\") method "
-      "instead, or fork before the first Server or Client is created.");
+      "this object was created before this process was created by fork(), which does not copy threads and "
+      "connections. Create it in the new process: a Client from before can be used there if its server is on "
+      "the same host. Or start processes with multiprocessing's \"spawn\" or \"forkserver\" method.");
   nb::raise_python_error();
 }
-
-void RecordUse() { is_used = true; }
 
 Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name) {
   if (!seconds) return std::nullopt;
@@ -171,14 +167,12 @@ void Turn::Holder::Wait() {
   if (interrupted) nb::raise_python_error();
 }
 
-void BindGil(nb::module_& module) {
+void BindGil(nb::module_&) {
   pthread_atfork(nullptr, nullptr, AfterForkInChild);
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
     PrepareLogForExit();
     is_exiting = true;
   }));
-  module.def("_is_forked_child", &IsForkedChild,
-             "Returns whether this process was forked from one that used reverb.");
 }
 
 }  // namespace reverb::python

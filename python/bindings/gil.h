@@ -9,8 +9,8 @@
 // At the interpreter's exit, Python terminates threads that acquire the GIL, in the middle of C++ frames.
 // Such a thread sleeps forever instead.
 //
-// After fork(), the child has none of the library's threads: it neither uses objects from before nor creates
-// new ones. See CheckFork().
+// After fork(), the child has none of the library's threads, and locks may be held forever: it does not use
+// the parent's objects, except clients, which replace their connections (Client in reverb/client.h). See Origin.
 #ifndef REVERB_PYTHON_GIL_H_
 #define REVERB_PYTHON_GIL_H_
 
@@ -35,12 +35,25 @@ namespace reverb::python {
 // Returns whether the interpreter is exiting: modules may be partly destroyed.
 bool IsFinalizing();
 
-// Returns true in a child that was forked after the parent had used the library.
-bool IsForkedChild();
-// Raises RuntimeError, with the remedy, in such a child.
-void CheckFork();
-// Records that the library has threads from now on.
-void RecordUse();
+// The process that created an object.
+class Origin {
+ public:
+  Origin() : generation_(Generation()) {}
+  // Returns whether the object was created by a parent of this process, before fork().
+  bool is_inherited() const { return generation_ != Generation(); }
+  // Raises RuntimeError, with the remedy, if so.
+  void Check() const {
+    if (is_inherited()) [[unlikely]]
+      Refuse();
+  }
+
+ private:
+  // Returns a number that every child increases.
+  static uint64_t Generation();
+  [[noreturn]] static void Refuse();
+
+  uint64_t generation_;
+};
 
 // None waits forever. ValueError, naming the argument `name`, for NaN and negative numbers.
 Timeout TimeoutFromSeconds(std::optional<double> seconds, const char* name = "timeout");
@@ -79,7 +92,6 @@ class Waiting {
   // Runs call(WaitOptions), which must not use Python. Throws the exception of a signal handler.
   template <typename Call>
   auto Run(Call&& call) {
-    CheckFork();
     auto result = [&] {
       GilRelease released;
       const WaitOptions wait{.timeout = timeout_, .on_wait = [&] { return OnWait(released); }};
@@ -180,12 +192,14 @@ int64_t CloseWriter(Writer& writer) {
 }
 
 // A lock whose waiters release the GIL. Locking it twice in one thread (from a log handler or an object's
-// __array__) raises RuntimeError.
+// __array__) raises RuntimeError, and so does locking it in a child created by fork().
 class Turn {
  public:
   class Holder;
+  bool is_inherited() const { return origin_.is_inherited(); }
 
  private:
+  const Origin origin_;
   std::timed_mutex mu_;
   std::atomic<std::thread::id> owner_{};
 };
@@ -193,6 +207,7 @@ class Turn {
 class Turn::Holder {
  public:
   explicit Holder(Turn& turn) : turn_(turn) {
+    turn_.origin_.Check();
     if (!turn_.mu_.try_lock()) [[unlikely]]
       Wait();
     turn_.owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
@@ -209,7 +224,8 @@ class Turn::Holder {
   Turn& turn_;
 };
 
-// Owns a value that is destroyed without the GIL, because that may block, and never in a forked child.
+// Owns a value that is destroyed without the GIL, because that may block, and never in a child created by fork()
+// after the value.
 template <typename T>
 class Owned {
  public:
@@ -219,6 +235,7 @@ class Owned {
   Owned& operator=(Owned&& other) noexcept {
     Drop();
     value_ = std::move(other.value_);
+    origin_ = other.origin_;
     return *this;
   }
   ~Owned() { Drop(); }
@@ -226,11 +243,13 @@ class Owned {
   T* operator->() const { return value_.get(); }
   T& operator*() const { return *value_; }
   explicit operator bool() const { return value_ != nullptr; }
+  // Returns whether there is a value, and it was created before fork().
+  bool is_inherited() const { return value_ != nullptr && origin_.is_inherited(); }
 
  private:
   void Drop() {
     if (!value_) return;
-    if (IsForkedChild()) {
+    if (origin_.is_inherited()) {
       (void)value_.release();  // NOLINT(bugprone-unused-return-value): leaked on purpose
     } else if (PyGILState_Check()) {
       GilRelease released;
@@ -240,6 +259,7 @@ class Owned {
     }
   }
   std::unique_ptr<T> value_;
+  Origin origin_;
 };
 
 }  // namespace reverb::python

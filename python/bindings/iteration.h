@@ -36,6 +36,7 @@ class Iteration {
   // May be called from any thread; ends the wait of another one.
   void Close() {
     is_closed_ = true;
+    if (turn_.is_inherited()) return;  // the parent owns the stream
     const Turn::Holder turn(turn_);
     Drop();
   }

@@ -48,7 +48,6 @@ class WriterObject {
     Call(sequence, [this](std::span<const TensorView> steps) { return writer_->AppendSequence(steps); });
   }
   void CreateItem(std::string_view table, int64_t num_timesteps, nb::handle priority) {
-    CheckFork();
     EmitLog();
     const double number = ToDouble(priority, "priority");
     const Turn::Holder turn(turn_);
@@ -67,7 +66,7 @@ class WriterObject {
     }));
   }
   bool is_closed() {
-    if (IsForkedChild()) return true;
+    if (turn_.is_inherited()) return true;
     const Turn::Holder turn(turn_);
     return writer_->is_closed();
   }
@@ -85,7 +84,6 @@ class WriterObject {
  private:
   template <typename Method>
   void Call(nb::handle data, Method method) {
-    CheckFork();
     EmitLog();
     const Turn::Holder turn(turn_);
     std::vector<Structure::Leaf> leaves;

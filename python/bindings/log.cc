@@ -1,6 +1,8 @@
 #include "log.h"
 
+#include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -27,9 +29,14 @@ struct Queue {
   std::deque<Record> records;
   size_t dropped = 0;
 };
+// Never destroyed: the library's threads may log at exit.
+std::atomic<Queue*> the_queue{nullptr};
 Queue& TheQueue() {
-  static Queue* queue = new Queue();  // never destroyed: the library's threads may log at exit
-  return *queue;
+  Queue* queue = the_queue.load(std::memory_order_acquire);
+  if (queue != nullptr) return *queue;
+  auto fresh = std::make_unique<Queue>();
+  if (!the_queue.compare_exchange_strong(queue, fresh.get(), std::memory_order_acq_rel)) return *queue;
+  return *fresh.release();
 }
 
 void Put(LogLevel level, std::string_view message) {
@@ -73,6 +80,11 @@ bool wants_warnings_at_exit = true;  // with the GIL
 
 }  // namespace
 
+void ReplaceLogAfterFork() {
+  the_queue.store(nullptr, std::memory_order_relaxed);
+  log_is_waiting.store(false, std::memory_order_relaxed);
+}
+
 void PrepareLogForExit() {
   EmitLog();
   try {
@@ -87,7 +99,7 @@ void PrepareLogForExit() {
 void EmitWaitingLog() {
   // A handler may call the extension, and so this function.
   static thread_local bool is_emitting = false;
-  if (is_emitting || IsForkedChild()) return;
+  if (is_emitting) return;
   std::deque<Record> records;
   size_t dropped = 0;
   {

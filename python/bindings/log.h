@@ -17,6 +17,9 @@ void EmitWaitingLog();
 void Warn(std::string_view message);
 void Inform(std::string_view message);
 
+// Drops the messages of the parent, in a child created by fork(): its threads may hold the lock of the queue.
+void ReplaceLogAfterFork();
+
 // Reads from the logger, while it still exists, whether later warnings go to sys.stderr. Called by atexit.
 // REQUIRES: the GIL.
 void PrepareLogForExit();

@@ -34,7 +34,6 @@ class SampleStream : public Iteration {
 
   // Returns (info, columns, squeezed); None if nothing has arrived within `seconds`.
   nb::object Take(double seconds) {
-    CheckFork();
     const Turn::Holder turn(turn_);
     if (is_closed_) throw nb::stop_iteration();
     if (!is_started_) Start();

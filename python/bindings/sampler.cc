@@ -39,7 +39,6 @@ class SampleIterator : public Iteration {
   ~SampleIterator() { LogDiscardedItems(); }
 
   nb::object Next() {
-    CheckFork();
     const Turn::Holder turn(turn_);
     if (is_closed_) throw nb::stop_iteration();
     if (!is_started_) Start();
@@ -116,7 +115,7 @@ class SampleIterator : public Iteration {
   const bool all_or_nothing_;
   // Logs items that were removed from a queue but not returned to the caller.
   void LogDiscardedItems() {
-    if (!sampler_ || !sampling_removes_items_ || IsForkedChild()) return;
+    if (!sampler_ || !sampling_removes_items_ || sampler_.is_inherited()) return;
     const auto lost = static_cast<int64_t>(fetched_.size() - next_) + sampler_->stats().waiting;
     if (lost > 0) {
       Warn("an iterator over samples of table \"" + table_ + "\" ended with " + std::to_string(lost) +

@@ -22,11 +22,12 @@ class ServerObject {
  public:
   ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host,
                std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
-               bool evict_when_full) {
-    CheckFork();
+               bool evict_when_full, LocalAccess local, std::string local_path) {
     ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
                           .host = std::move(host),
                           .port = 0,
+                          .local = local,
+                          .local_path = std::move(local_path),
                           .checkpoint = std::move(checkpoint)};
     if (port) {
       if (*port < 0 || *port > 65535) {
@@ -44,7 +45,6 @@ class ServerObject {
       }
       options.tables.push_back(table->options());
     }
-    RecordUse();
     Result<Server> server = Waiting().Run([&](const WaitOptions& wait) {
       if (options.checkpoint) options.checkpoint->restore.on_wait = wait.on_wait;  // a load may take minutes
       return Server::Start(std::move(options));
@@ -61,22 +61,22 @@ class ServerObject {
     }
     server_ = Owned<Server>(*std::move(server));
     port_ = server_->port();
+    local_path_ = server_->local_path();
     loaded_checkpoint_ = server_->loaded_checkpoint();
     for (TableObject* table : tables) {
       table->Serve(ValueOrRaise(server_->table(table->options().name)));
     }
   }
-  ~ServerObject() {
-    if (!IsForkedChild()) StopServer();
-  }
+  ~ServerObject() { StopServer(); }
   ServerObject(const ServerObject&) = delete;
   ServerObject& operator=(const ServerObject&) = delete;
 
   int port() const { return port_; }
+  const std::string& local_path() const { return local_path_; }
   const std::optional<std::string>& loaded_checkpoint() const { return loaded_checkpoint_; }
 
   void StopServer() {
-    if (IsForkedChild()) return;
+    if (server_.is_inherited()) return;
     const GilRelease released;
     server_->Stop();
     const std::lock_guard lock(mu_);
@@ -86,7 +86,7 @@ class ServerObject {
 
   // Returns true when stopped, false after the timeout. Throws the exception of a signal handler.
   bool Wait(Timeout timeout) {
-    CheckFork();
+    origin_.Check();
     const auto start = std::chrono::steady_clock::now();
     return Waiting().Run([&](const WaitOptions& wait) {
       std::unique_lock lock(mu_);
@@ -108,8 +108,10 @@ class ServerObject {
   }
 
  private:
+  const Origin origin_;
   Owned<Server> server_;
   int port_ = 0;
+  std::string local_path_;
   std::optional<std::string> loaded_checkpoint_;
 
   std::mutex mu_;
@@ -122,11 +124,21 @@ class ServerObject {
 void BindServer(nb::module_& module) {
   using Self = ServerObject;
   nb::class_<Self>(module, "Server", nb::is_weak_referenceable(), "The native part of reverb.Server.")
-      .def(nb::init<const std::vector<TableObject*>&, std::optional<int64_t>, std::string,
-                    std::optional<CheckpointOptions>, std::optional<int64_t>, bool>(),
-           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
-           "evict_when_full"_a = false)
+      .def(
+          "__init__",
+          [](Self* self, const std::vector<TableObject*>& tables, std::optional<int64_t> port,
+             std::string host, std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
+             bool evict_when_full, std::string_view local, std::string local_path) {
+            const LocalAccess access = local == "off"        ? LocalAccess::kOff
+                                       : local == "any user" ? LocalAccess::kAnyUser
+                                                             : LocalAccess::kSameUser;
+            new (self) Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full,
+                            access, std::move(local_path));
+          },
+          "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
+          "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "")
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
+      .def_prop_ro("local_path", &Self::local_path, "The path of the local socket; empty if there is none.")
       .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
                    "The path of the checkpoint that was loaded at start; None if none was.")
       .def("Stop", &Self::StopServer, "Stops the server and cancels all calls. Idempotent.")

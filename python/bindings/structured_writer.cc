@@ -88,14 +88,13 @@ class StructuredWriterObject {
     options_.wait_for_room = room_.options();
   }
   ~StructuredWriterObject() {
-    if (!writer_ || IsForkedChild()) return;
+    if (!writer_ || writer_.is_inherited()) return;
     FlushAndClose(*writer_);
   }
   StructuredWriterObject(const StructuredWriterObject&) = delete;
   StructuredWriterObject& operator=(const StructuredWriterObject&) = delete;
 
   void Append(nb::handle data, Truth partial_step) {
-    CheckFork();
     EmitLog();
     const Turn::Holder turn(turn_);
     CheckOpen();
@@ -117,7 +116,6 @@ class StructuredWriterObject {
   }
 
   void Flush(int64_t block_until_num_items, Timeout timeout) {
-    CheckFork();
     if (block_until_num_items < 0) {
       RaiseValueError("`block_until_num_items` must be >= 0, got " + std::to_string(block_until_num_items) +
                       ".");
@@ -130,7 +128,6 @@ class StructuredWriterObject {
     }));
   }
   void EndEpisode(bool clear_buffers, Timeout timeout) {
-    CheckFork();
     const Turn::Holder turn(turn_);
     CheckOpen();
     if (!writer_) return;
@@ -143,7 +140,7 @@ class StructuredWriterObject {
     return writer_ && writer_->step_is_open();
   }
   int64_t Close() {
-    if (IsForkedChild()) return 0;
+    if (turn_.is_inherited()) return 0;
     is_closing_ = true;
     room_.cancelled = true;
     const Turn::Holder turn(turn_);

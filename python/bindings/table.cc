@@ -82,6 +82,7 @@ TableObject::TableObject(TableOptions options) : options_(std::move(options)) {
 void TableObject::Serve(Table table) {
   table_ = Owned<Table>(std::move(table));
   is_served_ = true;
+  origin_ = Origin();
 }
 
 std::string TableObject::ToRepr() const {

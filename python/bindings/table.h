@@ -28,7 +28,11 @@ class TableObject {
   explicit TableObject(TableOptions options);
 
   const TableOptions& options() const { return options_; }
-  Table table() const { return *table_; }
+  // RuntimeError for the table of a server in the parent of this process.
+  Table table() const {
+    if (is_served_) origin_.Check();
+    return *table_;
+  }
   bool is_served() const { return is_served_; }
   // Shows `table` from now on.
   void Serve(Table table);
@@ -38,6 +42,7 @@ class TableObject {
   TableOptions options_;
   Owned<Table> table_;
   bool is_served_ = false;
+  Origin origin_;  // of the server, once it is served
 };
 
 }  // namespace reverb::python

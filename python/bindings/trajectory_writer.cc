@@ -23,7 +23,7 @@ TrajectoryWriterObject::TrajectoryWriterObject(ClientObject& client, int64_t num
 }
 
 TrajectoryWriterObject::~TrajectoryWriterObject() {
-  if (!state_->writer || IsForkedChild()) return;
+  if (!state_->writer || state_->writer.is_inherited()) return;
   // Columns may keep the native writer alive; it is closed nevertheless. No other thread is in a call,
   // because this was the last reference.
   FlushAndClose(*state_->writer);
@@ -44,7 +44,6 @@ void TrajectoryWriterObject::Append(nb::handle data, Truth partial_step) {
 void TrajectoryWriterObject::AppendSequence(nb::handle data) { Append(data, Extent::kSequence); }
 
 void TrajectoryWriterObject::Append(nb::handle data, Extent extent) {
-  CheckFork();
   EmitLog();
   const Turn::Holder turn(state_->turn);
   CheckOpen();
@@ -83,7 +82,6 @@ nb::object TrajectoryWriterObject::history() {
 // --- Items ---
 
 void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle priority, nb::handle trajectory) {
-  CheckFork();
   EmitLog();
   const double number = ToDouble(priority, "priority");
   const Turn::Holder turn(state_->turn);
@@ -108,7 +106,6 @@ void TrajectoryWriterObject::CreateItem(std::string_view table, nb::handle prior
 // --- Flush and close ---
 
 void TrajectoryWriterObject::Flush(int64_t block_until_num_items, Timeout timeout) {
-  CheckFork();
   const Turn::Holder turn(state_->turn);
   CheckOpen();
   RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
@@ -117,7 +114,6 @@ void TrajectoryWriterObject::Flush(int64_t block_until_num_items, Timeout timeou
 }
 
 void TrajectoryWriterObject::EndEpisode(bool clear_buffers, Timeout timeout) {
-  CheckFork();
   const Turn::Holder turn(state_->turn);
   CheckOpen();
   RaiseUnlessOk(Waiting(timeout).CancelledBy(&is_closing_).Run([&](const WaitOptions& wait) {
@@ -126,7 +122,7 @@ void TrajectoryWriterObject::EndEpisode(bool clear_buffers, Timeout timeout) {
 }
 
 int64_t TrajectoryWriterObject::Close() {
-  if (IsForkedChild()) return 0;
+  if (state_->turn.is_inherited()) return 0;
   // A call in another thread ends soon, before this one proceeds.
   is_closing_ = true;
   state_->room.cancelled = true;

@@ -51,7 +51,7 @@ class VectorWriterObject {
   }
 
   ~VectorWriterObject() {
-    if (!state_->writer || IsForkedChild()) return;
+    if (!state_->writer || state_->writer.is_inherited()) return;
     // As in TrajectoryWriter: histories may keep the native writer alive; it is closed nevertheless.
     FlushAndClose(*state_->writer);
   }
@@ -59,7 +59,6 @@ class VectorWriterObject {
   VectorWriterObject& operator=(const VectorWriterObject&) = delete;
 
   void Append(nb::handle data, nb::handle mask, Truth partial_step) {
-    CheckFork();
     EmitLog();
     const Turn::Holder turn(state_->turn);
     CheckOpen();
@@ -72,7 +71,6 @@ class VectorWriterObject {
 
   nb::object CreateItems(std::string_view table, nb::handle priorities, nb::handle trajectory,
                          nb::handle mask) {
-    CheckFork();
     EmitLog();
     const Turn::Holder turn(state_->turn);
     CheckOpen();
@@ -95,7 +93,6 @@ class VectorWriterObject {
   }
 
   void EndEpisode(nb::handle mask) {
-    CheckFork();
     EmitLog();
     const Turn::Holder turn(state_->turn);
     CheckOpen();
@@ -106,7 +103,6 @@ class VectorWriterObject {
   }
 
   void Flush(int64_t block_until_num_items, Timeout timeout) {
-    CheckFork();
     EmitLog();
     const Turn::Holder turn(state_->turn);
     CheckOpen();
@@ -121,7 +117,7 @@ class VectorWriterObject {
   }
 
   int64_t Close() {
-    if (IsForkedChild()) return 0;
+    if (state_->turn.is_inherited()) return 0;
     // A call in another thread ends soon, before this one proceeds.
     is_closing_ = true;
     state_->room.cancelled = true;
@@ -131,7 +127,6 @@ class VectorWriterObject {
   bool is_closing() const { return is_closing_; }
 
   void Configure(nb::handle path, int64_t num_keep_alive_refs, std::optional<int64_t> max_chunk_length) {
-    CheckFork();
     const ChunkingOptions options = ReadChunking(path, num_keep_alive_refs, max_chunk_length);
     const Turn::Holder turn(state_->turn);
     steps_.Configure(writer(), path, options);

@@ -52,6 +52,7 @@ def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
         live_bytes=info["live_bytes"],
         max_bytes=info["max_bytes"],
         chunks=info["live_chunks"],
+        local_path=info["local_path"],
         waiters=[
             reverb_types.Waiter(
                 table=waiter["table"],

@@ -22,6 +22,7 @@ __all__ = ["Client", "Writer"]
 _log = logging.getLogger("reverb")
 _DEFAULTS = {
     "in_process": True,
+    "local": True,
     "name": "",
     "write_window_bytes": 64 * 2**20,
     "reconnect_timeout": None,
@@ -126,9 +127,10 @@ class Client(_core.Client):
 
     Connects when needed. The server may be started later: calls wait for it. Calls that wait have a `timeout` in
     seconds, after which they raise DeadlineExceededError; Ctrl-C ends them with KeyboardInterrupt. A server in the same
-    process is used without a socket.
+    process is used without a socket, one on the same host through shared memory, and others over gRPC.
 
-    Threads may share a client. It can be pickled; the pickle contains the address and the options.
+    Threads may share a client. It can be pickled; the pickle contains the address and the options. A process created by
+    fork() may use the clients of its parent for servers on the same host; writers and iterators belong to the parent.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class Client(_core.Client):
         server_address: str | Sequence[str],
         *,
         in_process: bool = True,
+        local: bool = True,
         name: str = "",
         write_window_bytes: int | None = 64 * 2**20,
         reconnect_timeout: float | None = None,
@@ -144,10 +147,12 @@ class Client(_core.Client):
         """ValueError for an invalid address and for numbers out of range.
 
         Args:
-            server_address: "host:port", or several, as a sequence or separated by commas: writers and single calls use
-                one of them in turn, samples come from all, changes of a table go to all, and priorities go to the
-                server that an item was sampled from.
+            server_address: "host:port", "unix:/path" for the local socket of a server, or several, as a sequence or
+                separated by commas: writers and single calls use one of them in turn, samples come from all, changes of
+                a table go to all, and priorities go to the server that an item was sampled from.
             in_process: use a server of this process without a socket.
+            local: use a server on the same host, of the same user, through shared memory; False: over gRPC. The
+                environment variable REVERB_LOCAL=0 means False.
             name: the name of this client in `server_info()` and `reverb info`.
             write_window_bytes: unconfirmed data that each writer may have before it waits; None: unlimited.
             reconnect_timeout: seconds for which calls, writers and samples try to reach a server that is lost or not
@@ -159,6 +164,7 @@ class Client(_core.Client):
         address = _join_addresses(server_address)
         options: dict[str, Any] = {
             "in_process": in_process,
+            "local": local,
             "name": name,
             "write_window_bytes": _arguments.as_bytes("write_window_bytes", write_window_bytes),
             "reconnect_timeout": reconnect_timeout,
@@ -476,6 +482,10 @@ class Client(_core.Client):
             limiter,
             timeout,
         )
+
+    def transports(self, *, timeout: float | None = None) -> list[str]:
+        """Returns how each server is reached: "in-process", "local" (shared memory) or "gRPC". Contacts the servers."""
+        return self._transports(timeout)
 
     def server_info(self, timeout: float | None = None) -> reverb_types.ServerInfo:
         """Returns the state of all tables: a dict by name, with the server's memory and waiting calls as attributes.

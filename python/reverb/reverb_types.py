@@ -173,6 +173,7 @@ class ServerInfo(dict[str, TableInfo]):
         max_bytes: int | None = None,
         chunks: int = 0,
         waiters: Iterable[Waiter] = (),
+        local_path: str = "",
     ) -> None:
         """Describes one point in time.
 
@@ -183,6 +184,7 @@ class ServerInfo(dict[str, TableInfo]):
             max_bytes: the maximum of `stored_bytes`; None: unlimited.
             chunks: the number of chunks.
             waiters: waiting clients, longest first; at most some hundred, while `tables` counts all of them.
+            local_path: the socket for clients on the server's host; empty if there is none.
         """
         super().__init__(tables)
         self.stored_bytes = stored_bytes
@@ -190,3 +192,4 @@ class ServerInfo(dict[str, TableInfo]):
         self.max_bytes = max_bytes
         self.chunks = chunks
         self.waiters = tuple(waiters)
+        self.local_path = local_path

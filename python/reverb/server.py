@@ -254,6 +254,8 @@ class Server:
         host: str = "[::]",
         max_bytes: int | None = None,
         when_full: Literal["wait", "evict"] = "wait",
+        local: bool | Literal["any user"] = True,
+        local_path: str | os.PathLike[str] | None = None,
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -270,7 +272,13 @@ class Server:
                 counted once; None: unlimited.
             when_full: what an insert does that would exceed `max_bytes`: "wait" until items are removed, or "evict"
                 items of its table.
+            local: serve processes of the same host and user through shared memory; they find the server by its port.
+                False: over gRPC only. "any user": processes of other users too, which needs `local_path`. The
+                environment variable REVERB_LOCAL=0 means False.
+            local_path: the path of the local socket, for clients that connect to f"unix:{local_path}".
         """
+        if local not in (True, False, "any user"):
+            raise ValueError(f'local must be True, False or "any user", got {local!r}')
         if when_full not in ("wait", "evict"):
             raise ValueError(f'when_full must be "wait" or "evict", got {when_full!r}')
         if not tables:
@@ -293,6 +301,8 @@ class Server:
             checkpoint=_checkpoint_options(self._checkpointer),
             max_bytes=_arguments.as_bytes("max_bytes", max_bytes),
             evict_when_full=when_full == "evict",
+            local="off" if local is False else "any user" if local == "any user" else "same user",
+            local_path="" if local_path is None else os.path.abspath(local_path),
         )
 
     @property
@@ -304,6 +314,11 @@ class Server:
     def port(self) -> int:
         """The port that the server listens on."""
         return self._server.port
+
+    @property
+    def local_path(self) -> str | None:
+        """The socket that clients on this host use; None if there is none."""
+        return self._server.local_path or None
 
     @property
     def tables(self) -> tuple[Table, ...]:

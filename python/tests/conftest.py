@@ -1,4 +1,4 @@
-"""Shared fixtures and helpers: servers on free ports, in-process clients and clients that use a socket."""
+"""Shared fixtures and helpers: servers on free ports, and clients of each transport."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import threading
 
 import pytest
+import transports
 
 import reverb
 
@@ -49,11 +50,10 @@ def server(serve):
     return serve(make_table(), reverb.Table.queue("queue", 100))
 
 
-@pytest.fixture(params=["in_process", "socket"])
+@pytest.fixture(params=transports.ALL)
 def connect(request):
-    """connect(server) makes a client; each test runs with one that needs no socket and one that uses it."""
-    in_process = request.param == "in_process"
-    return lambda server: reverb.Client(f"localhost:{server.port}", in_process=in_process)
+    """connect(server) makes a client; each test runs over each transport."""
+    return lambda server: transports.connect(server, request.param)
 
 
 @pytest.fixture

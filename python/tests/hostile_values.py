@@ -19,7 +19,7 @@ SECONDS_A_CALL = 15
 
 server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 2, layout="any"))
 client = server.localhost_client()
-remote = connect(server, False)
+remote = connect(server, "grpc")
 client.insert({"x": 1.0}, {"table": 1.0})
 
 outcomes = collections.Counter()

@@ -26,6 +26,7 @@ import faulthandler, gc, os, signal, sys, threading, time
 import numpy as np
 import conditions
 import reverb
+from transports import connect
 
 def make_table(name="table", limiter=None, layout="any", **arguments):
     return reverb.Table(name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), arguments.pop("max_size", 1000),
@@ -33,9 +34,6 @@ def make_table(name="table", limiter=None, layout="any", **arguments):
 
 def make_server(*tables):
     return reverb.Server(list(tables) or [make_table(), reverb.Table.queue("queue", 2, layout="any")])
-
-def connect(server, in_process):
-    return reverb.Client(f"localhost:{server.port}", in_process=in_process)
 """
 
 

@@ -9,6 +9,7 @@ import threading
 from conditions import wait_for_waiters, wait_until
 import numpy as np
 import pytest
+import transports
 
 import reverb
 from reverb import errors
@@ -51,13 +52,9 @@ SIGNATURE = {
 }
 
 
-@pytest.fixture(params=[True, False], ids=["in_process", "socket"])
-def in_process(request):
+@pytest.fixture(params=transports.ALL)
+def transport(request):
     return request.param
-
-
-def connect_to(server, in_process):
-    return reverb.Client(f"localhost:{server.port}", in_process=in_process)
 
 
 def write_lengths(client, lengths, table="replay"):
@@ -72,8 +69,8 @@ def write_lengths(client, lengths, table="replay"):
             writer.end_episode()
 
 
-def test_a_batch_has_the_structure_of_the_signature(serve, in_process):
-    client = connect_to(serve(make_table(signature=SIGNATURE, sampler=reverb.selectors.MaxHeap())), in_process)
+def test_a_batch_has_the_structure_of_the_signature(serve, transport):
+    client = transports.connect(serve(make_table(signature=SIGNATURE, sampler=reverb.selectors.MaxHeap())), transport)
     write_transitions(client, 5)
     (batch,) = client.sample_batches("replay", 4, num_batches=1)
     assert isinstance(batch, ReplaySample)
@@ -86,8 +83,8 @@ def test_a_batch_has_the_structure_of_the_signature(serve, in_process):
     assert batch.data["reward"].dtype == np.float64
 
 
-def test_without_a_signature_it_has_the_structure_that_the_writer_used(serve, in_process):
-    client = connect_to(serve(make_table()), in_process)
+def test_without_a_signature_it_has_the_structure_that_the_writer_used(serve, transport):
+    client = transports.connect(serve(make_table()), transport)
     write_transitions(client, 2)
     batch = next(client.sample_batches("replay", 3))
     assert {name: column.shape for name, column in batch.data.items()} == {
@@ -97,8 +94,8 @@ def test_without_a_signature_it_has_the_structure_that_the_writer_used(serve, in
     }
 
 
-def test_info_has_arrays(serve, in_process):
-    client = connect_to(serve(make_table(max_times_sampled=2)), in_process)
+def test_info_has_arrays(serve, transport):
+    client = transports.connect(serve(make_table(max_times_sampled=2)), transport)
     write_transitions(client, 2)
     batch = next(client.sample_batches("replay", 4, num_batches=1))
     assert [field.dtype for field in batch.info] == [np.uint64, np.float64, np.int64, np.float64, np.int32]
@@ -110,9 +107,9 @@ def test_info_has_arrays(serve, in_process):
     assert batch.info.key[0] == batch.info.key[1] != batch.info.key[2]
 
 
-def test_batches_follow_the_order_of_the_table(serve, in_process):
+def test_batches_follow_the_order_of_the_table(serve, transport):
     server = serve(reverb.Table.queue("replay", 1000))
-    client = connect_to(server, in_process)
+    client = transports.connect(server, transport)
     for i in range(60):
         client.insert([np.int64(i)], {"replay": 1.0})
     batches = list(client.sample_batches("replay", 20, num_batches=3))
@@ -120,8 +117,8 @@ def test_batches_follow_the_order_of_the_table(serve, in_process):
     assert client.server_info()["replay"].current_size == 0
 
 
-def test_a_queue_is_not_read_ahead(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 1000)), in_process)
+def test_a_queue_is_not_read_ahead(serve, transport):
+    client = transports.connect(serve(reverb.Table.queue("replay", 1000)), transport)
     for i in range(50):
         client.insert([np.int64(i)], {"replay": 1.0})
     batches = client.sample_batches("replay", 10)
@@ -132,16 +129,16 @@ def test_a_queue_is_not_read_ahead(serve, in_process):
         next(batches)
 
 
-def test_num_batches_takes_no_more(serve, in_process):
-    client = connect_to(serve(make_table()), in_process)
+def test_num_batches_takes_no_more(serve, transport):
+    client = transports.connect(serve(make_table()), transport)
     write_transitions(client, 5)
     assert len(list(client.sample_batches("replay", 7, num_batches=11, prefetch=5))) == 11
     info = client.server_info()["replay"].rate_limiter_info
     assert info.sample_stats.completed == 77
 
 
-def test_arrays_are_the_callers(serve, in_process):
-    client = connect_to(serve(make_table(signature=SIGNATURE)), in_process)
+def test_arrays_are_the_callers(serve, transport):
+    client = transports.connect(serve(make_table(signature=SIGNATURE)), transport)
     write_transitions(client, 8)
     batches = client.sample_batches("replay", 16)
     kept = [next(batches) for _ in range(6)]
@@ -166,8 +163,8 @@ def test_arrays_are_the_callers(serve, in_process):
     np.testing.assert_array_equal(view, expected)
 
 
-def test_memory_is_used_again(serve, in_process):
-    client = connect_to(serve(make_table()), in_process)
+def test_memory_is_used_again(serve, transport):
+    client = transports.connect(serve(make_table()), transport)
     write_transitions(client, 8)
     addresses = set()
     for batch in client.sample_batches("replay", 64, num_batches=50):
@@ -175,15 +172,15 @@ def test_memory_is_used_again(serve, in_process):
     assert len(addresses) <= 4  # two batches at a time, each with two columns of this size
 
 
-def test_items_of_different_lengths_are_refused(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
+def test_items_of_different_lengths_are_refused(serve, transport):
+    client = transports.connect(serve(reverb.Table.queue("replay", 10)), transport)
     write_lengths(client, [2, 3])
     with pytest.raises(ValueError, match=r"column 'word': it is string\[3\] while the batch has string\[2\]; set `pad`"):
         next(client.sample_batches("replay", 2))
 
 
-def test_padding(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
+def test_padding(serve, transport):
+    client = transports.connect(serve(reverb.Table.queue("replay", 10)), transport)
     write_lengths(client, [2, 4, 1])
     (batch,) = client.sample_batches("replay", 3, num_batches=1, pad=True)
     assert isinstance(batch, PaddedBatch)
@@ -201,8 +198,8 @@ def test_padding(serve, in_process):
     assert info is batch.info
 
 
-def test_padding_fills_memory_that_was_used_before(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 1000)), in_process)
+def test_padding_fills_memory_that_was_used_before(serve, transport):
+    client = transports.connect(serve(reverb.Table.queue("replay", 1000)), transport)
     rng = np.random.default_rng(1)
     lengths = [int(n) for n in rng.integers(1, 9, 200)]
     write_lengths(client, lengths)
@@ -216,8 +213,8 @@ def test_padding_fills_memory_that_was_used_before(serve, in_process):
         batch.data["x"][:] = 77  # part of the memory of a later batch
 
 
-def test_other_dtypes_cannot_be_padded(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 10, layout="any")), in_process)
+def test_other_dtypes_cannot_be_padded(serve, transport):
+    client = transports.connect(serve(reverb.Table.queue("replay", 10, layout="any")), transport)
     client.insert([np.int32(1)], {"replay": 1.0})
     client.insert([np.int64(1)], {"replay": 1.0})
     with pytest.raises(
@@ -226,8 +223,8 @@ def test_other_dtypes_cannot_be_padded(serve, in_process):
         next(client.sample_batches("replay", 2, pad=True))
 
 
-def test_exact_batches_see_every_update(serve, in_process):
-    client = connect_to(serve(make_table(sampler=reverb.selectors.MaxHeap())), in_process)
+def test_exact_batches_see_every_update(serve, transport):
+    client = transports.connect(serve(make_table(sampler=reverb.selectors.MaxHeap())), transport)
     for _ in range(5):
         client.insert([np.int64(0)], {"replay": 1.0})
     seen = []
@@ -240,15 +237,15 @@ def test_exact_batches_see_every_update(serve, in_process):
 
 @pytest.mark.parametrize("num_streams", [2, 5])
 def test_several_streams(serve, num_streams):
-    client = connect_to(serve(reverb.Table.queue("replay", 1000)), in_process=False)
+    client = transports.connect(serve(reverb.Table.queue("replay", 1000)), "grpc")
     for i in range(200):
         client.insert([np.int64(i)], {"replay": 1.0})
     batches = list(client.sample_batches("replay", 20, num_batches=10, num_streams=num_streams, prefetch=1))
     assert sorted(np.concatenate([b.data[0].ravel() for b in batches]).tolist()) == list(range(200))
 
 
-def test_a_time_out_keeps_what_came(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
+def test_a_time_out_keeps_what_came(serve, transport):
+    client = transports.connect(serve(reverb.Table.queue("replay", 10)), transport)
     client.insert([np.int64(1)], {"replay": 1.0})
     batches = client.sample_batches("replay", 2, timeout=0.2)
     with pytest.raises(errors.DeadlineExceededError):
@@ -257,8 +254,8 @@ def test_a_time_out_keeps_what_came(serve, in_process):
     assert next(batches).data[0].ravel().tolist() == [1, 2]
 
 
-def test_close_ends_the_wait_of_another_thread(serve, in_process):
-    client = connect_to(serve(reverb.Table.queue("replay", 10)), in_process)
+def test_close_ends_the_wait_of_another_thread(serve, transport):
+    client = transports.connect(serve(reverb.Table.queue("replay", 10)), transport)
     batches = client.sample_batches("replay", 2)
     outcome = []
     thread = threading.Thread(target=lambda: outcome.append(list(batches)))
@@ -269,8 +266,8 @@ def test_close_ends_the_wait_of_another_thread(serve, in_process):
     assert outcome == [[]]
 
 
-def test_dropping_in_the_middle(serve, in_process):
-    client = connect_to(serve(make_table()), in_process)
+def test_dropping_in_the_middle(serve, transport):
+    client = transports.connect(serve(make_table()), transport)
     write_transitions(client, 50)
     next(client.sample_batches("replay", 32, num_streams=2))  # creates what is created once
     gc.collect()
@@ -300,7 +297,7 @@ def test_arguments_out_of_range(serve, connect, arguments, name):
         client.sample_batches("replay", **arguments)
 
 
-def test_unknown_table(serve, in_process):
-    client = connect_to(serve(make_table()), in_process)
+def test_unknown_table(serve, transport):
+    client = transports.connect(serve(make_table()), transport)
     with pytest.raises(ValueError, match=r'Could not find table "replai"'):
         next(client.sample_batches("replai", 2))

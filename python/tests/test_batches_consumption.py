@@ -124,7 +124,7 @@ def test_an_unknown_dtype_takes_nothing(queues, monkeypatch):
     queues.insert({"x": np.array(1, ml_dtypes.bfloat16)}, {"queue": 1.0})
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     plain = reverb.Client(queues.server_address, in_process=True)
-    other = reverb.Client(queues.server_address, in_process=False)
+    other = reverb.Client(queues.server_address, in_process=False, local=False)
     for client in (plain, other):
         for call in (
             lambda client=client: next(client.sample("queue", timeout=PATIENCE)),
@@ -180,7 +180,7 @@ def test_a_batch_waits_until_it_is_complete(queues):
 
 def test_two_ranks_share_a_queue(queues):
     fill(queues, "queue", 10)
-    ranks = [reverb.Client(queues.server_address, in_process=False) for _ in range(2)]
+    ranks = [reverb.Client(queues.server_address, in_process=False, local=False) for _ in range(2)]
     iterators = [rank.sample_batches("queue", 4, timeout=0.2, all_or_nothing=True) for rank in ranks]
     taken = [next(iterator).data["x"].ravel().tolist() for iterator in iterators]
     assert taken == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -226,7 +226,7 @@ def test_impossible_batches(queues):
 
 def test_several_servers(serve):
     servers = [serve(reverb.Table.queue("queue", 10)) for _ in range(2)]
-    both = reverb.Client([f"localhost:{server.port}" for server in servers], in_process=False)
+    both = reverb.Client([f"localhost:{server.port}" for server in servers], in_process=False, local=False)
     for server, count in zip(servers, (3, 4), strict=True):
         fill(server.localhost_client(), "queue", count)
     batches = both.sample_batches("queue", 3, timeout=PATIENCE, all_or_nothing=True)

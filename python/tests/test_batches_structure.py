@@ -8,6 +8,7 @@ import logging
 from conftest import make_table
 import numpy as np
 import pytest
+import transports
 
 import reverb
 
@@ -178,14 +179,14 @@ def test_padded_batches_have_it_too(client):
     assert without_values(batch.lengths) == {"nest": [(8,)]}
 
 
-@pytest.fixture(params=[True, False], ids=["in_process", "socket"])
+@pytest.fixture(params=transports.ALL)
 def two_clients(serve, request):
     """Two clients of a server with the tables "table" and "queue", and with "any" and "any_queue" of layout="any"."""
     server = serve(
         make_table(), reverb.Table.queue("queue", 100), make_table("any", layout="any"),
         reverb.Table.queue("any_queue", 100, layout="any"),
     )  # fmt: skip
-    return [reverb.Client(f"localhost:{server.port}", in_process=request.param) for _ in range(2)]
+    return [transports.connect(server, request.param) for _ in range(2)]
 
 
 def test_the_table_keeps_its_first_layout(two_clients):
@@ -357,7 +358,7 @@ def test_a_reconnected_writer_sends_it_again():
     """Uses a socket, and a server that restarts without its state."""
     with reverb.Server([make_table()]) as server:
         port = server.port
-        client = reverb.Client(f"localhost:{port}", in_process=False)
+        client = reverb.Client(f"localhost:{port}", in_process=False, local=False)
         writer = client.trajectory_writer(1)
         writer.append({"x": 1})
         writer.create_item("table", 1.0, {"x": writer.history["x"][-1]})
@@ -370,11 +371,11 @@ def test_a_reconnected_writer_sends_it_again():
         writer.close()
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_several_servers(serve, in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_several_servers(serve, transport):
     servers = [serve(make_table()) for _ in range(2)]
-    singles = [reverb.Client(f"localhost:{server.port}", in_process=in_process) for server in servers]
-    both = reverb.Client([f"localhost:{server.port}" for server in servers], in_process=in_process)
+    singles = [transports.connect(server, transport) for server in servers]
+    both = reverb.Client([f"localhost:{server.port}" for server in servers], **transports.OPTIONS[transport])
     for client in singles:
         client.insert({"x": 1}, {"table": 1.0})
     assert without_values(one_batch(both, size=4).data) == {"x": (4, 1)}

@@ -108,7 +108,7 @@ def proxy(serve, make_proxy):
 
 @pytest.fixture
 def client(proxy):
-    return reverb.Client(proxy.address, in_process=False)
+    return reverb.Client(proxy.address, in_process=False, local=False)
 
 
 def fill(client, count=3):
@@ -122,7 +122,7 @@ def fill(client, count=3):
 
 def test_a_full_table_does_not_delay_items_for_other_tables(serve):
     server = serve(reverb.Table.queue("full", 1), make_table("empty"))
-    client = reverb.Client(f"localhost:{server.port}", in_process=False)
+    client = reverb.Client(f"localhost:{server.port}", in_process=False, local=False)
     writer = client.trajectory_writer(1, timeout=30)
 
     def write(table):
@@ -246,10 +246,10 @@ def run_for_a_while(call):
 
 def test_reachable_servers_are_used_when_one_is_lost(serve):
     server = serve(make_table())
-    one = reverb.Client(f"localhost:{server.port}", in_process=False)
+    one = reverb.Client(f"localhost:{server.port}", in_process=False, local=False)
     keys = fill(one)
     lost = f"localhost:{free_port()}"
-    both = reverb.Client([lost, one.server_address], in_process=False)
+    both = reverb.Client([lost, one.server_address], in_process=False, local=False)
     with pytest.raises(reverb.DeadlineExceededError, match=f"1 of the 2 servers .* {lost}: "):
         both.mutate_priorities("table", {keys[0]: 7.0}, [keys[1]], timeout=0.3)
     assert {item.info.key: item.info.priority for item in one.peek("table", 3)} == {keys[0]: 7.0, keys[2]: 1.0}
@@ -267,7 +267,7 @@ def test_samples_that_may_be_lost_are_logged(proxy, client, caplog):
     reader = threading.Thread(target=lambda: received.append(next(samples)), daemon=True)
     with caplog.at_level(logging.WARNING, logger="reverb"):
         reader.start()
-        other = reverb.Client(proxy.address, in_process=False)
+        other = reverb.Client(proxy.address, in_process=False, local=False)
         while other.server_info(30)["queue"].waiting_samples == 0:
             pass
         proxy.break_all()

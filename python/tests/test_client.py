@@ -426,7 +426,7 @@ def test_a_server_that_is_not_there():
 def test_a_client_may_be_made_before_its_server(serve):
     with reverb.Server([make_table()]) as first:
         port = first.port
-    client = reverb.Client(f"localhost:{port}", in_process=False)
+    client = reverb.Client(f"localhost:{port}", in_process=False, local=False)
     result = []
     thread = threading.Thread(target=lambda: result.append(client.server_info(20)))
     thread.start()

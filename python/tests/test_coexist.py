@@ -132,12 +132,12 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-def exchange(rounds, in_process, server, wrong):
+def exchange(rounds, options, server, wrong):
     try:
         import numpy as np
         import reverb
         rng = np.random.default_rng(rounds)
-        client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
+        client = reverb.Client(f"localhost:{server.port}", **options)
         for i in range(rounds):
             data = {"image": rng.integers(0, 255, (20, 20), np.uint8), "text": b"abc", "i": i}
             client.insert(data, {"table": 1.0 + i})
@@ -170,8 +170,8 @@ def work(rounds=300):
                          reverb.rate_limiters.MinSize(1))
     wrong = []
     with reverb.Server([table, reverb.Table.queue("queue", 1000)]) as server:
-        threads = [threading.Thread(target=exchange, args=(rounds, in_process, server, wrong))
-                   for in_process in (True, False)]
+        threads = [threading.Thread(target=exchange, args=(rounds, options, server, wrong))
+                   for options in ({}, {"in_process": False}, {"in_process": False, "local": False})]
         for thread in threads: thread.start()
         yield
         for thread in threads: thread.join()
@@ -273,8 +273,8 @@ server = make_server(make_table())
 client = server.localhost_client()
 
 def there_and_back(value):
-    for in_process in (True, False):
-        client = connect(server, in_process)
+    for transport in ("in_process", "local", "grpc"):
+        client = connect(server, transport)
         with client.trajectory_writer(1) as writer:
             writer.append({"x": value})
             writer.create_item("table", 1.0, {"x": writer.history["x"][-1]})
@@ -342,8 +342,8 @@ signature = {"a": tf.TensorSpec((3,), tf.float32, name="a"),
              "b": [tf.TensorSpec((None, 2), tf.int64), tf.TensorSpec((2,), tf.bfloat16)],
              "c": tf.TensorSpec((), tf.string), "d": tf.TensorSpec(None, tf.uint8)}
 with make_server(make_table(signature=signature)) as signed:
-    for in_process in (True, False):
-        client = connect(signed, in_process)
+    for transport in ("in_process", "local", "grpc"):
+        client = connect(signed, transport)
         back = client.server_info()["table"].signature
         for spec in tf.nest.flatten(back): assert type(spec) is tf.TensorSpec, type(spec)
         assert back["a"] == signature["a"], back

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import interpreters
 import pytest
+import transports
 
 SECONDS = 20  # limit for a process that must not hang
 
@@ -115,13 +116,13 @@ LOSES_ITEMS = (
 )
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
+@pytest.mark.parametrize("transport", transports.ALL)
 @pytest.mark.parametrize("what", EXITS)
-def test_exit(what, in_process):
+def test_exit(what, transport):
     indented = "\n".join(line.removeprefix("        ") for line in EXITS[what].splitlines())
     code = f"""
 server = make_server(make_table(), make_table("empty"), reverb.Table.queue("queue", 2, layout="any"))
-client = connect(server, {in_process})
+client = connect(server, {transport!r})
 client.insert(1, {{"table": 1.0}})
 {indented}
 """
@@ -149,9 +150,9 @@ def test_exit_with_no_server_to_be_found():
 def test_development_mode():
     """Runs with Python's checks of its memory, of the GIL and of unclosed resources."""
     code = """
-        for in_process in (True, False):
+        for transport in ("in_process", "local", "grpc"):
             with make_server() as server:
-                client = connect(server, in_process)
+                client = connect(server, transport)
                 for i in range(50):
                     client.insert({"x": np.zeros(100), "s": "text"}, {"table": 1.0})
                 for step in client.sample("table", 50): pass

@@ -116,7 +116,7 @@ for each in (client, remote):
     # The only reference is dropped during the call.
     held = {"writer": each.trajectory_writer(1)}
     attempt("the writer is dropped", lambda: held.pop("writer").append(Treacherous(gc.collect)))
-    short_lived = {"client": connect(server, each is client)}
+    short_lived = {"client": connect(server, "in_process" if each is client else "grpc")}
     attempt("the client is dropped", lambda: short_lived.pop("client").insert(Treacherous(gc.collect), {"table": 1.0}, timeout=2))
     attempt("a priority that calls", lambda: each.insert(1, {"table": Treacherous(lambda: each.reset("table"))}, timeout=2))
     updates = {}
@@ -327,11 +327,11 @@ for module in (reverb, reverb.pybind):
             repr(thing)
         attempt(f"{name}, forgetful", forgetful)
 # Initialised twice.
-for thing, arguments in ((connect(server, True), ("localhost:1",)), (connect(server, False), ("localhost:1",)),
+for thing, arguments in ((connect(server, "in_process"), ("localhost:1",)), (connect(server, "grpc"), ("localhost:1",)),
                          (make_server(make_table()), ([make_table()],)), (client.trajectory_writer(1), (client, 1)), (reverb.selectors.Fifo(), ()),
                          (reverb.selectors.Prioritized(1.0), (2.0,)), (make_table(), ())):
     attempt(f"{type(thing).__name__}, twice", lambda: thing.__init__(*arguments))
-for thing in (connect(server, True), reverb.selectors.Fifo(), client.trajectory_writer(1), client.sample("table"),
+for thing in (connect(server, "in_process"), reverb.selectors.Fifo(), client.trajectory_writer(1), client.sample("table"),
               make_server(make_table()), make_table()):
     for name in ("__dict__", "__class__", "nonsense"):
         attempt(f"{type(thing).__name__}.{name} = 1", lambda: setattr(thing, name, 1))

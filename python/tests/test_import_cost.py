@@ -63,8 +63,8 @@ def test_starts_no_thread():
 def test_a_server_and_a_client_bring_in_nothing_either():
     out = interpreters.run("""
         with make_server() as server:
-            for in_process in (True, False):
-                client = connect(server, in_process)
+            for transport in ("in_process", "local", "grpc"):
+                client = connect(server, transport)
                 client.insert({"x": np.zeros(3)}, {"table": 1.0})
                 next(client.sample("table"))
                 with client.trajectory_writer(2) as writer:

@@ -9,6 +9,7 @@ import time
 import conditions
 import interpreters
 import pytest
+import transports
 
 # The limit for a call to end after a signal: 100 ms by the documentation, more on a busy machine.
 AT_ONCE = 0.5
@@ -19,7 +20,7 @@ import logging
 logging.getLogger("reverb").setLevel(logging.CRITICAL)
 
 server = make_server(make_table(), make_table("empty"), make_table("full", reverb.rate_limiters.Queue(1)))
-client = connect(server, IN_PROCESS)
+client = connect(server, TRANSPORT)
 nowhere = reverb.Client("localhost:1")
 silent = reverb.Client("192.0.2.1:8000")  # a reserved network: packets are lost
 client.insert(0, {"full": 1.0, "table": 1.0})
@@ -107,9 +108,9 @@ def wait_in(calls):
 """
 
 
-def interrupt_all(code, in_process):
+def interrupt_all(code, transport):
     """Sends SIGINT to each wait of the process and returns how long each took to end."""
-    process = interpreters.start(WAITS.replace("IN_PROCESS", str(in_process)) + code)
+    process = interpreters.start(WAITS.replace("TRANSPORT", repr(transport)) + code)
     took = {}
     try:
         while (line := interpreters.line(process)).startswith("in "):
@@ -128,8 +129,8 @@ def interrupt_all(code, in_process):
     return took
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_every_wait_ends(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_every_wait_ends(transport):
     took = interrupt_all(
         """
 wait_in(LOCAL)
@@ -143,7 +144,7 @@ client.set_rate_limiter("full", reverb.rate_limiters.MinSize(1))
 kept.clear()
 server.stop()
 """,
-        in_process,
+        transport,
     )
     assert len(took) == 14
     late = {name: f"{seconds:.2f} s" for name, seconds in took.items() if seconds > AT_ONCE}
@@ -151,18 +152,18 @@ server.stop()
 
 
 def test_every_wait_for_a_server_ends():
-    took = interrupt_all("wait_in(AWAY)", in_process=False)
+    took = interrupt_all("wait_in(AWAY)", "grpc")
     assert len(took) == 15
     late = {name: f"{seconds:.2f} s" for name, seconds in took.items() if seconds > AT_ONCE}
     assert not late
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_interrupted_objects_remain_usable(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_interrupted_objects_remain_usable(transport):
     """Uses the same iterator and the same writer after Ctrl-C."""
     process = interpreters.start(f"""
 server = make_server(make_table(), reverb.Table.queue("full", 1, layout="any"))
-client = connect(server, {in_process})
+client = connect(server, {transport!r})
 client.insert(0, {{"full": 1.0}})
 samples = client.sample("table", 2)
 writer = client.trajectory_writer(1)
@@ -192,13 +193,13 @@ server.stop()
         process.communicate()
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_a_handler_that_returns_ends_nothing(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_a_handler_that_returns_ends_nothing(transport):
     process = interpreters.start(f"""
 seen = []
 signal.signal(signal.SIGINT, lambda *_: (seen.append(1), print("seen", flush=True)))
 server = make_server()
-client = connect(server, {in_process})
+client = connect(server, {transport!r})
 samples = client.sample("table", 2)
 go = threading.Event()
 thread = threading.Thread(target=lambda: (go.wait(), client.insert(3, {{"table": 1.0}})))
@@ -252,13 +253,13 @@ print(where, len(stopped))
         process.communicate()
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_many_interrupts_at_random_points(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_many_interrupts_at_random_points(transport):
     """Interrupts calls at random points, many times: no crash, no deadlock, no confirmed item lost."""
     out = interpreters.run(
         f"""
 server = make_server(make_table(max_size=100_000), reverb.Table.queue("queue", 2, layout="any"))
-client = connect(server, {in_process})
+client = connect(server, {transport!r})
 writer = client.trajectory_writer(2)
 confirmed = interrupted = 0
 def hail():
@@ -326,8 +327,8 @@ def test_the_package_installs_no_handlers():
 before = [signal.getsignal(number) for number in signal.valid_signals()]
 blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 server = make_server()
-for in_process in (True, False):
-    client = connect(server, in_process)
+for transport in ("in_process", "local", "grpc"):
+    client = connect(server, transport)
     client.insert(1, {"table": 1.0})
     next(client.sample("table"))
 try: server.wait(timeout=0.1)
@@ -343,7 +344,7 @@ def test_a_stopped_process_goes_on():
     """Waits continue after SIGSTOP and SIGCONT, which terminals and clusters send."""
     process = interpreters.start("""
 server = make_server()
-client = connect(server, False)
+client = connect(server, "grpc")
 threading.Timer(0.6, client.insert, (1, {"table": 1.0})).start()
 print("ready", flush=True)
 print(len(next(client.sample("table", timeout=30))))

@@ -14,6 +14,7 @@ from conditions import wait_until
 from conftest import make_table
 import numpy as np
 import pytest
+import transports
 
 import reverb
 
@@ -36,10 +37,10 @@ def resident():
 PARTS = ["writer", "legacy", "structured", "iterator", "column", "client", "server", "table"]
 
 
-def make_parts(in_process):
+def make_parts(transport):
     table = make_table(layout="any")
     server = reverb.Server([table])
-    client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
+    client = transports.connect(server, transport)
     writer = client.trajectory_writer(2)
     writer.append({"x": np.arange(3)})
     writer.create_item("table", 1.0, {"x": writer.history["x"][-1:]})
@@ -74,29 +75,29 @@ def some_orders():
     return list(dict.fromkeys(orders))
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_any_order(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_any_order(transport):
     def drop(order):
-        parts = make_parts(in_process)
+        parts = make_parts(transport)
         for name in order:
             del parts[name]
         assert not parts
 
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:  # mostly, writers wait for their server
-        list(pool.map(drop, some_orders()[:: 1 if in_process else 3]))
+        list(pool.map(drop, some_orders()[:: 1 if transport == "in_process" else 3]))
     assert time.monotonic() - start < 90
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_cycles_are_collected(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_cycles_are_collected(transport):
     class Holder:
         pass
 
     before = [num_threads(), num_files()]
     for _ in range(3):
         holder = Holder()
-        holder.parts = make_parts(in_process)
+        holder.parts = make_parts(transport)
         holder.me = holder
         del holder
         gc.collect()
@@ -125,7 +126,7 @@ def own_structured_writer(client):
 def test_what_a_client_keeps_of_its_own_is_collected(make):
     """Tests reference cycles through native objects."""
     with reverb.Server([make_table()]) as server:
-        client = reverb.Client(f"localhost:{server.port}", in_process=False)
+        client = reverb.Client(f"localhost:{server.port}", in_process=False, local=False)
         client.insert({"x": 1}, {"table": 1.0})
         client.own = make(client)
         if hasattr(client.own, "append"):
@@ -220,11 +221,11 @@ def test_a_client_finds_the_next_server_on_the_port():
 # --- Nothing is left behind ---
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_no_thread_file_or_memory_is_left(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_no_thread_file_or_memory_is_left(transport):
     def once():
         with reverb.Server([make_table(), make_table("other")]) as server:
-            client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
+            client = transports.connect(server, transport)
             with client.trajectory_writer(2) as writer:
                 writer.append({"x": np.zeros(1000)})
                 writer.create_item("table", 1.0, {"x": writer.history["x"][-1:]})
@@ -254,7 +255,7 @@ def test_clients_and_writers_come_and_go_at_one_server():
     with reverb.Server([make_table()]) as server:
 
         def once():
-            client = reverb.Client(f"localhost:{server.port}", in_process=False)
+            client = reverb.Client(f"localhost:{server.port}", in_process=False, local=False)
             writer = client.trajectory_writer(1)
             writer.append(1)
             writer.create_item("table", 1.0, writer.history[-1:])
@@ -289,8 +290,8 @@ def test_samples_that_are_dropped_give_their_memory_back():
 # --- Errors in the middle ---
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_an_exception_inside_with(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_an_exception_inside_with(transport):
     def with_trajectory_writer(kind):
         with client.trajectory_writer(1) as writer:
             writer.append(1)
@@ -304,7 +305,7 @@ def test_an_exception_inside_with(in_process):
             raise kind
 
     with reverb.Server([make_table()]) as server:
-        client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
+        client = transports.connect(server, transport)
         for kind in (ValueError, KeyError, GeneratorExit, SystemExit, KeyboardInterrupt):
             with pytest.raises(kind):
                 with_trajectory_writer(kind)
@@ -316,7 +317,7 @@ def test_an_exception_inside_with(in_process):
 
 def test_an_exception_inside_the_server_block_stops_it():
     with contextlib.suppress(ZeroDivisionError), reverb.Server([make_table()]) as server:
-        client = reverb.Client(f"localhost:{server.port}", in_process=False)
+        client = reverb.Client(f"localhost:{server.port}", in_process=False, local=False)
         client.insert(1, {"table": 1.0})
         raise ZeroDivisionError
     with pytest.raises((RuntimeError, reverb.DeadlineExceededError)):

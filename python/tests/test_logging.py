@@ -150,7 +150,7 @@ INTERRUPTED = """
 import logging, reverb
 
 server = reverb.Server([reverb.Table.queue("queue", 1)])
-client = reverb.Client(f"localhost:{server.port}", in_process=False)
+client = reverb.Client(f"localhost:{server.port}", in_process=False, local=False)
 
 class Handler(logging.Handler):
     def emit(self, record):

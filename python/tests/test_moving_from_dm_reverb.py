@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+import transports
 
 import reverb
 from reverb import rate_limiters, selectors, structured
@@ -37,9 +38,9 @@ def server():
         yield it
 
 
-@pytest.fixture(params=["in process", "over a socket"])
+@pytest.fixture(params=transports.ALL)
 def client(request, server):
-    return reverb.Client(f"localhost:{server.port}", in_process=request.param == "in process")
+    return transports.connect(server, request.param)
 
 
 def size(client, name):
@@ -378,7 +379,7 @@ def test_items_of_another_layout():
 
 def test_the_first_call_after_an_outage():
     first = reverb.Server([table("t")])
-    client = reverb.Client(f"localhost:{first.port}", in_process=False)
+    client = reverb.Client(f"localhost:{first.port}", in_process=False, local=False)
     assert list(client.server_info()) == ["t"]
     first.stop()
     with reverb.Server([table("u", signature=reverb.TensorSpec((), np.int64))], port=first.port):

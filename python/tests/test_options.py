@@ -6,6 +6,7 @@ import threading
 from conftest import join, make_table
 import numpy as np
 import pytest
+import transports
 
 import reverb
 
@@ -78,14 +79,10 @@ class Producer(threading.Thread):
         writer.flush(timeout_ms=60_000)
 
 
-def make_client(server, in_process, **options):
-    return reverb.Client(f"localhost:{server.port}", in_process=in_process, **options)
-
-
-@pytest.mark.parametrize("in_process", [True, False])
-def test_a_writer_waits_when_its_window_is_full(serve, in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_a_writer_waits_when_its_window_is_full(serve, transport):
     server = serve(reverb.Table.queue("queue", 1))
-    producer = Producer(make_client(server, in_process, write_window_bytes=1), 10)
+    producer = Producer(transports.connect(server, transport, write_window_bytes=1), 10)
     producer.start()
     for taken in range(10):
         # One item is in the queue, one is unconfirmed.
@@ -98,7 +95,7 @@ def test_a_writer_waits_when_its_window_is_full(serve, in_process):
 @pytest.mark.parametrize("options", [{}, {"write_window_bytes": None}, {"write_window_bytes": 10**6}])
 def test_a_writer_does_not_wait_while_there_is_room(serve, options):
     server = serve(reverb.Table.queue("queue", 1))
-    client = make_client(server, False, **options)
+    client = transports.connect(server, "grpc", **options)
     writer = client.trajectory_writer(1)
     for _ in range(10):
         writer.append(STEP)
@@ -110,7 +107,7 @@ def test_a_writer_does_not_wait_while_there_is_room(serve, options):
 
 def test_a_lost_server_is_awaited_for_the_reconnect_timeout():
     with reverb.Server([make_table()]) as server:
-        client = make_client(server, False, reconnect_timeout=0.0)
+        client = transports.connect(server, "grpc", reconnect_timeout=0.0)
         writer = client.trajectory_writer(1)
         writer.append(1)
         writer.create_item("table", 1.0, writer.history[-1:])
@@ -143,9 +140,9 @@ def test_a_reconnect_timeout_is_not_negative(value):
 
 def test_a_client_bounds_what_it_receives():
     with reverb.Server([reverb.Table.queue("t", 10)]) as server:
-        writer_client = make_client(server, False)
+        writer_client = transports.connect(server, "grpc")
         writer_client.insert([np.zeros(2**20, np.uint8) + 1, np.arange(2**19)], {"t": 1.0})
-        client = make_client(server, False, max_response_bytes=2**20)
+        client = transports.connect(server, "grpc", max_response_bytes=2**20)
         with pytest.raises(IndexError, match="max_response_bytes") as caught:  # as for all RESOURCE_EXHAUSTED
             next(client.sample("t"))
         assert caught.value.code == "RESOURCE_EXHAUSTED"
@@ -165,6 +162,7 @@ def test_a_name_is_short_text():
 def test_options_travel_with_a_pickle(monkeypatch):
     options = {
         "in_process": False,
+        "local": False,
         "name": "actor 3",
         "write_window_bytes": None,
         "reconnect_timeout": 5.0,

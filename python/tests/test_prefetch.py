@@ -237,7 +237,7 @@ def test_a_program_may_end_while_the_thread_waits():
     out = interpreters.run("""
 from reverb._prefetch import Prefetcher, keep
 server = make_server()
-local, remote = connect(server, True), connect(server, False)
+local, remote = connect(server, "in_process"), connect(server, "grpc")
 local.insert(1, {"table": 1.0})
 for client in (local, remote):
     prefetcher = Prefetcher(client.sample_batches("table", 1), keep, 2)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import numpy as np
 from profiles import bounded
 import pytest
+import transports
 
 import reverb
 
@@ -19,10 +20,10 @@ DTYPES = [
 Pair = namedtuple("Pair", ["second", "first"])  # not in alphabetical order, on purpose
 
 
-@pytest.fixture(scope="module", params=["in_process", "socket"])
+@pytest.fixture(scope="module", params=transports.ALL)
 def client(request):
     with reverb.Server([reverb.Table.queue("queue", 100_000, layout="any")]) as server:
-        yield reverb.Client(f"localhost:{server.port}", in_process=request.param == "in_process")
+        yield transports.connect(server, request.param)
 
 
 # --- Values ---

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 import numpy as np
 from profiles import bounded
 import pytest
+import transports
 
 import reverb
 
@@ -20,10 +21,10 @@ operations = st.lists(
 )
 
 
-@pytest.fixture(scope="module", params=["in_process", "socket"])
+@pytest.fixture(scope="module", params=transports.ALL)
 def client(request):
     with reverb.Server([reverb.Table.queue("queue", 100_000), reverb.Table.queue("other", 100_000)]) as server:
-        yield reverb.Client(f"localhost:{server.port}", in_process=request.param == "in_process")
+        yield transports.connect(server, request.param)
 
 
 @bounded(150)

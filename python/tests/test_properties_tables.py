@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import numpy as np
 from profiles import bounded
 import pytest
+import transports
 
 import reverb
 from reverb import rate_limiters, selectors
@@ -33,7 +34,7 @@ def chosen(kind, items):
 
 
 class _Machine(RuleBasedStateMachine):
-    in_process = True
+    transport = "in_process"
 
     @initialize(
         sampler=st.sampled_from(sorted(SELECTORS)),
@@ -57,7 +58,7 @@ class _Machine(RuleBasedStateMachine):
         )
         self.stack = contextlib.ExitStack()
         server = self.stack.enter_context(reverb.Server([self.table]))
-        self.client = reverb.Client(f"localhost:{server.port}", in_process=self.in_process)
+        self.client = transports.connect(server, self.transport)
         self.items, self.clock = {}, itertools.count()  # by inserted value, which is unique
         self.inserts = self.samples = self.deletes = self.unique = 0
 
@@ -90,7 +91,7 @@ class _Machine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.can_sample())
     def sample_too_early(self):
-        if self.in_process:  # over a socket, the server may learn late that the call no longer waits
+        if self.transport == "in_process":  # over a socket, the server may learn late that the call no longer waits
             with pytest.raises(reverb.DeadlineExceededError):
                 next(self.client.sample("table", timeout=0))
 
@@ -167,14 +168,20 @@ class _Machine(RuleBasedStateMachine):
         return info
 
 
-class _Socket(_Machine):
-    in_process = False
+class _Local(_Machine):
+    transport = "local"
 
 
-TestWithoutASocket = _Machine.TestCase
-TestWithoutASocket.settings = bounded(80, stateful_step_count=30)
-TestWithASocket = _Socket.TestCase
-TestWithASocket.settings = bounded(30, stateful_step_count=30)
+class _Grpc(_Machine):
+    transport = "grpc"
+
+
+TestInProcess = _Machine.TestCase
+TestInProcess.settings = bounded(80, stateful_step_count=30)
+TestLocal = _Local.TestCase
+TestLocal.settings = bounded(30, stateful_step_count=30)
+TestOverGrpc = _Grpc.TestCase
+TestOverGrpc.settings = bounded(30, stateful_step_count=30)
 
 
 @bounded(40)

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import numpy as np
 from profiles import bounded
 import pytest
+import transports
 
 import reverb
 
@@ -107,11 +108,11 @@ indices = st.one_of(
 
 class _Machine(RuleBasedStateMachine):
     server = None
-    in_process = True
+    transport = "in_process"
 
     @initialize()
     def start(self):
-        self.client = reverb.Client(f"localhost:{self.server.port}", in_process=self.in_process)
+        self.client = transports.connect(self.server, self.transport)
         self.client.reset("queue")
         self.writer = self.client.trajectory_writer(KEEP)
         self.model = Model()
@@ -286,17 +287,23 @@ class _Machine(RuleBasedStateMachine):
 
 
 class _InProcess(_Machine):
-    in_process = True
+    transport = "in_process"
 
 
-class _Socket(_Machine):
-    in_process = False
+class _Local(_Machine):
+    transport = "local"
 
 
-TestWithoutASocket = _InProcess.TestCase
-TestWithoutASocket.settings = bounded(150, stateful_step_count=40)
-TestWithASocket = _Socket.TestCase
-TestWithASocket.settings = bounded(60, stateful_step_count=40)
+class _Grpc(_Machine):
+    transport = "grpc"
+
+
+TestInProcess = _InProcess.TestCase
+TestInProcess.settings = bounded(150, stateful_step_count=40)
+TestLocal = _Local.TestCase
+TestLocal.settings = bounded(60, stateful_step_count=40)
+TestOverGrpc = _Grpc.TestCase
+TestOverGrpc.settings = bounded(60, stateful_step_count=40)
 
 
 def test_a_step_that_fails_configures_nothing():

@@ -588,7 +588,7 @@ def test_a_server_that_restarts(tmp_path):
 
     server = start(None)
     port = server.port
-    client = reverb.Client(f"localhost:{port}", in_process=False)
+    client = reverb.Client(f"localhost:{port}", in_process=False, local=False)
     recorder = TransitionRecorder(client, "table", n_step=2, max_in_flight_items=20)
     recorder.reset(0)
     for t in range(1, 11):
@@ -651,7 +651,7 @@ def test_a_recorder_can_be_collected(client):
 def test_recorders_import_no_library_of_environments():
     out = interpreters.run("""
         with make_server() as server:
-            client = connect(server, True)
+            client = connect(server, "in_process")
             with reverb.recorders.TransitionRecorder(client, "table") as recorder:
                 recorder.reset(0)
                 recorder.step(0, 1, 1.0, False, False)

@@ -198,7 +198,9 @@ def test_a_worker_that_restarts_finds_its_table_after_a_change(client):
 
 def test_iterators_obey_limits_that_another_client_changed(serve):
     server = serve(make_table())
-    client = reverb.Client(f"localhost:{server.port}", in_process=False)  # in one process, nothing is prefetched
+    client = reverb.Client(
+        f"localhost:{server.port}", in_process=False, local=False
+    )  # in one process, nothing is prefetched
     with client.writer(1) as writer:
         for value in range(1000):
             writer.append(value)

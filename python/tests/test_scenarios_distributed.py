@@ -16,6 +16,13 @@ import pytest
 import reverb
 from reverb import rate_limiters, selectors
 
+
+@pytest.fixture(autouse=True, params=["local", "grpc"])
+def transport(request, monkeypatch):
+    """All processes of a test use this transport: they inherit the variable."""
+    monkeypatch.setenv("REVERB_LOCAL", "1" if request.param == "local" else "0")
+
+
 # --- A server, four actors and a learner, started in any order ---
 
 

@@ -14,6 +14,12 @@ import pytest
 import reverb
 
 
+@pytest.fixture(autouse=True, params=["local", "grpc"])
+def transport(request, monkeypatch):
+    """All processes of a test use this transport: they inherit the variable."""
+    monkeypatch.setenv("REVERB_LOCAL", "1" if request.param == "local" else "0")
+
+
 def serve_forever(results, stop, port):
     server = reverb.Server([make_table("table", max_size=100_000), reverb.Table.queue("queue", 5)], port=port)
     results.put("up")

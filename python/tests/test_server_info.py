@@ -8,6 +8,7 @@ from conditions import wait_for_waiters
 from conftest import join, make_table
 import numpy as np
 import pytest
+import transports
 
 import reverb
 from reverb import reverb_types
@@ -71,18 +72,18 @@ def test_no_client_waits(client, server):
         assert table.longest_wait_seconds == 0
 
 
-@pytest.mark.parametrize("in_process", [True, False])
-def test_who_waits_to_sample_and_why(serve, in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_who_waits_to_sample_and_why(serve, transport):
     table = make_table(limiter=reverb.rate_limiters.MinSize(2))
     server = serve(table)
-    client = reverb.Client(f"localhost:{server.port}", in_process=in_process, name="learner")
+    client = transports.connect(server, transport, name="learner")
     learner = InBackground(lambda: next(client.sample("table", timeout=60)))
     info = wait_for_waiters(client, 1)
     (waiter,) = info.waiters
     assert (waiter.table, waiter.operation, waiter.reason) == ("table", "sample", "min_size")
     assert (waiter.client, waiter.count) == ("learner", 1)
     assert waiter.seconds >= 0
-    assert (waiter.address == "") == in_process
+    assert (waiter.address == "") == (transport == "in_process")
     for each in (info["table"], table.info):
         assert (each.waiting_samples, each.sample_wait_reason) == (1, "min_size")
         assert (each.waiting_inserts, each.insert_wait_reason) == (0, None)
@@ -153,7 +154,7 @@ def test_what_changes_by_the_moment_is_no_part_of_a_comparison(client):
 
 def test_names_of_any_script(serve):
     server = serve(make_table(limiter=reverb.rate_limiters.MinSize(2)))
-    client = reverb.Client(f"localhost:{server.port}", in_process=False, name="ähem 🙂")
+    client = reverb.Client(f"localhost:{server.port}", in_process=False, local=False, name="ähem 🙂")
     learner = InBackground(lambda: next(client.sample("table", timeout=60)))
     assert wait_for_waiters(client, 1).waiters[0].client == "ähem 🙂"
     for _ in range(2):

@@ -11,6 +11,7 @@ from conditions import stays_true_for, wait_for_waiters
 from conftest import join, make_table
 import interpreters
 import pytest
+import transports
 
 import reverb
 
@@ -120,7 +121,7 @@ def test_waits_over_a_socket_continue_with_the_next_server():
     A single insert fails at once, because its caller relies on the outcome of each insert.
     """
     first = reverb.Server([full_table(), make_table("empty")])
-    clients = [reverb.Client(f"localhost:{first.port}", in_process=False) for _ in WAITING]
+    clients = [reverb.Client(f"localhost:{first.port}", in_process=False, local=False) for _ in WAITING]
     clients[0].insert(0, {"table": 1.0})
     waiters = [
         Waiter(lambda call=call, client=client: call(client)) for call, client in zip(WAITING, clients, strict=True)
@@ -159,8 +160,8 @@ def test_a_dropped_server_stops():
 
 def test_closing_an_iterator_ends_the_wait_of_another_thread():
     with reverb.Server([make_table("empty")]) as server:
-        for in_process, num in itertools.product([True, False], [1, 5]):
-            client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
+        for transport, num in itertools.product(transports.ALL, [1, 5]):
+            client = transports.connect(server, transport)
             wait_for_waiters(client, 0)
             iterator = client.sample("empty", num)
             waiter = Waiter(lambda iterator=iterator: next(iterator))
@@ -171,9 +172,9 @@ def test_closing_an_iterator_ends_the_wait_of_another_thread():
 
 def test_closing_a_writer_ends_the_wait_of_another_thread():
     with reverb.Server([full_table()]) as server:
-        for in_process in (True, False):
-            client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
-            if in_process:
+        for transport in transports.ALL:
+            client = transports.connect(server, transport)
+            if transport == "in_process":
                 client.insert(0, {"table": 1.0})
             writer = client.trajectory_writer(1)
             writer.append(1)
@@ -187,10 +188,10 @@ def test_closing_a_writer_ends_the_wait_of_another_thread():
 # --- A dead server ---
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in_process", "socket"])
-def test_dropping_a_writer_of_a_dead_server_does_not_freeze_others(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_dropping_a_writer_of_a_dead_server_does_not_freeze_others(transport):
     server = reverb.Server([full_table()])
-    client = reverb.Client(f"localhost:{server.port}", in_process=in_process)
+    client = transports.connect(server, transport)
     client.insert(0, {"table": 1.0})
     writer = client.trajectory_writer(1)
     writer.append(1)

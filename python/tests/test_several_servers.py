@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+import transports
 
 import reverb
 
@@ -22,20 +23,22 @@ def make_table(name="replay", sampler=None, **kwargs):
     )
 
 
-@pytest.fixture(params=[True, False], ids=["in_process", "socket"])
-def in_process(request):
+@pytest.fixture(params=transports.ALL)
+def transport(request):
     return request.param
 
 
 @pytest.fixture
-def cluster(serve, in_process):
+def cluster(serve, transport):
     """Returns two servers, with a client of each and a client of both."""
+
+    options = transports.OPTIONS[transport]
 
     def make(**kwargs):
         servers = [serve(make_table(**kwargs)) for _ in range(2)]
         addresses = [f"localhost:{server.port}" for server in servers]
-        singles = [reverb.Client(address, in_process=in_process) for address in addresses]
-        return servers, singles, reverb.Client(addresses, in_process=in_process)
+        singles = [reverb.Client(address, **options) for address in addresses]
+        return servers, singles, reverb.Client(addresses, **options)
 
     return make
 
@@ -61,11 +64,11 @@ def test_inserts_and_writers_take_turns(cluster):
     assert [client.server_info()["replay"].current_size for client in singles] == [13, 13]
 
 
-def test_samples_come_from_all_in_equal_turns(cluster, in_process):
+def test_samples_come_from_all_in_equal_turns(cluster, transport):
     _, singles, both = cluster()
     # Turns are exact in one process. Over a socket nothing waits for a server that is late: it gives what was
     # requested from it, which is at least one sample.
-    least = 0.5 if in_process else 0.0
+    least = 0.5 if transport == "in_process" else 0.0
     for server, client in enumerate(singles):
         for _ in range(10):
             client.insert([np.int64(server)], {"replay": 1.0})
@@ -96,8 +99,8 @@ def test_priorities_go_where_the_item_is(cluster):
     assert [client.server_info()["replay"].current_size for client in singles] == [0, 0]
 
 
-def test_a_server_that_cannot_sample_does_not_delay_others(cluster, in_process):
-    if in_process:
+def test_a_server_that_cannot_sample_does_not_delay_others(cluster, transport):
+    if transport == "in_process":
         pytest.skip("inside one process samples are drawn when they are asked for, from one server after the other")
     _, singles, both = cluster()
     singles[0].insert([np.int64(0)], {"replay": 1.0})  # the other server remains empty
@@ -105,8 +108,8 @@ def test_a_server_that_cannot_sample_does_not_delay_others(cluster, in_process):
         assert batch.data[0].ravel().tolist() == [0] * 4
 
 
-def test_the_loss_of_a_server(cluster, in_process):
-    if in_process:
+def test_the_loss_of_a_server(cluster, transport):
+    if transport == "in_process":
         pytest.skip("a server of this process that has stopped is an error")
     servers, singles, both = cluster()
     for server, client in enumerate(singles):

@@ -123,6 +123,7 @@ def test_an_exception_ends_the_interpreter_too():
 def test_the_error_in_a_forked_child_suggests_spawn():
     result = run(
         """
+        client = reverb.Client(f"localhost:{server.port}", in_process=False, local=False)
         writer = client.trajectory_writer(1)
         writer.append(1)
         samples = client.sample("queue", 2)
@@ -135,7 +136,7 @@ def test_the_error_in_a_forked_child_suggests_spawn():
                 lambda: client.server_info(1),
                 lambda: writer.append(2),
                 lambda: writer.flush(),
-                lambda: reverb.Client("localhost:1"),
+                lambda: reverb.Client("localhost:1").server_info(1),
                 lambda: reverb.Server([reverb.Table.queue("q", 1)]),
                 lambda: server.wait(),
             ):

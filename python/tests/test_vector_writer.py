@@ -9,6 +9,7 @@ from conftest import join, make_table, run_in_threads
 import interpreters
 import numpy as np
 import pytest
+import transports
 
 import reverb
 
@@ -373,13 +374,13 @@ def test_the_end_of_a_block(client):
     assert client.server_info()["queue"].current_size == 2 * N
 
 
-@pytest.mark.parametrize("in_process", [True, False])
-def test_dropped_without_close(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_dropped_without_close(transport):
     # In a separate process: failed flushes of other dropped writers would shorten the wait.
     out = interpreters.run(f"""
     import weakref
     server = make_server()
-    client = connect(server, {in_process})
+    client = connect(server, {transport!r})
     writer = client.vector_writer(4, 10)
     writer.append(np.arange(4))
     history = writer.history
@@ -432,7 +433,7 @@ def test_threads_take_turns(serve, connect):
 
 def test_one_stream_for_all(serve):
     """The items of a step are sent together, in order: a queue returns them in the order of creation."""
-    client = reverb.Client(f"localhost:{serve(reverb.Table.queue('queue', 10**4)).port}", in_process=False)
+    client = reverb.Client(f"localhost:{serve(reverb.Table.queue('queue', 10**4)).port}", in_process=False, local=False)
     envs = 64
     with client.vector_writer(envs, 1) as writer:
         for step in range(20):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import transports
 
 import reverb
 from reverb.jax import prefetch_to_device
@@ -214,12 +215,12 @@ def test_dropping_it_ends_the_stream_and_the_thread(serve):
     conditions.wait_until(lambda: all(thread.name != "rv-to-device" for thread in threading.enumerate()))
 
 
-@pytest.mark.parametrize("in_process", [True, False])
-def test_a_program_may_end_in_the_middle(in_process):
+@pytest.mark.parametrize("transport", transports.ALL)
+def test_a_program_may_end_in_the_middle(transport):
     out = interpreters.run(f"""
 import reverb.jax
 server = make_server()
-client = connect(server, {in_process})
+client = connect(server, {transport!r})
 client.insert({{"x": np.ones(1000, np.float32)}}, {{"table": 1.0}})
 batches = reverb.jax.prefetch_to_device(client.sample_batches("table", 16), 4)
 for _ in range(20): batch = next(batches)

@@ -16,7 +16,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import reverb.jax
 server = make_server()
-client = connect(server, True)
+client = connect(server, "in_process")
 for step in range(8):
     client.insert({"x": np.full((4, 3), step, np.float32), "step": np.int32(step)}, {"table": 1.0})
 def batches(sharding, count=3, size=8):

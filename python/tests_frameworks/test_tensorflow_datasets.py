@@ -9,6 +9,7 @@ from conditions import wait_until
 from conftest import make_table
 import numpy as np
 import pytest
+import transports
 
 import reverb
 from reverb._tensorflow import streams
@@ -52,12 +53,11 @@ def drawn(table):
     return table.info.rate_limiter_info.sample_stats.completed
 
 
-@pytest.fixture(params=["in_process", "socket"])
+@pytest.fixture(params=transports.ALL)
 def anywhere(request, monkeypatch):
-    """Datasets that use the server directly, and datasets that use a socket."""
-    if request.param == "socket":
-        real = streams.Client
-        monkeypatch.setattr(streams, "Client", lambda address: real(address, in_process=False))
+    """Datasets that use the server over each transport."""
+    real = streams.Client
+    monkeypatch.setattr(streams, "Client", lambda address: real(address, **transports.OPTIONS[request.param]))
     streams._clients.clear()
     yield
     streams._clients.clear()

@@ -215,7 +215,7 @@ def test_a_program_may_end_while_threads_work():
 import torch
 from reverb._prefetch import Prefetcher
 server = make_server()
-client = connect(server, True)
+client = connect(server, "in_process")
 client.insert({"x": np.ones(100_000, np.float32)}, {"table": 1.0})
 def work(batch):
     for _ in range(20): torch.from_numpy(batch.data["x"]).exp().sum().item()

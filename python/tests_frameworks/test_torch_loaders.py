@@ -69,7 +69,7 @@ def test_more_workers_than_batches(queue):
 
 
 def test_a_client_is_sent_to_workers_as_its_address(queue):
-    remote = reverb.Client(queue.server_address, in_process=False)
+    remote = reverb.Client(queue.server_address, in_process=False, local=False)
     for client in (queue, remote):
         loader = DataLoader(
             BatchDataset(client, "queue", 10, num_batches=2), batch_size=None, num_workers=1,
@@ -115,7 +115,44 @@ print(sorted(number for batch in batches for number in batch.data["x"].flatten()
 
 
 @pytest.mark.parametrize("argument", ["client", "client.server_address"])
-def test_forked_workers_of_a_process_that_has_a_client_fail_with_the_remedy(queue, argument):
+def test_forked_workers_of_a_process_that_has_a_client(queue, argument):
+    """A server on the same host is used through its local endpoint, which survives fork()."""
+    out = interpreters.run(
+        f"""
+client = reverb.Client("{queue.server_address}")
+client.server_info()
+batches = list(loader({argument}, "fork", workers=4, num_batches=20))
+print(sorted(number for batch in batches for number in batch.data["x"].flatten().tolist()))
+assert client.server_info()["queue"].current_size == 0
+""",
+        prelude=interpreters.PRELUDE + PRELUDE,
+        **QUIET,
+    )
+    assert out == f"{list(range(40))}\n"
+
+
+def test_forked_workers_of_the_process_of_the_server():
+    """The whole of a small program in one process, and the default start method of Linux."""
+    out = interpreters.run(
+        """
+server = make_server(reverb.Table.queue("queue", 40), make_table())
+client = server.localhost_client()
+for number in range(40): client.insert({"x": np.int64(number)}, {"queue": 1.0})
+for _ in range(2):
+    batches = list(loader(client, "fork", workers=4, num_batches=20))
+    print(sorted(number for batch in batches for number in batch.data["x"].flatten().tolist()))
+    for number in range(40): client.insert({"x": np.int64(number)}, {"queue": 1.0}, timeout=30)
+    client.reset("table")
+server.stop()
+""",
+        prelude=interpreters.PRELUDE + PRELUDE,
+        **QUIET,
+    )
+    assert out == f"{list(range(40))}\n" * 2
+
+
+@pytest.mark.parametrize("argument", ["client", "client.server_address"])
+def test_forked_workers_of_a_process_that_used_grpc_fail_with_the_remedy(queue, argument):
     out = interpreters.run(
         f"""
 client = reverb.Client("{queue.server_address}")
@@ -127,6 +164,7 @@ except RuntimeError as error:
 assert sorted(len(batch.info.key) for batch in loader({argument}, None, workers=0, num_batches=2)) == [2, 2]
 """,
         prelude=interpreters.PRELUDE + PRELUDE,
+        REVERB_LOCAL="0",
         **QUIET,
     )
     assert "fork()" in out

@@ -12,13 +12,13 @@
 #include <utility>
 
 #include "api/client_rep.h"
+#include "api/routed_connection.h"
 #include "api/sample_factory.h"
 #include "api/sampler_rep.h"
 #include "api/writer_factory.h"
 #include "base/wait_loop.h"
 #include "client/sampler.h"
 #include "reverb/signature.h"
-#include "transport/grpc/grpc_connection.h"
 #include "transport/wire.h"
 
 namespace reverb {
@@ -63,56 +63,104 @@ Status ClientOptions::Validate() const {
   return Status::Ok();
 }
 
-Result<Client> Client::Connect(std::string address, ClientOptions options) {
-  REVERB_RETURN_IF_ERROR(options.Validate());
-  auto rep = std::make_shared<Rep>();
+Result<std::shared_ptr<Client::Rep>> Client::Rep::Make(const std::string& address,
+                                                       const ClientOptions& options) {
+  const std::shared_ptr<Rep> rep(new Rep(), Delete());
   const std::vector<std::string> addresses = Addresses(address);
   const Timeout change_timeout = addresses.size() > 1 ? Timeout(kLostServerTimeout) : Timeout();
   for (const std::string& one : addresses) {
-    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::Connection> network,
-                            ConnectGrpc(one, internal::NetworkOptions(options)));
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::RoutedConnection> network,
+                            internal::ConnectRouted(one, options));
     rep->servers.push_back(
         std::make_unique<internal::ServerLink>(std::move(network), options, change_timeout));
   }
   if (rep->servers.size() > 1) rep->owners = std::make_shared<internal::KeyOwners>();
-  rep->address = std::move(address);
-  rep->options = std::move(options);
+  rep->address = address;
+  rep->options = options;
+  return rep;
+}
+
+void Client::Rep::Delete::operator()(Rep* rep) const {
+  if (rep->generation == internal::ForkGeneration()) delete rep;
+}
+
+const std::shared_ptr<Client::Rep>& Client::Rep::OfThisProcess(const std::shared_ptr<Rep>& rep) {
+  if (rep->generation == internal::ForkGeneration() || rep->is_pinned) [[likely]]
+    return rep;
+  const std::shared_ptr<Rep>* known = rep->replacement.load(std::memory_order_acquire);
+  if (known == nullptr) {
+    Result<std::shared_ptr<Rep>> made = Make(rep->address, rep->options);
+    if (!made.ok()) return rep;  // cannot happen: the parent has checked the address
+    auto fresh = std::make_unique<const std::shared_ptr<Rep>>(*std::move(made));
+    if (rep->replacement.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) {
+      known = fresh.release();
+    }
+  }
+  return OfThisProcess(*known);  // a grandchild replaces that of the child
+}
+
+const std::shared_ptr<Client::Rep>& Client::rep() const { return Rep::OfThisProcess(rep_); }
+
+std::string_view TransportName(Transport transport) {
+  switch (transport) {
+    case Transport::kInProcess:
+      return "in-process";
+    case Transport::kLocal:
+      return "local";
+    case Transport::kGrpc:
+      return "gRPC";
+  }
+  return "unknown";
+}
+
+Result<Client> Client::Connect(std::string address, ClientOptions options) {
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Rep> rep, Rep::Make(address, options));
   return Client(std::move(rep));
 }
 
-const std::string& Client::address() const { return rep_->address; }
+const std::string& Client::address() const { return rep()->address; }
 
-int64_t Client::num_servers() const { return static_cast<int64_t>(rep_->servers.size()); }
+int64_t Client::num_servers() const { return static_cast<int64_t>(rep()->servers.size()); }
 
 Result<bool> Client::is_in_process(const WaitOptions& wait) const {
-  for (const auto& server : rep_->servers) {
+  for (const auto& server : rep()->servers) {
     REVERB_RETURN_IF_ERROR(server->Info(wait).status());
     if (!server->Connect(wait)->in_process()) return false;
   }
   return true;
 }
 
+Result<std::vector<Transport>> Client::Transports(const WaitOptions& wait) const {
+  std::vector<Transport> transports;
+  for (const auto& server : rep()->servers) {
+    REVERB_RETURN_IF_ERROR(server->Info(wait).status());
+    transports.push_back(server->transport(wait));
+  }
+  return transports;
+}
+
 // --- Writers and samplers ---
 
 Result<TrajectoryWriter> Client::NewTrajectoryWriter(const TrajectoryWriterOptions& options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  return internal::WriterFactory::MakeTrajectoryWriter(rep_->next(Rep::kWriter).NewSink(), options);
+  return internal::WriterFactory::MakeTrajectoryWriter(rep()->next(Rep::kWriter).NewSink(), options);
 }
 
 Result<StructuredWriter> Client::NewStructuredWriter(StructuredWriterOptions options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  return internal::WriterFactory::MakeStructuredWriter(rep_->next(Rep::kWriter).NewSink(),
+  return internal::WriterFactory::MakeStructuredWriter(rep()->next(Rep::kWriter).NewSink(),
                                                        std::move(options));
 }
 
 Result<VectorWriter> Client::NewVectorWriter(const VectorWriterOptions& options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  return internal::WriterFactory::MakeVectorWriter(rep_->next(Rep::kWriter).NewSink(), options);
+  return internal::WriterFactory::MakeVectorWriter(rep()->next(Rep::kWriter).NewSink(), options);
 }
 
 Result<Writer> Client::NewWriter(const WriterOptions& options) const {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  return internal::WriterFactory::MakeWriter(rep_->next(Rep::kWriter).NewSink(), options);
+  return internal::WriterFactory::MakeWriter(rep()->next(Rep::kWriter).NewSink(), options);
 }
 
 Result<Sampler> Client::NewSampler(SamplerOptions options) const {
@@ -124,36 +172,36 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
                                        .max_share_ahead = options.max_share_ahead,
                                        .whole_windows = options.whole_windows,
                                        .num_streams = options.num_workers == -1 ? 1 : options.num_workers,
-                                       .num_servers = static_cast<int32_t>(rep_->servers.size()),
+                                       .num_servers = static_cast<int32_t>(rep()->servers.size()),
                                        .exact = options.exact,
                                        .batch_size = options.batch_size,
                                        .rules = {.all_or_nothing = options.all_or_nothing,
                                                  .check = options.check,
-                                                 .unsupported_dtypes = rep_->options.unsupported_dtypes,
+                                                 .unsupported_dtypes = rep()->options.unsupported_dtypes,
                                                  .timesteps = options.timesteps},
                                        .rate_limiter_timeout = options.rate_limiter_timeout,
                                        .reconnect_timeout = options.reconnect_timeout,
                                        .receive_window_bytes = options.receive_window_bytes,
-                                       .client_name = rep_->options.name};
+                                       .client_name = rep()->options.name};
   // A server's first stream uses the client's connection. Further streams have their own connections, since
   // the streams of one connection share its bandwidth.
-  const auto connect = [rep = rep_](size_t stream) {
+  const auto connect = [rep = rep()](size_t stream) {
     internal::ServerLink& server = *rep->servers[stream % rep->servers.size()];
     return stream < rep->servers.size() ? server.Connect() : server.OwnConnection();
   };
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::SamplerImpl> sampler,
                           internal::SamplerImpl::Create(connect, std::move(inner)));
-  auto rep = std::make_unique<Sampler::Rep>();
-  rep->sampler = std::move(sampler);
-  rep->owners = rep_->owners;
-  rep->column_names = [weak = std::weak_ptr<Rep>(rep_), table = std::move(table)] {
+  auto state = std::make_unique<Sampler::Rep>();
+  state->sampler = std::move(sampler);
+  state->owners = rep()->owners;
+  state->column_names = [weak = std::weak_ptr<Rep>(rep()), table = std::move(table)] {
     constexpr std::chrono::seconds kTimeout{1};  // explains an error of a server that has just answered
     const std::shared_ptr<Rep> client = weak.lock();
     if (client == nullptr) return std::vector<std::string>();
     Result<std::vector<std::string>> names = Client(client).ColumnNames(table, {.timeout = kTimeout});
     return names.ok() ? *std::move(names) : std::vector<std::string>();
   };
-  return Sampler(std::move(rep));
+  return Sampler(std::move(state));
 }
 
 // --- Single operations ---
@@ -161,18 +209,18 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
 Status Client::Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
                       const WaitOptions& wait, const ItemStructure& structure) const {
   if (tables.empty()) return Status::InvalidArgument("an insert needs at least one table with a priority");
-  return rep_->next(Rep::kInsert).Insert(step, tables, wait, structure);
+  return rep()->next(Rep::kInsert).Insert(step, tables, wait, structure);
 }
 
 Result<std::vector<SampledTrajectory>> Client::Sample(std::string_view table, int64_t n,
                                                       const WaitOptions& wait, bool timesteps) const {
   std::vector<internal::Sample> samples;
-  const size_t server = rep_->NextTurn(Rep::kSample);
-  const Status status = rep_->servers[server]->Sample(table, n, wait, timesteps, &samples);
+  const size_t server = rep()->NextTurn(Rep::kSample);
+  const Status status = rep()->servers[server]->Sample(table, n, wait, timesteps, &samples);
   if (status.ok()) {
-    if (rep_->owners) {
+    if (rep()->owners) {
       for (internal::Sample& sample : samples) sample.server = static_cast<uint32_t>(server);
-      rep_->owners->Record(samples);
+      rep()->owners->Record(samples);
     }
     return internal::MakeSampledTrajectories(std::move(samples));
   }
@@ -295,32 +343,32 @@ Status Mutate(const Client::Rep& rep, std::string_view table, std::vector<intern
 
 Status Client::UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,
                                 const WaitOptions& wait) const {
-  std::vector<internal::MutateRequest> requests(rep_->servers.size());
+  std::vector<internal::MutateRequest> requests(rep()->servers.size());
   for (const KeyPriority& update : updates) {
-    ForOwners(*rep_, update.key, [&](size_t server) { requests[server].updates.push_back(update); });
+    ForOwners(*rep(), update.key, [&](size_t server) { requests[server].updates.push_back(update); });
   }
-  return Mutate(*rep_, table, std::move(requests), wait);
+  return Mutate(*rep(), table, std::move(requests), wait);
 }
 
 Status Client::Delete(std::string_view table, std::span<const uint64_t> keys, const WaitOptions& wait) const {
-  std::vector<internal::MutateRequest> requests(rep_->servers.size());
+  std::vector<internal::MutateRequest> requests(rep()->servers.size());
   for (const uint64_t key : keys) {
-    ForOwners(*rep_, key, [&](size_t server) { requests[server].deletes.push_back(key); });
+    ForOwners(*rep(), key, [&](size_t server) { requests[server].deletes.push_back(key); });
   }
-  return Mutate(*rep_, table, std::move(requests), wait);
+  return Mutate(*rep(), table, std::move(requests), wait);
 }
 
 Status Client::Reset(std::string_view table, const WaitOptions& wait) const {
-  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
-    return rep_->servers[server]->Reset(table, attempt);
+  return CallAllServers(*rep(), wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep()->servers[server]->Reset(table, attempt);
   });
 }
 
 Status Client::SetRateLimiter(std::string_view table, const RateLimiterOptions& options,
                               const WaitOptions& wait) const {
   const internal::SetRateLimiterRequest request{.table = std::string(table), .options = options};
-  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
-    return rep_->servers[server]->SetRateLimiter(request, attempt);
+  return CallAllServers(*rep(), wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep()->servers[server]->SetRateLimiter(request, attempt);
   });
 }
 
@@ -336,14 +384,14 @@ Status Client::CreateTable(const TableOptions& options, bool exist_ok, const Wai
   }
   internal::CreateTableRequest request{.table = {}, .exist_ok = exist_ok};
   static_cast<TableSettings&>(request.table) = options.Settings();
-  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
-    return rep_->servers[server]->CreateTable(request, attempt);
+  return CallAllServers(*rep(), wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep()->servers[server]->CreateTable(request, attempt);
   });
 }
 
 Status Client::RemoveTable(std::string_view table, const WaitOptions& wait) const {
-  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
-    return rep_->servers[server]->RemoveTable(table, attempt);
+  return CallAllServers(*rep(), wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep()->servers[server]->RemoveTable(table, attempt);
   });
 }
 
@@ -365,12 +413,12 @@ Status Client::ChangeTable(std::string_view table, const TableChanges& changes,
     }
   }
   const internal::ChangeTableRequest request{.table = std::string(table), .changes = changes};
-  return CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
-    return rep_->servers[server]->ChangeTable(request, attempt);
+  return CallAllServers(*rep(), wait, [&](size_t server, const WaitOptions& attempt) {
+    return rep()->servers[server]->ChangeTable(request, attempt);
   });
 }
 
-Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep_->next(Rep::kInfo).Info(wait); }
+Result<ServerInfo> Client::Info(const WaitOptions& wait) const { return rep()->next(Rep::kInfo).Info(wait); }
 
 namespace {
 
@@ -415,12 +463,12 @@ Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOpti
   // An unreachable server must not delay samples of the others.
   constexpr std::chrono::nanoseconds kInfoTimeout = std::chrono::seconds(1);
   WaitOptions brief = wait;
-  if (rep_->servers.size() > 1) brief.timeout = std::min(wait.timeout.value_or(kInfoTimeout), kInfoTimeout);
+  if (rep()->servers.size() > 1) brief.timeout = std::min(wait.timeout.value_or(kInfoTimeout), kInfoTimeout);
   ItemStructure structure;
-  for (const auto& server : rep_->servers) {
+  for (const auto& server : rep()->servers) {
     const Result<ServerInfo> info = server->Info(brief);
     if (!info.ok()) {
-      if (rep_->servers.size() == 1) return info.status();
+      if (rep()->servers.size() == 1) return info.status();
       continue;
     }
     const auto found = std::ranges::find(info->tables, table, &TableInfo::name);
@@ -440,16 +488,16 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
   }
   REVERB_ASSIGN_OR_RETURN(
       internal::InspectReply reply,
-      rep_->servers.front()->Inspect(
+      rep()->servers.front()->Inspect(
           {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, wait));
   *cursor = reply.next_cursor;
   return internal::MakeSampledTrajectories(std::move(reply.items));
 }
 
 Result<std::string> Client::Checkpoint(const WaitOptions& wait) const {
-  std::vector<std::string> paths(rep_->servers.size());
-  const Status status = CallAllServers(*rep_, wait, [&](size_t server, const WaitOptions& attempt) {
-    Result<std::string> path = rep_->servers[server]->Checkpoint(attempt);
+  std::vector<std::string> paths(rep()->servers.size());
+  const Status status = CallAllServers(*rep(), wait, [&](size_t server, const WaitOptions& attempt) {
+    Result<std::string> path = rep()->servers[server]->Checkpoint(attempt);
     if (path.ok()) paths[server] = *std::move(path);
     return path.status();
   });

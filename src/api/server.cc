@@ -6,6 +6,7 @@
 #include "api/client_rep.h"
 #include "api/sample_factory.h"
 #include "server/server.h"
+#include "transport/local/endpoint.h"
 
 namespace reverb {
 
@@ -47,6 +48,22 @@ Result<Server> Server::Start(ServerOptions options) {
     }
     inner.address = options.host + ":" + std::to_string(*options.port);
   }
+  if (options.local == LocalAccess::kAnyUser && options.local_path.empty()) {
+    return Status::InvalidArgument(
+        "local access for any user needs a socket that other users can reach: give its path (local_path), "
+        "and "
+        "let their clients connect to unix:PATH");
+  }
+  if (options.local == LocalAccess::kOff && !options.local_path.empty()) {
+    return Status::InvalidArgument("local_path is \"" + options.local_path +
+                                   "\", but local access is off; leave one of them out");
+  }
+  if (options.local != LocalAccess::kOff && internal::IsLocalEnabled()) {
+    inner.local = {.path = std::move(options.local_path),
+                   .same_user_only = options.local == LocalAccess::kSameUser,
+                   .max_pinned_bytes = options.limits.max_pinned_bytes,
+                   .stalled_client_timeout = options.limits.stalled_client_timeout};
+  }
   auto rep = std::make_unique<Rep>();
   REVERB_ASSIGN_OR_RETURN(rep->server, internal::ServerImpl::Start(std::move(inner)));
   return Server(std::move(rep));
@@ -58,6 +75,7 @@ Server& Server::operator=(Server&&) noexcept = default;
 Server::~Server() = default;
 
 int Server::port() const { return rep_->server->port(); }
+std::string Server::local_path() const { return rep_->server->local_path(); }
 
 Result<Table> Server::table(std::string_view name) const {
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::ConcurrentTable> table, rep_->server->table(name));
@@ -67,8 +85,9 @@ Result<Table> Server::table(std::string_view name) const {
 std::optional<std::string> Server::loaded_checkpoint() const { return rep_->server->loaded_checkpoint(); }
 
 Client Server::in_process_client(ClientOptions options) const {
-  auto rep = std::make_shared<Client::Rep>();
+  const std::shared_ptr<Client::Rep> rep(new Client::Rep(), Client::Rep::Delete());
   rep->address = "this process";
+  rep->is_pinned = true;
   rep->options = options;
   rep->servers.push_back(internal::ServerLink::Pinned(rep_->server->Connect(), std::move(options)));
   return Client(rep);

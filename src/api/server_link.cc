@@ -4,14 +4,15 @@
 #include <optional>
 #include <utility>
 
+#include "api/routed_connection.h"
 #include "api/writer_factory.h"
 #include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/shared_memory.h"
 #include "base/wait_loop.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
-#include "transport/grpc/grpc_connection.h"
 #include "transport/inproc/inproc.h"
 
 namespace reverb::internal {
@@ -22,6 +23,12 @@ constexpr std::chrono::seconds kDetectTimeout{2};
 constexpr std::chrono::seconds kDetectInterval{10};
 // Bounds the idle streams of each kind that are kept for single operations.
 constexpr size_t kMaxIdle = 4;
+
+Transport TransportOf(const std::shared_ptr<Connection>& connection) {
+  if (connection->in_process()) return Transport::kInProcess;
+  auto* const routed = dynamic_cast<RoutedConnection*>(connection.get());
+  return routed == nullptr ? Transport::kGrpc : routed->transport();
+}
 
 // Returns after `pause`, or earlier if the wait expires. Returns the error of on_wait.
 Status Pause(Duration pause, WaitLoop* loop) {
@@ -36,13 +43,6 @@ Status Pause(Duration pause, WaitLoop* loop) {
 }
 
 }  // namespace
-
-GrpcOptions NetworkOptions(const ClientOptions& options) {
-  GrpcOptions network;
-  network.limits.max_message_bytes = options.max_response_bytes;
-  network.limits.max_chunk_bytes = options.max_response_bytes;
-  return network;
-}
 
 std::unique_ptr<ServerLink> ServerLink::Pinned(std::shared_ptr<Connection> inproc, ClientOptions options) {
   auto link = std::make_unique<ServerLink>(nullptr, std::move(options));
@@ -94,16 +94,23 @@ std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
 std::shared_ptr<Connection> ServerLink::OwnConnection() {
   std::shared_ptr<Connection> shared = Connect();
   if (shared->in_process()) return shared;
-  Result<std::shared_ptr<Connection>> own = ConnectGrpc(shared->address(), NetworkOptions(options_));
+  Result<std::shared_ptr<RoutedConnection>> own = ConnectRouted(shared->address(), options_);
   return own.ok() ? *std::move(own) : shared;
 }
 
+Transport ServerLink::transport(const WaitOptions& wait) { return TransportOf(Connect(wait)); }
+
 std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
+  std::shared_ptr<Connection> connection = Connect();
+  // A server on this host reads the chunks in place.
+  PayloadSource* const source =
+      TransportOf(connection) == Transport::kLocal ? ProcessSharedMemory() : nullptr;
   return InsertPipeline::Own(
-      InsertPipeline::Create(Connect(), {.window_bytes = options_.write_window_bytes,
-                                         .client_name = options_.name,
-                                         .reconnect_timeout = options_.reconnect_timeout,
-                                         .reconnects = reconnects}));
+      InsertPipeline::Create(std::move(connection), {.window_bytes = options_.write_window_bytes,
+                                                     .client_name = options_.name,
+                                                     .reconnect_timeout = options_.reconnect_timeout,
+                                                     .reconnects = reconnects,
+                                                     .payload_source = source}));
 }
 
 // --- Single calls ---

@@ -15,13 +15,9 @@
 #include "client/item_sink.h"
 #include "client/sampler.h"
 #include "reverb/client.h"
-#include "transport/grpc/grpc_connection.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
-
-// Returns the connection options for a client's options.
-GrpcOptions NetworkOptions(const ClientOptions& options);
 
 // Threads: all methods may be called concurrently.
 class ServerLink {
@@ -45,6 +41,8 @@ class ServerLink {
   // Like Connect(), but a network connection is not shared.
   std::shared_ptr<Connection> OwnConnection() EXCLUDES(mu_);
   std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
+  // Returns how the server is reached now.
+  Transport transport(const WaitOptions& wait = {}) EXCLUDES(mu_);
 
   // Single calls, like those of a Connection. Idempotent calls are retried, within `wait`, when the
   // connection fails. UNAVAILABLE if the server is unreachable for reconnect_timeout. Reset(),

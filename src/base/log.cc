@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/fork.h"
+
 namespace reverb {
 namespace internal {
 namespace {
@@ -83,14 +85,18 @@ namespace {
 constexpr Duration kLogWaitsEvery = std::chrono::minutes(1);
 std::atomic<Duration> wait_log_after{std::chrono::seconds(2)};
 
+struct WaitLog : LogEvery {
+  WaitLog() : LogEvery(RealClock(), kLogWaitsEvery) {}
+};
+constinit PerProcess<WaitLog> waits;
+
 }  // namespace
 
 Duration WaitLogAfter() { return wait_log_after.load(std::memory_order_relaxed); }
 
 void LogWait(std::string_view key, std::string message) {
   if (!IsLogged()) return;
-  static LogEvery* const waits = new LogEvery(RealClock(), kLogWaitsEvery);  // never destroyed, like Holder()
-  waits->Log(LogLevel::kWarning, key, std::move(message));
+  waits.get().Log(LogLevel::kWarning, key, std::move(message));
 }
 
 }  // namespace internal

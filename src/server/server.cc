@@ -1,13 +1,18 @@
 #include "server/server.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <utility>
 
 #include "base/log.h"
+#include "base/shared_memory.h"
 #include "checkpoint/load.h"
 #include "transport/inproc/inproc.h"
+#include "transport/local/endpoint.h"
 
 namespace reverb::internal {
 namespace {
@@ -20,12 +25,24 @@ std::function<Result<std::string>()> CheckpointFunction(const std::shared_ptr<Ch
   return [checkpointer] { return checkpointer->Save(); };
 }
 
+// Return the parts of "host:port". The port is 0 if there is none.
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+int PortOf(const std::string& address) {
+  int port = 0;
+  const char* const end = address.data() + address.size();
+  const size_t colon = address.rfind(':');
+  if (colon != std::string::npos) std::from_chars(address.data() + colon + 1, end, port);
+  return port;
+}
+
 }  // namespace
 
 std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
 
 Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   std::unique_ptr<ServerImpl> server(new ServerImpl());
+  // Clients on this host read the chunks in place.
+  if (options.local) options.store.payload_source = ProcessSharedMemory();
   server->store_ = std::make_shared<ChunkStore>(options.store, options.clock);
   const ConcurrentTable::Environment environment{.store = server->store_, .clock = options.clock};
   LoadedServer loaded;
@@ -70,17 +87,62 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                            .clock = options.clock}));
   *service_of = server->service_;
   RegisterInprocServer(server->service_);
-  if (options.address) {
-    REVERB_ASSIGN_OR_RETURN(
-        server->grpc_, GrpcServer::Start({.address = *std::move(options.address), .max_streams = max_calls},
-                                         server->service_));
-  }
+  REVERB_RETURN_IF_ERROR(server->StartTransports(options, max_calls));
   // Last, so that a server that fails to start writes no checkpoint.
   if (options.checkpoint) {
     server->checkpoint_on_stop_ = options.checkpoint->on_stop;
     server->checkpointer_->Start();
   }
   return server;
+}
+
+Status ServerImpl::StartTransports(const Options& options, size_t max_streams) {
+  // A client that finds the port open looks for the local socket at once and then uses gRPC, so the socket has
+  // to be there first. The path of the socket contains the port, which is known before unless it is 0.
+  const int port = options.address ? PortOf(*options.address) : 0;
+  const bool local_first = options.local && (port != 0 || !options.local->path.empty());
+  if (local_first) REVERB_RETURN_IF_ERROR(StartLocal(options, port, max_streams));
+  if (options.address) {
+    REVERB_ASSIGN_OR_RETURN(
+        grpc_, GrpcServer::Start({.address = *options.address, .max_streams = max_streams}, service_));
+  }
+  if (options.local && !local_first && grpc_) {
+    REVERB_RETURN_IF_ERROR(StartLocal(options, grpc_->port(), max_streams));
+  }
+  return Status::Ok();
+}
+
+Status ServerImpl::StartLocal(const Options& options, int port, size_t max_streams) {
+  const bool is_found_by_port = options.local->path.empty();
+  Result<std::unique_ptr<LocalServer>> started = [&]() -> Result<std::unique_ptr<LocalServer>> {
+    if (is_found_by_port) REVERB_RETURN_IF_ERROR(PrepareLocalFolder());
+    LocalServer::Options local;
+    local.path = is_found_by_port ? LocalSocketPath(port) : options.local->path;
+    if (options.address) local.tcp_address = HostOf(*options.address) + ":" + std::to_string(port);
+    local.same_user_only = options.local->same_user_only;
+    local.max_streams = max_streams;
+    local.max_pinned_bytes = options.local->max_pinned_bytes;
+    local.stalled_client_timeout = options.local->stalled_client_timeout;
+    local_path_ = local.path;
+    // LocalServer replaces the socket of a server that was killed.
+    if (CheckLocalListener(local.path).ok()) {
+      return Status(StatusCode::kAlreadyExists, "another server listens on " + local.path);
+    }
+    return LocalServer::Start(local, service_);
+  }();
+  if (started.ok()) {
+    local_ = *std::move(started);
+    LocalEndpoint endpoint{.path = local_path_, .boot_id = BootId(), .user_id = {}};
+    if (options.local->same_user_only) endpoint.user_id = geteuid();
+    service_->Announce(std::move(endpoint));
+    return Status::Ok();
+  }
+  local_path_.clear();
+  if (!is_found_by_port) return started.status();
+  // Clients use gRPC instead.
+  Log(LogLevel::kWarning, "clients on this host use gRPC, because there is no local endpoint: " +
+                              std::string(started.status().message()));
+  return Status::Ok();
 }
 
 ServerImpl::~ServerImpl() {
@@ -102,6 +164,7 @@ void ServerImpl::Stop() {
           "the last checkpoint could not be written: " + std::string(path.status().message()));
     }
   });
+  if (local_) local_->Stop(kStopGrace);
   if (grpc_) grpc_->Stop(kStopGrace);
 }
 

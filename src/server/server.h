@@ -19,6 +19,7 @@
 #include "reverb/table_options.h"
 #include "service/service.h"
 #include "transport/grpc/grpc_server.h"
+#include "transport/local/local_server.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -31,7 +32,17 @@ class ServerImpl {
   struct Options {
     std::vector<TableOptions> tables;
     ChunkStore::Options store;
-    std::optional<std::string> address;  // host:port or unix:path; absent: serves this process only
+    std::optional<std::string> address;  // host:port; absent: no gRPC
+    // The socket for clients on this host: at local_path or, if that is empty, where they look for a server of
+    // this port. Absent: none.
+    struct Local {
+      std::string path = {};
+      bool same_user_only = true;
+      // See ServerLimits.
+      uint64_t max_pinned_bytes = uint64_t{256} << 20;
+      Duration stalled_client_timeout = std::chrono::minutes(1);
+    };
+    std::optional<Local> local = {};
     std::string name = DefaultServerName();
     ServiceLimits limits;
     std::optional<CheckpointOptions> checkpoint;  // absent: the tables exist in memory only
@@ -45,6 +56,8 @@ class ServerImpl {
   ServerImpl& operator=(const ServerImpl&) = delete;
 
   int port() const { return grpc_ ? grpc_->port() : 0; }
+  // Returns the path of the local socket; empty if there is none.
+  const std::string& local_path() const { return local_path_; }
   Result<std::shared_ptr<ConcurrentTable>> table(std::string_view name) const {
     return service_->FindTable(name);
   }
@@ -63,6 +76,9 @@ class ServerImpl {
  private:
   ServerImpl() = default;
 
+  Status StartTransports(const Options& options, size_t max_streams);
+  Status StartLocal(const Options& options, int port, size_t max_streams);
+
   // Set by Start().
   std::shared_ptr<ChunkStore> store_;
   std::shared_ptr<Checkpointer> checkpointer_;
@@ -70,6 +86,8 @@ class ServerImpl {
   std::optional<std::string> loaded_checkpoint_;
   std::shared_ptr<Service> service_;
   std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<LocalServer> local_;
+  std::string local_path_;
 
   Mutex mu_;
   bool stopped_ GUARDED_BY(mu_) = false;

@@ -409,7 +409,16 @@ Result<ServerInfo> Service::Info() {
   info.now_nanos = options_.clock->WallNanos();
   info.started_nanos = started_nanos_;
   info.waiters = Waiters(info.tables);
+  MutexLock lock(&mu_);
+  info.local_path = local_.path;
+  info.boot_id = local_.boot_id;
+  info.user_id = local_.user_id;
   return info;
+}
+
+void Service::Announce(LocalEndpoint endpoint) {
+  MutexLock lock(&mu_);
+  local_ = std::move(endpoint);
 }
 
 std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) const {

@@ -53,6 +53,13 @@ struct ServiceLimits {
   Status Validate() const;
 };
 
+// The socket of a server for clients on its host, as Info() announces it.
+struct LocalEndpoint {
+  std::string path;
+  std::string boot_id;
+  std::optional<int64_t> user_id;  // the only user that may connect; absent = any user
+};
+
 class SampleStreamSession;
 class WriterSession;
 
@@ -79,6 +86,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   void Stop(const std::function<void()>& before_forgetting = {});
   // Returns the progress of the writers for a checkpoint. Called while all tables are locked.
   std::vector<SavedWriter> SaveWriters() const EXCLUDES(mu_);
+  // Sets the local endpoint that Info() reports.
+  void Announce(LocalEndpoint endpoint) EXCLUDES(mu_);
 
   const Id128& life_id() const override { return life_id_; }
   const WireLimits& wire_limits() const override { return options_.limits.wire; }
@@ -162,6 +171,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   LogEvery undelivered_log_;
   mutable Mutex mu_;
   bool stopped_ GUARDED_BY(mu_) = false;
+  LocalEndpoint local_ GUARDED_BY(mu_);
   uint64_t last_stream_id_ GUARDED_BY(mu_) = 0;
   struct Stream {
     std::function<void(Status)> end;

@@ -9,6 +9,7 @@
 
 #include "testing/status_matchers.h"
 #include "transport/wire.h"
+#include "transport/wire_seal.h"
 #include "transport/wire_testing.h"
 
 namespace reverb::internal {
@@ -50,6 +51,18 @@ TEST(WireMessagesTest, EveryFieldArrives) {
                                     [](ByteSlices s) { return DecodeChangeTableRequest(s); });
   ExpectArrives<ServerInfo>(EncodeServerInfo, [](ByteSlices s) { return DecodeServerInfo(s); });
   ExpectArrives<InspectRequest>(EncodeInspectRequest, [](ByteSlices s) { return DecodeInspectRequest(s); });
+}
+
+// The seal of a large message leaves out its payloads, which it finds by their field numbers (wire_seal.h).
+TEST(WireMessagesTest, ALargeInformationHasNoFieldsThatLookLikePayloads) {
+  ServerInfo info = Filled<ServerInfo>();
+  const TableInfo table = info.tables.front();
+  info.tables.assign(100, table);
+  WireMessage message = EncodeServerInfo(info);
+  ASSERT_GT(message.Flatten().size(), kShareBytes);
+  message.Seal(0);
+  std::vector<ByteSlice> slices = Slices(message);
+  EXPECT_OK(Unseal(0, &slices));
 }
 
 TEST(WireMessagesTest, InsertHelloIsAloneInItsMessage) {

@@ -401,7 +401,7 @@ TEST_P(ClientConformanceTest, StoppingABusyServerBlocksNoClient) {
 
 class NetworkClientTest : public ClientConformanceTest {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NetworkClientTest);
-#ifndef REVERB_TEST_INPROC_ONLY
+#ifndef REVERB_TEST_NO_GRPC
 INSTANTIATE_TEST_SUITE_P(Transports, NetworkClientTest, ::testing::Values(Transport::kGrpc),
                          test::TransportName);
 #endif

@@ -1,10 +1,12 @@
 // Tests the streams of a server, message by message, over every transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -13,6 +15,8 @@
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
 #include "transport/grpc/grpc_connection.h"
+#include "transport/local/local_connection.h"
+#include "transport/local/local_server.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -162,6 +166,13 @@ class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
     options.limits = limits;
     if (GetParam() == Transport::kGrpc) options.address = "127.0.0.1:0";
     server_ = ServerImpl::Start(std::move(options)).value();
+    if (GetParam() != Transport::kLocal) return;
+    path_ = ::testing::TempDir() + "reverb-stream-" + std::to_string(getpid()) + ".sock";
+    local_ = LocalServer::Start({.path = path_}, server_->service()).value();
+  }
+  void StopServer() {
+    server_->Stop();
+    if (local_) local_->Stop(500ms);
   }
   static TableOptions MakeTable(std::string name,
                                 RateLimiterOptions limiter = RateLimiterOptions::MinSize(1)) {
@@ -173,6 +184,7 @@ class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
   }
   std::shared_ptr<Connection> Connect() {
     if (GetParam() == Transport::kInproc) return server_->Connect();
+    if (GetParam() == Transport::kLocal) return ConnectLocal({.path = path_}).value();
     return ConnectGrpc("127.0.0.1:" + std::to_string(server_->port())).value();
   }
   // Opens an insert stream and waits for the welcome message.
@@ -190,6 +202,8 @@ class StreamConformanceTest : public ::testing::TestWithParam<Transport> {
   static InsertMessage MessageOf(std::vector<Item> items) { return {.items = std::move(items)}; }
 
   std::unique_ptr<ServerImpl> server_;
+  std::string path_;
+  std::unique_ptr<LocalServer> local_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Transports, StreamConformanceTest, REVERB_ALL_TRANSPORTS, test::TransportName);
@@ -439,7 +453,7 @@ TEST_P(StreamConformanceTest, StoppingEndsEverythingWithAReason) {
   auto table = server_->table("empty").value();
   ASSERT_TRUE(samples->watch.Await([&] { return table->Info().waiting_samples == 1; }));
   const auto start = std::chrono::steady_clock::now();
-  server_->Stop();
+  StopServer();
   EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
   ASSERT_TRUE(inserts->watch.Await([&] { return inserts->closed.has_value(); }));
   ASSERT_TRUE(samples->watch.Await([&] { return samples->closed.has_value(); }));

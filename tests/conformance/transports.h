@@ -8,16 +8,23 @@
 
 namespace reverb::test {
 
-enum class Transport { kInproc, kGrpc };
+enum class Transport { kInproc, kLocal, kGrpc };
 
 inline std::string TransportName(const ::testing::TestParamInfo<Transport>& info) {
-  return info.param == Transport::kInproc ? "inproc" : "grpc";
+  switch (info.param) {
+    case Transport::kInproc:
+      return "inproc";
+    case Transport::kLocal:
+      return "local";
+    default:
+      return "grpc";
+  }
 }
 
-#ifdef REVERB_TEST_INPROC_ONLY
-#define REVERB_ALL_TRANSPORTS ::testing::Values(Transport::kInproc)
+#ifdef REVERB_TEST_NO_GRPC
+#define REVERB_ALL_TRANSPORTS ::testing::Values(Transport::kInproc, Transport::kLocal)
 #else
-#define REVERB_ALL_TRANSPORTS ::testing::Values(Transport::kInproc, Transport::kGrpc)
+#define REVERB_ALL_TRANSPORTS ::testing::Values(Transport::kInproc, Transport::kLocal, Transport::kGrpc)
 #endif
 
 }  // namespace reverb::test

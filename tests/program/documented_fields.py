@@ -12,7 +12,7 @@ TYPES = {
     "max_age_seconds": (*NUMBER, MAYBE), "rate_limiter": dict,
     "cursor": NUMBER, "signature": (str, MAYBE), "layout": str, "inserts_per_second": NUMBER, "samples_per_second": NUMBER,
     "insert_wait_reason": (str, MAYBE), "sample_wait_reason": (str, MAYBE), "longest_wait_seconds": NUMBER,
-    "closed": bool, "address": str, "server": str, "uptime_seconds": (*NUMBER, MAYBE), "max_bytes": (int, MAYBE),
+    "closed": bool, "address": str, "transport": str, "local_path": str, "server": str, "uptime_seconds": (*NUMBER, MAYBE), "max_bytes": (int, MAYBE),
     "tables": list, "waiters": list, "samples_per_insert": NUMBER, "min_diff": (*NUMBER, MAYBE),
     "max_diff": (*NUMBER, MAYBE), "table": str, "operation": str, "reason": str, "seconds": NUMBER, "client": str,
 }  # fmt: skip

@@ -25,6 +25,14 @@ class Bench(ProgramTest):
         words = ("bench", "insert", "--address", server.address, "--table", "scrath")
         self.expect(words, NOT_FOUND, 'Did you mean "scratch"?')
 
+    def test_measures_each_transport(self):
+        for transport in ("inproc", "local", "grpc"):
+            words = ("bench", "latency", "--transport", transport, *self.BRIEF)
+            for line in self.expect(words, OK).splitlines():
+                row = json.loads(line)
+                self.assertEqual(row["transport"], transport)
+                self.assertGreater(row["items_per_s"], 0)
+
     def test_a_blocked_table_ends_it(self):
         server = self.serve("--table", "t:queue:10")
         at = ("--address", server.address, "--table", "t")

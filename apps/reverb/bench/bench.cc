@@ -48,7 +48,9 @@ std::string CheckAddress(const BenchOptions& options) {
   if (options.table.find_first_of(" \n") != std::string::npos) {
     return "--table: a table with spaces in its name cannot be measured";
   }
-  if (options.in_process) return "--transport: a running server is measured over gRPC";
+  if (options.transport == Transport::kInProcess) {
+    return "--transport inproc: a running server is in another process";
+  }
   constexpr std::array<std::string_view, 4> kPossible = {"insert", "sample", "mixed", "latency"};
   if (std::ranges::find(kPossible, options.workload) == kPossible.end()) {
     return options.workload +
@@ -86,7 +88,7 @@ std::string CheckOptions(const BenchOptions& options) {
     return "--clients: " + workload + " has one client";
   }
   if (options.samplers && workload != "mixed") return "--samplers is for the workload mixed only";
-  if (options.in_process.value_or(false) && workload == "clients") {
+  if (options.transport == Transport::kInProcess && workload == "clients") {
     return "--transport inproc: the workload clients is about connections";
   }
   if (!(options.seconds >= 0.1 && options.seconds <= 3600)) return "--seconds must be from 0.1 to 3600";

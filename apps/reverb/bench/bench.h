@@ -13,12 +13,14 @@
 #include <string>
 #include <string_view>
 
+#include "reverb/client.h"
+
 namespace reverb::bench {
 
 struct BenchOptions {
   std::string workload = {};
-  std::optional<bool> in_process = {};  // absent: the default of the workload
-  std::optional<int64_t> size = {};     // bytes of an item; absent: the default of the workload
+  std::optional<Transport> transport = {};  // absent: the default of the workload
+  std::optional<int64_t> size = {};         // bytes of an item; absent: the default of the workload
   std::optional<int> clients = {};
   std::optional<int> samplers = {};  // `mixed` only; absent: as many as writers
   double seconds = 5;                // of each side, over all rounds

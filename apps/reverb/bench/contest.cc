@@ -161,7 +161,7 @@ class Worker {
       REVERB_ASSIGN_OR_RETURN(std::vector<TableOptions> tables, TablesFor(job));
       REVERB_ASSIGN_OR_RETURN(server_, Server::Start({.tables = std::move(tables), .port = std::nullopt}));
     }
-    const ClientOptions options{.write_window_bytes = job.write_window_bytes};
+    const ClientOptions options{.write_window_bytes = job.write_window_bytes, .local = job.local};
     REVERB_ASSIGN_OR_RETURN(loops_, MakeLoops(job, [&]() -> Result<Client> {
                               if (server_) return server_->in_process_client(options);
                               return Client::Connect(job.address, options);

@@ -24,6 +24,7 @@ Message Job::ToMessage(std::string verb) const {
   message.Set("kind", static_cast<int64_t>(kind))
       .Set("address", address)
       .Set("table", table)
+      .Set("local", int64_t{local})
       .Set("size", size)
       .Set("writers", int64_t{writers})
       .Set("samplers", int64_t{samplers})
@@ -40,6 +41,7 @@ Job Job::FromMessage(const Message& message) {
   return {.kind = static_cast<Kind>(message.GetInt("kind")),
           .address = message.Get("address"),
           .table = message.Get("table"),
+          .local = message.GetInt("local") != 0,
           .size = message.GetInt("size"),
           .writers = static_cast<int>(message.GetInt("writers")),
           .samplers = static_cast<int>(message.GetInt("samplers")),

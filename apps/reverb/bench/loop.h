@@ -44,6 +44,7 @@ struct Job {
   std::string address = {};
   // Of an external server: the table to use, with any items and limiter. Empty: the tables of TablesFor().
   std::string table = {};
+  bool local = false;  // whether clients use the local transport; otherwise gRPC
   int64_t size = 400;  // bytes of an item
   int writers = 0;
   int samplers = 0;

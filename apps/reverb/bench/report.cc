@@ -53,6 +53,18 @@ class JsonLine {
   std::string line_;
 };
 
+const char* ShortName(Transport transport) {
+  switch (transport) {
+    case Transport::kInProcess:
+      return "inproc";
+    case Transport::kLocal:
+      return "local";
+    case Transport::kGrpc:
+      return "grpc";
+  }
+  return "unknown";
+}
+
 }  // namespace
 
 Row MakeRow(const Outcomes& outcomes, size_t side, std::optional<size_t> limit, bool by_time) {
@@ -88,7 +100,7 @@ Row MakeRow(const Outcomes& outcomes, size_t side, std::optional<size_t> limit, 
 std::string ToJson(const Row& row) {
   JsonLine line;
   line.AddText("workload", row.workload);
-  line.AddText("transport", row.in_process ? "inproc" : "grpc");
+  line.AddText("transport", ShortName(row.transport));
   line.AddCount("size", row.size);
   line.AddCount("clients", row.clients);
   line.AddCount("connections", row.connections);
@@ -118,9 +130,9 @@ std::string TableHeading() {
 std::string ToText(const Row& row) {
   std::string text =
       Format("%-18s %-6s %7lld %7d %6d %10s %10s %9.1f %9.1f %10s %10s %6s", row.workload.c_str(),
-             row.in_process ? "inproc" : "grpc", static_cast<long long>(row.size), row.clients,
-             row.connections, Short(row.items_per_s).c_str(), Short(row.bytes_per_s).c_str(), row.p50_us,
-             row.p99_us, row.limit_items_per_s ? Short(*row.limit_items_per_s).c_str() : "-",
+             ShortName(row.transport), static_cast<long long>(row.size), row.clients, row.connections,
+             Short(row.items_per_s).c_str(), Short(row.bytes_per_s).c_str(), row.p50_us, row.p99_us,
+             row.limit_items_per_s ? Short(*row.limit_items_per_s).c_str() : "-",
              row.published_limit ? Short(*row.published_limit).c_str() : "-",
              row.ratio ? Format("%.2f", *row.ratio).c_str() : "-");
   for (const auto& [key, value] : row.more) text += Format("  %s %.4g", key.c_str(), value);

@@ -14,7 +14,7 @@ namespace reverb::bench {
 
 struct Row {
   std::string workload;
-  bool in_process = false;
+  Transport transport = Transport::kGrpc;
   int64_t size = 0;
   int clients = 1;
   int connections = 0;

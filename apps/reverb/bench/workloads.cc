@@ -34,8 +34,9 @@ struct Pair {
   std::optional<size_t> limit = {};
 };
 
-// Returns the job for a running server, if one was given.
+// Returns the job for the transport and for a running server, if one was given.
 Job At(Job job, const BenchOptions& options) {
+  job.local = options.transport == Transport::kLocal;
   job.address = options.address;
   job.table = options.table;
   if (!options.address.empty()) job.fill = false;
@@ -152,7 +153,8 @@ int64_t WindowOf(int writers) {
 }  // namespace
 
 Status RunFlow(Flow flow, const BenchOptions& options, const RowSink& sink) {
-  const bool in_process = options.in_process.value_or(false);
+  const Transport transport = options.transport.value_or(Transport::kGrpc);
+  const bool in_process = transport == Transport::kInProcess;
   const int clients = options.clients.value_or(1);
   std::vector<int64_t> sizes = SizesOf(options);
   if (!options.address.empty() && flow == Flow::kSample) {
@@ -172,10 +174,10 @@ Status RunFlow(Flow flow, const BenchOptions& options, const RowSink& sink) {
     REVERB_ASSIGN_OR_RETURN(const Outcomes outcomes, contest.Run(options.seconds, options.rounds));
     Row row = MakeRow(outcomes, pair.ours, pair.limit);
     row.workload = flow == Flow::kInsert ? "insert" : "sample";
-    row.in_process = in_process;
+    row.transport = transport;
     row.size = size;
     row.clients = clients;
-    if (!in_process && clients == 1 && row.ratio) CompareWithPublished(flow, &row);
+    if (transport == Transport::kGrpc && clients == 1 && row.ratio) CompareWithPublished(flow, &row);
     if (clients > 1) row.more.emplace_back("slowest_client", SlowestShare(outcomes.sides[pair.ours]));
     sink(row);
   }
@@ -190,7 +192,8 @@ Status RunLatency(const BenchOptions& options, const RowSink& sink) {
   constexpr std::array<Operation, 3> kOperations = {{{Kind::kSampleOne, "latency-sample"},
                                                      {Kind::kInsertOne, "latency-insert"},
                                                      {Kind::kUpdateOne, "latency-update"}}};
-  const bool in_process = options.in_process.value_or(false);
+  const Transport transport = options.transport.value_or(Transport::kGrpc);
+  const bool in_process = transport == Transport::kInProcess;
   Job job = At({.kind = Kind::kSampleOne, .size = options.size.value_or(400), .items = 10'000}, options);
   Contest contest;
   std::optional<size_t> limit;
@@ -221,7 +224,7 @@ Status RunLatency(const BenchOptions& options, const RowSink& sink) {
   for (size_t i = 0; i < sides.size(); ++i) {
     Row row = MakeRow(outcomes, sides[i], limit, /*by_time=*/true);
     row.workload = kOperations[i].name;
-    row.in_process = in_process;
+    row.transport = transport;
     row.size = job.size;
     if (limit) row.more.emplace_back("empty_call_p50_us", MakeRow(outcomes, *limit, std::nullopt).p50_us);
     sink(row);
@@ -230,7 +233,8 @@ Status RunLatency(const BenchOptions& options, const RowSink& sink) {
 }
 
 Status RunMixed(const BenchOptions& options, const RowSink& sink) {
-  const bool in_process = options.in_process.value_or(false);
+  const Transport transport = options.transport.value_or(Transport::kGrpc);
+  const bool in_process = transport == Transport::kInProcess;
   const int writers = options.clients.value_or(1);
   const int samplers = options.samplers.value_or(writers);
   const int64_t size = options.size.value_or(4'000);
@@ -246,7 +250,7 @@ Status RunMixed(const BenchOptions& options, const RowSink& sink) {
   REVERB_ASSIGN_OR_RETURN(const Outcomes outcomes, contest.Run(options.seconds, options.rounds));
   Row row = MakeRow(outcomes, pair.ours, pair.limit);
   row.workload = "mixed";
-  row.in_process = in_process;
+  row.transport = transport;
   row.size = size;
   row.clients = writers + samplers;
   SplitRates(outcomes.sides[pair.ours], &row);
@@ -255,8 +259,10 @@ Status RunMixed(const BenchOptions& options, const RowSink& sink) {
 }
 
 Status RunPer(const BenchOptions& options, const RowSink& sink) {
-  const bool in_process = options.in_process.value_or(false);
-  Job job{.kind = Kind::kPer, .size = options.size.value_or(400), .items = 100'000, .fill = true};
+  const Transport transport = options.transport.value_or(Transport::kGrpc);
+  const bool in_process = transport == Transport::kInProcess;
+  Job job =
+      At({.kind = Kind::kPer, .size = options.size.value_or(400), .items = 100'000, .fill = true}, options);
   Job limit = job;
   limit.fill = false;
   Contest contest;
@@ -273,7 +279,7 @@ Status RunPer(const BenchOptions& options, const RowSink& sink) {
   REVERB_ASSIGN_OR_RETURN(const Outcomes outcomes, contest.Run(options.seconds, options.rounds));
   Row row = MakeRow(outcomes, side, limit_side);
   row.workload = "per";
-  row.in_process = in_process;
+  row.transport = transport;
   row.size = job.size;
   sink(row);
   return Status::Ok();
@@ -290,9 +296,10 @@ Status RunTransitions(const BenchOptions& options, const RowSink& sink) {
   constexpr std::array<Variant, 2> kVariants = {
       {{Kind::kTransitions, Kind::kLimitColumns, "transitions", kTransitionBytes, 200'000},
        {Kind::kFrames, Kind::kLimitFrames, "transitions-frames", kFrameBytes, 20'000}}};
-  const bool in_process = options.in_process.value_or(true);
+  const Transport transport = options.transport.value_or(Transport::kInProcess);
+  const bool in_process = transport == Transport::kInProcess;
   for (const Variant& variant : kVariants) {
-    Job job{.kind = variant.kind, .size = variant.size, .items = variant.items, .fill = true};
+    Job job = At({.kind = variant.kind, .size = variant.size, .items = variant.items, .fill = true}, options);
     Job limit = job;
     limit.fill = false;
     Contest contest;
@@ -309,7 +316,7 @@ Status RunTransitions(const BenchOptions& options, const RowSink& sink) {
     REVERB_ASSIGN_OR_RETURN(const Outcomes outcomes, contest.Run(options.seconds, options.rounds));
     Row row = MakeRow(outcomes, side, limit_side);
     row.workload = variant.name;
-    row.in_process = in_process;
+    row.transport = transport;
     row.size = variant.size;
     sink(row);
   }
@@ -317,21 +324,23 @@ Status RunTransitions(const BenchOptions& options, const RowSink& sink) {
 }
 
 Status RunTables(const BenchOptions& options, const RowSink& sink) {
-  const bool in_process = options.in_process.value_or(false);
+  const Transport transport = options.transport.value_or(Transport::kGrpc);
+  const bool in_process = transport == Transport::kInProcess;
   const int64_t size = options.size.value_or(4'000);
   std::vector<int> counts = {1, 2, 4, 8};
   if (options.clients) counts = {*options.clients};
   Contest contest;
   std::vector<Pair> pairs;
   for (const int tables : counts) {
-    const Job job{.size = size,
-                  .writers = tables,
-                  .samplers = tables,
-                  .tables = tables,
-                  // Together they contain as much as one table in other workloads.
-                  .items = std::max(kFewestItems, ItemsFor(size) / tables),
-                  .fill = true,
-                  .write_window_bytes = WindowOf(tables)};
+    const Job job = At({.size = size,
+                        .writers = tables,
+                        .samplers = tables,
+                        .tables = tables,
+                        // Together they contain as much as one table in other workloads.
+                        .items = std::max(kFewestItems, ItemsFor(size) / tables),
+                        .fill = true,
+                        .write_window_bytes = WindowOf(tables)},
+                       options);
     REVERB_ASSIGN_OR_RETURN(const Pair pair, AddLoad(&contest, job, in_process, /*processes=*/0));
     pairs.push_back(pair);
   }
@@ -339,7 +348,7 @@ Status RunTables(const BenchOptions& options, const RowSink& sink) {
   for (size_t i = 0; i < counts.size(); ++i) {
     Row row = MakeRow(outcomes, pairs[i].ours, pairs[i].limit);
     row.workload = "tables";
-    row.in_process = in_process;
+    row.transport = transport;
     row.size = size;
     row.clients = 2 * counts[i];
     row.more.emplace_back("tables", counts[i]);
@@ -362,12 +371,13 @@ Status RunClients(const BenchOptions& options, const RowSink& sink) {
     std::vector<Pair> pairs;
     size_t few = 0;
     for (const int clients : counts) {
-      const Job job{.size = size,
-                    .writers = flow == Flow::kInsert ? clients : 0,
-                    .samplers = flow == Flow::kSample ? clients : 0,
-                    .items = ItemsFor(size),
-                    .fill = flow == Flow::kSample,
-                    .write_window_bytes = WindowOf(clients)};
+      const Job job = At({.size = size,
+                          .writers = flow == Flow::kInsert ? clients : 0,
+                          .samplers = flow == Flow::kSample ? clients : 0,
+                          .items = ItemsFor(size),
+                          .fill = flow == Flow::kSample,
+                          .write_window_bytes = WindowOf(clients)},
+                         options);
       if (clients == kFew) few = pairs.size();
       REVERB_ASSIGN_OR_RETURN(const Pair pair,
                               AddLoad(&contest, job, /*in_process=*/false, ProcessesFor(clients)));
@@ -377,6 +387,7 @@ Status RunClients(const BenchOptions& options, const RowSink& sink) {
     for (size_t i = 0; i < counts.size(); ++i) {
       Row row = MakeRow(outcomes, pairs[i].ours, pairs[i].limit);
       row.workload = flow == Flow::kInsert ? "clients-insert" : "clients-sample";
+      row.transport = options.transport.value_or(Transport::kGrpc);
       row.size = size;
       row.clients = counts[i];
       row.more.emplace_back("slowest_client", SlowestShare(outcomes.sides[pairs[i].ours]));

@@ -39,9 +39,9 @@ class BatchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc, unus
 
     Each iteration, each worker of a DataLoader and each rank of torch.distributed has a stream of its own, from which
     it gets other samples than the others; an item of a queue reaches one of them. Pass `batch_size=None` to the
-    DataLoader, since the elements are batches already. Workers have to be started with "spawn" or "forkserver", unless
-    this process has neither created a Server nor a Client (pass the address then, not a Client): otherwise the first
-    batch raises RuntimeError, which says so.
+    DataLoader, since the elements are batches already. Workers may be started with "fork" if the server is on the same
+    host, or if this process has neither created a Server nor used a Client yet; otherwise the first batch raises
+    RuntimeError, which says so: start them with "spawn" or "forkserver".
 
     A table is not a file to be read from a position, so state_dict() is not available: after a restart, an iteration
     starts with the table of that moment. Take a checkpoint of the server to keep the table.
@@ -107,7 +107,6 @@ class BatchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc, unus
             num_batches = num_batches // worker.num_workers + (worker.id < num_batches % worker.num_workers)
             if num_batches == 0:
                 return iter(())
-        # An address has no Client before this, so that the process of a worker may be created by fork().
         client = self._client if isinstance(self._client, Client) else Client(self._client)
         return _Batches(self._open(client, num_batches), bool(self._options["pad"]), self._tensordict)
 

@@ -27,23 +27,22 @@ class RefusedCall final : public ServerCall {
 
 class SingleCall final : public ServerCall {
  public:
-  SingleCall(std::shared_ptr<ServerCore> core, Method method)
+  SingleCall(std::shared_ptr<ServerCore> core, GrpcMethod method)
       : ServerCall(std::move(core)), method_(method) {}
 
  protected:
-  bool is_sealed() const override { return !IsHealth(method_); }
+  bool is_sealed() const override { return !method_.is_health(); }
   bool may_be_empty() const override { return true; }
   void HandleMessage() override {
-    if (method_ == Method::kCheckpoint) return AnswerElsewhere();
+    if (method_.method == Method::kCheckpoint) return AnswerElsewhere();
     Answer(core());
   }
   void HandleDone() override { EndCall(Status::InvalidArgument("the call has no request")); }
 
  private:
   void Answer(ServerCore* core) {
-    Result<WireMessage> reply = method_ == Method::kHealthCheck
-                                    ? CheckHealth(core)
-                                    : Serve(method_, received()->Open(), core->handler());
+    Result<WireMessage> reply =
+        method_.is_health() ? CheckHealth(core) : Serve(method_.method, received()->Open(), core->handler());
     received()->Release();
     if (reply.ok()) {
       EndWith(*std::move(reply), Status::Ok());
@@ -67,7 +66,7 @@ class SingleCall final : public ServerCall {
       EndCall(Status::Unavailable("too many checkpoints are being written, or the server is stopping"));
   }
 
-  const Method method_;
+  const GrpcMethod method_;
 };
 
 class HealthWatchCall final : public ServerCall {
@@ -262,14 +261,13 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
 
 }  // namespace
 
-std::shared_ptr<ServerCall> MakeCall(Method method, const std::shared_ptr<ServerCore>& core) {
-  switch (method) {
+std::shared_ptr<ServerCall> MakeCall(GrpcMethod method, const std::shared_ptr<ServerCore>& core) {
+  if (method.kind == GrpcMethod::Kind::kHealthWatch) return std::make_shared<HealthWatchCall>(core);
+  switch (method.method) {
     case Method::kInsert:
       return std::make_shared<InsertCall>(core);
     case Method::kSample:
       return std::make_shared<SampleCall>(core);
-    case Method::kHealthWatch:
-      return std::make_shared<HealthWatchCall>(core);
     default:
       return std::make_shared<SingleCall>(core, method);
   }

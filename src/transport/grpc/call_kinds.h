@@ -13,7 +13,7 @@
 namespace reverb::internal {
 
 // Creates a call of the kind that `method` needs.
-std::shared_ptr<ServerCall> MakeCall(Method method, const std::shared_ptr<ServerCore>& core);
+std::shared_ptr<ServerCall> MakeCall(GrpcMethod method, const std::shared_ptr<ServerCore>& core);
 // Ends a new call with an error.
 grpc::ServerGenericBidiReactor* RefuseCall(const std::shared_ptr<ServerCore>& core, const Status& why);
 

@@ -15,6 +15,7 @@
 #include "base/parker.h"
 #include "base/strand.h"
 #include "transport/grpc/grpc_internal.h"
+#include "transport/single_calls.h"
 #include "transport/wire.h"
 
 namespace reverb::internal {
@@ -363,7 +364,7 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
 // One call and the thread that waits for it.
 class SingleClientCall {
  public:
-  SingleClientCall(Channel* channel, const char* method, const WaitOptions& wait)
+  SingleClientCall(Channel* channel, Method method, const WaitOptions& wait)
       : channel_(channel), method_(method), wait_(wait) {
     const bool one_try = wait.timeout && *wait.timeout <= Duration(0);
     if (wait.timeout) limit_ = one_try ? kOneTry : *wait.timeout;
@@ -377,8 +378,8 @@ class SingleClientCall {
   Status Run(WireMessage request, ReceivedMessage* reply) {
     request.Seal(0);
     const grpc::ByteBuffer bytes = ToByteBuffer(request);
-    channel_->stub.UnaryCall(&context_, method_, grpc::StubOptions(), &bytes, reply->buffer(),
-                             [this](grpc::Status status) {
+    channel_->stub.UnaryCall(&context_, std::string(kServicePrefix).append(name()), grpc::StubOptions(),
+                             &bytes, reply->buffer(), [this](grpc::Status status) {
                                status_ = std::move(status);
                                done_.Unpark();
                              });
@@ -408,7 +409,7 @@ class SingleClientCall {
     return Status::Ok();
   }
 
-  std::string_view name() const { return std::string_view(method_).substr(kServicePrefix.size()); }
+  std::string_view name() const { return MethodName(method_); }
   const char* Reachability() const {
     return channel_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY
                ? ""
@@ -425,7 +426,7 @@ class SingleClientCall {
   }
 
   Channel* const channel_;
-  const char* const method_;
+  const Method method_;
   const WaitOptions& wait_;
   std::optional<Duration> limit_;
   grpc::ClientContext context_;
@@ -433,7 +434,7 @@ class SingleClientCall {
   Parker done_;
 };
 
-class GrpcConnection final : public Connection {
+class GrpcConnection final : public WireConnection {
  public:
   explicit GrpcConnection(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
@@ -461,57 +462,22 @@ class GrpcConnection final : public Connection {
     return stream;
   }
 
-  Result<ServerInfo> Info(const WaitOptions& wait) override {
+ protected:
+  const WireLimits& limits() const override { return channel_->limits; }
+  // Damaged messages are so rare that three in a row do not occur.
+  Status Call(Method method, WireMessage request, const WaitOptions& wait,
+              const DecodeReply& decode) override {
+    constexpr int kTries = 3;
     ReceivedMessage reply;
-    REVERB_RETURN_IF_ERROR(Call(kInfoMethod, EncodeEmpty(), wait, &reply));
-    return DecodeServerInfo(reply.Open(), channel_->limits);
-  }
-  Status Mutate(const MutateRequest& request, const WaitOptions& wait) override {
-    return CallForNothing(kMutateMethod, EncodeMutateRequest(request), wait);
-  }
-  Status Reset(std::string_view table, const WaitOptions& wait) override {
-    return CallForNothing(kResetMethod, EncodeResetRequest(table), wait);
-  }
-  Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) override {
-    return CallForNothing(kSetRateLimiterMethod, EncodeSetRateLimiterRequest(request), wait);
-  }
-  Status CreateTable(const CreateTableRequest& request, const WaitOptions& wait) override {
-    return CallForNothing(kCreateTableMethod, EncodeCreateTableRequest(request), wait);
-  }
-  Status RemoveTable(std::string_view table, const WaitOptions& wait) override {
-    return CallForNothing(kRemoveTableMethod, EncodeRemoveTableRequest(table), wait);
-  }
-  Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) override {
-    return CallForNothing(kChangeTableMethod, EncodeChangeTableRequest(request), wait);
-  }
-  Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) override {
-    ReceivedMessage reply;
-    REVERB_RETURN_IF_ERROR(Call(kInspectMethod, EncodeInspectRequest(request), wait, &reply));
-    return DecodeInspectReply(reply.Open(), channel_->limits);
-  }
-  Result<std::string> Checkpoint(const WaitOptions& wait) override {
-    ReceivedMessage reply;
-    REVERB_RETURN_IF_ERROR(Call(kCheckpointMethod, EncodeEmpty(), wait, &reply));
-    return DecodeCheckpointReply(reply.Open(), channel_->limits);
+    Status status;
+    for (int i = 0; i < kTries; ++i) {
+      status = SingleClientCall(channel_.get(), method, wait).Run(request, &reply);
+      if (status.detail() != Detail::kCorruptData) break;
+    }
+    return status.ok() ? decode(reply.Open()) : status;
   }
 
  private:
-  // All calls may be repeated. Damaged messages are so rare that three in a row do not occur.
-  Status Call(const char* method, WireMessage request, const WaitOptions& wait, ReceivedMessage* reply) {
-    constexpr int kTries = 3;
-    Status status;
-    for (int i = 0; i < kTries; ++i) {
-      status = SingleClientCall(channel_.get(), method, wait).Run(request, reply);
-      if (status.detail() != Detail::kCorruptData) break;
-    }
-    return status;
-  }
-  Status CallForNothing(const char* method, WireMessage request, const WaitOptions& wait) {
-    ReceivedMessage reply;
-    REVERB_RETURN_IF_ERROR(Call(method, std::move(request), wait, &reply));
-    return DecodeEmpty(reply.Open(), channel_->limits);
-  }
-
   const std::shared_ptr<Channel> channel_;
 };
 
@@ -525,13 +491,16 @@ bool HasPort(std::string_view address) {
 
 }  // namespace
 
+Status CheckGrpcAddress(const std::string& address) {
+  if (address.starts_with("unix:") || HasPort(address)) return Status::Ok();
+  return Status::InvalidArgument("address \"" + address +
+                                 "\" has no port: give it as host:port, for example "
+                                 "localhost:8000");
+}
+
 Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcOptions& options) {
-  if (!address.starts_with("unix:") && !HasPort(address)) {
-    return Status::InvalidArgument("address \"" + address +
-                                   "\" has no port: give it as host:port, for example "
-                                   "localhost:8000");
-  }
-  InitGrpc();
+  REVERB_RETURN_IF_ERROR(CheckGrpcAddress(address));
+  REVERB_RETURN_IF_ERROR(InitGrpc());
   return std::shared_ptr<Connection>(
       std::make_shared<GrpcConnection>(std::make_shared<Channel>(std::move(address), options.limits)));
 }

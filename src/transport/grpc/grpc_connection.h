@@ -21,7 +21,10 @@ struct GrpcOptions {
   WireLimits limits;
 };
 
-// `address` is host:port or unix:path. Fails only if it is neither; does not connect yet.
+// INVALID_ARGUMENT if `address` is neither host:port nor unix:path.
+Status CheckGrpcAddress(const std::string& address);
+// Fails only if the address is invalid, or in a child created by fork() whose parent used gRPC. Does not
+// connect yet.
 Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcOptions& options = {});
 
 }  // namespace reverb::internal

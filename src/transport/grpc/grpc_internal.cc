@@ -4,6 +4,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cstdio>
 #include <limits>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/parker.h"
 #include "base/utf8.h"
@@ -54,6 +56,8 @@ void KeepCallbackThreads() {
                     [&done](const grpc::Status& /*fails*/) { done.Unpark(); });
   done.Park();
 }
+
+constexpr uint64_t kNoProcess = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
@@ -132,12 +136,25 @@ int MaxReceiveBytes(uint64_t max_message_bytes) {
   return static_cast<int>(max_message_bytes + kSlack);
 }
 
-void InitGrpc() {
+Status InitGrpc() {
+  // Set before the initialization: a thread may fork() during it.
+  static std::atomic<uint64_t> owner{kNoProcess};
+  uint64_t expected = kNoProcess;
+  const uint64_t mine = ForkGeneration();
+  if (!owner.compare_exchange_strong(expected, mine) && expected != mine) {
+    return Status::FailedPrecondition(
+        "gRPC was in use when this process was created by fork(), which does not copy its threads and "
+        "connections. A server on the same host can be used nevertheless, through its local endpoint (see "
+        "`local` of server and client). Otherwise start processes with multiprocessing's \"spawn\" or "
+        "\"forkserver\" method instead, or fork before the first Server is created and before the first "
+        "Client connects");
+  }
   static std::once_flag once;
   std::call_once(once, [] {
     gpr_set_log_function(&LogFromGrpc);
     KeepCallbackThreads();
   });
+  return Status::Ok();
 }
 
 }  // namespace reverb::internal

@@ -17,18 +17,12 @@
 
 namespace reverb::internal {
 
+// The paths of methods; those of single calls are this and MethodName().
 inline constexpr std::string_view kServicePrefix = "/reverb.v1.Reverb/";
 inline constexpr char kInsertMethod[] = "/reverb.v1.Reverb/Insert";
 inline constexpr char kSampleMethod[] = "/reverb.v1.Reverb/Sample";
-inline constexpr char kMutateMethod[] = "/reverb.v1.Reverb/MutatePriorities";
 inline constexpr char kResetMethod[] = "/reverb.v1.Reverb/Reset";
 inline constexpr char kInfoMethod[] = "/reverb.v1.Reverb/Info";
-inline constexpr char kInspectMethod[] = "/reverb.v1.Reverb/Inspect";
-inline constexpr char kSetRateLimiterMethod[] = "/reverb.v1.Reverb/SetRateLimiter";
-inline constexpr char kCreateTableMethod[] = "/reverb.v1.Reverb/CreateTable";
-inline constexpr char kRemoveTableMethod[] = "/reverb.v1.Reverb/RemoveTable";
-inline constexpr char kChangeTableMethod[] = "/reverb.v1.Reverb/ChangeTable";
-inline constexpr char kCheckpointMethod[] = "/reverb.v1.Reverb/Checkpoint";
 inline constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 inline constexpr char kHealthWatchMethod[] = "/grpc.health.v1.Health/Watch";
 
@@ -75,8 +69,9 @@ bool HasDetails(const grpc::Status& status);
 int MaxReceiveBytes(uint64_t max_message_bytes);
 
 // Initializes gRPC once per process, before the first channel or server: redirects its messages to our log,
-// and keeps its threads running.
-void InitGrpc();
+// and keeps its threads running. FAILED_PRECONDITION in a child created by fork() whose parent used gRPC: the
+// child does not have its threads.
+Status InitGrpc();
 
 }  // namespace reverb::internal
 

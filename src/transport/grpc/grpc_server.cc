@@ -10,9 +10,9 @@
 #include "base/mutex.h"
 #include "transport/grpc/call_kinds.h"
 #include "transport/grpc/grpc_internal.h"
-#include "transport/grpc/listener.h"
 #include "transport/grpc/server_call.h"
 #include "transport/grpc/server_methods.h"
+#include "transport/listener.h"
 
 namespace reverb::internal {
 
@@ -39,7 +39,7 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
 };
 
 Status GrpcServer::Impl::Listen(const std::string& address) {
-  InitGrpc();
+  REVERB_RETURN_IF_ERROR(InitGrpc());
   MutexLock lock(&stop_mu_);
   REVERB_ASSIGN_OR_RETURN(listener_, Listener::Bind(address));
   port_ = listener_->port();
@@ -82,7 +82,7 @@ void GrpcServer::Impl::Stop(Duration grace) {
 }
 
 grpc::ServerGenericBidiReactor* GrpcServer::Impl::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  const std::optional<Method> method = FindMethod(context->method());
+  const std::optional<GrpcMethod> method = FindMethod(context->method());
   if (!method) {
     return RefuseCall(core_, Status::Unimplemented("this server has no method " + context->method()));
   }

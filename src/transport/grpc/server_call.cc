@@ -22,9 +22,9 @@ std::string ReadablePeer(std::string peer) {
 
 // --- What all calls share ---
 
-Status ServerCore::Admit(const std::shared_ptr<ServerCall>& call, Method method) {
+Status ServerCore::Admit(const std::shared_ptr<ServerCall>& call, GrpcMethod method) {
   MutexLock lock(&mu_);
-  if (stopping_ && !IsHealth(method)) return Status::Unavailable("the server is stopping");
+  if (stopping_ && !method.is_health()) return Status::Unavailable("the server is stopping");
   if (calls_.size() >= max_calls_) {
     return Status::ResourceExhausted("the server has " + std::to_string(calls_.size()) +
                                      " calls and streams open, which is its max_streams; close some, or "

@@ -21,7 +21,7 @@
 #include "transport/grpc/grpc_internal.h"
 #include "transport/grpc/grpc_server.h"
 #include "transport/grpc/server_methods.h"
-#include "transport/grpc/task_threads.h"
+#include "transport/task_threads.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
 
@@ -40,7 +40,7 @@ class ServerCore {
   TaskThreads* tasks() { return &tasks_; }
 
   // Registers a call. An error refuses it.
-  Status Admit(const std::shared_ptr<ServerCall>& call, Method method) EXCLUDES(mu_);
+  Status Admit(const std::shared_ptr<ServerCall>& call, GrpcMethod method) EXCLUDES(mu_);
   void Leave(ServerCall* call) EXCLUDES(mu_);
 
   Health health() const EXCLUDES(mu_) {

@@ -1,5 +1,4 @@
-// server_methods.h — the methods that a server offers over gRPC: their names, what single calls do, and the
-// messages of gRPC's health protocol.
+// server_methods.h — the methods that a server offers over gRPC, and the messages of gRPC's health protocol.
 //
 // Threads: free functions without state.
 #ifndef REVERB_TRANSPORT_GRPC_SERVER_METHODS_H_
@@ -11,35 +10,22 @@
 #include <string_view>
 
 #include "reverb/status.h"
-#include "transport/transport.h"
+#include "transport/single_calls.h"
 #include "transport/wire.h"
 
 namespace reverb::internal {
 
-enum class Method {
-  kInsert,
-  kSample,
-  kMutate,
-  kReset,
-  kInfo,
-  kInspect,
-  kSetRateLimiter,
-  kCreateTable,
-  kRemoveTable,
-  kChangeTable,
-  kCheckpoint,
-  kHealthCheck,
-  kHealthWatch,
+// A method of the service, or of gRPC's health protocol.
+struct GrpcMethod {
+  enum class Kind : uint8_t { kReverb, kHealthCheck, kHealthWatch };
+  Kind kind = Kind::kReverb;
+  Method method = {};  // of the service
+
+  bool is_health() const { return kind != Kind::kReverb; }
 };
 
-std::optional<Method> FindMethod(std::string_view name);
-
-inline bool IsHealth(Method method) {
-  return method == Method::kHealthCheck || method == Method::kHealthWatch;
-}
-
-// Decodes a request of a single call, executes it, and encodes the reply.
-Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler);
+// Returns the method with this path.
+std::optional<GrpcMethod> FindMethod(std::string_view path);
 
 // Numbers of grpc.health.v1.HealthCheckResponse.ServingStatus.
 enum class Health : uint32_t { kServing = 1, kNotServing = 2, kServiceUnknown = 3 };

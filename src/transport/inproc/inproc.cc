@@ -1,10 +1,10 @@
 #include "transport/inproc/inproc.h"
 
-#include <unistd.h>
-
+#include <cstdint>
 #include <map>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/mutex.h"
 
 namespace reverb::internal {
@@ -116,8 +116,7 @@ class InprocSample final : public SampleStream, public SamplePeer {
 
 class InprocConnection final : public Connection {
  public:
-  explicit InprocConnection(std::shared_ptr<RequestHandler> handler)
-      : handler_(std::move(handler)), process_(getpid()) {}
+  explicit InprocConnection(std::shared_ptr<RequestHandler> handler) : handler_(std::move(handler)) {}
 
   std::string address() const override { return "this process"; }
   bool in_process() const override { return true; }
@@ -178,7 +177,7 @@ class InprocConnection final : public Connection {
   // A child created by fork() has a copy of the server's memory that no thread serves: inserted data would be
   // lost without an error.
   Status Check() const {
-    if (getpid() == process_) return Status::Ok();
+    if (generation_ == ForkGeneration()) return Status::Ok();
     return Status::FailedPrecondition(
         "this client uses a server of its own process without a socket, and the process was forked; in the "
         "child, connect "
@@ -186,28 +185,22 @@ class InprocConnection final : public Connection {
   }
 
   const std::shared_ptr<RequestHandler> handler_;
-  const pid_t process_;
+  const uint64_t generation_ = ForkGeneration();
 };
 
+// The servers of this process. A child created by fork() inherits none.
 struct Registry {
   Mutex mu;
-  struct Entry {
-    std::weak_ptr<RequestHandler> handler;
-    pid_t process;  // a child created by fork() inherits the entry but not the server
-  };
-  std::map<Id128, Entry> servers GUARDED_BY(mu);
+  std::map<Id128, std::weak_ptr<RequestHandler>> servers GUARDED_BY(mu);
 };
-Registry& TheRegistry() {
-  static Registry* registry = new Registry();  // never destroyed, since servers may stop late
-  return *registry;
-}
+constinit PerProcess<Registry> registries;
+Registry& TheRegistry() { return registries.get(); }
 
 std::shared_ptr<RequestHandler> FindServer(const Id128& life_id) {
   Registry& registry = TheRegistry();
   MutexLock lock(&registry.mu);
   const auto found = registry.servers.find(life_id);
-  if (found == registry.servers.end() || found->second.process != getpid()) return nullptr;
-  return found->second.handler.lock();
+  return found == registry.servers.end() ? nullptr : found->second.lock();
 }
 
 }  // namespace
@@ -215,7 +208,7 @@ std::shared_ptr<RequestHandler> FindServer(const Id128& life_id) {
 void RegisterInprocServer(const std::shared_ptr<RequestHandler>& handler) {
   Registry& registry = TheRegistry();
   MutexLock lock(&registry.mu);
-  registry.servers[handler->life_id()] = {handler, getpid()};
+  registry.servers[handler->life_id()] = handler;
 }
 
 void UnregisterInprocServer(const Id128& life_id) {

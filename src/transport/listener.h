@@ -7,8 +7,10 @@
 //
 // Threads: all methods may be called concurrently. `on_connection` runs on the listener's own thread, one
 // call at a time.
-#ifndef REVERB_TRANSPORT_GRPC_LISTENER_H_
-#define REVERB_TRANSPORT_GRPC_LISTENER_H_
+#ifndef REVERB_TRANSPORT_LISTENER_H_
+#define REVERB_TRANSPORT_LISTENER_H_
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <functional>
@@ -29,10 +31,15 @@ class Listener {
   // Takes ownership of a connected, non-blocking socket.
   using OnConnection = std::function<void(int fd)>;
 
+  // The umask applies to it.
+  static constexpr unsigned kDefaultUnixMode = 0777;
+
   // Binds all addresses that `address` names. It has the form "host:port", where port 0 takes any that is
   // free and a wildcard host ("0.0.0.0" or "[::]") stands for all interfaces with IPv4 and IPv6, or
   // "unix:path". Clients can connect from now on; they are served after Start().
-  static Result<std::unique_ptr<Listener>> Bind(const std::string& address);
+  // `unix_mode`: the permissions of a unix socket.
+  static Result<std::unique_ptr<Listener>> Bind(const std::string& address,
+                                                unsigned unix_mode = kDefaultUnixMode);
   ~Listener();  // Stop()
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -47,7 +54,7 @@ class Listener {
 
  private:
   explicit Listener(std::string address) : address_(std::move(address)) {}
-  Status BindUnix(const std::string& path);
+  Status BindUnix(const std::string& path, unsigned mode);
   Status BindTcp(const std::string& host, int port);
   Status OpenWakeUp();
   void Run();
@@ -58,7 +65,8 @@ class Listener {
   std::string address_;    // With the port that was taken. Constant from Bind() on.
   std::vector<int> fds_;   // Listening sockets. Constant from Bind() to Stop().
   int wake_up_fd_ = -1;    // Readable when Run() is to return.
-  std::string unix_path_;  // To be removed at the end.
+  std::string unix_path_;  // To be removed at the end,
+  ino_t unix_inode_ = 0;   // unless another server has replaced the socket.
   int port_ = 0;
   OnConnection on_connection_;
   LogEvery log_{RealClock(), std::chrono::minutes(1)};
@@ -70,4 +78,4 @@ class Listener {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_TRANSPORT_GRPC_LISTENER_H_
+#endif  // REVERB_TRANSPORT_LISTENER_H_

@@ -1,4 +1,4 @@
-#include "transport/grpc/listener.h"
+#include "transport/listener.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -81,7 +81,7 @@ bool IsNotOnThisMachine(int error) {
 }
 
 // Returns a listening socket, or an errno as a negative number.
-int Listen(const SocketAddress& address) {
+int Listen(const SocketAddress& address, unsigned unix_mode = Listener::kDefaultUnixMode) {
   const int family = address.family();
   const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
@@ -94,6 +94,8 @@ int Listen(const SocketAddress& address) {
     set(IPPROTO_TCP, TCP_NODELAY, 1);
     set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
   }
+  // Linux creates the file with this mode, less the umask, so that it is never accessible to more users.
+  if (family == AF_UNIX) (void)fchmod(fd, unix_mode);
   if (family == AF_INET6) set(IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (bind(fd, address.get(), address.size) != 0 || listen(fd, SOMAXCONN) != 0) {
     const int error = errno;
@@ -189,13 +191,13 @@ bool IsConnectionError(int error) {
 
 // --- Binding --------------------------------------------------------------------------------------
 
-Result<std::unique_ptr<Listener>> Listener::Bind(const std::string& address) {
+Result<std::unique_ptr<Listener>> Listener::Bind(const std::string& address, unsigned unix_mode) {
   std::unique_ptr<Listener> listener(new Listener(address));
   Status status;
   if (address.starts_with("unix:")) {
     std::string_view path = std::string_view(address).substr(5);
     if (path.starts_with("//")) path.remove_prefix(2);
-    status = listener->BindUnix(std::string(path));
+    status = listener->BindUnix(std::string(path), unix_mode);
   } else if (const std::optional<HostPort> split = SplitHostPort(address)) {
     status = listener->BindTcp(split->host, split->port);
   } else {
@@ -215,7 +217,7 @@ Status Listener::OpenWakeUp() {
   return wake_up_fd_ >= 0 ? Status::Ok() : Status::FailedPrecondition(ErrorText(errno));
 }
 
-Status Listener::BindUnix(const std::string& path) {
+Status Listener::BindUnix(const std::string& path, unsigned mode) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
@@ -227,10 +229,12 @@ Status Listener::BindUnix(const std::string& path) {
   // A server that was killed has left its socket behind.
   struct stat status = {};
   if (stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)) unlink(path.c_str());
-  const int fd = Listen(SocketAddress(&address, sizeof(address)));
+  const int fd = Listen(SocketAddress(&address, sizeof(address)), mode);
   if (fd < 0) return Status::FailedPrecondition(ErrorText(-fd));
   fds_.push_back(fd);
   unix_path_ = path;
+  if (mode != kDefaultUnixMode) (void)chmod(path.c_str(), mode);  // not less than the umask allows
+  if (stat(path.c_str(), &status) == 0) unix_inode_ = status.st_ino;
   return Status::Ok();
 }
 
@@ -302,7 +306,9 @@ void Listener::Stop() {
 void Listener::CloseAll() {
   for (const int fd : std::exchange(fds_, {})) close(fd);
   if (wake_up_fd_ >= 0) close(std::exchange(wake_up_fd_, -1));
-  if (!unix_path_.empty()) unlink(std::exchange(unix_path_, {}).c_str());
+  const std::string path = std::exchange(unix_path_, {});
+  struct stat status = {};
+  if (!path.empty() && stat(path.c_str(), &status) == 0 && status.st_ino == unix_inode_) unlink(path.c_str());
 }
 
 void Listener::Run() {

@@ -1,8 +1,8 @@
-// task_threads.h — threads for tasks that take too long for gRPC's own threads, of which there are few.
+// task_threads.h — threads for tasks that take too long for the few threads of a transport.
 //
 // Threads: all methods may be called concurrently. Tasks must not call JoinAll().
-#ifndef REVERB_TRANSPORT_GRPC_TASK_THREADS_H_
-#define REVERB_TRANSPORT_GRPC_TASK_THREADS_H_
+#ifndef REVERB_TRANSPORT_TASK_THREADS_H_
+#define REVERB_TRANSPORT_TASK_THREADS_H_
 
 #include <pthread.h>
 
@@ -73,4 +73,4 @@ class TaskThreads {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_TRANSPORT_GRPC_TASK_THREADS_H_
+#endif  // REVERB_TRANSPORT_TASK_THREADS_H_

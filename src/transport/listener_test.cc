@@ -1,4 +1,4 @@
-#include "transport/grpc/listener.h"
+#include "transport/listener.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,0 +1,135 @@
+// frame.h — what travels over a socket of the local transport: frames, and the greetings in the first ones.
+//
+//   frame := header announcement* reference* inline bytes
+//
+// The message of a frame consists of its inline bytes with the referenced bytes of the sender's shared memory
+// inserted at the positions that the references name. An announcement describes a segment of that memory, whose
+// descriptor comes with the frame's first byte (SCM_RIGHTS), before the first reference to it on this socket.
+// Both ends run on one machine: numbers have its byte order. docs/protocol.md describes the exchange.
+//
+// Threads: values and free functions without state.
+#ifndef REVERB_TRANSPORT_LOCAL_FRAME_H_
+#define REVERB_TRANSPORT_LOCAL_FRAME_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffer.h"
+#include "reverb/status.h"
+#include "transport/local/descriptor.h"
+#include "transport/messages.h"
+#include "transport/single_calls.h"
+#include "transport/wire.h"
+
+namespace reverb::internal {
+
+// The versions of the frames; those of the messages in them are negotiated as over gRPC.
+inline constexpr uint32_t kLocalVersion = 1;
+
+// Sent: the numbers never change.
+enum class FrameKind : uint8_t {
+  kGreeting = 1,  // the first frame in each direction: a LocalHello, a LocalWelcome
+  kRequest = 2,   // client: a single call, or the first message of a stream; `method` says which
+  kMessage = 3,   // a further message of a stream, or the reply of a single call
+  kDone = 4,      // client: half-closes the stream
+  kStatus =
+      5,  // server: a Status, the end of the stream or of the single call; after a refusal, the last frame
+  kReturn = 6,   // the message `number` of the other direction is not referred to any more
+  kReclaim = 7,  // asks for the return of all messages up to `number`
+};
+
+struct FrameHeader {
+  FrameKind kind = {};
+  uint8_t method = 0;  // a Method; of kRequest
+  uint16_t num_announcements = 0;
+  uint32_t num_references = 0;
+  uint64_t inline_bytes = 0;
+  // kMessage with references: counts such messages in this direction, from 1. kReturn and kReclaim: see there.
+  uint64_t number = 0;
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+struct FrameReference {
+  uint32_t at = 0;  // the referenced bytes come before this one of the inline bytes
+  uint32_t length = 0;
+  uint64_t place = 0;  // segment << 48 | offset
+
+  uint32_t segment() const { return static_cast<uint32_t>(place >> 48); }
+  uint64_t offset() const { return place & ((uint64_t{1} << 48) - 1); }
+};
+static_assert(sizeof(FrameReference) == 16);
+
+struct FrameAnnouncement {
+  uint64_t bytes = 0;
+  uint32_t segment = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(FrameAnnouncement) == 16);
+
+// SCM_RIGHTS carries at most 253.
+inline constexpr size_t kMaxAnnouncements = 64;
+
+// A frame to be sent.
+struct OutgoingFrame {
+  std::string head;  // header, announcements, references
+  std::vector<Buffer> parts;
+  std::vector<int> descriptors;        // of the announced segments; borrowed
+  std::shared_ptr<const void> keeper;  // of parts without an owner
+
+  size_t sent_bytes = 0;
+};
+// A frame whose message is sent inline.
+OutgoingFrame MakeFrame(FrameKind kind, const WireMessage& message, Method method = {});
+OutgoingFrame MakeFrame(FrameKind kind, uint64_t number = 0);
+
+// A received frame.
+struct IncomingFrame {
+  FrameHeader header;
+  std::vector<FrameAnnouncement> announcements;
+  std::vector<Descriptor> descriptors;  // as many
+  std::vector<FrameReference> references;
+  // Valid until the next frame is read, or as long as `keeper`, if that is not empty.
+  std::span<const uint8_t> inline_bytes;
+  Buffer keeper;
+};
+
+// --- Greetings ---
+
+// Which process speaks, for messages and to detect strangers.
+struct LocalIdentity {
+  std::string boot_id;
+  uint64_t network_namespace = 0;
+  uint64_t process_id = 0;
+};
+LocalIdentity OwnIdentity();
+
+struct LocalHello {
+  uint32_t version = kLocalVersion;
+  LocalIdentity identity;
+  std::string wanted_address;
+};
+struct LocalWelcome {
+  uint32_t version = kLocalVersion;
+  LocalIdentity identity;
+  Id128 life_id{};
+  uint64_t max_pinned_bytes = 0;  // of messages that the client may refer to, on this socket
+};
+
+WireMessage EncodeLocalHello(const LocalHello& hello);
+Result<LocalHello> DecodeLocalHello(std::span<const uint8_t> bytes);
+WireMessage EncodeLocalWelcome(const LocalWelcome& welcome);
+Result<LocalWelcome> DecodeLocalWelcome(std::span<const uint8_t> bytes);
+
+// Returns whether a server that listens at `served` (host:port) is the one that is reachable at `wanted`.
+bool ServesAddress(std::string_view served, std::string_view wanted);
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_LOCAL_FRAME_H_

@@ -1,0 +1,131 @@
+// local_transport_testing.h — a fixture for tests of the local transport, and a client that breaks its rules.
+#ifndef REVERB_TRANSPORT_LOCAL_LOCAL_TRANSPORT_TESTING_H_
+#define REVERB_TRANSPORT_LOCAL_LOCAL_TRANSPORT_TESTING_H_
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "testing/status_matchers.h"
+#include "transport/local/client_socket.h"
+#include "transport/local/frame.h"
+#include "transport/local/frame_io.h"
+#include "transport/local/local_connection.h"
+#include "transport/local/local_server.h"
+#include "transport/transport_testing.h"
+
+namespace reverb::internal {
+
+// A client's socket that sends any bytes.
+class RawSocket {
+ public:
+  explicit RawSocket(const std::string& path)
+      : target_(
+            std::make_shared<LocalTarget>(LocalOptions{.path = path, .wanted_address = {}, .limits = {}})),
+        fd_(ConnectSocket(target_.get()).value()),
+        reader_(target_->frame_limits()) {}
+
+  int fd() const { return fd_.get(); }
+  void Close() { fd_.Close(); }
+
+  // Returns false if the server has closed the socket.
+  bool Send(const std::string& bytes) {
+    size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t n = send(fd_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n > 0) {
+        sent += static_cast<size_t>(n);
+      } else if (n < 0 && errno == EAGAIN) {
+        Wait(POLLOUT);
+      } else {
+        return false;
+      }
+    }
+    return true;
+  }
+  bool Send(const OutgoingFrame& frame) {
+    Outbox outbox;
+    outbox.Add(frame);
+    std::vector<OutgoingFrame> written;
+    while (true) {
+      const Outbox::Outcome outcome = outbox.Write(fd_.get(), &written);
+      if (outcome != Outbox::Outcome::kFull) return outcome == Outbox::Outcome::kEmpty;
+      Wait(POLLOUT);
+    }
+  }
+  // Greets, and sends the first message of a stream.
+  void Open(Method method, const WireMessage& first) {
+    Greet();
+    Send(MakeFrame(FrameKind::kRequest, first, method));
+  }
+  void Greet() {
+    Send(MakeGreeting(*target_));
+    const std::optional<IncomingFrame> welcome = Receive();
+    EXPECT_TRUE(welcome && welcome->header.kind == FrameKind::kGreeting);
+  }
+
+  // Returns the next frame; nothing when the server has closed the socket. The frame is valid until the next
+  // call.
+  std::optional<IncomingFrame> Receive() {
+    while (true) {
+      IncomingFrame frame;
+      Status status;
+      reader_.Refill();
+      switch (reader_.Next(fd_.get(), &frame, &status)) {
+        case FrameReader::Outcome::kFrame:
+          return frame;
+        case FrameReader::Outcome::kIncomplete:
+          if (!Wait(POLLIN)) return std::nullopt;
+          break;
+        default:
+          return std::nullopt;
+      }
+    }
+  }
+  // Returns the status with which the server ends this connection, after any messages; UNKNOWN if it closes the
+  // socket without one.
+  Status ReceiveStatus() {
+    while (std::optional<IncomingFrame> frame = Receive()) {
+      if (frame->header.kind == FrameKind::kStatus) return StatusOf(*target_, *frame);
+    }
+    return Status(StatusCode::kUnknown, "the server has closed the socket");
+  }
+  bool Wait(short events) {
+    pollfd polled = {.fd = fd_.get(), .events = events, .revents = 0};
+    return poll(&polled, 1, 60'000) > 0;
+  }
+
+ private:
+  const std::shared_ptr<LocalTarget> target_;
+  Descriptor fd_;
+  FrameReader reader_;
+};
+
+class LocalTransportTest : public TransportTest {
+ protected:
+  void StartServer(LocalServer::Options options = {}) {
+    options.path = path_;
+    auto server = LocalServer::Start(options, handler_);
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    connection_ = ConnectLocal({.path = path_}).value();
+  }
+
+  const std::string path_ = testing::TempDir() + "reverb-" + std::to_string(getpid()) + "-" +
+                            std::to_string(testing::UnitTest::GetInstance()->current_test_info()->line()) +
+                            ".sock";
+  std::unique_ptr<LocalServer> server_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_LOCAL_LOCAL_TRANSPORT_TESTING_H_

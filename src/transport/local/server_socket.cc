@@ -1,0 +1,209 @@
+#include "transport/local/server_socket.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "base/duration_text.h"
+#include "base/log.h"
+
+namespace reverb::internal {
+namespace {
+
+FrameLimits LimitsOf(const WireLimits& limits) {
+  return {.max_inline_bytes = limits.max_message_bytes,
+          .max_references = static_cast<uint32_t>(limits.max_chunks)};
+}
+
+Status StoppingStatus() { return Status::Unavailable("the server is stopping"); }
+
+}  // namespace
+
+// --- What all sockets share -----------------------------------------------------------------------
+
+Status LocalServerCore::Admit(const std::shared_ptr<ServerSocket>& socket) {
+  MutexLock lock(&mu_);
+  if (is_stopping_) return StoppingStatus();
+  if (sockets_.size() >= options_.max_streams) {
+    return Status::ResourceExhausted("the server has " + std::to_string(sockets_.size()) +
+                                     " local sockets open, which is its max_streams; close some clients, or "
+                                     "raise the limit");
+  }
+  sockets_.emplace(socket.get(), socket);
+  return Status::Ok();
+}
+
+void LocalServerCore::Leave(ServerSocket* socket) {
+  MutexLock lock(&mu_);
+  sockets_.erase(socket);
+  left_.NotifyAll();
+}
+
+std::vector<std::shared_ptr<ServerSocket>> LocalServerCore::sockets() const {
+  std::vector<std::shared_ptr<ServerSocket>> sockets;
+  MutexLock lock(&mu_);
+  sockets.reserve(sockets_.size());
+  for (const auto& [key, weak] : sockets_) {
+    if (std::shared_ptr<ServerSocket> socket = weak.lock()) sockets.push_back(std::move(socket));
+  }
+  return sockets;
+}
+
+void LocalServerCore::BeginStop() {
+  {
+    MutexLock lock(&mu_);
+    is_stopping_ = true;
+  }
+  for (const std::shared_ptr<ServerSocket>& socket : sockets()) socket->OnStopping(StoppingStatus());
+}
+
+void LocalServerCore::FinishStop(Duration grace) {
+  const auto deadline = std::chrono::steady_clock::now() + grace;
+  {
+    MutexLock lock(&mu_);
+    while (!sockets_.empty()) {
+      const auto left = deadline - std::chrono::steady_clock::now();
+      if (left <= left.zero()) break;
+      left_.WaitFor(&mu_, left);
+    }
+  }
+  for (const std::shared_ptr<ServerSocket>& socket : sockets()) socket->Close(StoppingStatus());
+  MutexLock lock(&mu_);
+  while (!sockets_.empty()) left_.Wait(&mu_);
+}
+
+// --- One socket -----------------------------------------------------------------------------------
+
+ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd)
+    : StreamSocket(loop, std::move(fd), LimitsOf(core->handler()->wire_limits())), core_(std::move(core)) {}
+
+void ServerSocket::End(const Status& status) {
+  Send(MakeFrame(FrameKind::kStatus, EncodeStatus(status)), /*notify=*/false);
+  CloseAfterSending(status);
+}
+
+void ServerSocket::CloseIfStalled(Duration timeout) {
+  if (!IsStalled()) return;
+  const std::string why = "it has taken nothing of what was sent to it for " + DurationText(timeout);
+  Log(LogLevel::kWarning, "disconnected a local client: " + why);
+  Close(Status::DeadlineExceeded("the client was disconnected: " + why));
+}
+
+void ServerSocket::OnStopping(const Status& why) {
+  loop()->Post([self = std::static_pointer_cast<ServerSocket>(shared_from_this()), why] {
+    if (self->stage_ != Stage::kAnswering) self->End(why);
+  });
+}
+
+void ServerSocket::HandleFrame(IncomingFrame* frame) {
+  Status status;
+  const ByteSlice slice = frame->inline_bytes;
+  const ByteSlices message(&slice, 1);
+  switch (frame->header.kind) {
+    case FrameKind::kGreeting:
+      status = stage_ == Stage::kGreeting ? Greet(*frame)
+                                          : Status::InvalidArgument("the client has greeted twice");
+      break;
+    case FrameKind::kRequest:
+      status = stage_ == Stage::kIdle
+                   ? BeginRequest(*frame)
+                   : Status::InvalidArgument("a request came before the greeting or before the last reply");
+      break;
+    case FrameKind::kMessage:
+      status = stage_ == Stage::kStream ? stream_->HandleMessage(message)
+                                        : Status::InvalidArgument("a message came outside of a stream");
+      break;
+    case FrameKind::kDone:
+      if (stage_ == Stage::kStream) {
+        stream_->HandleDone();
+      } else {
+        status = Status::InvalidArgument("the stream ended before its greeting");
+      }
+      break;
+    default:
+      status = Status::InvalidArgument("a client does not send frames of kind " +
+                                       std::to_string(static_cast<int>(frame->header.kind)));
+  }
+  if (!status.ok()) End(status);
+}
+
+Status ServerSocket::Greet(const IncomingFrame& frame) {
+  REVERB_ASSIGN_OR_RETURN(const LocalHello hello, DecodeLocalHello(frame.inline_bytes));
+  const LocalServer::Options& options = core_->options();
+  if (hello.version != kLocalVersion) {
+    return Status::FailedPrecondition("the server speaks version " + std::to_string(kLocalVersion) +
+                                      " of the local transport and the client version " +
+                                      std::to_string(hello.version) + "; use gRPC, or update one of them");
+  }
+  const LocalIdentity own = OwnIdentity();
+  if (hello.identity.boot_id != own.boot_id) {
+    return Status::FailedPrecondition("the client runs on another host");
+  }
+  if (!ServesAddress(options.tcp_address, hello.wanted_address)) {
+    return Status::FailedPrecondition("the server is reachable at " + options.tcp_address +
+                                      ", but the client wants " + hello.wanted_address);
+  }
+  client_ = "pid " + std::to_string(hello.identity.process_id);
+  stage_ = Stage::kIdle;
+  const LocalWelcome welcome{
+      .identity = own, .life_id = core_->handler()->life_id(), .max_pinned_bytes = options.max_pinned_bytes};
+  Send(MakeFrame(FrameKind::kGreeting, EncodeLocalWelcome(welcome)), /*notify=*/false);
+  return Status::Ok();
+}
+
+Status ServerSocket::BeginRequest(const IncomingFrame& frame) {
+  const auto method = static_cast<Method>(frame.header.method);
+  const ByteSlice slice = frame.inline_bytes;
+  const ByteSlices message(&slice, 1);
+  if (core_->is_stopping()) return StoppingStatus();
+  if (method == Method::kInsert || method == Method::kSample) return BeginStream(method, message);
+  if (!IsSingleCall(method)) {
+    return Status::Unimplemented("this server has no method with the number " +
+                                 std::to_string(frame.header.method));
+  }
+  if (method != Method::kCheckpoint) {
+    Answer(method, message, core_.get());
+    return Status::Ok();
+  }
+  // On a thread of its own: the loop must not block.
+  stage_ = Stage::kAnswering;
+  const auto self = std::static_pointer_cast<ServerSocket>(shared_from_this());
+  const Buffer request = Buffer::CopyOf(slice);
+  const bool started = core_->tasks()->Start([self, core = core_, request, method] {
+    const ByteSlice bytes = request.span();
+    self->Answer(method, ByteSlices(&bytes, 1), core.get());
+    self->loop()->Post([self] {
+      if (self->stage_ == Stage::kAnswering) self->stage_ = Stage::kIdle;
+    });
+  });
+  if (started) return Status::Ok();
+  return Status::Unavailable("too many checkpoints are being written, or the server is stopping");
+}
+
+void ServerSocket::Answer(Method method, ByteSlices request, LocalServerCore* core) {
+  Result<WireMessage> reply = Serve(method, request, core->handler());
+  Send(reply.ok() ? MakeFrame(FrameKind::kMessage, *reply)
+                  : MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status())),
+       /*notify=*/false);
+}
+
+Status ServerSocket::BeginStream(Method method, ByteSlices message) {
+  stage_ = Stage::kStream;
+  stream_ = MakeServerStream(method, std::static_pointer_cast<ServerSocket>(shared_from_this()));
+  return stream_->Open(message);
+}
+
+void ServerSocket::HandleWritten() {
+  if (stream_ != nullptr) stream_->HandleWritten();
+}
+
+void ServerSocket::HandleClosed(Status /*why*/) {
+  if (const std::shared_ptr<ServerStream> stream = std::move(stream_)) stream->HandleGone();
+  core_->Leave(this);
+  core_.reset();
+}
+
+}  // namespace reverb::internal

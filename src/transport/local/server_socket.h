@@ -1,0 +1,127 @@
+// server_socket.h — a client's socket as the server sees it, and what all sockets of a server share.
+//
+// A socket starts with the client's greeting. Then it carries single calls, one after the other, or one stream.
+//
+// Ownership: the event loop keeps a ServerSocket alive until it is closed. Sessions may hold their peer, and with
+// it the closed socket, for longer.
+// Threads: see StreamSocket. All methods of LocalServerCore may be called concurrently.
+#ifndef REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
+#define REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "reverb/status.h"
+#include "transport/local/local_server.h"
+#include "transport/local/stream_socket.h"
+#include "transport/single_calls.h"
+#include "transport/task_threads.h"
+#include "transport/transport.h"
+
+namespace reverb::internal {
+
+class ServerSocket;
+
+// The state that all sockets of a server share.
+class LocalServerCore {
+ public:
+  LocalServerCore(LocalServer::Options options, std::shared_ptr<RequestHandler> handler)
+      : options_(std::move(options)), handler_(std::move(handler)) {}
+
+  const LocalServer::Options& options() const { return options_; }
+  RequestHandler* handler() const { return handler_.get(); }
+  TaskThreads* tasks() { return &tasks_; }
+
+  // Registers a socket. An error refuses it.
+  Status Admit(const std::shared_ptr<ServerSocket>& socket) EXCLUDES(mu_);
+  void Leave(ServerSocket* socket) EXCLUDES(mu_);
+  bool is_stopping() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return is_stopping_;
+  }
+  // Refuses new sockets and calls from now on and ends all streams.
+  void BeginStop() EXCLUDES(mu_);
+  // Closes all sockets after `grace`, and returns when they are closed.
+  void FinishStop(Duration grace) EXCLUDES(mu_);
+  std::vector<std::shared_ptr<ServerSocket>> sockets() const EXCLUDES(mu_);
+
+ private:
+  const LocalServer::Options options_;
+  const std::shared_ptr<RequestHandler> handler_;
+  TaskThreads tasks_;
+
+  mutable Mutex mu_;
+  CondVar left_;
+  bool is_stopping_ GUARDED_BY(mu_) = false;
+  std::unordered_map<ServerSocket*, std::weak_ptr<ServerSocket>> sockets_ GUARDED_BY(mu_);
+};
+
+// A session's side of a stream: decodes its messages. Called on the socket's loop.
+class ServerStream {
+ public:
+  virtual ~ServerStream() = default;
+  // The first message, with the client's hello.
+  virtual Status Open(ByteSlices message) = 0;
+  virtual Status HandleMessage(ByteSlices message) = 0;
+  virtual void HandleWritten() = 0;
+  virtual void HandleDone() = 0;
+  virtual void HandleGone() = 0;
+};
+
+class ServerSocket final : public StreamSocket {
+ public:
+  ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd);
+
+  // Sends the reason and closes the socket. Used instead of serving it.
+  void Refuse(const Status& why) { End(why); }
+  // Ends the stream.
+  void End(const Status& status);
+  // Disconnects a client that has taken nothing for `timeout`. To be called four times in that time.
+  void CloseIfStalled(Duration timeout);
+  // The server stops. Streams end with `why`, idle sockets are closed; a single call continues.
+  void OnStopping(const Status& why);
+
+  Sent SendMessage(const WireMessage& message) { return Send(MakeFrame(FrameKind::kMessage, message), true); }
+  // "pid 4711", for messages.
+  const std::string& client() const { return client_; }
+  LocalServerCore* core() const { return core_.get(); }
+
+ protected:
+  void HandleFrame(IncomingFrame* frame) override;
+  void HandleWritten() override;
+  void HandleClosed(Status why) override;
+  void HandleBadFrame(Status why) override { End(why); }
+  bool limits_messages() const override { return stage_ == Stage::kStream; }
+
+ private:
+  enum class Stage : uint8_t {
+    kGreeting,   // waits for the client's
+    kIdle,       // waits for a request
+    kAnswering,  // a single call runs on another thread
+    kStream,
+  };
+  Status Greet(const IncomingFrame& frame);
+  Status BeginRequest(const IncomingFrame& frame);
+  Status BeginStream(Method method, ByteSlices message);
+  void Answer(Method method, ByteSlices request, LocalServerCore* core);
+
+  // Reset when the socket is closed: a session that outlives it must not keep the handler alive.
+  std::shared_ptr<LocalServerCore> core_;
+  // Used on the loop's thread.
+  Stage stage_ = Stage::kGreeting;
+  std::string client_;
+  std::shared_ptr<ServerStream> stream_;
+};
+
+// Creates the stream of this method.
+std::shared_ptr<ServerStream> MakeServerStream(Method method, std::shared_ptr<ServerSocket> socket);
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_

@@ -1,0 +1,115 @@
+// The streams of a server: sessions and their peers.
+#include <optional>
+#include <utility>
+
+#include "transport/local/server_socket.h"
+#include "transport/wire.h"
+
+namespace reverb::internal {
+namespace {
+
+// A stream that serves a session.
+template <typename Session, typename Peer>
+class SessionStream : public ServerStream, public Peer, public std::enable_shared_from_this<Peer> {
+ public:
+  explicit SessionStream(std::shared_ptr<ServerSocket> socket)
+      : socket_(std::move(socket)), address_(socket_->client()) {}
+
+  void ReadNext() final { socket_->WantMessage(); }
+  void End(Status status) final { socket_->End(status); }
+  std::string address() const final { return address_; }
+
+  void HandleWritten() final {
+    if (session_ != nullptr) session_->OnWritten();
+  }
+  void HandleDone() final { session_->OnDone(); }
+  void HandleGone() override {
+    if (const std::shared_ptr<Session> session = std::move(session_)) session->OnGone();
+  }
+
+ protected:
+  Status SetSession(Result<std::shared_ptr<Session>> opened) {
+    if (!opened.ok()) return std::move(opened).status();
+    session_ = *std::move(opened);
+    return Status::Ok();
+  }
+
+  const std::shared_ptr<ServerSocket> socket_;
+  const std::string address_;
+  // Used on the socket's loop.
+  std::shared_ptr<Session> session_;
+};
+
+class LocalInsertPeer final : public SessionStream<InsertSession, InsertPeer> {
+ public:
+  explicit LocalInsertPeer(std::shared_ptr<ServerSocket> socket) : SessionStream(std::move(socket)) {
+    RequestHandler* const handler = socket_->core()->handler();
+    decoder_.emplace([handler](const ChunkHeader& header,
+                               uint8_t** payload) { return handler->AllocateChunk(header, payload); },
+                     handler->wire_limits());
+  }
+
+  bool Reply(InsertReply reply) override {
+    return socket_->SendMessage(EncodeInsertReply(reply)) == StreamSocket::Sent::kNow;
+  }
+
+  Status Open(ByteSlices message) override {
+    RequestHandler* const handler = socket_->core()->handler();
+    REVERB_ASSIGN_OR_RETURN(const Hello hello, DecodeInsertHello(message, handler->wire_limits()));
+    return SetSession(
+        handler->OpenInsert(hello, std::static_pointer_cast<LocalInsertPeer>(shared_from_this())));
+  }
+  Status HandleMessage(ByteSlices message) override {
+    REVERB_ASSIGN_OR_RETURN(InsertMessage decoded, decoder_->Decode(message));
+    session_->OnMessage(std::move(decoded));
+    return Status::Ok();
+  }
+  void HandleGone() override {
+    decoder_.reset();  // frees the chunks of its window
+    SessionStream::HandleGone();
+  }
+
+ private:
+  std::optional<InsertDecoder> decoder_;
+};
+
+class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
+ public:
+  using SessionStream::SessionStream;
+
+  Sent Reply(SampleReply reply) override {
+    const WireMessage message = EncodeSampleReply(reply);
+    const StreamSocket::Sent sent = socket_->SendMessage(message);
+    if (sent == StreamSocket::Sent::kClosed) return {};
+    return {.bytes = message.total_bytes(), .ready = sent == StreamSocket::Sent::kNow};
+  }
+
+  Status Open(ByteSlices message) override {
+    RequestHandler* const handler = socket_->core()->handler();
+    REVERB_ASSIGN_OR_RETURN(const SampleStreamMessage decoded,
+                            DecodeSampleRequest(message, handler->wire_limits()));
+    if (!decoded.hello) {
+      return Status::InvalidArgument("message SampleRequest: the first of a stream must greet");
+    }
+    return SetSession(
+        handler->OpenSample(*decoded.hello, std::static_pointer_cast<LocalSamplePeer>(shared_from_this())));
+  }
+  Status HandleMessage(ByteSlices message) override {
+    REVERB_ASSIGN_OR_RETURN(SampleStreamMessage decoded,
+                            DecodeSampleRequest(message, socket_->core()->handler()->wire_limits()));
+    if (decoded.hello) {
+      return Status::InvalidArgument("message SampleRequest: only the first of a stream may greet");
+    }
+    session_->OnRequest(std::move(decoded.request));
+    return Status::Ok();
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<ServerStream> MakeServerStream(Method method, std::shared_ptr<ServerSocket> socket) {
+  if (method == Method::kInsert) return std::make_shared<LocalInsertPeer>(std::move(socket));
+  return std::make_shared<LocalSamplePeer>(std::move(socket));
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,192 @@
+#include "transport/local/stream_socket.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace reverb::internal {
+
+bool StreamSocket::Attach() {
+  std::vector<OutgoingFrame> unsent;  // freed without the lock
+  MutexLock lock(&mu_);
+  watched_ = EPOLLIN | EPOLLRDHUP | (outbox_.empty() ? 0U : static_cast<uint32_t>(EPOLLOUT));
+  // Events may come before this returns; they wait for the lock.
+  watch_id_ = loop_->Add(fd_.get(), watched_, shared_from_this());
+  if (watch_id_ != 0) return true;
+  is_closed_ = true;
+  reason_ = Status::ResourceExhausted("the system cannot watch another socket");
+  fd_.Close();
+  outbox_.Clear(&unsent);
+  return false;
+}
+
+void StreamSocket::UpdateInterest() {
+  const uint32_t wanted = EPOLLRDHUP | (is_paused_ || reason_ ? 0U : static_cast<uint32_t>(EPOLLIN)) |
+                          (outbox_.empty() || is_broken_ ? 0U : static_cast<uint32_t>(EPOLLOUT));
+  if (watch_id_ == 0 || is_closed_ || wanted == watched_) return;
+  watched_ = wanted;
+  loop_->Modify(fd_.get(), watch_id_, wanted);
+}
+
+void StreamSocket::OnEvents(uint32_t events) {
+  if ((events & EPOLLOUT) != 0) Flush();
+  if ((events & EPOLLIN) != 0) {
+    reader_.Refill();
+    ReadFrames();
+  } else if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) {
+    Close(Status::Unavailable("the peer has disconnected"));
+    FinishClose();
+  }
+}
+
+// --- Writing ---
+
+StreamSocket::Sent StreamSocket::Send(OutgoingFrame frame, bool notify) {
+  if (IsInherited()) {
+    HandleInherited();
+    return Sent::kClosed;
+  }
+  std::vector<OutgoingFrame> written;  // freed without the lock
+  Status failure;
+  {
+    MutexLock lock(&mu_);
+    if (reason_ || is_closed_) return Sent::kClosed;
+    const bool was_empty = outbox_.empty();
+    outbox_.Add(std::move(frame));
+    if (was_empty && !is_broken_) {
+      const Outbox::Outcome outcome = outbox_.Write(fd_.get(), &written);
+      if (outcome == Outbox::Outcome::kEmpty) return Sent::kNow;
+      if (outcome == Outbox::Outcome::kFailed) {
+        if (errno != EPIPE && errno != ECONNRESET) {
+          failure = Status::Unavailable("writing to the socket failed: " + std::string(std::strerror(errno)));
+        }
+        // Otherwise what the peer has sent before it closed the socket is read first.
+        is_broken_ = true;
+      }
+    }
+    notify_written_ |= notify;
+    UpdateInterest();
+  }
+  if (!failure.ok()) Close(std::move(failure));
+  return Sent::kLater;
+}
+
+void StreamSocket::Flush() {
+  std::vector<OutgoingFrame> written;  // freed without the lock
+  bool notify = false;
+  bool finish = false;
+  {
+    MutexLock lock(&mu_);
+    if (is_closed_ || is_broken_) return;
+    const Outbox::Outcome outcome = outbox_.Write(fd_.get(), &written);
+    if (outcome == Outbox::Outcome::kFailed) is_broken_ = true;
+    if (outcome == Outbox::Outcome::kEmpty) notify = std::exchange(notify_written_, false) && !reason_;
+    finish = reason_.has_value();
+    UpdateInterest();
+  }
+  if (notify) HandleWritten();
+  if (finish) FinishClose();
+}
+
+bool StreamSocket::IsStalled() {
+  MutexLock lock(&mu_);
+  const uint64_t bytes = outbox_.num_written_bytes();
+  const bool has_stalled = !outbox_.empty() && bytes == std::exchange(checked_bytes_, bytes);
+  num_stalled_checks_ = has_stalled ? num_stalled_checks_ + 1 : 0;
+  return num_stalled_checks_ >= 4;
+}
+
+// --- Reading ---
+
+void StreamSocket::WantMessage() {
+  if (IsInherited()) return HandleInherited();
+  {
+    MutexLock lock(&mu_);
+    ++num_wanted_;
+    if (!std::exchange(is_paused_, false) || reason_) return;
+  }
+  loop_->Post([self = shared_from_this()] {
+    self->reader_.Refill();
+    self->ReadFrames();
+  });
+}
+
+bool StreamSocket::MayHandle(const IncomingFrame& frame) {
+  if (frame.header.kind != FrameKind::kMessage || !limits_messages()) return true;
+  MutexLock lock(&mu_);
+  if (num_wanted_ > 0) {
+    --num_wanted_;
+    return true;
+  }
+  is_paused_ = true;
+  UpdateInterest();
+  return false;
+}
+
+void StreamSocket::ReadFrames() {
+  int fd = -1;
+  {
+    MutexLock lock(&mu_);
+    if (is_closed_ || reason_ || is_paused_) return;
+    UpdateInterest();
+    fd = fd_.get();
+  }
+  while (!IsClosing()) {
+    if (!held_) {
+      Status status;
+      IncomingFrame& frame = held_.emplace();
+      const FrameReader::Outcome outcome = reader_.Next(fd, &frame, &status);
+      if (outcome != FrameReader::Outcome::kFrame) {
+        held_.reset();
+        if (outcome == FrameReader::Outcome::kIncomplete) return;
+        if (outcome == FrameReader::Outcome::kFailed) return HandleBadFrame(std::move(status));
+        return Close(Status::Unavailable("the peer has disconnected"));
+      }
+    }
+    if (!MayHandle(*held_)) return;
+    IncomingFrame frame = *std::move(held_);
+    held_.reset();
+    HandleFrame(&frame);
+  }
+}
+
+// --- Closing ---
+
+void StreamSocket::BeginClose(Status why, bool after_sending) {
+  if (IsInherited()) return HandleInherited();
+  {
+    MutexLock lock(&mu_);
+    if (is_closed_) return;
+    if (!reason_) {
+      reason_ = std::move(why);
+      close_after_sending_ = after_sending;
+    } else if (after_sending || !close_after_sending_) {
+      return;
+    }
+    if (!after_sending) close_after_sending_ = false;
+    UpdateInterest();
+  }
+  loop_->Post([self = shared_from_this()] { self->FinishClose(); });
+}
+
+void StreamSocket::FinishClose() {
+  std::vector<OutgoingFrame> unsent;  // freed without the lock
+  Status why;
+  {
+    MutexLock lock(&mu_);
+    if (is_closed_ || !reason_) return;
+    if (close_after_sending_ && !is_broken_ && !outbox_.empty()) return;
+    is_closed_ = true;
+    why = *reason_;
+    loop_->Remove(fd_.get(), watch_id_);
+    fd_.Close();
+    outbox_.Clear(&unsent);
+  }
+  held_.reset();
+  HandleClosed(std::move(why));
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,70 @@
+// single_calls.h — the methods of a server, and what both ends of a single call do, for transports that send
+// bytes.
+//
+// Threads: free functions without state; WireConnection like any Connection.
+#ifndef REVERB_TRANSPORT_SINGLE_CALLS_H_
+#define REVERB_TRANSPORT_SINGLE_CALLS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "reverb/status.h"
+#include "reverb/wait.h"
+#include "transport/messages.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+namespace reverb::internal {
+
+// The numbers are sent by the local transport: they never change.
+enum class Method : uint8_t {
+  kInsert = 1,  // a stream
+  kSample = 2,  // a stream
+  kMutate = 3,
+  kReset = 4,
+  kInfo = 5,
+  kInspect = 6,
+  kSetRateLimiter = 7,
+  kCreateTable = 8,
+  kRemoveTable = 9,
+  kChangeTable = 10,
+  kCheckpoint = 11,
+};
+
+// Returns the name in proto/reverb/v1/reverb.proto; empty for an unknown number.
+std::string_view MethodName(Method method);
+inline bool IsSingleCall(Method method) { return method >= Method::kMutate && method <= Method::kCheckpoint; }
+
+// Decodes a request of a single call, executes it, and encodes the reply.
+Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler);
+
+// The single calls of a Connection over a transport that sends bytes.
+class WireConnection : public Connection {
+ public:
+  Result<ServerInfo> Info(const WaitOptions& wait) final;
+  Status Mutate(const MutateRequest& request, const WaitOptions& wait) final;
+  Status Reset(std::string_view table, const WaitOptions& wait) final;
+  Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) final;
+  Status CreateTable(const CreateTableRequest& request, const WaitOptions& wait) final;
+  Status RemoveTable(std::string_view table, const WaitOptions& wait) final;
+  Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) final;
+  Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) final;
+  Result<std::string> Checkpoint(const WaitOptions& wait) final;
+
+ protected:
+  using DecodeReply = std::function<Status(ByteSlices reply)>;
+
+  virtual const WireLimits& limits() const = 0;
+  // Executes a single call, and returns the result of `decode` for the reply. All calls may be repeated.
+  virtual Status Call(Method method, WireMessage request, const WaitOptions& wait,
+                      const DecodeReply& decode) = 0;
+
+ private:
+  Status CallForNothing(Method method, WireMessage request, const WaitOptions& wait);
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_SINGLE_CALLS_H_
