@@ -25,8 +25,10 @@ constexpr std::array<uint64_t, 3> kSmallBlockBytes = {8 << 10, 16 << 10, 32 << 1
 constexpr uint64_t kSmallBlockCost = 128;
 constexpr size_t kMinTrialBytes = 8 << 10;
 constexpr size_t kMaxStrides = 4;
-// A block is decoded completely if at most this much of it is not needed.
-constexpr size_t kMaxDecodedRest = 8 << 10;
+// LZ4 copies a match that ends a prefix byte by byte, and rows often end within a long one: decoding a little
+// more is faster. Long prefixes are decoded in place instead.
+constexpr size_t kPrefixSlack = 256;
+constexpr size_t kMinDirectPrefix = 16 << 10;
 constexpr size_t kStringLengthBytes = sizeof(uint32_t);
 
 // Returns the maximum compressed size that is worthwhile under kAuto.
@@ -582,24 +584,19 @@ Status DecodeRows(const ColumnView& column, std::span<const uint8_t> payload, ui
       if (column.delta) DeltaDecode(destination, wanted, row_bytes, width);
       return Status::Ok();
     }
-    // LZ4 decodes a whole block faster than a prefix that cuts a match, whose end it copies byte by byte.
-    const size_t rest = info.raw_size - (first + wanted) * row_bytes;
-    if (rest <= kMaxDecodedRest || !CanDecompressPrefix(column.codec)) {
-      const Scratch raw(Scratch::kDecoded, info.raw_size);
-      if (raw.data() == nullptr) return Scratch::NoMemory(info.raw_size);
-      REVERB_RETURN_IF_ERROR(Decompress(column.codec, stored, raw.span()));
-      if (column.delta) DeltaDecode(raw.data(), first + wanted, row_bytes, width);
-      std::memcpy(destination, raw.data() + first * row_bytes, size);
-      return Status::Ok();
-    }
-    if (first == 0) {
+    if (first == 0 && size >= kMinDirectPrefix && CanDecompressPrefix(column.codec)) {
       REVERB_RETURN_IF_ERROR(DecompressPrefix(column.codec, stored, {destination, size}));
       if (column.delta) DeltaDecode(destination, wanted, row_bytes, width);
       return Status::Ok();
     }
-    const Scratch raw(Scratch::kDecoded, (first + wanted) * row_bytes);
-    if (raw.data() == nullptr) return Scratch::NoMemory(raw.size());
-    REVERB_RETURN_IF_ERROR(DecompressPrefix(column.codec, stored, raw.span()));
+    const size_t end = (first + wanted) * row_bytes;
+    const size_t decoded = CanDecompressPrefix(column.codec)
+                               ? std::min<size_t>(end + kPrefixSlack, info.raw_size)
+                               : info.raw_size;
+    const Scratch raw(Scratch::kDecoded, decoded);
+    if (raw.data() == nullptr) return Scratch::NoMemory(decoded);
+    REVERB_RETURN_IF_ERROR(decoded == info.raw_size ? Decompress(column.codec, stored, raw.span())
+                                                    : DecompressPrefix(column.codec, stored, raw.span()));
     if (column.delta) DeltaDecode(raw.data(), first + wanted, row_bytes, width);
     std::memcpy(destination, raw.data() + first * row_bytes, size);
     return Status::Ok();
