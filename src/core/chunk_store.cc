@@ -99,7 +99,7 @@ class ChunkAccounts final : public ChunkLedger {
   }
 
  private:
-  static constexpr size_t kShards = 8;
+  static constexpr size_t kShards = 32;
   // Each thread counts on its own shard, to avoid contention for a cache line.
   struct alignas(64) Shard {
     std::atomic<int64_t> live_chunks{0};

@@ -105,6 +105,9 @@ ConcurrentTable::Attempt ConcurrentTable::TrySample(int64_t count, std::vector<i
   op.allow_partial = true;
   op.samples = out;
   op.may_wait = false;
+  // Allocates without the lock. A larger request may yield far fewer samples.
+  constexpr int64_t kReserved = 1024;
+  if (out->empty()) out->reserve(static_cast<size_t>(std::min(count, kReserved)));
   return RunOnce(&op);
 }
 

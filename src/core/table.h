@@ -3,7 +3,8 @@
 // How a call runs (table_lock.cc). A thread that finds the lock free takes it, runs its own operation and
 // those that other threads handed over meanwhile, and releases the lock. A thread that finds it taken hands
 // its operation over and waits for the result. A contended lock therefore changes hands far less often than
-// once per call. Large batches are not handed over: there the work outweighs the lock.
+// once per call. A large request for samples is not handed over: its thread is about to read the result, and
+// spins for the lock before it sleeps if the machine has cores to spare.
 //
 // How a call waits (table_operations.cc). An insert or a sample that the limiter or the memory bound does not
 // allow is appended to a queue, one for each kind. A thread that changes the state advances the queues,
@@ -169,7 +170,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // The work that a thread that holds the lock does after releasing it.
   struct Round {
     Effects effects;
-    std::vector<Operation*> finished;                  // synchronous
+    std::vector<Operation*> finished;                  // synchronous, and their callers sleep
     std::deque<std::shared_ptr<Operation>> callbacks;  // asynchronous
     Operation* own = nullptr;                          // the operation that this thread starts for itself
     bool in_use = false;
@@ -188,6 +189,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   Attempt RunOnce(Operation* op);
   void AwaitFinished(Operation* op);
   void StartOwn(Operation* op) RELEASE(mu_);
+  void LockForLargeOperation() ACQUIRE(mu_);
   void Push(Operation* op);
   // Runs `body` under the lock, then everything that follows from it.
   template <typename Body>
@@ -210,7 +212,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   bool AdvanceInsert(Round* round) REQUIRES(mu_);
   bool AdvanceSample(Round* round) REQUIRES(mu_);
   // Inserts the next item of `op`. Returns kNone when done, else why the item has to wait.
-  WaitReason ApplyNextItem(Operation* op, Round* round) REQUIRES(mu_);
+  WaitReason ApplyNextItem(Operation* op, int64_t wall_nanos, Round* round) REQUIRES(mu_);
   // Stores the next item of `op`. REQUIRES: it need not wait.
   void StoreNextItem(Operation* op, int64_t wall_nanos, Round* round) REQUIRES(mu_);
   WaitReason MakeRoom(const Item& item, Round* round) REQUIRES(mu_);
@@ -223,6 +225,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Appends `op` to its queue, or finishes it if it may not wait.
   void Enqueue(Operation* op, WaitReason reason, Round* round) REQUIRES(mu_);
   void Dequeue(Operation* op) REQUIRES(mu_);
+  // Ends `op`. The caller of a synchronous one may destroy it from here on.
   void Finish(Operation* op, Status status, Round* round) REQUIRES(mu_);
   void SetReason(Operation* op, WaitReason reason) REQUIRES(mu_);
   WaitQueue& QueueOf(const Operation& op) REQUIRES(mu_);

@@ -1,4 +1,5 @@
 // The lock of a table: handing operations over to its holder, waiting for results, callbacks.
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -20,27 +21,37 @@ void CpuRelax() {
 #endif
 }
 
-// Returns whether handing the operation over is cheaper than waiting for the lock: it touches little memory.
-bool IsSmall(const Operation& op) {
-  constexpr size_t kFew = 4;
+// Returns whether handing the operation over is cheaper than waiting for the lock. The holder has the table
+// in its cache and reads the items of an insert once, with prefetching. Samples are read by their caller next,
+// which needs them in its own cache.
+bool IsHandedOver(const Operation& op) {
+  constexpr size_t kMaxChanges = 16;
+  constexpr int64_t kMaxSamples = 4;
   switch (op.kind) {
     case Operation::Kind::kInsert:
-      return op.items.size() <= kFew;
+      return op.items.size() <= kMaxChanges;
     case Operation::Kind::kSample:
-      return op.count <= static_cast<int64_t>(kFew);
+      return op.count <= kMaxSamples;
     case Operation::Kind::kMutate:
-      return op.updates.size() + op.deletes.size() <= kFew;
+      return op.updates.size() + op.deletes.size() <= kMaxChanges;
   }
   return false;
+}
+
+// Returns whether a waiting thread may occupy a core for some microseconds. With few cores it would take the
+// time from the thread that it waits for.
+bool MaySpin() {
+  constexpr unsigned kMinCores = 8;
+  static const bool may_spin = std::thread::hardware_concurrency() >= kMinCores;
+  return may_spin;
 }
 
 }  // namespace
 
 void ConcurrentTable::Execute(Operation* op) {
   if (!mu_.TryLock()) {
-    // A large operation touches so much memory that its own thread should run it.
-    if (!IsSmall(*op)) {
-      mu_.Lock();
+    if (!IsHandedOver(*op)) {
+      LockForLargeOperation();
       StartOwn(op);
       return;
     }
@@ -52,6 +63,19 @@ void ConcurrentTable::Execute(Operation* op) {
     return;
   }
   StartOwn(op);
+}
+
+void ConcurrentTable::LockForLargeOperation() {
+  // Other operations take some microseconds, about as long as going to sleep and being woken. The pauses grow,
+  // so that many waiting threads rarely touch the lock's cache line.
+  constexpr int kAttempts = 32;
+  constexpr int kMaxPauses = 16;
+  for (int i = 0, pauses = 1; MaySpin() && i < kAttempts; ++i) {
+    for (int pause = 0; pause < pauses; ++pause) CpuRelax();
+    if (mu_.TryLock()) return;
+    pauses = std::min(2 * pauses, kMaxPauses);
+  }
+  mu_.Lock();
 }
 
 void ConcurrentTable::StartOwn(Operation* op) {

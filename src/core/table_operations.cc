@@ -49,9 +49,18 @@ bool ConcurrentTable::IsDone(const Operation& insert) {
 void ConcurrentTable::StartInsert(Operation* op, Round* round) {
   const auto total = static_cast<int64_t>(op->items.size());
   if (inserts_.empty()) {
+    // Items are cold, and other threads may have written them: prefetch some ahead of the current one.
+    constexpr int64_t kAhead = 4;
+    for (int64_t i = op->progress; i < std::min(total, op->progress + kAhead); ++i) {
+      state_->PrefetchInsert(op->items[static_cast<size_t>(i)]);
+    }
+    const int64_t wall_nanos = environment_.clock->WallNanos();
     WaitReason reason = WaitReason::kNone;
     while (op->progress < total && reason == WaitReason::kNone) {
-      reason = ApplyNextItem(op, round);
+      if (op->progress + kAhead < total) {
+        state_->PrefetchInsert(op->items[static_cast<size_t>(op->progress + kAhead)]);
+      }
+      reason = ApplyNextItem(op, wall_nanos, round);
       // Alternate with waiting samples, which may make room for the next item.
       if (!samples_.empty() && AdvanceSample(round)) reason = WaitReason::kNone;
     }
@@ -64,7 +73,7 @@ void ConcurrentTable::StartInsert(Operation* op, Round* round) {
   IsDone(*op) ? Finish(op, Status::Ok(), round) : Enqueue(op, WaitReason::kQueued, round);
 }
 
-WaitReason ConcurrentTable::ApplyNextItem(Operation* op, Round* round) {
+WaitReason ConcurrentTable::ApplyNextItem(Operation* op, int64_t wall_nanos, Round* round) {
   Item& item = op->items[static_cast<size_t>(op->progress)];
   WaitReason reason = state_->limiter().InsertWaitReason();
   // The data of an item whose key exists is not stored, so it needs no room.
@@ -73,7 +82,7 @@ WaitReason ConcurrentTable::ApplyNextItem(Operation* op, Round* round) {
     if (reason == WaitReason::kNone) reason = MakeRoom(item, round);
     if (reason != WaitReason::kNone) return reason;
   }
-  StoreNextItem(op, environment_.clock->WallNanos(), round);
+  StoreNextItem(op, wall_nanos, round);
   return WaitReason::kNone;
 }
 
@@ -198,7 +207,7 @@ void ConcurrentTable::Advance(Round* round) {
 
 bool ConcurrentTable::AdvanceInsert(Round* round) {
   Operation* const op = inserts_.head();
-  const WaitReason reason = ApplyNextItem(op, round);
+  const WaitReason reason = ApplyNextItem(op, environment_.clock->WallNanos(), round);
   if (reason != WaitReason::kNone) {
     if (IsDone(*op)) {
       Finish(op, Status::Ok(), round);
@@ -285,8 +294,9 @@ void ConcurrentTable::Finish(Operation* op, Status status, Round* round) {
     callbacks_.push_back(std::move(op->self));
   } else if (op == round->own) {
     op->signal.store(Operation::kFinished, std::memory_order_relaxed);
-  } else {
-    round->finished.push_back(op);
+  } else if (uintptr_t expected = Operation::kUnderWay;
+             !op->signal.compare_exchange_strong(expected, Operation::kFinished, std::memory_order_acq_rel)) {
+    round->finished.push_back(op);  // its caller sleeps: wake it without the lock
   }
 }
 

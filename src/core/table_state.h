@@ -92,6 +92,11 @@ class TableState {
   // Inserts, or sets the priority (and nothing else) if the key exists. Evicts one item if the table is
   // larger than max_size. REQUIRES: CheckItem(item).ok(), and CanInsert() unless Contains(key).
   void InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effects);
+  // Prefetches the memory that inserting the item will access.
+  void PrefetchInsert(const Item& item) const {
+    index_.Prefetch(item.key);
+    __builtin_prefetch(Trajectory::counted_object(item.trajectory.handle()), 1);
+  }
   // Removes the item that the remover picks. REQUIRES: size() > 0.
   void EvictOne(Effects* effects);
   // Evicts up to n items of a table that is larger than max_size, which was lowered. Returns whether more are

@@ -155,7 +155,9 @@ int64_t SampleStreamSession::NextDraw() const {
   const BatchRules& rules = requests_.front().rules;
   const bool is_whole =
       rules.all_or_nothing || (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
-  if (shares_memory_) return drawn_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
+  if (shares_memory_) {
+    return drawn_together_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
+  }
   // The next draw waits until the drawn samples were sent.
   if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
   if (is_whole) return to_draw_;
@@ -164,7 +166,9 @@ int64_t SampleStreamSession::NextDraw() const {
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
 }
 
-bool SampleStreamSession::HasEnough() const { return !drawn_.empty() || end_.has_value(); }
+bool SampleStreamSession::HasEnough() const {
+  return !drawn_.empty() || !drawn_together_.empty() || end_.has_value();
+}
 
 uint64_t SampleStreamSession::MaxReplyBytes() const {
   // Leaves room for headers, which are not counted.
@@ -222,33 +226,36 @@ void SampleStreamSession::OnDrawn(const ConcurrentTable& table, Operation& done)
 
 void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) {
   uint64_t bytes = 0;
-  std::vector<Drawn> drawn;
-  drawn.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    SampleSize size;
-    if (!shares_memory_) {
+  std::vector<SampleSize> sizes;
+  if (!shares_memory_) {
+    sizes.reserve(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
       FetchAhead(items, i);
-      size = EstimateBytes(items[i].trajectory);
-      if (Status fits = CheckDrawn(table, items[i], size); !fits.ok()) [[unlikely]] {
+      sizes.push_back(EstimateBytes(items[i].trajectory));
+      if (Status fits = CheckDrawn(table, items[i], sizes.back()); !fits.ok()) [[unlikely]] {
         CountUndelivered(&table, items.size() - i);
         status = std::move(fits);
+        items.resize(i);
         break;
       }
+      bytes += sizes.back().bytes;
     }
-    bytes += size.bytes;
-    drawn.push_back({std::move(items[i]), size});
   }
   MutexLock lock(&mu_);
   drawing_ = false;
   operation_.reset();
-  to_draw_ -= static_cast<int64_t>(drawn.size());
-  if (peer_ == nullptr) return CountUndelivered(table_.get(), drawn.size());
-  if (!drawn.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(drawn.size());
+  to_draw_ -= static_cast<int64_t>(items.size());
+  if (peer_ == nullptr) return CountUndelivered(table_.get(), items.size());
+  if (!items.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(items.size());
   drawn_bytes_ += bytes;
-  if (!drawn.empty() && first_.empty() && requests_.front().rules.check != BatchCheck::kNone) {
-    first_ = drawn.front().item.trajectory;
+  if (!items.empty() && first_.empty() && requests_.front().rules.check != BatchCheck::kNone) {
+    first_ = items.front().trajectory;
   }
-  for (Drawn& one : drawn) drawn_.push_back(std::move(one));
+  if (shares_memory_) {
+    drawn_together_ = std::move(items);  // was empty: see NextDraw()
+  } else {
+    for (size_t i = 0; i < items.size(); ++i) drawn_.push_back({std::move(items[i]), sizes[i]});
+  }
   if (!status.ok()) {
     end_ = std::move(status);
   } else if (to_draw_ == 0) {
@@ -277,12 +284,12 @@ SampleReply SampleStreamSession::TakeReply() {
   const SampleRequest& request = requests_.front();
   reply.request_id = request.request_id;
   reply.shared_columns = request.shared_columns;
-  const size_t most = shares_memory_ ? drawn_.size() : kReplySamples;
-  reply.samples.reserve(std::min(most, drawn_.size()));
+  reply.samples = std::exchange(drawn_together_, {});
+  reply.samples.reserve(std::min(kReplySamples, drawn_.size()));
   const uint64_t most_bytes = MaxReplyBytes();
   const size_t most_slices = std::min<size_t>(kReplySlices, max_response_bytes_ / 1024);
   SampleSize size;
-  while (!drawn_.empty() && reply.samples.size() < most) {
+  while (!drawn_.empty() && reply.samples.size() < kReplySamples) {
     Sample& item = drawn_.front().item;
     const SampleSize& more = drawn_.front().size;
     if (!reply.samples.empty() &&
@@ -354,8 +361,9 @@ void SampleStreamSession::OnGone() {
     peer_ = nullptr;
     operation = operation_;
     table = table_;
-    CountUndelivered(table_.get(), drawn_.size());
+    CountUndelivered(table_.get(), drawn_.size() + drawn_together_.size());
     drawn_.clear();
+    drawn_together_.clear();
   }
   if (operation) table->Cancel(operation);
   service_->StreamGone(stream_id_);

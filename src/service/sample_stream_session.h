@@ -115,8 +115,9 @@ class SampleStreamSession final : public SampleSession,
     SampleSize size;
   };
   std::deque<Drawn> drawn_ GUARDED_BY(mu_);
-  uint64_t drawn_bytes_ GUARDED_BY(mu_) = 0;     // estimated
-  double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
+  std::vector<Sample> drawn_together_ GUARDED_BY(mu_);  // instead of drawn_ if the client shares the memory
+  uint64_t drawn_bytes_ GUARDED_BY(mu_) = 0;            // estimated
+  double bytes_per_sample_ GUARDED_BY(mu_) = 0;         // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
   ConcurrentTable::Handle operation_ GUARDED_BY(mu_);  // while a draw waits

@@ -9,6 +9,7 @@
 #include "tensor/byte_io.h"
 #include "tensor/checksum.h"
 #include "tensor/delta.h"
+#include "tensor/lz4_strided.h"
 #include "tensor/scratch.h"
 
 namespace reverb::internal {
@@ -19,6 +20,15 @@ constexpr uint32_t kProbeEvery = 64;  // chunks
 constexpr double kRatioShift = 2.0;   // probe again if the ratio changed by this factor
 constexpr size_t kProbeWindow = 2048;
 constexpr size_t kProbeWindows = 3;
+// Block sizes for reading single rows, and the share of the raw bytes that they may cost.
+constexpr std::array<uint64_t, 3> kSmallBlockBytes = {8 << 10, 16 << 10, 32 << 10};
+constexpr uint64_t kSmallBlockCost = 128;
+constexpr size_t kMinTrialBytes = 8 << 10;
+constexpr size_t kMaxStrides = 4;
+// LZ4 copies a match that ends a prefix byte by byte, and rows often end within a long one: decoding a little
+// more is faster. Long prefixes are decoded in place instead.
+constexpr size_t kPrefixSlack = 256;
+constexpr size_t kMinDirectPrefix = 16 << 10;
 constexpr size_t kStringLengthBytes = sizeof(uint32_t);
 
 // Returns the maximum compressed size that is worthwhile under kAuto.
@@ -39,13 +49,26 @@ std::string ShapeString(std::span<const uint32_t> shape) {
   return Shape(std::vector<int64_t>(shape.begin(), shape.end())).ToString();
 }
 
-// Returns the number of rows for blocks of at most kBlockBytes and of about equal size.
-uint32_t ChooseRowsPerBlock(uint64_t raw_bytes, uint32_t rows) {
-  if (raw_bytes <= kBlockBytes) return rows;
+// Returns the number of rows for blocks of at most `max_block_bytes` and of about equal size.
+uint32_t ChooseRowsPerBlock(uint64_t raw_bytes, uint32_t rows, uint64_t max_block_bytes = kBlockBytes) {
+  if (raw_bytes <= max_block_bytes) return rows;
   const uint64_t row_bytes = (raw_bytes + rows - 1) / rows;
-  const auto max_rows = static_cast<uint32_t>(std::max<uint64_t>(kBlockBytes / row_bytes, 1));
+  const auto max_rows = static_cast<uint32_t>(std::max<uint64_t>(max_block_bytes / row_bytes, 1));
   const uint32_t blocks = NumBlocks(rows, max_rows);
   return (rows - 1) / blocks + 1;
+}
+
+// Returns the strides of an array of rows, the longest ones that a match can have; none for strings.
+std::vector<uint32_t> StridesOf(DType dtype, std::span<const uint32_t> row_shape) {
+  std::vector<uint32_t> strides;
+  uint64_t stride = ItemSize(dtype);
+  for (size_t i = row_shape.size(); i-- > 0;) {
+    stride *= row_shape[i];
+    if (stride == 0 || stride > std::numeric_limits<uint16_t>::max()) break;
+    if (strides.empty() || strides.back() != stride) strides.push_back(static_cast<uint32_t>(stride));
+  }
+  if (strides.size() > kMaxStrides) strides.erase(strides.begin(), strides.end() - kMaxStrides);
+  return strides;
 }
 
 std::optional<Codec> CodecOf(CodecPolicy policy) {
@@ -76,7 +99,8 @@ ColumnEncoder::ColumnEncoder(DType dtype, std::vector<uint32_t> row_shape, Codec
         uint64_t bytes = 0;
         const bool overflow = __builtin_mul_overflow(row_elements_, uint64_t{ItemSize(dtype_)}, &bytes);
         return overflow ? std::numeric_limits<uint64_t>::max() : bytes;
-      }()) {}
+      }()),
+      strides_(StridesOf(dtype_, row_shape_)) {}
 
 Status ColumnEncoder::CheckShape(uint32_t rows) const {
   constexpr DecodeLimits limits;
@@ -118,11 +142,12 @@ Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, ui
   ColumnHeader header;
   header.dtype = dtype_;
   header.row_shape = row_shape_;
-  header.rows_per_block = ChooseRowsPerBlock(raw_rows.size(), rows);
+  REVERB_ASSIGN_OR_RETURN(const Choice choice,
+                          Choose(raw_rows, raw_rows.size(), ChooseRowsPerBlock(raw_rows.size(), rows)));
+  header.rows_per_block = ChooseRowsPerBlock(raw_rows.size(), rows, choice.max_block_bytes);
   const uint32_t num_blocks = NumBlocks(rows, header.rows_per_block);
   header.blocks.reserve(num_blocks);
 
-  REVERB_ASSIGN_OR_RETURN(const Choice choice, Choose(raw_rows, raw_rows.size(), header.rows_per_block));
   const size_t size_before = payload->size();
   if (choice.codec == Codec::kRaw && payload->capacity() - size_before < raw_rows.size()) {
     payload->reserve(std::max(size_before + raw_rows.size(), size_before * 2));
@@ -130,8 +155,8 @@ Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, ui
   for (uint32_t block = 0; block < num_blocks; ++block) {
     const uint32_t first = block * header.rows_per_block;
     const uint32_t count = std::min(header.rows_per_block, rows - first);
-    const Status status = AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), count, choice,
-                                      payload, &header);
+    const Status status =
+        AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), choice, payload, &header);
     if (!status.ok()) {
       payload->resize(size_before);
       return status;
@@ -197,7 +222,7 @@ Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_vi
         status = std::move(chosen).status();
       }
     }
-    if (status.ok()) status = AppendBlock(raw.span(), count, choice, payload, &header);
+    if (status.ok()) status = AppendBlock(raw.span(), choice, payload, &header);
     if (!status.ok()) {
       payload->resize(size_before);
       return status;
@@ -217,6 +242,11 @@ Result<ColumnEncoder::Choice> ColumnEncoder::Choose(std::span<const uint8_t> sam
   // A probe of single-row blocks does not evaluate delta.
   if (probe_due_ || chunks_since_probe_ >= kProbeEvery || (delta_possible && !probed_delta_)) {
     REVERB_ASSIGN_OR_RETURN(choice_, Probe(sample, rows_per_block));
+    const bool whole_rows = dtype_ != DType::kString;
+    const size_t trial_bytes = whole_rows ? std::min<size_t>(sample.size(), rows_per_block * row_bytes_) : 0;
+    if (choice_.codec == Codec::kLz4 && trial_bytes >= kMinTrialBytes && trial_bytes <= kMaxStridedBytes) {
+      REVERB_ASSIGN_OR_RETURN(choice_, Refine(choice_, sample.first(trial_bytes)));
+    }
     probe_due_ = false;
     probed_delta_ = delta_possible;
     chunks_since_probe_ = 0;
@@ -275,8 +305,66 @@ Result<ColumnEncoder::Choice> ColumnEncoder::Probe(std::span<const uint8_t> samp
   return best <= MaxWorthwhileSize(windows * size) ? Choice{codec, use_delta} : Choice{};
 }
 
-Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Choice choice,
-                                  std::vector<uint8_t>* payload, ColumnHeader* header) const {
+Result<ColumnEncoder::Choice> ColumnEncoder::Refine(Choice choice, std::span<const uint8_t> sample) const {
+  Choice best = choice;
+  REVERB_ASSIGN_OR_RETURN(uint64_t best_size, TrialSize(best, sample));
+  const auto consider = [&](Choice other, uint64_t limit) -> Result<bool> {
+    REVERB_ASSIGN_OR_RETURN(const uint64_t size, TrialSize(other, sample));
+    if (size >= limit) return false;
+    best = other;
+    best_size = size;
+    return true;
+  };
+  // LZ4's compressor is kept unless the other one saves something: it is faster for unstructured data.
+  Choice strided = choice;
+  strided.strided = true;
+  REVERB_RETURN_IF_ERROR(consider(strided, best_size - best_size / 32).status());
+  strided.delta = false;
+  if (choice.delta) REVERB_RETURN_IF_ERROR(consider(strided, best_size).status());
+
+  const uint64_t limit = best_size + sample.size() / kSmallBlockCost;
+  const Choice with_large_blocks = best;
+  for (const uint64_t bytes : kSmallBlockBytes) {
+    if (bytes * 2 > sample.size()) break;
+    for (Choice smaller : {with_large_blocks, strided}) {
+      smaller.max_block_bytes = bytes;
+      REVERB_ASSIGN_OR_RETURN(const bool is_good, consider(smaller, limit));
+      if (is_good) return best;
+    }
+  }
+  return best;
+}
+
+Result<uint64_t> ColumnEncoder::TrialSize(Choice choice, std::span<const uint8_t> rows) const {
+  const uint64_t max_rows = std::max<uint64_t>(choice.max_block_bytes / row_bytes_, 1);
+  uint64_t total = 0;
+  while (!rows.empty()) {
+    const std::span<const uint8_t> block = rows.first(std::min<size_t>(rows.size(), max_rows * row_bytes_));
+    const Scratch compressed(Scratch::kCompressed, block.size());
+    if (compressed.data() == nullptr) return Scratch::NoMemory(block.size());
+    REVERB_ASSIGN_OR_RETURN(const size_t size, CompressBlock(block, choice, compressed.span()));
+    total += (size == 0 ? block.size() : size) + sizeof(BlockInfo);
+    rows = rows.subspan(block.size());
+  }
+  return total;
+}
+
+Result<size_t> ColumnEncoder::CompressBlock(std::span<const uint8_t> raw, Choice choice,
+                                            std::span<uint8_t> out) const {
+  const bool is_delta = choice.delta && raw.size() > row_bytes_;
+  const Scratch difference(Scratch::kDelta, is_delta ? raw.size() : 0);
+  std::span<const uint8_t> in = raw;
+  if (is_delta) {
+    if (difference.data() == nullptr) return Scratch::NoMemory(raw.size());
+    DeltaEncode(raw.data(), difference.data(), raw.size() / row_bytes_, row_bytes_, DeltaWidth(dtype_));
+    in = difference.span();
+  }
+  if (choice.strided && in.size() <= kMaxStridedBytes) return CompressLz4Strided(in, strides_, out);
+  return Compress(choice.codec, in, out);
+}
+
+Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, Choice choice, std::vector<uint8_t>* payload,
+                                  ColumnHeader* header) const {
   const auto append = [&](std::span<const uint8_t> stored) {
     payload->insert(payload->end(), stored.data(), stored.data() + stored.size());
     const auto in_payload = std::span<const uint8_t>(*payload).last(stored.size());
@@ -290,15 +378,7 @@ Status ColumnEncoder::AppendBlock(std::span<const uint8_t> raw, uint32_t rows, C
   const size_t limit = policy_ == CodecPolicy::kAuto ? MaxWorthwhileSize(raw.size()) : raw.size() - 1;
   const Scratch compressed(Scratch::kCompressed, limit);
   if (compressed.data() == nullptr) return Scratch::NoMemory(limit);
-  size_t size = 0;
-  if (choice.delta && rows > 1) {
-    const Scratch difference(Scratch::kDelta, raw.size());
-    if (difference.data() == nullptr) return Scratch::NoMemory(raw.size());
-    DeltaEncode(raw.data(), difference.data(), rows, row_bytes_, DeltaWidth(dtype_));
-    REVERB_ASSIGN_OR_RETURN(size, Compress(choice.codec, difference.span(), compressed.span()));
-  } else {
-    REVERB_ASSIGN_OR_RETURN(size, Compress(choice.codec, raw, compressed.span()));
-  }
+  REVERB_ASSIGN_OR_RETURN(const size_t size, CompressBlock(raw, choice, compressed.span()));
   append(size == 0 ? raw : std::span<const uint8_t>(compressed.data(), size));
   return Status::Ok();
 }
@@ -504,22 +584,19 @@ Status DecodeRows(const ColumnView& column, std::span<const uint8_t> payload, ui
       if (column.delta) DeltaDecode(destination, wanted, row_bytes, width);
       return Status::Ok();
     }
-    if (!CanDecompressPrefix(column.codec)) {
-      const Scratch raw(Scratch::kDecoded, info.raw_size);
-      if (raw.data() == nullptr) return Scratch::NoMemory(info.raw_size);
-      REVERB_RETURN_IF_ERROR(Decompress(column.codec, stored, raw.span()));
-      if (column.delta) DeltaDecode(raw.data(), first + wanted, row_bytes, width);
-      std::memcpy(destination, raw.data() + first * row_bytes, size);
-      return Status::Ok();
-    }
-    if (first == 0) {
+    if (first == 0 && size >= kMinDirectPrefix && CanDecompressPrefix(column.codec)) {
       REVERB_RETURN_IF_ERROR(DecompressPrefix(column.codec, stored, {destination, size}));
       if (column.delta) DeltaDecode(destination, wanted, row_bytes, width);
       return Status::Ok();
     }
-    const Scratch raw(Scratch::kDecoded, (first + wanted) * row_bytes);
-    if (raw.data() == nullptr) return Scratch::NoMemory(raw.size());
-    REVERB_RETURN_IF_ERROR(DecompressPrefix(column.codec, stored, raw.span()));
+    const size_t end = (first + wanted) * row_bytes;
+    const size_t decoded = CanDecompressPrefix(column.codec)
+                               ? std::min<size_t>(end + kPrefixSlack, info.raw_size)
+                               : info.raw_size;
+    const Scratch raw(Scratch::kDecoded, decoded);
+    if (raw.data() == nullptr) return Scratch::NoMemory(decoded);
+    REVERB_RETURN_IF_ERROR(decoded == info.raw_size ? Decompress(column.codec, stored, raw.span())
+                                                    : DecompressPrefix(column.codec, stored, raw.span()));
     if (column.delta) DeltaDecode(raw.data(), first + wanted, row_bytes, width);
     std::memcpy(destination, raw.data() + first * row_bytes, size);
     return Status::Ok();

@@ -2,7 +2,9 @@
 // compressed independently.
 //
 // A column of `rows` rows is divided into blocks of `rows_per_block` rows (the last may have fewer), each
-// about 32-64 kB of raw bytes and at least one row. The payload is the concatenation of the stored blocks.
+// of at most about 64 kB of raw bytes and at least one row. Blocks are smaller where that hardly costs
+// compression, so that reading single rows decodes less. The payload is the concatenation of the stored
+// blocks.
 // Every block can be decoded independently: delta encoding restarts at each block. A slice therefore sends
 // and decodes only the blocks that it touches.
 //
@@ -139,6 +141,10 @@ inline uint32_t NumBlocks(uint32_t rows, uint32_t rows_per_block) {
 // valid for 64 chunks, or until its compression ratio changes by a factor of two. With other codecs, the
 // probe only decides about delta. A chunk of less than 256 raw bytes is not compressed. A block is stored
 // compressed if that saves more than an eighth (kAuto), or anything (other codecs).
+//
+// If the choice is LZ4, the first rows of a chunk of 8 kB or more are then compressed in several ways: with
+// LZ4's compressor and with lz4_strided.h, and in blocks of about 8, 16 and 32 kB. Smaller blocks are chosen
+// if they take at most 1/128 of the raw bytes more, headers included.
 class ColumnEncoder {
  public:
   ColumnEncoder(DType dtype, std::vector<uint32_t> row_shape, CodecPolicy policy);
@@ -159,14 +165,22 @@ class ColumnEncoder {
   struct Choice {
     Codec codec = Codec::kRaw;
     bool delta = false;
+    bool strided = false;  // kLz4: compressed by CompressLz4Strided()
+    uint64_t max_block_bytes = kBlockBytes;
   };
 
   Status CheckShape(uint32_t rows) const;
   // Chooses for a chunk of `raw_size` bytes, of which `sample` is available; probes the sample when due.
   Result<Choice> Choose(std::span<const uint8_t> sample, uint64_t raw_size, uint32_t rows_per_block);
   Result<Choice> Probe(std::span<const uint8_t> sample, uint32_t rows_per_block);
-  Status AppendBlock(std::span<const uint8_t> raw, uint32_t rows, Choice choice,
-                     std::vector<uint8_t>* payload, ColumnHeader* header) const;
+  // Compresses `sample`, the first rows of a chunk, in other ways too, and returns the best.
+  Result<Choice> Refine(Choice choice, std::span<const uint8_t> sample) const;
+  // Returns the size of the rows and of their block headers.
+  Result<uint64_t> TrialSize(Choice choice, std::span<const uint8_t> rows) const;
+  // Returns 0 if the result does not fit.
+  Result<size_t> CompressBlock(std::span<const uint8_t> raw, Choice choice, std::span<uint8_t> out) const;
+  Status AppendBlock(std::span<const uint8_t> raw, Choice choice, std::vector<uint8_t>* payload,
+                     ColumnHeader* header) const;
   // Records the ratio that the choice achieved, and sets the codec of the header.
   void Finish(Choice choice, ColumnHeader* header);
 
@@ -176,6 +190,7 @@ class ColumnEncoder {
   CodecPolicy policy_;
   uint64_t row_elements_;
   uint64_t row_bytes_;
+  std::vector<uint32_t> strides_;  // of the array of rows, in bytes, for CompressLz4Strided()
 
   Choice choice_;
   bool probe_due_ = true;

@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "tensor/chunk.h"
+#include "tensor/column.h"
 #include "tensor/trajectory.h"
 
 namespace reverb::internal {
@@ -27,12 +28,23 @@ inline void PrefetchSlices(const Trajectory& trajectory) {
 inline void PrefetchHeader(const Trajectory& trajectory, size_t lines) {
   if (!trajectory.empty()) PrefetchLines(trajectory.slice(0, 0).chunk, lines);
 }
+// Returns where the rows of a slice, or the blocks that contain them, start in the payload.
+inline size_t PayloadOffset(const SliceView& slice) {
+  const PackedChunkHeader header = slice.chunk->header();
+  const ColumnView column = header.column(slice.chunk_column);
+  const bool is_raw = column.codec == Codec::kRaw && column.dtype != DType::kString;
+  return header.column_payload_offset(slice.chunk_column) +
+         (is_raw ? slice.offset * column.row_bytes()
+                 : TouchedBlocks(column, slice.offset, slice.length).payload_offset);
+}
 // Prefetches at most `lines` lines of the payload; the hardware prefetcher does the rest.
 inline void PrefetchPayload(const Trajectory& trajectory, size_t lines) {
   if (trajectory.empty()) return;
-  const Chunk* const chunk = trajectory.slice(0, 0).chunk;
-  if (chunk->is_scattered()) return;
-  const auto payload = chunk->payload();
+  const SliceView slice = trajectory.slice(0, 0);
+  if (slice.chunk->is_scattered()) return;
+  auto payload = slice.chunk->payload();
+  // A small payload is prefetched completely, without reading the header.
+  if (payload.size() > lines * kCacheLine) payload = payload.subspan(PayloadOffset(slice));
   PrefetchLines(payload.data(), std::min(lines, (payload.size() + kCacheLine - 1) / kCacheLine));
 }
 

@@ -96,6 +96,55 @@ TEST_F(TableConcurrencyTest, AQueueLosesAndDuplicatesNothing) {
   EXPECT_EQ(store_->stats().live_chunks, 0);
 }
 
+// Operations that are handed over to the lock's holder, and larger ones that are not, are each applied once.
+TEST_F(TableConcurrencyTest, OperationsOfEverySizeAreAppliedOnce) {
+  constexpr int kThreads = 6;
+  constexpr int64_t kLargest = 40;
+  auto table = Make({.name = "t", .sampler = SelectorOptions::Prioritized(1.0, 1), .max_size = 1'000'000});
+  const int rounds = kRounds / 10;
+  std::array<int64_t, kThreads> inserted{};
+  std::array<int64_t, kThreads> sampled{};
+  RunThreads(kThreads, [&](int t) {
+    const auto index = static_cast<size_t>(t);
+    std::vector<KeyPriority> updates;
+    std::vector<internal::Sample> samples;
+    for (int i = 0; i < rounds; ++i) {
+      const int64_t count = 1 + (i * 7 + t) % kLargest;
+      std::vector<Item> items;
+      updates.clear();
+      for (int64_t k = 0; k < count; ++k) {
+        const uint64_t key =
+            static_cast<uint64_t>(t) * 1'000'000 + static_cast<uint64_t>(inserted[index] + k);
+        items.push_back(NewItem(key, 1));
+        updates.push_back({key, 2});
+      }
+      const ConcurrentTable::Attempt attempt = table->TryInsert(items);
+      ASSERT_OK(attempt.status);
+      ASSERT_EQ(attempt.progress, count);
+      inserted[index] += count;
+      ASSERT_OK(table->Mutate(updates, {}));
+      samples.clear();
+      ASSERT_EQ(table->TrySample(count, &samples).progress, count);
+      ASSERT_EQ(samples.size(), static_cast<size_t>(count));
+      sampled[index] += count;
+    }
+  });
+  int64_t all_inserted = 0, all_sampled = 0;
+  for (size_t t = 0; t < kThreads; ++t) {
+    all_inserted += inserted[t];
+    all_sampled += sampled[t];
+    for (int64_t i = 0; i < inserted[t]; ++i) {
+      const std::optional<internal::Sample> item = table->Find(t * 1'000'000 + static_cast<uint64_t>(i));
+      ASSERT_TRUE(item.has_value()) << "thread " << t << ", item " << i;
+      ASSERT_EQ(item->priority, 2);
+    }
+  }
+  const TableInfo info = table->Info();
+  EXPECT_EQ(info.current_size, all_inserted);
+  EXPECT_EQ(info.counters.inserts, all_inserted);
+  EXPECT_EQ(info.counters.samples, all_sampled);
+}
+
 // Runs all operations concurrently on two tables that share chunks; ends with Close() while some calls wait.
 TEST_F(TableConcurrencyTest, AllOperationsConcurrently) {
   const uint64_t seed = test::Seed();
