@@ -25,7 +25,7 @@ CCACHE_BASEDIR ?= $(CURDIR)
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-packaging test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -105,6 +105,9 @@ test-formats: setup ## Exports and imports with the real libraries (Minari, LeRo
 
 test-frameworks: setup ## TensorFlow, Torch and JAX, each in its environment (many GB in build/framework-*)
 	@tools/frameworks.sh
+
+test-packaging: setup build/dev/build.ninja ## The image, the systemd unit, the Helm chart and the Slurm job of packaging/ (helm in build/tools)
+	@tools/packaging.sh
 
 lint: setup build/clang/build.ninja ## Check format, clang-tidy and include directions
 	@tools/lint.sh

@@ -20,6 +20,7 @@
 #include "command.h"
 #include "config.h"
 #include "exit_codes.h"
+#include "notify.h"
 #include "progress.h"
 #include "reverb/checkpoint.h"
 #include "reverb/log.h"
@@ -283,10 +284,12 @@ int Serve(const ServeOptions& flags) {
 
   const std::string host = options->host;
   const std::optional<CheckpointOptions> checkpoint = options->checkpoint;
+  ServiceNotifier service;
   ProgressLine progress("loading");
   if (options->checkpoint) {
     options->checkpoint->restore.progress = [&](const CheckpointProgress& loaded) {
       progress.Show(loaded);
+      service.Loading(loaded);
       if (!signals.HasCome()) return;
       // Nothing runs yet, and no data can be lost.
       progress.Clear();
@@ -320,6 +323,8 @@ int Serve(const ServeOptions& flags) {
                ":" + std::to_string(server->port()) + "`; stop it with Ctrl-C or SIGTERM.")
           .c_str());
   std::fflush(stdout);
+  service.Ready("listens on " + host + ":" + std::to_string(server->port()) + " and serves " +
+                ShowCount(static_cast<int64_t>(tables.size()), "table"));
 
   const auto start = std::chrono::steady_clock::now();
   HeapTrimmer heap_trimmer;
@@ -329,6 +334,7 @@ int Serve(const ServeOptions& flags) {
   std::printf("%s: stopping; waiting calls end with an error\n", signal_name.c_str());
   std::fflush(stdout);
   const bool saves = checkpoint && checkpoint->on_stop;
+  service.Stopping(saves ? "writing the last checkpoint" : "stopping");
   const std::string before = saves ? LatestCheckpoint(checkpoint->path) : "";
   server->Stop();
   const int64_t items = CountItems(*server, tables);
@@ -365,8 +371,10 @@ Command AddServe(CLI::App* program) {
       ->type_name("PORT")
       ->check(CLI::Range(0, 65535));
   app->add_option("--port-file", flags->port_file,
-                  "Write the port to this file once clients can connect; removed at exit")
-      ->type_name("FILE");
+                  "Write the port to this file once clients can connect; removed at exit (default: the "
+                  "environment variable REVERB_PORT_FILE; none)")
+      ->type_name("FILE")
+      ->envname("REVERB_PORT_FILE");
   app->add_option("--max-bytes", flags->max_bytes,
                   "Bound on the data of all tables, such as 4GiB; above it inserts wait")
       ->type_name("SIZE");

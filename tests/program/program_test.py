@@ -18,12 +18,14 @@ from suite_checkpoints import Checkpoints
 from suite_info import Info, Watch
 from suite_items import Change, Items
 from suite_memory import Memory
+from suite_notify import Notify
 from suite_serve import Config, Serve
 from suite_tables import Tables
 from suite_usage import Pages, Usage
 
 __all__ = [
-    "Bench", "Change", "Checkpoints", "Config", "Info", "Items", "Memory", "Pages", "Serve", "Tables", "Usage", "Watch",
+    "Bench", "Change", "Checkpoints", "Config", "Info", "Items", "Memory", "Notify", "Pages", "Serve", "Tables",
+    "Usage", "Watch",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tests command lines: help, wrong arguments, versions, manual page, completion, packaging."""
+"""Tests command lines: help, wrong arguments, versions, manual page, completion."""
 
 import re
 import shutil
@@ -133,9 +133,3 @@ class Pages(ProgramTest):
         self.assertEqual(self.complete("reverb", "checkpoint", "inspect", "ser"), ["server.toml"])
         self.assertEqual(self.complete("reverb", "checkpoint", "verify", "x", "--j"), ["--json"])
         self.assertEqual(self.complete("reverb", "checkpoint", "inspect", "x", "--items", ""), [])
-
-    def test_packaged_files_name_what_there_is(self):
-        unit = (frame.source / "packaging/reverb.service").read_text()
-        self.assertIn("reverb serve --config", unit)
-        docker = (frame.source / "packaging/Dockerfile").read_text()
-        self.assertIn("EXPOSE 8000", docker)
