@@ -24,7 +24,8 @@ void TuneMalloc() {
                   32 << 20);  // the maximum of all versions
   SetUnlessChosen(M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 32 << 20);
   SetUnlessChosen(M_TOP_PAD, "MALLOC_TOP_PAD_", 16 << 20);  // base/huge_pages.h looks ahead by less
-  const int arenas = std::thread::hardware_concurrency() >= 16 ? 2 : 1;
+  // On 16 cores four are half again as fast as two, for inserts and samples of 400 B; eight and more are no faster.
+  const int arenas = std::thread::hardware_concurrency() >= 16 ? 4 : 1;
   SetUnlessChosen(M_ARENA_MAX, "MALLOC_ARENA_MAX", arenas);
 }
 #else
