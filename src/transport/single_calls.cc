@@ -141,8 +141,11 @@ Status WireConnection::ChangeTable(const ChangeTableRequest& request, const Wait
 
 Result<InspectReply> WireConnection::Inspect(const InspectRequest& request, const WaitOptions& wait) {
   InspectReply reply;
-  REVERB_RETURN_IF_ERROR(Call(Method::kInspect, EncodeInspectRequest(request), wait,
-                              DecodeInto(DecodeInspectReply, limits(), &reply)));
+  const auto decode = [](ByteSlices slices, const WireLimits& limits) {
+    return DecodeInspectReply(slices, limits);
+  };
+  REVERB_RETURN_IF_ERROR(
+      Call(Method::kInspect, EncodeInspectRequest(request), wait, DecodeInto(decode, limits(), &reply)));
   return reply;
 }
 
