@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -39,7 +40,8 @@ Result<std::shared_ptr<const MappedSegment>> MappedSegment::Map(int descriptor, 
     return BadSegment("has " + std::to_string(info.st_size) + " bytes, but " + std::to_string(bytes) +
                       " were announced");
   }
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  // Private, for MakePrivate(); pages that are only read are those of the other process.
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
   if (memory == MAP_FAILED) {
     return Status::ResourceExhausted("shared memory: mapping a segment of " + std::to_string(bytes) +
                                      " bytes of another process: " + std::strerror(errno));
@@ -49,6 +51,22 @@ Result<std::shared_ptr<const MappedSegment>> MappedSegment::Map(int descriptor, 
 }
 
 MappedSegment::~MappedSegment() { (void)::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size()); }
+
+bool MappedSegment::MakePrivate(std::span<const uint8_t> bytes) const {
+  if (bytes.empty() || !Contains(bytes)) return true;
+  static const auto kPageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = static_cast<size_t>(bytes.data() - bytes_.data()) / kPageBytes * kPageBytes;
+  const size_t end = static_cast<size_t>(bytes.data() + bytes.size() - bytes_.data());
+  auto* const memory = const_cast<uint8_t*>(bytes_.data());
+  MutexLock lock(&private_mu_);
+  if (::mprotect(memory + begin, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
+  for (size_t at = begin; at < end; at += kPageBytes) {
+    // Writing makes the kernel copy the page. Others may read the byte meanwhile, which does not change.
+    auto* const byte = reinterpret_cast<volatile uint8_t*>(memory + at);
+    __atomic_store_n(byte, __atomic_load_n(byte, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+  }
+  return ::mprotect(memory + begin, end - begin, PROT_READ) == 0;
+}
 
 Result<std::span<const uint8_t>> MappedSegment::Range(uint64_t offset, uint64_t length) const {
   if (offset > bytes_.size() || length > bytes_.size() - offset) {

@@ -3,7 +3,7 @@
 // The other process may be malicious: it may write to the segment at any time, but it cannot make an access
 // fault, since the segment is checked to be a memfd that cannot shrink. Copy bytes before checking them.
 //
-// Threads: immutable.
+// Threads: all methods may be called concurrently.
 #ifndef REVERB_BASE_MAPPED_SEGMENT_H_
 #define REVERB_BASE_MAPPED_SEGMENT_H_
 
@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 
+#include "base/mutex.h"
 #include "reverb/status.h"
 
 namespace reverb::internal {
@@ -33,9 +34,19 @@ class MappedSegment {
   // untrusted arguments.
   Result<std::span<const uint8_t>> Range(uint64_t offset, uint64_t length) const;
 
+  bool Contains(std::span<const uint8_t> bytes) const {
+    return bytes.data() >= bytes_.data() && bytes.data() + bytes.size() <= bytes_.data() + bytes_.size();
+  }
+  // Copies the pages that contain `bytes`, at the same addresses: from now on this mapping shows the bytes as
+  // they are now, whatever the other process does with them. Other bytes of these pages do not change here any
+  // more either, so the mapping must not be used for later messages. Bytes outside of the segment are ignored.
+  // Returns false if the system has no memory left.
+  bool MakePrivate(std::span<const uint8_t> bytes) const;
+
  private:
   explicit MappedSegment(std::span<const uint8_t> bytes) : bytes_(bytes) {}
   const std::span<const uint8_t> bytes_;
+  mutable Mutex private_mu_;  // held while pages are writable
 };
 
 }  // namespace reverb::internal

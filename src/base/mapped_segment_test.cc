@@ -54,6 +54,26 @@ TEST(MappedSegmentTest, ASealedMemfdIsMapped) {
   EXPECT_EQ(std::string(range->begin(), range->end()), "hello");
 }
 
+TEST(MappedSegmentTest, PrivatePagesKeepTheirBytes) {
+  const Memfd memfd(F_SEAL_SHRINK);
+  ASSERT_EQ(::pwrite(memfd.get(), "before", 6, 4090), 6);  // on two pages
+  ASSERT_EQ(::pwrite(memfd.get(), "before", 6, 20'000), 6);
+  const auto mapped = MappedSegment::Map(memfd.get(), kBytes);
+  ASSERT_TRUE(mapped.ok());
+  const std::span<const uint8_t> kept = (*mapped)->Range(4090, 6).value();
+  const std::span<const uint8_t> shared = (*mapped)->Range(20'000, 6).value();
+  EXPECT_TRUE((*mapped)->MakePrivate(kept));
+  EXPECT_TRUE((*mapped)->MakePrivate({}));
+  const uint8_t elsewhere = 0;
+  EXPECT_TRUE((*mapped)->MakePrivate({&elsewhere, 1}));
+  ASSERT_EQ(::pwrite(memfd.get(), "after!", 6, 4090), 6);
+  ASSERT_EQ(::pwrite(memfd.get(), "after!", 6, 20'000), 6);
+  EXPECT_EQ(std::string(kept.begin(), kept.end()), "before");
+  EXPECT_EQ(std::string(shared.begin(), shared.end()), "after!");
+  ASSERT_EQ(::fallocate(memfd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
+  EXPECT_EQ(std::string(kept.begin(), kept.end()), "before");
+}
+
 TEST(MappedSegmentTest, TheMappingNeedsNoDescriptor) {
   Result<std::shared_ptr<const MappedSegment>> mapped = Status::Unavailable("not mapped");
   {

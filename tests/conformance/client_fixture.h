@@ -3,6 +3,7 @@
 #define REVERB_TESTS_CONFORMANCE_CLIENT_FIXTURE_H_
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -51,18 +52,30 @@ inline TableOptions MakeQueue(std::string name, int64_t size) {
 class ClientFixture : public ::testing::TestWithParam<Transport> {
  protected:
   bool over_grpc() const { return GetParam() == Transport::kGrpc; }
+  bool in_process() const { return GetParam() == Transport::kInproc; }
+  // Sets where the server is reachable: by gRPC, by a local socket, or in this process only.
+  void SetEndpoint(ServerOptions* options) const {
+    options->host = "127.0.0.1";
+    options->local = LocalAccess::kOff;
+    if (over_grpc()) return;
+    options->port = std::nullopt;
+    if (in_process()) return;
+    options->local = LocalAccess::kSameUser;
+    options->local_path = path_;
+  }
   void Start(std::vector<TableOptions> tables, ServerLimits limits = {}) {
     ServerOptions options;
     options.tables = std::move(tables);
-    options.host = "127.0.0.1";
     options.limits = limits;
-    if (!over_grpc()) options.port = std::nullopt;
+    SetEndpoint(&options);
     server_.emplace(Server::Start(std::move(options)).value());
   }
   Client Connect(ClientOptions options = {}) {
-    if (!over_grpc()) return server_->in_process_client(options);
+    if (in_process()) return server_->in_process_client(options);
     options.in_process = false;
-    return Client::Connect("127.0.0.1:" + std::to_string(server_->port()), options).value();
+    return Client::Connect(over_grpc() ? "127.0.0.1:" + std::to_string(server_->port()) : "unix:" + path_,
+                           options)
+        .value();
   }
   Table table(const std::string& name) { return server_->table(name).value(); }
 
@@ -81,6 +94,7 @@ class ClientFixture : public ::testing::TestWithParam<Transport> {
         .value();
   }
 
+  const std::string path_ = ::testing::TempDir() + "reverb-client-" + std::to_string(getpid()) + ".sock";
   std::optional<Server> server_;
 };
 

@@ -69,7 +69,7 @@ TEST_P(ClientSamplingTest, UndeliveredSamplesAreCounted) {
   auto sampler = client.NewSampler({.table = "q", .max_samples = 30}).value();
   for (int i = 0; i < 5; ++i) ASSERT_OK(sampler.Next(kPatience));
   // All requested samples have arrived once the table counts them and the last reply was read.
-  const int64_t drawn = over_grpc() ? 30 : 5;
+  const int64_t drawn = in_process() ? 5 : 30;
   while (table("q").Info().counters.samples < drawn) std::this_thread::yield();
   const auto end = std::chrono::steady_clock::now() + 60s;
   while (sampler.stats().delivered + sampler.stats().waiting < drawn &&
@@ -367,7 +367,7 @@ TEST_P(ClientSamplingTest, AnItemTooLargeToSampleIsRejected) {
 }
 
 TEST_P(ClientSamplingTest, ASmallerMessageLimitIsNamedInTheError) {
-  if (!over_grpc()) GTEST_SKIP() << "nothing is received within a process";
+  if (in_process()) GTEST_SKIP() << "nothing is received within a process";
   Start({MakeTable("small"), MakeTable("t")});
   const Client client = Connect();
   LargeItems items(client, 12, 100'000);

@@ -283,8 +283,7 @@ TEST_P(ClientTablesTest, CheckpointsFollowTheTables) {
   const auto start = [&](RestoreOptions restore = {}) {
     ServerOptions options;
     options.tables = {MakeTable("given")};
-    options.host = "127.0.0.1";
-    if (!over_grpc()) options.port = std::nullopt;
+    SetEndpoint(&options);
     options.checkpoint = CheckpointOptions{.path = folder.path()};
     options.checkpoint->restore = std::move(restore);
     server_.reset();
@@ -328,8 +327,7 @@ TEST_P(ClientTablesTest, TablesChangeUnderWritersSamplersAndCheckpoints) {
   const ScopedFolder folder;
   ServerOptions options;
   options.tables = {MakeTable("stays")};
-  options.host = "127.0.0.1";
-  if (!over_grpc()) options.port = std::nullopt;
+  SetEndpoint(&options);
   options.checkpoint = CheckpointOptions{.path = folder.path()};
   server_.emplace(Server::Start(std::move(options)).value());
   std::atomic<bool> is_over = false;

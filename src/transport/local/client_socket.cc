@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/local/event_loop.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -108,6 +110,12 @@ Status CallSocket::Broken(const std::string& why) {
 
 Status CallSocket::Wait(short events, const OnWait& on_wait) {
   pollfd polled = {.fd = fd_.get(), .events = events, .revents = 0};
+  if (const Duration spin = DefaultSpin(); spin > Duration(0)) {
+    const auto end = std::chrono::steady_clock::now() + spin;
+    while (std::chrono::steady_clock::now() < end) {
+      if (poll(&polled, 1, 0) > 0) return Status::Ok();
+    }
+  }
   while (true) {
     const int ready = poll(&polled, 1, kWaitMillis);
     if (ready > 0) return Status::Ok();

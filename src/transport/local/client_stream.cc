@@ -7,8 +7,9 @@
 
 #include "base/fork.h"
 #include "base/mutex.h"
+#include "base/shared_memory.h"
 #include "transport/local/event_loop.h"
-#include "transport/local/stream_socket.h"
+#include "transport/local/message_socket.h"
 
 namespace reverb::internal {
 namespace {
@@ -31,12 +32,21 @@ Result<EventLoop*> NextClientLoop() {
   return here.loops->Next();
 }
 
+// Segments that a server may announce on one socket.
+constexpr size_t kMaxServerSegments = 1024;
+
 // --- A stream -------------------------------------------------------------------------------------
 
-class ClientStream : public StreamSocket {
+class ClientStream : public MessageSocket {
  public:
   ClientStream(std::shared_ptr<LocalTarget> target, EventLoop* loop, Descriptor fd)
-      : StreamSocket(loop, std::move(fd), target->frame_limits()), target_(std::move(target)) {}
+      : MessageSocket(loop, std::move(fd),
+                      {.frames = target->frame_limits(),
+                       .memory = ProcessSharedMemory(),
+                       .max_message_bytes = target->options.limits.max_message_bytes,
+                       .max_sent_pinned_bytes = UINT64_MAX,
+                       .max_segments = kMaxServerSegments}),
+        target_(std::move(target)) {}
 
   // Sends the first frames and starts to read. Returns false if that failed: HandleClosed() was called.
   void Begin(Method method, const WireMessage& first) {
@@ -61,14 +71,17 @@ class ClientStream : public StreamSocket {
       return Close(Status::Ok());
     }
     if (!is_greeted_) {
-      status = CheckWelcome(*target_, *frame).status();
+      const Result<LocalWelcome> welcome = CheckWelcome(*target_, *frame);
+      status = welcome.status();
       is_greeted_ = true;
-      if (status.ok()) target_->is_connected = true;
+      if (status.ok()) {
+        target_->is_connected = true;
+        set_max_received_pinned_bytes(welcome->max_pinned_bytes);
+      }
     } else if (frame->header.kind == FrameKind::kMessage) {
       status = HandleMessage(frame);
     } else {
-      status = Status::DataLoss("the server at " + target_->address + " has sent a frame of kind " +
-                                std::to_string(static_cast<int>(frame->header.kind)));
+      status = HandleMemoryFrame(frame);
     }
     if (!status.ok()) Close(std::move(status));
   }
@@ -112,8 +125,7 @@ class LocalInsertStream final : public ClientStream, public InsertStream {
       MutexLock lock(&encoder_mu_);
       encoded = encoder_.Encode(message);
     }
-    const StreamSocket::Sent sent =
-        StreamSocket::Send(MakeFrame(FrameKind::kMessage, encoded), /*notify=*/true);
+    const StreamSocket::Sent sent = SendMessage(encoded);
     if (sent == StreamSocket::Sent::kClosed) return {};
     return {.bytes = encoded.total_bytes(), .ready = sent == StreamSocket::Sent::kNow};
   }
@@ -139,7 +151,8 @@ class LocalInsertStream final : public ClientStream, public InsertStream {
   std::shared_ptr<InsertEvents> events_;  // used on the loop's thread
 
   mutable Mutex encoder_mu_;
-  InsertEncoder encoder_ GUARDED_BY(encoder_mu_);
+  InsertEncoder encoder_ GUARDED_BY(encoder_mu_){
+      WireEncoding{.shared_memory = ProcessSharedMemory(), .min_shared_bytes = kMinReferenceBytes}};
 };
 
 class LocalSampleStream final : public ClientStream, public SampleStream {
@@ -148,22 +161,22 @@ class LocalSampleStream final : public ClientStream, public SampleStream {
                     std::shared_ptr<SampleEvents> events)
       : ClientStream(std::move(target), loop, std::move(fd)),
         events_(std::move(events)),
-        decoder_(this->target().options.limits) {}
+        decoder_(this->target().options.limits, RowChecksums::kOptional) {}
 
   void Send(SampleRequest request) override {
-    StreamSocket::Send(MakeFrame(FrameKind::kMessage,
-                                 EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)})),
-                       /*notify=*/false);
+    SendMessage(EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)}));
   }
   void Finish() override { StreamSocket::Send(MakeFrame(FrameKind::kDone), /*notify=*/false); }
   void Cancel() override { CancelStream(); }
 
  protected:
   Status HandleMessage(IncomingFrame* frame) override {
-    const ByteSlice slice = frame->inline_bytes;
-    REVERB_ASSIGN_OR_RETURN(std::optional<SampleReply> reply,
-                            decoder_.Decode(ByteSlices(&slice, 1), frame->keeper));
-    if (reply) events_->OnReply(*std::move(reply), frame->inline_bytes.size());
+    LocalMessage message;
+    Buffer keeper;
+    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper));
+    REVERB_ASSIGN_OR_RETURN(std::optional<SampleReply> reply, decoder_.Decode(message.slices, keeper));
+    keeper = {};
+    if (reply) events_->OnReply(*std::move(reply), message.total_bytes);
     return Status::Ok();
   }
   void HandleEnd(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }

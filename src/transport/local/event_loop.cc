@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -14,7 +15,14 @@
 
 namespace reverb::internal {
 
-Result<std::unique_ptr<EventLoop>> EventLoop::Start(const char* name) {
+Duration DefaultSpin() {
+  constexpr unsigned kManyProcessors = 8;
+  constexpr Duration kSpin = std::chrono::microseconds(50);
+  static const Duration spin = std::thread::hardware_concurrency() >= kManyProcessors ? kSpin : Duration(0);
+  return spin;
+}
+
+Result<std::unique_ptr<EventLoop>> EventLoop::Start(const char* name, Duration spin) {
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   Descriptor wake_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   epoll_event event = {};
@@ -25,7 +33,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::Start(const char* name) {
         "cannot watch sockets: " + std::string(std::strerror(errno)) +
         (errno == EMFILE ? "; raise the limit of file descriptors (ulimit -n)" : ""));
   }
-  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake_up)));
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake_up), spin));
   const auto run = [](void* argument) -> void* {
     auto* const self = static_cast<EventLoop*>(argument);
     self->thread_id_ = std::this_thread::get_id();
@@ -121,8 +129,12 @@ bool EventLoop::RunPosted() {
 
 void EventLoop::Run() {
   std::array<epoll_event, 64> events;
+  auto spin_until = std::chrono::steady_clock::time_point::min();
   while (RunPosted()) {
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    const bool spins = spin_ > Duration(0) && std::chrono::steady_clock::now() < spin_until;
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), spins ? 0 : -1);
+    if (spin_ > Duration(0) && count > 0) spin_until = std::chrono::steady_clock::now() + spin_;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == 0) {

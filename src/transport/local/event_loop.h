@@ -18,12 +18,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/parker.h"
 #include "reverb/status.h"
 #include "transport/local/descriptor.h"
 
 namespace reverb::internal {
+
+// Returns for how long a thread that expects an event soon polls before it sleeps. Waking a sleeping thread costs
+// more than all else of a small call. 0 if processors are scarce: the other side needs them.
+Duration DefaultSpin();
 
 class EventHandler {
  public:
@@ -34,8 +39,8 @@ class EventHandler {
 
 class EventLoop {
  public:
-  // `name`: of the thread, at most 15 characters.
-  static Result<std::unique_ptr<EventLoop>> Start(const char* name);
+  // `name`: of the thread, at most 15 characters. `spin`: for how long it polls after an event before it sleeps.
+  static Result<std::unique_ptr<EventLoop>> Start(const char* name, Duration spin = DefaultSpin());
   ~EventLoop();  // Stop()
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
@@ -54,12 +59,14 @@ class EventLoop {
   void Stop() EXCLUDES(mu_);
 
  private:
-  EventLoop(Descriptor epoll, Descriptor wake_up) : epoll_(std::move(epoll)), wake_up_(std::move(wake_up)) {}
+  EventLoop(Descriptor epoll, Descriptor wake_up, Duration spin)
+      : epoll_(std::move(epoll)), wake_up_(std::move(wake_up)), spin_(spin) {}
   void Run();
   bool RunPosted() EXCLUDES(mu_);
 
   const Descriptor epoll_;
   const Descriptor wake_up_;  // an eventfd
+  const Duration spin_;
   std::atomic<std::thread::id> thread_id_;
   Parker started_;
   Parker ended_;

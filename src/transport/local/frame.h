@@ -43,6 +43,7 @@ enum class FrameKind : uint8_t {
       5,  // server: a Status, the end of the stream or of the single call; after a refusal, the last frame
   kReturn = 6,   // the message `number` of the other direction is not referred to any more
   kReclaim = 7,  // asks for the return of all messages up to `number`
+  kLease = 8,    // server: refers to a word that has the value `number` as long as references are valid
 };
 
 struct FrameHeader {

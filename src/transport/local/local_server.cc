@@ -83,8 +83,9 @@ void LocalServer::Impl::Watch(const std::weak_ptr<LocalServerCore>& weak_core) {
   const std::shared_ptr<LocalServerCore> core = weak_core.lock();
   if (core == nullptr || core->is_stopping()) return;
   const Duration timeout = core->options().stalled_client_timeout;
-  for (const std::shared_ptr<ServerSocket>& socket : core->sockets()) socket->CloseIfStalled(timeout);
-  RealClock()->CallAt(RealClock()->Now() + timeout / 4, [weak_core] { Watch(weak_core); });
+  const TimePoint now = RealClock()->Now();
+  for (const std::shared_ptr<ServerSocket>& socket : core->sockets()) socket->CloseIfStalled(now, timeout);
+  RealClock()->CallAt(now + timeout / 4, [weak_core] { Watch(weak_core); });
 }
 
 void LocalServer::Impl::Stop(Duration grace) {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/duration_text.h"
 #include "base/log.h"
+#include "base/shared_memory.h"
 
 namespace reverb::internal {
 namespace {
@@ -16,6 +16,18 @@ namespace {
 FrameLimits LimitsOf(const WireLimits& limits) {
   return {.max_inline_bytes = limits.max_message_bytes,
           .max_references = static_cast<uint32_t>(limits.max_chunks)};
+}
+
+// Segments that a client may announce on one socket.
+constexpr size_t kMaxClientSegments = 64;
+
+MessageSocket::Options OptionsOf(const LocalServerCore& core) {
+  const WireLimits& limits = core.handler()->wire_limits();
+  return {.frames = LimitsOf(limits),
+          .memory = ProcessSharedMemory(),
+          .max_message_bytes = limits.max_message_bytes,
+          .max_sent_pinned_bytes = core.options().max_pinned_bytes,
+          .max_segments = kMaxClientSegments};
 }
 
 Status StoppingStatus() { return Status::Unavailable("the server is stopping"); }
@@ -78,18 +90,27 @@ void LocalServerCore::FinishStop(Duration grace) {
 // --- One socket -----------------------------------------------------------------------------------
 
 ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd)
-    : StreamSocket(loop, std::move(fd), LimitsOf(core->handler()->wire_limits())), core_(std::move(core)) {}
+    : MessageSocket(loop, std::move(fd), OptionsOf(*core)), core_(std::move(core)) {
+  // Messages are decoded and returned at once.
+  set_max_received_pinned_bytes(UINT64_MAX);
+}
 
 void ServerSocket::End(const Status& status) {
   Send(MakeFrame(FrameKind::kStatus, EncodeStatus(status)), /*notify=*/false);
-  CloseAfterSending(status);
+  if (sent_pinned_bytes() == 0) return CloseAfterSending(status);
+  // The client makes the memory that it still refers to its own, and closes the socket.
+  loop()->Post([self = std::static_pointer_cast<ServerSocket>(shared_from_this()), status] {
+    self->stage_ = Stage::kEnded;
+    self->end_status_ = status;
+    if (self->sent_pinned_bytes() == 0) self->CloseAfterSending(status);
+  });
 }
 
-void ServerSocket::CloseIfStalled(Duration timeout) {
-  if (!IsStalled()) return;
-  const std::string why = "it has taken nothing of what was sent to it for " + DurationText(timeout);
-  Log(LogLevel::kWarning, "disconnected a local client: " + why);
-  Close(Status::DeadlineExceeded("the client was disconnected: " + why));
+void ServerSocket::CloseIfStalled(TimePoint now, Duration timeout) {
+  const Status progress = CheckProgress(now, timeout);
+  if (progress.ok()) return;
+  Log(LogLevel::kWarning, "disconnected a local client: " + std::string(progress.message()));
+  Close(progress);
 }
 
 void ServerSocket::OnStopping(const Status& why) {
@@ -100,8 +121,15 @@ void ServerSocket::OnStopping(const Status& why) {
 
 void ServerSocket::HandleFrame(IncomingFrame* frame) {
   Status status;
-  const ByteSlice slice = frame->inline_bytes;
-  const ByteSlices message(&slice, 1);
+  if (stage_ == Stage::kEnded) {
+    // What the client has sent before it learned of the end.
+    if (frame->header.kind == FrameKind::kReturn) (void)HandleMemoryFrame(frame);
+    if (sent_pinned_bytes() == 0) CloseAfterSending(end_status_);
+    return;
+  }
+  if (frame->header.num_references > 0 && (stream_ == nullptr || !stream_->accepts_references())) {
+    return End(Status::InvalidArgument("only items may be in shared memory"));
+  }
   switch (frame->header.kind) {
     case FrameKind::kGreeting:
       status = stage_ == Stage::kGreeting ? Greet(*frame)
@@ -113,7 +141,7 @@ void ServerSocket::HandleFrame(IncomingFrame* frame) {
                    : Status::InvalidArgument("a request came before the greeting or before the last reply");
       break;
     case FrameKind::kMessage:
-      status = stage_ == Stage::kStream ? stream_->HandleMessage(message)
+      status = stage_ == Stage::kStream ? HandleStreamMessage(frame)
                                         : Status::InvalidArgument("a message came outside of a stream");
       break;
     case FrameKind::kDone:
@@ -123,9 +151,11 @@ void ServerSocket::HandleFrame(IncomingFrame* frame) {
         status = Status::InvalidArgument("the stream ended before its greeting");
       }
       break;
+    case FrameKind::kLease:
+      status = Status::InvalidArgument("a client grants no lease");
+      break;
     default:
-      status = Status::InvalidArgument("a client does not send frames of kind " +
-                                       std::to_string(static_cast<int>(frame->header.kind)));
+      status = HandleMemoryFrame(frame);
   }
   if (!status.ok()) End(status);
 }
@@ -192,8 +222,22 @@ void ServerSocket::Answer(Method method, ByteSlices request, LocalServerCore* co
 
 Status ServerSocket::BeginStream(Method method, ByteSlices message) {
   stage_ = Stage::kStream;
+  if (method == Method::kSample) GrantLease();
   stream_ = MakeServerStream(method, std::static_pointer_cast<ServerSocket>(shared_from_this()));
   return stream_->Open(message);
+}
+
+Status ServerSocket::HandleStreamMessage(IncomingFrame* frame) {
+  {
+    LocalMessage message;
+    Buffer keeper;
+    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper));
+    REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, message.slices));
+    REVERB_RETURN_IF_ERROR(stream_->Decode(message.slices));
+    // The message is returned here, with the session's reply if that comes at once.
+  }
+  stream_->HandleMessage();
+  return Status::Ok();
 }
 
 void ServerSocket::HandleWritten() {

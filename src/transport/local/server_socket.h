@@ -19,7 +19,7 @@
 #include "base/mutex.h"
 #include "reverb/status.h"
 #include "transport/local/local_server.h"
-#include "transport/local/stream_socket.h"
+#include "transport/local/message_socket.h"
 #include "transport/single_calls.h"
 #include "transport/task_threads.h"
 #include "transport/transport.h"
@@ -68,13 +68,18 @@ class ServerStream {
   virtual ~ServerStream() = default;
   // The first message, with the client's hello.
   virtual Status Open(ByteSlices message) = 0;
-  virtual Status HandleMessage(ByteSlices message) = 0;
+  // Returns whether messages may refer to the client's memory. Only payloads of chunks do.
+  virtual bool accepts_references() const { return false; }
+  // Decodes a message. Nothing refers to it any more when this returns.
+  virtual Status Decode(ByteSlices message) = 0;
+  // Passes the decoded message to the session.
+  virtual void HandleMessage() = 0;
   virtual void HandleWritten() = 0;
   virtual void HandleDone() = 0;
   virtual void HandleGone() = 0;
 };
 
-class ServerSocket final : public StreamSocket {
+class ServerSocket final : public MessageSocket {
  public:
   ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd);
 
@@ -82,12 +87,12 @@ class ServerSocket final : public StreamSocket {
   void Refuse(const Status& why) { End(why); }
   // Ends the stream.
   void End(const Status& status);
-  // Disconnects a client that has taken nothing for `timeout`. To be called four times in that time.
-  void CloseIfStalled(Duration timeout);
+  // Disconnects a client that has neither taken what was sent to it nor returned memory that it was shown for
+  // `timeout`. To be called four times in that time.
+  void CloseIfStalled(TimePoint now, Duration timeout);
   // The server stops. Streams end with `why`, idle sockets are closed; a single call continues.
   void OnStopping(const Status& why);
 
-  Sent SendMessage(const WireMessage& message) { return Send(MakeFrame(FrameKind::kMessage, message), true); }
   // "pid 4711", for messages.
   const std::string& client() const { return client_; }
   LocalServerCore* core() const { return core_.get(); }
@@ -105,10 +110,12 @@ class ServerSocket final : public StreamSocket {
     kIdle,       // waits for a request
     kAnswering,  // a single call runs on another thread
     kStream,
+    kEnded,  // waits for the client to close the socket
   };
   Status Greet(const IncomingFrame& frame);
   Status BeginRequest(const IncomingFrame& frame);
   Status BeginStream(Method method, ByteSlices message);
+  Status HandleStreamMessage(IncomingFrame* frame);
   void Answer(Method method, ByteSlices request, LocalServerCore* core);
 
   // Reset when the socket is closed: a session that outlives it must not keep the handler alive.
@@ -117,6 +124,7 @@ class ServerSocket final : public StreamSocket {
   Stage stage_ = Stage::kGreeting;
   std::string client_;
   std::shared_ptr<ServerStream> stream_;
+  Status end_status_;  // of kEnded
 };
 
 // Creates the stream of this method.

@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/shared_memory.h"
 #include "transport/local/server_socket.h"
 #include "transport/wire.h"
 
@@ -59,11 +60,12 @@ class LocalInsertPeer final : public SessionStream<InsertSession, InsertPeer> {
     return SetSession(
         handler->OpenInsert(hello, std::static_pointer_cast<LocalInsertPeer>(shared_from_this())));
   }
-  Status HandleMessage(ByteSlices message) override {
-    REVERB_ASSIGN_OR_RETURN(InsertMessage decoded, decoder_->Decode(message));
-    session_->OnMessage(std::move(decoded));
+  bool accepts_references() const override { return true; }
+  Status Decode(ByteSlices message) override {
+    REVERB_ASSIGN_OR_RETURN(message_, decoder_->Decode(message));
     return Status::Ok();
   }
+  void HandleMessage() override { session_->OnMessage(std::exchange(message_, {})); }
   void HandleGone() override {
     decoder_.reset();  // frees the chunks of its window
     SessionStream::HandleGone();
@@ -71,6 +73,7 @@ class LocalInsertPeer final : public SessionStream<InsertSession, InsertPeer> {
 
  private:
   std::optional<InsertDecoder> decoder_;
+  InsertMessage message_;  // decoded, for HandleMessage()
 };
 
 class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
@@ -78,8 +81,10 @@ class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
   using SessionStream::SessionStream;
 
   Sent Reply(SampleReply reply) override {
-    const WireMessage message = EncodeSampleReply(reply);
-    const StreamSocket::Sent sent = socket_->SendMessage(message);
+    const auto kept = std::make_shared<const SampleReply>(std::move(reply));
+    const WireMessage message =
+        EncodeSampleReply(*kept, WireEncoding::ForSharedMemory(ProcessSharedMemory()));
+    const StreamSocket::Sent sent = socket_->SendMessage(message, kept);
     if (sent == StreamSocket::Sent::kClosed) return {};
     return {.bytes = message.total_bytes(), .ready = sent == StreamSocket::Sent::kNow};
   }
@@ -94,15 +99,19 @@ class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
     return SetSession(
         handler->OpenSample(*decoded.hello, std::static_pointer_cast<LocalSamplePeer>(shared_from_this())));
   }
-  Status HandleMessage(ByteSlices message) override {
+  Status Decode(ByteSlices message) override {
     REVERB_ASSIGN_OR_RETURN(SampleStreamMessage decoded,
                             DecodeSampleRequest(message, socket_->core()->handler()->wire_limits()));
     if (decoded.hello) {
       return Status::InvalidArgument("message SampleRequest: only the first of a stream may greet");
     }
-    session_->OnRequest(std::move(decoded.request));
+    request_ = std::move(decoded.request);
     return Status::Ok();
   }
+  void HandleMessage() override { session_->OnRequest(std::exchange(request_, {})); }
+
+ private:
+  SampleRequest request_;  // decoded, for HandleMessage()
 };
 
 }  // namespace

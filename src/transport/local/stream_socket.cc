@@ -179,6 +179,10 @@ void StreamSocket::FinishClose() {
     MutexLock lock(&mu_);
     if (is_closed_ || !reason_) return;
     if (close_after_sending_ && !is_broken_ && !outbox_.empty()) return;
+  }
+  HandleClosing();  // this thread alone closes the socket
+  {
+    MutexLock lock(&mu_);
     is_closed_ = true;
     why = *reason_;
     loop_->Remove(fd_.get(), watch_id_);

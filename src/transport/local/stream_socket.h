@@ -65,6 +65,8 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   // A frame violates the protocol or a limit, or the socket cannot be read.
   virtual void HandleBadFrame(Status why) { Close(std::move(why)); }
   virtual void HandleWritten() {}
+  // Called before the peer can notice that this end closes the socket.
+  virtual void HandleClosing() {}
   virtual void HandleClosed(Status why) = 0;
   virtual bool limits_messages() const { return false; }
   // Called instead, on the caller's thread, when a child created by fork() uses a socket of its parent. The

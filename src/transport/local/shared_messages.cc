@@ -1,0 +1,298 @@
+#include "transport/local/shared_messages.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/fork.h"
+#include "transport/wire_seal.h"
+
+namespace reverb::internal {
+namespace {
+
+constexpr uint64_t kMaxOffset = uint64_t{1} << 48;
+constexpr uint32_t kMaxSegment = uint32_t{1} << 16;
+
+template <typename T>
+void AppendBytes(const T& value, std::string* out) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+Status BadReference(const std::string& what) {
+  return Status::InvalidArgument("the message refers to shared memory wrongly: " + what);
+}
+
+// The segments of other processes that are in use here, by device and inode of their memfd.
+struct PeerSegments {
+  Mutex mu;
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<PeerSegment>> segments GUARDED_BY(mu);
+};
+constinit PerProcess<PeerSegments> peer_segments;
+
+}  // namespace
+
+// --- Sending --------------------------------------------------------------------------------------
+
+OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_ptr<const void> keeper) {
+  FrameHeader header;
+  header.kind = FrameKind::kMessage;
+  std::vector<FrameReference> references;
+  std::vector<FrameAnnouncement> announcements;
+  OutgoingFrame frame;
+  Pinned pinned;
+
+  MutexLock lock(&mu_);
+  for (const Buffer& part : message.parts()) {
+    std::optional<SharedMemory::Location> at;
+    if (header.inline_bytes <= UINT32_MAX &&
+        pinned_bytes_ + pinned.bytes + part.size() <= max_pinned_bytes_) {
+      at = Locate(part.span(), &announcements, &frame);
+    }
+    if (!at) {
+      header.inline_bytes += part.size();
+      frame.parts.push_back(part);
+      continue;
+    }
+    references.push_back({.at = static_cast<uint32_t>(header.inline_bytes),
+                          .length = static_cast<uint32_t>(part.size()),
+                          .place = uint64_t{at->segment} << 48 | at->offset});
+    pinned.bytes += part.size();
+    if (part.has_owner()) pinned.parts.push_back(part);
+  }
+  header.num_announcements = static_cast<uint16_t>(announcements.size());
+  header.num_references = static_cast<uint32_t>(references.size());
+  if (!references.empty()) {
+    header.number = ++last_number_;
+    pinned.keeper = keeper;
+    pinned.sent = RealClock()->Now();
+    pinned_bytes_ += pinned.bytes;
+    pinned_.emplace(header.number, std::move(pinned));
+  }
+  frame.keeper = std::move(keeper);
+  frame.head.reserve(sizeof header + announcements.size() * sizeof(FrameAnnouncement) +
+                     references.size() * sizeof(FrameReference));
+  AppendBytes(header, &frame.head);
+  for (const FrameAnnouncement& announcement : announcements) AppendBytes(announcement, &frame.head);
+  frame.head.append(reinterpret_cast<const char*>(references.data()),
+                    references.size() * sizeof(FrameReference));
+  return frame;
+}
+
+std::optional<SharedMemory::Location> SentMessages::Locate(std::span<const uint8_t> part,
+                                                           std::vector<FrameAnnouncement>* announcements,
+                                                           OutgoingFrame* frame) {
+  if (part.size() < kMinReferenceBytes || part.size() > UINT32_MAX) return std::nullopt;
+  const std::optional<SharedMemory::Location> at = memory_->Find(part.data());
+  if (!at || at->segment >= kMaxSegment || at->offset >= kMaxOffset) return std::nullopt;
+  if (announced_.contains(at->segment)) return at;
+  if (announcements->size() == kMaxAnnouncements) return std::nullopt;
+  announced_.insert(at->segment);
+  announcements->push_back({.bytes = memory_->segment_bytes(), .segment = at->segment, .reserved = 0});
+  frame->descriptors.push_back(memory_->descriptor(at->segment));
+  return at;
+}
+
+OutgoingFrame SentMessages::MakeLease(std::span<const uint8_t> word, uint64_t value) {
+  std::vector<FrameAnnouncement> announcements;
+  OutgoingFrame frame;
+  MutexLock lock(&mu_);
+  const std::optional<SharedMemory::Location> at = Locate(word, &announcements, &frame);
+  assert(at);
+  FrameHeader header;
+  header.kind = FrameKind::kLease;
+  header.num_announcements = static_cast<uint16_t>(announcements.size());
+  header.num_references = 1;
+  header.number = value;
+  AppendBytes(header, &frame.head);
+  for (const FrameAnnouncement& announcement : announcements) AppendBytes(announcement, &frame.head);
+  AppendBytes(FrameReference{.at = 0,
+                             .length = static_cast<uint32_t>(word.size()),
+                             .place = uint64_t{at->segment} << 48 | at->offset},
+              &frame.head);
+  return frame;
+}
+
+Status SentMessages::Return(std::span<const uint64_t> numbers) {
+  std::vector<Pinned> returned;  // freed without the lock
+  returned.reserve(numbers.size());
+  MutexLock lock(&mu_);
+  for (const uint64_t number : numbers) {
+    const auto found = pinned_.find(number);
+    if (found == pinned_.end()) {
+      return BadReference("message " + std::to_string(number) + " was returned, which was not sent or was " +
+                          "returned before");
+    }
+    pinned_bytes_ -= found->second.bytes;
+    returned.push_back(std::move(found->second));
+    pinned_.erase(found);
+  }
+  return Status::Ok();
+}
+
+void SentMessages::Clear() {
+  std::map<uint64_t, Pinned> pinned;  // freed without the lock
+  MutexLock lock(&mu_);
+  pinned.swap(pinned_);
+  pinned_bytes_ = 0;
+}
+
+std::optional<SentMessages::Oldest> SentMessages::oldest() const {
+  MutexLock lock(&mu_);
+  if (pinned_.empty()) return std::nullopt;
+  return Oldest{.number = pinned_.begin()->first, .sent = pinned_.begin()->second.sent};
+}
+
+// --- Receiving ------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<PeerSegment>> PeerSegment::Find(Descriptor fd, uint64_t bytes) {
+  struct stat info = {};
+  if (fstat(fd.get(), &info) != 0) {
+    return BadReference(std::string("the descriptor of a segment is unusable: ") + std::strerror(errno));
+  }
+  PeerSegments& all = peer_segments.get();
+  const std::pair<uint64_t, uint64_t> key(info.st_dev, info.st_ino);
+  std::shared_ptr<PeerSegment> segment;
+  {
+    MutexLock lock(&all.mu);
+    if (const auto found = all.segments.find(key); found != all.segments.end())
+      segment = found->second.lock();
+  }
+  if (segment != nullptr && segment->bytes_ == bytes) return segment;
+  segment = std::make_shared<PeerSegment>(std::move(fd), bytes);
+  REVERB_RETURN_IF_ERROR(segment->mapping().status());
+  MutexLock lock(&all.mu);
+  std::erase_if(all.segments, [](const auto& entry) { return entry.second.expired(); });
+  all.segments[key] = segment;
+  return segment;
+}
+
+Result<std::shared_ptr<const MappedSegment>> PeerSegment::mapping() {
+  MutexLock lock(&mu_);
+  if (mapping_ == nullptr) {
+    REVERB_ASSIGN_OR_RETURN(mapping_, MappedSegment::Map(fd_.get(), bytes_));
+  }
+  return mapping_;
+}
+
+Result<std::shared_ptr<const MappedSegment>> PeerSegment::live_mapping() {
+  MutexLock lock(&mu_);
+  if (live_mapping_ == nullptr) {
+    REVERB_ASSIGN_OR_RETURN(live_mapping_, MappedSegment::Map(fd_.get(), bytes_));
+  }
+  return live_mapping_;
+}
+
+void PeerSegment::Retire(const MappedSegment* mapping) {
+  std::shared_ptr<const MappedSegment> retired;  // freed without the lock
+  MutexLock lock(&mu_);
+  if (mapping_.get() == mapping) retired = std::move(mapping_);
+}
+
+Status SegmentTable::Announce(IncomingFrame* frame) {
+  for (size_t i = 0; i < frame->announcements.size(); ++i) {
+    const FrameAnnouncement& announcement = frame->announcements[i];
+    if (segments_.contains(announcement.segment)) {
+      return BadReference("segment " + std::to_string(announcement.segment) + " was announced twice");
+    }
+    if (segments_.size() >= max_segments_) {
+      return BadReference("more than " + std::to_string(max_segments_) + " segments were announced");
+    }
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<PeerSegment> segment,
+                            PeerSegment::Find(std::move(frame->descriptors[i]), announcement.bytes));
+    segments_.emplace(announcement.segment, std::move(segment));
+  }
+  return Status::Ok();
+}
+
+Status SegmentTable::Resolve(IncomingFrame* frame, uint64_t max_message_bytes, LocalMessage* message) {
+  REVERB_RETURN_IF_ERROR(Announce(frame));
+  const std::span<const uint8_t> inline_bytes = frame->inline_bytes;
+  message->total_bytes = inline_bytes.size();
+  message->slices.reserve(2 * frame->references.size() + 1);
+  size_t position = 0;
+  uint32_t last_segment = UINT32_MAX;
+  for (const FrameReference& reference : frame->references) {
+    if (reference.at < position || reference.at > inline_bytes.size()) {
+      return BadReference("position " + std::to_string(reference.at) + " of " +
+                          std::to_string(inline_bytes.size()) + " inline bytes, after " +
+                          std::to_string(position));
+    }
+    if (reference.segment() != last_segment) {
+      last_segment = reference.segment();
+      const auto found = segments_.find(last_segment);
+      if (found == segments_.end()) {
+        return BadReference("segment " + std::to_string(last_segment) + " was not announced");
+      }
+      REVERB_ASSIGN_OR_RETURN(std::shared_ptr<const MappedSegment> mapping, found->second->mapping());
+      message->mappings.push_back(std::move(mapping));
+      message->segments.push_back(found->second);
+    }
+    REVERB_ASSIGN_OR_RETURN(const std::span<const uint8_t> bytes,
+                            message->mappings.back()->Range(reference.offset(), reference.length));
+    if (bytes.empty()) return BadReference("a reference is empty");
+    if (reference.at > position)
+      message->slices.push_back(inline_bytes.subspan(position, reference.at - position));
+    position = reference.at;
+    message->slices.push_back(bytes);
+    message->referenced_bytes += bytes.size();
+    message->total_bytes += bytes.size();
+    if (message->total_bytes > max_message_bytes) {
+      return Status::ResourceExhausted("a message has more than the " + std::to_string(max_message_bytes) +
+                                       " bytes that are accepted");
+    }
+  }
+  if (position < inline_bytes.size()) message->slices.push_back(inline_bytes.subspan(position));
+  return Status::Ok();
+}
+
+Status SegmentTable::ResolveLease(IncomingFrame* frame, std::shared_ptr<const MappedSegment>* mapping,
+                                  const std::atomic<uint64_t>** word) {
+  REVERB_RETURN_IF_ERROR(Announce(frame));
+  if (frame->references.size() != 1) return BadReference("a lease needs one reference");
+  const FrameReference& reference = frame->references[0];
+  const auto found = segments_.find(reference.segment());
+  if (found == segments_.end()) return BadReference("the segment of a lease was not announced");
+  REVERB_ASSIGN_OR_RETURN(*mapping, found->second->live_mapping());
+  REVERB_ASSIGN_OR_RETURN(const std::span<const uint8_t> bytes,
+                          (*mapping)->Range(reference.offset(), reference.length));
+  if (bytes.size() < sizeof(uint64_t) || reinterpret_cast<uintptr_t>(bytes.data()) % alignof(uint64_t) != 0) {
+    return BadReference("a lease is an aligned word");
+  }
+  *word = reinterpret_cast<const std::atomic<uint64_t>*>(bytes.data());
+  return Status::Ok();
+}
+
+Status CheckReferencesAreInPayloads(const IncomingFrame& frame, ByteSlices message) {
+  if (frame.references.empty()) return Status::Ok();
+  // Skips payloads without reading them. So if all references are in payloads, what this reads is private.
+  ProtoReader reader(message);
+  const size_t total = reader.remaining();
+  size_t next = 0;          // reference
+  uint64_t referenced = 0;  // bytes before it
+  // Returns the position of a reference in the message.
+  const auto begin_of = [&](size_t i) { return frame.references[i].at + referenced; };
+  while (next < frame.references.size() && reader.Next()) {
+    if (reader.field() != kDataField) continue;
+    ProtoReader chunk = reader.ReadMessage();
+    while (next < frame.references.size() && chunk.Next()) {
+      if (chunk.field() != kDataField) continue;
+      const size_t size = chunk.ReadMessage().remaining();
+      const size_t end = total - reader.remaining() - chunk.remaining();
+      while (next < frame.references.size() && begin_of(next) >= end - size &&
+             begin_of(next) + frame.references[next].length <= end) {
+        referenced += frame.references[next++].length;
+      }
+    }
+    if (!chunk.ok()) return chunk.status("InsertRequest");
+  }
+  if (!reader.ok()) return reader.status("InsertRequest");
+  if (next == frame.references.size()) return Status::Ok();
+  return BadReference("only payloads of chunks may be in shared memory");
+}
+
+}  // namespace reverb::internal

@@ -1,0 +1,146 @@
+// shared_messages.h — messages that refer to shared memory: what a sender keeps until it is returned, and how a
+// receiver finds the referenced bytes.
+//
+// Threads: all methods of SentMessages and PeerSegment may be called concurrently; a SegmentTable belongs to one
+// thread at a time.
+#ifndef REVERB_TRANSPORT_LOCAL_SHARED_MESSAGES_H_
+#define REVERB_TRANSPORT_LOCAL_SHARED_MESSAGES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mapped_segment.h"
+#include "base/mutex.h"
+#include "base/shared_memory.h"
+#include "reverb/status.h"
+#include "transport/local/descriptor.h"
+#include "transport/local/frame.h"
+#include "transport/wire_writer.h"
+
+namespace reverb::internal {
+
+// Shorter parts are sent inline: a reference takes 16 bytes, and costs more to follow than to copy.
+inline constexpr size_t kMinReferenceBytes = 128;
+
+// The sending end of one direction of a socket.
+class SentMessages {
+ public:
+  // Parts of messages that are in `memory` are sent by reference, as long as the receiver refers to at most
+  // `max_pinned_bytes`.
+  SentMessages(const SharedMemory* memory, uint64_t max_pinned_bytes)
+      : memory_(memory), max_pinned_bytes_(max_pinned_bytes) {}
+
+  // Makes a frame of kind kMessage. `keeper` keeps those parts alive that have no owner. REQUIRES: frames are
+  // sent in the order in which they were made.
+  OutgoingFrame MakeMessage(const WireMessage& message, std::shared_ptr<const void> keeper = nullptr)
+      EXCLUDES(mu_);
+  // Makes a frame of kind kLease that refers to `word`, which is in the memory.
+  OutgoingFrame MakeLease(std::span<const uint8_t> word, uint64_t value) EXCLUDES(mu_);
+  // The receiver does not refer to these messages any more. An error if one of them was not sent.
+  Status Return(std::span<const uint64_t> numbers) EXCLUDES(mu_);
+  // Forgets all messages: the socket is closed.
+  void Clear() EXCLUDES(mu_);
+
+  struct Oldest {
+    uint64_t number = 0;
+    TimePoint sent;
+  };
+  std::optional<Oldest> oldest() const EXCLUDES(mu_);
+  uint64_t pinned_bytes() const EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    return pinned_bytes_;
+  }
+
+ private:
+  // Returns where a part is, if it can be sent by reference. Announces its segment if that is necessary.
+  std::optional<SharedMemory::Location> Locate(std::span<const uint8_t> part,
+                                               std::vector<FrameAnnouncement>* announcements,
+                                               OutgoingFrame* frame) REQUIRES(mu_);
+
+  struct Pinned {
+    std::vector<Buffer> parts;
+    std::shared_ptr<const void> keeper;
+    uint64_t bytes = 0;
+    TimePoint sent;
+  };
+
+  const SharedMemory* const memory_;
+  const uint64_t max_pinned_bytes_;
+
+  mutable Mutex mu_;
+  uint64_t last_number_ GUARDED_BY(mu_) = 0;
+  std::set<uint32_t> announced_ GUARDED_BY(mu_);
+  std::map<uint64_t, Pinned> pinned_ GUARDED_BY(mu_);
+  uint64_t pinned_bytes_ GUARDED_BY(mu_) = 0;
+};
+
+// A segment of another process. All sockets of this process that it is announced on share one.
+class PeerSegment {
+ public:
+  // Returns the segment of a received descriptor, which is mapped if it is not yet.
+  static Result<std::shared_ptr<PeerSegment>> Find(Descriptor fd, uint64_t bytes);
+
+  PeerSegment(Descriptor fd, uint64_t bytes) : fd_(std::move(fd)), bytes_(bytes) {}
+  Result<std::shared_ptr<const MappedSegment>> mapping() EXCLUDES(mu_);
+  // Returns a mapping in which nothing is made private.
+  Result<std::shared_ptr<const MappedSegment>> live_mapping() EXCLUDES(mu_);
+  // Makes the next mapping() a new one. See MappedSegment::MakePrivate().
+  void Retire(const MappedSegment* mapping) EXCLUDES(mu_);
+
+ private:
+  const Descriptor fd_;
+  const uint64_t bytes_;
+  Mutex mu_;
+  std::shared_ptr<const MappedSegment> mapping_ GUARDED_BY(mu_);
+  std::shared_ptr<const MappedSegment> live_mapping_ GUARDED_BY(mu_);
+};
+
+// A received message.
+struct LocalMessage {
+  std::vector<ByteSlice> slices;
+  uint64_t total_bytes = 0;
+  uint64_t referenced_bytes = 0;
+  // The mappings that slices point into.
+  std::vector<std::shared_ptr<const MappedSegment>> mappings;
+  std::vector<std::shared_ptr<PeerSegment>> segments;  // of mappings
+};
+
+// The segments that were announced on one socket.
+class SegmentTable {
+ public:
+  // `max_segments` bounds what a peer can make this process map.
+  explicit SegmentTable(size_t max_segments) : max_segments_(max_segments) {}
+
+  // Takes the announcements of a frame and finds the bytes of its message. An error if the frame refers to
+  // anything that was not announced. `slices` point into the frame and into mappings.
+  Status Resolve(IncomingFrame* frame, uint64_t max_message_bytes, LocalMessage* message);
+  // Finds the word of a frame of kind kLease.
+  Status ResolveLease(IncomingFrame* frame, std::shared_ptr<const MappedSegment>* mapping,
+                      const std::atomic<uint64_t>** word);
+
+  // Unmaps what no message refers to: the socket is closed.
+  void Clear() { segments_.clear(); }
+
+ private:
+  Status Announce(IncomingFrame* frame);
+
+  const size_t max_segments_;
+  std::unordered_map<uint32_t, std::shared_ptr<PeerSegment>> segments_;
+};
+
+// Checks that all references of a message of an insert stream are within payloads of chunks. The sender may
+// change referenced bytes at any time; payloads are copied before they are checked, all else is read in place.
+Status CheckReferencesAreInPayloads(const IncomingFrame& frame, ByteSlices message);
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_TRANSPORT_LOCAL_SHARED_MESSAGES_H_
