@@ -172,8 +172,9 @@ TEST_F(LocalTransportTest, ASessionThatReadsNothingHoldsTheWriterBack) {
   handler_->prepare = [](InsertSessionFake* session) { session->keep_reading = false; };
   StartServer();
   Insert insert = OpenInsert();
-  uint64_t sent = 0;
-  while (insert.stream->Send(MessageOf(++sent, MakeTrajectory(50, sent))).ready) {
+  uint64_t sent = 1;
+  while (insert.stream->Send(MessageOf(sent, MakeTrajectory(50, sent))).ready) {
+    ++sent;
     ASSERT_LT(sent, 100'000u) << "the socket takes everything";
   }
   ASSERT_TRUE(test::WaitUntil([&] { return insert.session->messages.total() > 0; }));
