@@ -195,7 +195,7 @@ Status ServerSocket::BeginRequest(const IncomingFrame& frame) {
                                  std::to_string(frame.header.method));
   }
   if (method != Method::kCheckpoint) {
-    Answer(method, message, core_.get());
+    Send(MakeReply(method, message, core_.get()), /*notify=*/false);
     return Status::Ok();
   }
   // On a thread of its own: the loop must not block.
@@ -204,20 +204,21 @@ Status ServerSocket::BeginRequest(const IncomingFrame& frame) {
   const Buffer request = Buffer::CopyOf(slice);
   const bool started = core_->tasks()->Start([self, core = core_, request, method] {
     const ByteSlice bytes = request.span();
-    self->Answer(method, ByteSlices(&bytes, 1), core.get());
-    self->loop()->Post([self] {
+    // The next request may come as soon as the reply is sent.
+    self->loop()->Post([self, reply = MakeReply(method, ByteSlices(&bytes, 1), core.get())] {
       if (self->stage_ == Stage::kAnswering) self->stage_ = Stage::kIdle;
+      self->Send(reply, /*notify=*/false);
+      if (self->core_ != nullptr && self->core_->is_stopping()) self->CloseAfterSending(StoppingStatus());
     });
   });
   if (started) return Status::Ok();
   return Status::Unavailable("too many checkpoints are being written, or the server is stopping");
 }
 
-void ServerSocket::Answer(Method method, ByteSlices request, LocalServerCore* core) {
-  Result<WireMessage> reply = Serve(method, request, core->handler());
-  Send(reply.ok() ? MakeFrame(FrameKind::kMessage, *reply)
-                  : MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status())),
-       /*notify=*/false);
+OutgoingFrame ServerSocket::MakeReply(Method method, ByteSlices request, LocalServerCore* core) {
+  const Result<WireMessage> reply = Serve(method, request, core->handler());
+  return reply.ok() ? MakeFrame(FrameKind::kMessage, *reply)
+                    : MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status()));
 }
 
 Status ServerSocket::BeginStream(Method method, ByteSlices message) {

@@ -116,7 +116,8 @@ class ServerSocket final : public MessageSocket {
   Status BeginRequest(const IncomingFrame& frame);
   Status BeginStream(Method method, ByteSlices message);
   Status HandleStreamMessage(IncomingFrame* frame);
-  void Answer(Method method, ByteSlices request, LocalServerCore* core);
+  // Executes a single call.
+  static OutgoingFrame MakeReply(Method method, ByteSlices request, LocalServerCore* core);
 
   // Reset when the socket is closed: a session that outlives it must not keep the handler alive.
   std::shared_ptr<LocalServerCore> core_;
