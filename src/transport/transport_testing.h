@@ -139,9 +139,9 @@ class HandlerFake final : public RequestHandler {
                                                     std::shared_ptr<SamplePeer> peer) override {
     hellos.Put(hello);
     auto session = std::make_shared<SampleSessionFake>(peer);
-    samples.Put(session);
     peer->ReadNext();
     peer->Reply({.welcome = test::ExampleWelcome()});
+    samples.Put(session);  // last: one reply at a time
     return std::shared_ptr<SampleSession>(session);
   }
   Result<ChunkRef> AllocateChunk(const ChunkHeader& header, uint8_t** payload) override {

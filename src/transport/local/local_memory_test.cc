@@ -460,6 +460,13 @@ class ChildProcess {
   void Kill(int signal) {
     if (pid_ > 0) kill(pid_, signal);
   }
+  // Returns when all threads of the process are stopped.
+  void Stop() {
+    int status = 0;
+    Kill(SIGSTOP);
+    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
   // Returns the exit status; -1 if a signal has ended the process.
   int Wait() {
     int status = 0;
@@ -497,7 +504,7 @@ TEST_F(LocalMemoryTest, AStoppedClientIsDisconnected) {
     }
   });
   TAKE_OR_FAIL(session, handler_->samples);
-  child.Kill(SIGSTOP);
+  child.Stop();
   session->peer->Reply(ReplyOf(SharedTrajectory()));
   EXPECT_TRUE(session->gone.Take());
   EXPECT_TRUE(NothingIsPinned());
@@ -520,7 +527,7 @@ TEST_F(LocalMemoryTest, CallsEndWhenTheServerIsKilled) {
   auto events = std::make_shared<InsertEventsFake>();
   auto stream = connection->OpenInsert(test::ExampleHello(), events);
   ASSERT_TRUE(events->replies.Take());
-  child.Kill(SIGSTOP);
+  child.Stop();
   EXPECT_THAT(connection->Reset("t", {.timeout = 100ms}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("Reset")));
   child.Kill(SIGKILL);

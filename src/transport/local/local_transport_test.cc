@@ -197,9 +197,7 @@ TEST_F(LocalTransportTest, ASessionThatReadsNothingHoldsTheWriterBack) {
   }
   // A client that disconnects is noticed although nothing is read.
   insert.session->keep_reading = false;
-  (void)insert.stream->Send(Heartbeat());
-  ASSERT_TRUE(insert.session->messages.Take());
-  (void)insert.stream->Send(Heartbeat());
+  for (int i = 0; i < 3; ++i) (void)insert.stream->Send(Heartbeat());  // at most one of them is read
   insert.stream->Cancel();
   EXPECT_TRUE(insert.session->gone.Take());
 }
