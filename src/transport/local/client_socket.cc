@@ -17,7 +17,6 @@ namespace {
 
 // How often a waiting call checks for cancellation.
 constexpr int kWaitMillis = 50;
-constexpr int kSendBufferBytes = 1 << 20;
 constexpr char kClosedByServer[] = "it has closed the connection";
 
 std::string ConnectError(const std::string& path, int error) {

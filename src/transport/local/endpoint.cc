@@ -40,14 +40,22 @@ struct HostAndPort {
 
 std::optional<HostAndPort> SplitAddress(std::string_view address) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view digits = address.substr(colon + 1);
   int port = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (error != std::errc() || end != digits.data() + digits.size() || port < 1 || port > 65535) {
     return std::nullopt;
   }
-  return HostAndPort{.host = std::string(address.substr(0, colon)), .port = port};
+  std::string_view host = address.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return HostAndPort{.host = std::string(host), .port = port};
+}
+
+bool IsWildcardHost(std::string_view host) { return host.empty() || host == "0.0.0.0" || host == "::"; }
+bool IsLoopback4(std::string_view host) { return host == "localhost" || host.starts_with("127."); }
+bool IsLoopback6(std::string_view host) {
+  return host == "localhost" || host == "::1" || host == "0:0:0:0:0:0:0:1";
 }
 
 // Compares an address of an interface with a numeric host.
@@ -126,6 +134,18 @@ std::optional<std::string> LocalSocketPath(std::string_view address) {
   const std::optional<HostAndPort> split = SplitAddress(address);
   if (!split || !IsThisHost(split->host)) return std::nullopt;
   return LocalSocketPath(split->port);
+}
+
+bool ServesAddress(std::string_view served, std::string_view wanted) {
+  if (served.empty() || wanted.empty() || wanted.starts_with("unix:") || served == wanted) return true;
+  const std::optional<HostAndPort> ours = SplitAddress(served);
+  const std::optional<HostAndPort> theirs = SplitAddress(wanted);
+  if (!ours || !theirs || ours->port != theirs->port) return false;
+  if (IsWildcardHost(ours->host) || ours->host == theirs->host) return true;
+  // The client has found out that the name or address is one of this host.
+  if (theirs->host == "localhost") return IsLoopback4(ours->host) || IsLoopback6(ours->host);
+  if (ours->host == "localhost") return IsLoopback4(theirs->host) || IsLoopback6(theirs->host);
+  return false;
 }
 
 Status PrepareLocalFolder() {

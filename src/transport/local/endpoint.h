@@ -32,6 +32,9 @@ std::optional<std::string> LocalSocketPath(std::string_view address);
 // The same for a server of this user that listens on `port`.
 std::string LocalSocketPath(int port);
 
+// Returns whether a server that listens at `served` (host:port) is the one that is reachable at `wanted`.
+bool ServesAddress(std::string_view served, std::string_view wanted);
+
 // Creates the folder of LocalSocketPath(port). PERMISSION_DENIED if it exists and other users could have put a
 // socket into it.
 Status PrepareLocalFolder();

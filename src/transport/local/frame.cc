@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "transport/local/endpoint.h"
@@ -40,27 +39,6 @@ Status ParseIdentity(ProtoReader reader, LocalIdentity* identity) {
 
 ProtoReader ReaderOf(std::span<const uint8_t> bytes) {
   return ProtoReader(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-}
-
-struct HostAndPort {
-  std::string_view host;
-  std::string_view port;
-};
-
-std::optional<HostAndPort> SplitAddress(std::string_view address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos) return std::nullopt;
-  HostAndPort split{address.substr(0, colon), address.substr(colon + 1)};
-  if (split.host.starts_with('[') && split.host.ends_with(']')) {
-    split.host = split.host.substr(1, split.host.size() - 2);
-  }
-  return split;
-}
-
-bool IsWildcardHost(std::string_view host) { return host.empty() || host == "0.0.0.0" || host == "::"; }
-bool IsLoopback4(std::string_view host) { return host == "localhost" || host.starts_with("127."); }
-bool IsLoopback6(std::string_view host) {
-  return host == "localhost" || host == "::1" || host == "0:0:0:0:0:0:0:1";
 }
 
 }  // namespace
@@ -151,18 +129,6 @@ Result<LocalWelcome> DecodeLocalWelcome(std::span<const uint8_t> bytes) {
   }
   REVERB_RETURN_IF_ERROR(reader.status("LocalWelcome"));
   return welcome;
-}
-
-bool ServesAddress(std::string_view served, std::string_view wanted) {
-  if (served.empty() || wanted.empty() || wanted.starts_with("unix:") || served == wanted) return true;
-  const std::optional<HostAndPort> ours = SplitAddress(served);
-  const std::optional<HostAndPort> theirs = SplitAddress(wanted);
-  if (!ours || !theirs || ours->port != theirs->port) return false;
-  if (IsWildcardHost(ours->host) || ours->host == theirs->host) return true;
-  // The client has found out that the name or address is one of this host.
-  if (theirs->host == "localhost") return IsLoopback4(ours->host) || IsLoopback6(ours->host);
-  if (ours->host == "localhost") return IsLoopback4(theirs->host) || IsLoopback6(theirs->host);
-  return false;
 }
 
 }  // namespace reverb::internal

@@ -128,9 +128,6 @@ Result<LocalHello> DecodeLocalHello(std::span<const uint8_t> bytes);
 WireMessage EncodeLocalWelcome(const LocalWelcome& welcome);
 Result<LocalWelcome> DecodeLocalWelcome(std::span<const uint8_t> bytes);
 
-// Returns whether a server that listens at `served` (host:port) is the one that is reachable at `wanted`.
-bool ServesAddress(std::string_view served, std::string_view wanted);
-
 }  // namespace reverb::internal
 
 #endif  // REVERB_TRANSPORT_LOCAL_FRAME_H_

@@ -17,6 +17,9 @@
 
 namespace reverb::internal {
 
+// Of the sockets at both ends: a batch by reference fits.
+inline constexpr int kSendBufferBytes = 1 << 20;
+
 // Limits that a FrameReader enforces before it allocates memory.
 struct FrameLimits {
   uint64_t max_inline_bytes = uint64_t{256} << 20;

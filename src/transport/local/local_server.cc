@@ -11,12 +11,11 @@
 #include "base/mutex.h"
 #include "transport/listener.h"
 #include "transport/local/event_loop.h"
+#include "transport/local/frame_io.h"
 #include "transport/local/server_socket.h"
 
 namespace reverb::internal {
 namespace {
-
-constexpr int kSendBufferBytes = 1 << 20;
 
 // Returns why a client may not connect.
 Status CheckClientUser(int fd) {

@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "testing/wait.h"
+#include "transport/local/endpoint.h"
 #include "transport/local/event_loop.h"
 #include "transport/local/local_transport_testing.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/shared_memory.h"
+#include "transport/local/endpoint.h"
 
 namespace reverb::internal {
 namespace {
