@@ -49,7 +49,10 @@ Status GrpcServer::Impl::Listen(const std::string& address) {
       builder.experimental().AddExternalConnectionAcceptor(ConnectionType::FROM_FD,
                                                            grpc::InsecureServerCredentials());
   builder.RegisterCallbackGenericService(this);
-  builder.SetMaxReceiveMessageSize(MaxReceiveBytes(core_->limits().max_message_bytes));
+  // The decoders check the size. gRPC 1.51 checks it after it has received the whole message too, and reports a
+  // message that it rejects like the end of a half-closed stream: a session would take it for a client that has
+  // sent everything.
+  builder.SetMaxReceiveMessageSize(-1);
   // Clients send pings to detect a dead server, and the server detects clients that vanished silently.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

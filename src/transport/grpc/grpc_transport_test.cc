@@ -190,7 +190,6 @@ TEST_F(GrpcTransportTest, UnknownMethodsAndMissingRequestsAreRefused) {
 TEST_F(GrpcTransportTest, MessagesBeyondTheLimitAreRefused) {
   handler_->limits.max_message_bytes = 10'000;
   StartServer();
-  // Slightly too large: rejected by the decoder. Much too large: rejected by gRPC before it allocates memory.
   for (const size_t bytes : {size_t{20'000}, size_t{1'000'000}}) {
     WireWriter writer;
     writer.Bytes(1000, std::string(bytes, 'x'));
@@ -203,6 +202,21 @@ TEST_F(GrpcTransportTest, MessagesBeyondTheLimitAreRefused) {
     EXPECT_THAT(call.Wait(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("10000"))) << bytes;
   }
   EXPECT_OK(connection_->Reset("t", {}));
+}
+
+TEST_F(GrpcTransportTest, AMessageBeyondTheLimitIsNoHalfClose) {
+  handler_->limits.max_message_bytes = 10'000;
+  StartServer();
+  Random random(6);
+  const ChunkRef chunk = MakeChunk(1, {{DType::kUint8, {1000}}}, 200, &random);
+  for (int i = 0; i < 20; ++i) {
+    Insert insert = OpenInsert();
+    insert.stream->Send(MessageOf(1, Trajectory::Single(chunk, 0, 200).value()));
+    TAKE_OR_FAIL(status, insert.events->closed);
+    EXPECT_THAT(status, StatusIs(StatusCode::kResourceExhausted));
+    ASSERT_TRUE(insert.session->gone.Take());
+    EXPECT_EQ(insert.session->done.total(), 0);  // a session would forget the client's progress
+  }
 }
 
 TEST_F(GrpcTransportTest, RepliesBeyondTheClientsLimitsEndTheStream) {
