@@ -1,6 +1,7 @@
 #include "transport/grpc/server_call.h"
 
 #include <cassert>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -131,6 +132,12 @@ void ServerCall::OnWriteDone(bool ok) {
   if (!ok) EndCall(Status::Cancelled("the client has disconnected"));
   if (!IsEnding()) HandleWritten();
   Advance();
+}
+
+Status ServerCall::TooLarge(uint64_t bytes, uint64_t most) {
+  return Status::ResourceExhausted(
+      "a message has " + std::to_string(bytes) + " bytes, at most " + std::to_string(most) +
+      " are accepted; send less at a time, or raise the server's max_message_bytes");
 }
 
 void ServerCall::OnReadDone(bool ok) {

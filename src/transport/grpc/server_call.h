@@ -165,8 +165,11 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   void HandleReadEnd() EXCLUDES(mu_);
   Status CheckReceived() {
     if (!is_sealed() || (may_be_empty() && received_.buffer()->Length() == 0)) return Status::Ok();
+    const uint64_t most = core_->limits().max_message_bytes;
+    if (received_.buffer()->Length() > most + kSealBytes) return TooLarge(received_.buffer()->Length(), most);
     return received_.Unseal(num_received_++);
   }
+  static Status TooLarge(uint64_t bytes, uint64_t most);
 
   // Set by Begin(), reset by OnDone(); used only in callbacks from gRPC.
   std::shared_ptr<ServerCore> core_;
