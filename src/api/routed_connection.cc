@@ -5,24 +5,12 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "transport/closed_stream.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/local/local_connection.h"
 
 namespace reverb::internal {
 namespace {
-
-// Streams that could not be opened.
-struct ClosedInsertStream final : InsertStream {
-  Sent Send(InsertMessage) override { return {}; }
-  uint64_t NewBytes(const Trajectory&) const override { return 0; }
-  void Finish() override {}
-  void Cancel() override {}
-};
-struct ClosedSampleStream final : SampleStream {
-  void Send(SampleRequest) override {}
-  void Finish() override {}
-  void Cancel() override {}
-};
 
 // Forwards the events of a stream over the local transport, and reports to the connection if the endpoint
 // refuses it: the next attempt then uses gRPC. Refusals look like a lost connection to the client.
@@ -154,7 +142,7 @@ std::shared_ptr<InsertStream> RoutedConnection::OpenInsert(const Hello& hello,
   Result<std::shared_ptr<Connection>> chosen = Choose();
   if (!chosen.ok()) {
     events->OnClosed(chosen.status());
-    return std::make_shared<ClosedInsertStream>();
+    return std::make_shared<ClosedStream>();
   }
   if (*chosen == routes_.local && routes_.connect_grpc) {
     events = std::make_shared<WatchedInsert>(std::move(events), weak_from_this());
@@ -167,7 +155,7 @@ std::shared_ptr<SampleStream> RoutedConnection::OpenSample(const Hello& hello,
   Result<std::shared_ptr<Connection>> chosen = Choose();
   if (!chosen.ok()) {
     events->OnClosed(chosen.status());
-    return std::make_shared<ClosedSampleStream>();
+    return std::make_shared<ClosedStream>();
   }
   if (*chosen == routes_.local && routes_.connect_grpc) {
     events = std::make_shared<WatchedSample>(std::move(events), weak_from_this());

@@ -31,7 +31,7 @@ namespace reverb::internal {
 // Pages of one kind: private or shared. Threads: all methods may be called concurrently.
 class PageSource {
  public:
-  // Returns fresh pages; null if there are none left.
+  // Returns new pages, or null if no memory is left.
   virtual uint8_t* Map(size_t bytes) = 0;
   virtual void Unmap(uint8_t* memory, size_t bytes) = 0;
   // Makes pages resident that are about to be written. Returns false if no memory is left.

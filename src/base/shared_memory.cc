@@ -348,7 +348,7 @@ Status SharedMemory::AddSegment() {
   if (::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return SystemError("F_ADD_SEALS of a memfd");
   }
-  // A descriptor that is opened for reading cannot be used for writing, whoever receives it.
+  // Other processes receive this descriptor, which cannot be used for writing.
   const std::string path = "/proc/self/fd/" + std::to_string(memfd.get());
   const int readable = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (readable < 0) return SystemError("opening " + path);

@@ -20,6 +20,11 @@ def run(*words: object, code: int = 0, **options) -> subprocess.CompletedProcess
     return ended
 
 
+def short_bench(address: str) -> tuple[str, ...]:
+    """Returns the arguments of the program that insert some items into the table replay."""
+    return ("bench", "insert", "--address", address, "--table", "replay", "--seconds", "0.1", "--rounds", "1")
+
+
 def wait_until(what: str, happens) -> None:
     deadline = time.monotonic() + PATIENCE
     while not happens():

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 
-from conftest import PATIENCE, ROOT, run, wait_until
+from conftest import PATIENCE, ROOT, run, short_bench, wait_until
 import pytest
 
 DOCKERFILE = ROOT / "packaging/Dockerfile"
@@ -165,19 +165,7 @@ def test_image_serves_saves_and_is_healthy(container, tmp_path):
             ),
         )
         assert server.poll() is None, (tmp_path / "log").read_text()
-        bench = (
-            "bench",
-            "insert",
-            "--address",
-            f"localhost:{port}",
-            "--table",
-            "replay",
-            "--seconds",
-            "0.1",
-            "--rounds",
-            "1",
-        )
-        run(*inside, "reverb", *bench)
+        run(*inside, "reverb", *short_bench(f"localhost:{port}"))
         saved = run(*inside, "reverb", "checkpoint", "save", f"localhost:{port}").stdout.strip()
         verified = run(*inside, "reverb", "checkpoint", "verify", saved).stdout
         assert "is good" in verified

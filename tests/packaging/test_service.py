@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 
-from conftest import ROOT, run, wait_until
+from conftest import ROOT, run, short_bench, wait_until
 import pytest
 import tomllib
 
@@ -40,19 +40,7 @@ def test_packaged_configuration_takes_ordinary_items(program, tmp_path):
         try:
             wait_until("the port file", lambda server=server: (tmp_path / "port").exists() or server.poll() is not None)
             address = f"localhost:{(tmp_path / 'port').read_text().strip()}"
-            run(
-                program,
-                "bench",
-                "insert",
-                "--address",
-                address,
-                "--table",
-                "replay",
-                "--seconds",
-                "0.1",
-                "--rounds",
-                "1",
-            )
+            run(program, *short_bench(address))
             saved = run(program, "checkpoint", "save", address).stdout.strip()
             assert saved.startswith((str(tmp_path / "checkpoints"), "checkpoints")), saved
             sizes.append(json.loads(run(program, "info", address, "--json").stdout)["tables"][0]["inserts"])

@@ -88,26 +88,22 @@ class ProgramTest(unittest.TestCase):
             self.addCleanup(context.__exit__, None, None, None)
             return value
 
-    def serve(self, *words: str, prepare: Callable[[], object] | None = None) -> Server:
-        server = Server(self.folder, *words, prepare=prepare)
-
-        def end():
-            if server.process.poll() is None:
-                server.process.kill()
-            server.process.communicate()
-
-        self.addCleanup(end)
-        return server
-
-    def start_client(self, *words: object) -> subprocess.Popen:
-        process = subprocess.Popen([client, *map(str, words)], stdout=subprocess.PIPE, text=True)
-
+    def end_with_test(self, process: subprocess.Popen) -> None:
         def end():
             if process.poll() is None:
                 process.kill()
             process.communicate()
 
         self.addCleanup(end)
+
+    def serve(self, *words: str, prepare: Callable[[], object] | None = None) -> Server:
+        server = Server(self.folder, *words, prepare=prepare)
+        self.end_with_test(server.process)
+        return server
+
+    def start_client(self, *words: object) -> subprocess.Popen:
+        process = subprocess.Popen([client, *map(str, words)], stdout=subprocess.PIPE, text=True)
+        self.end_with_test(process)
         return process
 
     def insert(self, server: Server, table: str, count: int, *, verb: str = "insert") -> None:

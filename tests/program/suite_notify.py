@@ -46,13 +46,7 @@ class Notify(ProgramTest):
         process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**more)
         )
-
-        def end():
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-        self.addCleanup(end)
+        self.end_with_test(process)
         return process
 
     def manager(self, address: str | None = None) -> Manager:

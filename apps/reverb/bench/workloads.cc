@@ -150,6 +150,16 @@ int64_t WindowOf(int writers) {
   return std::max<int64_t>((int64_t{64} << 20) / std::max(writers, 1), 1 << 20);
 }
 
+Job FlowJob(Flow flow, int64_t size, int clients, const BenchOptions& options) {
+  return At({.size = size,
+             .writers = flow == Flow::kInsert ? clients : 0,
+             .samplers = flow == Flow::kSample ? clients : 0,
+             .items = ItemsFor(size),
+             .fill = flow == Flow::kSample,
+             .write_window_bytes = WindowOf(clients)},
+            options);
+}
+
 }  // namespace
 
 Status RunFlow(Flow flow, const BenchOptions& options, const RowSink& sink) {
@@ -162,13 +172,7 @@ Status RunFlow(Flow flow, const BenchOptions& options, const RowSink& sink) {
     sizes = {size};
   }
   for (const int64_t size : sizes) {
-    const Job job = At({.size = size,
-                        .writers = flow == Flow::kInsert ? clients : 0,
-                        .samplers = flow == Flow::kSample ? clients : 0,
-                        .items = ItemsFor(size),
-                        .fill = flow == Flow::kSample,
-                        .write_window_bytes = WindowOf(clients)},
-                       options);
+    const Job job = FlowJob(flow, size, clients, options);
     Contest contest;
     REVERB_ASSIGN_OR_RETURN(const Pair pair, AddLoad(&contest, job, in_process, ProcessesFor(clients)));
     REVERB_ASSIGN_OR_RETURN(const Outcomes outcomes, contest.Run(options.seconds, options.rounds));
@@ -371,13 +375,7 @@ Status RunClients(const BenchOptions& options, const RowSink& sink) {
     std::vector<Pair> pairs;
     size_t few = 0;
     for (const int clients : counts) {
-      const Job job = At({.size = size,
-                          .writers = flow == Flow::kInsert ? clients : 0,
-                          .samplers = flow == Flow::kSample ? clients : 0,
-                          .items = ItemsFor(size),
-                          .fill = flow == Flow::kSample,
-                          .write_window_bytes = WindowOf(clients)},
-                         options);
+      const Job job = FlowJob(flow, size, clients, options);
       if (clients == kFew) few = pairs.size();
       REVERB_ASSIGN_OR_RETURN(const Pair pair,
                               AddLoad(&contest, job, /*in_process=*/false, ProcessesFor(clients)));

@@ -8,6 +8,7 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
+#include "transport/closed_stream.h"
 #include "transport/local/event_loop.h"
 #include "transport/local/message_socket.h"
 
@@ -184,16 +185,6 @@ class LocalSampleStream final : public ClientStream, public SampleStream {
  private:
   std::shared_ptr<SampleEvents> events_;  // used on the loop's thread
   SampleReplyDecoder decoder_;            // used on the loop's thread
-};
-
-// Stands for a stream that could not be opened.
-class ClosedStream final : public InsertStream, public SampleStream {
- public:
-  InsertStream::Sent Send(InsertMessage) override { return {}; }
-  void Send(SampleRequest) override {}
-  uint64_t NewBytes(const Trajectory&) const override { return 0; }
-  void Finish() override {}
-  void Cancel() override {}
 };
 
 template <typename Stream, typename Events>

@@ -39,11 +39,10 @@ enum class FrameKind : uint8_t {
   kRequest = 2,   // client: a single call, or the first message of a stream; `method` says which
   kMessage = 3,   // a further message of a stream, or the reply of a single call
   kDone = 4,      // client: half-closes the stream
-  kStatus =
-      5,  // server: a Status, the end of the stream or of the single call; after a refusal, the last frame
-  kReturn = 6,   // the message `number` of the other direction is not referred to any more
-  kReclaim = 7,  // asks for the return of all messages up to `number`
-  kLease = 8,    // server: refers to a word that has the value `number` as long as references are valid
+  kStatus = 5,    // server: a Status; ends the stream, the single call or, after a refusal, the socket
+  kReturn = 6,    // the message `number` of the other direction is not referred to any more
+  kReclaim = 7,   // asks for the return of all messages up to `number`
+  kLease = 8,     // server: refers to a word that has the value `number` as long as references are valid
 };
 
 struct FrameHeader {

@@ -80,7 +80,7 @@ class MessageSocket : public StreamSocket {
   // Copies the referenced bytes.
   static Buffer CopyReferenced(LocalMessage* message);
   void ReturnMessage(uint64_t number) EXCLUDES(returns_mu_);
-  // Returns the frames for pending returns; empty if there are none.
+  // Returns the frames for pending returns; empty if nothing is pending.
   std::string TakeReturns() EXCLUDES(returns_mu_);
   void SendReturns();
   // Detaches all referenced memory of messages up to `number` from the sender's, and returns them.
