@@ -25,7 +25,7 @@ CCACHE_BASEDIR ?= $(CURDIR)
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-packaging test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-ray test-packaging test-faults test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -89,7 +89,7 @@ test-long: setup ## The same with the tests' long settings, without optimisation
 SOAK_SECONDS ?= 600
 soak: build-dev ## Kill and restart a server under writers and samplers for SOAK_SECONDS, and check what they see
 	@tools/python.sh develop $(PYTHON_VERSION)
-	@PYTHONPATH=python build/venv-$(PYTHON_VERSION)/bin/python tests/soak/soak.py --program build/dev/apps/reverb --seconds $(SOAK_SECONDS)
+	@PYTHONPATH=python build/venv-$(PYTHON_VERSION)/bin/python tests/faults/soak.py --program build/dev/apps/reverb --seconds $(SOAK_SECONDS)
 
 test-coexist: setup ## Python beside TensorFlow, Torch, JAX and gRPC (environments of many GB in build/coexist-*)
 	@tools/coexist.sh
@@ -103,8 +103,14 @@ test-recipes: setup ## The learners of examples/python/recipes in Torch and JAX 
 test-formats: setup ## Exports and imports with the real libraries (Minari, LeRobot with Torch: many GB in build/formats)
 	@tools/formats.sh
 
-test-frameworks: setup ## TensorFlow, Torch and JAX, each in its environment (many GB in build/framework-*)
+test-frameworks: setup ## TensorFlow, Torch, JAX and Ray, each in its environment (many GB in build/framework-*)
 	@tools/frameworks.sh
+
+test-ray: setup ## reverb.ray on a local Ray cluster of several nodes (an environment of 600 MB, build/framework-ray)
+	@tools/frameworks.sh ray
+
+test-faults: setup build/dev/build.ninja ## Kill, stop and disturb servers and clients (tests/faults); REVERB_TEST_LONG=1: 200 kills
+	@tools/faults.sh
 
 test-packaging: setup build/dev/build.ninja ## The image, the systemd unit, the Helm chart and the Slurm job of packaging/ (helm in build/tools)
 	@tools/packaging.sh

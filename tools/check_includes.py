@@ -84,7 +84,6 @@ LIBRARIES = {
         "src/checkpoint/*",
         "src/transport/*",
         "src/service/*",
-        "src/client/*",
     ],
     "absl/": [],  # containers only: ThreadSanitizer does not know its mutexes, and the library has its own Status
     "nanobind/": ["python/bindings/*"],
@@ -378,7 +377,7 @@ SELF_TEST_UNUSED = [
     "src/api may include src/client and no file of it does",
     "apps may include include/reverb and no file of it does",
     "src/checkpoint/dm_reverb/tf_record_reader.cc may include zlib.h and no such file does",
-    "src/client/* may include absl/container/ and no such file does",
+    "src/service/* may include absl/container/ and no such file does",
     "examples is in FOLDERS and has no files",
 ]
 SELF_TEST_OTHER_FILES = ["src/base/mutex.h", "tests/testing/seed.h", "apps/flags.h", "src/novel/b.h"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Implements `make test-frameworks`: runs python/tests_frameworks with TensorFlow, PyTorch and JAX, each in a separate
-# environment build/framework-*.
+# Implements `make test-frameworks`: runs python/tests_frameworks with TensorFlow, PyTorch, JAX and Ray, each in a
+# separate environment build/framework-*.
 #
 #   tools/frameworks.sh                    all of them
 #   tools/frameworks.sh tensorflow torch   only these
@@ -21,8 +21,9 @@ declare -A contents=(
   [tensorflow]="3.13 tensorflow-cpu numpy ml_dtypes dm-tree"
   [torch]="3.13 torch tensordict torchrl numpy ml_dtypes"
   [jax]="3.13 jax grain numpy"
+  [ray]="3.11 ray numpy"
 )
-order=(tensorflow-2.15 tensorflow torch jax)
+order=(tensorflow-2.15 tensorflow torch jax ray)
 
 prepare_only=0
 installed_only=0

@@ -46,6 +46,7 @@ for version in 3.10 3.11 3.12 3.13; do
     lines+=("$(printf '%-7s %5d s  %-20s CPython %s was not found' absent 0 "test python $version" "$version")")
   fi
 done
+needs "build python ${pythons[-1]}" stage "faults" tools/faults.sh --installed
 needs "build dev" stage "packaging" tools/packaging.sh --installed
 stage "frameworks" tools/frameworks.sh --installed
 stage "python types" tools/python.sh types

@@ -47,9 +47,12 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   Status Read(const toml::table& root, ServerOptions* options) {
-    CheckKeys(root, "", {"server", "limits", "checkpoint", "table"}, "");
+    CheckKeys(root, "", {"server", "limits", "checkpoint", "register", "table"}, "");
     if (const toml::node* node = root.get("server")) {
       if (const toml::table* table = Table(*node, "server")) ReadServer(*table, options);
+    }
+    if (const toml::node* node = root.get("register")) {
+      if (const toml::table* table = Table(*node, "register")) ReadRegister(*table, options);
     }
     if (const toml::node* node = root.get("limits")) {
       if (const toml::table* table = Table(*node, "limits")) ReadLimits(*table, &options->limits);
@@ -171,7 +174,9 @@ class Reader {
   // --- Parts of the file ---
 
   void ReadServer(const toml::table& table, ServerOptions* options) {
-    CheckKeys(table, "server.", {"host", "port", "local", "local_path", "max_bytes", "when_full"}, "");
+    CheckKeys(table, "server.",
+              {"host", "port", "local", "local_path", "keepalive_timeout", "max_bytes", "when_full", "shard"},
+              "");
     if (const toml::node* node = table.get("host")) {
       const auto host =
           String(*node, "server.host", "an address to listen on, such as \"127.0.0.1\" or \"[::]\"");
@@ -183,12 +188,23 @@ class Reader {
     if (const toml::node* node = table.get("port")) {
       if (const auto port = Integer(*node, "server.port", 0, 65535)) options->port = static_cast<int>(*port);
     }
+    if (const toml::node* node = table.get("shard")) {
+      if (const auto shard = Integer(*node, "server.shard", 1, 65535))
+        options->shard = static_cast<int>(*shard);
+    }
     if (const toml::node* node = table.get("local")) ReadLocal(*node, &options->local);
     if (const toml::node* node = table.get("local_path")) {
       const std::string what = "the path of a socket, such as \"/run/reverb/replay.sock\"";
       const auto path = String(*node, "server.local_path", what);
       if (path && path->empty()) Expected(*node, "server.local_path", what);
       if (path) options->local_path = *path;
+    }
+    if (const toml::node* node = table.get("keepalive_timeout")) {
+      const auto time = Time(*node, "server.keepalive_timeout");
+      if (time && *time < std::chrono::seconds(1)) {
+        Expected(*node, "server.keepalive_timeout", "a time of at least 1 s");
+      }
+      if (time) options->keepalive_timeout = *time;
     }
     if (const toml::node* node = table.get("max_bytes")) {
       if (const auto bytes = Bytes(*node, "server.max_bytes")) {
@@ -206,6 +222,20 @@ class Reader {
     }
   }
 
+  void ReadRegister(const toml::table& table, ServerOptions* options) {
+    CheckKeys(table, "register.", {"at", "address"}, "");
+    const std::string at = "a folder, such as \"file:///shared/run42\"";
+    if (const toml::node* node = table.get("at")) {
+      const auto folder = String(*node, "register.at", at);
+      if (folder && !folder->starts_with("file:///")) Expected(*node, "register.at", at);
+      if (folder) options->register_at = *folder;
+    }
+    if (const toml::node* node = table.get("address")) {
+      const auto address = String(*node, "register.address", "an address, such as \"replay-0:8000\"");
+      if (address) options->advertised_address = *address;
+    }
+  }
+
   void ReadLocal(const toml::node& node, LocalAccess* local) {
     if (const auto* flag = node.as_boolean()) {
       *local = **flag ? LocalAccess::kSameUser : LocalAccess::kOff;
@@ -217,12 +247,12 @@ class Reader {
   }
 
   void ReadLimits(const toml::table& table, ServerLimits* limits) {
-    CheckKeys(
-        table, "limits.",
-        {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes", "max_waiting_items",
-         "max_window_bytes", "sample_window_bytes", "max_streams", "disconnected_session_ttl",
-         "max_disconnected_bytes", "max_pinned_bytes", "stalled_client_timeout"},
-        "");
+    CheckKeys(table, "limits.",
+              {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes",
+               "max_waiting_items", "max_window_bytes", "sample_window_bytes", "max_streams",
+               "disconnected_session_ttl", "max_disconnected_bytes", "sequence_number_ttl",
+               "max_remembered_writers", "max_pinned_bytes", "stalled_client_timeout"},
+              "");
     LimitInto(table, "max_message_bytes", &limits->max_message_bytes);
     LimitInto(table, "max_chunk_bytes", &limits->max_chunk_bytes);
     LimitInto(table, "max_item_bytes", &limits->max_item_bytes);
@@ -244,6 +274,14 @@ class Reader {
     if (const toml::node* node = table.get("disconnected_session_ttl")) {
       if (const auto time = Time(*node, "limits.disconnected_session_ttl"))
         limits->disconnected_session_ttl = *time;
+    }
+    if (const toml::node* node = table.get("sequence_number_ttl")) {
+      if (const auto time = Time(*node, "limits.sequence_number_ttl")) limits->sequence_number_ttl = *time;
+    }
+    if (const toml::node* node = table.get("max_remembered_writers")) {
+      if (const auto count = Integer(*node, "limits.max_remembered_writers", 0, INT64_MAX)) {
+        limits->max_remembered_writers = static_cast<size_t>(*count);
+      }
     }
     if (const toml::node* node = table.get("stalled_client_timeout")) {
       const auto time = Time(*node, "limits.stalled_client_timeout");

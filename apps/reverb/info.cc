@@ -31,7 +31,21 @@ struct InfoOptions {
   int64_t count = 0;  // 0 = forever
 };
 
+// Returns the sum of the servers that answer; an error if none does.
+Result<Snapshot> AskSet(const Client& client, const Remote& remote) {
+  Snapshot snapshot{.servers = client.InfoOfEach(remote.wait())};
+  snapshot.when = std::chrono::steady_clock::now();
+  std::vector<ServerInfo> infos;
+  for (const Client::ServerReport& report : snapshot.servers) {
+    if (report.info.ok()) infos.push_back(*report.info);
+  }
+  if (infos.empty() && !snapshot.servers.empty()) return snapshot.servers.front().info.status();
+  snapshot.info = SumOf(infos);
+  return snapshot;
+}
+
 Result<Snapshot> Ask(const Client& client, const Remote& remote) {
+  if (IsSet(remote.address)) return AskSet(client, remote);
   REVERB_ASSIGN_OR_RETURN(ServerInfo info, client.Info(remote.wait()));
   const auto when = std::chrono::steady_clock::now();
   REVERB_ASSIGN_OR_RETURN(const std::vector<Transport> transports, client.Transports(remote.wait()));

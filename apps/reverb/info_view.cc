@@ -66,6 +66,8 @@ std::string WaitLine(const TableInfo& table, bool is_insert) {
   } else if (reason == WaitReason::kTooManySamples) {
     why +=
         " (cursor " + ShowNumber(table.cursor) + ", least " + ShowNumber(table.rate_limiter.min_diff) + ")";
+  } else if (reason == WaitReason::kLeased) {
+    why += " (" + ShowCount(table.leases.leased) + " of " + ShowCount(table.current_size) + ")";
   } else if (reason == WaitReason::kTooManyInserts) {
     why += " (cursor " + ShowNumber(table.cursor) + ", most " + ShowNumber(table.rate_limiter.max_diff) + ")";
   }
@@ -88,6 +90,11 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
   if (table.max_age_nanos > 0)
     picks += ", removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos));
   *page += "  " + picks + "\n";
+  if (table.leases.granted > 0) {
+    *page += "  leases   " + ShowCount(table.leases.leased, "item") + " leased; " +
+             ShowCount(table.leases.granted) + " granted, " + ShowCount(table.leases.acknowledged) +
+             " acknowledged, " + ShowCount(table.leases.expired) + " expired\n";
+  }
   if (const std::string items = ShowItems(table); !items.empty()) *page += "  items    " + items + "\n";
   for (const bool is_insert : {true, false}) {
     if ((is_insert ? table.waiting_inserts : table.waiting_samples) == 0) continue;
@@ -169,11 +176,38 @@ Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* befor
   return {.inserts = table.inserts_per_second, .samples = table.samples_per_second};
 }
 
+namespace {
+
+// Shows one line for each server of a set.
+std::string ShowServers(const Snapshot& now, const Paint& paint) {
+  Columns columns;
+  columns.AddColumn("SERVER");
+  for (const char* heading : {"SHARD", "ITEMS", "BYTES"}) columns.AddColumn(heading, Columns::Align::kRight);
+  columns.AddColumn("STATE");
+  for (const Client::ServerReport& report : now.servers) {
+    if (!report.info.ok()) {
+      columns.AddRow({ShowName(report.address, 60), "-", "-", "-",
+                      paint.Red("does not answer: " + ShowName(report.info.status().message(), 80))});
+      continue;
+    }
+    int64_t items = 0;
+    for (const TableInfo& table : report.info->tables) items += table.current_size;
+    columns.AddRow({ShowName(report.address, 60), std::to_string(report.info->shard), ShowCount(items),
+                    ShowBytes(report.info->stored_bytes),
+                    "up " + ShowDuration(std::chrono::nanoseconds(report.info->now_nanos -
+                                                                  report.info->started_nanos))});
+  }
+  return columns.ToString(paint);
+}
+
+}  // namespace
+
 std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,
                      const Paint& paint) {
   const ServerInfo& info = now.info;
-  std::string page = paint.Bold(ShowName(info.server_name)) + " at " + ShowName(address) + " (" +
-                     std::string(TransportName(now.transport)) + ")";
+  const std::string how = now.servers.empty() ? std::string(TransportName(now.transport))
+                                              : ShowCount(static_cast<int64_t>(now.servers.size()), "server");
+  std::string page = paint.Bold(ShowName(info.server_name)) + " at " + ShowName(address) + " (" + how + ")";
   if (info.started_nanos > 0) {
     page += ", up " + ShowDuration(std::chrono::nanoseconds(info.now_nanos - info.started_nanos));
   }
@@ -186,6 +220,7 @@ std::string InfoPage(const std::string& address, const Snapshot& now, const Snap
     page += share > 0.9 ? paint.Yellow(of) : of;
   }
   page += " of data in " + ShowCount(info.live_chunks, "chunk") + "\n\n";
+  if (!now.servers.empty()) page += ShowServers(now, paint) + "\n";
 
   Columns columns;
   columns.AddColumn("TABLE");
@@ -229,6 +264,8 @@ const char* ReasonWord(WaitReason reason) {
       return "memory";
     case WaitReason::kQueued:
       return "queued";
+    case WaitReason::kLeased:
+      return "leased";
   }
   return "unknown";
 }
@@ -324,12 +361,26 @@ std::string InfoJson(const std::string& address, const Snapshot& now, const Snap
   JsonWriter json;
   json.BeginObject()
       .Field("address", address)
-      .Field("transport", std::string(TransportName(now.transport)))
+      .Field("transport",
+             now.servers.empty() ? std::optional(std::string(TransportName(now.transport))) : std::nullopt)
       .Field("server", info.server_name)
       .Field("uptime_seconds", info.started_nanos > 0
                                    ? std::optional(Seconds(info.now_nanos - info.started_nanos))
                                    : std::nullopt);
   AddFields(info, &json);
+  if (!now.servers.empty()) {
+    json.Key("servers").BeginArray();
+    for (const Client::ServerReport& report : now.servers) {
+      json.BeginObject().Field("address", report.address);
+      if (report.info.ok()) {
+        AddFields(*report.info, &json);
+      } else {
+        json.Field("error", std::string(report.info.status().message()));
+      }
+      json.End();
+    }
+    json.End();
+  }
   return json.End().text();
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "json.h"
 #include "reverb/client.h"
@@ -19,6 +20,8 @@ struct Snapshot {
   ServerInfo info;
   Transport transport = Transport::kGrpc;  // that this process uses
   std::chrono::steady_clock::time_point when;
+  // Of several servers: each of them. `info` is the sum of those that answer.
+  std::vector<Client::ServerReport> servers = {};
 };
 
 // Rates per second.

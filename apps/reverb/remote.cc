@@ -109,9 +109,18 @@ CLI::Validator SecondsBetween(double least, double most) {
   return CLI::Validator(check, "");
 }
 
+bool IsSet(std::string_view address) {
+  return address.find(',') != std::string_view::npos || address.starts_with("dns:") ||
+         address.starts_with("file:");
+}
+
 void Remote::AddTo(CLI::App* app) {
   command = app->get_name();
-  app->add_option("ADDRESS", address, "The server, as host:port or unix:path")->required()->type_name("");
+  app->add_option("ADDRESS", address,
+                  "The server, as host:port or unix:path; several, separated by commas, dns:///name:port or "
+                  "file:///path are used as one")
+      ->required()
+      ->type_name("");
   app->add_option("--timeout", timeout_seconds, "How long to wait for an answer")
       ->type_name("SECONDS")
       ->check(SecondsBetween(0.001, 1e6))
@@ -121,6 +130,7 @@ void Remote::AddTo(CLI::App* app) {
 Result<Client> Remote::Connect() const {
   REVERB_ASSIGN_OR_RETURN(Client client,
                           Client::Connect(address, {.in_process = false, .name = "reverb " + command}));
+  if (IsSet(address)) return client;  // some of its servers may be down
   REVERB_RETURN_IF_ERROR(
       Probe(address, std::chrono::duration_cast<std::chrono::milliseconds>(*wait().timeout)));
   return client;

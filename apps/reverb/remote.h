@@ -16,6 +16,9 @@ namespace reverb::program {
 // Returns a check for options that are a time in seconds. Unlike CLI::Range, it rejects NaN.
 CLI::Validator SecondsBetween(double least, double most);
 
+// Returns whether the address is that of several servers: separated by commas, dns:///name:port, file:///path.
+bool IsSet(std::string_view address);
+
 // A table of a server, and the client to change it with.
 struct RemoteTable {
   Client client;

@@ -48,6 +48,9 @@ struct ServeOptions {
   std::optional<std::string> checkpoint_every;
   bool checkpoint_on_stop = false;
   std::string port_file;
+  std::optional<int> shard;
+  std::optional<std::string> register_at;
+  std::optional<std::string> advertise;
   bool check = false;
 };
 
@@ -99,6 +102,9 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
   }
   if (flags.host) options.host = *flags.host;
   if (flags.port) options.port = *flags.port;
+  if (flags.shard) options.shard = *flags.shard;
+  if (flags.register_at) options.register_at = *flags.register_at;
+  if (flags.advertise) options.advertised_address = *flags.advertise;
   if (flags.max_bytes) {
     const Result<int64_t> bytes = ParseBytes(*flags.max_bytes);
     if (!bytes.ok()) return Status::InvalidArgument("--max-bytes: " + std::string(bytes.status().message()));
@@ -145,6 +151,7 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
                     table.signature ? ShowName(table.signature->ToString(), 60) : "any"});
   }
   std::string text = columns.ToString(paint, "  ");
+  if (!options.register_at.empty()) text += "  registers in " + ShowName(options.register_at, 1000) + "\n";
   if (options.store.max_bytes) {
     text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
             (options.store.evict_when_full ? "inserts evict items" : "inserts wait") + "\n";
@@ -375,6 +382,19 @@ Command AddServe(CLI::App* program) {
                   "environment variable REVERB_PORT_FILE; none)")
       ->type_name("FILE")
       ->envname("REVERB_PORT_FILE");
+  app->add_option("--shard", flags->shard,
+                  "Identifies this server among several that clients use as one (default: that of the "
+                  "checkpoint, or a random one)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65535));
+  app->add_option("--register", flags->register_at,
+                  "A folder, file:///path, in which clients of that address find the server")
+      ->type_name("ADDRESS");
+  app->add_option(
+         "--advertise", flags->advertise,
+         "With --register: the address that clients find there (default: this machine's name and the "
+         "port, or the host if it is not [::])")
+      ->type_name("HOST:PORT");
   app->add_option("--max-bytes", flags->max_bytes,
                   "Bound on the data of all tables, such as 4GiB; above it inserts wait")
       ->type_name("SIZE");

@@ -56,8 +56,9 @@ std::string ShowBytes(int64_t bytes) {
 std::string ShowDuration(std::chrono::nanoseconds duration) {
   const double seconds = std::chrono::duration<double>(duration).count();
   if (seconds < 0) return "0 s";
-  if (seconds < 1e-3) return Format("%.3g µs", seconds * 1e6);
-  if (seconds < 1) return Format("%.3g ms", seconds * 1e3);
+  // The bounds are those of rounding to three digits: 0.9996 s is "1.0 s", not "1e+03 ms".
+  if (seconds < 0.9995e-3) return Format("%.3g µs", seconds * 1e6);
+  if (seconds < 0.9995) return Format("%.3g ms", seconds * 1e3);
   if (seconds < 10) return Format("%.1f s", seconds);
   const auto whole = static_cast<int64_t>(seconds);
   struct Unit {

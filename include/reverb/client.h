@@ -4,9 +4,11 @@
 //   auto writer = client.NewTrajectoryWriter({.chunking = {.num_keep_alive_refs = 4}}).value();
 //   auto sampler = client.NewSampler({.table = "replay"}).value();
 //
-// Several servers, "a:8000,b:8000", are independent of each other. Writers and single calls use one of them
-// in turn, samplers read from all, calls that change a table go to all, and priority updates go to the server
-// that the item was sampled from.
+// Several servers, "a:8000,b:8000", act as one: each table is spread over all of them. A writer uses one of them,
+// and another one if that is lost. Samplers choose servers in proportion to what their tables hold, so that
+// uniform and prioritized samples are those of one large table, and so are their probabilities; Fifo and other orders
+// are those of each server. Calls that change a table go to all servers, and priority updates to the server of
+// the item, which is part of its key.
 //
 // A client connects when it first needs a connection and reconnects after losing it. It detects a server in
 // its own process and then uses no socket, and one on its own host and then uses shared memory instead of the
@@ -16,6 +18,7 @@
 #ifndef REVERB_CLIENT_H_
 #define REVERB_CLIENT_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,12 +44,21 @@ namespace reverb {
 
 class Server;
 
+enum class LostUpdates : uint8_t {
+  kDrop,   // they are counted (Client::dropped_updates()) and logged
+  kRaise,  // the call fails
+};
+
 struct ClientOptions {
   // Bounds the bytes of a writer's unconfirmed chunks, above which it waits; > 0, absent = no bound.
   std::optional<int64_t> write_window_bytes = int64_t{64} << 20;
   // How long writers, Sample() and single calls retry an unreachable server before they fail; absent =
   // forever. Samplers have their own option.
   Timeout reconnect_timeout = {};
+  // How long a server may leave a connection unanswered, for example because its host or the network has failed,
+  // before the connection counts as lost: waiting calls then end, and writers and samplers reconnect. At least a
+  // second; absent = forever. Applies to gRPC: the system reports the end of a server on the same host.
+  Timeout keepalive_timeout = std::chrono::seconds(20);
   // Rejects larger responses, for example one large sample. Bounds the memory that a server can make this
   // client use for a response.
   uint64_t max_response_bytes = uint64_t{1} << 30;
@@ -59,6 +71,15 @@ struct ClientOptions {
   // dtypes that the caller cannot represent, as bits (1 << number). Items with such a column are not removed
   // from a table by sampling them: INVALID_ARGUMENT.
   uint64_t unsupported_dtypes = 0;
+
+  // --- Several servers ---
+  // What to do with priority updates and deletes for a server that cannot be reached.
+  LostUpdates lost_updates = LostUpdates::kDrop;
+  // How long a server may be unreachable before its writers use another one, and calls that change a table fail
+  // unless they have a timeout; > 0.
+  std::chrono::nanoseconds lost_server_timeout = std::chrono::seconds(10);
+  // The client is one of several servers even if there is one address or none now: SetServers() adds others.
+  bool servers_may_change = false;
 
   [[nodiscard]] Status Validate() const;
 };
@@ -74,12 +95,19 @@ std::string_view TransportName(Transport transport);
 
 class Client {
  public:
-  // Accepts host:port, unix:path (the local socket of a server of this host), or several addresses separated
-  // by commas. Fails for an invalid address. The server need not be running yet.
+  // Accepts host:port, unix:path (the local socket of a server of this host), or several of these separated
+  // by commas. dns:///name:port is all servers that have an address of that name, file:///path those that
+  // register in that folder (ServerOptions::register_at); both are looked up every few seconds. Fails for an
+  // invalid address. The server need not be running yet.
   static Result<Client> Connect(std::string address, ClientOptions options = {});
 
   const std::string& address() const;
   int64_t num_servers() const;
+  // Replaces the servers of a client that was connected to several, or with servers_may_change. Its writers and
+  // samplers follow. FAILED_PRECONDITION for a client of one server.
+  Status SetServers(const std::vector<std::string>& addresses) const;
+  // Returns how many priority updates and deletes were dropped because their server is lost.
+  int64_t dropped_updates() const;
 
   Result<TrajectoryWriter> NewTrajectoryWriter(const TrajectoryWriterOptions& options) const;
   Result<StructuredWriter> NewStructuredWriter(StructuredWriterOptions options) const;
@@ -88,8 +116,9 @@ class Client {
   Result<Sampler> NewSampler(SamplerOptions options) const;
 
   // Inserts one step, as an episode of its own, into each of these tables as an item of one row. The data is
-  // sent and stored once. Returns when all items are inserted. UNAVAILABLE if the connection fails before the
-  // server has confirmed them: some may have been inserted.
+  // sent and stored once. Returns when all items are inserted. If the connection fails before the server has
+  // confirmed them, it sends them again under the same numbers, so that none is inserted twice. After
+  // DEADLINE_EXCEEDED, and after UNAVAILABLE (reconnect_timeout), some may have been inserted.
   using TablePriority = std::pair<std::string, double>;
   Status Insert(std::span<const TensorView> step, std::span<const TablePriority> tables,
                 const WaitOptions& wait = {}, const ItemStructure& structure = {}) const;
@@ -105,7 +134,8 @@ class Client {
   //
   // With several servers, a call runs concurrently on all servers that it concerns. Reachable servers have
   // executed it when the call returns; for the others it returns one error that names each server and the
-  // reason. Without any timeout, calls that change a table wait 10 s for an unreachable server.
+  // reason. Without any timeout, calls that change a table wait lost_server_timeout for an unreachable server.
+  // Priority updates and deletes for one are dropped, see ClientOptions::lost_updates.
 
   // Ignores unknown keys. If a selector rejects one of the priorities, nothing is updated.
   Status UpdatePriorities(std::string_view table, std::span<const KeyPriority> updates,
@@ -122,7 +152,16 @@ class Client {
   Status RemoveTable(std::string_view table, const WaitOptions& wait = {}) const;
   // Changes limits of a table in use. Items beyond a smaller max_size are evicted.
   Status ChangeTable(std::string_view table, const TableChanges& changes, const WaitOptions& wait = {}) const;
+  // With several servers, returns their sum (SumOf()), or an error that names those that do not answer.
   Result<ServerInfo> Info(const WaitOptions& wait = {}) const;
+  // Returns the information of one server; of several, the first one that answers.
+  Result<ServerInfo> InfoOfOne(const WaitOptions& wait = {}) const;
+  // Returns the information of each server, or why there is none, in the order of the addresses.
+  struct ServerReport {
+    std::string address;
+    Result<ServerInfo> info;
+  };
+  std::vector<ServerReport> InfoOfEach(const WaitOptions& wait = {}) const;
   // Returns the signatures of all tables, for the `signatures` option of writers. The source keeps the client's
   // connection, from which it fetches them again.
   Result<std::shared_ptr<SignatureSource>> Signatures(const WaitOptions& wait = {}) const;

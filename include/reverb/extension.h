@@ -60,7 +60,7 @@ class TableExtension {
   virtual void OnDelete(const ItemView& item, Context& context) { (void)item, (void)context; }
   // item.priority is the new one.
   virtual void OnUpdate(const ItemView& item, Context& context) { (void)item, (void)context; }
-  // item.times_sampled counts this sample.
+  // item.times_sampled counts this sample. For a leased sample: when it is acknowledged, if the item is still there.
   virtual void OnSample(const ItemView& item, Context& context) { (void)item, (void)context; }
   // Called before the table is cleared; OnDelete is not called for the items.
   virtual void OnReset() {}

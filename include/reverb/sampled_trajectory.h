@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "reverb/sample_lease.h"
 #include "reverb/status.h"
 #include "reverb/tensor.h"
 
@@ -32,6 +33,9 @@ class SampledTrajectory {
   // The time of the insert, by the clock of the table's host, since the Unix epoch.
   int64_t inserted_at_nanos() const;
 
+  // The lease that the item was sampled under; see SamplerOptions::lease.
+  const SampleLease& lease() const { return lease_; }
+
   uint32_t num_columns() const;
   // REQUIRES: index < num_columns().
   bool is_squeezed(uint32_t index) const;
@@ -48,6 +52,7 @@ class SampledTrajectory {
   explicit SampledTrajectory(internal::Sample sample);
   Result<Tensor> Decode(uint32_t index, const TensorPool* pool) const;
   std::shared_ptr<const internal::Sample> sample_;
+  SampleLease lease_;
 };
 
 }  // namespace reverb

@@ -9,22 +9,20 @@
 #ifndef REVERB_SAMPLER_H_
 #define REVERB_SAMPLER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "reverb/sample_lease.h"
 #include "reverb/sampled_trajectory.h"
 #include "reverb/status.h"
 #include "reverb/tensor.h"
 #include "reverb/wait.h"
 
 namespace reverb {
-
-namespace internal {
-class SamplerImpl;
-}  // namespace internal
 
 // Which differences between the samples of a batch the consumer cannot handle. A table that removes sampled
 // items (max_times_sampled) checks them before it removes any.
@@ -54,18 +52,31 @@ struct SamplerOptions {
   int32_t num_workers = -1;
   // Disables prefetching: every draw sees the priorities of all earlier updates.
   bool exact = false;
-  // The samples of a batch, which are drawn from one server by one request; 0 = requests of any size. With it,
-  // NextBatch() must be called with this number, and max_samples must be a multiple of it.
+  // The samples of a batch; 0 = requests of any size. With it, NextBatch() must be called with this number, and
+  // max_samples must be a multiple of it. A single server draws a batch by one request; several servers give
+  // their shares of it.
   int64_t batch_size = 0;
   // Draws a whole batch, or nothing: a batch that the table cannot provide now waits, and takes nothing if the
-  // wait ends. Requires batch_size.
+  // wait ends. Requires batch_size. With several servers this holds for the share of each server; shares that
+  // were drawn when the wait ends are part of the next batch.
   bool all_or_nothing = false;
   // INVALID_ARGUMENT, which ends the sampler, for a batch with such differences; its items stay in the table.
   BatchCheck check = BatchCheck::kNone;
   // The same for a sample whose columns have different lengths or are squeezed: the consumer splits samples
   // into steps.
   bool timesteps = false;
-  // How long the table's rate limiter may block a consumer before the sampler ends.
+  // Above 0: samples are leased for this long, from the time at which the server draws them. Their items stay in
+  // the table, but no other sampler gets them before they are acknowledged, released, or the lease has expired.
+  // Only acknowledged samples count (max_times_sampled, rate limiter). The items of a batch are distinct, and leased
+  // together: INVALID_ARGUMENT for more than the table can hold or its limiter allows. Disables prefetching, like
+  // `exact`, because a lease would run while its sample waits here.
+  std::chrono::nanoseconds lease{0};
+  // With `lease`: each call acknowledges what the call before it returned, and Close() releases what the last
+  // one returned, unless the caller has settled it (SampledTrajectory::lease(), BatchInfo::lease). For one
+  // consumer at a time: threads that share a Sampler turn it off and settle each lease themselves.
+  bool auto_ack = true;
+  // How long the table's rate limiter may block a consumer before the sampler ends; of several servers, those of
+  // all of them.
   Timeout rate_limiter_timeout = {};
   // How long to retry an unreachable server before Next() fails; absent = forever.
   Timeout reconnect_timeout = {};
@@ -81,6 +92,7 @@ struct BatchInfo {
   std::vector<double> probabilities;
   std::vector<int64_t> table_sizes;
   std::vector<int32_t> times_sampled;
+  SampleLease lease = {};  // of all samples, with SamplerOptions::lease
 };
 
 struct Batch {
@@ -141,6 +153,11 @@ class Sampler {
   Status NextBatch(int64_t n, std::span<const ColumnMemory> columns, BatchInfo* info,
                    const WaitOptions& wait = {});
 
+  // Acknowledges what the last call returned, with `lease` and `auto_ack`: for consumers that take no more
+  // samples. An error if `wait` ended before the server answered.
+  Status AckPrevious(const WaitOptions& wait = {});
+
+  // Releases what was not acknowledged.
   void Close();
   Stats stats() const;
 

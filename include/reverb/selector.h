@@ -15,6 +15,7 @@
 #define REVERB_SELECTOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -108,11 +109,22 @@ class Selector {
   virtual void Delete(Slot slot) = 0;
   // Undoes the last Delete(). Several are undone in reverse order, with no other change in between.
   virtual void Undelete(const SelectorItem& item) { Insert(item); }
+  // Adds an item that Sample() had picked and that was deleted since, at the place that its numbers give it
+  // among the present ones. `inserted_of` returns SelectorItem::inserted of a present slot, for as long as the
+  // selector exists. Needed for leases, by selectors whose picks depend on the order of Insert().
+  virtual void Reinsert(const SelectorItem& item, const std::function<uint64_t(Slot)>& inserted_of) {
+    (void)inserted_of;
+    Insert(item);
+  }
   virtual void Clear() = 0;
 
   // Fills `out` with independent draws from the present state. Drawing n at once gives the same picks as
   // drawing one n times. REQUIRES: at least one item is present.
   virtual void Sample(std::span<Selection> out) = 0;
+
+  // Returns the sum of the weights in proportion to which Sample() picks items; absent (the default) if it
+  // picks in another way, such as by age. Samplers of several servers choose servers in proportion to it.
+  virtual std::optional<double> Mass() const { return std::nullopt; }
 
   // Prefetches the memory that an operation on `slot` will access. A hint only.
   virtual void Prefetch(Slot slot) const { (void)slot; }

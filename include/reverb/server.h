@@ -41,9 +41,14 @@ struct ServerLimits {
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_streams = 10'000;
   // How long the server keeps the session of a disconnected writer, with its pending items; and how many bytes
-  // may be pending for all of these together: beyond that, the server drops the longest disconnected.
+  // may be pending for all of these together: beyond that, the server drops the items of those that disconnected
+  // last, which resend them when they reconnect.
   std::chrono::nanoseconds disconnected_session_ttl = std::chrono::minutes(5);
   uint64_t max_disconnected_bytes = uint64_t{256} << 20;
+  // How long the server remembers the sequence number of a disconnected writer, so that nothing that it resends
+  // is inserted twice, and of how many writers without a session: beyond that, it forgets the oldest.
+  std::chrono::nanoseconds sequence_number_ttl = std::chrono::hours(24);
+  size_t max_remembered_writers = 100'000;
   // Of one local stream: bytes of the server's memory that the client may refer to; further data is copied
   // into the socket. A client that neither receives nor returns memory for this long is disconnected.
   uint64_t max_pinned_bytes = uint64_t{256} << 20;
@@ -70,9 +75,23 @@ struct ServerOptions {
   // The path of the local socket instead, for clients that connect to "unix:PATH"; a server that cannot create
   // it does not start. Its mode is 0600, or 0666 with kAnyUser: the folder then decides who may connect.
   std::string local_path = {};
+  // How long a client may leave its connection unanswered, for example because its host or the network has
+  // failed, before the server closes the connection. At least a second; absent = forever. Applies to gRPC: the
+  // system reports the end of a process on the same host, and ServerLimits::stalled_client_timeout bounds one
+  // that is stopped.
+  Timeout keepalive_timeout = std::chrono::seconds(20);
   ServerLimits limits = {};
   // Saves the tables to disk and loads them; absent: the tables exist in memory only.
   std::optional<CheckpointOptions> checkpoint = {};
+  // Identifies this server among several that clients use as one, in the keys of its items: 1 to 65535, and
+  // different for each. Absent: that of the checkpoint that is loaded, or else a random one.
+  std::optional<int> shard = {};
+  // Registers the server in a folder, file:///path, in which clients of that address find it. Its file is
+  // renewed every few seconds and removed by Stop(); empty: the server does not register.
+  std::string register_at = {};
+  // The address at which clients reach this server; empty: host:port, with the name of this machine if the
+  // server listens on all interfaces.
+  std::string advertised_address = {};
 };
 
 class Server {
@@ -86,6 +105,8 @@ class Server {
   int port() const;
   // Returns the path of the local socket; empty if there is none.
   std::string local_path() const;
+  // Returns ServerOptions::shard, or the one that was chosen.
+  int shard() const;
   // NOT_FOUND if there is no table of that name.
   Result<Table> table(std::string_view name) const;
   // Returns the path of the checkpoint that Start() loaded; absent if the tables started empty.

@@ -41,7 +41,13 @@ struct ServerInfo {
   std::string local_path;
   std::string boot_id;             // of the server's host: changes when it is started again
   std::optional<int64_t> user_id;  // the only user that may connect; absent = any user
+  // The upper 16 bits of the keys of items that were written to this server; 0 = unknown.
+  uint32_t shard = 0;
 };
+
+// Returns the information of several servers that act as one: sums of sizes, counts, rates and bytes. Settings are
+// those of the first server that has the table.
+ServerInfo SumOf(const std::vector<ServerInfo>& servers);
 
 }  // namespace reverb
 

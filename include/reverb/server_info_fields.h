@@ -88,6 +88,11 @@ inline constexpr auto kFields<TableInfo> = FieldList("TableInfo",
         .As(FieldKind::kNanos).NotInJson(),
     Field("idle_nanos", 33, &TableInfo::work_time, &TableWorkTime::idle_nanos)
         .As(FieldKind::kNanos).NotInJson(),
+    Field("leased_items", 50, &TableInfo::leases, &LeaseCounts::leased),
+    Field("leases_granted", 51, &TableInfo::leases, &LeaseCounts::granted),
+    Field("leases_acknowledged", 52, &TableInfo::leases, &LeaseCounts::acknowledged),
+    Field("leases_expired", 53, &TableInfo::leases, &LeaseCounts::expired),
+    Field("leases_late", 54, &TableInfo::leases, &LeaseCounts::late),
     Field("closed", 34, &TableInfo::closed));
 
 template <>
@@ -114,6 +119,7 @@ inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
     Field("local_path", 11, &ServerInfo::local_path),
     Field("boot_id", 12, &ServerInfo::boot_id).NotInJson(),
     Field("user_id", 16, &ServerInfo::user_id).NotInJson(),
+    Field("shard", 55, &ServerInfo::shard),
     Field("tables", 3, &ServerInfo::tables),
     Field("waiters", 10, &ServerInfo::waiters));
 

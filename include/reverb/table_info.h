@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reverb/lease.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/table_settings.h"
 
@@ -20,8 +21,9 @@ enum class WaitReason : uint8_t {
   kTooManyInserts = 3,  // inserts: another one would push the cursor above max_diff
   kMemory = 4,          // inserts: the store has reached max_bytes
   kQueued = 5,          // behind an earlier caller of the same kind
+  kLeased = 6,          // samples: leases hold the items, or the samples that the limiter allows
 };
-inline constexpr int kNumWaitReasons = 6;
+inline constexpr int kNumWaitReasons = 7;
 std::string_view WaitReasonName(WaitReason reason);
 
 struct WaitStats {
@@ -48,6 +50,8 @@ struct TableInfo : TableSettings, TableCounts {
   int64_t num_episodes = 0;
   RateLimiterCounters counters = {};
   double cursor = 0;  // of `counters`
+
+  LeaseCounts leases = {};
 
   // Bytes of the chunks that items of this table refer to, as stored. A chunk that several
   // items share counts once per item here; the store counts it once.

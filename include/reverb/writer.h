@@ -352,6 +352,8 @@ class Writer {
   // Flushes and closes the writer, even if the flush fails. INVALID_ARGUMENT if it is already closed.
   Status Close(const WaitOptions& wait = {});
   bool is_closed() const;
+  // The number of items that were created and are not confirmed yet; 0 once closed.
+  int64_t unconfirmed_items() const;
 
  private:
   friend struct internal::WriterFactory;

@@ -1,5 +1,6 @@
 // Samples as batches: Client.sample_batches().
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "iteration.h"
+#include "leases.h"
 #include "python_api.h"
 #include "reverb/sampler.h"
 #include "samples.h"
@@ -26,6 +28,7 @@ struct BatchSettings {
   int64_t prefetch = 2;  // batches
   bool pad = false;
   bool all_or_nothing = false;
+  std::chrono::nanoseconds lease{0};
 };
 
 // The most samples that a stream may have in flight (see the native sampler).
@@ -50,17 +53,32 @@ class BatchIterator : public Iteration {
     const Turn::Holder turn(turn_);
     if (is_closed_) throw nb::stop_iteration();
     if (!is_started_) Start();
-    if (settings_.num_batches && taken_ >= *settings_.num_batches) End();
+    if (settings_.num_batches && taken_ >= *settings_.num_batches) {
+      if (is_leased())
+        RaiseUnlessOk(Await([&](const WaitOptions& wait) { return sampler_->AckPrevious(wait); }));
+      End();
+    }
     Batch batch;
     RaiseUnlessOk(Await([&](const WaitOptions& wait) {
       return sampler_->NextBatch(n, &batch, {.pad = settings_.pad, .pool = &pool_}, wait);
     }));
     ++taken_;
-    LearnStructure();
-    return ToPython(std::move(batch));
+    if (!is_leased()) {
+      LearnStructure();
+      return ToPython(std::move(batch));
+    }
+    const SampleLease lease = batch.info.lease;
+    try {
+      LearnStructure();
+      return WithLease(ToPython(std::move(batch)), lease, nb::find(this));
+    } catch (...) {
+      ReleaseLease(lease);  // the caller does not get the batch
+      throw;
+    }
   }
 
  private:
+  bool is_leased() const { return settings_.lease > std::chrono::nanoseconds(0); }
   static void Check(const char* name, int64_t value, int64_t least, int64_t most) {
     if (value >= least && value <= most) return;
     RaiseValueError(std::string(name) + " (" + std::to_string(value) + ") must be between " +
@@ -70,7 +88,7 @@ class BatchIterator : public Iteration {
   void Start() {
     Unpack(/*fresh=*/true);
     const bool may_read_ahead =
-        settings_.prefetch > 0 && !settings_.exact && MayReadAhead() == ReadAhead::kFreely;
+        settings_.prefetch > 0 && !settings_.exact && !is_leased() && MayReadAhead() == ReadAhead::kFreely;
     Open({.table = table_,
           .max_samples = settings_.num_batches ? *settings_.num_batches * settings_.batch_size : -1,
           .max_in_flight_samples_per_worker = std::max<int64_t>(1, settings_.prefetch) * settings_.batch_size,
@@ -78,7 +96,8 @@ class BatchIterator : public Iteration {
           .exact = !may_read_ahead,
           .batch_size = settings_.all_or_nothing ? settings_.batch_size : 0,
           .all_or_nothing = settings_.all_or_nothing,
-          .check = settings_.pad ? BatchCheck::kSameLayout : BatchCheck::kSameShape});
+          .check = settings_.pad ? BatchCheck::kSameLayout : BatchCheck::kSameShape,
+          .lease = settings_.lease});
     is_started_ = true;
   }
 
@@ -123,7 +142,7 @@ void BindBatches(nb::module_& module) {
       "__init__",
       [](Self* self, nb::object client, std::string table, int64_t batch_size,
          std::optional<int64_t> num_batches, std::optional<double> timeout, Truth exact, int64_t num_streams,
-         int64_t prefetch, Truth pad, Truth all_or_nothing) {
+         int64_t prefetch, Truth pad, Truth all_or_nothing, nb::handle lease) {
         new (self) Self(std::move(client), std::move(table),
                         {.batch_size = batch_size,
                          .num_batches = num_batches,
@@ -131,11 +150,12 @@ void BindBatches(nb::module_& module) {
                          .num_streams = num_streams,
                          .prefetch = prefetch,
                          .pad = pad.value,
-                         .all_or_nothing = all_or_nothing.value},
+                         .all_or_nothing = all_or_nothing.value,
+                         .lease = LeaseFromSeconds(lease)},
                         TimeoutFromSeconds(timeout));
       },
       "client"_a, "table"_a, "batch_size"_a, "num_batches"_a.none(), "timeout"_a.none(), "exact"_a,
-      "num_streams"_a, "prefetch"_a, "pad"_a, "all_or_nothing"_a = Truth{});
+      "num_streams"_a, "prefetch"_a, "pad"_a, "all_or_nothing"_a = Truth{}, "lease"_a = nb::none());
   bound.def("take", &Self::Take, "n"_a, "The next batch, of n samples, at most batch_size.");
   BindIteration(bound);
 }

@@ -1,5 +1,7 @@
 #include "client.h"
 
+#include <nanobind/stl/vector.h>
+
 #include <utility>
 #include <vector>
 
@@ -234,12 +236,32 @@ void UpdatePriorities(ClientObject& self, std::string_view table, nb::handle key
   Mutate(self, table, pairs, {}, timeout);
 }
 
-nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout) {
+// `any_server`: of several, the first one that answers instead of the sum.
+nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout, bool any_server) {
   const Client client = self.client();
-  const ServerInfo info = ValueOrRaise(
-      Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) { return client.Info(wait); }));
-  self.RecordTables(info);
+  const ServerInfo info =
+      ValueOrRaise(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+        return any_server ? client.InfoOfOne(wait) : client.Info(wait);
+      }));
+  if (client.num_servers() == 1) self.RecordTables(info);  // limits are those of each server
   return ToDict(info);
+}
+
+// Returns a list of (address, information as a dict or None, reason why there is none).
+nb::list ServerReports(ClientObject& self, std::optional<double> timeout) {
+  const Client client = self.client();
+  const std::vector<Client::ServerReport> reports =
+      Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+        return client.InfoOfEach(wait);
+      });
+  nb::list list;
+  for (const Client::ServerReport& report : reports) {
+    const std::string_view reason = report.info.status().message();
+    list.append(nb::make_tuple(nb::str(report.address.data(), report.address.size()),
+                               report.info.ok() ? nb::object(ToDict(*report.info)) : nb::none(),
+                               nb::str(reason.data(), reason.size())));
+  }
+  return list;
 }
 
 // Docstrings of the methods that have no Python wrapper, because they are called often.
@@ -247,7 +269,8 @@ nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout) {
 constexpr char kInsertDoc[] =
     R"(Writes one step as an item of each named table, and returns when all are inserted.
 
-The data is sent and stored once, for any number of tables.
+The data is sent and stored once, for any number of tables. When the connection breaks, it is sent again under the
+same number, so that it is not inserted twice.
 
 Args:
     data: any nest of values.
@@ -287,11 +310,15 @@ Args:
         were written.
     all_or_nothing: draw all `num_samples` together, or none: the first next() waits until the table can provide them,
         and takes nothing if it ends with an error. ValueError for more than the table can ever provide together.
+    lease: seconds; the items are leased for this long, and count as sampled only when they are acknowledged. What is
+        yielded has ack(), release() and extend() (reverb.leases). Each next() acknowledges the item before it;
+        close() releases the last one, and so does dropping both it and the iterator. Nothing is prefetched, so each
+        next() waits for the server; sample_batches() is faster.
 
 Raises:
-    ValueError: from next(): for an item whose columns differ in length with `emit_timesteps`, for a table that
-        does not exist with `unpack_as_table_signature` or `names`, and for `num_samples` below 1 (-1, as in dm-reverb, gives
-        no samples and no error).
+    ValueError: for a `lease` that is not a positive finite number; from next(): for an item whose columns differ in
+        length with `emit_timesteps`, for a table that does not exist with `unpack_as_table_signature` or `names`, and
+        for `num_samples` below 1 (-1, as in dm-reverb, gives no samples and no error).
     RuntimeError: from next(): if the table does not exist, or a server of this process has stopped. For a lost
         server elsewhere, next() waits until `timeout` or Ctrl-C.)";
 
@@ -314,16 +341,22 @@ uint64_t UnsupportedDTypes() {
 
 ClientObject::ClientObject(std::string address, bool in_process, bool local, std::string name,
                            std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
-                           uint64_t max_response_bytes)
+                           uint64_t max_response_bytes, std::optional<double> keepalive_timeout,
+                           std::string_view lost_updates, double lost_server_timeout, bool servers_may_change)
     : address_(std::move(address)),
       reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout, "reconnect_timeout")) {
-  const ClientOptions options{.write_window_bytes = write_window_bytes,
-                              .reconnect_timeout = reconnect_timeout_,
-                              .max_response_bytes = max_response_bytes,
-                              .in_process = in_process,
-                              .local = local,
-                              .name = std::move(name),
-                              .unsupported_dtypes = UnsupportedDTypes()};
+  const ClientOptions options{
+      .write_window_bytes = write_window_bytes,
+      .reconnect_timeout = reconnect_timeout_,
+      .keepalive_timeout = TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"),
+      .max_response_bytes = max_response_bytes,
+      .in_process = in_process,
+      .local = local,
+      .name = std::move(name),
+      .unsupported_dtypes = UnsupportedDTypes(),
+      .lost_updates = lost_updates == "raise" ? LostUpdates::kRaise : LostUpdates::kDrop,
+      .lost_server_timeout = *TimeoutFromSeconds(lost_server_timeout),
+      .servers_may_change = servers_may_change};
   client_ = Owned<Client>(
       ValueOrRaise(Waiting().Run([&](const WaitOptions&) { return Client::Connect(address_, options); })));
 }
@@ -366,7 +399,7 @@ ReadAhead ClientObject::MayReadAhead(const std::string& table) const {
 void ClientObject::FetchTables(Timeout timeout) {
   const Client handle = client();
   RecordTables(
-      ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.Info(wait); })));
+      ValueOrRaise(Waiting(timeout).Run([&](const WaitOptions& wait) { return handle.InfoOfOne(wait); })));
 }
 
 void ClientObject::RecordTables(const ServerInfo& info) {
@@ -383,16 +416,18 @@ void BindClient(nb::module_& module) {
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr(),
                    "The native part of reverb.Client.")
       .def(nb::init<std::string, bool, bool, std::string, std::optional<int64_t>, std::optional<double>,
-                    uint64_t>(),
+                    uint64_t, std::optional<double>, std::string_view, double, bool>(),
            "server_address"_a, nb::kw_only(), "in_process"_a = true, "local"_a = true, "name"_a = "",
            "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
-           "max_response_bytes"_a = ClientOptions().max_response_bytes)
+           "max_response_bytes"_a = ClientOptions().max_response_bytes, "keepalive_timeout"_a.none() = 20.0,
+           "lost_updates"_a = "drop", "lost_server_timeout"_a = 10.0, "servers_may_change"_a = false)
       .def_prop_ro("server_address", &Self::address, "The address that was passed to the constructor.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)
       .def("sample", &MakeSampleIterator, "table"_a, "num_samples"_a = 1, nb::kw_only(),
            "emit_timesteps"_a = Truth{true}, "unpack_as_table_signature"_a = Truth{}, "exact"_a = Truth{},
-           "timeout"_a = nb::none(), "names"_a = Truth{}, "all_or_nothing"_a = Truth{}, kSampleDoc)
+           "timeout"_a = nb::none(), "names"_a = Truth{}, "all_or_nothing"_a = Truth{},
+           "lease"_a = nb::none(), kSampleDoc)
       .def("mutate_priorities", &MutatePriorities, "table"_a, "updates"_a = nb::none(),
            "deletes"_a = nb::none(), nb::kw_only(), "timeout"_a = nb::none(), kMutateDoc)
       .def("update_priorities", &UpdatePriorities, "table"_a, "keys"_a.none(), "priorities"_a.none(),
@@ -452,7 +487,21 @@ void BindClient(nb::module_& module) {
           },
           "table"_a, "max_size"_a.none(), "max_times_sampled"_a.none(), "max_age_nanos"_a.none(),
           "rate_limiter"_a.none(), "timeout"_a.none())
-      .def("_server_info", &ServerInfoDict, "timeout"_a.none())
+      .def("_server_info", &ServerInfoDict, "timeout"_a.none(), "any_server"_a = false)
+      .def("_server_reports", &ServerReports, "timeout"_a.none())
+      .def(
+          "_set_servers",
+          [](Self& self, const std::vector<std::string>& addresses) {
+            const Client client = self.client();
+            RaiseUnlessOk(Waiting().Run([&](const WaitOptions&) { return client.SetServers(addresses); }));
+          },
+          "addresses"_a)
+      .def_prop_ro(
+          "num_servers", [](Self& self) { return self.client().num_servers(); },
+          "The number of servers that the client uses now.")
+      .def_prop_ro(
+          "dropped_updates", [](Self& self) { return self.client().dropped_updates(); },
+          "Priority updates and deletes that were dropped because their server, one of several, is lost.")
       .def(
           "_transports",
           [](Self& self, std::optional<double> timeout) {

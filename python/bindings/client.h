@@ -28,7 +28,8 @@ class ClientObject {
  public:
   ClientObject(std::string address, bool in_process, bool local, std::string name,
                std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
-               uint64_t max_response_bytes);
+               uint64_t max_response_bytes, std::optional<double> keepalive_timeout,
+               std::string_view lost_updates, double lost_server_timeout, bool servers_may_change);
 
   const std::string& address() const { return address_; }
   // How long to try to reconnect to a lost server.
@@ -69,7 +70,7 @@ class ClientObject {
 // Implements Client.sample(); `self` is the client.
 nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
                               Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout,
-                              Truth names, Truth all_or_nothing);
+                              Truth names, Truth all_or_nothing, nb::handle lease);
 
 // Return the fields as a dict, for reverb._table_info; nested records are dicts, selectors (kind, exponent).
 nb::dict ToDict(const TableInfo& info);

@@ -1,5 +1,6 @@
 // reverb.Writer, the older API: whole steps, and items of the last n steps.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,10 +62,15 @@ class WriterObject {
   }
   void Close(std::optional<double> timeout) {
     const Turn::Holder turn(turn_);
-    RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
-      return writer_->Close(wait);
-    }));
+    const Timeout limit = TimeoutFromSeconds(timeout);
+    // The writer is closed also if an exception of a signal handler ends the wait.
+    const Finally close([this] { (void)writer_->Close({.timeout = std::chrono::nanoseconds(0)}); });
+    const Status status = Waiting(limit).Run([&](const WaitOptions& wait) { return writer_->Flush(wait); });
+    num_discarded_ = writer_->unconfirmed_items();
+    RaiseUnlessOk(status);
   }
+  // The number of items that were not confirmed when the writer was closed.
+  int64_t num_discarded() const { return num_discarded_; }
   bool is_closed() {
     if (turn_.is_inherited()) return true;
     const Turn::Holder turn(turn_);
@@ -100,6 +106,7 @@ class WriterObject {
   const std::optional<int64_t> max_in_flight_items_;
   int64_t chunk_length_ = 1;
   int64_t steps_ = 0;
+  int64_t num_discarded_ = 0;
   Turn turn_;
   std::unique_ptr<RoomWait> room_;
   Owned<Writer> writer_;
@@ -134,6 +141,7 @@ void BindLegacyWriter(nb::module_& module) {
       .def("_flush", &Self::Flush, "timeout"_a.none())
       .def("_close", &Self::Close, "timeout"_a.none())
       .def_prop_ro("_is_closed", &Self::is_closed)
+      .def_prop_ro("_num_discarded", &Self::num_discarded)
       .def("__repr__", &Self::ToRepr);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "errors.h"
 #include "gil.h"
 #include "python_api.h"
 #include "reverb/log.h"
@@ -121,7 +122,7 @@ void EmitWaitingLog() {
   is_emitting = true;
   try {
     const nb::object log = nb::borrow(get_logger.get())("reverb").attr("log");
-    for (const Record& record : records) log(PythonLevel(record.level), "%s", record.message);
+    for (const Record& record : records) log(PythonLevel(record.level), "%s", Text(record.message));
     if (dropped > 0)
       log(PythonLevel(LogLevel::kWarning), "%d messages were dropped: the log queue was full", dropped);
   } catch (nb::python_error& error) {

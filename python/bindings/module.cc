@@ -19,6 +19,7 @@ NB_MODULE(_core, module) {
   BindCheckpoints(module);
   BindServer(module);
   BindClient(module);
+  BindLeases(module);
   BindSampler(module);
   BindBatches(module);
   BindSampleStream(module);

@@ -26,6 +26,7 @@ void BindTable(nb::module_& module);
 void BindCheckpoints(nb::module_& module);
 void BindServer(nb::module_& module);
 void BindClient(nb::module_& module);
+void BindLeases(nb::module_& module);
 void BindSampler(nb::module_& module);
 void BindBatches(nb::module_& module);
 void BindSampleStream(nb::module_& module);

@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "iteration.h"
+#include "leases.h"
 #include "log.h"
 #include "python_api.h"
 #include "samples.h"
@@ -29,12 +30,13 @@ constexpr double kMaxPrefetchShare = 1.0 / 16;
 class SampleIterator : public Iteration {
  public:
   SampleIterator(nb::object client, std::string table, int64_t num_samples, bool emit_timesteps, Nest nest,
-                 bool exact, bool all_or_nothing, Timeout timeout)
+                 bool exact, bool all_or_nothing, std::chrono::nanoseconds lease, Timeout timeout)
       : Iteration(std::move(client), std::move(table), nest, timeout),
         num_samples_(num_samples),
         emit_timesteps_(emit_timesteps),
         exact_(exact),
-        all_or_nothing_(all_or_nothing) {}
+        all_or_nothing_(all_or_nothing),
+        lease_(lease) {}
 
   ~SampleIterator() { LogDiscardedItems(); }
 
@@ -42,14 +44,20 @@ class SampleIterator : public Iteration {
     const Turn::Holder turn(turn_);
     if (is_closed_) throw nb::stop_iteration();
     if (!is_started_) Start();
-    if (num_samples_ < 0 || taken_ >= num_samples_) End();
+    if (num_samples_ < 0 || taken_ >= num_samples_) {
+      if (is_leased() && sampler_)
+        RaiseUnlessOk(Await([&](const WaitOptions& wait) { return sampler_->AckPrevious(wait); }));
+      End();
+    }
     if (next_ == fetched_.size()) Fetch();
-    Decoded sample = ValueOrRaise(TakeFirst());
-    ++taken_;
-    LearnStructure();
-    const Unpacking& unpacking = UnpackingOf(sample.columns.size());
-    if (emit_timesteps_) return ToTimesteps(std::move(sample), unpacking);
-    return ToTrajectory(std::move(sample), unpacking);
+    if (!is_leased()) return MakeFirst();
+    SampleLease lease = fetched_[next_].lease();
+    try {
+      return WithLease(MakeFirst(), lease, nb::find(this));
+    } catch (...) {
+      ReleaseLease(lease);  // the caller does not get the sample
+      throw;
+    }
   }
 
  private:
@@ -65,7 +73,14 @@ class SampleIterator : public Iteration {
             .exact = true,
             .batch_size = num_samples_,
             .all_or_nothing = true,
-            .timesteps = emit_timesteps_});
+            .timesteps = emit_timesteps_,
+            .lease = lease_});
+    } else if (is_leased() && num_samples_ > 0) {
+      Open({.table = table_,
+            .max_samples = num_samples_,
+            .exact = true,
+            .timesteps = emit_timesteps_,
+            .lease = lease_});
     } else if (num_samples_ > 1) {
       const ReadAhead may_read_ahead = exact_ ? ReadAhead::kFreely : MayReadAhead();
       sampling_removes_items_ = may_read_ahead == ReadAhead::kLittle;
@@ -87,10 +102,20 @@ class SampleIterator : public Iteration {
     fetched_.clear();
     next_ = 0;
     RaiseUnlessOk(Await([&](const WaitOptions& wait) -> Status {
-      if (sampler_) return sampler_->NextSome(kMaxPrefetch, &fetched_, wait);
+      // Each leased sample is acknowledged before the next one is taken.
+      if (sampler_) return sampler_->NextSome(is_leased() ? 1 : kMaxPrefetch, &fetched_, wait);
       REVERB_ASSIGN_OR_RETURN(fetched_, single_->Sample(table_, 1, wait, emit_timesteps_));
       return Status::Ok();
     }));
+  }
+
+  nb::object MakeFirst() {
+    Decoded sample = ValueOrRaise(TakeFirst());
+    ++taken_;
+    LearnStructure();
+    const Unpacking& unpacking = UnpackingOf(sample.columns.size());
+    if (emit_timesteps_) return ToTimesteps(std::move(sample), unpacking);
+    return ToTrajectory(std::move(sample), unpacking);
   }
 
   // Returns the next fetched sample. Decoding a small one is faster than releasing the GIL.
@@ -113,6 +138,8 @@ class SampleIterator : public Iteration {
   const bool emit_timesteps_;
   const bool exact_;
   const bool all_or_nothing_;
+  const std::chrono::nanoseconds lease_;
+  bool is_leased() const { return lease_ > std::chrono::nanoseconds(0); }
   // Logs items that were removed from a queue but not returned to the caller.
   void LogDiscardedItems() {
     if (!sampler_ || !sampling_removes_items_ || sampler_.is_inherited()) return;
@@ -179,13 +206,14 @@ Unpacking StructureOf(const ClientObject& client, const std::string& table) {
 
 nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_samples, Truth emit_timesteps,
                               Truth unpack_as_table_signature, Truth exact, std::optional<double> timeout,
-                              Truth names, Truth all_or_nothing) {
+                              Truth names, Truth all_or_nothing, nb::handle lease) {
   using Nest = Iteration::Nest;
   const Nest nest = names.value                       ? Nest::kSignatureOrWritten
                     : unpack_as_table_signature.value ? Nest::kSignature
                                                       : Nest::kFlat;
   return nb::cast(new SampleIterator(std::move(self), std::move(table), num_samples, emit_timesteps.value,
-                                     nest, exact.value, all_or_nothing.value, TimeoutFromSeconds(timeout)),
+                                     nest, exact.value, all_or_nothing.value, LeaseFromSeconds(lease),
+                                     TimeoutFromSeconds(timeout)),
                   nb::rv_policy::take_ownership);
 }
 

@@ -22,13 +22,18 @@ class ServerObject {
  public:
   ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host,
                std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
-               bool evict_when_full, LocalAccess local, std::string local_path) {
+               bool evict_when_full, LocalAccess local, std::string local_path, Timeout keepalive_timeout,
+               std::optional<int> shard, std::string register_at, std::string advertised_address) {
     ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
                           .host = std::move(host),
                           .port = 0,
                           .local = local,
                           .local_path = std::move(local_path),
-                          .checkpoint = std::move(checkpoint)};
+                          .keepalive_timeout = keepalive_timeout,
+                          .checkpoint = std::move(checkpoint),
+                          .shard = shard,
+                          .register_at = std::move(register_at),
+                          .advertised_address = std::move(advertised_address)};
     if (port) {
       if (*port < 0 || *port > 65535) {
         RaiseValueError("port " + std::to_string(*port) +
@@ -62,6 +67,7 @@ class ServerObject {
     server_ = Owned<Server>(*std::move(server));
     port_ = server_->port();
     local_path_ = server_->local_path();
+    shard_ = server_->shard();
     loaded_checkpoint_ = server_->loaded_checkpoint();
     for (TableObject* table : tables) {
       table->Serve(ValueOrRaise(server_->table(table->options().name)));
@@ -72,6 +78,7 @@ class ServerObject {
   ServerObject& operator=(const ServerObject&) = delete;
 
   int port() const { return port_; }
+  int shard() const { return shard_; }
   const std::string& local_path() const { return local_path_; }
   const std::optional<std::string>& loaded_checkpoint() const { return loaded_checkpoint_; }
 
@@ -111,6 +118,7 @@ class ServerObject {
   const Origin origin_;
   Owned<Server> server_;
   int port_ = 0;
+  int shard_ = 0;
   std::string local_path_;
   std::optional<std::string> loaded_checkpoint_;
 
@@ -128,16 +136,23 @@ void BindServer(nb::module_& module) {
           "__init__",
           [](Self* self, const std::vector<TableObject*>& tables, std::optional<int64_t> port,
              std::string host, std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
-             bool evict_when_full, std::string_view local, std::string local_path) {
+             bool evict_when_full, std::string_view local, std::string local_path,
+             std::optional<double> keepalive_timeout, std::optional<int> shard, std::string register_at,
+             std::string advertised_address) {
             const LocalAccess access = local == "off"        ? LocalAccess::kOff
                                        : local == "any user" ? LocalAccess::kAnyUser
                                                              : LocalAccess::kSameUser;
-            new (self) Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full,
-                            access, std::move(local_path));
+            new (self)
+                Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full, access,
+                     std::move(local_path), TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"), shard,
+                     std::move(register_at), std::move(advertised_address));
           },
           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
-          "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "")
+          "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "",
+          "keepalive_timeout"_a.none() = 20.0, "shard"_a = nb::none(), "register_at"_a = "",
+          "advertised_address"_a = "")
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
+      .def_prop_ro("shard", &Self::shard, "Identifies the server among several, in the keys of its items.")
       .def_prop_ro("local_path", &Self::local_path, "The path of the local socket; empty if there is none.")
       .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
                    "The path of the checkpoint that was loaded at start; None if none was.")

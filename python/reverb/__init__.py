@@ -52,6 +52,7 @@ from reverb import (
     checkpointers,
     errors,
     item_selectors,
+    leases,
     platform,
     pybind,
     rate_limiters,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from reverb import checkpoints as checkpoints
     from reverb import formats as formats
     from reverb import jax as jax
+    from reverb import ray as ray
     from reverb import recorders as recorders
     from reverb import torch as torch
     from reverb._mix import MixedBatch, mix
@@ -114,6 +116,7 @@ __all__ = [
     "formats",
     "importance_weights",
     "item_selectors",
+    "leases",
     "mix",
     "platform",
     "pybind",
@@ -137,7 +140,7 @@ _LAZY_CLASSES = {
 }
 _LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "formats", "recorders", "server_executable"))
 # Not in dir(): they need a framework, and ImportError says which.
-_FRAMEWORK_MODULES = frozenset(("jax", "torch"))
+_FRAMEWORK_MODULES = frozenset(("jax", "ray", "torch"))
 
 
 def __getattr__(name: str) -> Any:

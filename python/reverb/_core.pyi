@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self, TypeVar
 
+from reverb.leases import LeasedSample, LeasedTimesteps, LeaseOutcome
 from reverb.replay_sample import SampleInfo, _Sample
 
 __version__: str
@@ -124,9 +125,15 @@ class Server:
         evict_when_full: bool = False,
         local: str = "same user",
         local_path: str = "",
+        keepalive_timeout: float | None = 20.0,
+        shard: int | None = None,
+        register_at: str = "",
+        advertised_address: str = "",
     ) -> None: ...
     @property
     def port(self) -> int: ...
+    @property
+    def shard(self) -> int: ...
     @property
     def local_path(self) -> str: ...
     @property
@@ -145,9 +152,19 @@ class Client:
         write_window_bytes: int | None = 67108864,
         reconnect_timeout: float | None = None,
         max_response_bytes: int = 1073741824,
+        keepalive_timeout: float | None = 20.0,
+        lost_updates: str = "drop",
+        lost_server_timeout: float = 10.0,
+        servers_may_change: bool = False,
     ) -> None: ...
     @property
     def server_address(self) -> str: ...
+    @property
+    def num_servers(self) -> int: ...
+    @property
+    def dropped_updates(self) -> int: ...
+    def _set_servers(self, addresses: Sequence[str]) -> None: ...
+    def _server_reports(self, timeout: float | None) -> list[tuple[str, dict[str, Any] | None, str]]: ...
     def insert(self, data: Any, priorities: Mapping[str, float], *, timeout: float | None = None) -> None: ...
     @overload
     def sample(
@@ -161,7 +178,22 @@ class Client:
         timeout: float | None = None,
         names: bool = False,
         all_or_nothing: bool = False,
+        lease: None = None,
     ) -> SampleIterator[list[_Sample]]: ...
+    @overload
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: Literal[True] = True,
+        unpack_as_table_signature: bool = False,
+        exact: bool = False,
+        timeout: float | None = None,
+        names: bool = False,
+        all_or_nothing: bool = False,
+        lease: float,
+    ) -> SampleIterator[LeasedTimesteps]: ...
     @overload
     def sample(
         self,
@@ -174,7 +206,22 @@ class Client:
         timeout: float | None = None,
         names: bool = False,
         all_or_nothing: bool = False,
+        lease: None = None,
     ) -> SampleIterator[_Sample]: ...
+    @overload
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: Literal[False],
+        unpack_as_table_signature: bool = False,
+        exact: bool = False,
+        timeout: float | None = None,
+        names: bool = False,
+        all_or_nothing: bool = False,
+        lease: float,
+    ) -> SampleIterator[LeasedSample]: ...
     @overload
     def sample(
         self,
@@ -187,6 +234,7 @@ class Client:
         timeout: float | None = None,
         names: bool = False,
         all_or_nothing: bool = False,
+        lease: float | None = None,
     ) -> SampleIterator[Any]: ...
     def mutate_priorities(
         self,
@@ -212,9 +260,16 @@ class Client:
         rate_limiter: RateLimiter | None,
         timeout: float | None,
     ) -> None: ...
-    def _server_info(self, timeout: float | None) -> dict[str, Any]: ...
+    def _server_info(self, timeout: float | None, any_server: bool = False) -> dict[str, Any]: ...
     def _transports(self, timeout: float | None) -> list[str]: ...
     def _checkpoint(self, timeout: float | None) -> str: ...
+
+class Lease:
+    def ack(self, timeout: float | None = None) -> LeaseOutcome: ...
+    def release(self, timeout: float | None = None) -> LeaseOutcome: ...
+    def extend(self, seconds: float, timeout: float | None = None) -> LeaseOutcome: ...
+    @property
+    def is_held(self) -> bool: ...
 
 class SampleIterator(Generic[_Item]):
     def __iter__(self) -> Self: ...
@@ -234,6 +289,7 @@ class BatchIterator(Generic[_Item]):
         prefetch: int,
         pad: bool,
         all_or_nothing: bool = False,
+        lease: float | None = None,
     ) -> None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> _Item: ...
@@ -392,6 +448,8 @@ class Writer:
     def _is_closed(self) -> bool: ...
     def _flush(self, timeout: float | None) -> None: ...
     def _close(self, timeout: float | None) -> None: ...
+    @property
+    def _num_discarded(self) -> int: ...
 
 def _inspect(
     client: Client, table: str, cursor: int, n: int, timeout: float | None

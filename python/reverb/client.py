@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+import importlib
 import logging
 import math
 from types import TracebackType
@@ -14,7 +15,7 @@ from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
 if TYPE_CHECKING:
-    from reverb import structured_writer
+    from reverb import leases, structured_writer
     from reverb.server import Table
 
 __all__ = ["Client", "Writer"]
@@ -27,6 +28,10 @@ _DEFAULTS = {
     "write_window_bytes": 64 * 2**20,
     "reconnect_timeout": None,
     "max_response_bytes": 2**30,
+    "keepalive_timeout": 20.0,
+    "lost_updates": "drop",
+    "lost_server_timeout": 10.0,
+    "servers_may_change": False,
 }
 
 
@@ -58,12 +63,15 @@ class Writer(_core.Writer):
         """Sends all items, and waits until they are in their tables. DeadlineExceededError after `timeout` seconds."""
         self._flush(timeout)
 
-    def close(self, retry_on_unavailable: bool = True, *, timeout: float | None = None) -> None:
+    def close(self, retry_on_unavailable: bool = True, *, timeout: float | None = None) -> int:
         """Sends all items, waits until they are in their tables, and closes the writer.
 
         Args:
             retry_on_unavailable: False gives up, without an error, if the server does not answer within ten seconds.
             timeout: seconds; DeadlineExceededError afterwards. The writer is closed nevertheless.
+
+        Returns:
+            the number of items that were not confirmed: 0, unless `retry_on_unavailable` is False. Errors state it.
 
         Raises:
             ValueError: if the writer is already closed.
@@ -72,11 +80,12 @@ class Writer(_core.Writer):
             raise ValueError("close() has already been called on this writer")
         if retry_on_unavailable:
             self._close(timeout)
-            return
+            return 0
         try:
             self._close(10.0 if timeout is None else timeout)
         except (errors.DeadlineExceededError, RuntimeError) as error:
-            _log.warning("a writer was closed with items that are not confirmed: %s", error)
+            _log.warning("a writer was closed with %d items that are not confirmed: %s", self._num_discarded, error)
+        return self._num_discarded
 
     def __enter__(self) -> Writer:
         if self._is_closed:
@@ -100,7 +109,7 @@ class Writer(_core.Writer):
                 try:
                     self.close(timeout=1.0)
                 except (errors.DeadlineExceededError, RuntimeError, ValueError) as error:
-                    problem = f"; its items may be lost: {error}"
+                    problem = f"; {self._num_discarded} items are not confirmed and may be lost: {error}"
                 _log.warning("a Writer was dropped without close(); use it in a `with` block%s", problem)
         except Exception as error:  # noqa: BLE001  # at the interpreter's exit, modules may be gone
             _log.debug("a writer that was dropped could not be closed: %s", error)
@@ -123,7 +132,7 @@ class _NotNative:
 
 
 class Client(_core.Client):
-    """A client of a server, or of several that are independent of each other.
+    """A client of a server, or of several that act as one: each table is spread over all of them.
 
     Connects when needed. The server may be started later: calls wait for it. Calls that wait have a `timeout` in
     seconds, after which they raise DeadlineExceededError; Ctrl-C ends them with KeyboardInterrupt. A server in the same
@@ -143,13 +152,19 @@ class Client(_core.Client):
         write_window_bytes: int | None = 64 * 2**20,
         reconnect_timeout: float | None = None,
         max_response_bytes: int = 2**30,
+        keepalive_timeout: float | None = 20.0,
+        lost_updates: Literal["drop", "raise"] = "drop",
+        lost_server_timeout: float = 10.0,
+        servers_may_change: bool = False,
     ) -> None:
         """ValueError for an invalid address and for numbers out of range.
 
         Args:
             server_address: "host:port", "unix:/path" for the local socket of a server, or several, as a sequence or
-                separated by commas: writers and single calls use one of them in turn, samples come from all, changes of
-                a table go to all, and priorities go to the server that an item was sampled from.
+                separated by commas. "dns:///name:port": all servers with an address of that name. "file:///path":
+                those that register in that folder (`Server(register=)`). Both are looked up every few seconds, and
+                writers and iterators that exist use the servers that join. "ray://name": those that
+                reverb.ray.start() started under that name.
             in_process: use a server of this process without a socket.
             local: use a server on the same host, of the same user, through shared memory; False: over gRPC. The
                 environment variable REVERB_LOCAL=0 means False.
@@ -158,10 +173,29 @@ class Client(_core.Client):
             reconnect_timeout: seconds for which calls, writers and samples try to reach a server that is lost or not
                 started yet; RuntimeError afterwards. None: they wait forever, or for the `timeout` of the call.
             max_response_bytes: the largest response, such as one large sample, that is accepted from a server.
+            keepalive_timeout: seconds, at least 1, for which a server may leave a gRPC connection unanswered, for
+                example because its host or the network has failed. Then the connection is closed, which is logged:
+                waiting calls, writers and samples reconnect, or fail after `reconnect_timeout`. None: never.
+            lost_updates: of several servers, what to do with priorities and deletes for one that cannot be reached:
+                "drop" and count them (`dropped_updates`), or "raise" RuntimeError.
+            lost_server_timeout: seconds for which one of several servers may be unreachable before writers use
+                another one.
+            servers_may_change: the client is one of several servers even if there is one address now.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
+        if lost_updates not in ("drop", "raise"):
+            raise ValueError(f'lost_updates must be "drop" or "raise", got {lost_updates!r}')
+        if not lost_server_timeout > 0:
+            raise ValueError(f"lost_server_timeout ({lost_server_timeout}) must be a number of seconds above 0")
         address = _join_addresses(server_address)
+        self._ray_name: str | None = None
+        self._ray_addresses: list[str] = []
+        if address.startswith("ray://"):
+            resolve = importlib.import_module("reverb.ray")._resolve
+            self._ray_name, self._ray_addresses = resolve(address)
+            address = ",".join(self._ray_addresses)
+            servers_may_change = True  # reverb.ray.refresh() may replace them
         options: dict[str, Any] = {
             "in_process": in_process,
             "local": local,
@@ -169,13 +203,19 @@ class Client(_core.Client):
             "write_window_bytes": _arguments.as_bytes("write_window_bytes", write_window_bytes),
             "reconnect_timeout": reconnect_timeout,
             "max_response_bytes": _arguments.as_bytes("max_response_bytes", max_response_bytes),
+            "keepalive_timeout": keepalive_timeout,
+            "lost_updates": lost_updates,
+            "lost_server_timeout": float(lost_server_timeout),
+            "servers_may_change": bool(servers_may_change),
         }
         super().__init__(address, **options)
         self._made_with = options
         self._signatures: dict[str, Any] | None = None
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), self.server_address, self._made_with)
+        # The servers may have moved: another process looks them up again.
+        address = self.server_address if self._ray_name is None else f"ray://{self._ray_name}"
+        return _rebuild, (type(self), address, self._made_with)
 
     def __repr__(self) -> str:
         return f"Client, server_address={self.server_address}"
@@ -301,6 +341,7 @@ class Client(_core.Client):
         prefetch: int = 2,
         pad: Literal[False] = False,
         all_or_nothing: bool = False,
+        lease: None = None,
     ) -> _core.BatchIterator[_Batch[_Data]]: ...
     @overload
     def sample_batches(
@@ -315,7 +356,24 @@ class Client(_core.Client):
         prefetch: int = 2,
         pad: bool = False,
         all_or_nothing: bool = False,
+        lease: None = None,
     ) -> _core.BatchIterator[_PaddedBatch[_Data]]: ...
+    @overload
+    def sample_batches(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        num_batches: int | None = None,
+        timeout: float | None = None,
+        exact: bool = False,
+        num_streams: int = 1,
+        prefetch: int = 2,
+        pad: Literal[False] = False,
+        all_or_nothing: bool = False,
+        lease: float,
+    ) -> _core.BatchIterator[leases.LeasedSample]: ...
+    @overload
     def sample_batches(
         self,
         table: str,
@@ -328,6 +386,21 @@ class Client(_core.Client):
         prefetch: int = 2,
         pad: bool = False,
         all_or_nothing: bool = False,
+        lease: float,
+    ) -> _core.BatchIterator[leases.LeasedPaddedBatch]: ...
+    def sample_batches(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        num_batches: int | None = None,
+        timeout: float | None = None,
+        exact: bool = False,
+        num_streams: int = 1,
+        prefetch: int = 2,
+        pad: bool = False,
+        all_or_nothing: bool = False,
+        lease: float | None = None,
     ) -> Iterator[ReplaySample]:
         """Returns an iterator over batches of `batch_size` items each. Sends nothing before the first next().
 
@@ -354,10 +427,14 @@ class Client(_core.Client):
                 `lengths`, with the structure of `data`: the number of rows of each item without padding.
             all_or_nothing: draw the items of a batch together, or none of them: next() waits until the table can
                 provide them, and an iterator that ends takes no part of a batch with it.
+            lease: seconds; the items are leased for this long, and count as sampled only when they are acknowledged.
+                Batches have ack(), release() and extend() (reverb.leases). Each next() acknowledges the batch before
+                it; close() releases the last one, and so does dropping both it and the iterator. The items of a batch
+                are distinct and leased together, as with `all_or_nothing`, and nothing is prefetched.
 
         Raises:
             ValueError: for arguments out of range; from next(): if items differ in length (without `pad`), dtype or
-                number of columns, or if the table can never provide so many together (`all_or_nothing`). No item is
+                number of columns, or if the table can never provide so many together (`all_or_nothing`, `lease`). No item is
                 removed from a table with `max_times_sampled` then.
             RuntimeError: from next(): if the table does not exist, or a server of this process has stopped.
 
@@ -371,7 +448,7 @@ class Client(_core.Client):
         >>> server.stop()
         """
         return _core.BatchIterator(
-            self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad, all_or_nothing
+            self, table, batch_size, num_batches, timeout, exact, num_streams, prefetch, pad, all_or_nothing, lease
         )
 
     def peek(self, table: str, n: int = 1, *, timeout: float | None = None) -> list[_Sample]:
@@ -388,7 +465,7 @@ class Client(_core.Client):
     def _signature_of(self, table: str, timeout: float | None, fresh: bool = False) -> Any:
         # Another client may have replaced the table since: `fresh` asks the server.
         if fresh or self._signatures is None or table not in self._signatures:
-            self._fetch_info(timeout)
+            self._fetch_info(timeout, any_server=True)
         known = self._signatures or {}
         if table not in known:
             raise ValueError(f'Could not find table "{table}". The server\'s tables: {", ".join(sorted(known))}.')
@@ -490,15 +567,16 @@ class Client(_core.Client):
     def server_info(self, timeout: float | None = None) -> reverb_types.ServerInfo:
         """Returns the state of all tables: a dict by name, with the server's memory and waiting calls as attributes.
 
-        `timeout`: seconds; None, 0 and negative numbers wait forever. DeadlineExceededError afterwards.
+        `timeout`: seconds; None, 0 and negative numbers wait forever. DeadlineExceededError afterwards. Of several
+        servers it is the sum; an error names the servers that do not answer. See `server_infos`.
         """
         if timeout is not None and math.isnan(timeout):
             raise ValueError(f"timeout ({timeout}) must be a number of seconds, or None for no limit")
         return self._fetch_info(timeout if timeout is not None and timeout > 0 else None)
 
-    def _fetch_info(self, timeout: float | None) -> reverb_types.ServerInfo:
+    def _fetch_info(self, timeout: float | None, *, any_server: bool = False) -> reverb_types.ServerInfo:
         try:
-            native = self._server_info(timeout)
+            native = self._server_info(timeout, any_server)
         except errors.DeadlineExceededError as error:
             raise errors.DeadlineExceededError(
                 f"ServerInfo call to {self.server_address} did not complete within {timeout} s: {error}"
@@ -507,8 +585,18 @@ class Client(_core.Client):
         self._signatures = {name: table.signature for name, table in info.items()}
         return info
 
+    def server_infos(self, timeout: float | None = None) -> dict[str, reverb_types.ServerInfo | RuntimeError]:
+        """Returns the state of each server by its address, or the error for one that does not answer.
+
+        `timeout`: seconds; None: one of several servers may take `lost_server_timeout`.
+        """
+        return {
+            address: RuntimeError(reason) if native is None else _table_info.server_info_from_native(native)
+            for address, native, reason in self._server_reports(timeout)
+        }
+
     def checkpoint(self, *, timeout: float | None = None) -> str:
-        """Makes the server write a checkpoint, and returns its path."""
+        """Makes the server write a checkpoint, and returns its path; of several servers, theirs, joined by commas."""
         return self._checkpoint(timeout)
 
 

@@ -45,7 +45,7 @@ SelectorType: TypeAlias = _core.ItemSelector
 
 # Why a call waits, by the number on the wire: it does not; too few items; too many samples, or inserts, relative to the
 # other; the server's max_bytes are exceeded; earlier calls of the same kind are waiting.
-WAIT_REASONS = ("none", "min_size", "too_many_samples", "too_many_inserts", "memory", "queued")
+WAIT_REASONS = ("none", "min_size", "too_many_samples", "too_many_inserts", "memory", "queued", "leased")
 
 
 def _now(default: Any) -> Any:
@@ -92,6 +92,13 @@ class TableInfo:
     # Seconds after which items are removed, None if they are not; and how many were.
     max_age: float | None = _now(None)
     aged_out: int = _now(0)
+    # Items that are leased now. Leases since the server started: granted, acknowledged in time, expired, and those that
+    # were acknowledged, released or extended too late.
+    leased_items: int = _now(0)
+    leases_granted: int = _now(0)
+    leases_acknowledged: int = _now(0)
+    leases_expired: int = _now(0)
+    leases_late: int = _now(0)
     # Over the last ten seconds or so.
     inserts_per_second: float = _now(0.0)
     samples_per_second: float = _now(0.0)

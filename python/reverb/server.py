@@ -228,6 +228,24 @@ class Table:
             max_age=info.max_age if max_age is None else max_age,
         )
 
+    def __reduce__(self) -> Any:
+        """The pickle contains the settings: the copy is a new, empty table."""
+        info = self.info
+        limiter = info.rate_limiter_info
+        return _rebuild_table, (
+            {
+                "name": info.name,
+                "sampler": self._sampler,
+                "remover": self._remover,
+                "max_size": info.max_size,
+                "max_times_sampled": info.max_times_sampled,
+                "signature": self._signature,
+                "layout": info.layout,
+                "max_age": info.max_age,
+            },
+            (limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff, limiter.max_diff),
+        )
+
     def __repr__(self) -> str:
         return repr(self.internal_table)
 
@@ -256,6 +274,10 @@ class Server:
         when_full: Literal["wait", "evict"] = "wait",
         local: bool | Literal["any user"] = True,
         local_path: str | os.PathLike[str] | None = None,
+        keepalive_timeout: float | None = 20.0,
+        shard: int | None = None,
+        register: str | None = None,
+        advertised_address: str | None = None,
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -276,6 +298,12 @@ class Server:
                 False: over gRPC only. "any user": processes of other users too, which needs `local_path`. The
                 environment variable REVERB_LOCAL=0 means False.
             local_path: the path of the local socket, for clients that connect to f"unix:{local_path}".
+            keepalive_timeout: seconds, at least 1, for which a client may leave a gRPC connection unanswered, for
+                example because its host or the network has failed, before the server closes it. None: never.
+            shard: identifies this server among several that clients use as one: 1 to 65535; None: that of the
+                checkpoint, or else a random one.
+            register: "file:///path": a folder in which clients of that address find the server.
+            advertised_address: the "host:port" that clients find there; None: the name of this machine and the port.
         """
         if local not in (True, False, "any user"):
             raise ValueError(f'local must be True, False or "any user", got {local!r}')
@@ -303,6 +331,10 @@ class Server:
             evict_when_full=when_full == "evict",
             local="off" if local is False else "any user" if local == "any user" else "same user",
             local_path="" if local_path is None else os.path.abspath(local_path),
+            keepalive_timeout=keepalive_timeout,
+            shard=None if shard is None else _arguments.as_int32("shard", shard),
+            register_at=register or "",
+            advertised_address=advertised_address or "",
         )
 
     @property
@@ -314,6 +346,11 @@ class Server:
     def port(self) -> int:
         """The port that the server listens on."""
         return self._server.port
+
+    @property
+    def shard(self) -> int:
+        """Identifies the server among several that clients use as one: the upper 16 bits of the keys of its items."""
+        return self._server.shard
 
     @property
     def local_path(self) -> str | None:
@@ -364,6 +401,10 @@ class Server:
         where = f"Checkpointer(root_dir={getattr(options, 'path', '')}, group={getattr(options, 'group', '')})"
         tables = ", ".join(repr(table) for table in self._tables)
         return f"Server(port={self.port}, reverb_service=ReverbServiceAsync(tables=[{tables}], checkpointer={where}))"
+
+
+def _rebuild_table(arguments: dict[str, Any], limiter: tuple[float, int, float, float]) -> Table:
+    return Table(rate_limiter=rate_limiters.RateLimiter(*limiter), **arguments)
 
 
 def _check_selector(name: str, selector: object) -> None:

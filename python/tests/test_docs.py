@@ -190,3 +190,27 @@ def test_the_site_has_no_repeated_menu_entries_and_needs_no_other_site(tools, tm
     assert found.startswith("index.html loads something from another site")
     assert len(problems(pages, "")) == 1
     assert "at least 20" in problems(pages[:3])[0]
+
+
+def test_the_guarantees_name_tests_that_exist():
+    page = ROOT / "docs" / "guarantees.md"
+    text = re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8"))
+    table, _, tests = text.partition("## Tests")
+    named = dict(re.findall(r"^\| ([WSU]\d+) \| (.*) \|$", tests, re.MULTILINE))
+    used = re.findall(r"\b[WSU]\d+\b", table.partition("| --- |")[2].partition("## The campaign")[0])
+    assert set(used) == set(named)
+    count = 0
+    for label, cell in named.items():
+        for part in cell.split("; "):
+            link = re.match(r"\[[^]]*\]\(([^)]*)\)(.*)", part)
+            if link is None:
+                assert "the campaign (W2)" in part, f"{label} names no test: {part}"
+                continue
+            file = (page.parent / link.group(1)).read_text(encoding="utf-8")
+            names = re.findall(r"`([^`]*)`", link.group(2))
+            assert names, f"{label} names no test of {link.group(1)}"
+            for name in names:
+                pattern = rf"^def {name}\(" if name.startswith("test_") else rf"^TEST\w*\(\w+, {name}\)"
+                assert re.search(pattern, file, re.MULTILINE), f"{label}: {link.group(1)} has no test {name}"
+                count += 1
+    assert count > 40

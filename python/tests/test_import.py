@@ -62,12 +62,12 @@ def test_says_for_which_interpreters_it_was_built(tmp_path, built, there):
     assert "circular" not in result.stderr
 
 
-@pytest.mark.parametrize("heavy", ["tensorflow", "torch", "jax", "grpc", "google.protobuf", "ml_dtypes", "tree"])
+@pytest.mark.parametrize("heavy", ["tensorflow", "torch", "jax", "ray", "grpc", "google.protobuf", "ml_dtypes", "tree"])
 def test_brings_in_no_framework(report, heavy):
     assert heavy not in report["modules"]
 
 
-@pytest.mark.parametrize(("module", "package", "name"), [("torch", "torch", "PyTorch"), ("jax", "jax", "JAX")])
+@pytest.mark.parametrize(("module", "package", "name"), [("torch", "torch", "PyTorch"), ("jax", "jax", "JAX"), ("ray", "ray", "Ray")])
 @pytest.mark.parametrize("statement", ["import reverb.{0}", "import reverb; reverb.{0}"])
 def test_a_framework_that_is_not_installed_is_named(module, package, name, statement):
     code = f"import sys; sys.modules[{package!r}] = None\n{statement.format(module)}"

@@ -5,6 +5,7 @@ import gc
 from conftest import make_table
 import numpy as np
 import pytest
+import transports
 
 import reverb
 
@@ -142,8 +143,46 @@ def test_close_with_a_timeout(serve, connect):
         writer.create_item("queue", 1, 1.0)
     with pytest.raises(reverb.DeadlineExceededError):
         writer.flush(timeout=0.05)
-    with pytest.raises(reverb.DeadlineExceededError):
+    with pytest.raises(reverb.DeadlineExceededError, match="2 items .* not confirmed"):
         writer.close(timeout=0.05)
+
+
+def test_close_returns_the_number_of_items_that_are_not_confirmed(serve, connect, caplog):
+    client = connect(serve(reverb.Table.queue("queue", 1)))
+
+    def write(count):
+        writer = client.writer(1, max_in_flight_items=None)
+        for i in range(count):
+            writer.append(i)
+            writer.create_item("queue", 1, 1.0)
+        return writer
+
+    assert write(1).close(timeout=60) == 0
+    assert write(3).close(retry_on_unavailable=False, timeout=0.05) == 3
+    assert "a writer was closed with 3 items that are not confirmed" in caplog.text
+    caplog.clear()
+    writer = write(2)
+    del writer
+    gc.collect()
+    assert "dropped without close()" in caplog.text
+    assert "2 items are not confirmed and may be lost" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["writer", "trajectory_writer"])
+def test_leaving_a_block_raises_the_number_of_items_that_are_not_confirmed(kind):
+    with reverb.Server([reverb.Table.queue("queue", 1)]) as server:
+        client = transports.connect(server, "grpc", reconnect_timeout=0.0)
+        unconfirmed = pytest.raises(RuntimeError, match="2 items of this writer are not confirmed")
+        with unconfirmed, getattr(client, kind)(1) as writer:
+            for i in range(3):
+                writer.append(i)
+                if kind == "writer":
+                    writer.create_item("queue", 1, 1.0)
+                else:
+                    writer.create_item("queue", 1.0, writer.history[-1:])
+            with pytest.raises(reverb.DeadlineExceededError, match="2 items"):
+                writer.flush(timeout=0.5) if kind == "writer" else writer.flush(timeout_ms=500)
+            server.stop()
 
 
 def test_leaving_a_block_closes_also_after_an_error(client):

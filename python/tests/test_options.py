@@ -167,6 +167,7 @@ def test_options_travel_with_a_pickle(monkeypatch):
         "write_window_bytes": None,
         "reconnect_timeout": 5.0,
         "max_response_bytes": 2**24,
+        "keepalive_timeout": 7.0,
     }
     client = reverb.Client("localhost:1", **options)
     seen = {}
@@ -216,6 +217,10 @@ TIMEOUTS = {
         lambda server, client, value: server.wait(timeout=value),
     ],
     "reconnect_timeout": [lambda server, client, value: reverb.Client("localhost:1", reconnect_timeout=value)],
+    "keepalive_timeout": [
+        lambda server, client, value: reverb.Client("localhost:1", keepalive_timeout=value),
+        lambda server, client, value: reverb.Server([make_table()], keepalive_timeout=value),
+    ],
     "seconds": [lambda server, client, value: reverb.set_wait_log_after(value)],
     "interval": [lambda server, client, value: reverb.Server(
             [make_table()], checkpointer=reverb.checkpointers.DefaultCheckpointer("/nowhere", interval=value)

@@ -190,3 +190,8 @@ def test_cpp_actor_that_is_not_built():
     )  # fmt: skip
     assert done.returncode == 1
     assert "/not/there is not there; build it with" in done.stderr
+
+
+def test_ray_rollouts():
+    pytest.importorskip("ray", reason="needs Ray: python/tests_frameworks/test_ray_examples.py runs it")
+    assert "took 7 steps" in run("ray_rollouts.py")

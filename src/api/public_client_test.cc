@@ -20,7 +20,6 @@ using test::StatusIs;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 const std::vector<Client::TablePriority> kIntoT = {{"t", 1.0}};
 // An address that no server listens on.
@@ -138,7 +137,7 @@ TEST(PublicClientTest, ReachableServersExecuteACallThatFailsOnOthers) {
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.message(), AllOf(HasSubstr("1 of the 2 servers that were called failed"),
                                       HasSubstr("the others have done it"), HasSubstr(kNoServer)));
-  EXPECT_THAT(std::string(status.message()), Not(HasSubstr(address)));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the others have done it (" + address + ")"));
   EXPECT_EQ(server.table("t").value().size(), 0);
 }
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "base/shared_memory.h"
 #include "transport/closed_stream.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/local/local_connection.h"
@@ -89,6 +90,10 @@ void RoutedConnection::RecordRefusal(const Status& status) {
 Status RoutedConnection::why_not_local() const {
   MutexLock lock(&mu_);
   return refused_ && refused_ == seen_ ? refusal_ : Status::Ok();
+}
+
+PayloadSource* RoutedConnection::payload_source() {
+  return transport() == Transport::kLocal ? ProcessSharedMemory() : nullptr;
 }
 
 bool RoutedConnection::is_connected() const {
@@ -228,6 +233,11 @@ Status RoutedConnection::ChangeTable(const ChangeTableRequest& request, const Wa
 Result<InspectReply> RoutedConnection::Inspect(const InspectRequest& request, const WaitOptions& wait) {
   return Call(wait, [&](Connection& to, const WaitOptions& attempt) { return to.Inspect(request, attempt); });
 }
+Result<LeaseOutcome> RoutedConnection::SettleLeases(const SettleLeasesRequest& request,
+                                                    const WaitOptions& wait) {
+  return Call(wait,
+              [&](Connection& to, const WaitOptions& attempt) { return to.SettleLeases(request, attempt); });
+}
 Result<std::string> RoutedConnection::Checkpoint(const WaitOptions& wait) {
   return Call(wait, [](Connection& to, const WaitOptions& attempt) { return to.Checkpoint(attempt); });
 }
@@ -266,7 +276,9 @@ Result<std::shared_ptr<RoutedConnection>> ConnectRouted(const std::string& addre
     }
   } else {
     REVERB_RETURN_IF_ERROR(CheckGrpcAddress(address));
-    routes.connect_grpc = [address, limits] { return ConnectGrpc(address, {.limits = limits}); };
+    routes.connect_grpc = [address, limits, keepalive_timeout = options.keepalive_timeout] {
+      return ConnectGrpc(address, {.limits = limits, .keepalive_timeout = keepalive_timeout});
+    };
   }
   if (path) {
     REVERB_ASSIGN_OR_RETURN(routes.local,

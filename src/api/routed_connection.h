@@ -49,6 +49,8 @@ class RoutedConnection final : public Connection, public std::enable_shared_from
   bool in_process() const override { return false; }
   bool send_may_block() const override { return send_may_block_.load(std::memory_order_relaxed); }
   bool is_connected() const override EXCLUDES(mu_);
+  // A server on this host reads shared memory.
+  PayloadSource* payload_source() override EXCLUDES(mu_);
 
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello, std::shared_ptr<InsertEvents> events) override;
   std::shared_ptr<SampleStream> OpenSample(const Hello& hello, std::shared_ptr<SampleEvents> events) override;
@@ -61,6 +63,7 @@ class RoutedConnection final : public Connection, public std::enable_shared_from
   Status RemoveTable(std::string_view table, const WaitOptions& wait) override;
   Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) override;
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) override;
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) override;
   Result<std::string> Checkpoint(const WaitOptions& wait) override;
 
   // Returns whether an error of the local transport means that the server does not accept this client there: it

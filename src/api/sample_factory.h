@@ -14,6 +14,11 @@ namespace reverb::internal {
 
 struct SampleFactory {
   static SampledTrajectory Make(Sample sample) { return SampledTrajectory(std::move(sample)); }
+  static SampledTrajectory Make(Sample sample, SampleLease lease) {
+    SampledTrajectory made(std::move(sample));
+    made.lease_ = std::move(lease);
+    return made;
+  }
 };
 
 inline std::vector<SampledTrajectory> MakeSampledTrajectories(std::vector<Sample> samples) {

@@ -114,21 +114,8 @@ void TakeLeftOver(internal::Mutex* mu, std::vector<internal::Sample>* left_over,
   left_over->erase(left_over->begin(), end);
 }
 
-// Takes n samples, first those in *left_over. On an error, moves the received samples back to *left_over.
-Status TakeSamples(internal::SamplerImpl& sampler, internal::KeyOwners* owners, internal::Mutex* mu,
-                   std::vector<internal::Sample>* left_over, int64_t n, const WaitOptions& wait,
-                   std::vector<internal::Sample>* samples) {
-  TakeLeftOver(mu, left_over, n, samples);
-  const int64_t missing = n - static_cast<int64_t>(samples->size());
-  if (missing == 0 && n > 0) return Status::Ok();
-  Status status = sampler.Next(missing, wait, samples);
-  if (owners != nullptr) owners->Record(*samples);
-  if (!status.ok()) PutBack(std::move(*samples), mu, left_over);
-  return status;
-}
-
-Status CheckBatchSize(const internal::SamplerImpl& sampler, int64_t n) {
-  const int64_t batch_size = sampler.options().batch_size;
+Status CheckBatchSize(const internal::SampleSource& sampler, int64_t n) {
+  const int64_t batch_size = sampler.batch_size();
   if (batch_size == 0 || n == batch_size) return Status::Ok();
   return Status::InvalidArgument("a batch of " + std::to_string(n) +
                                  " samples was requested from a sampler with batch_size " +
@@ -156,45 +143,54 @@ Sampler::~Sampler() {
 
 Result<SampledTrajectory> Sampler::Next(const WaitOptions& wait) {
   std::vector<internal::Sample> one;
-  REVERB_RETURN_IF_ERROR(
-      TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, 1, wait, &one));
-  return internal::SampleFactory::Make(std::move(one.front()));
+  REVERB_RETURN_IF_ERROR(rep_->Take(1, wait, &one));
+  SampleLease lease = rep_->HandOut(one);
+  return internal::SampleFactory::Make(std::move(one.front()), std::move(lease));
 }
 
 Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
-  TakeLeftOver(&rep_->mu, &rep_->left_over, most, &samples);
+  REVERB_RETURN_IF_ERROR(rep_->BeginTake(most, wait, &samples));
   if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
-  if (rep_->owners) rep_->owners->Record(samples);
   for (internal::Sample& sample : samples) {
-    out->push_back(internal::SampleFactory::Make(std::move(sample)));
+    SampleLease lease = rep_->HandOut({&sample, 1});
+    out->push_back(internal::SampleFactory::Make(std::move(sample), std::move(lease)));
   }
   return Status::Ok();
 }
 
 Status Sampler::NextSome(int64_t most, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
-  TakeLeftOver(&rep_->mu, &rep_->left_over, most, &samples);
+  REVERB_RETURN_IF_ERROR(rep_->BeginTake(most, wait, &samples));
   if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
-  if (rep_->owners) rep_->owners->Record(samples);
   Status status = internal::GatherBatch(samples, options, {}, batch);
+  if (status.ok()) batch->info.lease = rep_->HandOut(samples);
   if (status.code() != StatusCode::kInvalidArgument) return status;
   // Checks the layouts only if they differ, which is rare.
   const auto end =
       samples.begin() + static_cast<ptrdiff_t>(internal::NumWithSameLayout(samples, options.pad));
   std::vector<internal::Sample> rest(std::make_move_iterator(end), std::make_move_iterator(samples.end()));
   samples.erase(end, samples.end());
-  if (!rest.empty()) PutBack(std::move(rest), &rep_->mu, &rep_->left_over);
-  return internal::GatherBatch(samples, options, rep_->column_names, batch);
+  if (!rest.empty()) rep_->GiveBack(std::move(rest));
+  status = internal::GatherBatch(samples, options, rep_->column_names, batch);
+  if (status.ok()) {
+    batch->info.lease = rep_->HandOut(samples);
+  } else if (rep_->leases != nullptr) {
+    rep_->leases->Release(samples);
+  }
+  return status;
 }
 
 Status Sampler::NextBatch(int64_t n, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
   REVERB_RETURN_IF_ERROR(CheckBatchSize(*rep_->sampler, n));
   std::vector<internal::Sample> samples;
-  REVERB_RETURN_IF_ERROR(
-      TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
+  REVERB_RETURN_IF_ERROR(rep_->Take(n, wait, &samples));
   Status status = internal::GatherBatch(samples, options, rep_->column_names, batch);
-  if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
+  if (status.ok()) {
+    batch->info.lease = rep_->HandOut(samples);
+  } else {
+    rep_->GiveBack(std::move(samples));
+  }
   return status;
 }
 
@@ -202,18 +198,74 @@ Status Sampler::NextBatch(int64_t n, std::span<const ColumnMemory> columns, Batc
                           const WaitOptions& wait) {
   REVERB_RETURN_IF_ERROR(CheckBatchSize(*rep_->sampler, n));
   std::vector<internal::Sample> samples;
-  REVERB_RETURN_IF_ERROR(
-      TakeSamples(*rep_->sampler, rep_->owners.get(), &rep_->mu, &rep_->left_over, n, wait, &samples));
+  REVERB_RETURN_IF_ERROR(rep_->Take(n, wait, &samples));
   FillInfo(samples, info);
   Status status = GatherInto(samples, rep_->column_names, columns);
-  if (!status.ok()) PutBack(std::move(samples), &rep_->mu, &rep_->left_over);
+  if (status.ok()) {
+    info->lease = rep_->HandOut(samples);
+  } else {
+    rep_->GiveBack(std::move(samples));
+  }
   return status;
 }
 
-void Sampler::Close() { rep_->sampler->Close(); }
+Status Sampler::AckPrevious(const WaitOptions& wait) {
+  return rep_->leases == nullptr ? Status::Ok() : rep_->leases->Acknowledge(wait);
+}
+
+// Takes n samples, first those that are left over. On an error, the received samples are left over.
+Status Sampler::Rep::Take(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) {
+  REVERB_RETURN_IF_ERROR(BeginTake(n, wait, samples));
+  const int64_t missing = n - static_cast<int64_t>(samples->size());
+  if (missing == 0 && n > 0) return Status::Ok();
+  Status status = sampler->Next(missing, wait, samples);
+  if (!status.ok()) LeaveOver(std::move(*samples));
+  return status;
+}
+
+Status Sampler::Rep::BeginTake(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) {
+  if (leases != nullptr) {
+    REVERB_RETURN_IF_ERROR(leases->Acknowledge(wait));
+    internal::MutexLock lock(&mu);
+    if (internal::RealClock()->Now() >= left_over_until) left_over.clear();
+  }
+  TakeLeftOver(&mu, &left_over, n, samples);
+  return Status::Ok();
+}
+
+void Sampler::Rep::LeaveOver(std::vector<internal::Sample> samples) {
+  if (leases != nullptr && !samples.empty()) {
+    const internal::TimePoint now = internal::RealClock()->Now();
+    if (!leases->Renew(samples)) return leases->Release(samples);
+    internal::MutexLock lock(&mu);
+    left_over_until = now + std::min<internal::Duration>(leases->lease(), std::chrono::hours(24 * 365));
+  }
+  PutBack(std::move(samples), &mu, &left_over);
+}
+
+void Sampler::Rep::GiveBack(std::vector<internal::Sample> samples) {
+  if (leases != nullptr) return leases->Release(samples);
+  PutBack(std::move(samples), &mu, &left_over);
+}
+
+SampleLease Sampler::Rep::HandOut(std::span<const internal::Sample> samples) const {
+  return leases == nullptr ? SampleLease() : leases->HandOut(samples);
+}
+
+void Sampler::Close() {
+  rep_->sampler->Close();
+  if (rep_->leases == nullptr) return;
+  rep_->leases->Release();
+  std::vector<internal::Sample> left_over;
+  {
+    internal::MutexLock lock(&rep_->mu);
+    left_over.swap(rep_->left_over);
+  }
+  rep_->leases->Release(left_over);
+}
 
 Sampler::Stats Sampler::stats() const {
-  const internal::SamplerImpl::Stats stats = rep_->sampler->stats();
+  const internal::SampleSource::Stats stats = rep_->sampler->stats();
   internal::MutexLock lock(&rep_->mu);
   const auto left = static_cast<int64_t>(rep_->left_over.size());
   return {.delivered = stats.delivered - left,

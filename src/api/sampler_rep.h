@@ -4,23 +4,36 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "api/held_leases.h"
+#include "base/clock.h"
 #include "base/mutex.h"
-#include "client/key_owners.h"
-#include "client/sampler.h"
+#include "client/sample_source.h"
 #include "reverb/sampler.h"
 
 namespace reverb {
 
 struct Sampler::Rep {
-  std::shared_ptr<internal::SamplerImpl> sampler;
-  std::shared_ptr<internal::KeyOwners> owners;             // null for one server
+  // Takes n samples, first those that are left over. On an error, the received samples are left over.
+  Status Take(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) EXCLUDES(mu);
+  // Acknowledges what the last call returned, and takes up to n samples that are left over.
+  Status BeginTake(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) EXCLUDES(mu);
+  // The next call returns these samples.
+  void LeaveOver(std::vector<internal::Sample> samples) EXCLUDES(mu);
+  // The same for samples that do not form a batch; leased ones go back to the table instead.
+  void GiveBack(std::vector<internal::Sample> samples) EXCLUDES(mu);
+  SampleLease HandOut(std::span<const internal::Sample> samples) const;
+
+  std::shared_ptr<internal::SampleSource> sampler;
   std::function<std::vector<std::string>()> column_names;  // for error messages; asks the server
-  // Samples that a failed call had received: the next call returns them first.
+  std::unique_ptr<internal::HandedOutLeases> leases;       // null if samples are not leased
+  // Samples that a failed call had received: the next call returns them first, unless their leases have expired.
   internal::Mutex mu;
   std::vector<internal::Sample> left_over GUARDED_BY(mu);
+  internal::TimePoint left_over_until GUARDED_BY(mu) = internal::TimePoint::max();  // of their leases
 };
 
 }  // namespace reverb

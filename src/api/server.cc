@@ -1,10 +1,16 @@
 // The handle of include/reverb/server.h over src/server.
 #include "reverb/server.h"
 
+#include <unistd.h>
+
+#include <chrono>
 #include <utility>
 
 #include "api/client_rep.h"
 #include "api/sample_factory.h"
+#include "base/duration_text.h"
+#include "base/mutex.h"
+#include "base/server_registry.h"
 #include "server/server.h"
 #include "transport/local/endpoint.h"
 
@@ -12,6 +18,8 @@ namespace reverb {
 
 struct Server::Rep {
   std::unique_ptr<internal::ServerImpl> server;
+  internal::Mutex mu;
+  std::unique_ptr<internal::ServerRegistration> registration GUARDED_BY(mu);
 };
 
 namespace {
@@ -27,8 +35,28 @@ internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
   to.max_streams = limits.max_streams;
   to.disconnected_session_ttl = limits.disconnected_session_ttl;
   to.max_disconnected_bytes = limits.max_disconnected_bytes;
+  to.sequence_number_ttl = limits.sequence_number_ttl;
+  to.max_remembered_writers = limits.max_remembered_writers;
   to.wire.max_window_bytes = limits.max_window_bytes;
   return to;
+}
+
+std::string AdvertisedAddress(const std::string& host, int port) {
+  const bool is_any = host == "[::]" || host == "0.0.0.0";
+  char name[256] = {};
+  if (is_any && gethostname(name, sizeof name - 1) == 0)
+    return std::string(name) + ":" + std::to_string(port);
+  return (is_any ? "localhost" : host) + ":" + std::to_string(port);
+}
+
+std::string HexadecimalId(const internal::Id128& id) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : id) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
 }
 
 }  // namespace
@@ -40,6 +68,12 @@ Result<Server> Server::Start(ServerOptions options) {
   inner.store.policy =
       options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;
   inner.limits = ToServiceLimits(options.limits);
+  if (options.keepalive_timeout && *options.keepalive_timeout < std::chrono::seconds(1)) {
+    return Status::InvalidArgument("keepalive_timeout (" +
+                                   internal::DurationText(*options.keepalive_timeout) +
+                                   ") must be at least 1 s, or absent to wait forever");
+  }
+  inner.keepalive_timeout = options.keepalive_timeout;
   inner.checkpoint = std::move(options.checkpoint);
   if (options.port) {
     if (*options.port < 0 || *options.port > 65535) {
@@ -64,8 +98,35 @@ Result<Server> Server::Start(ServerOptions options) {
                    .max_pinned_bytes = options.limits.max_pinned_bytes,
                    .stalled_client_timeout = options.limits.stalled_client_timeout};
   }
+  if (options.shard) {
+    if (*options.shard < 1 || *options.shard > static_cast<int>(internal::kMaxShard)) {
+      return Status::InvalidArgument("shard is " + std::to_string(*options.shard) +
+                                     "; it must be from 1 to " + std::to_string(internal::kMaxShard) +
+                                     ", or absent for a random one");
+    }
+    inner.shard = static_cast<uint32_t>(*options.shard);
+  }
+  std::string folder;
+  if (!options.register_at.empty()) {
+    REVERB_ASSIGN_OR_RETURN(folder, internal::RegistryFolder(options.register_at));
+    if (!options.port) {
+      return Status::InvalidArgument("register_at is \"" + options.register_at +
+                                     "\", but the server does not listen; give it a port");
+    }
+  }
   auto rep = std::make_unique<Rep>();
   REVERB_ASSIGN_OR_RETURN(rep->server, internal::ServerImpl::Start(std::move(inner)));
+  if (!folder.empty()) {
+    const std::string address = options.advertised_address.empty()
+                                    ? AdvertisedAddress(options.host, rep->server->port())
+                                    : options.advertised_address;
+    internal::MutexLock lock(&rep->mu);
+    REVERB_ASSIGN_OR_RETURN(rep->registration,
+                            internal::ServerRegistration::Start(
+                                folder, {.address = address,
+                                         .shard = rep->server->shard(),
+                                         .life_id = HexadecimalId(rep->server->service()->life_id())}));
+  }
   return Server(std::move(rep));
 }
 
@@ -76,6 +137,7 @@ Server::~Server() = default;
 
 int Server::port() const { return rep_->server->port(); }
 std::string Server::local_path() const { return rep_->server->local_path(); }
+int Server::shard() const { return static_cast<int>(rep_->server->shard()); }
 
 Result<Table> Server::table(std::string_view name) const {
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<internal::ConcurrentTable> table, rep_->server->table(name));
@@ -89,10 +151,18 @@ Client Server::in_process_client(ClientOptions options) const {
   rep->address = "this process";
   rep->is_pinned = true;
   rep->options = options;
-  rep->servers.push_back(internal::ServerLink::Pinned(rep_->server->Connect(), std::move(options)));
+  rep->only = internal::ServerLink::Pinned(rep_->server->Connect(), std::move(options));
   return Client(rep);
 }
 
-void Server::Stop() { rep_->server->Stop(); }
+void Server::Stop() {
+  std::unique_ptr<internal::ServerRegistration> registration;
+  {
+    internal::MutexLock lock(&rep_->mu);
+    registration = std::move(rep_->registration);
+  }
+  registration.reset();  // first, so that clients do not look for the server
+  rep_->server->Stop();
+}
 
 }  // namespace reverb

@@ -9,7 +9,6 @@
 #include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/shared_memory.h"
 #include "base/wait_loop.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
@@ -60,6 +59,11 @@ ServerLink::~ServerLink() {
   }
 }
 
+uint64_t ServerLink::NextId() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1) + 1;
+}
+
 // --- Connections ---
 
 std::string ServerLink::address() const {
@@ -91,6 +95,11 @@ std::shared_ptr<Connection> ServerLink::Connect(const WaitOptions& wait) {
   return inproc_ ? inproc_ : network_;
 }
 
+std::shared_ptr<Connection> ServerLink::ConnectNow() {
+  MutexLock lock(&mu_);
+  return inproc_ && (is_pinned_ || IsInprocServer(life_id_)) ? inproc_ : network_;
+}
+
 std::shared_ptr<Connection> ServerLink::OwnConnection() {
   std::shared_ptr<Connection> shared = Connect();
   if (shared->in_process()) return shared;
@@ -100,15 +109,14 @@ std::shared_ptr<Connection> ServerLink::OwnConnection() {
 
 Transport ServerLink::transport(const WaitOptions& wait) { return TransportOf(Connect(wait)); }
 
-std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects) {
+std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects, Timeout reconnect_timeout) {
+  if (!reconnect_timeout) reconnect_timeout = options_.reconnect_timeout;
   std::shared_ptr<Connection> connection = Connect();
-  // A server on this host reads the chunks in place.
-  PayloadSource* const source =
-      TransportOf(connection) == Transport::kLocal ? ProcessSharedMemory() : nullptr;
+  PayloadSource* const source = connection->payload_source();
   return InsertPipeline::Own(
       InsertPipeline::Create(std::move(connection), {.window_bytes = options_.write_window_bytes,
                                                      .client_name = options_.name,
-                                                     .reconnect_timeout = options_.reconnect_timeout,
+                                                     .reconnect_timeout = reconnect_timeout,
                                                      .reconnects = reconnects,
                                                      .payload_source = source}));
 }
@@ -123,6 +131,7 @@ Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const Sin
   std::optional<Backoff> backoff;  // set after the first failure
   Timeout lost_timeout = options_.reconnect_timeout;
   if (kind.is_change && !wait.timeout && !lost_timeout) lost_timeout = change_timeout_;
+  if (kind.lost_timeout) lost_timeout = kind.lost_timeout;
   Duration last_connected{0};  // initially the start
   Status last_failure;
   Status given_up;  // the error of on_wait, or that the server is unreachable
@@ -189,15 +198,18 @@ Result<T> ServerLink::CallFor(const CallKind& kind, const WaitOptions& wait, F&&
 }
 
 Result<ServerInfo> ServerLink::Info(const WaitOptions& wait) {
-  return CallFor<ServerInfo>(
+  Result<ServerInfo> info = CallFor<ServerInfo>(
       {.name = "Info", .is_change = false}, wait,
       [](Connection& connection, const WaitOptions& attempt) { return connection.Info(attempt); });
+  if (info.ok()) SetShard(info->shard);
+  return info;
 }
 
-Status ServerLink::Mutate(const MutateRequest& request, const WaitOptions& wait) {
-  return Call({.name = "MutatePriorities"}, wait, [&](Connection& connection, const WaitOptions& attempt) {
-    return connection.Mutate(request, attempt);
-  });
+Status ServerLink::Mutate(const MutateRequest& request, const WaitOptions& wait, Timeout lost_timeout) {
+  return Call({.name = "MutatePriorities", .lost_timeout = lost_timeout}, wait,
+              [&](Connection& connection, const WaitOptions& attempt) {
+                return connection.Mutate(request, attempt);
+              });
 }
 
 Status ServerLink::Reset(std::string_view table, const WaitOptions& wait) {
@@ -239,6 +251,13 @@ Result<InspectReply> ServerLink::Inspect(const InspectRequest& request, const Wa
                                });
 }
 
+Result<LeaseOutcome> ServerLink::SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) {
+  return CallFor<LeaseOutcome>({.name = "SettleLeases"}, wait,
+                               [&](Connection& connection, const WaitOptions& attempt) {
+                                 return connection.SettleLeases(request, attempt);
+                               });
+}
+
 Result<std::string> ServerLink::Checkpoint(const WaitOptions& wait) {
   return CallFor<std::string>(
       {.name = "Checkpoint", .can_repeat = false}, wait,
@@ -259,8 +278,8 @@ Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Clie
   }
   // An idle writer rejects a step of another layout, and any step if its server has stopped.
   if (!writer || !writer->Append(step).ok()) {
-    REVERB_ASSIGN_OR_RETURN(
-        writer, WriterFactory::MakeWriter(NewSink(/*reconnects=*/false), {.max_sequence_length = 1}));
+    REVERB_ASSIGN_OR_RETURN(writer, WriterFactory::MakeWriter(NewSink(/*reconnects=*/false, change_timeout_),
+                                                              {.max_sequence_length = 1}));
     REVERB_RETURN_IF_ERROR(writer->Append(step));
   }
   Status status;

@@ -3,6 +3,8 @@
 #define REVERB_API_SERVER_LINK_H_
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,14 +35,26 @@ class ServerLink {
   ServerLink(const ServerLink&) = delete;
   ServerLink& operator=(const ServerLink&) = delete;
 
+  // Returns a number that no other link of this process has.
+  uint64_t id() const { return id_; }
   // Returns the server's address, for messages.
   std::string address() const;
+  // For a server of a set: its shard, 0 if it is not known yet; and whether it could not be reached of late.
+  uint32_t shard() const { return shard_.load(std::memory_order_relaxed); }
+  void SetShard(uint32_t shard) { shard_.store(shard, std::memory_order_relaxed); }
+  // Returns whether the server is connected, as far as this side knows.
+  bool was_reached() { return ConnectNow()->is_connected(); }
+  bool is_lost() const { return is_lost_.load(std::memory_order_relaxed); }
+  void SetLost(bool is_lost) { is_lost_.store(is_lost, std::memory_order_relaxed); }
   // Returns the connection to use now, without a socket if the server is in this process. The detection takes
   // at most as long as `wait` allows.
   std::shared_ptr<Connection> Connect(const WaitOptions& wait = {}) EXCLUDES(mu_);
+  // The same without detection: does not wait.
+  std::shared_ptr<Connection> ConnectNow() EXCLUDES(mu_);
   // Like Connect(), but a network connection is not shared.
   std::shared_ptr<Connection> OwnConnection() EXCLUDES(mu_);
-  std::unique_ptr<ItemSink> NewSink(bool reconnects = true);
+  // `reconnect_timeout`: instead of that of the options.
+  std::unique_ptr<ItemSink> NewSink(bool reconnects = true, Timeout reconnect_timeout = {});
   // Returns how the server is reached now.
   Transport transport(const WaitOptions& wait = {}) EXCLUDES(mu_);
 
@@ -49,13 +63,18 @@ class ServerLink {
   // Checkpoint(), RemoveTable() and CreateTable() without exist_ok are not retried: the server may have
   // executed them, and executing them twice has another effect.
   Result<ServerInfo> Info(const WaitOptions& wait) EXCLUDES(mu_);
-  Status Mutate(const MutateRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  // `lost_timeout`: how long to wait for an unreachable server, unless `wait` has a timeout.
+  Status Mutate(const MutateRequest& request, const WaitOptions& wait, Timeout lost_timeout = {})
+      EXCLUDES(mu_);
   Status Reset(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);
   Status SetRateLimiter(const SetRateLimiterRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Status CreateTable(const CreateTableRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Status RemoveTable(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);
   Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  // Repeated after a broken connection, it may count leases as expired that its first attempt settled.
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait)
+      EXCLUDES(mu_);
   Result<std::string> Checkpoint(const WaitOptions& wait) EXCLUDES(mu_);
 
   Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
@@ -65,11 +84,13 @@ class ServerLink {
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);
 
  private:
+  static uint64_t NextId();
   using SingleCall = std::function<Status(Connection&, const WaitOptions&)>;
   struct CallKind {
     const char* name;
     bool can_repeat = true;
     bool is_change = true;
+    Timeout lost_timeout = {};  // instead of change_timeout_
   };
   Status Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) EXCLUDES(mu_);
   // Like Call(), for a call that returns a value.
@@ -81,6 +102,9 @@ class ServerLink {
       EXCLUDES(mu_);
 
   // Set in the constructor or in Pinned().
+  const uint64_t id_ = NextId();
+  std::atomic<uint32_t> shard_{0};
+  std::atomic<bool> is_lost_{false};
   const ClientOptions options_;
   const Timeout change_timeout_;
   const std::shared_ptr<Connection> network_;  // null if pinned

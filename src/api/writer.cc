@@ -154,6 +154,7 @@ Status Writer::Flush(const WaitOptions& wait) { return impl_->Flush(wait); }
 Status Writer::EndEpisode(const WaitOptions& wait) { return impl_->EndEpisode(wait); }
 Status Writer::Close(const WaitOptions& wait) { return impl_->Close(wait); }
 bool Writer::is_closed() const { return impl_->is_closed(); }
+int64_t Writer::unconfirmed_items() const { return impl_->unconfirmed_items(); }
 
 // --- WriterFactory ---
 

@@ -30,6 +30,7 @@ class MappedSegment {
   MappedSegment& operator=(const MappedSegment&) = delete;
 
   uint64_t size() const { return bytes_.size(); }
+  std::span<const uint8_t> bytes() const { return bytes_; }
   // Returns `length` bytes from `offset` on; INVALID_ARGUMENT if they are not all in the segment. Safe for
   // untrusted arguments.
   Result<std::span<const uint8_t>> Range(uint64_t offset, uint64_t length) const;

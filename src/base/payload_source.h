@@ -8,6 +8,7 @@
 #ifndef REVERB_BASE_PAYLOAD_SOURCE_H_
 #define REVERB_BASE_PAYLOAD_SOURCE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,6 +16,8 @@ namespace reverb::internal {
 
 class PayloadSource {
  public:
+  // Returns false if Allocate() would return null now whatever the size.
+  virtual bool is_enabled() const { return true; }
   // Returns at least `bytes` bytes, aligned to 16; null if the source has no memory left. The caller then
   // uses private memory.
   virtual uint8_t* Allocate(size_t bytes) = 0;
@@ -23,6 +26,21 @@ class PayloadSource {
 
  protected:
   ~PayloadSource() = default;
+};
+
+// Passes requests on to another source once that is enabled; until then it has no memory, so that chunks are private.
+class OnDemandSource final : public PayloadSource {
+ public:
+  explicit OnDemandSource(PayloadSource* source) : source_(source) {}
+
+  void Enable() { is_enabled_.store(true, std::memory_order_relaxed); }
+  bool is_enabled() const override { return is_enabled_.load(std::memory_order_relaxed); }
+  uint8_t* Allocate(size_t bytes) override { return is_enabled() ? source_->Allocate(bytes) : nullptr; }
+  void Free(uint8_t* block, size_t bytes) override { source_->Free(block, bytes); }
+
+ private:
+  PayloadSource* const source_;
+  std::atomic<bool> is_enabled_{false};
 };
 
 }  // namespace reverb::internal

@@ -22,12 +22,36 @@ class WaitLoop {
 
   explicit WaitLoop(const WaitOptions& options)
       : options_(options), start_(std::chrono::steady_clock::now()) {}
+  explicit WaitLoop(WaitOptions&&) = delete;  // the options must outlive the loop
 
   // Sleeps until notified or for a slice; `mu` is held before and after. An error from on_wait ends the wait.
   Status Sleep(CondVar* cv, Mutex* mu) REQUIRES(mu) {
-    Duration slice = kSlice;
-    if (options_.timeout) slice = std::min(slice, std::max(*options_.timeout - waited(), Duration(0)));
-    cv->WaitFor(mu, slice);
+    cv->WaitFor(mu, NextSlice());
+    return AfterSlice(mu);
+  }
+  // The same for a thread that can do what the others would notify it of: calls poll(slice) without the lock.
+  // If that returns false, the next call sleeps: what changed meanwhile must be checked first.
+  template <typename Poll>
+  Status Sleep(CondVar* cv, Mutex* mu, const Poll& poll) REQUIRES(mu) {
+    if (is_poll_refused_) {
+      is_poll_refused_ = false;
+      return Sleep(cv, mu);
+    }
+    mu->Unlock();
+    is_poll_refused_ = !poll(NextSlice());
+    mu->Lock();
+    return is_poll_refused_ ? Status::Ok() : AfterSlice(mu);
+  }
+  // Returns true once, when the wait has lasted so long that it should be logged.
+  bool ShouldLogNow() { return !was_logged_ && waited() > WaitLogAfter() && (was_logged_ = true); }
+  bool expired() const { return options_.timeout && waited() >= *options_.timeout; }
+  Duration waited() const { return std::chrono::steady_clock::now() - start_; }
+
+ private:
+  Duration NextSlice() const {
+    return options_.timeout ? std::min(kSlice, std::max(*options_.timeout - waited(), Duration(0))) : kSlice;
+  }
+  Status AfterSlice(Mutex* mu) REQUIRES(mu) {
     const auto now = std::chrono::steady_clock::now();
     if (!options_.on_wait || now - last_call_ < kSlice) return Status::Ok();
     last_call_ = now;
@@ -36,16 +60,12 @@ class WaitLoop {
     mu->Lock();
     return status;
   }
-  // Returns true once, when the wait has lasted so long that it should be logged.
-  bool ShouldLogNow() { return !was_logged_ && waited() > WaitLogAfter() && (was_logged_ = true); }
-  bool expired() const { return options_.timeout && waited() >= *options_.timeout; }
-  Duration waited() const { return std::chrono::steady_clock::now() - start_; }
 
- private:
   const WaitOptions& options_;
   const Time start_;
   Time last_call_ = start_;
   bool was_logged_ = false;
+  bool is_poll_refused_ = false;
 };
 
 }  // namespace reverb::internal

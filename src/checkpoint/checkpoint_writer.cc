@@ -98,6 +98,7 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
   REVERB_RETURN_IF_ERROR(LookAtRoot());
   Attempt attempt;
   attempt.manifest.writers = std::move(writers);
+  attempt.manifest.shard = options_.shard;
   MarkLive(snapshot);
   attempt.victim_pages = FindLostFiles();
   ChooseVictims();

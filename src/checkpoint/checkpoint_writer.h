@@ -46,6 +46,7 @@ class CheckpointWriter {
   struct Options {
     std::string root;
     int32_t keep_latest = 1;
+    uint32_t shard = 0;  // of the server, in the manifest
     // How long Write() waits for another writer under the same root.
     Duration lock_timeout = std::chrono::seconds(60);
     // A segment of chunks is closed when it exceeds this many bytes.

@@ -35,6 +35,7 @@ class Checkpointer {
     std::function<std::vector<std::shared_ptr<ConcurrentTable>>()> tables;
     // Returns the writers' progress. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;
+    uint32_t shard = 0;  // of the server
   };
   struct Stats {
     int64_t written = 0;

@@ -296,6 +296,7 @@ std::string EncodeManifest(const Manifest& manifest) {
       PutVarint(&out, number);
     }
   }
+  PutVarint(&out, manifest.shard);
   PutFixed64(&out, ChecksumOf(out));
   return out;
 }
@@ -343,6 +344,9 @@ Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path)
     }
     manifest.writers.push_back(std::move(writer));
   }
+  const uint64_t shard = version >= 4 ? in.Varint() : 0;
+  if (shard > 0xFFFF) return DamagedFile(path, "it has shard " + std::to_string(shard));
+  manifest.shard = static_cast<uint32_t>(shard);
   if (!in.at_end()) return DamagedFile(path, "unexpected bytes follow its last field");
   REVERB_RETURN_IF_ERROR(CheckManifest(manifest, path));
   return manifest;

@@ -24,8 +24,8 @@ namespace reverb::internal {
 
 inline constexpr uint32_t kSegmentVersion = 1;
 // Version 1 had a string after each table's signature, which is skipped; version 3 has the table's layout there,
-// and more fields at the end of each table.
-inline constexpr uint32_t kManifestVersion = 3;
+// and more fields at the end of each table; version 4 has the shard at the end.
+inline constexpr uint32_t kManifestVersion = 4;
 
 // DATA_LOSS: the file at `path` is damaged.
 Status DamagedFile(const std::string& path, const std::string& what);
@@ -80,6 +80,7 @@ struct Manifest {
   std::vector<SavedSegment> segments;
   std::vector<ManifestTable> tables;
   std::vector<SavedWriter> writers;
+  uint32_t shard = 0;  // of the server; 0 = unknown
 };
 
 std::string EncodeManifest(const Manifest& manifest);

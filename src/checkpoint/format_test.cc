@@ -75,6 +75,7 @@ Manifest SomeManifest() {
   SavedWriter writer{.applied_through = 12, .applied = {{"replay", 15}}};
   writer.id[3] = 9;
   manifest.writers = {writer};
+  manifest.shard = 0xABCD;
   return manifest;
 }
 
@@ -101,6 +102,7 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(manifest->tables[1].saved.layout, LayoutPolicy::kFirst);
   EXPECT_EQ(table.saved.state.counts.unknown_keys, 7);
   EXPECT_EQ(table.pages[1].offset, 172u);
+  EXPECT_EQ(manifest->shard, 0xABCDu);
   ASSERT_EQ(manifest->writers.size(), 1u);
   EXPECT_EQ(manifest->writers[0].id[3], 9);
   EXPECT_THAT(manifest->writers[0].applied, ElementsAre(Pair("replay", 15)));

@@ -265,6 +265,7 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
     }
   }
   loaded.writers = saved.writers;
+  loaded.shard = saved.shard;
   return loaded;
 }
 

@@ -23,6 +23,7 @@ struct LoadedServer {
   std::vector<std::shared_ptr<ConcurrentTable>>
       tables;  // those given, in their order, then others of the checkpoint
   std::vector<SavedWriter> writers;
+  uint32_t shard = 0;               // of the server that wrote the checkpoint; 0 = unknown
   std::optional<std::string> path;  // of the checkpoint; absent = there was none
   // Segments that a writer may continue from, when the checkpoint is under the path that it writes to.
   std::vector<LoadedSegment> segments;

@@ -60,6 +60,7 @@ Status ReverbSource::ReadStates() {
   server_.format = "reverb " + std::to_string(manifest_.version);
   server_.created_nanos = manifest_.created_nanos;
   server_.writers = manifest_.writers;
+  server_.shard = manifest_.shard;
   RecordReader records(fs_, path_, &manifest_.segments);
   for (const ManifestTable& table : manifest_.tables) {
     server_.tables.push_back(table.saved);

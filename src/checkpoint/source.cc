@@ -41,7 +41,7 @@ Result<std::string> WriteCheckpointFrom(CheckpointSource& source, FileSystem* fs
   options.extra_tables = RestoreOptions::ExtraTables::kCreate;
   options.progress = progress;
   REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadFrom(source, {}, options, environment));
-  CheckpointWriter writer(fs, {.root = root});
+  CheckpointWriter writer(fs, {.root = root, .shard = loaded.shard});
   const Snapshot snapshot = ConcurrentTable::TakeSnapshot(loaded.tables);
   REVERB_ASSIGN_OR_RETURN(CheckpointWriter::Stats stats,
                           writer.Write(snapshot, std::move(loaded.writers), environment.clock->WallNanos()));

@@ -47,6 +47,7 @@ struct SavedServer {
   int64_t created_nanos = 0;  // since the Unix epoch
   std::vector<SavedTable> tables;
   std::vector<SavedWriter> writers;
+  uint32_t shard = 0;  // of the server that wrote it; 0 = unknown
 };
 
 class CheckpointSource {

@@ -326,7 +326,7 @@ Result<ChunkRef> ColumnStore::MakeChunk(Group& group, uint32_t rows, uint64_t ra
   header_.rows = rows;
   header_.columns.clear();
   // A chunk takes over large payloads, so they need separate memory, unless they are copied to a source.
-  const bool has_source = options_.payload_source != nullptr;
+  const bool has_source = options_.payload_source != nullptr && options_.payload_source->is_enabled();
   std::vector<uint8_t> own;
   std::vector<uint8_t>* const payload =
       raw_bytes < (has_source ? kMaxKeptPayloadBytes : kOwnPayloadBytes) ? &payload_ : &own;

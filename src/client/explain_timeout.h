@@ -14,7 +14,7 @@
 namespace reverb::internal {
 
 struct WaitExplanation {
-  std::string text;  // empty if the server did not answer
+  std::string text;  // empty if the connection broke
   Detail detail = Detail::kNone;
 };
 
@@ -25,6 +25,9 @@ inline constexpr std::chrono::seconds kExplainTimeout{1};
 inline WaitExplanation ExplainSampleWait(Connection& connection, const std::string& table,
                                          const WaitOptions& wait) {
   const Result<ServerInfo> info = connection.Info({.timeout = kExplainTimeout, .on_wait = wait.on_wait});
+  if (info.status().code() == StatusCode::kDeadlineExceeded) {
+    return {"the server has not answered the query for the reason: it may be stopped or overloaded"};
+  }
   if (!info.ok()) return {};
   const auto found = std::ranges::find(info->tables, table, &TableInfo::name);
   if (found == info->tables.end()) return {};

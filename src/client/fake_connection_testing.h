@@ -69,8 +69,13 @@ struct FakeInsertStream final : FakeStream<InsertStream, InsertEvents> {
 
 struct FakeSampleStream final : FakeStream<SampleStream, SampleEvents> {
   std::vector<SampleRequest> requests;
+  bool grants_leases = true;            // sample of key k has the lease 1000 + k, if it is requested
+  std::function<void()> on_end_stream;  // called for SampleRequest::end_stream
 
-  void Send(SampleRequest request) override { requests.push_back(std::move(request)); }
+  void Send(SampleRequest request) override {
+    requests.push_back(std::move(request));
+    if (requests.back().end_stream && on_end_stream) on_end_stream();
+  }
   void Finish() override {}
 
   // Sends `count` samples with consecutive keys from first_key on.
@@ -81,6 +86,8 @@ struct FakeSampleStream final : FakeStream<SampleStream, SampleEvents> {
     for (int64_t i = 0; i < count; ++i) {
       reply.samples.emplace_back();
       reply.samples.back().key = first_key + static_cast<uint64_t>(i);
+      const bool is_leased = grants_leases && !requests.empty() && requests.front().lease > Duration(0);
+      if (is_leased) reply.samples.back().lease_id = 1000 + reply.samples.back().key;
     }
     reply.end = std::move(end);
     events->OnReply(std::move(reply), bytes);
@@ -132,6 +139,12 @@ struct FakeConnection final : Connection {
   Result<InspectReply> Inspect(const InspectRequest&, const WaitOptions& wait) override {
     REVERB_RETURN_IF_ERROR(Answer(wait));
     return InspectReply();
+  }
+  std::vector<SettleLeasesRequest> settled;
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) override {
+    REVERB_RETURN_IF_ERROR(Answer(wait));
+    settled.push_back(request);
+    return LeaseOutcome{.settled = static_cast<int64_t>(request.acks.size() + request.releases.size())};
   }
   Result<std::string> Checkpoint(const WaitOptions& wait) override {
     REVERB_RETURN_IF_ERROR(Answer(wait));

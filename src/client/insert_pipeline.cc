@@ -13,6 +13,8 @@ namespace reverb::internal {
 namespace {
 
 constexpr Duration kHeartbeatInterval = std::chrono::seconds(1);
+// A server that has not answered a heartbeat for this long may have stopped.
+constexpr Duration kSilentAfter = std::chrono::seconds(1);
 
 Hello MakeHello(const std::string& client_name) {
   Hello hello;
@@ -247,15 +249,18 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
     if (waited - asked > kHeartbeatInterval) {
       asked = waited;
       heartbeat_ = true;  // the reply carries the reason
+      if (!asked_at_) asked_at_ = options_.clock->Now();
       mu_.Unlock();
       Pump();
       mu_.Lock();
       continue;
     }
-    result = loop.Sleep(&changed_, &mu_);
+    const std::shared_ptr<InsertStream> stream = stream_;
+    result = stream ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return stream->Poll(most); })
+                    : loop.Sleep(&changed_, &mu_);
     if (!result.ok()) break;
   }
-  --waiters_;
+  if (--waiters_ > 0) changed_.NotifyAll();  // another one may have to read
   mu_.Unlock();
   return result;
 }
@@ -269,6 +274,9 @@ std::string InsertPipeline::DescribeWait(const char* what, Duration waited) cons
     text += "; the server cannot be reached: " + reconnection_.last_failure().ToString();
   } else if (!wait_text_.empty()) {
     text += "; " + wait_text_;
+  } else if (asked_at_) {
+    const Duration silent = options_.clock->Now() - *asked_at_;
+    if (silent > kSilentAfter) text += "; the server has not answered for " + DurationText(silent);
   }
   return text;
 }
@@ -350,6 +358,7 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
     unsent_bytes_ -= items_[i].bytes;
     sent_by_table_[item.table] = item.number;
     message.items.push_back(item);
+    message.items.back().key = WithShard(item.key, shard_);
   }
   sent_through_ += message.items.size();
   makes_progress_ |= !message.items.empty();
@@ -370,6 +379,7 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
   {
     MutexLock lock(&mu_);
     if (IsStale(attempt)) return;
+    asked_at_.reset();
     OnRejections(reply.rejections);
     if (reply.welcome) OnWelcome(*reply.welcome, &done);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
@@ -381,9 +391,16 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
 }
 
 void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) {
-  if (life_id_ && confirmed_through_ > welcome.applied_through) LogLostItems(welcome);
+  const std::string server = connection_->address();
+  if (life_id_ && server != server_) {
+    LogMove();
+  } else if (life_id_ && confirmed_through_ > welcome.applied_through) {
+    LogLostItems(welcome);
+  }
+  server_ = server;
   life_id_ = welcome.server_life_id;
   limits_ = welcome.limits;
+  shard_ = welcome.shard;
   // 0 = unlimited.
   if (limits_.insert_window_bytes == 0) limits_.insert_window_bytes = UINT64_MAX;
   if (limits_.max_message_bytes == 0) limits_.max_message_bytes = UINT64_MAX;
@@ -395,6 +412,13 @@ void InsertPipeline::OnWelcome(const Welcome& welcome, std::vector<Trajectory>* 
   sent_through_ = confirmed_through_;
   unsent_bytes_ = 0;
   for (const Queued& queued : items_) unsent_bytes_ += queued.bytes;
+}
+
+void InsertPipeline::LogMove() {
+  Log(LogLevel::kWarning,
+      "the server at " + server_ + " is lost: its writer continues with the server at " +
+          connection_->address() + ", and sends " + std::to_string(items_.size()) +
+          " unconfirmed items there; those that the lost server had inserted are doubled when it returns");
 }
 
 void InsertPipeline::LogLostItems(const Welcome& welcome) {
@@ -490,11 +514,11 @@ void InsertPipeline::Connect() {
     while (!forget_.empty() && forget_.front().after <= confirmed_through_) forget_.pop_front();
     forgets_sent_ = 0;
     sent_through_ = confirmed_through_;
-    if (options_.reconnect_timeout && !connection_->in_process()) {
-      reconnection_.BoundAttempt(options_.clock, *options_.reconnect_timeout,
-                                 [weak = weak_from_this(), attempt] {
-                                   if (const auto pipeline = weak.lock()) pipeline->OnAttemptTimeout(attempt);
-                                 });
+    const Timeout bound = options_.attempt_timeout ? options_.attempt_timeout : options_.reconnect_timeout;
+    if (bound && !connection_->in_process()) {
+      reconnection_.BoundAttempt(options_.clock, *bound, [weak = weak_from_this(), attempt] {
+        if (const auto pipeline = weak.lock()) pipeline->OnAttemptTimeout(attempt);
+      });
     }
   }
   std::shared_ptr<InsertStream> stream =
@@ -533,7 +557,9 @@ void InsertPipeline::OnClosed(uint64_t attempt, Status status) {
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
       reconnection_.Lost(std::move(status), now, *connection_, options_.reconnect_timeout);
-  const bool may_return = options_.reconnects || !was_welcomed || reconnection_.failed_by_damage();
+  // Resending unconfirmed items under their numbers does not insert them twice.
+  const bool may_return =
+      options_.reconnects || !was_welcomed || !items_.empty() || reconnection_.failed_by_damage();
   if (!pause || !may_return) return Fail(reconnection_.last_failure());
   options_.clock->CallAt(now + *pause, [weak = weak_from_this()] {
     if (const auto pipeline = weak.lock()) pipeline->Connect();

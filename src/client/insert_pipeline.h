@@ -45,7 +45,11 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
     std::string client_name = {};
     // How long to try to reconnect before the writer fails; absent = forever.
     Timeout reconnect_timeout = {};
-    // False: the writer fails as soon as an established connection is lost.
+    // How long to wait for the answer of a server before another attempt; absent = as long as the connection
+    // waits. For connections that choose another server then.
+    Timeout attempt_timeout = {};
+    // False, for single inserts: once connected, the writer reconnects only while items are unconfirmed. An idle
+    // one fails when its connection is lost.
     bool reconnects = true;
     Clock* clock = RealClock();
     // For connections to servers that can read it (ItemSink::payload_source). Must outlive all chunks.
@@ -125,6 +129,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   std::optional<InsertMessage> NextMessage() REQUIRES(mu_);
   void OnReply(uint64_t attempt, InsertReply reply) EXCLUDES(mu_);
   void OnWelcome(const Welcome& welcome, std::vector<Trajectory>* done) REQUIRES(mu_);
+  // Logs that unconfirmed items are sent to another server than before.
+  void LogMove() REQUIRES(mu_);
   // Logs and counts confirmed items that the restarted server lacks.
   void LogLostItems(const Welcome& welcome) REQUIRES(mu_);
   void OnRejections(const std::vector<Rejection>& rejections) REQUIRES(mu_);
@@ -216,6 +222,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   bool heartbeat_ GUARDED_BY(mu_) = false;
   Limits limits_ GUARDED_BY(mu_);
   std::optional<Id128> life_id_ GUARDED_BY(mu_);
+  uint32_t shard_ GUARDED_BY(mu_) = 0;  // of the server, which becomes part of the keys
+  std::string server_ GUARDED_BY(mu_);  // the address that answered last
   std::deque<SentMessage> sent_ GUARDED_BY(mu_);
   uint64_t unconfirmed_bytes_ GUARDED_BY(mu_) = 0;  // of the messages in sent_
   // Chunks to forget, each with the last item that may refer to it. Kept after they were sent until that item
@@ -230,7 +238,8 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   std::vector<Forgotten> forget_next_;
   uint64_t added_ = 0;  // items
 
-  std::string wait_text_ GUARDED_BY(mu_);  // the last reason that the server gave for waiting
+  std::string wait_text_ GUARDED_BY(mu_);              // the last reason that the server gave for waiting
+  std::optional<TimePoint> asked_at_ GUARDED_BY(mu_);  // since when a heartbeat is unanswered
 };
 
 }  // namespace reverb::internal

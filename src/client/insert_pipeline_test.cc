@@ -255,15 +255,24 @@ TEST_F(InsertPipelineTest, AServerThatAnswersInTimeIsKept) {
   EXPECT_FALSE(stream().cancelled);
 }
 
-TEST_F(InsertPipelineTest, WithoutReconnectItWaitsOnlyForTheFirstConnection) {
+TEST_F(InsertPipelineTest, ASingleInsertReconnectsWhileItIsUnconfirmed) {
   Create({.reconnects = false});
   stream().Close(Status::Unavailable("not there yet"));
   clock_.Advance(1s);
   stream(1).Welcome();
   AddMany(1);
   EXPECT_OK(pipeline_->status());
-  stream(1).Close(Status::Unavailable("gone"));
-  EXPECT_THAT(pipeline_->AwaitPending(0, {}), StatusIs(StatusCode::kUnavailable, HasSubstr("gone")));
+  stream(1).Close(Status::Unavailable("cut"));
+  clock_.Advance(1s);
+  EXPECT_OK(pipeline_->status());
+  ASSERT_EQ(connection_->inserts.size(), 3u);
+  EXPECT_EQ(stream(2).hello.session_id, stream(1).hello.session_id);
+  stream(2).Welcome(/*applied_through=*/1);
+  EXPECT_OK(pipeline_->AwaitPending(0, {}));
+  EXPECT_TRUE(stream(2).numbers().empty()) << "the server has it";
+  // An idle one does not reconnect.
+  stream(2).Close(Status::Unavailable("gone"));
+  EXPECT_THAT(pipeline_->status(), StatusIs(StatusCode::kUnavailable, HasSubstr("gone")));
 }
 
 const Status kDamaged = Status::DataLoss("damaged on the way").WithDetail(Detail::kCorruptData);

@@ -36,6 +36,7 @@ class LegacyWriter {
   Status EndEpisode(const WaitOptions& wait);
   Status Close(const WaitOptions& wait);
   bool is_closed() const { return writer_.is_closed(); }
+  int64_t unconfirmed_items() const { return writer_.unconfirmed_items(); }
 
  private:
   Status CheckOpen(std::string_view method) const;

@@ -14,6 +14,9 @@ namespace {
 
 constexpr uint64_t kMaxKeptCredit = 1 << 20;
 
+// Bounds how long a sampler with leases waits for its servers when it closes.
+constexpr std::chrono::seconds kCloseTimeout{1};
+
 Status CheckOptions(const SamplerImpl::Options& options) {
   const auto error = [](const std::string& name, int64_t value, const std::string& rule) {
     return Status::InvalidArgument(name + " (" + std::to_string(value) + ") must be " + rule);
@@ -39,7 +42,8 @@ Status CheckOptions(const SamplerImpl::Options& options) {
     return error("max_samples", options.max_samples,
                  "a multiple of batch_size, which is " + std::to_string(options.batch_size));
   }
-  if (options.rules.all_or_nothing && options.batch_size == 0) {
+  if (options.lease < Duration(0)) return error("lease", options.lease.count(), "0 (none) or more");
+  if (options.rules.all_or_nothing && options.batch_size == 0 && !options.on_change) {
     return Status::InvalidArgument("all_or_nothing needs a batch_size");
   }
   return Status::Ok();
@@ -66,11 +70,11 @@ class SamplerImpl::Events final : public SampleEvents {
 
 Result<std::shared_ptr<SamplerImpl>> SamplerImpl::Create(const Connector& connect, Options options) {
   REVERB_RETURN_IF_ERROR(CheckOptions(options));
-  // Opens no more streams than the samples can keep busy, but one for each server.
+  // Opens no more streams than the samples can keep busy.
   const int64_t useful =
       options.max_samples < 0 ? options.num_streams : options.max_samples / options.max_in_flight;
-  const auto count = static_cast<size_t>(
-      std::max<int64_t>(options.num_servers, std::min<int64_t>(options.num_streams, useful)));
+  const auto count =
+      static_cast<size_t>(std::max<int64_t>(1, std::min<int64_t>(options.num_streams, useful)));
   std::shared_ptr<SamplerImpl> sampler(new SamplerImpl(std::move(options)));
   MutexLock lock(&sampler->mu_);
   sampler->workers_.resize(count);
@@ -83,21 +87,16 @@ Result<std::shared_ptr<SamplerImpl>> SamplerImpl::Create(const Connector& connec
     is_in_process &= worker.connection->in_process();
   }
   if (!is_in_process) KeepFreedMemoryIfEnabled();  // replies allocate and free megabytes
-  sampler->reads_ahead_ = !sampler->options_.exact && !is_in_process;
-  if (sampler->reads_ahead_) sampler->Demand(0);
+  sampler->reads_ahead_ = !sampler->options_.exact && !is_in_process && !sampler->is_leased();
+  sampler->in_process_ = is_in_process;
+  if (sampler->is_part()) sampler->reads_ahead_ = false;
+  if (sampler->reads_ahead_ || sampler->is_part()) sampler->Demand(0);
   return sampler;
 }
 
 SamplerImpl::~SamplerImpl() = default;
 
 // --- The consumer's side ---
-
-Result<Sample> SamplerImpl::Next(const WaitOptions& wait) {
-  std::vector<Sample> one;
-  one.reserve(1);
-  REVERB_RETURN_IF_ERROR(Next(1, wait, &one));
-  return std::move(one.front());
-}
 
 Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) {
   if (most < 1)
@@ -137,10 +136,13 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
       mu_.Lock();
       continue;
     }
-    result = loop.Sleep(&changed_, &mu_);
+    // The only stream is read by this thread, if its transport supports that.
+    const std::shared_ptr<SampleStream> only = workers_.size() == 1 ? workers_.front().stream : nullptr;
+    result = only ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return only->Poll(most); })
+                  : loop.Sleep(&changed_, &mu_);
     if (!result.ok()) break;
   }
-  --waiters_;
+  if (--waiters_ > 0) changed_.NotifyAll();  // another one may have to read
   return result;
 }
 
@@ -153,7 +155,22 @@ void SamplerImpl::GrowWindow() {
   in_flight_ = std::min(in_flight_, 1 + static_cast<int64_t>(std::min(share, 1e15)));
 }
 
+void SamplerImpl::DropExpired() {
+  const TimePoint now = options_.clock->Now();
+  while (!queue_.empty() && now - queue_.front().arrived >= options_.lease) {
+    const Received& reply = queue_.front();
+    Worker& worker = workers_[reply.worker];
+    const auto left = static_cast<int64_t>(reply.samples.size() - reply.next);
+    worker.queued -= static_cast<int64_t>(reply.samples.size());
+    if (worker.reconnection.IsCurrent(reply.attempt)) worker.taken_bytes += reply.bytes;
+    queued_ -= left;
+    stats_.undelivered += left;
+    queue_.pop_front();
+  }
+}
+
 size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
+  if (is_leased()) DropExpired();
   size_t taken = 0;
   while (!queue_.empty() && static_cast<int64_t>(taken) < count) {
     Received& reply = queue_.front();
@@ -215,9 +232,45 @@ void SamplerImpl::Close() {
     stats_.unanswered += outstanding_;
     queued_ = 0;
     dropped.swap(queue_);
+    if (is_leased()) ending_ = static_cast<int>(streams.size());
     changed_.NotifyAll();
   }
+  if (is_leased()) EndStreams(streams, &dropped);
   for (auto& stream : streams) stream->Cancel();
+  if (is_leased() && !dropped.empty()) ReleaseLeases(dropped);
+}
+
+void SamplerImpl::EndStreams(const std::vector<std::shared_ptr<SampleStream>>& streams,
+                             std::deque<Received>* received) {
+  for (const auto& stream : streams) stream->Send({.end_stream = true});
+  const WaitOptions wait{.timeout = kCloseTimeout};
+  WaitLoop loop(wait);
+  MutexLock lock(&mu_);
+  while (ending_ > 0 && !loop.expired()) {
+    const Status status =
+        streams.size() == 1
+            ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return streams.front()->Poll(most); })
+            : loop.Sleep(&changed_, &mu_);
+    if (!status.ok()) break;
+  }
+  ending_ = 0;
+  for (Received& late : queue_) received->push_back(std::move(late));
+  queue_.clear();
+}
+
+void SamplerImpl::ReleaseLeases(const std::deque<Received>& dropped) {
+  for (const Received& reply : dropped) {
+    SettleLeasesRequest request{.table = options_.table};
+    for (size_t i = reply.next; i < reply.samples.size(); ++i) {
+      request.releases.push_back({.key = reply.samples[i].key, .id = reply.samples[i].lease_id});
+    }
+    std::shared_ptr<Connection> connection;
+    {
+      MutexLock lock(&mu_);
+      connection = workers_[reply.worker].connection;
+    }
+    (void)connection->SettleLeases(request, {.timeout = kCloseTimeout});
+  }
 }
 
 SamplerImpl::Stats SamplerImpl::stats() const {
@@ -242,7 +295,9 @@ int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
 }
 
 void SamplerImpl::Demand(int64_t wanted) {
-  while (status_.ok()) {
+  // In a set, a request that has timed out during this call is not repeated: the set decides.
+  const uint64_t timeouts = part_.timeouts;
+  while (status_.ok() && part_.timeouts == timeouts) {
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (workers_[i].reconnection.is_over() && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
     }
@@ -259,7 +314,7 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
   // A quarter of the window at a time, so that not each sample becomes a separate request.
   const int64_t quarter =
       reads_ahead_ && by_consumer <= queued_ + outstanding_ ? std::max<int64_t>(1, in_flight_ / 4) : 1;
-  const int64_t least = options_.whole_windows ? in_flight_ : quarter;
+  const int64_t least = options_.whole_windows && !is_leased() ? in_flight_ : quarter;
   // Picks the least loaded stream, and of several the one with the fewest requests so far: streams and
   // servers take equal turns even if every request is answered before the next one.
   Worker* idlest = nullptr;
@@ -267,9 +322,7 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
     return std::pair(worker.outstanding + worker.queued, worker.requested);
   };
   for (Worker& worker : workers_) {
-    // A stream that replaces a lost one is used once the server has answered. So failed attempts leave no
-    // requests behind for which the server might have drawn.
-    if (!worker.stream || (worker.reconnection.attempt() > 1 && !worker.reconnection.is_welcomed())) continue;
+    if (!IsUsable(worker)) continue;
     if (idlest == nullptr || order(worker) < order(*idlest)) idlest = &worker;
   }
   const bool is_last =
@@ -290,10 +343,12 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
                     {.request_id = ++idlest->last_request,
                      .table = options_.table,
                      .count = count,
-                     .timeout = options_.rate_limiter_timeout,
+                     .timeout = is_part() ? part_timeout_ : options_.rate_limiter_timeout,
                      .taken_bytes = std::exchange(idlest->taken_bytes, 0),
                      .shared_columns = true,
-                     .rules = options_.rules}};
+                     .rules = options_.rules,
+                     .lease = options_.lease,
+                     .wants_mass = is_part()}};
   }
   // Returns credit in a separate message if there is nothing to request.
   for (Worker& worker : workers_) {
@@ -305,6 +360,13 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
     }
   }
   return std::nullopt;
+}
+
+// A stream that replaces a lost one is used once the server has answered. So failed attempts leave no requests
+// behind for which the server might have drawn. A set requests from servers that have answered only.
+bool SamplerImpl::IsUsable(const Worker& worker) const {
+  if (!worker.stream) return false;
+  return worker.reconnection.is_welcomed() || (worker.reconnection.attempt() <= 1 && !is_part());
 }
 
 void SamplerImpl::Open(size_t index) {
@@ -338,29 +400,54 @@ void SamplerImpl::Open(size_t index) {
 // --- Events of streams ---
 
 void SamplerImpl::OnReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) {
-  MutexLock lock(&mu_);
+  const std::optional<Welcome> welcome =
+      options_.on_welcome && reply.welcome ? reply.welcome : std::optional<Welcome>();
+  {
+    MutexLock lock(&mu_);
+    TakeReply(index, attempt, std::move(reply), bytes);
+  }
+  if (welcome) options_.on_welcome(*welcome);
+  if (is_part()) options_.on_change();
+}
+
+void SamplerImpl::TakeReply(size_t index, uint64_t attempt, SampleReply reply, uint64_t bytes) {
   Worker& worker = workers_[index];
   const auto count = static_cast<int64_t>(reply.samples.size());
   stats_.received_bytes += static_cast<int64_t>(bytes);
   if (!worker.reconnection.IsCurrent(attempt) || closed_) {
     stats_.undelivered += count;
+    if (ending_ > 0) queue_.push_back({.samples = std::move(reply.samples), .worker = index});
     return;
   }
   if (reply.welcome) {
     worker.reconnection.Welcomed();
     if (worker.lost > 0) LogLost(&worker);
   }
+  if (count > 0 && is_leased() && reply.samples.front().lease_id == 0) {
+    if (status_.ok()) {
+      status_ = Status::FailedPrecondition("the server at " + worker.connection->address() +
+                                           " does not support leases; update it, or sample without a lease");
+    }
+    stats_.undelivered += count;
+    changed_.NotifyAll();
+    return;
+  }
+  if (is_part()) {
+    ++part_.replies;
+    if (reply.mass) {
+      part_.mass = reply.mass;
+      part_.mass_at = options_.clock->Now();
+      mass_is_requested_ = false;
+    }
+  }
   if (count > 0) {
     worker.reconnection.Progressed();
     Settle(&worker, count);
     queued_ += count;
     worker.queued += count;
-    if (options_.num_servers > 1) {
-      const auto server = static_cast<uint32_t>(index % static_cast<size_t>(options_.num_servers));
-      for (Sample& sample : reply.samples) sample.server = server;
-    }
     queue_.push_back(
         {.samples = std::move(reply.samples), .bytes = bytes, .worker = index, .attempt = attempt});
+    if (is_leased()) queue_.back().arrived = options_.clock->Now();
   } else {
     worker.taken_bytes += bytes;
   }
@@ -375,6 +462,14 @@ void SamplerImpl::OnRequestEnd(Worker* worker, Status end) {
   Settle(worker, worker->requests.front());
   worker->requests.pop_front();
   if (end.ok()) return;
+  if (is_part()) {
+    mass_is_requested_ = false;
+    if (IsRateLimiterTimeout(end)) {
+      ++part_.timeouts;
+      part_.last_timeout = std::move(end);
+      return;
+    }
+  }
   // Ignores a timeout while no caller waits: the next one requests again.
   if (IsRateLimiterTimeout(end) && waiters_ == 0) return;
   if (status_.ok()) status_ = std::move(end);
@@ -393,8 +488,10 @@ void SamplerImpl::LogLost(Worker* worker) {
       "the connection to the server at " + worker->connection->address() +
           " broke and was reestablished; samples of table \"" + options_.table +
           "\" that were requested and not received: " + std::to_string(std::exchange(worker->lost, 0)) +
-          ". Those that the server had drawn are lost, and with them their items where "
-          "sampling removes items");
+          (is_leased()
+               ? ". Those that the server had drawn can be sampled again when their leases have expired"
+               : ". Those that the server had drawn are lost, and with them their items where "
+                 "sampling removes items"));
 }
 
 void SamplerImpl::OnAttemptTimeout(size_t index, uint64_t attempt) {
@@ -409,11 +506,23 @@ void SamplerImpl::OnAttemptTimeout(size_t index, uint64_t attempt) {
 
 void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
   std::shared_ptr<SampleStream> former;
-  MutexLock lock(&mu_);
+  {
+    MutexLock lock(&mu_);
+    TakeEnd(index, attempt, std::move(status), &former);
+  }
+  if (is_part()) options_.on_change();
+}
+
+void SamplerImpl::TakeEnd(size_t index, uint64_t attempt, Status status,
+                          std::shared_ptr<SampleStream>* former) {
   Worker& worker = workers_[index];
   if (!worker.reconnection.IsCurrent(attempt)) return;
+  if (ending_ > 0) {
+    --ending_;
+    changed_.NotifyAll();
+  }
   const bool was_welcomed = worker.reconnection.Over();
-  former = std::move(worker.stream);
+  *former = std::move(worker.stream);
   worker.stream = nullptr;
   if (!closed_) {
     stats_.unanswered += worker.outstanding;
@@ -422,6 +531,8 @@ void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
   outstanding_ -= worker.outstanding;
   worker.outstanding = 0;
   worker.requests.clear();
+  mass_is_requested_ = false;
+  part_.mass.reset();  // another server may be there the next time
   if (closed_) return;
   const TimePoint now = options_.clock->Now();
   const std::optional<Duration> pause =
@@ -444,6 +555,50 @@ void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
     if (!sampler->closed_) sampler->Demand(0);
     sampler->changed_.NotifyAll();
   });
+}
+
+// --- For a server of a set ---
+
+SamplerImpl::State SamplerImpl::state() const {
+  MutexLock lock(&mu_);
+  State state = part_;
+  state.is_connected =
+      std::ranges::any_of(workers_, [this](const Worker& worker) REQUIRES(mu_) { return IsUsable(worker); });
+  state.awaits_mass = mass_is_requested_;
+  state.queued = queued_;
+  state.outstanding = outstanding_;
+  state.status = status_;
+  return state;
+}
+
+void SamplerImpl::Prefetch(int64_t total, Timeout timeout) {
+  MutexLock lock(&mu_);
+  part_timeout_ = timeout;
+  Demand(total);
+}
+
+void SamplerImpl::RequestMass() {
+  MutexLock lock(&mu_);
+  const auto worker =
+      std::ranges::find_if(workers_, [this](const Worker& one) REQUIRES(mu_) { return IsUsable(one); });
+  if (worker == workers_.end() || mass_is_requested_ || !status_.ok()) return;
+  mass_is_requested_ = true;
+  worker->requests.push_back(0);
+  const std::shared_ptr<SampleStream> stream = worker->stream;
+  SampleRequest request{.request_id = ++worker->last_request, .table = options_.table, .wants_mass = true};
+  mu_.Unlock();
+  stream->Send(std::move(request));
+  mu_.Lock();
+}
+
+size_t SamplerImpl::TakeQueuedSamples(int64_t most, std::vector<Sample>* out) {
+  MutexLock lock(&mu_);
+  return TakeQueued(most, out);
+}
+
+WaitExplanation SamplerImpl::Explain(Duration waited, const WaitOptions& wait) {
+  MutexLock lock(&mu_);
+  return DescribeWait(waited, wait);
 }
 
 }  // namespace reverb::internal

@@ -151,6 +151,9 @@ TEST_F(SamplerTest, ATimeoutWithoutAnExplanation) {
   const Status late = sampler_->Next(kNow).status();
   EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, Detail::kNone));
   EXPECT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("does not say why")));
+  connection_->info = Status::DeadlineExceeded("no answer");
+  EXPECT_THAT(sampler_->Next(kNow).status(),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("the server has not answered")));
 }
 
 TEST_F(SamplerTest, SamplesThatArriveDuringTheExplanationAreReturned) {

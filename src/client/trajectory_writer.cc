@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "client/tensor_text.h"
+#include "client/unconfirmed.h"
 #include "transport/wire.h"
 
 namespace reverb {
@@ -275,15 +276,17 @@ Status TrajectoryWriterImpl::Flush(int64_t block_until_num_items, const WaitOpti
     return Status::InvalidArgument("`block_until_num_items` must be >= 0, got " +
                                    std::to_string(block_until_num_items) + ".");
   }
-  REVERB_RETURN_IF_ERROR(CheckUsable());
-  REVERB_RETURN_IF_ERROR(FinishAllBut(static_cast<uint64_t>(block_until_num_items)));
-  return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
+  Status status = CheckUsable();
+  if (status.ok()) status = FinishAllBut(static_cast<uint64_t>(block_until_num_items));
+  if (status.ok()) status = sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
+  return WithUnconfirmed(std::move(status), unconfirmed_items());
 }
 
 Status TrajectoryWriterImpl::EndEpisode(bool clear, const WaitOptions& wait) {
   // The items have all their chunks, so the episode ends even if the wait fails.
-  REVERB_RETURN_IF_ERROR(StartEpisode(clear));
-  return sink_->AwaitPending(0, wait);
+  Status status = StartEpisode(clear);
+  if (status.ok()) status = sink_->AwaitPending(0, wait);
+  return WithUnconfirmed(std::move(status), unconfirmed_items());
 }
 
 Status TrajectoryWriterImpl::StartEpisode(bool clear) {

@@ -84,6 +84,7 @@ class TrajectoryWriterImpl {
     return columns_.position() + columns_.step_is_open() - columns_.history_begin();
   }
   int64_t waiting_items() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t unconfirmed_items() const { return waiting_items() + sink_->pending_items(); }
   ItemSink& sink() { return *sink_; }
 
  private:

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "client/row_buffer.h"
 #include "client/tensor_text.h"
+#include "client/unconfirmed.h"
 
 namespace reverb {
 
@@ -414,14 +415,13 @@ Status VectorWriterImpl::Flush(int64_t block_until_num_items, const WaitOptions&
     return Status::InvalidArgument("`block_until_num_items` must be >= 0, got " +
                                    std::to_string(block_until_num_items) + ".");
   }
-  REVERB_RETURN_IF_ERROR(Begin({}));
-  if (waiting_items() > block_until_num_items) {
-    const Status status = FinishWaiting(static_cast<uint64_t>(block_until_num_items) / environments_.size());
-    const Status sent = SendOutput();
-    REVERB_RETURN_IF_ERROR(status);
-    REVERB_RETURN_IF_ERROR(sent);
+  Status status = Begin({});
+  if (status.ok() && waiting_items() > block_until_num_items) {
+    status = FinishWaiting(static_cast<uint64_t>(block_until_num_items) / environments_.size());
+    if (Status sent = SendOutput(); status.ok()) status = std::move(sent);
   }
-  return sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
+  if (status.ok()) status = sink_->AwaitPending(block_until_num_items - waiting_items(), wait);
+  return WithUnconfirmed(std::move(status), unconfirmed_items());
 }
 
 Status VectorWriterImpl::EndEpisode(EnvironmentMask mask) {

@@ -33,6 +33,8 @@ namespace reverb::internal {
 struct BatchOrder {
   BatchRules rules = {};
   Trajectory first = {};  // of the batch, if it was drawn before
+  // Above 0: the samples are leased for this long, and drawn together: all or none.
+  Duration lease{0};
 };
 
 struct Operation {

@@ -66,19 +66,21 @@ int64_t RateLimiter::MaxSamples(int64_t n) const {
   if (n < 1 || !CanSample(1)) return 0;
   // The result must equal that of sampling one by one, to the last bit of rounding. So the last steps before
   // the bound are checked individually; far from the bound no check is needed.
-  const double room = cursor() - options_.min_diff;
+  const double room = SampleCursor() - options_.min_diff;
   if (room >= static_cast<double>(n) + 2) return n;
   const double inserted =
       static_cast<double>(counters_.inserts - counters_.uncounted_inserts) * options_.samples_per_insert;
   int64_t k = std::max<int64_t>(0, static_cast<int64_t>(std::floor(room)) - 2);
-  while (k < n && inserted - static_cast<double>(counters_.samples + k) - 1.0 >= options_.min_diff) ++k;
+  const int64_t samples = counters_.samples + reserved_;
+  while (k < n && inserted - static_cast<double>(samples + k) - 1.0 >= options_.min_diff) ++k;
   return k;
 }
 
 WaitReason RateLimiter::SampleWaitReason() const {
   if (CanSample(1)) return WaitReason::kNone;
-  return counters_.inserts - counters_.deletes < options_.min_size_to_sample ? WaitReason::kMinSize
-                                                                             : WaitReason::kTooManySamples;
+  if (counters_.inserts - counters_.deletes < options_.min_size_to_sample) return WaitReason::kMinSize;
+  // Would it be allowed if the leased samples came back?
+  return cursor() - 1.0 >= options_.min_diff ? WaitReason::kLeased : WaitReason::kTooManySamples;
 }
 
 WaitReason RateLimiter::InsertWaitReason() const {

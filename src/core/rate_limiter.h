@@ -1,5 +1,9 @@
 // rate_limiter.h — the arithmetic of the rate limiter: counters, and whether an insert or sample is allowed.
 //
+// Leases (core/leases.h) reserve samples: a reserved sample counts when another sample is to be allowed, so that
+// leases cannot exceed the ratio. It does not count for inserts, nor in the counters, until it is
+// acknowledged: a queue whose items are leased stays full.
+//
 // Threads: the caller holds the table's lock.
 #ifndef REVERB_CORE_RATE_LIMITER_H_
 #define REVERB_CORE_RATE_LIMITER_H_
@@ -26,7 +30,7 @@ class RateLimiter {
   // REQUIRES: n >= 1. Returns false for an `n` that can never be allowed.
   bool CanSample(int64_t n) const {
     return counters_.inserts - counters_.deletes >= options_.min_size_to_sample &&
-           cursor() - static_cast<double>(n) >= options_.min_diff;
+           SampleCursor() - static_cast<double>(n) >= options_.min_diff;
   }
   bool CanInsert(int64_t n) const {
     const int64_t size = counters_.inserts - counters_.deletes;
@@ -46,11 +50,22 @@ class RateLimiter {
   void CountDelete() { ++counters_.deletes; }
   // An item left, after CountDelete(), and can no longer be sampled. Writes off its insert if the cursor
   // demands more samples than the inserts of the items that are left.
-  void WriteOffInsert() {
+  // Returns whether it did.
+  bool WriteOffInsert() {
     const int64_t size = counters_.inserts - counters_.deletes;
-    if (cursor() > static_cast<double>(size) * options_.samples_per_insert) ++counters_.uncounted_inserts;
+    if (!(cursor() > static_cast<double>(size) * options_.samples_per_insert)) return false;
+    ++counters_.uncounted_inserts;
+    return true;
   }
-  void Reset() { counters_ = {}; }
+  void Reset() {
+    counters_ = {};
+    reserved_ = 0;
+  }
+
+  // --- Leases ---
+  int64_t reserved() const { return reserved_; }
+  void ReserveSample() { ++reserved_; }
+  void UnreserveSample() { --reserved_; }
 
   // Returns why one more sample or insert has to wait; kNone if it is allowed.
   WaitReason SampleWaitReason() const;
@@ -60,8 +75,16 @@ class RateLimiter {
   std::string Describe() const;
 
  private:
+  // The cursor as if all reserved samples were drawn.
+  double SampleCursor() const {
+    return static_cast<double>(counters_.inserts - counters_.uncounted_inserts) *
+               options_.samples_per_insert -
+           static_cast<double>(counters_.samples + reserved_);
+  }
+
   RateLimiterOptions options_;
   RateLimiterCounters counters_;
+  int64_t reserved_ = 0;
 };
 
 }  // namespace reverb::internal

@@ -99,16 +99,30 @@ Status ConcurrentTable::Sample(int64_t count, bool allow_partial, const Wait& wa
 ConcurrentTable::Attempt ConcurrentTable::TrySample(int64_t count, std::vector<internal::Sample>* out,
                                                     const BatchOrder& order) {
   if (Status status = CheckCount(count); !status.ok()) return {.status = std::move(status)};
-  Operation op(Operation::Kind::kSample);
-  op.order = order;
-  op.count = count;
-  op.allow_partial = true;
-  op.samples = out;
-  op.may_wait = false;
   // Allocates without the lock. A larger request may yield far fewer samples.
   constexpr int64_t kReserved = 1024;
   if (out->empty()) out->reserve(static_cast<size_t>(std::min(count, kReserved)));
-  return RunOnce(&op);
+  // Threads that wait for the lock poll it for a while before they sleep. A large draw releases it in between, so
+  // that few of them have to sleep.
+  constexpr int64_t kMaxPiece = 128;
+  const bool is_divisible =
+      HasManyProcessors() && !order.rules.all_or_nothing && order.rules.check == BatchCheck::kNone;
+  const int64_t piece = is_divisible ? std::min(count, kMaxPiece) : count;
+  Attempt total;
+  while (total.progress < count && total.status.ok()) {
+    Operation op(Operation::Kind::kSample);
+    op.order = order;
+    op.count = std::min(piece, count - total.progress);
+    op.allow_partial = true;
+    op.samples = out;
+    op.may_wait = false;
+    Attempt attempt = RunOnce(&op);
+    total.progress += attempt.progress;
+    total.reason = attempt.reason;
+    total.status = std::move(attempt.status);
+    if (attempt.progress < op.count) break;
+  }
+  return total;
 }
 
 Status ConcurrentTable::CheckCount(int64_t count) const {
@@ -126,6 +140,47 @@ Status ConcurrentTable::Mutate(std::span<const KeyPriority> updates, std::span<c
   op.deletes = deletes;
   RunToEnd(&op, {});
   return std::move(op.status);
+}
+
+TimePoint ConcurrentTable::LeaseEnd(Duration lease) const {
+  const TimePoint now = environment_.clock->Now();
+  return lease < TimePoint::max() - now ? now + lease : TimePoint::max();
+}
+
+template <typename Settle>
+LeaseOutcome ConcurrentTable::SettleInParts(std::span<const LeaseGrant> grants, Settle settle) {
+  LeaseOutcome outcome;
+  while (!grants.empty()) {
+    const auto part = grants.first(std::min<size_t>(grants.size(), kMaxRemovals));
+    grants = grants.subspan(part.size());
+    WithLock([&](Round* round) {
+      mu_.AssertHeld();
+      RemoveAged(round);
+      outcome += settle(part, round);
+    });
+  }
+  return outcome;
+}
+
+LeaseOutcome ConcurrentTable::Acknowledge(std::span<const LeaseGrant> grants) {
+  return SettleInParts(grants, [this](std::span<const LeaseGrant> part, Round* round) {
+    mu_.AssertHeld();
+    return state_->Acknowledge(part, &round->effects);
+  });
+}
+
+LeaseOutcome ConcurrentTable::Release(std::span<const LeaseGrant> grants) {
+  return SettleInParts(grants, [this](std::span<const LeaseGrant> part, Round*) {
+    mu_.AssertHeld();
+    return state_->Release(part);
+  });
+}
+
+LeaseOutcome ConcurrentTable::Extend(std::span<const LeaseGrant> grants, Duration lease) {
+  return SettleInParts(grants, [this, lease](std::span<const LeaseGrant> part, Round*) {
+    mu_.AssertHeld();
+    return state_->Extend(part, LeaseEnd(lease));
+  });
 }
 
 ConcurrentTable::Handle ConcurrentTable::InsertAsync(std::vector<Item> items, std::optional<Duration> timeout,
@@ -277,6 +332,11 @@ TableInfo ConcurrentTable::Info() {
   look_at(samples_, &info.sample_wait_reason);
   info.closed = closed_;
   return info;
+}
+
+std::pair<std::optional<double>, int64_t> ConcurrentTable::Mass() {
+  ReadLock lock(this);
+  return {state_->sampling_mass(), state_->size()};
 }
 
 int64_t ConcurrentTable::size() {

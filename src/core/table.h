@@ -107,6 +107,13 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // whole call before anything is done.
   Status Mutate(std::span<const KeyPriority> updates, std::span<const uint64_t> deletes);
 
+  // --- Leases; see TableState ---
+  // Samples are leased by BatchOrder::lease. These end the leases, or extend them to `lease` from now on.
+  // Leases that the table does not know are counted.
+  LeaseOutcome Acknowledge(std::span<const LeaseGrant> grants);
+  LeaseOutcome Release(std::span<const LeaseGrant> grants);
+  LeaseOutcome Extend(std::span<const LeaseGrant> grants, Duration lease);
+
   // --- The layout of items (table_layout.h) ---
   // Returns an error if a writer's item has another layout than the table. Insert() does not check this.
   Status CheckLayout(const Item& item, TableLayout::Checked* last) const {
@@ -142,6 +149,8 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
 
   TableInfo Info();
   int64_t size();
+  // Returns Selector::Mass() of the sampler and, as of the same moment, the number of items.
+  std::pair<std::optional<double>, int64_t> Mass();
   Result<bool> CanInsert(int64_t n);
   Result<bool> CanSample(int64_t n);
   std::optional<internal::Sample> Find(uint64_t key);
@@ -218,6 +227,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   WaitReason MakeRoom(const Item& item, Round* round) REQUIRES(mu_);
   // Returns an error, which must end the operation, if the rules of its batch are violated.
   Status Draw(Operation* op, Round* round) REQUIRES(mu_);
+  Status DrawLeased(Operation* op) REQUIRES(mu_);
   bool HasEnough(const Operation& op) const REQUIRES(mu_);
   // Returns why the next sample of the operation has to wait.
   WaitReason SampleWaitReason(const Operation& op) const REQUIRES(mu_);
@@ -234,10 +244,16 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   Status ClosedError() const;
   void CloseLocked(Round* round) REQUIRES(mu_);
 
-  // Removes items that have reached max_age, at most `most`. Returns whether others are left. Called before
-  // the state is used.
+  // Returns now + lease, or the last time if the sum would overflow.
+  TimePoint LeaseEnd(Duration lease) const;
+  // Runs settle(part) under the lock for parts of `grants` that are not too large.
+  template <typename Settle>
+  LeaseOutcome SettleInParts(std::span<const LeaseGrant> grants, Settle settle);
+
+  // Removes items that have reached max_age and ends leases that have expired, at most `most`. Returns whether
+  // others are left. Called before the state is used.
   bool RemoveAged(Round* round, int64_t most = std::numeric_limits<int64_t>::max()) REQUIRES(mu_);
-  // Returns when the alarm for such items is due: a little late, so that one alarm serves many items.
+  // Returns when the alarm for them is due: for aged items a little late, so that one alarm serves many.
   std::optional<TimePoint> NextAgedAlarm() const REQUIRES(mu_);
   void ArmAlarm() REQUIRES(mu_);
   void OnAlarm(TimePoint armed_for);

@@ -12,6 +12,10 @@
 
 namespace reverb::internal {
 
+// Returns whether a waiting thread may occupy a processor for some microseconds. With few of them it would take the
+// time from the thread that it waits for.
+bool HasManyProcessors();
+
 // Provides this thread's Round, whose vectors keep their memory from call to call. Callbacks may call tables
 // again; a nested call gets its own Round, and so does a call by a static object that is destroyed after the
 // thread's Round.

@@ -25,28 +25,27 @@ void CpuRelax() {
 // in its cache and reads the items of an insert once, with prefetching. Samples are read by their caller next,
 // which needs them in its own cache.
 bool IsHandedOver(const Operation& op) {
-  constexpr size_t kMaxChanges = 16;
+  // With many threads, the data of the table would otherwise move from cache to cache with the lock.
+  const size_t max_changes = HasManyProcessors() ? 128 : 16;
   constexpr int64_t kMaxSamples = 4;
   switch (op.kind) {
     case Operation::Kind::kInsert:
-      return op.items.size() <= kMaxChanges;
+      return op.items.size() <= max_changes;
     case Operation::Kind::kSample:
       return op.count <= kMaxSamples;
     case Operation::Kind::kMutate:
-      return op.updates.size() + op.deletes.size() <= kMaxChanges;
+      return op.updates.size() + op.deletes.size() <= max_changes;
   }
   return false;
 }
 
-// Returns whether a waiting thread may occupy a core for some microseconds. With few cores it would take the
-// time from the thread that it waits for.
-bool MaySpin() {
-  constexpr unsigned kMinCores = 8;
-  static const bool may_spin = std::thread::hardware_concurrency() >= kMinCores;
-  return may_spin;
-}
-
 }  // namespace
+
+bool HasManyProcessors() {
+  constexpr unsigned kMinProcessors = 8;
+  static const bool has_many = std::thread::hardware_concurrency() >= kMinProcessors;
+  return has_many;
+}
 
 void ConcurrentTable::Execute(Operation* op) {
   if (!mu_.TryLock()) {
@@ -70,7 +69,7 @@ void ConcurrentTable::LockForLargeOperation() {
   // so that many waiting threads rarely touch the lock's cache line.
   constexpr int kAttempts = 32;
   constexpr int kMaxPauses = 16;
-  for (int i = 0, pauses = 1; MaySpin() && i < kAttempts; ++i) {
+  for (int i = 0, pauses = 1; HasManyProcessors() && i < kAttempts; ++i) {
     for (int pause = 0; pause < pauses; ++pause) CpuRelax();
     if (mu_.TryLock()) return;
     pauses = std::min(2 * pauses, kMaxPauses);
@@ -122,7 +121,7 @@ void ConcurrentTable::FinishRound(Round* round) {
                        : !inserts_.empty() ? TableStats::State::kInsertsWait
                                            : TableStats::State::kIdle;
     if (state != stats_.state()) stats_.SetState(state, environment_.clock->Now());
-    if (!deadlines_.empty() || state_->has_max_age()) ArmAlarm();
+    if (!deadlines_.empty() || state_->depends_on_time()) ArmAlarm();
 
     if (!callbacks_.empty() && alive == nullptr) alive = weak_from_this().lock();  // null in the destructor
     // Work for other callers must not occupy one caller, or the clock's thread, forever: after some turns

@@ -135,6 +135,7 @@ void ConcurrentTable::StartSample(Operation* op, Round* round) {
 
 Status ConcurrentTable::Draw(Operation* op, Round* round) {
   const int64_t missing = op->count - op->progress;
+  if (op->order.lease > Duration(0)) return DrawLeased(op);
   if (op->order.rules.empty()) [[likely]] {
     op->progress += state_->Sample(missing, op->has_waited, op->samples, &round->effects);
     return Status::Ok();
@@ -157,11 +158,26 @@ Status ConcurrentTable::Draw(Operation* op, Round* round) {
   return Status::Ok();
 }
 
+// Draws all samples together, or none. Two consumers that hold a part of a batch each, and wait for the rest, would
+// wait for the end of the other's leases, and leases would run while their samples wait.
+Status ConcurrentTable::DrawLeased(Operation* op) {
+  if (op->count > 1) REVERB_RETURN_IF_ERROR(state_->CheckWholeLease(op->count));
+  const size_t before = op->samples->size();
+  const Result<int64_t> drawn = state_->SampleLeased(
+      op->count - op->progress, op->order.rules, op->order.first.empty() ? nullptr : &op->order.first,
+      /*whole=*/true, op->has_waited, LeaseEnd(op->order.lease), op->samples);
+  REVERB_RETURN_IF_ERROR(drawn.status());
+  op->progress += *drawn;
+  if (*drawn > 0 && op->order.first.empty()) op->order.first = (*op->samples)[before].trajectory;
+  return *drawn == 0 && op->count > 1 ? state_->CheckMayComplete(op->count) : Status::Ok();
+}
+
 WaitReason ConcurrentTable::SampleWaitReason(const Operation& op) const {
-  const WaitReason reason = state_->limiter().SampleWaitReason();
+  const WaitReason reason = state_->SampleWaitReason();
   if (reason != WaitReason::kNone || op.progress == op.count) return reason;
   // One sample would be allowed, but not a whole batch.
   const RateLimiter& limiter = state_->limiter();
+  if (state_->has_leases()) return WaitReason::kLeased;
   return limiter.cursor() - static_cast<double>(op.count - op.progress) < limiter.options().min_diff
              ? WaitReason::kTooManySamples
              : WaitReason::kMinSize;
@@ -177,21 +193,23 @@ void ConcurrentTable::StartMutate(Operation* op, Round* round) {
 }
 
 bool ConcurrentTable::RemoveAged(Round* round, int64_t most) {
-  if (!state_->has_max_age()) [[likely]]
+  if (!state_->depends_on_time()) [[likely]]
     return has_aged_ = false;
   has_aged_ = state_->AdvanceTo(environment_.clock->Now(), &round->effects, most);
   return has_aged_;
 }
 
 std::optional<TimePoint> ConcurrentTable::NextAgedAlarm() const {
-  if (!state_->has_max_age()) return std::nullopt;
+  if (!state_->depends_on_time()) return std::nullopt;
   // Not before what is due already.
   if (has_aged_) return environment_.clock->Now();
-  const std::optional<TimePoint> next = state_->NextAged();
-  if (!next) return std::nullopt;
+  std::optional<TimePoint> due = state_->NextLeaseExpiry();
+  const std::optional<TimePoint> next = state_->has_max_age() ? state_->NextAged() : std::nullopt;
+  if (!next) return due;
   const Duration slack =
       std::clamp<Duration>(state_->max_age() / 128, std::chrono::milliseconds(1), std::chrono::seconds(1));
-  return *next < TimePoint::max() - slack ? std::optional(*next + slack) : std::nullopt;
+  if (*next < TimePoint::max() - slack) due = std::min(*next + slack, due.value_or(TimePoint::max()));
+  return due;
 }
 
 void ConcurrentTable::Advance(Round* round) {
@@ -268,7 +286,7 @@ void ConcurrentTable::Dequeue(Operation* op) {
   // The next in the queue no longer waits for others.
   if (!queue.empty() && queue.head()->wait_reason == WaitReason::kQueued) {
     const WaitReason reason = op->kind == Operation::Kind::kInsert ? state_->limiter().InsertWaitReason()
-                                                                   : state_->limiter().SampleWaitReason();
+                                                                   : state_->SampleWaitReason();
     if (reason != WaitReason::kNone) SetReason(queue.head(), reason);
   }
   if (!op->deadline) return;
@@ -312,6 +330,9 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
   }
   text += Millis(waited) + ", then " + std::string(WaitReasonName(op.wait_reason)) + " (" +
           state_->limiter().Describe();
+  if (!is_insert && state_->num_leased() > 0) {
+    text += "; items that are leased: " + std::to_string(state_->num_leased());
+  }
   if (op.wait_reason == WaitReason::kMemory) {
     text += "; stored " + std::to_string(environment_.store->stored_bytes()) + " of max_bytes " +
             std::to_string(environment_.store->options().max_bytes.value_or(0));

@@ -190,14 +190,22 @@ bool TableState::EvictExcess(int64_t n, Effects* effects) {
 
 void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   SlotRecord& record = slots_.Mutable(slot);
-  sampler_->Delete(slot);
+  std::optional<uint64_t> lease;
+  if (leased_ > 0) [[unlikely]]
+    lease = leases_->Orphan(slot);
+  if (lease) {
+    --leased_;
+  } else {
+    sampler_->Delete(slot);
+  }
   remover_->Delete(slot);
   index_.Erase(record.key);
   --size_;
   limiter_.CountDelete();
   // Other items are sampled instead, unless samples remove them.
-  if ((why == Removal::kAged || why == Removal::kShrunk) && removes_sampled_items())
-    limiter_.WriteOffInsert();
+  if ((why == Removal::kAged || why == Removal::kShrunk) && removes_sampled_items()) {
+    if (limiter_.WriteOffInsert() && lease) EndLease(*lease);
+  }
   switch (why) {
     case Removal::kEvicted:
     case Removal::kShrunk:
@@ -270,6 +278,7 @@ void TableState::RebuildBirths(const ClockReading& now) {
 
 bool TableState::AdvanceTo(TimePoint now, Effects* effects, int64_t most) {
   now_ = std::max(now_, now);
+  if (has_leases() && ExpireLeases(&most)) return true;
   while (!births_.empty()) {
     const Birth oldest = births_.front();
     const bool is_present = IsPresent(oldest);
@@ -305,13 +314,13 @@ void TableState::SetPriority(Slot slot, double priority) {
   record.touched = ++sequence_;
   const SelectorItem entry{
       .slot = slot, .priority = priority, .inserted = record.inserted, .touched = record.touched};
-  sampler_->Update({&entry, 1});
+  if (!IsLeased(slot)) sampler_->Update({&entry, 1});
   remover_->Update({&entry, 1});
 }
 
 int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out,
                            Effects* effects) {
-  if (size_ == 0) return 0;
+  if (size_ == leased_) return 0;
   const size_t before = out->size();
   // Drawing does not change what the next draw sees unless samples remove items or hooks interfere.
   if (max_times_sampled_ < 1 && options_.extensions.empty()) {
@@ -324,10 +333,14 @@ int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<internal::S
   return static_cast<int64_t>(out->size() - before);
 }
 
+void TableState::CountSampled(SlotRecord* record) {
+  if (record->times_sampled == 0) ++counts_.num_unique_samples;
+  if (record->times_sampled < std::numeric_limits<int32_t>::max()) ++record->times_sampled;
+}
+
 internal::Sample TableState::Record(const Selection& selection, bool rate_limited) {
   SlotRecord& record = slots_.Mutable(selection.slot);
-  if (record.times_sampled == 0) ++counts_.num_unique_samples;
-  if (record.times_sampled < std::numeric_limits<int32_t>::max()) ++record.times_sampled;
+  CountSampled(&record);
   return {.key = record.key,
           .priority = record.priority,
           .probability = selection.probability,
@@ -414,7 +427,7 @@ Status TableState::Plan(int64_t n, int64_t before, const BatchRules& rules, cons
   RateLimiter limiter = limiter_;  // counts what the draws would change
   std::vector<SelectorItem> deleted;
   absl::flat_hash_map<Slot, int32_t> picks;  // of items that may be sampled several times
-  int64_t size = size_;
+  int64_t size = size_ - leased_;
   const bool is_untouched = before == 0 && first == nullptr;
   Trajectory first_planned;
   while (status.ok() && static_cast<int64_t>(selections_.size()) < n && size > 0 && limiter.CanSample(1)) {
@@ -432,10 +445,7 @@ Status TableState::Plan(int64_t n, int64_t before, const BatchRules& rules, cons
     limiter.CountSamples(1);
     const int32_t planned = max_times_sampled_ > 1 ? ++picks[pick.slot] : 1;
     if (record.times_sampled < max_times_sampled_ - planned) continue;
-    deleted.push_back({.slot = pick.slot,
-                       .priority = record.priority,
-                       .inserted = record.inserted,
-                       .touched = record.touched});
+    deleted.push_back(EntryOf(pick.slot));
     sampler_->Delete(pick.slot);
     limiter.CountDelete();
     --size;
@@ -458,7 +468,7 @@ int64_t TableState::MostDraws(int64_t size) const {
 }
 
 bool TableState::MayDraw(int64_t n) const {
-  return size_ > 0 && limiter_.MaxSamples(n) >= n && n <= MostDraws(size_);
+  return size_ > leased_ && limiter_.MaxSamples(n) >= n && n <= MostDraws(size_);
 }
 
 bool TableState::CanDrawWhole(int64_t n) const {
@@ -474,11 +484,12 @@ Status TableState::CheckWholeBatch(int64_t n) const {
 }
 
 Status TableState::CheckMayComplete(int64_t n) const {
-  if (limiter_.CanInsert(1)) return Status::Ok();
-  return Status::InvalidArgument("table \"" + options_.name + "\": " + std::to_string(n) +
-                                 " samples cannot be drawn together (all_or_nothing) from the items of the "
-                                 "table, and its rate limiter accepts no others before some are sampled: " +
-                                 DescribeLimits() + "; request fewer, or change the table");
+  if (limiter_.CanInsert(1) || has_leases()) return Status::Ok();
+  return Status::InvalidArgument(
+      "table \"" + options_.name + "\": " + std::to_string(n) +
+      " samples cannot be drawn together (all_or_nothing, or a lease) from the items of the "
+      "table, and its rate limiter accepts no others before some are sampled: " +
+      DescribeLimits() + "; request fewer, or change the table");
 }
 
 std::string TableState::DescribeLimits() const {
@@ -529,8 +540,9 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
   }
   counts_.updates += static_cast<int64_t>(updates_.size());
   if (updates_.empty()) return;
-  sampler_->Update(updates_);
   remover_->Update(updates_);
+  if (leased_ > 0) std::erase_if(updates_, [this](const SelectorItem& item) { return IsLeased(item.slot); });
+  sampler_->Update(updates_);
 }
 
 void TableState::Reset(Effects* effects) {
@@ -540,6 +552,8 @@ void TableState::Reset(Effects* effects) {
   effects->retired_slots.push_back(std::move(retired));
   index_.Clear();
   births_.clear();
+  if (leases_ != nullptr) leases_->Clear();
+  leased_ = 0;
   sampler_->Clear();
   remover_->Clear();
   episodes_ = {};
@@ -564,7 +578,6 @@ ItemView TableState::ViewOf(const SlotRecord& record, const Trajectory& trajecto
           .trajectory = &trajectory};
 }
 
-template <typename Hook>
 void TableState::RunHooks(Hook hook, const SlotRecord& record, Effects* effects) {
   if (options_.extensions.empty()) return;
   HookContext context(effects);
@@ -620,6 +633,8 @@ void TableState::FillInfo(TableInfo* info) const {
   info->num_episodes = static_cast<int64_t>(episodes_.size());
   info->counters = limiter_.counters();
   info->cursor = limiter_.cursor();
+  info->leases = lease_counts_;
+  info->leases.leased = leased_;
   info->referenced_bytes = referenced_bytes_;
 }
 
@@ -632,7 +647,7 @@ std::unique_ptr<TableSnapshot> TableState::TakeSnapshot() {
   state.instance = instance_;
   state.sequence = sequence_;
   state.free_head = free_head_;
-  state.sampler_state = sampler_->Capture();
+  state.sampler_state = CaptureSampler();
   state.remover_state = remover_->Capture();
   for (const auto& extension : options_.extensions) {
     state.extension_states.emplace_back(extension->name(), extension->SaveState());

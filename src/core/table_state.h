@@ -24,12 +24,14 @@
 #include "base/clock.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
+#include "core/leases.h"
 #include "core/rate_limiter.h"
 #include "core/restore.h"
 #include "core/snapshot.h"
 #include "core/table_layout.h"
 #include "reverb/extension.h"
 #include "reverb/item.h"
+#include "reverb/lease.h"
 #include "reverb/selector.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
@@ -74,6 +76,7 @@ class TableState {
   const TableOptions& options() const { return options_; }
   TableLayout& layout() { return layout_; }  // any thread
   int64_t size() const { return size_; }
+  std::optional<double> sampling_mass() const { return sampler_->Mass(); }
   int64_t max_size() const { return max_size_; }
   int32_t max_times_sampled() const { return max_times_sampled_; }
   Duration max_age() const { return max_age_; }
@@ -87,7 +90,7 @@ class TableState {
 
   bool Contains(uint64_t key) const { return index_.Find(key).has_value(); }
   bool CanInsert() const { return limiter_.CanInsert(1); }
-  bool CanSample() const { return size_ > 0 && limiter_.CanSample(1); }
+  bool CanSample() const { return size_ > leased_ && limiter_.CanSample(1); }
 
   // Inserts, or sets the priority (and nothing else) if the key exists. Evicts one item if the table is
   // larger than max_size. REQUIRES: CheckItem(item).ok(), and CanInsert() unless Contains(key).
@@ -103,14 +106,40 @@ class TableState {
   // left to evict.
   bool EvictExcess(int64_t n, Effects* effects);
 
-  // --- Items that age (max_age) ---
-  // A table with max_age needs AdvanceTo() before each operation. It removes the items that have reached that
-  // age; items inserted afterwards count from `now`, so that steps of the wall clock do not matter.
-  // Returns whether it removed `most` items and others are left: then nothing else may be done with the items.
+  // --- Items that age (max_age), and leases that expire ---
+  // A table that depends on time needs AdvanceTo() before each operation. It ends the leases that have expired
+  // and removes the items that have reached max_age; items inserted afterwards count from `now`, so that steps
+  // of the wall clock do not matter. Returns whether it has done so with `most` items and others are left: then
+  // nothing else may be done with the items.
   bool has_max_age() const { return max_age_ > Duration(0); }
+  bool depends_on_time() const { return has_max_age() || has_leases(); }
   bool AdvanceTo(TimePoint now, Effects* effects, int64_t most = std::numeric_limits<int64_t>::max());
   // Returns a time at which AdvanceTo() may find something to remove; none before.
   std::optional<TimePoint> NextAged() const;
+
+  // --- Leases (table_leases.cc) ---
+  // An item that is sampled under a lease stays in the table: it counts for size and bytes, and can be updated,
+  // evicted and deleted. But the sampler cannot select it until the lease ends.
+  //   * The limiter reserves a sample for each lease (rate_limiter.h). min_size_to_sample counts leased items.
+  //   * An acknowledged sample is counted then, not when it was drawn: times_sampled, the limiter's counter, the
+  //     hooks OnSample, and the removal of an item that reaches max_times_sampled.
+  //   * After a release, or when the lease has expired, the item is selected as if it had not been sampled.
+  //   * If the item leaves the table meanwhile, the lease stays: acknowledging it counts a sample for the
+  //     limiter, since the consumer has the data. It ends if the limiter wrote off the item's insert.
+  //   * Snapshots show leased items as if they were not leased.
+  int64_t num_leased() const { return leased_; }
+  bool has_leases() const { return leases_ != nullptr && !leases_->empty(); }
+  // Like SampleBatch(), under leases until `expires`. Draws each item once. After an error, nothing was drawn.
+  Result<int64_t> SampleLeased(int64_t n, const BatchRules& rules, const Trajectory* first, bool whole,
+                               bool rate_limited, TimePoint expires, std::vector<internal::Sample>* out);
+  // INVALID_ARGUMENT if n items can never be leased together.
+  Status CheckWholeLease(int64_t n) const;
+  LeaseOutcome Acknowledge(std::span<const LeaseGrant> grants, Effects* effects);
+  LeaseOutcome Release(std::span<const LeaseGrant> grants);
+  LeaseOutcome Extend(std::span<const LeaseGrant> grants, TimePoint expires);
+  std::optional<TimePoint> NextLeaseExpiry() const;
+  // Returns why the next sample has to wait; kNone if it need not.
+  WaitReason SampleWaitReason() const;
 
   // Draws up to n items, as many as the limiter allows, and appends them to `out`.
   int64_t Sample(int64_t n, bool rate_limited, std::vector<internal::Sample>* out, Effects* effects);
@@ -211,10 +240,26 @@ class TableState {
   Status Plan(int64_t n, int64_t before, const BatchRules& rules, const Trajectory* first);
   std::vector<std::string> ColumnNames() const;
   internal::Sample Record(const Selection& selection, bool rate_limited);
+  // Counts a sample of the item.
+  void CountSampled(SlotRecord* record);
+
+  SelectorItem EntryOf(Slot slot) const {
+    const SlotRecord& record = slots_[slot];
+    return {
+        .slot = slot, .priority = record.priority, .inserted = record.inserted, .touched = record.touched};
+  }
+  bool IsLeased(Slot slot) const { return leased_ > 0 && leases_->IsLeased(slot); }
+  // Leases `pick`.
+  internal::Sample Grant(const Selection& pick, bool rate_limited, TimePoint expires);
+  // Ends a lease as if nothing had been sampled.
+  void EndLease(uint64_t id);
+  // Ends at most *most leases that have expired, and subtracts their number. Returns whether others are left.
+  bool ExpireLeases(int64_t* most);
+  std::unique_ptr<SelectorCapture> CaptureSampler();
 
   ItemView ViewOf(const SlotRecord& record, const Trajectory& trajectory) const;
   // Calls one hook of every extension for an item, then applies the priority updates they requested.
-  template <typename Hook>
+  using Hook = void (TableExtension::*)(const ItemView&, TableExtension::Context&);
   void RunHooks(Hook hook, const SlotRecord& record, Effects* effects);
 
   const TableOptions options_;
@@ -241,6 +286,11 @@ class TableState {
   // With max_age only: all present items, oldest first, among others that were removed.
   std::deque<Birth> births_;
   TimePoint now_;  // of the last AdvanceTo()
+
+  int64_t leased_ = 0;                 // items, of size_, that the sampler does not have
+  std::unique_ptr<LeaseBook> leases_;  // null until the first lease
+  std::function<uint64_t(Slot)> inserted_of_;
+  LeaseCounts lease_counts_;  // except for `leased`
 
   const std::shared_ptr<SnapshotParking> parking_ = std::make_shared<SnapshotParking>();
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "base/shared_memory.h"
 #include "checkpoint/load.h"
 #include "transport/inproc/inproc.h"
@@ -35,6 +36,13 @@ int PortOf(const std::string& address) {
   return port;
 }
 
+// Returns where writers of this process allocate payloads. On most systems shared memory has no huge pages, so that
+// reading random rows of it takes half as long again. It is used once a client in another process reads the rows.
+OnDemandSource* WriterSource() {
+  static OnDemandSource source(ProcessSharedMemory());  // trivially destructible: chunks may outlive main()
+  return &source;
+}
+
 }  // namespace
 
 std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
@@ -54,6 +62,8 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   }
   options.tables.clear();
   server->loaded_checkpoint_ = loaded.path;
+  const uint32_t any_shard = 1 + static_cast<uint32_t>(Random(EntropySeed()).Below(kMaxShard));
+  server->shard_ = options.shard.value_or(loaded.shard != 0 ? loaded.shard : any_shard);
   // The service, which is created below, provides the tables and the progress of its writers.
   const auto service_of = std::make_shared<std::weak_ptr<Service>>();
   if (options.checkpoint) {
@@ -71,7 +81,8 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                       [service_of] {
                                         const std::shared_ptr<Service> service = service_of->lock();
                                         return service ? service->SaveWriters() : std::vector<SavedWriter>();
-                                      }},
+                                      },
+                                  .shard = server->shard_},
         loaded.path.value_or(""), std::move(loaded.segments));
   }
   // Leaves room for single calls in addition to the streams.
@@ -84,6 +95,8 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                            .limits = options.limits,
                                            .checkpoint = CheckpointFunction(server->checkpointer_),
                                            .writers = std::move(loaded.writers),
+                                           .writer_source = options.local ? WriterSource() : nullptr,
+                                           .shard = server->shard_,
                                            .clock = options.clock}));
   *service_of = server->service_;
   RegisterInprocServer(server->service_);
@@ -103,8 +116,10 @@ Status ServerImpl::StartTransports(const Options& options, size_t max_streams) {
   const bool local_first = options.local && (port != 0 || !options.local->path.empty());
   if (local_first) REVERB_RETURN_IF_ERROR(StartLocal(options, port, max_streams));
   if (options.address) {
-    REVERB_ASSIGN_OR_RETURN(
-        grpc_, GrpcServer::Start({.address = *options.address, .max_streams = max_streams}, service_));
+    REVERB_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start({.address = *options.address,
+                                                      .max_streams = max_streams,
+                                                      .keepalive_timeout = options.keepalive_timeout},
+                                                     service_));
   }
   if (options.local && !local_first && grpc_) {
     REVERB_RETURN_IF_ERROR(StartLocal(options, grpc_->port(), max_streams));

@@ -32,7 +32,8 @@ class ServerImpl {
   struct Options {
     std::vector<TableOptions> tables;
     ChunkStore::Options store;
-    std::optional<std::string> address;  // host:port; absent: no gRPC
+    std::optional<std::string> address;                    // host:port; absent: no gRPC
+    Timeout keepalive_timeout = kDefaultKeepaliveTimeout;  // of gRPC's connections
     // The socket for clients on this host: at local_path or, if that is empty, where they look for a server of
     // this port. Absent: none.
     struct Local {
@@ -44,6 +45,8 @@ class ServerImpl {
     };
     std::optional<Local> local = {};
     std::string name = DefaultServerName();
+    // 1 to 65535; absent: that of the checkpoint that is loaded, or else a random one.
+    std::optional<uint32_t> shard = {};
     ServiceLimits limits;
     std::optional<CheckpointOptions> checkpoint;  // absent: the tables exist in memory only
     FileSystem* fs = PosixFileSystem();
@@ -55,6 +58,7 @@ class ServerImpl {
   ServerImpl(const ServerImpl&) = delete;
   ServerImpl& operator=(const ServerImpl&) = delete;
 
+  uint32_t shard() const { return shard_; }
   int port() const { return grpc_ ? grpc_->port() : 0; }
   // Returns the path of the local socket; empty if there is none.
   const std::string& local_path() const { return local_path_; }
@@ -88,6 +92,7 @@ class ServerImpl {
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<LocalServer> local_;
   std::string local_path_;
+  uint32_t shard_ = 0;
 
   Mutex mu_;
   bool stopped_ GUARDED_BY(mu_) = false;

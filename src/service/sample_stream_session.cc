@@ -1,6 +1,7 @@
 #include "service/sample_stream_session.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "tensor/prefetch.h"
@@ -14,11 +15,15 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
     size.slices += slices;
     for (uint32_t s = 0; s < slices; ++s) {
       const SliceView slice = trajectory.slice(c, s);
-      const ColumnView column = slice.chunk->header().column(slice.chunk_column);
+      const PackedChunkHeader header = slice.chunk->header();
       // Raw rows are sent alone, others with their blocks.
-      size.bytes += column.codec == Codec::kRaw && column.dtype != DType::kString
-                        ? slice.length * column.row_bytes()
-                        : TouchedBlocks(column, slice.offset, slice.length).payload_size;
+      if (const uint64_t row_bytes = header.raw_row_bytes(slice.chunk_column); row_bytes > 0) {
+        size.bytes += slice.length * row_bytes;
+        continue;
+      }
+      const ColumnView column = header.column(slice.chunk_column);
+      const bool is_raw = column.codec == Codec::kRaw && column.dtype != DType::kString;  // of empty rows
+      size.bytes += is_raw ? 0 : TouchedBlocks(column, slice.offset, slice.length).payload_size;
     }
   }
   return size;
@@ -27,10 +32,24 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
 namespace {
 
 // Prefetches what is encoded next. The slices were read when the samples were drawn.
-void FetchAhead(const std::vector<Sample>& items, size_t at) {
+void FetchAhead(const std::vector<Sample>& items, size_t at, bool payloads) {
   constexpr size_t kHeader = 12, kPayload = 6, kHeaderLines = 2, kPayloadLines = 8;
   if (at + kHeader < items.size()) PrefetchHeader(items[at + kHeader].trajectory, kHeaderLines);
-  if (at + kPayload < items.size()) PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
+  if (payloads && at + kPayload < items.size())
+    PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
+}
+
+// Returns the leases of samples of one request, all of which are leased or none.
+std::vector<LeaseGrant> GrantsOf(std::span<const Sample> samples) {
+  std::vector<LeaseGrant> grants;
+  if (samples.empty() || samples.front().lease_id == 0) return grants;
+  for (const Sample& sample : samples) grants.push_back({.key = sample.key, .id = sample.lease_id});
+  return grants;
+}
+
+TableMass MassOf(ConcurrentTable& table) {
+  const auto [mass, size] = table.Mass();
+  return {.is_weighted = mass.has_value(), .mass = mass.value_or(0), .size = size};
 }
 
 }  // namespace
@@ -43,11 +62,13 @@ SampleStreamSession::SampleStreamSession(std::shared_ptr<Service> service, std::
       max_response_bytes_(hello.max_response_bytes == 0 ? kDefaultMaxResponseBytes
                                                         : hello.max_response_bytes),
       shares_memory_(peer->shares_memory()),
+      sends_references_(peer->sends_references()),
       client_name_(hello.client_name),
       address_(peer->address()),
       peer_(std::move(peer)) {}
 
 void SampleStreamSession::OnRequest(SampleRequest request) {
+  if (request.end_stream) return End(Status::Cancelled("the client has ended the stream"));
   bool too_many = false;
   {
     MutexLock lock(&mu_);
@@ -105,7 +126,7 @@ bool SampleStreamSession::DrawNext() {
   drawing_ = true;
   const std::shared_ptr<ConcurrentTable> table = table_;
   const std::optional<Duration> timeout = requests_.front().timeout;
-  const BatchOrder order{.rules = requests_.front().rules, .first = first_};
+  const BatchOrder order{.rules = requests_.front().rules, .first = first_, .lease = requests_.front().lease};
   mu_.Unlock();
   Draw(table, count, timeout, order);
   mu_.Lock();
@@ -115,17 +136,22 @@ bool SampleStreamSession::DrawNext() {
 bool SampleStreamSession::SendNext(SamplePeer* peer) {
   if (!CanSend()) return false;
   const std::shared_ptr<ConcurrentTable> table = table_;  // NextReply() may end the request
+  const bool wants_mass = table != nullptr && !requests_.empty() && requests_.front().wants_mass;
   std::optional<SampleReply> reply = NextReply();
   if (!reply) return false;
   const size_t samples = reply->samples.size();
+  const std::vector<LeaseGrant> leases = GrantsOf(reply->samples);
   ready_ = false;
   early_credit_ = 0;
   mu_.Unlock();
+  if (wants_mass) reply->mass = MassOf(*table);
   const SamplePeer::Sent sent = peer->Reply(*std::move(reply));
+  const bool has_closed = sent.bytes == 0 && !sent.ready;
+  if (has_closed && !leases.empty()) table->Release(leases);
   mu_.Lock();
   unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
   ready_ |= sent.ready;
-  if (sent.bytes == 0 && !sent.ready) CountUndelivered(table.get(), samples);  // the stream has closed
+  if (has_closed && leases.empty()) CountUndelivered(table.get(), samples);
   return true;
 }
 
@@ -135,6 +161,9 @@ bool SampleStreamSession::BeginNextRequest() {
   Result<std::shared_ptr<ConcurrentTable>> table = service_->FindTable(request.table);
   if (!table.ok()) {
     end_ = std::move(table).status();
+  } else if (request.count == 0 && request.wants_mass) {
+    table_ = *std::move(table);
+    end_ = Status::Ok();
   } else if (request.count < 1) {
     end_ = Status::InvalidArgument("table \"" + request.table + "\": " + std::to_string(request.count) +
                                    " samples requested; request at least 1");
@@ -142,6 +171,10 @@ bool SampleStreamSession::BeginNextRequest() {
     end_ = Status::InvalidArgument("table \"" + request.table + "\": " + std::to_string(request.count) +
                                    " samples requested together (all_or_nothing); request at most " +
                                    std::to_string(kMaxWholeBatch));
+  } else if (request.lease < Duration(0)) {
+    end_ = Status::InvalidArgument("table \"" + request.table + "\": a lease of " +
+                                   std::to_string(request.lease.count()) +
+                                   " ns was requested; request a positive time, or none");
   } else {
     table_ = *std::move(table);
     to_draw_ = request.count;
@@ -153,8 +186,8 @@ int64_t SampleStreamSession::NextDraw() const {
   if (table_ == nullptr || drawing_ || to_draw_ == 0 || end_.has_value()) return 0;
   // A batch is drawn together, and sent in as many replies as it takes.
   const BatchRules& rules = requests_.front().rules;
-  const bool is_whole =
-      rules.all_or_nothing || (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
+  const bool is_whole = rules.all_or_nothing || requests_.front().lease > Duration(0) ||
+                        (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
   if (shares_memory_) {
     return drawn_together_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
   }
@@ -219,21 +252,24 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
   if (cancel) table->Cancel(operation);
 }
 
-void SampleStreamSession::OnDrawn(const ConcurrentTable& table, Operation& done) {
+void SampleStreamSession::OnDrawn(ConcurrentTable& table, Operation& done) {
   TakeDrawn(table, std::move(done.own_samples), std::move(done.status));
   Proceed();
 }
 
-void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) {
+void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) {
   uint64_t bytes = 0;
+  std::vector<LeaseGrant> undelivered;
   std::vector<SampleSize> sizes;
   if (!shares_memory_) {
     sizes.reserve(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
-      FetchAhead(items, i);
+      FetchAhead(items, i, !sends_references_);
       sizes.push_back(EstimateBytes(items[i].trajectory));
       if (Status fits = CheckDrawn(table, items[i], sizes.back()); !fits.ok()) [[unlikely]] {
-        CountUndelivered(&table, items.size() - i);
+        undelivered = GrantsOf(std::span(items).subspan(i));
+        if (undelivered.empty()) CountUndelivered(&table, items.size() - i);
+        table.Release(undelivered);
         status = std::move(fits);
         items.resize(i);
         break;
@@ -241,11 +277,17 @@ void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<Sa
       bytes += sizes.back().bytes;
     }
   }
-  MutexLock lock(&mu_);
+  mu_.Lock();
   drawing_ = false;
   operation_.reset();
   to_draw_ -= static_cast<int64_t>(items.size());
-  if (peer_ == nullptr) return CountUndelivered(table_.get(), items.size());
+  if (peer_ == nullptr) {
+    undelivered = GrantsOf(items);
+    if (undelivered.empty()) CountUndelivered(table_.get(), items.size());
+    mu_.Unlock();
+    table.Release(undelivered);
+    return;
+  }
   if (!items.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(items.size());
   drawn_bytes_ += bytes;
   if (!items.empty() && first_.empty() && requests_.front().rules.check != BatchCheck::kNone) {
@@ -261,6 +303,7 @@ void SampleStreamSession::TakeDrawn(const ConcurrentTable& table, std::vector<Sa
   } else if (to_draw_ == 0) {
     end_ = Status::Ok();
   }
+  mu_.Unlock();
 }
 
 void SampleStreamSession::CountUndelivered(const ConcurrentTable* table, size_t samples) const {
@@ -355,17 +398,23 @@ void SampleStreamSession::OnGone() {
   std::shared_ptr<SamplePeer> peer;
   std::shared_ptr<ConcurrentTable> table;
   ConcurrentTable::Handle operation;
+  std::vector<LeaseGrant> undelivered;
   {
     MutexLock lock(&mu_);
     peer = std::move(peer_);
     peer_ = nullptr;
     operation = operation_;
     table = table_;
-    CountUndelivered(table_.get(), drawn_.size() + drawn_together_.size());
+    undelivered = GrantsOf(drawn_together_);
+    for (const Drawn& drawn : drawn_) {
+      if (drawn.item.lease_id != 0) undelivered.push_back({drawn.item.key, drawn.item.lease_id});
+    }
+    if (undelivered.empty()) CountUndelivered(table_.get(), drawn_.size() + drawn_together_.size());
     drawn_.clear();
     drawn_together_.clear();
   }
   if (operation) table->Cancel(operation);
+  if (!undelivered.empty()) table->Release(undelivered);
   service_->StreamGone(stream_id_);
 }
 

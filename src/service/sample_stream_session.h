@@ -80,8 +80,8 @@ class SampleStreamSession final : public SampleSession,
   SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout,
             const BatchOrder& order) EXCLUDES(mu_);
-  void OnDrawn(const ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
-  void TakeDrawn(const ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
+  void OnDrawn(ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
+  void TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
   // Counts samples of `table` that were drawn and cannot be sent.
   void CountUndelivered(const ConcurrentTable* table, size_t samples) const;
 
@@ -90,6 +90,7 @@ class SampleStreamSession final : public SampleSession,
   const uint64_t window_bytes_;
   const uint64_t max_response_bytes_;  // that the client accepts
   const bool shares_memory_;
+  const bool sends_references_;
   const std::string client_name_;
   const std::string address_;
 

@@ -45,6 +45,33 @@ TEST_F(SampleStreamSessionTest, DrawsOnlyWithinTheCredit) {
   EXPECT_EQ(service_->stats().undelivered_samples, 0);
 }
 
+TEST_F(SampleStreamSessionTest, RepliesCarryTheMassIfTheRequestWantsIt) {
+  TableOptions table;
+  table.name = "t";
+  table.sampler = SelectorOptions::Uniform();
+  Create({table});
+  auto writer = std::make_shared<FakeInsertPeer>();
+  auto inserts = service_->OpenInsert(MakeHello(1), writer).value();
+  inserts->OnMessage({.items = {MakeItem(1, "t"), MakeItem(2, "t")}});
+  auto peer = std::make_shared<FakeSamplePeer>();
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = 1});
+  EXPECT_FALSE(peer->replies.back().mass);
+  session->OnRequest({.request_id = 2, .table = "t", .count = 1, .wants_mass = true});
+  ASSERT_TRUE(peer->replies.back().mass);
+  EXPECT_EQ(peer->replies.back().mass->mass, 2);
+  EXPECT_EQ(peer->replies.back().mass->size, 2);
+  // Without a sample.
+  session->OnRequest({.request_id = 3, .table = "t", .count = 0, .wants_mass = true});
+  EXPECT_EQ(peer->replies.back().request_id, 3u);
+  EXPECT_TRUE(peer->replies.back().samples.empty());
+  EXPECT_TRUE(peer->replies.back().mass && peer->replies.back().mass->is_weighted);
+  EXPECT_OK(*peer->replies.back().end);
+  EXPECT_EQ(tables_[0]->Info().counters.samples, 2);
+  session->OnGone();
+  inserts->OnGone();
+}
+
 // A server that stops ends its streams and then closes its tables. The error of a closed table must not reach
 // the client as the end of its request, which would be final; the end of the stream makes it reconnect.
 TEST_F(SampleStreamSessionTest, NothingIsSentAfterTheEndOfTheStream) {
@@ -103,6 +130,46 @@ TEST_F(SampleStreamSessionTest, SamplesOfAQueueThatCannotBeSentAreCountedAndLogg
   EXPECT_THAT(lines[0], HasSubstr("table \"q\": the client learner disconnected"));
   EXPECT_THAT(lines[0], HasSubstr("drawn and not sent: 3"));
   SetLogSink({});
+  inserts->OnGone();
+}
+
+TEST_F(SampleStreamSessionTest, LeasedSamplesThatCannotBeSentGoBack) {
+  Create({TableOptions::Queue("q", 10)});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage(MakeMessage(1, 5));
+  auto peer = std::make_shared<FakeSamplePeer>();
+  peer->ready = false;  // the welcome message is still being written
+  auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "q", .count = 3, .lease = std::chrono::hours(1)});
+  EXPECT_EQ(tables_[0]->Info().leases.leased, 3);
+  session->OnGone();
+  EXPECT_EQ(tables_[0]->Info().leases.leased, 0);
+  EXPECT_EQ(tables_[0]->Info().leases.expired, 0);
+  EXPECT_EQ(tables_[0]->size(), 5);
+  EXPECT_EQ(service_->stats().undelivered_samples, 0) << "nothing is lost";
+  inserts->OnGone();
+}
+
+TEST_F(SampleStreamSessionTest, LeasesAreSettledByASingleCall) {
+  Create({TableOptions::Queue("q", 10)});
+  auto inserts = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  inserts->OnMessage(MakeMessage(1, 5));
+  std::vector<Sample> samples;
+  ASSERT_OK(tables_[0]->Sample(3, false, {}, &samples, {.lease = std::chrono::hours(1)}));
+  const auto grant = [&](size_t i) { return LeaseGrant{samples[i].key, samples[i].lease_id}; };
+  EXPECT_EQ(service_
+                ->SettleLeases({.table = "q",
+                                .acks = {grant(0), {samples[0].key, samples[0].lease_id + 9}},
+                                .releases = {grant(1)},
+                                .extends = {grant(2)},
+                                .extension = std::chrono::hours(2)})
+                .value(),
+            (LeaseOutcome{.settled = 3, .expired = 1}));
+  EXPECT_EQ(tables_[0]->size(), 4);
+  EXPECT_EQ(tables_[0]->Info().leases.leased, 1);
+  EXPECT_THAT(service_->SettleLeases({.table = "q", .extends = {grant(2)}}),
+              test::StatusIs(StatusCode::kInvalidArgument, HasSubstr("extended by 0 ns")));
+  EXPECT_THAT(service_->SettleLeases({.table = "other"}), test::StatusIs(StatusCode::kNotFound));
   inserts->OnGone();
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 
+#include "base/duration_text.h"
 #include "base/random.h"
 #include "service/sample_stream_session.h"
 #include "service/writer_session.h"
@@ -103,6 +105,7 @@ Status ServiceLimits::Validate() const {
   }
   if (disconnected_session_ttl < Duration(0))
     return Status::InvalidArgument("disconnected_session_ttl is negative");
+  if (sequence_number_ttl < Duration(0)) return Status::InvalidArgument("sequence_number_ttl is negative");
   return Status::Ok();
 }
 
@@ -134,13 +137,9 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
   if (!writers.empty()) {
     {
       MutexLock lock(&service->mu_);
-      for (const SavedWriter& saved : writers) {
-        Writer& writer = service->writers_[saved.id];
-        writer.session = std::make_shared<WriterSession>(service, saved);
-        service->SetDisconnected(saved.id, &writer, true);
-      }
+      for (const SavedWriter& saved : writers) service->Remember({.saved = saved}, service->clock()->Now());
+      service->ForgetRemembered();
     }
-    service->DropWriters();
     service->ScheduleSweep();
   }
   return service;
@@ -163,7 +162,8 @@ Service::Service(Options options)
     : options_(std::move(options)),
       life_id_(RandomId()),
       started_nanos_(options_.clock->WallNanos()),
-      undelivered_log_(options_.clock, std::chrono::minutes(1)) {}
+      undelivered_log_(options_.clock, std::chrono::minutes(1)),
+      disconnected_log_(options_.clock, std::chrono::minutes(1)) {}
 Service::~Service() = default;
 
 void Service::Stop(const std::function<void()>& before_forgetting) {
@@ -204,6 +204,7 @@ std::vector<SavedWriter> Service::SaveWriters() const {
   };
   for (const auto& [id, writer] : writers_) save(*writer.session);
   for (const auto& writer : stopped_writers_) save(*writer);
+  for (const RememberedWriter& writer : remembered_) saved.push_back(writer.progress.saved);
   return saved;
 }
 
@@ -234,7 +235,8 @@ Welcome Service::MakeWelcome(uint64_t applied_through) const {
           .limits = {.max_message_bytes = options_.limits.wire.max_message_bytes,
                      .max_chunk_bytes = options_.limits.wire.max_chunk_bytes,
                      .insert_window_bytes = options_.limits.insert_window_bytes,
-                     .max_item_bytes = options_.limits.max_item_bytes}};
+                     .max_item_bytes = options_.limits.max_item_bytes},
+          .shard = options_.shard};
 }
 
 Status Service::CheckVersion(const Hello& hello) const {
@@ -295,7 +297,14 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
     REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream());
     Writer& known = writers_[hello.session_id];
     if (known.session == nullptr) {
-      known.session = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
+      const auto found = remembered_by_id_.find(hello.session_id);
+      if (found == remembered_by_id_.end()) {
+        known.session = std::make_shared<WriterSession>(shared_from_this(), hello.session_id);
+      } else {
+        known.session = std::make_shared<WriterSession>(shared_from_this(), found->second->progress);
+        remembered_.erase(found->second);
+        remembered_by_id_.erase(found);
+      }
     }
     writer = known.session;
     // Under this lock, so that DropWriters() does not drop it before the stream is attached.
@@ -314,6 +323,7 @@ Result<std::shared_ptr<InsertSession>> Service::OpenInsert(const Hello& hello,
 Result<std::shared_ptr<SampleSession>> Service::OpenSample(const Hello& hello,
                                                            std::shared_ptr<SamplePeer> peer) {
   REVERB_RETURN_IF_ERROR(CheckVersion(hello));
+  if (options_.writer_source != nullptr && peer->sends_references()) options_.writer_source->Enable();
   const uint64_t most = options_.limits.sample_window_bytes;
   const uint64_t window = hello.receive_window_bytes == 0 ? most : std::min(hello.receive_window_bytes, most);
   std::shared_ptr<SampleStreamSession> session;
@@ -339,30 +349,49 @@ void Service::SetDisconnected(const Id128& id, Writer* writer, bool is_disconnec
 }
 
 void Service::OnWriterDisconnected(const Id128& id) {
+  std::vector<WaiterInfo> waits;
   {
     MutexLock lock(&mu_);
     const auto found = writers_.find(id);
     // It may have reconnected or been dropped in between.
-    if (found != writers_.end() && found->second.session->is_disconnected())
+    if (found != writers_.end() && found->second.session->is_disconnected()) {
       SetDisconnected(id, &found->second, true);
+      found->second.session->AddWaits(&waits);
+    }
+  }
+  for (const WaiterInfo& wait : waits) {
+    disconnected_log_.Log(LogLevel::kInfo, wait.table,
+                          "table \"" + wait.table + "\": the writer" +
+                              (wait.client_name.empty() ? "" : " " + wait.client_name) +
+                              (wait.address.empty() ? "" : " at " + wait.address) + " disconnected with " +
+                              std::to_string(wait.count) + " items that wait for the table; they stay for " +
+                              DurationText(options_.limits.disconnected_session_ttl) +
+                              " (disconnected_session_ttl)");
   }
   DropWriters();
   ScheduleSweep();
 }
 
 void Service::ScheduleSweep() {
+  constexpr Duration kMinInterval = std::chrono::milliseconds(100);
+  constexpr Duration kForever = std::chrono::hours(24 * 365 * 10);  // a later end would overflow
   MutexLock lock(&mu_);
-  if (stopped_ || sweep_is_set_ || disconnected_.empty()) return;
-  sweep_is_set_ = true;
-  // Now() plus the longest duration would overflow.
-  const Duration pause = std::clamp<Duration>(options_.limits.disconnected_session_ttl,
-                                              std::chrono::milliseconds(1), std::chrono::hours(24 * 365));
-  options_.clock->CallAt(options_.clock->Now() + pause, [weak = weak_from_this()] {
+  std::optional<TimePoint> due;
+  const auto expires = [&](TimePoint since, Duration ttl) {
+    if (ttl > kForever) return;
+    if (!due || since + ttl < *due) due = since + ttl;
+  };
+  if (!disconnected_.empty()) expires(disconnected_.front().since, options_.limits.disconnected_session_ttl);
+  if (!remembered_.empty()) expires(remembered_.front().since, options_.limits.sequence_number_ttl);
+  if (stopped_ || !due || (next_sweep_ && *next_sweep_ <= *due)) return;
+  const TimePoint at = std::max(*due, options_.clock->Now() + kMinInterval);
+  next_sweep_ = at;
+  options_.clock->CallAt(at, [weak = weak_from_this(), at] {
     const std::shared_ptr<Service> service = weak.lock();
     if (!service) return;
     {
       MutexLock relock(&service->mu_);
-      service->sweep_is_set_ = false;
+      if (service->next_sweep_ == at) service->next_sweep_.reset();
     }
     service->DropWriters();
     service->ScheduleSweep();
@@ -370,26 +399,64 @@ void Service::ScheduleSweep() {
 }
 
 void Service::DropWriters() {
-  std::vector<std::shared_ptr<WriterSession>> dropped;
+  std::vector<Disconnected> expired;
+  std::vector<std::shared_ptr<WriterSession>> to_drop;  // their pending items
   {
     MutexLock lock(&mu_);
     const TimePoint now = options_.clock->Now();
-    while (!disconnected_.empty()) {
-      const Disconnected longest = disconnected_.front();
+    for (const Disconnected& longest : disconnected_) {
       const bool is_late = now - longest.since >= options_.limits.disconnected_session_ttl;
-      const bool too_many = writers_.size() >= options_.limits.max_writers;
-      const int64_t bytes = disconnected_bytes_.load(std::memory_order_relaxed);
-      const bool too_much =
-          bytes > 0 && static_cast<uint64_t>(bytes) > options_.limits.max_disconnected_bytes;
-      if (!is_late && !too_many && !too_much) break;
-      disconnected_.pop_front();
-      const auto found = writers_.find(longest.id);
-      found->second.session->Expect();  // its bytes no longer count; they are freed below
-      dropped.push_back(std::move(found->second.session));
-      writers_.erase(found);
+      const bool too_many = writers_.size() - expired.size() >= options_.limits.max_writers;
+      if (!is_late && !too_many) break;
+      expired.push_back(longest);
+      to_drop.push_back(writers_.find(longest.id)->second.session);
+    }
+    const int64_t most = static_cast<int64_t>(
+        std::min<uint64_t>(options_.limits.max_disconnected_bytes, std::numeric_limits<int64_t>::max()));
+    int64_t excess = disconnected_bytes_.load(std::memory_order_relaxed) - most;
+    // The last first: the longest disconnected keep their places in the queues of their tables.
+    for (auto last = disconnected_.rbegin(); excess > 0 && last != disconnected_.rend(); ++last) {
+      std::shared_ptr<WriterSession> session = writers_.find(last->id)->second.session;
+      const int64_t bytes = session->pending_bytes();
+      if (bytes == 0) continue;
+      excess -= bytes;
+      to_drop.push_back(std::move(session));
     }
   }
-  for (auto& writer : dropped) writer->Abandon();
+  for (const auto& session : to_drop) session->DropPending();
+  std::vector<std::shared_ptr<WriterSession>> ended;  // destroyed without the lock
+  MutexLock lock(&mu_);
+  for (const Disconnected& writer : expired) ended.push_back(EndSession(writer));
+  ForgetRemembered();
+}
+
+std::shared_ptr<WriterSession> Service::EndSession(const Disconnected& writer) {
+  const auto found = writers_.find(writer.id);
+  if (found == writers_.end()) return nullptr;
+  std::optional<WriterProgress> progress = found->second.session->Progress();
+  if (!progress) return nullptr;
+  SetDisconnected(writer.id, &found->second, false);
+  std::shared_ptr<WriterSession> session = std::move(found->second.session);
+  writers_.erase(found);
+  Remember(*std::move(progress), writer.since);
+  return session;
+}
+
+void Service::Remember(WriterProgress progress, TimePoint since) {
+  const SavedWriter& saved = progress.saved;
+  if (saved.applied_through == 0 && saved.applied.empty()) return;  // has sent nothing
+  const Id128 id = saved.id;
+  remembered_by_id_[id] =
+      remembered_.insert(remembered_.end(), {.progress = std::move(progress), .since = since});
+}
+
+void Service::ForgetRemembered() {
+  const TimePoint now = options_.clock->Now();
+  while (!remembered_.empty() && (remembered_.size() > options_.limits.max_remembered_writers ||
+                                  now - remembered_.front().since >= options_.limits.sequence_number_ttl)) {
+    remembered_by_id_.erase(remembered_.front().progress.saved.id);
+    remembered_.pop_front();
+  }
 }
 
 Result<ChunkRef> Service::AllocateChunk(const ChunkHeader& header, uint8_t** payload) {
@@ -413,6 +480,7 @@ Result<ServerInfo> Service::Info() {
   info.local_path = local_.path;
   info.boot_id = local_.boot_id;
   info.user_id = local_.user_id;
+  info.shard = options_.shard;
   return info;
 }
 
@@ -452,6 +520,19 @@ std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) c
 Status Service::Mutate(const MutateRequest& request) {
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   return table->Mutate(request.updates, request.deletes);
+}
+
+Result<LeaseOutcome> Service::SettleLeases(const SettleLeasesRequest& request) {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
+  if (!request.extends.empty() && request.extension <= Duration(0)) {
+    return Status::InvalidArgument("table \"" + request.table + "\": leases are extended by " +
+                                   std::to_string(request.extension.count()) +
+                                   " ns; give a positive time, or release them");
+  }
+  LeaseOutcome outcome = table->Acknowledge(request.acks);
+  outcome += table->Release(request.releases);
+  outcome += table->Extend(request.extends, request.extension);
+  return outcome;
 }
 
 Status Service::Reset(std::string_view table) {
@@ -572,6 +653,7 @@ Service::Stats Service::stats() const {
   MutexLock lock(&mu_);
   return {.streams = streams_.size(),
           .writers = writers_.size(),
+          .remembered_writers = remembered_.size(),
           .undelivered_samples = undelivered_.load(std::memory_order_relaxed)};
 }
 

@@ -42,15 +42,26 @@ struct ServiceLimits {
   // Per sampler: maximum bytes of replies in flight, whatever the client allows.
   uint64_t sample_window_bytes = uint64_t{64} << 20;
   size_t max_waiting_requests = 1024;
-  // Streams at a time, and writers that are remembered, those connected included.
+  // Streams at a time, and sessions of writers, those of disconnected ones included.
   size_t max_streams = 10'000;
   size_t max_writers = 100'000;
-  // How long the session of a disconnected writer is kept, with its progress and its pending items; and how
-  // many bytes may be pending for all of these together: beyond that, the longest disconnected are dropped.
+  // How long the session of a disconnected writer is kept, with its pending items; and how many bytes may be
+  // pending for all of these together. Beyond that, the items of those that disconnected last are dropped,
+  // which resend them when they reconnect.
   Duration disconnected_session_ttl = std::chrono::minutes(5);
   uint64_t max_disconnected_bytes = uint64_t{256} << 20;
+  // After that only the sequence number of a writer is kept, so that nothing is inserted twice: for how long
+  // since it disconnected, and of how many writers. Beyond that, those of the longest disconnected are dropped.
+  Duration sequence_number_ttl = std::chrono::hours(24);
+  size_t max_remembered_writers = 100'000;
 
   Status Validate() const;
+};
+
+// What a server knows of a writer without a session.
+struct WriterProgress {
+  SavedWriter saved;
+  std::optional<Rejection> first_rejection = {};  // the one that the client reports
 };
 
 // The socket of a server for clients on its host, as Info() announces it.
@@ -74,6 +85,10 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
     std::function<Result<std::string>()> checkpoint;
     // The writers saved in the checkpoint that the tables were loaded from.
     std::vector<SavedWriter> writers = {};
+    // Where writers of this process allocate payloads; null for private memory. Enabled by the first sampler that
+    // reads them in place. Outlives all chunks.
+    OnDemandSource* writer_source = nullptr;
+    uint32_t shard = 0;  // in the welcome and the information; 0 = none
     Clock* clock = RealClock();
   };
 
@@ -91,6 +106,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
 
   const Id128& life_id() const override { return life_id_; }
   const WireLimits& wire_limits() const override { return options_.limits.wire; }
+  PayloadSource* payload_source() const override { return options_.writer_source; }
   Result<std::shared_ptr<InsertSession>> OpenInsert(const Hello& hello,
                                                     std::shared_ptr<InsertPeer> peer) override;
   Result<std::shared_ptr<SampleSession>> OpenSample(const Hello& hello,
@@ -98,6 +114,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Result<ChunkRef> AllocateChunk(const ChunkHeader& header, uint8_t** payload) override;
   Result<ServerInfo> Info() override;
   Status Mutate(const MutateRequest& request) override;
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) override;
   Status Reset(std::string_view table) override;
   Status SetRateLimiter(const SetRateLimiterRequest& request) override;
   Status CreateTable(const CreateTableRequest& request) override;
@@ -108,7 +125,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
 
   struct Stats {
     size_t streams = 0;
-    size_t writers = 0;
+    size_t writers = 0;               // with a session
+    size_t remembered_writers = 0;    // of which only the sequence number is known
     int64_t undelivered_samples = 0;  // drawn for clients that disconnected before they were sent
   };
   Stats stats() const EXCLUDES(mu_);
@@ -124,7 +142,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Welcome MakeWelcome(uint64_t applied_through) const;
   // The stream has closed.
   void StreamGone(uint64_t stream_id) EXCLUDES(mu_);
-  // The writer has lost its stream: keeps its session for disconnected_session_ttl.
+  // The writer has lost its stream: keeps its session for disconnected_session_ttl, then its sequence number
+  // for sequence_number_ttl.
   void OnWriterDisconnected(const Id128& id) EXCLUDES(mu_);
   // Changes the number of bytes that are pending for disconnected writers.
   void AddDisconnectedBytes(int64_t bytes) {
@@ -146,14 +165,22 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   // Returns a number for a new stream.
   Result<uint64_t> EnterStream() REQUIRES(mu_);
   struct Writer;
+  struct Disconnected {
+    Id128 id;
+    TimePoint since;
+  };
   // Puts a writer at the end of disconnected_, or removes it.
   void SetDisconnected(const Id128& id, Writer* writer, bool is_disconnected) REQUIRES(mu_);
   // Lists what waits, longest first, with the reasons from `tables`.
   std::vector<WaiterInfo> Waiters(const std::vector<TableInfo>& tables) const EXCLUDES(mu_);
-  // Drops writers that were disconnected for too long, and the longest disconnected if there are too many or
-  // too many bytes are pending for them. Takes time only for those that it drops.
+  // Drops pending items, sessions and sequence numbers of disconnected writers, as the limits require.
   void DropWriters() EXCLUDES(mu_);
-  // Calls DropWriters() after a while, as long as writers are disconnected.
+  // Removes the session and remembers the sequence number, unless the writer has returned, or the tables have
+  // not cancelled its items yet. Returns the session, to be destroyed without the lock.
+  std::shared_ptr<WriterSession> EndSession(const Disconnected& writer) REQUIRES(mu_);
+  void Remember(WriterProgress progress, TimePoint since) REQUIRES(mu_);
+  void ForgetRemembered() REQUIRES(mu_);
+  // Calls DropWriters() when the next session or sequence number expires.
   void ScheduleSweep() EXCLUDES(mu_);
 
   const Options options_;
@@ -169,6 +196,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
 
   std::atomic<int64_t> undelivered_{0};
   LogEvery undelivered_log_;
+  LogEvery disconnected_log_;
   mutable Mutex mu_;
   bool stopped_ GUARDED_BY(mu_) = false;
   LocalEndpoint local_ GUARDED_BY(mu_);
@@ -179,10 +207,6 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   };
   absl::flat_hash_map<uint64_t, Stream> streams_ GUARDED_BY(mu_);
   // Writers without a stream, the longest disconnected first.
-  struct Disconnected {
-    Id128 id;
-    TimePoint since;
-  };
   using DisconnectedList = std::list<Disconnected>;
   DisconnectedList disconnected_ GUARDED_BY(mu_);
   struct Writer {
@@ -190,11 +214,19 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
     std::optional<DisconnectedList::iterator> position = {};  // in disconnected_
   };
   absl::flat_hash_map<Id128, Writer> writers_ GUARDED_BY(mu_);
+  // Writers without a session, in the order in which their sessions ended.
+  struct RememberedWriter {
+    WriterProgress progress;
+    TimePoint since;  // disconnected
+  };
+  using RememberedList = std::list<RememberedWriter>;
+  RememberedList remembered_ GUARDED_BY(mu_);
+  absl::flat_hash_map<Id128, RememberedList::iterator> remembered_by_id_ GUARDED_BY(mu_);
   // Pending for all disconnected writers; the sessions count them.
   std::atomic<int64_t> disconnected_bytes_{0};
   // Abandoned by Stop(), until it returns.
   std::vector<std::shared_ptr<WriterSession>> stopped_writers_ GUARDED_BY(mu_);
-  bool sweep_is_set_ GUARDED_BY(mu_) = false;
+  std::optional<TimePoint> next_sweep_ GUARDED_BY(mu_);
 };
 
 }  // namespace reverb::internal

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "service/service_testing.h"
 #include "testing/status_matchers.h"
 
@@ -28,6 +29,32 @@ TEST_F(ServiceTest, TableNamesMustBeUnique) {
   options.store = store_;
   EXPECT_THAT(Service::Create(std::move(options)),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("\"q\"")));
+}
+
+TEST_F(ServiceTest, WritersOfItsProcessUseSharedMemoryOnceASamplerReadsIt) {
+  OnDemandSource source(ProcessSharedMemory());
+  Service::Options options;
+  options.tables = {ConcurrentTable::Create(TableOptions::Queue("q", 1), {.store = store_}).value()};
+  options.store = store_;
+  options.writer_source = &source;
+  const std::shared_ptr<Service> service = Service::Create(std::move(options)).value();
+  PayloadSource* const given = service->payload_source();
+  ASSERT_EQ(given, &source);
+  auto copying = std::make_shared<FakeSamplePeer>();
+  const auto first = service->OpenSample(MakeHello(1), copying).value();
+  EXPECT_FALSE(given->is_enabled());
+  EXPECT_EQ(given->Allocate(1000), nullptr);
+  auto mapping = std::make_shared<FakeSamplePeer>();
+  mapping->by_reference = true;
+  const auto second = service->OpenSample(MakeHello(2), mapping).value();
+  EXPECT_TRUE(given->is_enabled());
+  uint8_t* const block = given->Allocate(1000);
+  ASSERT_NE(block, nullptr);
+  EXPECT_TRUE(ProcessSharedMemory()->Contains(block));
+  given->Free(block, 1000);
+  first->OnGone();
+  second->OnGone();
+  service->Stop();
 }
 
 TEST_F(ServiceTest, TheDescriptionOfTablesMustFitIntoAMessage) {

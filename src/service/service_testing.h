@@ -36,11 +36,13 @@ struct FakeInsertPeer final : InsertPeer {
 };
 
 struct FakeSamplePeer final : SamplePeer {
+  bool by_reference = false;
   int reads = 0;
   bool ready = true;
   uint64_t bytes_per_sample = 100;
   std::vector<SampleReply> replies;
   std::optional<Status> end;
+  bool sends_references() const override { return by_reference; }
   void ReadNext() override { ++reads; }
   Sent Reply(SampleReply reply) override {
     const uint64_t bytes = reply.samples.size() * bytes_per_sample;

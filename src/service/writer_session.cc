@@ -22,12 +22,14 @@ WaitState DescribeWait(ConcurrentTable& table, Duration waited, size_t waiting_i
 
 }  // namespace
 
-WriterSession::WriterSession(std::shared_ptr<Service> service, const SavedWriter& saved)
+WriterSession::WriterSession(std::shared_ptr<Service> service, const WriterProgress& progress)
     : service_(std::move(service)),
-      id_(saved.id),
-      received_through_(saved.applied_through),
-      restored_(saved.applied),
-      reported_through_(saved.applied_through) {}
+      id_(progress.saved.id),
+      received_through_(progress.saved.applied_through),
+      restored_(progress.saved.applied),
+      reported_through_(progress.saved.applied_through) {
+  if (progress.first_rejection) remembered_.push_back(*progress.first_rejection);
+}
 
 std::optional<SavedWriter> WriterSession::Save() const {
   MutexLock lock(&mu_);
@@ -155,6 +157,8 @@ void WriterSession::DropWaiting(WaitingItem* item) {
 }
 
 void WriterSession::Reject(uint64_t number, Status status) {
+  // Of an item that was resent after DropPending(): the writer knows, or will know, that it was rejected.
+  if (std::ranges::find(remembered_, number, &Rejection::number) != remembered_.end()) return;
   if (remembered_.size() < kRememberedRejections) remembered_.push_back({number, status});
   unreported_.push_back({number, std::move(status)});
 }
@@ -219,7 +223,7 @@ void WriterSession::Proceed() {
 std::vector<Item> WriterSession::TakeItems(Line* line) {
   std::vector<Item> items;
   MutexLock lock(&mu_);
-  if (abandoned_ || line->under_way > 0 || line->waiting.empty()) return items;
+  if (abandoned_ || dropping_ || line->under_way > 0 || line->waiting.empty()) return items;
   line->under_way = std::min(line->waiting.size(), kItemsPerOperation);
   items.reserve(line->under_way);
   for (size_t i = 0; i < line->under_way; ++i) items.push_back(std::move(line->waiting[i].item));
@@ -252,7 +256,7 @@ void WriterSession::StartOperation(const std::shared_ptr<Line>& line) {
     MutexLock lock(&mu_);
     // It may be complete already, and the next one in progress.
     if (line->under_way > 0 && line->sequence == sequence) line->operation = operation;
-    cancel = abandoned_;
+    cancel = abandoned_ || dropping_;
   }
   if (cancel) line->table->Cancel(operation);
 }
@@ -264,22 +268,73 @@ void WriterSession::OnInserted(const std::shared_ptr<Line>& line, Operation& don
 }
 
 void WriterSession::Settle(Line* line, size_t applied, const Status& status, std::span<Item> items) {
+  std::vector<std::deque<WaitingItem>> dropped;  // destroyed without the lock
   MutexLock lock(&mu_);
   line->operation.reset();
-  // An error means that the table was closed or the writer abandoned.
-  const size_t finished = status.ok() ? applied : line->under_way;
+  // An error means that the table was closed, the writer abandoned, or its pending items dropped.
+  const size_t finished = status.ok() || dropping_ ? applied : line->under_way;
   for (size_t i = 0; i < finished; ++i) {
     WaitingItem& item = line->waiting[i];
     if (i >= applied) Reject(item.item.number, status);
     DropWaiting(&item);
   }
-  for (size_t i = finished; i < line->under_way; ++i) {
+  // Those to be dropped only need their numbers.
+  for (size_t i = finished; i < line->under_way && !dropping_; ++i) {
     line->waiting[i].item = std::move(items[i]);
     CountWaiting(&line->waiting[i]);
   }
   line->waiting.erase(line->waiting.begin(), line->waiting.begin() + static_cast<ptrdiff_t>(finished));
   line->under_way = 0;
+  if (dropping_) dropped = FinishDropping();
   CountDisconnectedBytes();
+}
+
+void WriterSession::DropPending() {
+  std::vector<std::pair<std::shared_ptr<ConcurrentTable>, ConcurrentTable::Handle>> operations;
+  {
+    std::vector<std::deque<WaitingItem>> dropped;  // destroyed without the lock
+    MutexLock lock(&mu_);
+    if (!is_disconnected_ || abandoned_ || dropping_ || waiting_items_ == 0) return;
+    dropping_ = true;
+    for (const auto& line : lines_) {
+      if (line->operation) operations.emplace_back(line->table, line->operation);
+    }
+    dropped = FinishDropping();
+    CountDisconnectedBytes();
+  }
+  for (auto& [table, operation] : operations) table->Cancel(operation);
+  CallPeer();
+}
+
+std::vector<std::deque<WriterSession::WaitingItem>> WriterSession::FinishDropping() {
+  std::vector<std::deque<WaitingItem>> dropped;
+  // Items of an operation may still be inserted.
+  if (std::ranges::any_of(lines_, [](const auto& line) { return line->under_way > 0; })) return dropped;
+  // Of the items that follow, those that were inserted into other tables are known from Line::applied.
+  received_through_ = ConfirmedThrough();
+  for (const auto& line : lines_) dropped.push_back(std::exchange(line->waiting, {}));
+  waiting_items_ = 0;
+  waiting_chunks_ = {};
+  waiting_slices_bytes_ = 0;
+  dropping_ = false;
+  return dropped;
+}
+
+int64_t WriterSession::pending_bytes() const {
+  MutexLock lock(&mu_);
+  return WaitingBytes();
+}
+
+std::optional<WriterProgress> WriterSession::Progress() const {
+  WriterProgress progress{.saved = {.id = id_}};
+  {
+    MutexLock lock(&mu_);
+    if (!is_disconnected_ || dropping_ || waiting_items_ > 0) return std::nullopt;
+    if (!remembered_.empty()) progress.first_rejection = remembered_.front();
+  }
+  // Nothing is in progress, so nothing changes in between.
+  if (std::optional<SavedWriter> saved = Save()) progress.saved = *std::move(saved);
+  return progress;
 }
 
 void WriterSession::CountDisconnectedBytes() {
@@ -295,7 +350,7 @@ void WriterSession::CallPeer() {
 }
 
 Strand::Next WriterSession::Step() {
-  if (peer_ == nullptr) return Strand::Next::kWait;
+  if (peer_ == nullptr || dropping_) return Strand::Next::kWait;
   if (ready_) {
     if (std::optional<InsertReply> reply = NextReply()) {
       SendReply(*std::move(reply));

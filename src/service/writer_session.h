@@ -38,8 +38,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
  public:
   WriterSession(std::shared_ptr<Service> service, const Id128& id) : service_(std::move(service)), id_(id) {}
 
-  // Creates the session of a writer that was saved in a checkpoint and may reconnect.
-  WriterSession(std::shared_ptr<Service> service, const SavedWriter& saved);
+  // Continues the session of a writer of which the server only has the progress.
+  WriterSession(std::shared_ptr<Service> service, const WriterProgress& progress);
 
   const Id128& id() const { return id_; }
 
@@ -60,6 +60,13 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool is_disconnected() const EXCLUDES(mu_);
   // Adds an entry for each table that blocks this writer. The caller adds the reasons.
   void AddWaits(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
+  // Frees the pending items of a disconnected writer, which will resend them: takes back their numbers. The
+  // writer's next stream is welcomed when the tables have cancelled the inserts. Does nothing if the writer is
+  // connected.
+  void DropPending() EXCLUDES(mu_);
+  int64_t pending_bytes() const EXCLUDES(mu_);
+  // Returns what remains to be known of this writer if it is disconnected and no item is pending, else absent.
+  std::optional<WriterProgress> Progress() const EXCLUDES(mu_);
   // Cancels all pending items for good.
   void Abandon() EXCLUDES(mu_);
   // Returns the progress of this writer in the tables as they are now: called while they are locked. Items
@@ -103,6 +110,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   void DropWaiting(WaitingItem* item) REQUIRES(mu_);
   // Reports the pending bytes to the service while the writer is disconnected. Called when either changes.
   void CountDisconnectedBytes() REQUIRES(mu_);
+  // Completes DropPending() if no operation is in progress. The caller destroys the result without the lock.
+  std::vector<std::deque<WaitingItem>> FinishDropping() REQUIRES(mu_);
   void Reject(uint64_t number, Status status) REQUIRES(mu_);
   // Makes the remembered rejections the first that are reported to a new stream.
   void RestoreRejections() REQUIRES(mu_);
@@ -153,6 +162,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   DistinctChunks waiting_chunks_ GUARDED_BY(mu_);
   int64_t waiting_slices_bytes_ GUARDED_BY(mu_) = 0;  // of items, without their chunks
   bool abandoned_ GUARDED_BY(mu_) = false;
+  bool dropping_ GUARDED_BY(mu_) = false;  // DropPending() is not complete
   bool is_disconnected_ GUARDED_BY(mu_) = true;
   int64_t counted_disconnected_bytes_ GUARDED_BY(mu_) = 0;  // as reported to the service
 

@@ -87,6 +87,19 @@ class PackedChunkHeader {
     view.blocks = {blocks() + column.first_block, NumBlocks(head().rows, column.rows_per_block)};
     return view;
   }
+  // Returns the bytes of a row, which are contiguous in the payload, if the column is stored raw; 0 if it is not, and
+  // for strings. Takes a fraction of the time of column().
+  uint64_t raw_row_bytes(uint32_t i) const {
+    const Column& column = columns()[i];
+    const auto dtype = static_cast<DType>(column.kind & kDTypeMask);
+    if ((column.kind >> kCodecShift & kCodecMask) != static_cast<uint8_t>(Codec::kRaw) ||
+        dtype == DType::kString) {
+      return 0;
+    }
+    uint64_t bytes = ItemSize(dtype);
+    for (const uint32_t dim : std::span(dims() + column.first_dim, column.rank)) bytes *= dim;
+    return bytes;
+  }
   // Returns the offset of the column's bytes in the chunk's payload.
   uint64_t column_payload_offset(uint32_t i) const { return columns()[i].payload_offset; }
   uint64_t column_payload_size(uint32_t i) const {

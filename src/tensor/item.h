@@ -31,7 +31,8 @@ struct Sample {
   int64_t inserted_at = 0;    // nanoseconds since the Unix epoch
   int32_t times_sampled = 0;  // this sample included
   bool rate_limited = false;  // had to wait for the limiter
-  uint32_t server = 0;        // which of several a client took it from; not sent
+  uint64_t server = 0;        // with a lease: which of several a client took it from; not sent
+  uint64_t lease_id = 0;      // of the lease that it was drawn under; 0 = none
   Trajectory trajectory = {};
 };
 

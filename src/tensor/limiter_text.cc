@@ -25,6 +25,8 @@ std::string_view WaitReasonName(WaitReason reason) {
       return "store is full";
     case WaitReason::kQueued:
       return "behind earlier callers";
+    case WaitReason::kLeased:
+      return "items are leased";
   }
   return "unknown";
 }
@@ -36,10 +38,14 @@ std::string DescribeWait(const TableInfo& table, const char* who, WaitReason rea
   const std::string why = reason == WaitReason::kNone
                               ? "no " + std::string(who) + " wait now"
                               : std::string(who) + " wait: " + std::string(WaitReasonName(reason));
+  const std::string leased = table.leases.leased == 0 ? ""
+                             : table.leases.leased == 1
+                                 ? ", 1 item is leased"
+                                 : ", " + std::to_string(table.leases.leased) + " items are leased";
   return "table \"" + table.name + "\" holds " + std::to_string(table.current_size) + " of " +
-         std::to_string(table.max_size) + " items; " + why + " (" + table.rate_limiter.ToString() + ", " +
-         std::to_string(table.counters.inserts) + " inserts and " + std::to_string(table.counters.samples) +
-         " samples so far, cursor " + ShowNumber(table.cursor) + ")";
+         std::to_string(table.max_size) + " items" + leased + "; " + why + " (" +
+         table.rate_limiter.ToString() + ", " + std::to_string(table.counters.inserts) + " inserts and " +
+         std::to_string(table.counters.samples) + " samples so far, cursor " + ShowNumber(table.cursor) + ")";
 }
 
 }  // namespace

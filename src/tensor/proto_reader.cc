@@ -54,12 +54,16 @@ void ProtoReader::CopyOut(uint8_t* out, size_t size) {
 }
 
 void ProtoReader::Advance(size_t size) {
-  while (size > 0) {
-    if (here_ == end_ && !Refill()) return;
-    const size_t part = std::min(size, static_cast<size_t>(end_ - here_));
-    here_ += part;
-    size -= part;
+  auto left = static_cast<size_t>(end_ - here_);
+  while (size > left && rest_ > 0) {  // there may be a thousand slices
+    size -= left;
+    ++slice_;
+    left = std::min(slice_->size(), rest_);
+    rest_ -= left;
+    here_ = slice_->data();
+    end_ = here_ + left;
   }
+  here_ += std::min(size, left);
 }
 
 bool ProtoReader::Skip() {
@@ -177,10 +181,13 @@ void ProtoReader::CopyRest(uint8_t* out) { CopyOut(out, remaining()); }
 
 std::vector<ByteSlice> ProtoReader::RestInParts() const {
   std::vector<ByteSlice> parts;
-  ProtoReader reader = *this;
-  while (reader.here_ != reader.end_ || reader.Refill()) {
-    parts.emplace_back(reader.here_, reader.end_);
-    reader.here_ = reader.end_;
+  if (here_ != end_) parts.emplace_back(here_, end_);
+  size_t rest = rest_;
+  for (const ByteSlice* slice = slice_; rest > 0;) {
+    ++slice;
+    const ByteSlice part = slice->first(std::min(slice->size(), rest));
+    rest -= part.size();
+    if (!part.empty()) parts.push_back(part);
   }
   return parts;
 }

@@ -61,7 +61,8 @@ inline constexpr auto kFields<internal::Welcome> = FieldList("Welcome",
     Field("server_life_id", 2, &internal::Welcome::server_life_id),
     Field("server_name", 3, &internal::Welcome::server_name),
     Field("applied_through", 4, &internal::Welcome::applied_through),
-    Field("limits", 5, &internal::Welcome::limits));
+    Field("limits", 5, &internal::Welcome::limits),
+    Field("shard", 25, &internal::Welcome::shard));
 
 // --- Insert ---
 
@@ -104,7 +105,17 @@ inline constexpr auto kFields<internal::SampleStreamMessage> = FieldList("Sample
     Field("unsupported_dtypes", 12, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
         &internal::BatchRules::unsupported_dtypes),
     Field("timesteps", 13, &internal::SampleStreamMessage::request, &internal::SampleRequest::rules,
-        &internal::BatchRules::timesteps));
+        &internal::BatchRules::timesteps),
+    Field("lease_nanos", 20, &internal::SampleStreamMessage::request, &internal::SampleRequest::lease)
+        .As(FieldKind::kSaturating),
+    Field("end_stream", 21, &internal::SampleStreamMessage::request, &internal::SampleRequest::end_stream),
+    Field("wants_mass", 25, &internal::SampleStreamMessage::request, &internal::SampleRequest::wants_mass));
+
+template <>
+inline constexpr auto kFields<internal::TableMass> = FieldList("TableMass",
+    Field("is_weighted", 1, &internal::TableMass::is_weighted),
+    Field("mass", 2, &internal::TableMass::mass),
+    Field("size", 3, &internal::TableMass::size));
 
 // All of a sample but its data. wire_sample.cc encodes it by hand, for speed; tests compare it with this list.
 template <>
@@ -115,7 +126,8 @@ inline constexpr auto kFields<internal::Sample> = FieldList("SampleInfo",
     Field("table_size", 4, &internal::Sample::table_size),
     Field("times_sampled", 5, &internal::Sample::times_sampled),
     Field("rate_limited", 6, &internal::Sample::rate_limited),
-    Field("inserted_at_nanos", 7, &internal::Sample::inserted_at).As(FieldKind::kZigZag));
+    Field("inserted_at_nanos", 7, &internal::Sample::inserted_at).As(FieldKind::kZigZag),
+    Field("lease_id", 20, &internal::Sample::lease_id).As(FieldKind::kFixed));
 
 // --- Single calls ---
 
@@ -129,6 +141,25 @@ inline constexpr auto kFields<internal::MutateRequest> = FieldList("MutatePriori
     Field("table", 1, &internal::MutateRequest::table),
     Field("updates", 2, &internal::MutateRequest::updates).UpTo(FieldLimit::kUpdates),
     Field("deletes", 3, &internal::MutateRequest::deletes).As(FieldKind::kFixed).UpTo(FieldLimit::kUpdates));
+
+template <>
+inline constexpr auto kFields<LeaseGrant> = FieldList("LeaseGrant",
+    Field("key", 1, &LeaseGrant::key).As(FieldKind::kFixed),
+    Field("id", 2, &LeaseGrant::id).As(FieldKind::kFixed));
+
+template <>
+inline constexpr auto kFields<internal::SettleLeasesRequest> = FieldList("SettleLeasesRequest",
+    Field("table", 1, &internal::SettleLeasesRequest::table),
+    Field("acks", 2, &internal::SettleLeasesRequest::acks).UpTo(FieldLimit::kUpdates),
+    Field("releases", 3, &internal::SettleLeasesRequest::releases).UpTo(FieldLimit::kUpdates),
+    Field("extends", 4, &internal::SettleLeasesRequest::extends).UpTo(FieldLimit::kUpdates),
+    Field("extension_nanos", 5, &internal::SettleLeasesRequest::extension).As(FieldKind::kSaturating));
+
+template <>
+inline constexpr auto kFields<LeaseOutcome> = FieldList("SettleLeasesResponse",
+    Field("settled", 1, &LeaseOutcome::settled),
+    Field("gone", 2, &LeaseOutcome::gone),
+    Field("expired", 3, &LeaseOutcome::expired));
 
 template <>
 inline constexpr auto kFields<internal::SetRateLimiterRequest> = FieldList("SetRateLimiterRequest",

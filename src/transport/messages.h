@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "reverb/item.h"
+#include "reverb/lease.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
@@ -57,7 +58,19 @@ struct Welcome {
   std::string server_name;
   uint64_t applied_through = 0;  // writers only
   Limits limits;
+  uint32_t shard = 0;  // of the server, see ShardOf(); 0 = unknown
 };
+
+// A key carries the shard of the server that its item was sent to in its upper 16 bits, so that clients of
+// several servers find the owner of an item. Shards are 1 to 65535; 0 = none.
+inline constexpr uint32_t kMaxShard = 0xFFFF;
+inline constexpr int kShardBit = 48;
+constexpr uint32_t ShardOf(uint64_t key) { return static_cast<uint32_t>(key >> kShardBit); }
+// Returns the key with the shard of the server; unchanged if that is unknown.
+constexpr uint64_t WithShard(uint64_t key, uint32_t shard) {
+  constexpr uint64_t kRest = (uint64_t{1} << kShardBit) - 1;
+  return shard == 0 ? key : (key & kRest) | uint64_t{shard} << kShardBit;
+}
 
 // --- Insert ---
 
@@ -96,14 +109,26 @@ struct SampleRequest {
   uint64_t taken_bytes = 0;         // bytes of replies consumed since the last message
   bool shared_columns = false;      // replies may send the column layout once for all samples
   BatchRules rules = {};
+  Duration lease{0};        // above 0: the samples are leased for this long
+  bool end_stream = false;  // draw nothing more and close the stream; all else is ignored
+  // Replies carry the table's mass. A request that wants it may have a count of 0: nothing is drawn.
+  bool wants_mass = false;
+};
+
+// How much of a set of servers a table is: samplers choose a server in proportion to the masses.
+struct TableMass {
+  bool is_weighted = false;  // false: items are picked in an order, and `mass` is 0
+  double mass = 0;           // the sum of the weights in proportion to which items are picked
+  int64_t size = 0;          // items
 };
 
 struct SampleReply {
   std::optional<Welcome> welcome;
   uint64_t request_id = 0;
   std::vector<Sample> samples;
-  std::optional<Status> end;    // set in the last reply to a request
-  bool shared_columns = false;  // copied from the request
+  std::optional<Status> end;           // set in the last reply to a request
+  bool shared_columns = false;         // copied from the request
+  std::optional<TableMass> mass = {};  // after the draw, if the request wants it
 };
 
 // --- Single calls ---
@@ -112,6 +137,14 @@ struct MutateRequest {
   std::string table;
   std::vector<KeyPriority> updates;
   std::vector<uint64_t> deletes;
+};
+
+struct SettleLeasesRequest {
+  std::string table;
+  std::vector<LeaseGrant> acks;
+  std::vector<LeaseGrant> releases;
+  std::vector<LeaseGrant> extends;
+  Duration extension{0};  // of `extends`, from now
 };
 
 struct SetRateLimiterRequest {

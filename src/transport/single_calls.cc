@@ -28,6 +28,8 @@ std::string_view MethodName(Method method) {
       return "ChangeTable";
     case Method::kCheckpoint:
       return "Checkpoint";
+    case Method::kSettleLeases:
+      return "SettleLeases";
   }
   return {};
 }
@@ -85,6 +87,11 @@ Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* han
       REVERB_RETURN_IF_ERROR(DecodeEmpty(request, limits));
       REVERB_ASSIGN_OR_RETURN(const std::string path, handler->Checkpoint());
       return EncodeCheckpointReply(path);
+    }
+    case Method::kSettleLeases: {
+      REVERB_ASSIGN_OR_RETURN(const SettleLeasesRequest settle, DecodeSettleLeasesRequest(request, limits));
+      REVERB_ASSIGN_OR_RETURN(const LeaseOutcome outcome, handler->SettleLeases(settle));
+      return EncodeLeaseOutcome(outcome);
     }
     default:
       return Status::Internal("this method is not a single call");
@@ -154,6 +161,14 @@ Result<std::string> WireConnection::Checkpoint(const WaitOptions& wait) {
   REVERB_RETURN_IF_ERROR(
       Call(Method::kCheckpoint, EncodeEmpty(), wait, DecodeInto(DecodeCheckpointReply, limits(), &path)));
   return path;
+}
+
+Result<LeaseOutcome> WireConnection::SettleLeases(const SettleLeasesRequest& request,
+                                                  const WaitOptions& wait) {
+  LeaseOutcome outcome;
+  REVERB_RETURN_IF_ERROR(Call(Method::kSettleLeases, EncodeSettleLeasesRequest(request), wait,
+                              DecodeInto(DecodeLeaseOutcome, limits(), &outcome)));
+  return outcome;
 }
 
 Status WireConnection::CallForNothing(Method method, WireMessage request, const WaitOptions& wait) {

@@ -31,11 +31,13 @@ enum class Method : uint8_t {
   kRemoveTable = 9,
   kChangeTable = 10,
   kCheckpoint = 11,
+  kSettleLeases = 12,
 };
+inline constexpr Method kLastMethod = Method::kSettleLeases;
 
 // Returns the name in proto/reverb/v1/reverb.proto; empty for an unknown number.
 std::string_view MethodName(Method method);
-inline bool IsSingleCall(Method method) { return method >= Method::kMutate && method <= Method::kCheckpoint; }
+inline bool IsSingleCall(Method method) { return method >= Method::kMutate && method <= kLastMethod; }
 
 // Decodes a request of a single call, executes it, and encodes the reply.
 Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler);
@@ -52,6 +54,7 @@ class WireConnection : public Connection {
   Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) final;
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) final;
   Result<std::string> Checkpoint(const WaitOptions& wait) final;
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) final;
 
  protected:
   using DecodeReply = std::function<Status(ByteSlices reply)>;

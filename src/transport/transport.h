@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/payload_source.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
 #include "tensor/chunk.h"
@@ -58,6 +59,9 @@ class InsertStream {
   virtual Sent Send(InsertMessage message) = 0;
   // Estimates the bytes that this trajectory adds to a message; chunks that the server has add nothing.
   virtual uint64_t NewBytes(const Trajectory& trajectory) const = 0;
+  // Waits for the next events, for `most` at most, and handles them on this thread, which saves waking it. Returns
+  // false at once if another thread does that now, or always does it.
+  virtual bool Poll(Duration /*most*/) { return false; }
   // Half-closes the stream: the server answers the pending messages and ends the stream.
   virtual void Finish() = 0;
   // Cancels the stream. OnClosed() is still called.
@@ -77,6 +81,7 @@ class SampleStream {
   virtual ~SampleStream() = default;
   // Requests are small: those that cannot be sent yet are queued. The client bounds their number.
   virtual void Send(SampleRequest request) = 0;
+  virtual bool Poll(Duration /*most*/) { return false; }  // see InsertStream
   virtual void Finish() = 0;
   virtual void Cancel() = 0;
 };
@@ -99,6 +104,10 @@ class Connection {
   virtual std::shared_ptr<SampleStream> OpenSample(const Hello& hello,
                                                    std::shared_ptr<SampleEvents> events) = 0;
 
+  // Returns where writers should allocate payloads, so that the server, and processes that it shares its memory
+  // with, read them in place; null for private memory.
+  virtual PayloadSource* payload_source() { return nullptr; }
+
   // Returns whether Send() of a stream may block in a system call.
   virtual bool send_may_block() const { return false; }
 
@@ -117,6 +126,7 @@ class Connection {
   virtual Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) = 0;
   // Returns the path of the checkpoint.
   virtual Result<std::string> Checkpoint(const WaitOptions& wait) = 0;
+  virtual Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) = 0;
 };
 
 // --- The server's side ----------------------------------------------------------------------------
@@ -154,6 +164,8 @@ class SamplePeer {
   };
   // Samples are passed by reference: their size does not matter.
   virtual bool shares_memory() const { return false; }
+  // Most payloads are sent by reference: the server does not read them.
+  virtual bool sends_references() const { return false; }
   virtual void ReadNext() = 0;
   virtual Sent Reply(SampleReply reply) = 0;
   virtual void End(Status status) = 0;
@@ -177,6 +189,8 @@ class RequestHandler {
   // Returns a random ID, generated when the server started.
   virtual const Id128& life_id() const = 0;
   virtual const WireLimits& wire_limits() const = 0;
+  // Returns where writers of this process should allocate payloads; null for private memory.
+  virtual PayloadSource* payload_source() const { return nullptr; }
 
   // An error refuses the stream; the peer is then not used. Otherwise the session may call the peer from now
   // on, even before these return.
@@ -196,6 +210,7 @@ class RequestHandler {
   virtual Status ChangeTable(const ChangeTableRequest& request) = 0;
   virtual Result<InspectReply> Inspect(const InspectRequest& request) = 0;
   virtual Result<std::string> Checkpoint() = 0;
+  virtual Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) = 0;
 };
 
 }  // namespace reverb::internal

@@ -179,6 +179,13 @@ class HandlerFake final : public RequestHandler {
     texts.Put(request.table);
     return inspected;
   }
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) override {
+    last_settled = request;
+    return LeaseOutcome{.settled = static_cast<int64_t>(request.acks.size()),
+                        .gone = static_cast<int64_t>(request.releases.size()),
+                        .expired = static_cast<int64_t>(request.extends.size())};
+  }
+  SettleLeasesRequest last_settled;
   Result<std::string> Checkpoint() override {
     if (on_checkpoint) on_checkpoint();
     return std::string("/tmp/checkpoint-1");

@@ -228,6 +228,12 @@ Status CheckItemSize(const Trajectory& trajectory, uint64_t max_bytes, const Wir
 
 // --- Single calls ---
 
+WireMessage EncodeSettleLeasesRequest(const SettleLeasesRequest& request);
+Result<SettleLeasesRequest> DecodeSettleLeasesRequest(ByteSlices slices, const WireLimits& limits = {});
+// SettleLeasesResponse.
+WireMessage EncodeLeaseOutcome(const LeaseOutcome& outcome);
+Result<LeaseOutcome> DecodeLeaseOutcome(ByteSlices slices, const WireLimits& limits = {});
+
 WireMessage EncodeMutateRequest(const MutateRequest& request);
 Result<MutateRequest> DecodeMutateRequest(ByteSlices slices, const WireLimits& limits = {});
 

@@ -26,6 +26,8 @@ void WriteHello(const Hello& hello, WireWriter* writer);
 Status ParseHello(ProtoReader reader, const WireLimits& limits, Hello* hello);
 void WriteWelcome(const Welcome& welcome, WireWriter* writer);
 Status ParseWelcome(ProtoReader reader, const WireLimits& limits, Welcome* welcome);
+void WriteTableMass(const TableMass& mass, WireWriter* writer);
+Status ParseTableMass(ProtoReader reader, const WireLimits& limits, TableMass* mass);
 void WriteStatus(const Status& status, WireWriter* writer);
 Status ParseStatus(ProtoReader reader, const WireLimits& limits, Status* status);
 

@@ -66,6 +66,11 @@ Status ParseWelcome(ProtoReader reader, const WireLimits& limits, Welcome* welco
   return ReadNewFields(reader, limits, welcome);
 }
 
+void WriteTableMass(const TableMass& mass, WireWriter* writer) { WriteFields(mass, writer); }
+Status ParseTableMass(ProtoReader reader, const WireLimits& limits, TableMass* mass) {
+  return ReadNewFields(reader, limits, mass);
+}
+
 void WriteStatus(const Status& status, WireWriter* writer) {
   WriteFields(StatusRecord{.code = static_cast<uint32_t>(status.code()),
                            .detail = static_cast<uint32_t>(status.detail()),
@@ -251,6 +256,15 @@ Result<SampleStreamMessage> DecodeSampleRequest(ByteSlices slices, const WireLim
 }
 
 // --- Single calls ---
+
+WireMessage EncodeSettleLeasesRequest(const SettleLeasesRequest& request) { return EncodeFields(request); }
+Result<SettleLeasesRequest> DecodeSettleLeasesRequest(ByteSlices slices, const WireLimits& limits) {
+  return DecodeFields<SettleLeasesRequest>(slices, limits);
+}
+WireMessage EncodeLeaseOutcome(const LeaseOutcome& outcome) { return EncodeFields(outcome); }
+Result<LeaseOutcome> DecodeLeaseOutcome(ByteSlices slices, const WireLimits& limits) {
+  return DecodeFields<LeaseOutcome>(slices, limits);
+}
 
 WireMessage EncodeMutateRequest(const MutateRequest& request) {
   return EncodeFields(request,

@@ -1,7 +1,10 @@
 // Encodes the responses that carry samples, and bounds their size.
 #include <algorithm>
+#include <bit>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transport/wire.h"
 #include "transport/wire_internal.h"
@@ -21,8 +24,47 @@ void WriteSampleInfo(const Sample& sample, WireWriter* writer) {
   writer->Count(5, sample.times_sampled);
   writer->Bool(6, sample.rate_limited);
   writer->Sint(7, sample.inserted_at);
+  if (sample.lease_id != 0) writer->Fixed64(20, sample.lease_id);
   writer->End(info);
 }
+
+namespace {
+
+// Collects one value of each sample, or one for all if they are equal, or nothing if that is 0.
+template <typename Of>
+std::span<const uint64_t> ValuesOf(std::span<const Sample> samples, std::vector<uint64_t>* values, Of of) {
+  bool is_one = true;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    (*values)[i] = of(samples[i]);
+    is_one &= (*values)[i] == (*values)[0];
+  }
+  return std::span<const uint64_t>(*values).first(!is_one ? samples.size() : (*values)[0] == 0 ? 0 : 1);
+}
+
+// Writes SampleInfos: of many samples, a column of each value takes a fraction of the time.
+void WriteSampleInfos(std::span<const Sample> samples, WireWriter* writer) {
+  std::vector<uint64_t> values(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) values[i] = samples[i].key;
+  writer->PackedFixed64(1, values);
+  const auto fixed = [&](uint32_t field, auto of) {
+    writer->PackedFixed64(field, ValuesOf(samples, &values, of));
+  };
+  const auto varint = [&](uint32_t field, auto of) {
+    writer->PackedUint(field, ValuesOf(samples, &values, of));
+  };
+  fixed(2, [](const Sample& sample) { return std::bit_cast<uint64_t>(sample.priority); });
+  fixed(3, [](const Sample& sample) { return std::bit_cast<uint64_t>(sample.probability); });
+  varint(4, [](const Sample& sample) { return static_cast<uint64_t>(sample.table_size); });
+  varint(5, [](const Sample& sample) { return static_cast<uint64_t>(sample.times_sampled); });
+  varint(6, [](const Sample& sample) { return uint64_t{sample.rate_limited}; });
+  fixed(7, [](const Sample& sample) { return static_cast<uint64_t>(sample.inserted_at); });
+  // All samples of a reply are leased, or none.
+  if (!samples.empty() && samples.front().lease_id != 0) {
+    fixed(20, [](const Sample& sample) { return sample.lease_id; });
+  }
+}
+
+}  // namespace
 
 WireMessage EncodeSampleReply(const SampleReply& reply, const WireEncoding& encoding) {
   WireWriter writer(128 * reply.samples.size() + 128, encoding);
@@ -32,6 +74,11 @@ WireMessage EncodeSampleReply(const SampleReply& reply, const WireEncoding& enco
     writer.End(nested);
   }
   writer.Uint(2, reply.request_id);
+  if (reply.mass) {
+    const auto nested = writer.Begin(25);
+    WriteTableMass(*reply.mass, &writer);
+    writer.End(nested);
+  }
   const auto write_end = [&] {
     if (!reply.end) return;
     const auto nested = writer.Begin(4);
@@ -39,12 +86,10 @@ WireMessage EncodeSampleReply(const SampleReply& reply, const WireEncoding& enco
     writer.End(nested);
   };
   if (reply.shared_columns) {
-    if (const std::optional<SharedColumns> shared = SharedColumns::Find(reply.samples)) {
-      for (const Sample& sample : reply.samples) {
-        const auto nested = writer.Begin(3);
-        WriteSampleInfo(sample, &writer);
-        writer.End(nested);
-      }
+    if (const std::optional<SharedColumns> shared = SharedColumns::Find(reply.samples, writer)) {
+      const auto nested = writer.Begin(8, 32 * reply.samples.size());
+      WriteSampleInfos(reply.samples, &writer);
+      writer.End(nested);
       write_end();
       shared->WriteColumns(5, &writer);
       shared->WritePieces(&writer);

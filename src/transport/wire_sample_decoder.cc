@@ -1,7 +1,10 @@
 // Decodes the responses that carry samples.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tensor/checksum.h"
 #include "transport/wire.h"
@@ -12,6 +15,7 @@ namespace reverb::internal {
 namespace {
 
 constexpr std::string_view kResponse = "SampleResponse";
+constexpr size_t kMinScatteredBytes = 1024;
 
 // Returns whether the piece consists of raw rows without checksums.
 bool LacksChecksums(const ColumnHeader& column) {
@@ -51,7 +55,9 @@ Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits,
   header.last_step = int64_t{header.rows} - 1;
   const ColumnHeader& column = header.columns[0];
   const bool is_verified = row_checksums == RowChecksums::kRequired || !LacksChecksums(column);
-  if (keeper.has_owner() && payload.remaining() >= kLeaveBytes && column.codec == Codec::kRaw &&
+  // Rows without checksums are in memory of this host: the batcher copies them, and prefetches.
+  const size_t least = is_verified ? kLeaveBytes : kMinScatteredBytes;
+  if (keeper.has_owner() && payload.remaining() >= least && column.codec == Codec::kRaw &&
       column.dtype != DType::kString) {
     auto scattered = std::make_unique<const ScatteredBytes>(keeper, payload.RestInParts());
     const ScatteredBytes* const bytes = scattered.get();
@@ -88,10 +94,110 @@ Status ParseSampleInfo(ProtoReader reader, Sample* sample) {
       case 7:
         reader.ReadSint(&sample->inserted_at);
         break;
+      case 20:
+        reader.ReadFixed(&sample->lease_id);
+        break;
     }
   }
   return reader.status("SampleInfo");
 }
+
+// Reads SampleInfos: values of all samples, whose number is that of the keys.
+class InfosParser {
+ public:
+  explicit InfosParser(const WireLimits& limits) : limits_(limits) {}
+
+  Status Parse(ProtoReader reader, std::vector<Sample>* samples) {
+    while (reader.Next()) {
+      switch (reader.field()) {
+        case 1:
+          reader.ReadFixed64s([&](uint64_t key) {
+            if (samples->size() >= limits_.max_items) {
+              is_too_many_ = true;
+              return;
+            }
+            samples->emplace_back().key = key;
+          });
+          if (is_too_many_) return TooMany("SampleInfos", "keys", limits_.max_items);
+          break;
+        case 2:
+          Fixed(&reader, samples,
+                [](uint64_t bits, Sample* sample) { sample->priority = std::bit_cast<double>(bits); });
+          break;
+        case 3:
+          Fixed(&reader, samples,
+                [](uint64_t bits, Sample* sample) { sample->probability = std::bit_cast<double>(bits); });
+          break;
+        case 4:
+          Counts(&reader, samples, INT64_MAX,
+                 [](uint64_t size, Sample* sample) { sample->table_size = static_cast<int64_t>(size); });
+          break;
+        case 5:
+          Counts(&reader, samples, INT32_MAX,
+                 [](uint64_t times, Sample* sample) { sample->times_sampled = static_cast<int32_t>(times); });
+          break;
+        case 6:
+          Counts(&reader, samples, 1,
+                 [](uint64_t value, Sample* sample) { sample->rate_limited = value != 0; });
+          break;
+        case 7:
+          Fixed(&reader, samples,
+                [](uint64_t nanos, Sample* sample) { sample->inserted_at = static_cast<int64_t>(nanos); });
+          break;
+        case 20:
+          Fixed(&reader, samples, [](uint64_t id, Sample* sample) { sample->lease_id = id; });
+          break;
+      }
+      if (bad_field_ != 0) {
+        return Status::DataLoss("message SampleInfos: field " + Number(bad_field_) +
+                                " has neither one value " + "nor one for each of the " +
+                                Number(samples->size()) + " samples, or one that is too large");
+      }
+    }
+    return reader.status("SampleInfos");
+  }
+
+ private:
+  // Sets a value of all samples: there is one for each, or one for all. The keys come first.
+  template <typename Set>
+  void Fixed(ProtoReader* reader, std::vector<Sample>* samples, Set set) {
+    size_t count = 0;
+    uint64_t last = 0;
+    reader->ReadFixed64s([&](uint64_t value) {
+      if (count < samples->size()) set(value, &(*samples)[count]);
+      last = value;
+      ++count;
+    });
+    Finish(*reader, samples, count, last, set);
+  }
+  template <typename Set>
+  void Counts(ProtoReader* reader, std::vector<Sample>* samples, uint64_t max, Set set) {
+    size_t count = 0;
+    uint64_t last = 0;
+    bool fits = true;
+    reader->ReadVarints([&](uint64_t value) {
+      fits &= value <= max;
+      if (count < samples->size() && fits) set(value, &(*samples)[count]);
+      last = value;
+      ++count;
+    });
+    if (!fits) bad_field_ = reader->field();
+    Finish(*reader, samples, count, last, set);
+  }
+  template <typename Set>
+  void Finish(const ProtoReader& reader, std::vector<Sample>* samples, size_t count, uint64_t last, Set set) {
+    if (bad_field_ != 0 || count == samples->size() || count == 0) return;
+    if (count != 1) {
+      bad_field_ = reader.field();
+      return;
+    }
+    for (Sample& sample : *samples) set(last, &sample);
+  }
+
+  const WireLimits& limits_;
+  bool is_too_many_ = false;
+  uint32_t bad_field_ = 0;
+};
 
 // Appends the sample's own columns to `*columns`.
 Status ParseSample(ProtoReader reader, const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
@@ -121,6 +227,8 @@ class SampleParser {
     samples_.push_back(reader);
     return Status::Ok();
   }
+  // Adds what describes all samples together.
+  Status AddInfos(ProtoReader reader) { return InfosParser(limits_).Parse(reader, &described_); }
   // Adds the next Column of the message, which all samples without their own columns share.
   Status AddSharedColumn(ProtoReader* message) {
     const ProtoReader reader = message->ReadMessage();
@@ -145,9 +253,20 @@ class SampleParser {
     const std::function<Chunk*(uint64_t)> resolve = [&](uint64_t number) {
       return number < pieces_.size() ? pieces_[number].get() : nullptr;
     };
+    if (!described_.empty() && (!samples_.empty() || shared_.empty())) {
+      return Status::DataLoss("message " + std::string(message_) +
+                              ": samples that are described together need shared columns, and come alone");
+    }
     size_t slices_left = limits_.max_slices;
     Trajectory shared;
     REVERB_RETURN_IF_ERROR(ParseSharedColumns(resolve, &slices_left, &shared));
+    if (!described_.empty()) {
+      for (size_t i = 0; i < described_.size(); ++i) {
+        described_[i].trajectory = shared.InSeries(static_cast<uint32_t>(i));
+      }
+      *samples = std::move(described_);
+      return Status::Ok();
+    }
     samples->resize(samples_.size());
     ColumnSpecs columns;
     for (size_t i = 0; i < samples_.size(); ++i) {
@@ -171,9 +290,10 @@ class SampleParser {
                             Trajectory* first) const {
     if (shared_.empty()) return Status::Ok();
     // They count as columns of every sample.
-    if (shared_.size() * samples_.size() > *slices_left) {
-      return Status::ResourceExhausted(std::string(message_) + ": " + Number(samples_.size()) +
-                                       " samples of " + Number(shared_.size()) + " columns: more than the " +
+    const size_t num_samples = samples_.size() + described_.size();
+    if (shared_.size() * num_samples > *slices_left) {
+      return Status::ResourceExhausted(std::string(message_) + ": " + Number(num_samples) + " samples of " +
+                                       Number(shared_.size()) + " columns: more than the " +
                                        Number(limits_.max_slices) + " slices that are accepted in a message");
     }
     std::vector<ColumnSpec> columns(shared_.size());
@@ -181,8 +301,8 @@ class SampleParser {
       const Status status = ParseColumn(shared_[c], resolve, slices_left, &columns[c]);
       if (!status.ok()) return status.Prefixed("shared column " + Number(c));
     }
-    *slices_left -= std::min(*slices_left, shared_.size() * samples_.size());
-    Result<Trajectory> series = Trajectory::CreateSeries(columns, static_cast<uint32_t>(samples_.size()));
+    *slices_left -= std::min(*slices_left, shared_.size() * num_samples);
+    Result<Trajectory> series = Trajectory::CreateSeries(columns, static_cast<uint32_t>(num_samples));
     if (!series.ok()) return series.status().Prefixed("shared columns");
     *first = *std::move(series);
     return Status::Ok();
@@ -193,6 +313,7 @@ class SampleParser {
   const RowChecksums row_checksums_;
   const Buffer keeper_;
   std::vector<ProtoReader> samples_;
+  std::vector<Sample> described_;  // all together, without data
   std::vector<ProtoReader> shared_;
   std::vector<ChunkRef> pieces_;
 };
@@ -221,6 +342,12 @@ Result<SampleReply> DecodeSampleReply(ByteSlices slices, const WireLimits& limit
         break;
       case 5:
         REVERB_RETURN_IF_ERROR(parser.AddSharedColumn(&reader));
+        break;
+      case 8:
+        REVERB_RETURN_IF_ERROR(parser.AddInfos(reader.ReadMessage()));
+        break;
+      case 25:
+        REVERB_RETURN_IF_ERROR(ParseTableMass(reader.ReadMessage(), limits, &reply.mass.emplace()));
         break;
       case kResponseBytesField:
       case kPartField:

@@ -358,5 +358,23 @@ TEST_F(WireSampleTest, EverySliceMayHaveAPieceOfItsOwn) {
   ExpectSame(got->samples, reply.samples);
 }
 
+TEST(SampleReplyTest, TheMassIsSent) {
+  const auto sent = [](const SampleReply& reply) {
+    const std::string bytes = EncodeSampleReply(reply).Flatten();
+    const ByteSlice slice(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    return DecodeSampleReply(ByteSlices(&slice, 1)).value().mass;
+  };
+  EXPECT_FALSE(sent({.request_id = 1}));
+  const std::optional<TableMass> none = sent({.request_id = 1, .mass = TableMass()});
+  ASSERT_TRUE(none) << "an empty table";
+  EXPECT_EQ(none->size, 0);
+  const std::optional<TableMass> some =
+      sent({.request_id = 1, .mass = TableMass{.is_weighted = true, .mass = 0.25, .size = 3}});
+  ASSERT_TRUE(some);
+  EXPECT_TRUE(some->is_weighted);
+  EXPECT_EQ(some->mass, 0.25);
+  EXPECT_EQ(some->size, 3);
+}
+
 }  // namespace
 }  // namespace reverb::internal

@@ -18,13 +18,13 @@ uint64_t ChecksumOf(const RawRowRun& run) {
   return is_block ? view.blocks[block].checksum : Checksum(run.bytes);
 }
 
-WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer) {
+WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer, bool by_reference) {
   const auto nested = writer->Begin(15, 40 + 18 * view.blocks.size() + size);
   const auto header = writer->Begin(1);
   WriteColumnHeader(view, writer);
   writer->End(header);
   writer->Uint(2, view.rows);
-  if (size > 0) writer->BeginPayload(kDataField, size);
+  if (size > 0) writer->BeginRows(kDataField, size, by_reference);
   return nested;
 }
 
@@ -37,11 +37,16 @@ enum class RunsForm : uint8_t {
   kReference,  // by reference, as one block without a checksum
 };
 
+// From this number of runs on, short ones are sent by reference too if the receiver can read them. To copy a short
+// row, the sender would have to fetch it into its cache.
+constexpr size_t kManyRuns = 16;
+
 RunsForm FormOf(std::span<const RawRowRun> runs, uint64_t size, const WireWriter& writer) {
   const RawRowRun& first = runs[0];
   if (!writer.encoding().row_checksums) {
     const bool by_reference =
-        size >= kShareBytes && (first.bytes.size() >= kShareBytes || writer.IsShared(first.bytes));
+        (size >= kShareBytes && (first.bytes.size() >= kShareBytes || writer.IsShared(first.bytes))) ||
+        (runs.size() >= kManyRuns && !first.bytes.empty() && writer.IsReadable(first.bytes));
     return by_reference ? RunsForm::kReference : RunsForm::kCopied;
   }
   // Long runs of one length become one block each.
@@ -96,8 +101,9 @@ void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWrit
   }
   view.blocks = blocks;
 
-  const auto nested = BeginPiece(view, size, writer);
+  const auto nested = BeginPiece(view, size, writer, form != RunsForm::kCopied);
   if (form != RunsForm::kCopied) {
+    writer->ReserveShared(runs.size());
     for (const RawRowRun& run : runs) writer->AppendOf(run.chunk, run.bytes);
   } else if (size > 0) {
     writer->AppendShared(std::move(together));
@@ -153,7 +159,7 @@ class SharedColumns::Distinct {
   uint64_t distinct_ = 0;
 };
 
-std::optional<SharedColumns> SharedColumns::Find(std::span<const Sample> samples) {
+std::optional<SharedColumns> SharedColumns::Find(std::span<const Sample> samples, const WireWriter& writer) {
   if (samples.size() < 2) return std::nullopt;
   SharedColumns shared;
   const Trajectory& first = samples[0].trajectory;
@@ -176,11 +182,15 @@ std::optional<SharedColumns> SharedColumns::Find(std::span<const Sample> samples
     column.runs.reserve(samples.size() * first.num_slices(c));
     slices += samples.size() * first.num_slices(c);
   }
-  Distinct distinct(slices, single_rows);
+  const bool by_reference = !writer.encoding().row_checksums && slices > 0 && first.num_slices(0) > 0 &&
+                            slices >= kManyRuns * first.num_columns() &&
+                            writer.IsReadable(first.slice(0, 0).chunk->payload());
+  std::optional<Distinct> distinct;
+  if (!by_reference) distinct.emplace(slices, single_rows);
   for (const Sample& sample : samples) {
-    if (!shared.Add(sample, &distinct)) return std::nullopt;
+    if (!shared.Add(sample, distinct ? &*distinct : nullptr)) return std::nullopt;
   }
-  if (distinct.overlap_much()) return std::nullopt;
+  if (distinct && distinct->overlap_much()) return std::nullopt;
   return shared;
 }
 
@@ -210,7 +220,7 @@ bool SharedColumns::Add(const Sample& sample, Distinct* distinct) {
           .bytes = slice.chunk->payload().subspan(
               header.column_payload_offset(slice.chunk_column) + slice.offset * column.row_bytes,
               slice.length * column.row_bytes)};
-      distinct->Add(run, column.row_bytes);
+      if (distinct != nullptr) distinct->Add(run, column.row_bytes);
       column.runs.push_back(run);
     }
     if (length != column.length) return false;

@@ -39,7 +39,9 @@ struct RawRowRun {
 uint64_t ChecksumOf(const RawRowRun& run);
 
 // Starts a Piece: writes all but the `size` bytes of its payload. The caller appends these and calls End().
-[[nodiscard]] WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer);
+// `by_reference`: whatever their size.
+[[nodiscard]] WireWriter::Nested BeginPiece(const ColumnView& view, uint64_t size, WireWriter* writer,
+                                            bool by_reference = false);
 
 // Writes a Piece of the runs, one after the other. REQUIRES: they have the dtype and row shape of `like`, and
 // are within kMaxGatherRows and kMaxGatherBytes together.
@@ -48,8 +50,9 @@ void WriteRuns(const ColumnView& like, std::span<const RawRowRun> runs, WireWrit
 class SharedColumns {
  public:
   // Returns nothing if the samples do not share their columns (strings, compressed columns, different shapes
-  // or lengths), if rows overlap so much that each should be sent once, and for a single sample.
-  static std::optional<SharedColumns> Find(std::span<const Sample> samples);
+  // or lengths), if rows overlap so much that each should be sent once, and for a single sample. Rows that are
+  // sent by reference may overlap.
+  static std::optional<SharedColumns> Find(std::span<const Sample> samples, const WireWriter& writer);
 
   // Writes each column as field `field`; pieces are numbered from 0.
   void WriteColumns(uint32_t field, WireWriter* writer) const;
@@ -67,6 +70,7 @@ class SharedColumns {
   };
   class Distinct;
 
+  // `distinct`: null if overlaps do not matter.
   bool Add(const Sample& sample, Distinct* distinct);
 
   std::vector<Column> columns_;

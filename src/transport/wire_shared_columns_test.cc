@@ -197,6 +197,54 @@ TEST_F(WireSharedColumnsTest, ErrorsNameWhatIsWrong) {
               is_refused("2 samples of 2 columns: more than the 3 slices"));
 }
 
+TEST_F(WireSharedColumnsTest, InfosHaveOneValueForEachSampleOrOneForAll) {
+  const ChunkRef chunk = MakeChunk(1, {{DType::kInt64}}, 10, &random_);
+  SampleReply reply{.shared_columns = true};
+  for (uint32_t i = 0; i < 3; ++i) {
+    reply.samples.push_back(SampleOf(chunk, i, 1));
+    reply.samples.back().key = i;
+    reply.samples.back().priority = 0.5;
+    reply.samples.back().inserted_at = -static_cast<int64_t>(i);
+  }
+  const std::string bytes = EncodeSampleReply(reply).Flatten();
+  const size_t at = bytes.find('\x42');  // infos
+  const std::string before = bytes.substr(0, at);
+  const std::string after = bytes.substr(at + 2 + static_cast<size_t>(bytes[at + 1]));
+  const auto decode = [&](const std::string& infos, const WireLimits& limits = {}) {
+    const std::string all = before + '\x42' + static_cast<char>(infos.size()) + infos + after;
+    const ByteSlice slice = SliceOf(all);
+    return DecodeSampleReply({&slice, 1}, limits);
+  };
+  const std::string keys = "\x0a\x18" + std::string(24, '\x07');
+  const std::string half("\x12\x08\x00\x00\x00\x00\x00\x00\xe0\x3f", 10);
+  const auto got = decode(keys + half + std::string("\x22\x03\x05\x06\x07", 5));
+  ASSERT_OK(got);
+  ASSERT_EQ(got->samples.size(), 3u);
+  EXPECT_EQ(got->samples[2].key, 0x0707'0707'0707'0707u);
+  EXPECT_EQ(got->samples[1].priority, 0.5);
+  EXPECT_EQ(got->samples[1].table_size, 6);
+  EXPECT_EQ(got->samples[1].probability, 0);
+
+  const auto is_lost = [](const char* text) { return StatusIs(StatusCode::kDataLoss, HasSubstr(text)); };
+  EXPECT_THAT(decode(keys + std::string("\x22\x02\x05\x06", 4)), is_lost("field 4 has neither one value"));
+  EXPECT_THAT(decode(keys + std::string("\x22\x04\x05\x06\x07\x08", 6)), is_lost("field 4"));
+  EXPECT_THAT(decode(keys + std::string("\x32\x01\x02", 3)), is_lost("field 6"));
+  EXPECT_THAT(decode(keys + std::string("\x2a\x05\xff\xff\xff\xff\x0f", 7)), is_lost("field 5"));
+  EXPECT_THAT(decode("\x0a\x07" + std::string(7, 'x')), is_lost("SampleInfos"));
+  EXPECT_THAT(decode(keys, {.max_items = 2}),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("more than the 2 keys")));
+  // More samples than the columns have rows.
+  EXPECT_THAT(decode("\x0a\x58" + std::string(88, '\x07')),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("shared columns")));
+  // Samples in both forms, and infos without shared columns.
+  const std::string both = bytes + std::string("\x1a\x00", 2);
+  const ByteSlice slice = SliceOf(both);
+  EXPECT_THAT(DecodeSampleReply({&slice, 1}), is_lost("come alone"));
+  const std::string alone = '\x42' + std::string(1, static_cast<char>(keys.size())) + keys;
+  const ByteSlice alone_slice = SliceOf(alone);
+  EXPECT_THAT(DecodeSampleReply({&alone_slice, 1}), is_lost("need shared columns"));
+}
+
 TEST_F(WireSharedColumnsTest, ASampleMayHaveColumnsOfItsOwn) {
   const ChunkRef chunk = MakeChunk(1, {{DType::kInt64}}, 10, &random_);
   // A sample with columns, one without, then the shared columns.

@@ -310,6 +310,7 @@ inline internal::Sample SampleWithoutData(internal::Random* random) {
           .inserted_at = static_cast<int64_t>(random->Next()),
           .times_sampled = static_cast<int32_t>(random->Below(100)),
           .rate_limited = random->Below(2) == 0,
+          .lease_id = random->Next(),
           .trajectory = {}};
 }
 

@@ -74,12 +74,11 @@ void WireWriter::AppendShared(Buffer buffer) {
   shares_.push_back({bytes_.size(), std::move(buffer)});
 }
 
-bool WireWriter::IsShared(std::span<const uint8_t> bytes) const {
-  return encoding_.shared_memory != nullptr && bytes.size() >= encoding_.min_shared_bytes &&
-         encoding_.shared_memory->Contains(bytes.data());
+bool WireWriter::IsReadable(std::span<const uint8_t> bytes) const {
+  return encoding_.shared_memory != nullptr && encoding_.shared_memory->Contains(bytes.data());
 }
 
-void WireWriter::AppendOf(Chunk* chunk, std::span<const uint8_t> bytes) {
+void WireWriter::AppendOther(Chunk* chunk, std::span<const uint8_t> bytes) {
   if (!is_shared_) return Append(bytes);
   AppendShared(encoding_.borrows_chunks ? Buffer(nullptr, bytes.data(), bytes.size())
                                         : ShareBytes(ChunkRef::Share(chunk), bytes));

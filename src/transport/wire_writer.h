@@ -156,12 +156,27 @@ class WireWriter {
     BeginPayload(field, payload.size());
     is_shared_ |= IsShared(payload);
   }
+  // Same for rows of chunks, which are by reference if the caller says so.
+  void BeginRows(uint32_t field, uint64_t size, bool by_reference) {
+    BeginPayload(field, size);
+    is_shared_ |= by_reference;
+  }
   void AppendShared(Buffer buffer);
-  void AppendOf(Chunk* chunk, std::span<const uint8_t> bytes);
+  void AppendOf(Chunk* chunk, std::span<const uint8_t> bytes) {
+    if (!is_shared_ || !encoding_.borrows_chunks || bytes.empty()) return AppendOther(chunk, bytes);
+    shared_bytes_ += bytes.size();
+    shares_.push_back({bytes_.size(), Buffer(nullptr, bytes.data(), bytes.size())});
+  }
+  // Prepares for so many more payloads, or parts of them, by reference.
+  void ReserveShared(size_t count) { shares_.reserve(shares_.size() + count); }
 
   const WireEncoding& encoding() const { return encoding_; }
   // Returns whether bytes of a chunk are in memory that the receiver reads, and enough for a reference.
-  bool IsShared(std::span<const uint8_t> bytes) const;
+  bool IsShared(std::span<const uint8_t> bytes) const {
+    return bytes.size() >= encoding_.min_shared_bytes && IsReadable(bytes);
+  }
+  // Returns whether they are in memory that the receiver reads.
+  bool IsReadable(std::span<const uint8_t> bytes) const;
 
   // Returns the message. The writer must not be used afterwards.
   WireMessage Finish();
@@ -177,6 +192,7 @@ class WireWriter {
     Tag(field, ProtoType::kBytes);
     PutVarint(&bytes_, size);
   }
+  void AppendOther(Chunk* chunk, std::span<const uint8_t> bytes);
   void Append(std::span<const uint8_t> bytes) {
     bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }

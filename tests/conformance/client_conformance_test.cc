@@ -298,7 +298,7 @@ TEST_P(ClientConformanceTest, SingleOperationsObeyTheirTimeout) {
 
 TEST_P(ClientConformanceTest, AnInsertThatWaitsEndsWithItsServer) {
   Start({MakeQueue("q", 1)});
-  const Client client = Connect();
+  const Client client = Connect({.reconnect_timeout = 50ms});  // otherwise it would wait for another server
   const Floats x(1.0f);
   const std::array tables{Client::TablePriority{"q", 1.0}};
   ASSERT_OK(client.Insert(std::array{x.view()}, tables, kPatience));
@@ -307,7 +307,8 @@ TEST_P(ClientConformanceTest, AnInsertThatWaitsEndsWithItsServer) {
   while (client.Info(kPatience)->tables[0].waiting_inserts == 0) std::this_thread::yield();
   server_->Stop();
   waiter.join();
-  EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
+  EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable,
+                               HasSubstr(in_process() ? "shutting down" : "could not be reached")));
 }
 
 // --- Concurrency ---
@@ -475,8 +476,8 @@ TEST_P(NetworkClientTest, ReachableServersAreUsedWhenOneIsLost) {
   const auto is_reported =
       StatusIs(StatusCode::kDeadlineExceeded,
                AllOf(HasSubstr("1 of the 2 servers that were called failed, the others have done it"),
-                     HasSubstr("127.0.0.1:1: "), Not(HasSubstr(living))));
-  EXPECT_THAT(both.UpdatePriorities("t", std::array{KeyPriority{key, 7.0}}, briefly), is_reported);
+                     HasSubstr("127.0.0.1:1: "), HasSubstr("(" + living + ")")));
+  EXPECT_OK(both.UpdatePriorities("t", std::array{KeyPriority{key, 7.0}}, kPatience));
   EXPECT_EQ(one.Sample("t", 1, kPatience)->front().priority(), 7.0);
   EXPECT_THAT(both.SetRateLimiter("t", RateLimiterOptions::MinSize(3), briefly), is_reported);
   EXPECT_EQ(table("t").Info().rate_limiter.min_size_to_sample, 3);

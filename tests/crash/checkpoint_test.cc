@@ -674,10 +674,11 @@ TEST_F(RestoreTest, TheFallbackIsUsedWhenThereIsNone) {
 }
 
 // Returns the bytes without checksum of a manifest with one table and no writers, without the fields that
-// version 3 added after a table's signature and at its end.
+// version 3 added after a table's signature and at its end, and the shard of version 4.
 std::string BeforeVersion3(const Manifest& manifest) {
-  constexpr size_t kWriters = 1, kNewFields = 4, kChecksum = 8;
+  constexpr size_t kWriters = 1, kNewFields = 4, kShard = 1, kChecksum = 8;
   std::string bytes = EncodeManifest(manifest);
+  bytes.erase(bytes.size() - kChecksum - kShard, kShard);
   bytes.erase(bytes.size() - kChecksum - kWriters - kNewFields, kNewFields);
   bytes.resize(bytes.size() - kChecksum);
   const TableSettings& saved = manifest.tables[0].saved;

@@ -1,5 +1,5 @@
 // make_corpus.cc — writes the seeds of the fuzz targets: make_corpus FOLDER fills FOLDER/chunk,
-// FOLDER/signature and FOLDER/wire. Writes the same bytes on every run.
+// FOLDER/local_frame, FOLDER/signature and FOLDER/wire. Writes the same bytes on every run.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +12,7 @@
 #include "reverb/signature.h"
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
+#include "transport/local/frame.h"
 #include "transport/wire.h"
 #include "transport/wire_testing.h"
 
@@ -217,8 +218,75 @@ bool WriteMessages(const std::filesystem::path& folder) {
               seed(14, 0, EncodeCreateTableRequest(test::Filled<CreateTableRequest>()).Flatten()));
   ok &= Write(folder / "change_table",
               seed(15, 0, EncodeChangeTableRequest(test::Filled<ChangeTableRequest>()).Flatten()));
+  ok &= Write(folder / "settle_leases",
+              seed(16, 0, EncodeSettleLeasesRequest(test::Filled<SettleLeasesRequest>()).Flatten()));
+  ok &= Write(folder / "lease_outcome",
+              seed(17, 0, EncodeLeaseOutcome(test::Filled<LeaseOutcome>()).Flatten()));
   ok &= Write(folder / "reset", seed(10, 0, EncodeResetRequest("t").Flatten()));
   ok &= Write(folder / "checkpoint", seed(11, 0, EncodeCheckpointReply("/a").Flatten()));
+  return ok;
+}
+
+// Encodes frames as local_frame_fuzz.cc reads them.
+bool WriteFrames(const std::filesystem::path& folder) {
+  const auto bytes_of = [](const auto& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const auto flat = [](const OutgoingFrame& frame) {
+    std::string bytes = frame.head;
+    for (const Buffer& part : frame.parts)
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    return bytes;
+  };
+  const LocalIdentity identity{.boot_id = "boot", .network_namespace = 1, .process_id = 2};
+  Random random(1);
+  const ChunkRef chunk = test::MakeChunk(1, {{DType::kUint8, {40}, CodecPolicy::kNone}}, 8, &random);
+  const SampleReply reply{
+      .request_id = 1, .samples = test::UniformBatch({chunk}, {0}, {1}, 4, &random), .shared_columns = true};
+  const std::string message = EncodeSampleReply(reply).Flatten();
+  InsertMessage insert;
+  insert.items.push_back(
+      {.number = 1, .key = 1, .table = "t", .priority = 1, .trajectory = reply.samples[0].trajectory});
+  FrameHeader header;
+  header.kind = FrameKind::kMessage;
+  header.number = 1;
+  header.inline_bytes = message.size();
+  const std::string inline_message = bytes_of(header) + message;
+  // The same message from its position in the peer's memory, which begins with the bytes of the socket.
+  header.body = MakePlace(0, sizeof header);
+  const std::string in_body = bytes_of(header) + message;
+  // The payload is the end of the message.
+  header.body = kNoBody;
+  header.num_references = 1;
+  header.inline_bytes = message.size() - 100;
+  const FrameReference reference{
+      .at = static_cast<uint32_t>(message.size() - 100),
+      .length = 100,
+      .place = MakePlace(0, sizeof header + sizeof reference + message.size() - 100)};
+  const std::string by_reference = bytes_of(header) + bytes_of(reference) + message;
+  FrameHeader lease;
+  lease.kind = FrameKind::kLease;
+  lease.num_references = 1;
+  lease.number = 3;
+  const FrameReference word{.at = 0, .length = 8, .place = 0};
+  const std::string client(1, '\0'), server(1, '\1'), slow(1, '\2');
+  bool ok = Write(
+      folder / "welcome",
+      client + flat(MakeFrame(FrameKind::kGreeting,
+                              EncodeLocalWelcome({.identity = identity, .max_pinned_bytes = 1 << 20}))));
+  ok &= Write(
+      folder / "hello",
+      server + flat(MakeFrame(FrameKind::kGreeting,
+                              EncodeLocalHello({.identity = identity, .wanted_address = "localhost:1"}))));
+  ok &= Write(folder / "inline", client + inline_message);
+  ok &= Write(folder / "slow", slow + inline_message + inline_message);
+  ok &= Write(folder / "body", client + in_body);
+  ok &= Write(folder / "reference", client + by_reference);
+  ok &= Write(folder / "lease", client + bytes_of(lease) + bytes_of(word));
+  ok &= Write(folder / "return", server + flat(MakeFrame(FrameKind::kReturn, 1)));
+  ok &=
+      Write(folder / "insert", server + flat(MakeFrame(FrameKind::kMessage, InsertEncoder().Encode(insert))));
+  ok &= Write(folder / "cut", client + in_body.substr(0, sizeof header - 3));
   return ok;
 }
 
@@ -232,10 +300,11 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   std::error_code error;
   std::filesystem::create_directories(folder / "chunk", error);
+  std::filesystem::create_directories(folder / "local_frame", error);
   std::filesystem::create_directories(folder / "signature", error);
   std::filesystem::create_directories(folder / "wire", error);
   if (!WriteChunks(folder / "chunk") || !WriteSignatures(folder / "signature") ||
-      !WriteMessages(folder / "wire")) {
+      !WriteMessages(folder / "wire") || !WriteFrames(folder / "local_frame")) {
     std::fprintf(stderr, "%s: cannot be written to\n", argv[1]);
     return 1;
   }

@@ -193,6 +193,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 15:
       Check(cut.slices, DecodeChangeTableRequest, EncodeChangeTableRequest);
       break;
+    case 16:
+      Check(cut.slices, DecodeSettleLeasesRequest, EncodeSettleLeasesRequest);
+      break;
+    case 17:
+      Check(cut.slices, DecodeLeaseOutcome, EncodeLeaseOutcome);
+      break;
     case 13: {
       std::vector<ByteSlice> slices = cut.slices;
       size_t left = 0;

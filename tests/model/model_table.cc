@@ -1,7 +1,9 @@
 #include "model/model_table.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace reverb::model {
 namespace {
@@ -48,10 +50,16 @@ bool ModelTable::CanInsert() const {
          limiter.max_diff;
 }
 
-bool ModelTable::CanSample() const {
+bool ModelTable::CanSample() const { return CanLease(1); }
+
+bool ModelTable::CanLease(int64_t n) const {
   const RateLimiterOptions& limiter = options_.rate_limiter;
-  return !items_.empty() && counters.inserts - counters.deletes >= limiter.min_size_to_sample &&
-         cursor() - 1 >= limiter.min_diff;
+  if (size() - num_leased() < n) return false;
+  if (counters.inserts - counters.deletes < limiter.min_size_to_sample) return false;
+  const double inserted = static_cast<double>(counters.inserts - counters.uncounted_inserts);
+  // Every lease may become a sample.
+  const int64_t samples = counters.samples + static_cast<int64_t>(leases_.size()) + n - 1;
+  return inserted * limiter.samples_per_insert - static_cast<double>(samples) - 1 >= limiter.min_diff;
 }
 
 const ModelItem* ModelTable::Find(uint64_t key) const {
@@ -67,28 +75,33 @@ std::optional<double> ModelTable::ChanceOf(Role role, uint64_t key) const {
   const ModelItem* const item = Find(key);
   if (item == nullptr) return std::nullopt;
   const SelectorOptions& selector = role == Role::kSampler ? options_.sampler : options_.remover;
+  std::vector<const ModelItem*> candidates;
+  for (const ModelItem& other : items_) {
+    if (role == Role::kRemover || !other.is_leased) candidates.push_back(&other);
+  }
+  if (std::ranges::find(candidates, item) == candidates.end()) return std::nullopt;
   switch (selector.kind) {
     case Kind::kCustom:
       return std::nullopt;
     case Kind::kFifo:
-      if (item != &items_.front()) return std::nullopt;
+      if (item != candidates.front()) return std::nullopt;
       return 1;
     case Kind::kLifo:
-      if (item != &items_.back()) return std::nullopt;
+      if (item != candidates.back()) return std::nullopt;
       return 1;
     case Kind::kUniform:
-      return 1.0 / static_cast<double>(items_.size());
+      return 1.0 / static_cast<double>(candidates.size());
     case Kind::kMinHeap:
     case Kind::kMaxHeap:
-      for (const ModelItem& other : items_) {
-        if (HeapPrefers(selector.kind, other, *item)) return std::nullopt;
+      for (const ModelItem* other : candidates) {
+        if (HeapPrefers(selector.kind, *other, *item)) return std::nullopt;
       }
       return 1;
     case Kind::kPrioritized: {
       const auto weight = role == Role::kSampler ? &ModelItem::sampler_weight : &ModelItem::remover_weight;
       double sum = 0;
-      for (const ModelItem& other : items_) sum += other.*weight;
-      if (sum == 0) return 1.0 / static_cast<double>(items_.size());
+      for (const ModelItem* other : candidates) sum += other->*weight;
+      if (sum == 0) return 1.0 / static_cast<double>(candidates.size());
       if (item->*weight == 0) return std::nullopt;
       return item->*weight / sum;
     }
@@ -115,12 +128,18 @@ bool ModelTable::Insert(const ModelItem& item) {
   return true;
 }
 
-void ModelTable::Remove(uint64_t key) {
+uint64_t ModelTable::Remove(uint64_t key) {
+  uint64_t lease_id = 0;
   uint32_t gone = 0, left = 0;
   for (const ModelItem& item : items_) (item.key == key ? gone : left) |= item.data.episodes;
   num_deleted_episodes += std::popcount(gone & ~left);
   std::erase_if(items_, [key](const ModelItem& item) { return item.key == key; });
+  for (ModelLease& lease : leases_) {
+    // Others with this key are of former items.
+    if (lease.grant.key == key && std::exchange(lease.has_item, false)) lease_id = lease.grant.id;
+  }
   ++counters.deletes;
+  return lease_id;
 }
 
 void ModelTable::Evict(uint64_t key) {
@@ -129,15 +148,17 @@ void ModelTable::Evict(uint64_t key) {
 }
 
 void ModelTable::EvictExcess(uint64_t key) {
-  Evict(key);
-  WriteOff();
+  ++evictions;
+  WriteOff(key, Remove(key));
 }
 
-void ModelTable::WriteOff() {
+void ModelTable::WriteOff(uint64_t key, uint64_t lease_id) {
   if (options_.max_times_sampled < 1) return;
   // What the inserts of the present items demand.
   const double most = static_cast<double>(items_.size()) * options_.rate_limiter.samples_per_insert;
-  if (cursor() > most) ++counters.uncounted_inserts;
+  if (!(cursor() > most)) return;
+  ++counters.uncounted_inserts;
+  if (lease_id != 0) EndLease({key, lease_id});
 }
 
 void ModelTable::AgeOut(int64_t now, int64_t max_age) {
@@ -146,21 +167,88 @@ void ModelTable::AgeOut(int64_t now, int64_t max_age) {
     if (now - item.inserted_at >= max_age) old.push_back(item.key);
   }
   for (const uint64_t key : old) {
-    Remove(key);
-    WriteOff();
+    WriteOff(key, Remove(key));
   }
   aged_out += static_cast<int64_t>(old.size());
 }
 
-bool ModelTable::Sample(uint64_t key) {
-  ModelItem* const item = FindMutable(key);
+bool ModelTable::Sample(uint64_t key) { return CountSample(FindMutable(key)); }
+
+bool ModelTable::CountSample(ModelItem* item) {
   ++counters.samples;
   if (item->times_sampled == 0) ++num_unique_samples;
   ++item->times_sampled;
   if (options_.max_times_sampled < 1 || item->times_sampled < options_.max_times_sampled) return false;
-  Remove(key);
+  Remove(item->key);
   ++expirations;
   return true;
+}
+
+int64_t ModelTable::num_leased() const { return std::ranges::count(items_, true, &ModelItem::is_leased); }
+
+void ModelTable::Lease(const LeaseGrant& grant, int64_t expires) {
+  FindMutable(grant.key)->is_leased = true;
+  leases_.push_back({.grant = grant, .expires = expires});
+  ++lease_counts.granted;
+}
+
+ModelLease* ModelTable::FindLease(const LeaseGrant& grant, LeaseOutcome* outcome) {
+  const auto found = std::ranges::find(leases_, grant, &ModelLease::grant);
+  if (found != leases_.end()) {
+    ++(found->has_item ? outcome->settled : outcome->gone);
+    return &*found;
+  }
+  ++outcome->expired;
+  ++lease_counts.late;
+  return nullptr;
+}
+
+void ModelTable::EndLease(const LeaseGrant& grant) {
+  const auto found = std::ranges::find(leases_, grant, &ModelLease::grant);
+  if (found->has_item) FindMutable(grant.key)->is_leased = false;
+  leases_.erase(found);
+}
+
+LeaseOutcome ModelTable::Acknowledge(const LeaseGrant& grant) {
+  LeaseOutcome outcome;
+  const ModelLease* const lease = FindLease(grant, &outcome);
+  if (lease == nullptr) return outcome;
+  ++lease_counts.acknowledged;
+  const bool has_item = lease->has_item;
+  EndLease(grant);
+  if (has_item) {
+    CountSample(FindMutable(grant.key));
+  } else {
+    ++counters.samples;
+  }
+  return outcome;
+}
+
+LeaseOutcome ModelTable::Release(const LeaseGrant& grant) {
+  LeaseOutcome outcome;
+  if (FindLease(grant, &outcome) != nullptr) EndLease(grant);
+  return outcome;
+}
+
+LeaseOutcome ModelTable::Extend(const LeaseGrant& grant, int64_t expires) {
+  LeaseOutcome outcome;
+  if (ModelLease* const lease = FindLease(grant, &outcome)) lease->expires = expires;
+  return outcome;
+}
+
+void ModelTable::ExpireLeases(int64_t now) {
+  std::vector<LeaseGrant> ended;
+  for (const ModelLease& lease : leases_) {
+    if (lease.expires <= now) ended.push_back(lease.grant);
+  }
+  for (const LeaseGrant& grant : ended) EndLease(grant);
+  lease_counts.expired += static_cast<int64_t>(ended.size());
+}
+
+void ModelTable::ForgetLeases() {
+  leases_.clear();
+  for (ModelItem& item : items_) item.is_leased = false;
+  lease_counts = {};
 }
 
 void ModelTable::Update(uint64_t key, double priority) {
@@ -183,6 +271,7 @@ void ModelTable::Delete(uint64_t key) {
 
 void ModelTable::Reset() {
   items_.clear();
+  leases_.clear();
   counters = {};
   num_deleted_episodes = 0;
   num_unique_samples = 0;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "reverb/lease.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
 #include "reverb/table_options.h"
@@ -37,6 +38,13 @@ struct ModelItem {
   uint64_t touched = 0;
   double sampler_weight = 0;  // used by prioritized selectors
   double remover_weight = 0;
+  bool is_leased = false;
+};
+
+struct ModelLease {
+  LeaseGrant grant;
+  int64_t expires = 0;
+  bool has_item = true;  // the item has not left the table
 };
 
 class ModelTable {
@@ -76,6 +84,18 @@ class ModelTable {
   void Update(uint64_t key, double priority);
   void Delete(uint64_t key);
   void Reset();
+
+  // Times are those of inserted_at. Items under a lease are not sampled.
+  bool CanLease(int64_t n) const;
+  void Lease(const LeaseGrant& grant, int64_t expires);
+  LeaseOutcome Acknowledge(const LeaseGrant& grant);
+  LeaseOutcome Release(const LeaseGrant& grant);
+  LeaseOutcome Extend(const LeaseGrant& grant, int64_t expires);
+  void ExpireLeases(int64_t now);
+  // After a restore.
+  void ForgetLeases();
+  int64_t num_leased() const;
+
   void SetRateLimiter(const RateLimiterOptions& limiter) { options_.rate_limiter = limiter; }
 
   int64_t num_episodes() const;
@@ -91,16 +111,23 @@ class ModelTable {
   int64_t updates = 0;
   int64_t unknown_keys = 0;
   int64_t aged_out = 0;
+  LeaseCounts lease_counts;  // without `leased`
 
  private:
   ModelItem* FindMutable(uint64_t key);
+  // Returns null, and counts, if the table does not know the lease.
+  ModelLease* FindLease(const LeaseGrant& grant, LeaseOutcome* outcome);
+  void EndLease(const LeaseGrant& grant);
+  bool CountSample(ModelItem* item);
   void SetPriority(ModelItem* item, double priority);
-  void Remove(uint64_t key);
-  // The item that left last can no longer be sampled.
-  void WriteOff();
+  // Returns the id of the item's lease; 0 = none.
+  uint64_t Remove(uint64_t key);
+  // The item, which left last, can no longer be sampled.
+  void WriteOff(uint64_t key, uint64_t lease_id);
 
   TableOptions options_;
   std::vector<ModelItem> items_;
+  std::vector<ModelLease> leases_;
   uint64_t now_ = 0;
 };
 

@@ -189,7 +189,9 @@ class Duel {
     const uint64_t dice = random_.Below(2'000);
     if (dice < 800) return InsertNew();
     if (dice < 950) return InsertExisting();
-    if (dice < 1'450) return Sample();
+    if (dice < 1'250) return Sample();
+    if (dice < 1'350) return Lease();
+    if (dice < 1'450) return Settle();
     if (dice < 1'700) return Mutate();
     if (dice < 1'800) return Refuse();
     if (dice < 1'950) return Find();
@@ -324,6 +326,72 @@ class Duel {
     return "";
   }
 
+  internal::TimePoint TimeOf(int64_t wall) const {
+    constexpr int64_t kStart = 1'600'000'000'000'000'000;
+    return internal::TimePoint(internal::Duration(wall - kStart));
+  }
+
+  std::string Lease() {
+    operation_ = "lease";
+    const auto n = static_cast<int64_t>(1 + random_.Below(random_.Below(8) == 0 ? 20 : 3));
+    const bool whole = random_.Below(3) == 0;
+    const bool can_lease_all = model_.CanLease(n);
+    const int64_t expires = wall_ + 1 + static_cast<int64_t>(random_.Below(100));
+    samples_.clear();
+    const Result<int64_t> drawn =
+        table_->SampleLeased(n, {}, nullptr, whole, false, TimeOf(expires), &samples_);
+    AGREE("status of SampleLeased", drawn.ok(), true);
+    AGREE("result of SampleLeased", *drawn, static_cast<int64_t>(samples_.size()));
+    if (whole) AGREE("whole lease", *drawn, can_lease_all ? n : 0);
+    for (const internal::Sample& sample : samples_) {
+      if (!model_.CanSample()) return Disagree("leased items", samples_.size(), "fewer");
+      const auto chance = model_.ChanceOf(Role::kSampler, sample.key);
+      if (!chance) return Disagree("leased item", sample.key, "that it cannot be chosen");
+      if (!(std::abs(sample.probability - *chance) <= 1e-12 * *chance)) {
+        return Disagree("probability", sample.probability, *chance);
+      }
+      const ModelItem& item = *model_.Find(sample.key);
+      AGREE("times_sampled of a leased sample", sample.times_sampled, item.times_sampled + 1);
+      AGREE("table_size of a leased sample", sample.table_size, model_.size());
+      RETURN_DISAGREEMENT(CompareData(sample.trajectory, item));
+      const LeaseGrant grant{.key = sample.key, .id = sample.lease_id};
+      AGREE("lease id of 0", grant.id == 0, false);
+      model_.Lease(grant, expires);
+      grants_.push_back(grant);
+    }
+    if (!whole && *drawn < n && model_.CanSample()) return Disagree("leased items", *drawn, "more");
+    samples_.clear();
+    // Keeps old ones too: their leases have ended.
+    if (grants_.size() > 60) grants_.erase(grants_.begin(), grants_.begin() + 20);
+    return "";
+  }
+
+  std::string Settle() {
+    operation_ = "settle";
+    if (grants_.empty()) return "";
+    std::vector<LeaseGrant> grants;
+    for (uint64_t i = 1 + random_.Below(4); i > 0; --i) {
+      grants.push_back(grants_[random_.Below(grants_.size())]);
+      if (random_.Below(20) == 0) ++grants.back().key;
+    }
+    const uint64_t dice = random_.Below(5);
+    const int64_t expires = wall_ + 1 + static_cast<int64_t>(random_.Below(100));
+    LeaseOutcome expected;
+    for (const LeaseGrant& grant : grants) {
+      expected += dice < 3    ? model_.Acknowledge(grant)
+                  : dice == 3 ? model_.Release(grant)
+                              : model_.Extend(grant, expires);
+    }
+    const LeaseOutcome outcome = dice < 3    ? table_->Acknowledge(grants, &effects_)
+                                 : dice == 3 ? table_->Release(grants)
+                                             : table_->Extend(grants, TimeOf(expires));
+    detail_ = dice < 3 ? "by an acknowledgement" : dice == 3 ? "by a release" : "by an extension";
+    AGREE("settled leases", outcome.settled, expected.settled);
+    AGREE("leases of items that are gone", outcome.gone, expected.gone);
+    AGREE("expired leases", outcome.expired, expected.expired);
+    return "";
+  }
+
   std::string Mutate() {
     operation_ = "mutate";
     std::array<uint64_t, 2> deletes;
@@ -398,15 +466,12 @@ class Duel {
   // Time passes, and items reach max_age.
   void Tick() {
     wall_ += 1 + static_cast<int64_t>(random_.Below(3));
-    if (max_age_ == 0) return;
-    table_->AdvanceTo(Now().now, &effects_);
+    if (table_->depends_on_time()) table_->AdvanceTo(Now().now, &effects_);
     effects_.RunAndClear();
-    model_.AgeOut(wall_, max_age_);
+    model_.ExpireLeases(wall_);
+    if (max_age_ > 0) model_.AgeOut(wall_, max_age_);
   }
-  ClockReading Now() const {
-    constexpr int64_t kStart = 1'600'000'000'000'000'000;
-    return {.now = internal::TimePoint(internal::Duration(wall_ - kStart)), .wall_nanos = wall_};
-  }
+  ClockReading Now() const { return {.now = TimeOf(wall_), .wall_nanos = wall_}; }
 
   std::string ChangeLimits() {
     operation_ = "change limits";
@@ -479,6 +544,7 @@ class Duel {
     if (const Status status = restored->FinishRestore(saved, &effects_, Now()); !status.ok())
       return status.ToString();
     table_ = std::move(restored);
+    model_.ForgetLeases();
     return "";
   }
 
@@ -531,6 +597,11 @@ class Duel {
     AGREE("max_age", info_.max_age_nanos, max_age_);
     AGREE("updates", info_.updates, model_.updates);
     AGREE("unknown_keys", info_.unknown_keys, model_.unknown_keys);
+    AGREE("leased items", info_.leases.leased, model_.num_leased());
+    AGREE("granted leases", info_.leases.granted, model_.lease_counts.granted);
+    AGREE("acknowledged leases", info_.leases.acknowledged, model_.lease_counts.acknowledged);
+    AGREE("expired leases", info_.leases.expired, model_.lease_counts.expired);
+    AGREE("late settlements", info_.leases.late, model_.lease_counts.late);
     return "";
   }
 
@@ -601,6 +672,7 @@ class Duel {
   std::string detail_;
   Effects effects_;
   std::vector<internal::Sample> samples_;
+  std::vector<LeaseGrant> grants_;
   TableInfo info_;
 };
 

@@ -35,6 +35,32 @@ class Info(ProgramTest):
         for name in (*ITEM_FIELDS, *COLUMN_FIELDS):
             self.assertIn(f"`{name}`", text)
 
+    def test_several_servers_and_their_sum(self):
+        servers = []
+        for shard, count in ((11, 3), (12, 5)):
+            folder = self.folder / str(shard)
+            folder.mkdir()
+            register = f"file://{self.folder}/servers"
+            server = frame.Server(folder, "--table", "t", "--shard", str(shard), "--register", register)
+            self.end_with_test(server.process)
+            self.insert(server, "t", count)
+            servers.append(server)
+        for address in (",".join(server.address for server in servers), f"file://{self.folder}/servers"):
+            info = json.loads(self.expect(("info", address, "--json"), OK))
+            self.assertEqual([(table["name"], table["size"]) for table in info["tables"]], [("t", 8)])
+            found = {server["shard"]: server["tables"][0]["size"] for server in info["servers"]}
+            self.assertEqual(found, {11: 3, 12: 5})
+            self.assertIsNone(info["transport"])
+            page = self.expect(("info", address), OK, "(2 servers)", "SHARD")
+            self.assertRegex(page, r"localhost:\d+ +11 +3 |127\.0\.0\.1:\d+ +11 +3 ")
+        servers[0].process.kill()
+        servers[0].process.wait()
+        address = ",".join(server.address for server in servers)
+        info = json.loads(self.expect(("info", address, "--json", "--timeout", "1"), OK))
+        self.assertEqual(info["tables"][0]["size"], 5)
+        self.assertIn("error", info["servers"][0])
+        self.expect(("info", address, "--timeout", "1"), OK, "does not answer")
+
     def test_shows_the_transport(self):
         server = self.serve("--table", "t")
         info = self.info(server)

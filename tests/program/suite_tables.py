@@ -69,6 +69,11 @@ class Tables(ProgramTest):
             self.expect(("table", *words), BAD_USAGE, *parts)
         self.expect(("table", "change", server.address, "x", "--max-size", "3"), NOT_FOUND, '"x"')
 
+    def test_an_age_just_below_a_unit_is_shown_in_that_unit(self):
+        path = self.folder / "server.toml"
+        path.write_text('[[table]]\nname = "t"\nmax_age = 0.9997\n[[table]]\nname = "q"\nmax_age = 0.0009997\n')
+        self.expect(("info", self.serve("--config", str(path)).address), OK, "removed after 1.0 s", "removed after 1 ms")
+
     def test_max_age_in_the_file(self):
         path = self.folder / "c.toml"
         path.write_text('[[table]]\nname = "t"\nmax_age = "5 min"\n[[table]]\nname = "q"\nkind = "queue"\nmax_size = 3\nmax_age = 2.5\n')

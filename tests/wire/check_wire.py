@@ -169,7 +169,9 @@ def check(name: str, message) -> None:
         expect("end", (message.end.code, message.end.detail, message.end.message), (4, 1, "late"))
         check_samples(message.samples, message.pieces)
     elif name == "SampleResponse.shared":
-        expect("columns of samples", [len(sample.columns) for sample in message.samples], [0, 0, 0, 0])
+        expect("samples", len(message.samples), 0)
+        expect("keys", len(set(message.infos.key)), 4)
+        expect("priorities", len(message.infos.priority), 4)
         slices = [(part.chunk_id, part.offset, part.length) for c in message.shared_columns for part in c.slices]
         expect("shared columns", slices, [(0, 0, 1), (1, 0, 1)])
         expect("rows of pieces", [piece.rows for piece in message.pieces], [4, 4])

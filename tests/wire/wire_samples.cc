@@ -75,7 +75,8 @@ std::vector<Case> Cases() {
   const SampleReply reply{.welcome = test::ExampleWelcome(),
                           .request_id = 300,
                           .samples = samples,
-                          .end = Status(StatusCode::kDeadlineExceeded, "late", Detail::kRateLimited)};
+                          .end = Status(StatusCode::kDeadlineExceeded, "late", Detail::kRateLimited),
+                          .mass = TableMass{.is_weighted = true, .mass = 2.5, .size = 7}};
   const InspectReply inspect{.next_cursor = 12, .items = samples};
   const ChunkRef raw = test::MakeChunk(99, {{DType::kInt64}, {DType::kFloat32, {3}}}, 1'000, &random);
   const SampleReply shared{.request_id = 300,
@@ -84,7 +85,10 @@ std::vector<Case> Cases() {
                            .shared_columns = true};
   const auto again_samples = [](ByteSlices s) {
     const auto got = DecodeSampleReply(s);
-    return got.ok() ? got->end->ToString() + Describe(got->samples) : got.status().ToString();
+    if (!got.ok()) return got.status().ToString();
+    const std::string mass =
+        got->mass ? std::to_string(got->mass->mass) + " of " + std::to_string(got->mass->size) : "";
+    return got->end->ToString() + mass + Describe(got->samples);
   };
   return {
       {"InsertRequest.hello", EncodeInsertHello(test::ExampleHello()).Flatten(),
@@ -115,6 +119,8 @@ std::vector<Case> Cases() {
       FilledCase<Sample>([](const Sample& sample) { return EncodeFields(sample); }, DecodeFields<Sample>),
       FilledCase<InspectRequest>(EncodeInspectRequest, DecodeInspectRequest),
       FilledCase<MutateRequest>(EncodeMutateRequest, DecodeMutateRequest),
+      FilledCase<SettleLeasesRequest>(EncodeSettleLeasesRequest, DecodeSettleLeasesRequest),
+      FilledCase<LeaseOutcome>(EncodeLeaseOutcome, DecodeLeaseOutcome),
       FilledCase<SetRateLimiterRequest>(EncodeSetRateLimiterRequest, DecodeSetRateLimiterRequest),
       FilledCase<CreateTableRequest>(EncodeCreateTableRequest, DecodeCreateTableRequest),
       FilledCase<ChangeTableRequest>(EncodeChangeTableRequest, DecodeChangeTableRequest),

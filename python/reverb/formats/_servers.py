@@ -19,9 +19,12 @@ _PAGE = 256  # items that are requested from a server at a time
 def split(client: Any) -> list[Any]:
     """Returns a client of each server that the client uses, with the same options."""
     addresses = list(dict.fromkeys(address.strip() for address in client.server_address.split(",")))
-    if len(addresses) == 1:
+    if addresses[0].startswith(("dns:", "file:")) or client._made_with["servers_may_change"]:
+        addresses = [address for address, _, _ in client._server_reports(None)]
+    elif len(addresses) == 1:
         return [client]
-    return [client_module.Client(address, **client._made_with) for address in addresses]
+    options = {**client._made_with, "servers_may_change": False}
+    return [client_module.Client(address, **options) for address in addresses]
 
 
 def open_table(client: Any, table: str | None) -> Table:

@@ -51,6 +51,25 @@ def batches(client: reverb.Client) -> None:
         print(padded.lengths["observation"])
 
 
+def leased(client: reverb.Client, lease: float) -> None:
+    for sample in client.sample("replay", emit_timesteps=False, lease=lease):
+        assert_type(sample.ack().settled, int)
+        sample.acknowledge()  # error
+    for steps in client.sample("replay", lease=30):
+        assert_type(len(steps), int)
+        print(steps[0].info.key, steps.is_held)
+        steps.release(timeout=1.0)
+    for batch in client.sample_batches("replay", 32, lease=lease):
+        assert_type(batch.extend(60.0), reverb.leases.LeaseOutcome)
+        print(batch.data["observation"].shape, batch.info.key)
+        batch.lengths  # error
+    for padded in client.sample_batches("replay", 32, pad=True, lease=lease):
+        print(padded.lengths["observation"], padded.ack().expired)
+    for unleased in client.sample_batches("replay", 32):
+        unleased.ack()  # error
+    client.sample("replay", lease="30")  # error
+
+
 def declared_structure(client: reverb.Client) -> None:
     transitions: Iterator[reverb.ReplaySample[Transition]] = client.sample_batches("replay", 32)
     for batch in transitions:

@@ -1,6 +1,11 @@
-// Fifo and Lifo: a doubly linked list of the slots, oldest first.
+// Fifo and Lifo: a doubly linked list of the slots, oldest first; and those that came back from a lease, by age.
+//
+// A slot that comes back was the pick when it left: with Fifo it is older than all slots of the list, with
+// Lifo newer than those that were in the list then.
 #include <cassert>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,6 +36,13 @@ class OrderSelector final : public Selector {
   void Update(std::span<const SelectorItem> items) override { (void)items; }
 
   void Delete(Slot slot) override {
+    if (!returned_.empty()) [[unlikely]] {
+      const auto it = returned_.find(inserted_of_(slot));
+      if (it != returned_.end() && it->second == slot) {
+        returned_.erase(it);
+        return;
+      }
+    }
     assert(slot < links_.size() && IsPresent(slot));
     const Link link = links_[slot];
     (link.older == kNoPosition ? oldest_ : links_[link.older].newer) = link.newer;
@@ -40,19 +52,29 @@ class OrderSelector final : public Selector {
 
   // Deletes to undo are those of sampled slots, which were at the end that Sample() picks from.
   void Undelete(const SelectorItem& item) override {
+    if (!is_lifo_ && !returned_.empty()) {  // it is older than all slots of the list
+      returned_.emplace(item.inserted, item.slot);
+      return;
+    }
     if (is_lifo_ || oldest_ == kNoPosition) return Insert(item);
     links_[item.slot] = {kNoPosition, oldest_};
     links_[oldest_].older = item.slot;
     oldest_ = item.slot;
   }
 
+  void Reinsert(const SelectorItem& item, const std::function<uint64_t(Slot)>& inserted_of) override {
+    if (!inserted_of_) inserted_of_ = inserted_of;
+    returned_.emplace(item.inserted, item.slot);
+  }
+
   void Clear() override {
+    returned_.clear();
     links_ = {};
     oldest_ = newest_ = kNoPosition;
   }
 
   void Sample(std::span<Selection> out) override {
-    const Slot pick = is_lifo_ ? newest_ : oldest_;
+    const Slot pick = returned_.empty() ? (is_lifo_ ? newest_ : oldest_) : PickReturned();
     assert(out.empty() || pick != kNoPosition);
     for (Selection& selection : out) selection = {pick, 1.0};
   }
@@ -67,6 +89,13 @@ class OrderSelector final : public Selector {
     uint32_t newer = kNoPosition;
   };
 
+  // The pick, if some slots came back.
+  Slot PickReturned() const {
+    if (!is_lifo_) return returned_.begin()->second;
+    const auto& [inserted, slot] = *returned_.rbegin();
+    return newest_ == kNoPosition || inserted_of_(newest_) < inserted ? slot : newest_;
+  }
+
   bool IsPresent(Slot slot) const { return links_[slot].older != kNoPosition || oldest_ == slot; }
 
   const SelectorOptions options_;
@@ -74,6 +103,8 @@ class OrderSelector final : public Selector {
   std::vector<Link> links_;  // by slot
   uint32_t oldest_ = kNoPosition;
   uint32_t newest_ = kNoPosition;
+  std::map<uint64_t, Slot> returned_;  // by SelectorItem::inserted; mostly empty
+  std::function<uint64_t(Slot)> inserted_of_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -123,6 +124,8 @@ class PrioritizedSelector final : public Selector {
       out = out.subspan(n);
     }
   }
+
+  std::optional<double> Mass() const override { return tree_.total(); }
 
   void Prefetch(Slot slot) const override {
     tree_.Prefetch(slot);

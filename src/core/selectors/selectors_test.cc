@@ -82,6 +82,23 @@ TEST(SelectorOptionsTest, ACustomSelectorCannotBeCreatedFromItsName) {
   EXPECT_THAT(result.status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("custom(mine)")));
 }
 
+TEST(SelectorMassTest, IsTheSumOfTheWeights) {
+  const auto mass = [](const SelectorOptions& options) {
+    const std::unique_ptr<Selector> selector = MakeSelector(options).value();
+    selector->Insert({.slot = 0, .priority = 4});
+    selector->Insert({.slot = 1, .priority = 9});
+    selector->Insert({.slot = 2, .priority = 16});
+    selector->Delete(2);
+    return selector->Mass();
+  };
+  EXPECT_EQ(mass(SelectorOptions::Uniform()), 2.0);
+  EXPECT_EQ(mass(SelectorOptions::Prioritized(0.5)), 5.0);
+  for (const SelectorOptions& ordered : {SelectorOptions::Fifo(), SelectorOptions::Lifo(),
+                                         SelectorOptions::MinHeap(), SelectorOptions::MaxHeap()}) {
+    EXPECT_EQ(mass(ordered), std::nullopt) << ordered.ToString();
+  }
+}
+
 // --- A custom selector, with the defaults of the interface ---
 
 class LargestSlot : public Selector {

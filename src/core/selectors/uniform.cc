@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -84,6 +85,8 @@ class UniformSelector final : public Selector {
     positions_ = {};
     count_ = 0;
   }
+
+  std::optional<double> Mass() const override { return static_cast<double>(count_); }
 
   void Sample(std::span<Selection> out) override {
     assert(out.empty() || count_ > 0);

@@ -12,7 +12,6 @@
 #include "base/duration_text.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "base/parker.h"
 #include "base/strand.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/single_calls.h"
@@ -38,14 +37,25 @@ bool IsRefusal(std::string_view text) {
 constexpr char kRefusalHint[] =
     "; the server closes new connections, see its log for the reason: it may have no file descriptors left";
 
-grpc::ChannelArguments MakeChannelArguments(const WireLimits& limits) {
+// Returns whether gRPC has closed the connection because nothing was received for too long: from its ping, or
+// from the kernel, which has not received an acknowledgement.
+bool IsKeepaliveTimeout(std::string_view text) {
+  if (text.starts_with("failed to connect")) return false;
+  return text.find("keepalive") != text.npos || text.find("ping timeout") != text.npos ||
+         text.find("Connection timed out") != text.npos;
+}
+
+grpc::ChannelArguments MakeChannelArguments(const GrpcOptions& options) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(MaxReceiveBytes(limits.max_message_bytes));
+  arguments.SetMaxReceiveMessageSize(MaxReceiveBytes(options.limits.max_message_bytes));
   // Channels to the same server would otherwise share one connection, and one core of each machine.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  const KeepaliveMillis keepalive = SplitKeepalive(options.keepalive_timeout);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.time);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.timeout);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The client retries calls itself. gRPC 1.51's own retries abort the process when trailers lack a status.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // Bounds the pauses, so that a restarted server is found soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
@@ -65,11 +75,12 @@ void ReleaseChannel(std::shared_ptr<grpc::Channel> channel) {
 
 // The state that streams share with their Connection.
 struct Channel {
-  Channel(std::string server, const WireLimits& wire_limits)
+  Channel(std::string server, const GrpcOptions& options)
       : address(std::move(server)),
-        limits(wire_limits),
+        limits(options.limits),
+        keepalive_timeout(options.keepalive_timeout),
         channel(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                          MakeChannelArguments(limits))),
+                                          MakeChannelArguments(options))),
         stub(channel) {}
   ~Channel() { ReleaseChannel(channel); }
   Channel(const Channel&) = delete;
@@ -83,6 +94,7 @@ struct Channel {
     const std::string text(plain.message());
     switch (plain.code()) {
       case StatusCode::kUnavailable:
+        if (IsKeepaliveTimeout(text)) return Vanished();
         return Status::Unavailable("no connection to the server at " + address + ": " + text +
                                    (IsRefusal(text) ? kRefusalHint : ""));
       case StatusCode::kCancelled:  // the server was shut down
@@ -100,8 +112,20 @@ struct Channel {
     }
   }
 
+  // The error for a server that does not answer any more. Logs it.
+  Status Vanished() const {
+    std::string text = "the server at " + address + " has not answered for " +
+                       DurationText(keepalive_timeout.value_or(kDefaultKeepaliveTimeout)) +
+                       " (keepalive_timeout): it, its host or the network has failed";
+    vanished_log.Log(LogLevel::kWarning, "", text + "; the connection was closed");
+    return Status::Unavailable(std::move(text));
+  }
+
   const std::string address;
   const WireLimits limits;
+  const Timeout keepalive_timeout;
+  // The streams of a connection end at the same time.
+  mutable LogEvery vanished_log{RealClock(), std::chrono::seconds(1)};
   const std::shared_ptr<grpc::Channel> channel;
   grpc::GenericStub stub;
 };
@@ -136,6 +160,9 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     HandleClosed(CloseStatus(status));
     const std::shared_ptr<ClientCall> self = std::move(self_);
   }
+  // gRPC 1.51 aborts the process here if damaged headers claim to be the end of the stream. Only
+  // OnReadInitialMetadataDone() would use the result.
+  bool InternalTrailersOnly(const grpc_call* /*call*/) const final { return false; }
 
  protected:
   const Channel& channel() const { return *channel_; }
@@ -361,7 +388,8 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
 
 // --- Single calls ---------------------------------------------------------------------------------
 
-// One call and the thread that waits for it.
+// One call. The thread that waits for it polls its completion queue, and thereby the socket: the thread of a
+// callback would have to wake it.
 class SingleClientCall {
  public:
   SingleClientCall(Channel* channel, Method method, const WaitOptions& wait)
@@ -375,14 +403,22 @@ class SingleClientCall {
     }
   }
 
+  ~SingleClientCall() {
+    void* tag = nullptr;
+    bool is_event_ok = false;
+    events_.Shutdown();
+    while (events_.Next(&tag, &is_event_ok)) {
+    }
+  }
+  SingleClientCall(const SingleClientCall&) = delete;
+  SingleClientCall& operator=(const SingleClientCall&) = delete;
+
   Status Run(WireMessage request, ReceivedMessage* reply) {
     request.Seal(0);
-    const grpc::ByteBuffer bytes = ToByteBuffer(request);
-    channel_->stub.UnaryCall(&context_, std::string(kServicePrefix).append(name()), grpc::StubOptions(),
-                             &bytes, reply->buffer(), [this](grpc::Status status) {
-                               status_ = std::move(status);
-                               done_.Unpark();
-                             });
+    const std::unique_ptr<grpc::GenericClientAsyncResponseReader> call = channel_->stub.PrepareUnaryCall(
+        &context_, std::string(kServicePrefix).append(name()), ToByteBuffer(request), &events_);
+    call->StartCall();
+    call->Finish(reply->buffer(), &status_, /*tag=*/this);
     if (Status given_up = Wait(); !given_up.ok()) return given_up;
     Status outcome = Outcome();
     return outcome.ok() ? reply->Unseal(0) : outcome;
@@ -391,8 +427,10 @@ class SingleClientCall {
  private:
   // Returns when the call is over. Returns the error of on_wait if it cancelled the call.
   Status Wait() {
+    void* tag = nullptr;
+    bool is_event_ok = false;
     Duration waited{0};
-    while (!done_.ParkFor(kWaitStep)) {
+    while (events_.AsyncNext(&tag, &is_event_ok, NextStep()) != grpc::CompletionQueue::GOT_EVENT) {
       const Duration before = std::exchange(waited, waited + kWaitStep);
       if (before <= WaitLogAfter() && waited > WaitLogAfter()) {
         LogWait("call " + channel_->address, "still waiting for the server at " + channel_->address +
@@ -402,13 +440,16 @@ class SingleClientCall {
       if (!wait_.on_wait) continue;
       if (Status status = wait_.on_wait(); !status.ok()) {
         context_.TryCancel();
-        done_.Park();
+        events_.Next(&tag, &is_event_ok);
         return status;
       }
     }
     return Status::Ok();
   }
 
+  static gpr_timespec NextStep() {
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(kWaitStep.count(), GPR_TIMESPAN));
+  }
   std::string_view name() const { return MethodName(method_); }
   const char* Reachability() const {
     return channel_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY
@@ -430,8 +471,8 @@ class SingleClientCall {
   const WaitOptions& wait_;
   std::optional<Duration> limit_;
   grpc::ClientContext context_;
-  grpc::Status status_;  // set before done_
-  Parker done_;
+  grpc::Status status_;  // set by the event of Finish()
+  grpc::CompletionQueue events_;
 };
 
 class GrpcConnection final : public WireConnection {
@@ -502,7 +543,7 @@ Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcO
   REVERB_RETURN_IF_ERROR(CheckGrpcAddress(address));
   REVERB_RETURN_IF_ERROR(InitGrpc());
   return std::shared_ptr<Connection>(
-      std::make_shared<GrpcConnection>(std::make_shared<Channel>(std::move(address), options.limits)));
+      std::make_shared<GrpcConnection>(std::make_shared<Channel>(std::move(address), options)));
 }
 
 }  // namespace reverb::internal

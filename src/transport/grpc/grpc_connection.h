@@ -12,13 +12,16 @@
 #include <string>
 
 #include "reverb/status.h"
+#include "transport/grpc/keepalive.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
 
 struct GrpcOptions {
   // Limits for messages from the server.
-  WireLimits limits;
+  WireLimits limits = {};
+  // How long the server may leave the connection unanswered; absent = forever.
+  Timeout keepalive_timeout = kDefaultKeepaliveTimeout;
 };
 
 // INVALID_ARGUMENT if `address` is neither host:port nor unix:path.

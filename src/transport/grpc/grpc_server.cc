@@ -22,7 +22,7 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
       : core_(std::make_shared<ServerCore>(options, std::move(handler))) {}
   ~Impl() override { Stop(Duration(0)); }
 
-  Status Listen(const std::string& address);
+  Status Listen(const Options& options);
   int port() const { return port_; }
   void Stop(Duration grace) EXCLUDES(stop_mu_);
 
@@ -38,7 +38,8 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
   std::unique_ptr<Listener> listener_ GUARDED_BY(stop_mu_);
 };
 
-Status GrpcServer::Impl::Listen(const std::string& address) {
+Status GrpcServer::Impl::Listen(const Options& options) {
+  const std::string& address = options.address;
   REVERB_RETURN_IF_ERROR(InitGrpc());
   MutexLock lock(&stop_mu_);
   REVERB_ASSIGN_OR_RETURN(listener_, Listener::Bind(address));
@@ -54,10 +55,12 @@ Status GrpcServer::Impl::Listen(const std::string& address) {
   // sent everything.
   builder.SetMaxReceiveMessageSize(-1);
   // Clients send pings to detect a dead server, and the server detects clients that vanished silently.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
+  // A client sends a ping per second at most; more frequent ones end the connection with "too_many_pings".
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 200);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  const KeepaliveMillis keepalive = SplitKeepalive(options.keepalive_timeout);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.time);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.timeout);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
@@ -99,7 +102,7 @@ grpc::ServerGenericBidiReactor* GrpcServer::Impl::CreateReactor(grpc::GenericCal
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& options,
                                                       std::shared_ptr<RequestHandler> handler) {
   auto impl = std::make_unique<Impl>(options, std::move(handler));
-  REVERB_RETURN_IF_ERROR(impl->Listen(options.address));
+  REVERB_RETURN_IF_ERROR(impl->Listen(options));
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
 

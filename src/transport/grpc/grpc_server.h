@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "reverb/status.h"
+#include "transport/grpc/keepalive.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -28,6 +29,8 @@ class GrpcServer {
     std::string address = "[::]:0";
     // Maximum number of open calls and streams. Further ones are refused with RESOURCE_EXHAUSTED.
     size_t max_streams = 10'000;
+    // How long a client may leave its connection unanswered before it is closed; absent = forever.
+    Timeout keepalive_timeout = kDefaultKeepaliveTimeout;
   };
 
   // Starts a server that listens when this returns. The error names the address.

@@ -9,7 +9,7 @@ std::optional<GrpcMethod> FindMethod(std::string_view path) {
   if (path == kHealthWatchMethod) return GrpcMethod{.kind = GrpcMethod::Kind::kHealthWatch};
   if (!path.starts_with(kServicePrefix)) return std::nullopt;
   path.remove_prefix(kServicePrefix.size());
-  for (auto method = Method::kInsert; method <= Method::kCheckpoint;
+  for (auto method = Method::kInsert; method <= kLastMethod;
        method = static_cast<Method>(static_cast<uint8_t>(method) + 1)) {
     if (MethodName(method) == path) return GrpcMethod{.method = method};
   }

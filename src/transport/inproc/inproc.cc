@@ -120,6 +120,7 @@ class InprocConnection final : public Connection {
 
   std::string address() const override { return "this process"; }
   bool in_process() const override { return true; }
+  PayloadSource* payload_source() override { return handler_->payload_source(); }
 
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {
@@ -171,6 +172,10 @@ class InprocConnection final : public Connection {
   Result<std::string> Checkpoint(const WaitOptions&) override {
     REVERB_RETURN_IF_ERROR(Check());
     return handler_->Checkpoint();
+  }
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions&) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    return handler_->SettleLeases(request);
   }
 
  private:

@@ -117,6 +117,10 @@ struct FakeHandler final : RequestHandler {
     return reply;
   }
   Result<std::string> Checkpoint() override { return std::string("/path"); }
+  Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) override {
+    calls.push_back("settle " + request.table);
+    return LeaseOutcome{.settled = 1, .gone = 2, .expired = 3};
+  }
 
   Status Called(std::string call) {
     calls.push_back(std::move(call));

@@ -10,8 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/local/event_loop.h"
-
 namespace reverb::internal {
 namespace {
 
@@ -31,7 +29,8 @@ std::string ConnectError(const std::string& path, int error) {
 
 FrameLimits LocalTarget::frame_limits() const {
   return {.max_inline_bytes = options.limits.max_message_bytes,
-          .max_references = static_cast<uint32_t>(options.limits.max_slices)};
+          .max_references = static_cast<uint32_t>(options.limits.max_slices),
+          .accepts_bodies = true};
 }
 
 Result<Descriptor> ConnectSocket(LocalTarget* target) {
@@ -109,12 +108,7 @@ Status CallSocket::Broken(const std::string& why) {
 
 Status CallSocket::Wait(short events, const OnWait& on_wait) {
   pollfd polled = {.fd = fd_.get(), .events = events, .revents = 0};
-  if (const Duration spin = DefaultSpin(); spin > Duration(0)) {
-    const auto end = std::chrono::steady_clock::now() + spin;
-    while (std::chrono::steady_clock::now() < end) {
-      if (poll(&polled, 1, 0) > 0) return Status::Ok();
-    }
-  }
+  if (spin_.Spin(Duration::max(), [&] { return poll(&polled, 1, 0) > 0; })) return Status::Ok();
   while (true) {
     const int ready = poll(&polled, 1, kWaitMillis);
     if (ready > 0) return Status::Ok();

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "reverb/status.h"
+#include "transport/local/adaptive_spin.h"
 #include "transport/local/descriptor.h"
 #include "transport/local/frame.h"
 #include "transport/local/frame_io.h"
@@ -78,6 +79,7 @@ class CallSocket {
   const std::shared_ptr<LocalTarget> target_;
   const Descriptor fd_;
   FrameReader reader_;
+  AdaptiveSpin spin_;
   bool is_greeted_ = false;
   bool is_reusable_ = false;
 };

@@ -108,7 +108,7 @@ class ClientStream : public MessageSocket {
 
  private:
   const std::shared_ptr<LocalTarget> target_;
-  // Used on the loop's thread.
+  // Used by the thread that reads.
   bool is_greeted_ = false;
   std::atomic<bool> was_ended_{false};
   std::optional<Status> server_status_;  // with which the server has ended the stream
@@ -134,6 +134,7 @@ class LocalInsertStream final : public ClientStream, public InsertStream {
     MutexLock lock(&encoder_mu_);
     return encoder_.NewBytes(trajectory);
   }
+  bool Poll(Duration most) override { return StreamSocket::Poll(most); }
   void Finish() override { StreamSocket::Send(MakeFrame(FrameKind::kDone), /*notify=*/false); }
   void Cancel() override { CancelStream(); }
 
@@ -149,7 +150,7 @@ class LocalInsertStream final : public ClientStream, public InsertStream {
   void HandleEnd(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
 
  private:
-  std::shared_ptr<InsertEvents> events_;  // used on the loop's thread
+  std::shared_ptr<InsertEvents> events_;  // used by the thread that reads
 
   mutable Mutex encoder_mu_;
   InsertEncoder encoder_ GUARDED_BY(encoder_mu_){
@@ -167,6 +168,7 @@ class LocalSampleStream final : public ClientStream, public SampleStream {
   void Send(SampleRequest request) override {
     SendMessage(EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)}));
   }
+  bool Poll(Duration most) override { return StreamSocket::Poll(most); }
   void Finish() override { StreamSocket::Send(MakeFrame(FrameKind::kDone), /*notify=*/false); }
   void Cancel() override { CancelStream(); }
 
@@ -183,8 +185,8 @@ class LocalSampleStream final : public ClientStream, public SampleStream {
   void HandleEnd(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
 
  private:
-  std::shared_ptr<SampleEvents> events_;  // used on the loop's thread
-  SampleReplyDecoder decoder_;            // used on the loop's thread
+  std::shared_ptr<SampleEvents> events_;  // used by the thread that reads
+  SampleReplyDecoder decoder_;            // used by the thread that reads
 };
 
 template <typename Stream, typename Events>

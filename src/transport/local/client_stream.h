@@ -1,6 +1,6 @@
 // client_stream.h — the streams of a client, each over a socket of its own.
 //
-// Events are called on the loops that all clients of the process share.
+// Events are called on the loops that all clients of the process share, or in Poll().
 #ifndef REVERB_TRANSPORT_LOCAL_CLIENT_STREAM_H_
 #define REVERB_TRANSPORT_LOCAL_CLIENT_STREAM_H_
 

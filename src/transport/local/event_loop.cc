@@ -127,14 +127,19 @@ bool EventLoop::RunPosted() {
   }
 }
 
+int EventLoop::WaitForEvents(std::span<epoll_event> events) {
+  const auto wait = [&](int timeout) {
+    return epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+  };
+  int count = 0;
+  if (spin_.Spin(Duration::max(), [&] { return (count = wait(0)) != 0; })) return count;
+  return wait(-1);
+}
+
 void EventLoop::Run() {
   std::array<epoll_event, 64> events;
-  auto spin_until = std::chrono::steady_clock::time_point::min();
   while (RunPosted()) {
-    const bool spins = spin_ > Duration(0) && std::chrono::steady_clock::now() < spin_until;
-    const int count =
-        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), spins ? 0 : -1);
-    if (spin_ > Duration(0) && count > 0) spin_until = std::chrono::steady_clock::now() + spin_;
+    const int count = WaitForEvents(events);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == 0) {

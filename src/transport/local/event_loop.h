@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -22,13 +23,12 @@
 #include "base/mutex.h"
 #include "base/parker.h"
 #include "reverb/status.h"
+#include "transport/local/adaptive_spin.h"
 #include "transport/local/descriptor.h"
 
-namespace reverb::internal {
+struct epoll_event;
 
-// Returns for how long a thread that expects an event soon polls before it sleeps. Waking a sleeping thread costs
-// more than all else of a small call. 0 if processors are scarce: the other side needs them.
-Duration DefaultSpin();
+namespace reverb::internal {
 
 class EventHandler {
  public:
@@ -62,11 +62,13 @@ class EventLoop {
   EventLoop(Descriptor epoll, Descriptor wake_up, Duration spin)
       : epoll_(std::move(epoll)), wake_up_(std::move(wake_up)), spin_(spin) {}
   void Run();
+  // Returns the number of events.
+  int WaitForEvents(std::span<epoll_event> events);
   bool RunPosted() EXCLUDES(mu_);
 
   const Descriptor epoll_;
   const Descriptor wake_up_;  // an eventfd
-  const Duration spin_;
+  AdaptiveSpin spin_;         // used by the thread
   std::atomic<std::thread::id> thread_id_;
   Parker started_;
   Parker ended_;

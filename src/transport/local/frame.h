@@ -2,6 +2,9 @@
 //
 //   frame := header announcement* reference* inline bytes
 //
+// References and inline bytes of a large message of a server are its body in shared memory instead; the client
+// copies it before reading it.
+//
 // The message of a frame consists of its inline bytes with the referenced bytes of the sender's shared memory
 // inserted at the positions that the references name. An announcement describes a segment of that memory, whose
 // descriptor comes with the frame's first byte (SCM_RIGHTS), before the first reference to it on this socket.
@@ -45,6 +48,8 @@ enum class FrameKind : uint8_t {
   kLease = 8,     // server: refers to a word that has the value `number` as long as references are valid
 };
 
+inline constexpr uint64_t kNoBody = UINT64_MAX;
+
 struct FrameHeader {
   FrameKind kind = {};
   uint8_t method = 0;  // a Method; of kRequest
@@ -53,16 +58,25 @@ struct FrameHeader {
   uint64_t inline_bytes = 0;
   // kMessage with references: counts such messages in this direction, from 1. kReturn and kReclaim: see there.
   uint64_t number = 0;
+  // The place of references and inline bytes, as in a reference, if they do not follow. Counts as a reference.
+  uint64_t body = kNoBody;
+
+  bool has_body() const { return body != kNoBody; }
 };
-static_assert(sizeof(FrameHeader) == 24);
+static_assert(sizeof(FrameHeader) == 32);
+
+// A place in shared memory: segment << 48 | offset.
+constexpr uint64_t MakePlace(uint32_t segment, uint64_t offset) { return uint64_t{segment} << 48 | offset; }
+constexpr uint32_t SegmentOf(uint64_t place) { return static_cast<uint32_t>(place >> 48); }
+constexpr uint64_t OffsetOf(uint64_t place) { return place & ((uint64_t{1} << 48) - 1); }
 
 struct FrameReference {
   uint32_t at = 0;  // the referenced bytes come before this one of the inline bytes
   uint32_t length = 0;
-  uint64_t place = 0;  // segment << 48 | offset
+  uint64_t place = 0;
 
-  uint32_t segment() const { return static_cast<uint32_t>(place >> 48); }
-  uint64_t offset() const { return place & ((uint64_t{1} << 48) - 1); }
+  uint32_t segment() const { return SegmentOf(place); }
+  uint64_t offset() const { return OffsetOf(place); }
 };
 static_assert(sizeof(FrameReference) == 16);
 

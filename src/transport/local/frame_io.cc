@@ -43,6 +43,9 @@ Status FrameReader::CheckHeader(const FrameHeader& header) const {
                                      " references, more than the " + std::to_string(limits_.max_references) +
                                      " that are accepted");
   }
+  if (header.has_body() && (header.kind != FrameKind::kMessage || !limits_.accepts_bodies)) {
+    return Malformed("a body in shared memory is not accepted here");
+  }
   if (header.num_announcements > kMaxAnnouncements) {
     return Malformed(std::to_string(header.num_announcements) + " announcements, more than " +
                      std::to_string(kMaxAnnouncements));
@@ -73,9 +76,10 @@ FrameReader::Outcome FrameReader::Parse(IncomingFrame* frame, Status* status) {
   std::memcpy(&header, block_.get() + begin_, sizeof header);
   if (*status = CheckHeader(header); !status->ok()) return Outcome::kFailed;
   const size_t announcements = header.num_announcements * sizeof(FrameAnnouncement);
-  const size_t references = header.num_references * sizeof(FrameReference);
-  const bool is_large = header.inline_bytes >= kOwnBlockBytes || references > 0;
-  wanted_ += announcements + references + (is_large ? 0 : header.inline_bytes);
+  const size_t references = header.has_body() ? 0 : header.num_references * sizeof(FrameReference);
+  const size_t inline_bytes = header.has_body() ? 0 : header.inline_bytes;
+  const bool is_large = inline_bytes >= kOwnBlockBytes || references > 0;
+  wanted_ += announcements + references + (is_large ? 0 : inline_bytes);
   if (buffered() < wanted_) return Outcome::kIncomplete;
   const uint8_t* at = block_.get() + begin_ + sizeof header;
   *frame = {};
@@ -83,20 +87,20 @@ FrameReader::Outcome FrameReader::Parse(IncomingFrame* frame, Status* status) {
   frame->announcements.resize(header.num_announcements);
   if (announcements > 0) std::memcpy(frame->announcements.data(), at, announcements);
   at += announcements;
-  frame->references.resize(header.num_references);
+  frame->references.resize(references / sizeof(FrameReference));
   if (references > 0) std::memcpy(frame->references.data(), at, references);
   at += references;
   begin_ += wanted_;
   if (!is_large) {
-    frame->inline_bytes = {at, header.inline_bytes};
+    frame->inline_bytes = {at, inline_bytes};
     return FinishFrame(frame, status);
   }
-  frame->keeper = Buffer::Allocate(header.inline_bytes, &large_bytes_);
+  frame->keeper = Buffer::Allocate(inline_bytes, &large_bytes_);
   frame->inline_bytes = frame->keeper.span();
-  large_received_ = std::min<size_t>(header.inline_bytes, buffered());
+  large_received_ = std::min<size_t>(inline_bytes, buffered());
   std::memcpy(large_bytes_, block_.get() + begin_, large_received_);
   begin_ += large_received_;
-  if (large_received_ == header.inline_bytes) {
+  if (large_received_ == inline_bytes) {
     large_bytes_ = nullptr;
     return FinishFrame(frame, status);
   }

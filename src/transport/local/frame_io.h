@@ -25,6 +25,7 @@ struct FrameLimits {
   uint64_t max_inline_bytes = uint64_t{256} << 20;
   uint32_t max_references = uint32_t{1} << 20;
   bool accepts_announcements = true;
+  bool accepts_bodies = false;
 };
 
 class FrameReader {

@@ -109,6 +109,86 @@ TEST_F(LocalMemoryTest, SamplesReferToTheServersMemoryUntilTheyAreReturned) {
   EXPECT_TRUE(NothingIsPinned());
 }
 
+TEST_F(LocalMemoryTest, TheBodyOfALargeMessageIsInSharedMemory) {
+  StartServer();
+  const auto reply_of = [&](size_t count) {
+    SampleReply reply{.request_id = 1, .shared_columns = true};
+    for (uint32_t i = 0; i < count; ++i) {
+      const ChunkRef chunk = test::MakeChunk(
+          i, {{DType::kFloat32, {100}, CodecPolicy::kNone}, {DType::kInt8}}, 20, &random_, &source_);
+      std::vector<ColumnSpec> columns(2);
+      columns[0].slices = {{chunk, 0, i % 20, 1}};
+      columns[1].slices = {{chunk, 1, i % 20, 1}};
+      reply.samples.push_back({.key = i, .trajectory = Trajectory::Create(columns).value()});
+    }
+    return reply;
+  };
+  {
+    RawSocket raw(path_);
+    const auto session = OpenRaw(&raw);
+    session->peer->Reply(reply_of(256));
+    const std::optional<IncomingFrame> frame = raw.Receive();
+    ASSERT_TRUE(frame);
+    EXPECT_TRUE(frame->header.has_body());
+    EXPECT_EQ(frame->header.num_references, 512u) << "short rows too";
+    EXPECT_TRUE(frame->inline_bytes.empty());
+  }
+  const auto in_use = [] { return ProcessSharedMemory()->stats().allocated_bytes; };
+  SampleEnds sample = OpenGreeted();
+  const auto before = in_use();
+  for (int round = 0; round < 3; ++round) {
+    const SampleReply reply = reply_of(256);
+    std::vector<std::string> contents;
+    for (const Sample& each : reply.samples) contents.push_back(Contents(each.trajectory));
+    sample.session->peer->Reply(reply);
+    TAKE_OR_FAIL(got, sample.events->replies);
+    ASSERT_EQ(got.reply.samples.size(), 256u);
+    for (size_t i = 0; i < 256; ++i) {
+      EXPECT_EQ(got.reply.samples[i].key, i);
+      EXPECT_EQ(Contents(got.reply.samples[i].trajectory), contents[i]);
+    }
+  }
+  EXPECT_TRUE(NothingIsPinned());
+  EXPECT_TRUE(WaitUntil([&] { return in_use() <= before; })) << "nor are the bodies";
+}
+
+TEST_F(LocalMemoryTest, ABodyIsCheckedAndCopied) {
+  SharedMemory* const memory = ProcessSharedMemory();
+  uint8_t* const block = memory->Allocate(4096);
+  ASSERT_NE(block, nullptr);
+  const SharedMemory::Location at = memory->Find(block).value();
+  std::memset(block, 0x11, 4096);
+  SegmentTable segments(4);
+  const auto take = [&](uint64_t body, uint64_t inline_bytes, uint32_t references, bool announces,
+                        IncomingFrame* frame) {
+    *frame = {};
+    frame->header.kind = FrameKind::kMessage;
+    frame->header.body = body;
+    frame->header.inline_bytes = inline_bytes;
+    frame->header.num_references = references;
+    if (announces) {
+      frame->announcements.push_back({.bytes = memory->segment_bytes(), .segment = at.segment});
+      frame->descriptors.emplace_back(fcntl(memory->descriptor(at.segment), F_DUPFD_CLOEXEC, 0));
+    }
+    return segments.TakeBody(frame);
+  };
+  const uint64_t place = MakePlace(at.segment, at.offset);
+  IncomingFrame frame;
+  EXPECT_THAT(take(place, 100, 0, false, &frame),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("announced")));
+  EXPECT_OK(take(place, 100, 1, true, &frame));
+  std::memset(block, 0x22, 4096);
+  ASSERT_EQ(frame.inline_bytes.size(), 100u);
+  EXPECT_EQ(frame.inline_bytes[99], 0x11);
+  ASSERT_EQ(frame.references.size(), 1u);
+  EXPECT_EQ(frame.references[0].length, 0x1111'1111u);
+  EXPECT_THAT(take(MakePlace(at.segment, memory->segment_bytes() - 99), 100, 0, false, &frame),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("not all in a segment")));
+  EXPECT_THAT(take(place, UINT64_MAX - 8, 1, false, &frame),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("not all in a segment")));
+  memory->Free(block, 4096);
+}
+
 TEST_F(LocalMemoryTest, ReturnsTravelWithTheNextRequest) {
   StartServer();
   SampleEnds sample = OpenGreeted();

@@ -373,6 +373,10 @@ TEST_F(LocalTransportTest, WrongFramesEndOnlyTheirSocket) {
     value.num_announcements = announcements;
     return std::string(reinterpret_cast<const char*>(&value), sizeof value);
   };
+  FrameHeader body;
+  body.kind = FrameKind::kMessage;
+  body.body = 0;
+  const std::string with_body(reinterpret_cast<const char*>(&body), sizeof body);
   struct Case {
     std::string bytes;
     StatusCode code;
@@ -389,7 +393,8 @@ TEST_F(LocalTransportTest, WrongFramesEndOnlyTheirSocket) {
       {header(2, UINT64_MAX), StatusCode::kResourceExhausted, "more than"},
       {header(2, 0, UINT32_MAX), StatusCode::kResourceExhausted, "references"},
       {header(2, 0, 0, UINT16_MAX), StatusCode::kInvalidArgument, "announcements"},
-      {std::string(24, '\xff'), StatusCode::kInvalidArgument, "unknown kind"},
+      {std::string(sizeof(FrameHeader), '\xff'), StatusCode::kInvalidArgument, "unknown kind"},
+      {with_body, StatusCode::kInvalidArgument, "a body in shared memory is not accepted here"},
   };
   for (const Case& wrong : cases) {
     RawSocket raw(path_);

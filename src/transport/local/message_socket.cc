@@ -112,10 +112,15 @@ Status MessageSocket::CheckProgress(TimePoint now, Duration timeout) {
 // --- Receiving ------------------------------------------------------------------------------------
 
 Status MessageSocket::Receive(IncomingFrame* frame, LocalMessage* message, Buffer* keeper) {
+  const uint64_t number = frame->header.number;
+  if (frame->header.has_body()) {
+    REVERB_RETURN_IF_ERROR(segments_.TakeBody(frame));
+    REVERB_RETURN_IF_ERROR(CheckLease());  // what was copied
+    if (frame->references.empty()) ReturnMessage(number);
+  }
   REVERB_RETURN_IF_ERROR(segments_.Resolve(frame, max_message_bytes_, message));
   *keeper = frame->keeper;
   if (frame->references.empty()) return Status::Ok();
-  const uint64_t number = frame->header.number;
   bool copy = false;
   {
     MutexLock lock(&received_mu_);

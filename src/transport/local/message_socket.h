@@ -8,7 +8,7 @@
 // A sender that closes the socket revokes the lease of the receiver, a word in shared memory, before it frees what
 // the receiver refers to. A receiver checks the lease after copying from a message (Buffer::CheckValid).
 //
-// Threads: see StreamSocket. Receive() and HandleMemoryFrame() are called on the loop's thread.
+// Threads: see StreamSocket. Receive() and HandleMemoryFrame() are called by the thread that reads.
 #ifndef REVERB_TRANSPORT_LOCAL_MESSAGE_SOCKET_H_
 #define REVERB_TRANSPORT_LOCAL_MESSAGE_SOCKET_H_
 
@@ -36,12 +36,13 @@ class MessageSocket : public StreamSocket {
     SharedMemory* memory = nullptr;  // of messages that are sent
     uint64_t max_message_bytes = 0;
     uint64_t max_sent_pinned_bytes = 0;
-    size_t max_segments = 0;  // that the peer may announce
+    size_t max_segments = 0;    // that the peer may announce
+    bool sends_bodies = false;  // large messages have their body in shared memory
   };
   MessageSocket(EventLoop* loop, Descriptor fd, const Options& options)
       : StreamSocket(loop, std::move(fd), options.frames),
         max_message_bytes_(options.max_message_bytes),
-        sent_(options.memory, options.max_sent_pinned_bytes),
+        sent_(options.memory, options.max_sent_pinned_bytes, options.sends_bodies),
         segments_(options.max_segments),
         memory_(options.memory) {}
 
@@ -88,7 +89,7 @@ class MessageSocket : public StreamSocket {
 
   const uint64_t max_message_bytes_;
   SentMessages sent_;
-  SegmentTable segments_;  // used on the loop's thread
+  SegmentTable segments_;  // used by the thread that reads
   std::atomic<uint64_t> max_received_pinned_bytes_{0};
 
   // The lease that was granted to the peer: a block of shared memory.

@@ -28,7 +28,8 @@ MessageSocket::Options OptionsOf(const LocalServerCore& core) {
           .memory = ProcessSharedMemory(),
           .max_message_bytes = limits.max_message_bytes,
           .max_sent_pinned_bytes = core.options().max_pinned_bytes,
-          .max_segments = kMaxClientSegments};
+          .max_segments = kMaxClientSegments,
+          .sends_bodies = true};
 }
 
 Status StoppingStatus() { return Status::Unavailable("the server is stopping"); }

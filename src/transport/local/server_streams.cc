@@ -80,6 +80,7 @@ class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
  public:
   using SessionStream::SessionStream;
 
+  bool sends_references() const override { return true; }
   Sent Reply(SampleReply reply) override {
     const auto kept = std::make_shared<const SampleReply>(std::move(reply));
     const WireMessage message =

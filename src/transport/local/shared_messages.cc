@@ -34,6 +34,20 @@ struct PeerSegments {
 };
 constinit PerProcess<PeerSegments> peer_segments;
 
+// A block of shared memory.
+class SharedBlock final : public BufferOwner {
+ public:
+  SharedBlock(SharedMemory* memory, uint8_t* block, size_t bytes)
+      : memory_(memory), block_(block), bytes_(bytes) {}
+
+ private:
+  ~SharedBlock() override { memory_->Free(block_, bytes_); }
+
+  SharedMemory* const memory_;
+  uint8_t* const block_;
+  const size_t bytes_;
+};
+
 }  // namespace
 
 // --- Sending --------------------------------------------------------------------------------------
@@ -46,12 +60,16 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
   OutgoingFrame frame;
   Pinned pinned;
 
+  references.reserve(message.parts().size());
   MutexLock lock(&mu_);
   for (const Buffer& part : message.parts()) {
     std::optional<SharedMemory::Location> at;
     if (header.inline_bytes <= UINT32_MAX &&
         pinned_bytes_ + pinned.bytes + part.size() <= max_pinned_bytes_) {
-      at = Locate(part.span(), &announcements, &frame);
+      at = memory_ != nullptr ? memory_->Find(part.data()) : std::nullopt;
+      if (at && (at->segment != last_segment_ || part.size() > UINT32_MAX)) {
+        at = Locate(part.span(), &announcements, &frame);
+      }
     }
     if (!at) {
       header.inline_bytes += part.size();
@@ -60,13 +78,14 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
     }
     references.push_back({.at = static_cast<uint32_t>(header.inline_bytes),
                           .length = static_cast<uint32_t>(part.size()),
-                          .place = uint64_t{at->segment} << 48 | at->offset});
+                          .place = MakePlace(at->segment, at->offset)});
     pinned.bytes += part.size();
     if (part.has_owner()) pinned.parts.push_back(part);
   }
-  header.num_announcements = static_cast<uint16_t>(announcements.size());
   header.num_references = static_cast<uint32_t>(references.size());
-  if (!references.empty()) {
+  MoveToBody(&references, &announcements, &header, &frame, &pinned);
+  header.num_announcements = static_cast<uint16_t>(announcements.size());
+  if (pinned.bytes > 0) {
     header.number = ++last_number_;
     pinned.keeper = keeper;
     pinned.sent = RealClock()->Now();
@@ -83,13 +102,44 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
   return frame;
 }
 
+void SentMessages::MoveToBody(std::vector<FrameReference>* references,
+                              std::vector<FrameAnnouncement>* announcements, FrameHeader* header,
+                              OutgoingFrame* frame, Pinned* pinned) {
+  const size_t reference_bytes = references->size() * sizeof(FrameReference);
+  const size_t bytes = reference_bytes + header->inline_bytes;
+  if (!uses_bodies_ || memory_ == nullptr || bytes < kMinBodyBytes ||
+      pinned_bytes_ + pinned->bytes + bytes > max_pinned_bytes_) {
+    return;
+  }
+  uint8_t* const block = memory_->Allocate(bytes);
+  if (block == nullptr) return;
+  Buffer body(new SharedBlock(memory_, block, bytes), block, bytes);
+  const std::optional<SharedMemory::Location> at = Locate(body.span(), announcements, frame);
+  if (!at) return;
+  if (reference_bytes > 0) std::memcpy(block, references->data(), reference_bytes);
+  uint8_t* out = block + reference_bytes;
+  for (const Buffer& part : frame->parts) {
+    std::memcpy(out, part.data(), part.size());
+    out += part.size();
+  }
+  header->body = MakePlace(at->segment, at->offset);
+  references->clear();
+  frame->parts.clear();
+  pinned->bytes += bytes;
+  pinned->parts.push_back(std::move(body));
+}
+
 std::optional<SharedMemory::Location> SentMessages::Locate(std::span<const uint8_t> part,
                                                            std::vector<FrameAnnouncement>* announcements,
                                                            OutgoingFrame* frame) {
-  if (part.size() < kMinReferenceBytes || part.size() > UINT32_MAX) return std::nullopt;
+  if (memory_ == nullptr || part.size() > UINT32_MAX) return std::nullopt;
   const std::optional<SharedMemory::Location> at = memory_->Find(part.data());
   if (!at || at->segment >= kMaxSegment || at->offset >= kMaxOffset) return std::nullopt;
-  if (announced_.contains(at->segment)) return at;
+  if (at->segment == last_segment_) return at;
+  if (announced_.contains(at->segment)) {
+    last_segment_ = at->segment;
+    return at;
+  }
   if (announcements->size() == kMaxAnnouncements) return std::nullopt;
   announced_.insert(at->segment);
   announcements->push_back({.bytes = memory_->segment_bytes(), .segment = at->segment, .reserved = 0});
@@ -110,10 +160,10 @@ OutgoingFrame SentMessages::MakeLease(std::span<const uint8_t> word, uint64_t va
   header.number = value;
   AppendBytes(header, &frame.head);
   for (const FrameAnnouncement& announcement : announcements) AppendBytes(announcement, &frame.head);
-  AppendBytes(FrameReference{.at = 0,
-                             .length = static_cast<uint32_t>(word.size()),
-                             .place = uint64_t{at->segment} << 48 | at->offset},
-              &frame.head);
+  AppendBytes(
+      FrameReference{
+          .at = 0, .length = static_cast<uint32_t>(word.size()), .place = MakePlace(at->segment, at->offset)},
+      &frame.head);
   return frame;
 }
 
@@ -209,6 +259,26 @@ Status SegmentTable::Announce(IncomingFrame* frame) {
   return Status::Ok();
 }
 
+Status SegmentTable::TakeBody(IncomingFrame* frame) {
+  REVERB_RETURN_IF_ERROR(Announce(frame));
+  frame->announcements.clear();
+  const FrameHeader& header = frame->header;
+  if (!header.has_body()) return Status::Ok();
+  const auto found = segments_.find(SegmentOf(header.body));
+  if (found == segments_.end()) return BadReference("the segment of a body was not announced");
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedSegment> mapping, found->second->mapping());
+  const uint64_t offset = OffsetOf(header.body);
+  const size_t reference_bytes = header.num_references * sizeof(FrameReference);
+  REVERB_ASSIGN_OR_RETURN(const std::span<const uint8_t> references, mapping->Range(offset, reference_bytes));
+  REVERB_ASSIGN_OR_RETURN(const std::span<const uint8_t> inline_bytes,
+                          mapping->Range(offset + reference_bytes, header.inline_bytes));
+  frame->references.resize(header.num_references);
+  if (reference_bytes > 0) std::memcpy(frame->references.data(), references.data(), reference_bytes);
+  frame->keeper = Buffer::CopyOf(inline_bytes);
+  frame->inline_bytes = frame->keeper.span();
+  return Status::Ok();
+}
+
 Status SegmentTable::Resolve(IncomingFrame* frame, uint64_t max_message_bytes, LocalMessage* message) {
   REVERB_RETURN_IF_ERROR(Announce(frame));
   const std::span<const uint8_t> inline_bytes = frame->inline_bytes;
@@ -232,8 +302,11 @@ Status SegmentTable::Resolve(IncomingFrame* frame, uint64_t max_message_bytes, L
       message->mappings.push_back(std::move(mapping));
       message->segments.push_back(found->second);
     }
-    REVERB_ASSIGN_OR_RETURN(const std::span<const uint8_t> bytes,
-                            message->mappings.back()->Range(reference.offset(), reference.length));
+    const std::span<const uint8_t> all = message->mappings.back()->bytes();
+    if (reference.offset() > all.size() || reference.length > all.size() - reference.offset()) {
+      return message->mappings.back()->Range(reference.offset(), reference.length).status();
+    }
+    const std::span<const uint8_t> bytes = all.subspan(reference.offset(), reference.length);
     if (bytes.empty()) return BadReference("a reference is empty");
     if (reference.at > position)
       message->slices.push_back(inline_bytes.subspan(position, reference.at - position));

@@ -28,16 +28,19 @@
 
 namespace reverb::internal {
 
-// Shorter parts are sent inline: a reference takes 16 bytes, and costs more to follow than to copy.
+// Writers send shorter payloads inline: a reference takes 16 bytes, and costs more to follow than to copy.
 inline constexpr size_t kMinReferenceBytes = 128;
+// A server puts references and inline bytes into shared memory if they are longer together: the socket would copy
+// them twice.
+inline constexpr size_t kMinBodyBytes = 4096;
 
 // The sending end of one direction of a socket.
 class SentMessages {
  public:
   // Parts of messages that are in `memory` are sent by reference, as long as the receiver refers to at most
-  // `max_pinned_bytes`.
-  SentMessages(const SharedMemory* memory, uint64_t max_pinned_bytes)
-      : memory_(memory), max_pinned_bytes_(max_pinned_bytes) {}
+  // `max_pinned_bytes`. `uses_bodies`: the receiver accepts bodies in shared memory.
+  SentMessages(SharedMemory* memory, uint64_t max_pinned_bytes, bool uses_bodies)
+      : memory_(memory), max_pinned_bytes_(max_pinned_bytes), uses_bodies_(uses_bodies) {}
 
   // Makes a frame of kind kMessage. `keeper` keeps those parts alive that have no owner. REQUIRES: frames are
   // sent in the order in which they were made.
@@ -72,12 +75,17 @@ class SentMessages {
     uint64_t bytes = 0;
     TimePoint sent;
   };
+  // Moves references and inline bytes to a block of shared memory if that is worth it.
+  void MoveToBody(std::vector<FrameReference>* references, std::vector<FrameAnnouncement>* announcements,
+                  FrameHeader* header, OutgoingFrame* frame, Pinned* pinned) REQUIRES(mu_);
 
-  const SharedMemory* const memory_;
+  SharedMemory* const memory_;
   const uint64_t max_pinned_bytes_;
+  const bool uses_bodies_;
 
   mutable Mutex mu_;
   uint64_t last_number_ GUARDED_BY(mu_) = 0;
+  uint32_t last_segment_ GUARDED_BY(mu_) = UINT32_MAX;  // is announced
   std::set<uint32_t> announced_ GUARDED_BY(mu_);
   std::map<uint64_t, Pinned> pinned_ GUARDED_BY(mu_);
   uint64_t pinned_bytes_ GUARDED_BY(mu_) = 0;
@@ -120,6 +128,8 @@ class SegmentTable {
   // `max_segments` bounds what a peer can make this process map.
   explicit SegmentTable(size_t max_segments) : max_segments_(max_segments) {}
 
+  // Takes the announcements of a frame and copies its body from shared memory, if it has one, into the frame.
+  Status TakeBody(IncomingFrame* frame);
   // Takes the announcements of a frame and finds the bytes of its message. An error if the frame refers to
   // anything that was not announced. `slices` point into the frame and into mappings.
   Status Resolve(IncomingFrame* frame, uint64_t max_message_bytes, LocalMessage* message);

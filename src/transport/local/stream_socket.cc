@@ -1,13 +1,34 @@
 #include "transport/local/stream_socket.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace reverb::internal {
+namespace {
+
+// After this time without a Poll() the loop reads again.
+constexpr Duration kPollingIdle = std::chrono::milliseconds(20);
+constexpr Duration kHangUpPause = std::chrono::microseconds(100);
+
+// Waits until the socket is readable or closed.
+bool WaitReadable(int fd, Duration most, AdaptiveSpin* spin) {
+  pollfd polled = {.fd = fd, .events = POLLIN, .revents = 0};
+  if (spin->Spin(most, [&] { return poll(&polled, 1, 0) > 0; })) return true;
+  const auto nanos = std::chrono::duration_cast<std::chrono::nanoseconds>(most).count();
+  const timespec timeout = {.tv_sec = nanos / 1'000'000'000, .tv_nsec = nanos % 1'000'000'000};
+  return ppoll(&polled, 1, &timeout, nullptr) > 0;
+}
+
+}  // namespace
 
 bool StreamSocket::Attach() {
   std::vector<OutgoingFrame> unsent;  // freed without the lock
@@ -24,7 +45,9 @@ bool StreamSocket::Attach() {
 }
 
 void StreamSocket::UpdateInterest() {
-  const uint32_t wanted = EPOLLRDHUP | (is_paused_ || reason_ ? 0U : static_cast<uint32_t>(EPOLLIN)) |
+  const bool reads = !is_paused_ && !reason_ && !is_polled_;
+  const uint32_t wanted = (is_polled_ ? 0U : static_cast<uint32_t>(EPOLLRDHUP)) |
+                          (reads ? static_cast<uint32_t>(EPOLLIN) : 0U) |
                           (outbox_.empty() || is_broken_ ? 0U : static_cast<uint32_t>(EPOLLOUT));
   if (watch_id_ == 0 || is_closed_ || wanted == watched_) return;
   watched_ = wanted;
@@ -34,9 +57,22 @@ void StreamSocket::UpdateInterest() {
 void StreamSocket::OnEvents(uint32_t events) {
   if ((events & EPOLLOUT) != 0) Flush();
   if ((events & EPOLLIN) != 0) {
-    reader_.Refill();
-    ReadFrames();
+    ReadOnLoop();
   } else if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) {
+    bool is_reading = false;
+    {
+      MutexLock lock(&mu_);
+      if (is_polled_ && !is_reading_ && !reason_) {  // reads what the peer has sent before
+        is_polled_ = false;
+        return UpdateInterest();
+      }
+      is_reading = is_reading_;
+    }
+    if (is_reading) {
+      // That thread notices it too, and closes the socket. This event cannot be disabled meanwhile.
+      std::this_thread::sleep_for(kHangUpPause);
+      return;
+    }
     Close(Status::Unavailable("the peer has disconnected"));
     FinishClose();
   }
@@ -108,10 +144,7 @@ void StreamSocket::WantMessage() {
     ++num_wanted_;
     if (!std::exchange(is_paused_, false) || reason_) return;
   }
-  loop_->Post([self = shared_from_this()] {
-    self->reader_.Refill();
-    self->ReadFrames();
-  });
+  loop_->Post([self = shared_from_this()] { self->ReadOnLoop(); });
 }
 
 bool StreamSocket::MayHandle(const IncomingFrame& frame) {
@@ -126,14 +159,66 @@ bool StreamSocket::MayHandle(const IncomingFrame& frame) {
   return false;
 }
 
-void StreamSocket::ReadFrames() {
+void StreamSocket::ReadOnLoop() {
   int fd = -1;
   {
     MutexLock lock(&mu_);
-    if (is_closed_ || reason_ || is_paused_) return;
+    if (is_closed_ || reason_ || is_paused_ || is_reading_) return;
+    is_reading_ = true;
     UpdateInterest();
     fd = fd_.get();
   }
+  ReadFrames(fd);
+  MutexLock lock(&mu_);
+  is_reading_ = false;
+}
+
+bool StreamSocket::Poll(Duration most) {
+  if (IsInherited()) return false;
+  int fd = -1;
+  bool begins = false;
+  {
+    MutexLock lock(&mu_);
+    if (watch_id_ == 0 || is_closed_ || reason_ || is_reading_) return false;
+    is_reading_ = true;
+    begins = !std::exchange(is_polled_, true);
+    UpdateInterest();
+    fd = fd_.get();
+  }
+  if (begins) CheckPollingLater();
+  if (WaitReadable(fd, most, &spin_)) ReadFrames(fd);
+  bool is_closing = false;
+  {
+    MutexLock lock(&mu_);
+    is_reading_ = false;
+    last_poll_ = std::chrono::steady_clock::now();
+    is_closing = reason_.has_value();
+  }
+  if (is_closing) loop_->Post([self = shared_from_this()] { self->FinishClose(); });
+  return true;
+}
+
+void StreamSocket::CheckPollingLater() {
+  RealClock()->CallAt(RealClock()->Now() + kPollingIdle, [weak = weak_from_this()] {
+    if (const std::shared_ptr<StreamSocket> self = weak.lock()) self->EndPollingIfIdle();
+  });
+}
+
+void StreamSocket::EndPollingIfIdle() {
+  {
+    MutexLock lock(&mu_);
+    if (is_closed_ || !is_polled_) return;
+    const bool is_idle = !is_reading_ && std::chrono::steady_clock::now() - last_poll_ >= kPollingIdle;
+    if (is_idle) {
+      is_polled_ = false;
+      return UpdateInterest();
+    }
+  }
+  CheckPollingLater();
+}
+
+void StreamSocket::ReadFrames(int fd) {
+  reader_.Refill();
   while (!IsClosing()) {
     if (!held_) {
       Status status;
@@ -177,7 +262,7 @@ void StreamSocket::FinishClose() {
   Status why;
   {
     MutexLock lock(&mu_);
-    if (is_closed_ || !reason_) return;
+    if (is_closed_ || !reason_ || is_reading_) return;  // Poll() calls this again
     if (close_after_sending_ && !is_broken_ && !outbox_.empty()) return;
   }
   HandleClosing();  // this thread alone closes the socket

@@ -1,8 +1,10 @@
 // stream_socket.h — one end of a socket that carries frames: reading on an event loop, writing from any thread.
 //
 // Frames are written by the thread that sends them, as far as the socket accepts them; the loop writes the rest.
-// The loop reads frames and passes them to HandleFrame(), one at a time. The Handle functions are called on the
-// loop's thread, without locks; HandleClosed() is the last call, made exactly once after a successful Attach().
+// The loop reads frames and passes them to HandleFrame(), one at a time, unless a thread that waits for them does it
+// in Poll(). Then the loop leaves reading to such threads until none has come for a while. The Handle functions are
+// called without locks, HandleFrame() and HandleBadFrame() by the reading thread, the others on the loop's thread;
+// HandleClosed() is the last call, made exactly once after a successful Attach(), when no thread reads.
 //
 // Ownership: the loop keeps an attached socket alive until it is closed. Others may hold it for longer; its
 // methods then do nothing.
@@ -11,11 +13,13 @@
 #ifndef REVERB_TRANSPORT_LOCAL_STREAM_SOCKET_H_
 #define REVERB_TRANSPORT_LOCAL_STREAM_SOCKET_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "reverb/status.h"
@@ -44,6 +48,9 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   };
   // `notify`: if the result is kLater, HandleWritten() is called when everything was written.
   Sent Send(OutgoingFrame frame, bool notify) EXCLUDES(mu_);
+  // Waits until the socket is readable, for `most` at most, and reads frames on this thread. Returns false at once if
+  // another thread reads, or if the socket is closing.
+  bool Poll(Duration most) EXCLUDES(mu_);
   // Accepts one more frame of kind kMessage.
   void WantMessage() EXCLUDES(mu_);
   // Closes the socket soon, without sending what is left. The first reason is passed to HandleClosed().
@@ -79,7 +86,12 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   void BeginClose(Status why, bool after_sending) EXCLUDES(mu_);
   // Closes the socket if that is due. On the loop's thread.
   void FinishClose() EXCLUDES(mu_);
-  void ReadFrames() EXCLUDES(mu_);
+  // Reads on the loop's thread, unless another thread does.
+  void ReadOnLoop() EXCLUDES(mu_);
+  void ReadFrames(int fd) EXCLUDES(mu_);
+  // Makes the loop read again if no thread has called Poll() for a while.
+  void EndPollingIfIdle() EXCLUDES(mu_);
+  void CheckPollingLater();
   void Flush() EXCLUDES(mu_);
   // Returns false if the frame must wait for WantMessage().
   bool MayHandle(const IncomingFrame& frame) EXCLUDES(mu_);
@@ -90,9 +102,10 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
 
   const uint64_t generation_ = ForkGeneration();
   EventLoop* const loop_;
-  // Used on the loop's thread.
+  // Used by the thread that reads: see is_reading_.
   FrameReader reader_;
   std::optional<IncomingFrame> held_;  // waits for WantMessage()
+  AdaptiveSpin spin_;
 
   mutable Mutex mu_;
   Descriptor fd_ GUARDED_BY(mu_);  // closed on the loop's thread only
@@ -102,7 +115,10 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   bool is_broken_ GUARDED_BY(mu_) = false;  // the peer reads nothing more; it may have sent a reason
   bool notify_written_ GUARDED_BY(mu_) = false;
   int64_t num_wanted_ GUARDED_BY(mu_) = 0;
-  bool is_paused_ GUARDED_BY(mu_) = false;        // held_ waits
+  bool is_paused_ GUARDED_BY(mu_) = false;   // held_ waits
+  bool is_reading_ GUARDED_BY(mu_) = false;  // a thread uses reader_ and held_, and calls HandleFrame()
+  bool is_polled_ GUARDED_BY(mu_) = false;   // the loop does not watch for frames
+  std::chrono::steady_clock::time_point last_poll_ GUARDED_BY(mu_);
   std::optional<Status> reason_ GUARDED_BY(mu_);  // of closing
   bool close_after_sending_ GUARDED_BY(mu_) = false;
   bool is_closed_ GUARDED_BY(mu_) = false;

@@ -18,18 +18,15 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import pathlib
 import random
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 
 import numpy as np
+from program import ServerProgram
 
 import reverb
 
@@ -129,41 +126,6 @@ def run_role(name: str, target, arguments: tuple, failures) -> None:
         raise
 
 
-class Server:
-    """The program `reverb serve`, which is killed and started again."""
-
-    def __init__(self, program: str, port: int, checkpoints: pathlib.Path, log: pathlib.Path) -> None:
-        self._arguments = [program, "serve", "--port", str(port), "--max-bytes", "256MiB"]
-        self._arguments += ["--checkpoint", str(checkpoints), "--checkpoint-every", "5s"]
-        for table in TABLES:
-            self._arguments += ["--table", table]
-        self._log = log.open("ab")
-        self.process = subprocess.Popen(self._arguments, stdout=self._log, stderr=self._log)
-
-    def restart(self) -> None:
-        """Kills the server and starts it again."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self.process = subprocess.Popen(self._arguments, stdout=self._log, stderr=self._log)
-
-    def usage(self) -> dict[str, float]:
-        """Returns memory (MB), threads and descriptors of the process."""
-        folder = pathlib.Path("/proc") / str(self.process.pid)
-        fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
-        return {
-            "memory": int(fields["VmRSS"].split()[0]) / 1024,
-            "threads": int(fields["Threads"]),
-            "descriptors": len(os.listdir(folder / "fd")),
-        }
-
-
-def free_port() -> int:
-    """Returns a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def wait_for(condition, seconds: float, what: str, failures) -> None:
     """Waits until the condition holds; fails after `seconds`, or when a client has failed."""
     end = time.monotonic() + seconds
@@ -187,9 +149,10 @@ def main() -> int:
     spawn = multiprocessing.get_context("spawn")
     stop, life, failures = spawn.Event(), spawn.Value("q", 1), spawn.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        root, port = pathlib.Path(folder), free_port()
-        address = f"localhost:{port}"
-        server = Server(options.program, port, root / "checkpoints", root / "server.log")
+        root = pathlib.Path(folder)
+        arguments = ("--max-bytes", "256MiB", "--checkpoint-every", "5s")
+        server = ServerProgram(options.program, TABLES, root, arguments=arguments)
+        address = f"localhost:{server.port}"
         roles = {f"writer {i}": (write, (address, i, options.seed + i, stop)) for i in range(3)}
         for table in ("uniform", "prioritized"):
             roles[f"sampler of {table}"] = (sample, (address, table, options.seed))
@@ -230,7 +193,8 @@ def main() -> int:
                 run_for(options.kill_every)
                 show(before)
                 life.value += 1
-                server.restart()
+                server.kill()
+                server.start()
             # The last life has half of the time: what grows slowly shows.
             run_for(options.seconds / 8)
             warm = server.usage()
@@ -247,15 +211,14 @@ def main() -> int:
                 elif not client.is_alive():
                     raise SystemExit(f"soak: {client.name} ended by itself with {client.exitcode}")
         except SystemExit:
-            sys.stderr.write((root / "server.log").read_text()[-5000:])
+            sys.stderr.write(server.tail())
             raise
         finally:
             stop.set()
             for client in clients:
                 if client.is_alive():
                     client.kill()
-            server.process.kill()
-            server.process.wait()
+            server.close()
     if not failures.empty():
         raise SystemExit(f"soak: a client failed\n{failures.get()}")
     for name, slack in (("memory", SLACK_MB), ("threads", 16), ("descriptors", 16)):

@@ -1,0 +1,196 @@
+// Tests a client of several servers: shares of samples, keys and their servers, lost servers, writers that move.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reverb/client.h"
+#include "reverb/log.h"
+#include "reverb/server.h"
+#include "testing/status_matchers.h"
+#include "testing/wait.h"
+
+namespace reverb {
+namespace {
+
+using namespace std::chrono_literals;
+using test::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class PublicSetTest : public ::testing::Test {
+ protected:
+  Server& Start(int port = 0, SelectorOptions sampler = SelectorOptions::Uniform(7)) {
+    servers_.push_back(
+        Server::Start({.tables = {{.name = "t", .sampler = sampler}}, .host = "127.0.0.1", .port = port})
+            .value());
+    return servers_.back();
+  }
+  static std::string AddressOf(const Server& server) { return "127.0.0.1:" + std::to_string(server.port()); }
+  Client ConnectAll(ClientOptions options = {}) {
+    std::string addresses;
+    for (const Server& server : servers_) addresses += (addresses.empty() ? "" : ",") + AddressOf(server);
+    options.in_process = false;
+    return Client::Connect(addresses, options).value();
+  }
+  static void Fill(const Server& server, int count, double priority = 1) {
+    auto writer = server.in_process_client().NewWriter({.max_sequence_length = 1}).value();
+    Write(&writer, 0, count, priority);
+    ASSERT_OK(writer.Flush());
+  }
+  static void Write(Writer* writer, int64_t from, int64_t to, double priority = 1) {
+    for (int64_t i = from; i < to; ++i) {
+      const TensorView value{.dtype = DType::kInt64, .dims = {}, .data = &i};
+      ASSERT_OK(writer->Append({&value, 1}));
+      ASSERT_OK(writer->CreateItem("t", 1, priority));
+    }
+  }
+
+  std::vector<Server> servers_;
+};
+
+TEST_F(PublicSetTest, SamplesAreThoseOfOneTable) {
+  servers_.reserve(2);
+  Fill(Start(), 100);
+  Fill(Start(), 900);
+  const Client client = ConnectAll();
+  EXPECT_EQ(client.num_servers(), 2);
+  auto sampler = client.NewSampler({.table = "t", .batch_size = 100}).value();
+  std::map<uint64_t, int> by_shard;
+  for (int i = 0; i < 100; ++i) {
+    Batch batch;
+    ASSERT_OK(sampler.NextBatch(100, &batch, {.timeout = 60s}));
+    for (size_t k = 0; k < 100; ++k) {
+      ++by_shard[batch.info.keys[k] >> 48];
+      ASSERT_NEAR(batch.info.probabilities[k], 0.001, 1e-12);
+      ASSERT_EQ(batch.info.table_sizes[k], 1000);
+    }
+  }
+  EXPECT_NEAR(by_shard[static_cast<uint64_t>(servers_[0].shard())], 1000, 180);
+  EXPECT_NEAR(by_shard[static_cast<uint64_t>(servers_[1].shard())], 9000, 180);
+  EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 1000);
+}
+
+TEST_F(PublicSetTest, UpdatesAndDeletesGoToTheServerOfTheKey) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(), 3);
+  const Client client = ConnectAll();
+  ASSERT_EQ(client.InfoOfEach({.timeout = 60s}).size(), 2u);  // the shards are known now
+  uint64_t cursor = 0;
+  const uint64_t key = servers_[1].in_process_client().Inspect("t", 1, &cursor).value().front().key();
+  EXPECT_EQ(key >> 48, static_cast<uint64_t>(servers_[1].shard()));
+  const KeyPriority update{key, 5};
+  ASSERT_OK(client.UpdatePriorities("t", {&update, 1}, {.timeout = 60s}));
+  ASSERT_OK(client.Delete("t", {&key, 1}, {.timeout = 60s}));
+  EXPECT_EQ(servers_[0].in_process_client().Info().value().tables[0].unknown_keys, 0);
+  EXPECT_EQ(servers_[1].table("t").value().size(), 2);
+  // A key without a shard may be on any of them.
+  const uint64_t own = 17;
+  ASSERT_OK(client.Delete("t", {&own, 1}, {.timeout = 60s}));
+  for (const Server& server : servers_) {
+    EXPECT_EQ(server.in_process_client().Info().value().tables[0].unknown_keys, 1);
+  }
+}
+
+TEST_F(PublicSetTest, UpdatesForALostServerAreDroppedOrFail) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(), 3);
+  const Client client = ConnectAll();
+  const Client strict = ConnectAll({.lost_updates = LostUpdates::kRaise});
+  for (const Client& each : {client, strict}) ASSERT_EQ(each.InfoOfEach({.timeout = 60s}).size(), 2u);
+  uint64_t cursor = 0;
+  std::vector<KeyPriority> updates;
+  for (const Server& server : servers_) {
+    cursor = 0;
+    updates.push_back({server.in_process_client().Inspect("t", 1, &cursor).value().front().key(), 5});
+  }
+  servers_[0].Stop();
+  EXPECT_OK(client.UpdatePriorities("t", updates));
+  EXPECT_EQ(client.dropped_updates(), 1);
+  EXPECT_EQ(servers_[1].in_process_client().Info().value().tables[0].updates, 1);
+  EXPECT_THAT(
+      strict.UpdatePriorities("t", updates, {.timeout = 2s}).message(),
+      AllOf(HasSubstr("1 of the 2 servers that were called failed"),
+            HasSubstr("have done it (" + AddressOf(servers_[1]) + ")"), HasSubstr(AddressOf(servers_[0]))));
+  EXPECT_EQ(strict.dropped_updates(), 0);
+}
+
+TEST_F(PublicSetTest, AWriterMovesWhenItsServerIsLost) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Start(0, SelectorOptions::Fifo());
+  const Client client = ConnectAll({.lost_server_timeout = 200ms});
+  auto writer = client.NewWriter({.max_sequence_length = 1}).value();
+  Write(&writer, 0, 5);
+  ASSERT_OK(writer.Flush({.timeout = 60s}));
+  const size_t home = servers_[0].table("t").value().size() == 5 ? 0 : 1;
+  servers_[home].Stop();
+  Write(&writer, 5, 20);
+  ASSERT_OK(writer.Flush({.timeout = 60s}));
+  const Table other = servers_[1 - home].table("t").value();
+  EXPECT_EQ(other.size(), 15);
+  uint64_t cursor = 0;
+  for (const SampledTrajectory& item :
+       servers_[1 - home].in_process_client().Inspect("t", 100, &cursor).value()) {
+    EXPECT_EQ(item.key() >> 48, static_cast<uint64_t>(servers_[1 - home].shard()));
+  }
+  // Single inserts and new writers use the server that is left.
+  const int64_t one = 1;
+  const TensorView step{.dtype = DType::kInt64, .dims = {}, .data = &one};
+  const Client::TablePriority into{"t", 1.0};
+  for (int i = 0; i < 3; ++i) ASSERT_OK(client.Insert({&step, 1}, {&into, 1}, {.timeout = 60s}));
+  EXPECT_EQ(other.size(), 18);
+}
+
+TEST_F(PublicSetTest, ServersAreFoundInAFolder) {
+  std::string folder = ::testing::TempDir() + "/servers_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const Client client = Client::Connect("file://" + folder, {.in_process = false}).value();
+  EXPECT_EQ(client.num_servers(), 0);
+  EXPECT_THAT(client.Info({.timeout = 10ms}).status(),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("no server of the set is known")));
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) {
+    servers_.push_back(
+        Server::Start(
+            {.tables = {{.name = "t"}}, .host = "127.0.0.1", .port = 0, .register_at = "file://" + folder})
+            .value());
+    Fill(servers_.back(), 10);
+    EXPECT_TRUE(test::WaitUntil([&] { return client.num_servers() == i + 1; }));
+  }
+  EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 20);
+  servers_[0].Stop();
+  EXPECT_TRUE(test::WaitUntil([&] { return client.num_servers() == 1; })) << "it has left the folder";
+  EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 10);
+  servers_.clear();
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(PublicSetTest, ServersCanBeReplacedOnlyInASet) {
+  const Server& server = Start();
+  const Client one = ConnectAll();
+  EXPECT_THAT(one.SetServers({"127.0.0.1:1"}), StatusIs(StatusCode::kFailedPrecondition));
+  const Client set = Client::Connect("", {.servers_may_change = true}).value();
+  EXPECT_EQ(set.num_servers(), 0);
+  EXPECT_THAT(set.SetServers({AddressOf(server), ""}), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_EQ(set.num_servers(), 0);
+  ASSERT_OK(set.SetServers({AddressOf(server)}));
+  EXPECT_OK(set.Info({.timeout = 60s}));
+}
+
+TEST_F(PublicSetTest, InvalidShardsAreRejected) {
+  for (const int shard : {0, -1, 65536}) {
+    EXPECT_THAT(Server::Start({.tables = {{.name = "t"}}, .port = std::nullopt, .shard = shard}).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("shard is " + std::to_string(shard))));
+  }
+}
+
+}  // namespace
+}  // namespace reverb

@@ -1,0 +1,307 @@
+#include "api/server_set.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "api/routed_connection.h"
+#include "api/writer_route.h"
+#include "base/random.h"
+#include "base/wait_loop.h"
+#include "client/backoff.h"
+#include "client/insert_pipeline.h"
+
+namespace reverb::internal {
+namespace {
+
+// Bounds the idle samplers of a table that are kept for single operations.
+constexpr size_t kMaxIdleSetSamplers = 4;
+
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+// The score of a server for a session: the highest wins.
+uint64_t RendezvousScore(const Id128& session, std::string_view address) {
+  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
+  const auto add = [&hash](uint8_t byte) { hash = (hash ^ byte) * 0x100000001B3u; };
+  for (const uint8_t byte : session) add(byte);
+  for (const char c : address) add(static_cast<uint8_t>(c));
+  return Mix(hash);
+}
+
+// A writer must leave a lost server before it gives up.
+Duration LostTimeout(const ClientOptions& options) {
+  if (!options.reconnect_timeout) return options.lost_server_timeout;
+  return std::min<Duration>(options.lost_server_timeout, *options.reconnect_timeout / 2);
+}
+
+SetSampler::Server ToSetServer(const std::shared_ptr<ServerLink>& link) {
+  const auto create = [link](SamplerImpl::Options options) {
+    // A server's first stream uses the client's connection. Further streams have their own connections, since
+    // the streams of one connection share its bandwidth.
+    return SamplerImpl::Create(
+        [link](size_t stream) { return stream == 0 ? link->Connect() : link->OwnConnection(); },
+        std::move(options));
+  };
+  const auto on_welcome = [link](const Welcome& welcome) {
+    link->SetShard(welcome.shard);
+    link->SetLost(false);
+  };
+  return {.id = link->id(), .address = link->address(), .create = create, .on_welcome = on_welcome};
+}
+
+std::vector<SetSampler::Server> ToSetServers(const ServerSet::Links& links) {
+  std::vector<SetSampler::Server> servers;
+  servers.reserve(links.size());
+  for (const auto& link : links) servers.push_back(ToSetServer(link));
+  return servers;
+}
+
+}  // namespace
+
+ServerSet::ServerSet(std::unique_ptr<Resolver> resolver, const ClientOptions& options)
+    : options_(options),
+      lost_timeout_(LostTimeout(options)),
+      resolver_(std::move(resolver)),
+      dropped_log_(RealClock(), std::chrono::seconds(10)),
+      resolve_log_(RealClock(), std::chrono::minutes(1)) {}
+
+Result<std::shared_ptr<ServerSet>> ServerSet::Create(const std::vector<std::string>& addresses,
+                                                     std::unique_ptr<Resolver> resolver,
+                                                     const ClientOptions& options) {
+  std::shared_ptr<ServerSet> set(new ServerSet(std::move(resolver), options));
+  REVERB_RETURN_IF_ERROR(set->SetAddresses(addresses));
+  if (set->resolver_) {
+    set->Resolve();
+    MutexLock lock(&set->mu_);
+    set->StartThread();
+  }
+  return set;
+}
+
+ServerSet::~ServerSet() {
+  {
+    MutexLock lock(&mu_);
+    is_stopped_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  for (IdleSamplers& samplers : idle_samplers_) {
+    for (auto& [table, idle] : samplers) {
+      for (auto& sampler : idle) sampler->Close();
+    }
+  }
+}
+
+// --- Which servers there are ---
+
+ServerSet::Links ServerSet::links() const {
+  MutexLock lock(&mu_);
+  return links_;
+}
+
+Result<ServerSet::Links> ServerSet::AwaitLinks(const WaitOptions& wait) const {
+  WaitLoop loop(wait);
+  MutexLock lock(&mu_);
+  while (links_.empty()) {
+    if (loop.expired())
+      return Status::DeadlineExceeded("Timeout exceeded: no server of the set is known yet");
+    if (options_.reconnect_timeout && loop.waited() >= *options_.reconnect_timeout) {
+      return Status::Unavailable("no server of the set is known; start one, or check the address");
+    }
+    REVERB_RETURN_IF_ERROR(loop.Sleep(&changed_, &mu_));
+  }
+  return links_;
+}
+
+Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
+  Links present = links();
+  Links next;
+  for (const std::string& address : addresses) {
+    const auto same = [&](const auto& link) { return link->address() == address; };
+    if (std::ranges::any_of(next, same)) continue;
+    if (const auto known = std::ranges::find_if(present, same); known != present.end()) {
+      next.push_back(*known);
+      continue;
+    }
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<RoutedConnection> network, ConnectRouted(address, options_));
+    next.push_back(std::make_shared<ServerLink>(std::move(network), options_, lost_timeout_));
+  }
+  std::vector<std::shared_ptr<SetSampler>> samplers;
+  {
+    MutexLock lock(&mu_);
+    links_ = next;
+    std::erase_if(samplers_, [](const auto& sampler) { return sampler.expired(); });
+    for (const auto& weak : samplers_) {
+      if (auto sampler = weak.lock()) samplers.push_back(std::move(sampler));
+    }
+    changed_.NotifyAll();
+  }
+  for (const auto& sampler : samplers) sampler->SetServers(ToSetServers(next));
+  return Status::Ok();
+}
+
+bool ServerSet::Contains(const ServerLink& link) const {
+  MutexLock lock(&mu_);
+  return std::ranges::any_of(links_, [&](const auto& one) { return one.get() == &link; });
+}
+
+std::shared_ptr<ServerLink> ServerSet::Home(const Id128& session) const {
+  std::shared_ptr<ServerLink> best;
+  std::pair<bool, uint64_t> best_score;
+  for (const auto& link : links()) {
+    const std::pair score(!link->is_lost(), RendezvousScore(session, link->address()));
+    if (best && score <= best_score) continue;
+    best = link;
+    best_score = score;
+  }
+  return best;
+}
+
+std::shared_ptr<ServerLink> ServerSet::NextInTurn() {
+  const Links present = links();
+  const size_t turn = turn_.fetch_add(1);
+  for (size_t i = 0; i < present.size(); ++i) {
+    const auto& link = present[(turn + i) % present.size()];
+    if (!link->is_lost()) return link;
+  }
+  return present.empty() ? nullptr : present[turn % present.size()];
+}
+
+// --- Lost servers, and the thread ---
+
+void ServerSet::MarkLost(const std::shared_ptr<ServerLink>& link) {
+  if (link->is_lost()) return;
+  link->SetLost(true);
+  MutexLock lock(&mu_);
+  resolve_now_ = true;
+  StartThread();
+  changed_.NotifyAll();
+}
+
+void ServerSet::CountDropped(const ServerLink& link, int64_t updates) {
+  const int64_t total = dropped_.fetch_add(updates, std::memory_order_relaxed) + updates;
+  dropped_log_.Log(LogLevel::kWarning, link.address(),
+                   "the server at " + link.address() + " is lost: dropped " + std::to_string(updates) +
+                       " priority updates and deletes for its items, " + std::to_string(total) +
+                       " so far (lost_updates)");
+}
+
+void ServerSet::StartThread() {
+  if (std::exchange(has_thread_, true)) return;
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "rv-servers");
+    Run();
+  });
+}
+
+bool ServerSet::is_stopped() const {
+  MutexLock lock(&mu_);
+  return is_stopped_;
+}
+
+void ServerSet::Run() {
+  auto resolved_at = std::chrono::steady_clock::now();
+  while (true) {
+    bool is_due = false;
+    {
+      MutexLock lock(&mu_);
+      if (!is_stopped_) changed_.WaitFor(&mu_, kProbeInterval);
+      if (is_stopped_) return;
+      is_due = std::exchange(resolve_now_, false);
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (resolver_ && (is_due || now - resolved_at >= kResolveInterval)) {
+      resolved_at = now;
+      Resolve();
+    }
+    ProbeLost();
+  }
+}
+
+void ServerSet::Resolve() {
+  Result<std::vector<std::string>> found = resolver_->Resolve(RealClock()->Now());
+  Status status = found.status();
+  // Without any server something is wrong with the list: those that are known may still answer.
+  if (found.ok() && !(found->empty() && !links().empty())) status = SetAddresses(*found);
+  if (!status.ok()) {
+    resolve_log_.Log(LogLevel::kWarning, "resolve",
+                     "the servers of the set could not be found; those that are known stay: " +
+                         std::string(status.message()));
+  }
+}
+
+void ServerSet::ProbeLost() {
+  const WaitOptions brief{.timeout = kProbeInterval, .on_wait = [this] {
+                            return is_stopped() ? Status::Cancelled("the client is gone") : Status::Ok();
+                          }};
+  for (const auto& link : links()) {
+    if (!link->is_lost() || is_stopped()) continue;
+    if (link->Info(brief).ok()) link->SetLost(false);
+  }
+}
+
+// --- Writers and samplers ---
+
+std::unique_ptr<ItemSink> ServerSet::NewSink() {
+  // Detects servers of this process: streams are opened on threads that must not wait for it.
+  for (const auto& link : links()) (void)link->Connect({.timeout = std::chrono::seconds(1)});
+  return InsertPipeline::Own(InsertPipeline::Create(std::make_shared<WriterRoute>(shared_from_this()),
+                                                    {.window_bytes = options_.write_window_bytes,
+                                                     .client_name = options_.name,
+                                                     .reconnect_timeout = options_.reconnect_timeout,
+                                                     .attempt_timeout = lost_timeout_}));
+}
+
+Result<std::shared_ptr<SetSampler>> ServerSet::NewSampler(SamplerImpl::Options options) {
+  REVERB_ASSIGN_OR_RETURN(
+      std::shared_ptr<SetSampler> sampler,
+      SetSampler::Create(ToSetServers(links()), {.sampler = std::move(options), .seed = EntropySeed()}));
+  Links present;
+  {
+    MutexLock lock(&mu_);
+    samplers_.push_back(sampler);
+    present = links_;
+  }
+  sampler->SetServers(ToSetServers(present));  // they may have changed meanwhile
+  return sampler;
+}
+
+Status ServerSet::Sample(std::string_view table, int64_t n, const WaitOptions& wait, bool timesteps,
+                         std::vector<internal::Sample>* out) {
+  std::shared_ptr<SetSampler> sampler;
+  {
+    MutexLock lock(&mu_);
+    IdleSamplers& samplers = idle_samplers_[timesteps ? 1 : 0];
+    if (const auto found = samplers.find(table); found != samplers.end() && !found->second.empty()) {
+      sampler = std::move(found->second.back());
+      found->second.pop_back();
+    }
+  }
+  if (!sampler) {
+    REVERB_ASSIGN_OR_RETURN(
+        sampler,
+        NewSampler({.table = std::string(table),
+                    .exact = true,
+                    .rules = {.unsupported_dtypes = options_.unsupported_dtypes, .timesteps = timesteps},
+                    .reconnect_timeout = options_.reconnect_timeout,
+                    .client_name = options_.name}));
+  }
+  const Status status = sampler->Next(n, wait, out);
+  if (status.ok()) {
+    MutexLock lock(&mu_);
+    auto& idle = idle_samplers_[timesteps ? 1 : 0][std::string(table)];
+    if (idle.size() < kMaxIdleSetSamplers) {
+      idle.push_back(std::move(sampler));
+      return status;
+    }
+  }
+  sampler->Close();
+  return status;
+}
+
+}  // namespace reverb::internal

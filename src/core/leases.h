@@ -1,0 +1,71 @@
+// leases.h — which items of a table are leased, under which id, and until when.
+//
+// A LeaseBook only keeps the leases; TableState has the rules (table_leases.cc). An item has at most one lease.
+// A lease whose item has left the table stays in the book without it until it is settled or expires, because
+// the consumer holds the data and will acknowledge that it used it.
+//
+// Threads: needs the table's lock.
+#ifndef REVERB_CORE_LEASES_H_
+#define REVERB_CORE_LEASES_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "reverb/lease.h"
+#include "reverb/selector.h"
+
+namespace reverb::internal {
+
+struct LeaseRecord {
+  uint64_t key = 0;
+  TimePoint expires = {};
+  std::optional<Slot> slot = {};  // absent: the item has left the table
+};
+
+class LeaseBook {
+ public:
+  // Ids continue from `first_id`. A random one keeps the ids of former runs of a server apart from new ones.
+  explicit LeaseBook(uint64_t first_id) : next_id_(first_id) {}
+
+  bool empty() const { return by_id_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(by_id_.size()); }
+  bool IsLeased(Slot slot) const { return by_slot_.contains(slot); }
+
+  // Returns the id of a new lease. REQUIRES: !IsLeased(slot).
+  uint64_t Add(uint64_t key, Slot slot, TimePoint expires);
+  // Returns null if there is no such lease.
+  const LeaseRecord* Find(const LeaseGrant& grant) const;
+  void Extend(uint64_t id, TimePoint expires);
+  // Removes a lease, which must be present, and returns it.
+  LeaseRecord Remove(uint64_t id);
+  // The item of the slot leaves the table. Returns the id of its lease, which stays; nullopt if it has none.
+  std::optional<uint64_t> Orphan(Slot slot);
+  void Clear();
+
+  // Returns the lease that expires first.
+  std::optional<std::pair<TimePoint, uint64_t>> First() const {
+    if (by_expiry_.empty()) return std::nullopt;
+    return *by_expiry_.begin();
+  }
+  // Calls f(slot) for each leased item, in the order of their grants' expiry.
+  template <typename F>
+  void ForEachSlot(F f) const {
+    for (const auto& [expires, id] : by_expiry_) {
+      if (const LeaseRecord& lease = by_id_.at(id); lease.slot) f(*lease.slot);
+    }
+  }
+
+ private:
+  uint64_t next_id_;
+  absl::flat_hash_map<uint64_t, LeaseRecord> by_id_;
+  absl::flat_hash_map<Slot, uint64_t> by_slot_;
+  absl::btree_set<std::pair<TimePoint, uint64_t>> by_expiry_;
+};
+
+}  // namespace reverb::internal
+
+#endif  // REVERB_CORE_LEASES_H_

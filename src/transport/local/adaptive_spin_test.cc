@@ -1,0 +1,54 @@
+#include "transport/local/adaptive_spin.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace reverb::internal {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Returns how many of `waits` waits poll at all, if no event comes.
+int NumVainPolls(AdaptiveSpin* spin, int waits) {
+  int polls = 0;
+  for (int i = 0; i < waits; ++i) {
+    bool has_polled = false;
+    EXPECT_FALSE(spin->Spin(1us, [&] {
+      has_polled = true;
+      return false;
+    }));
+    polls += has_polled ? 1 : 0;
+  }
+  return polls;
+}
+
+TEST(AdaptiveSpinTest, ReturnsAsSoonAsTheEventIsThere) {
+  AdaptiveSpin spin(1h);
+  int polls = 0;
+  EXPECT_TRUE(spin.Spin(1h, [&] { return ++polls == 3; }));
+  EXPECT_EQ(polls, 3);
+}
+
+TEST(AdaptiveSpinTest, PollsRarelyAfterSeveralVainAttempts) {
+  AdaptiveSpin spin(1us);
+  EXPECT_EQ(NumVainPolls(&spin, 8), 8);
+  EXPECT_EQ(NumVainPolls(&spin, 3200), 100);
+}
+
+TEST(AdaptiveSpinTest, PollsAgainAfterASuccess) {
+  AdaptiveSpin spin(1us);
+  NumVainPolls(&spin, 8);
+  bool is_found = false;
+  for (int i = 0; i < 32 && !is_found; ++i) is_found = spin.Spin(1us, [] { return true; });
+  EXPECT_TRUE(is_found);
+  EXPECT_EQ(NumVainPolls(&spin, 8), 8);
+}
+
+TEST(AdaptiveSpinTest, NeverPollsWithoutATime) {
+  AdaptiveSpin spin(0us);
+  EXPECT_EQ(NumVainPolls(&spin, 100), 0);
+}
+
+}  // namespace
+}  // namespace reverb::internal
