@@ -65,19 +65,23 @@ def evaluate(weights: agent.Weights, seed: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def serve(program: str) -> Iterator[str]:
-    """Runs a server process during the block; yields its address."""
-    with tempfile.TemporaryDirectory() as folder:
+def serve(program: str, log: Path) -> Iterator[str]:
+    """Runs a server process during the block, with its log in a file; yields its address."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, log.open("wb") as log_file:
         port_file = Path(folder) / "port"
         # A new session: Ctrl-C stops this program, which then stops the server last.
         server = subprocess.Popen(
             [program, "serve", "--config", HERE / "server.toml", "--port-file", port_file],
-            stdout=subprocess.DEVNULL, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=log_file, start_new_session=True,
         )  # fmt: skip
         try:
             while not port_file.exists():
                 if server.poll() is not None:
-                    raise SystemExit(f"demo: the server ended with {server.returncode} before it could be reached")
+                    raise SystemExit(
+                        f"{log.read_text(errors='replace')}"
+                        f"demo: the server ended with {server.returncode} before it could be reached"
+                    )
                 time.sleep(0.02)
             yield f"localhost:{port_file.read_text(encoding='ascii').strip()}"
         finally:
@@ -307,7 +311,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="how long the environments run at full speed, then in real time (default: 4 1.5)",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the networks, the environments and the exploration")
-    parser.add_argument("--output", type=Path, default=Path("build/demo-output"), help="where the plots go")
+    parser.add_argument("--output", type=Path, default=Path("build/demo-output"), help="where the plots and the server's log go")
     options = parser.parse_args(arguments)
     if options.actors < 1:
         parser.error(f"--actors is {options.actors}, it must be at least 1")
@@ -319,7 +323,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds the stack, so that no process is left behind
 
     try:
-        with serve(program) as address:
+        log = options.output / "server.log"
+        with serve(program, log) as address:
             screen.say(
                 f"A server at {address}, a learner and {options.actors} actors, each a process of its own.\n"
                 f"The environments run at full speed for {full_speed:g} s, then in real time for {real_time:g} s, "
@@ -327,7 +332,8 @@ def main(arguments: list[str] | None = None) -> int:
                 f"Look inside while it runs, from another terminal:\n"
                 f"  {program} info {address}\n"
                 f"  {program} info {address} --watch\n"
-                f"  {program} peek {address} replay"
+                f"  {program} peek {address} replay\n"
+                f"The server's log: {log}"
             )
             pace = agent.Pace(full_speed, real_time, start=time.monotonic())
             demo = Demo(program, address, options, pace, screen)

@@ -114,6 +114,19 @@ def test_ctrl_c_ends_all_processes(tmp_path):
     )
 
 
+def test_the_servers_log_goes_into_a_file(tmp_path):
+    program = tmp_path / "reverb"
+    program.write_text("#!/bin/sh\necho no port is free >&2\nexit 3\n", encoding="ascii")
+    program.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo" / "cartpole.py", "--program", program, "--output", tmp_path / "plots"],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (tmp_path / "plots" / "server.log").read_text(encoding="ascii") == "no port is free\n"
+    assert done.stderr == "no port is free\ndemo: the server ended with 3 before it could be reached\n"
+    assert done.returncode == 1
+
+
 def test_a_missing_program_is_reported(tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "demo" / "cartpole.py", "--program", tmp_path / "absent"],
