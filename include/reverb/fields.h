@@ -43,6 +43,15 @@ enum class FieldLimit : uint8_t {
   kUpdates,    // the number of keys to update or delete
 };
 
+// What SumOf() does with a number of several servers that act as one.
+enum class FieldSum : uint8_t {
+  kAdd,       // a count, a size or a rate
+  kFirst,     // a setting: that of the first server
+  kFirstSet,  // that of the first server where it is not 0
+  kLeast,
+  kLargest,
+};
+
 // Members: pointers to members, which lead from the record to the value: one, or two for a value in a nested
 // struct whose fields are sent as fields of the record itself.
 template <typename... Members>
@@ -50,7 +59,7 @@ struct Field {
   constexpr Field(const char* field_name, uint32_t field_number, Members... members)
       : name(field_name), number(field_number), path(members...), json_name(field_name) {}
 
-  // Returns a copy with another kind, limit or name in JSON; NotInJson() leaves the field out of the JSON.
+  // Returns a copy with another kind, limit, sum or name in JSON; NotInJson() leaves the field out of the JSON.
   constexpr Field As(FieldKind new_kind) const {
     Field field = *this;
     field.kind = new_kind;
@@ -60,6 +69,11 @@ struct Field {
   constexpr Field UpTo(FieldLimit new_limit) const {
     Field field = *this;
     field.limit = new_limit;
+    return field;
+  }
+  constexpr Field InSum(FieldSum new_sum) const {
+    Field field = *this;
+    field.sum = new_sum;
     return field;
   }
   constexpr Field Json(std::string_view new_name) const {
@@ -81,7 +95,8 @@ struct Field {
   std::tuple<Members...> path;
   FieldKind kind = FieldKind::kPlain;
   FieldLimit limit = FieldLimit::kDefault;
-  std::string_view json_name;  // empty: not in the JSON
+  FieldSum sum = FieldSum::kAdd;  // of numbers; other values are those of the first server
+  std::string_view json_name;     // empty: not in the JSON
 };
 
 template <typename... Fields>

@@ -49,12 +49,14 @@ inline constexpr auto kFields<TableInfo> = FieldList("TableInfo",
     Field("referenced_bytes", 15, &TableInfo::referenced_bytes).Json("bytes"),
     Field("sampler", 2, &TableInfo::sampler),
     Field("remover", 3, &TableInfo::remover),
-    Field("max_times_sampled", 5, &TableInfo::max_times_sampled).As(FieldKind::kSigned),
-    Field("max_age_nanos", 38, &TableInfo::max_age_nanos).As(FieldKind::kNanos).Json("max_age_seconds"),
+    Field("max_times_sampled", 5, &TableInfo::max_times_sampled)
+        .As(FieldKind::kSigned).InSum(FieldSum::kFirst),
+    Field("max_age_nanos", 38, &TableInfo::max_age_nanos)
+        .As(FieldKind::kNanos).InSum(FieldSum::kFirst).Json("max_age_seconds"),
     Field("rate_limiter", 6, &TableInfo::rate_limiter),
     Field("cursor", 0, &TableInfo::cursor),
     Field("signature", 7, &TableInfo::signature).AsBytes(FieldLimit::kSignature),
-    Field("layout", 37, &TableInfo::layout),
+    Field("layout", 37, &TableInfo::layout).InSum(FieldSum::kFirst),
     Field("structure", 36, &TableInfo::structure).AsBytes(FieldLimit::kStructure).NotInJson(),
     Field("inserts", 12, &TableInfo::counters, &RateLimiterCounters::inserts),
     Field("samples", 13, &TableInfo::counters, &RateLimiterCounters::samples),
@@ -73,10 +75,10 @@ inline constexpr auto kFields<TableInfo> = FieldList("TableInfo",
     Field("samples_per_second", 22, &TableInfo::samples_per_second),
     Field("waiting_inserts", 23, &TableInfo::waiting_inserts),
     Field("waiting_samples", 24, &TableInfo::waiting_samples),
-    Field("insert_wait_reason", 25, &TableInfo::insert_wait_reason),
-    Field("sample_wait_reason", 26, &TableInfo::sample_wait_reason),
+    Field("insert_wait_reason", 25, &TableInfo::insert_wait_reason).InSum(FieldSum::kFirstSet),
+    Field("sample_wait_reason", 26, &TableInfo::sample_wait_reason).InSum(FieldSum::kFirstSet),
     Field("longest_wait_nanos", 27, &TableInfo::longest_wait_nanos)
-        .As(FieldKind::kNanos).Json("longest_wait_seconds"),
+        .As(FieldKind::kNanos).InSum(FieldSum::kLargest).Json("longest_wait_seconds"),
     Field("waits", 28, &TableInfo::waits).NotInJson(),
     Field("inserting_nanos", 29, &TableInfo::work_time, &TableWorkTime::inserting_nanos)
         .As(FieldKind::kNanos).NotInJson(),
@@ -93,7 +95,7 @@ inline constexpr auto kFields<TableInfo> = FieldList("TableInfo",
     Field("leases_acknowledged", 52, &TableInfo::leases, &LeaseCounts::acknowledged),
     Field("leases_expired", 53, &TableInfo::leases, &LeaseCounts::expired),
     Field("leases_late", 54, &TableInfo::leases, &LeaseCounts::late),
-    Field("closed", 34, &TableInfo::closed));
+    Field("closed", 34, &TableInfo::closed).InSum(FieldSum::kLeast));
 
 template <>
 inline constexpr auto kFields<WaiterInfo> = FieldList("Waiter",
@@ -110,8 +112,9 @@ template <>
 inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
     Field("server_life_id", 1, &ServerInfo::server_life_id).NotInJson(),
     Field("server_name", 2, &ServerInfo::server_name).NotInJson(),
-    Field("now_nanos", 8, &ServerInfo::now_nanos).As(FieldKind::kNanos).NotInJson(),
-    Field("started_nanos", 9, &ServerInfo::started_nanos).As(FieldKind::kNanos).NotInJson(),
+    Field("now_nanos", 8, &ServerInfo::now_nanos).As(FieldKind::kNanos).InSum(FieldSum::kFirst).NotInJson(),
+    Field("started_nanos", 9, &ServerInfo::started_nanos)
+        .As(FieldKind::kNanos).InSum(FieldSum::kLeast).NotInJson(),
     Field("stored_bytes", 6, &ServerInfo::stored_bytes),
     Field("live_bytes", 5, &ServerInfo::live_bytes),
     Field("max_bytes", 7, &ServerInfo::max_bytes),
@@ -119,7 +122,7 @@ inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
     Field("local_path", 11, &ServerInfo::local_path),
     Field("boot_id", 12, &ServerInfo::boot_id).NotInJson(),
     Field("user_id", 16, &ServerInfo::user_id).NotInJson(),
-    Field("shard", 55, &ServerInfo::shard),
+    Field("shard", 55, &ServerInfo::shard).InSum(FieldSum::kFirst),
     Field("tables", 3, &ServerInfo::tables),
     Field("waiters", 10, &ServerInfo::waiters));
 

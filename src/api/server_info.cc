@@ -6,46 +6,49 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include "reverb/server_info_fields.h"
 
 namespace reverb {
 namespace {
 
-void AddTable(const TableInfo& more, TableInfo* sum) {
-  sum->max_size += more.max_size;
-  sum->current_size += more.current_size;
-  sum->num_episodes += more.num_episodes;
-  sum->num_deleted_episodes += more.num_deleted_episodes;
-  sum->num_unique_samples += more.num_unique_samples;
-  sum->evictions += more.evictions;
-  sum->expirations += more.expirations;
-  sum->aged_out += more.aged_out;
-  sum->explicit_deletes += more.explicit_deletes;
-  sum->updates += more.updates;
-  sum->unknown_keys += more.unknown_keys;
-  sum->counters.inserts += more.counters.inserts;
-  sum->counters.samples += more.counters.samples;
-  sum->counters.deletes += more.counters.deletes;
-  sum->counters.uncounted_inserts += more.counters.uncounted_inserts;
-  sum->cursor += more.cursor;
-  sum->referenced_bytes += more.referenced_bytes;
-  sum->inserts_per_second += more.inserts_per_second;
-  sum->samples_per_second += more.samples_per_second;
-  sum->waiting_inserts += more.waiting_inserts;
-  sum->waiting_samples += more.waiting_samples;
-  if (sum->insert_wait_reason == WaitReason::kNone) sum->insert_wait_reason = more.insert_wait_reason;
-  if (sum->sample_wait_reason == WaitReason::kNone) sum->sample_wait_reason = more.sample_wait_reason;
-  sum->longest_wait_nanos = std::max(sum->longest_wait_nanos, more.longest_wait_nanos);
-  for (size_t i = 0; i < std::size(sum->waits); ++i) {
-    sum->waits[i].count += more.waits[i].count;
-    sum->waits[i].total_nanos += more.waits[i].total_nanos;
+template <typename Value>
+void AddNumber(FieldSum how, Value more, Value* sum) {
+  switch (how) {
+    case FieldSum::kAdd:
+      if constexpr (!std::is_enum_v<Value> && !std::is_same_v<Value, bool>) *sum += more;
+      return;
+    case FieldSum::kFirst:
+      return;
+    case FieldSum::kFirstSet:
+      if (*sum == Value{}) *sum = more;
+      return;
+    case FieldSum::kLeast:
+      *sum = std::min(*sum, more);
+      return;
+    case FieldSum::kLargest:
+      *sum = std::max(*sum, more);
+      return;
   }
-  sum->work_time.inserting_nanos += more.work_time.inserting_nanos;
-  sum->work_time.sampling_nanos += more.work_time.sampling_nanos;
-  sum->work_time.waiting_for_inserts_nanos += more.work_time.waiting_for_inserts_nanos;
-  sum->work_time.waiting_for_sampling_nanos += more.work_time.waiting_for_sampling_nanos;
-  sum->work_time.idle_nanos += more.work_time.idle_nanos;
-  sum->closed &= more.closed;
+}
+
+// Combines the numbers of two records as their list of fields says. Leaves other values as they are.
+template <HasFields Record>
+void AddNumbers(const Record& more, Record* sum) {
+  ForEachField<Record>([&](const auto& field) {
+    using Value = std::remove_cvref_t<decltype(field(*sum))>;
+    if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value>) {
+      AddNumber(field.sum, field(more), &field(*sum));
+    } else if constexpr (std::is_bounded_array_v<Value>) {
+      for (size_t i = 0; i < std::size(field(more)); ++i) AddNumbers(field(more)[i], &field(*sum)[i]);
+    }
+  });
+}
+
+void AddTable(const TableInfo& more, TableInfo* sum) {
+  AddNumbers(more, sum);
   // Absent: no writer sent one; empty: they differ.
   if (!sum->structure) sum->structure = more.structure;
   if (more.structure && *more.structure != *sum->structure) sum->structure = std::string();
@@ -58,13 +61,10 @@ ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
   ServerInfo sum = servers.front();
   for (size_t i = 1; i < servers.size(); ++i) {
     const ServerInfo& more = servers[i];
-    sum.live_chunks += more.live_chunks;
-    sum.live_bytes += more.live_bytes;
-    sum.stored_bytes += more.stored_bytes;
+    AddNumbers(more, &sum);
     // Unbounded if one of them is.
     sum.max_bytes =
         sum.max_bytes && more.max_bytes ? std::optional(*sum.max_bytes + *more.max_bytes) : std::nullopt;
-    sum.started_nanos = std::min(sum.started_nanos, more.started_nanos);
     sum.waiters.insert(sum.waiters.end(), more.waiters.begin(), more.waiters.end());
     for (const TableInfo& table : more.tables) {
       const auto same = std::ranges::find(sum.tables, table.name, &TableInfo::name);
