@@ -20,10 +20,12 @@ endif
 endif
 
 # Paths below this folder are relative for ccache, so that clones and the copies that tests make share what was compiled.
+# Without the second line the folder of the build, which debug information names, is part of what is compared.
 CCACHE_BASEDIR ?= $(CURDIR)
+CCACHE_NOHASHDIR ?= 1
 # Without it, results depend on LANG, and files that use a precompiled header are not cached at all.
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
-export CCACHE_BASEDIR CCACHE_SLOPPINESS
+export CCACHE_BASEDIR CCACHE_NOHASHDIR CCACHE_SLOPPINESS
 
 .PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-ray test-packaging test-faults test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
 
