@@ -10,6 +10,8 @@ from program import ServerProgram
 from proxy import Proxy
 import pytest
 
+import reverb
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IS_LONG = os.environ.get("REVERB_TEST_LONG", "") not in ("", "0")
 SEED = int(os.environ.get("REVERB_TEST_SEED", "1"))
@@ -44,3 +46,20 @@ def make_proxy():
     """make_proxy(server) starts a proxy in front of a server."""
     with contextlib.ExitStack() as stack:
         yield lambda server: stack.enter_context(Proxy(server.port))
+
+
+@pytest.fixture
+def server(start_server):
+    """A process that serves a log and a queue."""
+    return start_server("log:uniform:fifo:100000", "queue:queue:1000")
+
+
+@pytest.fixture
+def proxy(server, make_proxy):
+    """A proxy in front of `server`."""
+    return make_proxy(server)
+
+
+def connect(proxy, **options) -> reverb.Client:
+    """Returns a client that reaches the server through the proxy."""
+    return reverb.Client(proxy.address, in_process=False, local=False, **options)

@@ -3,29 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 import threading
 
-from conftest import IS_LONG
+from conftest import IS_LONG, connect
 import episodes
 import numpy as np
 from proxy import TO_CLIENT, TO_SERVER
 import pytest
 
 import reverb
-
-TABLES = ("log:uniform:fifo:100000", "queue:queue:1000")
-
-
-@pytest.fixture
-def server(start_server):
-    return start_server(*TABLES)
-
-
-@pytest.fixture
-def proxy(server, make_proxy):
-    return make_proxy(server)
-
-
-def connect(proxy, **options):
-    return reverb.Client(proxy.address, in_process=False, local=False, **options)
 
 
 class Source:

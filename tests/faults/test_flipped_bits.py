@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 import logging
 
-from conftest import IS_LONG
+from conftest import IS_LONG, connect
 import episodes
 import numpy as np
 from proxy import TO_CLIENT, TO_SERVER, Flip
@@ -11,23 +11,8 @@ import pytest
 
 import reverb
 
-TABLES = ("log:uniform:fifo:100000", "queue:queue:1000")
 BIG = np.random.default_rng(1).integers(0, 256, 200_000, np.uint8)  # does not compress
 TIMEOUT = 30.0
-
-
-@pytest.fixture
-def server(start_server):
-    return start_server(*TABLES)
-
-
-@pytest.fixture
-def proxy(server, make_proxy):
-    return make_proxy(server)
-
-
-def connect(proxy, **options):
-    return reverb.Client(proxy.address, in_process=False, local=False, **options)
 
 
 def write(client, numbers, timeout=TIMEOUT):

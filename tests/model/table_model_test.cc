@@ -23,6 +23,7 @@
 #include "core/chunk_store.h"
 #include "core/table_state.h"
 #include "model/model_table.h"
+#include "model/random_tables.h"
 #include "testing/chunks.h"
 #include "testing/effort.h"
 #include "testing/seed.h"
@@ -30,10 +31,8 @@
 namespace reverb::model {
 namespace {
 
-using internal::ChunkRef;
 using internal::ChunkStore;
 using internal::ClockReading;
-using internal::ColumnSpec;
 using internal::Effects;
 using internal::Item;
 using internal::Random;
@@ -48,83 +47,6 @@ int64_t OperationsPerConfiguration() { return test::Effort(200'000, 10'000); }
 
 // Each configuration runs on several tables of different sizes, one after the other.
 constexpr int64_t kTablesPerConfiguration = 8;
-
-enum class Limiter { kMinSize, kSampleToInsertRatio, kQueue, kStack };
-constexpr Limiter kLimiters[] = {Limiter::kMinSize, Limiter::kSampleToInsertRatio, Limiter::kQueue,
-                                 Limiter::kStack};
-constexpr const char* kLimiterNames[] = {"MinSize", "SampleToInsertRatio", "Queue", "Stack"};
-
-RateLimiterOptions RandomLimiter(Limiter kind, int64_t max_size, Random* random) {
-  const auto size = static_cast<int64_t>(1 + random->Below(static_cast<uint64_t>(max_size)));
-  switch (kind) {
-    case Limiter::kMinSize:
-      return RateLimiterOptions::MinSize(size);
-    case Limiter::kSampleToInsertRatio: {
-      constexpr double kRatios[] = {0.1, 1.0 / 3, 0.5, 1, 2, 4.7};
-      const double ratio = kRatios[random->Below(std::size(kRatios))];
-      return RateLimiterOptions::SampleToInsertRatio(ratio, size, std::max(1.0, ratio) + 20 * random->Unit())
-          .value();
-    }
-    case Limiter::kQueue:
-      return RateLimiterOptions::Queue(size);
-    case Limiter::kStack:
-      return RateLimiterOptions::Stack(size);
-  }
-  return {};
-}
-
-// Returns an age in ticks of the test's clock; zero = none.
-internal::Duration RandomAge(Random* random) {
-  constexpr int64_t kAges[] = {0, 0, 1, 20, 60, 200};
-  return internal::Duration(kAges[random->Below(std::size(kAges))]);
-}
-
-// The data of the items of a test: trajectories over a few chunks of a few episodes.
-class DataPool {
- public:
-  explicit DataPool(ChunkStore* store) {
-    for (uint32_t i = 0; i < kChunks; ++i) {
-      chunks_.push_back(test::MakeChunk(store, /*episode_id=*/1'000 + i / 3, i % 3 * 10, 1 + i % 4, i));
-    }
-    for (uint32_t i = 0; i < kChunks; ++i) Add({i});
-    for (uint32_t i = 0; i + 5 < kChunks; i += 2) Add({i, i + 1, i + 5});
-    for (uint32_t i = 0; i < 4; ++i) Add({i, i + 9, i});  // uses one chunk twice
-  }
-
-  size_t size() const { return trajectories_.size(); }
-  const Trajectory& trajectory(size_t i) const { return trajectories_[i]; }
-  // Returns the same data in a block of its own, which is freed with its last reference.
-  Trajectory FreshTrajectory(size_t i) const { return Trajectory::Create({&columns_[i], 1}).value(); }
-  const ModelData& data(size_t i) const { return data_[i]; }
-  int64_t chunk_count() const { return kChunks; }
-  int64_t BytesOf(uint32_t chunks) const {
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < kChunks; ++i) bytes += (chunks >> i & 1) * chunks_[i]->bytes();
-    return bytes;
-  }
-
- private:
-  static constexpr uint32_t kChunks = 18;
-
-  void Add(std::vector<uint32_t> indices) {
-    ColumnSpec column;
-    ModelData data{.id = static_cast<int>(data_.size())};
-    for (const uint32_t i : indices) {
-      column.slices.push_back({.chunk = chunks_[i], .offset = 0, .length = 1});
-      data.chunks |= 1u << i;
-      data.episodes |= 1u << (i / 3);
-    }
-    data.chunk_bytes = BytesOf(data.chunks);
-    columns_.push_back(std::move(column));
-    data_.push_back(data);
-    trajectories_.push_back(FreshTrajectory(columns_.size() - 1));
-  }
-
-  std::vector<ChunkRef> chunks_;
-  std::vector<ColumnSpec> columns_;
-  std::vector<Trajectory> trajectories_;
-  std::vector<ModelData> data_;
-};
 
 // Formats a disagreement: "what: the table says x, the model y".
 template <typename A, typename B>
@@ -675,30 +597,6 @@ class Duel {
   std::vector<LeaseGrant> grants_;
   TableInfo info_;
 };
-
-SelectorOptions RandomSelector(Kind kind, Random* random) {
-  SelectorOptions options{.kind = kind};
-  if (!options.is_deterministic()) options.seed = random->Next();
-  constexpr double kExponents[] = {1, 1, 0.6, 0.5, 2, 0};
-  if (kind == Kind::kPrioritized)
-    options.priority_exponent = kExponents[random->Below(std::size(kExponents))];
-  return options;
-}
-
-TableOptions RandomTable(Kind sampler, Kind remover, Limiter limiter, Random* random) {
-  constexpr int64_t kSizes[] = {1, 2, 3, 5, 8, 16, 17, 33, 64};
-  constexpr int32_t kTimes[] = {0, 0, 1, 2, 5};
-  TableOptions options{.name = "t",
-                       .sampler = RandomSelector(sampler, random),
-                       .remover = RandomSelector(remover, random),
-                       .max_size = kSizes[random->Below(std::size(kSizes))],
-                       .max_times_sampled = kTimes[random->Below(std::size(kTimes))]};
-  const bool is_queue = limiter == Limiter::kQueue || limiter == Limiter::kStack;
-  if (is_queue && random->Below(2) == 0) options.max_times_sampled = 1;
-  options.max_age = RandomAge(random);
-  options.rate_limiter = RandomLimiter(limiter, options.max_size, random);
-  return options;
-}
 
 class TableModelTest : public testing::TestWithParam<std::tuple<Kind, Kind>> {};
 
