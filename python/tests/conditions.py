@@ -25,6 +25,32 @@ def stays_true_for(seconds, condition):
     return False
 
 
+def next_in_time(iterator):
+    """Returns next(iterator), which may time out on a busy machine: its timeout is short because it must expire elsewhere."""
+    import reverb  # here, because programs without the package import this module too
+
+    def attempt():
+        try:
+            return [next(iterator)]
+        except reverb.DeadlineExceededError:
+            return None
+
+    return wait_until(attempt, what="a sample")[0]
+
+
+def wait_that_names_its_reason(call):
+    """Returns the error of a call that times out once the server has responded, which it may not have at first."""
+    import reverb
+
+    def attempt():
+        try:
+            raise AssertionError(f"the call returned {call()!r}")
+        except reverb.DeadlineExceededError as error:
+            return error if error.detail is not None else None
+
+    return wait_until(attempt, what="a timeout with its reason")
+
+
 def wait_for_waiters(client, count):
     """Waits until exactly `count` calls wait at the server, and returns the server's information."""
 

@@ -28,6 +28,8 @@ import conditions
 import reverb
 from transports import connect
 
+reverb.set_wait_log_after(None)  # on a busy machine any call may wait for long, which is no error
+
 def make_table(name="table", limiter=None, layout="any", **arguments):
     return reverb.Table(name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), arguments.pop("max_size", 1000),
                         limiter or reverb.rate_limiters.MinSize(1), layout=layout, **arguments)

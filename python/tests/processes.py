@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
+import os
 import socket
 import time
 
 _SPAWN = multiprocessing.get_context("spawn")
 
 
+# Below the range from which the system chooses, so that no other process gets a port before it is used; each process
+# of the tests begins elsewhere.
+_FIRST_PORT = 20_000 + os.getpid() % 60 * 200
+_ports = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + 200))
+
+
 def free_port() -> int:
-    with contextlib.closing(socket.socket(socket.AF_INET6)) as listener:
-        listener.bind(("::", 0))
-        return listener.getsockname()[1]
+    """Returns a port that nothing listens on."""
+    for port in _ports:
+        with contextlib.closing(socket.socket(socket.AF_INET6)) as listener, contextlib.suppress(OSError):
+            listener.bind(("::", port))
+            return port
+    raise AssertionError("unreachable: the ports never end")
 
 
 class Pool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from conditions import wait_for_waiters, wait_until
+from conditions import next_in_time, wait_for_waiters, wait_until
 from conftest import join, make_table
 import numpy as np
 import pytest
@@ -182,7 +182,7 @@ def test_two_ranks_share_a_queue(queues):
     fill(queues, "queue", 10)
     ranks = [reverb.Client(queues.server_address, in_process=False, local=False) for _ in range(2)]
     iterators = [rank.sample_batches("queue", 4, timeout=0.2, all_or_nothing=True) for rank in ranks]
-    taken = [next(iterator).data["x"].ravel().tolist() for iterator in iterators]
+    taken = [next_in_time(iterator).data["x"].ravel().tolist() for iterator in iterators]
     assert taken == [[0, 1, 2, 3], [4, 5, 6, 7]]
     for iterator in iterators:
         with pytest.raises(reverb.DeadlineExceededError):

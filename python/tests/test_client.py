@@ -4,7 +4,7 @@ import pickle
 import threading
 import time
 
-from conditions import stays_true_for
+from conditions import next_in_time, stays_true_for, wait_for_waiters
 from conftest import make_table, run_in_threads
 import numpy as np
 import pytest
@@ -103,7 +103,7 @@ def test_a_blocked_insert_ends_with_a_server_of_this_process(serve):
     server = serve(reverb.Table.queue("queue", 1))
     client = server.localhost_client()
     client.insert(0, {"queue": 1.0})
-    threading.Timer(0.2, server.stop).start()
+    threading.Thread(target=lambda: (wait_for_waiters(client, 1), server.stop())).start()
     with pytest.raises(RuntimeError, match="Error when confirming that all items written to table."):
         client.insert(1, {"queue": 1.0}, timeout=10)
 
@@ -161,11 +161,11 @@ def test_what_the_limiter_allows_is_handed_out(serve, connect):
     client.insert(0, {"table": 1.0})
     samples = client.sample("table", 100, timeout=0.3)
     for _ in range(3):
-        next(samples)
+        next_in_time(samples)
     with pytest.raises(reverb.DeadlineExceededError):
         next(samples)
     client.insert(1, {"table": 1.0})
-    next(samples)
+    next_in_time(samples)
 
 
 @pytest.mark.parametrize("num_samples", [1, 5])

@@ -106,7 +106,9 @@ def test_ctrl_c_ends_all_processes(tmp_path):
     assert len(started) >= 6  # the server, its monitor, the learner and three actors
     demo.send_signal(signal.SIGINT)
     output, errors = demo.communicate(timeout=60)
-    assert (demo.returncode, errors) == (130, "")
+    # Processes that start slowly on a busy machine let others wait, which clients log.
+    assert [line for line in errors.splitlines() if not line.startswith("still waiting")] == []
+    assert demo.returncode == 130
     assert "all processes have ended" in output
     # multiprocessing's own helper ends when it notices the end of its parent.
     wait_until(

@@ -9,7 +9,7 @@ import pathlib
 import signal
 import threading
 
-from conditions import wait_until
+from conditions import next_in_time, wait_until
 from conftest import join, make_table
 import numpy as np
 from processes import pool
@@ -51,7 +51,7 @@ def test_a_call_to_a_vanished_server_is_repeated(make_proxied, caplog):
     proxy.black_hole()
     with caplog.at_level(logging.WARNING, logger="reverb"):
         assert client.server_info(timeout=60)
-    assert proxy.num_connections == 2
+    assert proxy.num_connections >= 2
     assert f"the server at {proxy.address} has not answered for 1.0 s (keepalive_timeout)" in caplog.text
 
 
@@ -95,8 +95,9 @@ def test_samples_and_writers_reconnect_when_the_server_vanishes(make_proxied, ca
 
 
 def test_idle_clients_are_not_disconnected(make_proxied):
-    server, proxy = make_proxied(KEEPALIVE)
-    client = connect(proxy.address, KEEPALIVE)
+    # Long enough for an answer on a busy machine, short enough for several pings.
+    server, proxy = make_proxied(2.0)
+    client = connect(proxy.address, 2.0)
     samples = client.sample("queue", 1, timeout=60)
     received = []
     thread = threading.Thread(target=lambda: received.extend(samples), daemon=True)
@@ -114,7 +115,7 @@ def test_idle_clients_are_not_disconnected(make_proxied):
 
 
 def test_a_vanished_client_is_noticed_by_the_server(make_proxied):
-    server, proxy = make_proxied(KEEPALIVE)
+    server, proxy = make_proxied(2.0)
     client = connect(proxy.address, None)
     direct = connect(f"localhost:{server.port}", None)
     samples = client.sample("queue", 1, exact=True)
@@ -136,7 +137,8 @@ def is_stopped(pid):
     """Returns whether all threads of the process are stopped, some time after SIGSTOP."""
     states = []
     for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
-        states.append(path.read_text().rpartition(")")[2].split()[0])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+            states.append(path.read_text().rpartition(")")[2].split()[0])
     return set(states) == {"T"}
 
 
@@ -159,7 +161,7 @@ def test_calls_to_a_stopped_server_end_in_time(local):
         writer.create_item("table", 1.0, writer.history[-1:])
         writer.flush(timeout_ms=60_000)
         batches = client.sample_batches("table", 2, timeout=0.3)
-        assert next(batches)
+        assert next_in_time(batches)
         os.kill(process.pid, signal.SIGSTOP)
         try:
             wait_until(lambda: is_stopped(process.pid), what="the server is stopped")

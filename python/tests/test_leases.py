@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 
+from conditions import next_in_time, wait_that_names_its_reason
 import numpy as np
 from processes import pool
 import pytest
@@ -140,18 +141,19 @@ def test_all_or_nothing_leases_a_whole_batch_or_none(client):
         next(batches)
     assert info(client).leased_items == 0
     fill(client, 1, start=3)
-    assert next(batches).data["x"].tolist() == [[0], [1], [2], [3]]
+    assert next_in_time(batches).data["x"].tolist() == [[0], [1], [2], [3]]
     batches.close()
 
 
 def test_an_expired_item_goes_to_another_consumer(client):
     fill(client, 1)
-    slow = next(client.sample("queue", emit_timesteps=False, lease=0.001, timeout=30))
+    slow = next(client.sample("queue", emit_timesteps=False, lease=0.3, timeout=30))
     sample = next(client.sample("queue", emit_timesteps=False, lease=60.0, timeout=30))  # once the first has expired
     assert sample.info.key == slow.info.key
     assert slow.ack() == LeaseOutcome(0, 0, 1)
     assert sample.ack() == LeaseOutcome(1, 0, 0)
-    assert (info(client).leases_expired, info(client).leases_late) == (1, 1)
+    assert info(client).leases_expired >= 1  # more if the first sample arrived too late, and came again
+    assert info(client).leases_late == 1
 
 
 def test_items_that_left_the_table_are_reported(client):
@@ -169,8 +171,8 @@ def test_a_waiting_consumer_learns_that_items_are_leased(client):
     fill(client, 1)
     holder = client.sample("queue", lease=60.0, timeout=30)
     next(holder)
-    with pytest.raises(reverb.DeadlineExceededError, match="1 item is leased"):
-        next(client.sample("queue", 2, lease=60.0, timeout=0.1))
+    waiting = client.sample("queue", 2, lease=60.0, timeout=0.1)
+    assert "1 item is leased" in str(wait_that_names_its_reason(lambda: next(waiting)))
     holder.close()
 
 
@@ -228,9 +230,10 @@ def _consume(results, stop, port, lease, name):
 def _hold(results, _stop, port):
     """Acknowledges one batch, then holds another forever."""
     client = reverb.Client(f"localhost:{port}", in_process=False)
-    batches = client.sample_batches("queue", 5, lease=1.0)
+    batches = client.sample_batches("queue", 5, lease=60.0)
     results.put(("consumed", next(batches).data["x"][:, 0].tolist()))
     held = next(batches)
+    held.extend(1.0)
     results.put(("held", held.data["x"][:, 0].tolist()))
     signal.pause()
 
@@ -259,10 +262,9 @@ def test_minus_one_gives_no_samples(client):
 
 def test_two_consumers_do_not_hold_parts_of_batches(client):
     fill(client, 10)
-    first, second = (client.sample_batches("queue", 8, lease=60.0, timeout=0.1) for _ in range(2))
+    first, second = (client.sample_batches("queue", 8, lease=60.0, timeout=timeout) for timeout in (30, 0.1))
     assert next(first).data["x"].tolist() == [[i] for i in range(8)]
-    with pytest.raises(reverb.DeadlineExceededError, match="8 items are leased"):
-        next(second)
+    assert "8 items are leased" in str(wait_that_names_its_reason(lambda: next(second)))
     assert info(client).leased_items == 8
     first.close()
     second.close()

@@ -1,7 +1,9 @@
 """Tests Writer: complete steps, and items of the last n steps."""
 
+import functools
 import gc
 
+from conditions import wait_until
 from conftest import make_table
 import numpy as np
 import pytest
@@ -135,14 +137,24 @@ def test_close(client):
         writer.flush()
 
 
+def wait_until_flush_leaves(count, flush):
+    """Flushes until `count` items are left that the table has no room for."""
+
+    def attempt():
+        with pytest.raises(reverb.DeadlineExceededError) as error:
+            flush()
+        return f"{count} items" in str(error.value)
+
+    wait_until(attempt, what=f"{count} unconfirmed items")
+
+
 def test_close_with_a_timeout(serve, connect):
     client = connect(serve(reverb.Table.queue("queue", 1)))
     writer = client.writer(1, max_in_flight_items=None)
     for i in range(3):
         writer.append(i)
         writer.create_item("queue", 1, 1.0)
-    with pytest.raises(reverb.DeadlineExceededError):
-        writer.flush(timeout=0.05)
+    wait_until_flush_leaves(2, lambda: writer.flush(timeout=0.05))
     with pytest.raises(reverb.DeadlineExceededError, match="2 items .* not confirmed"):
         writer.close(timeout=0.05)
 
@@ -180,8 +192,8 @@ def test_leaving_a_block_raises_the_number_of_items_that_are_not_confirmed(kind)
                     writer.create_item("queue", 1, 1.0)
                 else:
                     writer.create_item("queue", 1.0, writer.history[-1:])
-            with pytest.raises(reverb.DeadlineExceededError, match="2 items"):
-                writer.flush(timeout=0.5) if kind == "writer" else writer.flush(timeout_ms=500)
+            flush = functools.partial(writer.flush, **({"timeout": 0.1} if kind == "writer" else {"timeout_ms": 100}))
+            wait_until_flush_leaves(2, flush)
             server.stop()
 
 

@@ -4,7 +4,10 @@ import gc
 import logging
 import subprocess
 import sys
+import threading
 
+from conditions import wait_until
+from conftest import join
 import numpy as np
 import pytest
 
@@ -14,9 +17,14 @@ import reverb
 def test_a_long_wait_is_logged(serve, caplog):
     server = serve(reverb.Table.queue("queue", 1))
     client = server.localhost_client()
-    with caplog.at_level(logging.WARNING, "reverb"), pytest.raises(reverb.DeadlineExceededError):
-        next(client.sample("queue", timeout=2.3))
-    assert any(record.name == "reverb" and "queue" in record.getMessage() for record in caplog.records)
+    with caplog.at_level(logging.WARNING, "reverb"):
+        thread = threading.Thread(target=lambda: next(client.sample("queue", timeout=60)), daemon=True)
+        thread.start()
+        wait_until(
+            lambda: any(record.name == "reverb" and "queue" in record.getMessage() for record in caplog.records)
+        )
+        client.insert(1, {"queue": 1.0}, timeout=60)
+        join(thread)
 
 
 # In a separate process: any waiting thread may be the one that passes a message on.
@@ -42,7 +50,7 @@ for i in range(3):
     writer.append(i)
     writer.create_item("queue", 1.0, writer.history[-1])
 try:
-    writer.flush(timeout_ms=400)
+    writer.flush(timeout_ms=2000)
 except reverb.DeadlineExceededError:
     print("timeout")
 writer.close()

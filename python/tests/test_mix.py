@@ -3,6 +3,7 @@
 import itertools
 import pickle
 
+from conditions import next_in_time
 from conftest import make_table
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -158,7 +159,7 @@ def test_a_wait_that_times_out_loses_nothing(client, reader):
     with pytest.raises(reverb.DeadlineExceededError):
         next(batches)
     insert(client, [2], "queue")
-    batch = next(batches)
+    batch = next_in_time(batches)
     assert batch.data["x"][:, 0].tolist() == [100, 101, 1, 2]
     batches.close()
     with pytest.raises(StopIteration):

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 
+from conditions import wait_until, wait_until_blocked
 import numpy as np
 import pytest
 import transports
@@ -72,6 +73,7 @@ def test_inserts_that_wait_go_in_after_a_reset(client):
         writer.create_item("queue", 1.0, [writer.history[0][-1:]])
     with pytest.raises(reverb.DeadlineExceededError):
         writer.flush(timeout_ms=50)
+    wait_until(lambda: size(client, "queue") == 3)
     client.reset("queue")
     writer.flush(timeout_ms=10_000)
     assert size(client, "queue") == 2
@@ -300,6 +302,7 @@ def test_updates_do_not_wait_behind_inserts(client):
         writer.create_item("queue", 1.0, [writer.history[0][-1:]])
     with pytest.raises(reverb.DeadlineExceededError):
         writer.flush(timeout_ms=50)
+    wait_until(lambda: size(client, "queue") == 3)
     client.update_priorities("queue", [item.info.key for item in client.peek("queue", 3)], [2.0] * 3, timeout=10)
     writer.close()
 
@@ -324,12 +327,23 @@ def test_a_time_out_of_zero_looks_once(client):
     assert error.value.code == "DEADLINE_EXCEEDED"
 
 
+def interrupt_when_blocked():
+    """Sends SIGINT to this process once its main thread waits."""
+
+    def run():
+        wait_until_blocked()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
 def test_interrupts(client):
-    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        thread = interrupt_when_blocked()
         next(client.sample("ten", timeout=60))
-    timer.join(timeout=60)
+    thread.join(timeout=60)
 
 
 def test_errors_have_codes(client):
@@ -412,11 +426,10 @@ def test_ports():
 
 def test_wait_leaves_the_handler_of_signals_alone(server):
     handler = signal.getsignal(signal.SIGINT)
-    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        thread = interrupt_when_blocked()
         server.wait(timeout=60)
-    timer.join(timeout=60)
+    thread.join(timeout=60)
     assert signal.getsignal(signal.SIGINT) is handler
 
 

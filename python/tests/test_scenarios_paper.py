@@ -1,5 +1,6 @@
 """Scenarios: the examples of the paper that introduced Reverb, and its statements on tables, limiters and sharing."""
 
+from conditions import wait_until
 from conftest import make_table
 import numpy as np
 import pytest
@@ -173,6 +174,6 @@ def test_a_queue_blocks_inserts_until_items_are_sampled(serve, connect):
         writer.create_item("queue", 1.0, writer.history[-1:])  # does not wait
     with pytest.raises(reverb.DeadlineExceededError):
         writer.flush(0, timeout_ms=100)
-    assert client.server_info()["queue"].current_size == 3
+    wait_until(lambda: client.server_info()["queue"].current_size == 3)
     assert [int(sample[0].data[0]) for sample in client.sample("queue", 5, timeout=20)] == list(range(5))
     writer.flush(0, timeout_ms=20_000)

@@ -4,7 +4,7 @@ import itertools
 import threading
 
 from adders import EpisodeAdder, SequenceAdder, expected_sequences, make_episode
-from conditions import wait_for_waiters
+from conditions import next_in_time, wait_for_waiters
 from conftest import join, make_table
 import numpy as np
 import pytest
@@ -131,10 +131,13 @@ def test_readers_that_are_made_anew_for_every_iteration(serve, connect):
         for table in ("training", "normalization"):
             tags = []
             with pytest.raises(reverb.DeadlineExceededError):  # requests more than there is, and times out
-                for sample in client.sample(table, 100, emit_timesteps=False, timeout=0.05):
+                samples = client.sample(table, 100, emit_timesteps=False, timeout=0.05)
+                while True:
+                    sample = next_in_time(samples) if len(tags) < episodes else next(samples)
                     assert len(sample.data[0]) == length
                     tags.append(int(sample.data[1][0]))
             assert tags == [iteration * 100 + episode for episode in range(episodes)]
+            del samples
         wait_for_waiters(client, 0)  # the server has noticed that the readers ended
         for table in ("training", "normalization"):
             client.reset(table)

@@ -123,7 +123,8 @@ def test_waits_over_a_socket_continue_with_the_next_server():
     waiters = [
         Waiter(lambda call=call, client=client: call(client)) for call, client in zip(WAITING, clients, strict=True)
     ]
-    impatient = Waiter(lambda: clients[0].insert(1, {"table": 1.0}, timeout=0.8))
+    wait_for_waiters(clients[0], len(WAITING))
+    impatient = Waiter(lambda: clients[0].insert(1, {"table": 1.0}, timeout=3))
     wait_for_waiters(clients[0], len(WAITING) + 1)
     assert all(waiter.is_running() for waiter in waiters)
     first.stop()

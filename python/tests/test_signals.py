@@ -55,9 +55,9 @@ def test_ctrl_c_ends_a_load(tmp_path):
         full.stop()
 
         signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
         loaded = None
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
             loaded = start()
         except KeyboardInterrupt:
             print("interrupted", loaded)

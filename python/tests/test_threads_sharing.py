@@ -330,6 +330,7 @@ def test_dropping_things_while_others_use_them(serve, connect):
             writer.create_item("table", 1.0, column)
             samples = client.sample("table", 100, timeout=30)
             next(samples)
+            writer.flush(timeout_ms=60_000)
             del writer, samples
             with contextlib.suppress(RuntimeError):  # it may have expired with its writer
                 column.numpy()

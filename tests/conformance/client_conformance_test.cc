@@ -393,7 +393,7 @@ TEST_P(ClientConformanceTest, StoppingABusyServerBlocksNoClient) {
     while (under_way < 6 || table("r").Info().counters.samples < 100) std::this_thread::yield();
     const auto start = std::chrono::steady_clock::now();
     server_->Stop();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
     for (std::thread& thread : threads) thread.join();
   }
 }
@@ -472,7 +472,7 @@ TEST_P(NetworkClientTest, ReachableServersAreUsedWhenOneIsLost) {
   const uint64_t key = one.Sample("t", 1, kPatience)->front().key();
   // The unreachable server is first.
   const Client both = Client::Connect("127.0.0.1:1," + living, {.in_process = false}).value();
-  const WaitOptions briefly{.timeout = 200ms};
+  const WaitOptions briefly{.timeout = 1s};
   const auto is_reported =
       StatusIs(StatusCode::kDeadlineExceeded,
                AllOf(HasSubstr("1 of the 2 servers that were called failed, the others have done it"),

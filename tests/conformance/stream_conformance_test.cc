@@ -454,7 +454,7 @@ TEST_P(StreamConformanceTest, StoppingEndsEverythingWithAReason) {
   ASSERT_TRUE(samples->watch.Await([&] { return table->Info().waiting_samples == 1; }));
   const auto start = std::chrono::steady_clock::now();
   StopServer();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
   ASSERT_TRUE(inserts->watch.Await([&] { return inserts->closed.has_value(); }));
   ASSERT_TRUE(samples->watch.Await([&] { return samples->closed.has_value(); }));
   EXPECT_THAT(*inserts->closed, StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));

@@ -101,10 +101,10 @@ class Campaign:
         for index in range(SERVERS):
             server = ServerProgram(program, TABLES, folder / f"server-{index}")
             self._close.callback(server.close)
+            server.await_ready()  # before another process may get its port
             self.servers.append(server)
             self.proxies.append(self._close.enter_context(Proxy(server.port, seed=seed + index)))
         for server in self.servers:
-            server.await_ready()
             self._admins.append(reverb.Client(server.address, in_process=False, name="admin"))
             self._fresh.append(server.usage())
         self._make_clients(pause)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import itertools
+import time
 
 import episodes
 from records import check
@@ -25,7 +27,12 @@ def check_uniform(addresses: list[str], table: str, timeout: float) -> None:
     check(total > 0, f"table {table} of {addresses} is empty")
     counts: collections.Counter[int] = collections.Counter()
     client = reverb.Client(addresses, in_process=False)
-    for batch in client.sample_batches(table, BATCH_SIZE, num_batches=BATCHES, timeout=timeout):
+    batches = client.sample_batches(table, BATCH_SIZE, timeout=timeout)
+    # A server that takes long to answer first is left out until then.
+    deadline = time.monotonic() + timeout
+    while (size := next(batches).info.table_size[-1]) != total:
+        check(time.monotonic() < deadline, f"table {table} of {addresses} has {size} items in samples, not {total}")
+    for batch in itertools.islice(batches, BATCHES):
         columns = [{name: column[row] for name, column in batch.data.items()} for row in range(BATCH_SIZE)]
         counts.update(hash(episodes.check(data)) % BINS for data in columns)
     scale = BATCHES * BATCH_SIZE / total

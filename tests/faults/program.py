@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -12,11 +13,18 @@ import subprocess
 import time
 
 
+# Below the range from which the system chooses, so that no other process gets a port before it is used.
+_FIRST_PORT = 20_000 + os.getpid() % 60 * 200
+_ports = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + 200))
+
+
 def free_port() -> int:
     """Returns a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for port in _ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("unreachable: the ports never end")
 
 
 def usage(pid: int) -> dict[str, float]:
@@ -31,8 +39,11 @@ def usage(pid: int) -> dict[str, float]:
 
 
 def _thread_states(pid: int) -> list[str]:
-    files = pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
-    return [file.read_text().rpartition(")")[2].split()[0] for file in files]
+    states = []
+    for file in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+            states.append(file.read_text().rpartition(")")[2].split()[0])
+    return states
 
 
 class ServerProgram:

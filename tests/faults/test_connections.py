@@ -1,6 +1,7 @@
 """Connections that break at any byte, vanish, or are slow; servers that stop for a while."""
 
 from concurrent.futures import ThreadPoolExecutor
+import contextlib
 import threading
 
 from conftest import IS_LONG, connect
@@ -97,16 +98,19 @@ def test_a_sampler_in_a_black_hole_times_out_and_continues_when_it_ends(server, 
     source.write(5, "queue")
     source.flush()
     samples = connect(proxy).sample("queue", 5, emit_timesteps=False, names=True, exact=True, timeout=0.3)
-    received = [episodes.check(next(samples).data)]
+    received = []
+
+    def receive(count):
+        while len(received) < count:
+            with contextlib.suppress(reverb.DeadlineExceededError):
+                received.append(episodes.check(next(samples).data))
+
+    receive(1)
     proxy.set(black_hole=True)
     with pytest.raises(reverb.DeadlineExceededError):
         next(samples)
     proxy.heal()
-    while len(received) < 5:
-        try:
-            received.append(episodes.check(next(samples).data))
-        except reverb.DeadlineExceededError:
-            continue
+    receive(5)
     assert received == numbers(5)
     source.close()
 

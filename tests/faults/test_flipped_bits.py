@@ -33,6 +33,11 @@ def content(server):
     return sorted(episodes.check(sample.data) for sample in direct(server).peek("log", 100_000, timeout=TIMEOUT))
 
 
+def is_damage_logged(caplog):
+    """Returns whether the log names the damage: of a message, or of a frame header that the bit hit by chance."""
+    return any(word in record.getMessage() for record in caplog.records for word in ("checksum", "damaged"))
+
+
 @pytest.mark.parametrize("offset", [20_000, 90_000, 150_000])
 def test_a_flipped_payload_bit_of_an_insert_is_detected_and_the_item_sent_again(server, proxy, caplog, offset):
     proxy.plan_connection(flips=[Flip(TO_SERVER, offset, 3)])
@@ -46,7 +51,7 @@ def test_a_flipped_payload_bit_of_an_insert_is_detected_and_the_item_sent_again(
     (item,) = direct(server).peek("queue", 10)
     assert np.array_equal(item.data["big"][0], BIG)
     assert direct(server).server_info()["queue"].current_size == 1
-    assert any("checksum" in record.getMessage() for record in caplog.records)
+    assert is_damage_logged(caplog)
 
 
 @pytest.mark.parametrize("offset", [20_000, 90_000, 150_000])
@@ -58,7 +63,7 @@ def test_a_flipped_payload_bit_of_a_sample_is_detected_and_another_sample_reques
         (item,) = connect(proxy).sample("log", 1, emit_timesteps=False, names=True, timeout=TIMEOUT)
     assert proxy.flipped == 1
     assert np.array_equal(item.data["big"][0], BIG)
-    assert any("checksum" in record.getMessage() for record in caplog.records)
+    assert is_damage_logged(caplog)
 
 
 def use(proxy, server, number):
@@ -93,8 +98,9 @@ def test_flipped_control_bytes_give_errors_or_reconnects_and_never_wrong_data(se
     def flip(offset):
         proxy = make_proxy(server)
         proxy.plan_connection(flips=[Flip(direction, offset, offset % 8)])
-        errors = use(proxy, server, 10 * (offset + 1))
-        return proxy.flipped, errors
+        for error in use(proxy, server, 10 * (offset + 1)):
+            assert error.partition(": ")[2].strip(), f"{error!r} does not say what happened"
+        return proxy.flipped
 
     with ThreadPoolExecutor(16) as threads:
         results = list(threads.map(flip, offsets))
@@ -102,8 +108,8 @@ def test_flipped_control_bytes_give_errors_or_reconnects_and_never_wrong_data(se
     items = content(server)
     assert len(set(items)) == len(items)
     assert set(items) <= {(1, 1)} | {(1, 10 * (offset + 1)) for offset in offsets}
-    # Bits were flipped, and what was reported names the reason.
-    assert sum(flipped for flipped, _ in results) >= len(offsets) // 2
+    # Most bits were flipped: the connections were long enough.
+    assert sum(results) >= len(offsets) // 2
     write(direct(server), [8, 9])
     assert {(1, 8), (1, 9)} <= set(content(server))
 

@@ -56,10 +56,10 @@ class Info(ProgramTest):
         servers[0].process.kill()
         servers[0].process.wait()
         address = ",".join(server.address for server in servers)
-        info = json.loads(self.expect(("info", address, "--json", "--timeout", "1"), OK))
+        info = json.loads(self.expect(("info", address, "--json", "--timeout", "3"), OK))
         self.assertEqual(info["tables"][0]["size"], 5)
         self.assertIn("error", info["servers"][0])
-        self.expect(("info", address, "--timeout", "1"), OK, "does not answer")
+        self.expect(("info", address, "--timeout", "3"), OK, "does not answer")
 
     def test_shows_the_transport(self):
         server = self.serve("--table", "t")

@@ -51,7 +51,7 @@ TEST_F(GrpcKeepaliveTest, AClientNoticesThatTheServerVanished) {
                                HasSubstr("has not answered for 1.0 s (keepalive_timeout)")));
   // A call that begins before gRPC has given up the connection ends with it.
   EXPECT_TRUE(test::WaitUntil([&] { return connection_->Reset("t", {.timeout = kLong}).ok(); }));
-  EXPECT_EQ(proxy_->num_connections(), 2);
+  EXPECT_GE(proxy_->num_connections(), 2);
 }
 
 TEST_F(GrpcKeepaliveTest, ASingleCallEndsWhenTheServerVanishes) {
