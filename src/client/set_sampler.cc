@@ -41,7 +41,7 @@ Result<std::shared_ptr<SetSampler>> SetSampler::Create(std::vector<Server> serve
 Status SetSampler::Start(std::vector<Server> servers) {
   const TimePoint now = options_.sampler.clock->Now();
   MutexLock lock(&mu_);
-  started_ = waiting_since_ = now;
+  started_ = stepped_at_ = waiting_since_ = now;
   if (!options_.sampler.grow_window) in_flight_ = options_.sampler.max_in_flight;
   for (Server& server : servers) {
     Shard& shard = shards_.emplace_back();
@@ -106,7 +106,6 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
     const int64_t taken = Deliver(most, out);
     least = std::max<int64_t>(0, least - taken);
     most -= taken;
-    if (taken > 0) waiting_since_ = options_.sampler.clock->Now();
     by_consumer_ += least;
     if (reads_ahead_ || least > 0) strand_.Run([this]() REQUIRES(mu_) { return Step(); });
     if (least > 0) {
@@ -114,10 +113,7 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
       by_consumer_ -= least;
       least = std::max<int64_t>(0, least - more);
       most -= more;
-      if (more > 0) {
-        waiting_since_ = options_.sampler.clock->Now();
-        if (least > 0) continue;
-      }
+      if (more > 0 && least > 0) continue;
     }
     if (least == 0) break;
     if (!status_.ok()) {
@@ -164,6 +160,7 @@ void SetSampler::GrowWindow() {
 }
 
 int64_t SetSampler::Deliver(int64_t most, std::vector<Sample>* out) {
+  const TimePoint now = options_.sampler.clock->Now();
   int64_t taken = 0;
   std::vector<Sample> pulled;
   while (taken < most && !tickets_.empty()) {
@@ -185,8 +182,10 @@ int64_t SetSampler::Deliver(int64_t most, std::vector<Sample>* out) {
     sample.table_size = std::max(sample.table_size, chooser_.total_size());
     tickets_.pop_front();
     --shard->tickets;
+    shard->progress_at = now;
     ++taken;
   }
+  if (taken > 0) waiting_since_ = now;
   delivered_ += taken;
   return taken;
 }
@@ -263,6 +262,7 @@ Strand::Next SetSampler::Step() {
   if (!status_.ok()) return Strand::Next::kWait;
   const TimePoint now = options_.sampler.clock->Now();
   if (CreateSampler(now) || CloseFailed()) return Strand::Next::kAgain;
+  SkipPause(now);
   for (Shard& shard : shards_) UpdateShard(&shard, now);
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (!shards_[i].can_sample()) DropTickets(i, shards_[i].available());
@@ -364,6 +364,12 @@ void SetSampler::FailShard(Shard* shard, Status failure, TimePoint now) {
   shard->state = {};
 }
 
+void SetSampler::SkipPause(TimePoint now) {
+  const Duration pause = now - std::exchange(stepped_at_, now);
+  if (pause < kStallTimeout / 2) return;
+  for (Shard& shard : shards_) shard.progress_at = std::min(shard.progress_at + pause, now);
+}
+
 void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
   if (!shard->sampler) return;
   const bool was_connected = shard->state.is_connected;
@@ -378,7 +384,9 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
   }
   if (state.is_connected != was_connected) shard->is_blocked = shard->is_stalled = false;
   const int64_t missing = shard->tickets - shard->available();
-  const bool is_awaited = state.awaits_mass || (missing > 0 && state.outstanding > 0);
+  // A server whose samples wait here may itself wait for credit.
+  const bool is_awaited =
+      state.awaits_mass || (missing > 0 && state.outstanding > 0 && shard->available() == 0);
   if (state.replies != shard->seen_replies) {
     shard->seen_replies = state.replies;
     shard->is_stalled = false;

@@ -43,7 +43,8 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
   // The timeout of the request that tests a blocked server.
   static constexpr Duration kProbeTimeout = std::chrono::seconds(1);
   static constexpr Duration kProbeInterval = std::chrono::milliseconds(20);  // after one that has failed
-  // How long a server may take to answer before the samples come from other servers.
+  // How long a server may take to answer, while none of its samples is left here, before the samples come from
+  // other servers.
   static constexpr Duration kStallTimeout = std::chrono::seconds(1);
   // How long a new sampler waits for servers that have not answered yet.
   static constexpr Duration kStartTimeout = std::chrono::milliseconds(500);
@@ -86,7 +87,7 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
     bool is_stalled = false;      // has not answered for kStallTimeout
     double share = 1;             // of the mass, when samples were last requested
     bool was_taken_from = false;  // since the last step: credit may have to be returned
-    TimePoint progress_at;        // last reply, or nothing was awaited
+    TimePoint progress_at;        // last reply or delivery, or nothing was awaited
     TimePoint suspicious_until;
     TimePoint probe_at;  // not before
     uint64_t seen_replies = 0;
@@ -114,6 +115,8 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
 
   void OnChange() EXCLUDES(mu_);
   Strand::Next Step() REQUIRES(mu_);
+  // Does not count the time since the last step as silence of the servers if no consumer called.
+  void SkipPause(TimePoint now) REQUIRES(mu_);
   void UpdateShard(Shard* shard, TimePoint now) REQUIRES(mu_);
   // Gives up the sampler of a shard; another one is created later.
   void FailShard(Shard* shard, Status failure, TimePoint now) REQUIRES(mu_);
@@ -148,6 +151,7 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
   int64_t by_consumer_ GUARDED_BY(mu_) = 0;  // what waiting calls lack
   int64_t delivered_ GUARDED_BY(mu_) = 0;
   TimePoint started_ GUARDED_BY(mu_);
+  TimePoint stepped_at_ GUARDED_BY(mu_);
   TimePoint waiting_since_ GUARDED_BY(mu_);                           // for a sample
   Status status_ GUARDED_BY(mu_);                                     // final
   Stats former_ GUARDED_BY(mu_);                                      // of samplers that are gone

@@ -316,6 +316,43 @@ TEST_F(SetSamplerTest, AShardThatDoesNotAnswerIsLeftOut) {
   EXPECT_EQ(stats.delivered + stats.undelivered + stats.unanswered, requested) << "each is accounted for";
 }
 
+TEST_F(SetSamplerTest, APauseOfTheConsumerChangesNoShares) {
+  Add(std::vector<double>(50, 1.0));
+  Add(std::vector<double>(50, 1.0));
+  Create({.max_in_flight = 100});
+  (void)TakeSamples(10);
+  // A server whose replies the consumer does not take waits for credit.
+  for (const auto& shard : shards_) shard->is_silent = true;
+  (void)TakeSamples(60);
+  clock_.Advance(3s);
+  (void)TakeSamples(10);
+  for (const auto& shard : shards_) shard->Speak();
+  int from_first = 0;
+  for (const Sample& sample : TakeSamples(200)) {
+    EXPECT_NEAR(sample.probability, 0.01, 1e-12);
+    from_first += ShardOf(sample.key) == 1 ? 1 : 0;
+  }
+  EXPECT_NEAR(from_first, 100, 35);
+}
+
+TEST_F(SetSamplerTest, CallsThatTimeOutLeaveOutASilentShard) {
+  Add(std::vector<double>(50, 1.0));
+  Add(std::vector<double>(50, 1.0));
+  Create({.exact = true});
+  (void)TakeSamples(1);
+  shards_[1]->is_silent = true;
+  // Each call ends long before a silent server is left out, and the consumer pauses between them.
+  int calls = 0;
+  std::vector<Sample> samples;
+  while (samples.size() < 10 && ++calls < 100) {
+    (void)sampler_->Next(10 - static_cast<int64_t>(samples.size()), kNow, &samples);
+    clock_.Advance(300ms);
+    (void)sampler_->Next(10 - static_cast<int64_t>(samples.size()), kNow, &samples);
+    clock_.Advance(2s);
+  }
+  EXPECT_EQ(samples.size(), 10u);
+}
+
 TEST_F(SetSamplerTest, AShardWithoutItemsIsUsedOnceItHasSome) {
   Add({});
   Add({});
