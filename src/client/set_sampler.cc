@@ -333,7 +333,7 @@ bool SetSampler::CreateSampler(TimePoint now) {
       if (made.ok()) (*made)->Close();
       return true;
     }
-    found->failure = made.status();
+    if (!made.ok()) found->failure = made.status();
     found->retry_at = now + kRetryInterval;
     if (made.ok()) {
       found->sampler = *std::move(made);
@@ -382,6 +382,7 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
     if (state.queued == 0 || shard->tickets == 0) FailShard(shard, state.status, now);
     return;
   }
+  if (state.mass) shard->failure = Status::Ok();
   if (state.is_connected != was_connected) shard->is_blocked = shard->is_stalled = false;
   const int64_t missing = shard->tickets - shard->available();
   // A server whose samples wait here may itself wait for credit.
@@ -482,7 +483,7 @@ void SetSampler::CheckEnd(TimePoint now) {
   const Shard* late = nullptr;
   for (const Shard& shard : shards_) {
     if (shard.available() > 0) return;
-    failed += shard.failure.ok() ? 0 : 1;
+    failed += shard.failure.ok() || shard.state.is_connected ? 0 : 1;
     connected += shard.state.is_connected ? 1 : 0;
     blocked += shard.state.is_connected && (shard.is_blocked || shard.is_stalled) ? 1 : 0;
     if (shard.is_blocked && !shard.state.last_timeout.ok()) late = &shard;

@@ -92,7 +92,7 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
     TimePoint probe_at;  // not before
     uint64_t seen_replies = 0;
     uint64_t seen_timeouts = 0;
-    Status failure;  // of the last sampler
+    Status failure;  // of the last sampler that failed, until the server has answered again
     TimePoint retry_at;
     int64_t available() const { return static_cast<int64_t>(ready.size()) + state.queued; }
     bool can_sample() const { return state.is_connected && !is_blocked && !is_stalled; }

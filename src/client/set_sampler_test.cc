@@ -405,5 +405,22 @@ TEST_F(SetSamplerTest, FailsWhenAllServersFail) {
   EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("all 2 servers failed")));
 }
 
+TEST_F(SetSamplerTest, FailsWhenTheLastServerFailsLater) {
+  Add(std::vector<double>(50, 1.0)).is_down = true;
+  Add(std::vector<double>(50, 1.0));
+  Create({.reconnect_timeout = 5s});
+  EXPECT_EQ(CountByShard(20)[2], 20);
+  clock_.Advance(3s);
+  shards_[1]->Break();
+  int calls = 0;
+  const auto on_wait = [&] {
+    clock_.Advance(500ms);
+    return ++calls > 40 ? Status::Internal("too late") : Status::Ok();
+  };
+  Status status;
+  while (status.ok()) status = sampler_->Next({.timeout = 60s, .on_wait = on_wait}).status();
+  EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("all 2 servers failed")));
+}
+
 }  // namespace
 }  // namespace reverb::internal
