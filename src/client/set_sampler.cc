@@ -221,7 +221,7 @@ WaitExplanation SetSampler::DescribeWait(Duration waited, const WaitOptions& wai
 }
 
 void SetSampler::Close() {
-  std::vector<std::shared_ptr<SamplerImpl>> samplers;
+  std::vector<std::shared_ptr<SamplerImpl>> samplers, failed;
   {
     MutexLock lock(&mu_);
     if (strand_.is_closed()) return;
@@ -234,9 +234,15 @@ void SetSampler::Close() {
       if (shard.sampler) samplers.push_back(shard.sampler);
     }
     tickets_.clear();
+    failed.swap(failed_);
     changed_.NotifyAll();
   }
   for (const auto& sampler : samplers) sampler->Close();
+  for (const auto& sampler : failed) {
+    sampler->Close();
+    MutexLock lock(&mu_);
+    AddStats(sampler->stats(), &former_);
+  }
 }
 
 SampleSource::Stats SetSampler::stats() const {

@@ -31,6 +31,7 @@ class FakeShard final : public Connection {
   bool is_blocked = false;  // by its rate limiter
   bool is_silent = false;   // keeps requests
   bool is_down = false;
+  Status refusal;  // ends all requests, unless it is OK
   int64_t requested = 0;
   std::vector<std::shared_ptr<SampleEvents>> streams;
 
@@ -107,7 +108,9 @@ class FakeShard final : public Connection {
     SampleReply reply;
     reply.request_id = request.request_id;
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    if (request.count > 0 && (is_blocked || weights.empty())) {
+    if (!refusal.ok()) {
+      reply.end = refusal;
+    } else if (request.count > 0 && (is_blocked || weights.empty())) {
       reply.end = Status::DeadlineExceeded("the limiter of shard " + std::to_string(shard_) + " blocks")
                       .WithDetail(Detail::kRateLimited);
     } else {
@@ -420,6 +423,15 @@ TEST_F(SetSamplerTest, FailsWhenTheLastServerFailsLater) {
   Status status;
   while (status.ok()) status = sampler_->Next({.timeout = 60s, .on_wait = on_wait}).status();
   EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("all 2 servers failed")));
+}
+
+TEST_F(SetSamplerTest, CloseEndsTheStreamsOfServersThatFailed) {
+  Add(std::vector<double>(50, 1.0)).refusal = Status::NotFound("no such table");
+  Add(std::vector<double>(50, 1.0)).refusal = Status::NotFound("no such table");
+  Create();
+  EXPECT_THAT(sampler_->Next({.timeout = 60s}), StatusIs(StatusCode::kNotFound));
+  sampler_->Close();
+  for (const auto& shard : shards_) EXPECT_TRUE(shard->streams.empty());
 }
 
 }  // namespace
