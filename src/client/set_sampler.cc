@@ -428,7 +428,7 @@ void SetSampler::DropTickets(size_t index, int64_t keep) {
 int64_t SetSampler::Wanted() const {
   const SamplerImpl::Options& options = options_.sampler;
   int64_t window = by_consumer_;
-  if (reads_ahead_ || options.whole_windows) {
+  if (reads_ahead_ || (options.whole_windows && options.lease == Duration(0))) {
     window = std::max(window, in_flight_ * options.num_streams * static_cast<int64_t>(shards_.size()));
   }
   const auto issued = static_cast<int64_t>(tickets_.size());

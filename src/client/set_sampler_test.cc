@@ -84,6 +84,7 @@ class FakeShard final : public Connection {
     Stream(FakeShard* shard, std::shared_ptr<SampleEvents> events)
         : shard_(shard), events_(std::move(events)) {}
     void Send(SampleRequest request) override {
+      if (request.end_stream && events_) return End();
       if (request.table.empty()) return;
       shard_->requested += request.count;
       if (shard_->is_silent) {
@@ -99,6 +100,11 @@ class FakeShard final : public Connection {
     }
 
    private:
+    void End() {
+      std::erase(shard_->streams, events_);
+      std::exchange(events_, nullptr)->OnClosed(Status::Cancelled("ended"));
+    }
+
     FakeShard* const shard_;
     std::shared_ptr<SampleEvents> events_;
   };
@@ -122,6 +128,7 @@ class FakeShard final : public Connection {
         sample.key = shard_ << kShardBit | item;
         sample.probability = is_weighted ? weights[item] / total : 1;
         sample.table_size = static_cast<int64_t>(weights.size());
+        if (request.lease > Duration(0)) sample.lease_id = ++last_lease_;
       }
       reply.end = Status::Ok();
     }
@@ -135,6 +142,7 @@ class FakeShard final : public Connection {
 
   const uint64_t shard_;
   Random random_{77};
+  uint64_t last_lease_ = 0;
   std::vector<std::pair<SampleRequest, std::shared_ptr<SampleEvents>>> kept_;
 };
 
@@ -432,6 +440,16 @@ TEST_F(SetSamplerTest, CloseEndsTheStreamsOfServersThatFailed) {
   EXPECT_THAT(sampler_->Next({.timeout = 60s}), StatusIs(StatusCode::kNotFound));
   sampler_->Close();
   for (const auto& shard : shards_) EXPECT_TRUE(shard->streams.empty());
+}
+
+// --- Leases, and batches that are drawn together ---
+
+TEST_F(SetSamplerTest, LeasesAreNotRequestedAhead) {
+  Add(std::vector<double>(50, 1.0));
+  Add(std::vector<double>(50, 1.0));
+  Create({.whole_windows = true, .lease = 10s});
+  EXPECT_NE(TakeSamples(1)[0].lease_id, 0u);
+  EXPECT_EQ(shards_[0]->requested + shards_[1]->requested, 1);
 }
 
 }  // namespace
