@@ -183,6 +183,7 @@ int64_t SetSampler::Deliver(int64_t most, std::vector<Sample>* out) {
     tickets_.pop_front();
     --shard->tickets;
     shard->progress_at = now;
+    shard->refusals = 0;
     ++taken;
   }
   if (taken > 0) waiting_since_ = now;
@@ -293,11 +294,23 @@ Strand::Next SetSampler::Step() {
 
 void SetSampler::SetCandidates(TimePoint now) {
   std::vector<ShardChooser::Candidate> candidates;
+  size_t with_items = 0;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const Shard& shard = shards_[i];
     if (!shard.can_sample() || !shard.state.mass || now - shard.state.mass_at > kMaxMassAge) continue;
     candidates.push_back({.index = i, .mass = *shard.state.mass});
+    with_items += shard.state.mass->size > 0 ? 1 : 0;
   }
+  // Refused shares are tried again together, so that each share is as small as it can be.
+  const bool may_retry = now >= refused_until_ || IsComplete(with_items);
+  std::erase_if(candidates, [&](const ShardChooser::Candidate& one) REQUIRES(mu_) {
+    Shard& shard = shards_[one.index];
+    if (!shard.has_refused()) return false;
+    if (!may_retry && with_items <= shard.refused_among) return true;
+    shard.refused_among = 0;
+    shard.failure = Status::Ok();
+    return false;
+  });
   if (candidates.empty() && chooser_.has_candidates() && !KnowsMasses(now))
     return;  // they are being refreshed
   chooser_.SetCandidates(candidates, shards_.size());
@@ -310,7 +323,7 @@ bool SetSampler::KnowsMasses(TimePoint now) const {
   const Duration max_age = options_.sampler.exact ? kMassTtl : kMaxMassAge;
   const bool is_starting = now - started_ < kStartTimeout;
   for (const Shard& shard : shards_) {
-    if (!shard.failure.ok() || shard.is_blocked || shard.is_stalled) continue;
+    if (shard.has_failed() || shard.is_blocked || shard.is_stalled) continue;
     if (!shard.state.is_connected && !is_starting) continue;
     if (!shard.state.mass || now - shard.state.mass_at > max_age) return false;
   }
@@ -364,10 +377,36 @@ bool SetSampler::CloseFailed() {
 void SetSampler::FailShard(Shard* shard, Status failure, TimePoint now) {
   shard->failure = std::move(failure);
   shard->retry_at = now + kRetryInterval;
+  shard->refused_among = 0;
   shard->is_blocked = shard->is_stalled = false;
   failed_.push_back(std::move(shard->sampler));
   shard->sampler = nullptr;
   shard->state = {};
+}
+
+bool SetSampler::MayRefuseShare() const {
+  const SamplerImpl::Options& options = options_.sampler;
+  return shards_.size() > 1 && (options.rules.all_or_nothing || options.lease > Duration(0));
+}
+
+bool SetSampler::IsComplete(size_t used) const {
+  const auto failed = std::ranges::count_if(shards_, [](const Shard& one) { return one.has_failed(); });
+  return used + static_cast<size_t>(failed) >= shards_.size();
+}
+
+void SetSampler::RefuseShare(Shard* shard, Status refusal, TimePoint now) {
+  const size_t among = std::max<size_t>(1, chooser_.num_candidates());
+  if (IsComplete(among) && ++shard->refusals >= kMaxRefusals && status_.ok()) status_ = refusal;
+  if (status_.ok()) {
+    LogWait("share " + options_.sampler.table + " " + shard->server.address,
+            "the server at " + shard->server.address +
+                " cannot provide its share of a batch while other servers cannot be sampled: " +
+                std::string(refusal.message()));
+  }
+  FailShard(shard, std::move(refusal), now);
+  shard->retry_at = now;
+  shard->refused_among = among;
+  refused_until_ = now + kRefusalInterval;
 }
 
 void SetSampler::SkipPause(TimePoint now) {
@@ -381,6 +420,13 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
   const bool was_connected = shard->state.is_connected;
   shard->state = shard->sampler->state();
   const SamplerImpl::State& state = shard->state;
+  if (state.status.code() == StatusCode::kInvalidArgument && MayRefuseShare()) {
+    // What the server has drawn for other requests is returned first.
+    if (state.outstanding == 0 && (state.queued == 0 || shard->tickets == 0)) {
+      RefuseShare(shard, state.status, now);
+    }
+    return;
+  }
   if (!state.status.ok()) {
     // A consumer that cannot use the items does not continue with those of other servers.
     if (state.status.code() == StatusCode::kInvalidArgument && status_.ok()) status_ = state.status;
@@ -388,7 +434,7 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
     if (state.queued == 0 || shard->tickets == 0) FailShard(shard, state.status, now);
     return;
   }
-  if (state.mass) shard->failure = Status::Ok();
+  if (state.mass && !shard->has_refused()) shard->failure = Status::Ok();
   if (state.is_connected != was_connected) shard->is_blocked = shard->is_stalled = false;
   const int64_t missing = shard->tickets - shard->available();
   // A server whose samples wait here may itself wait for credit.
@@ -486,13 +532,15 @@ std::vector<SetSampler::Action> SetSampler::NextActions(TimePoint now) {
 void SetSampler::CheckEnd(TimePoint now) {
   if (!status_.ok() || shards_.empty()) return;
   size_t failed = 0, blocked = 0, connected = 0;
-  const Shard* late = nullptr;
+  const Status* reason = nullptr;
   for (const Shard& shard : shards_) {
     if (shard.available() > 0) return;
-    failed += shard.failure.ok() || shard.state.is_connected ? 0 : 1;
-    connected += shard.state.is_connected ? 1 : 0;
-    blocked += shard.state.is_connected && (shard.is_blocked || shard.is_stalled) ? 1 : 0;
-    if (shard.is_blocked && !shard.state.last_timeout.ok()) late = &shard;
+    const bool is_connected = shard.state.is_connected;
+    failed += shard.has_failed() && !is_connected ? 1 : 0;
+    connected += is_connected ? 1 : 0;
+    blocked += is_connected && (shard.is_blocked || shard.is_stalled || shard.has_refused()) ? 1 : 0;
+    if (shard.has_refused() && reason == nullptr) reason = &shard.failure;
+    if (shard.is_blocked && !shard.state.last_timeout.ok()) reason = &shard.state.last_timeout;
   }
   if (failed == shards_.size()) {
     status_ = shards_.size() == 1 ? shards_.front().failure
@@ -505,10 +553,10 @@ void SetSampler::CheckEnd(TimePoint now) {
     return;
   }
   const Timeout& timeout = options_.sampler.rate_limiter_timeout;
-  if (!timeout || waiters_ == 0 || late == nullptr || connected == 0 || blocked < connected) return;
+  if (!timeout || waiters_ == 0 || reason == nullptr || connected == 0 || blocked < connected) return;
   if (connected + failed < shards_.size() && now - started_ < kStartTimeout) return;
   if (now - waiting_since_ < *timeout) return;
-  status_ = late->state.last_timeout;
+  status_ = *reason;
   changed_.NotifyAll();
 }
 

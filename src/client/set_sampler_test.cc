@@ -31,7 +31,8 @@ class FakeShard final : public Connection {
   bool is_blocked = false;  // by its rate limiter
   bool is_silent = false;   // keeps requests
   bool is_down = false;
-  Status refusal;  // ends all requests, unless it is OK
+  Status refusal;                 // ends all requests, unless it is OK
+  int64_t max_count = INT64_MAX;  // of a request that can be drawn together
   int64_t requested = 0;
   std::vector<std::shared_ptr<SampleEvents>> streams;
 
@@ -116,6 +117,9 @@ class FakeShard final : public Connection {
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
     if (!refusal.ok()) {
       reply.end = refusal;
+    } else if (request.count > max_count) {
+      reply.end = Status::InvalidArgument("samples that can never be drawn together: " +
+                                          std::to_string(request.count));
     } else if (request.count > 0 && (is_blocked || weights.empty())) {
       reply.end = Status::DeadlineExceeded("the limiter of shard " + std::to_string(shard_) + " blocks")
                       .WithDetail(Detail::kRateLimited);
@@ -451,6 +455,69 @@ TEST_F(SetSamplerTest, LeasesAreNotRequestedAhead) {
   EXPECT_NE(TakeSamples(1)[0].lease_id, 0u);
   EXPECT_EQ(shards_[0]->requested + shards_[1]->requested, 1);
 }
+
+// Two queues of four items each, and batches of eight.
+class SetSamplerWholeBatchTest : public SetSamplerTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void CreateQueues(std::vector<double> first, std::vector<double> second) {
+    Add(std::move(first));
+    Add(std::move(second));
+    for (const auto& shard : shards_) {
+      shard->is_weighted = false;
+      shard->max_count = 4;
+    }
+    const bool is_leased = GetParam();
+    Create({.exact = true,
+            .batch_size = 8,
+            .rules = {.all_or_nothing = !is_leased},
+            .lease = is_leased ? Duration(10s) : Duration(0)});
+  }
+  void ExpectBatch() {
+    std::map<uint32_t, int> counts = CountByShard(8);
+    EXPECT_EQ(counts[1], 4);
+    EXPECT_EQ(counts[2], 4);
+  }
+  const std::vector<double> full_ = std::vector<double>(4, 1.0);
+};
+
+TEST_P(SetSamplerWholeBatchTest, AnEmptyShardDoesNotEndTheOthers) {
+  CreateQueues(full_, {});
+  std::vector<Sample> samples;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(sampler_->Next(8, kNow, &samples),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("can never be drawn together: 8")));
+    clock_.Advance(300ms);
+  }
+  shards_[1]->weights = full_;
+  ExpectBatch();
+  ExpectBatch();
+}
+
+TEST_P(SetSamplerWholeBatchTest, AShardThatIsDownDoesNotEndTheOthers) {
+  CreateQueues(full_, full_);
+  ExpectBatch();
+  shards_[1]->Break();
+  std::vector<Sample> samples;
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(sampler_->Next(8, kNow, &samples), StatusIs(StatusCode::kDeadlineExceeded));
+    clock_.Advance(300ms);
+  }
+  EXPECT_TRUE(samples.empty());
+  shards_[1]->is_down = false;
+  ExpectBatch();
+}
+
+TEST_P(SetSamplerWholeBatchTest, ABatchThatNoShardCanServeIsAnError) {
+  CreateQueues(full_, full_);
+  for (const auto& shard : shards_) shard->max_count = 3;
+  std::vector<Sample> samples;
+  EXPECT_THAT(sampler_->Next(8, {.timeout = 60s}, &samples),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("can never be drawn together: 4")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, SetSamplerWholeBatchTest, ::testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "Leased" : "AllOrNothing");
+});
 
 }  // namespace
 }  // namespace reverb::internal
