@@ -275,7 +275,7 @@ Strand::Next SetSampler::Step() {
     if (!shards_[i].can_sample()) DropTickets(i, shards_[i].available());
   }
   SetCandidates(now);
-  if (KnowsMasses(now)) IssueTickets();
+  const bool has_issued = KnowsMasses(now) && IssueTickets();
   CheckEnd(now);
   if (!status_.ok()) return Strand::Next::kWait;
   const std::vector<Action> actions = NextActions(now);
@@ -289,7 +289,7 @@ Strand::Next SetSampler::Step() {
     }
   }
   mu_.Lock();
-  return Strand::Next::kWait;
+  return has_issued && draws_together() ? Strand::Next::kAgain : Strand::Next::kWait;
 }
 
 void SetSampler::SetCandidates(TimePoint now) {
@@ -384,9 +384,8 @@ void SetSampler::FailShard(Shard* shard, Status failure, TimePoint now) {
   shard->state = {};
 }
 
-bool SetSampler::MayRefuseShare() const {
-  const SamplerImpl::Options& options = options_.sampler;
-  return shards_.size() > 1 && (options.rules.all_or_nothing || options.lease > Duration(0));
+bool SetSampler::draws_together() const {
+  return options_.sampler.rules.all_or_nothing || options_.sampler.lease > Duration(0);
 }
 
 bool SetSampler::IsComplete(size_t used) const {
@@ -420,7 +419,7 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
   const bool was_connected = shard->state.is_connected;
   shard->state = shard->sampler->state();
   const SamplerImpl::State& state = shard->state;
-  if (state.status.code() == StatusCode::kInvalidArgument && MayRefuseShare()) {
+  if (state.status.code() == StatusCode::kInvalidArgument && draws_together() && shards_.size() > 1) {
     // What the server has drawn for other requests is returned first.
     if (state.outstanding == 0 && (state.queued == 0 || shard->tickets == 0)) {
       RefuseShare(shard, state.status, now);
@@ -485,16 +484,21 @@ int64_t SetSampler::Wanted() const {
     const int64_t least = options.batch_size > 0 ? options.batch_size : std::max<int64_t>(1, window / 4);
     if (wanted < least) return 0;
   }
+  // One batch at a time: what a server draws together is its share of one.
+  if (options.batch_size > 0 && draws_together()) wanted = std::min(wanted, options.batch_size);
   return std::min(wanted, left);
 }
 
-void SetSampler::IssueTickets() {
+bool SetSampler::IssueTickets() {
+  bool has_issued = false;
   for (int64_t wanted = Wanted(); wanted > 0; --wanted) {
     const std::optional<size_t> index = chooser_.Choose();
-    if (!index) return;
+    if (!index) break;
     tickets_.push_back(shards_[*index].server.id);
     ++shards_[*index].tickets;
+    has_issued = true;
   }
+  return has_issued;
 }
 
 Timeout SetSampler::LimiterTimeout(Duration most) const {

@@ -134,8 +134,6 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
   void UpdateShard(Shard* shard, TimePoint now) REQUIRES(mu_);
   // Gives up the sampler of a shard; another one is created later.
   void FailShard(Shard* shard, Status failure, TimePoint now) REQUIRES(mu_);
-  // Returns whether INVALID_ARGUMENT may be about a share of a batch, and not about the batch.
-  bool MayRefuseShare() const REQUIRES(mu_);
   // Returns whether `used` servers are all that have not failed.
   bool IsComplete(size_t used) const REQUIRES(mu_);
   // Replaces the sampler of a shard whose share of a batch was too large. Waits for more servers to share it.
@@ -145,7 +143,10 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
   bool KnowsMasses(TimePoint now) const REQUIRES(mu_);
   // Drops the last tickets of a shard, so that `keep` remain.
   void DropTickets(size_t index, int64_t keep) REQUIRES(mu_);
-  void IssueTickets() REQUIRES(mu_);
+  // Returns whether there was one to issue.
+  bool IssueTickets() REQUIRES(mu_);
+  // Whether a server draws all samples of a request or none, and rejects a request that its table cannot fulfil.
+  bool draws_together() const;
   int64_t Wanted() const REQUIRES(mu_);
   std::vector<Action> NextActions(TimePoint now) REQUIRES(mu_);
   // Ends sampling if all servers have failed, or if their limiters block the consumer for too long.

@@ -456,6 +456,17 @@ TEST_F(SetSamplerTest, LeasesAreNotRequestedAhead) {
   EXPECT_EQ(shards_[0]->requested + shards_[1]->requested, 1);
 }
 
+TEST_F(SetSamplerTest, BatchesThatAreDrawnTogetherAreRequestedOneByOne) {
+  for (int i = 0; i < 2; ++i) {
+    FakeShard& shard = Add(std::vector<double>(10, 1.0));
+    shard.is_weighted = false;
+    shard.max_count = 4;
+  }
+  Create({.max_in_flight = 100, .batch_size = 8, .rules = {.all_or_nothing = true}});
+  EXPECT_EQ(shards_[0]->requested, 100) << "they are requested ahead nevertheless";
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(CountByShard(8)[1], 4);
+}
+
 // Two queues of four items each, and batches of eight.
 class SetSamplerWholeBatchTest : public SetSamplerTest, public ::testing::WithParamInterface<bool> {
  protected:
