@@ -51,7 +51,7 @@ std::shared_ptr<ServerLink> WriterRoute::Choose(const Id128& session) {
   std::shared_ptr<ServerLink> chosen = keeps ? present : set_->Home(session);
   if (!chosen) chosen = present;
   MutexLock lock(&mu_);
-  if (chosen != link_) failing_since_.reset();
+  if (chosen != link_) failing_since_ = clock_->Now();  // until it answers
   link_ = chosen;
   return chosen;
 }
