@@ -10,14 +10,12 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "testing/wait.h"
 
 namespace reverb::internal {
 namespace {
 
-using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
 // A port of this host that accepts connections and never answers, like a host that is gone.
@@ -67,6 +65,12 @@ class WriterRouteTest : public ::testing::Test {
     EXPECT_TRUE(test::WaitUntil([&] { return events->is_closed.load(); }));
     return address;
   }
+  std::shared_ptr<ServerLink> Link(const std::string& address) const {
+    for (const auto& link : set_->links()) {
+      if (link->address() == address) return link;
+    }
+    return nullptr;
+  }
 
   const SilentPort ports_[2];
   const Hello hello_{.session_id = {1}};
@@ -84,6 +88,22 @@ TEST_F(WriterRouteTest, TheAttemptsAtTheNextServerCountFromItsChoiceOn) {
   const std::string home = Try(30s);
   const std::string next = Try(29s);
   EXPECT_NE(next, home);
+  EXPECT_EQ(Try(1s), next);
+}
+
+TEST_F(WriterRouteTest, StaysWithAServerThatIsLostForOtherCalls) {
+  const std::string home = Try(1s);
+  set_->MarkLost(Link(home));
+  EXPECT_EQ(Try(28s), home);
+  EXPECT_EQ(Try(1s), home);
+  EXPECT_NE(Try(1s), home);
+}
+
+TEST_F(WriterRouteTest, UsesTheFirstServerThatReturnsWhenAllAreLost) {
+  const std::string home = Try(30s);
+  const std::string next = Try(30s);
+  EXPECT_EQ(Try(1s), home) << "all are lost";
+  Link(next)->SetLost(false);
   EXPECT_EQ(Try(1s), next);
 }
 
