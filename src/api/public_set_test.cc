@@ -84,6 +84,31 @@ TEST_F(PublicSetTest, SamplesAreThoseOfOneTable) {
   EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 1000);
 }
 
+TEST_F(PublicSetTest, ABatchWaitsForTheServersThatMakeItsSharesSmallEnough) {
+  for (const bool is_leased : {false, true}) {
+    servers_.clear();
+    servers_.reserve(2);
+    for (int i = 0; i < 2; ++i) {
+      servers_.push_back(
+          Server::Start({.tables = {TableOptions::Queue("t", 4)}, .host = "127.0.0.1", .port = 0}).value());
+    }
+    Fill(servers_[0], 4);
+    const Client client = ConnectAll();
+    SamplerOptions options{.table = "t", .batch_size = 8, .all_or_nothing = !is_leased};
+    if (is_leased) options.lease = 60s;
+    auto sampler = client.NewSampler(options).value();
+    Batch batch;
+    EXPECT_THAT(sampler.NextBatch(8, &batch, {.timeout = 300ms}),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("together")));
+    EXPECT_EQ(servers_[0].table("t").value().size(), 4) << "nothing was taken";
+    Fill(servers_[1], 4);
+    ASSERT_OK(sampler.NextBatch(8, &batch, {.timeout = 60s}));
+    std::map<uint64_t, int> by_shard;
+    for (const uint64_t key : batch.info.keys) ++by_shard[key >> 48];
+    EXPECT_EQ(by_shard[static_cast<uint64_t>(servers_[0].shard())], 4);
+  }
+}
+
 TEST_F(PublicSetTest, UpdatesAndDeletesGoToTheServerOfTheKey) {
   servers_.reserve(2);
   for (int i = 0; i < 2; ++i) Fill(Start(), 3);

@@ -47,11 +47,14 @@ std::shared_ptr<ServerLink> WriterRoute::Choose(const Id128& session) {
     has_timed_out = is_failing && clock_->Now() - *failing_since_ >= set_->lost_timeout();
   }
   if (present && has_timed_out) set_->MarkLost(present);
-  const bool keeps = present && !(is_failing && (present->is_lost() || !set_->Contains(*present)));
+  // One that is lost for other calls, which wait for less time, may still be this writer's.
+  const bool keeps = present && !(has_timed_out || (is_failing && !set_->Contains(*present)));
   std::shared_ptr<ServerLink> chosen = keeps ? present : set_->Home(session);
   if (!chosen) chosen = present;
   MutexLock lock(&mu_);
-  if (chosen != link_) failing_since_.reset();
+  // Counts until the server answers. If all are lost, the next attempt may choose any that has returned.
+  const bool are_all_lost = has_timed_out && chosen && chosen->is_lost();
+  if (chosen != link_ && !are_all_lost) failing_since_ = clock_->Now();
   link_ = chosen;
   return chosen;
 }

@@ -63,7 +63,7 @@ class WriterRoute final : public Connection, public std::enable_shared_from_this
 
   mutable Mutex mu_;
   std::shared_ptr<ServerLink> link_ GUARDED_BY(mu_);
-  std::optional<TimePoint> failing_since_ GUARDED_BY(mu_);
+  std::optional<TimePoint> failing_since_ GUARDED_BY(mu_);  // absent while the server answers
 };
 
 }  // namespace reverb::internal

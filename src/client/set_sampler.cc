@@ -41,7 +41,7 @@ Result<std::shared_ptr<SetSampler>> SetSampler::Create(std::vector<Server> serve
 Status SetSampler::Start(std::vector<Server> servers) {
   const TimePoint now = options_.sampler.clock->Now();
   MutexLock lock(&mu_);
-  started_ = waiting_since_ = now;
+  started_ = stepped_at_ = waiting_since_ = now;
   if (!options_.sampler.grow_window) in_flight_ = options_.sampler.max_in_flight;
   for (Server& server : servers) {
     Shard& shard = shards_.emplace_back();
@@ -106,7 +106,6 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
     const int64_t taken = Deliver(most, out);
     least = std::max<int64_t>(0, least - taken);
     most -= taken;
-    if (taken > 0) waiting_since_ = options_.sampler.clock->Now();
     by_consumer_ += least;
     if (reads_ahead_ || least > 0) strand_.Run([this]() REQUIRES(mu_) { return Step(); });
     if (least > 0) {
@@ -114,10 +113,7 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
       by_consumer_ -= least;
       least = std::max<int64_t>(0, least - more);
       most -= more;
-      if (more > 0) {
-        waiting_since_ = options_.sampler.clock->Now();
-        if (least > 0) continue;
-      }
+      if (more > 0 && least > 0) continue;
     }
     if (least == 0) break;
     if (!status_.ok()) {
@@ -164,6 +160,7 @@ void SetSampler::GrowWindow() {
 }
 
 int64_t SetSampler::Deliver(int64_t most, std::vector<Sample>* out) {
+  const TimePoint now = options_.sampler.clock->Now();
   int64_t taken = 0;
   std::vector<Sample> pulled;
   while (taken < most && !tickets_.empty()) {
@@ -185,8 +182,11 @@ int64_t SetSampler::Deliver(int64_t most, std::vector<Sample>* out) {
     sample.table_size = std::max(sample.table_size, chooser_.total_size());
     tickets_.pop_front();
     --shard->tickets;
+    shard->progress_at = now;
+    shard->refusals = 0;
     ++taken;
   }
+  if (taken > 0) waiting_since_ = now;
   delivered_ += taken;
   return taken;
 }
@@ -222,7 +222,7 @@ WaitExplanation SetSampler::DescribeWait(Duration waited, const WaitOptions& wai
 }
 
 void SetSampler::Close() {
-  std::vector<std::shared_ptr<SamplerImpl>> samplers;
+  std::vector<std::shared_ptr<SamplerImpl>> samplers, failed;
   {
     MutexLock lock(&mu_);
     if (strand_.is_closed()) return;
@@ -235,9 +235,15 @@ void SetSampler::Close() {
       if (shard.sampler) samplers.push_back(shard.sampler);
     }
     tickets_.clear();
+    failed.swap(failed_);
     changed_.NotifyAll();
   }
   for (const auto& sampler : samplers) sampler->Close();
+  for (const auto& sampler : failed) {
+    sampler->Close();
+    MutexLock lock(&mu_);
+    AddStats(sampler->stats(), &former_);
+  }
 }
 
 SampleSource::Stats SetSampler::stats() const {
@@ -263,12 +269,13 @@ Strand::Next SetSampler::Step() {
   if (!status_.ok()) return Strand::Next::kWait;
   const TimePoint now = options_.sampler.clock->Now();
   if (CreateSampler(now) || CloseFailed()) return Strand::Next::kAgain;
+  SkipPause(now);
   for (Shard& shard : shards_) UpdateShard(&shard, now);
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (!shards_[i].can_sample()) DropTickets(i, shards_[i].available());
   }
   SetCandidates(now);
-  if (KnowsMasses(now)) IssueTickets();
+  const bool has_issued = KnowsMasses(now) && IssueTickets();
   CheckEnd(now);
   if (!status_.ok()) return Strand::Next::kWait;
   const std::vector<Action> actions = NextActions(now);
@@ -282,16 +289,28 @@ Strand::Next SetSampler::Step() {
     }
   }
   mu_.Lock();
-  return Strand::Next::kWait;
+  return has_issued && draws_together() ? Strand::Next::kAgain : Strand::Next::kWait;
 }
 
 void SetSampler::SetCandidates(TimePoint now) {
   std::vector<ShardChooser::Candidate> candidates;
+  size_t with_items = 0;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const Shard& shard = shards_[i];
     if (!shard.can_sample() || !shard.state.mass || now - shard.state.mass_at > kMaxMassAge) continue;
     candidates.push_back({.index = i, .mass = *shard.state.mass});
+    with_items += shard.state.mass->size > 0 ? 1 : 0;
   }
+  // Refused shares are tried again together, so that each share is as small as it can be.
+  const bool may_retry = now >= refused_until_ || IsComplete(with_items);
+  std::erase_if(candidates, [&](const ShardChooser::Candidate& one) REQUIRES(mu_) {
+    Shard& shard = shards_[one.index];
+    if (!shard.has_refused()) return false;
+    if (!may_retry && with_items <= shard.refused_among) return true;
+    shard.refused_among = 0;
+    shard.failure = Status::Ok();
+    return false;
+  });
   if (candidates.empty() && chooser_.has_candidates() && !KnowsMasses(now))
     return;  // they are being refreshed
   chooser_.SetCandidates(candidates, shards_.size());
@@ -304,7 +323,7 @@ bool SetSampler::KnowsMasses(TimePoint now) const {
   const Duration max_age = options_.sampler.exact ? kMassTtl : kMaxMassAge;
   const bool is_starting = now - started_ < kStartTimeout;
   for (const Shard& shard : shards_) {
-    if (!shard.failure.ok() || shard.is_blocked || shard.is_stalled) continue;
+    if (shard.has_failed() || shard.is_blocked || shard.is_stalled) continue;
     if (!shard.state.is_connected && !is_starting) continue;
     if (!shard.state.mass || now - shard.state.mass_at > max_age) return false;
   }
@@ -333,7 +352,7 @@ bool SetSampler::CreateSampler(TimePoint now) {
       if (made.ok()) (*made)->Close();
       return true;
     }
-    found->failure = made.status();
+    if (!made.ok()) found->failure = made.status();
     found->retry_at = now + kRetryInterval;
     if (made.ok()) {
       found->sampler = *std::move(made);
@@ -358,10 +377,41 @@ bool SetSampler::CloseFailed() {
 void SetSampler::FailShard(Shard* shard, Status failure, TimePoint now) {
   shard->failure = std::move(failure);
   shard->retry_at = now + kRetryInterval;
+  shard->refused_among = 0;
   shard->is_blocked = shard->is_stalled = false;
   failed_.push_back(std::move(shard->sampler));
   shard->sampler = nullptr;
   shard->state = {};
+}
+
+bool SetSampler::draws_together() const {
+  return options_.sampler.rules.all_or_nothing || options_.sampler.lease > Duration(0);
+}
+
+bool SetSampler::IsComplete(size_t used) const {
+  const auto failed = std::ranges::count_if(shards_, [](const Shard& one) { return one.has_failed(); });
+  return used + static_cast<size_t>(failed) >= shards_.size();
+}
+
+void SetSampler::RefuseShare(Shard* shard, Status refusal, TimePoint now) {
+  const size_t among = std::max<size_t>(1, chooser_.num_candidates());
+  if (IsComplete(among) && ++shard->refusals >= kMaxRefusals && status_.ok()) status_ = refusal;
+  if (status_.ok()) {
+    LogWait("share " + options_.sampler.table + " " + shard->server.address,
+            "the server at " + shard->server.address +
+                " cannot provide its share of a batch while other servers cannot be sampled: " +
+                std::string(refusal.message()));
+  }
+  FailShard(shard, std::move(refusal), now);
+  shard->retry_at = now;
+  shard->refused_among = among;
+  refused_until_ = now + kRefusalInterval;
+}
+
+void SetSampler::SkipPause(TimePoint now) {
+  const Duration pause = now - std::exchange(stepped_at_, now);
+  if (pause < kStallTimeout / 2) return;
+  for (Shard& shard : shards_) shard.progress_at = std::min(shard.progress_at + pause, now);
 }
 
 void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
@@ -369,6 +419,13 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
   const bool was_connected = shard->state.is_connected;
   shard->state = shard->sampler->state();
   const SamplerImpl::State& state = shard->state;
+  if (state.status.code() == StatusCode::kInvalidArgument && draws_together() && shards_.size() > 1) {
+    // What the server has drawn for other requests is returned first.
+    if (state.outstanding == 0 && (state.queued == 0 || shard->tickets == 0)) {
+      RefuseShare(shard, state.status, now);
+    }
+    return;
+  }
   if (!state.status.ok()) {
     // A consumer that cannot use the items does not continue with those of other servers.
     if (state.status.code() == StatusCode::kInvalidArgument && status_.ok()) status_ = state.status;
@@ -376,9 +433,12 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
     if (state.queued == 0 || shard->tickets == 0) FailShard(shard, state.status, now);
     return;
   }
+  if (state.mass && !shard->has_refused()) shard->failure = Status::Ok();
   if (state.is_connected != was_connected) shard->is_blocked = shard->is_stalled = false;
   const int64_t missing = shard->tickets - shard->available();
-  const bool is_awaited = state.awaits_mass || (missing > 0 && state.outstanding > 0);
+  // A server whose samples wait here may itself wait for credit.
+  const bool is_awaited =
+      state.awaits_mass || (missing > 0 && state.outstanding > 0 && shard->available() == 0);
   if (state.replies != shard->seen_replies) {
     shard->seen_replies = state.replies;
     shard->is_stalled = false;
@@ -413,7 +473,7 @@ void SetSampler::DropTickets(size_t index, int64_t keep) {
 int64_t SetSampler::Wanted() const {
   const SamplerImpl::Options& options = options_.sampler;
   int64_t window = by_consumer_;
-  if (reads_ahead_ || options.whole_windows) {
+  if (reads_ahead_ || (options.whole_windows && options.lease == Duration(0))) {
     window = std::max(window, in_flight_ * options.num_streams * static_cast<int64_t>(shards_.size()));
   }
   const auto issued = static_cast<int64_t>(tickets_.size());
@@ -424,16 +484,21 @@ int64_t SetSampler::Wanted() const {
     const int64_t least = options.batch_size > 0 ? options.batch_size : std::max<int64_t>(1, window / 4);
     if (wanted < least) return 0;
   }
+  // One batch at a time: what a server draws together is its share of one.
+  if (options.batch_size > 0 && draws_together()) wanted = std::min(wanted, options.batch_size);
   return std::min(wanted, left);
 }
 
-void SetSampler::IssueTickets() {
+bool SetSampler::IssueTickets() {
+  bool has_issued = false;
   for (int64_t wanted = Wanted(); wanted > 0; --wanted) {
     const std::optional<size_t> index = chooser_.Choose();
-    if (!index) return;
+    if (!index) break;
     tickets_.push_back(shards_[*index].server.id);
     ++shards_[*index].tickets;
+    has_issued = true;
   }
+  return has_issued;
 }
 
 Timeout SetSampler::LimiterTimeout(Duration most) const {
@@ -471,13 +536,15 @@ std::vector<SetSampler::Action> SetSampler::NextActions(TimePoint now) {
 void SetSampler::CheckEnd(TimePoint now) {
   if (!status_.ok() || shards_.empty()) return;
   size_t failed = 0, blocked = 0, connected = 0;
-  const Shard* late = nullptr;
+  const Status* reason = nullptr;
   for (const Shard& shard : shards_) {
     if (shard.available() > 0) return;
-    failed += shard.failure.ok() ? 0 : 1;
-    connected += shard.state.is_connected ? 1 : 0;
-    blocked += shard.state.is_connected && (shard.is_blocked || shard.is_stalled) ? 1 : 0;
-    if (shard.is_blocked && !shard.state.last_timeout.ok()) late = &shard;
+    const bool is_connected = shard.state.is_connected;
+    failed += shard.has_failed() && !is_connected ? 1 : 0;
+    connected += is_connected ? 1 : 0;
+    blocked += is_connected && (shard.is_blocked || shard.is_stalled || shard.has_refused()) ? 1 : 0;
+    if (shard.has_refused() && reason == nullptr) reason = &shard.failure;
+    if (shard.is_blocked && !shard.state.last_timeout.ok()) reason = &shard.state.last_timeout;
   }
   if (failed == shards_.size()) {
     status_ = shards_.size() == 1 ? shards_.front().failure
@@ -490,10 +557,10 @@ void SetSampler::CheckEnd(TimePoint now) {
     return;
   }
   const Timeout& timeout = options_.sampler.rate_limiter_timeout;
-  if (!timeout || waiters_ == 0 || late == nullptr || connected == 0 || blocked < connected) return;
+  if (!timeout || waiters_ == 0 || reason == nullptr || connected == 0 || blocked < connected) return;
   if (connected + failed < shards_.size() && now - started_ < kStartTimeout) return;
   if (now - waiting_since_ < *timeout) return;
-  status_ = late->state.last_timeout;
+  status_ = *reason;
   changed_.NotifyAll();
 }
 

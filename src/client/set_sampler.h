@@ -6,6 +6,10 @@
 // tickets are dropped, others take its place, and one request at a time tests whether it can sample again.
 // Samples that arrive from it later serve its next tickets.
 //
+// With all_or_nothing and with leases, a server draws its share of a batch together, and rejects one that can
+// never be drawn together. Its share may be too large only because other servers are missing. It then waits for
+// them. If none is missing, sampling ends.
+//
 // Servers report the masses of their tables with every reply. Figures that are older than kMassTtl are
 // requested again while samples are taken.
 //
@@ -43,7 +47,8 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
   // The timeout of the request that tests a blocked server.
   static constexpr Duration kProbeTimeout = std::chrono::seconds(1);
   static constexpr Duration kProbeInterval = std::chrono::milliseconds(20);  // after one that has failed
-  // How long a server may take to answer before the samples come from other servers.
+  // How long a server may take to answer, while none of its samples is left here, before the samples come from
+  // other servers.
   static constexpr Duration kStallTimeout = std::chrono::seconds(1);
   // How long a new sampler waits for servers that have not answered yet.
   static constexpr Duration kStartTimeout = std::chrono::milliseconds(500);
@@ -52,6 +57,10 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
   static constexpr Duration kMaxMassAge = std::chrono::seconds(1);
   // When to start again with a server whose sampler has failed.
   static constexpr Duration kRetryInterval = std::chrono::seconds(2);
+  // When servers that refused their shares of a batch are tried again, unless others have joined them; and how many
+  // refusals in a row end sampling if no server is missing. Shares are random, so the next one may be smaller.
+  static constexpr Duration kRefusalInterval = std::chrono::seconds(1);
+  static constexpr int kMaxRefusals = 4;
 
   // One server. `create` returns a sampler with the given options.
   struct Server {
@@ -86,13 +95,19 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
     bool is_stalled = false;      // has not answered for kStallTimeout
     double share = 1;             // of the mass, when samples were last requested
     bool was_taken_from = false;  // since the last step: credit may have to be returned
-    TimePoint progress_at;        // last reply, or nothing was awaited
+    TimePoint progress_at;        // last reply or delivery, or nothing was awaited
     TimePoint suspicious_until;
     TimePoint probe_at;  // not before
     uint64_t seen_replies = 0;
     uint64_t seen_timeouts = 0;
-    Status failure;  // of the last sampler
+    Status failure;  // of the last sampler that failed, until the server has answered again
     TimePoint retry_at;
+    // With all_or_nothing or leases: the share of a batch was too large for the server, whose failure says why, and
+    // as many servers had shares; 0 if that is not so.
+    size_t refused_among = 0;
+    int refusals = 0;  // in a row, while no server was missing
+    bool has_refused() const { return refused_among > 0; }
+    bool has_failed() const { return !failure.ok() && !has_refused(); }
     int64_t available() const { return static_cast<int64_t>(ready.size()) + state.queued; }
     bool can_sample() const { return state.is_connected && !is_blocked && !is_stalled; }
   };
@@ -114,15 +129,24 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
 
   void OnChange() EXCLUDES(mu_);
   Strand::Next Step() REQUIRES(mu_);
+  // Does not count the time since the last step as silence of the servers if no consumer called.
+  void SkipPause(TimePoint now) REQUIRES(mu_);
   void UpdateShard(Shard* shard, TimePoint now) REQUIRES(mu_);
   // Gives up the sampler of a shard; another one is created later.
   void FailShard(Shard* shard, Status failure, TimePoint now) REQUIRES(mu_);
+  // Returns whether `used` servers are all that have not failed.
+  bool IsComplete(size_t used) const REQUIRES(mu_);
+  // Replaces the sampler of a shard whose share of a batch was too large. Waits for more servers to share it.
+  void RefuseShare(Shard* shard, Status refusal, TimePoint now) REQUIRES(mu_);
   void SetCandidates(TimePoint now) REQUIRES(mu_);
   // Returns whether the figures of all servers that answer are known and new.
   bool KnowsMasses(TimePoint now) const REQUIRES(mu_);
   // Drops the last tickets of a shard, so that `keep` remain.
   void DropTickets(size_t index, int64_t keep) REQUIRES(mu_);
-  void IssueTickets() REQUIRES(mu_);
+  // Returns whether there was one to issue.
+  bool IssueTickets() REQUIRES(mu_);
+  // Whether a server draws all samples of a request or none, and rejects a request that its table cannot fulfil.
+  bool draws_together() const;
   int64_t Wanted() const REQUIRES(mu_);
   std::vector<Action> NextActions(TimePoint now) REQUIRES(mu_);
   // Ends sampling if all servers have failed, or if their limiters block the consumer for too long.
@@ -148,6 +172,8 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
   int64_t by_consumer_ GUARDED_BY(mu_) = 0;  // what waiting calls lack
   int64_t delivered_ GUARDED_BY(mu_) = 0;
   TimePoint started_ GUARDED_BY(mu_);
+  TimePoint stepped_at_ GUARDED_BY(mu_);
+  TimePoint refused_until_ GUARDED_BY(mu_);
   TimePoint waiting_since_ GUARDED_BY(mu_);                           // for a sample
   Status status_ GUARDED_BY(mu_);                                     // final
   Stats former_ GUARDED_BY(mu_);                                      // of samplers that are gone

@@ -31,6 +31,8 @@ class FakeShard final : public Connection {
   bool is_blocked = false;  // by its rate limiter
   bool is_silent = false;   // keeps requests
   bool is_down = false;
+  Status refusal;                 // ends all requests, unless it is OK
+  int64_t max_count = INT64_MAX;  // of a request that can be drawn together
   int64_t requested = 0;
   std::vector<std::shared_ptr<SampleEvents>> streams;
 
@@ -83,6 +85,7 @@ class FakeShard final : public Connection {
     Stream(FakeShard* shard, std::shared_ptr<SampleEvents> events)
         : shard_(shard), events_(std::move(events)) {}
     void Send(SampleRequest request) override {
+      if (request.end_stream && events_) return End();
       if (request.table.empty()) return;
       shard_->requested += request.count;
       if (shard_->is_silent) {
@@ -98,6 +101,11 @@ class FakeShard final : public Connection {
     }
 
    private:
+    void End() {
+      std::erase(shard_->streams, events_);
+      std::exchange(events_, nullptr)->OnClosed(Status::Cancelled("ended"));
+    }
+
     FakeShard* const shard_;
     std::shared_ptr<SampleEvents> events_;
   };
@@ -107,7 +115,12 @@ class FakeShard final : public Connection {
     SampleReply reply;
     reply.request_id = request.request_id;
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    if (request.count > 0 && (is_blocked || weights.empty())) {
+    if (!refusal.ok()) {
+      reply.end = refusal;
+    } else if (request.count > max_count) {
+      reply.end = Status::InvalidArgument("samples that can never be drawn together: " +
+                                          std::to_string(request.count));
+    } else if (request.count > 0 && (is_blocked || weights.empty())) {
       reply.end = Status::DeadlineExceeded("the limiter of shard " + std::to_string(shard_) + " blocks")
                       .WithDetail(Detail::kRateLimited);
     } else {
@@ -119,6 +132,7 @@ class FakeShard final : public Connection {
         sample.key = shard_ << kShardBit | item;
         sample.probability = is_weighted ? weights[item] / total : 1;
         sample.table_size = static_cast<int64_t>(weights.size());
+        if (request.lease > Duration(0)) sample.lease_id = ++last_lease_;
       }
       reply.end = Status::Ok();
     }
@@ -132,6 +146,7 @@ class FakeShard final : public Connection {
 
   const uint64_t shard_;
   Random random_{77};
+  uint64_t last_lease_ = 0;
   std::vector<std::pair<SampleRequest, std::shared_ptr<SampleEvents>>> kept_;
 };
 
@@ -316,6 +331,43 @@ TEST_F(SetSamplerTest, AShardThatDoesNotAnswerIsLeftOut) {
   EXPECT_EQ(stats.delivered + stats.undelivered + stats.unanswered, requested) << "each is accounted for";
 }
 
+TEST_F(SetSamplerTest, APauseOfTheConsumerChangesNoShares) {
+  Add(std::vector<double>(50, 1.0));
+  Add(std::vector<double>(50, 1.0));
+  Create({.max_in_flight = 100});
+  (void)TakeSamples(10);
+  // A server whose replies the consumer does not take waits for credit.
+  for (const auto& shard : shards_) shard->is_silent = true;
+  (void)TakeSamples(60);
+  clock_.Advance(3s);
+  (void)TakeSamples(10);
+  for (const auto& shard : shards_) shard->Speak();
+  int from_first = 0;
+  for (const Sample& sample : TakeSamples(200)) {
+    EXPECT_NEAR(sample.probability, 0.01, 1e-12);
+    from_first += ShardOf(sample.key) == 1 ? 1 : 0;
+  }
+  EXPECT_NEAR(from_first, 100, 35);
+}
+
+TEST_F(SetSamplerTest, CallsThatTimeOutLeaveOutASilentShard) {
+  Add(std::vector<double>(50, 1.0));
+  Add(std::vector<double>(50, 1.0));
+  Create({.exact = true});
+  (void)TakeSamples(1);
+  shards_[1]->is_silent = true;
+  // Each call ends long before a silent server is left out, and the consumer pauses between them.
+  int calls = 0;
+  std::vector<Sample> samples;
+  while (samples.size() < 10 && ++calls < 100) {
+    (void)sampler_->Next(10 - static_cast<int64_t>(samples.size()), kNow, &samples);
+    clock_.Advance(300ms);
+    (void)sampler_->Next(10 - static_cast<int64_t>(samples.size()), kNow, &samples);
+    clock_.Advance(2s);
+  }
+  EXPECT_EQ(samples.size(), 10u);
+}
+
 TEST_F(SetSamplerTest, AShardWithoutItemsIsUsedOnceItHasSome) {
   Add({});
   Add({});
@@ -367,6 +419,116 @@ TEST_F(SetSamplerTest, FailsWhenAllServersFail) {
                             .status();
   EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("all 2 servers failed")));
 }
+
+TEST_F(SetSamplerTest, FailsWhenTheLastServerFailsLater) {
+  Add(std::vector<double>(50, 1.0)).is_down = true;
+  Add(std::vector<double>(50, 1.0));
+  Create({.reconnect_timeout = 5s});
+  EXPECT_EQ(CountByShard(20)[2], 20);
+  clock_.Advance(3s);
+  shards_[1]->Break();
+  int calls = 0;
+  const auto on_wait = [&] {
+    clock_.Advance(500ms);
+    return ++calls > 40 ? Status::Internal("too late") : Status::Ok();
+  };
+  Status status;
+  while (status.ok()) status = sampler_->Next({.timeout = 60s, .on_wait = on_wait}).status();
+  EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, HasSubstr("all 2 servers failed")));
+}
+
+TEST_F(SetSamplerTest, CloseEndsTheStreamsOfServersThatFailed) {
+  Add(std::vector<double>(50, 1.0)).refusal = Status::NotFound("no such table");
+  Add(std::vector<double>(50, 1.0)).refusal = Status::NotFound("no such table");
+  Create();
+  EXPECT_THAT(sampler_->Next({.timeout = 60s}), StatusIs(StatusCode::kNotFound));
+  sampler_->Close();
+  for (const auto& shard : shards_) EXPECT_TRUE(shard->streams.empty());
+}
+
+// --- Leases, and batches that are drawn together ---
+
+TEST_F(SetSamplerTest, LeasesAreNotRequestedAhead) {
+  Add(std::vector<double>(50, 1.0));
+  Add(std::vector<double>(50, 1.0));
+  Create({.whole_windows = true, .lease = 10s});
+  EXPECT_NE(TakeSamples(1)[0].lease_id, 0u);
+  EXPECT_EQ(shards_[0]->requested + shards_[1]->requested, 1);
+}
+
+TEST_F(SetSamplerTest, BatchesThatAreDrawnTogetherAreRequestedOneByOne) {
+  for (int i = 0; i < 2; ++i) {
+    FakeShard& shard = Add(std::vector<double>(10, 1.0));
+    shard.is_weighted = false;
+    shard.max_count = 4;
+  }
+  Create({.max_in_flight = 100, .batch_size = 8, .rules = {.all_or_nothing = true}});
+  EXPECT_EQ(shards_[0]->requested, 100) << "they are requested ahead nevertheless";
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(CountByShard(8)[1], 4);
+}
+
+// Two queues of four items each, and batches of eight.
+class SetSamplerWholeBatchTest : public SetSamplerTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void CreateQueues(std::vector<double> first, std::vector<double> second) {
+    Add(std::move(first));
+    Add(std::move(second));
+    for (const auto& shard : shards_) {
+      shard->is_weighted = false;
+      shard->max_count = 4;
+    }
+    const bool is_leased = GetParam();
+    Create({.exact = true,
+            .batch_size = 8,
+            .rules = {.all_or_nothing = !is_leased},
+            .lease = is_leased ? Duration(10s) : Duration(0)});
+  }
+  void ExpectBatch() {
+    std::map<uint32_t, int> counts = CountByShard(8);
+    EXPECT_EQ(counts[1], 4);
+    EXPECT_EQ(counts[2], 4);
+  }
+  const std::vector<double> full_ = std::vector<double>(4, 1.0);
+};
+
+TEST_P(SetSamplerWholeBatchTest, AnEmptyShardDoesNotEndTheOthers) {
+  CreateQueues(full_, {});
+  std::vector<Sample> samples;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(sampler_->Next(8, kNow, &samples),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("can never be drawn together: 8")));
+    clock_.Advance(300ms);
+  }
+  shards_[1]->weights = full_;
+  ExpectBatch();
+  ExpectBatch();
+}
+
+TEST_P(SetSamplerWholeBatchTest, AShardThatIsDownDoesNotEndTheOthers) {
+  CreateQueues(full_, full_);
+  ExpectBatch();
+  shards_[1]->Break();
+  std::vector<Sample> samples;
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(sampler_->Next(8, kNow, &samples), StatusIs(StatusCode::kDeadlineExceeded));
+    clock_.Advance(300ms);
+  }
+  EXPECT_TRUE(samples.empty());
+  shards_[1]->is_down = false;
+  ExpectBatch();
+}
+
+TEST_P(SetSamplerWholeBatchTest, ABatchThatNoShardCanServeIsAnError) {
+  CreateQueues(full_, full_);
+  for (const auto& shard : shards_) shard->max_count = 3;
+  std::vector<Sample> samples;
+  EXPECT_THAT(sampler_->Next(8, {.timeout = 60s}, &samples),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("can never be drawn together: 4")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, SetSamplerWholeBatchTest, ::testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "Leased" : "AllOrNothing");
+});
 
 }  // namespace
 }  // namespace reverb::internal

@@ -34,15 +34,15 @@ class ShardChooser {
     turns_.resize(num_shards);
     std::erase_if(candidates, [](const Candidate& one) { return one.mass.size <= 0; });
     // A shard that returns takes its turn with the others; it does not catch up.
-    if (!candidates_.empty()) {
-      uint64_t least = UINT64_MAX;
-      for (const Candidate& one : candidates_) {
-        if (one.index < num_shards) least = std::min(least, turns_[one.index]);
-      }
-      for (const Candidate& one : candidates) {
-        if (least != UINT64_MAX) turns_[one.index] = std::max(turns_[one.index], least);
-      }
+    uint64_t least = UINT64_MAX;
+    for (const Candidate& one : candidates_) {
+      if (one.index < num_shards) least = std::min(least, turns_[one.index]);
     }
+    if (least == UINT64_MAX) {  // all return
+      least = 0;
+      for (const Candidate& one : candidates) least = std::max(least, turns_[one.index]);
+    }
+    for (const Candidate& one : candidates) turns_[one.index] = std::max(turns_[one.index], least);
     candidates_ = std::move(candidates);
     is_weighted_ =
         std::ranges::all_of(candidates_, [](const Candidate& one) { return one.mass.is_weighted; });
@@ -96,6 +96,7 @@ class ShardChooser {
   // Returns the number of items in all candidates.
   int64_t total_size() const { return total_size_; }
   bool has_candidates() const { return !candidates_.empty(); }
+  size_t num_candidates() const { return candidates_.size(); }
 
  private:
   double Weight(const Candidate& one) const {

@@ -141,6 +141,14 @@ TEST(ShardChooserTest, ShardsWithAnOrderTakeTurns) {
   counts.clear();
   for (int i = 0; i < 99; ++i) ++counts[*chooser.Choose()];
   EXPECT_THAT(counts, testing::ElementsAre(testing::Pair(0, 33), testing::Pair(1, 33), testing::Pair(2, 33)));
+  // Nor does one after a time in which none could be sampled.
+  chooser.SetCandidates({three[0]}, 3);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(*chooser.Choose(), 0u);
+  chooser.SetCandidates({}, 3);
+  chooser.SetCandidates(three, 3);
+  counts.clear();
+  for (int i = 0; i < 99; ++i) ++counts[*chooser.Choose()];
+  EXPECT_THAT(counts, testing::ElementsAre(testing::Pair(0, 33), testing::Pair(1, 33), testing::Pair(2, 33)));
 }
 
 TEST(ShardChooserTest, EmptyShardsAreNotChosen) {
