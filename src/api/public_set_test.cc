@@ -6,9 +6,12 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,11 +29,50 @@ using test::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// A folder in which servers register; removed at the end.
+class RegistryFolderForTest {
+ public:
+  RegistryFolderForTest() { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
+  ~RegistryFolderForTest() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  std::string address() const { return "file://" + path_; }
+
+ private:
+  std::string path_ = ::testing::TempDir() + "/servers_XXXXXX";
+};
+
+// Collects what is logged.
+class LogForTest {
+ public:
+  LogForTest() {
+    SetLogSink([this](LogLevel, std::string_view message) {
+      const std::lock_guard lock(mu_);
+      text_ += std::string(message) + "\n";
+    });
+  }
+  ~LogForTest() { SetLogSink({}); }
+  std::string text() const {
+    const std::lock_guard lock(mu_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mu_;
+  std::string text_;
+};
+
 class PublicSetTest : public ::testing::Test {
  protected:
   Server& Start(int port = 0, SelectorOptions sampler = SelectorOptions::Uniform(7)) {
     servers_.push_back(
         Server::Start({.tables = {{.name = "t", .sampler = sampler}}, .host = "127.0.0.1", .port = port})
+            .value());
+    return servers_.back();
+  }
+  Server& StartIn(const RegistryFolderForTest& folder) {
+    servers_.push_back(
+        Server::Start(
+            {.tables = {{.name = "t"}}, .host = "127.0.0.1", .port = 0, .register_at = folder.address()})
             .value());
     return servers_.back();
   }
@@ -171,6 +213,31 @@ TEST_F(PublicSetTest, ServersAreFoundInAFolder) {
   EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 10);
   servers_.clear();
   std::filesystem::remove_all(folder);
+}
+
+TEST_F(PublicSetTest, AnInvalidRegistrationIsSkipped) {
+  const RegistryFolderForTest folder;
+  const LogForTest log;
+  std::ofstream(folder.path() + "/0.server") << "reverb server 1\naddress myhost\nshard 1\nlife 0\nend\n";
+  const Server& server = StartIn(folder);
+  const Client client = Client::Connect(folder.address(), {.in_process = false}).value();
+  ASSERT_EQ(client.num_servers(), 1);
+  EXPECT_EQ(client.InfoOfEach({.timeout = 60s}).front().address, AddressOf(server));
+  EXPECT_THAT(log.text(), HasSubstr("\"myhost\" has no port"));
+}
+
+TEST_F(PublicSetTest, AServerAdvertisesOnlyAnAddressThatClientsCanUse) {
+  const RegistryFolderForTest folder;
+  for (const char* address : {"myhost", "my host:8000", "a:8000\nshard 2\nx:1", "a:1,b:1"}) {
+    EXPECT_THAT(Server::Start({.tables = {{.name = "t"}},
+                               .host = "127.0.0.1",
+                               .port = 0,
+                               .register_at = folder.address(),
+                               .advertised_address = address})
+                    .status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("advertised_address")));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_F(PublicSetTest, ServersCanBeReplacedOnlyInASet) {

@@ -119,7 +119,13 @@ Result<ServerSet::Links> ServerSet::AwaitLinks(const WaitOptions& wait) const {
 }
 
 Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
-  Links present = links();
+  REVERB_ASSIGN_OR_RETURN(const Links next, LinksOf(addresses, /*skips_invalid=*/false));
+  SetLinks(next);
+  return Status::Ok();
+}
+
+Result<ServerSet::Links> ServerSet::LinksOf(const std::vector<std::string>& addresses, bool skips_invalid) {
+  const Links present = links();
   Links next;
   for (const std::string& address : addresses) {
     const auto same = [&](const auto& link) { return link->address() == address; };
@@ -128,9 +134,19 @@ Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
       next.push_back(*known);
       continue;
     }
-    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<RoutedConnection> network, ConnectRouted(address, options_));
-    next.push_back(std::make_shared<ServerLink>(std::move(network), options_, lost_timeout_));
+    Result<std::shared_ptr<RoutedConnection>> network = ConnectRouted(address, options_);
+    if (!network.ok()) {
+      if (!skips_invalid) return network.status();
+      resolve_log_.Log(LogLevel::kWarning, address,
+                       "a server of the set is left out: " + std::string(network.status().message()));
+      continue;
+    }
+    next.push_back(std::make_shared<ServerLink>(*std::move(network), options_, lost_timeout_));
   }
+  return next;
+}
+
+void ServerSet::SetLinks(const Links& next) {
   std::vector<std::shared_ptr<SetSampler>> samplers;
   {
     MutexLock lock(&mu_);
@@ -142,7 +158,6 @@ Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
     changed_.NotifyAll();
   }
   for (const auto& sampler : samplers) sampler->SetServers(ToSetServers(next));
-  return Status::Ok();
 }
 
 bool ServerSet::Contains(const ServerLink& link) const {
@@ -224,15 +239,19 @@ void ServerSet::Run() {
 }
 
 void ServerSet::Resolve() {
-  Result<std::vector<std::string>> found = resolver_->Resolve(RealClock()->Now());
-  Status status = found.status();
-  // Without any server something is wrong with the list: those that are known may still answer.
-  if (found.ok() && !(found->empty() && !links().empty())) status = SetAddresses(*found);
-  if (!status.ok()) {
+  const auto find = [this]() -> Result<Links> {
+    REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, resolver_->Resolve(RealClock()->Now()));
+    return LinksOf(addresses, /*skips_invalid=*/true);
+  };
+  const Result<Links> found = find();
+  if (!found.ok()) {
     resolve_log_.Log(LogLevel::kWarning, "resolve",
                      "the servers of the set could not be found; those that are known stay: " +
-                         std::string(status.message()));
+                         std::string(found.status().message()));
+    return;
   }
+  // Without any server something is wrong with the list: those that are known may still answer.
+  if (!found->empty() || links().empty()) SetLinks(*found);
 }
 
 void ServerSet::ProbeLost() {
