@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <span>
 #include <string>
@@ -25,17 +26,22 @@ using internal::ServerLink;
 using internal::ServerSet;
 
 // Visits the servers, by their index, that may have the item: those of its shard, and those whose shard is not
-// known yet. If there is none, all: the key may be the user's own. Servers ignore keys that they do not have.
+// known yet. If there is none, and the server of the shard has left the set, returns its address. Otherwise visits
+// all: the key may be the user's own. Servers ignore keys that they do not have.
 template <typename F>
-void ForOwners(const ServerSet::Links& links, uint64_t key, F&& visit) {
-  if (links.size() == 1) return visit(0);
+std::string ForOwners(const ServerSet& set, const ServerSet::Links& links, uint64_t key, F&& visit) {
   const uint32_t shard = internal::ShardOf(key);
   bool is_found = false;
   for (size_t i = 0; i < links.size(); ++i) is_found |= links[i]->shard() == shard && shard != 0;
+  std::string former = is_found || shard == 0 ? std::string() : set.FormerAddress(shard);
+  bool is_visited = false;
   for (size_t i = 0; i < links.size(); ++i) {
     const uint32_t its = links[i]->shard();
-    if (!is_found || its == shard || its == 0) visit(i);
+    if (its != shard && its != 0 && (is_found || !former.empty())) continue;
+    visit(i);
+    is_visited = true;
   }
+  return is_visited ? std::string() : former;
 }
 
 // Calls one server, given by its index.
@@ -131,11 +137,9 @@ Status CallAllServers(const Client::Rep& rep, const WaitOptions& wait,
 // How long updates wait for a server that is not known to be lost, if they may be dropped.
 constexpr std::chrono::seconds kDropTimeout{2};
 
-// Sends one request to each server, by its index.
+// Sends one request to each server, by its index. `is_empty`: there are no keys.
 Status MutateServers(const Client::Rep& rep, const ServerSet::Links& links, std::string_view table,
-                     std::vector<internal::MutateRequest> requests, const WaitOptions& wait) {
-  bool is_empty = true;
-  for (const auto& request : requests) is_empty &= request.updates.empty() && request.deletes.empty();
+                     std::vector<internal::MutateRequest> requests, bool is_empty, const WaitOptions& wait) {
   const bool drops = rep.options.lost_updates == LostUpdates::kDrop;
   const auto count = [&](size_t server) {
     return static_cast<int64_t>(requests[server].updates.size() + requests[server].deletes.size());
@@ -146,7 +150,7 @@ Status MutateServers(const Client::Rep& rep, const ServerSet::Links& links, std:
     // An empty call checks that the table exists.
     if (!is_empty && request.updates.empty() && request.deletes.empty()) continue;
     if (drops && links[server]->is_lost()) {
-      if (!is_empty) rep.set->CountDropped(*links[server], count(server));
+      if (!is_empty) rep.set->CountDropped(links[server]->address(), "is lost", count(server));
       continue;
     }
     request.table = table;
@@ -164,9 +168,26 @@ Status MutateServers(const Client::Rep& rep, const ServerSet::Links& links, std:
     if (status.code() != StatusCode::kUnavailable && !is_late) return status;
     rep.set->MarkLost(link);
     if (!drops) return status;
-    rep.set->CountDropped(*link, count(server));
+    rep.set->CountDropped(link->address(), "is lost", count(server));
     return Status::Ok();
   });
+}
+
+// Counts the keys of servers that have left the set as dropped, or adds them to the error of the others.
+// `departed`: the number of keys by address.
+Status DropDeparted(const Client::Rep& rep, const std::map<std::string, int64_t>& departed, Status status) {
+  for (const auto& [address, count] : departed) {
+    if (rep.options.lost_updates == LostUpdates::kDrop) {
+      rep.set->CountDropped(address, "has left the set", count);
+      continue;
+    }
+    const std::string text = "the server at " + address + ", which has " + std::to_string(count) +
+                             " of the items, has left the set";
+    status = status.ok()
+                 ? Status::Unavailable(text)
+                 : Status(status.code(), std::string(status.message()) + "; " + text, status.detail());
+  }
+  return status;
 }
 
 // Sorts keys by their servers: `add` adds a key to a request.
@@ -180,10 +201,14 @@ Status MutateOwners(const Client::Rep& rep, std::string_view table, const Keys& 
   }
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep.AwaitLinks(wait));
   std::vector<internal::MutateRequest> requests(links.size());
+  std::map<std::string, int64_t> departed;
   for (const auto& key : keys) {
-    ForOwners(links, key_of(key), [&](size_t server) { add(key, &requests[server]); });
+    const std::string former =
+        ForOwners(*rep.set, links, key_of(key), [&](size_t server) { add(key, &requests[server]); });
+    if (!former.empty()) ++departed[former];
   }
-  return MutateServers(rep, links, table, std::move(requests), wait);
+  const bool is_empty = std::ranges::empty(keys);
+  return DropDeparted(rep, departed, MutateServers(rep, links, table, std::move(requests), is_empty, wait));
 }
 
 }  // namespace

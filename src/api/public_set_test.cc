@@ -76,6 +76,10 @@ class PublicSetTest : public ::testing::Test {
             .value());
     return servers_.back();
   }
+  static uint64_t FirstKey(const Server& server) {
+    uint64_t cursor = 0;
+    return server.in_process_client().Inspect("t", 1, &cursor).value().front().key();
+  }
   static std::string AddressOf(const Server& server) { return "127.0.0.1:" + std::to_string(server.port()); }
   Client ConnectAll(ClientOptions options = {}) {
     std::string addresses;
@@ -192,27 +196,39 @@ TEST_F(PublicSetTest, AWriterMovesWhenItsServerIsLost) {
 }
 
 TEST_F(PublicSetTest, ServersAreFoundInAFolder) {
-  std::string folder = ::testing::TempDir() + "/servers_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const Client client = Client::Connect("file://" + folder, {.in_process = false}).value();
+  const RegistryFolderForTest folder;
+  const Client client = Client::Connect(folder.address(), {.in_process = false}).value();
+  const Client strict =
+      Client::Connect(folder.address(), {.in_process = false, .lost_updates = LostUpdates::kRaise}).value();
   EXPECT_EQ(client.num_servers(), 0);
   EXPECT_THAT(client.Info({.timeout = 10ms}).status(),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("no server of the set is known")));
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("no server of the set")));
   servers_.reserve(2);
   for (int i = 0; i < 2; ++i) {
-    servers_.push_back(
-        Server::Start(
-            {.tables = {{.name = "t"}}, .host = "127.0.0.1", .port = 0, .register_at = "file://" + folder})
-            .value());
-    Fill(servers_.back(), 10);
-    EXPECT_TRUE(test::WaitUntil([&] { return client.num_servers() == i + 1; }));
+    Fill(StartIn(folder), 10);
+    for (const Client& each : {client, strict}) {
+      EXPECT_TRUE(test::WaitUntil([&] { return each.num_servers() == i + 1; }));
+    }
   }
   EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 20);
+  ASSERT_OK(strict.Info({.timeout = 60s}));
+  const std::vector<KeyPriority> updates{{FirstKey(servers_[0]), 5}, {FirstKey(servers_[1]), 5}};
+  const std::string former = AddressOf(servers_[0]);
   servers_[0].Stop();
-  EXPECT_TRUE(test::WaitUntil([&] { return client.num_servers() == 1; })) << "it has left the folder";
+  for (const Client& each : {client, strict}) {
+    EXPECT_TRUE(test::WaitUntil([&] { return each.num_servers() == 1; })) << "it has left the folder";
+  }
   EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 10);
+  // The items of the server that has left are gone with it.
+  EXPECT_OK(client.UpdatePriorities("t", updates, {.timeout = 60s}));
+  EXPECT_EQ(client.dropped_updates(), 1);
+  EXPECT_THAT(strict.UpdatePriorities("t", updates, {.timeout = 60s}),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("the server at " + former +
+                                                           ", which has 1 of the items, has left the set")));
+  const TableInfo rest = servers_[1].in_process_client().Info().value().tables[0];
+  EXPECT_EQ(rest.updates, 2);
+  EXPECT_EQ(rest.unknown_keys, 0);
   servers_.clear();
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(PublicSetTest, AnInvalidRegistrationIsSkipped) {

@@ -150,6 +150,11 @@ void ServerSet::SetLinks(const Links& next) {
   std::vector<std::shared_ptr<SetSampler>> samplers;
   {
     MutexLock lock(&mu_);
+    for (const auto& link : links_) {
+      if (link->shard() != 0 && std::ranges::find(next, link) == next.end())
+        departed_[link->shard()] = link->address();
+    }
+    for (const auto& link : next) departed_.erase(link->shard());
     links_ = next;
     std::erase_if(samplers_, [](const auto& sampler) { return sampler.expired(); });
     for (const auto& weak : samplers_) {
@@ -198,12 +203,18 @@ void ServerSet::MarkLost(const std::shared_ptr<ServerLink>& link) {
   changed_.NotifyAll();
 }
 
-void ServerSet::CountDropped(const ServerLink& link, int64_t updates) {
+std::string ServerSet::FormerAddress(uint32_t shard) const {
+  MutexLock lock(&mu_);
+  const auto found = departed_.find(shard);
+  return found == departed_.end() ? std::string() : found->second;
+}
+
+void ServerSet::CountDropped(const std::string& address, std::string_view why, int64_t updates) {
   const int64_t total = dropped_.fetch_add(updates, std::memory_order_relaxed) + updates;
-  dropped_log_.Log(LogLevel::kWarning, link.address(),
-                   "the server at " + link.address() + " is lost: dropped " + std::to_string(updates) +
-                       " priority updates and deletes for its items, " + std::to_string(total) +
-                       " so far (lost_updates)");
+  dropped_log_.Log(LogLevel::kWarning, address,
+                   "the server at " + address + " " + std::string(why) + ": dropped " +
+                       std::to_string(updates) + " priority updates and deletes for its items, " +
+                       std::to_string(total) + " so far (lost_updates)");
 }
 
 void ServerSet::StartThread() {

@@ -65,8 +65,11 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   Status Sample(std::string_view table, int64_t n, const WaitOptions& wait, bool timesteps,
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);
 
-  // Counts and logs updates and deletes that were dropped because their server is lost.
-  void CountDropped(const ServerLink& link, int64_t updates);
+  // Returns the address of the server of this shard that has left the set; empty if there is none.
+  std::string FormerAddress(uint32_t shard) const EXCLUDES(mu_);
+  // Counts and logs updates and deletes that were dropped because the server at this address is lost, or has left
+  // the set: `why`.
+  void CountDropped(const std::string& address, std::string_view why, int64_t updates);
   int64_t dropped_updates() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:
@@ -95,6 +98,7 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   mutable Mutex mu_;
   mutable CondVar changed_;
   Links links_ GUARDED_BY(mu_);
+  std::map<uint32_t, std::string> departed_ GUARDED_BY(mu_);  // the addresses of servers that left, by shard
   std::vector<std::weak_ptr<SetSampler>> samplers_ GUARDED_BY(mu_);
   using IdleSamplers = std::map<std::string, std::vector<std::shared_ptr<SetSampler>>, std::less<>>;
   std::array<IdleSamplers, 2> idle_samplers_ GUARDED_BY(mu_);  // [1]: with the rule `timesteps`
