@@ -25,9 +25,10 @@ namespace {
 using internal::ServerLink;
 using internal::ServerSet;
 
-// Visits the servers, by their index, that may have the item: those of its shard, and those whose shard is not
-// known yet. If there is none, and the server of the shard has left the set, returns its address. Otherwise visits
-// all: the key may be the user's own. Servers ignore keys that they do not have.
+// Visits the servers, by their index, that may have the item: those of its shard. If there is none, and a server of
+// the shard has left the set, visits those whose shard is not known yet; returns the address of the former server if
+// there is none either. Otherwise visits all: the key may be the user's own. Servers ignore keys that they do not
+// have.
 template <typename F>
 std::string ForOwners(const ServerSet& set, const ServerSet::Links& links, uint64_t key, F&& visit) {
   const uint32_t shard = internal::ShardOf(key);
@@ -37,7 +38,8 @@ std::string ForOwners(const ServerSet& set, const ServerSet::Links& links, uint6
   bool is_visited = false;
   for (size_t i = 0; i < links.size(); ++i) {
     const uint32_t its = links[i]->shard();
-    if (its != shard && its != 0 && (is_found || !former.empty())) continue;
+    const bool may_own = is_found ? its == shard : former.empty() || its == 0;
+    if (!may_own) continue;
     visit(i);
     is_visited = true;
   }

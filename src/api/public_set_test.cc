@@ -256,6 +256,19 @@ TEST_F(PublicSetTest, AServerAdvertisesOnlyAnAddressThatClientsCanUse) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST_F(PublicSetTest, UpdatesDoNotGoToAServerThatWasNeverReached) {
+  Fill(Start(), 3);
+  const std::string addresses = AddressOf(servers_[0]) + ",127.0.0.1:1";
+  for (const LostUpdates lost_updates : {LostUpdates::kRaise, LostUpdates::kDrop}) {
+    const Client client =
+        Client::Connect(addresses, {.in_process = false, .lost_updates = lost_updates}).value();
+    const KeyPriority update{client.Sample("t", 1, {.timeout = 60s}).value().front().key(), 5};
+    EXPECT_OK(client.UpdatePriorities("t", {&update, 1}, {.timeout = 60s}));
+    EXPECT_EQ(client.dropped_updates(), 0);
+  }
+  EXPECT_EQ(servers_[0].in_process_client().Info().value().tables[0].updates, 2);
+}
+
 TEST_F(PublicSetTest, ServersCanBeReplacedOnlyInASet) {
   const Server& server = Start();
   const Client one = ConnectAll();

@@ -20,7 +20,7 @@ class DnsResolver final : public Resolver {
  public:
   DnsResolver(std::string host, std::string port) : host_(std::move(host)), port_(std::move(port)) {}
 
-  Result<std::vector<std::string>> Resolve(TimePoint) override {
+  Result<std::vector<ResolvedServer>> Resolve(TimePoint) override {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
@@ -48,7 +48,9 @@ class DnsResolver final : public Resolver {
     std::vector<std::string>& addresses = v4.empty() ? v6 : v4;
     std::ranges::sort(addresses);
     addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
-    return std::move(addresses);
+    std::vector<ResolvedServer> servers;
+    for (std::string& address : addresses) servers.push_back({.address = std::move(address)});
+    return servers;
   }
 
  private:
@@ -60,15 +62,18 @@ class FolderResolver final : public Resolver {
  public:
   explicit FolderResolver(std::string folder) : reader_(std::move(folder)) {}
 
-  Result<std::vector<std::string>> Resolve(TimePoint now) override {
-    REVERB_ASSIGN_OR_RETURN(const std::vector<RegisteredServer> servers, reader_.Read(now));
-    std::vector<std::string> addresses;
-    for (const RegisteredServer& server : servers) {
-      // A server that was killed and started again has two files until the old one expires.
-      if (std::ranges::find(addresses, server.address) == addresses.end())
-        addresses.push_back(server.address);
+  Result<std::vector<ResolvedServer>> Resolve(TimePoint now) override {
+    REVERB_ASSIGN_OR_RETURN(const std::vector<RegisteredServer> registered, reader_.Read(now));
+    std::vector<ResolvedServer> servers;
+    for (const RegisteredServer& one : registered) {
+      const auto known = std::ranges::find(servers, one.address, &ResolvedServer::address);
+      if (known == servers.end()) {
+        servers.push_back({.address = one.address, .shard = one.shard});
+      } else if (known->shard != one.shard) {
+        known->shard = 0;  // one of the two files belongs to a life that has ended
+      }
     }
-    return addresses;
+    return servers;
   }
 
  private:

@@ -119,16 +119,18 @@ Result<ServerSet::Links> ServerSet::AwaitLinks(const WaitOptions& wait) const {
 }
 
 Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
-  REVERB_ASSIGN_OR_RETURN(const Links next, LinksOf(addresses, /*skips_invalid=*/false));
+  std::vector<ResolvedServer> servers;
+  for (const std::string& address : addresses) servers.push_back({.address = address});
+  REVERB_ASSIGN_OR_RETURN(const Links next, LinksOf(servers, /*skips_invalid=*/false));
   SetLinks(next);
   return Status::Ok();
 }
 
-Result<ServerSet::Links> ServerSet::LinksOf(const std::vector<std::string>& addresses, bool skips_invalid) {
+Result<ServerSet::Links> ServerSet::LinksOf(const std::vector<ResolvedServer>& servers, bool skips_invalid) {
   const Links present = links();
   Links next;
-  for (const std::string& address : addresses) {
-    const auto same = [&](const auto& link) { return link->address() == address; };
+  for (const auto& [address, shard] : servers) {
+    const auto same = [&at = address](const auto& link) { return link->address() == at; };
     if (std::ranges::any_of(next, same)) continue;
     if (const auto known = std::ranges::find_if(present, same); known != present.end()) {
       next.push_back(*known);
@@ -142,6 +144,7 @@ Result<ServerSet::Links> ServerSet::LinksOf(const std::vector<std::string>& addr
       continue;
     }
     next.push_back(std::make_shared<ServerLink>(*std::move(network), options_, lost_timeout_));
+    next.back()->SetShard(shard);
   }
   return next;
 }
@@ -251,8 +254,9 @@ void ServerSet::Run() {
 
 void ServerSet::Resolve() {
   const auto find = [this]() -> Result<Links> {
-    REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, resolver_->Resolve(RealClock()->Now()));
-    return LinksOf(addresses, /*skips_invalid=*/true);
+    REVERB_ASSIGN_OR_RETURN(const std::vector<ResolvedServer> servers,
+                            resolver_->Resolve(RealClock()->Now()));
+    return LinksOf(servers, /*skips_invalid=*/true);
   };
   const Result<Links> found = find();
   if (!found.ok()) {

@@ -77,9 +77,9 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   static constexpr Duration kProbeInterval = std::chrono::seconds(1);
 
   ServerSet(std::unique_ptr<Resolver> resolver, const ClientOptions& options);
-  // Returns the links of these addresses: the present ones, and new ones. `skips_invalid`: logs invalid addresses
+  // Returns the links of these servers: the present ones, and new ones. `skips_invalid`: logs invalid addresses
   // and leaves them out.
-  Result<Links> LinksOf(const std::vector<std::string>& addresses, bool skips_invalid) EXCLUDES(mu_);
+  Result<Links> LinksOf(const std::vector<ResolvedServer>& servers, bool skips_invalid) EXCLUDES(mu_);
   void SetLinks(const Links& links) EXCLUDES(mu_);
   void StartThread() REQUIRES(mu_);
   void Run() EXCLUDES(mu_);
