@@ -128,10 +128,11 @@ Status CallServers(const ServerSet::Links& links, std::span<const size_t> server
 Status CallAllServers(const Client::Rep& rep, const WaitOptions& wait,
                       const std::function<Status(ServerLink&, const WaitOptions&)>& call) {
   if (rep.only) return call(*rep.only, wait);
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep.AwaitLinks(wait));
   std::vector<size_t> all(links.size());
   std::iota(all.begin(), all.end(), 0);
-  return CallServers(links, all, wait, [&](size_t server, const WaitOptions& attempt) {
+  return CallServers(links, all, loop.Left(), [&](size_t server, const WaitOptions& attempt) {
     return call(*links[server], attempt);
   });
 }
@@ -162,8 +163,10 @@ Status MutateServers(const Client::Rep& rep, const ServerSet::Links& links, std:
   return CallServers(links, servers, wait, [&](size_t server, const WaitOptions& attempt) {
     const std::shared_ptr<ServerLink>& link = links[server];
     Status status = link->Mutate(requests[server], attempt, lost_timeout);
-    if (status.ok() && link->shard() == 0)
-      (void)link->Info({.timeout = kDropTimeout, .on_wait = attempt.on_wait});
+    if (status.ok() && link->shard() == 0) {
+      const auto timeout = std::min<internal::Duration>(attempt.timeout.value_or(kDropTimeout), kDropTimeout);
+      (void)link->Info({.timeout = timeout, .on_wait = attempt.on_wait});
+    }
     if (status.ok()) return status;
     const bool is_late =
         status.code() == StatusCode::kDeadlineExceeded && !link->ConnectNow()->is_connected();
@@ -201,6 +204,7 @@ Status MutateOwners(const Client::Rep& rep, std::string_view table, const Keys& 
     for (const auto& key : keys) add(key, &request);
     return rep.only->Mutate(request, wait);
   }
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep.AwaitLinks(wait));
   std::vector<internal::MutateRequest> requests(links.size());
   std::map<std::string, int64_t> departed;
@@ -210,7 +214,8 @@ Status MutateOwners(const Client::Rep& rep, std::string_view table, const Keys& 
     if (!former.empty()) ++departed[former];
   }
   const bool is_empty = std::ranges::empty(keys);
-  return DropDeparted(rep, departed, MutateServers(rep, links, table, std::move(requests), is_empty, wait));
+  return DropDeparted(rep, departed,
+                      MutateServers(rep, links, table, std::move(requests), is_empty, loop.Left()));
 }
 
 }  // namespace
@@ -290,6 +295,7 @@ Status Client::ChangeTable(std::string_view table, const TableChanges& changes,
 }
 
 std::vector<Client::ServerReport> Client::InfoOfEach(const WaitOptions& wait) const {
+  const internal::WaitLoop loop(wait);
   const Result<ServerSet::Links> links = rep()->AwaitLinks(wait);
   if (!links.ok()) return {{.address = rep()->address, .info = links.status()}};
   std::vector<ServerReport> reports;
@@ -299,7 +305,7 @@ std::vector<Client::ServerReport> Client::InfoOfEach(const WaitOptions& wait) co
     reports.push_back({.address = link->address(), .info = Status::Unavailable("no answer")});
   }
   // Writers and samplers wait for lost servers; information is about the present.
-  WaitOptions brief = wait;
+  WaitOptions brief = loop.Left();
   if (!wait.timeout && links->size() > 1) brief.timeout = rep()->options.lost_server_timeout;
   const Status status = CallServers(*links, all, brief, [&](size_t server, const WaitOptions& attempt) {
     reports[server].info = (*links)[server]->Info(attempt);
@@ -338,21 +344,30 @@ namespace {
 // Returns the information of one server, of several the first one that answers.
 Result<ServerInfo> AnyInfo(const Client::Rep& rep, const WaitOptions& wait) {
   if (rep.only) return rep.only->Info(wait);
-  internal::WaitLoop loop(wait);
+  const internal::WaitLoop loop(wait);
   while (true) {
-    REVERB_ASSIGN_OR_RETURN(ServerSet::Links links, rep.AwaitLinks(wait));
+    REVERB_ASSIGN_OR_RETURN(ServerSet::Links links, rep.AwaitLinks(loop.Left()));
     std::ranges::stable_sort(links, {}, [](const auto& link) { return link->is_lost(); });
     Status last;
-    for (const auto& link : links) {
-      WaitOptions brief = wait;
-      if (links.size() > 1)
-        brief.timeout = std::min<internal::Duration>(wait.timeout.value_or(kDropTimeout), kDropTimeout);
+    for (size_t i = 0; i < links.size(); ++i) {
+      const std::shared_ptr<ServerLink>& link = links[i];
+      // Each server gets its share of the time, so that those that do not answer do not use all of it.
+      WaitOptions brief = loop.Left();
+      if (links.size() > 1) {
+        const auto share = [&](internal::Duration left) {
+          return std::max(left / static_cast<int64_t>(links.size() - i),
+                          std::min(left, internal::Duration(1)));
+        };
+        brief.timeout =
+            brief.timeout ? std::min<internal::Duration>(share(*brief.timeout), kDropTimeout) : kDropTimeout;
+      }
       Result<ServerInfo> info = link->Info(brief);
       if (info.ok()) return info;
       last = info.status();
       const bool may_continue =
           last.code() == StatusCode::kDeadlineExceeded || last.code() == StatusCode::kUnavailable;
       if (!may_continue || links.size() == 1) return last;
+      if (brief.timeout == Timeout(kDropTimeout) && !link->was_reached()) rep.set->MarkLost(link);
     }
     const Timeout& reconnect = rep.options.reconnect_timeout;
     if (loop.expired() || (reconnect && loop.waited() >= *reconnect)) return last;
@@ -388,6 +403,7 @@ Result<std::shared_ptr<SignatureSource>> Client::Signatures(const WaitOptions& w
 }
 
 Result<std::vector<std::string>> Client::ColumnNames(std::string_view table, const WaitOptions& wait) const {
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const TableSignatures signatures, FetchSignatures(*rep(), wait));
   std::vector<std::string> names;
   const auto found = signatures.find(table);
@@ -395,19 +411,20 @@ Result<std::vector<std::string>> Client::ColumnNames(std::string_view table, con
     for (const TensorSpec& spec : *found->second) names.push_back(spec.name);
     return names;
   }
-  REVERB_ASSIGN_OR_RETURN(const ItemStructure structure, StructureOf(table, wait));
+  REVERB_ASSIGN_OR_RETURN(const ItemStructure structure, StructureOf(table, loop.Left()));
   return structure.ColumnNames();
 }
 
 Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOptions& wait) const {
   // An unreachable server must not delay samples of the others.
   constexpr std::chrono::nanoseconds kInfoTimeout = std::chrono::seconds(1);
-  WaitOptions brief = wait;
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep()->AwaitLinks(wait));
-  if (links.size() > 1) brief.timeout = std::min(wait.timeout.value_or(kInfoTimeout), kInfoTimeout);
   ItemStructure structure;
   for (const auto& server : links) {
     if (server->is_lost()) continue;
+    WaitOptions brief = loop.Left();
+    if (links.size() > 1) brief.timeout = std::min(brief.timeout.value_or(kInfoTimeout), kInfoTimeout);
     const Result<ServerInfo> info = server->Info(brief);
     if (!info.ok()) {
       if (links.size() == 1) return info.status();
@@ -428,22 +445,24 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
   if (n < 1 || n > UINT32_MAX) {
     return Status::InvalidArgument("items requested: " + std::to_string(n) + "; request at least 1");
   }
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep()->AwaitLinks(wait));
   REVERB_ASSIGN_OR_RETURN(
       internal::InspectReply reply,
       links.front()->Inspect(
-          {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, wait));
+          {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, loop.Left()));
   *cursor = reply.next_cursor;
   return internal::MakeSampledTrajectories(std::move(reply.items));
 }
 
 Result<std::string> Client::Checkpoint(const WaitOptions& wait) const {
   if (rep()->only) return rep()->only->Checkpoint(wait);
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep()->AwaitLinks(wait));
   std::vector<std::string> paths(links.size());
   std::vector<size_t> all(links.size());
   std::iota(all.begin(), all.end(), 0);
-  const Status status = CallServers(links, all, wait, [&](size_t server, const WaitOptions& attempt) {
+  const Status status = CallServers(links, all, loop.Left(), [&](size_t server, const WaitOptions& attempt) {
     Result<std::string> path = links[server]->Checkpoint(attempt);
     if (path.ok()) paths[server] = *std::move(path);
     return path.status();

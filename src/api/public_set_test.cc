@@ -61,6 +61,13 @@ class LogForTest {
   std::string text_;
 };
 
+// Waits for a call that should return by itself; ends it with CANCELLED otherwise.
+WaitOptions WithPatience(Timeout timeout = {}, std::chrono::nanoseconds patience = 60s) {
+  return {.timeout = timeout, .on_wait = [end = std::chrono::steady_clock::now() + patience] {
+            return std::chrono::steady_clock::now() < end ? Status::Ok() : Status::Cancelled("lost patience");
+          }};
+}
+
 class PublicSetTest : public ::testing::Test {
  protected:
   Server& Start(int port = 0, SelectorOptions sampler = SelectorOptions::Uniform(7)) {
@@ -167,6 +174,17 @@ TEST_F(PublicSetTest, UpdatesForALostServerAreDroppedOrFail) {
       AllOf(HasSubstr("1 of the 2 servers that were called failed"),
             HasSubstr("have done it (" + AddressOf(servers_[1]) + ")"), HasSubstr(AddressOf(servers_[0]))));
   EXPECT_EQ(strict.dropped_updates(), 0);
+}
+
+TEST_F(PublicSetTest, TimeoutsDoNotAddUpOverServers) {
+  std::string closed;
+  for (int port = 1; port <= 8; ++port) closed += "127.0.0.1:" + std::to_string(port) + ",";
+  const Client none = Client::Connect(closed + "127.0.0.1:9", {.in_process = false}).value();
+  EXPECT_THAT(none.InfoOfOne(WithPatience(500ms, 4s)).status(), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(none.Transports(WithPatience(500ms, 4s)).status(), StatusIs(StatusCode::kDeadlineExceeded));
+  // Each server gets a share of the time, so that those that do not answer do not use all of it.
+  const Client client = Client::Connect("127.0.0.1:1," + AddressOf(Start()), {.in_process = false}).value();
+  EXPECT_OK(client.InfoOfOne({.timeout = 4s}));
 }
 
 TEST_F(PublicSetTest, AWriterMovesWhenItsServerIsLost) {
