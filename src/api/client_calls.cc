@@ -4,17 +4,17 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "api/client_rep.h"
 #include "api/sample_factory.h"
 #include "base/mutex.h"
+#include "base/task_pool.h"
 #include "base/wait_loop.h"
 #include "reverb/client.h"
 #include "reverb/signature.h"
@@ -73,6 +73,13 @@ Status Collect(const ServerSet::Links& links, std::span<const size_t> servers,
                 first->detail());
 }
 
+// The calls of CallServers() that have not returned.
+struct PendingCalls {
+  internal::Mutex mu;
+  internal::CondVar changed;
+  size_t running GUARDED_BY(mu) = 0;
+};
+
 // Calls these servers concurrently and waits for all of them.
 Status CallServers(const ServerSet::Links& links, std::span<const size_t> servers, const WaitOptions& wait,
                    const ServerCall& call) {
@@ -92,35 +99,30 @@ Status CallServers(const ServerSet::Links& links, std::span<const size_t> server
       return given_up;
     };
   }
-  internal::Mutex mu;
-  internal::CondVar changed;
-  size_t running = 0;  // guarded by `mu`
-  std::vector<std::thread> threads;
+  // Owned by the tasks too: the last one still notifies when this function returns. All else that they use is on
+  // this stack, so that this function waits for them even if the caller gives up.
+  const auto pending = std::make_shared<PendingCalls>();
   for (size_t i = 1; i < servers.size(); ++i) {
-    const auto work = [&, i] {
+    const auto work = [&, i, pending] {
       results[i] = call(servers[i], others);
-      internal::MutexLock lock(&mu);
-      --running;
-      changed.NotifyAll();
+      internal::MutexLock lock(&pending->mu);
+      --pending->running;
+      pending->changed.NotifyAll();
     };
     {
-      internal::MutexLock lock(&mu);
-      ++running;
+      internal::MutexLock lock(&pending->mu);
+      ++pending->running;
     }
-    try {
-      threads.emplace_back(work);
-    } catch (const std::system_error&) {  // the system cannot create another thread
-      work();
-    }
+    if (!internal::ProcessTaskPool().Run(work)) work();
   }
   if (!servers.empty()) results[0] = call(servers[0], own);
   {
-    internal::MutexLock lock(&mu);
+    internal::MutexLock lock(&pending->mu);
     const WaitOptions until_done{.timeout = {}, .on_wait = own.on_wait};
     internal::WaitLoop loop(until_done);
-    while (running > 0 && given_up.ok()) (void)loop.Sleep(&changed, &mu);
+    while (pending->running > 0 && given_up.ok()) (void)loop.Sleep(&pending->changed, &pending->mu);
+    while (pending->running > 0) pending->changed.Wait(&pending->mu);
   }
-  for (std::thread& thread : threads) thread.join();
   return given_up.ok() ? Collect(links, servers, results) : given_up;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/task_pool.h"
 #include "reverb/client.h"
 #include "reverb/log.h"
 #include "reverb/server.h"
@@ -151,6 +152,21 @@ TEST_F(PublicSetTest, UpdatesAndDeletesGoToTheServerOfTheKey) {
   for (const Server& server : servers_) {
     EXPECT_EQ(server.in_process_client().Info().value().tables[0].unknown_keys, 1);
   }
+}
+
+TEST_F(PublicSetTest, CallsReuseThreads) {
+  servers_.reserve(4);
+  for (int i = 0; i < 4; ++i) Fill(Start(), 1);
+  const Client client = ConnectAll();
+  ASSERT_OK(client.Info({.timeout = 60s}));
+  std::vector<KeyPriority> updates;
+  for (const Server& server : servers_) updates.push_back({FirstKey(server), 5});
+  const int64_t before = internal::ProcessTaskPool().num_started();
+  for (int i = 0; i < 1000; ++i) ASSERT_OK(client.UpdatePriorities("t", updates, {.timeout = 60s}));
+  for (const Server& server : servers_) {
+    EXPECT_EQ(server.in_process_client().Info().value().tables[0].updates, 1000);
+  }
+  EXPECT_LE(internal::ProcessTaskPool().num_started() - before, 100) << "of 3000 calls on other threads";
 }
 
 TEST_F(PublicSetTest, UpdatesForALostServerAreDroppedOrFail) {
