@@ -121,6 +121,7 @@ Result<ServerSet::Links> ServerSet::AwaitLinks(const WaitOptions& wait) const {
 Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
   std::vector<ResolvedServer> servers;
   for (const std::string& address : addresses) servers.push_back({.address = address});
+  MutexLock update(&update_mu_);
   REVERB_ASSIGN_OR_RETURN(const Links next, LinksOf(servers, /*skips_invalid=*/false));
   SetLinks(next);
   return Status::Ok();
@@ -253,20 +254,17 @@ void ServerSet::Run() {
 }
 
 void ServerSet::Resolve() {
-  const auto find = [this]() -> Result<Links> {
-    REVERB_ASSIGN_OR_RETURN(const std::vector<ResolvedServer> servers,
-                            resolver_->Resolve(RealClock()->Now()));
-    return LinksOf(servers, /*skips_invalid=*/true);
-  };
-  const Result<Links> found = find();
-  if (!found.ok()) {
+  const Result<std::vector<ResolvedServer>> servers = resolver_->Resolve(RealClock()->Now());
+  if (!servers.ok()) {
     resolve_log_.Log(LogLevel::kWarning, "resolve",
                      "the servers of the set could not be found; those that are known stay: " +
-                         std::string(found.status().message()));
+                         std::string(servers.status().message()));
     return;
   }
+  MutexLock update(&update_mu_);
+  const Result<Links> found = LinksOf(*servers, /*skips_invalid=*/true);
   // Without any server something is wrong with the list: those that are known may still answer.
-  if (!found->empty() || links().empty()) SetLinks(*found);
+  if (found.ok() && (!found->empty() || links().empty())) SetLinks(*found);
 }
 
 void ServerSet::ProbeLost() {
@@ -292,17 +290,28 @@ std::unique_ptr<ItemSink> ServerSet::NewSink() {
 }
 
 Result<std::shared_ptr<SetSampler>> ServerSet::NewSampler(SamplerImpl::Options options) {
+  const Links initial = links();
   REVERB_ASSIGN_OR_RETURN(
       std::shared_ptr<SetSampler> sampler,
-      SetSampler::Create(ToSetServers(links()), {.sampler = std::move(options), .seed = EntropySeed()}));
+      SetSampler::Create(ToSetServers(initial), {.sampler = std::move(options), .seed = EntropySeed()}));
+  MutexLock update(&update_mu_);
   Links present;
   {
     MutexLock lock(&mu_);
+    if (samplers_.size() >= prune_samplers_at_) {
+      std::erase_if(samplers_, [](const auto& one) { return one.expired(); });
+      prune_samplers_at_ = std::max<size_t>(16, 2 * samplers_.size());
+    }
     samplers_.push_back(sampler);
     present = links_;
   }
-  sampler->SetServers(ToSetServers(present));  // they may have changed meanwhile
+  if (present != initial) sampler->SetServers(ToSetServers(present));
   return sampler;
+}
+
+size_t ServerSet::num_tracked_samplers() const {
+  MutexLock lock(&mu_);
+  return samplers_.size();
 }
 
 Status ServerSet::Sample(std::string_view table, int64_t n, const WaitOptions& wait, bool timesteps,

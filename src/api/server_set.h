@@ -46,7 +46,7 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   Result<Links> AwaitLinks(const WaitOptions& wait) const EXCLUDES(mu_);
   // Replaces the servers: keeps the links of those that stay. INVALID_ARGUMENT, without a change, if one of the
   // addresses is invalid.
-  Status SetAddresses(const std::vector<std::string>& addresses) EXCLUDES(mu_);
+  Status SetAddresses(const std::vector<std::string>& addresses) EXCLUDES(update_mu_, mu_);
 
   // Returns the server of a writer by rendezvous hashing: the choice is spread evenly, is the same in all
   // processes, and changes only for the writers of a server that leaves. Chooses a lost one only if all are.
@@ -60,7 +60,9 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   void MarkLost(const std::shared_ptr<ServerLink>& link) EXCLUDES(mu_);
 
   std::unique_ptr<ItemSink> NewSink();
-  Result<std::shared_ptr<SetSampler>> NewSampler(SamplerImpl::Options options) EXCLUDES(mu_);
+  Result<std::shared_ptr<SetSampler>> NewSampler(SamplerImpl::Options options) EXCLUDES(update_mu_, mu_);
+  // Returns how many samplers the set tracks, some of which may be gone.
+  size_t num_tracked_samplers() const EXCLUDES(mu_);
   // Appends n samples; fewer if it returns an error.
   Status Sample(std::string_view table, int64_t n, const WaitOptions& wait, bool timesteps,
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);
@@ -79,11 +81,12 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   ServerSet(std::unique_ptr<Resolver> resolver, const ClientOptions& options);
   // Returns the links of these servers: the present ones, and new ones. `skips_invalid`: logs invalid addresses
   // and leaves them out.
-  Result<Links> LinksOf(const std::vector<ResolvedServer>& servers, bool skips_invalid) EXCLUDES(mu_);
-  void SetLinks(const Links& links) EXCLUDES(mu_);
+  Result<Links> LinksOf(const std::vector<ResolvedServer>& servers, bool skips_invalid) REQUIRES(update_mu_)
+      EXCLUDES(mu_);
+  void SetLinks(const Links& links) REQUIRES(update_mu_) EXCLUDES(mu_);
   void StartThread() REQUIRES(mu_);
   void Run() EXCLUDES(mu_);
-  void Resolve();
+  void Resolve() EXCLUDES(update_mu_, mu_);
   void ProbeLost() EXCLUDES(mu_);
   bool is_stopped() const EXCLUDES(mu_);
 
@@ -95,11 +98,14 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   LogEvery dropped_log_;
   LogEvery resolve_log_;
 
+  Mutex
+      update_mu_;  // held while samplers are given the servers, so that they end up with the last ones; before mu_
   mutable Mutex mu_;
   mutable CondVar changed_;
   Links links_ GUARDED_BY(mu_);
   std::map<uint32_t, std::string> departed_ GUARDED_BY(mu_);  // the addresses of servers that left, by shard
   std::vector<std::weak_ptr<SetSampler>> samplers_ GUARDED_BY(mu_);
+  size_t prune_samplers_at_ GUARDED_BY(mu_) = 16;  // the size at which those that are gone are removed
   using IdleSamplers = std::map<std::string, std::vector<std::shared_ptr<SetSampler>>, std::less<>>;
   std::array<IdleSamplers, 2> idle_samplers_ GUARDED_BY(mu_);  // [1]: with the rule `timesteps`
   bool is_stopped_ GUARDED_BY(mu_) = false;
