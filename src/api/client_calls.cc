@@ -161,9 +161,12 @@ Status MutateServers(const Client::Rep& rep, const ServerSet::Links& links, std:
     request.table = table;
     servers.push_back(server);
   }
-  const Timeout lost_timeout = drops ? Timeout(kDropTimeout) : Timeout();
   return CallServers(links, servers, wait, [&](size_t server, const WaitOptions& attempt) {
     const std::shared_ptr<ServerLink>& link = links[server];
+    // One that is known to be lost is tried once.
+    const Timeout lost_timeout = drops             ? Timeout(kDropTimeout)
+                                 : link->is_lost() ? Timeout(internal::Duration(0))
+                                                   : Timeout();
     Status status = link->Mutate(requests[server], attempt, lost_timeout);
     if (status.ok() && link->shard() == 0) {
       const auto timeout = std::min<internal::Duration>(attempt.timeout.value_or(kDropTimeout), kDropTimeout);

@@ -192,6 +192,19 @@ TEST_F(PublicSetTest, UpdatesForALostServerAreDroppedOrFail) {
   EXPECT_EQ(strict.dropped_updates(), 0);
 }
 
+TEST_F(PublicSetTest, UpdatesForAServerKnownToBeLostFailAtOnce) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(), 3);
+  const Client client = ConnectAll({.lost_updates = LostUpdates::kRaise, .lost_server_timeout = 1h});
+  ASSERT_OK(client.Info({.timeout = 60s}));
+  const KeyPriority update{FirstKey(servers_[0]), 5};
+  servers_[0].Stop();
+  EXPECT_THAT(client.UpdatePriorities("t", {&update, 1}, {.timeout = 1s}).message(),
+              HasSubstr(AddressOf(servers_[0])));
+  EXPECT_THAT(client.UpdatePriorities("t", {&update, 1}, WithPatience()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr(AddressOf(servers_[0]))));
+}
+
 TEST_F(PublicSetTest, TimeoutsDoNotAddUpOverServers) {
   std::string closed;
   for (int port = 1; port <= 8; ++port) closed += "127.0.0.1:" + std::to_string(port) + ",";
