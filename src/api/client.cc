@@ -52,7 +52,7 @@ Result<std::shared_ptr<Client::Rep>> Client::Rep::Make(const std::string& addres
   const std::shared_ptr<Rep> rep(new Rep(), Delete());
   if (internal::IsResolvedAddress(address)) {
     REVERB_ASSIGN_OR_RETURN(std::unique_ptr<internal::Resolver> resolver, internal::MakeResolver(address));
-    REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create({}, std::move(resolver), options));
+    REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create(address, {}, std::move(resolver), options));
   } else {
     std::vector<std::string> addresses = internal::SplitAddresses(address);
     if (options.servers_may_change && address.empty()) addresses.clear();
@@ -61,7 +61,7 @@ Result<std::shared_ptr<Client::Rep>> Client::Rep::Make(const std::string& addres
                               internal::ConnectRouted(addresses.front(), options));
       rep->only = std::make_shared<internal::ServerLink>(std::move(network), options);
     } else {
-      REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create(addresses, nullptr, options));
+      REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create(address, addresses, nullptr, options));
     }
   }
   rep->address = address;

@@ -216,6 +216,27 @@ TEST_F(PublicSetTest, TimeoutsDoNotAddUpOverServers) {
   EXPECT_OK(client.InfoOfOne({.timeout = 4s}));
 }
 
+TEST_F(PublicSetTest, AWaitForTheFirstServerIsLoggedWithTheAddress) {
+  const RegistryFolderForTest folder;
+  const LogForTest log;
+  SetWaitLogAfter(1ms);
+  const Client client =
+      Client::Connect(folder.address(), {.reconnect_timeout = 200ms, .in_process = false}).value();
+  EXPECT_THAT(client.Info().status(), StatusIs(StatusCode::kUnavailable, HasSubstr(folder.address())));
+  EXPECT_THAT(client.Info({.timeout = 100ms}).status(),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr(folder.address())));
+  SetWaitLogAfter(2s);
+  EXPECT_THAT(log.text(), AllOf(HasSubstr("still waiting for a server"), HasSubstr(folder.address())));
+}
+
+TEST_F(PublicSetTest, InvalidAddressesOfSetsAreRejected) {
+  for (const char* address : {"dns:///a:1,b:1", "dns:///a:65536", "dns:///a:0", "dns:///a", "dns:a:1"}) {
+    EXPECT_THAT(Client::Connect(address).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("dns:///name:port")))
+        << address;
+  }
+}
+
 TEST_F(PublicSetTest, AWriterMovesWhenItsServerIsLost) {
   servers_.reserve(2);
   for (int i = 0; i < 2; ++i) Start(0, SelectorOptions::Fifo());

@@ -6,6 +6,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "base/server_registry.h"
@@ -80,6 +83,12 @@ class FolderResolver final : public Resolver {
   RegistryReader reader_;
 };
 
+bool IsPort(std::string_view text) {
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port > 0;
+}
+
 }  // namespace
 
 std::vector<std::string> SplitAddresses(std::string_view list) {
@@ -106,8 +115,7 @@ Result<std::unique_ptr<Resolver>> MakeResolver(const std::string& address) {
   }
   const size_t colon = address.rfind(':');
   const bool is_valid = address.starts_with(kDnsScheme) && colon > kDnsScheme.size() &&
-                        colon + 1 < address.size() &&
-                        address.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+                        address.find(',') == std::string::npos && IsPort(address.substr(colon + 1));
   if (!is_valid) {
     return Status::InvalidArgument("address \"" + address +
                                    "\" is not one of a set of servers; give it as dns:///name:port, for "

@@ -7,6 +7,7 @@
 
 #include "api/routed_connection.h"
 #include "api/writer_route.h"
+#include "base/duration_text.h"
 #include "base/random.h"
 #include "base/wait_loop.h"
 #include "client/backoff.h"
@@ -63,17 +64,19 @@ std::vector<SetSampler::Server> ToSetServers(const ServerSet::Links& links) {
 
 }  // namespace
 
-ServerSet::ServerSet(std::unique_ptr<Resolver> resolver, const ClientOptions& options)
-    : options_(options),
+ServerSet::ServerSet(std::string address, std::unique_ptr<Resolver> resolver, const ClientOptions& options)
+    : address_(std::move(address)),
+      options_(options),
       lost_timeout_(LostTimeout(options)),
       resolver_(std::move(resolver)),
       dropped_log_(RealClock(), std::chrono::seconds(10)),
       resolve_log_(RealClock(), std::chrono::minutes(1)) {}
 
-Result<std::shared_ptr<ServerSet>> ServerSet::Create(const std::vector<std::string>& addresses,
+Result<std::shared_ptr<ServerSet>> ServerSet::Create(std::string address,
+                                                     const std::vector<std::string>& addresses,
                                                      std::unique_ptr<Resolver> resolver,
                                                      const ClientOptions& options) {
-  std::shared_ptr<ServerSet> set(new ServerSet(std::move(resolver), options));
+  std::shared_ptr<ServerSet> set(new ServerSet(std::move(address), std::move(resolver), options));
   REVERB_RETURN_IF_ERROR(set->SetAddresses(addresses));
   if (set->resolver_) {
     set->Resolve();
@@ -108,14 +111,26 @@ Result<ServerSet::Links> ServerSet::AwaitLinks(const WaitOptions& wait) const {
   WaitLoop loop(wait);
   MutexLock lock(&mu_);
   while (links_.empty()) {
-    if (loop.expired())
-      return Status::DeadlineExceeded("Timeout exceeded: no server of the set is known yet");
+    if (loop.expired()) return Status::DeadlineExceeded("Timeout exceeded: " + NoServerText());
     if (options_.reconnect_timeout && loop.waited() >= *options_.reconnect_timeout) {
-      return Status::Unavailable("no server of the set is known; start one, or check the address");
+      return Status::Unavailable(NoServerText() + "; start one, or check the address");
+    }
+    if (loop.ShouldLogNow()) {
+      const std::string text =
+          "still waiting for a server for " + DurationText(loop.waited()) + ": " + NoServerText();
+      mu_.Unlock();
+      LogWait("set " + address_, text);
+      mu_.Lock();
+      continue;
     }
     REVERB_RETURN_IF_ERROR(loop.Sleep(&changed_, &mu_));
   }
   return links_;
+}
+
+std::string ServerSet::NoServerText() const {
+  return "no server of the set" + (address_.empty() ? "" : " " + address_) + " is known yet" +
+         (resolve_error_.empty() ? "" : "; " + resolve_error_);
 }
 
 Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
@@ -255,6 +270,10 @@ void ServerSet::Run() {
 
 void ServerSet::Resolve() {
   const Result<std::vector<ResolvedServer>> servers = resolver_->Resolve(RealClock()->Now());
+  {
+    MutexLock lock(&mu_);
+    resolve_error_ = servers.status().message();
+  }
   if (!servers.ok()) {
     resolve_log_.Log(LogLevel::kWarning, "resolve",
                      "the servers of the set could not be found; those that are known stay: " +

@@ -34,8 +34,9 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
  public:
   using Links = std::vector<std::shared_ptr<ServerLink>>;
 
-  // `resolver`: null if the servers are only those of SetAddresses().
-  static Result<std::shared_ptr<ServerSet>> Create(const std::vector<std::string>& addresses,
+  // `address`: that of the set, for messages. `resolver`: null if the servers are only those of SetAddresses().
+  static Result<std::shared_ptr<ServerSet>> Create(std::string address,
+                                                   const std::vector<std::string>& addresses,
                                                    std::unique_ptr<Resolver> resolver,
                                                    const ClientOptions& options);
   ~ServerSet();
@@ -78,18 +79,21 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   static constexpr Duration kResolveInterval = std::chrono::seconds(3);
   static constexpr Duration kProbeInterval = std::chrono::seconds(1);
 
-  ServerSet(std::unique_ptr<Resolver> resolver, const ClientOptions& options);
+  ServerSet(std::string address, std::unique_ptr<Resolver> resolver, const ClientOptions& options);
   // Returns the links of these servers: the present ones, and new ones. `skips_invalid`: logs invalid addresses
   // and leaves them out.
   Result<Links> LinksOf(const std::vector<ResolvedServer>& servers, bool skips_invalid) REQUIRES(update_mu_)
       EXCLUDES(mu_);
   void SetLinks(const Links& links) REQUIRES(update_mu_) EXCLUDES(mu_);
+  // Describes that there is no server, and why.
+  std::string NoServerText() const REQUIRES(mu_);
   void StartThread() REQUIRES(mu_);
   void Run() EXCLUDES(mu_);
   void Resolve() EXCLUDES(update_mu_, mu_);
   void ProbeLost() EXCLUDES(mu_);
   bool is_stopped() const EXCLUDES(mu_);
 
+  const std::string address_;
   const ClientOptions options_;
   const Duration lost_timeout_;
   const std::unique_ptr<Resolver> resolver_;  // used by the thread, and by Create() before it starts
@@ -108,6 +112,7 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   size_t prune_samplers_at_ GUARDED_BY(mu_) = 16;  // the size at which those that are gone are removed
   using IdleSamplers = std::map<std::string, std::vector<std::shared_ptr<SetSampler>>, std::less<>>;
   std::array<IdleSamplers, 2> idle_samplers_ GUARDED_BY(mu_);  // [1]: with the rule `timesteps`
+  std::string resolve_error_ GUARDED_BY(mu_);                  // of the last attempt; empty if it succeeded
   bool is_stopped_ GUARDED_BY(mu_) = false;
   bool resolve_now_ GUARDED_BY(mu_) = false;
   bool has_thread_ GUARDED_BY(mu_) = false;

@@ -10,7 +10,7 @@ namespace reverb::internal {
 namespace {
 
 TEST(ServerSetTest, SamplersThatAreGoneAreForgotten) {
-  const auto set = ServerSet::Create({"127.0.0.1:1", "127.0.0.1:2"}, nullptr, {}).value();
+  const auto set = ServerSet::Create("", {"127.0.0.1:1", "127.0.0.1:2"}, nullptr, {}).value();
   std::vector<std::shared_ptr<SetSampler>> kept;
   for (int i = 0; i < 1000; ++i) {
     auto sampler = set->NewSampler({.table = "t"}).value();
