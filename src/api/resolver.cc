@@ -47,12 +47,16 @@ class DnsResolver final : public Resolver {
       }
     }
     freeaddrinfo(found);
-    // A server with addresses of both families must not be used twice.
-    std::vector<std::string>& addresses = v4.empty() ? v6 : v4;
-    std::ranges::sort(addresses);
-    addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
     std::vector<ResolvedServer> servers;
-    for (std::string& address : addresses) servers.push_back({.address = std::move(address)});
+    for (std::vector<std::string>* addresses : {&v4, &v6}) {
+      std::ranges::sort(*addresses);
+      addresses->erase(std::unique(addresses->begin(), addresses->end()), addresses->end());
+      // A server may have addresses of both families.
+      const bool is_alternative = addresses == &v6 && !v4.empty();
+      for (const std::string& address : *addresses) {
+        servers.push_back({.address = address, .is_alternative = is_alternative});
+      }
+    }
     return servers;
   }
 

@@ -17,6 +17,8 @@ namespace reverb::internal {
 struct ResolvedServer {
   std::string address;
   uint32_t shard = 0;  // 0 = unknown
+  // May be another address of a server that also has one that is not an alternative.
+  bool is_alternative = false;
 };
 
 // Threads: called by one thread at a time.

@@ -79,8 +79,9 @@ Result<std::shared_ptr<ServerSet>> ServerSet::Create(std::string address,
   std::shared_ptr<ServerSet> set(new ServerSet(std::move(address), std::move(resolver), options));
   REVERB_RETURN_IF_ERROR(set->SetAddresses(addresses));
   if (set->resolver_) {
-    set->Resolve();
+    const bool is_incomplete = set->Resolve(/*probes_alternatives=*/false);  // does not wait for servers
     MutexLock lock(&set->mu_);
+    set->resolve_now_ = is_incomplete;
     set->StartThread();
   }
   return set;
@@ -137,15 +138,17 @@ Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
   std::vector<ResolvedServer> servers;
   for (const std::string& address : addresses) servers.push_back({.address = address});
   MutexLock update(&update_mu_);
-  REVERB_ASSIGN_OR_RETURN(const Links next, LinksOf(servers, /*skips_invalid=*/false));
+  REVERB_ASSIGN_OR_RETURN(const Links next, LinksOf(servers, {}, /*skips_invalid=*/false));
   SetLinks(next);
   return Status::Ok();
 }
 
-Result<ServerSet::Links> ServerSet::LinksOf(const std::vector<ResolvedServer>& servers, bool skips_invalid) {
-  const Links present = links();
+Result<ServerSet::Links> ServerSet::LinksOf(const std::vector<ResolvedServer>& servers, const Links& made,
+                                            bool skips_invalid) {
+  Links present = links();
+  present.insert(present.end(), made.begin(), made.end());
   Links next;
-  for (const auto& [address, shard] : servers) {
+  for (const auto& [address, shard, is_alternative] : servers) {
     const auto same = [&at = address](const auto& link) { return link->address() == at; };
     if (std::ranges::any_of(next, same)) continue;
     if (const auto known = std::ranges::find_if(present, same); known != present.end()) {
@@ -262,14 +265,87 @@ void ServerSet::Run() {
     const auto now = std::chrono::steady_clock::now();
     if (resolver_ && (is_due || now - resolved_at >= kResolveInterval)) {
       resolved_at = now;
-      Resolve();
+      (void)Resolve(/*probes_alternatives=*/true);
     }
     ProbeLost();
   }
 }
 
-void ServerSet::Resolve() {
-  const Result<std::vector<ResolvedServer>> servers = resolver_->Resolve(RealClock()->Now());
+ServerSet::Links ServerSet::ChooseAlternatives(bool probes, std::vector<ResolvedServer>* servers) {
+  const Links present = links();
+  const auto link_at = [&](const std::string& address) {
+    const auto found = std::ranges::find(present, address, &ServerLink::address);
+    return found == present.end() ? nullptr : *found;
+  };
+  const WaitOptions brief{.timeout = kProbeInterval, .on_wait = [this] {
+                            return is_stopped() ? Status::Cancelled("the client is gone") : Status::Ok();
+                          }};
+  Links made, chosen;
+  bool uses_alternative = false;
+  for (const ResolvedServer& server : *servers) {
+    const std::shared_ptr<ServerLink> link = link_at(server.address);
+    uses_alternative |= server.is_alternative && link != nullptr;
+    if (!server.is_alternative && link != nullptr) chosen.push_back(link);
+  }
+  // A server that did not answer at its other address may do so now.
+  if (const auto now = std::chrono::steady_clock::now();
+      probes && uses_alternative && now - lives_checked_at_ >= kAlternativeInterval) {
+    lives_checked_at_ = now;
+    for (const auto& link : present) {
+      if (!link->is_lost()) (void)link->Info(brief);
+    }
+  }
+  // Returns the address of the chosen server with this life; empty if there is none.
+  const auto same_server = [&](const Id128& life) {
+    const auto same = std::ranges::find(chosen, life, &ServerLink::last_life_id);
+    return same == chosen.end() ? std::string() : (*same)->address();
+  };
+  const auto is_unwanted = [&](const ResolvedServer& server) {
+    if (!server.is_alternative) return false;
+    std::shared_ptr<ServerLink> link = link_at(server.address);
+    if (link == nullptr) {
+      if (!probes || is_stopped()) return true;
+      Alternative& alternative = alternatives_[server.address];
+      const auto now = std::chrono::steady_clock::now();
+      if (now < alternative.probe_at) return true;
+      alternative.probe_at = now + kAlternativeInterval;
+      if (alternative.link == nullptr) {
+        auto network = ConnectRouted(server.address, options_);
+        if (!network.ok()) return true;
+        alternative.link = std::make_shared<ServerLink>(*std::move(network), options_, lost_timeout_);
+      }
+      link = alternative.link;
+      if (!link->Info(brief).ok()) return true;
+      // Asked after the alternative: a server that has just started answers at both addresses now.
+      for (const auto& one : chosen) (void)one->Info(brief);
+      made.push_back(link);
+    }
+    const Id128 life = link->last_life_id();
+    const std::string other = same_server(life);
+    if (other.empty()) {
+      chosen.push_back(link);
+      return false;
+    }
+    resolve_log_.Log(LogLevel::kDebug, "alternative " + server.address,
+                     "the servers at " + server.address + " and " + other + " are the same");
+    return true;
+  };
+  std::vector<ResolvedServer> kept;
+  std::map<std::string, Alternative> unused;
+  for (ResolvedServer& server : *servers) {
+    if (!is_unwanted(server)) {
+      kept.push_back(std::move(server));
+    } else if (auto known = alternatives_.extract(server.address)) {
+      unused.insert(std::move(known));
+    }
+  }
+  alternatives_ = std::move(unused);
+  *servers = std::move(kept);
+  return made;
+}
+
+bool ServerSet::Resolve(bool probes_alternatives) {
+  Result<std::vector<ResolvedServer>> servers = resolver_->Resolve(RealClock()->Now());
   {
     MutexLock lock(&mu_);
     resolve_error_ = servers.status().message();
@@ -278,12 +354,16 @@ void ServerSet::Resolve() {
     resolve_log_.Log(LogLevel::kWarning, "resolve",
                      "the servers of the set could not be found; those that are known stay: " +
                          std::string(servers.status().message()));
-    return;
+    return false;
   }
+  const size_t found_addresses = servers->size();
+  const Links made = ChooseAlternatives(probes_alternatives, &*servers);
+  const bool is_incomplete = !probes_alternatives && servers->size() < found_addresses;
   MutexLock update(&update_mu_);
-  const Result<Links> found = LinksOf(*servers, /*skips_invalid=*/true);
+  const Result<Links> found = LinksOf(*servers, made, /*skips_invalid=*/true);
   // Without any server something is wrong with the list: those that are known may still answer.
   if (found.ok() && (!found->empty() || links().empty())) SetLinks(*found);
+  return is_incomplete;
 }
 
 void ServerSet::ProbeLost() {

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -78,18 +79,23 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
  private:
   static constexpr Duration kResolveInterval = std::chrono::seconds(3);
   static constexpr Duration kProbeInterval = std::chrono::seconds(1);
+  static constexpr Duration kAlternativeInterval = std::chrono::seconds(30);
 
   ServerSet(std::string address, std::unique_ptr<Resolver> resolver, const ClientOptions& options);
-  // Returns the links of these servers: the present ones, and new ones. `skips_invalid`: logs invalid addresses
-  // and leaves them out.
-  Result<Links> LinksOf(const std::vector<ResolvedServer>& servers, bool skips_invalid) REQUIRES(update_mu_)
-      EXCLUDES(mu_);
+  // Removes alternative addresses that do not answer, or that lead to a server that has another address. Returns the
+  // links of those that are new. `probes`: whether to ask those that are not known; otherwise they are removed.
+  Links ChooseAlternatives(bool probes, std::vector<ResolvedServer>* servers) EXCLUDES(update_mu_, mu_);
+  // Returns the links of these servers: the present ones, those of `made`, and new ones. `skips_invalid`: logs invalid
+  // addresses and leaves them out.
+  Result<Links> LinksOf(const std::vector<ResolvedServer>& servers, const Links& made, bool skips_invalid)
+      REQUIRES(update_mu_) EXCLUDES(mu_);
   void SetLinks(const Links& links) REQUIRES(update_mu_) EXCLUDES(mu_);
   // Describes that there is no server, and why.
   std::string NoServerText() const REQUIRES(mu_);
   void StartThread() REQUIRES(mu_);
   void Run() EXCLUDES(mu_);
-  void Resolve() EXCLUDES(update_mu_, mu_);
+  // Returns whether alternative addresses wait to be probed.
+  bool Resolve(bool probes_alternatives) EXCLUDES(update_mu_, mu_);
   void ProbeLost() EXCLUDES(mu_);
   bool is_stopped() const EXCLUDES(mu_);
 
@@ -97,6 +103,13 @@ class ServerSet final : public std::enable_shared_from_this<ServerSet> {
   const ClientOptions options_;
   const Duration lost_timeout_;
   const std::unique_ptr<Resolver> resolver_;  // used by the thread, and by Create() before it starts
+  // The alternative addresses that are not used, and when to probe them again. Used like resolver_.
+  struct Alternative {
+    std::shared_ptr<ServerLink> link;
+    std::chrono::steady_clock::time_point probe_at;
+  };
+  std::map<std::string, Alternative> alternatives_;
+  std::chrono::steady_clock::time_point lives_checked_at_;
   std::atomic<size_t> turn_{0};
   std::atomic<int64_t> dropped_{0};
   LogEvery dropped_log_;
