@@ -39,7 +39,13 @@ Result<Snapshot> AskSet(const Client& client, const Remote& remote) {
   for (const Client::ServerReport& report : snapshot.servers) {
     if (report.info.ok()) infos.push_back(*report.info);
   }
-  if (infos.empty() && !snapshot.servers.empty()) return snapshot.servers.front().info.status();
+  if (infos.empty() && !snapshot.servers.empty()) {
+    std::string text;
+    for (const auto& [address, info] : snapshot.servers) {
+      text += (text.empty() ? "" : "; ") + address + ": " + std::string(info.status().message());
+    }
+    return Status(snapshot.servers.front().info.status().code(), text);
+  }
   snapshot.info = SumOf(infos);
   return snapshot;
 }

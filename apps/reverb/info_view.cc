@@ -160,13 +160,29 @@ std::string ShowItems(const TableInfo& table) {
   return text;
 }
 
+namespace {
+
+// Returns the lives of the servers whose sum is the snapshot's information.
+auto LivesOf(const Snapshot& snapshot) {
+  std::vector lives{snapshot.info.server_life_id};
+  if (snapshot.servers.empty()) return lives;
+  lives.clear();
+  for (const Client::ServerReport& report : snapshot.servers) {
+    if (report.info.ok()) lives.push_back(report.info->server_life_id);
+  }
+  std::ranges::sort(lives);
+  return lives;
+}
+
+}  // namespace
+
 Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* before) {
   if (before != nullptr) {
     const double seconds = std::chrono::duration<double>(now.when - before->when).count();
     const auto former = std::ranges::find(before->info.tables, table.name, &TableInfo::name);
-    // Counters restart at 0 after a reset and after a restart of the server.
-    if (seconds > 0 && former != before->info.tables.end() &&
-        before->info.server_life_id == now.info.server_life_id &&
+    // Counters restart at 0 after a reset and after a restart of the server. The sum of a set also changes when a
+    // server begins or ceases to answer.
+    if (seconds > 0 && former != before->info.tables.end() && LivesOf(*before) == LivesOf(now) &&
         former->counters.inserts <= table.counters.inserts &&
         former->counters.samples <= table.counters.samples) {
       return {.inserts = static_cast<double>(table.counters.inserts - former->counters.inserts) / seconds,

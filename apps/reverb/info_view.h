@@ -29,8 +29,8 @@ struct Rates {
   double inserts = 0;
   double samples = 0;
 };
-// Returns the rates between two snapshots; without an earlier one, the server's own rates of the last ten
-// seconds.
+// Returns the rates between two snapshots; without an earlier one, or if other servers answered then, the servers'
+// own rates of the last ten seconds.
 Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* before);
 
 std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,

@@ -165,9 +165,14 @@ int Remote::Fail(const Status& status) const {
   const auto say = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   const bool is_limited = status.detail() == Detail::kRateLimited || status.detail() == Detail::kMemoryFull ||
                           status.detail() == Detail::kQueued;
+  // The message names the servers of a set that failed, and those that did not.
+  const bool names_servers = IsSet(address);
+  const std::string all_reasons = ShowName(message, 4000) + ".";
   switch (status.code()) {
     case StatusCode::kUnavailable:
-      if (message.ends_with(kUnknownHost)) {
+      if (names_servers) {
+        say(who + all_reasons);
+      } else if (message.ends_with(kUnknownHost)) {
         say(who + message + ". Check the address, " + address + ".");
       } else if (message == kRefused) {
         say(who + address + ": " + message);
@@ -180,12 +185,18 @@ int Remote::Fail(const Status& status) const {
         say(who + message + ".\nUse a longer --timeout to wait longer.");
         return kTimedOut;
       }
-      say(who + "no answer from " + address + " in " + ShowNumber(timeout_seconds) + " s. " + start +
+      say(who +
+          (names_servers
+               ? all_reasons
+               : "no answer from " + address + " in " + ShowNumber(timeout_seconds) + " s. " + start) +
           "\nOn a slow network a longer --timeout may help.");
       return kUnreachable;
     case StatusCode::kUnimplemented:
-      say(who + "the server at " + address + " does not speak this protocol (" + ShowName(message) +
-          "). It may be a server of dm-reverb or another program.");
+      say(who +
+          (names_servers
+               ? all_reasons
+               : "the server at " + address + " does not speak this protocol (" + ShowName(message) + ").") +
+          " It may be a server of dm-reverb or another program.");
       return kUnreachable;
     case StatusCode::kNotFound:
       say(who + message);

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import contextlib
 import dataclasses
+import errno
 import importlib
 import logging
 import os
@@ -154,7 +155,9 @@ def start(
     try:
         _get([actor.address.remote() for actor in _actors(name)], timeout, "start")
     except BaseException:
-        stop(name, timeout=0)
+        with contextlib.suppress(ValueError):  # Ray forgets actors whose __init__ raises
+            stop(name, timeout=0)
+        _forget(name)
         raise
     return Servers(name)
 
@@ -170,8 +173,7 @@ def stop(name: str, *, timeout: float = 60.0) -> None:
             )
     for actor in actors:
         _ray.kill(actor, no_restart=True)
-    for key in [key for key in _KEPT if key[0] == name]:
-        del _KEPT[key]
+    _forget(name)
 
 
 def addresses(name: str, *, timeout: float = 60.0) -> list[str]:
@@ -230,6 +232,11 @@ def refresh(client: Client, *, timeout: float = 10.0) -> bool:
 _KEPT: dict[tuple[str, int], Any] = {}
 
 
+def _forget(name: str) -> None:
+    for key in [key for key in _KEPT if key[0] == name]:
+        del _KEPT[key]
+
+
 class _ServerActor:
     """The process of one server. Ray runs __init__ again in a new process after a crash."""
 
@@ -250,7 +257,7 @@ class _ServerActor:
         self._server = Server(
             tables, port=port if _is_free(port) else None, checkpointer=checkpointer, max_bytes=max_bytes, shard=shard
         )
-        self._address = f"{_ray.util.get_node_ip_address()}:{self._server.port}"
+        self._address = _join_address(_ray.util.get_node_ip_address(), self._server.port)
         loaded = self._server.loaded_checkpoint
         _log.info("server %s listens on %s%s", name, self._address, f", loaded from {loaded}" if loaded else "")
 
@@ -267,15 +274,24 @@ class _ServerActor:
         self._server.stop()
 
 
+def _join_address(host: str, port: int) -> str:
+    """Returns "host:port", with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET6) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # A machine without IPv6 cannot create or bind the first socket: the server listens on IPv4 only there.
+    for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
-            probe.bind(("::", port))
-            probe.listen()
-        except OSError:
-            return False
-    return True
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+                probe.listen()
+                return True
+        except OSError as error:
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EADDRNOTAVAIL):
+                return False
+    return False
 
 
 def _default_port(name: str, index: int) -> int:

@@ -52,7 +52,7 @@ Result<std::shared_ptr<Client::Rep>> Client::Rep::Make(const std::string& addres
   const std::shared_ptr<Rep> rep(new Rep(), Delete());
   if (internal::IsResolvedAddress(address)) {
     REVERB_ASSIGN_OR_RETURN(std::unique_ptr<internal::Resolver> resolver, internal::MakeResolver(address));
-    REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create({}, std::move(resolver), options));
+    REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create(address, {}, std::move(resolver), options));
   } else {
     std::vector<std::string> addresses = internal::SplitAddresses(address);
     if (options.servers_may_change && address.empty()) addresses.clear();
@@ -61,7 +61,7 @@ Result<std::shared_ptr<Client::Rep>> Client::Rep::Make(const std::string& addres
                               internal::ConnectRouted(addresses.front(), options));
       rep->only = std::make_shared<internal::ServerLink>(std::move(network), options);
     } else {
-      REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create(addresses, nullptr, options));
+      REVERB_ASSIGN_OR_RETURN(rep->set, internal::ServerSet::Create(address, addresses, nullptr, options));
     }
   }
   rep->address = address;
@@ -122,20 +122,22 @@ Status Client::SetServers(const std::vector<std::string>& addresses) const {
 int64_t Client::dropped_updates() const { return rep()->set ? rep()->set->dropped_updates() : 0; }
 
 Result<bool> Client::is_in_process(const WaitOptions& wait) const {
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const internal::ServerSet::Links links, rep()->AwaitLinks(wait));
   for (const auto& server : links) {
-    REVERB_RETURN_IF_ERROR(server->Info(wait).status());
-    if (!server->Connect(wait)->in_process()) return false;
+    REVERB_RETURN_IF_ERROR(server->Info(loop.Left()).status());
+    if (!server->Connect(loop.Left())->in_process()) return false;
   }
   return true;
 }
 
 Result<std::vector<Transport>> Client::Transports(const WaitOptions& wait) const {
+  const internal::WaitLoop loop(wait);
   std::vector<Transport> transports;
   REVERB_ASSIGN_OR_RETURN(const internal::ServerSet::Links links, rep()->AwaitLinks(wait));
   for (const auto& server : links) {
-    REVERB_RETURN_IF_ERROR(server->Info(wait).status());
-    transports.push_back(server->transport(wait));
+    REVERB_RETURN_IF_ERROR(server->Info(loop.Left()).status());
+    transports.push_back(server->transport(loop.Left()));
   }
   return transports;
 }
@@ -223,12 +225,13 @@ Status Client::Insert(std::span<const TensorView> step, std::span<const TablePri
                       const WaitOptions& wait, const ItemStructure& structure) const {
   if (tables.empty()) return Status::InvalidArgument("an insert needs at least one table with a priority");
   if (rep()->only) return rep()->only->Insert(step, tables, wait, structure);
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const internal::ServerSet::Links links, rep()->AwaitLinks(wait));
   Status status;
   for (size_t attempt = 0; attempt < links.size(); ++attempt) {
     const std::shared_ptr<internal::ServerLink> link = rep()->set->NextInTurn();
     if (!link) break;
-    status = link->Insert(step, tables, wait, structure);
+    status = link->Insert(step, tables, loop.Left(), structure);
     // One that was reached may have inserted the item: this error is the caller's.
     if (status.code() != StatusCode::kUnavailable || link->was_reached()) return status;
     rep()->set->MarkLost(link);

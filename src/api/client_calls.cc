@@ -3,17 +3,18 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "api/client_rep.h"
 #include "api/sample_factory.h"
 #include "base/mutex.h"
+#include "base/task_pool.h"
 #include "base/wait_loop.h"
 #include "reverb/client.h"
 #include "reverb/signature.h"
@@ -24,18 +25,25 @@ namespace {
 using internal::ServerLink;
 using internal::ServerSet;
 
-// Visits the servers, by their index, that may have the item: those of its shard, and those whose shard is not
-// known yet. If there is none, all: the key may be the user's own. Servers ignore keys that they do not have.
+// Visits the servers, by their index, that may have the item: those of its shard. If there is none, and a server of
+// the shard has left the set, visits those whose shard is not known yet; returns the address of the former server if
+// there is none either. Otherwise visits all: the key may be the user's own. Servers ignore keys that they do not
+// have.
 template <typename F>
-void ForOwners(const ServerSet::Links& links, uint64_t key, F&& visit) {
-  if (links.size() == 1) return visit(0);
+std::string ForOwners(const ServerSet& set, const ServerSet::Links& links, uint64_t key, F&& visit) {
   const uint32_t shard = internal::ShardOf(key);
   bool is_found = false;
   for (size_t i = 0; i < links.size(); ++i) is_found |= links[i]->shard() == shard && shard != 0;
+  std::string former = is_found || shard == 0 ? std::string() : set.FormerAddress(shard);
+  bool is_visited = false;
   for (size_t i = 0; i < links.size(); ++i) {
     const uint32_t its = links[i]->shard();
-    if (!is_found || its == shard || its == 0) visit(i);
+    const bool may_own = is_found ? its == shard : former.empty() || its == 0;
+    if (!may_own) continue;
+    visit(i);
+    is_visited = true;
   }
+  return is_visited ? std::string() : former;
 }
 
 // Calls one server, given by its index.
@@ -65,6 +73,13 @@ Status Collect(const ServerSet::Links& links, std::span<const size_t> servers,
                 first->detail());
 }
 
+// The calls of CallServers() that have not returned.
+struct PendingCalls {
+  internal::Mutex mu;
+  internal::CondVar changed;
+  size_t running GUARDED_BY(mu) = 0;
+};
+
 // Calls these servers concurrently and waits for all of them.
 Status CallServers(const ServerSet::Links& links, std::span<const size_t> servers, const WaitOptions& wait,
                    const ServerCall& call) {
@@ -84,35 +99,30 @@ Status CallServers(const ServerSet::Links& links, std::span<const size_t> server
       return given_up;
     };
   }
-  internal::Mutex mu;
-  internal::CondVar changed;
-  size_t running = 0;  // guarded by `mu`
-  std::vector<std::thread> threads;
+  // Owned by the tasks too: the last one still notifies when this function returns. All else that they use is on
+  // this stack, so that this function waits for them even if the caller gives up.
+  const auto pending = std::make_shared<PendingCalls>();
   for (size_t i = 1; i < servers.size(); ++i) {
-    const auto work = [&, i] {
+    const auto work = [&, i, pending] {
       results[i] = call(servers[i], others);
-      internal::MutexLock lock(&mu);
-      --running;
-      changed.NotifyAll();
+      internal::MutexLock lock(&pending->mu);
+      --pending->running;
+      pending->changed.NotifyAll();
     };
     {
-      internal::MutexLock lock(&mu);
-      ++running;
+      internal::MutexLock lock(&pending->mu);
+      ++pending->running;
     }
-    try {
-      threads.emplace_back(work);
-    } catch (const std::system_error&) {  // the system cannot create another thread
-      work();
-    }
+    if (!internal::ProcessTaskPool().Run(work)) work();
   }
   if (!servers.empty()) results[0] = call(servers[0], own);
   {
-    internal::MutexLock lock(&mu);
+    internal::MutexLock lock(&pending->mu);
     const WaitOptions until_done{.timeout = {}, .on_wait = own.on_wait};
     internal::WaitLoop loop(until_done);
-    while (running > 0 && given_up.ok()) (void)loop.Sleep(&changed, &mu);
+    while (pending->running > 0 && given_up.ok()) (void)loop.Sleep(&pending->changed, &pending->mu);
+    while (pending->running > 0) pending->changed.Wait(&pending->mu);
   }
-  for (std::thread& thread : threads) thread.join();
   return given_up.ok() ? Collect(links, servers, results) : given_up;
 }
 
@@ -120,10 +130,11 @@ Status CallServers(const ServerSet::Links& links, std::span<const size_t> server
 Status CallAllServers(const Client::Rep& rep, const WaitOptions& wait,
                       const std::function<Status(ServerLink&, const WaitOptions&)>& call) {
   if (rep.only) return call(*rep.only, wait);
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep.AwaitLinks(wait));
   std::vector<size_t> all(links.size());
   std::iota(all.begin(), all.end(), 0);
-  return CallServers(links, all, wait, [&](size_t server, const WaitOptions& attempt) {
+  return CallServers(links, all, loop.Left(), [&](size_t server, const WaitOptions& attempt) {
     return call(*links[server], attempt);
   });
 }
@@ -131,11 +142,9 @@ Status CallAllServers(const Client::Rep& rep, const WaitOptions& wait,
 // How long updates wait for a server that is not known to be lost, if they may be dropped.
 constexpr std::chrono::seconds kDropTimeout{2};
 
-// Sends one request to each server, by its index.
+// Sends one request to each server, by its index. `is_empty`: there are no keys.
 Status MutateServers(const Client::Rep& rep, const ServerSet::Links& links, std::string_view table,
-                     std::vector<internal::MutateRequest> requests, const WaitOptions& wait) {
-  bool is_empty = true;
-  for (const auto& request : requests) is_empty &= request.updates.empty() && request.deletes.empty();
+                     std::vector<internal::MutateRequest> requests, bool is_empty, const WaitOptions& wait) {
   const bool drops = rep.options.lost_updates == LostUpdates::kDrop;
   const auto count = [&](size_t server) {
     return static_cast<int64_t>(requests[server].updates.size() + requests[server].deletes.size());
@@ -146,27 +155,49 @@ Status MutateServers(const Client::Rep& rep, const ServerSet::Links& links, std:
     // An empty call checks that the table exists.
     if (!is_empty && request.updates.empty() && request.deletes.empty()) continue;
     if (drops && links[server]->is_lost()) {
-      if (!is_empty) rep.set->CountDropped(*links[server], count(server));
+      if (!is_empty) rep.set->CountDropped(links[server]->address(), "is lost", count(server));
       continue;
     }
     request.table = table;
     servers.push_back(server);
   }
-  const Timeout lost_timeout = drops ? Timeout(kDropTimeout) : Timeout();
   return CallServers(links, servers, wait, [&](size_t server, const WaitOptions& attempt) {
     const std::shared_ptr<ServerLink>& link = links[server];
+    // One that is known to be lost is tried once.
+    const Timeout lost_timeout = drops             ? Timeout(kDropTimeout)
+                                 : link->is_lost() ? Timeout(internal::Duration(0))
+                                                   : Timeout();
     Status status = link->Mutate(requests[server], attempt, lost_timeout);
-    if (status.ok() && link->shard() == 0)
-      (void)link->Info({.timeout = kDropTimeout, .on_wait = attempt.on_wait});
+    if (status.ok() && link->shard() == 0) {
+      const auto timeout = std::min<internal::Duration>(attempt.timeout.value_or(kDropTimeout), kDropTimeout);
+      (void)link->Info({.timeout = timeout, .on_wait = attempt.on_wait});
+    }
     if (status.ok()) return status;
     const bool is_late =
         status.code() == StatusCode::kDeadlineExceeded && !link->ConnectNow()->is_connected();
     if (status.code() != StatusCode::kUnavailable && !is_late) return status;
     rep.set->MarkLost(link);
     if (!drops) return status;
-    rep.set->CountDropped(*link, count(server));
+    rep.set->CountDropped(link->address(), "is lost", count(server));
     return Status::Ok();
   });
+}
+
+// Counts the keys of servers that have left the set as dropped, or adds them to the error of the others.
+// `departed`: the number of keys by address.
+Status DropDeparted(const Client::Rep& rep, const std::map<std::string, int64_t>& departed, Status status) {
+  for (const auto& [address, count] : departed) {
+    if (rep.options.lost_updates == LostUpdates::kDrop) {
+      rep.set->CountDropped(address, "has left the set", count);
+      continue;
+    }
+    const std::string text = "the server at " + address + ", which has " + std::to_string(count) +
+                             " of the items, has left the set";
+    status = status.ok()
+                 ? Status::Unavailable(text)
+                 : Status(status.code(), std::string(status.message()) + "; " + text, status.detail());
+  }
+  return status;
 }
 
 // Sorts keys by their servers: `add` adds a key to a request.
@@ -178,12 +209,18 @@ Status MutateOwners(const Client::Rep& rep, std::string_view table, const Keys& 
     for (const auto& key : keys) add(key, &request);
     return rep.only->Mutate(request, wait);
   }
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep.AwaitLinks(wait));
   std::vector<internal::MutateRequest> requests(links.size());
+  std::map<std::string, int64_t> departed;
   for (const auto& key : keys) {
-    ForOwners(links, key_of(key), [&](size_t server) { add(key, &requests[server]); });
+    const std::string former =
+        ForOwners(*rep.set, links, key_of(key), [&](size_t server) { add(key, &requests[server]); });
+    if (!former.empty()) ++departed[former];
   }
-  return MutateServers(rep, links, table, std::move(requests), wait);
+  const bool is_empty = std::ranges::empty(keys);
+  return DropDeparted(rep, departed,
+                      MutateServers(rep, links, table, std::move(requests), is_empty, loop.Left()));
 }
 
 }  // namespace
@@ -263,6 +300,7 @@ Status Client::ChangeTable(std::string_view table, const TableChanges& changes,
 }
 
 std::vector<Client::ServerReport> Client::InfoOfEach(const WaitOptions& wait) const {
+  const internal::WaitLoop loop(wait);
   const Result<ServerSet::Links> links = rep()->AwaitLinks(wait);
   if (!links.ok()) return {{.address = rep()->address, .info = links.status()}};
   std::vector<ServerReport> reports;
@@ -272,7 +310,7 @@ std::vector<Client::ServerReport> Client::InfoOfEach(const WaitOptions& wait) co
     reports.push_back({.address = link->address(), .info = Status::Unavailable("no answer")});
   }
   // Writers and samplers wait for lost servers; information is about the present.
-  WaitOptions brief = wait;
+  WaitOptions brief = loop.Left();
   if (!wait.timeout && links->size() > 1) brief.timeout = rep()->options.lost_server_timeout;
   const Status status = CallServers(*links, all, brief, [&](size_t server, const WaitOptions& attempt) {
     reports[server].info = (*links)[server]->Info(attempt);
@@ -311,21 +349,30 @@ namespace {
 // Returns the information of one server, of several the first one that answers.
 Result<ServerInfo> AnyInfo(const Client::Rep& rep, const WaitOptions& wait) {
   if (rep.only) return rep.only->Info(wait);
-  internal::WaitLoop loop(wait);
+  const internal::WaitLoop loop(wait);
   while (true) {
-    REVERB_ASSIGN_OR_RETURN(ServerSet::Links links, rep.AwaitLinks(wait));
+    REVERB_ASSIGN_OR_RETURN(ServerSet::Links links, rep.AwaitLinks(loop.Left()));
     std::ranges::stable_sort(links, {}, [](const auto& link) { return link->is_lost(); });
     Status last;
-    for (const auto& link : links) {
-      WaitOptions brief = wait;
-      if (links.size() > 1)
-        brief.timeout = std::min<internal::Duration>(wait.timeout.value_or(kDropTimeout), kDropTimeout);
+    for (size_t i = 0; i < links.size(); ++i) {
+      const std::shared_ptr<ServerLink>& link = links[i];
+      // Each server gets its share of the time, so that those that do not answer do not use all of it.
+      WaitOptions brief = loop.Left();
+      if (links.size() > 1) {
+        const auto share = [&](internal::Duration left) {
+          return std::max(left / static_cast<int64_t>(links.size() - i),
+                          std::min(left, internal::Duration(1)));
+        };
+        brief.timeout =
+            brief.timeout ? std::min<internal::Duration>(share(*brief.timeout), kDropTimeout) : kDropTimeout;
+      }
       Result<ServerInfo> info = link->Info(brief);
       if (info.ok()) return info;
       last = info.status();
       const bool may_continue =
           last.code() == StatusCode::kDeadlineExceeded || last.code() == StatusCode::kUnavailable;
       if (!may_continue || links.size() == 1) return last;
+      if (brief.timeout == Timeout(kDropTimeout) && !link->was_reached()) rep.set->MarkLost(link);
     }
     const Timeout& reconnect = rep.options.reconnect_timeout;
     if (loop.expired() || (reconnect && loop.waited() >= *reconnect)) return last;
@@ -361,6 +408,7 @@ Result<std::shared_ptr<SignatureSource>> Client::Signatures(const WaitOptions& w
 }
 
 Result<std::vector<std::string>> Client::ColumnNames(std::string_view table, const WaitOptions& wait) const {
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const TableSignatures signatures, FetchSignatures(*rep(), wait));
   std::vector<std::string> names;
   const auto found = signatures.find(table);
@@ -368,19 +416,20 @@ Result<std::vector<std::string>> Client::ColumnNames(std::string_view table, con
     for (const TensorSpec& spec : *found->second) names.push_back(spec.name);
     return names;
   }
-  REVERB_ASSIGN_OR_RETURN(const ItemStructure structure, StructureOf(table, wait));
+  REVERB_ASSIGN_OR_RETURN(const ItemStructure structure, StructureOf(table, loop.Left()));
   return structure.ColumnNames();
 }
 
 Result<ItemStructure> Client::StructureOf(std::string_view table, const WaitOptions& wait) const {
   // An unreachable server must not delay samples of the others.
   constexpr std::chrono::nanoseconds kInfoTimeout = std::chrono::seconds(1);
-  WaitOptions brief = wait;
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep()->AwaitLinks(wait));
-  if (links.size() > 1) brief.timeout = std::min(wait.timeout.value_or(kInfoTimeout), kInfoTimeout);
   ItemStructure structure;
   for (const auto& server : links) {
     if (server->is_lost()) continue;
+    WaitOptions brief = loop.Left();
+    if (links.size() > 1) brief.timeout = std::min(brief.timeout.value_or(kInfoTimeout), kInfoTimeout);
     const Result<ServerInfo> info = server->Info(brief);
     if (!info.ok()) {
       if (links.size() == 1) return info.status();
@@ -401,22 +450,24 @@ Result<std::vector<SampledTrajectory>> Client::Inspect(std::string_view table, i
   if (n < 1 || n > UINT32_MAX) {
     return Status::InvalidArgument("items requested: " + std::to_string(n) + "; request at least 1");
   }
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep()->AwaitLinks(wait));
   REVERB_ASSIGN_OR_RETURN(
       internal::InspectReply reply,
       links.front()->Inspect(
-          {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, wait));
+          {.table = std::string(table), .cursor = *cursor, .count = static_cast<uint32_t>(n)}, loop.Left()));
   *cursor = reply.next_cursor;
   return internal::MakeSampledTrajectories(std::move(reply.items));
 }
 
 Result<std::string> Client::Checkpoint(const WaitOptions& wait) const {
   if (rep()->only) return rep()->only->Checkpoint(wait);
+  const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep()->AwaitLinks(wait));
   std::vector<std::string> paths(links.size());
   std::vector<size_t> all(links.size());
   std::iota(all.begin(), all.end(), 0);
-  const Status status = CallServers(links, all, wait, [&](size_t server, const WaitOptions& attempt) {
+  const Status status = CallServers(links, all, loop.Left(), [&](size_t server, const WaitOptions& attempt) {
     Result<std::string> path = links[server]->Checkpoint(attempt);
     if (path.ok()) paths[server] = *std::move(path);
     return path.status();

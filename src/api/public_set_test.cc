@@ -6,12 +6,16 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/task_pool.h"
 #include "reverb/client.h"
 #include "reverb/log.h"
 #include "reverb/server.h"
@@ -26,6 +30,45 @@ using test::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// A folder in which servers register; removed at the end.
+class RegistryFolderForTest {
+ public:
+  RegistryFolderForTest() { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
+  ~RegistryFolderForTest() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  std::string address() const { return "file://" + path_; }
+
+ private:
+  std::string path_ = ::testing::TempDir() + "/servers_XXXXXX";
+};
+
+// Collects what is logged.
+class LogForTest {
+ public:
+  LogForTest() {
+    SetLogSink([this](LogLevel, std::string_view message) {
+      const std::lock_guard lock(mu_);
+      text_ += std::string(message) + "\n";
+    });
+  }
+  ~LogForTest() { SetLogSink({}); }
+  std::string text() const {
+    const std::lock_guard lock(mu_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mu_;
+  std::string text_;
+};
+
+// Waits for a call that should return by itself; ends it with CANCELLED otherwise.
+WaitOptions WithPatience(Timeout timeout = {}, std::chrono::nanoseconds patience = 60s) {
+  return {.timeout = timeout, .on_wait = [end = std::chrono::steady_clock::now() + patience] {
+            return std::chrono::steady_clock::now() < end ? Status::Ok() : Status::Cancelled("lost patience");
+          }};
+}
+
 class PublicSetTest : public ::testing::Test {
  protected:
   Server& Start(int port = 0, SelectorOptions sampler = SelectorOptions::Uniform(7)) {
@@ -33,6 +76,17 @@ class PublicSetTest : public ::testing::Test {
         Server::Start({.tables = {{.name = "t", .sampler = sampler}}, .host = "127.0.0.1", .port = port})
             .value());
     return servers_.back();
+  }
+  Server& StartIn(const RegistryFolderForTest& folder) {
+    servers_.push_back(
+        Server::Start(
+            {.tables = {{.name = "t"}}, .host = "127.0.0.1", .port = 0, .register_at = folder.address()})
+            .value());
+    return servers_.back();
+  }
+  static uint64_t FirstKey(const Server& server) {
+    uint64_t cursor = 0;
+    return server.in_process_client().Inspect("t", 1, &cursor).value().front().key();
   }
   static std::string AddressOf(const Server& server) { return "127.0.0.1:" + std::to_string(server.port()); }
   Client ConnectAll(ClientOptions options = {}) {
@@ -130,6 +184,21 @@ TEST_F(PublicSetTest, UpdatesAndDeletesGoToTheServerOfTheKey) {
   }
 }
 
+TEST_F(PublicSetTest, CallsReuseThreads) {
+  servers_.reserve(4);
+  for (int i = 0; i < 4; ++i) Fill(Start(), 1);
+  const Client client = ConnectAll();
+  ASSERT_OK(client.Info({.timeout = 60s}));
+  std::vector<KeyPriority> updates;
+  for (const Server& server : servers_) updates.push_back({FirstKey(server), 5});
+  const int64_t before = internal::ProcessTaskPool().num_started();
+  for (int i = 0; i < 1000; ++i) ASSERT_OK(client.UpdatePriorities("t", updates, {.timeout = 60s}));
+  for (const Server& server : servers_) {
+    EXPECT_EQ(server.in_process_client().Info().value().tables[0].updates, 1000);
+  }
+  EXPECT_LE(internal::ProcessTaskPool().num_started() - before, 100) << "of 3000 calls on other threads";
+}
+
 TEST_F(PublicSetTest, UpdatesForALostServerAreDroppedOrFail) {
   servers_.reserve(2);
   for (int i = 0; i < 2; ++i) Fill(Start(), 3);
@@ -151,6 +220,51 @@ TEST_F(PublicSetTest, UpdatesForALostServerAreDroppedOrFail) {
       AllOf(HasSubstr("1 of the 2 servers that were called failed"),
             HasSubstr("have done it (" + AddressOf(servers_[1]) + ")"), HasSubstr(AddressOf(servers_[0]))));
   EXPECT_EQ(strict.dropped_updates(), 0);
+}
+
+TEST_F(PublicSetTest, UpdatesForAServerKnownToBeLostFailAtOnce) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(), 3);
+  const Client client = ConnectAll({.lost_updates = LostUpdates::kRaise, .lost_server_timeout = 1h});
+  ASSERT_OK(client.Info({.timeout = 60s}));
+  const KeyPriority update{FirstKey(servers_[0]), 5};
+  servers_[0].Stop();
+  EXPECT_THAT(client.UpdatePriorities("t", {&update, 1}, {.timeout = 1s}).message(),
+              HasSubstr(AddressOf(servers_[0])));
+  EXPECT_THAT(client.UpdatePriorities("t", {&update, 1}, WithPatience()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr(AddressOf(servers_[0]))));
+}
+
+TEST_F(PublicSetTest, TimeoutsDoNotAddUpOverServers) {
+  std::string closed;
+  for (int port = 1; port <= 8; ++port) closed += "127.0.0.1:" + std::to_string(port) + ",";
+  const Client none = Client::Connect(closed + "127.0.0.1:9", {.in_process = false}).value();
+  EXPECT_THAT(none.InfoOfOne(WithPatience(500ms, 4s)).status(), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(none.Transports(WithPatience(500ms, 4s)).status(), StatusIs(StatusCode::kDeadlineExceeded));
+  // Each server gets a share of the time, so that those that do not answer do not use all of it.
+  const Client client = Client::Connect("127.0.0.1:1," + AddressOf(Start()), {.in_process = false}).value();
+  EXPECT_OK(client.InfoOfOne({.timeout = 4s}));
+}
+
+TEST_F(PublicSetTest, AWaitForTheFirstServerIsLoggedWithTheAddress) {
+  const RegistryFolderForTest folder;
+  const LogForTest log;
+  SetWaitLogAfter(1ms);
+  const Client client =
+      Client::Connect(folder.address(), {.reconnect_timeout = 200ms, .in_process = false}).value();
+  EXPECT_THAT(client.Info().status(), StatusIs(StatusCode::kUnavailable, HasSubstr(folder.address())));
+  EXPECT_THAT(client.Info({.timeout = 100ms}).status(),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr(folder.address())));
+  SetWaitLogAfter(2s);
+  EXPECT_THAT(log.text(), AllOf(HasSubstr("still waiting for a server"), HasSubstr(folder.address())));
+}
+
+TEST_F(PublicSetTest, InvalidAddressesOfSetsAreRejected) {
+  for (const char* address : {"dns:///a:1,b:1", "dns:///a:65536", "dns:///a:0", "dns:///a", "dns:a:1"}) {
+    EXPECT_THAT(Client::Connect(address).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("dns:///name:port")))
+        << address;
+  }
 }
 
 TEST_F(PublicSetTest, AWriterMovesWhenItsServerIsLost) {
@@ -180,27 +294,77 @@ TEST_F(PublicSetTest, AWriterMovesWhenItsServerIsLost) {
 }
 
 TEST_F(PublicSetTest, ServersAreFoundInAFolder) {
-  std::string folder = ::testing::TempDir() + "/servers_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const Client client = Client::Connect("file://" + folder, {.in_process = false}).value();
+  const RegistryFolderForTest folder;
+  const Client client = Client::Connect(folder.address(), {.in_process = false}).value();
+  const Client strict =
+      Client::Connect(folder.address(), {.in_process = false, .lost_updates = LostUpdates::kRaise}).value();
   EXPECT_EQ(client.num_servers(), 0);
   EXPECT_THAT(client.Info({.timeout = 10ms}).status(),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("no server of the set is known")));
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("no server of the set")));
   servers_.reserve(2);
   for (int i = 0; i < 2; ++i) {
-    servers_.push_back(
-        Server::Start(
-            {.tables = {{.name = "t"}}, .host = "127.0.0.1", .port = 0, .register_at = "file://" + folder})
-            .value());
-    Fill(servers_.back(), 10);
-    EXPECT_TRUE(test::WaitUntil([&] { return client.num_servers() == i + 1; }));
+    Fill(StartIn(folder), 10);
+    for (const Client& each : {client, strict}) {
+      EXPECT_TRUE(test::WaitUntil([&] { return each.num_servers() == i + 1; }));
+    }
   }
   EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 20);
+  ASSERT_OK(strict.Info({.timeout = 60s}));
+  const std::vector<KeyPriority> updates{{FirstKey(servers_[0]), 5}, {FirstKey(servers_[1]), 5}};
+  const std::string former = AddressOf(servers_[0]);
   servers_[0].Stop();
-  EXPECT_TRUE(test::WaitUntil([&] { return client.num_servers() == 1; })) << "it has left the folder";
+  for (const Client& each : {client, strict}) {
+    EXPECT_TRUE(test::WaitUntil([&] { return each.num_servers() == 1; })) << "it has left the folder";
+  }
   EXPECT_EQ(client.Info({.timeout = 60s}).value().tables[0].current_size, 10);
+  // The items of the server that has left are gone with it.
+  EXPECT_OK(client.UpdatePriorities("t", updates, {.timeout = 60s}));
+  EXPECT_EQ(client.dropped_updates(), 1);
+  EXPECT_THAT(strict.UpdatePriorities("t", updates, {.timeout = 60s}),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("the server at " + former +
+                                                           ", which has 1 of the items, has left the set")));
+  const TableInfo rest = servers_[1].in_process_client().Info().value().tables[0];
+  EXPECT_EQ(rest.updates, 2);
+  EXPECT_EQ(rest.unknown_keys, 0);
   servers_.clear();
-  std::filesystem::remove_all(folder);
+}
+
+TEST_F(PublicSetTest, AnInvalidRegistrationIsSkipped) {
+  const RegistryFolderForTest folder;
+  const LogForTest log;
+  std::ofstream(folder.path() + "/0.server") << "reverb server 1\naddress myhost\nshard 1\nlife 0\nend\n";
+  const Server& server = StartIn(folder);
+  const Client client = Client::Connect(folder.address(), {.in_process = false}).value();
+  ASSERT_EQ(client.num_servers(), 1);
+  EXPECT_EQ(client.InfoOfEach({.timeout = 60s}).front().address, AddressOf(server));
+  EXPECT_THAT(log.text(), HasSubstr("\"myhost\" has no port"));
+}
+
+TEST_F(PublicSetTest, AServerAdvertisesOnlyAnAddressThatClientsCanUse) {
+  const RegistryFolderForTest folder;
+  for (const char* address : {"myhost", "my host:8000", "a:8000\nshard 2\nx:1", "a:1,b:1"}) {
+    EXPECT_THAT(Server::Start({.tables = {{.name = "t"}},
+                               .host = "127.0.0.1",
+                               .port = 0,
+                               .register_at = folder.address(),
+                               .advertised_address = address})
+                    .status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("advertised_address")));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_F(PublicSetTest, UpdatesDoNotGoToAServerThatWasNeverReached) {
+  Fill(Start(), 3);
+  const std::string addresses = AddressOf(servers_[0]) + ",127.0.0.1:1";
+  for (const LostUpdates lost_updates : {LostUpdates::kRaise, LostUpdates::kDrop}) {
+    const Client client =
+        Client::Connect(addresses, {.in_process = false, .lost_updates = lost_updates}).value();
+    const KeyPriority update{client.Sample("t", 1, {.timeout = 60s}).value().front().key(), 5};
+    EXPECT_OK(client.UpdatePriorities("t", {&update, 1}, {.timeout = 60s}));
+    EXPECT_EQ(client.dropped_updates(), 0);
+  }
+  EXPECT_EQ(servers_[0].in_process_client().Info().value().tables[0].updates, 2);
 }
 
 TEST_F(PublicSetTest, ServersCanBeReplacedOnlyInASet) {

@@ -6,6 +6,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "base/server_registry.h"
@@ -20,7 +23,7 @@ class DnsResolver final : public Resolver {
  public:
   DnsResolver(std::string host, std::string port) : host_(std::move(host)), port_(std::move(port)) {}
 
-  Result<std::vector<std::string>> Resolve(TimePoint) override {
+  Result<std::vector<ResolvedServer>> Resolve(TimePoint) override {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
@@ -44,11 +47,17 @@ class DnsResolver final : public Resolver {
       }
     }
     freeaddrinfo(found);
-    // A server with addresses of both families must not be used twice.
-    std::vector<std::string>& addresses = v4.empty() ? v6 : v4;
-    std::ranges::sort(addresses);
-    addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
-    return std::move(addresses);
+    std::vector<ResolvedServer> servers;
+    for (std::vector<std::string>* addresses : {&v4, &v6}) {
+      std::ranges::sort(*addresses);
+      addresses->erase(std::unique(addresses->begin(), addresses->end()), addresses->end());
+      // A server may have addresses of both families.
+      const bool is_alternative = addresses == &v6 && !v4.empty();
+      for (const std::string& address : *addresses) {
+        servers.push_back({.address = address, .is_alternative = is_alternative});
+      }
+    }
+    return servers;
   }
 
  private:
@@ -60,20 +69,29 @@ class FolderResolver final : public Resolver {
  public:
   explicit FolderResolver(std::string folder) : reader_(std::move(folder)) {}
 
-  Result<std::vector<std::string>> Resolve(TimePoint now) override {
-    REVERB_ASSIGN_OR_RETURN(const std::vector<RegisteredServer> servers, reader_.Read(now));
-    std::vector<std::string> addresses;
-    for (const RegisteredServer& server : servers) {
-      // A server that was killed and started again has two files until the old one expires.
-      if (std::ranges::find(addresses, server.address) == addresses.end())
-        addresses.push_back(server.address);
+  Result<std::vector<ResolvedServer>> Resolve(TimePoint now) override {
+    REVERB_ASSIGN_OR_RETURN(const std::vector<RegisteredServer> registered, reader_.Read(now));
+    std::vector<ResolvedServer> servers;
+    for (const RegisteredServer& one : registered) {
+      const auto known = std::ranges::find(servers, one.address, &ResolvedServer::address);
+      if (known == servers.end()) {
+        servers.push_back({.address = one.address, .shard = one.shard});
+      } else if (known->shard != one.shard) {
+        known->shard = 0;  // one of the two files belongs to a life that has ended
+      }
     }
-    return addresses;
+    return servers;
   }
 
  private:
   RegistryReader reader_;
 };
+
+bool IsPort(std::string_view text) {
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port > 0;
+}
 
 }  // namespace
 
@@ -101,8 +119,7 @@ Result<std::unique_ptr<Resolver>> MakeResolver(const std::string& address) {
   }
   const size_t colon = address.rfind(':');
   const bool is_valid = address.starts_with(kDnsScheme) && colon > kDnsScheme.size() &&
-                        colon + 1 < address.size() &&
-                        address.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+                        address.find(',') == std::string::npos && IsPort(address.substr(colon + 1));
   if (!is_valid) {
     return Status::InvalidArgument("address \"" + address +
                                    "\" is not one of a set of servers; give it as dns:///name:port, for "

@@ -3,6 +3,7 @@
 #ifndef REVERB_API_RESOLVER_H_
 #define REVERB_API_RESOLVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,12 +14,19 @@
 
 namespace reverb::internal {
 
+struct ResolvedServer {
+  std::string address;
+  uint32_t shard = 0;  // 0 = unknown
+  // May be another address of a server that also has one that is not an alternative.
+  bool is_alternative = false;
+};
+
 // Threads: called by one thread at a time.
 class Resolver {
  public:
   virtual ~Resolver() = default;
-  // Returns the addresses of the present servers. May block for a while.
-  virtual Result<std::vector<std::string>> Resolve(TimePoint now) = 0;
+  // Returns the present servers. May block for a while.
+  virtual Result<std::vector<ResolvedServer>> Resolve(TimePoint now) = 0;
 };
 
 // Splits "a:1,b:2".

@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "api/client_rep.h"
@@ -12,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/server_registry.h"
 #include "server/server.h"
+#include "transport/grpc/grpc_connection.h"
 #include "transport/local/endpoint.h"
 
 namespace reverb {
@@ -47,6 +50,18 @@ std::string AdvertisedAddress(const std::string& host, int port) {
   if (is_any && gethostname(name, sizeof name - 1) == 0)
     return std::string(name) + ":" + std::to_string(port);
   return (is_any ? "localhost" : host) + ":" + std::to_string(port);
+}
+
+// The address is a line of the registry's file, and clients must be able to connect to it.
+Status CheckAdvertisedAddress(const std::string& address) {
+  Status status = internal::CheckGrpcAddress(address);
+  const auto is_forbidden = [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == ','; };
+  if (status.ok() && std::ranges::any_of(address, is_forbidden)) {
+    status = Status::InvalidArgument(
+        "address \"" + address +
+        "\" contains a space, a comma or a control character; give one address as host:port");
+  }
+  return status.ok() ? status : status.Prefixed("advertised_address");
 }
 
 std::string HexadecimalId(const internal::Id128& id) {
@@ -112,6 +127,9 @@ Result<Server> Server::Start(ServerOptions options) {
     if (!options.port) {
       return Status::InvalidArgument("register_at is \"" + options.register_at +
                                      "\", but the server does not listen; give it a port");
+    }
+    if (!options.advertised_address.empty()) {
+      REVERB_RETURN_IF_ERROR(CheckAdvertisedAddress(options.advertised_address));
     }
   }
   auto rep = std::make_unique<Rep>();

@@ -61,7 +61,9 @@ ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
   ServerInfo sum = servers.front();
   for (size_t i = 1; i < servers.size(); ++i) {
     const ServerInfo& more = servers[i];
+    const int64_t started_nanos = sum.started_nanos == 0 ? more.started_nanos : sum.started_nanos;
     AddNumbers(more, &sum);
+    if (more.started_nanos == 0 || sum.started_nanos == 0) sum.started_nanos = started_nanos;  // 0 = unknown
     // Unbounded if one of them is.
     sum.max_bytes =
         sum.max_bytes && more.max_bytes ? std::optional(*sum.max_bytes + *more.max_bytes) : std::nullopt;

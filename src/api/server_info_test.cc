@@ -85,6 +85,10 @@ TEST(SumOfTest, CombinesServers) {
   EXPECT_EQ(sum.started_nanos, 2);
   EXPECT_EQ(sum.now_nanos, 5);
   EXPECT_EQ(sum.shard, 0u);
+  ServerInfo old = MakeServer(9);
+  old.started_nanos = 0;  // unknown
+  EXPECT_EQ(SumOf({old, first, old, second, old}).started_nanos, 2);
+  EXPECT_EQ(SumOf({old, old}).started_nanos, 0);
   second.max_bytes.reset();
   EXPECT_EQ(SumOf({first, second}).max_bytes, std::nullopt);
   EXPECT_EQ(SumOf({first}).shard, 1u) << "one server is its own sum";

@@ -201,8 +201,17 @@ Result<ServerInfo> ServerLink::Info(const WaitOptions& wait) {
   Result<ServerInfo> info = CallFor<ServerInfo>(
       {.name = "Info", .is_change = false}, wait,
       [](Connection& connection, const WaitOptions& attempt) { return connection.Info(attempt); });
-  if (info.ok()) SetShard(info->shard);
+  if (info.ok()) {
+    SetShard(info->shard);
+    MutexLock lock(&mu_);
+    last_life_id_ = info->server_life_id;
+  }
   return info;
+}
+
+Id128 ServerLink::last_life_id() const {
+  MutexLock lock(&mu_);
+  return last_life_id_;
 }
 
 Status ServerLink::Mutate(const MutateRequest& request, const WaitOptions& wait, Timeout lost_timeout) {

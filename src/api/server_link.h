@@ -42,6 +42,8 @@ class ServerLink {
   // For a server of a set: its shard, 0 if it is not known yet; and whether it could not be reached of late.
   uint32_t shard() const { return shard_.load(std::memory_order_relaxed); }
   void SetShard(uint32_t shard) { shard_.store(shard, std::memory_order_relaxed); }
+  // Returns which life of the server answered Info() last; zeros if none did.
+  Id128 last_life_id() const EXCLUDES(mu_);
   // Returns whether the server is connected, as far as this side knows.
   bool was_reached() { return ConnectNow()->is_connected(); }
   bool is_lost() const { return is_lost_.load(std::memory_order_relaxed); }
@@ -110,11 +112,12 @@ class ServerLink {
   const std::shared_ptr<Connection> network_;  // null if pinned
   bool is_pinned_ = false;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   bool is_remote_ GUARDED_BY(mu_) = false;       // the server is known to be in another process
   TimePoint detect_not_before_ GUARDED_BY(mu_);  // after a failed detection
   std::shared_ptr<Connection> inproc_ GUARDED_BY(mu_);
   Id128 life_id_ GUARDED_BY(mu_){};
+  Id128 last_life_id_ GUARDED_BY(mu_){};
   // Kept for further single operations.
   std::vector<Writer> idle_writers_ GUARDED_BY(mu_);
   using IdleSamplers = std::map<std::string, std::vector<std::shared_ptr<SamplerImpl>>, std::less<>>;

@@ -7,6 +7,7 @@
 
 #include "api/routed_connection.h"
 #include "api/writer_route.h"
+#include "base/duration_text.h"
 #include "base/random.h"
 #include "base/wait_loop.h"
 #include "client/backoff.h"
@@ -63,21 +64,24 @@ std::vector<SetSampler::Server> ToSetServers(const ServerSet::Links& links) {
 
 }  // namespace
 
-ServerSet::ServerSet(std::unique_ptr<Resolver> resolver, const ClientOptions& options)
-    : options_(options),
+ServerSet::ServerSet(std::string address, std::unique_ptr<Resolver> resolver, const ClientOptions& options)
+    : address_(std::move(address)),
+      options_(options),
       lost_timeout_(LostTimeout(options)),
       resolver_(std::move(resolver)),
       dropped_log_(RealClock(), std::chrono::seconds(10)),
       resolve_log_(RealClock(), std::chrono::minutes(1)) {}
 
-Result<std::shared_ptr<ServerSet>> ServerSet::Create(const std::vector<std::string>& addresses,
+Result<std::shared_ptr<ServerSet>> ServerSet::Create(std::string address,
+                                                     const std::vector<std::string>& addresses,
                                                      std::unique_ptr<Resolver> resolver,
                                                      const ClientOptions& options) {
-  std::shared_ptr<ServerSet> set(new ServerSet(std::move(resolver), options));
+  std::shared_ptr<ServerSet> set(new ServerSet(std::move(address), std::move(resolver), options));
   REVERB_RETURN_IF_ERROR(set->SetAddresses(addresses));
   if (set->resolver_) {
-    set->Resolve();
+    const bool is_incomplete = set->Resolve(/*probes_alternatives=*/false);  // does not wait for servers
     MutexLock lock(&set->mu_);
+    set->resolve_now_ = is_incomplete;
     set->StartThread();
   }
   return set;
@@ -108,32 +112,71 @@ Result<ServerSet::Links> ServerSet::AwaitLinks(const WaitOptions& wait) const {
   WaitLoop loop(wait);
   MutexLock lock(&mu_);
   while (links_.empty()) {
-    if (loop.expired())
-      return Status::DeadlineExceeded("Timeout exceeded: no server of the set is known yet");
+    if (loop.expired()) return Status::DeadlineExceeded("Timeout exceeded: " + NoServerText());
     if (options_.reconnect_timeout && loop.waited() >= *options_.reconnect_timeout) {
-      return Status::Unavailable("no server of the set is known; start one, or check the address");
+      return Status::Unavailable(NoServerText() + "; start one, or check the address");
+    }
+    if (loop.ShouldLogNow()) {
+      const std::string text =
+          "still waiting for a server for " + DurationText(loop.waited()) + ": " + NoServerText();
+      mu_.Unlock();
+      LogWait("set " + address_, text);
+      mu_.Lock();
+      continue;
     }
     REVERB_RETURN_IF_ERROR(loop.Sleep(&changed_, &mu_));
   }
   return links_;
 }
 
+std::string ServerSet::NoServerText() const {
+  return "no server of the set" + (address_.empty() ? "" : " " + address_) + " is known yet" +
+         (resolve_error_.empty() ? "" : "; " + resolve_error_);
+}
+
 Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
+  std::vector<ResolvedServer> servers;
+  for (const std::string& address : addresses) servers.push_back({.address = address});
+  MutexLock update(&update_mu_);
+  REVERB_ASSIGN_OR_RETURN(const Links next, LinksOf(servers, {}, /*skips_invalid=*/false));
+  SetLinks(next);
+  return Status::Ok();
+}
+
+Result<ServerSet::Links> ServerSet::LinksOf(const std::vector<ResolvedServer>& servers, const Links& made,
+                                            bool skips_invalid) {
   Links present = links();
+  present.insert(present.end(), made.begin(), made.end());
   Links next;
-  for (const std::string& address : addresses) {
-    const auto same = [&](const auto& link) { return link->address() == address; };
+  for (const auto& [address, shard, is_alternative] : servers) {
+    const auto same = [&at = address](const auto& link) { return link->address() == at; };
     if (std::ranges::any_of(next, same)) continue;
     if (const auto known = std::ranges::find_if(present, same); known != present.end()) {
       next.push_back(*known);
       continue;
     }
-    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<RoutedConnection> network, ConnectRouted(address, options_));
-    next.push_back(std::make_shared<ServerLink>(std::move(network), options_, lost_timeout_));
+    Result<std::shared_ptr<RoutedConnection>> network = ConnectRouted(address, options_);
+    if (!network.ok()) {
+      if (!skips_invalid) return network.status();
+      resolve_log_.Log(LogLevel::kWarning, address,
+                       "a server of the set is left out: " + std::string(network.status().message()));
+      continue;
+    }
+    next.push_back(std::make_shared<ServerLink>(*std::move(network), options_, lost_timeout_));
+    next.back()->SetShard(shard);
   }
+  return next;
+}
+
+void ServerSet::SetLinks(const Links& next) {
   std::vector<std::shared_ptr<SetSampler>> samplers;
   {
     MutexLock lock(&mu_);
+    for (const auto& link : links_) {
+      if (link->shard() != 0 && std::ranges::find(next, link) == next.end())
+        departed_[link->shard()] = link->address();
+    }
+    for (const auto& link : next) departed_.erase(link->shard());
     links_ = next;
     std::erase_if(samplers_, [](const auto& sampler) { return sampler.expired(); });
     for (const auto& weak : samplers_) {
@@ -142,7 +185,6 @@ Status ServerSet::SetAddresses(const std::vector<std::string>& addresses) {
     changed_.NotifyAll();
   }
   for (const auto& sampler : samplers) sampler->SetServers(ToSetServers(next));
-  return Status::Ok();
 }
 
 bool ServerSet::Contains(const ServerLink& link) const {
@@ -183,12 +225,18 @@ void ServerSet::MarkLost(const std::shared_ptr<ServerLink>& link) {
   changed_.NotifyAll();
 }
 
-void ServerSet::CountDropped(const ServerLink& link, int64_t updates) {
+std::string ServerSet::FormerAddress(uint32_t shard) const {
+  MutexLock lock(&mu_);
+  const auto found = departed_.find(shard);
+  return found == departed_.end() ? std::string() : found->second;
+}
+
+void ServerSet::CountDropped(const std::string& address, std::string_view why, int64_t updates) {
   const int64_t total = dropped_.fetch_add(updates, std::memory_order_relaxed) + updates;
-  dropped_log_.Log(LogLevel::kWarning, link.address(),
-                   "the server at " + link.address() + " is lost: dropped " + std::to_string(updates) +
-                       " priority updates and deletes for its items, " + std::to_string(total) +
-                       " so far (lost_updates)");
+  dropped_log_.Log(LogLevel::kWarning, address,
+                   "the server at " + address + " " + std::string(why) + ": dropped " +
+                       std::to_string(updates) + " priority updates and deletes for its items, " +
+                       std::to_string(total) + " so far (lost_updates)");
 }
 
 void ServerSet::StartThread() {
@@ -217,22 +265,105 @@ void ServerSet::Run() {
     const auto now = std::chrono::steady_clock::now();
     if (resolver_ && (is_due || now - resolved_at >= kResolveInterval)) {
       resolved_at = now;
-      Resolve();
+      (void)Resolve(/*probes_alternatives=*/true);
     }
     ProbeLost();
   }
 }
 
-void ServerSet::Resolve() {
-  Result<std::vector<std::string>> found = resolver_->Resolve(RealClock()->Now());
-  Status status = found.status();
-  // Without any server something is wrong with the list: those that are known may still answer.
-  if (found.ok() && !(found->empty() && !links().empty())) status = SetAddresses(*found);
-  if (!status.ok()) {
+ServerSet::Links ServerSet::ChooseAlternatives(bool probes, std::vector<ResolvedServer>* servers) {
+  const Links present = links();
+  const auto link_at = [&](const std::string& address) {
+    const auto found = std::ranges::find(present, address, &ServerLink::address);
+    return found == present.end() ? nullptr : *found;
+  };
+  const WaitOptions brief{.timeout = kProbeInterval, .on_wait = [this] {
+                            return is_stopped() ? Status::Cancelled("the client is gone") : Status::Ok();
+                          }};
+  Links made, chosen;
+  bool uses_alternative = false;
+  for (const ResolvedServer& server : *servers) {
+    const std::shared_ptr<ServerLink> link = link_at(server.address);
+    uses_alternative |= server.is_alternative && link != nullptr;
+    if (!server.is_alternative && link != nullptr) chosen.push_back(link);
+  }
+  // A server that did not answer at its other address may do so now.
+  if (const auto now = std::chrono::steady_clock::now();
+      probes && uses_alternative && now - lives_checked_at_ >= kAlternativeInterval) {
+    lives_checked_at_ = now;
+    for (const auto& link : present) {
+      if (!link->is_lost()) (void)link->Info(brief);
+    }
+  }
+  // Returns the address of the chosen server with this life; empty if there is none.
+  const auto same_server = [&](const Id128& life) {
+    const auto same = std::ranges::find(chosen, life, &ServerLink::last_life_id);
+    return same == chosen.end() ? std::string() : (*same)->address();
+  };
+  const auto is_unwanted = [&](const ResolvedServer& server) {
+    if (!server.is_alternative) return false;
+    std::shared_ptr<ServerLink> link = link_at(server.address);
+    if (link == nullptr) {
+      if (!probes || is_stopped()) return true;
+      Alternative& alternative = alternatives_[server.address];
+      const auto now = std::chrono::steady_clock::now();
+      if (now < alternative.probe_at) return true;
+      alternative.probe_at = now + kAlternativeInterval;
+      if (alternative.link == nullptr) {
+        auto network = ConnectRouted(server.address, options_);
+        if (!network.ok()) return true;
+        alternative.link = std::make_shared<ServerLink>(*std::move(network), options_, lost_timeout_);
+      }
+      link = alternative.link;
+      if (!link->Info(brief).ok()) return true;
+      // Asked after the alternative: a server that has just started answers at both addresses now.
+      for (const auto& one : chosen) (void)one->Info(brief);
+      made.push_back(link);
+    }
+    const Id128 life = link->last_life_id();
+    const std::string other = same_server(life);
+    if (other.empty()) {
+      chosen.push_back(link);
+      return false;
+    }
+    resolve_log_.Log(LogLevel::kDebug, "alternative " + server.address,
+                     "the servers at " + server.address + " and " + other + " are the same");
+    return true;
+  };
+  std::vector<ResolvedServer> kept;
+  std::map<std::string, Alternative> unused;
+  for (ResolvedServer& server : *servers) {
+    if (!is_unwanted(server)) {
+      kept.push_back(std::move(server));
+    } else if (auto known = alternatives_.extract(server.address)) {
+      unused.insert(std::move(known));
+    }
+  }
+  alternatives_ = std::move(unused);
+  *servers = std::move(kept);
+  return made;
+}
+
+bool ServerSet::Resolve(bool probes_alternatives) {
+  Result<std::vector<ResolvedServer>> servers = resolver_->Resolve(RealClock()->Now());
+  {
+    MutexLock lock(&mu_);
+    resolve_error_ = servers.status().message();
+  }
+  if (!servers.ok()) {
     resolve_log_.Log(LogLevel::kWarning, "resolve",
                      "the servers of the set could not be found; those that are known stay: " +
-                         std::string(status.message()));
+                         std::string(servers.status().message()));
+    return false;
   }
+  const size_t found_addresses = servers->size();
+  const Links made = ChooseAlternatives(probes_alternatives, &*servers);
+  const bool is_incomplete = !probes_alternatives && servers->size() < found_addresses;
+  MutexLock update(&update_mu_);
+  const Result<Links> found = LinksOf(*servers, made, /*skips_invalid=*/true);
+  // Without any server something is wrong with the list: those that are known may still answer.
+  if (found.ok() && (!found->empty() || links().empty())) SetLinks(*found);
+  return is_incomplete;
 }
 
 void ServerSet::ProbeLost() {
@@ -258,17 +389,28 @@ std::unique_ptr<ItemSink> ServerSet::NewSink() {
 }
 
 Result<std::shared_ptr<SetSampler>> ServerSet::NewSampler(SamplerImpl::Options options) {
+  const Links initial = links();
   REVERB_ASSIGN_OR_RETURN(
       std::shared_ptr<SetSampler> sampler,
-      SetSampler::Create(ToSetServers(links()), {.sampler = std::move(options), .seed = EntropySeed()}));
+      SetSampler::Create(ToSetServers(initial), {.sampler = std::move(options), .seed = EntropySeed()}));
+  MutexLock update(&update_mu_);
   Links present;
   {
     MutexLock lock(&mu_);
+    if (samplers_.size() >= prune_samplers_at_) {
+      std::erase_if(samplers_, [](const auto& one) { return one.expired(); });
+      prune_samplers_at_ = std::max<size_t>(16, 2 * samplers_.size());
+    }
     samplers_.push_back(sampler);
     present = links_;
   }
-  sampler->SetServers(ToSetServers(present));  // they may have changed meanwhile
+  if (present != initial) sampler->SetServers(ToSetServers(present));
   return sampler;
+}
+
+size_t ServerSet::num_tracked_samplers() const {
+  MutexLock lock(&mu_);
+  return samplers_.size();
 }
 
 Status ServerSet::Sample(std::string_view table, int64_t n, const WaitOptions& wait, bool timesteps,

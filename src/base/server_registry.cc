@@ -1,5 +1,6 @@
 #include "base/server_registry.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ namespace {
 
 constexpr std::string_view kScheme = "file://";
 constexpr std::string_view kSuffix = ".server";
+constexpr std::string_view kDraftSuffix = ".server.new";
 constexpr std::string_view kFirstLine = "reverb server 1";
 constexpr std::streamsize kMaxRegistryBytes = 4096;
 
@@ -44,6 +46,30 @@ std::optional<RegisteredServer> ParseRegisteredServer(const std::string& text) {
   }
   if (!is_complete || server.address.empty()) return std::nullopt;
   return server;
+}
+
+// Returns absent for what is not a regular file, such as a FIFO, which would block, and for what is not about a
+// server.
+std::optional<RegisteredServer> ReadRegisteredServer(const std::string& path) {
+  struct stat file {};
+  if (stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return std::nullopt;
+  std::ifstream in(path);
+  std::string text(static_cast<size_t>(kMaxRegistryBytes), '\0');
+  in.read(text.data(), kMaxRegistryBytes);
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return ParseRegisteredServer(text);
+}
+
+// Removes the files of lives of this server that ended without removing them: no other server has its address.
+void RemoveFormerLives(const std::string& folder, const std::string& own_path, const std::string& address) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    const std::string path = entries->path().string();
+    if (path == own_path || !(path.ends_with(kSuffix) || path.ends_with(kDraftSuffix))) continue;
+    const std::optional<RegisteredServer> server = ReadRegisteredServer(path);
+    if (server && server->address == address) (void)unlink(path.c_str());
+  }
 }
 
 }  // namespace
@@ -74,6 +100,7 @@ Result<std::unique_ptr<ServerRegistration>> ServerRegistration::Start(const std:
   std::unique_ptr<ServerRegistration> registration(
       new ServerRegistration(folder + "/" + server.life_id + std::string(kSuffix), std::move(text)));
   REVERB_RETURN_IF_ERROR(registration->Write());
+  RemoveFormerLives(folder, registration->path_, server.address);
   registration->thread_ = std::thread([self = registration.get(), interval] { self->Run(interval); });
   return registration;
 }
@@ -95,9 +122,11 @@ Status ServerRegistration::Write() const {
     file << text_;
     file.close();
     if (!file) {
+      const int reason = errno;
+      (void)unlink(draft.c_str());
       return Status::Unavailable(
           "\"" + draft +
-          "\" cannot be written, so that clients would not find this server: " + std::strerror(errno));
+          "\" cannot be written, so that clients would not find this server: " + std::strerror(reason));
     }
   }
   if (std::rename(draft.c_str(), path_.c_str()) != 0) {
@@ -121,7 +150,9 @@ void ServerRegistration::Run(Duration interval) {
       }
       if (is_stopped_) return;
     }
-    const Status status = Write();
+    Status status = Write();
+    // The file from before says the same. On a full disk, its time can still be changed.
+    if (!status.ok() && utimensat(AT_FDCWD, path_.c_str(), nullptr, 0) == 0) status = Status::Ok();
     if (!status.ok() && !has_failed) Log(LogLevel::kWarning, std::string(status.message()));
     has_failed = !status.ok();
   }
@@ -144,7 +175,7 @@ Result<std::vector<RegisteredServer>> RegistryReader::Read(TimePoint now) {
   std::vector<RegisteredServer> servers;
   for (const std::string& path : paths) {
     struct stat file {};
-    if (stat(path.c_str(), &file) != 0) continue;
+    if (stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) continue;
     const int64_t modified = int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
     const auto [entry, is_new] = seen_.try_emplace(path);
     Seen& seen = entry->second;
@@ -157,11 +188,7 @@ Result<std::vector<RegisteredServer>> RegistryReader::Read(TimePoint now) {
       seen = {.modified = modified, .at = now, .is_current = true};
     }
     if (!seen.is_current || now - seen.at >= ttl_) continue;
-    std::ifstream in(path);
-    std::string text(static_cast<size_t>(kMaxRegistryBytes), '\0');
-    in.read(text.data(), kMaxRegistryBytes);
-    text.resize(static_cast<size_t>(std::max<std::streamsize>(in.gcount(), 0)));
-    if (std::optional<RegisteredServer> server = ParseRegisteredServer(text)) {
+    if (std::optional<RegisteredServer> server = ReadRegisteredServer(path)) {
       servers.push_back(*std::move(server));
     }
   }

@@ -1,7 +1,7 @@
 // server_registry.h — a folder in which servers register, and in which clients find them.
 //
 // Each server has one small text file, which it replaces every few seconds as a heartbeat and removes when it
-// stops. A reader ignores files that have not been replaced for a while: their servers are gone. The folder may
+// stops, or when it starts again at the same address. A reader ignores files that have not been replaced for a while: their servers are gone. The folder may
 // be on a network file system; clocks of different hosts are not compared, except for files that a reader
 // sees for the first time.
 #ifndef REVERB_BASE_SERVER_REGISTRY_H_

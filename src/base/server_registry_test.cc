@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "testing/status_matchers.h"
 #include "testing/wait.h"
@@ -77,6 +78,48 @@ TEST_F(ServerRegistryTest, TheFileIsRenewed) {
       ServerRegistration::Start(folder_, {.address = "a:1", .life_id = "ab"}, 5ms).value();
   std::filesystem::remove(registration->path());
   EXPECT_TRUE(test::WaitUntil([&] { return std::filesystem::exists(registration->path()); }));
+}
+
+TEST_F(ServerRegistryTest, TheHeartbeatGoesOnWhenTheDiskIsFull) {
+  const auto registration =
+      ServerRegistration::Start(folder_, {.address = "a:1", .life_id = "ab"}, 5ms).value();
+  // The next draft cannot be written: a folder has its name.
+  ASSERT_TRUE(test::WaitUntil([&] { return mkdir((registration->path() + ".new").c_str(), 0700) == 0; }));
+  const timespec old[2] = {{.tv_sec = 1000, .tv_nsec = 0}, {.tv_sec = 1000, .tv_nsec = 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, registration->path().c_str(), old, 0), 0);
+  EXPECT_TRUE(test::WaitUntil([&] {
+    struct stat file {};
+    return stat(registration->path().c_str(), &file) == 0 && file.st_mtim.tv_sec > 1000;
+  }));
+  RegistryReader reader(folder_);
+  EXPECT_THAT(Addresses(&reader, TimePoint(1s)), testing::ElementsAre("a:1"));
+}
+
+TEST_F(ServerRegistryTest, AServerRemovesTheFilesOfItsFormerLives) {
+  const auto write = [&](const std::string& name, const std::string& address) {
+    std::ofstream(folder_ + "/" + name) << "reverb server 1\naddress " << address << "\nend\n";
+  };
+  write("old.server", "a:1");
+  write("old.server.new", "a:1");
+  write("draft.server.new", "a:1");
+  write("other.server", "b:1");
+  write("other.server.new", "b:1");
+  write("notes.txt", "a:1");
+  const auto registration = ServerRegistration::Start(folder_, {.address = "a:1", .life_id = "ab"}).value();
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names,
+              testing::UnorderedElementsAre("ab.server", "other.server", "other.server.new", "notes.txt"));
+}
+
+TEST_F(ServerRegistryTest, FilesThatAreNotRegularAreIgnored) {
+  ASSERT_EQ(mkfifo((folder_ + "/fifo.server").c_str(), 0600), 0);
+  ASSERT_EQ(mkdir((folder_ + "/folder.server").c_str(), 0700), 0);
+  // Neither reading nor registering waits for a writer of the FIFO.
+  const auto registration = ServerRegistration::Start(folder_, {.address = "a:1", .life_id = "ab"}).value();
+  RegistryReader reader(folder_);
+  EXPECT_THAT(Addresses(&reader, TimePoint(1s)), testing::ElementsAre("a:1"));
 }
 
 TEST_F(ServerRegistryTest, OtherFilesAreIgnored) {

@@ -46,6 +46,14 @@ class WaitLoop {
   bool ShouldLogNow() { return !was_logged_ && waited() > WaitLogAfter() && (was_logged_ = true); }
   bool expired() const { return options_.timeout && waited() >= *options_.timeout; }
   Duration waited() const { return std::chrono::steady_clock::now() - start_; }
+  // Returns the options of the rest of this wait, for a call that is part of it. An expired wait leaves a
+  // nanosecond, since a timeout of zero means to try once.
+  WaitOptions Left() const {
+    WaitOptions left = options_;
+    if (left.timeout && *left.timeout > Duration(0))
+      left.timeout = std::max<Duration>(*left.timeout - waited(), Duration(1));
+    return left;
+  }
 
  private:
   Duration NextSlice() const {

@@ -133,6 +133,39 @@ class Watch(ProgramTest):
         self.assertEqual(screen.end(), OK)
         self.assertTrue(screen.text.endswith("\x1b[?25h\x1b[?1049l"), "the screen is given back")
 
+    def test_rates_do_not_jump_when_a_server_of_a_set_answers_again(self):
+        """Counters are saved, rates are not: those of a server that was restored from a checkpoint are 0."""
+        saved = ("--table", "t", "--checkpoint", str(self.folder / "checkpoints"), "--checkpoint-on-stop")
+        server = self.serve(*saved)
+        self.insert(server, "t", 500)
+        server.stop()
+        servers = [self.serve(*saved)]
+        for name in ("b", "c"):
+            folder = self.folder / name
+            folder.mkdir()
+            servers.append(frame.Server(folder, "--table", "t"))
+            self.end_with_test(servers[-1].process)
+        address = ",".join(one.address for one in servers)
+        watch = subprocess.Popen(
+            [frame.program, "info", address, "--watch", "--json", "--every", "0.05", "--timeout", "0.5"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.end_with_test(watch)
+
+        def next_with(count: int) -> dict:
+            while True:
+                info = json.loads(watch.stdout.readline())
+                if sum("error" not in one for one in info["servers"]) == count:
+                    return info
+
+        next_with(3)
+        servers[0].process.send_signal(signal.SIGSTOP)
+        self.assertEqual(next_with(2)["tables"][0]["inserts"], 0)
+        servers[0].process.send_signal(signal.SIGCONT)
+        table = next_with(3)["tables"][0]
+        self.assertEqual((table["inserts"], table["inserts_per_second"]), (500, 0))
+
     def test_ends_with_control_c(self):
         server = self.serve("--table", "replay")
         screen = Terminal("info", server.address, "--watch")

@@ -4,7 +4,19 @@ import json
 import re
 
 from documented_fields import COLUMN_FIELDS, ITEM_FIELDS, check_fields
-from frame import BAD_USAGE, FAILED, NOT_CONFIRMED, NOT_FOUND, OK, TIMED_OUT, ProgramTest, Terminal, run
+import frame
+from frame import (
+    BAD_USAGE,
+    FAILED,
+    NOT_CONFIRMED,
+    NOT_FOUND,
+    OK,
+    TIMED_OUT,
+    UNREACHABLE,
+    ProgramTest,
+    Terminal,
+    run,
+)
 
 
 class Items(ProgramTest):
@@ -116,6 +128,21 @@ class Change(ProgramTest):
             (("queue=3", "min_size=3"), "queue is a complete limiter"),
         ):
             self.expect(("set", server.address, "t", "limiter", *words, "--yes"), BAD_USAGE, *parts)
+
+    def test_the_servers_of_a_set_that_fail_are_named(self):
+        servers = []
+        for name in ("a", "b"):
+            (self.folder / name).mkdir()
+            servers.append(frame.Server(self.folder / name, "--table", "t"))
+            self.end_with_test(servers[-1].process)
+        servers[1].stop()
+        address = ",".join(server.address for server in servers)
+        parts = (servers[0].address, f"{servers[1].address}: ", "1 of the 2 servers")
+        for words in (("reset", address, "t"), ("set", address, "t", "limiter", "none")):
+            said = self.expect((*words, "--yes", "--timeout", "0.5"), UNREACHABLE, *parts)
+            self.assertNotIn("Is a server running there?", said)
+        servers[0].stop()
+        self.expect(("info", address, "--timeout", "0.5"), UNREACHABLE, *(f"{one.address}: " for one in servers))
 
     def test_nothing_happens_unless_it_is_confirmed(self):
         server = self.serve("--table", "t")
