@@ -23,8 +23,9 @@ struct LeaseGrant {
 struct LeaseOutcome {
   int64_t settled = 0;  // the lease was in force
   int64_t gone = 0;     // the lease was in force, but the item had left the table: evicted, deleted, aged
-  // The table does not know the lease. It expired or was settled before, or the table was reset or restored:
-  // another consumer may have got the item.
+  // The table does not know the lease. It expired or was released before, or the table was reset or restored:
+  // another consumer may have got the item. An acknowledgement that is repeated counts as settled, if it is one of
+  // the last few thousand.
   int64_t expired = 0;
 
   LeaseOutcome& operator+=(const LeaseOutcome& other) {

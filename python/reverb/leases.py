@@ -35,7 +35,7 @@ class LeaseOutcome(NamedTuple):
     settled: int
     # The lease was in force, but the item had left the table meanwhile: evicted, deleted, or too old.
     gone: int
-    # The table does not know the lease: it expired, so other consumers may get the item, or it was settled before.
+    # The table does not know the lease: it expired, so other consumers may get the item, or it was released before.
     expired: int
 
 

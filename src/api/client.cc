@@ -199,12 +199,12 @@ Result<Sampler> Client::NewSampler(SamplerOptions options) const {
     // Keeps the connections as long as a lease is held.
     auto settler = std::make_shared<internal::LeaseSettler>();
     settler->table = table;
-    settler->settle = [rep = rep()](uint64_t server, const internal::SettleLeasesRequest& request,
-                                    const WaitOptions& wait) -> Result<LeaseOutcome> {
+    settler->find = [rep = rep()](uint64_t server) -> std::shared_ptr<internal::ServerLink> {
+      if (rep->only) return rep->only;
       for (const auto& link : rep->links()) {
-        if (rep->only || link->id() == server) return link->SettleLeases(request, wait);
+        if (link->id() == server) return link;
       }
-      return Status::Unavailable("the server of the leased samples does not belong to the set any more");
+      return nullptr;
     };
     state->leases =
         std::make_unique<internal::HandedOutLeases>(std::move(settler), options.lease, options.auto_ack);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/wait_loop.h"
 
 namespace reverb {
 
@@ -30,58 +31,104 @@ namespace {
 // Bounds calls of a consumer that stops or tries once.
 constexpr std::chrono::seconds kSettleTimeout{1};
 
+// How long the first of several servers may take before the next one is called.
+constexpr std::chrono::milliseconds kFirstPatience{200};
+
 }  // namespace
 
 HeldLeases::HeldLeases(std::shared_ptr<const LeaseSettler> settler, std::span<const Sample> samples)
     : settler_(std::move(settler)) {
-  grants_.reserve(samples.size());
+  std::map<uint64_t, std::vector<LeaseGrant>> grants;
   for (const Sample& sample : samples) {
-    if (sample.lease_id != 0) grants_.push_back({sample.server, {sample.key, sample.lease_id}});
+    if (sample.lease_id != 0) grants[sample.server].push_back({sample.key, sample.lease_id});
   }
-  is_settled_ = grants_.empty();
+  for (auto& [server, leases] : grants) {
+    size_ += static_cast<int64_t>(leases.size());
+    targets_.push_back({.server = server, .link = settler_->find(server), .grants = std::move(leases)});
+  }
+  is_settled_ = size_ == 0;
 }
 
-Result<LeaseOutcome> HeldLeases::Send(const LeaseSettler& settler, std::span<const Grant> grants, Kind kind,
-                                      Duration extension, const WaitOptions& wait) {
-  std::map<uint64_t, SettleLeasesRequest> requests;
-  for (const Grant& grant : grants) {
-    SettleLeasesRequest& request = requests[grant.server];
-    (kind == Kind::kAck       ? request.acks
-     : kind == Kind::kRelease ? request.releases
-                              : request.extends)
-        .push_back(grant.grant);
-  }
-  LeaseOutcome outcome;
+Status HeldLeases::Send(const std::string& table, Kind kind, Duration extension, const WaitOptions& wait,
+                        std::vector<Target>* targets, LeaseOutcome* outcome) {
+  // Those that are known to be connected come first. Each gets a short time, and a longer one if it has not answered:
+  // the leases of the others run meanwhile.
+  std::stable_partition(targets->begin(), targets->end(), [](const Target& target) {
+    return target.link != nullptr && !target.link->is_lost() && target.link->was_reached();
+  });
+  WaitLoop loop(wait);
+  std::vector<Target> failed;
   Status status;
-  for (auto& [server, request] : requests) {
-    request.table = settler.table;
-    request.extension = extension;
-    const Result<LeaseOutcome> result = settler.settle(server, request, wait);
-    if (result.ok()) {
-      outcome += *result;
-    } else if (status.ok()) {
-      status = result.status();
+  for (Duration patience = kFirstPatience;; patience *= 2) {
+    failed.clear();
+    status = Status::Ok();
+    bool has_timed_out = false;
+    for (size_t i = 0; i < targets->size(); ++i) {
+      Target& target = (*targets)[i];
+      SettleLeasesRequest request{.table = table, .extension = extension};
+      (kind == Kind::kAck       ? request.acks
+       : kind == Kind::kRelease ? request.releases
+                                : request.extends) = target.grants;
+      WaitOptions turn = wait;
+      if (wait.timeout) turn.timeout = std::max(*wait.timeout - loop.waited(), Duration(0));
+      const bool is_bounded = targets->size() > 1 && (!turn.timeout || *turn.timeout > patience);
+      if (is_bounded) turn.timeout = patience;
+      const Result<LeaseOutcome> result =
+          target.link ? target.link->SettleLeases(request, turn)
+                      : Result<LeaseOutcome>(Status::Unavailable(
+                            "the server of the leased samples does not belong to the set any more"));
+      if (result.ok()) {
+        *outcome += *result;
+        continue;
+      }
+      has_timed_out |= is_bounded && result.status().code() == StatusCode::kDeadlineExceeded;
+      const bool is_cancelled = result.status().code() == StatusCode::kCancelled;
+      if (status.ok() || is_cancelled) status = result.status();
+      failed.push_back(std::move(target));
+      if (!is_cancelled) continue;
+      for (++i; i < targets->size(); ++i) failed.push_back(std::move((*targets)[i]));
     }
+    targets->swap(failed);
+    if (!has_timed_out || status.code() == StatusCode::kCancelled) return status;
   }
-  if (!status.ok()) return status;
-  return outcome;
 }
 
 Result<LeaseOutcome> HeldLeases::SettleAll(std::span<const SampleLease> leases, Kind kind,
                                            const WaitOptions& wait) {
   std::vector<HeldLeases*> settled;
-  std::vector<Grant> grants;
+  std::map<uint64_t, Target> by_server;
   for (const SampleLease& lease : leases) {
     if (lease.held_ == nullptr || lease.held_->is_settled_.exchange(true)) continue;
     settled.push_back(lease.held_.get());
-    grants.insert(grants.end(), settled.back()->grants_.begin(), settled.back()->grants_.end());
+    MutexLock lock(&lease.held_->mu_);
+    for (const Target& target : lease.held_->targets_) {
+      Target& sum =
+          by_server.try_emplace(target.server, Target{target.server, target.link, {}}).first->second;
+      sum.grants.insert(sum.grants.end(), target.grants.begin(), target.grants.end());
+    }
   }
-  if (grants.empty()) return LeaseOutcome{};
-  Result<LeaseOutcome> outcome = Send(*settled.front()->settler_, grants, kind, {}, wait);
-  if (!outcome.ok()) {
-    for (HeldLeases* held : settled) held->is_settled_ = false;
+  LeaseOutcome outcome;
+  if (settled.empty()) return outcome;
+  std::vector<Target> targets;
+  for (auto& [server, target] : by_server) targets.push_back(std::move(target));
+  const Status status = Send(settled.front()->settler_->table, kind, {}, wait, &targets, &outcome);
+  for (HeldLeases* held : settled) {
+    MutexLock lock(&held->mu_);
+    outcome += std::exchange(held->outcome_, {});
+    std::erase_if(held->targets_, [&](const Target& target) {
+      return std::ranges::find(targets, target.server, &Target::server) == targets.end();
+    });
+    if (!held->targets_.empty()) held->is_settled_ = false;
   }
-  return outcome;
+  if (status.ok()) return outcome;
+  // The next attempt, which settles the rest, reports it.
+  for (HeldLeases* held : settled) {
+    MutexLock lock(&held->mu_);
+    if (held->targets_.empty()) continue;
+    held->outcome_ = outcome;
+    break;
+  }
+  return status;
 }
 
 Result<LeaseOutcome> HeldLeases::Extend(Duration lease, const WaitOptions& wait) const {
@@ -92,7 +139,14 @@ Result<LeaseOutcome> HeldLeases::Extend(Duration lease, const WaitOptions& wait)
   if (!is_held()) {
     return Status::FailedPrecondition("the lease was acknowledged or released; it cannot be extended");
   }
-  return Send(*settler_, grants_, Kind::kExtend, lease, wait);
+  std::vector<Target> targets;
+  {
+    MutexLock lock(&mu_);
+    targets = targets_;
+  }
+  LeaseOutcome outcome;
+  REVERB_RETURN_IF_ERROR(Send(settler_->table, Kind::kExtend, lease, wait, &targets, &outcome));
+  return outcome;
 }
 
 SampleLease HandedOutLeases::HandOut(std::span<const Sample> samples) {
@@ -105,6 +159,7 @@ SampleLease HandedOutLeases::HandOut(std::span<const Sample> samples) {
 }
 
 Status HandedOutLeases::Acknowledge(const WaitOptions& wait) {
+  const TimePoint now = RealClock()->Now();
   std::vector<SampleLease> leases;
   {
     MutexLock lock(&mu_);
@@ -116,19 +171,24 @@ Status HandedOutLeases::Acknowledge(const WaitOptions& wait) {
   bounded.timeout =
       std::min<Duration>(std::max<Duration>(wait.timeout.value_or(lease_), kSettleTimeout), lease_);
   const Result<LeaseOutcome> outcome = HeldLeases::SettleAll(leases, HeldLeases::Kind::kAck, bounded);
+  const StatusCode code = outcome.status().code();
+  {
+    MutexLock lock(&mu_);
+    if (!outcome.ok() && !failing_since_) failing_since_ = now;
+    // The next call tries again, as long as the leases may be in force.
+    if ((code == StatusCode::kDeadlineExceeded || code == StatusCode::kCancelled) &&
+        RealClock()->Now() - *failing_since_ < lease_) {
+      handed_out_.insert(handed_out_.end(), leases.begin(), leases.end());
+      return outcome.status();
+    }
+    failing_since_.reset();
+  }
   if (outcome.ok() && outcome->expired == 0) return Status::Ok();
   if (outcome.ok()) {
     Log(LogLevel::kWarning, "table \"" + settler_->table + "\": " + std::to_string(outcome->expired) +
                                 " samples were acknowledged after their lease had expired, so other "
                                 "consumers may have got them too; take longer leases, or extend them");
     return Status::Ok();
-  }
-  const bool was_cut_short =
-      (wait.timeout && *wait.timeout < lease_) || outcome.status().code() == StatusCode::kCancelled;
-  if (was_cut_short) {
-    MutexLock lock(&mu_);
-    handed_out_.insert(handed_out_.end(), leases.begin(), leases.end());
-    return outcome.status();
   }
   Log(LogLevel::kWarning, "table \"" + settler_->table +
                               "\": samples could not be acknowledged, so other consumers may get them too: " +
@@ -149,12 +209,6 @@ void HandedOutLeases::Release(std::span<const Sample> samples) const {
   if (samples.empty()) return;
   const SampleLease lease = HeldLeases::Make(settler_, samples);
   (void)lease.Release({.timeout = kSettleTimeout});
-}
-
-bool HandedOutLeases::Renew(std::span<const Sample> samples) const {
-  const HeldLeases held(settler_, samples);
-  const Result<LeaseOutcome> outcome = held.Extend(lease_, {.timeout = kSettleTimeout});
-  return outcome.ok() && outcome->expired == 0;
 }
 
 }  // namespace internal

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "api/server_link.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "reverb/sample_lease.h"
@@ -21,10 +23,11 @@
 
 namespace reverb::internal {
 
-// Where leases are settled: servers by Sample::server.
+// Where leases are settled.
 struct LeaseSettler {
   std::string table;
-  std::function<Result<LeaseOutcome>(uint64_t server, const SettleLeasesRequest&, const WaitOptions&)> settle;
+  // Returns the server of Sample::server; null if it has left the set.
+  std::function<std::shared_ptr<ServerLink>(uint64_t server)> find;
 };
 
 class HeldLeases {
@@ -36,25 +39,32 @@ class HeldLeases {
   static SampleLease Make(std::shared_ptr<const LeaseSettler> settler, std::span<const Sample> samples) {
     return SampleLease(std::make_shared<HeldLeases>(std::move(settler), samples));
   }
-  // Settles those of several leases that are held, with one request to each server.
+  // Settles those of several leases that are held, with one request to each server. A server that does not answer
+  // does not delay the others. After an error, the leases of servers that did not answer are held.
   static Result<LeaseOutcome> SettleAll(std::span<const SampleLease> leases, Kind kind,
                                         const WaitOptions& wait);
 
   bool is_held() const { return !is_settled_.load(std::memory_order_acquire); }
-  int64_t size() const { return static_cast<int64_t>(grants_.size()); }
+  int64_t size() const { return size_; }
   Result<LeaseOutcome> Extend(Duration lease, const WaitOptions& wait) const;
 
  private:
-  struct Grant {
+  // The leases of one server. Keeps the link to it, also if it leaves the set.
+  struct Target {
     uint64_t server = 0;
-    LeaseGrant grant;
+    std::shared_ptr<ServerLink> link;  // null: has left the set
+    std::vector<LeaseGrant> grants;
   };
-  static Result<LeaseOutcome> Send(const LeaseSettler& settler, std::span<const Grant> grants, Kind kind,
-                                   Duration extension, const WaitOptions& wait);
+  // Sends the grants of each target, and removes the targets that answered.
+  static Status Send(const std::string& table, Kind kind, Duration extension, const WaitOptions& wait,
+                     std::vector<Target>* targets, LeaseOutcome* outcome);
 
   const std::shared_ptr<const LeaseSettler> settler_;
-  std::vector<Grant> grants_;
+  int64_t size_ = 0;
   std::atomic<bool> is_settled_{false};
+  mutable Mutex mu_;
+  std::vector<Target> targets_ GUARDED_BY(mu_);  // those that have not settled their leases
+  LeaseOutcome outcome_ GUARDED_BY(mu_);         // of those that have, while others have not
 };
 
 // The leases of what a Sampler returned last: its next call acknowledges them.
@@ -65,16 +75,13 @@ class HandedOutLeases {
 
   // Returns the lease of these samples.
   SampleLease HandOut(std::span<const Sample> samples) EXCLUDES(mu_);
-  // Acknowledges what was handed out and is held. An error only if `wait` ended before the server answered; if
-  // it cannot be reached for the time of a lease, the items go to other consumers.
+  // Acknowledges what was handed out and is held. An error only if `wait` ended before a server answered; if it
+  // cannot be reached for the time of a lease, the items go to other consumers.
   Status Acknowledge(const WaitOptions& wait) EXCLUDES(mu_);
   // Releases what was handed out and is held, as far as the server answers at once.
   void Release() EXCLUDES(mu_);
   // Releases samples that no caller gets.
   void Release(std::span<const Sample> samples) const;
-  // Extends the leases of samples that wait for the next call. Returns whether all of them are in force.
-  bool Renew(std::span<const Sample> samples) const;
-  Duration lease() const { return lease_; }
 
  private:
   const std::shared_ptr<const LeaseSettler> settler_;
@@ -82,6 +89,7 @@ class HandedOutLeases {
   const bool auto_ack_;
   Mutex mu_;
   std::vector<SampleLease> handed_out_ GUARDED_BY(mu_);
+  std::optional<TimePoint> failing_since_ GUARDED_BY(mu_);  // acknowledgements of handed_out_
 };
 
 }  // namespace reverb::internal

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -291,6 +292,67 @@ TEST_F(PublicSetTest, AWriterMovesWhenItsServerIsLost) {
   const Client::TablePriority into{"t", 1.0};
   for (int i = 0; i < 3; ++i) ASSERT_OK(client.Insert({&step, 1}, {&into, 1}, {.timeout = 60s}));
   EXPECT_EQ(other.size(), 18);
+}
+
+TEST_F(PublicSetTest, ALostServerDoesNotDelayTheAcksOfOthers) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(0, SelectorOptions::Fifo()), 8);
+  const Client client = ConnectAll();
+  auto sampler = client.NewSampler({.table = "t", .lease = 2s}).value();
+  Batch batch;
+  ASSERT_OK(sampler.NextBatch(16, &batch, {.timeout = 60s}));
+  servers_[0].Stop();
+  EXPECT_OK(sampler.AckPrevious());
+  const LeaseCounts leases = servers_[1].table("t").value().Info().leases;
+  EXPECT_EQ(leases.acknowledged, 8);
+  EXPECT_EQ(leases.expired, 0);
+}
+
+TEST_F(PublicSetTest, ALostServerDoesNotEndSampling) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(0, SelectorOptions::Fifo()), 8);
+  const Client client = ConnectAll();
+  auto sampler = client.NewSampler({.table = "t", .lease = 3s}).value();
+  Batch batch;
+  ASSERT_OK(sampler.NextBatch(16, &batch, {.timeout = 60s}));
+  servers_[0].Stop();
+  // Reports that the acknowledgement fails, until the lease has ended, and continues with the other server.
+  EXPECT_THAT(sampler.AckPrevious({.timeout = 100ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(test::WaitUntil([&] { return sampler.NextBatch(4, &batch, {.timeout = 1s}).ok(); }));
+  EXPECT_OK(batch.info.lease.Release({.timeout = 60s}));
+  const LeaseCounts leases = servers_[1].table("t").value().Info().leases;
+  EXPECT_EQ(leases.acknowledged, 8) << "once";
+  EXPECT_EQ(leases.late, 0);
+}
+
+TEST_F(PublicSetTest, ABatchNeverHasAnItemTwice) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(0, SelectorOptions::Fifo()), 4);
+  const Client client = ConnectAll();
+  auto sampler = client.NewSampler({.table = "t", .lease = 300ms, .auto_ack = false}).value();
+  Batch batch;
+  EXPECT_THAT(sampler.NextBatch(16, &batch, {.timeout = 1500ms}), StatusIs(StatusCode::kDeadlineExceeded))
+      << "8 items cannot fill it";
+  sampler.Close();
+  // Time enough to collect all items of both tables.
+  sampler = client.NewSampler({.table = "t", .lease = 20s, .auto_ack = false}).value();
+  ASSERT_OK(sampler.NextBatch(8, &batch, {.timeout = 60s}));
+  EXPECT_EQ(std::set<uint64_t>(batch.info.keys.begin(), batch.info.keys.end()).size(), 8u);
+}
+
+TEST_F(PublicSetTest, LeasesOfAServerThatLeftTheSetCanBeAcknowledged) {
+  servers_.reserve(2);
+  for (int i = 0; i < 2; ++i) Fill(Start(0, SelectorOptions::Fifo()), 8);
+  const Client client =
+      Client::Connect(AddressOf(servers_[0]) + "," + AddressOf(servers_[1]), {.in_process = false}).value();
+  auto sampler = client.NewSampler({.table = "t", .lease = 1h, .auto_ack = false}).value();
+  Batch batch;
+  ASSERT_OK(sampler.NextBatch(16, &batch, {.timeout = 60s}));
+  ASSERT_OK(client.SetServers({AddressOf(servers_[1])}));
+  EXPECT_THAT(batch.info.lease.Ack({.timeout = 60s}), test::IsOkAndHolds(LeaseOutcome{.settled = 16}));
+  for (const Server& server : servers_) {
+    EXPECT_EQ(server.table("t").value().Info().leases.acknowledged, 8);
+  }
 }
 
 TEST_F(PublicSetTest, ServersAreFoundInAFolder) {

@@ -150,8 +150,9 @@ Result<SampledTrajectory> Sampler::Next(const WaitOptions& wait) {
 
 Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
-  REVERB_RETURN_IF_ERROR(rep_->BeginTake(most, wait, &samples));
-  if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
+  WaitOptions wait_left = wait;
+  REVERB_RETURN_IF_ERROR(rep_->BeginTake(most, &wait_left, &samples));
+  if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait_left, &samples));
   for (internal::Sample& sample : samples) {
     SampleLease lease = rep_->HandOut({&sample, 1});
     out->push_back(internal::SampleFactory::Make(std::move(sample), std::move(lease)));
@@ -161,11 +162,15 @@ Status Sampler::NextSome(int64_t most, std::vector<SampledTrajectory>* out, cons
 
 Status Sampler::NextSome(int64_t most, Batch* batch, const BatchOptions& options, const WaitOptions& wait) {
   std::vector<internal::Sample> samples;
-  REVERB_RETURN_IF_ERROR(rep_->BeginTake(most, wait, &samples));
-  if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait, &samples));
+  WaitOptions wait_left = wait;
+  REVERB_RETURN_IF_ERROR(rep_->BeginTake(most, &wait_left, &samples));
+  if (samples.empty()) REVERB_RETURN_IF_ERROR(rep_->sampler->NextSome(most, wait_left, &samples));
   Status status = internal::GatherBatch(samples, options, {}, batch);
   if (status.ok()) batch->info.lease = rep_->HandOut(samples);
-  if (status.code() != StatusCode::kInvalidArgument) return status;
+  if (status.code() != StatusCode::kInvalidArgument) {
+    if (!status.ok()) rep_->GiveBack(std::move(samples));
+    return status;
+  }
   // Checks the layouts only if they differ, which is rare.
   const auto end =
       samples.begin() + static_cast<ptrdiff_t>(internal::NumWithSameLayout(samples, options.pad));
@@ -213,34 +218,28 @@ Status Sampler::AckPrevious(const WaitOptions& wait) {
   return rep_->leases == nullptr ? Status::Ok() : rep_->leases->Acknowledge(wait);
 }
 
-// Takes n samples, first those that are left over. On an error, the received samples are left over.
 Status Sampler::Rep::Take(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) {
-  REVERB_RETURN_IF_ERROR(BeginTake(n, wait, samples));
+  WaitOptions wait_left = wait;
+  REVERB_RETURN_IF_ERROR(BeginTake(n, &wait_left, samples));
   const int64_t missing = n - static_cast<int64_t>(samples->size());
   if (missing == 0 && n > 0) return Status::Ok();
-  Status status = sampler->Next(missing, wait, samples);
-  if (!status.ok()) LeaveOver(std::move(*samples));
+  Status status = sampler->Next(missing, wait_left, samples);
+  if (!status.ok() && !samples->empty()) GiveBack(std::move(*samples));
   return status;
 }
 
-Status Sampler::Rep::BeginTake(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) {
-  if (leases != nullptr) {
-    REVERB_RETURN_IF_ERROR(leases->Acknowledge(wait));
-    internal::MutexLock lock(&mu);
-    if (internal::RealClock()->Now() >= left_over_until) left_over.clear();
+Status Sampler::Rep::BeginTake(int64_t n, WaitOptions* wait, std::vector<internal::Sample>* samples) {
+  if (leases == nullptr) {
+    TakeLeftOver(&mu, &left_over, n, samples);
+    return Status::Ok();
   }
-  TakeLeftOver(&mu, &left_over, n, samples);
+  const internal::TimePoint began = internal::RealClock()->Now();
+  REVERB_RETURN_IF_ERROR(leases->Acknowledge(*wait));
+  if (wait->timeout) {
+    const internal::Duration left = *wait->timeout - (internal::RealClock()->Now() - began);
+    wait->timeout = std::max(left, internal::Duration(0));
+  }
   return Status::Ok();
-}
-
-void Sampler::Rep::LeaveOver(std::vector<internal::Sample> samples) {
-  if (leases != nullptr && !samples.empty()) {
-    const internal::TimePoint now = internal::RealClock()->Now();
-    if (!leases->Renew(samples)) return leases->Release(samples);
-    internal::MutexLock lock(&mu);
-    left_over_until = now + std::min<internal::Duration>(leases->lease(), std::chrono::hours(24 * 365));
-  }
-  PutBack(std::move(samples), &mu, &left_over);
 }
 
 void Sampler::Rep::GiveBack(std::vector<internal::Sample> samples) {
@@ -254,14 +253,7 @@ SampleLease Sampler::Rep::HandOut(std::span<const internal::Sample> samples) con
 
 void Sampler::Close() {
   rep_->sampler->Close();
-  if (rep_->leases == nullptr) return;
-  rep_->leases->Release();
-  std::vector<internal::Sample> left_over;
-  {
-    internal::MutexLock lock(&rep_->mu);
-    left_over.swap(rep_->left_over);
-  }
-  rep_->leases->Release(left_over);
+  if (rep_->leases != nullptr) rep_->leases->Release();
 }
 
 Sampler::Stats Sampler::stats() const {

@@ -19,21 +19,19 @@ namespace reverb {
 struct Sampler::Rep {
   // Takes n samples, first those that are left over. On an error, the received samples are left over.
   Status Take(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) EXCLUDES(mu);
-  // Acknowledges what the last call returned, and takes up to n samples that are left over.
-  Status BeginTake(int64_t n, const WaitOptions& wait, std::vector<internal::Sample>* samples) EXCLUDES(mu);
-  // The next call returns these samples.
-  void LeaveOver(std::vector<internal::Sample> samples) EXCLUDES(mu);
-  // The same for samples that do not form a batch; leased ones go back to the table instead.
+  // Acknowledges what the last call returned, and takes up to n samples that are left over. Subtracts the time that
+  // this takes from *wait.
+  Status BeginTake(int64_t n, WaitOptions* wait, std::vector<internal::Sample>* samples) EXCLUDES(mu);
+  // Keeps samples that the caller does not get for the next call; releases leased ones.
   void GiveBack(std::vector<internal::Sample> samples) EXCLUDES(mu);
   SampleLease HandOut(std::span<const internal::Sample> samples) const;
 
   std::shared_ptr<internal::SampleSource> sampler;
   std::function<std::vector<std::string>()> column_names;  // for error messages; asks the server
   std::unique_ptr<internal::HandedOutLeases> leases;       // null if samples are not leased
-  // Samples that a failed call had received: the next call returns them first, unless their leases have expired.
+  // Samples that a failed call had received: the next call returns them first. Leased ones are never left over.
   internal::Mutex mu;
   std::vector<internal::Sample> left_over GUARDED_BY(mu);
-  internal::TimePoint left_over_until GUARDED_BY(mu) = internal::TimePoint::max();  // of their leases
 };
 
 }  // namespace reverb

@@ -74,7 +74,7 @@ class ServerLink {
   Status RemoveTable(std::string_view table, const WaitOptions& wait) EXCLUDES(mu_);
   Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
-  // Repeated after a broken connection, it may count leases as expired that its first attempt settled.
+  // Repeated after a broken connection, it may count leases as expired that its first attempt released.
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait)
       EXCLUDES(mu_);
   Result<std::string> Checkpoint(const WaitOptions& wait) EXCLUDES(mu_);

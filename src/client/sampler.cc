@@ -1,6 +1,7 @@
 #include "client/sampler.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/duration_text.h"
@@ -107,23 +108,40 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
   Status result;
   GrowWindow();
   while (true) {
-    const auto taken = static_cast<int64_t>(TakeQueued(most, out));
+    if (is_leased()) {
+      DropExpired();
+      if (!expired_.empty()) {
+        mu_.Unlock();
+        ReleaseExpiredSamples();
+        mu_.Lock();
+      }
+    }
+    const int64_t taken = MayTake(least) ? static_cast<int64_t>(TakeQueued(most, out)) : 0;
     least = std::max<int64_t>(0, least - taken);
     most -= taken;
-    if (reads_ahead_ || least > 0) Demand(least);
-    if (least > 0 && queued_ > 0) continue;  // arrived while the lock was released
+    if (reads_ahead_ || (least > 0 && !IsAtEnd(least))) {
+      Timeout wait_left;
+      if (is_leased() && wait.timeout) wait_left = std::max(*wait.timeout - loop.waited(), Duration(0));
+      Demand(least, wait_left);
+    }
+    if (least > 0 && MayTake(least)) continue;  // arrived while the lock was released
     if (least == 0) break;
     if (!status_.ok()) {
       result = status_;
       break;
     }
-    if (options_.max_samples >= 0 && stats_.delivered >= options_.max_samples) {
-      result = Status::OutOfRange("all " + std::to_string(options_.max_samples) + " samples were returned");
+    if (IsAtEnd(least)) {
+      const std::string max = std::to_string(options_.max_samples);
+      result = Status::OutOfRange(stats_.delivered >= options_.max_samples
+                                      ? "all " + max + " samples were returned"
+                                      : std::to_string(least) + " samples were requested, and " +
+                                            std::to_string(stats_.delivered) + " of " + max +
+                                            " were returned; request the rest");
       break;
     }
     if (loop.expired()) {
       const WaitExplanation explanation = DescribeWait(loop.waited(), wait);
-      if (queued_ > 0 || !status_.ok()) continue;  // changed while the lock was released
+      if (MayTake(least) || !status_.ok()) continue;  // changed while the lock was released
       result =
           Status::DeadlineExceeded("Timeout exceeded: " + explanation.text).WithDetail(explanation.detail);
       break;
@@ -146,6 +164,12 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
   return result;
 }
 
+// With leases, a part of what the consumer needs stays in the queue.
+bool SamplerImpl::IsAtEnd(int64_t least) const {
+  return options_.max_samples >= 0 &&
+         stats_.delivered + (is_leased() ? least - 1 : 0) >= options_.max_samples;
+}
+
 // Grows the window when the consumer has emptied the queue.
 void SamplerImpl::GrowWindow() {
   if (queued_ > 0 || stats_.delivered == 0) return;
@@ -156,21 +180,24 @@ void SamplerImpl::GrowWindow() {
 }
 
 void SamplerImpl::DropExpired() {
+  // A consumer takes a moment to wake up: for shorter leases a sample is good until its lease has expired.
+  constexpr std::chrono::milliseconds kWakeUp{10};
+  const Duration max_age = std::max(options_.lease / 2, std::min<Duration>(options_.lease, kWakeUp));
   const TimePoint now = options_.clock->Now();
-  while (!queue_.empty() && now - queue_.front().arrived >= options_.lease) {
-    const Received& reply = queue_.front();
+  while (!queue_.empty() && now - queue_.front().arrived >= max_age) {
+    Received& reply = queue_.front();
     Worker& worker = workers_[reply.worker];
     const auto left = static_cast<int64_t>(reply.samples.size() - reply.next);
     worker.queued -= static_cast<int64_t>(reply.samples.size());
     if (worker.reconnection.IsCurrent(reply.attempt)) worker.taken_bytes += reply.bytes;
     queued_ -= left;
     stats_.undelivered += left;
+    expired_.push_back(std::move(reply));
     queue_.pop_front();
   }
 }
 
 size_t SamplerImpl::TakeQueued(int64_t count, std::vector<Sample>* out) {
-  if (is_leased()) DropExpired();
   size_t taken = 0;
   while (!queue_.empty() && static_cast<int64_t>(taken) < count) {
     Received& reply = queue_.front();
@@ -232,6 +259,7 @@ void SamplerImpl::Close() {
     stats_.unanswered += outstanding_;
     queued_ = 0;
     dropped.swap(queue_);
+    for (Received& expired : std::exchange(expired_, {})) dropped.push_back(std::move(expired));
     if (is_leased()) ending_ = static_cast<int>(streams.size());
     changed_.NotifyAll();
   }
@@ -259,18 +287,37 @@ void SamplerImpl::EndStreams(const std::vector<std::shared_ptr<SampleStream>>& s
 }
 
 void SamplerImpl::ReleaseLeases(const std::deque<Received>& dropped) {
+  std::map<size_t, SettleLeasesRequest> requests;  // by worker
   for (const Received& reply : dropped) {
-    SettleLeasesRequest request{.table = options_.table};
     for (size_t i = reply.next; i < reply.samples.size(); ++i) {
-      request.releases.push_back({.key = reply.samples[i].key, .id = reply.samples[i].lease_id});
+      requests[reply.worker].releases.push_back(
+          {.key = reply.samples[i].key, .id = reply.samples[i].lease_id});
     }
+  }
+  for (auto& [worker, request] : requests) {
     std::shared_ptr<Connection> connection;
     {
       MutexLock lock(&mu_);
-      connection = workers_[reply.worker].connection;
+      connection = workers_[worker].connection;
     }
+    request.table = options_.table;
     (void)connection->SettleLeases(request, {.timeout = kCloseTimeout});
   }
+}
+
+bool SamplerImpl::DropExpiredSamples() {
+  MutexLock lock(&mu_);
+  DropExpired();
+  return !expired_.empty();
+}
+
+void SamplerImpl::ReleaseExpiredSamples() {
+  std::deque<Received> expired;
+  {
+    MutexLock lock(&mu_);
+    expired.swap(expired_);
+  }
+  ReleaseLeases(expired);
 }
 
 SamplerImpl::Stats SamplerImpl::stats() const {
@@ -294,14 +341,14 @@ int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
   return wanted;
 }
 
-void SamplerImpl::Demand(int64_t wanted) {
+void SamplerImpl::Demand(int64_t wanted, Timeout wait_left) {
   // In a set, a request that has timed out during this call is not repeated: the set decides.
   const uint64_t timeouts = part_.timeouts;
   while (status_.ok() && part_.timeouts == timeouts) {
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (workers_[i].reconnection.is_over() && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
     }
-    std::optional<Outgoing> next = NextRequest(wanted);
+    std::optional<Outgoing> next = NextRequest(wanted, wait_left);
     if (!next) return;
     mu_.Unlock();
     next->stream->Send(std::move(next->request));
@@ -309,7 +356,7 @@ void SamplerImpl::Demand(int64_t wanted) {
   }
 }
 
-std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consumer) {
+std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consumer, Timeout wait_left) {
   const int64_t wanted = Wanted(by_consumer);
   // A quarter of the window at a time, so that not each sample becomes a separate request.
   const int64_t quarter =
@@ -335,7 +382,11 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
     const int64_t count = batch > 0        ? batch
                           : fills_window() ? std::min(wanted, std::max(in_flight_, by_consumer))
                                            : wanted;
-    idlest->requests.push_back(count);
+    Timeout timeout = is_part() ? part_timeout_ : options_.rate_limiter_timeout;
+    // A request that waits for a whole batch delays others, also of this sampler: it ends with its consumer's wait.
+    const bool ends_with_wait = is_leased() && !is_part() && wait_left && (!timeout || *wait_left < *timeout);
+    if (ends_with_wait) timeout = wait_left;
+    idlest->requests.push_back({.missing = count, .ends_with_wait = ends_with_wait});
     idlest->outstanding += count;
     idlest->requested += count;
     outstanding_ += count;
@@ -343,7 +394,7 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
                     {.request_id = ++idlest->last_request,
                      .table = options_.table,
                      .count = count,
-                     .timeout = is_part() ? part_timeout_ : options_.rate_limiter_timeout,
+                     .timeout = timeout,
                      .taken_bytes = std::exchange(idlest->taken_bytes, 0),
                      .shared_columns = true,
                      .rules = options_.rules,
@@ -459,7 +510,8 @@ void SamplerImpl::TakeReply(size_t index, uint64_t attempt, SampleReply reply, u
 void SamplerImpl::OnRequestEnd(Worker* worker, Status end) {
   // Requests on a stream end in order: the rest of this one will not arrive. Later ones continue.
   if (worker->requests.empty()) return;
-  Settle(worker, worker->requests.front());
+  const Request request = worker->requests.front();
+  Settle(worker, request.missing);
   worker->requests.pop_front();
   if (end.ok()) return;
   if (is_part()) {
@@ -470,15 +522,15 @@ void SamplerImpl::OnRequestEnd(Worker* worker, Status end) {
       return;
     }
   }
-  // Ignores a timeout while no caller waits: the next one requests again.
-  if (IsRateLimiterTimeout(end) && waiters_ == 0) return;
+  // Ignores a timeout while no caller waits, and that of a caller's wait: the next one requests again.
+  if (IsRateLimiterTimeout(end) && (waiters_ == 0 || request.ends_with_wait)) return;
   if (status_.ok()) status_ = std::move(end);
 }
 
 void SamplerImpl::Settle(Worker* worker, int64_t samples) {
   if (worker->requests.empty()) return;  // the server sent more than was requested
-  samples = std::min(samples, worker->requests.front());
-  worker->requests.front() -= samples;
+  samples = std::min(samples, worker->requests.front().missing);
+  worker->requests.front().missing -= samples;
   worker->outstanding -= samples;
   outstanding_ -= samples;
 }
@@ -583,7 +635,7 @@ void SamplerImpl::RequestMass() {
       std::ranges::find_if(workers_, [this](const Worker& one) REQUIRES(mu_) { return IsUsable(one); });
   if (worker == workers_.end() || mass_is_requested_ || !status_.ok()) return;
   mass_is_requested_ = true;
-  worker->requests.push_back(0);
+  worker->requests.push_back({});
   const std::shared_ptr<SampleStream> stream = worker->stream;
   SampleRequest request{.request_id = ++worker->last_request, .table = options_.table, .wants_mass = true};
   mu_.Unlock();

@@ -8,9 +8,9 @@
 // Samples that were received are returned before an error is reported; those that were drawn and never
 // returned are counted. As a part of a set of servers it requests only what Prefetch() wants; see set_sampler.h.
 //
-// Leases begin when the server draws a sample, so nothing is requested ahead with them. Samples that wait in the
-// queue nevertheless, because their consumer gave up, are dropped when their lease has expired, and
-// released by Close().
+// Leases begin when the server draws a sample, so nothing is requested ahead with them, and requests end with the
+// wait of their consumer. A consumer gets all samples that it wants together: those that arrive earlier wait in
+// the queue, as do those whose consumer gave up. They are released after half of their lease, and by Close().
 //
 // Threads: all methods may be called concurrently; Close() ends the waits of other threads.
 #ifndef REVERB_CLIENT_SAMPLER_H_
@@ -91,24 +91,31 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
   void RequestMass() EXCLUDES(mu_);
   // Appends at most `most` queued samples. Does not wait.
   size_t TakeQueuedSamples(int64_t most, std::vector<Sample>* out) EXCLUDES(mu_);
+  // Drops queued samples that are too old to be returned under their lease. Returns whether there are some to be
+  // released, by the second function, which calls the server.
+  bool DropExpiredSamples() EXCLUDES(mu_);
+  void ReleaseExpiredSamples() EXCLUDES(mu_);
   // Explains why the server delivers no samples. Queries it.
   WaitExplanation Explain(Duration waited, const WaitOptions& wait) EXCLUDES(mu_);
 
  private:
   class Events;
+  struct Request {
+    int64_t missing = 0;          // samples that were not received yet
+    bool ends_with_wait = false;  // has the timeout of a consumer's wait, not that of the rate limiter
+  };
   // One stream, over all its connections.
   struct Worker {
     std::shared_ptr<Connection> connection;
     std::shared_ptr<SampleStream> stream;
-    bool reconnecting = false;  // an alarm for the next attempt is set
-    bool is_lost = false;       // reconnect_timeout has passed
-    // Samples requested on this stream and not yet received, per request, in order.
-    std::deque<int64_t> requests;
-    int64_t outstanding = 0;   // their sum
-    int64_t requested = 0;     // in total, on this and former streams
-    int64_t lost = 0;          // outstanding when a connection broke, and not logged yet
-    int64_t queued = 0;        // received and not yet returned
-    uint64_t taken_bytes = 0;  // credit to return to the server
+    bool reconnecting = false;     // an alarm for the next attempt is set
+    bool is_lost = false;          // reconnect_timeout has passed
+    std::deque<Request> requests;  // on this stream, in order
+    int64_t outstanding = 0;       // their sum
+    int64_t requested = 0;         // in total, on this and former streams
+    int64_t lost = 0;              // outstanding when a connection broke, and not logged yet
+    int64_t queued = 0;            // received and not yet returned
+    uint64_t taken_bytes = 0;      // credit to return to the server
     uint64_t last_request = 0;
     Reconnection reconnection{0};
   };
@@ -132,9 +139,16 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
       EXCLUDES(mu_);
   void GrowWindow() REQUIRES(mu_);
   size_t TakeQueued(int64_t count, std::vector<Sample>* out) REQUIRES(mu_);
-  // Opens streams and sends requests for `wanted` samples. Releases the lock meanwhile.
-  void Demand(int64_t wanted) REQUIRES(mu_);
-  std::optional<Outgoing> NextRequest(int64_t by_consumer) REQUIRES(mu_);
+  // Opens streams and sends requests for `wanted` samples. Releases the lock meanwhile. `wait_left`: how long the
+  // consumer will wait for them.
+  void Demand(int64_t wanted, Timeout wait_left = {}) REQUIRES(mu_);
+  std::optional<Outgoing> NextRequest(int64_t by_consumer, Timeout wait_left) REQUIRES(mu_);
+  // Returns whether a consumer that needs at least this many samples may take them from the queue.
+  bool MayTake(int64_t least) const REQUIRES(mu_) {
+    return queued_ > 0 && (!is_leased() || queued_ >= least);
+  }
+  // Returns whether max_samples leaves fewer than a consumer needs.
+  bool IsAtEnd(int64_t least) const REQUIRES(mu_);
   void Open(size_t index) REQUIRES(mu_);
   bool is_part() const { return options_.on_change != nullptr; }
   // Returns whether requests can be sent on the stream.
@@ -145,7 +159,7 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
   // Whether a request fills the window, and not only what the consumer waits for.
   bool fills_window() const { return reads_ahead_ || (options_.whole_windows && !is_leased()); }
   bool is_leased() const { return options_.lease > Duration(0); }
-  // Drops samples whose leases have expired while they waited in the queue.
+  // Moves samples that have waited in the queue for half of their lease to expired_.
   void DropExpired() REQUIRES(mu_);
   // Makes the servers end the streams, and waits for that: afterwards no request of this sampler can lease what it
   // releases. Collects what arrives meanwhile in *received.
@@ -179,7 +193,8 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
   int64_t outstanding_ GUARDED_BY(mu_) = 0;  // of all workers
   Status status_ GUARDED_BY(mu_);            // final
   bool closed_ GUARDED_BY(mu_) = false;
-  int ending_ GUARDED_BY(mu_) = 0;  // streams that Close() waits for
+  int ending_ GUARDED_BY(mu_) = 0;                // streams that Close() waits for
+  std::deque<Received> expired_ GUARDED_BY(mu_);  // to be released
 
   Stats stats_ GUARDED_BY(mu_);
 

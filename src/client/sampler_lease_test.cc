@@ -60,37 +60,97 @@ TEST_F(SamplerLeaseTest, RequestsNothingAhead) {
   EXPECT_EQ(stream().requests.size(), 1u);
 }
 
-TEST_F(SamplerLeaseTest, DropsSamplesWhoseLeaseHasExpired) {
+TEST_F(SamplerLeaseTest, ReleasesSamplesThatHaveLittleOfTheirLeaseLeft) {
   Request();
   stream().Reply(1, 1, 7, Status::Ok());
-  clock_.Advance(10s);
+  clock_.Advance(5s);
   Request();
   EXPECT_EQ(stream().requests.size(), 2u) << "another one";
   EXPECT_EQ(sampler_->stats().undelivered, 1);
+  ASSERT_EQ(connection_->settled.size(), 1u);
+  EXPECT_THAT(connection_->settled[0].releases, ElementsAre(LeaseGrant{7, 1007}));
   stream().Reply(2, 1, 8, Status::Ok());
-  clock_.Advance(10s - 1ms);
+  clock_.Advance(5s - 1ms);
   const Result<Sample> sample = sampler_->Next(kTryOnce);
   ASSERT_OK(sample);
   EXPECT_EQ(sample->key, 8u);
 }
 
-TEST_F(SamplerLeaseTest, CloseEndsTheStreamAndReleasesWhatWasNotTaken) {
-  Request();
+TEST_F(SamplerLeaseTest, APartOfABatchStaysInTheQueue) {
+  std::vector<Sample> samples;
+  const auto take = [&](int64_t count) { return sampler_->Next(count, kTryOnce, &samples); };
+  EXPECT_THAT(take(2), StatusIs(StatusCode::kDeadlineExceeded));
+  stream().Reply(1, 2, 7, Status::Ok());
+  EXPECT_THAT(take(4), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(stream().requests.back().count, 2);
+  EXPECT_THAT(samples, IsEmpty());
+  clock_.Advance(3s);
+  stream().Reply(2, 1, 9);
+  clock_.Advance(3s);  // the first two expire
+  EXPECT_THAT(take(4), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(samples, IsEmpty());
+  stream().Reply(2, 1, 10, Status::Ok());
+  ASSERT_OK(take(2));
+  EXPECT_EQ(samples[0].key, 9u);
+  EXPECT_EQ(samples[1].key, 10u);
+}
+
+TEST_F(SamplerLeaseTest, ARequestEndsWithTheWaitOfItsConsumer) {
+  std::vector<Sample> samples;
+  EXPECT_THAT(sampler_->Next(8, kTryOnce, &samples), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(stream().requests.at(0).timeout, 0ms);
+  stream().Reply(1, 0, 0, Status::DeadlineExceeded("not enough").WithDetail(Detail::kRateLimited));
+  EXPECT_THAT(sampler_->Next(3, kTryOnce, &samples), StatusIs(StatusCode::kDeadlineExceeded));
+  ASSERT_EQ(stream().requests.size(), 2u);
+  EXPECT_EQ(stream().requests[1].count, 3);
+  // The end of one wait does not end the sampler while another consumer waits.
+  const WaitOptions wait{.timeout = 60s, .on_wait = [this] {
+                           if (stream().requests.size() == 2) {
+                             stream().Reply(2, 0, 0, Status::DeadlineExceeded("not enough"));
+                           } else {
+                             stream().Reply(3, 3, 7, Status::Ok());
+                           }
+                           return Status::Ok();
+                         }};
+  EXPECT_OK(sampler_->Next(3, wait, &samples));
+  EXPECT_EQ(samples.size(), 3u);
+}
+
+TEST_F(SamplerLeaseTest, MoreThanTheRestOfMaxSamplesTakesNothing) {
+  sampler_->Close();
+  connection_->samples.clear();
+  sampler_ = SamplerImpl::Create([this](size_t) { return connection_; },
+                                 {.table = "t", .max_samples = 2, .lease = 10s, .clock = &clock_})
+                 .value();
   Request();
   stream().Reply(1, 1, 7, Status::Ok());
+  std::vector<Sample> samples;
+  EXPECT_THAT(sampler_->Next(3, kTryOnce, &samples),
+              StatusIs(StatusCode::kOutOfRange, HasSubstr("0 of 2 were returned")));
+  EXPECT_THAT(samples, IsEmpty());
+  ASSERT_OK(sampler_->Next(kTryOnce));
+  Request();
+  stream().Reply(2, 1, 8, Status::Ok());
+  ASSERT_OK(sampler_->Next(kTryOnce));
+  EXPECT_THAT(sampler_->Next(kTryOnce), StatusIs(StatusCode::kOutOfRange, HasSubstr("all 2 samples")));
+}
+
+TEST_F(SamplerLeaseTest, CloseEndsTheStreamAndReleasesWhatWasNotTaken) {
+  std::vector<Sample> samples;
+  EXPECT_THAT(sampler_->Next(3, kTryOnce, &samples), StatusIs(StatusCode::kDeadlineExceeded));
+  stream().Reply(1, 1, 7);
+  stream().Reply(1, 1, 9, Status::Ok());
   stream().on_end_stream = [this] {
     stream().Reply(2, 1, 8);  // was on its way
     stream().events->OnClosed(Status::Cancelled("ended"));
   };
   sampler_->Close();
   EXPECT_TRUE(stream().requests.back().end_stream);
-  std::vector<LeaseGrant> released;
-  for (const SettleLeasesRequest& request : connection_->settled) {
-    EXPECT_EQ(request.table, "t");
-    EXPECT_THAT(request.acks, IsEmpty());
-    released.insert(released.end(), request.releases.begin(), request.releases.end());
-  }
-  EXPECT_THAT(released, ElementsAre(LeaseGrant{7, 1007}, LeaseGrant{8, 1008}));
+  ASSERT_EQ(connection_->settled.size(), 1u) << "one request";
+  EXPECT_EQ(connection_->settled[0].table, "t");
+  EXPECT_THAT(connection_->settled[0].acks, IsEmpty());
+  EXPECT_THAT(connection_->settled[0].releases,
+              ElementsAre(LeaseGrant{7, 1007}, LeaseGrant{9, 1009}, LeaseGrant{8, 1008}));
 }
 
 TEST_F(SamplerLeaseTest, AServerThatKnowsNoLeasesIsAnError) {

@@ -1,6 +1,7 @@
 #include "client/set_sampler.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/duration_text.h"
@@ -103,13 +104,15 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
   GrowWindow();
   Status result;
   while (true) {
-    const int64_t taken = Deliver(most, out);
+    if (is_leased()) ReleaseExpired();
+    const int64_t taken = MayDeliver(least) ? Deliver(most, out) : 0;
     least = std::max<int64_t>(0, least - taken);
     most -= taken;
     by_consumer_ += least;
-    if (reads_ahead_ || least > 0) strand_.Run([this]() REQUIRES(mu_) { return Step(); });
+    if (reads_ahead_ || (least > 0 && !IsAtEnd(least)))
+      strand_.Run([this]() REQUIRES(mu_) { return Step(); });
     if (least > 0) {
-      const int64_t more = Deliver(most, out);  // arrived while the lock was released
+      const int64_t more = MayDeliver(least) ? Deliver(most, out) : 0;  // arrived while the lock was released
       by_consumer_ -= least;
       least = std::max<int64_t>(0, least - more);
       most -= more;
@@ -120,9 +123,13 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
       result = status_;
       break;
     }
-    const int64_t max_samples = options_.sampler.max_samples;
-    if (max_samples >= 0 && delivered_ >= max_samples) {
-      result = Status::OutOfRange("all " + std::to_string(max_samples) + " samples were returned");
+    if (IsAtEnd(least)) {
+      const std::string max = std::to_string(options_.sampler.max_samples);
+      result = Status::OutOfRange(delivered_ >= options_.sampler.max_samples
+                                      ? "all " + max + " samples were returned"
+                                      : std::to_string(least) + " samples were requested, and " +
+                                            std::to_string(delivered_) + " of " + max +
+                                            " were returned; request the rest");
       break;
     }
     if (loop.expired()) {
@@ -147,6 +154,34 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
   return result;
 }
 
+bool SetSampler::IsAtEnd(int64_t least) const {
+  const int64_t max_samples = options_.sampler.max_samples;
+  return max_samples >= 0 && delivered_ + (is_leased() ? least - 1 : 0) >= max_samples;
+}
+
+bool SetSampler::MayDeliver(int64_t least) const {
+  if (!is_leased()) return true;
+  if (static_cast<int64_t>(tickets_.size()) < least) return false;
+  std::map<uint64_t, int64_t> needed;  // by server
+  for (int64_t i = 0; i < least; ++i) ++needed[tickets_[static_cast<size_t>(i)]];
+  return std::ranges::all_of(shards_, [&](const Shard& shard) {
+    const auto found = needed.find(shard.server.id);
+    return found == needed.end() || (shard.sampler && shard.sampler->state().queued >= found->second);
+  });
+}
+
+void SetSampler::ReleaseExpired() {
+  std::vector<std::shared_ptr<SamplerImpl>> samplers;
+  // Under the lock, so that what MayDeliver() has seen is there for Deliver().
+  for (const Shard& shard : shards_) {
+    if (shard.sampler && shard.sampler->DropExpiredSamples()) samplers.push_back(shard.sampler);
+  }
+  if (samplers.empty()) return;
+  mu_.Unlock();
+  for (const auto& sampler : samplers) sampler->ReleaseExpiredSamples();
+  mu_.Lock();
+}
+
 void SetSampler::GrowWindow() {
   if (delivered_ == 0) return;
   for (const Shard& shard : shards_) {
@@ -168,9 +203,7 @@ int64_t SetSampler::Deliver(int64_t most, std::vector<Sample>* out) {
     const auto shard = std::ranges::find_if(shards_, [id](const Shard& one) { return one.server.id == id; });
     if (shard->ready.empty() && shard->sampler) {
       pulled.clear();
-      // Leased samples stay with the sampler, which knows when their leases expire.
-      const bool is_leased = options_.sampler.lease > Duration(0);
-      shard->sampler->TakeQueuedSamples(is_leased ? 1 : std::min(shard->tickets, most - taken), &pulled);
+      shard->sampler->TakeQueuedSamples(is_leased() ? 1 : std::min(shard->tickets, most - taken), &pulled);
       shard->was_taken_from |= !pulled.empty();
       for (Sample& sample : pulled) shard->ready.push_back(std::move(sample));
     }
@@ -349,7 +382,9 @@ bool SetSampler::CreateSampler(TimePoint now) {
     mu_.Lock();
     const auto found = std::ranges::find_if(shards_, [id](const Shard& one) { return one.server.id == id; });
     if (found == shards_.end() || strand_.is_closed()) {
+      mu_.Unlock();
       if (made.ok()) (*made)->Close();
+      mu_.Lock();
       return true;
     }
     if (!made.ok()) found->failure = made.status();
@@ -451,7 +486,7 @@ void SetSampler::UpdateShard(Shard* shard, TimePoint now) {
   }
   const bool is_late = state.timeouts != shard->seen_timeouts;
   shard->seen_timeouts = state.timeouts;
-  if (is_late && (missing > 0 || shard->tickets == 0)) {
+  if (is_late && (missing > 0 || shard->tickets == 0 || shard->is_blocked)) {
     shard->is_blocked = true;
     shard->suspicious_until = now + kSuspicionTime;
     shard->probe_at = now + kProbeInterval;
@@ -518,8 +553,10 @@ std::vector<SetSampler::Action> SetSampler::NextActions(TimePoint now) {
     Duration patience = now < shard.suspicious_until ? kShortPatience : kPatience;
     // Tests a server that cannot sample: all of them if no other one can.
     const bool is_tested = shard.is_blocked || (is_empty && !has_choice);
-    if (is_tested && is_wanted && state.mass && total < 1 && now >= shard.probe_at) {
-      total = 1;
+    // Leased samples wait for the rest of their batch.
+    const int64_t present = is_leased() ? state.queued : 0;
+    if (is_tested && is_wanted && state.mass && total <= present && now >= shard.probe_at) {
+      total = present + 1;
       patience = kProbeTimeout;
     }
     if (total > state.queued + state.outstanding || shard.was_taken_from) {
@@ -538,7 +575,7 @@ void SetSampler::CheckEnd(TimePoint now) {
   size_t failed = 0, blocked = 0, connected = 0;
   const Status* reason = nullptr;
   for (const Shard& shard : shards_) {
-    if (shard.available() > 0) return;
+    if (shard.available() > 0 && !is_leased()) return;
     const bool is_connected = shard.state.is_connected;
     failed += shard.has_failed() && !is_connected ? 1 : 0;
     connected += is_connected ? 1 : 0;

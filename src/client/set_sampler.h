@@ -123,6 +123,14 @@ class SetSampler final : public SampleSource, public std::enable_shared_from_thi
 
   Status Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) override
       EXCLUDES(mu_);
+  bool is_leased() const { return options_.sampler.lease > Duration(0); }
+  // Returns whether Deliver() may return samples to a consumer that needs at least this many. Leased samples are
+  // returned together: until then they stay with the SamplerImpl, which knows when their leases expire.
+  bool MayDeliver(int64_t least) const REQUIRES(mu_);
+  // Returns whether max_samples leaves fewer than a consumer needs.
+  bool IsAtEnd(int64_t least) const REQUIRES(mu_);
+  // Releases samples that have waited for too long. Releases the lock meanwhile.
+  void ReleaseExpired() REQUIRES(mu_);
   // Returns samples by their tickets, as far as they have arrived.
   int64_t Deliver(int64_t most, std::vector<Sample>* out) REQUIRES(mu_);
   void GrowWindow() REQUIRES(mu_);

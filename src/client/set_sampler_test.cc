@@ -33,6 +33,7 @@ class FakeShard final : public Connection {
   bool is_down = false;
   Status refusal;                 // ends all requests, unless it is OK
   int64_t max_count = INT64_MAX;  // of a request that can be drawn together
+  bool answers_cancel = false;    // ends a cancelled stream on the caller's thread
   int64_t requested = 0;
   std::vector<std::shared_ptr<SampleEvents>> streams;
 
@@ -97,7 +98,8 @@ class FakeShard final : public Connection {
     void Finish() override {}
     void Cancel() override {
       if (events_) std::erase(shard_->streams, events_);
-      events_ = nullptr;
+      const std::shared_ptr<SampleEvents> events = std::exchange(events_, nullptr);
+      if (events && shard_->answers_cancel) events->OnClosed(Status::Cancelled("by the client"));
     }
 
    private:
@@ -403,6 +405,21 @@ TEST_F(SetSamplerTest, ServersJoinAndLeave) {
   sampler_->SetServers(Servers());
   (void)TakeSamples(1);
   EXPECT_EQ(CountByShard(500)[2], 500);
+}
+
+TEST_F(SetSamplerTest, AServerThatLeavesWhileItsSamplerIsCreated) {
+  Add(std::vector<double>(50, 1.0));
+  Create();
+  const std::vector<SetSampler::Server> first = Servers();
+  Add(std::vector<double>(50, 1.0)).answers_cancel = true;  // as a server of this process does
+  std::vector<SetSampler::Server> both = Servers();
+  both[1].create = [&, create = both[1].create](SamplerImpl::Options options) {
+    sampler_->SetServers(first);
+    return create(std::move(options));
+  };
+  sampler_->SetServers(both);
+  EXPECT_TRUE(shards_[1]->streams.empty()) << "its sampler was closed";
+  EXPECT_EQ(CountByShard(100)[1], 100);
 }
 
 TEST_F(SetSamplerTest, FailsWhenAllServersFail) {

@@ -30,9 +30,29 @@ LeaseRecord LeaseBook::Remove(uint64_t id) {
   const auto it = by_id_.find(id);
   const LeaseRecord lease = it->second;
   by_expiry_.erase({lease.expires, id});
-  if (lease.slot) by_slot_.erase(*lease.slot);
+  if (lease.slot) {
+    by_slot_.erase(*lease.slot);
+  } else {
+    orphans_.erase(id);
+  }
   by_id_.erase(it);
   return lease;
+}
+
+LeaseRecord LeaseBook::RemoveAcknowledged(uint64_t id) {
+  const LeaseRecord lease = Remove(id);
+  if (acknowledged_order_.size() == kMaxAcknowledged) {
+    acknowledged_.erase(acknowledged_order_.front());
+    acknowledged_order_.pop_front();
+  }
+  acknowledged_.emplace(id, lease.key);
+  acknowledged_order_.push_back(id);
+  return lease;
+}
+
+bool LeaseBook::WasAcknowledged(const LeaseGrant& grant) const {
+  const auto it = acknowledged_.find(grant.id);
+  return it != acknowledged_.end() && it->second == grant.key;
 }
 
 std::optional<uint64_t> LeaseBook::Orphan(Slot slot) {
@@ -41,6 +61,7 @@ std::optional<uint64_t> LeaseBook::Orphan(Slot slot) {
   const uint64_t id = it->second;
   by_id_.at(id).slot.reset();
   by_slot_.erase(it);
+  orphans_.insert(id);
   return id;
 }
 
@@ -48,6 +69,9 @@ void LeaseBook::Clear() {
   by_id_.clear();
   by_slot_.clear();
   by_expiry_.clear();
+  orphans_.clear();
+  acknowledged_.clear();
+  acknowledged_order_.clear();
 }
 
 }  // namespace reverb::internal

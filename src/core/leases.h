@@ -2,13 +2,18 @@
 //
 // A LeaseBook only keeps the leases; TableState has the rules (table_leases.cc). An item has at most one lease.
 // A lease whose item has left the table stays in the book without it until it is settled or expires, because
-// the consumer holds the data and will acknowledge that it used it.
+// the consumer holds the data and will acknowledge that it used it. TableState bounds the number of these.
+//
+// The book remembers the last acknowledged leases, so that an acknowledgement that is repeated after a broken
+// connection is recognized.
 //
 // Threads: needs the table's lock.
 #ifndef REVERB_CORE_LEASES_H_
 #define REVERB_CORE_LEASES_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <utility>
 
@@ -28,6 +33,9 @@ struct LeaseRecord {
 
 class LeaseBook {
  public:
+  // The number of acknowledged leases that are remembered.
+  static constexpr size_t kMaxAcknowledged = 4096;
+
   // Ids continue from `first_id`. A random one keeps the ids of former runs of a server apart from new ones.
   explicit LeaseBook(uint64_t first_id) : next_id_(first_id) {}
 
@@ -42,8 +50,15 @@ class LeaseBook {
   void Extend(uint64_t id, TimePoint expires);
   // Removes a lease, which must be present, and returns it.
   LeaseRecord Remove(uint64_t id);
+  // The same for one that was acknowledged, which is remembered.
+  LeaseRecord RemoveAcknowledged(uint64_t id);
+  // Returns whether this lease is one of the last that were acknowledged.
+  bool WasAcknowledged(const LeaseGrant& grant) const;
   // The item of the slot leaves the table. Returns the id of its lease, which stays; nullopt if it has none.
   std::optional<uint64_t> Orphan(Slot slot);
+  // Leases whose items have left the table: their number, and the one that was granted first.
+  int64_t num_orphans() const { return static_cast<int64_t>(orphans_.size()); }
+  uint64_t OldestOrphan() const { return *orphans_.begin(); }
   void Clear();
 
   // Returns the lease that expires first.
@@ -64,6 +79,9 @@ class LeaseBook {
   absl::flat_hash_map<uint64_t, LeaseRecord> by_id_;
   absl::flat_hash_map<Slot, uint64_t> by_slot_;
   absl::btree_set<std::pair<TimePoint, uint64_t>> by_expiry_;
+  absl::btree_set<uint64_t> orphans_;
+  absl::flat_hash_map<uint64_t, uint64_t> acknowledged_;  // keys, by id
+  std::deque<uint64_t> acknowledged_order_;               // their ids, oldest first
 };
 
 }  // namespace reverb::internal

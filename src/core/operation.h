@@ -35,6 +35,11 @@ struct BatchOrder {
   Trajectory first = {};  // of the batch, if it was drawn before
   // Above 0: the samples are leased for this long, and drawn together: all or none.
   Duration lease{0};
+
+  // Returns whether the samples may be drawn in parts, between which the table's lock is released.
+  bool is_divisible() const {
+    return !rules.all_or_nothing && rules.check == BatchCheck::kNone && lease <= Duration(0);
+  }
 };
 
 struct Operation {

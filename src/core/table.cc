@@ -105,9 +105,7 @@ ConcurrentTable::Attempt ConcurrentTable::TrySample(int64_t count, std::vector<i
   // Threads that wait for the lock poll it for a while before they sleep. A large draw releases it in between, so
   // that few of them have to sleep.
   constexpr int64_t kMaxPiece = 128;
-  const bool is_divisible =
-      HasManyProcessors() && !order.rules.all_or_nothing && order.rules.check == BatchCheck::kNone;
-  const int64_t piece = is_divisible ? std::min(count, kMaxPiece) : count;
+  const int64_t piece = HasManyProcessors() && order.is_divisible() ? std::min(count, kMaxPiece) : count;
   Attempt total;
   while (total.progress < count && total.status.ok()) {
     Operation op(Operation::Kind::kSample);
@@ -357,7 +355,8 @@ Result<bool> ConcurrentTable::CanSample(int64_t n) {
     return Status::InvalidArgument("can_sample: the number of samples is " + std::to_string(n) +
                                    "; it must be at least 1");
   ReadLock lock(this);
-  return state_->limiter().CanSample(n);
+  const bool all_leased = state_->num_leased() > 0 && state_->num_leased() == state_->size();
+  return !all_leased && state_->limiter().CanSample(n);
 }
 
 std::optional<internal::Sample> ConcurrentTable::Find(uint64_t key) {

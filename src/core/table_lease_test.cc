@@ -75,7 +75,10 @@ TEST_F(TableStateLeaseTest, OnlyAnAcknowledgedSampleCounts) {
   EXPECT_EQ(Ack(state.get(), grants), (LeaseOutcome{.settled = 1}));
   EXPECT_EQ(state->Find(1)->times_sampled, 1);
   EXPECT_EQ(Info(*state).counters.samples, 1);
-  EXPECT_EQ(Ack(state.get(), grants), (LeaseOutcome{.expired = 1})) << "acknowledged before";
+  EXPECT_EQ(Ack(state.get(), grants), (LeaseOutcome{.settled = 1})) << "repeated, after a lost reply";
+  EXPECT_EQ(state->Find(1)->times_sampled, 1) << "counted once";
+  EXPECT_EQ(Info(*state).counters.samples, 1);
+  EXPECT_EQ(Info(*state).leases.late, 0);
   EXPECT_EQ(Ack(state.get(), Lease(state.get(), 1)), (LeaseOutcome{.settled = 1}));
   EXPECT_THAT(Keys(*state), ElementsAre(2)) << "sampled twice";
   EXPECT_EQ(Info(*state).expirations, 1);
@@ -142,13 +145,52 @@ TEST_F(TableStateLeaseTest, ALeaseOfAnItemThatLeftCountsItsSample) {
   EXPECT_THAT(SampleKeys(state.get(), 5), ElementsAre(3)) << "one insert is left to be sampled";
 }
 
+TEST_F(TableStateLeaseTest, LeasesOfItemsThatLeftAreBounded) {
+  auto state = Make({.sampler = SelectorOptions::Lifo(), .max_size = 4});
+  std::vector<LeaseGrant> grants;
+  for (uint64_t key = 1; key <= 100; ++key) {
+    Insert(state.get(), key);  // evicts the oldest, which is leased
+    grants.push_back(Lease(state.get(), 1, 1'000'000).at(0));
+  }
+  EXPECT_EQ(Info(*state).leases.expired, 92);
+  EXPECT_EQ(Ack(state.get(), grants), (LeaseOutcome{.settled = 4, .gone = 4, .expired = 92}))
+      << "the oldest leases ended";
+  EXPECT_FALSE(state->has_leases());
+  Effects effects;
+  state->Change({.max_size = 1}, {.now = At(1), .wall_nanos = 1});
+  while (state->EvictExcess(1, &effects)) {
+  }
+  for (uint64_t key = 201; key <= 210; ++key) {
+    Insert(state.get(), key);
+    Lease(state.get(), 1, 1'000'000);
+  }
+  EXPECT_EQ(Info(*state).leases.expired, 92 + 8) << "one leased item, one lease of an item that left";
+}
+
+TEST_F(TableStateLeaseTest, AFailedWholeBatchKeepsTheOrderOfReturnedItems) {
+  auto state = Make({.sampler = SelectorOptions::Fifo(),
+                     .max_times_sampled = 1,
+                     .rate_limiter = RateLimiterOptions::MinSize(1)});
+  for (uint64_t key = 1; key <= 4; ++key) Insert(state.get(), key);
+  const auto grants = Lease(state.get(), 3);
+  EXPECT_EQ(state->Release(std::vector{grants[0], grants[2]}), (LeaseOutcome{.settled = 2}));
+  std::vector<internal::Sample> samples;
+  Effects effects;
+  ASSERT_OK(state->SampleBatch(4, {}, nullptr, /*whole=*/true, false, &samples, &effects));
+  EXPECT_THAT(samples, IsEmpty());
+  state->Release({&grants[1], 1});
+  EXPECT_THAT(SampleKeys(state.get(), 4), ElementsAre(1, 2, 3, 4));
+}
+
 TEST_F(TableStateLeaseTest, AResetForgetsLeases) {
   auto state = Make({.sampler = SelectorOptions::Fifo()});
   Insert(state.get(), 1);
-  const auto grants = Lease(state.get(), 1);
+  Insert(state.get(), 2);
+  const auto grants = Lease(state.get(), 2);
+  EXPECT_EQ(Ack(state.get(), {grants[1]}), (LeaseOutcome{.settled = 1}));
   Reset(state.get());
   Insert(state.get(), 1);
-  EXPECT_EQ(Ack(state.get(), grants), (LeaseOutcome{.expired = 1}));
+  EXPECT_EQ(Ack(state.get(), grants), (LeaseOutcome{.expired = 2}));
   EXPECT_EQ(Info(*state).counters.samples, 0);
   EXPECT_THAT(SampleKeys(state.get(), 1), ElementsAre(1));
 }
@@ -264,6 +306,23 @@ TEST_F(TableLeaseTest, AWholeBatchWaitsForLeasedItems) {
       table->SampleAsync(5, true, {}, [](Operation&) {}, {.rules = {.all_or_nothing = true}, .lease = 1min})
           ->status,
       StatusIs(StatusCode::kInvalidArgument, HasSubstr("5 samples can never be leased together")));
+}
+
+TEST_F(TableLeaseTest, ATableWhoseItemsAreAllLeasedCannotBeSampled) {
+  auto table = Make({.sampler = SelectorOptions::Fifo()});
+  ASSERT_OK(Insert(*table, 1));
+  EXPECT_THAT(table->CanSample(1), test::IsOkAndHolds(true));
+  const auto grants = Lease(*table, 1);
+  EXPECT_THAT(table->CanSample(1), test::IsOkAndHolds(false));
+  table->Release(grants);
+  EXPECT_THAT(table->CanSample(3), test::IsOkAndHolds(true)) << "the same item three times";
+}
+
+TEST_F(TableLeaseTest, OnlyIndependentSamplesAreDrawnInParts) {
+  EXPECT_TRUE(BatchOrder().is_divisible());
+  EXPECT_FALSE((BatchOrder{.rules = {.all_or_nothing = true}}.is_divisible()));
+  EXPECT_FALSE((BatchOrder{.rules = {.check = BatchCheck::kSameShape}}.is_divisible()));
+  EXPECT_FALSE((BatchOrder{.lease = 1s}.is_divisible()));
 }
 
 TEST_F(TableLeaseTest, ASnapshotShowsLeasedItemsAsNotSampled) {

@@ -47,8 +47,8 @@ internal::Sample TableState::Grant(const Selection& pick, bool rate_limited, Tim
   return sample;
 }
 
-void TableState::EndLease(uint64_t id) {
-  const LeaseRecord lease = leases_->Remove(id);
+void TableState::EndLease(uint64_t id, bool was_acknowledged) {
+  const LeaseRecord lease = was_acknowledged ? leases_->RemoveAcknowledged(id) : leases_->Remove(id);
   limiter_.UnreserveSample();
   if (!lease.slot) return;
   --leased_;
@@ -103,13 +103,15 @@ LeaseOutcome TableState::Acknowledge(std::span<const LeaseGrant> grants, Effects
   for (const LeaseGrant& grant : grants) {
     const LeaseRecord* const found = leases_ == nullptr ? nullptr : leases_->Find(grant);
     if (found == nullptr) {
-      ++outcome.expired;
+      // Repeated, because its caller did not get the first answer.
+      const bool was_acknowledged = leases_ != nullptr && leases_->WasAcknowledged(grant);
+      ++(was_acknowledged ? outcome.settled : outcome.expired);
       continue;
     }
     ++lease_counts_.acknowledged;
     limiter_.CountSamples(1);
     if (!found->slot) {
-      EndLease(grant.id);
+      EndLease(grant.id, /*was_acknowledged=*/true);
       ++outcome.gone;
       continue;
     }
@@ -121,7 +123,7 @@ LeaseOutcome TableState::Acknowledge(std::span<const LeaseGrant> grants, Effects
     // The item is still leased: priorities that the hooks set do not reach the sampler.
     RunHooks(&TableExtension::OnSample, record, effects);
     if (used_up) Remove(slot, Removal::kExpired, effects);  // leaves the lease without an item
-    EndLease(grant.id);
+    EndLease(grant.id, /*was_acknowledged=*/true);
   }
   lease_counts_.late += outcome.expired;
   return outcome;
@@ -138,6 +140,14 @@ LeaseOutcome TableState::Extend(std::span<const LeaseGrant> grants, TimePoint ex
       ForEachLease(leases_.get(), grants, [&](uint64_t id) { leases_->Extend(id, expires); });
   lease_counts_.late += outcome.expired;
   return outcome;
+}
+
+void TableState::BoundOrphanedLeases() {
+  // Two for each item that leaves, so that the number shrinks after max_size was lowered.
+  for (int i = 0; i < 2 && leases_->num_orphans() > max_size_; ++i) {
+    EndLease(leases_->OldestOrphan());
+    ++lease_counts_.expired;
+  }
 }
 
 bool TableState::ExpireLeases(int64_t* most) {

@@ -206,6 +206,8 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   if ((why == Removal::kAged || why == Removal::kShrunk) && removes_sampled_items()) {
     if (limiter_.WriteOffInsert() && lease) EndLease(*lease);
   }
+  // Not for an item whose sample is being acknowledged: its lease ends anyway.
+  if (lease && why != Removal::kExpired) BoundOrphanedLeases();
   switch (why) {
     case Removal::kEvicted:
     case Removal::kShrunk:

@@ -125,7 +125,9 @@ class TableState {
   //     hooks OnSample, and the removal of an item that reaches max_times_sampled.
   //   * After a release, or when the lease has expired, the item is selected as if it had not been sampled.
   //   * If the item leaves the table meanwhile, the lease stays: acknowledging it counts a sample for the
-  //     limiter, since the consumer has the data. It ends if the limiter wrote off the item's insert.
+  //     limiter, since the consumer has the data. It ends if the limiter wrote off the item's insert, or if
+  //     max_size later leases are of items that left, too.
+  //   * An acknowledgement that is repeated, because its answer was lost, is counted once.
   //   * Snapshots show leased items as if they were not leased.
   int64_t num_leased() const { return leased_; }
   bool has_leases() const { return leases_ != nullptr && !leases_->empty(); }
@@ -251,8 +253,10 @@ class TableState {
   bool IsLeased(Slot slot) const { return leased_ > 0 && leases_->IsLeased(slot); }
   // Leases `pick`.
   internal::Sample Grant(const Selection& pick, bool rate_limited, TimePoint expires);
-  // Ends a lease as if nothing had been sampled.
-  void EndLease(uint64_t id);
+  // Ends a lease; the sample of one that was acknowledged has been counted.
+  void EndLease(uint64_t id, bool was_acknowledged = false);
+  // Ends the oldest leases of items that have left the table, if there are more than max_size.
+  void BoundOrphanedLeases();
   // Ends at most *most leases that have expired, and subtracts their number. Returns whether others are left.
   bool ExpireLeases(int64_t* most);
   std::unique_ptr<SelectorCapture> CaptureSampler();

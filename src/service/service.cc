@@ -166,6 +166,24 @@ Service::Service(Options options)
       disconnected_log_(options_.clock, std::chrono::minutes(1)) {}
 Service::~Service() = default;
 
+// Both counters are sequentially consistent: either the change sees that changes are refused, or Stop() sees the
+// change.
+class Service::Change {
+ public:
+  explicit Change(Service* service) : service_(service) { service_->changes_.fetch_add(1); }
+  ~Change() {
+    if (service_->changes_.fetch_sub(1) > 1 || !service_->refuses_changes_.load()) return;
+    MutexLock lock(&service_->mu_);
+    service_->change_ended_.NotifyAll();
+  }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+  Status status() const { return service_->refuses_changes_.load() ? ShuttingDown() : Status::Ok(); }
+
+ private:
+  Service* const service_;
+};
+
 void Service::Stop(const std::function<void()>& before_forgetting) {
   std::vector<std::function<void(Status)>> ends;
   std::vector<std::shared_ptr<WriterSession>> writers;
@@ -180,6 +198,11 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
   }
   for (auto& end : ends) end(ShuttingDown());
   for (auto& writer : writers) writer->Abandon();
+  {
+    MutexLock lock(&mu_);
+    refuses_changes_.store(true);
+    while (changes_.load() > 0) change_ended_.Wait(&mu_);
+  }
   if (before_forgetting) before_forgetting();
   std::vector<std::shared_ptr<WriterSession>> forgotten;  // hold this service: destroyed without the lock
   MutexLock lock(&mu_);
@@ -518,11 +541,15 @@ std::vector<WaiterInfo> Service::Waiters(const std::vector<TableInfo>& tables) c
 }
 
 Status Service::Mutate(const MutateRequest& request) {
+  const Change change(this);
+  REVERB_RETURN_IF_ERROR(change.status());
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   return table->Mutate(request.updates, request.deletes);
 }
 
 Result<LeaseOutcome> Service::SettleLeases(const SettleLeasesRequest& request) {
+  const Change change(this);
+  REVERB_RETURN_IF_ERROR(change.status());
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   if (!request.extends.empty() && request.extension <= Duration(0)) {
     return Status::InvalidArgument("table \"" + request.table + "\": leases are extended by " +
@@ -536,17 +563,23 @@ Result<LeaseOutcome> Service::SettleLeases(const SettleLeasesRequest& request) {
 }
 
 Status Service::Reset(std::string_view table) {
+  const Change change(this);
+  REVERB_RETURN_IF_ERROR(change.status());
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> found, FindTable(table));
   found->Reset();
   return Status::Ok();
 }
 
 Status Service::SetRateLimiter(const SetRateLimiterRequest& request) {
+  const Change change(this);
+  REVERB_RETURN_IF_ERROR(change.status());
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   return table->SetRateLimiter(request.options);
 }
 
 Status Service::CreateTable(const CreateTableRequest& request) {
+  const Change change(this);
+  REVERB_RETURN_IF_ERROR(change.status());
   REVERB_ASSIGN_OR_RETURN(TableOptions options, TableOptions::FromSettings(request.table));
   options.created_by_client = true;
   const TableSettings wanted = options.Settings();
@@ -558,7 +591,6 @@ Status Service::CreateTable(const CreateTableRequest& request) {
   REVERB_ASSIGN_OR_RETURN(
       const std::shared_ptr<ConcurrentTable> table,
       ConcurrentTable::Create(std::move(options), {.store = options_.store, .clock = options_.clock}));
-  if (stopped()) return ShuttingDown();
   // One at a time: tables that clients can read one by one may be too many together.
   MutexLock creating(&creating_mu_);
   std::shared_ptr<ConcurrentTable> present;
@@ -588,6 +620,8 @@ Status Service::CreateTable(const CreateTableRequest& request) {
 }
 
 Status Service::RemoveTable(std::string_view table) {
+  const Change change(this);
+  REVERB_RETURN_IF_ERROR(change.status());
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> removed, FindTable(table));
   {
     MutexLock lock(&tables_mu_);
@@ -601,6 +635,8 @@ Status Service::RemoveTable(std::string_view table) {
 }
 
 Status Service::ChangeTable(const ChangeTableRequest& request) {
+  const Change change(this);
+  REVERB_RETURN_IF_ERROR(change.status());
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   return table->Change(request.changes);
 }

@@ -95,7 +95,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   static Result<std::shared_ptr<Service>> Create(Options options);
   ~Service() override;
 
-  // Ends all streams with UNAVAILABLE and refuses new ones; single calls are still answered. Cancels the
+  // Ends all streams with UNAVAILABLE, and refuses new ones and calls that change a table; waits for those that
+  // have begun, so that a checkpoint has what was confirmed. Other calls are still answered. Cancels the
   // pending items of writers, then calls `before_forgetting`, while SaveWriters() still has the writers.
   // Idempotent.
   void Stop(const std::function<void()>& before_forgetting = {});
@@ -162,6 +163,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   // use any table.
   Status CheckInfoCanBeRead(ConcurrentTable* one_more);
   bool stopped() const EXCLUDES(mu_);
+  // Held by a call that changes a table.
+  class Change;
   // Returns a number for a new stream.
   Result<uint64_t> EnterStream() REQUIRES(mu_);
   struct Writer;
@@ -197,7 +200,11 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   std::atomic<int64_t> undelivered_{0};
   LogEvery undelivered_log_;
   LogEvery disconnected_log_;
+  // Changes that have begun and not ended. After `refuses_changes_` was set, none begins.
+  std::atomic<int64_t> changes_{0};
+  std::atomic<bool> refuses_changes_{false};
   mutable Mutex mu_;
+  CondVar change_ended_;
   bool stopped_ GUARDED_BY(mu_) = false;
   LocalEndpoint local_ GUARDED_BY(mu_);
   uint64_t last_stream_id_ GUARDED_BY(mu_) = 0;

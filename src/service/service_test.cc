@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "base/shared_memory.h"
 #include "service/service_testing.h"
 #include "testing/status_matchers.h"
+#include "testing/wait.h"
 
 namespace reverb::internal {
 namespace {
@@ -211,6 +213,75 @@ TEST_F(ServiceTest, CheckpointsAreDelegatedToTheServer) {
   options.store = store_;
   options.checkpoint = [] { return Result<std::string>("/somewhere"); };
   EXPECT_THAT(Service::Create(std::move(options)).value()->Checkpoint(), test::IsOkAndHolds("/somewhere"));
+}
+
+TEST_F(ServiceTest, ChangesAfterTheLastCheckpointAreRefused) {
+  Create({TableOptions::Queue("q", 2)});
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  session->OnMessage(MakeMessage(1, 2));
+  std::vector<Sample> samples;
+  ASSERT_OK(tables_[0]->Sample(1, false, {}, &samples, {.lease = std::chrono::hours(1)}));
+  const LeaseGrant grant{.key = samples[0].key, .id = samples[0].lease_id};
+  bool was_called = false;
+  // Writes the last checkpoint in a server.
+  service_->Stop([&] {
+    was_called = true;
+    const auto is_refused = StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down"));
+    const KeyPriority update{.key = 2, .priority = 5};
+    EXPECT_THAT(service_->SettleLeases({.table = "q", .acks = {grant}}), is_refused);
+    EXPECT_THAT(service_->Mutate({.table = "q", .updates = {update}}), is_refused);
+    EXPECT_THAT(service_->Mutate({.table = "q", .deletes = {2}}), is_refused);
+    EXPECT_THAT(service_->Reset("q"), is_refused);
+    EXPECT_THAT(service_->SetRateLimiter({.table = "q", .options = RateLimiterOptions::Queue(9)}),
+                is_refused);
+    EXPECT_THAT(service_->ChangeTable({.table = "q", .changes = {.max_size = 1}}), is_refused);
+    EXPECT_THAT(service_->CreateTable({.table = TableOptions::Queue("r", 1).Settings(), .exist_ok = true}),
+                is_refused);
+    EXPECT_THAT(service_->RemoveTable("q"), is_refused);
+    EXPECT_OK(service_->Info());
+  });
+  EXPECT_TRUE(was_called);
+  const TableInfo info = tables_[0]->Info();
+  EXPECT_EQ(info.current_size, 2);
+  EXPECT_EQ(info.leases.leased, 1);
+  EXPECT_EQ(info.updates, 0);
+  session->OnGone();
+}
+
+TEST_F(ServiceTest, StopWaitsForChangesThatHaveBegun) {
+  // An extension that blocks a priority update until the test lets it continue.
+  struct Blocker final : TableExtension {
+    std::atomic<bool> has_begun{false}, may_end{false};
+    std::string name() const override { return "blocker"; }
+    void OnUpdate(const ItemView&, Context&) override {
+      has_begun = true;
+      EXPECT_TRUE(test::WaitUntil([this] { return may_end.load(); }));
+    }
+  };
+  const auto blocker = std::make_shared<Blocker>();
+  Create({{.name = "q", .extensions = {blocker}}});
+  auto session = service_->OpenInsert(MakeHello(1), std::make_shared<FakeInsertPeer>()).value();
+  session->OnMessage(MakeMessage(1, 1));
+  Status updated;
+  std::thread update(
+      [&] { updated = service_->Mutate({.table = "q", .updates = {{.key = 1, .priority = 5}}}); });
+  ASSERT_TRUE(test::WaitUntil([&] { return blocker->has_begun.load(); }));
+  std::atomic<bool> is_saved{false};
+  int64_t updates_in_checkpoint = -1;
+  std::thread stop([&] {
+    service_->Stop([&] {
+      is_saved = true;
+      updates_in_checkpoint = tables_[0]->Info().updates;
+    });
+  });
+  ASSERT_TRUE(test::WaitUntil([&] { return service_->Reset("nowhere").code() == StatusCode::kUnavailable; }));
+  EXPECT_FALSE(is_saved);
+  blocker->may_end = true;
+  update.join();
+  stop.join();
+  EXPECT_OK(updated);
+  EXPECT_EQ(updates_in_checkpoint, 1);
+  session->OnGone();
 }
 
 TEST_F(ServiceTest, ARejectedStreamLeavesNothingBehind) {

@@ -134,15 +134,33 @@ TEST_P(ClientLeaseTest, ABatchIsLeasedTogetherAndCloseReleasesIt) {
   ASSERT_OK(sampler.NextBatch(3, &batch, kPatience));
   EXPECT_THAT(ToVector(batch.columns[0]), ElementsAre(0, 1, 2));
   EXPECT_OK(batch.info.lease.Release(kPatience));
-  EXPECT_THAT(sampler.NextBatch(4, &batch, {.timeout = 50ms}), StatusIs(StatusCode::kDeadlineExceeded));
-  // The request is still waiting, and gets the batch that the next call returns.
-  ASSERT_OK(Write(writer, "q", 3));
-  ASSERT_OK(writer.Flush(0, kPatience));
-  EXPECT_TRUE(test::WaitUntil([&] { return Info().leases.leased == 4; }));
+  EXPECT_EQ(Info().leases.leased, 0);
+  ASSERT_OK(sampler.NextBatch(3, &batch, kPatience));
   sampler.Close();
   EXPECT_TRUE(test::WaitUntil([&] { return Info().leases.leased == 0; }));
-  EXPECT_EQ(Info().current_size, 4);
+  EXPECT_EQ(Info().current_size, 3);
   EXPECT_EQ(Info().leases.expired, 0);
+}
+
+TEST_P(ClientLeaseTest, ARequestThatItsConsumerGaveUpBlocksNeitherItNorOthers) {
+  StartQueue(5);
+  Sampler sampler = NewSampler({.auto_ack = false});
+  Batch batch;
+  EXPECT_THAT(sampler.NextBatch(8, &batch, {.timeout = 50ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  ASSERT_OK(sampler.NextBatch(3, &batch, kPatience));
+  EXPECT_THAT(ToVector(batch.columns[0]), ElementsAre(0, 1, 2));
+  EXPECT_THAT(sampler.NextBatch(8, &batch, {.timeout = 50ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(ValueOf(NewSampler({}).Next(kPatience).value()), 3) << "another consumer";
+}
+
+TEST_P(ClientLeaseTest, ALimiterTimeoutEndsTheSamplesAndAnEarlierWaitDoesNot) {
+  StartQueue(1);
+  Sampler sampler = NewSampler({.auto_ack = false, .rate_limiter_timeout = 300ms});
+  Batch batch;
+  EXPECT_THAT(sampler.NextBatch(2, &batch, {.timeout = 10ms}), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(ValueOf(sampler.Next(kPatience).value()), 0) << "sampling has not ended";
+  EXPECT_THAT(sampler.Next(kPatience), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("leased")));
+  EXPECT_THAT(sampler.Next(kPatience), StatusIs(StatusCode::kDeadlineExceeded)) << "for good";
 }
 
 TEST_P(ClientLeaseTest, CloseReleasesWhatArrivedAndWasNotTaken) {

@@ -142,8 +142,16 @@ uint64_t ModelTable::Remove(uint64_t key) {
   return lease_id;
 }
 
+void ModelTable::BoundOrphans() {
+  for (int i = 0; i < 2; ++i) {
+    if (std::ranges::count(leases_, false, &ModelLease::has_item) <= options_.max_size) return;
+    leases_.erase(std::ranges::find(leases_, false, &ModelLease::has_item));
+    ++lease_counts.expired;
+  }
+}
+
 void ModelTable::Evict(uint64_t key) {
-  Remove(key);
+  if (Remove(key) != 0) BoundOrphans();
   ++evictions;
 }
 
@@ -153,12 +161,13 @@ void ModelTable::EvictExcess(uint64_t key) {
 }
 
 void ModelTable::WriteOff(uint64_t key, uint64_t lease_id) {
-  if (options_.max_times_sampled < 1) return;
   // What the inserts of the present items demand.
   const double most = static_cast<double>(items_.size()) * options_.rate_limiter.samples_per_insert;
-  if (!(cursor() > most)) return;
-  ++counters.uncounted_inserts;
-  if (lease_id != 0) EndLease({key, lease_id});
+  if (options_.max_times_sampled >= 1 && cursor() > most) {
+    ++counters.uncounted_inserts;
+    if (lease_id != 0) EndLease({key, lease_id});
+  }
+  if (lease_id != 0) BoundOrphans();
 }
 
 void ModelTable::AgeOut(int64_t now, int64_t max_age) {
@@ -211,8 +220,10 @@ void ModelTable::EndLease(const LeaseGrant& grant) {
 
 LeaseOutcome ModelTable::Acknowledge(const LeaseGrant& grant) {
   LeaseOutcome outcome;
+  if (std::ranges::find(acknowledged_, grant) != acknowledged_.end()) return {.settled = 1};
   const ModelLease* const lease = FindLease(grant, &outcome);
   if (lease == nullptr) return outcome;
+  acknowledged_.push_back(grant);
   ++lease_counts.acknowledged;
   const bool has_item = lease->has_item;
   EndLease(grant);
@@ -247,6 +258,7 @@ void ModelTable::ExpireLeases(int64_t now) {
 
 void ModelTable::ForgetLeases() {
   leases_.clear();
+  acknowledged_.clear();
   for (ModelItem& item : items_) item.is_leased = false;
   lease_counts = {};
 }
@@ -262,7 +274,7 @@ void ModelTable::Update(uint64_t key, double priority) {
 
 void ModelTable::Delete(uint64_t key) {
   if (Find(key) != nullptr) {
-    Remove(key);
+    if (Remove(key) != 0) BoundOrphans();
     ++explicit_deletes;
   } else {
     ++unknown_keys;
@@ -272,6 +284,7 @@ void ModelTable::Delete(uint64_t key) {
 void ModelTable::Reset() {
   items_.clear();
   leases_.clear();
+  acknowledged_.clear();
   counters = {};
   num_deleted_episodes = 0;
   num_unique_samples = 0;

@@ -124,10 +124,13 @@ class ModelTable {
   uint64_t Remove(uint64_t key);
   // The item, which left last, can no longer be sampled.
   void WriteOff(uint64_t key, uint64_t lease_id);
+  // Bounds the leases of items that left the table, after one of them has left.
+  void BoundOrphans();
 
   TableOptions options_;
   std::vector<ModelItem> items_;
-  std::vector<ModelLease> leases_;
+  std::vector<ModelLease> leases_;  // in the order of their grants
+  std::vector<LeaseGrant> acknowledged_;
   uint64_t now_ = 0;
 };
 

@@ -111,7 +111,8 @@ class Duel {
     const uint64_t dice = random_.Below(2'000);
     if (dice < 800) return InsertNew();
     if (dice < 950) return InsertExisting();
-    if (dice < 1'250) return Sample();
+    if (dice < 1'200) return Sample();
+    if (dice < 1'250) return SampleWhole();
     if (dice < 1'350) return Lease();
     if (dice < 1'450) return Settle();
     if (dice < 1'700) return Mutate();
@@ -224,6 +225,33 @@ class Duel {
     AGREE("CanSample", table_->CanSample(), model_.CanSample());
     AGREE("result of Sample", table_->Sample(n, rate_limited, &samples_, &effects_),
           static_cast<int64_t>(samples_.size()));
+    RETURN_DISAGREEMENT(FollowSamples(rate_limited));
+    if (static_cast<int64_t>(samples_.size()) < n && model_.CanSample())
+      return Disagree("samples", samples_.size(), "more");
+    if (static_cast<int64_t>(samples_.size()) > n) return Disagree("samples", samples_.size(), n);
+    samples_.clear();
+    return "";
+  }
+
+  // A batch that cannot be drawn changes nothing.
+  std::string SampleWhole() {
+    operation_ = "sample a whole batch";
+    const auto n = static_cast<int64_t>(1 + random_.Below(8));
+    const bool can_sample = model_.CanSample();
+    samples_.clear();
+    const Result<int64_t> drawn =
+        table_->SampleBatch(n, {}, nullptr, /*whole=*/true, false, &samples_, &effects_);
+    AGREE("status of SampleBatch", drawn.ok(), true);
+    AGREE("result of SampleBatch", *drawn, static_cast<int64_t>(samples_.size()));
+    if (*drawn != n) AGREE("samples of a whole batch", *drawn, 0);
+    if (n == 1) AGREE("samples of a batch of 1", *drawn, can_sample ? 1 : 0);
+    RETURN_DISAGREEMENT(FollowSamples(false));
+    samples_.clear();
+    return "";
+  }
+
+  // Compares samples_ with what the model may select, and counts them there.
+  std::string FollowSamples(bool rate_limited) {
     for (size_t i = 0; i < samples_.size(); ++i) {
       if (!model_.CanSample()) return Disagree("samples", samples_.size(), i);
       const internal::Sample& sample = samples_[i];
@@ -241,10 +269,6 @@ class Duel {
       RETURN_DISAGREEMENT(CompareData(sample.trajectory, item));
       model_.Sample(sample.key);
     }
-    if (static_cast<int64_t>(samples_.size()) < n && model_.CanSample())
-      return Disagree("samples", samples_.size(), "more");
-    if (static_cast<int64_t>(samples_.size()) > n) return Disagree("samples", samples_.size(), n);
-    samples_.clear();
     return "";
   }
 

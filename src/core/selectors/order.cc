@@ -1,7 +1,7 @@
 // Fifo and Lifo: a doubly linked list of the slots, oldest first; and those that came back from a lease, by age.
 //
-// A slot that comes back was the pick when it left: with Fifo it is older than all slots of the list, with
-// Lifo newer than those that were in the list then.
+// The list is in order of insertion. A slot that comes back may belong anywhere in it, so the pick is the older
+// (with Lifo, the newer) of the ends of both.
 #include <cassert>
 #include <cstdint>
 #include <functional>
@@ -50,12 +50,8 @@ class OrderSelector final : public Selector {
     links_[slot] = Link();
   }
 
-  // Deletes to undo are those of sampled slots, which were at the end that Sample() picks from.
+  // Deletes to undo are those of sampled slots, which were older (with Lifo, newer) than all slots of the list.
   void Undelete(const SelectorItem& item) override {
-    if (!is_lifo_ && !returned_.empty()) {  // it is older than all slots of the list
-      returned_.emplace(item.inserted, item.slot);
-      return;
-    }
     if (is_lifo_ || oldest_ == kNoPosition) return Insert(item);
     links_[item.slot] = {kNoPosition, oldest_};
     links_[oldest_].older = item.slot;
@@ -91,9 +87,10 @@ class OrderSelector final : public Selector {
 
   // The pick, if some slots came back.
   Slot PickReturned() const {
-    if (!is_lifo_) return returned_.begin()->second;
-    const auto& [inserted, slot] = *returned_.rbegin();
-    return newest_ == kNoPosition || inserted_of_(newest_) < inserted ? slot : newest_;
+    const uint32_t end = is_lifo_ ? newest_ : oldest_;
+    const auto& [inserted, slot] = is_lifo_ ? *returned_.rbegin() : *returned_.begin();
+    if (end == kNoPosition) return slot;
+    return (inserted_of_(end) < inserted) == is_lifo_ ? slot : end;
   }
 
   bool IsPresent(Slot slot) const { return links_[slot].older != kNoPosition || oldest_ == slot; }

@@ -204,7 +204,8 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
       MutexLock lock(&parts_mu_);
       parts_.assign(std::move_iterator(parts.begin() + 1), std::move_iterator(parts.end()));
     }
-    Write(std::move(message));
+    // The call may have begun to end meanwhile.
+    if (!Write(std::move(message))) return {};
     return {.bytes = bytes, .ready = false};
   }
 
@@ -219,7 +220,10 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
         parts_.pop_front();
       }
     }
-    if (next.total_bytes() > 0) return Write(std::move(next));
+    if (next.total_bytes() > 0) {
+      Write(std::move(next));
+      return;
+    }
     SessionCall::HandleWritten();
   }
   void HandleGone() override {

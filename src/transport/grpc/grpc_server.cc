@@ -55,7 +55,8 @@ Status GrpcServer::Impl::Listen(const Options& options) {
   // sent everything.
   builder.SetMaxReceiveMessageSize(-1);
   // Clients send pings to detect a dead server, and the server detects clients that vanished silently.
-  // A client sends a ping per second at most; more frequent ones end the connection with "too_many_pings".
+  // A client sends at most a ping every 250 ms (keepalive.h, keepalive_timeout is at least 1 s); more frequent ones
+  // end the connection with "too_many_pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 200);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   const KeepaliveMillis keepalive = SplitKeepalive(options.keepalive_timeout);

@@ -91,13 +91,13 @@ void ServerCall::Advance() {
   }
 }
 
-void ServerCall::Write(WireMessage message) {
+bool ServerCall::Write(WireMessage message) {
   if (is_sealed()) message.Seal(num_written_++);
   grpc::ByteBuffer buffer = ToByteBuffer(message);
   bool is_early = false;
   {
     MutexLock lock(&mu_);
-    if (ending_) return;
+    if (ending_) return false;
     is_early = write_ != WriteState::kIdle;
     if (!is_early) {
       write_ = WriteState::kQueued;
@@ -107,9 +107,10 @@ void ServerCall::Write(WireMessage message) {
   if (is_early) {
     assert(false && "a reply before the last one was written");
     EndCall(Status::Internal("a reply was sent before the last one was written"));
-    return;
+    return false;
   }
   Advance();
+  return true;
 }
 
 void ServerCall::SetEnding(Ending ending) {

@@ -116,7 +116,8 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
     Advance();
   }
   // REQUIRES: the previous message was written.
-  void Write(WireMessage message) EXCLUDES(mu_);
+  // Returns false if the call is ending: then the message is dropped.
+  bool Write(WireMessage message) EXCLUDES(mu_);
   void EndCall(const Status& status) EXCLUDES(mu_) { SetEnding({ToGrpcStatus(status), std::nullopt}); }
   // Ends the call after one more message.
   void EndWith(WireMessage last, const Status& status) EXCLUDES(mu_) {
