@@ -190,43 +190,6 @@ TEST_F(DisconnectedWritersTest, ARejectionOutlivesTheSession) {
   session->OnGone();
 }
 
-TEST_F(DisconnectedWritersTest, OneRejectionOfADisconnectedWriterIsKept) {
-  Create({{.name = "t"}});
-  std::vector<Item> items;
-  for (uint64_t number = 1; number <= 2000; ++number) items.push_back(MakeItem(number, "nowhere"));
-  {
-    const auto peer = std::make_shared<FakeInsertPeer>();
-    peer->ready = false;  // takes the welcome only
-    const auto session = service_->OpenInsert(MakeHello(1), peer).value();
-    session->OnMessage({.items = std::move(items)});
-    session->OnGone();
-  }
-  const auto peer = std::make_shared<FakeInsertPeer>();
-  const auto session = service_->OpenInsert(MakeHello(1), peer).value();
-  std::vector<uint64_t> rejected;
-  for (const InsertReply& reply : peer->replies) {
-    for (const Rejection& rejection : reply.rejections) rejected.push_back(rejection.number);
-  }
-  EXPECT_THAT(rejected, ::testing::ElementsAre(1)) << "the one that the client reports";
-  EXPECT_EQ(peer->confirmed(), 2000u);
-  session->OnGone();
-}
-
-TEST_F(DisconnectedWritersTest, OneRejectionOfItemsThatWaitIsKept) {
-  Create({TableOptions::Queue("q", 1)});
-  std::vector<Item> items;
-  for (uint64_t number = 1; number <= 2000; ++number) items.push_back(MakeItem(number));
-  Visit(1, std::move(items));
-  ASSERT_OK(service_->RemoveTable("q"));  // rejects those that wait
-  const auto peer = std::make_shared<FakeInsertPeer>();
-  const auto session = service_->OpenInsert(MakeHello(1), peer).value();
-  size_t rejections = 0;
-  for (const InsertReply& reply : peer->replies) rejections += reply.rejections.size();
-  EXPECT_EQ(rejections, 1u);
-  EXPECT_EQ(peer->replies.at(0).rejections.at(0).number, 2u);
-  session->OnGone();
-}
-
 // A peer that tables call from other threads.
 struct ConcurrentPeer final : InsertPeer {
   mutable Mutex mu;

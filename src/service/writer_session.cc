@@ -159,17 +159,8 @@ void WriterSession::DropWaiting(WaitingItem* item) {
 void WriterSession::Reject(uint64_t number, Status status) {
   // Of an item that was resent after DropPending(): the writer knows, or will know, that it was rejected.
   if (std::ranges::find(remembered_, number, &Rejection::number) != remembered_.end()) return;
-  if (is_disconnected_) return KeepFirstRejection(Rejection{number, std::move(status)});
   if (remembered_.size() < kRememberedRejections) remembered_.push_back({number, status});
   unreported_.push_back({number, std::move(status)});
-}
-
-void WriterSession::KeepFirstRejection(std::optional<Rejection> first) {
-  if (!remembered_.empty()) first = std::move(remembered_.front());
-  // Frees the memory, too.
-  remembered_ = {};
-  unreported_ = {};
-  if (first) remembered_.push_back(*std::move(first));
 }
 
 void WriterSession::RestoreRejections() {
@@ -512,7 +503,6 @@ bool WriterSession::Detach(uint64_t generation) {
   peer_ = nullptr;
   if (generation != last_generation_) return false;  // the next one is about to be attached
   is_disconnected_ = true;
-  KeepFirstRejection({});
   CountDisconnectedBytes();
   return true;
 }

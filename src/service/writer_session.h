@@ -92,8 +92,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
     TableLayout::Checked layout;
   };
 
-  // Maximum number of rejections kept for a client whose connection is replaced before it received them: the
-  // first ones, since a client reports the first.
+  // Maximum number of rejections kept for a client whose connection broke before it received them: the first
+  // ones, since a client reports the first.
   static constexpr size_t kRememberedRejections = 256;
   // Maximum number of rejections in a reply. The server stops reading when as many more are pending.
   static constexpr size_t kMaxRejections = 1024;
@@ -113,9 +113,6 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   // Completes DropPending() if no operation is in progress. The caller destroys the result without the lock.
   std::vector<std::deque<WaitingItem>> FinishDropping() REQUIRES(mu_);
   void Reject(uint64_t number, Status status) REQUIRES(mu_);
-  // Drops all rejections but the first, which is `first` if there was none: the writer is disconnected, and no
-  // bound counts their memory. A client reports the first one and ends.
-  void KeepFirstRejection(std::optional<Rejection> first) REQUIRES(mu_);
   // Makes the remembered rejections the first that are reported to a new stream.
   void RestoreRejections() REQUIRES(mu_);
   Result<Line*> FindLine(const std::string& table) REQUIRES(mu_);
