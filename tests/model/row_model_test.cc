@@ -293,21 +293,22 @@ class RowRun {
     if (random_.Below(4) == 0) claim.max_tokens = static_cast<int64_t>(1 + random_.Below(8));
     claim.lease = Duration(1 + random_.Below(200));
     ModelRows::Condition condition;
+    const Where* where = nullptr;
     operation_ = "claim for " + claim.consumer;
     if (random_.Below(3) == 0) {
       const size_t which = random_.Below(conditions_.size());
-      claim.where = parsed_[which];
+      where = parsed_[which].get();
       condition = conditions_[which].condition;
       operation_ += std::string(" where ") + conditions_[which].text;
     }
     if (!state_->CheckClaim(claim).ok()) return;
-    const Result<std::optional<ClaimedRows>> claimed = state_->Claim(claim);
+    const Result<std::optional<ClaimedRows>> claimed = state_->Claim(claim, where);
     const ModelRows::Claimed expected = model_.Claim(claim, condition);
     ASSERT_EQ(!claimed.ok(), expected.is_error) << operation_;
     if (!claimed.ok()) return;
     ASSERT_EQ(claimed->has_value(), expected.lease != 0) << operation_;
     if (!claimed->has_value()) {
-      ASSERT_NE(state_->Explain(claim), "");
+      ASSERT_NE(state_->Explain(claim, where), "");
       return;
     }
     ASSERT_EQ((*claimed)->lease, expected.lease) << operation_;

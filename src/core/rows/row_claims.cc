@@ -294,14 +294,14 @@ int64_t RowState::AtLeast(const RowClaim& claim) const {
   return std::min(at_least, claim.count / options_.group_size * options_.group_size);
 }
 
-Result<std::optional<ClaimedRows>> RowState::Claim(const RowClaim& claim) {
+Result<std::optional<ClaimedRows>> RowState::Claim(const RowClaim& claim, const Where* where) {
   View* const view = FindView(claim);
   const int64_t unit_size = view->whole_groups ? options_.group_size : 1;
   const int64_t at_least = AtLeast(claim);
   if (std::ssize(view->ready) * unit_size < at_least && claim.max_tokens == 0)
     return std::optional<ClaimedRows>();
   std::vector<std::optional<uint16_t>> where_names;
-  if (claim.where) where_names = Numbers(claim.where->names());
+  if (where != nullptr) where_names = Numbers(where->names());
   const std::optional<uint16_t> token_column = names_.Find(claim.token_column);
   std::vector<SlotIndex> taken;
   int64_t tokens = 0;
@@ -309,7 +309,7 @@ Result<std::optional<ClaimedRows>> RowState::Claim(const RowClaim& claim) {
   for (const Entry& entry : view->ready) {
     if (std::ssize(taken) + unit_size > claim.count) break;
     const std::span<const SlotIndex> rows = UnitRows(*view, entry.unit);
-    if (claim.where && !Matches(*claim.where, where_names, rows)) continue;
+    if (where != nullptr && !Matches(*where, where_names, rows)) continue;
     if (claim.max_tokens > 0) {
       int64_t more = 0;
       for (const SlotIndex row : rows) more += Length(rows_[row], *token_column).value_or(0);
@@ -358,11 +358,11 @@ Result<std::optional<ClaimedRows>> RowState::Claim(const RowClaim& claim) {
 
 uint64_t RowState::Generation(const RowClaim& claim) { return FindView(claim)->generation; }
 
-std::string RowState::Explain(const RowClaim& claim) {
+std::string RowState::Explain(const RowClaim& claim, const Where* where) {
   const View& view = *FindView(claim);
   const uint32_t bit = uint32_t{1} << view.consumer;
   std::vector<std::optional<uint16_t>> where_names;
-  if (claim.where) where_names = Numbers(claim.where->names());
+  if (where != nullptr) where_names = Numbers(where->names());
   int64_t ready = 0;
   int64_t filtered = 0;
   int64_t open = 0;
@@ -389,7 +389,7 @@ std::string RowState::Explain(const RowClaim& claim) {
     } else if (const std::span<const SlotIndex> unit =
                    view.whole_groups ? std::span<const SlotIndex>(groups_[row.group].rows)
                                      : std::span<const SlotIndex>(&slot, 1);
-               claim.where && !Matches(*claim.where, where_names, unit)) {
+               where != nullptr && !Matches(*where, where_names, unit)) {
       ++filtered;
     } else {
       ++ready;

@@ -39,18 +39,6 @@
 
 namespace reverb::internal {
 
-// What a write does, for all of its rows.
-struct RowWriteMode {
-  std::vector<std::string> columns = {};
-  std::optional<int64_t> version = {};  // absent: that of the table
-  bool overwrite = false;               // replaces columns that the row has
-  bool append = false;                  // appends to columns of open rows
-  bool open = false;                    // new rows are open
-  bool create = true;                   // false: unknown keys are refused
-  std::string same_length_as = {};      // the columns must have the length of this one; empty = any
-  uint64_t reservation = 0;             // counts new rows against this one; 0 = none
-};
-
 // What became of the write of one row.
 enum class RowFate : uint8_t {
   kStored,
@@ -67,33 +55,12 @@ enum class RowWaitReason : uint8_t {
   kMemory,  // max_bytes of the server
 };
 
-struct RowClaim {
-  std::string consumer = {};
-  std::string holder = {};  // who claims, for messages
-  int64_t count = 1;        // rows, at most
-  int64_t at_least = 0;     // rows; 0 = count
-  std::vector<std::string> needs = {};
-  std::vector<std::string> select = {};  // further columns to return, as far as a row has them
-  std::shared_ptr<const Where> where = {};
-  int64_t max_tokens = 0;  // bounds the sum of the lengths of token_column; 0 = unbounded
-  std::string token_column = "tokens";
-  std::optional<bool> whole_groups = {};  // absent: if the table has groups
-  Duration lease = std::chrono::seconds(60);
-};
-
 struct ClaimedRows {
   uint64_t lease = 0;
   int64_t version = 0;               // of the table
   std::vector<std::string> columns;  // those needed, then those selected
   std::vector<RowRecord> rows;
 };
-
-enum class RowSettlement : uint8_t { kAcknowledge = 0, kRelease = 1, kExtend = 2 };
-inline constexpr int kNumRowSettlements = 3;
-
-// How an open row ends, or not.
-enum class RowEnding : uint8_t { kClose = 0, kAbort = 1, kRequeue = 2 };
-inline constexpr int kNumRowEndings = 3;
 
 // Freed by the caller, without the table's lock.
 struct RowEffects {
@@ -152,12 +119,13 @@ class RowState {
   // --- Claiming ---
   // INVALID_ARGUMENT or NOT_FOUND if the claim can never succeed.
   Status CheckClaim(const RowClaim& claim);
-  // Returns nothing if the claim has to wait. REQUIRES: CheckClaim().
-  Result<std::optional<ClaimedRows>> Claim(const RowClaim& claim);
+  // Returns nothing if the claim has to wait. `where`: that of the claim, parsed; null = all rows.
+  // REQUIRES: CheckClaim().
+  Result<std::optional<ClaimedRows>> Claim(const RowClaim& claim, const Where* where = nullptr);
   // Returns a number that changes when rows became ready that a claim like this might take.
   uint64_t Generation(const RowClaim& claim);
   // Returns why the claim waits: `12 rows lack "advantages", 40 are stale, …`.
-  std::string Explain(const RowClaim& claim);
+  std::string Explain(const RowClaim& claim, const Where* where = nullptr);
   // Settles rows of a lease: those with these keys, or all if there are none. An unknown lease counts the keys as
   // expired, at least one. `lease`: from now on; kExtend only, and for the whole lease.
   LeaseOutcome Settle(uint64_t lease, std::span<const std::string> keys, RowSettlement settlement,

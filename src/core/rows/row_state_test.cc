@@ -43,9 +43,9 @@ class RowStateTest : public ::testing::Test {
     return fate;
   }
   // Returns the keys of the claimed rows; empty if the claim has to wait.
-  std::vector<std::string> Claim(const RowClaim& claim) {
+  std::vector<std::string> Claim(const RowClaim& claim, const Where* where = nullptr) {
     EXPECT_OK(state_->CheckClaim(claim));
-    Result<std::optional<ClaimedRows>> claimed = state_->Claim(claim);
+    Result<std::optional<ClaimedRows>> claimed = state_->Claim(claim, where);
     EXPECT_OK(claimed.status());
     if (!claimed.ok() || !*claimed) return {};
     lease_ = (*claimed)->lease;
@@ -155,8 +155,8 @@ TEST_F(RowStateTest, DynamicSamplingLeavesOutGroupsWithoutDifferences) {
                 {MakeRow("a0", {1}, "a", {{"reward", 1.0}}), MakeRow("a1", {1}, "a", {{"reward", 1.0}}),
                  MakeRow("b0", {1}, "b", {{"reward", 0.0}}), MakeRow("b1", {1}, "b", {{"reward", 1.0}})})
                 .status());
-  const auto where = std::make_shared<const Where>(Where::Parse("std(reward) > 0").value());
-  EXPECT_THAT(Claim({.consumer = "train", .count = 2, .where = where}), ElementsAre("b0", "b1"));
+  const Where where = Where::Parse("std(reward) > 0").value();
+  EXPECT_THAT(Claim({.consumer = "train", .count = 2}, &where), ElementsAre("b0", "b1"));
   EXPECT_EQ(state_->DeleteWhere(Where::Parse("std(reward) == 0").value(), &effects_), 2);
   EXPECT_EQ(state_->size(), 2);
 }
@@ -324,9 +324,9 @@ TEST_F(RowStateTest, ReasonsCountTheRowsThatAreNotReady) {
   RowClaim filtered = claim;
   filtered.count = 2;
   filtered.needs = {"tokens"};
-  filtered.where = std::make_shared<const Where>(Where::Parse("key == 'a'").value());
-  EXPECT_THAT(state_->Explain(filtered), HasSubstr("waits for 2 rows, 1 is ready"));
-  EXPECT_THAT(state_->Explain(filtered), HasSubstr("1 row does not match the condition"));
+  const Where where = Where::Parse("key == 'a'").value();
+  EXPECT_THAT(state_->Explain(filtered, &where), HasSubstr("waits for 2 rows, 1 is ready"));
+  EXPECT_THAT(state_->Explain(filtered, &where), HasSubstr("1 row does not match the condition"));
 }
 
 TEST_F(RowStateTest, ManyKindsOfClaimsReplaceEachOthersViews) {
