@@ -112,6 +112,27 @@ struct RowCounts {
   int64_t expired = 0;  // rows of leases that were neither acknowledged nor released in time
 };
 
+// Counters of one consumer.
+struct RowConsumerInfo {
+  std::string name;
+  int64_t ready = 0;  // for the claim that it made last
+  int64_t leased = 0;
+  int64_t consumed = 0;  // rows that are still in the table
+};
+
+// A row table at one moment.
+struct RowTableInfo {
+  RowTableOptions settings;
+  RowCounts counts;
+  std::vector<RowConsumerInfo> consumers;  // "resume" included
+  int64_t version = 0;
+  int64_t waiting_writes = 0;
+  int64_t waiting_claims = 0;
+  int64_t waiting_reservations = 0;
+  // Why the claim that has waited longest waits; empty if none does.
+  std::string claim_reason;
+};
+
 }  // namespace reverb
 
 #endif  // REVERB_ROW_TABLE_OPTIONS_H_

@@ -7,15 +7,13 @@
 #ifndef REVERB_TENSOR_ROW_H_
 #define REVERB_TENSOR_ROW_H_
 
-#include <chrono>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/payload_source.h"
+#include "reverb/row_operations.h"
 #include "reverb/row_table_options.h"
 #include "reverb/status.h"
 #include "reverb/tensor.h"
@@ -55,41 +53,6 @@ struct RowWrite {
   // Its columns are those of the write, in order, with one row each. Null: the write has no columns.
   ChunkRef chunk = {};
 };
-
-// What a write does, for all of its rows.
-struct RowWriteMode {
-  std::vector<std::string> columns = {};
-  std::optional<int64_t> version = {};  // absent: that of the table
-  bool overwrite = false;               // replaces columns that the row has
-  bool append = false;                  // appends to columns of open rows
-  bool open = false;                    // new rows are open
-  bool create = true;                   // false: unknown keys are refused
-  std::string same_length_as = {};      // the columns must have the length of this one; empty = any
-  uint64_t reservation = 0;             // counts new rows against this one; 0 = none
-};
-
-// Rows to be claimed by a consumer.
-struct RowClaim {
-  std::string consumer = {};
-  std::string holder = {};  // who claims, for messages
-  int64_t count = 1;        // rows, at most
-  int64_t at_least = 0;     // rows; 0 = count
-  std::vector<std::string> needs = {};
-  std::vector<std::string> select = {};  // further columns to return, as far as a row has them
-  std::string where = {};                // an expression; empty = all rows
-  int64_t max_tokens = 0;                // bounds the sum of the lengths of token_column; 0 = unbounded
-  std::string token_column = "tokens";
-  std::optional<bool> whole_groups = {};  // absent: if the table has groups
-  Duration lease = std::chrono::seconds(60);
-};
-
-// The numbers are sent: never change them.
-enum class RowSettlement : uint8_t { kAcknowledge = 0, kRelease = 1, kExtend = 2 };
-inline constexpr int kNumRowSettlements = 3;
-
-// How an open row ends, or not. The numbers are sent: never change them.
-enum class RowEnding : uint8_t { kClose = 0, kAbort = 1, kRequeue = 2 };
-inline constexpr int kNumRowEndings = 3;
 
 // A row as it is read.
 struct RowRecord {

@@ -19,11 +19,7 @@
 namespace reverb::model {
 
 using internal::Duration;
-using internal::RowClaim;
-using internal::RowEnding;
 using internal::RowFate;
-using internal::RowSettlement;
-using internal::RowWriteMode;
 using internal::TimePoint;
 
 struct ModelRow {

@@ -527,10 +527,10 @@ LeaseOutcome RowState::Settle(uint64_t id, std::span<const std::string> keys, Ro
   return outcome;
 }
 
-std::vector<RowState::ConsumerCounts> RowState::CountConsumers() const {
-  std::vector<ConsumerCounts> counts;
+std::vector<RowConsumerInfo> RowState::CountConsumers() const {
+  std::vector<RowConsumerInfo> counts;
   for (uint32_t consumer = 0; consumer <= resume_; ++consumer) {
-    ConsumerCounts& each = counts.emplace_back();
+    RowConsumerInfo& each = counts.emplace_back();
     each.name = consumer == resume_ ? std::string(kResumeConsumer) : options_.consumers[consumer];
     uint64_t last_used = 0;
     for (const View& view : views_) {

@@ -144,13 +144,7 @@ class RowState {
 
   RowCounts Counts() const;
   // For each consumer: rows that are leased, and ready for the claim that it made last.
-  struct ConsumerCounts {
-    std::string name;
-    int64_t ready = 0;
-    int64_t leased = 0;
-    int64_t consumed = 0;  // rows in the table
-  };
-  std::vector<ConsumerCounts> CountConsumers() const;
+  std::vector<RowConsumerInfo> CountConsumers() const;
   // Returns the memory of all rows beyond their chunks, approximately.
   int64_t memory_bytes() const;
 

@@ -443,11 +443,12 @@ int64_t ConcurrentRows::version() {
   return state_->version();
 }
 
-ConcurrentRows::Info ConcurrentRows::GetInfo() {
-  Info info;
+RowTableInfo ConcurrentRows::Info() {
+  RowTableInfo info;
   WithLock([&](Round*) {
     mu_.AssertHeld();
-    info = {.counts = state_->Counts(),
+    info = {.settings = options(),
+            .counts = state_->Counts(),
             .consumers = state_->CountConsumers(),
             .version = state_->version(),
             .waiting_writes = std::ssize(writes_),

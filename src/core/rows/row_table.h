@@ -110,17 +110,7 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   bool CancelReservation(uint64_t id) EXCLUDES(mu_);
   int64_t version() EXCLUDES(mu_);
 
-  struct Info {
-    RowCounts counts;
-    std::vector<RowState::ConsumerCounts> consumers;
-    int64_t version = 0;
-    int64_t waiting_writes = 0;
-    int64_t waiting_claims = 0;
-    int64_t waiting_reservations = 0;
-    // Why the first claim waits; empty if none does.
-    std::string claim_reason;
-  };
-  Info GetInfo() EXCLUDES(mu_);
+  RowTableInfo Info() EXCLUDES(mu_);
 
   // Ends all waits with CANCELLED; later operations that may wait fail the same way. Others keep working.
   void Close() EXCLUDES(mu_);

@@ -74,8 +74,8 @@ TEST_F(RowTableTest, TheWriteThatMakesARowReadyFinishesTheClaim) {
   const Handle claim = Claim({.consumer = "train", .needs = {"tokens", "adv"}});
   Put({.columns = {"tokens"}}, {MakeRow("a", {3})});
   EXPECT_FALSE(claim->is_finished);
-  EXPECT_EQ(table_->GetInfo().waiting_claims, 1);
-  EXPECT_THAT(table_->GetInfo().claim_reason, HasSubstr("1 row lacks \"adv\""));
+  EXPECT_EQ(table_->Info().waiting_claims, 1);
+  EXPECT_THAT(table_->Info().claim_reason, HasSubstr("1 row lacks \"adv\""));
   const Handle put = Put({.columns = {"adv"}}, {MakeRow("a", {3})});
   EXPECT_THAT(done_, ElementsAre(::testing::_, put.get(), claim.get()));
   EXPECT_THAT(claim->status, IsOk());
@@ -164,7 +164,7 @@ TEST_F(RowTableTest, AWriteWithAnErrorStoresNothing) {
   const Handle put = Put({.columns = {"x"}}, {MakeRow("a", {1}), MakeRow("b", {1})});
   EXPECT_THAT(put->status, StatusIs(StatusCode::kAlreadyExists));
   EXPECT_EQ(put->stored, 0);
-  EXPECT_EQ(table_->GetInfo().counts.rows, 1);
+  EXPECT_EQ(table_->Info().counts.rows, 1);
 }
 
 TEST_F(RowTableTest, NewRowsWaitForMemory) {
@@ -291,8 +291,8 @@ TEST(RowTableThreadsTest, EveryRowIsConsumedOnceByEachConsumer) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(trained.size(), size_t{kGroups} * kGroupSize);
-  EXPECT_EQ(table->GetInfo().counts.rows, 0);
-  EXPECT_EQ(table->GetInfo().counts.consumed, kGroups * kGroupSize);
+  EXPECT_EQ(table->Info().counts.rows, 0);
+  EXPECT_EQ(table->Info().counts.consumed, kGroups * kGroupSize);
   EXPECT_EQ(store->stored_bytes(), 0);
 }
 
