@@ -144,7 +144,7 @@ RowState::View* RowState::FindView(const RowClaim& claim) {
   std::vector<uint16_t> needs;
   for (const std::string& name : claim.needs) needs.push_back(*names_.Find(name));
   std::ranges::sort(needs);
-  needs.erase(std::ranges::unique(needs).begin(), needs.end());
+  needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
   const uint32_t consumer = *FindConsumer(claim.consumer);
   const bool whole_groups = WholeGroups(claim);
   View* oldest = nullptr;
