@@ -30,6 +30,8 @@
 
 #include "reverb/item.h"
 #include "reverb/rate_limiter.h"
+#include "reverb/row_table_options.h"
+#include "reverb/rows.h"
 #include "reverb/sampled_trajectory.h"
 #include "reverb/sampler.h"
 #include "reverb/server_info.h"
@@ -176,6 +178,14 @@ class Client {
                                                  const WaitOptions& wait = {}) const;
   // Returns the path of the new checkpoint; with several servers, their paths separated by commas.
   Result<std::string> Checkpoint(const WaitOptions& wait = {}) const;
+
+  // Returns a handle to a row table, which need not exist yet. FAILED_PRECONDITION for a client of several servers.
+  Result<Rows> RowTable(std::string name) const;
+  // Adds a row table to the server; see CreateTable().
+  Status CreateRowTable(const RowTableOptions& options, bool exist_ok = false, const WaitOptions& wait = {}) const;
+  Status RemoveRowTable(std::string_view name, const WaitOptions& wait = {}) const;
+  // Returns the information of all row tables of the server.
+  Result<std::vector<RowTableInfo>> InfoOfRowTables(const WaitOptions& wait = {}) const;
 
   // Returns whether the server is used without a socket. Contacts the server if that is not known yet.
   Result<bool> is_in_process(const WaitOptions& wait = {}) const;

@@ -19,6 +19,7 @@
 
 #include "reverb/checkpoint.h"
 #include "reverb/client.h"
+#include "reverb/row_table_options.h"
 #include "reverb/status.h"
 #include "reverb/table.h"
 #include "reverb/table_options.h"
@@ -64,6 +65,7 @@ enum class LocalAccess : uint8_t {
 
 struct ServerOptions {
   std::vector<TableOptions> tables = {};
+  std::vector<RowTableOptions> row_tables = {};
   StoreOptions store = {};
   // The address to listen on. Port 0 picks a free port; absent: serves this process only. "[::]" means all
   // interfaces.

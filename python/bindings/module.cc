@@ -20,6 +20,7 @@ NB_MODULE(_core, module) {
   BindServer(module);
   BindClient(module);
   BindLeases(module);
+  BindRows(module);
   BindSampler(module);
   BindBatches(module);
   BindSampleStream(module);

@@ -27,6 +27,7 @@ void BindCheckpoints(nb::module_& module);
 void BindServer(nb::module_& module);
 void BindClient(nb::module_& module);
 void BindLeases(nb::module_& module);
+void BindRows(nb::module_& module);
 void BindSampler(nb::module_& module);
 void BindBatches(nb::module_& module);
 void BindSampleStream(nb::module_& module);

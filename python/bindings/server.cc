@@ -13,6 +13,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "python_api.h"
+#include "rows.h"
 #include "table.h"
 
 namespace reverb::python {
@@ -23,7 +24,8 @@ class ServerObject {
   ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host,
                std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
                bool evict_when_full, LocalAccess local, std::string local_path, Timeout keepalive_timeout,
-               std::optional<int> shard, std::string register_at, std::string advertised_address) {
+               std::optional<int> shard, std::string register_at, std::string advertised_address,
+               const nb::list& row_tables) {
     ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
                           .host = std::move(host),
                           .port = 0,
@@ -50,6 +52,7 @@ class ServerObject {
       }
       options.tables.push_back(table->options());
     }
+    for (const nb::handle rows : row_tables) options.row_tables.push_back(ToRowTableOptions(rows));
     Result<Server> server = Waiting().Run([&](const WaitOptions& wait) {
       if (options.checkpoint) options.checkpoint->restore.on_wait = wait.on_wait;  // a load may take minutes
       return Server::Start(std::move(options));
@@ -138,19 +141,19 @@ void BindServer(nb::module_& module) {
              std::string host, std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
              bool evict_when_full, std::string_view local, std::string local_path,
              std::optional<double> keepalive_timeout, std::optional<int> shard, std::string register_at,
-             std::string advertised_address) {
+             std::string advertised_address, const nb::list& row_tables) {
             const LocalAccess access = local == "off"        ? LocalAccess::kOff
                                        : local == "any user" ? LocalAccess::kAnyUser
                                                              : LocalAccess::kSameUser;
             new (self)
                 Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full, access,
                      std::move(local_path), TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"), shard,
-                     std::move(register_at), std::move(advertised_address));
+                     std::move(register_at), std::move(advertised_address), row_tables);
           },
           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
           "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "",
           "keepalive_timeout"_a.none() = 20.0, "shard"_a = nb::none(), "register_at"_a = "",
-          "advertised_address"_a = "")
+          "advertised_address"_a = "", "row_tables"_a = nb::list())
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
       .def_prop_ro("shard", &Self::shard, "Identifies the server among several, in the keys of its items.")
       .def_prop_ro("local_path", &Self::local_path, "The path of the local socket; empty if there is none.")

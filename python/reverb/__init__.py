@@ -60,6 +60,7 @@ from reverb import (
     reverb_types,
 )
 from reverb import client as client
+from reverb import rows as rows
 from reverb import server as server
 from reverb import structured_writer as structured
 from reverb import structured_writer as structured_writer
@@ -71,6 +72,7 @@ from reverb._specs import BoundedTensorSpec, TensorSpec
 from reverb.client import Client, Writer
 from reverb.errors import DeadlineExceededError, ReverbError
 from reverb.replay_sample import ReplaySample, SampleInfo
+from reverb.rows import Jagged, Reservation, RowBatch, Rows, RowTable, Staleness
 from reverb.server import Server, Table
 from reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
 from reverb.vector_writer import VectorWriter
@@ -95,12 +97,18 @@ __all__ = [
     "BoundedTensorSpec",
     "Client",
     "DeadlineExceededError",
+    "Jagged",
     "MixedBatch",
     "PatternDataset",
     "ReplaySample",
+    "Reservation",
     "ReverbError",
+    "RowBatch",
+    "RowTable",
+    "Rows",
     "SampleInfo",
     "Server",
+    "Staleness",
     "TFClient",
     "Table",
     "TensorSpec",

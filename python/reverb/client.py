@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from reverb import _arguments, _core, _table_info, errors, rate_limiters, reverb_types
 from reverb.replay_sample import ReplaySample, _Batch, _Data, _PaddedBatch, _Sample
+from reverb.rows import Rows, RowTable
 from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
@@ -514,6 +515,31 @@ class Client(_core.Client):
             raise TypeError(f"table must be a reverb.Table, got {table!r} of type {type(table).__name__}")
         self._create_table(native, bool(exist_ok), timeout)
         self._signatures = None
+
+    def rows(self, table: str) -> Rows:
+        """Returns a row table of the server, which need not exist yet. docs/rows.md describes row tables.
+
+        >>> import reverb
+        >>> server = reverb.Server([reverb.RowTable("rollouts", consumers=["train"])])
+        >>> rows = server.localhost_client().rows("rollouts")
+        >>> rows.put(["a", "b"], {"tokens": [[1, 2, 3], [4]]}, tags=[{"reward": 0.5}, {"reward": -1.0}])
+        PutResult(stored=2, aborted=[], version=0)
+        >>> with rows.claim("train", 1, needs=["tokens"], where="reward > 0") as batch:
+        ...     print(batch.keys, batch["tokens"].padded(0, multiple_of=4))
+        ['a'] [[1 2 3 0]]
+        >>> server.stop()
+        """
+        return Rows(self, table)
+
+    def create_row_table(self, table: RowTable, *, exist_ok: bool = False, timeout: float | None = None) -> None:
+        """Adds a row table to the server; see `create_table`."""
+        if not isinstance(table, RowTable):
+            raise TypeError(f"table must be a reverb.RowTable, got {table!r} of type {type(table).__name__}")
+        _core.create_row_table(self, table._options, bool(exist_ok), timeout)
+
+    def remove_row_table(self, name: str, *, timeout: float | None = None) -> None:
+        """Removes a row table and frees its rows. Calls that wait for it raise RuntimeError."""
+        _core.remove_row_table(self, name, timeout)
 
     def remove_table(self, table: str, *, timeout: float | None = None) -> None:
         """Removes a table from the server and frees its items.

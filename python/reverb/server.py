@@ -23,6 +23,7 @@ from reverb import (
     reverb_types,
 )
 from reverb.client import Client
+from reverb.rows import RowTable
 
 __all__ = ["Server", "Table", "TableExtensionBase"]
 
@@ -265,7 +266,7 @@ class Server:
 
     def __init__(
         self,
-        tables: Sequence[Table] | None = None,
+        tables: Sequence[Table | RowTable] | None = None,
         port: int | None = None,
         checkpointer: checkpointers.CheckpointerBase | None = None,
         *,
@@ -286,7 +287,7 @@ class Server:
         a table that is not among `tables` and that no client had created, RuntimeError if it is damaged.
 
         Args:
-            tables: the tables to serve. A Table belongs to one server.
+            tables: the tables to serve, of items and of rows. A Table belongs to one server.
             port: the port to listen on; None for any free port, see `port`.
             checkpointer: where checkpoints are saved and loaded from; None: a new temporary directory.
             host: the address to listen on; all interfaces by default. "localhost" serves this machine only.
@@ -311,19 +312,19 @@ class Server:
             raise ValueError(f'when_full must be "wait" or "evict", got {when_full!r}')
         if not tables:
             raise ValueError("At least one table must be provided")
-        if not isinstance(tables, Iterable) or not all(isinstance(table, Table) for table in tables):
+        if not isinstance(tables, Iterable) or not all(isinstance(table, (Table, RowTable)) for table in tables):
             raise TypeError(
-                f"tables must be a sequence of reverb.Table, such as [table], got {tables!r} of type "
-                f"{type(tables).__name__}"
+                f"tables must be a sequence of reverb.Table or reverb.RowTable, such as [table], got {tables!r} of "
+                f"type {type(tables).__name__}"
             )
         names = collections.Counter(table.name for table in tables)
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
             raise ValueError(f"Multiple items in tables have the same name: {', '.join(twice)}")
         self._checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
-        self._tables = tuple(tables)
+        self._tables = tuple(table for table in tables if isinstance(table, Table))
         self._server = _core.Server(
-            tables=[table.internal_table for table in tables],
+            tables=[table.internal_table for table in self._tables],
             port=None if port is None else operator.index(port),
             host=host,
             checkpoint=_checkpoint_options(self._checkpointer),
@@ -335,6 +336,7 @@ class Server:
             shard=None if shard is None else _arguments.as_int32("shard", shard),
             register_at=register or "",
             advertised_address=advertised_address or "",
+            row_tables=[table._options for table in tables if isinstance(table, RowTable)],
         )
 
     @property

@@ -51,7 +51,7 @@ def test_needs_tables(tables):
 
 @pytest.mark.parametrize("tables", [make_table(), {"table": make_table()}, ["table"], 3])
 def test_tables_of_a_wrong_type(tables):
-    with pytest.raises(TypeError, match=r"tables must be a sequence of reverb\.Table, such as \[table\], got"):
+    with pytest.raises(TypeError, match=r"tables must be a sequence of reverb\.Table or reverb\.RowTable, such as \[table\], got"):
         reverb.Server(tables)
 
 

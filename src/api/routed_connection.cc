@@ -238,6 +238,9 @@ Result<LeaseOutcome> RoutedConnection::SettleLeases(const SettleLeasesRequest& r
   return Call(wait,
               [&](Connection& to, const WaitOptions& attempt) { return to.SettleLeases(request, attempt); });
 }
+Result<RowsReply> RoutedConnection::Rows(const RowsRequest& request, const WaitOptions& wait) {
+  return Call(wait, [&](Connection& to, const WaitOptions& attempt) { return to.Rows(request, attempt); });
+}
 Result<std::string> RoutedConnection::Checkpoint(const WaitOptions& wait) {
   return Call(wait, [](Connection& to, const WaitOptions& attempt) { return to.Checkpoint(attempt); });
 }

@@ -64,6 +64,7 @@ class RoutedConnection final : public Connection, public std::enable_shared_from
   Status ChangeTable(const ChangeTableRequest& request, const WaitOptions& wait) override;
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) override;
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) override;
+  Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) override;
   Result<std::string> Checkpoint(const WaitOptions& wait) override;
 
   // Returns whether an error of the local transport means that the server does not accept this client there: it

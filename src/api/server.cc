@@ -79,6 +79,7 @@ std::string HexadecimalId(const internal::Id128& id) {
 Result<Server> Server::Start(ServerOptions options) {
   internal::ServerImpl::Options inner;
   inner.tables = std::move(options.tables);
+  inner.row_tables = std::move(options.row_tables);
   inner.store.max_bytes = options.store.max_bytes;
   inner.store.policy =
       options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;

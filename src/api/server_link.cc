@@ -273,6 +273,17 @@ Result<std::string> ServerLink::Checkpoint(const WaitOptions& wait) {
       [](Connection& connection, const WaitOptions& attempt) { return connection.Checkpoint(attempt); });
 }
 
+Result<RowsReply> ServerLink::Rows(const RowsRequest& request, const WaitOptions& wait) {
+  const RowsVerb verb = request.call.verb;
+  const bool is_change = verb != RowsVerb::kGet && verb != RowsVerb::kList && verb != RowsVerb::kInfo;
+  const bool can_repeat = verb != RowsVerb::kPut && verb != RowsVerb::kEnd && verb != RowsVerb::kReserve &&
+                          verb != RowsVerb::kRemoveTable &&
+                          (verb != RowsVerb::kCreateTable || request.call.exist_ok);
+  return CallFor<RowsReply>(
+      {.name = "Rows", .can_repeat = can_repeat, .is_change = is_change}, wait,
+      [&](Connection& connection, const WaitOptions& attempt) { return connection.Rows(request, attempt); });
+}
+
 // --- Single operations, over streams kept for reuse ---
 
 Status ServerLink::Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,

@@ -78,6 +78,9 @@ class ServerLink {
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait)
       EXCLUDES(mu_);
   Result<std::string> Checkpoint(const WaitOptions& wait) EXCLUDES(mu_);
+  // Operations that only read, settle or set a version are repeated after a broken connection. A claim is too: what its
+  // first attempt may have got comes back when the lease expires.
+  Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
 
   Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
                 const WaitOptions& wait, const ItemStructure& structure) EXCLUDES(mu_);

@@ -90,6 +90,7 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
       options.limits.max_streams + std::min<size_t>(1000, SIZE_MAX - options.limits.max_streams);
   REVERB_ASSIGN_OR_RETURN(server->service_,
                           Service::Create({.tables = std::move(loaded.tables),
+                                           .row_tables = std::move(options.row_tables),
                                            .store = server->store_,
                                            .server_name = std::move(options.name),
                                            .limits = options.limits,

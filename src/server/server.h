@@ -31,6 +31,7 @@ class ServerImpl {
  public:
   struct Options {
     std::vector<TableOptions> tables;
+    std::vector<RowTableOptions> row_tables = {};
     ChunkStore::Options store;
     std::optional<std::string> address;                    // host:port; absent: no gRPC
     Timeout keepalive_timeout = kDefaultKeepaliveTimeout;  // of gRPC's connections

@@ -134,6 +134,9 @@ Result<std::shared_ptr<Service>> Service::Create(Options options) {
     for (const std::string& text : FindContradictions(table->Info())) Log(LogLevel::kWarning, text);
   }
   REVERB_RETURN_IF_ERROR(service->CheckInfoCanBeRead(nullptr));
+  for (const RowTableOptions& rows : service->options_.row_tables) {
+    REVERB_RETURN_IF_ERROR(service->rows_.Create(rows, /*exist_ok=*/false));
+  }
   if (!writers.empty()) {
     {
       MutexLock lock(&service->mu_);
@@ -162,6 +165,9 @@ Service::Service(Options options)
     : options_(std::move(options)),
       life_id_(RandomId()),
       started_nanos_(options_.clock->WallNanos()),
+      rows_({.store = options_.store,
+             .clock = options_.clock,
+             .is_taken = [this](std::string_view name) { return FindTable(name).ok(); }}),
       undelivered_log_(options_.clock, std::chrono::minutes(1)),
       disconnected_log_(options_.clock, std::chrono::minutes(1)) {}
 Service::~Service() = default;
@@ -196,6 +202,7 @@ void Service::Stop(const std::function<void()>& before_forgetting) {
     disconnected_.clear();
     stopped_writers_.insert(stopped_writers_.end(), writers.begin(), writers.end());
   }
+  rows_.Close();
   for (auto& end : ends) end(ShuttingDown());
   for (auto& writer : writers) writer->Abandon();
   {
@@ -591,6 +598,9 @@ Status Service::CreateTable(const CreateTableRequest& request) {
   REVERB_ASSIGN_OR_RETURN(
       const std::shared_ptr<ConcurrentTable> table,
       ConcurrentTable::Create(std::move(options), {.store = options_.store, .clock = options_.clock}));
+  if (rows_.Has(name)) {
+    return Status::AlreadyExists("there is a row table named \"" + name + "\"; use another name");
+  }
   // One at a time: tables that clients can read one by one may be too many together.
   MutexLock creating(&creating_mu_);
   std::shared_ptr<ConcurrentTable> present;
@@ -683,6 +693,10 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
 Result<std::string> Service::Checkpoint() {
   if (options_.checkpoint) return options_.checkpoint();
   return Status::InvalidArgument("this server was started without a checkpoint path");
+}
+
+std::shared_ptr<PendingCall> Service::StartRows(RowsRequest request, const RowsDone& done) {
+  return rows_.Start(std::move(request), done);
 }
 
 Service::Stats Service::stats() const {

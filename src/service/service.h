@@ -25,7 +25,9 @@
 #include "checkpoint/source.h"
 #include "core/chunk_store.h"
 #include "core/table.h"
+#include "reverb/row_table_options.h"
 #include "reverb/status.h"
+#include "service/row_service.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -78,6 +80,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
  public:
   struct Options {
     std::vector<std::shared_ptr<ConcurrentTable>> tables;  // of one store; names are unique
+    std::vector<RowTableOptions> row_tables = {};
     std::shared_ptr<ChunkStore> store;
     std::string server_name = "reverb";
     ServiceLimits limits;
@@ -123,6 +126,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Status ChangeTable(const ChangeTableRequest& request) override;
   Result<InspectReply> Inspect(const InspectRequest& request) override;
   Result<std::string> Checkpoint() override;
+  std::shared_ptr<PendingCall> StartRows(RowsRequest request, const RowsDone& done) override;
 
   struct Stats {
     size_t streams = 0;
@@ -138,6 +142,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   ChunkStore& store() { return *options_.store; }
   // Returns NOT_FOUND, with the names of all tables, if there is none of that name.
   Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const EXCLUDES(tables_mu_);
+  RowService& rows() { return rows_; }
   // Returns the tables that exist now, in the order in which they were created.
   std::vector<std::shared_ptr<ConcurrentTable>> tables() const EXCLUDES(tables_mu_);
   Welcome MakeWelcome(uint64_t applied_through) const;
@@ -196,6 +201,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   mutable Mutex tables_mu_;
   std::vector<std::shared_ptr<ConcurrentTable>> tables_ GUARDED_BY(tables_mu_);  // in order of creation
   std::map<std::string, std::shared_ptr<ConcurrentTable>, std::less<>> by_name_ GUARDED_BY(tables_mu_);
+
+  RowService rows_;
 
   std::atomic<int64_t> undelivered_{0};
   LogEvery undelivered_log_;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "reverb/fields.h"
 #include "reverb/item.h"
@@ -15,6 +16,26 @@
 #include "transport/wire.h"
 
 namespace reverb::internal {
+
+// Represents a tag of a row in a message.
+struct RowTagRecord {
+  std::string name;
+  uint32_t kind = 0;  // index of RowTag::value
+  int64_t integer = 0;
+  double real = 0;
+  std::string text;
+};
+
+// Represents a row in a message: all but its data.
+struct RowHeader {
+  std::string key;
+  std::string group;
+  int64_t version = 0;
+  bool is_open = false;
+  std::vector<RowTagRecord> tags;
+  std::vector<std::string> columns;
+  std::vector<uint64_t> num_segments;
+};
 
 // Represents a Status in a message.
 struct StatusRecord {
@@ -29,6 +50,16 @@ namespace reverb {
 
 template <>
 inline constexpr uint32_t kNumValues<BatchCheck> = kNumBatchChecks;
+template <>
+inline constexpr uint32_t kNumValues<internal::RowsVerb> = internal::kNumRowsVerbs;
+template <>
+inline constexpr uint32_t kNumValues<RowSettlement> = kNumRowSettlements;
+template <>
+inline constexpr uint32_t kNumValues<RowEnding> = kNumRowEndings;
+template <>
+inline constexpr uint32_t kNumValues<RowOrder> = kNumRowOrders;
+template <>
+inline constexpr uint32_t kNumValues<WhenStale> = kNumWhenStale;
 
 // One field per line.
 // clang-format off
@@ -184,6 +215,129 @@ inline constexpr auto kFields<internal::InspectRequest> = FieldList("InspectRequ
     Field("table", 1, &internal::InspectRequest::table),
     Field("cursor", 2, &internal::InspectRequest::cursor),
     Field("count", 3, &internal::InspectRequest::count));
+
+// --- Row tables ---
+
+template <>
+inline constexpr auto kFields<internal::RowTableRecord> = FieldList("RowTableSettings",
+    Field("name", 1, &internal::RowTableRecord::options, &RowTableOptions::name),
+    Field("max_rows", 2, &internal::RowTableRecord::options, &RowTableOptions::max_rows),
+    Field("group_size", 3, &internal::RowTableRecord::options, &RowTableOptions::group_size),
+    Field("consumers", 4, &internal::RowTableRecord::options, &RowTableOptions::consumers),
+    Field("order", 5, &internal::RowTableRecord::options, &RowTableOptions::order),
+    Field("max_running", 6, &internal::RowTableRecord::options, &RowTableOptions::max_running),
+    Field("drop_consumed", 7, &internal::RowTableRecord::options, &RowTableOptions::drop_consumed),
+    Field("has_staleness", 8, &internal::RowTableRecord::has_staleness),
+    Field("max_lag", 9, &internal::RowTableRecord::staleness, &StalenessOptions::max_lag),
+    Field("when_stale", 10, &internal::RowTableRecord::staleness, &StalenessOptions::when_stale),
+    Field("batch", 11, &internal::RowTableRecord::staleness, &StalenessOptions::batch));
+
+template <>
+inline constexpr auto kFields<internal::RowsCall> = FieldList("RowsCall",
+    Field("verb", 1, &internal::RowsCall::verb),
+    Field("table", 2, &internal::RowsCall::table),
+    Field("timeout_nanos", 3, &internal::RowsCall::timeout)
+        .As(FieldKind::kSaturating),
+    Field("columns", 4, &internal::RowsCall::write, &RowWriteMode::columns),
+    Field("write_version", 5, &internal::RowsCall::write, &RowWriteMode::version).As(FieldKind::kZigZag),
+    Field("overwrite", 6, &internal::RowsCall::write, &RowWriteMode::overwrite),
+    Field("append", 7, &internal::RowsCall::write, &RowWriteMode::append),
+    Field("open", 8, &internal::RowsCall::write, &RowWriteMode::open),
+    Field("create_rows", 9, &internal::RowsCall::write, &RowWriteMode::create),
+    Field("same_length_as", 10, &internal::RowsCall::write, &RowWriteMode::same_length_as),
+    Field("write_reservation", 11, &internal::RowsCall::write, &RowWriteMode::reservation).As(FieldKind::kFixed),
+    Field("consumer", 20, &internal::RowsCall::claim, &RowClaim::consumer),
+    Field("holder", 21, &internal::RowsCall::claim, &RowClaim::holder),
+    Field("claim_count", 22, &internal::RowsCall::claim, &RowClaim::count),
+    Field("at_least", 23, &internal::RowsCall::claim, &RowClaim::at_least),
+    Field("needs", 24, &internal::RowsCall::claim, &RowClaim::needs),
+    Field("select", 25, &internal::RowsCall::claim, &RowClaim::select),
+    Field("where", 26, &internal::RowsCall::claim, &RowClaim::where).UpTo(FieldLimit::kText),
+    Field("max_tokens", 27, &internal::RowsCall::claim, &RowClaim::max_tokens),
+    Field("token_column", 28, &internal::RowsCall::claim, &RowClaim::token_column),
+    Field("whole_groups", 29, &internal::RowsCall::claim, &RowClaim::whole_groups),
+    Field("lease_nanos", 30, &internal::RowsCall::claim, &RowClaim::lease).As(FieldKind::kSaturating),
+    Field("keys", 40, &internal::RowsCall::keys).UpTo(FieldLimit::kUpdates),
+    Field("lease_id", 41, &internal::RowsCall::lease_id).As(FieldKind::kFixed),
+    Field("settlement", 42, &internal::RowsCall::settlement),
+    Field("extension_nanos", 43, &internal::RowsCall::extension).As(FieldKind::kSaturating),
+    Field("ending", 44, &internal::RowsCall::ending),
+    Field("cursor", 45, &internal::RowsCall::cursor),
+    Field("count", 46, &internal::RowsCall::count),
+    Field("version", 47, &internal::RowsCall::version).As(FieldKind::kZigZag),
+    Field("reservation", 48, &internal::RowsCall::reservation).As(FieldKind::kFixed),
+    Field("create", 49, &internal::RowsCall::create),
+    Field("exist_ok", 50, &internal::RowsCall::exist_ok));
+
+template <>
+inline constexpr auto kFields<RowCounts> = FieldList("RowCounts",
+    Field("rows", 1, &RowCounts::rows),
+    Field("open", 2, &RowCounts::open),
+    Field("stale", 3, &RowCounts::stale),
+    Field("groups", 4, &RowCounts::groups),
+    Field("complete_groups", 5, &RowCounts::complete_groups),
+    Field("running", 6, &RowCounts::running),
+    Field("leases", 7, &RowCounts::leases),
+    Field("accepted", 8, &RowCounts::accepted),
+    Field("created", 9, &RowCounts::created),
+    Field("updated", 10, &RowCounts::updated),
+    Field("consumed", 11, &RowCounts::consumed),
+    Field("dropped_stale", 12, &RowCounts::dropped_stale),
+    Field("deleted", 13, &RowCounts::deleted),
+    Field("refused", 14, &RowCounts::refused),
+    Field("claimed", 15, &RowCounts::claimed),
+    Field("acknowledged", 16, &RowCounts::acknowledged),
+    Field("released", 17, &RowCounts::released),
+    Field("expired", 18, &RowCounts::expired));
+
+template <>
+inline constexpr auto kFields<RowConsumerInfo> = FieldList("RowConsumerInfo",
+    Field("name", 1, &RowConsumerInfo::name),
+    Field("ready", 2, &RowConsumerInfo::ready),
+    Field("leased", 3, &RowConsumerInfo::leased),
+    Field("consumed", 4, &RowConsumerInfo::consumed));
+
+template <>
+inline constexpr auto kFields<internal::RowTableReport> = FieldList("RowTableInfo",
+    Field("settings", 1, &internal::RowTableReport::settings),
+    Field("counts", 2, &internal::RowTableReport::info, &RowTableInfo::counts),
+    Field("consumers", 3, &internal::RowTableReport::info, &RowTableInfo::consumers),
+    Field("version", 4, &internal::RowTableReport::info, &RowTableInfo::version).As(FieldKind::kZigZag),
+    Field("waiting_writes", 5, &internal::RowTableReport::info, &RowTableInfo::waiting_writes),
+    Field("waiting_claims", 6, &internal::RowTableReport::info, &RowTableInfo::waiting_claims),
+    Field("waiting_reservations", 7, &internal::RowTableReport::info, &RowTableInfo::waiting_reservations),
+    Field("claim_reason", 8, &internal::RowTableReport::info, &RowTableInfo::claim_reason).UpTo(FieldLimit::kText));
+
+template <>
+inline constexpr auto kFields<internal::RowsResult> = FieldList("RowsResult",
+    Field("version", 1, &internal::RowsResult::version).As(FieldKind::kZigZag),
+    Field("count", 2, &internal::RowsResult::count),
+    Field("refused", 3, &internal::RowsResult::refused).UpTo(FieldLimit::kUpdates),
+    Field("columns", 4, &internal::RowsResult::columns),
+    Field("lease_id", 5, &internal::RowsResult::lease_id).As(FieldKind::kFixed),
+    Field("outcome", 6, &internal::RowsResult::outcome),
+    Field("cursor", 7, &internal::RowsResult::cursor),
+    Field("reservation", 8, &internal::RowsResult::reservation).As(FieldKind::kFixed),
+    Field("was_known", 9, &internal::RowsResult::was_known),
+    Field("tables", 10, &internal::RowsResult::tables));
+
+template <>
+inline constexpr auto kFields<internal::RowTagRecord> = FieldList("RowTag",
+    Field("name", 1, &internal::RowTagRecord::name),
+    Field("kind", 2, &internal::RowTagRecord::kind),
+    Field("integer", 3, &internal::RowTagRecord::integer).As(FieldKind::kZigZag),
+    Field("real", 4, &internal::RowTagRecord::real),
+    Field("text", 5, &internal::RowTagRecord::text));
+
+template <>
+inline constexpr auto kFields<internal::RowHeader> = FieldList("RowHeader",
+    Field("key", 1, &internal::RowHeader::key),
+    Field("group", 2, &internal::RowHeader::group),
+    Field("version", 3, &internal::RowHeader::version).As(FieldKind::kZigZag),
+    Field("is_open", 4, &internal::RowHeader::is_open),
+    Field("tags", 5, &internal::RowHeader::tags),
+    Field("columns", 6, &internal::RowHeader::columns),
+    Field("num_segments", 7, &internal::RowHeader::num_segments).As(FieldKind::kFixed));
 
 // clang-format on
 

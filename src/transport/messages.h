@@ -16,12 +16,14 @@
 #include "reverb/item.h"
 #include "reverb/lease.h"
 #include "reverb/rate_limiter.h"
+#include "reverb/row_table_options.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
 #include "reverb/table_info.h"
 #include "reverb/table_options.h"
 #include "tensor/batch_rules.h"
 #include "tensor/item.h"
+#include "tensor/row.h"
 #include "tensor/trajectory.h"
 
 namespace reverb::internal {
@@ -171,6 +173,98 @@ struct InspectRequest {
 struct InspectReply {
   uint64_t next_cursor = 0;  // 0 = the end
   std::vector<Sample> items;
+};
+
+// --- Row tables: one call for all operations ---
+
+// The numbers are sent: never change them.
+enum class RowsVerb : uint8_t {
+  kNone = 0,
+  kPut = 1,
+  kClaim = 2,
+  kSettle = 3,
+  kGet = 4,
+  kList = 5,
+  kDelete = 6,
+  kEnd = 7,
+  kSetVersion = 8,
+  kReserve = 9,
+  kCancelReservation = 10,
+  kInfo = 11,
+  kCreateTable = 12,
+  kRemoveTable = 13,
+};
+inline constexpr uint32_t kNumRowsVerbs = 14;
+
+// Settings of a row table, as a message has them.
+struct RowTableRecord {
+  RowTableOptions options;
+  bool has_staleness = false;
+  StalenessOptions staleness;
+
+  static RowTableRecord Of(const RowTableOptions& options) {
+    return {.options = options,
+            .has_staleness = options.staleness.has_value(),
+            .staleness = options.staleness.value_or(StalenessOptions())};
+  }
+  RowTableOptions ToOptions() const {
+    RowTableOptions result = options;
+    result.staleness.reset();
+    if (has_staleness) result.staleness = staleness;
+    return result;
+  }
+};
+
+// What an operation needs besides rows. Each verb uses some of the fields.
+struct RowsCall {
+  RowsVerb verb = RowsVerb::kNone;
+  std::string table;
+  std::optional<Duration> timeout = {};  // kPut, kClaim, kReserve; absent = wait forever, zero = try once
+  RowWriteMode write = {};               // kPut
+  RowClaim claim = {};                   // kClaim; kList, kDelete: its condition; kGet: the columns to select
+  std::vector<std::string> keys = {};    // kSettle, kGet, kDelete, kEnd
+  uint64_t lease_id = 0;                 // kSettle
+  RowSettlement settlement = RowSettlement::kAcknowledge;
+  Duration extension{0};  // kSettle
+  RowEnding ending = RowEnding::kClose;
+  uint64_t cursor = 0;                        // kList
+  int64_t count = 0;                          // kList, kReserve
+  std::optional<int64_t> version = {};        // kSetVersion, kReserve
+  uint64_t reservation = 0;                   // kCancelReservation
+  std::optional<RowTableRecord> create = {};  // kCreateTable
+  bool exist_ok = false;                      // kCreateTable
+};
+
+struct RowsRequest {
+  RowsCall call;
+  std::vector<RowWrite> rows = {};  // kPut
+};
+
+// A RowTableInfo, with the settings as a message has them.
+struct RowTableReport {
+  RowTableRecord settings;
+  RowTableInfo info;  // except for the settings
+};
+
+// What an operation returns besides rows.
+struct RowsResult {
+  int64_t version = 0;                    // of the table
+  int64_t count = 0;                      // rows that were stored or deleted
+  std::vector<std::string> refused = {};  // keys of rows that are stale or gone
+  std::vector<std::string> columns = {};  // that the rows have data of
+  uint64_t lease_id = 0;
+  LeaseOutcome outcome = {};
+  uint64_t cursor = 0;
+  uint64_t reservation = 0;
+  bool was_known = false;  // kCancelReservation
+  std::vector<RowTableReport> tables = {};
+};
+
+struct RowsReply {
+  RowsResult result;
+  std::vector<RowRecord> rows = {};
+  // The rows from here on have no data, since the reply would be too large: read them with kGet.
+  uint64_t rows_with_data = 0;
 };
 
 }  // namespace reverb::internal

@@ -30,6 +30,8 @@ std::string_view MethodName(Method method) {
       return "Checkpoint";
     case Method::kSettleLeases:
       return "SettleLeases";
+    case Method::kRows:
+      return "Rows";
   }
   return {};
 }
@@ -96,6 +98,21 @@ Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* han
     default:
       return Status::Internal("this method is not a single call");
   }
+}
+
+std::shared_ptr<PendingCall> ServeRows(ByteSlices request, RequestHandler* handler,
+                                       std::function<bool(Result<WireMessage>)> done) {
+  const auto make_chunk = [handler](const ChunkHeader& header, uint8_t** payload) {
+    return handler->AllocateChunk(header, payload);
+  };
+  Result<RowsRequest> decoded = DecodeRowsRequest(request, make_chunk, handler->wire_limits());
+  if (!decoded.ok()) {
+    (void)done(decoded.status());
+    return nullptr;
+  }
+  return handler->StartRows(*std::move(decoded), [done = std::move(done)](Result<RowsReply> reply) {
+    return done(reply.ok() ? Result<WireMessage>(EncodeRowsReply(*reply)) : reply.status());
+  });
 }
 
 // --- The client's side ---
@@ -169,6 +186,13 @@ Result<LeaseOutcome> WireConnection::SettleLeases(const SettleLeasesRequest& req
   REVERB_RETURN_IF_ERROR(Call(Method::kSettleLeases, EncodeSettleLeasesRequest(request), wait,
                               DecodeInto(DecodeLeaseOutcome, limits(), &outcome)));
   return outcome;
+}
+
+Result<RowsReply> WireConnection::Rows(const RowsRequest& request, const WaitOptions& wait) {
+  RowsReply reply;
+  REVERB_RETURN_IF_ERROR(
+      Call(Method::kRows, EncodeRowsRequest(request), wait, DecodeInto(DecodeRowsReply, limits(), &reply)));
+  return reply;
 }
 
 Status WireConnection::CallForNothing(Method method, WireMessage request, const WaitOptions& wait) {

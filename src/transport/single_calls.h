@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -32,8 +33,9 @@ enum class Method : uint8_t {
   kChangeTable = 10,
   kCheckpoint = 11,
   kSettleLeases = 12,
+  kRows = 13,
 };
-inline constexpr Method kLastMethod = Method::kSettleLeases;
+inline constexpr Method kLastMethod = Method::kRows;
 
 // Returns the name in proto/reverb/v1/reverb.proto; empty for an unknown number.
 std::string_view MethodName(Method method);
@@ -41,6 +43,10 @@ inline bool IsSingleCall(Method method) { return method >= Method::kMutate && me
 
 // Decodes a request of a single call, executes it, and encodes the reply.
 Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler);
+
+// The same for kRows, which may have to wait; see RequestHandler::StartRows. The request is not used after the return.
+std::shared_ptr<PendingCall> ServeRows(ByteSlices request, RequestHandler* handler,
+                                       std::function<bool(Result<WireMessage>)> done);
 
 // The single calls of a Connection over a transport that sends bytes.
 class WireConnection : public Connection {
@@ -55,6 +61,7 @@ class WireConnection : public Connection {
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) final;
   Result<std::string> Checkpoint(const WaitOptions& wait) final;
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) final;
+  Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) final;
 
  protected:
   using DecodeReply = std::function<Status(ByteSlices reply)>;

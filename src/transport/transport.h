@@ -20,6 +20,7 @@
 #define REVERB_TRANSPORT_TRANSPORT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -127,6 +128,11 @@ class Connection {
   // Returns the path of the checkpoint.
   virtual Result<std::string> Checkpoint(const WaitOptions& wait) = 0;
   virtual Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) = 0;
+  // An operation on a row table. It may have to wait, for as long as the request says; ending the wait of the call
+  // cancels it at the server.
+  virtual Result<RowsReply> Rows(const RowsRequest& /*request*/, const WaitOptions& /*wait*/) {
+    return Status::Unimplemented("this connection has no row tables");
+  }
 };
 
 // --- The server's side ----------------------------------------------------------------------------
@@ -181,6 +187,14 @@ class SampleSession {
   virtual void OnGone() = 0;
 };
 
+// An operation of a client that may be waiting.
+class PendingCall {
+ public:
+  virtual ~PendingCall() = default;
+  // Ends it with CANCELLED, unless it has ended.
+  virtual void Cancel() = 0;
+};
+
 // Handles the requests to a server. Threads: all methods may be called concurrently.
 class RequestHandler {
  public:
@@ -211,6 +225,15 @@ class RequestHandler {
   virtual Result<InspectReply> Inspect(const InspectRequest& request) = 0;
   virtual Result<std::string> Checkpoint() = 0;
   virtual Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) = 0;
+
+  // Receives the outcome of StartRows(), once, on any thread, possibly before that returns. Returns false if the
+  // client is gone: what it would have got is given back.
+  using RowsDone = std::function<bool(Result<RowsReply>)>;
+  // Does not block. The result may be null if the operation is done.
+  virtual std::shared_ptr<PendingCall> StartRows(RowsRequest /*request*/, const RowsDone& done) {
+    (void)done(Status::Unimplemented("this server has no row tables"));
+    return nullptr;
+  }
 };
 
 }  // namespace reverb::internal

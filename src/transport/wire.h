@@ -105,6 +105,8 @@ class InsertEncoder {
   // REQUIRES: no trajectory is empty; the IDs of chunks are unique on this stream. Of the chunks to forget,
   // only those that the peer knows are sent.
   WireMessage Encode(const InsertMessage& message);
+  // Same, for a message with further fields, which `write_first` writes.
+  WireMessage EncodeWith(const InsertMessage& message, const std::function<void(WireWriter*)>& write_first);
 
   // Estimates the size of a message with only this item: its chunks that were not sent yet, and a little
   // more.
@@ -268,6 +270,16 @@ Result<InspectRequest> DecodeInspectRequest(ByteSlices slices, const WireLimits&
 WireMessage EncodeInspectReply(const InspectReply& reply, const WireEncoding& encoding = {});
 Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& limits = {},
                                         RowChecksums row_checksums = RowChecksums::kRequired);
+
+// --- Row tables ---
+
+WireMessage EncodeRowsRequest(const RowsRequest& request);
+// The chunks of the rows are created by `make_chunk`; see InsertDecoder.
+Result<RowsRequest> DecodeRowsRequest(ByteSlices slices, const InsertDecoder::ChunkFactory& make_chunk,
+                                      const WireLimits& limits = {});
+// RowsResponse. Only the first rows_with_data rows have data. Data as in a SampleReply.
+WireMessage EncodeRowsReply(const RowsReply& reply, const WireEncoding& encoding = {});
+Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits = {});
 
 // The messages without fields: InfoRequest, CheckpointRequest and the empty responses. Fields of newer
 // peers are skipped.

@@ -68,6 +68,8 @@ void WriteValue(uint32_t number, FieldKind kind, const T& value, bool is_optiona
     if (value) WriteValue(number, kind, *value, /*is_optional=*/true, writer);
   } else if constexpr (std::is_same_v<T, std::vector<uint64_t>>) {
     writer->PackedFixed64(number, value);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    for (const std::string& each : value) writer->AlwaysBytes(number, each);
   } else if constexpr (kIsVector<T>) {
     for (const auto& each : value) WriteValue(number, kind, each, is_optional, writer);
   } else if constexpr (std::is_array_v<T>) {
@@ -94,7 +96,7 @@ void WriteValue(uint32_t number, FieldKind kind, const T& value, bool is_optiona
     kind == FieldKind::kFixed ? writer->Fixed64(number, value) : write_uint(value);
   } else if constexpr (std::is_integral_v<T>) {
     if (kind == FieldKind::kZigZag) {
-      writer->Sint(number, value);
+      write_uint(ZigZag(value));
     } else if (kind == FieldKind::kSigned) {
       writer->Int(number, value);
     } else {
@@ -242,6 +244,11 @@ Status ReadValue(const F& field, const char* message, const WireLimits& limits, 
     const size_t max_count = MaxCount(field.limit, limits);
     reader->ReadFixed64s([&](uint64_t each) { value->push_back(each); });
     return value->size() > max_count ? TooMany(message, field.name, max_count) : Status::Ok();
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    const size_t max_count = MaxCount(field.limit, limits);
+    if (value->size() >= max_count) return TooMany(message, field.name, max_count);
+    reader->Read(&value->emplace_back(), limits.max_name_bytes);
+    return Status::Ok();
   } else if constexpr (kIsVector<T>) {
     const size_t max_count = MaxCount(field.limit, limits);
     if (value->size() >= max_count) return TooMany(message, field.name, max_count);

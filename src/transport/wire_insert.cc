@@ -110,7 +110,13 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
 // --- InsertEncoder ---
 
 WireMessage InsertEncoder::Encode(const InsertMessage& message) {
+  return EncodeWith(message, [](WireWriter*) {});
+}
+
+WireMessage InsertEncoder::EncodeWith(const InsertMessage& message,
+                                      const std::function<void(WireWriter*)>& write_first) {
   WireWriter writer(64 * message.items.size() + 64, encoding_);
+  write_first(&writer);
   std::vector<Chunk*> fresh;
   const size_t structures = structures_.size();
   const std::string* table = nullptr;

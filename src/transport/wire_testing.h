@@ -133,6 +133,8 @@ void FillValue(const char* name, uint32_t number, FieldKind kind, T* value) {
     FillValue(name, number, kind, &value->emplace());
   } else if constexpr (std::is_same_v<T, std::vector<uint64_t>>) {
     *value = {number, 0, uint64_t{1} << 63};
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    *value = {name, ""};
   } else if constexpr (internal::kIsVector<T>) {
     // The second one is left empty.
     value->resize(2);
@@ -233,6 +235,10 @@ void DescribeValue(const std::string& path, uint32_t number, FieldKind kind, con
     std::string numbers;
     for (const uint64_t each : value) numbers += (numbers.empty() ? "" : ",") + std::to_string(each);
     line(type, numbers);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    std::string joined;
+    for (size_t i = 0; i < value.size(); ++i) joined += (i == 0 ? "" : ",") + value[i];
+    line(type, joined);
   } else if constexpr (internal::kIsVector<T>) {
     line(type, std::to_string(value.size()));
     for (size_t i = 0; i < value.size(); ++i) {

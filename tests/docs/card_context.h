@@ -18,6 +18,7 @@
 namespace card_context {
 
 extern reverb::Client client;
+extern const std::vector<reverb::NewRow> new_rows;
 extern reverb::Sampler sampler;
 extern reverb::TrajectoryWriter writer;
 extern reverb::Tensor obs;

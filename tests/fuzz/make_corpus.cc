@@ -12,6 +12,7 @@
 #include "reverb/signature.h"
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
+#include "testing/rows.h"
 #include "transport/local/frame.h"
 #include "transport/wire.h"
 #include "transport/wire_testing.h"
@@ -222,6 +223,12 @@ bool WriteMessages(const std::filesystem::path& folder) {
               seed(16, 0, EncodeSettleLeasesRequest(test::Filled<SettleLeasesRequest>()).Flatten()));
   ok &= Write(folder / "lease_outcome",
               seed(17, 0, EncodeLeaseOutcome(test::Filled<LeaseOutcome>()).Flatten()));
+  RowsRequest rows{.call = {.verb = RowsVerb::kPut, .table = "t", .write = {.columns = {"x"}}},
+                   .rows = {test::MakeRow("a", {3}, "g", {{"reward", 0.5}})}};
+  ok &= Write(folder / "rows_request", seed(18, 0, EncodeRowsRequest(rows).Flatten()));
+  RowsReply rows_reply{.result = {.columns = {"x"}, .lease_id = 3}, .rows_with_data = 1};
+  rows_reply.rows.push_back({.key = "a", .num_segments = {1}, .segments = {{.chunk = rows.rows[0].chunk}}});
+  ok &= Write(folder / "rows_reply", seed(19, 0, EncodeRowsReply(rows_reply).Flatten()));
   ok &= Write(folder / "reset", seed(10, 0, EncodeResetRequest("t").Flatten()));
   ok &= Write(folder / "checkpoint", seed(11, 0, EncodeCheckpointReply("/a").Flatten()));
   return ok;

@@ -199,6 +199,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 17:
       Check(cut.slices, DecodeLeaseOutcome, EncodeLeaseOutcome);
       break;
+    case 18: {
+      const auto make_chunk = [](const ChunkHeader& header, uint8_t** payload) {
+        return Chunk::Uninitialized(1, header, payload, kLimits.chunk);
+      };
+      const auto request = DecodeRowsRequest(cut.slices, make_chunk, kLimits);
+      if (!request.ok()) break;
+      const std::string again = EncodeRowsRequest(*request).Flatten();
+      const ByteSlice slice(reinterpret_cast<const uint8_t*>(again.data()), again.size());
+      FUZZ_CHECK(DecodeRowsRequest({&slice, 1}, make_chunk).ok());
+      break;
+    }
+    case 19: {
+      const auto reply = DecodeRowsReply(cut.slices, kLimits);
+      if (reply.ok()) FUZZ_CHECK(!EncodeRowsReply(*reply).Flatten().empty());
+      break;
+    }
     case 13: {
       std::vector<ByteSlice> slices = cut.slices;
       size_t left = 0;

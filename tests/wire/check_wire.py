@@ -178,6 +178,24 @@ def check(name: str, message) -> None:
     elif name == "InspectResponse.all":
         expect("next_cursor", message.next_cursor, 12)
         check_samples(message.items, message.pieces)
+    elif name == "RowsRequest.all":
+        expect("keys", [row.key for row in message.rows], ["a", "b", "c"])
+        expect(
+            "tags",
+            [(tag.name, tag.kind, tag.text) for tag in message.rows[0].tags],
+            [("split", 3, "math"), ("done", 0, "")],
+        )
+        expect("columns", list(message.call.columns), ["tokens", "reward"])
+        expect("items", [item.number for item in message.items], [1, 2])
+        expect("chunks", [len(chunk.columns) for chunk in message.chunks], [2, 2])
+    elif name == "RowsResponse.all":
+        expect(
+            "rows",
+            [(row.key, list(row.num_segments)) for row in message.rows],
+            [("a", [1, 1]), ("b", [1, 1]), ("c", [0, 0])],
+        )
+        expect("items", [item.info.key for item in message.items], [0, 1])
+        expect("lease_id", message.result.lease_id, 5)
     elif name in ("ResetRequest.all", "RemoveTableRequest.all"):
         expect("table", message.table, "replay")
     elif name == "CheckpointResponse.all":

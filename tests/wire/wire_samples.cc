@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "testing/rows.h"
 #include "transport/wire.h"
 #include "transport/wire_testing.h"
 
@@ -52,6 +53,33 @@ std::string Describe(const std::vector<Sample>& samples) {
            std::to_string(sample.inserted_at) + "\n" + test::Contents(sample.trajectory);
   }
   return all;
+}
+
+RowsRequest ExampleRows() {
+  RowsRequest request;
+  request.call.verb = RowsVerb::kPut;
+  request.call.table = "rollouts";
+  request.call.write.columns = {"tokens", "reward"};
+  request.rows = {test::MakeRow("a", {700, -1}, "g", {{"split", std::string("math")}, {"done", false}}),
+                  test::MakeRow("b", {0, -1})};
+  request.rows.push_back({.key = "c"});
+  return request;
+}
+
+RowsReply ExampleRowsReply() {
+  RowsReply reply;
+  reply.result.lease_id = 5;
+  reply.result.columns = {"tokens", "reward"};
+  for (const RowWrite& row : ExampleRows().rows) {
+    RowRecord& record = reply.rows.emplace_back();
+    record.key = row.key;
+    record.num_segments = {0, 0};
+    if (!row.chunk) continue;
+    record.num_segments = {1, 1};
+    record.segments = {{.chunk = row.chunk, .chunk_column = 0}, {.chunk = row.chunk, .chunk_column = 1}};
+  }
+  reply.rows_with_data = reply.rows.size();
+  return reply;
 }
 
 std::vector<Case> Cases() {
@@ -125,6 +153,36 @@ std::vector<Case> Cases() {
       FilledCase<CreateTableRequest>(EncodeCreateTableRequest, DecodeCreateTableRequest),
       FilledCase<ChangeTableRequest>(EncodeChangeTableRequest, DecodeChangeTableRequest),
       FilledCase<ServerInfo>(EncodeServerInfo, DecodeServerInfo),
+      FilledCase<RowsCall>([](const RowsCall& call) { return EncodeFields(call); }, DecodeFields<RowsCall>),
+      FilledCase<RowsResult>([](const RowsResult& result) { return EncodeFields(result); },
+                             DecodeFields<RowsResult>),
+      FilledCase<RowHeader>([](const RowHeader& header) { return EncodeFields(header); },
+                            DecodeFields<RowHeader>),
+      {"RowsRequest.all", EncodeRowsRequest(ExampleRows()).Flatten(),
+       [](ByteSlices s) {
+         const auto make_chunk = [](const ChunkHeader& header, uint8_t** payload) {
+           return Chunk::Uninitialized(1, header, payload);
+         };
+         const auto request = DecodeRowsRequest(s, make_chunk);
+         if (!request.ok()) return request.status().ToString();
+         std::string all = request->call.table;
+         for (const RowWrite& row : request->rows) {
+           all +=
+               row.key + std::to_string(row.tags.size()) + std::to_string(row.chunk ? row.chunk->bytes() : 0);
+         }
+         return all;
+       }},
+      {"RowsResponse.all", EncodeRowsReply(ExampleRowsReply()).Flatten(),
+       [](ByteSlices s) {
+         const auto reply = DecodeRowsReply(s);
+         if (!reply.ok()) return reply.status().ToString();
+         std::string all = std::to_string(reply->result.lease_id);
+         for (const RowRecord& row : reply->rows) {
+           all += row.key;
+           for (const RowSegment& segment : row.segments) all += std::to_string(segment.length());
+         }
+         return all;
+       }},
       {"RemoveTableRequest.all", EncodeRemoveTableRequest("replay").Flatten(),
        [](ByteSlices s) { return Again(DecodeRemoveTableRequest(s), EncodeRemoveTableRequest); }},
       {"ResetRequest.all", EncodeResetRequest("replay").Flatten(),

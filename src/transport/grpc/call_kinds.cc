@@ -69,6 +69,54 @@ class SingleCall final : public ServerCall {
   const GrpcMethod method_;
 };
 
+// An operation on a row table, which may have to wait.
+class RowsServerCall final : public ServerCall {
+ public:
+  using ServerCall::ServerCall;
+  void OnStopping(const Status& why) override { EndCall(why); }
+
+ protected:
+  bool may_be_empty() const override { return true; }
+  void HandleMessage() override {
+    const std::weak_ptr<RowsServerCall> weak = std::static_pointer_cast<RowsServerCall>(self());
+    std::shared_ptr<PendingCall> pending =
+        ServeRows(received()->Open(), core()->handler(), [weak](Result<WireMessage> reply) {
+          const std::shared_ptr<RowsServerCall> call = weak.lock();
+          if (call == nullptr || call->IsEnding()) return false;
+          if (reply.ok()) {
+            call->EndWith(*std::move(reply), Status::Ok());
+          } else {
+            call->EndCall(reply.status());
+          }
+          return true;
+        });
+    received()->Release();
+    {
+      MutexLock lock(&pending_mu_);
+      if (!is_gone_) {
+        pending_ = std::move(pending);
+        return;
+      }
+    }
+    if (pending != nullptr) pending->Cancel();
+  }
+  void HandleDone() override { EndCall(Status::InvalidArgument("the call has no request")); }
+  void HandleGone() override {
+    std::shared_ptr<PendingCall> pending;
+    {
+      MutexLock lock(&pending_mu_);
+      is_gone_ = true;
+      pending.swap(pending_);
+    }
+    if (pending != nullptr) pending->Cancel();
+  }
+
+ private:
+  Mutex pending_mu_;
+  bool is_gone_ GUARDED_BY(pending_mu_) = false;
+  std::shared_ptr<PendingCall> pending_ GUARDED_BY(pending_mu_);
+};
+
 class HealthWatchCall final : public ServerCall {
  public:
   using ServerCall::ServerCall;
@@ -272,6 +320,8 @@ std::shared_ptr<ServerCall> MakeCall(GrpcMethod method, const std::shared_ptr<Se
       return std::make_shared<InsertCall>(core);
     case Method::kSample:
       return std::make_shared<SampleCall>(core);
+    case Method::kRows:
+      return std::make_shared<RowsServerCall>(core);
     default:
       return std::make_shared<SingleCall>(core, method);
   }

@@ -1,7 +1,9 @@
 #include "transport/inproc/inproc.h"
 
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/fork.h"
@@ -114,6 +116,46 @@ class InprocSample final : public SampleStream, public SamplePeer {
   Link<SampleSession, SampleEvents> link_;
 };
 
+// The result of an operation on a row table, for the thread that waits for it.
+class RowsOutcome {
+ public:
+  bool Set(Result<RowsReply> reply) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    if (is_abandoned_) return false;
+    reply_ = std::move(reply);
+    is_set_.NotifyAll();
+    return true;
+  }
+  Result<RowsReply> Await(PendingCall* pending, const WaitOptions& wait) EXCLUDES(mu_) {
+    constexpr std::chrono::milliseconds kWaitStep(50);
+    const auto start = std::chrono::steady_clock::now();
+    Status given_up;
+    {
+      MutexLock lock(&mu_);
+      while (!reply_ && given_up.ok()) {
+        if (is_set_.WaitFor(&mu_, kWaitStep) || reply_) continue;
+        mu_.Unlock();
+        if (wait.on_wait) given_up = wait.on_wait();
+        // Zero lets the operation try once, which it has done by now.
+        if (given_up.ok() && wait.timeout && std::chrono::steady_clock::now() - start >= *wait.timeout) {
+          given_up = Status::DeadlineExceeded("the operation on the row table took longer than allowed");
+        }
+        mu_.Lock();
+      }
+      if (reply_) return *std::move(reply_);
+      is_abandoned_ = true;
+    }
+    if (pending != nullptr) pending->Cancel();
+    return given_up;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar is_set_;
+  std::optional<Result<RowsReply>> reply_ GUARDED_BY(mu_);
+  bool is_abandoned_ GUARDED_BY(mu_) = false;
+};
+
 class InprocConnection final : public Connection {
  public:
   explicit InprocConnection(std::shared_ptr<RequestHandler> handler) : handler_(std::move(handler)) {}
@@ -176,6 +218,14 @@ class InprocConnection final : public Connection {
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions&) override {
     REVERB_RETURN_IF_ERROR(Check());
     return handler_->SettleLeases(request);
+  }
+  Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) override {
+    REVERB_RETURN_IF_ERROR(Check());
+    // Shared: an operation that is cancelled below may still be finishing on another thread.
+    const auto outcome = std::make_shared<RowsOutcome>();
+    const std::shared_ptr<PendingCall> pending = handler_->StartRows(
+        request, [outcome](Result<RowsReply> reply) { return outcome->Set(std::move(reply)); });
+    return outcome->Await(pending.get(), wait);
   }
 
  private:

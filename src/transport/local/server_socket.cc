@@ -117,7 +117,9 @@ void ServerSocket::CloseIfStalled(TimePoint now, Duration timeout) {
 
 void ServerSocket::OnStopping(const Status& why) {
   loop()->Post([self = std::static_pointer_cast<ServerSocket>(shared_from_this()), why] {
-    if (self->stage_ != Stage::kAnswering) self->End(why);
+    if (self->stage_ != Stage::kAnswering) return self->End(why);
+    // The client learns of the cancelled operation, and then that the socket is closed.
+    if (const std::shared_ptr<PendingCall> pending = self->pending_) pending->Cancel();
   });
 }
 
@@ -196,6 +198,10 @@ Status ServerSocket::BeginRequest(const IncomingFrame& frame) {
     return Status::Unimplemented("this server has no method with the number " +
                                  std::to_string(frame.header.method));
   }
+  if (method == Method::kRows) {
+    BeginRows(message);
+    return Status::Ok();
+  }
   if (method != Method::kCheckpoint) {
     Send(MakeReply(method, message, core_.get()), /*notify=*/false);
     return Status::Ok();
@@ -215,6 +221,28 @@ Status ServerSocket::BeginRequest(const IncomingFrame& frame) {
   });
   if (started) return Status::Ok();
   return Status::Unavailable("too many checkpoints are being written, or the server is stopping");
+}
+
+void ServerSocket::BeginRows(ByteSlices message) {
+  stage_ = Stage::kAnswering;
+  pending_ = nullptr;
+  const std::weak_ptr<ServerSocket> weak = std::static_pointer_cast<ServerSocket>(shared_from_this());
+  std::shared_ptr<PendingCall> pending =
+      ServeRows(message, core_->handler(), [weak](const Result<WireMessage>& reply) {
+        const std::shared_ptr<ServerSocket> self = weak.lock();
+        if (self == nullptr) return false;
+        // Before the reply: the next request may come as soon as it is sent.
+        Stage answering = Stage::kAnswering;
+        if (!self->stage_.compare_exchange_strong(answering, Stage::kIdle)) return false;
+        self->Send(reply.ok() ? MakeFrame(FrameKind::kMessage, *reply)
+                              : MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status())),
+                   /*notify=*/false);
+        self->loop()->Post([self] {
+          if (self->core_ != nullptr && self->core_->is_stopping()) self->CloseAfterSending(StoppingStatus());
+        });
+        return true;
+      });
+  if (stage_ == Stage::kAnswering) pending_ = std::move(pending);
 }
 
 OutgoingFrame ServerSocket::MakeReply(Method method, ByteSlices request, LocalServerCore* core) {
@@ -248,6 +276,8 @@ void ServerSocket::HandleWritten() {
 }
 
 void ServerSocket::HandleClosed(Status /*why*/) {
+  stage_ = Stage::kEnded;  // a row operation that is done from now on gives back what it got
+  if (const std::shared_ptr<PendingCall> pending = std::move(pending_)) pending->Cancel();
   if (const std::shared_ptr<ServerStream> stream = std::move(stream_)) stream->HandleGone();
   core_->Leave(this);
   core_.reset();

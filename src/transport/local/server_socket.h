@@ -8,6 +8,7 @@
 #ifndef REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
 #define REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -108,21 +109,24 @@ class ServerSocket final : public MessageSocket {
   enum class Stage : uint8_t {
     kGreeting,   // waits for the client's
     kIdle,       // waits for a request
-    kAnswering,  // a single call runs on another thread
+    kAnswering,  // a single call runs on another thread, or waits
     kStream,
     kEnded,  // waits for the client to close the socket
   };
   Status Greet(const IncomingFrame& frame);
   Status BeginRequest(const IncomingFrame& frame);
   Status BeginStream(Method method, ByteSlices message);
+  void BeginRows(ByteSlices message);
   Status HandleStreamMessage(IncomingFrame* frame);
   // Executes a single call.
   static OutgoingFrame MakeReply(Method method, ByteSlices request, LocalServerCore* core);
 
   // Reset when the socket is closed: a session that outlives it must not keep the handler alive.
   std::shared_ptr<LocalServerCore> core_;
+  // Changed on the loop's thread, except from kAnswering to kIdle.
+  std::atomic<Stage> stage_ = Stage::kGreeting;
   // Used on the loop's thread.
-  Stage stage_ = Stage::kGreeting;
+  std::shared_ptr<PendingCall> pending_;  // an operation on a row table
   std::string client_;
   std::shared_ptr<ServerStream> stream_;
   Status end_status_;  // of kEnded

@@ -1,0 +1,399 @@
+// The handles of include/reverb/rows.h.
+#include "reverb/rows.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "api/client_rep.h"
+#include "tensor/row.h"
+#include "transport/messages.h"
+
+namespace reverb {
+
+using internal::Duration;
+using internal::RowRecord;
+using internal::RowsCall;
+using internal::RowSegment;
+using internal::RowsReply;
+using internal::RowsRequest;
+using internal::RowsVerb;
+using internal::RowTableRecord;
+using internal::RowTableReport;
+
+struct Rows::Rep {
+  std::string table;
+  std::string holder;
+  // Sends a request to the server.
+  std::function<Result<RowsReply>(const RowsRequest&, const WaitOptions&)> call;
+
+  RowsCall NewCall(RowsVerb verb) const {
+    RowsCall to;
+    to.verb = verb;
+    to.table = table;
+    return to;
+  }
+  Result<RowsReply> Send(RowsCall to, const WaitOptions& wait) const {
+    return call({.call = std::move(to)}, wait);
+  }
+  // For operations that wait at the server, which knows the reason: the connection only waits a little longer.
+  Result<RowsReply> SendWaiting(RowsRequest request, const WaitOptions& wait) const {
+    constexpr Duration kGrace = std::chrono::seconds(10);
+    request.call.timeout = wait.timeout;
+    WaitOptions longer = wait;
+    if (wait.timeout && *wait.timeout < std::chrono::hours(24 * 365)) longer.timeout = *wait.timeout + kGrace;
+    return call(request, longer);
+  }
+};
+
+struct RowBatch::Data {
+  std::shared_ptr<const Rows::Rep> rows;
+  std::vector<RowRecord> records;
+};
+
+namespace {
+
+// Bounds the data of one request. A write of more rows is divided.
+constexpr int64_t kMaxPutBytes = int64_t{32} << 20;
+
+RowInfo ToInfo(RowRecord* record) {
+  return {.key = record->key,
+          .group = std::move(record->group),
+          .version = record->version,
+          .is_open = record->is_open,
+          .tags = std::move(record->tags),
+          .columns = std::move(record->columns)};
+}
+
+// Reads the data of rows that did not fit into the reply.
+Status ReadRest(const Rows::Rep& rep, RowsReply* reply, const WaitOptions& wait) {
+  while (reply->rows_with_data < reply->rows.size()) {
+    RowsCall get = rep.NewCall(RowsVerb::kGet);
+    get.claim.select = reply->result.columns;
+    for (size_t i = reply->rows_with_data; i < reply->rows.size(); ++i)
+      get.keys.push_back(reply->rows[i].key);
+    REVERB_ASSIGN_OR_RETURN(RowsReply more, rep.Send(std::move(get), wait));
+    if (more.rows_with_data == 0 || more.rows.front().key != reply->rows[reply->rows_with_data].key) {
+      return Status::NotFound("table \"" + rep.table + "\": row \"" + reply->rows[reply->rows_with_data].key +
+                              "\" was deleted while the batch was read");
+    }
+    for (size_t i = 0; i < more.rows_with_data && reply->rows_with_data < reply->rows.size(); ++i) {
+      RowRecord& row = reply->rows[reply->rows_with_data];
+      if (more.rows[i].key != row.key) break;
+      row.num_segments = std::move(more.rows[i].num_segments);
+      row.segments = std::move(more.rows[i].segments);
+      ++reply->rows_with_data;
+    }
+  }
+  return Status::Ok();
+}
+
+// The segments of one column, by row.
+std::vector<std::span<const RowSegment>> SegmentsOf(const std::vector<RowRecord>& records, size_t column) {
+  std::vector<std::span<const RowSegment>> all;
+  all.reserve(records.size());
+  for (const RowRecord& record : records) {
+    size_t first = 0;
+    for (size_t i = 0; i < column; ++i) first += record.num_segments[i];
+    all.push_back(std::span(record.segments).subspan(first, record.num_segments[column]));
+  }
+  return all;
+}
+
+}  // namespace
+
+// --- RowBatch -------------------------------------------------------------------------------------
+
+Result<JaggedColumn> RowBatch::Column(std::string_view name) const {
+  const auto found = std::ranges::find(columns_, name);
+  if (found == columns_.end()) {
+    return Status::NotFound("the batch has no column \"" + std::string(name) +
+                            "\"; name it in needs or select when you claim or get rows");
+  }
+  JaggedColumn column;
+  if (data_ == nullptr) return column;
+  const auto all = SegmentsOf(data_->records, static_cast<size_t>(found - columns_.begin()));
+  const RowSegment* first = nullptr;
+  int64_t total = 0;
+  for (size_t row = 0; row < all.size(); ++row) {
+    for (const RowSegment& segment : all[row]) {
+      const internal::ColumnView view = segment.column();
+      if (first == nullptr) first = &segment;
+      const internal::ColumnView want = first->column();
+      const bool fits = view.dtype == want.dtype && view.row_shape.size() == want.row_shape.size() &&
+                        (view.row_shape.empty() ||
+                         std::ranges::equal(view.row_shape.subspan(1), want.row_shape.subspan(1)));
+      if (!fits) {
+        return Status::InvalidArgument(
+            "column \"" + std::string(name) + "\": row \"" + rows_[row].key +
+            "\" has another dtype, rank or later dimension than the first row, so that the "
+            "values cannot be joined");
+      }
+      total += segment.length();
+    }
+    column.offsets.push_back(total);
+  }
+  if (first == nullptr) return column;
+  const internal::ColumnView view = first->column();
+  column.is_scalar = view.row_shape.empty();
+  std::vector<int64_t> dims = {total};
+  for (size_t i = 1; i < view.row_shape.size(); ++i) dims.push_back(view.row_shape[i]);
+  REVERB_ASSIGN_OR_RETURN(column.values, Tensor::Allocate(view.dtype, std::move(dims)));
+  if (view.dtype == DType::kString) {
+    std::vector<std::string> strings;
+    for (const auto& segments : all) {
+      for (const RowSegment& segment : segments)
+        REVERB_RETURN_IF_ERROR(ReadSegmentStrings(segment, &strings));
+    }
+    column.values.strings() = std::move(strings);
+    return column;
+  }
+  std::span<uint8_t> rest = column.values.bytes();
+  for (const auto& segments : all) {
+    for (const RowSegment& segment : segments) {
+      const size_t size = segment.column().row_bytes();
+      if (size == 0) continue;
+      REVERB_RETURN_IF_ERROR(ReadSegment(segment, rest.first(size)));
+      rest = rest.subspan(size);
+    }
+  }
+  return column;
+}
+
+Result<LeaseOutcome> RowBatch::Settle(RowSettlement settlement, std::span<const std::string> keys,
+                                      std::chrono::nanoseconds extension, const WaitOptions& wait) const {
+  if (lease_id_ == 0) {
+    return Status::FailedPrecondition("these rows are not leased: only those of a claim are settled");
+  }
+  RowsCall call = data_->rows->NewCall(RowsVerb::kSettle);
+  call.lease_id = lease_id_;
+  call.settlement = settlement;
+  call.keys.assign(keys.begin(), keys.end());
+  call.extension = extension;
+  REVERB_ASSIGN_OR_RETURN(const RowsReply reply, data_->rows->Send(std::move(call), wait));
+  return reply.result.outcome;
+}
+
+Result<LeaseOutcome> RowBatch::Acknowledge(std::span<const std::string> keys, const WaitOptions& wait) const {
+  return Settle(RowSettlement::kAcknowledge, keys, Duration(0), wait);
+}
+Result<LeaseOutcome> RowBatch::Release(std::span<const std::string> keys, const WaitOptions& wait) const {
+  return Settle(RowSettlement::kRelease, keys, Duration(0), wait);
+}
+Result<LeaseOutcome> RowBatch::Extend(std::chrono::nanoseconds lease, const WaitOptions& wait) const {
+  return Settle(RowSettlement::kExtend, {}, lease, wait);
+}
+
+// --- Rows -----------------------------------------------------------------------------------------
+
+const std::string& Rows::table() const { return rep_->table; }
+
+Result<PutOutcome> Rows::Put(const RowWriteMode& mode, std::span<const NewRow> rows,
+                             const WaitOptions& wait) const {
+  PutOutcome outcome;
+  const auto start = std::chrono::steady_clock::now();
+  for (size_t next = 0; next < rows.size();) {
+    RowsRequest request{.call = rep_->NewCall(RowsVerb::kPut)};
+    request.call.write = mode;
+    int64_t bytes = 0;
+    for (; next < rows.size(); ++next) {
+      const NewRow& row = rows[next];
+      if (row.values.size() != mode.columns.size()) {
+        return Status::InvalidArgument("row \"" + row.key + "\" has " + std::to_string(row.values.size()) +
+                                       " values for the " + std::to_string(mode.columns.size()) +
+                                       " columns of the write");
+      }
+      int64_t more = 0;
+      for (const TensorView& value : row.values) more += static_cast<int64_t>(value.num_bytes());
+      if (!request.rows.empty() && bytes + more > kMaxPutBytes) break;
+      bytes += more;
+      internal::RowWrite& write = request.rows.emplace_back();
+      write.key = row.key;
+      write.group = row.group;
+      write.tags = row.tags;
+      if (!row.values.empty()) {
+        Result<internal::ChunkRef> chunk = internal::EncodeRow(row.values);
+        if (!chunk.ok()) return chunk.status().Prefixed("row \"" + row.key + "\"");
+        write.chunk = *std::move(chunk);
+      }
+    }
+    WaitOptions rest = wait;
+    if (wait.timeout && *wait.timeout > Duration(0)) {
+      rest.timeout =
+          std::max<Duration>(*wait.timeout - (std::chrono::steady_clock::now() - start), Duration(0));
+    }
+    REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->SendWaiting(std::move(request), rest));
+    outcome.stored += reply.result.count;
+    outcome.version = reply.result.version;
+    std::ranges::move(reply.result.refused, std::back_inserter(outcome.aborted));
+  }
+  return outcome;
+}
+
+Result<RowBatch> Rows::Claim(const RowClaim& claim, const WaitOptions& wait) const {
+  RowsRequest request{.call = rep_->NewCall(RowsVerb::kClaim)};
+  request.call.claim = claim;
+  if (request.call.claim.holder.empty()) request.call.claim.holder = rep_->holder;
+  REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->SendWaiting(std::move(request), wait));
+  REVERB_RETURN_IF_ERROR(ReadRest(*rep_, &reply, {.on_wait = wait.on_wait}));
+  RowBatch batch;
+  batch.version_ = reply.result.version;
+  batch.lease_id_ = reply.result.lease_id;
+  batch.columns_ = std::move(reply.result.columns);
+  for (RowRecord& record : reply.rows) batch.rows_.push_back(ToInfo(&record));
+  batch.data_ = std::make_shared<const RowBatch::Data>(RowBatch::Data{rep_, std::move(reply.rows)});
+  return batch;
+}
+
+Result<RowBatch> Rows::Get(std::span<const std::string> keys, std::span<const std::string> columns,
+                           const WaitOptions& wait) const {
+  RowsCall call = rep_->NewCall(RowsVerb::kGet);
+  call.keys.assign(keys.begin(), keys.end());
+  call.claim.select.assign(columns.begin(), columns.end());
+  REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(std::move(call), wait));
+  REVERB_RETURN_IF_ERROR(ReadRest(*rep_, &reply, wait));
+  RowBatch batch;
+  batch.version_ = reply.result.version;
+  batch.columns_ = std::move(reply.result.columns);
+  for (RowRecord& record : reply.rows) batch.rows_.push_back(ToInfo(&record));
+  batch.data_ = std::make_shared<const RowBatch::Data>(RowBatch::Data{rep_, std::move(reply.rows)});
+  return batch;
+}
+
+Result<std::vector<RowInfo>> Rows::List(const std::string& where, int64_t limit,
+                                        const WaitOptions& wait) const {
+  std::vector<RowInfo> rows;
+  uint64_t cursor = 0;
+  do {
+    RowsCall call = rep_->NewCall(RowsVerb::kList);
+    call.claim.where = where;
+    call.cursor = cursor;
+    call.count = limit - std::ssize(rows);
+    if (call.count < 1) break;
+    REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(std::move(call), wait));
+    for (RowRecord& record : reply.rows) rows.push_back(ToInfo(&record));
+    cursor = reply.result.cursor;
+  } while (cursor != 0);
+  return rows;
+}
+
+Result<int64_t> Rows::Delete(std::span<const std::string> keys, const WaitOptions& wait) const {
+  RowsCall call = rep_->NewCall(RowsVerb::kDelete);
+  call.keys.assign(keys.begin(), keys.end());
+  REVERB_ASSIGN_OR_RETURN(const RowsReply reply, rep_->Send(std::move(call), wait));
+  return reply.result.count;
+}
+
+Result<int64_t> Rows::DeleteWhere(const std::string& where, const WaitOptions& wait) const {
+  if (where.empty())
+    return Status::InvalidArgument("the condition is empty; to delete all rows, use \"true\"");
+  RowsCall call = rep_->NewCall(RowsVerb::kDelete);
+  call.claim.where = where;
+  REVERB_ASSIGN_OR_RETURN(const RowsReply reply, rep_->Send(std::move(call), wait));
+  return reply.result.count;
+}
+
+Result<std::vector<std::string>> Rows::End(std::span<const std::string> keys, RowEnding ending,
+                                           const WaitOptions& wait) const {
+  RowsCall call = rep_->NewCall(RowsVerb::kEnd);
+  call.keys.assign(keys.begin(), keys.end());
+  call.ending = ending;
+  REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(std::move(call), wait));
+  return std::move(reply.result.refused);
+}
+
+Status Rows::SetVersion(int64_t version, const WaitOptions& wait) const {
+  RowsCall call = rep_->NewCall(RowsVerb::kSetVersion);
+  call.version = version;
+  return rep_->Send(std::move(call), wait).status();
+}
+
+Result<Rows::Reservation> Rows::Reserve(int64_t n, std::optional<int64_t> version,
+                                        std::chrono::nanoseconds lease, const WaitOptions& wait) const {
+  RowsRequest request{.call = rep_->NewCall(RowsVerb::kReserve)};
+  request.call.count = n;
+  request.call.version = version;
+  request.call.extension = lease;
+  REVERB_ASSIGN_OR_RETURN(const RowsReply reply, rep_->SendWaiting(std::move(request), wait));
+  return Reservation{.id = reply.result.reservation, .version = reply.result.version};
+}
+
+Result<bool> Rows::CancelReservation(uint64_t id, const WaitOptions& wait) const {
+  RowsCall call = rep_->NewCall(RowsVerb::kCancelReservation);
+  call.reservation = id;
+  REVERB_ASSIGN_OR_RETURN(const RowsReply reply, rep_->Send(std::move(call), wait));
+  return reply.result.was_known;
+}
+
+namespace {
+
+RowTableInfo InfoFrom(RowTableReport report) {
+  RowTableInfo info = std::move(report.info);
+  info.settings = report.settings.ToOptions();
+  return info;
+}
+
+}  // namespace
+
+Result<RowTableInfo> Rows::Info(const WaitOptions& wait) const {
+  REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(rep_->NewCall(RowsVerb::kInfo), wait));
+  if (reply.result.tables.empty()) return Status::Internal("the server has sent no information");
+  return InfoFrom(std::move(reply.result.tables.front()));
+}
+
+// --- Client ---------------------------------------------------------------------------------------
+
+namespace {
+
+Result<std::shared_ptr<internal::ServerLink>> OnlyServer(const Client::Rep& rep) {
+  if (rep.only) return rep.only;
+  return Status::FailedPrecondition(
+      "this client uses several servers, but a row table is on one; connect to the address of that server");
+}
+
+}  // namespace
+
+Result<Rows> Client::RowTable(std::string name) const {
+  REVERB_RETURN_IF_ERROR(OnlyServer(*rep()).status());
+  auto rows = std::make_shared<Rows::Rep>();
+  rows->table = std::move(name);
+  rows->holder = rep()->options.name;
+  // Through the client: in a child created by fork() it has another connection.
+  rows->call = [client = *this](const RowsRequest& request, const WaitOptions& wait) {
+    return client.rep()->only->Rows(request, wait);
+  };
+  return Rows(std::move(rows));
+}
+
+Status Client::CreateRowTable(const RowTableOptions& options, bool exist_ok, const WaitOptions& wait) const {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<internal::ServerLink> server, OnlyServer(*rep()));
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  RowsRequest request;
+  request.call.verb = RowsVerb::kCreateTable;
+  request.call.create = RowTableRecord::Of(options);
+  request.call.exist_ok = exist_ok;
+  return server->Rows(request, wait).status();
+}
+
+Status Client::RemoveRowTable(std::string_view name, const WaitOptions& wait) const {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<internal::ServerLink> server, OnlyServer(*rep()));
+  RowsRequest request;
+  request.call.verb = RowsVerb::kRemoveTable;
+  request.call.table = std::string(name);
+  return server->Rows(request, wait).status();
+}
+
+Result<std::vector<RowTableInfo>> Client::InfoOfRowTables(const WaitOptions& wait) const {
+  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<internal::ServerLink> server, OnlyServer(*rep()));
+  RowsRequest request;
+  request.call.verb = RowsVerb::kInfo;
+  REVERB_ASSIGN_OR_RETURN(RowsReply reply, server->Rows(request, wait));
+  std::vector<RowTableInfo> tables;
+  for (RowTableReport& report : reply.result.tables) tables.push_back(InfoFrom(std::move(report)));
+  return tables;
+}
+
+}  // namespace reverb

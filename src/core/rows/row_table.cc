@@ -1,0 +1,462 @@
+#include "core/rows/row_table.h"
+
+#include <algorithm>
+
+#include "base/duration_text.h"
+#include "base/random.h"
+
+namespace reverb::internal {
+namespace {
+
+// Claims that want the same rows are served in the order of their arrival.
+bool WantTheSame(const RowClaim& a, const RowClaim& b) {
+  return a.consumer == b.consumer && a.needs == b.needs && a.where == b.where &&
+         a.whole_groups == b.whole_groups;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ConcurrentRows>> ConcurrentRows::Create(RowTableOptions options,
+                                                               Environment environment) {
+  // A random first id keeps leases of former runs of a server apart from new ones.
+  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<RowState> state,
+                          RowState::Create(std::move(options), EntropySeed()));
+  return std::shared_ptr<ConcurrentRows>(new ConcurrentRows(std::move(state), std::move(environment)));
+}
+
+ConcurrentRows::ConcurrentRows(std::unique_ptr<RowState> state, Environment environment)
+    : environment_(std::move(environment)), state_(std::move(state)) {}
+
+ConcurrentRows::~ConcurrentRows() {
+  Close();
+  MutexLock lock(&mu_);
+  if (alarm_ != 0) environment_.clock->Cancel(alarm_);
+  if (room_ticket_ != 0) environment_.store->StopWaiting(room_ticket_);
+}
+
+// --- Rounds ---------------------------------------------------------------------------------------
+
+template <typename Body>
+void ConcurrentRows::WithLock(Body body) {
+  Round round;
+  {
+    MutexLock lock(&mu_);
+    AdvanceTime(&round);
+    body(&round);
+    Advance(&round);
+    ArmAlarm();
+  }
+  round.effects.released.clear();
+  for (const std::shared_ptr<RowOperation>& operation : round.finished) {
+    if (operation->on_done) operation->on_done(*operation);
+    operation->on_done = nullptr;  // releases what it captured
+  }
+}
+
+void ConcurrentRows::Start(const std::shared_ptr<RowOperation>& operation) {
+  Status status;
+  for (RowWrite& row : operation->rows) {
+    if (!row.chunk) continue;
+    Result<ChunkRef> entered = environment_.store->Enter(row.chunk);
+    if (!entered.ok()) {
+      status = entered.status();
+      break;
+    }
+    row.chunk = *std::move(entered);
+  }
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    if (status.ok()) status = closed_;
+    if (status.ok()) status = Prepare(operation.get());
+    if (!status.ok()) {
+      operation->status = std::move(status);
+      return Finish(operation, round);
+    }
+    // One that arrives later must not overtake.
+    const bool waits_in_line =
+        operation->kind == RowOperation::Kind::kClaim
+            ? std::ranges::any_of(
+                  claims_, [&](const auto& other) { return WantTheSame(other->claim, operation->claim); })
+            : operation->kind == RowOperation::Kind::kReserve && !reserves_.empty();
+    if (waits_in_line || !Try(operation, round)) Enqueue(operation, round);
+  });
+}
+
+void ConcurrentRows::Cancel(const std::shared_ptr<RowOperation>& operation) {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    if (!operation->is_queued) return;
+    Dequeue(operation);
+    operation->status = Status::Cancelled("table \"" + name() + "\": the call was cancelled by its caller");
+    Finish(operation, round);
+  });
+}
+
+Status ConcurrentRows::Prepare(RowOperation* operation) {
+  if (operation->kind == RowOperation::Kind::kWrite) {
+    REVERB_ASSIGN_OR_RETURN(operation->write, state_->Prepare(operation->mode, operation->rows));
+    // A write with an error stores nothing.
+    for (const RowWrite& row : operation->rows) {
+      REVERB_RETURN_IF_ERROR(state_->Check(operation->write, row));
+      const std::optional<int64_t> max_bytes = environment_.store->options().max_bytes;
+      if (row.chunk && max_bytes && row.chunk->bytes() > *max_bytes) {
+        return Status::ResourceExhausted(
+            "table \"" + name() + "\": row \"" + row.key + "\" has " + std::to_string(row.chunk->bytes()) +
+            " bytes, more than the server's max_bytes = " + std::to_string(*max_bytes));
+      }
+    }
+  } else if (operation->kind == RowOperation::Kind::kClaim) {
+    REVERB_RETURN_IF_ERROR(state_->CheckClaim(operation->claim));
+    if (operation->claim.where.empty()) return Status::Ok();
+    REVERB_ASSIGN_OR_RETURN(Where where, Where::Parse(operation->claim.where));
+    operation->where = std::make_shared<const Where>(std::move(where));
+  }
+  return Status::Ok();
+}
+
+// --- Operations -----------------------------------------------------------------------------------
+
+bool ConcurrentRows::Try(const std::shared_ptr<RowOperation>& operation, Round* round) {
+  bool is_done = false;
+  switch (operation->kind) {
+    case RowOperation::Kind::kWrite:
+      is_done = TryWrite(operation.get(), round);
+      break;
+    case RowOperation::Kind::kClaim:
+      is_done = TryClaim(operation.get());
+      break;
+    default:
+      is_done = TryReserve(operation.get());
+  }
+  if (is_done) Finish(operation, round);
+  return is_done;
+}
+
+bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
+  for (; write->next < write->rows.size(); ++write->next) {
+    RowWrite& row = write->rows[write->next];
+    if (state_->AddsRow(write->write, row)) {
+      // New rows of a write that comes later wait behind those of earlier ones.
+      if (!write->is_queued && !writes_.empty()) {
+        write->reason = writes_.front()->reason;
+        return false;
+      }
+      if (row.chunk && !environment_.store->HasRoomFor(row.chunk->bytes())) {
+        write->reason = RowWaitReason::kMemory;
+        if (room_ticket_ == 0) {
+          room_ticket_ = environment_.store->WaitForRoom([weak = weak_from_this()] {
+            const std::shared_ptr<ConcurrentRows> table = weak.lock();
+            if (!table) return;
+            table->WithLock([&](Round*) {
+              table->mu_.AssertHeld();
+              table->room_ticket_ = 0;
+            });
+          });
+        }
+        return false;
+      }
+    }
+    // The key survives in the error and the list of refused rows.
+    Result<RowFate> fate = state_->Store(write->write, &row, &round->effects);
+    if (!fate.ok()) {
+      write->status = fate.status();
+      return true;
+    }
+    if (*fate == RowFate::kWaits) {
+      write->reason = state_->wait_reason();
+      return false;
+    }
+    if (*fate == RowFate::kRefused) {
+      write->refused.push_back(row.key);
+      if (row.chunk) round->effects.released.push_back(std::move(row.chunk));
+    } else {
+      ++write->stored;
+    }
+  }
+  return true;
+}
+
+bool ConcurrentRows::TryClaim(RowOperation* claim) {
+  const uint64_t generation = state_->Generation(claim->claim);
+  if (claim->is_queued && claim->generation == generation) return false;
+  claim->generation = generation;
+  Result<std::optional<ClaimedRows>> claimed = state_->Claim(claim->claim, claim->where.get());
+  if (!claimed.ok()) {
+    claim->status = claimed.status();
+    return true;
+  }
+  if (!claimed->has_value()) return false;
+  claim->claimed = **std::move(claimed);
+  return true;
+}
+
+bool ConcurrentRows::TryReserve(RowOperation* reserve) {
+  Result<uint64_t> id = state_->Reserve(reserve->count, reserve->version, reserve->lease);
+  if (!id.ok()) {
+    reserve->status = id.status();
+    return true;
+  }
+  reserve->reason = state_->wait_reason();
+  reserve->reservation = *id;
+  return *id != 0;
+}
+
+// --- Waiting --------------------------------------------------------------------------------------
+
+void ConcurrentRows::Advance(Round* round) {
+  AdvanceInOrder(&reserves_, round);
+  AdvanceInOrder(&writes_, round);
+  AdvanceClaims(round);
+}
+
+void ConcurrentRows::AdvanceInOrder(Waiting* waiting, Round* round) {
+  while (!waiting->empty()) {
+    const std::shared_ptr<RowOperation> first = waiting->front();
+    if (!Try(first, round)) return;
+    Dequeue(first);
+  }
+}
+
+void ConcurrentRows::AdvanceClaims(Round* round) {
+  std::vector<const RowClaim*> blocked;
+  for (auto next = claims_.begin(); next != claims_.end();) {
+    const std::shared_ptr<RowOperation> operation = *next;
+    ++next;
+    const auto wants_the_same = [&](const RowClaim* other) { return WantTheSame(*other, operation->claim); };
+    if (std::ranges::any_of(blocked, wants_the_same)) continue;
+    if (Try(operation, round)) {
+      Dequeue(operation);
+    } else {
+      blocked.push_back(&operation->claim);
+    }
+  }
+}
+
+ConcurrentRows::Waiting* ConcurrentRows::QueueOf(const RowOperation& operation) {
+  switch (operation.kind) {
+    case RowOperation::Kind::kWrite:
+      return &writes_;
+    case RowOperation::Kind::kClaim:
+      return &claims_;
+    default:
+      return &reserves_;
+  }
+}
+
+void ConcurrentRows::Enqueue(const std::shared_ptr<RowOperation>& operation, Round* round) {
+  operation->queued_at = environment_.clock->Now();
+  if (operation->timeout && *operation->timeout <= Duration(0)) {
+    operation->status = TimeoutError(operation.get());
+    return Finish(operation, round);
+  }
+  if (operation->timeout && *operation->timeout < TimePoint::max() - operation->queued_at) {
+    operation->deadline = operation->queued_at + *operation->timeout;
+    deadlines_.emplace(*operation->deadline, operation.get());
+  }
+  operation->is_queued = true;
+  QueueOf(*operation)->push_back(operation);
+}
+
+void ConcurrentRows::Dequeue(const std::shared_ptr<RowOperation>& operation) {
+  operation->is_queued = false;
+  if (operation->deadline) deadlines_.erase({*operation->deadline, operation.get()});
+  QueueOf(*operation)->remove(operation);
+}
+
+void ConcurrentRows::Finish(const std::shared_ptr<RowOperation>& operation, Round* round) {
+  operation->is_finished = true;
+  operation->table_version = state_->version();
+  round->finished.push_back(operation);
+}
+
+std::string ConcurrentRows::WaitText(RowOperation* operation) {
+  if (operation->kind == RowOperation::Kind::kClaim) {
+    return state_->Explain(operation->claim, operation->where.get());
+  }
+  const RowCounts counts = state_->Counts();
+  switch (operation->reason) {
+    case RowWaitReason::kFull:
+      return "the table has " + std::to_string(counts.rows) +
+             " rows (max_rows = " + std::to_string(options().max_rows) +
+             "); consume or delete rows, or raise max_rows";
+    case RowWaitReason::kBusy:
+      return std::to_string(counts.running) +
+             " rows are reserved and not yet put (max_running = " + std::to_string(options().max_running) +
+             ")";
+    case RowWaitReason::kMemory:
+      return "the server has stored " + std::to_string(environment_.store->stored_bytes()) +
+             " bytes (max_bytes = " + std::to_string(environment_.store->options().max_bytes.value_or(0)) +
+             ")";
+    default:
+      return "producers are ahead of the trainer: " + std::to_string(counts.accepted) +
+             " rows were accepted and " + std::to_string(counts.running) + " are reserved at version " +
+             std::to_string(state_->version()) + ", which leaves room for " +
+             std::to_string(std::max<int64_t>(state_->Capacity(), 0)) + "; set_version() makes more";
+  }
+}
+
+Status ConcurrentRows::TimeoutError(RowOperation* operation) {
+  const std::string after =
+      *operation->timeout <= Duration(0) ? "now" : "within " + DurationText(*operation->timeout);
+  std::string what;
+  switch (operation->kind) {
+    case RowOperation::Kind::kWrite:
+      what = "stored " + std::to_string(operation->stored) + " of " + std::to_string(operation->rows.size()) +
+             " rows " + after;
+      break;
+    case RowOperation::Kind::kClaim:
+      what = "no rows to claim " + after;
+      break;
+    default:
+      what = "cannot reserve " + std::to_string(operation->count) + " rows " + after;
+  }
+  return Status::DeadlineExceeded("table \"" + name() + "\": " + what + ": " + WaitText(operation))
+      .WithDetail(operation->reason == RowWaitReason::kMemory ? Detail::kMemoryFull : Detail::kRateLimited);
+}
+
+void ConcurrentRows::AdvanceTime(Round* round) {
+  const TimePoint now = environment_.clock->Now();
+  state_->AdvanceTo(now, &round->effects);
+  if (deadlines_.empty() || deadlines_.begin()->first > now) return;
+  // What has become possible by now is not too late.
+  Advance(round);
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    RowOperation* const late = deadlines_.begin()->second;
+    const Waiting& queue = *QueueOf(*late);
+    const std::shared_ptr<RowOperation> operation =
+        *std::ranges::find(queue, late, &std::shared_ptr<RowOperation>::get);
+    operation->status = TimeoutError(late);
+    Dequeue(operation);
+    Finish(operation, round);
+  }
+}
+
+void ConcurrentRows::ArmAlarm() {
+  std::optional<TimePoint> due = state_->NextExpiry();
+  if (!deadlines_.empty() && (!due || deadlines_.begin()->first < *due)) due = deadlines_.begin()->first;
+  if (!due || *due == TimePoint::max() || (armed_for_ && *armed_for_ <= *due)) return;
+  if (armed_for_) environment_.clock->Cancel(alarm_);
+  armed_for_ = *due;
+  alarm_ = environment_.clock->CallAt(*due, [weak = weak_from_this(), at = *due] {
+    if (const std::shared_ptr<ConcurrentRows> table = weak.lock()) table->OnAlarm(at);
+  });
+}
+
+void ConcurrentRows::OnAlarm(TimePoint armed_for) {
+  WithLock([&](Round*) {
+    mu_.AssertHeld();
+    if (armed_for_ == armed_for) armed_for_.reset();
+  });
+}
+
+void ConcurrentRows::EndAll(const Status& why, Round* round) {
+  if (closed_.ok()) closed_ = why;
+  for (Waiting* const queue : {&writes_, &claims_, &reserves_}) {
+    while (!queue->empty()) {
+      const std::shared_ptr<RowOperation> operation = queue->front();
+      operation->status = why;
+      Dequeue(operation);
+      Finish(operation, round);
+    }
+  }
+}
+
+void ConcurrentRows::Close() {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    EndAll(Status::Cancelled("table \"" + name() + "\" was closed").WithDetail(Detail::kTableClosed), round);
+  });
+}
+
+void ConcurrentRows::Remove() {
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    EndAll(Status::NotFound("table \"" + name() + "\" was removed"), round);
+    std::vector<std::string> keys;
+    uint64_t cursor = 0;
+    for (const RowRecord& row : state_->List(nullptr, state_->size(), &cursor)) keys.push_back(row.key);
+    state_->Delete(keys, &round->effects);
+  });
+}
+
+// --- Operations that do not wait ------------------------------------------------------------------
+
+Result<std::vector<std::string>> ConcurrentRows::End(std::span<const std::string> keys, RowEnding ending) {
+  Result<std::vector<std::string>> gone = std::vector<std::string>();
+  WithLock([&](Round* round) { gone = state_->End(keys, ending, &round->effects); });
+  return gone;
+}
+
+std::vector<RowRecord> ConcurrentRows::Get(std::span<const std::string> keys,
+                                           std::span<const std::string> columns) {
+  std::vector<RowRecord> rows;
+  WithLock([&](Round*) { rows = state_->Get(keys, columns); });
+  return rows;
+}
+
+Result<std::vector<RowRecord>> ConcurrentRows::List(const std::string& where, int64_t limit,
+                                                    uint64_t* cursor) {
+  std::optional<Where> parsed;
+  if (!where.empty()) {
+    REVERB_ASSIGN_OR_RETURN(parsed, Where::Parse(where));
+  }
+  std::vector<RowRecord> rows;
+  WithLock([&](Round*) { rows = state_->List(parsed ? &*parsed : nullptr, limit, cursor); });
+  return rows;
+}
+
+Result<int64_t> ConcurrentRows::Delete(std::span<const std::string> keys) {
+  int64_t deleted = 0;
+  WithLock([&](Round* round) { deleted = state_->Delete(keys, &round->effects); });
+  return deleted;
+}
+
+Result<int64_t> ConcurrentRows::DeleteWhere(const std::string& where) {
+  REVERB_ASSIGN_OR_RETURN(const Where parsed, Where::Parse(where));
+  int64_t deleted = 0;
+  WithLock([&](Round* round) { deleted = state_->DeleteWhere(parsed, &round->effects); });
+  return deleted;
+}
+
+LeaseOutcome ConcurrentRows::Settle(uint64_t lease, std::span<const std::string> keys,
+                                    RowSettlement settlement, Duration extension) {
+  LeaseOutcome outcome;
+  WithLock(
+      [&](Round* round) { outcome = state_->Settle(lease, keys, settlement, extension, &round->effects); });
+  return outcome;
+}
+
+Status ConcurrentRows::SetVersion(int64_t version) {
+  Status status;
+  WithLock([&](Round* round) { status = state_->SetVersion(version, &round->effects); });
+  return status;
+}
+
+bool ConcurrentRows::CancelReservation(uint64_t id) {
+  bool was_known = false;
+  WithLock([&](Round*) { was_known = state_->CancelReservation(id); });
+  return was_known;
+}
+
+int64_t ConcurrentRows::version() {
+  MutexLock lock(&mu_);
+  return state_->version();
+}
+
+RowTableInfo ConcurrentRows::Info() {
+  RowTableInfo info;
+  WithLock([&](Round*) {
+    mu_.AssertHeld();
+    info = {.settings = options(),
+            .counts = state_->Counts(),
+            .consumers = state_->CountConsumers(),
+            .version = state_->version(),
+            .waiting_writes = std::ssize(writes_),
+            .waiting_claims = std::ssize(claims_),
+            .waiting_reservations = std::ssize(reserves_)};
+    if (!claims_.empty()) info.claim_reason = WaitText(claims_.front().get());
+  });
+  return info;
+}
+
+}  // namespace reverb::internal

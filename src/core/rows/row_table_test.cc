@@ -1,0 +1,300 @@
+#include "core/rows/row_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "testing/rows.h"
+#include "testing/status_matchers.h"
+
+namespace reverb::internal {
+namespace {
+
+using ::reverb::test::IsOk;
+using ::reverb::test::KeysOf;
+using ::reverb::test::MakeRow;
+using ::reverb::test::StatusIs;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Handle = std::shared_ptr<RowOperation>;
+
+class RowTableTest : public ::testing::Test {
+ protected:
+  void Open(RowTableOptions options, ChunkStore::Options store = {}) {
+    options.name = "rollouts";
+    store_ = std::make_shared<ChunkStore>(store, &clock_);
+    table_ = ConcurrentRows::Create(std::move(options), {.store = store_, .clock = &clock_}).value();
+  }
+  // Finished operations are appended to done_.
+  Handle Start(Handle operation) {
+    operation->on_done = [this](RowOperation& done) { done_.push_back(&done); };
+    table_->Start(operation);
+    return operation;
+  }
+  Handle Put(RowWriteMode mode, std::vector<RowWrite> rows, std::optional<Duration> timeout = {}) {
+    auto operation = std::make_shared<RowOperation>(RowOperation::Kind::kWrite);
+    operation->mode = std::move(mode);
+    operation->rows = std::move(rows);
+    operation->timeout = timeout;
+    return Start(operation);
+  }
+  Handle Claim(RowClaim claim, std::optional<Duration> timeout = {}) {
+    auto operation = std::make_shared<RowOperation>(RowOperation::Kind::kClaim);
+    operation->claim = std::move(claim);
+    operation->timeout = timeout;
+    return Start(operation);
+  }
+  Handle Reserve(int64_t count) {
+    auto operation = std::make_shared<RowOperation>(RowOperation::Kind::kReserve);
+    operation->count = count;
+    operation->lease = seconds(60);
+    return Start(operation);
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<ChunkStore> store_;
+  std::shared_ptr<ConcurrentRows> table_;
+  std::vector<RowOperation*> done_;
+};
+
+TEST_F(RowTableTest, TheWriteThatMakesARowReadyFinishesTheClaim) {
+  Open({.consumers = {"train"}});
+  const Handle claim = Claim({.consumer = "train", .needs = {"tokens", "adv"}});
+  Put({.columns = {"tokens"}}, {MakeRow("a", {3})});
+  EXPECT_FALSE(claim->is_finished);
+  EXPECT_EQ(table_->Info().waiting_claims, 1);
+  EXPECT_THAT(table_->Info().claim_reason, HasSubstr("1 row lacks \"adv\""));
+  const Handle put = Put({.columns = {"adv"}}, {MakeRow("a", {3})});
+  EXPECT_THAT(done_, ElementsAre(::testing::_, put.get(), claim.get()));
+  EXPECT_THAT(claim->status, IsOk());
+  EXPECT_THAT(KeysOf(claim->claimed.rows), ElementsAre("a"));
+}
+
+TEST_F(RowTableTest, ATagThatMeetsTheConditionFinishesTheClaim) {
+  Open({.consumers = {"train"}});
+  Put({.columns = {"x"}}, {MakeRow("a", {1})});
+  const Handle claim = Claim({.consumer = "train", .where = "reward > 0"});
+  Put({}, {MakeRow("a", {}, "", {{"reward", -1.0}})});
+  EXPECT_FALSE(claim->is_finished);
+  Put({}, {MakeRow("a", {}, "", {{"reward", 1.0}})});
+  EXPECT_TRUE(claim->is_finished);
+}
+
+TEST_F(RowTableTest, ClaimsForTheSameRowsAreServedInOrder) {
+  Open({.consumers = {"log", "train"}});
+  const Handle first = Claim({.consumer = "train", .count = 2});
+  const Handle second = Claim({.consumer = "train", .count = 1});
+  const Handle other = Claim({.consumer = "log", .count = 1});
+  Put({.columns = {"x"}}, {MakeRow("a", {1})});
+  EXPECT_FALSE(first->is_finished);
+  EXPECT_FALSE(second->is_finished);
+  EXPECT_TRUE(other->is_finished);
+  Put({.columns = {"x"}}, {MakeRow("b", {1})});
+  EXPECT_TRUE(first->is_finished);
+  EXPECT_FALSE(second->is_finished);
+  table_->Cancel(second);
+  EXPECT_THAT(second->status, StatusIs(StatusCode::kCancelled));
+}
+
+TEST_F(RowTableTest, ATimeoutNamesTheReasons) {
+  Open({.consumers = {"train"}});
+  Put({.columns = {"tokens"}}, {MakeRow("a", {3})});
+  const Handle now = Claim({.consumer = "train", .needs = {"adv"}}, Duration(0));
+  EXPECT_THAT(
+      now->status,
+      StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited,
+               HasSubstr("table \"rollouts\": no rows to claim now: consumer \"train\" waits for 1 row")));
+  const Handle later = Claim({.consumer = "train", .needs = {"adv"}}, seconds(5));
+  clock_.Advance(milliseconds(4999));
+  EXPECT_FALSE(later->is_finished);
+  clock_.Advance(milliseconds(1));
+  EXPECT_THAT(later->status, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("within 5.0 s: consumer")));
+}
+
+TEST_F(RowTableTest, AnExpiredLeaseFinishesAWaitingClaim) {
+  Open({.consumers = {"train"}});
+  Put({.columns = {"x"}}, {MakeRow("a", {1})});
+  const Handle lost = Claim({.consumer = "train", .lease = seconds(10)});
+  const Handle next = Claim({.consumer = "train"});
+  clock_.Advance(seconds(9));
+  EXPECT_FALSE(next->is_finished);
+  clock_.Advance(seconds(1));
+  EXPECT_THAT(KeysOf(next->claimed.rows), ElementsAre("a"));
+  EXPECT_EQ(table_->Settle(lost->claimed.lease, {}, RowSettlement::kAcknowledge, {}),
+            LeaseOutcome{.expired = 1});
+  EXPECT_EQ(table_->Settle(next->claimed.lease, {}, RowSettlement::kAcknowledge, {}),
+            LeaseOutcome{.settled = 1});
+}
+
+TEST_F(RowTableTest, NewRowsWaitForRoomAndLateColumnsDoNot) {
+  Open({.max_rows = 2, .consumers = {"train"}});
+  const Handle put = Put({.columns = {"x"}}, {MakeRow("a", {1}), MakeRow("b", {1}), MakeRow("c", {1})});
+  EXPECT_FALSE(put->is_finished);
+  EXPECT_EQ(put->stored, 2);
+  const Handle behind = Put({.columns = {"x"}}, {MakeRow("d", {1})}, seconds(1));
+  const Handle late = Put({.columns = {"y"}}, {MakeRow("a", {1}), MakeRow("b", {1})});
+  EXPECT_TRUE(late->is_finished);
+  const Handle claim = Claim({.consumer = "train", .count = 1, .needs = {"y"}});
+  table_->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+  EXPECT_TRUE(put->is_finished);
+  EXPECT_THAT(put->status, IsOk());
+  EXPECT_EQ(put->stored, 3);
+  EXPECT_FALSE(behind->is_finished);
+  clock_.Advance(seconds(1));
+  EXPECT_THAT(behind->status,
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       HasSubstr("stored 0 of 1 rows within 1.0 s: the table has 2 rows (max_rows = 2)")));
+}
+
+TEST_F(RowTableTest, AWriteWithAnErrorStoresNothing) {
+  Open({.consumers = {"train"}});
+  Put({.columns = {"x"}}, {MakeRow("b", {1})});
+  const Handle put = Put({.columns = {"x"}}, {MakeRow("a", {1}), MakeRow("b", {1})});
+  EXPECT_THAT(put->status, StatusIs(StatusCode::kAlreadyExists));
+  EXPECT_EQ(put->stored, 0);
+  EXPECT_EQ(table_->Info().counts.rows, 1);
+}
+
+TEST_F(RowTableTest, NewRowsWaitForMemory) {
+  const int64_t bytes = MakeRow("a", {100}).chunk->bytes();
+  Open({.consumers = {"train"}}, {.max_bytes = bytes + bytes / 2});
+  EXPECT_TRUE(Put({.columns = {"x"}}, {MakeRow("a", {100})})->is_finished);
+  const Handle put = Put({.columns = {"x"}}, {MakeRow("b", {100})});
+  EXPECT_FALSE(put->is_finished);
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"a"}), test::IsOkAndHolds(1));
+  // The store reports room on the clock's thread.
+  clock_.Advance(seconds(1));
+  EXPECT_TRUE(put->is_finished);
+  EXPECT_THAT(put->status, IsOk());
+  EXPECT_THAT(Put({.columns = {"x"}}, {MakeRow("c", {1000})})->status,
+              StatusIs(StatusCode::kResourceExhausted));
+}
+
+TEST_F(RowTableTest, ReservationsWaitForTheTrainer) {
+  Open({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 0, .batch = 2}});
+  const Handle first = Reserve(2);
+  EXPECT_TRUE(first->is_finished);
+  const Handle second = Reserve(1);
+  EXPECT_FALSE(second->is_finished);
+  Put({.columns = {"x"}, .reservation = first->reservation}, {MakeRow("a", {1}), MakeRow("b", {1})});
+  EXPECT_FALSE(second->is_finished);
+  EXPECT_THAT(table_->SetVersion(1), IsOk());
+  EXPECT_TRUE(second->is_finished);
+  EXPECT_EQ(second->table_version, 1);
+}
+
+TEST_F(RowTableTest, ClosingEndsAllWaits) {
+  Open({.max_rows = 1, .consumers = {"train"}});
+  Put({.columns = {"x"}}, {MakeRow("a", {1})});
+  const Handle put = Put({.columns = {"x"}}, {MakeRow("b", {1})});
+  const Handle claim = Claim({.consumer = "train", .needs = {"y"}});
+  table_->Close();
+  EXPECT_THAT(put->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
+  EXPECT_THAT(claim->status, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
+  EXPECT_THAT(Claim({.consumer = "train"})->status, StatusIs(StatusCode::kCancelled));
+  table_->Remove();
+  EXPECT_THAT(table_->Get(std::vector<std::string>{"a"}, {}), IsEmpty());
+}
+
+TEST_F(RowTableTest, ABadConditionFailsTheClaim) {
+  Open({.consumers = {"train"}});
+  EXPECT_THAT(Claim({.consumer = "train", .where = "reward ="})->status,
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("write == to compare")));
+}
+
+// Producers, a stage and two trainers: each row is consumed once by each consumer, in whole groups.
+TEST(RowTableThreadsTest, EveryRowIsConsumedOnceByEachConsumer) {
+  constexpr int kGroups = 100;
+  constexpr int kGroupSize = 4;
+  auto store = std::make_shared<ChunkStore>(ChunkStore::Options());
+  const std::shared_ptr<ConcurrentRows> table =
+      ConcurrentRows::Create(
+          {.name = "rows", .max_rows = 64, .group_size = kGroupSize, .consumers = {"stage", "train"}},
+          {.store = store})
+          .value();
+  // Runs an operation to its end on this thread.
+  const auto run = [&](const Handle& operation) {
+    Mutex mu;
+    CondVar done_signal;
+    bool is_done = false;
+    operation->on_done = [&](RowOperation&) {
+      MutexLock lock(&mu);
+      is_done = true;
+      done_signal.NotifyAll();
+    };
+    table->Start(operation);
+    MutexLock lock(&mu);
+    while (!is_done) done_signal.Wait(&mu);
+  };
+  std::vector<std::thread> threads;
+  for (int producer = 0; producer < 2; ++producer) {
+    threads.emplace_back([&, producer] {
+      for (int group = producer; group < kGroups; group += 2) {
+        auto put = std::make_shared<RowOperation>(RowOperation::Kind::kWrite);
+        put->mode.columns = {"tokens"};
+        for (int i = 0; i < kGroupSize; ++i) {
+          put->rows.push_back(
+              MakeRow(std::to_string(group) + "/" + std::to_string(i), {8}, "g" + std::to_string(group)));
+        }
+        run(put);
+        EXPECT_THAT(put->status, IsOk());
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    for (int rows = 0; rows < kGroups * kGroupSize;) {
+      auto claim = std::make_shared<RowOperation>(RowOperation::Kind::kClaim);
+      claim->claim = {
+          .consumer = "stage", .count = 7, .at_least = 1, .needs = {"tokens"}, .whole_groups = false};
+      run(claim);
+      ASSERT_THAT(claim->status, IsOk());
+      auto put = std::make_shared<RowOperation>(RowOperation::Kind::kWrite);
+      put->mode.columns = {"adv"};
+      for (const RowRecord& row : claim->claimed.rows) put->rows.push_back(MakeRow(row.key, {8}));
+      run(put);
+      EXPECT_THAT(put->status, IsOk());
+      rows += static_cast<int>(claim->claimed.rows.size());
+      table->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+    }
+  });
+  Mutex mu;
+  std::set<std::string> trained;
+  std::atomic<int> left = kGroups / 2;
+  for (int trainer = 0; trainer < 2; ++trainer) {
+    threads.emplace_back([&] {
+      while (left.fetch_sub(1) > 0) {
+        auto claim = std::make_shared<RowOperation>(RowOperation::Kind::kClaim);
+        claim->claim = {.consumer = "train", .count = 2 * kGroupSize, .needs = {"tokens", "adv"}};
+        run(claim);
+        ASSERT_THAT(claim->status, IsOk());
+        EXPECT_EQ(claim->claimed.rows.size(), 2u * kGroupSize);
+        {
+          MutexLock lock(&mu);
+          for (const RowRecord& row : claim->claimed.rows)
+            EXPECT_TRUE(trained.insert(row.key).second) << row.key;
+        }
+        table->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(trained.size(), size_t{kGroups} * kGroupSize);
+  EXPECT_EQ(table->Info().counts.rows, 0);
+  EXPECT_EQ(table->Info().counts.consumed, kGroups * kGroupSize);
+  EXPECT_EQ(store->stored_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace reverb::internal

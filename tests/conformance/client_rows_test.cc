@@ -1,0 +1,313 @@
+// Row tables through the C++ API, over every transport.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "conformance/client_fixture.h"
+#include "reverb/rows.h"
+#include "testing/status_matchers.h"
+#include "testing/wait.h"
+
+namespace reverb::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Values of a row, which a NewRow borrows.
+struct Int32s {
+  explicit Int32s(int64_t length, int32_t first = 0) : dims{length}, values(length) {
+    std::iota(values.begin(), values.end(), first);
+  }
+  TensorView view() const { return {DType::kInt32, dims, values.data()}; }
+  std::vector<int64_t> dims;
+  std::vector<int32_t> values;
+};
+
+std::vector<int32_t> ToInts(const Tensor& tensor) {
+  const auto* data = reinterpret_cast<const int32_t*>(tensor.data());
+  return {data, data + tensor.num_elements()};
+}
+
+std::vector<std::string> Keys(const RowBatch& batch) {
+  std::vector<std::string> keys;
+  for (const RowInfo& row : batch.rows()) keys.push_back(row.key);
+  return keys;
+}
+
+class ClientRowsTest : public ClientFixture {
+ protected:
+  Rows StartRows(RowTableOptions options) {
+    options.name = "rollouts";
+    ServerOptions server;
+    server.row_tables.push_back(std::move(options));
+    SetEndpoint(&server);
+    server_.emplace(Server::Start(std::move(server)).value());
+    return Connect({.name = "trainer-1"}).RowTable("rollouts").value();
+  }
+  // Puts rows with one int32 column of this length.
+  static Result<PutOutcome> Put(const Rows& rows, const std::vector<std::string>& keys,
+                                const std::string& column, int64_t length, RowWriteMode mode = {},
+                                const WaitOptions& wait = kPatience) {
+    const Int32s values(length);
+    mode.columns = {column};
+    std::vector<NewRow> added;
+    for (const std::string& key : keys) added.push_back({.key = key, .values = {values.view()}});
+    return rows.Put(mode, added, wait);
+  }
+};
+
+TEST_P(ClientRowsTest, ColumnsArriveOverTimeAndAreReadTogether) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  const Int32s first(3, 10);
+  const Int32s second(2, 20);
+  const int64_t prompt = 7;
+  const std::array new_rows = {
+      NewRow{.key = "a",
+             .tags = {{"prompt", prompt}, {"reward", 0.5}, {"ok", true}, {"split", std::string("math")}},
+             .values = {first.view()}},
+      NewRow{.key = "b", .values = {second.view()}}};
+  const Result<PutOutcome> put = rows.Put({.columns = {"tokens"}, .version = 12}, new_rows, kPatience);
+  ASSERT_OK(put.status());
+  EXPECT_EQ(put->stored, 2);
+  EXPECT_THAT(put->aborted, IsEmpty());
+  const Floats advantage(0.25f);
+  const std::array late = {NewRow{.key = "a", .values = {advantage.view()}},
+                           NewRow{.key = "b", .values = {advantage.view()}}};
+  ASSERT_OK(rows.Put({.columns = {"adv"}}, late, kPatience).status());
+
+  const Result<RowBatch> batch =
+      rows.Claim({.consumer = "train", .count = 2, .needs = {"tokens", "adv"}}, kPatience);
+  ASSERT_OK(batch.status());
+  EXPECT_THAT(Keys(*batch), ElementsAre("a", "b"));
+  EXPECT_EQ(batch->rows()[0].version, 12);
+  EXPECT_EQ(batch->rows()[0].tags, new_rows[0].tags);
+  const Result<JaggedColumn> tokens = batch->Column("tokens");
+  ASSERT_OK(tokens.status());
+  EXPECT_THAT(tokens->offsets, ElementsAre(0, 3, 5));
+  EXPECT_THAT(ToInts(tokens->values), ElementsAre(10, 11, 12, 20, 21));
+  const Result<JaggedColumn> advantages = batch->Column("adv");
+  ASSERT_OK(advantages.status());
+  EXPECT_TRUE(advantages->is_scalar);
+  EXPECT_THAT(ToVector(advantages->values), ElementsAre(0.25f, 0.25f));
+  EXPECT_THAT(batch->Column("other"),
+              StatusIs(StatusCode::kNotFound, HasSubstr("name it in needs or select")));
+
+  EXPECT_THAT(batch->Extend(seconds(100)), IsOkAndHolds(LeaseOutcome{.settled = 2}));
+  EXPECT_THAT(batch->Acknowledge(), IsOkAndHolds(LeaseOutcome{.settled = 2}));
+  EXPECT_THAT(batch->Acknowledge(), IsOkAndHolds(LeaseOutcome{.expired = 1}));
+  EXPECT_EQ(rows.Info()->counts.rows, 0);
+}
+
+TEST_P(ClientRowsTest, StringsAndEmptyValuesAreColumnsToo) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  const std::string_view text = "how are you?";
+  const std::vector<int64_t> none = {0, 4};
+  const TensorView scalar{DType::kString, {}, &text};
+  const TensorView empty{DType::kFloat32, none, nullptr};
+  const std::array new_rows = {NewRow{.key = "a", .values = {scalar, empty}}};
+  ASSERT_OK(rows.Put({.columns = {"text", "empty"}}, new_rows, kPatience).status());
+  const std::vector<std::string> keys = {"a", "unknown"};
+  const std::vector<std::string> columns = {"empty", "text"};
+  const Result<RowBatch> batch = rows.Get(keys, columns, kPatience);
+  ASSERT_OK(batch.status());
+  EXPECT_THAT(Keys(*batch), ElementsAre("a"));
+  EXPECT_THAT(batch->Column("text")->values.strings(), ElementsAre("how are you?"));
+  EXPECT_THAT(batch->Column("empty")->values.dims(), ElementsAre(0, 4));
+  EXPECT_THAT(batch->Acknowledge(), StatusIs(StatusCode::kFailedPrecondition));
+}
+
+TEST_P(ClientRowsTest, TheWriteThatMakesARowReadyWakesTheClaim) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  std::optional<Result<RowBatch>> claimed;
+  std::thread trainer([&] { claimed = rows.Claim({.consumer = "train", .needs = {"x"}}, kPatience); });
+  ASSERT_TRUE(WaitUntil([&] { return rows.Info()->waiting_claims == 1; }));
+  EXPECT_THAT(rows.Info()->claim_reason, HasSubstr("the table is empty"));
+  EXPECT_OK(Put(rows, {"a"}, "x", 3).status());
+  trainer.join();
+  ASSERT_OK(claimed->status());
+  EXPECT_THAT(Keys(**claimed), ElementsAre("a"));
+}
+
+TEST_P(ClientRowsTest, ATimeoutNamesTheReasons) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  ASSERT_OK(Put(rows, {"a"}, "x", 3).status());
+  const RowClaim claim{.consumer = "train", .count = 1, .needs = {"x", "adv"}};
+  EXPECT_THAT(
+      rows.Claim(claim, {.timeout = milliseconds(0)}),
+      StatusIs(StatusCode::kDeadlineExceeded, Detail::kRateLimited, HasSubstr("1 row lacks \"adv\"")));
+  EXPECT_THAT(rows.Claim(claim, {.timeout = milliseconds(20)}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("1 row lacks \"adv\"")));
+  const Result<RowBatch> held = rows.Claim({.consumer = "train", .needs = {"x"}}, kPatience);
+  ASSERT_OK(held.status());
+  EXPECT_THAT(rows.Claim({.consumer = "train", .needs = {"x"}}, {.timeout = milliseconds(0)}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("is leased by trainer-1 for")));
+  EXPECT_THAT(held->Release(), IsOkAndHolds(LeaseOutcome{.settled = 1}));
+}
+
+TEST_P(ClientRowsTest, EndingTheWaitCancelsTheClaimAtTheServer) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  std::atomic<bool> stop = false;
+  std::optional<Result<RowBatch>> claimed;
+  std::thread trainer([&] {
+    claimed = rows.Claim({.consumer = "train"},
+                         {.on_wait = [&] { return stop ? Status::Cancelled("interrupted") : Status::Ok(); }});
+  });
+  ASSERT_TRUE(WaitUntil([&] { return rows.Info()->waiting_claims == 1; }));
+  stop = true;
+  trainer.join();
+  EXPECT_THAT(*claimed, StatusIs(StatusCode::kCancelled, HasSubstr("interrupted")));
+  ASSERT_TRUE(WaitUntil([&] { return rows.Info()->waiting_claims == 0; }));
+  // The row is there for the next one.
+  ASSERT_OK(Put(rows, {"a"}, "x", 3).status());
+  EXPECT_OK(rows.Claim({.consumer = "train"}, {.timeout = milliseconds(0)}).status());
+}
+
+TEST_P(ClientRowsTest, AClientThatClosesLeavesTheTableToOthers) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  {
+    const Rows other = Connect({.name = "other"}).RowTable("rollouts").value();
+    ASSERT_OK(Put(other, {"a"}, "x", 3).status());
+    ASSERT_OK(other.Claim({.consumer = "train", .lease = milliseconds(50)}, kPatience).status());
+  }
+  // What it had claimed comes back.
+  EXPECT_THAT(Keys(rows.Claim({.consumer = "train"}, kPatience).value()), ElementsAre("a"));
+}
+
+TEST_P(ClientRowsTest, NewRowsWaitForRoom) {
+  const Rows rows = StartRows({.max_rows = 2, .consumers = {"train"}});
+  EXPECT_THAT(Put(rows, {"a", "b", "c"}, "x", 3, {}, {.timeout = milliseconds(20)}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("stored 2 of 3 rows")));
+  std::thread producer([&] { EXPECT_OK(Put(rows, {"c"}, "x", 3).status()); });
+  ASSERT_TRUE(WaitUntil([&] { return rows.Info()->waiting_writes == 1; }));
+  EXPECT_OK(rows.Claim({.consumer = "train"}, kPatience)->Acknowledge().status());
+  producer.join();
+  EXPECT_EQ(rows.Info()->counts.rows, 2);
+}
+
+TEST_P(ClientRowsTest, StaleRowsAreReportedToTheirProducers) {
+  const Rows rows =
+      StartRows({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 1, .batch = 2}});
+  ASSERT_OK(Put(rows, {"open"}, "x", 3, {.version = 0, .open = true}).status());
+  EXPECT_OK(rows.SetVersion(2));
+  EXPECT_THAT(rows.SetVersion(1), StatusIs(StatusCode::kFailedPrecondition));
+  const Result<PutOutcome> put = Put(rows, {"open"}, "x", 3, {.append = true});
+  ASSERT_OK(put.status());
+  EXPECT_THAT(put->aborted, ElementsAre("open"));
+  EXPECT_EQ(put->version, 2);
+  EXPECT_THAT(Put(rows, {"old"}, "x", 3, {.version = 0})->aborted, ElementsAre("old"));
+  EXPECT_EQ(rows.Info()->counts.refused, 2);
+}
+
+TEST_P(ClientRowsTest, OpenRowsAreListedAndResumed) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  ASSERT_OK(Put(rows, {"a"}, "x", 3, {.open = true}).status());
+  ASSERT_OK(Put(rows, {"a"}, "x", 2, {.append = true}).status());
+  const Result<std::vector<RowInfo>> listed = rows.List("x.length == 5", 10);
+  ASSERT_OK(listed.status());
+  ASSERT_EQ(listed->size(), 1u);
+  EXPECT_TRUE(listed->front().is_open);
+  EXPECT_THAT(listed->front().columns, ElementsAre("x"));
+  const std::vector<std::string> keys = {"a"};
+  EXPECT_THAT(rows.End(keys, RowEnding::kRequeue), IsOkAndHolds(IsEmpty()));
+  const Result<RowBatch> resumed = rows.Claim({.consumer = "resume", .needs = {"x"}}, kPatience);
+  ASSERT_OK(resumed.status());
+  EXPECT_THAT(ToInts(resumed->Column("x")->values), ElementsAre(0, 1, 2, 0, 1));
+  EXPECT_THAT(rows.End(keys, RowEnding::kClose), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Keys(rows.Claim({.consumer = "train"}, kPatience).value()), ElementsAre("a"));
+}
+
+TEST_P(ClientRowsTest, ReservationsAreGivenBack) {
+  const Rows rows = StartRows(
+      {.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 0, .batch = 2}, .max_running = 2});
+  const Result<Rows::Reservation> first = rows.Reserve(2, 0, seconds(60), kPatience);
+  ASSERT_OK(first.status());
+  EXPECT_THAT(rows.Reserve(1, 0, seconds(60), {.timeout = milliseconds(0)}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("max_running = 2")));
+  EXPECT_THAT(rows.CancelReservation(first->id), IsOkAndHolds(true));
+  EXPECT_THAT(rows.CancelReservation(first->id), IsOkAndHolds(false));
+  EXPECT_OK(rows.Reserve(1, 0, seconds(60), {.timeout = milliseconds(0)}).status());
+}
+
+TEST_P(ClientRowsTest, ABatchLargerThanAReplyIsReadInParts) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  constexpr int64_t kLength = 5 << 20;  // 20 MiB; a reply has 32
+  for (const char* key : {"a", "b", "c"}) ASSERT_OK(Put(rows, {key}, "x", kLength).status());
+  const Result<RowBatch> batch = rows.Claim({.consumer = "train", .count = 3, .needs = {"x"}}, kPatience);
+  ASSERT_OK(batch.status());
+  const Result<JaggedColumn> values = batch->Column("x");
+  ASSERT_OK(values.status());
+  EXPECT_THAT(values->offsets, ElementsAre(0, kLength, 2 * kLength, 3 * kLength));
+  const std::vector<int32_t> all = ToInts(values->values);
+  EXPECT_EQ(all[2 * kLength], 0);
+  EXPECT_EQ(all[3 * kLength - 1], kLength - 1);
+}
+
+TEST_P(ClientRowsTest, RowsAreDeletedByKeyAndByCondition) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  ASSERT_OK(Put(rows, {"a", "b"}, "x", 3).status());
+  ASSERT_OK(Put(rows, {"c"}, "x", 5).status());
+  const std::vector<std::string> keys = {"a", "other"};
+  EXPECT_THAT(rows.Delete(keys), IsOkAndHolds(1));
+  EXPECT_THAT(rows.DeleteWhere("x.length > 4"), IsOkAndHolds(1));
+  EXPECT_THAT(rows.DeleteWhere("x.length >"),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("x.length >"), HasSubstr("^"))));
+  EXPECT_EQ(rows.Info()->counts.rows, 1);
+}
+
+TEST_P(ClientRowsTest, TablesAreCreatedAndRemovedWhileTheServerRuns) {
+  StartRows({.consumers = {"train"}});
+  const Client client = Connect();
+  RowTableOptions options{
+      .name = "more",
+      .group_size = 2,
+      .consumers = {"x", "y"},
+      .staleness = StalenessOptions{.max_lag = 3, .when_stale = WhenStale::kWait, .batch = 8},
+      .order = RowOrder::kReady};
+  ASSERT_OK(client.CreateRowTable(options));
+  EXPECT_OK(client.CreateRowTable(options, /*exist_ok=*/true));
+  EXPECT_THAT(client.CreateRowTable(options), StatusIs(StatusCode::kAlreadyExists));
+  const Result<std::vector<RowTableInfo>> tables = client.InfoOfRowTables();
+  ASSERT_OK(tables.status());
+  ASSERT_EQ(tables->size(), 2u);
+  EXPECT_EQ(tables->front().settings, options);
+  EXPECT_OK(client.RemoveRowTable("more"));
+  EXPECT_THAT(client.RowTable("more")->Info(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("its row tables are \"rollouts\"")));
+  EXPECT_THAT(client.CreateTable(MakeQueue("rollouts", 3)), StatusIs(StatusCode::kAlreadyExists));
+}
+
+TEST_P(ClientRowsTest, StoppingTheServerEndsTheWaits) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  std::optional<Result<RowBatch>> claimed;
+  std::thread trainer(
+      [&] { claimed = rows.Claim({.consumer = "train"}, {.timeout = seconds(60), .on_wait = {}}); });
+  ASSERT_TRUE(WaitUntil([&] { return rows.Info()->waiting_claims == 1; }));
+  std::thread stopper([&] { server_->Stop(); });
+  stopper.join();
+  if (in_process()) {
+    trainer.join();
+    EXPECT_THAT(*claimed, StatusIs(StatusCode::kCancelled, Detail::kTableClosed));
+    return;
+  }
+  trainer.join();
+  EXPECT_FALSE(claimed->ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ClientRowsTest, REVERB_ALL_TRANSPORTS, TransportName);
+
+}  // namespace
+}  // namespace reverb::test
