@@ -200,25 +200,26 @@ Status DropDeparted(const Client::Rep& rep, const std::map<std::string, int64_t>
   return status;
 }
 
-// Sorts keys by their servers: `add` adds a key to a request.
-template <typename Keys, typename KeyOf, typename Add>
-Status MutateOwners(const Client::Rep& rep, std::string_view table, const Keys& keys, const KeyOf& key_of,
-                    const Add& add, const WaitOptions& wait) {
+// Sorts `keys`, which may come with priorities, by their servers: into `list` of a request to each.
+template <typename Key, typename KeyOf>
+Status MutateOwners(const Client::Rep& rep, std::string_view table, std::span<const Key> keys,
+                    const KeyOf& key_of, std::vector<Key> internal::MutateRequest::*list,
+                    const WaitOptions& wait) {
   if (rep.only) {
     internal::MutateRequest request{.table = std::string(table)};
-    for (const auto& key : keys) add(key, &request);
+    (request.*list).assign(keys.begin(), keys.end());
     return rep.only->Mutate(request, wait);
   }
   const internal::WaitLoop loop(wait);
   REVERB_ASSIGN_OR_RETURN(const ServerSet::Links links, rep.AwaitLinks(wait));
   std::vector<internal::MutateRequest> requests(links.size());
   std::map<std::string, int64_t> departed;
-  for (const auto& key : keys) {
-    const std::string former =
-        ForOwners(*rep.set, links, key_of(key), [&](size_t server) { add(key, &requests[server]); });
+  for (const Key& key : keys) {
+    const std::string former = ForOwners(*rep.set, links, key_of(key),
+                                         [&](size_t server) { (requests[server].*list).push_back(key); });
     if (!former.empty()) ++departed[former];
   }
-  const bool is_empty = std::ranges::empty(keys);
+  const bool is_empty = keys.empty();
   return DropDeparted(rep, departed,
                       MutateServers(rep, links, table, std::move(requests), is_empty, loop.Left()));
 }
@@ -229,14 +230,12 @@ Status Client::UpdatePriorities(std::string_view table, std::span<const KeyPrior
                                 const WaitOptions& wait) const {
   return MutateOwners(
       *rep(), table, updates, [](const KeyPriority& update) { return update.key; },
-      [](const KeyPriority& update, internal::MutateRequest* request) { request->updates.push_back(update); },
-      wait);
+      &internal::MutateRequest::updates, wait);
 }
 
 Status Client::Delete(std::string_view table, std::span<const uint64_t> keys, const WaitOptions& wait) const {
   return MutateOwners(
-      *rep(), table, keys, [](uint64_t key) { return key; },
-      [](uint64_t key, internal::MutateRequest* request) { request->deletes.push_back(key); }, wait);
+      *rep(), table, keys, [](uint64_t key) { return key; }, &internal::MutateRequest::deletes, wait);
 }
 
 Status Client::Reset(std::string_view table, const WaitOptions& wait) const {

@@ -12,17 +12,8 @@ namespace {
 
 // How many samples ahead each level of prefetch.h is prefetched.
 constexpr size_t kFetchSlices = 24;
-constexpr size_t kFetchHeader = 16;
-constexpr size_t kFetchPayload = 8;
-constexpr size_t kHeaderLines = 5;
-constexpr size_t kPayloadLines = 16;
-
-void PrefetchAhead(std::span<const Sample> samples, size_t at) {
-  if (at + kFetchSlices < samples.size()) PrefetchSlices(samples[at + kFetchSlices].trajectory);
-  if (at + kFetchHeader < samples.size()) PrefetchHeader(samples[at + kFetchHeader].trajectory, kHeaderLines);
-  if (at + kFetchPayload < samples.size())
-    PrefetchPayload(samples[at + kFetchPayload].trajectory, kPayloadLines);
-}
+constexpr size_t kFetchHeaders = 16;
+constexpr size_t kFetchRows = 8;  // a power of two
 
 std::string Describe(DType dtype, std::span<const uint32_t> row_shape, int64_t length, bool squeeze) {
   std::string text = std::string(DTypeName(dtype)) + "[";
@@ -136,6 +127,152 @@ Result<bool> GatherRun(const Sample& sample, size_t first, size_t count, std::sp
   return true;
 }
 
+// Copies `bytes` bytes. The lengths of scalars are constants here, for which the compiler emits no call.
+void CopyRow(uint8_t* out, const uint8_t* in, size_t bytes) {
+  switch (bytes) {
+    case 0:
+      return;
+    case 1:
+      *out = *in;
+      return;
+    case 2:
+      std::memcpy(out, in, 2);
+      return;
+    case 4:
+      std::memcpy(out, in, 4);
+      return;
+    case 8:
+      std::memcpy(out, in, 8);
+      return;
+    default:
+      std::memcpy(out, in, bytes);
+  }
+}
+
+// Gathers samples one by one. Their rows are found, and prefetched, some samples before they are copied: items are
+// scattered in memory, and each cache miss takes as long as copying a row. Samples whose columns are not all single
+// raw slices are decoded by GatherColumn().
+class SampleGatherer {
+ public:
+  SampleGatherer(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
+                 std::span<const ColumnTarget> targets, const ColumnNamer& names)
+      : samples_(samples), layout_(layout), targets_(targets), names_(names) {
+    size_t header_bytes = sizeof(Chunk) + PackedChunkHeader::kHeadBytes;
+    columns_.reserve(layout.size());
+    for (size_t c = 0; c < layout.size(); ++c) {
+      const ColumnLayout& column = layout[c];
+      copies_rows_ &= column.dtype != DType::kString && column.length > 0;
+      header_bytes += PackedChunkHeader::BytesPerColumn(column.row_shape.size());
+      columns_.push_back(
+          {.dtype = column.dtype,
+           .squeeze = column.squeeze,
+           .length = column.length,
+           .row_shape = column.row_shape,
+           .bytes = column.sample_bytes,
+           .row_bytes = column.sample_bytes / static_cast<size_t>(std::max<int64_t>(1, column.length)),
+           .out = targets[c].data,
+           .lengths = targets[c].lengths});
+    }
+    header_bytes_ = std::min(kMaxHeaderBytes, header_bytes);
+    if (copies_rows_) rows_.resize(kFetchRows * layout.size());
+  }
+
+  // Gathers samples [first, end).
+  Status Gather(size_t first, size_t end) {
+    for (size_t i = first; i < std::min(end, first + kFetchHeaders); ++i) Prefetch(samples_[i].trajectory);
+    for (size_t i = first; i < std::min(end, first + kFetchRows); ++i) FindRows(i);
+    for (size_t i = first; i < end; ++i) {
+      if (i + kFetchSlices < end) PrefetchSlices(samples_[i + kFetchSlices].trajectory);
+      if (i + kFetchHeaders < end) Prefetch(samples_[i + kFetchHeaders].trajectory);
+      if (IsFound(i)) {
+        CopyRows(i);
+      } else {
+        REVERB_RETURN_IF_ERROR(Decode(i));
+      }
+      if (i + kFetchRows < end) FindRows(i + kFetchRows);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  static constexpr size_t kMaxHeaderBytes = 512;
+  static constexpr size_t kMaxRowBytes = 1024;  // the hardware prefetches the rest
+
+  void Prefetch(const Trajectory& trajectory) const { PrefetchHeaders(trajectory, header_bytes_); }
+  // Returns where the pointers to the rows of a sample are kept.
+  const uint8_t** RowsOf(size_t i) { return rows_.data() + (i % kFetchRows) * columns_.size(); }
+  bool IsFound(size_t i) { return copies_rows_ && RowsOf(i)[0] != nullptr; }
+
+  // Finds the rows of all columns of a sample. If it has another layout, or one that must be decoded, the first
+  // pointer is null.
+  void FindRows(size_t i) {
+    if (!copies_rows_) return;
+    const Trajectory& trajectory = samples_[i].trajectory;
+    const uint8_t** const rows = RowsOf(i);
+    const bool is_found =
+        trajectory.num_columns() == columns_.size() &&
+        trajectory.ForEachSingleSlice([&](uint32_t c, const SliceView& slice, bool squeeze) {
+          const Column& column = columns_[c];
+          if (squeeze != column.squeeze || slice.length != column.length || slice.chunk->is_scattered()) {
+            return false;
+          }
+          const PackedChunkHeader header = slice.chunk->header();
+          if (!header.IsRaw(slice.chunk_column, column.dtype, column.row_shape)) return false;
+          rows[c] = slice.chunk->payload().data() + header.column_payload_offset(slice.chunk_column) +
+                    slice.offset * column.row_bytes;
+          PrefetchBytes(rows[c], std::min(kMaxRowBytes, column.bytes));
+          return true;
+        });
+    if (is_found) return;
+    rows[0] = nullptr;
+    PrefetchPayload(trajectory, kMaxRowBytes / kCacheLine);
+  }
+
+  void CopyRows(size_t i) {
+    const uint8_t* const* row = RowsOf(i);
+    for (const Column& column : columns_) {
+      CopyRow(column.out + i * column.bytes, *row++, column.bytes);
+      if (column.lengths != nullptr) column.lengths[i] = column.length;
+    }
+  }
+
+  Status Decode(size_t i) const {
+    const Sample& sample = samples_[i];
+    if (sample.trajectory.num_columns() != layout_.size()) {
+      return Status::InvalidArgument(
+          "sample " + std::to_string(i) + " (key " + std::to_string(sample.key) + ") has " +
+          std::to_string(sample.trajectory.num_columns()) + " columns while the batch has " +
+          std::to_string(layout_.size()) + "; samples of one batch must have the same layout: " +
+          Describe(sample.trajectory) + " and " + Describe(samples_.front().trajectory));
+    }
+    for (uint32_t c = 0; c < layout_.size(); ++c) {
+      REVERB_RETURN_IF_ERROR(GatherColumn(sample, i, c, layout_[c], targets_[c], names_));
+    }
+    return Status::Ok();
+  }
+
+  // Layout and target of a column.
+  struct Column {
+    DType dtype;
+    bool squeeze;
+    int64_t length;  // rows of a sample
+    std::span<const uint32_t> row_shape;
+    size_t bytes;  // of a sample
+    size_t row_bytes;
+    uint8_t* out;
+    int64_t* lengths;
+  };
+
+  const std::span<const Sample> samples_;
+  const std::span<const ColumnLayout> layout_;
+  const std::span<const ColumnTarget> targets_;
+  const ColumnNamer& names_;
+  std::vector<Column> columns_;
+  bool copies_rows_ = true;
+  size_t header_bytes_ = 0;
+  std::vector<const uint8_t*> rows_;  // of kFetchRows samples
+};
+
 void SetLength(ColumnLayout* layout, int64_t length, size_t row_elements) {
   layout->length = length;
   layout->sample_elements = row_elements * static_cast<size_t>(length);
@@ -198,31 +335,22 @@ size_t NumWithSameLayout(std::span<const Sample> samples, bool pad) {
 
 Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> layout,
               std::span<const ColumnTarget> targets, const ColumnNamer& names) {
-  size_t alone = 0;  // samples before this index are not part of a longer run
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const Sample& sample = samples[i];
-    if (i >= alone) {
-      const size_t run = RunLength(samples.subspan(i));
-      if (run > 1) {
-        REVERB_ASSIGN_OR_RETURN(const bool is_gathered, GatherRun(sample, i, run, layout, targets));
-        if (is_gathered) {
-          i += run - 1;
-          continue;
-        }
+  const auto begins_run = [&](size_t i) {
+    return i + 1 < samples.size() && samples[i + 1].trajectory.Follows(samples[i].trajectory);
+  };
+  for (size_t i = 0; i < samples.size();) {
+    const size_t run = RunLength(samples.subspan(i));
+    if (run > 1) {
+      REVERB_ASSIGN_OR_RETURN(const bool is_gathered, GatherRun(samples[i], i, run, layout, targets));
+      if (is_gathered) {
+        i += run;
+        continue;
       }
-      alone = i + run;
     }
-    PrefetchAhead(samples, i);
-    if (sample.trajectory.num_columns() != layout.size()) {
-      return Status::InvalidArgument(
-          "sample " + std::to_string(i) + " (key " + std::to_string(sample.key) + ") has " +
-          std::to_string(sample.trajectory.num_columns()) + " columns while the batch has " +
-          std::to_string(layout.size()) + "; samples of one batch must have the same layout: " +
-          Describe(sample.trajectory) + " and " + Describe(samples.front().trajectory));
-    }
-    for (uint32_t c = 0; c < layout.size(); ++c) {
-      REVERB_RETURN_IF_ERROR(GatherColumn(sample, i, c, layout[c], targets[c], names));
-    }
+    size_t end = i + run;
+    while (end < samples.size() && !begins_run(end)) ++end;
+    REVERB_RETURN_IF_ERROR(SampleGatherer(samples, layout, targets, names).Gather(i, end));
+    i = end;
   }
   return Status::Ok();
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "base/random.h"
@@ -100,6 +101,37 @@ TEST_P(BatcherTest, ManySamplesInRandomOrder) {
   Status status;
   EXPECT_EQ(GatherNumbers(samples, &status), expected);
   EXPECT_OK(status);
+}
+
+// Rows are found some samples ahead, except those of samples that have to be decoded.
+TEST(Batcher, RawAndCompressedSamplesOfSeveralChunksInTurn) {
+  Random random(4);
+  std::vector<ChunkRef> chunks;
+  for (int i = 0; i < 20; ++i) {
+    chunks.push_back(MakeChunk(50, i * 1000, i % 2 == 0 ? CodecPolicy::kNone : CodecPolicy::kLz4));
+  }
+  std::vector<Sample> samples;
+  std::vector<int32_t> first(2 * 300), second(2 * 300);
+  for (size_t i = 0; i < 300; ++i) {
+    const std::array<uint32_t, 2> chunk = {static_cast<uint32_t>(random.Below(20)),
+                                           static_cast<uint32_t>(random.Below(20))};
+    const auto row = static_cast<uint32_t>(random.Below(50));
+    samples.push_back(MakeSample({{.slices = {{chunks[chunk[0]], 0, row, 1}}, .squeeze = true},
+                                  {.slices = {{chunks[chunk[1]], 0, 49 - row, 1}}}}));
+    for (uint32_t k = 0; k < 2; ++k) {
+      first[2 * i + k] = static_cast<int32_t>(chunk[0] * 1000 + 2 * row + k);
+      second[2 * i + k] = static_cast<int32_t>(chunk[1] * 1000 + 2 * (49 - row) + k);
+    }
+  }
+  std::vector<int32_t> a(first.size()), b(second.size());
+  std::vector<int64_t> lengths(300);
+  const std::array<ColumnTarget, 2> targets = {
+      ColumnTarget{.data = reinterpret_cast<uint8_t*>(a.data())},
+      ColumnTarget{.data = reinterpret_cast<uint8_t*>(b.data()), .lengths = lengths.data()}};
+  ASSERT_OK(Gather(samples, LayoutOf(samples[0]).value(), targets));
+  EXPECT_EQ(a, first);
+  EXPECT_EQ(b, second);
+  EXPECT_EQ(lengths, std::vector<int64_t>(300, 1));
 }
 
 // Samples as received from a server that has arranged them for a batch.

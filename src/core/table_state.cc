@@ -354,20 +354,29 @@ internal::Sample TableState::Record(const Selection& selection, bool rate_limite
 }
 
 void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out) {
-  // Each pick touches three cold places: selector, slot, chunk. Prefetching all slots of a group before using
-  // the first hides most of the latency.
-  constexpr int64_t kGroup = 64;
+  // Each pick touches three cold places: selector, slot, trajectory. Slots and trajectories are prefetched some picks
+  // before they are used, which hides most of the latency.
+  constexpr int64_t kGroup = 256;
+  constexpr size_t kFetchSlot = 32;
+  constexpr size_t kFetchTrajectory = 16;
   // n may be far more than fits into memory: grow with what is drawn, but not by a little each time.
-  if (out->empty()) out->reserve(static_cast<size_t>(std::min(n, kGroup)));
+  constexpr int64_t kMaxReserved = 1024;
+  if (out->empty()) out->reserve(static_cast<size_t>(std::min(n, kMaxReserved)));
   while (n > 0) {
     const int64_t group = std::min(n, kGroup);
     selections_.resize(static_cast<size_t>(group));
     sampler_->Sample(selections_);
-    for (const Selection& pick : selections_) slots_.Prefetch(pick.slot);
-    for (const Selection& pick : selections_) {
-      __builtin_prefetch(Trajectory::counted_object(slots_[pick.slot].trajectory), 1);
+    const size_t count = selections_.size();
+    const auto prefetch_trajectory = [&](size_t i) {
+      __builtin_prefetch(Trajectory::counted_object(slots_[selections_[i].slot].trajectory), 1);
+    };
+    for (size_t i = 0; i < std::min(count, kFetchSlot); ++i) slots_.Prefetch(selections_[i].slot);
+    for (size_t i = 0; i < std::min(count, kFetchTrajectory); ++i) prefetch_trajectory(i);
+    for (size_t i = 0; i < count; ++i) {
+      if (i + kFetchSlot < count) slots_.Prefetch(selections_[i + kFetchSlot].slot);
+      if (i + kFetchTrajectory < count) prefetch_trajectory(i + kFetchTrajectory);
+      out->push_back(Record(selections_[i], rate_limited));
     }
-    for (const Selection& pick : selections_) out->push_back(Record(pick, rate_limited));
     n -= group;
   }
 }

@@ -1,6 +1,7 @@
 #include "service/sample_stream_session.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -31,10 +32,11 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
 
 namespace {
 
-// Prefetches what is encoded next. The slices were read when the samples were drawn.
+// Prefetches what is encoded next.
 void FetchAhead(const std::vector<Sample>& items, size_t at, bool payloads) {
-  constexpr size_t kHeader = 12, kPayload = 6, kHeaderLines = 2, kPayloadLines = 8;
-  if (at + kHeader < items.size()) PrefetchHeader(items[at + kHeader].trajectory, kHeaderLines);
+  constexpr size_t kSlices = 24, kHeaders = 12, kPayload = 6, kHeaderBytes = 192, kPayloadLines = 8;
+  if (at + kSlices < items.size()) PrefetchSlices(items[at + kSlices].trajectory);
+  if (at + kHeaders < items.size()) PrefetchHeaders(items[at + kHeaders].trajectory, kHeaderBytes);
   if (payloads && at + kPayload < items.size())
     PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
 }
@@ -189,7 +191,7 @@ int64_t SampleStreamSession::NextDraw() const {
   const bool is_whole = rules.all_or_nothing || requests_.front().lease > Duration(0) ||
                         (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
   if (shares_memory_) {
-    return drawn_together_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
+    return drawn_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
   }
   // The next draw waits until the drawn samples were sent.
   if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
@@ -199,9 +201,7 @@ int64_t SampleStreamSession::NextDraw() const {
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
 }
 
-bool SampleStreamSession::HasEnough() const {
-  return !drawn_.empty() || !drawn_together_.empty() || end_.has_value();
-}
+bool SampleStreamSession::HasEnough() const { return !drawn_.empty() || end_.has_value(); }
 
 uint64_t SampleStreamSession::MaxReplyBytes() const {
   // Leaves room for headers, which are not counted.
@@ -289,15 +289,12 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
     return;
   }
   if (!items.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(items.size());
-  drawn_bytes_ += bytes;
   if (!items.empty() && first_.empty() && requests_.front().rules.check != BatchCheck::kNone) {
     first_ = items.front().trajectory;
   }
-  if (shares_memory_) {
-    drawn_together_ = std::move(items);  // was empty: see NextDraw()
-  } else {
-    for (size_t i = 0; i < items.size(); ++i) drawn_.push_back({std::move(items[i]), sizes[i]});
-  }
+  drawn_ = std::move(items);  // was empty: see NextDraw()
+  drawn_sizes_ = std::move(sizes);
+  num_sent_ = 0;
   if (!status.ok()) {
     end_ = std::move(status);
   } else if (to_draw_ == 0) {
@@ -322,29 +319,37 @@ std::optional<SampleReply> SampleStreamSession::NextReply() {
   return reply;
 }
 
+size_t SampleStreamSession::NumInReply() const {
+  const uint64_t most_bytes = MaxReplyBytes();
+  const size_t most_slices = std::min<size_t>(kReplySlices, max_response_bytes_ / 1024);
+  const size_t most = std::min(kReplySamples, drawn_.size() - num_sent_);
+  SampleSize size;
+  size_t count = 0;
+  for (; count < most; ++count) {
+    const SampleSize& more = drawn_sizes_[num_sent_ + count];
+    size.bytes += more.bytes;
+    size.slices += more.slices;
+    if (count > 0 && (size.bytes > most_bytes || size.slices > most_slices)) break;
+  }
+  return count;
+}
+
 SampleReply SampleStreamSession::TakeReply() {
   SampleReply reply;
   const SampleRequest& request = requests_.front();
   reply.request_id = request.request_id;
   reply.shared_columns = request.shared_columns;
-  reply.samples = std::exchange(drawn_together_, {});
-  reply.samples.reserve(std::min(kReplySamples, drawn_.size()));
-  const uint64_t most_bytes = MaxReplyBytes();
-  const size_t most_slices = std::min<size_t>(kReplySlices, max_response_bytes_ / 1024);
-  SampleSize size;
-  while (!drawn_.empty() && reply.samples.size() < kReplySamples) {
-    Sample& item = drawn_.front().item;
-    const SampleSize& more = drawn_.front().size;
-    if (!reply.samples.empty() &&
-        (size.bytes + more.bytes > most_bytes || size.slices + more.slices > most_slices)) {
-      break;
-    }
-    size.bytes += more.bytes;
-    size.slices += more.slices;
-    reply.samples.push_back(std::move(item));
-    drawn_.pop_front();
+  const size_t count = shares_memory_ ? drawn_.size() : NumInReply();
+  if (count == drawn_.size()) {
+    reply.samples = std::exchange(drawn_, {});
+  } else {
+    const auto from = drawn_.begin() + static_cast<ptrdiff_t>(num_sent_);
+    reply.samples.assign(std::make_move_iterator(from),
+                         std::make_move_iterator(from + static_cast<ptrdiff_t>(count)));
+    num_sent_ += count;
+    if (num_sent_ == drawn_.size()) drawn_.clear();
   }
-  drawn_bytes_ -= size.bytes;
+  if (drawn_.empty()) num_sent_ = 0;
   if (drawn_.empty() && end_.has_value()) {
     reply.end = std::exchange(end_, std::nullopt);
     table_.reset();
@@ -405,13 +410,11 @@ void SampleStreamSession::OnGone() {
     peer_ = nullptr;
     operation = operation_;
     table = table_;
-    undelivered = GrantsOf(drawn_together_);
-    for (const Drawn& drawn : drawn_) {
-      if (drawn.item.lease_id != 0) undelivered.push_back({drawn.item.key, drawn.item.lease_id});
-    }
-    if (undelivered.empty()) CountUndelivered(table_.get(), drawn_.size() + drawn_together_.size());
+    const std::span<const Sample> unsent = std::span(drawn_).subspan(num_sent_);
+    undelivered = GrantsOf(unsent);
+    if (undelivered.empty()) CountUndelivered(table_.get(), unsent.size());
     drawn_.clear();
-    drawn_together_.clear();
+    num_sent_ = 0;
   }
   if (operation) table->Cancel(operation);
   if (!undelivered.empty()) table->Release(undelivered);

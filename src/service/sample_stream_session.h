@@ -77,6 +77,8 @@ class SampleStreamSession final : public SampleSession,
   uint64_t MaxReplyBytes() const;
   // RESOURCE_EXHAUSTED for an item that is too large for this client.
   Status CheckDrawn(const ConcurrentTable& table, const Sample& item, const SampleSize& size) const;
+  // Returns how many of the drawn samples the next reply contains.
+  size_t NumInReply() const REQUIRES(mu_);
   SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout,
             const BatchOrder& order) EXCLUDES(mu_);
@@ -111,14 +113,11 @@ class SampleStreamSession final : public SampleSession,
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   Trajectory first_ GUARDED_BY(mu_);           // of the request, if its rules compare samples
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
-  struct Drawn {
-    Sample item;
-    SampleSize size;
-  };
-  std::deque<Drawn> drawn_ GUARDED_BY(mu_);
-  std::vector<Sample> drawn_together_ GUARDED_BY(mu_);  // instead of drawn_ if the client shares the memory
-  uint64_t drawn_bytes_ GUARDED_BY(mu_) = 0;            // estimated
-  double bytes_per_sample_ GUARDED_BY(mu_) = 0;         // of late
+  // The last draw; empty once all of it was sent. drawn_sizes_ is not used if the client shares the memory.
+  std::vector<Sample> drawn_ GUARDED_BY(mu_);
+  std::vector<SampleSize> drawn_sizes_ GUARDED_BY(mu_);
+  size_t num_sent_ GUARDED_BY(mu_) = 0;          // of the last draw
+  double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
   ConcurrentTable::Handle operation_ GUARDED_BY(mu_);  // while a draw waits

@@ -100,6 +100,21 @@ class PackedChunkHeader {
     for (const uint32_t dim : std::span(dims() + column.first_dim, column.rank)) bytes *= dim;
     return bytes;
   }
+  // Returns whether the column has this type and row shape and is stored raw; false for strings.
+  bool IsRaw(uint32_t i, DType dtype, std::span<const uint32_t> row_shape) const {
+    const Column& column = columns()[i];
+    const auto raw_kind =
+        static_cast<uint8_t>(static_cast<uint8_t>(dtype) | static_cast<uint8_t>(Codec::kRaw) << kCodecShift);
+    if ((column.kind & ~kDeltaBit) != raw_kind || column.rank != row_shape.size() ||
+        dtype == DType::kString) {
+      return false;
+    }
+    const uint32_t* const own = dims() + column.first_dim;
+    for (size_t d = 0; d < row_shape.size(); ++d) {
+      if (own[d] != row_shape[d]) return false;
+    }
+    return true;
+  }
   // Returns the offset of the column's bytes in the chunk's payload.
   uint64_t column_payload_offset(uint32_t i) const { return columns()[i].payload_offset; }
   uint64_t column_payload_size(uint32_t i) const {
@@ -115,6 +130,11 @@ class PackedChunkHeader {
 
   ChunkHeader Unpack() const;
 
+  // The bytes of the packed form before the columns.
+  static constexpr size_t kHeadBytes = 36;  // without trailing padding
+  // Returns about how many bytes a column of this rank takes, without its blocks: for prefetching.
+  static constexpr size_t BytesPerColumn(size_t rank) { return sizeof(Column) + rank * sizeof(uint32_t); }
+
  private:
   friend size_t PackedSize(const ChunkHeader& header);
   friend void Pack(const ChunkHeader& header, uint8_t* out);
@@ -127,7 +147,6 @@ class PackedChunkHeader {
     uint32_t num_columns;
     uint32_t payload_size;
   };
-  static constexpr size_t kHeadBytes = 36;  // without trailing padding
   struct Column {
     uint8_t kind;  // dtype, codec, delta
     uint8_t rank;

@@ -2,8 +2,7 @@
 //
 // Items are scattered in memory, and each level contains the address of the next: the slices, the chunk with
 // its header, the payload. A loop over many items therefore prefetches the slices of an item far ahead, the
-// chunk of a closer one, and the payload of an even closer one. Only the first slice is followed: most items
-// have one chunk.
+// chunks of a closer one, and the payload of an even closer one.
 #ifndef REVERB_TENSOR_PREFETCH_H_
 #define REVERB_TENSOR_PREFETCH_H_
 
@@ -18,15 +17,37 @@ namespace reverb::internal {
 
 inline constexpr size_t kCacheLine = 64;
 
+inline void PrefetchLine(const void* address) {
+  __builtin_prefetch(address);
+  // Without this, GCC 12 takes functions that only prefetch for functions without effects, and removes their calls.
+  asm volatile("");
+}
 inline void PrefetchLines(const void* address, size_t lines) {
-  for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(address) + i * kCacheLine);
+  for (size_t i = 0; i < lines; ++i) PrefetchLine(static_cast<const char*>(address) + i * kCacheLine);
 }
 
-inline void PrefetchSlices(const Trajectory& trajectory) {
-  PrefetchLines(Trajectory::counted_object(trajectory.handle()), 2);
+// Prefetches all lines that contain the bytes.
+inline void PrefetchBytes(const void* address, size_t bytes) {
+  if (bytes == 0) return;
+  const char* const begin = static_cast<const char*>(address);
+  for (size_t i = 0; i < bytes; i += kCacheLine) PrefetchLine(begin + i);
+  PrefetchLine(begin + bytes - 1);
 }
-inline void PrefetchHeader(const Trajectory& trajectory, size_t lines) {
-  if (!trajectory.empty()) PrefetchLines(trajectory.slice(0, 0).chunk, lines);
+
+// Prefetches the slices of an item of few columns and chunks.
+inline void PrefetchSlices(const Trajectory& trajectory) {
+  constexpr size_t kBytes = 128;
+  PrefetchBytes(Trajectory::counted_object(trajectory.handle()), kBytes);
+}
+// Prefetches the first bytes of the chunks: of some, since items have few.
+inline void PrefetchHeaders(const Trajectory& trajectory, size_t bytes) {
+  constexpr size_t kMaxChunks = 4;
+  size_t left = kMaxChunks;
+  trajectory.ForEachChunk([&](const Chunk* chunk) {
+    if (left == 0) return;
+    --left;
+    PrefetchBytes(chunk, bytes);
+  });
 }
 // Returns where the rows of a slice, or the blocks that contain them, start in the payload.
 inline size_t PayloadOffset(const SliceView& slice) {
@@ -37,7 +58,7 @@ inline size_t PayloadOffset(const SliceView& slice) {
          (is_raw ? slice.offset * column.row_bytes()
                  : TouchedBlocks(column, slice.offset, slice.length).payload_offset);
 }
-// Prefetches at most `lines` lines of the payload; the hardware prefetcher does the rest.
+// Prefetches at most `lines` lines of the first slice's payload; the hardware prefetcher does the rest.
 inline void PrefetchPayload(const Trajectory& trajectory, size_t lines) {
   if (trajectory.empty()) return;
   const SliceView slice = trajectory.slice(0, 0);

@@ -179,8 +179,18 @@ void ProtoReader::Read(std::array<uint8_t, 16>* value) {
 
 void ProtoReader::CopyRest(uint8_t* out) { CopyOut(out, remaining()); }
 
+size_t ProtoReader::num_fixed64s() const {
+  if (!ok() || type_ != ProtoType::kBytes) return 1;
+  ProtoReader copy = *this;
+  return copy.ReadMessage().remaining() / sizeof(uint64_t);
+}
+
 std::vector<ByteSlice> ProtoReader::RestInParts() const {
   std::vector<ByteSlice> parts;
+  // Mostly, parts have the same size.
+  const size_t first = here_ != end_ ? static_cast<size_t>(end_ - here_) : rest_ > 0 ? slice_[1].size() : 0;
+  constexpr size_t kMaxReserved = 4096;
+  if (first > 0) parts.reserve(std::min(kMaxReserved, remaining() / first + 1));
   if (here_ != end_) parts.emplace_back(here_, end_);
   size_t rest = rest_;
   for (const ByteSlice* slice = slice_; rest > 0;) {

@@ -95,6 +95,8 @@ class ProtoReader {
   void ReadFixed64s(F&& add) {
     ReadRepeated<ProtoType::kFixed64, &ProtoReader::Fixed64>(add);
   }
+  // Returns how many numbers the next call of ReadFixed64s() reads at most.
+  size_t num_fixed64s() const;
 
   // Returns the number of bytes up to the end of this message.
   size_t remaining() const { return static_cast<size_t>(end_ - here_) + rest_; }
@@ -235,6 +237,9 @@ inline ProtoReader ProtoReader::ReadMessage() {
   ProtoReader sub = Sub(size);
   if (sub.rest_ == 0) [[likely]] {
     here_ += size;
+  } else if (size == remaining()) {  // nothing follows, so there is no need to find its end
+    here_ = end_;
+    rest_ = 0;
   } else {
     Advance(size);
   }

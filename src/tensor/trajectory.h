@@ -122,6 +122,25 @@ class Trajectory {
             .offset = entry.offset + handle_.offset * entry.length,
             .length = entry.length};
   }
+  // Calls visit(column, slice, squeeze) for the columns in order, as long as it returns true. Returns whether it did for
+  // all of them. Returns false, without a call, if a column has several slices.
+  template <typename F>
+  bool ForEachSingleSlice(F&& visit) const {
+    if (!IsBlock(handle_)) return !empty() && visit(0U, slice(0, 0), squeeze(0));
+    Block* const b = block(handle_);
+    if (b->num_slices != b->num_columns) return false;  // each has at least one
+    Chunk* const* const chunks = b->chunks();
+    const SliceEntry* const slices = b->slices();
+    const ColumnEntry* const columns = b->columns();
+    for (uint32_t c = 0; c < b->num_columns; ++c) {
+      const SliceView slice{.chunk = chunks[slices[c].chunk],
+                            .chunk_column = slices[c].chunk_column,
+                            .offset = slices[c].offset + handle_.offset * slices[c].length,
+                            .length = slices[c].length};
+      if (!visit(c, slice, columns[c].squeeze != 0)) return false;
+    }
+    return true;
+  }
   // Returns the number of rows in all slices of a column.
   int64_t length(uint32_t column) const;
 

@@ -111,6 +111,7 @@ class InfosParser {
     while (reader.Next()) {
       switch (reader.field()) {
         case 1:
+          if (samples->empty()) samples->reserve(std::min(reader.num_fixed64s(), limits_.max_items));
           reader.ReadFixed64s([&](uint64_t key) {
             if (samples->size() >= limits_.max_items) {
               is_too_many_ = true;

@@ -205,11 +205,7 @@ bool SharedColumns::Add(const Sample& sample, Distinct* distinct) {
     for (uint32_t s = 0; s < num_slices; ++s) {
       const SliceView slice = trajectory.slice(c, s);
       const PackedChunkHeader header = slice.chunk->header();
-      const ColumnView view = header.column(slice.chunk_column);
-      if (view.dtype != column.like.dtype || view.codec != Codec::kRaw ||
-          !std::ranges::equal(view.row_shape, column.like.row_shape)) {
-        return false;
-      }
+      if (!header.IsRaw(slice.chunk_column, column.like.dtype, column.like.row_shape)) return false;
       length += slice.length;
       // Raw blocks are contiguous, and so are their rows.
       const RawRowRun run{
@@ -226,6 +222,13 @@ bool SharedColumns::Add(const Sample& sample, Distinct* distinct) {
     if (length != column.length) return false;
   }
   return true;
+}
+
+void SharedColumns::WritePieces(WireWriter* writer) const {
+  size_t runs = 0;
+  for (const Column& column : columns_) runs += column.runs.size();
+  writer->ReserveShared(runs);
+  for (const Column& column : columns_) WriteRuns(column.like, column.runs, writer);
 }
 
 void SharedColumns::WriteColumns(uint32_t field, WireWriter* writer) const {

@@ -56,9 +56,7 @@ class SharedColumns {
 
   // Writes each column as field `field`; pieces are numbered from 0.
   void WriteColumns(uint32_t field, WireWriter* writer) const;
-  void WritePieces(WireWriter* writer) const {
-    for (const Column& column : columns_) WriteRuns(column.like, column.runs, writer);
-  }
+  void WritePieces(WireWriter* writer) const;
 
  private:
   struct Column {

@@ -168,7 +168,9 @@ class WireWriter {
     shares_.push_back({bytes_.size(), Buffer(nullptr, bytes.data(), bytes.size())});
   }
   // Prepares for so many more payloads, or parts of them, by reference.
-  void ReserveShared(size_t count) { shares_.reserve(shares_.size() + count); }
+  void ReserveShared(size_t count) {
+    if (shares_.capacity() - shares_.size() < count) shares_.reserve(shares_.size() + count);
+  }
 
   const WireEncoding& encoding() const { return encoding_; }
   // Returns whether bytes of a chunk are in memory that the receiver reads, and enough for a reference.

@@ -42,11 +42,16 @@ class PrioritizedCapture final : public SelectorCapture {
 class PrioritizedSelector final : public Selector {
  public:
   explicit PrioritizedSelector(const SelectorOptions& options)
-      : options_(options), power_(PowerOf(options.priority_exponent)), random_(MakeRandom(options)) {}
+      : options_(options),
+        power_(PowerOf(options.priority_exponent)),
+        max_unchecked_priority_(MaxUncheckedPriority(options.priority_exponent)),
+        random_(MakeRandom(options)) {}
 
   SelectorOptions options() const override { return options_; }
 
   Status CheckPriority(double priority) const override {
+    if (priority >= 0 && priority <= max_unchecked_priority_) [[likely]]
+      return Status::Ok();
     const char* reason = nullptr;
     if (std::isnan(priority)) {
       reason = "must not be NaN; use a number of at least 0";
@@ -176,6 +181,12 @@ class PrioritizedSelector final : public Selector {
     return Power::kAny;
   }
 
+  // Returns a priority up to which no weight is too large, so that valid priorities need no second pow().
+  static double MaxUncheckedPriority(double exponent) {
+    if (!(exponent >= 0)) return -1;  // none
+    return exponent <= 1 ? SumTree::kMaxWeight : std::exp2(std::floor(991 / exponent) - 1);
+  }
+
   // A tiny priority whose power underflows counts as 0.
   double Weight(double priority) const {
     if (power_ == Power::kOne) return priority + 0.0;  // + 0.0 converts -0 to 0
@@ -201,6 +212,7 @@ class PrioritizedSelector final : public Selector {
 
   const SelectorOptions options_;
   const Power power_;
+  const double max_unchecked_priority_;
   Random random_;
   SlotSet present_;
   SumTree tree_;

@@ -45,6 +45,9 @@ TEST(PrioritizedTest, TheLargestPriorityDependsOnTheExponent) {
   EXPECT_OK((*MakeSelector(SelectorOptions::Prioritized(2)))->CheckPriority(1e149));
   EXPECT_THAT((*MakeSelector(SelectorOptions::Prioritized(2)))->CheckPriority(1e160),
               StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_OK((*MakeSelector(SelectorOptions::Prioritized(100)))->CheckPriority(900));
+  EXPECT_THAT((*MakeSelector(SelectorOptions::Prioritized(100)))->CheckPriority(1000),
+              StatusIs(StatusCode::kInvalidArgument));
   EXPECT_THAT((*MakeSelector(SelectorOptions::Prioritized(100)))->CheckPriority(1e4),
               StatusIs(StatusCode::kInvalidArgument));
 }

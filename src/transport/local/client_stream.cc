@@ -176,8 +176,9 @@ class LocalSampleStream final : public ClientStream, public SampleStream {
   Status HandleMessage(IncomingFrame* frame) override {
     LocalMessage message;
     Buffer keeper;
-    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper));
-    REVERB_ASSIGN_OR_RETURN(std::optional<SampleReply> reply, decoder_.Decode(message.slices, keeper));
+    ByteSlices slices;
+    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper, &slices));
+    REVERB_ASSIGN_OR_RETURN(std::optional<SampleReply> reply, decoder_.Decode(slices, keeper));
     keeper = {};
     if (reply) events_->OnReply(*std::move(reply), message.total_bytes);
     return Status::Ok();

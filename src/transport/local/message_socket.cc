@@ -61,6 +61,7 @@ class MessageSocket::Keeper final : public BufferOwner {
     return is_private_.load(std::memory_order_acquire) ? Status::Ok() : socket_->CheckLease();
   }
   uint64_t referenced_bytes() const { return message_.referenced_bytes; }
+  ByteSlices slices() const { return message_.slices; }
 
  private:
   ~Keeper() override {
@@ -111,7 +112,8 @@ Status MessageSocket::CheckProgress(TimePoint now, Duration timeout) {
 
 // --- Receiving ------------------------------------------------------------------------------------
 
-Status MessageSocket::Receive(IncomingFrame* frame, LocalMessage* message, Buffer* keeper) {
+Status MessageSocket::Receive(IncomingFrame* frame, LocalMessage* message, Buffer* keeper,
+                              ByteSlices* slices) {
   const uint64_t number = frame->header.number;
   if (frame->header.has_body()) {
     REVERB_RETURN_IF_ERROR(segments_.TakeBody(frame));
@@ -120,6 +122,7 @@ Status MessageSocket::Receive(IncomingFrame* frame, LocalMessage* message, Buffe
   }
   REVERB_RETURN_IF_ERROR(segments_.Resolve(frame, max_message_bytes_, message));
   *keeper = frame->keeper;
+  *slices = message->slices;
   if (frame->references.empty()) return Status::Ok();
   bool copy = false;
   {
@@ -138,14 +141,10 @@ Status MessageSocket::Receive(IncomingFrame* frame, LocalMessage* message, Buffe
     ReturnMessage(number);
     return CheckLease();
   }
-  LocalMessage kept;
-  kept.slices = message->slices;
-  kept.referenced_bytes = message->referenced_bytes;
-  kept.mappings = message->mappings;
-  kept.segments = message->segments;
-  *keeper = Buffer(new Keeper(std::static_pointer_cast<MessageSocket>(shared_from_this()), number,
-                              std::move(*keeper), std::move(kept)),
-                   nullptr, 0);
+  auto* const kept = new Keeper(std::static_pointer_cast<MessageSocket>(shared_from_this()), number,
+                                std::move(*keeper), std::move(*message));
+  *slices = kept->slices();
+  *keeper = Buffer(kept, nullptr, 0);
   return Status::Ok();
 }
 

@@ -57,8 +57,9 @@ class MessageSocket : public StreamSocket {
   uint64_t sent_pinned_bytes() const { return sent_.pinned_bytes(); }
 
  protected:
-  // Finds the bytes of a message. `*keeper` keeps them alive, and with them the sender's memory.
-  Status Receive(IncomingFrame* frame, LocalMessage* message, Buffer* keeper);
+  // Finds the bytes of a message: `*slices`, which are valid as long as `*frame`, `*message` and `*keeper`. `*keeper`
+  // keeps the bytes alive that they refer to, and with them the sender's memory.
+  Status Receive(IncomingFrame* frame, LocalMessage* message, Buffer* keeper, ByteSlices* slices);
   // Handles frames that concern shared memory; INVALID_ARGUMENT for any other.
   Status HandleMemoryFrame(IncomingFrame* frame);
   // The maximum number of bytes that this end refers to.

@@ -262,9 +262,10 @@ Status ServerSocket::HandleStreamMessage(IncomingFrame* frame) {
   {
     LocalMessage message;
     Buffer keeper;
-    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper));
-    REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, message.slices));
-    REVERB_RETURN_IF_ERROR(stream_->Decode(message.slices));
+    ByteSlices slices;
+    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper, &slices));
+    REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, slices));
+    REVERB_RETURN_IF_ERROR(stream_->Decode(slices));
     // The message is returned here, with the session's reply if that comes at once.
   }
   stream_->HandleMessage();
