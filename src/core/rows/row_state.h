@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -127,8 +128,8 @@ class RowState {
   // Returns why the claim waits: `12 rows lack "advantages", 40 are stale, …`.
   std::string Explain(const RowClaim& claim, const Where* where = nullptr);
   // Settles rows of a lease: those with these keys, or all if there are none. An unknown lease counts the keys as
-  // expired, at least one. `lease`: from now on; kExtend only, and for the whole lease.
-  LeaseOutcome Settle(uint64_t lease, std::span<const std::string> keys, RowSettlement settlement,
+  // expired, at least one. `extension`: from now on; kExtend only, and for the whole lease.
+  LeaseOutcome Settle(uint64_t id, std::span<const std::string> keys, RowSettlement settlement,
                       Duration extension, RowEffects* effects);
 
   // --- Versions and admission ---
@@ -184,7 +185,9 @@ class RowState {
     int64_t major = 0;
     uint64_t minor = 0;
     uint32_t unit = 0;
-    friend auto operator<=>(const Entry&, const Entry&) = default;
+    friend bool operator<(const Entry& a, const Entry& b) {
+      return std::tie(a.major, a.minor, a.unit) < std::tie(b.major, b.minor, b.unit);
+    }
   };
   struct View {
     uint32_t consumer = 0;

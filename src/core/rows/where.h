@@ -128,7 +128,7 @@ class Where {
     std::string text;
   };
 
-  WhereValue Evaluate(uint32_t node, const WhereRows& rows, size_t row) const;
+  WhereValue Evaluate(uint32_t index, const WhereRows& rows, size_t row) const;
   WhereValue EvaluateLiteral(uint32_t literal) const;
   WhereValue EvaluateIn(const Node& node, const WhereRows& rows, size_t row) const;
   WhereValue EvaluateAggregate(const Node& node, const WhereRows& rows) const;
