@@ -239,10 +239,9 @@ void UpdatePriorities(ClientObject& self, std::string_view table, nb::handle key
 // `any_server`: of several, the first one that answers instead of the sum.
 nb::dict ServerInfoDict(ClientObject& self, std::optional<double> timeout, bool any_server) {
   const Client client = self.client();
-  const ServerInfo info =
-      ValueOrRaise(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
-        return any_server ? client.InfoOfOne(wait) : client.Info(wait);
-      }));
+  const ServerInfo info = ValueOrRaise(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
+    return any_server ? client.InfoOfOne(wait) : client.Info(wait);
+  }));
   if (client.num_servers() == 1) self.RecordTables(info);  // limits are those of each server
   return ToDict(info);
 }

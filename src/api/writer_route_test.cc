@@ -52,7 +52,7 @@ class WriterRouteTest : public ::testing::Test {
  protected:
   WriterRouteTest() {
     const ClientOptions options{.in_process = false, .local = false, .lost_server_timeout = 30s};
-    set_ = ServerSet::Create({ports_[0].address(), ports_[1].address()}, nullptr, options).value();
+    set_ = ServerSet::Create("", {ports_[0].address(), ports_[1].address()}, nullptr, options).value();
     route_ = std::make_shared<WriterRoute>(set_, &clock_);
   }
   // Tries for `duration` to open a stream, and returns the address that was tried.

@@ -342,9 +342,10 @@ int64_t SamplerImpl::Wanted(int64_t by_consumer) const {
 }
 
 void SamplerImpl::Demand(int64_t wanted, Timeout wait_left) {
-  // In a set, a request that has timed out during this call is not repeated: the set decides.
-  const uint64_t timeouts = part_.timeouts;
-  while (status_.ok() && part_.timeouts == timeouts) {
+  // A request that has timed out during this call is not repeated, or it would be without end where the server
+  // answers at once: the consumer's wait has ended, or the set decides.
+  const uint64_t timeouts = num_timeouts_;
+  while (status_.ok() && num_timeouts_ == timeouts) {
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (workers_[i].reconnection.is_over() && !workers_[i].reconnecting && !workers_[i].is_lost) Open(i);
     }
@@ -514,6 +515,7 @@ void SamplerImpl::OnRequestEnd(Worker* worker, Status end) {
   Settle(worker, request.missing);
   worker->requests.pop_front();
   if (end.ok()) return;
+  if (IsRateLimiterTimeout(end)) ++num_timeouts_;
   if (is_part()) {
     mass_is_requested_ = false;
     if (IsRateLimiterTimeout(end)) {

@@ -197,6 +197,7 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
   std::deque<Received> expired_ GUARDED_BY(mu_);  // to be released
 
   Stats stats_ GUARDED_BY(mu_);
+  uint64_t num_timeouts_ GUARDED_BY(mu_) = 0;  // requests that ended because of their timeout
 
   // --- For a server of a set ---
   Timeout part_timeout_ GUARDED_BY(mu_);

@@ -109,7 +109,7 @@ TEST_P(ClientLeaseTest, BatchesHaveDistinctItemsAndOneLease) {
 
 TEST_P(ClientLeaseTest, AnExpiredItemGoesToAnotherConsumer) {
   StartQueue(1);
-  Sampler slow = NewSampler({.lease = 1ms, .auto_ack = false});
+  Sampler slow = NewSampler({.lease = 500ms, .auto_ack = false});  // time for the sample to arrive
   const SampledTrajectory sample = slow.Next(kPatience).value();
   Sampler other = NewSampler({.auto_ack = false});
   const SampledTrajectory again = other.Next(kPatience).value();  // waits until the lease has expired
@@ -118,7 +118,7 @@ TEST_P(ClientLeaseTest, AnExpiredItemGoesToAnotherConsumer) {
   EXPECT_EQ(Info().current_size, 1);
   EXPECT_EQ(again.lease().Ack(kPatience).value(), (LeaseOutcome{.settled = 1}));
   EXPECT_EQ(Info().current_size, 0);
-  EXPECT_EQ(Info().leases.expired, 1);
+  EXPECT_GE(Info().leases.expired, 1);  // more if the first sample arrived too late, and came again
   EXPECT_EQ(Info().leases.late, 1);
 }
 
@@ -177,8 +177,12 @@ TEST_P(ClientLeaseTest, AWaitingConsumerLearnsThatItemsAreLeased) {
   Sampler first = NewSampler({});
   ASSERT_OK(first.Next(kPatience));
   Sampler second = NewSampler({});
-  EXPECT_THAT(second.Next({.timeout = 50ms}),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("1 item is leased")));
+  Status late;
+  do {  // the server may not have answered yet
+    late = second.Next({.timeout = 50ms}).status();
+    ASSERT_THAT(late, StatusIs(StatusCode::kDeadlineExceeded));
+  } while (late.detail() == Detail::kNone);
+  EXPECT_THAT(std::string(late.message()), HasSubstr("1 item is leased"));
 }
 
 TEST_P(ClientLeaseTest, WrongLeasesAreRefused) {
