@@ -130,7 +130,7 @@ class Server:
         shard: int | None = None,
         register_at: str = "",
         advertised_address: str = "",
-        row_tables: list[dict[str, Any]] = ...,
+        row_tables: list[dict[str, Any]] = [],
     ) -> None: ...
     @property
     def port(self) -> int: ...
