@@ -97,15 +97,17 @@ class FakeShard final : public Connection {
     }
     void Finish() override {}
     void Cancel() override {
-      if (events_) std::erase(shard_->streams, events_);
-      const std::shared_ptr<SampleEvents> events = std::exchange(events_, nullptr);
+      const std::shared_ptr<SampleEvents> events = Detach();
       if (events && shard_->answers_cancel) events->OnClosed(Status::Cancelled("by the client"));
     }
 
    private:
-    void End() {
+    void End() { Detach()->OnClosed(Status::Cancelled("ended")); }
+    // Forgets the stream with its requests, which refer to its sampler.
+    std::shared_ptr<SampleEvents> Detach() {
       std::erase(shard_->streams, events_);
-      std::exchange(events_, nullptr)->OnClosed(Status::Cancelled("ended"));
+      std::erase_if(shard_->kept_, [this](const auto& kept) { return kept.second == events_; });
+      return std::exchange(events_, nullptr);
     }
 
     FakeShard* const shard_;
