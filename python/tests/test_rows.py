@@ -26,17 +26,6 @@ def fixture_start(request):
         server.stop()
 
 
-def test_a_server_with_checkpoints_warns_that_rows_are_not_in_them(tmp_path, caplog):
-    checkpointer = reverb.checkpointers.DefaultCheckpointer(tmp_path)
-    with reverb.Server([reverb.RowTable("rollouts", consumers=["train"])], checkpointer=checkpointer) as server:
-        server.localhost_client().server_info()
-    assert 'row table "rollouts": checkpoints do not contain row tables yet' in caplog.text
-    caplog.clear()
-    with reverb.Server([reverb.RowTable("rollouts", consumers=["train"])]) as server:
-        server.localhost_client().server_info()
-    assert "checkpoints do not contain" not in caplog.text
-
-
 def test_columns_arrive_over_time(start):
     rows = start()
     tokens = [np.arange(3, dtype=np.int32), np.arange(5, dtype=np.int32)]

@@ -38,11 +38,6 @@ Status RowService::Create(const RowTableOptions& options, bool exist_ok) {
   }
   MutexLock lock(&mu_);
   const auto [found, is_new] = tables_.emplace(options.name, table);
-  if (is_new && options_.is_saved) {
-    Log(LogLevel::kWarning, TableText(options.name) +
-                                ": checkpoints do not contain row tables yet; after a restart of the server "
-                                "it is empty");
-  }
   if (is_new) return Status::Ok();
   const bool is_same = found->second->options() == options;
   if (exist_ok && is_same) return Status::Ok();

@@ -29,7 +29,6 @@ class RowService {
     Clock* clock = RealClock();
     // Bounds the data of one reply. Further rows are returned without data, to be read by key.
     uint64_t max_reply_bytes = uint64_t{32} << 20;
-    bool is_saved = false;  // the server writes checkpoints, which do not contain row tables yet
     // Returns whether a table of items has this name.
     std::function<bool(std::string_view)> is_taken = [](std::string_view) { return false; };
   };

@@ -167,7 +167,6 @@ Service::Service(Options options)
       started_nanos_(options_.clock->WallNanos()),
       rows_({.store = options_.store,
              .clock = options_.clock,
-             .is_saved = options_.checkpoint != nullptr,
              .is_taken = [this](std::string_view name) { return FindTable(name).ok(); }}),
       undelivered_log_(options_.clock, std::chrono::minutes(1)),
       disconnected_log_(options_.clock, std::chrono::minutes(1)) {}
