@@ -27,7 +27,7 @@ CCACHE_NOHASHDIR ?= 1
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_NOHASHDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-ray test-packaging test-faults test-types lint format bench bench-python bench-figure fuzz docs docs-check clean
+.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-ray test-packaging test-faults test-types lint format bench bench-python bench-rows bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -134,6 +134,10 @@ bench-python: setup build/bench/build.ninja ## What Python programs feel, beside
 	@tools/python.sh install $(PYTHON_VERSION)
 	@build/venv-$(PYTHON_VERSION)/bin/python benchmarks/python $(if $(DM_REVERB),--dm-reverb $(DM_REVERB)) $(BENCH_ARGS)
 	@tools/frameworks.sh --installed --bench torch jax
+
+bench-rows: setup ## Row tables beside a Ray actor that holds a dict (an environment of 600 MB, build/framework-ray); BENCH_ARGS
+	@tools/frameworks.sh --prepare ray
+	@PYTHONPATH=python build/framework-ray/bin/python benchmarks/python/row_tables.py $(BENCH_ARGS)
 
 fuzz: setup build/fuzz/build.ninja ## Run each fuzzer for FUZZ_SECONDS (default 60)
 	@tools/fuzz.sh

@@ -20,3 +20,8 @@ target_link_libraries(reverb::grpc_library INTERFACE
   -Wl,--start-group ${reverb_archives} -Wl,--end-group
   -Wl,--push-state,--as-needed ${reverb_shared_abseil} re2 z -Wl,--pop-state
   Threads::Threads ${CMAKE_DL_LIBS})
+
+# reverb::openssl_library: the same static OpenSSL, for the code that uses it directly (src/access).
+add_library(reverb::openssl_library INTERFACE IMPORTED GLOBAL)
+target_link_libraries(reverb::openssl_library INTERFACE
+  ${REVERB_LIB_ssl} ${REVERB_LIB_crypto} Threads::Threads ${CMAKE_DL_LIBS})

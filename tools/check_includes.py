@@ -30,11 +30,14 @@ FOLDERS = {
     "src/transport": ["src/tensor", "src/base", "include/reverb"],
     "src/transport/inproc": ["src/transport", "src/base"],
     "src/transport/local": ["src/transport", "src/base", "include/reverb"],
-    "src/transport/grpc": ["src/transport", "src/base", "include/reverb"],
+    "src/transport/grpc": ["src/access", "src/transport", "src/base", "include/reverb"],
+    # Checks the requests that transports pass on; gRPC needs its certificates.
+    "src/access": ["src/transport", "src/tensor", "src/base", "include/reverb"],
     "src/service": ["src/checkpoint", "src/core", "src/transport", "src/tensor", "src/base", "include/reverb"],
     "src/client": ["src/transport", "src/tensor", "src/base", "include/reverb"],
     "src/server": [
         "src/service",
+        "src/access",
         "src/transport",
         "src/transport/inproc",
         "src/transport/local",
@@ -46,6 +49,7 @@ FOLDERS = {
     ],
     "src/api": [
         "src/server",
+        "src/access",
         "src/client",
         "src/checkpoint",
         "src/transport",
@@ -71,6 +75,8 @@ LIBRARIES = {
     "grpcpp/": ["src/transport/grpc/*", "apps/reverb/bench/limit_grpc.cc"],
     "grpc/": ["src/transport/grpc/*"],
     "google/protobuf/": [],
+    # The distribution's, which gRPC is linked with.
+    "openssl/": ["src/access/*"],
     "lz4": ["src/tensor/codec_*.cc"],
     "zstd": ["src/tensor/codec_*.cc"],
     "snappy": ["src/tensor/codec_*.cc"],

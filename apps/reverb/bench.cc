@@ -1,4 +1,6 @@
 // `reverb bench`: the command line of bench/.
+#include <unistd.h>
+
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -8,6 +10,7 @@
 #include "command.h"
 #include "exit_codes.h"
 #include "remote.h"
+#include "terminal.h"
 
 namespace reverb::program {
 
@@ -73,7 +76,12 @@ Command AddBench(CLI::App* program) {
               const Result<TableInfo> table = FindTable(*info, options->table);
               if (!table.ok()) return remote.Fail(table.status());
             }
-            return bench::RunBench(*options);
+            if (!IsTerminal(STDERR_FILENO)) return bench::RunBench(*options);
+            return bench::RunBench(*options, [](const std::string& line) {
+              const auto width = static_cast<size_t>(TerminalSize().columns) - 1;
+              std::fprintf(stderr, "\r\x1b[K%s", CutToWidth(line, width).c_str());
+              std::fflush(stderr);
+            });
           }};
 }
 

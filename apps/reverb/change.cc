@@ -9,6 +9,7 @@
 #include "command.h"
 #include "exit_codes.h"
 #include "remote.h"
+#include "reverb/rows.h"
 #include "specs.h"
 #include "text.h"
 
@@ -46,10 +47,27 @@ int SetLimiter(const ChangeOptions& options) {
   return kOk;
 }
 
+int ResetRows(const ChangeOptions& options, const RemoteTable& target) {
+  const Remote& remote = options.remote;
+  if (!remote.MayChange(options.yes, "Drop all " + ShowCount(target.rows->counts.rows, "row") +
+                                         " of row table " + Quote(options.table) + " on " + remote.address +
+                                         "?")) {
+    return kNotConfirmed;
+  }
+  const Result<Rows> rows = target.client.RowTable(options.table);
+  if (!rows.ok()) return remote.Fail(rows.status());
+  const Result<int64_t> deleted = rows->DeleteWhere("true", remote.wait());
+  if (!deleted.ok()) return remote.Fail(deleted.status());
+  std::printf("Row table %s is empty; %s removed. Its version and counters stay.\n",
+              Quote(options.table).c_str(), ShowCount(*deleted, "row").c_str());
+  return kOk;
+}
+
 int Reset(const ChangeOptions& options) {
   const Remote& remote = options.remote;
-  const Result<RemoteTable> target = remote.Find(options.table);
+  const Result<RemoteTable> target = remote.FindAny(options.table);
   if (!target.ok()) return remote.Fail(target.status());
+  if (target->rows) return ResetRows(options, *target);
   const std::string items = ShowCount(target->table.current_size, "item");
   if (!remote.MayChange(options.yes, "Drop all " + items + " of table " + Quote(options.table) + " on " +
                                          remote.address + "?")) {
@@ -76,12 +94,38 @@ Result<std::vector<uint64_t>> ParseKeys(const std::vector<std::string>& words) {
   return keys;
 }
 
+int ReportDeleted(const char* noun, int64_t deleted, int64_t count, const std::string& table, int64_t left) {
+  std::printf("Deleted %s; table %s holds %s now.\n", ShowCount(deleted, noun).c_str(), Quote(table).c_str(),
+              ShowCount(left).c_str());
+  if (deleted == count) return kOk;
+  std::fprintf(stderr, "reverb delete: %s not there\n",
+               (ShowCount(count - deleted, "key") + (count - deleted == 1 ? " was" : " were")).c_str());
+  return kFailed;
+}
+
+int DeleteRows(const ChangeOptions& options, const RemoteTable& target) {
+  const Remote& remote = options.remote;
+  const auto count = static_cast<int64_t>(options.words.size());
+  if (!remote.MayChange(options.yes, "Delete " + ShowCount(count, "row") + " of row table " +
+                                         Quote(options.table) + " on " + remote.address + "?")) {
+    return kNotConfirmed;
+  }
+  const Result<Rows> rows = target.client.RowTable(options.table);
+  if (!rows.ok()) return remote.Fail(rows.status());
+  const Result<int64_t> deleted = rows->Delete(options.words, remote.wait());
+  if (!deleted.ok()) return remote.Fail(deleted.status());
+  const Result<RowTableInfo> after = rows->Info(remote.wait());
+  if (!after.ok()) return remote.Fail(after.status());
+  return ReportDeleted("row", *deleted, count, options.table, after->counts.rows);
+}
+
 int Delete(const ChangeOptions& options) {
   const Remote& remote = options.remote;
+  const Result<RemoteTable> target = remote.FindAny(options.table);
+  if (!target.ok()) return remote.Fail(target.status());
+  if (target->rows) return DeleteRows(options, *target);
   const Result<std::vector<uint64_t>> keys = ParseKeys(options.words);
   if (!keys.ok()) return remote.Fail(keys.status());
-  const Result<RemoteTable> target = remote.Find(options.table);
-  if (!target.ok()) return remote.Fail(target.status());
   const auto count = static_cast<int64_t>(keys->size());
   if (!remote.MayChange(options.yes, "Delete " + ShowCount(count, "item") + " of table " +
                                          Quote(options.table) + " on " + remote.address + "?")) {
@@ -96,14 +140,7 @@ int Delete(const ChangeOptions& options) {
   if (!after.ok()) return remote.Fail(after.status());
   // Other clients may delete items at the same time: report no more than were requested.
   const int64_t deleted = std::min(count, after->explicit_deletes - target->table.explicit_deletes);
-  std::printf("Deleted %s; table %s holds %s now.\n", ShowCount(deleted, "item").c_str(),
-              Quote(options.table).c_str(), ShowCount(after->current_size).c_str());
-  if (deleted < count) {
-    std::fprintf(stderr, "reverb delete: %s not there\n",
-                 (ShowCount(count - deleted, "key") + (count - deleted == 1 ? " was" : " were")).c_str());
-    return kFailed;
-  }
-  return kOk;
+  return ReportDeleted("item", deleted, count, options.table, after->current_size);
 }
 
 CLI::App* Add(CLI::App* program, const char* name, const char* description, ChangeOptions* options) {
@@ -144,19 +181,22 @@ Command AddSet(CLI::App* program) {
 
 Command AddReset(CLI::App* program) {
   const auto options = std::make_shared<ChangeOptions>();
-  CLI::App* const app = Add(program, "reset", "Drop all items of a table", options.get());
+  CLI::App* const app =
+      Add(program, "reset", "Drop all items of a table, or all rows of a row table", options.get());
   app->footer(
       "Example:\n"
       "  reverb reset localhost:8000 replay\n"
       "\n"
-      "Resets the table's counters too. Asks for confirmation unless --yes is given. Cannot be undone.");
+      "Resets the table's counters too; a row table keeps its version and counters. Asks for confirmation "
+      "unless --yes is given. Cannot be undone.");
   return {app, [options] { return Reset(*options); }};
 }
 
 Command AddDelete(CLI::App* program) {
   const auto options = std::make_shared<ChangeOptions>();
-  CLI::App* const app = Add(program, "delete", "Delete items of a table by their keys", options.get());
-  app->add_option("KEY", options->words, "Keys of items, as `reverb peek` shows them")
+  CLI::App* const app =
+      Add(program, "delete", "Delete items or rows of a table by their keys", options.get());
+  app->add_option("KEY", options->words, "Keys of items or rows, as `reverb peek` shows them")
       ->required()
       ->type_name("");
   app->footer(

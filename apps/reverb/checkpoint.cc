@@ -15,6 +15,7 @@
 #include "progress.h"
 #include "remote.h"
 #include "reverb/checkpoint.h"
+#include "rows_view.h"
 #include "terminal.h"
 #include "text.h"
 
@@ -46,6 +47,27 @@ int Fail(const CheckpointCommand& command, const Status& status) {
 
 // --- inspect ---
 
+Status PrintRows(const CheckpointReader& reader, const RowTableInfo& table,
+                 const CheckpointCommand& command) {
+  const RowsView view{.table = table.settings.name, .values = command.values};
+  const Paint paint(HasColours(STDOUT_FILENO));
+  REVERB_ASSIGN_OR_RETURN(CheckpointRows rows, reader.Rows(table.settings.name));
+  int64_t shown = 0;
+  for (; shown < command.n; ++shown) {
+    REVERB_ASSIGN_OR_RETURN(const RowBatch batch, rows.Next(1));
+    if (batch.rows().empty()) break;
+    const RowInfo& row = batch.rows().front();
+    REVERB_ASSIGN_OR_RETURN(const std::string text,
+                            command.json ? view.ToJson(row, batch) : view.ToText(row, batch, paint));
+    std::printf("%s\n", text.c_str());
+  }
+  if (!command.json) {
+    std::printf("%s of row table %s, which holds %s\n", ShowCount(shown, "row").c_str(),
+                Quote(table.settings.name).c_str(), ShowCount(table.counts.rows).c_str());
+  }
+  return Status::Ok();
+}
+
 Status PrintItems(const CheckpointReader& reader, const CheckpointCommand& command) {
   const CheckpointInfo& info = reader.info();
   std::vector<std::string> names;
@@ -53,6 +75,10 @@ Status PrintItems(const CheckpointReader& reader, const CheckpointCommand& comma
   for (const TableInfo& known : info.tables) {
     if (known.name == command.items_of) table = &known;
     names.push_back(ShowName(known.name));
+  }
+  for (const RowTableInfo& known : info.row_tables) {
+    if (known.settings.name == command.items_of) return PrintRows(reader, known, command);
+    names.push_back(ShowName(known.settings.name));
   }
   if (table == nullptr) {
     return Status::NotFound("there is no table " + Quote(command.items_of) + " in " +
@@ -114,9 +140,15 @@ int Verify(const CheckpointCommand& command) {
   if (command.json) return kOk;
   int64_t items = 0;
   for (const TableInfo& table : reader->info().tables) items += table.current_size;
-  std::printf("%s is good: %s in %s, %s of data\n", ShowName(reader->info().path, 1000).c_str(),
-              ShowCount(items, "item").c_str(),
-              ShowCount(static_cast<int64_t>(reader->info().tables.size()), "table").c_str(),
+  std::string contents = ShowCount(items, "item") + " in " +
+                         ShowCount(static_cast<int64_t>(reader->info().tables.size()), "table");
+  if (!reader->info().row_tables.empty()) {
+    int64_t rows = 0;
+    for (const RowTableInfo& table : reader->info().row_tables) rows += table.counts.rows;
+    contents += " and " + ShowCount(rows, "row") + " in " +
+                ShowCount(static_cast<int64_t>(reader->info().row_tables.size()), "row table");
+  }
+  std::printf("%s is good: %s, %s of data\n", ShowName(reader->info().path, 1000).c_str(), contents.c_str(),
               ShowBytes(static_cast<int64_t>(reader->info().payload_bytes)).c_str());
   return kOk;
 }
@@ -164,7 +196,8 @@ Command AddInspect(CLI::App* parent) {
   const Command added = Add(parent, "inspect", "Show the contents of a checkpoint", Inspect, command);
   AddPath(added.app, "PATH", &command->path, "A checkpoint, or a folder of checkpoints (uses the latest)");
   added.app->add_flag("--json", command->json, "One line of JSON instead of a page");
-  added.app->add_option("--items", command->items_of, "Show items of this table instead")->type_name("TABLE");
+  added.app->add_option("--items", command->items_of, "Show items or rows of this table instead")
+      ->type_name("TABLE");
   added.app->add_option("-n,--n", command->n, "With --items: how many")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))

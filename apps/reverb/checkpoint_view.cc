@@ -6,6 +6,7 @@
 
 #include "info_view.h"
 #include "json.h"
+#include "rows_view.h"
 #include "specs.h"
 #include "text.h"
 
@@ -68,6 +69,22 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
     }
     if (!items.empty()) page += "  items    " + items + "\n";
   }
+  if (!info.row_tables.empty()) {
+    Columns rows;
+    rows.AddColumn("ROW TABLE");
+    for (const char* heading : {"ROWS", "MAX", "VERSION", "CREATED", "CONSUMED", "STATE"}) {
+      rows.AddColumn(heading, Columns::Align::kRight);
+    }
+    rows.AddColumn("SETTINGS");
+    for (const RowTableInfo& table : info.row_tables) {
+      rows.AddRow({ShowName(table.settings.name, 40), ShowCount(table.counts.rows),
+                   ShowCount(table.settings.max_rows), std::to_string(table.version),
+                   ShowCount(table.counts.created), ShowCount(table.counts.consumed),
+                   table.state_bytes > 0 ? ShowBytes(table.state_bytes) : "-",
+                   ShowRowSettings(table.settings)});
+    }
+    page += "\n" + rows.ToString(paint);
+  }
   if (siblings.size() > 1) {
     page += "\nIn the same folder:\n";
     for (const CheckpointEntry& entry : siblings) {
@@ -105,6 +122,8 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
                                                "samples",
                                                "deletes"};
   for (const TableInfo& table : info.tables) AddTableJson(table, kTableFields, &json);
+  json.End().Key("row_tables").BeginArray();
+  for (const RowTableInfo& table : info.row_tables) AddSavedRowTableJson(table, &json);
   json.End().Key("folder").BeginArray();
   for (const CheckpointEntry& entry : siblings) {
     json.BeginObject()

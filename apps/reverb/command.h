@@ -18,6 +18,7 @@ struct Command {
 
 Command AddServe(CLI::App* program);
 Command AddInfo(CLI::App* program);
+Command AddTop(CLI::App* program);
 Command AddPeek(CLI::App* program);
 Command AddSample(CLI::App* program);
 Command AddSet(CLI::App* program);
@@ -25,8 +26,10 @@ Command AddReset(CLI::App* program);
 Command AddDelete(CLI::App* program);
 Command AddTables(CLI::App* program);
 Command AddCheckpoint(CLI::App* program);
+Command AddToken(CLI::App* program);
 Command AddExportTable(CLI::App* program);
 Command AddImportTable(CLI::App* program);
+Command AddDoctor(CLI::App* program);
 Command AddBench(CLI::App* program);
 Command AddBenchProcess(CLI::App* program);
 Command AddCompletion(CLI::App* program);

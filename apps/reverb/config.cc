@@ -46,8 +46,11 @@ class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
-  Status Read(const toml::table& root, ServerOptions* options) {
-    CheckKeys(root, "", {"server", "limits", "checkpoint", "register", "table"}, "");
+  Status Read(const toml::table& root, ServerOptions* options, LogSettings* log) {
+    CheckKeys(root, "", {"server", "log", "limits", "checkpoint", "register", "tls", "auth", "table", "row_table"}, "");
+    if (const toml::node* node = root.get("log")) {
+      if (const toml::table* table = Table(*node, "log")) ReadLog(*table, log);
+    }
     if (const toml::node* node = root.get("server")) {
       if (const toml::table* table = Table(*node, "server")) ReadServer(*table, options);
     }
@@ -60,7 +63,14 @@ class Reader {
     if (const toml::node* node = root.get("checkpoint")) {
       if (const toml::table* table = Table(*node, "checkpoint")) ReadCheckpoint(*table, options);
     }
+    if (const toml::node* node = root.get("tls")) {
+      if (const toml::table* table = Table(*node, "tls")) ReadTls(*table, options);
+    }
+    if (const toml::node* node = root.get("auth")) {
+      if (const toml::table* table = Table(*node, "auth")) ReadAuth(*table, options);
+    }
     if (const toml::node* node = root.get("table")) ReadTables(*node, options);
+    if (const toml::node* node = root.get("row_table")) ReadRowTables(*node, options);
     return problem_;
   }
 
@@ -222,6 +232,30 @@ class Reader {
     }
   }
 
+  void ReadLog(const toml::table& table, LogSettings* log) {
+    CheckKeys(table, "log.", {"format", "level", "wait_after"}, "");
+    if (const toml::node* node = table.get("format")) {
+      if (const auto word = String(*node, "log.format", Join(LogFormatNames(), " or "))) {
+        const Result<LogFormat> format = ParseLogFormat(*word);
+        if (Check(*node, "log.format", format.status())) log->format = *format;
+      }
+    }
+    if (const toml::node* node = table.get("level")) {
+      if (const auto word = String(*node, "log.level", "one of " + Join(LogLevelNames(), ", "))) {
+        const Result<LogLevel> level = ParseLogLevel(*word);
+        if (Check(*node, "log.level", level.status())) log->level = *level;
+      }
+    }
+    if (const toml::node* node = table.get("wait_after")) {
+      const auto* const word = node->as_string();
+      if (word != nullptr && **word == "never") {
+        log->wait_after.reset();
+      } else if (const auto time = Time(*node, "log.wait_after")) {
+        log->wait_after = *time;
+      }
+    }
+  }
+
   void ReadRegister(const toml::table& table, ServerOptions* options) {
     CheckKeys(table, "register.", {"at", "address"}, "");
     const std::string at = "a folder, such as \"file:///shared/run42\"";
@@ -234,6 +268,46 @@ class Reader {
       const auto address = String(*node, "register.address", "an address, such as \"replay-0:8000\"");
       if (address) options->advertised_address = *address;
     }
+  }
+
+  void ReadTls(const toml::table& table, ServerOptions* options) {
+    CheckKeys(table, "tls.", {"certificate", "key", "client_ca"}, "");
+    ServerTls tls;
+    PathInto(table, "certificate", "tls.", "\"/etc/reverb/server.crt\"", &tls.certificate);
+    PathInto(table, "key", "tls.", "\"/etc/reverb/server.key\"", &tls.key);
+    PathInto(table, "client_ca", "tls.", "\"/etc/reverb/clients.crt\"", &tls.client_ca);
+    // A section without any key is like none, so that the file that shows every key can have it.
+    if (table.empty()) return;
+    if (tls.certificate.empty() || tls.key.empty()) {
+      Problem(table, std::string("key \"tls.") + (tls.certificate.empty() ? "certificate" : "key") +
+                         "\" is missing; TLS needs the files of a certificate and its key, in PEM");
+    }
+    options->tls = std::move(tls);
+  }
+
+  void ReadAuth(const toml::table& table, ServerOptions* options) {
+    CheckKeys(table, "auth.", {"tokens_file", "trust_same_user"}, "");
+    AuthOptions auth;
+    PathInto(table, "tokens_file", "auth.", "\"/etc/reverb/tokens\"", &auth.tokens_file);
+    if (const toml::node* node = table.get("trust_same_user")) {
+      auth.trust_same_user = Boolean(*node, "auth.trust_same_user").value_or(false);
+    }
+    if (table.empty()) return;
+    if (auth.tokens_file.empty()) {
+      Problem(table, "key \"auth.tokens_file\" is missing; `reverb token new` creates such a file");
+    }
+    options->auth = std::move(auth);
+  }
+
+  // Reads the path of a file.
+  void PathInto(const toml::table& table, const char* name, const std::string& prefix,
+                const std::string& example, std::string* to) {
+    const toml::node* const node = table.get(name);
+    if (node == nullptr) return;
+    const std::string what = "the path of a file, such as " + example;
+    const auto path = String(*node, prefix + name, what);
+    if (path && path->empty()) Expected(*node, prefix + name, what);
+    if (path) *to = *path;
   }
 
   void ReadLocal(const toml::node& node, LocalAccess* local) {
@@ -427,6 +501,85 @@ class Reader {
     }
   }
 
+  void ReadRowTables(const toml::node& node, ServerOptions* options) {
+    const toml::array* const tables = node.as_array();
+    if (tables == nullptr || !tables->is_homogeneous(toml::node_type::table)) {
+      return Expected(node, "row_table",
+                      "row tables as [[row_table]], with two brackets, each with a unique name");
+    }
+    for (const toml::node& entry : *tables) {
+      RowTableOptions table;
+      ReadRowTable(*entry.as_table(), &table);
+      if (!problem_.ok()) return;
+      const auto has_name = [&](const auto& other) { return other.name == table.name; };
+      if (std::ranges::any_of(options->row_tables, has_name) ||
+          std::ranges::any_of(options->tables, has_name)) {
+        Problem(*entry.as_table()->get("name"), "key \"row_table.name\": there are two tables named " +
+                                                    Quote(table.name) + "; each needs a unique name");
+      }
+      options->row_tables.push_back(std::move(table));
+    }
+  }
+
+  void ReadRowTable(const toml::table& table, RowTableOptions* options) {
+    const toml::node* const name_node = table.get("name");
+    if (name_node == nullptr) {
+      return Problem(table,
+                     "key \"row_table.name\" is missing; expected a name, such as name = \"rollouts\"");
+    }
+    if (const auto name = String(*name_node, "row_table.name", "a name")) options->name = *name;
+    if (options->name.empty()) Expected(*name_node, "row_table.name", "a name that is not empty");
+    CheckKeys(
+        table, "",
+        {"name", "max_rows", "group_size", "consumers", "staleness", "order", "max_running", "drop_consumed"},
+        " of row table " + Quote(options->name));
+    const auto count_into = [&](const toml::table& from, const char* key, const std::string& prefix,
+                                int64_t least, int64_t* to) {
+      if (const toml::node* node = from.get(key)) {
+        if (const auto count = Integer(*node, prefix + key, least, INT64_MAX)) *to = *count;
+      }
+    };
+    count_into(table, "max_rows", "row_table.", 1, &options->max_rows);
+    count_into(table, "group_size", "row_table.", 0, &options->group_size);
+    count_into(table, "max_running", "row_table.", 0, &options->max_running);
+    WordInto(table, "order", "row_table.",
+             {{"fifo", RowOrder::kFifo}, {"version", RowOrder::kVersion}, {"ready", RowOrder::kReady}},
+             &options->order);
+    if (const toml::node* node = table.get("drop_consumed")) {
+      options->drop_consumed = Boolean(*node, "row_table.drop_consumed").value_or(true);
+    }
+    if (const toml::node* node = table.get("consumers")) {
+      const toml::array* const names = node->as_array();
+      if (names == nullptr)
+        return Expected(*node, "row_table.consumers", "a list of names, such as [\"train\"]");
+      for (const toml::node& each : *names) {
+        if (const auto name = String(each, "row_table.consumers", "a name"))
+          options->consumers.push_back(*name);
+      }
+    }
+    if (const toml::node* node = table.get("staleness")) {
+      const toml::table* const staleness = node->as_table();
+      if (staleness == nullptr) {
+        return Expected(*node, "row_table.staleness", "{ max_lag = 2, when_stale = \"drop\", batch = 64 }");
+      }
+      const std::string prefix = "row_table.staleness.";
+      CheckKeys(*staleness, prefix, {"max_lag", "when_stale", "batch"}, "");
+      if (staleness->get("max_lag") == nullptr) {
+        return Problem(
+            *node, "key \"row_table.staleness.max_lag\" is missing; expected a number, such as max_lag = 2");
+      }
+      StalenessOptions& to = options->staleness.emplace();
+      count_into(*staleness, "max_lag", prefix, 0, &to.max_lag);
+      count_into(*staleness, "batch", prefix, 0, &to.batch);
+      WordInto(*staleness, "when_stale", prefix,
+               {{"drop", WhenStale::kDrop}, {"keep", WhenStale::kKeep}, {"wait", WhenStale::kWait}},
+               &to.when_stale);
+    }
+    if (!problem_.ok()) return;
+    if (const Status status = options->Validate(); !status.ok())
+      Problem(table, std::string(status.message()));
+  }
+
   void ReadKind(const toml::table& table, const toml::node& node, TableOptions* options) {
     const auto kind = String(node, "table.kind", "\"queue\" or \"stack\"");
     if (!kind) return;
@@ -577,13 +730,13 @@ Result<std::string> ReadFile(const std::string& path) {
 
 }  // namespace
 
-Status ReadConfig(const std::string& path, ServerOptions* options) {
+Status ReadConfig(const std::string& path, ServerOptions* options, LogSettings* log) {
   const Result<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
   Reader reader(path);
   try {
     const toml::table root = toml::parse(*text, path);
-    return reader.Read(root, options);
+    return reader.Read(root, options, log);
   } catch (const toml::parse_error& error) {
     return reader.At(error.source().begin, "this is no TOML: " + std::string(error.description()));
   }

@@ -10,6 +10,14 @@
 #include "version.h"
 
 namespace reverb::program {
+
+std::vector<const CLI::App*> Commands(const CLI::App& program) {
+  const auto is_visible = [](const CLI::App* app) { return !app->get_group().empty(); };
+  std::vector<const CLI::App*> commands;
+  for (const CLI::App* app : program.get_subcommands(is_visible)) commands.push_back(app);
+  return commands;
+}
+
 namespace {
 
 constexpr size_t kWidth = 100;      // of a page
@@ -32,17 +40,6 @@ struct OptionText {
   std::string name;  // "--port PORT", "ADDRESS"
   std::string description;
 };
-
-bool IsHidden(const CLI::App& app) { return app.get_group().empty(); }
-
-// Returns the commands of the program, or the subcommands of a command.
-std::vector<const CLI::App*> Commands(const CLI::App& program) {
-  std::vector<const CLI::App*> commands;
-  for (const CLI::App* app : program.get_subcommands([](const CLI::App* sub) { return !IsHidden(*sub); })) {
-    commands.push_back(app);
-  }
-  return commands;
-}
 
 // Returns the commands without subcommands, at all levels.
 std::vector<const CLI::App*> LastCommands(const CLI::App& program) {
@@ -285,103 +282,6 @@ std::string ManPage(const CLI::App& program) {
       ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nIf set and not empty, disables colours. Output that does not go to "
       "a terminal never has colours.\n";
   return text;
-}
-
-std::string BashCompletion(const CLI::App& program) {
-  const auto flags_of = [](const CLI::App& app) {
-    std::vector<std::string> flags;
-    for (const CLI::Option* option : app.get_options()) {
-      for (const std::string& word : option->get_lnames()) flags.push_back("--" + word);
-    }
-    return Join(flags, " ");
-  };
-  const auto case_of = [&](const CLI::App& command, const std::string& indent) {
-    std::vector<std::string> values;
-    std::string takers;
-    bool takes_paths = false;
-    for (const CLI::Option* option : command.get_options()) {
-      const std::string word = option->get_positional() ? option->get_name(true) : "";
-      if (word == "WORKLOAD") {
-        std::istringstream lines(option->get_description());
-        std::string line;
-        while (std::getline(lines, line)) {
-          if (line.starts_with("  ")) values.push_back(line.substr(2, line.find(':') - 2));
-        }
-      }
-      if (word == "SHELL") values.emplace_back("bash");
-      takes_paths |= word == "PATH" || word == "OLD" || word == "NEW";
-      if (option->get_lnames().empty() || option->get_expected_max() == 0) continue;
-      takers += "|--" + option->get_lnames()[0];
-    }
-    std::string text = indent + command.get_name() + ")\n" + indent + "  flags='" + flags_of(command) + "'\n";
-    if (!values.empty()) text += indent + "  words='" + Join(values, " ") + "'\n";
-    if (!takers.empty()) text += indent + "  takers='" + takers.substr(1) + "'\n";
-    if (takes_paths) text += indent + "  paths=yes\n";
-    return text;
-  };
-  std::vector<std::string> names;
-  std::string cases;
-  for (const CLI::App* command : Commands(program)) {
-    names.push_back(command->get_name());
-    cases += case_of(*command, "    ");
-    std::vector<std::string> below;
-    std::string cases_below;
-    for (const CLI::App* sub : Commands(*command)) {
-      below.push_back(sub->get_name());
-      cases_below += case_of(*sub, "        ") + "          ;;\n";
-    }
-    if (!below.empty()) {
-      cases += "      [[ $COMP_CWORD -eq 2 ]] && words='" + Join(below, " ") +
-               "'\n      case ${COMP_WORDS[2]} in\n" + cases_below + "      esac\n";
-    }
-    cases += "      ;;\n";
-  }
-  return "# Completion of `reverb` for bash. Generated from the program's help.\n"
-         "# To try it:  source <(reverb completion bash)\n"
-         "_reverb() {\n"
-         "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-         "  local flags='" +
-         flags_of(program) + "' words='" + Join(names, " ") +
-         "' takers='' paths=''\n"
-         "  [[ $COMP_CWORD -eq 1 ]] || words=''\n"
-         "  case ${COMP_WORDS[1]} in\n" +
-         cases +
-         "  esac\n"
-         "  if [[ -n $takers && $before == @($takers) ]]; then\n"
-         "    # The value of an option: a file, a known word, or no suggestion.\n"
-         "    case $before in\n"
-         "      --config|--port-file|--checkpoint) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
-         "      --transport) COMPREPLY=($(compgen -W 'inproc grpc' -- \"$word\")) ;;\n"
-         "      *) COMPREPLY=() ;;\n"
-         "    esac\n"
-         "    return\n"
-         "  fi\n"
-         "  if [[ -n $paths && $word != -* ]]; then\n"
-         "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
-         "    return\n"
-         "  fi\n"
-         "  [[ $word == -* ]] && words=$flags\n"
-         "  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-         "}\n"
-         "shopt -s extglob\n"
-         "complete -o bashdefault -F _reverb reverb\n";
-}
-
-// --- Commands that print these ---
-
-Command AddCompletion(CLI::App* program) {
-  const auto shell = std::make_shared<std::string>();
-  CLI::App* const app =
-      program->add_subcommand("completion", "Print the script that completes words in a shell");
-  app->add_option("SHELL", *shell, "The shell: bash")
-      ->required()
-      ->check(CLI::IsMember({"bash"}))
-      ->type_name("");
-  app->footer("Example:\n  source <(reverb completion bash)");
-  return {app, [program, shell] {
-            std::fputs(BashCompletion(*program).c_str(), stdout);
-            return int{kOk};
-          }};
 }
 
 Command AddMan(CLI::App* program) {

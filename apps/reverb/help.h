@@ -1,4 +1,4 @@
-// help.h — help texts, usage errors, manual page and completion.
+// help.h — help texts, usage errors and the manual page; completion.cc has the scripts for shells.
 //
 // All are generated from the same description of commands and options, so that they stay consistent.
 #ifndef REVERB_APPS_REVERB_HELP_H_
@@ -22,8 +22,8 @@ int ExplainParseError(const CLI::App& program, const CLI::ParseError& error,
 
 // Returns the manual page reverb(1).
 std::string ManPage(const CLI::App& program);
-// Returns a script for bash to source.
-std::string BashCompletion(const CLI::App& program);
+// Returns the commands of the program, or the subcommands of a command, without hidden ones.
+std::vector<const CLI::App*> Commands(const CLI::App& program);
 
 }  // namespace reverb::program
 

@@ -10,13 +10,13 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "command.h"
 #include "exit_codes.h"
 #include "info_view.h"
 #include "remote.h"
 #include "signals.h"
+#include "snapshot.h"
 #include "terminal.h"
 #include "text.h"
 
@@ -30,33 +30,6 @@ struct InfoOptions {
   double every_seconds = 1;
   int64_t count = 0;  // 0 = forever
 };
-
-// Returns the sum of the servers that answer; an error if none does.
-Result<Snapshot> AskSet(const Client& client, const Remote& remote) {
-  Snapshot snapshot{.servers = client.InfoOfEach(remote.wait())};
-  snapshot.when = std::chrono::steady_clock::now();
-  std::vector<ServerInfo> infos;
-  for (const Client::ServerReport& report : snapshot.servers) {
-    if (report.info.ok()) infos.push_back(*report.info);
-  }
-  if (infos.empty() && !snapshot.servers.empty()) {
-    std::string text;
-    for (const auto& [address, info] : snapshot.servers) {
-      text += (text.empty() ? "" : "; ") + address + ": " + std::string(info.status().message());
-    }
-    return Status(snapshot.servers.front().info.status().code(), text);
-  }
-  snapshot.info = SumOf(infos);
-  return snapshot;
-}
-
-Result<Snapshot> Ask(const Client& client, const Remote& remote) {
-  if (IsSet(remote.address)) return AskSet(client, remote);
-  REVERB_ASSIGN_OR_RETURN(ServerInfo info, client.Info(remote.wait()));
-  const auto when = std::chrono::steady_clock::now();
-  REVERB_ASSIGN_OR_RETURN(const std::vector<Transport> transports, client.Transports(remote.wait()));
-  return Snapshot{.info = std::move(info), .transport = transports.front(), .when = when};
-}
 
 volatile sig_atomic_t stop_asked = 0;
 
@@ -90,7 +63,7 @@ int Watch(const InfoOptions& options, const Client& client) {
   std::optional<Snapshot> before;
   for (int64_t turn = 1;; ++turn) {
     const auto start = std::chrono::steady_clock::now();
-    Result<Snapshot> now = Ask(client, options.remote);
+    Result<Snapshot> now = TakeSnapshot(client, options.remote);
     // A wrong address fails at the start; a server that stopped later may come back.
     if (!now.ok() && turn == 1) return options.remote.Fail(now.status());
     std::string page;
@@ -124,7 +97,7 @@ int Info(const InfoOptions& options) {
   const Result<Client> client = options.remote.Connect();
   if (!client.ok()) return options.remote.Fail(client.status());
   if (options.watch) return Watch(options, *client);
-  const Result<Snapshot> now = Ask(*client, options.remote);
+  const Result<Snapshot> now = TakeSnapshot(*client, options.remote);
   if (!now.ok()) return options.remote.Fail(now.status());
   const std::string page =
       options.json ? InfoJson(options.remote.address, *now, nullptr) + "\n"

@@ -11,6 +11,7 @@
 
 #include "reverb/server_info_fields.h"
 #include "reverb/signature.h"
+#include "rows_view.h"
 #include "specs.h"
 #include "text.h"
 
@@ -21,12 +22,6 @@ constexpr double kUnbounded = std::numeric_limits<double>::max();
 
 bool IsBounded(const RateLimiterOptions& limiter) {
   return limiter.min_diff > -kUnbounded || limiter.max_diff < kUnbounded;
-}
-
-std::string ShowRate(double rate) {
-  if (rate >= 1e6) return Format("%.2f M", rate / 1e6);
-  if (rate >= 1e4) return Format("%.1f k", rate / 1e3);
-  return Format(rate >= 100 || rate == 0 ? "%.0f" : "%.1f", rate);
 }
 
 // Returns a bar that shows where the cursor is between its bounds; empty if one of them is missing.
@@ -113,10 +108,6 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
     }
   }
 }
-
-}  // namespace
-
-namespace {
 
 // Describes a nest without dtypes: "{action, obs: [0, 1]}" names its columns.
 std::string ShowNest(const Signature& nest) {
@@ -218,8 +209,7 @@ std::string ShowServers(const Snapshot& now, const Paint& paint) {
 
 }  // namespace
 
-std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,
-                     const Paint& paint) {
+std::string ServerSummary(const std::string& address, const Snapshot& now, const Paint& paint) {
   const ServerInfo& info = now.info;
   const std::string how = now.servers.empty() ? std::string(TransportName(now.transport))
                                               : ShowCount(static_cast<int64_t>(now.servers.size()), "server");
@@ -235,7 +225,19 @@ std::string InfoPage(const std::string& address, const Snapshot& now, const Snap
     const std::string of = " of " + ShowBytes(*info.max_bytes) + Format(" (%.0f %%)", share * 100);
     page += share > 0.9 ? paint.Yellow(of) : of;
   }
-  page += " of data in " + ShowCount(info.live_chunks, "chunk") + "\n\n";
+  return page + " of data in " + ShowCount(info.live_chunks, "chunk") + "\n";
+}
+
+std::string TableDetail(const TableInfo& table, const std::vector<WaiterInfo>& waiters, const Paint& paint) {
+  std::string text;
+  AddTable(table, waiters, paint, &text);
+  return text;
+}
+
+std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,
+                     const Paint& paint) {
+  const ServerInfo& info = now.info;
+  std::string page = ServerSummary(address, now, paint) + "\n";
   if (!now.servers.empty()) page += ShowServers(now, paint) + "\n";
 
   Columns columns;
@@ -256,9 +258,9 @@ std::string InfoPage(const std::string& address, const Snapshot& now, const Snap
                     waiting.empty() ? "-" : paint.Yellow(waiting)});
   }
   page += columns.ToString(paint);
-  if (info.tables.empty()) page += "no tables\n";
+  if (info.tables.empty()) page += info.row_tables.empty() ? "no tables\n" : "no tables of items\n";
   for (const TableInfo& table : info.tables) AddTable(table, info.waiters, paint, &page);
-  return page;
+  return page + RowTablesPage(now, before, paint);
 }
 
 // --- JSON ---
@@ -312,12 +314,22 @@ bool AddConverted(const WaiterInfo& waiter, std::string_view name, JsonWriter* j
   return true;
 }
 
+bool AddConverted(const RowTableInfo& table, std::string_view name, JsonWriter* json) {
+  if (!(name == "write_reason" && table.waiting_writes == 0) &&
+      !(name == "claim_reason" && table.waiting_claims == 0) &&
+      !(name == "reservation_reason" && table.waiting_reservations == 0)) {
+    return false;
+  }
+  json->Null();
+  return true;
+}
+
 template <HasFields Record>
 void AddFields(const Record& record, JsonWriter* json);
 
 template <typename T>
 void AddValue(FieldKind kind, const T& value, JsonWriter* json) {
-  if constexpr (std::is_same_v<T, std::optional<int64_t>> || std::is_same_v<T, std::optional<std::string>>) {
+  if constexpr (requires { value.has_value(); }) {
     value ? AddValue(kind, *value, json) : static_cast<void>(json->Null());
   } else if constexpr (std::is_same_v<T, SelectorOptions>) {
     json->Value(ShowSelector(value));
@@ -325,6 +337,12 @@ void AddValue(FieldKind kind, const T& value, JsonWriter* json) {
     json->Value(ReasonWord(value));
   } else if constexpr (std::is_same_v<T, LayoutPolicy>) {
     json->Value(LayoutPolicyName(value));
+  } else if constexpr (std::is_same_v<T, RowOrder>) {
+    json->Value(RowOrderName(value));
+  } else if constexpr (std::is_same_v<T, WhenStale>) {
+    json->Value(WhenStaleName(value));
+  } else if constexpr (std::is_enum_v<T>) {
+    json->Value(static_cast<int64_t>(value));
   } else if constexpr (HasFields<T>) {
     json->BeginObject();
     AddFields(value, json);
@@ -344,6 +362,9 @@ void AddValue(FieldKind kind, const T& value, JsonWriter* json) {
 
 template <typename Record, typename F>
 void AddField(const Record& record, const F& field, JsonWriter* json) {
+  if constexpr (HasFields<std::remove_cvref_t<decltype(field(record))>>) {
+    if (field.is_flat) return AddFields(field(record), json);
+  }
   json->Key(field.json_name);
   if (!AddConverted(record, field.name, json)) AddValue(field.kind, field(record), json);
 }
@@ -364,6 +385,21 @@ void AddTableJson(const TableInfo& table, std::span<const std::string_view> name
       AddField(table, field, json);
     }
   });
+  json->End();
+}
+
+void AddSavedRowTableJson(const RowTableInfo& table, JsonWriter* json) {
+  json->BeginObject()
+      .Field("name", table.settings.name)
+      .Field("version", table.version)
+      .Field("rows", table.counts.rows)
+      .Field("groups", table.counts.groups)
+      .Field("created", table.counts.created)
+      .Field("consumed", table.counts.consumed)
+      .Field("acknowledged", table.counts.acknowledged)
+      .Field("state_bytes", table.state_bytes);
+  json->Key("settings");
+  AddValue(FieldKind::kPlain, table.settings, json);
   json->End();
 }
 

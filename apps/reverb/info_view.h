@@ -33,12 +33,19 @@ struct Rates {
 // own rates of the last ten seconds.
 Rates RatesOf(const TableInfo& table, const Snapshot& now, const Snapshot* before);
 
+// Returns two lines: the server's name, address and uptime; its memory.
+std::string ServerSummary(const std::string& address, const Snapshot& now, const Paint& paint);
+// Returns lines with a table's limiter, selectors, leases, items, and who waits and why, after an empty line.
+std::string TableDetail(const TableInfo& table, const std::vector<WaiterInfo>& waiters, const Paint& paint);
 std::string InfoPage(const std::string& address, const Snapshot& now, const Snapshot* before,
                      const Paint& paint);
 // Returns one line of JSON. docs/program.md documents the fields.
 std::string InfoJson(const std::string& address, const Snapshot& now, const Snapshot* before);
 // Adds an object with the fields of a table that have one of the given names in the JSON.
 void AddTableJson(const TableInfo& table, std::span<const std::string_view> names, JsonWriter* json);
+
+// Adds an object with what a checkpoint keeps of a row table.
+void AddSavedRowTableJson(const RowTableInfo& table, JsonWriter* json);
 
 // Returns the signature of a table as text; empty for none.
 std::string ShowSignature(const TableInfo& table);

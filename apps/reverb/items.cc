@@ -14,6 +14,8 @@
 #include "exit_codes.h"
 #include "items_view.h"
 #include "remote.h"
+#include "reverb/rows.h"
+#include "rows_view.h"
 #include "text.h"
 
 namespace reverb::program {
@@ -75,11 +77,36 @@ Result<std::vector<SampledTrajectory>> Look(const Client& client, const ItemsOpt
   return items;
 }
 
+// Shows rows of a row table, with their state.
+Status PeekRows(const Client& client, const RowTableInfo& table, const ItemsOptions& options) {
+  const RowsView view{.table = options.table, .values = options.values};
+  const Paint paint(HasColours(STDOUT_FILENO));
+  REVERB_ASSIGN_OR_RETURN(const Rows rows, client.RowTable(options.table));
+  REVERB_ASSIGN_OR_RETURN(const std::vector<RowInfo> listed, rows.List("", options.n, options.remote.wait()));
+  for (const RowInfo& row : listed) {
+    const std::string keys[] = {row.key};
+    REVERB_ASSIGN_OR_RETURN(const RowBatch batch, rows.Get(keys, row.columns, options.remote.wait()));
+    REVERB_ASSIGN_OR_RETURN(const std::string text,
+                            options.json ? view.ToJson(row, batch) : view.ToText(row, batch, paint));
+    std::printf("%s\n", text.c_str());
+  }
+  if (options.json) return Status::Ok();
+  std::printf("%s of row table %s, which holds %s; inspected, not claimed\n",
+              ShowCount(static_cast<int64_t>(listed.size()), "row").c_str(), Quote(options.table).c_str(),
+              ShowCount(table.counts.rows).c_str());
+  return Status::Ok();
+}
+
 int Peek(const ItemsOptions& options) {
-  const Result<Opened> opened = Open(options);
-  if (!opened.ok()) return options.remote.Fail(opened.status());
-  const Result<std::vector<SampledTrajectory>> items = Look(opened->client, options);
-  const Status status = items.ok() ? Print(*items, *opened, options) : items.status();
+  const Result<RemoteTable> target = options.remote.FindAny(options.table);
+  if (!target.ok()) return options.remote.Fail(target.status());
+  if (target->rows) {
+    const Status status = PeekRows(target->client, *target->rows, options);
+    return status.ok() ? kOk : options.remote.Fail(status);
+  }
+  const Opened opened{.client = target->client, .info = target->server, .table = target->table};
+  const Result<std::vector<SampledTrajectory>> items = Look(opened.client, options);
+  const Status status = items.ok() ? Print(*items, opened, options) : items.status();
   return status.ok() ? kOk : options.remote.Fail(status);
 }
 
@@ -108,7 +135,7 @@ int Sample(const ItemsOptions& options) {
   Status status = Draw(opened->client, options, &samples);
   // Reads the information again: the table has changed during the wait.
   opened = Open(options);
-  if (!opened.ok()) return remote.Fail(opened.status());
+  if (!opened.ok()) return remote.Fail(status.ok() ? opened.status() : status);
   // Shows the drawn samples, since they count even after an error.
   if (!samples.empty()) {
     if (const Status printed = Print(samples, *opened, options); !printed.ok()) return remote.Fail(printed);
@@ -143,13 +170,16 @@ Command Add(CLI::App* program, const char* name, const char* description, bool i
 }  // namespace
 
 Command AddPeek(CLI::App* program) {
-  Command command = Add(program, "peek", "Show items without sampling them", /*is_sample=*/false);
+  Command command =
+      Add(program, "peek", "Show items or rows without sampling or claiming them", /*is_sample=*/false);
   command.app->footer(
       "Examples:\n"
       "  reverb peek localhost:8000 replay --n 3\n"
       "  reverb peek localhost:8000 replay --n 100 --values 0 --json\n"
       "\n"
-      "Shows items in the order of the table. Changes neither the limiter nor the sample counts.");
+      "Shows items in the order of the table. Changes neither the limiter nor the sample counts. Of a row "
+      "table it\n"
+      "shows rows, open ones too: key, group, version, tags, columns, and which consumers have them.");
   return command;
 }
 

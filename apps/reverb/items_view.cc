@@ -106,6 +106,34 @@ std::vector<std::string> FirstValues(const Tensor& tensor, size_t most) {
   return values;
 }
 
+void AddColumnJson(const std::string& name, const Tensor& tensor, const std::vector<int64_t>& dims,
+                   size_t most, JsonWriter* json) {
+  json->BeginObject().Field("name", name).Field("dtype", DTypeName(tensor.dtype()));
+  json->Key("shape").BeginArray();
+  for (const int64_t dim : dims) json->Value(dim);
+  json->End().Key("first_values").BeginArray();
+  for (const std::string& value : FirstValues(tensor, most)) {
+    if (IsJsonWord(tensor.dtype(), value)) {
+      json->Word(value);
+    } else {
+      json->Value(value);
+    }
+  }
+  json->End().End();
+}
+
+std::string ShowColumn(const Tensor& tensor, const std::vector<int64_t>& dims, size_t most,
+                       const Paint& paint) {
+  std::vector<std::string> first = FirstValues(tensor, most);
+  if (tensor.dtype() == DType::kString) {
+    for (std::string& value : first) value = "\"" + ShowName(value, 40) + "\"";
+  }
+  std::string text =
+      paint.Dim(std::string(DTypeName(tensor.dtype())) + ShowShape(dims)) + "  " + Join(first, " ");
+  if (tensor.num_elements() > first.size()) text += first.empty() ? "…" : " …";
+  return text;
+}
+
 ItemsView ItemsView::Of(const ServerInfo& info, const TableInfo& table) {
   ItemsView view{.table = table.name, .now_nanos = info.now_nanos};
   if (table.signature.empty()) {
@@ -143,15 +171,7 @@ Result<std::string> ItemsView::ToText(const SampledTrajectory& item, const Paint
     REVERB_ASSIGN_OR_RETURN(const Tensor tensor, item.column(i));
     std::string name = ShowName(ColumnName(item, i));
     name.resize(name.size() + width - std::min(width, DisplayWidth(name)), ' ');
-    std::vector<std::string> first = FirstValues(tensor, static_cast<size_t>(values));
-    if (tensor.dtype() == DType::kString) {
-      for (std::string& value : first) value = "\"" + ShowName(value, 40) + "\"";
-    }
-    text += "  " + name + "  " +
-            paint.Dim(std::string(DTypeName(tensor.dtype())) + ShowShape(tensor.dims())) + "  " +
-            Join(first, " ");
-    if (tensor.num_elements() > first.size()) text += first.empty() ? "…" : " …";
-    text += "\n";
+    text += "  " + name + "  " + ShowColumn(tensor, tensor.dims(), static_cast<size_t>(values), paint) + "\n";
   }
   return text;
 }
@@ -171,18 +191,7 @@ Result<std::string> ItemsView::ToJson(const SampledTrajectory& item) const {
   json.Key("columns").BeginArray();
   for (uint32_t i = 0; i < item.num_columns(); ++i) {
     REVERB_ASSIGN_OR_RETURN(const Tensor tensor, item.column(i));
-    json.BeginObject().Field("name", ColumnName(item, i)).Field("dtype", DTypeName(tensor.dtype()));
-    json.Key("shape").BeginArray();
-    for (const int64_t dim : tensor.dims()) json.Value(dim);
-    json.End().Key("first_values").BeginArray();
-    for (const std::string& value : FirstValues(tensor, static_cast<size_t>(values))) {
-      if (IsJsonWord(tensor.dtype(), value)) {
-        json.Word(value);
-      } else {
-        json.Value(value);
-      }
-    }
-    json.End().End();
+    AddColumnJson(ColumnName(item, i), tensor, tensor.dims(), static_cast<size_t>(values), &json);
   }
   return json.End().End().text();
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "json.h"
 #include "reverb/sampled_trajectory.h"
 #include "reverb/server_info.h"
 #include "reverb/status.h"
@@ -32,6 +33,12 @@ struct ItemsView {
   std::string ColumnName(const SampledTrajectory& item, uint32_t column) const;
 };
 
+// Adds an object that describes a column: name, dtype, shape and first values.
+void AddColumnJson(const std::string& name, const Tensor& tensor, const std::vector<int64_t>& dims,
+                   size_t most, JsonWriter* json);
+// Returns the dtype, the shape and the first values of a column.
+std::string ShowColumn(const Tensor& tensor, const std::vector<int64_t>& dims, size_t most,
+                       const Paint& paint);
 // Returns the first elements as text: numbers as they are, strings in quotes.
 std::vector<std::string> FirstValues(const Tensor& tensor, size_t most);
 

@@ -19,10 +19,11 @@ int main(int argc, char** argv) {
 
   CLI::App program(kSummary, "reverb");
   const std::vector<Command> commands = {
-      AddServe(&program),      AddInfo(&program),         AddPeek(&program),        AddSample(&program),
-      AddSet(&program),        AddReset(&program),        AddDelete(&program),      AddTables(&program),
-      AddCheckpoint(&program), AddExportTable(&program),  AddImportTable(&program), AddBench(&program),
-      AddCompletion(&program), AddBenchProcess(&program), AddMan(&program)};
+      AddServe(&program),  AddInfo(&program),       AddTop(&program),         AddPeek(&program),
+      AddSample(&program), AddSet(&program),        AddReset(&program),       AddDelete(&program),
+      AddTables(&program), AddCheckpoint(&program), AddToken(&program), AddExportTable(&program), AddImportTable(&program),
+      AddDoctor(&program), AddBench(&program),      AddCompletion(&program),  AddBenchProcess(&program),
+      AddMan(&program)};
   SetUpHelp(&program);
   if (argc < 2) {
     std::fputs(program.help().c_str(), stderr);

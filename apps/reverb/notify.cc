@@ -56,6 +56,11 @@ void ServiceNotifier::Loading(const CheckpointProgress& progress) {
 
 void ServiceNotifier::Ready(const std::string& status) { Send("READY=1\nSTATUS=" + status); }
 
+void ServiceNotifier::Reloading() {
+  const auto now = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch());
+  Send("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(now.count()));
+}
+
 void ServiceNotifier::Stopping(const std::string& status) { Send("STOPPING=1\nSTATUS=" + status); }
 
 void ServiceNotifier::Send(const std::string& state) {

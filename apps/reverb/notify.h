@@ -23,6 +23,8 @@ class ServiceNotifier {
   // Reports that clients can connect. `status` is one line for people, as are those below.
   void Ready(const std::string& status);
   void Stopping(const std::string& status);
+  // Reports that the configuration is read again; Ready() ends it.
+  void Reloading();
 
  private:
   using Clock = std::chrono::steady_clock;

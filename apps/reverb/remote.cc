@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -125,11 +126,54 @@ void Remote::AddTo(CLI::App* app) {
       ->type_name("SECONDS")
       ->check(SecondsBetween(0.001, 1e6))
       ->capture_default_str();
+  const auto add_file = [app](const std::string& name, std::string* to, const std::string& help) {
+    app->add_option(name, *to, help)->type_name("FILE")->group("TLS and tokens");
+  };
+  add_file(
+      "--tls-ca", &tls.ca,
+      "Speak TLS: the authorities that may sign the server's certificate, in PEM (default: the environment "
+      "variable REVERB_TLS_CA; none)");
+  add_file("--tls-certificate", &tls.certificate,
+           "This client's certificate, if the server requires one (default: REVERB_TLS_CERTIFICATE)");
+  add_file("--tls-key", &tls.key, "Its key (default: REVERB_TLS_KEY)");
+  app->add_option(
+         "--tls-server-name", tls.server_name,
+         "The name that the server's certificate must have (default: REVERB_TLS_SERVER_NAME; the host of "
+         "ADDRESS)")
+      ->type_name("NAME")
+      ->group("TLS and tokens");
+  add_file("--token-file", &token_file,
+           "A file whose first line is the client's token (default: REVERB_TOKEN, REVERB_TOKEN_FILE)");
+}
+
+Result<ClientOptions> Remote::Options() const {
+  ClientOptions options{.in_process = false, .name = "reverb " + command};
+  if (!tls.ca.empty() || !tls.certificate.empty() || !tls.key.empty() || !tls.server_name.empty()) {
+    ClientTls chosen = tls;
+    const auto fill = [](std::string* field, const char* variable) {
+      const char* const value = field->empty() ? std::getenv(variable) : nullptr;
+      if (value != nullptr) *field = value;
+    };
+    fill(&chosen.ca, "REVERB_TLS_CA");
+    fill(&chosen.certificate, "REVERB_TLS_CERTIFICATE");
+    fill(&chosen.key, "REVERB_TLS_KEY");
+    fill(&chosen.server_name, "REVERB_TLS_SERVER_NAME");
+    options.tls = std::move(chosen);
+  }
+  if (!token_file.empty()) {
+    std::ifstream file(token_file);
+    if (!std::getline(file, options.token) || options.token.empty()) {
+      return Status::InvalidArgument("--token-file " + token_file +
+                                     ": cannot be read, or its first line is empty; it should be a token");
+    }
+    while (options.token.ends_with('\r') || options.token.ends_with(' ')) options.token.pop_back();
+  }
+  return options;
 }
 
 Result<Client> Remote::Connect() const {
-  REVERB_ASSIGN_OR_RETURN(Client client,
-                          Client::Connect(address, {.in_process = false, .name = "reverb " + command}));
+  REVERB_ASSIGN_OR_RETURN(ClientOptions options, Options());
+  REVERB_ASSIGN_OR_RETURN(Client client, Client::Connect(address, std::move(options)));
   if (IsSet(address)) return client;  // some of its servers may be down
   REVERB_RETURN_IF_ERROR(
       Probe(address, std::chrono::duration_cast<std::chrono::milliseconds>(*wait().timeout)));
@@ -141,6 +185,16 @@ Result<RemoteTable> Remote::Find(const std::string& table) const {
   REVERB_ASSIGN_OR_RETURN(ServerInfo server, client.Info(wait()));
   REVERB_ASSIGN_OR_RETURN(TableInfo found, FindTable(server, table));
   return RemoteTable{.client = std::move(client), .server = std::move(server), .table = std::move(found)};
+}
+
+Result<RemoteTable> Remote::FindAny(const std::string& table) const {
+  REVERB_ASSIGN_OR_RETURN(Client client, Connect());
+  REVERB_ASSIGN_OR_RETURN(ServerInfo server, client.Info(wait()));
+  RemoteTable found{.client = std::move(client), .server = std::move(server), .table = {}};
+  found.rows = FindRowTable(found.server, table);
+  if (found.rows) return found;
+  REVERB_ASSIGN_OR_RETURN(found.table, FindTable(found.server, table));
+  return found;
 }
 
 bool Remote::MayChange(bool yes, const std::string& question) const {
@@ -204,6 +258,10 @@ int Remote::Fail(const Status& status) const {
     case StatusCode::kInvalidArgument:
       say(who + message);
       return kBadUsage;
+    case StatusCode::kUnauthenticated:
+    case StatusCode::kPermissionDenied:
+      say(who + message);
+      return kFailed;
     default:
       say(who + status.ToString());
       return kFailed;
@@ -230,8 +288,23 @@ Result<TableInfo> FindTable(const ServerInfo& info, const std::string& table) {
     if (known.name == table) return known;
     names.push_back(ShowName(known.name));
   }
+  for (const RowTableInfo& known : info.row_tables) {
+    if (known.settings.name == table) {
+      return Status::NotFound(Quote(table) +
+                              " is a row table, and this command is for tables of items. `reverb info`, "
+                              "`peek`, `delete`, `reset` and `table remove` work on row tables.");
+    }
+    names.push_back(ShowName(known.settings.name));
+  }
   return Status::NotFound("there is no table " + Quote(table) + " on this server." +
                           (names.empty() ? " It has none." : Suggest(table, names)));
+}
+
+std::optional<RowTableInfo> FindRowTable(const ServerInfo& info, const std::string& table) {
+  for (const RowTableInfo& known : info.row_tables) {
+    if (known.settings.name == table) return known;
+  }
+  return std::nullopt;
 }
 
 }  // namespace reverb::program

@@ -1,8 +1,10 @@
 // `reverb serve`: serves tables as a process.
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -20,11 +22,14 @@
 #include "command.h"
 #include "config.h"
 #include "exit_codes.h"
+#include "log_output.h"
 #include "notify.h"
 #include "progress.h"
+#include "reload.h"
 #include "reverb/checkpoint.h"
 #include "reverb/log.h"
 #include "reverb/server.h"
+#include "rows_view.h"
 #include "signals.h"
 #include "specs.h"
 #include "terminal.h"
@@ -51,12 +56,34 @@ struct ServeOptions {
   std::optional<int> shard;
   std::optional<std::string> register_at;
   std::optional<std::string> advertise;
+  std::optional<std::string> log_format;
+  std::optional<std::string> log_level;
+  ServerTls tls;
+  std::string tokens_file;
+  bool strict = false;
   bool check = false;
+};
+
+// What the flags and the file say.
+struct ServeSettings {
+  ServerOptions server;
+  LogSettings log;
 };
 
 int Fail(int code, const std::string& text) {
   std::fprintf(stderr, "reverb serve: %s\n", text.c_str());
   return code;
+}
+
+// Flags override the file.
+Status ApplyLogFlags(const ServeOptions& flags, LogSettings* log) {
+  if (flags.log_format) {
+    REVERB_ASSIGN_OR_RETURN(log->format, ParseLogFormat(*flags.log_format));
+  }
+  if (flags.log_level) {
+    REVERB_ASSIGN_OR_RETURN(log->level, ParseLogLevel(*flags.log_level));
+  }
+  return Status::Ok();
 }
 
 Status GatherCheckpoint(const ServeOptions& flags, ServerOptions* options) {
@@ -84,19 +111,37 @@ Status GatherCheckpoint(const ServeOptions& flags, ServerOptions* options) {
   return options->checkpoint->Validate();
 }
 
-Result<ServerOptions> Gather(const ServeOptions& flags) {
-  ServerOptions options;
+void GatherSecurity(const ServeOptions& flags, ServerOptions* options) {
+  const auto override_with = [](const std::string& flag, std::string* path) {
+    if (!flag.empty()) *path = flag;
+  };
+  if (!flags.tls.certificate.empty() || !flags.tls.key.empty() || !flags.tls.client_ca.empty()) {
+    if (!options->tls) options->tls.emplace();
+    override_with(flags.tls.certificate, &options->tls->certificate);
+    override_with(flags.tls.key, &options->tls->key);
+    override_with(flags.tls.client_ca, &options->tls->client_ca);
+  }
+  if (!flags.tokens_file.empty()) {
+    if (!options->auth) options->auth.emplace();
+    options->auth->tokens_file = flags.tokens_file;
+  }
+  options->strict = flags.strict;
+}
+
+Result<ServeSettings> Gather(const ServeOptions& flags) {
+  ServeSettings settings;
+  ServerOptions& options = settings.server;
   options.host = kLoopback;
   options.port = kDefaultPort;
-  if (!flags.config.empty()) REVERB_RETURN_IF_ERROR(ReadConfig(flags.config, &options));
+  if (!flags.config.empty()) REVERB_RETURN_IF_ERROR(ReadConfig(flags.config, &options, &settings.log));
+  REVERB_RETURN_IF_ERROR(ApplyLogFlags(flags, &settings.log));
   for (const std::string& text : flags.tables) {
     Result<TableOptions> table = ParseTable(text);
     if (!table.ok()) return Status::InvalidArgument("--table " + std::string(table.status().message()));
-    for (const TableOptions& other : options.tables) {
-      if (other.name == table->name) {
-        return Status::InvalidArgument("--table " + Quote(text) + ": there is a table " + Quote(table->name) +
-                                       " already; each needs a unique name");
-      }
+    const auto has_name = [&](const auto& other) { return other.name == table->name; };
+    if (std::ranges::any_of(options.tables, has_name) || std::ranges::any_of(options.row_tables, has_name)) {
+      return Status::InvalidArgument("--table " + Quote(text) + ": there is a table " + Quote(table->name) +
+                                     " already; each needs a unique name");
     }
     options.tables.push_back(*std::move(table));
   }
@@ -116,11 +161,12 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
     options.store.max_bytes = *bytes;
   }
   REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));
+  GatherSecurity(flags, &options);
   // An IPv6 address without its brackets.
   if (options.host.find(':') != std::string::npos && !options.host.starts_with('[')) {
     options.host = "[" + options.host + "]";
   }
-  if (options.tables.empty()) {
+  if (options.tables.empty() && options.row_tables.empty()) {
     return Status::InvalidArgument(
         flags.config.empty()
             ? "there is no table to serve. Name some:\n"
@@ -128,13 +174,35 @@ Result<ServerOptions> Gather(const ServeOptions& flags) {
               "or describe them in a file:\n"
               "  reverb serve --config server.toml\n"
               "See `reverb serve --help`."
-            : flags.config + ": there is no table; expected at least one [[table]] with a name");
+            : flags.config +
+                  ": there is no table; expected at least one [[table]] or [[row_table]] with a name");
   }
-  return options;
+  return settings;
 }
 
 bool IsLoopback(const std::string& host) {
   return host.starts_with("127.") || host == "[::1]" || host == "localhost";
+}
+
+// Warns if others can use or overhear the server. With --strict, the server does not start then.
+void WarnAboutExposure(const ServerOptions& options) {
+  if (IsLoopback(options.host)) return;
+  const bool authenticates = options.auth || (options.tls && !options.tls->client_ca.empty());
+  if (!authenticates) {
+    std::fprintf(stderr,
+                 "reverb serve: warning: everybody who reaches %s can read, change and delete the tables. "
+                 "Require tokens "
+                 "([auth] tokens_file, see `reverb token --help`), or listen on 127.0.0.1. --strict refuses "
+                 "to start.\n",
+                 options.host.c_str());
+  }
+  if (!options.tls) {
+    std::fprintf(
+        stderr,
+        "reverb serve: warning: data%s on the way to %s can be read by others. Give the server a certificate "
+        "([tls]). --strict refuses to start.\n",
+        options.auth ? " and tokens" : "", options.host.c_str());
+  }
 }
 
 std::string Describe(const ServerOptions& options, const Paint& paint) {
@@ -150,7 +218,25 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
                     ShowCount(table.max_size), ShowLimiter(table.rate_limiter),
                     table.signature ? ShowName(table.signature->ToString(), 60) : "any"});
   }
-  std::string text = columns.ToString(paint, "  ");
+  std::string text = options.tables.empty() ? "" : columns.ToString(paint, "  ");
+  if (!options.row_tables.empty()) {
+    Columns rows;
+    rows.AddColumn("ROW TABLE");
+    rows.AddColumn("MAX ROWS", Columns::Align::kRight);
+    rows.AddColumn("CONSUMERS");
+    rows.AddColumn("SETTINGS");
+    for (const RowTableOptions& table : options.row_tables) {
+      rows.AddRow({ShowName(table.name), ShowCount(table.max_rows),
+                   table.consumers.empty() ? "none" : ShowName(Join(table.consumers, ", "), 60),
+                   ShowRowSettings(table)});
+    }
+    text += rows.ToString(paint, "  ");
+  }
+  if (options.tls) {
+    text += std::string("  speaks TLS") +
+            (options.tls->client_ca.empty() ? "\n" : "; clients need a certificate, too\n");
+  }
+  if (options.auth) text += "  clients need a token of " + ShowName(options.auth->tokens_file, 1000) + "\n";
   if (!options.register_at.empty()) text += "  registers in " + ShowName(options.register_at, 1000) + "\n";
   if (options.store.max_bytes) {
     text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
@@ -185,31 +271,18 @@ Status WritePortFile(const std::string& path, int port) {
   return Status::Ok();
 }
 
-void LogToStderr() {
-  SetLogSink([](LogLevel level, std::string_view message) {
-    if (level == LogLevel::kDebug) return;
-    const char* const name = level == LogLevel::kInfo      ? "info"
-                             : level == LogLevel::kWarning ? "warning"
-                                                           : "error";
-    // Replaces a progress line on a terminal.
-    static const char* const begin = IsTerminal(STDERR_FILENO) ? "\r\033[K" : "";
-    std::fprintf(stderr, "%sreverb serve: %s: %.*s\n", begin, name, static_cast<int>(message.size()),
-                 message.data());
-  });
-}
-
 // Raises the soft limit of file descriptors, of which each client needs one or more, to the hard limit. The
 // usual soft limit of 1024 is for programs that use select().
-void RaiseDescriptorLimit() {
+void RaiseDescriptorLimit(LogOutput* log) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-  std::fprintf(stderr, "reverb serve: warning: cannot raise the limit of file descriptors to %llu: %s\n",
-               static_cast<unsigned long long>(limit.rlim_max), std::strerror(errno));
+  log->Write(LogLevel::kWarning, "cannot raise the limit of file descriptors to " +
+                                     std::to_string(limit.rlim_max) + ": " + std::strerror(errno));
 }
 
-// Blocks the signals that end a server in all threads, so that one thread can wait for them.
+// Blocks the signals that end or reload a server in all threads, so that one thread can wait for them.
 class AwaitedSignals {
  public:
   AwaitedSignals() {
@@ -217,48 +290,55 @@ class AwaitedSignals {
     for (const int number : numbers_) sigaddset(&signals_, number);
     pthread_sigmask(SIG_BLOCK, &signals_, &former_);
   }
-  // Returns whether a signal is pending.
+  // Returns whether a signal that ends the server is pending.
   bool HasCome() const {
     sigset_t pending;
     sigpending(&pending);
     for (const int number : numbers_) {
-      if (sigismember(&pending, number) == 1) return true;
+      if (sigismember(&pending, number) == 1 && Ends(number)) return true;
     }
     return false;
   }
-  // Waits for a signal, calls `every_second` meanwhile, and returns its name. A second signal then ends the
-  // program immediately.
-  std::string Await(const std::function<void()>& every_second) {
+  // Waits for a signal that ends the server, and returns its name. Calls `every_second` meanwhile, and `reload`
+  // after each SIGHUP, unless the terminal that the program was started from has gone. A second signal then ends
+  // the program immediately.
+  std::string Await(const std::function<void()>& every_second, const std::function<void()>& reload) {
     constexpr timespec kSecond{.tv_sec = 1, .tv_nsec = 0};
     int number = 0;
-    while ((number = sigtimedwait(&signals_, nullptr, &kSecond)) < 0) {
-      if (errno == EAGAIN) every_second();
+    while ((number = sigtimedwait(&signals_, nullptr, &kSecond)) < 0 || !Ends(number)) {
+      if (number < 0 && errno == EAGAIN) every_second();
+      if (number > 0) reload();
     }
+    // A request to reload must not interrupt the last checkpoint.
+    signal(SIGHUP, SIG_IGN);
     pthread_sigmask(SIG_SETMASK, &former_, nullptr);
     return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP";
   }
 
  private:
+  bool Ends(int number) const { return number != SIGHUP || (had_terminal_ && !HasControllingTerminal()); }
+
   const std::vector<int> numbers_ = StopSignals();
+  const bool had_terminal_ = HasControllingTerminal();
   sigset_t signals_;
   sigset_t former_;
 };
 
-// Counts the items of the tables in the options and of those loaded from a checkpoint.
-std::vector<std::string> TableNames(const Server& server) {
-  std::vector<std::string> names;
-  if (const Result<ServerInfo> info = server.in_process_client().Info(); info.ok()) {
-    for (const TableInfo& table : info->tables) names.push_back(table.name);
-  }
-  return names;
+int64_t CountTables(const Client& client) {
+  const Result<ServerInfo> info = client.Info();
+  return info.ok() ? static_cast<int64_t>(info->tables.size() + info->row_tables.size()) : 0;
 }
 
-int64_t CountItems(const Server& server, const std::vector<std::string>& tables) {
+// Returns "3 items", or "3 items and 5 rows" if there are row tables: of the tables in the options and of those loaded
+// from a checkpoint.
+std::string ShowContents(const Client& client) {
   int64_t items = 0;
-  for (const std::string& name : tables) {
-    if (const Result<Table> table = server.table(name); table.ok()) items += table->size();
-  }
-  return items;
+  int64_t rows = 0;
+  const Result<ServerInfo> info = client.Info();
+  if (!info.ok()) return "an unknown number of items";
+  for (const TableInfo& table : info->tables) items += table.current_size;
+  for (const RowTableInfo& table : info->row_tables) rows += table.counts.rows;
+  return ShowCount(items, "item") + (info->row_tables.empty() ? "" : " and " + ShowCount(rows, "row"));
 }
 
 // Returns the path of the latest complete checkpoint; empty if there is none.
@@ -272,87 +352,145 @@ std::string LatestCheckpoint(const std::string& folder) {
   return latest;
 }
 
+// Reads [log] of the file again. A pipe has no content the second time.
+Result<std::string> ReloadLog(const ServeOptions& flags, LogOutput* log) {
+  LogSettings settings;
+  if (!flags.config.empty()) {
+    struct stat status {};
+    if (stat(flags.config.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+      return Status::InvalidArgument(flags.config + " is not a file that can be read again");
+    }
+    ServerOptions unused;
+    REVERB_RETURN_IF_ERROR(ReadConfig(flags.config, &unused, &settings));
+  }
+  REVERB_RETURN_IF_ERROR(ApplyLogFlags(flags, &settings));
+  log->Change(settings);
+  return "level " + std::string(LogLevelName(settings.level)) +
+         (settings.wait_after ? ", waits from " + ShowDuration(*settings.wait_after) : ", no waits");
+}
+
+// Reports the state of the server to people on standard output, or, where the log is JSON, as records of it.
+class Announcer {
+ public:
+  explicit Announcer(LogOutput* log) : log_(log) {}
+  void Say(const std::string& text, std::string_view message, std::vector<LogField> fields) const {
+    if (log_->is_json()) return log_->Write(LogLevel::kInfo, message, fields);
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  }
+  int Fail(int code, const std::string& text) const {
+    if (!log_->is_json()) return program::Fail(code, text);
+    log_->Write(LogLevel::kError, text);
+    return code;
+  }
+
+ private:
+  LogOutput* const log_;
+};
+
 int Serve(const ServeOptions& flags) {
   AwaitedSignals signals;  // before threads start
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // beyond the limit of file sizes (ulimit -f), writes fail instead
-  RaiseDescriptorLimit();
-  LogToStderr();
-  Result<ServerOptions> options = Gather(flags);
-  if (!options.ok()) return Fail(kBadUsage, std::string(options.status().message()));
+  Result<ServeSettings> settings = Gather(flags);
+  if (!settings.ok()) return Fail(kBadUsage, std::string(settings.status().message()));
+  LogOutput log(settings->log);
+  const Announcer announcer(&log);
+  RaiseDescriptorLimit(&log);
+  ServerOptions& options = settings->server;
   const Paint paint(HasColours(STDOUT_FILENO));
-  const std::string description = Describe(*options, paint);
+  const std::string description = Describe(options, paint);
   if (flags.check) {
     std::printf("%s is good. It would listen on %s:%d and serve\n%s",
-                flags.config.empty() ? "The command line" : flags.config.c_str(), options->host.c_str(),
-                *options->port, description.c_str());
+                flags.config.empty() ? "The command line" : flags.config.c_str(), options.host.c_str(),
+                *options.port, description.c_str());
     return kOk;
   }
 
-  const std::string host = options->host;
-  const std::optional<CheckpointOptions> checkpoint = options->checkpoint;
+  const std::string host = options.host;
+  WarnAboutExposure(options);
+  const bool can_reload = options.tls || options.auth;
+  const std::optional<CheckpointOptions> checkpoint = options.checkpoint;
   ServiceNotifier service;
   ProgressLine progress("loading");
-  if (options->checkpoint) {
-    options->checkpoint->restore.progress = [&](const CheckpointProgress& loaded) {
+  if (options.checkpoint) {
+    options.checkpoint->restore.progress = [&](const CheckpointProgress& loaded) {
       progress.Show(loaded);
       service.Loading(loaded);
       if (!signals.HasCome()) return;
       // Nothing runs yet, and no data can be lost.
       progress.Clear();
-      std::_Exit(Fail(kFailed, "stopped while a checkpoint was being loaded"));
+      std::_Exit(announcer.Fail(kFailed, "stopped while a checkpoint was being loaded"));
     };
   }
-  Result<Server> server = Server::Start(*std::move(options));
+  Result<Server> server = Server::Start(std::move(options));
   progress.Clear();
   if (!server.ok()) {
     const bool is_usage = server.status().code() == StatusCode::kInvalidArgument;
-    return Fail(is_usage ? kBadUsage : kFailed, std::string(server.status().message()));
+    return announcer.Fail(is_usage ? kBadUsage : kFailed, std::string(server.status().message()));
   }
-  const std::vector<std::string> tables = TableNames(*server);
+  const Client client = server->in_process_client();
   std::string loaded;
   if (const std::optional<std::string> path = server->loaded_checkpoint()) {
-    loaded = "  loaded " + ShowCount(CountItems(*server, tables), "item") + " from " + ShowName(*path, 1000) +
-             "\n";
+    loaded = "  loaded " + ShowContents(client) + " from " + ShowName(*path, 1000) + "\n";
   }
   if (!flags.port_file.empty()) {
     if (const Status status = WritePortFile(flags.port_file, server->port()); !status.ok()) {
-      return Fail(kFailed, std::string(status.message()));
+      return announcer.Fail(kFailed, std::string(status.message()));
     }
   }
-  std::printf(
-      "reverb %s listens on %s%s\n%s%s%s\n", Version().c_str(),
-      paint.Bold(host + ":" + std::to_string(server->port())).c_str(),
-      IsLoopback(host) ? " (this machine only; --host '[::]' listens on all interfaces)" : "",
-      description.c_str(), loaded.c_str(),
-      paint
-          .Dim("Ready. See its state with `reverb info " + (IsLoopback(host) ? host : std::string("HOST")) +
-               ":" + std::to_string(server->port()) + "`; stop it with Ctrl-C or SIGTERM.")
-          .c_str());
-  std::fflush(stdout);
-  service.Ready("listens on " + host + ":" + std::to_string(server->port()) + " and serves " +
-                ShowCount(static_cast<int64_t>(tables.size()), "table"));
+  const std::string address = host + ":" + std::to_string(server->port());
+  const std::string ready =
+      "listens on " + address + " and serves " + ShowCount(CountTables(client), "table");
+  announcer.Say(
+      "reverb " + Version() + " listens on " + paint.Bold(address) +
+          (IsLoopback(host) ? " (this machine only; --host '[::]' listens on all interfaces)" : "") + "\n" +
+          description + loaded +
+          paint.Dim("Ready. See its state with `reverb info " +
+                    (IsLoopback(host) ? host : std::string("HOST")) + ":" + std::to_string(server->port()) +
+                    "`; stop it with Ctrl-C or SIGTERM.") +
+          "\n",
+      "reverb " + Version() + " " + ready,
+      {{"event", "start"}, {"endpoint", address}, {"version", Version()}});
+  service.Ready(ready);
 
+  ReloadHooks hooks;
+  hooks.Add("log", [&] { return ReloadLog(flags, &log); });
+  if (can_reload) {
+    hooks.Add("certificates and tokens", [&]() -> Result<std::string> {
+      REVERB_RETURN_IF_ERROR(server->Reload());
+      return std::string("from their files");
+    });
+  }
   const auto start = std::chrono::steady_clock::now();
   HeapTrimmer heap_trimmer;
-  const std::string signal_name = signals.Await([&, client = server->in_process_client()] {
-    if (const Result<ServerInfo> info = client.Info(); info.ok()) heap_trimmer.Observe(info->live_bytes);
-  });
-  std::printf("%s: stopping; waiting calls end with an error\n", signal_name.c_str());
-  std::fflush(stdout);
+  const std::string signal_name = signals.Await(
+      [&] {
+        log.Tick();
+        heap_trimmer.Observe(server->live_bytes());
+      },
+      [&] {
+        service.Reloading();
+        hooks.Run(&log);
+        service.Ready(ready);
+      });
+  announcer.Say(signal_name + ": stopping; waiting calls end with an error\n",
+                signal_name + ": stopping; waiting calls end with an error", {{"event", "stop"}});
   const bool saves = checkpoint && checkpoint->on_stop;
   service.Stopping(saves ? "writing the last checkpoint" : "stopping");
   const std::string before = saves ? LatestCheckpoint(checkpoint->path) : "";
   server->Stop();
-  const int64_t items = CountItems(*server, tables);
+  const std::string contents = ShowContents(client);
   if (!flags.port_file.empty()) unlink(flags.port_file.c_str());
-  std::printf("Stopped after %s. The tables held %s.\n",
-              ShowDuration(std::chrono::steady_clock::now() - start).c_str(),
-              ShowCount(items, "item").c_str());
+  const std::string stopped = "Stopped after " + ShowDuration(std::chrono::steady_clock::now() - start) +
+                              ". The tables held " + contents + ".";
+  announcer.Say(stopped + "\n", stopped, {});
   if (!saves) return kOk;
   const std::string saved = LatestCheckpoint(checkpoint->path);
-  if (saved == before) return Fail(kFailed, "the last checkpoint could not be written; see the error above");
-  std::printf("Saved as %s\n", saved.c_str());
+  if (saved == before) {
+    return announcer.Fail(kFailed, "the last checkpoint could not be written; see the error above");
+  }
+  announcer.Say("Saved as " + saved + "\n", "Saved as " + saved, {{"path", saved}});
   return kOk;
 }
 
@@ -406,6 +544,29 @@ Command AddServe(CLI::App* program) {
       ->type_name("TIME");
   app->add_flag("--checkpoint-on-stop", flags->checkpoint_on_stop,
                 "Write a checkpoint when the server stops");
+  app->add_option("--log-format", flags->log_format,
+                  "The format of the log on standard error: " + Join(LogFormatNames(), " or ") +
+                      "; json is one object per line (default: text)")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(LogFormatNames()));
+  app->add_option("--log-level", flags->log_level,
+                  "The least level that is logged: " + Join(LogLevelNames(), ", ") + " (default: info)")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember(LogLevelNames()));
+  app->add_option("--tls-certificate", flags->tls.certificate,
+                  "Speak TLS with this certificate, in PEM; read again when it changes")
+      ->type_name("FILE");
+  app->add_option("--tls-key", flags->tls.key, "The key of the certificate")->type_name("FILE");
+  app->add_option("--tls-client-ca", flags->tls.client_ca,
+                  "Require certificates of clients that one of these authorities has signed")
+      ->type_name("FILE");
+  app->add_option("--tokens-file", flags->tokens_file,
+                  "Require a token of this file, which `reverb token` changes; read again when it changes")
+      ->type_name("FILE");
+  app->add_flag("--strict", flags->strict,
+                "Refuse to listen on addresses that other machines reach without tokens (or certificates of "
+                "clients) and "
+                "TLS");
   app->add_flag("--check", flags->check, "Check the configuration, print it, and exit");
   app->footer(
       "Examples:\n"
@@ -414,10 +575,11 @@ Command AddServe(CLI::App* program) {
       "  reverb serve --config server.toml --port 0 --port-file /tmp/port\n"
       "  reverb serve --table replay --checkpoint /data/run7 --checkpoint-every 15min --checkpoint-on-stop\n"
       "\n"
-      "SIGTERM, SIGINT and SIGHUP stop the server cleanly: waiting calls end with an error, and it exits "
-      "with\n"
-      "0. A second signal ends it immediately. Data that is not in a checkpoint is lost. Signals that were\n"
-      "ignored at the start stay ignored, such as SIGHUP under nohup.");
+      "SIGTERM and SIGINT stop the server cleanly: waiting calls end with an error, and it exits with 0. A\n"
+      "second signal ends it immediately. Data that is not in a checkpoint is lost. SIGHUP makes it read\n"
+      "[log] of the configuration file, certificates and tokens again; if its terminal was closed, it stops. Signals that were "
+      "ignored\n"
+      "at the start stay ignored, such as SIGHUP under nohup.");
   return {app, [flags] { return Serve(*flags); }};
 }
 

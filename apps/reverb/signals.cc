@@ -1,6 +1,8 @@
 #include "signals.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 namespace reverb::program {
 
@@ -12,6 +14,13 @@ std::vector<int> StopSignals() {
     signals.push_back(number);
   }
   return signals;
+}
+
+bool HasControllingTerminal() {
+  const int descriptor = open("/dev/tty", O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  close(descriptor);
+  return true;
 }
 
 }  // namespace reverb::program

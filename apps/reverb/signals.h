@@ -11,6 +11,9 @@ namespace reverb::program {
 // handlers.
 std::vector<int> StopSignals();
 
+// Returns whether the process has a controlling terminal. It loses it when the terminal is closed.
+bool HasControllingTerminal();
+
 }  // namespace reverb::program
 
 #endif  // REVERB_APPS_REVERB_SIGNALS_H_

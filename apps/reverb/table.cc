@@ -22,6 +22,15 @@ struct TableCommand {
   std::optional<int32_t> max_times_sampled;
   std::optional<std::string> max_age;
   std::optional<std::string> limiter;
+  // `add` of a row table.
+  int64_t group_size = 0;
+  std::vector<std::string> consumers = {};
+  std::string order = "fifo";
+  std::optional<int64_t> max_lag;
+  std::string when_stale = "drop";
+  int64_t rows_per_version = 0;
+  int64_t max_running = 0;
+  bool keep_consumed = false;
   bool exist_ok = false;
   bool yes = false;
 };
@@ -53,8 +62,61 @@ Result<TableChanges> ParseChanges(const TableCommand& command, const RateLimiter
   return changes;
 }
 
+// Parses NAME:rows[:MAX_ROWS]. Returns nothing for another description.
+Result<std::optional<RowTableOptions>> ParseRowTable(const TableCommand& command) {
+  const size_t colon = command.table.find(':');
+  if (colon == std::string::npos) return std::optional<RowTableOptions>();
+  const std::string rest = command.table.substr(colon + 1);
+  if (rest != "rows" && !rest.starts_with("rows:")) return std::optional<RowTableOptions>();
+  if (command.max_times_sampled || command.max_age || command.limiter) {
+    return Status::InvalidArgument(
+        "a row table has no --max-times-sampled, --max-age and --limiter; `reverb table add --help` lists "
+        "its options");
+  }
+  RowTableOptions options{.name = command.table.substr(0, colon),
+                          .group_size = command.group_size,
+                          .consumers = command.consumers,
+                          .max_running = command.max_running,
+                          .drop_consumed = !command.keep_consumed};
+  if (rest.size() > 5) {
+    const Result<int64_t> rows = ParseCount(rest.substr(5));
+    if (!rows.ok()) return Status::InvalidArgument("max rows: " + std::string(rows.status().message()));
+    options.max_rows = *rows;
+  }
+  for (const RowOrder order : {RowOrder::kFifo, RowOrder::kVersion, RowOrder::kReady}) {
+    if (command.order == RowOrderName(order)) options.order = order;
+  }
+  if (command.max_lag) {
+    StalenessOptions& staleness = options.staleness.emplace();
+    staleness.max_lag = *command.max_lag;
+    staleness.batch = command.rows_per_version;
+    for (const WhenStale when : {WhenStale::kDrop, WhenStale::kKeep, WhenStale::kWait}) {
+      if (command.when_stale == WhenStaleName(when)) staleness.when_stale = when;
+    }
+  }
+  REVERB_RETURN_IF_ERROR(options.Validate());
+  return std::optional(std::move(options));
+}
+
+int AddRowTable(const TableCommand& command, const RowTableOptions& options) {
+  const Remote& remote = command.remote;
+  const Result<Client> client = remote.Connect();
+  if (!client.ok()) return remote.Fail(client.status());
+  if (const Status status = client->CreateRowTable(options, command.exist_ok, remote.wait()); !status.ok()) {
+    return remote.Fail(status);
+  }
+  std::printf(
+      "Row table %s is there. It lasts until the server stops, and in its checkpoints; server.toml is not "
+      "changed.\n",
+      Quote(options.name).c_str());
+  return kOk;
+}
+
 int AddOne(const TableCommand& command) {
   const Remote& remote = command.remote;
+  const Result<std::optional<RowTableOptions>> rows = ParseRowTable(command);
+  if (!rows.ok()) return remote.Fail(rows.status());
+  if (*rows) return AddRowTable(command, **rows);
   Result<TableOptions> options = ParseTable(command.table);
   if (!options.ok()) return remote.Fail(options.status());
   const Result<TableChanges> changes = ParseChanges(command, options->rate_limiter);
@@ -74,16 +136,17 @@ int AddOne(const TableCommand& command) {
 
 int RemoveOne(const TableCommand& command) {
   const Remote& remote = command.remote;
-  const Result<RemoteTable> target = remote.Find(command.table);
+  const Result<RemoteTable> target = remote.FindAny(command.table);
   if (!target.ok()) return remote.Fail(target.status());
-  const std::string items = ShowCount(target->table.current_size, "item");
+  const std::string items = target->rows ? ShowCount(target->rows->counts.rows, "row")
+                                         : ShowCount(target->table.current_size, "item");
   if (!remote.MayChange(command.yes, "Remove table " + Quote(command.table) + " with its " + items +
                                          " from " + remote.address + "?")) {
     return kNotConfirmed;
   }
-  if (const Status status = target->client.RemoveTable(command.table, remote.wait()); !status.ok()) {
-    return remote.Fail(status);
-  }
+  const Status status = target->rows ? target->client.RemoveRowTable(command.table, remote.wait())
+                                     : target->client.RemoveTable(command.table, remote.wait());
+  if (!status.ok()) return remote.Fail(status);
   std::printf("Table %s and its %s are removed.\n", Quote(command.table).c_str(), items.c_str());
   return kOk;
 }
@@ -167,6 +230,35 @@ Part AddPart(CLI::App* parent, const char* name, const char* description) {
   return {app, command};
 }
 
+void AddRowOptions(const Part& part) {
+  TableCommand& command = *part.command;
+  part.app->add_option("--group-size", command.group_size, "Row tables: rows of a group; 0: no groups")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  part.app->add_option("--consumers", command.consumers, "Row tables: their names, separated by commas")
+      ->delimiter(',')
+      ->type_name("NAMES");
+  part.app->add_option("--order", command.order, "Row tables: fifo, version or ready")
+      ->check(CLI::IsMember({"fifo", "version", "ready"}))
+      ->type_name("ORDER");
+  part.app->add_option("--max-lag", command.max_lag, "Row tables: versions until a row is stale")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  part.app->add_option("--when-stale", command.when_stale, "Row tables: drop, keep or wait")
+      ->check(CLI::IsMember({"drop", "keep", "wait"}))
+      ->type_name("WHAT");
+  part.app
+      ->add_option("--rows-per-version", command.rows_per_version, "Row tables: what the trainer consumes")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  part.app
+      ->add_option("--max-running", command.max_running, "Row tables: the largest number of reserved rows")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  part.app->add_flag("--keep-consumed", command.keep_consumed,
+                     "Row tables: keep rows that all consumers have consumed");
+}
+
 void AddLimits(const Part& part) {
   part.app
       ->add_option("--max-times-sampled", part.command->max_times_sampled,
@@ -194,16 +286,19 @@ Command AddTables(CLI::App* program) {
   add.app
       ->add_option("SPEC", add.command->table,
                    "The table as NAME:SAMPLER:REMOVER:MAX_SIZE[:LIMITER], NAME:queue:MAX_SIZE or "
-                   "NAME:stack:MAX_SIZE; trailing parts may be left out")
+                   "NAME:stack:MAX_SIZE; a row table as NAME:rows:MAX_ROWS; trailing parts may be left out")
       ->required()
       ->type_name("");
   AddLimits(add);
+  AddRowOptions(add);
   add.app->add_flag("--exist-ok", add.command->exist_ok,
                     "A table of that name is no error if it has these settings");
   add.app->footer(
       "Examples:\n"
       "  reverb table add localhost:8000 evaluation:uniform:fifo:100000\n"
       "  reverb table add localhost:8000 jobs:queue:100 --max-age 10min\n"
+      "  reverb table add localhost:8000 rollouts:rows:100000 --group-size 8 --consumers logprob,train "
+      "--max-lag 2\n"
       "\n"
       "Clients can use the table at once. Checkpoints contain it, and a server that loads one has it again.");
 
@@ -235,7 +330,7 @@ Command AddTables(CLI::App* program) {
       "\n"
       "The remover evicts items that no longer fit, after a confirmation. `reverb table change` sets more.");
 
-  const Part remove = AddPart(app, "remove", "Remove a table with its items");
+  const Part remove = AddPart(app, "remove", "Remove a table with its items or rows");
   AddTableName(remove.app, &remove.command->table);
   remove.app->add_flag("-y,--yes", remove.command->yes, "Do not ask for confirmation");
   remove.app->footer(

@@ -32,6 +32,8 @@ std::string Paint::Wrap(const char* code, std::string_view text) const {
   return "\033[" + std::string(code) + "m" + std::string(text) + "\033[0m";
 }
 
+std::string Paint::Reverse(std::string_view text) const { return "\033[7m" + std::string(text) + "\033[0m"; }
+
 // --- Width ---
 
 namespace {

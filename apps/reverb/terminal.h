@@ -30,6 +30,8 @@ class Paint {
   std::string Red(std::string_view text) const { return Wrap("31", text); }
   std::string Yellow(std::string_view text) const { return Wrap("33", text); }
   std::string Green(std::string_view text) const { return Wrap("32", text); }
+  // Swaps foreground and background, also where colours are off: it marks a selection.
+  std::string Reverse(std::string_view text) const;
 
  private:
   std::string Wrap(const char* code, std::string_view text) const;

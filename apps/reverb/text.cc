@@ -86,6 +86,12 @@ std::string ShowNumber(double number) {
   return Format("%.6g", number);
 }
 
+std::string ShowRate(double rate) {
+  if (rate >= 1e6) return Format("%.2f M", rate / 1e6);
+  if (rate >= 1e4) return Format("%.1f k", rate / 1e3);
+  return Format(rate >= 100 || rate == 0 ? "%.0f" : "%.1f", rate);
+}
+
 size_t Utf8Size(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

@@ -28,6 +28,8 @@ std::string ShowBytes(int64_t bytes);
 std::string ShowDuration(std::chrono::nanoseconds duration);
 // Returns a short form: "0.8", "12", "1.2e+09".
 std::string ShowNumber(double number);
+// Returns a rate per second: "0", "12.5", "340", "12.0 k", "1.25 M".
+std::string ShowRate(double rate);
 // Returns the bytes of the UTF-8 character at the start of `text`; 0 if invalid. REQUIRES: `text` is not
 // empty.
 size_t Utf8Size(std::string_view text);

@@ -532,6 +532,75 @@ def n_step_end() -> Picture:
     return p
 
 
+def row_life() -> Picture:
+    """The states of a row, and the calls that change them."""
+    p = Picture(960, 390, "A row is opened, stored, ready, leased and consumed, or becomes stale")
+    middle, height, width = 165, 56, 118
+    states = {
+        "open": (30, GREEN, "grows"),
+        "stored": (220, BLUE, "readable by key"),
+        "ready": (430, BLUE, "has what is needed"),
+        "leased": (620, PURPLE, "with one holder"),
+        "consumed": (810, TEAL, "not handed out again"),
+    }
+    p.rect(418, 84, 528, 220, fill=PANEL, stroke=LINE, dash="5 4")
+    p.text(928, 106, "for each consumer", anchor="end", size=12, fill=FAINT, italic=True)
+    for name, (x, colour, what) in states.items():
+        p.rect(x, middle - height / 2, width, height, fill=PALE[colour], stroke=colour, width=1.6)
+        p.text(x + width / 2, middle - 3, name, anchor="middle", weight="bold", size=14)
+        p.text(x + width / 2, middle + 16, what, anchor="middle", size=10.5, fill=FAINT)
+
+    def go(source: str, target: str, label: str, colour: str = INK) -> None:
+        first, last = states[source][0] + width, states[target][0]
+        p.line([(first, middle), (last - 3, middle)], stroke=colour, arrow=True, width=1.8)
+        p.text((first + last) / 2, middle - 9, label, anchor="middle", size=12, mono=True)
+
+    def loop(state: str, label: str) -> None:
+        x = states[state][0] + width / 2
+        top = middle - height / 2
+        bend = f"{x - 44:g},{top - 44:g} {x + 44:g},{top - 44:g}"
+        p.curve(f"M{x - 24:g},{top:g} C{bend} {x + 24:g},{top - 3:g}", arrow=True)
+        p.text(x - 22, top - 42, label, size=12, mono=True)
+
+    go("open", "stored", "close")
+    go("ready", "leased", "claim", PURPLE)
+    go("leased", "consumed", "ack", TEAL)
+    first, last = states["stored"][0] + width, states["ready"][0]
+    p.line([(first, middle), (last - 3, middle)], stroke=BLUE, arrow=True, width=1.8)
+    p.text((first + last) / 2 - 6, middle - 24, "the columns", anchor="middle", size=11)
+    p.text((first + last) / 2 - 6, middle - 9, "are there", anchor="middle", size=11)
+    loop("open", "put(append=True)")
+    loop("stored", "put: columns, tags")
+    for state, label in (("open", "put(open=True)"), ("stored", "put")):
+        x = states[state][0] + 14
+        p.text(x - 6, 40, label, size=12, mono=True)
+        p.line([(x, 48), (x, middle - height / 2 - 3)], arrow=True, width=1.8)
+    # What comes back keeps its place.
+    bottom = middle + height / 2
+    bend = f"650,{bottom + 56:g} 520,{bottom + 56:g}"
+    p.curve(f"M670,{bottom:g} C{bend} 496,{bottom + 3:g}", stroke=ORANGE, width=1.8, arrow=True)
+    p.text(582, bottom + 60, "release, lease lost: back to its old place", anchor="middle", size=11.5, fill=ORANGE)
+    # Ends.
+    end = 336
+    for x, w, label, colour in ((30, 118, "dropped", RED), (220, 328, "stale: dropped, kept, or avoided", RED)):
+        p.rect(x, end, w, 38, fill=PALE[colour], stroke=colour)
+        p.text(x + w / 2, end + 24, label, anchor="middle", size=12.5)
+    p.rect(810, end, 118, 38, fill=PALE[RED], stroke=RED)
+    p.text(869, end + 24, "dropped", anchor="middle", size=12.5)
+    p.line([(50, bottom), (50, end - 3)], stroke=RED, arrow=True)
+    p.text(58, 318, "abort", size=12, mono=True)
+    for x in (279, 450):
+        p.line([(x, bottom), (x, end - 3)], stroke=RED, arrow=True)
+    p.text(288, 270, "set_version", size=12, mono=True)
+    p.line([(869, bottom), (869, end - 3)], stroke=TEAL, arrow=True)
+    p.text(860, 270, "by all consumers", size=11.5, anchor="end")
+    # Partial rollouts.
+    p.line([(148, 180), (172, 180), (172, 232), (110, 232), (110, bottom + 3)], stroke=GREEN, arrow=True, dash="4 3")
+    p.text(72, 252, "requeue", size=12, mono=True)
+    p.text(72, 270, "another worker goes on", size=11.5, fill=GREEN)
+    return p
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "overview": overview,
     "chunks": chunks,
@@ -541,6 +610,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "limiter": limiter,
     "limiter_time": limiter_time,
     "n_step_end": n_step_end,
+    "row_life": row_life,
 }
 
 

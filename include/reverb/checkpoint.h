@@ -10,7 +10,8 @@
 //   while (auto item = items.Next().value()) Use(item->key(), item->column(0).value());
 //
 // A checkpoint contains all tables at one instant: items with all their data, the order and the random state
-// of selectors, counters, the state of extensions, and the progress of each writer. Checkpoints under one
+// of selectors, counters, the state of extensions, the progress of each writer; and the rows of row tables, with
+// what each consumer has acknowledged, versions, and the caller's state. Checkpoints under one
 // path share unchanged data; docs/checkpoint-format.md describes the files.
 #ifndef REVERB_CHECKPOINT_H_
 #define REVERB_CHECKPOINT_H_
@@ -24,6 +25,8 @@
 #include <string_view>
 #include <vector>
 
+#include "reverb/row_table_options.h"
+#include "reverb/rows.h"
 #include "reverb/sampled_trajectory.h"
 #include "reverb/sampler.h"
 #include "reverb/status.h"
@@ -45,9 +48,12 @@ struct RestoreOptions {
   // Whether a table gets the settings of the checkpoint or those of the server's options.
   enum class Settings : uint8_t { kSaved, kGiven };
   Settings rate_limiter = Settings::kSaved;
-  Settings sizes =
-      Settings::kSaved;  // max_size, max_times_sampled, max_age; removes items that no longer fit
-  Settings selectors = Settings::kSaved;  // given selectors receive the items in the order of their insertion
+  // max_size, max_times_sampled, max_age; removes items that no longer fit. Of row tables: max_rows, max_running,
+  // staleness, drop_consumed.
+  Settings sizes = Settings::kSaved;
+  // Given selectors receive the items in the order of their insertion. Of row tables: order and consumers; those of
+  // the same name keep their acknowledgements.
+  Settings selectors = Settings::kSaved;
   Settings signature = Settings::kSaved;  // and layout
 
   // Whether the rate limiter keeps its counters, or restarts with the loaded items as its only inserts.
@@ -94,14 +100,15 @@ struct CheckpointOptions {
 
 // The contents of a checkpoint.
 struct CheckpointInfo {
-  std::string path;               // of this checkpoint
-  std::string format;             // "reverb 1", or the name of dm-reverb's format
-  int64_t created_nanos = 0;      // since the Unix epoch
-  std::vector<TableInfo> tables;  // settings, sizes and counters as they were saved
-  int64_t num_writers = 0;        // writers that could resume
-  int64_t num_chunks = 0;         // chunks that items refer to
-  uint64_t payload_bytes = 0;     // of these chunks as stored
-  uint64_t file_bytes = 0;        // of all its files, including those shared with other checkpoints
+  std::string path;                           // of this checkpoint
+  std::string format;                         // "reverb 1", or the name of dm-reverb's format
+  int64_t created_nanos = 0;                  // since the Unix epoch
+  std::vector<TableInfo> tables;              // settings, sizes and counters as they were saved
+  std::vector<RowTableInfo> row_tables = {};  // likewise
+  int64_t num_writers = 0;                    // writers that could resume
+  int64_t num_chunks = 0;                     // chunks that items and rows refer to
+  uint64_t payload_bytes = 0;                 // of these chunks as stored
+  uint64_t file_bytes = 0;  // of all its files, including those shared with other checkpoints
 };
 
 // Which items of a table are read, and in which order.
@@ -143,6 +150,25 @@ class CheckpointItems {
   std::unique_ptr<Rep> rep_;
 };
 
+// Iterates over the rows of one row table. Needs memory for the rows that the caller holds.
+// Threads: one at a time.
+class CheckpointRows {
+ public:
+  CheckpointRows(CheckpointRows&&) noexcept;
+  CheckpointRows& operator=(CheckpointRows&&) noexcept;
+  ~CheckpointRows();
+
+  // Returns the next n rows, or as many as there are, with all of their columns and their state; none at the end.
+  // Verifies the checksums of their data. They stay readable after the reader is destroyed.
+  Result<RowBatch> Next(int64_t n);
+
+ private:
+  friend class CheckpointReader;
+  struct Rep;
+  explicit CheckpointRows(std::unique_ptr<Rep> rep);
+  std::unique_ptr<Rep> rep_;
+};
+
 // Reads a checkpoint in place, and loads only the items that are read. The checkpoint must not be removed
 // meanwhile. Threads: all methods may be called concurrently.
 class CheckpointReader {
@@ -156,6 +182,10 @@ class CheckpointReader {
   const CheckpointInfo& info() const;
   // NOT_FOUND names the existing tables.
   Result<CheckpointItems> Items(std::string_view table, const CheckpointReadOptions& options = {}) const;
+  // The same for a row table.
+  Result<CheckpointRows> Rows(std::string_view table) const;
+  // Returns the state that the caller had set (Rows::SetState); empty if there was none.
+  Result<std::string> RowTableState(std::string_view table) const;
   // Reads all data and verifies every checksum and every reference. DATA_LOSS names the damage and its
   // location.
   Status Verify(const CheckpointProgressCallback& progress = {}) const;

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverb/access.h"
 #include "reverb/item.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/row_table_options.h"
@@ -70,6 +71,14 @@ struct ClientOptions {
   // environment variable REVERB_LOCAL=0 disables it too.
   bool local = true;
   std::string name = {};  // shown in the server's information; at most 1024 bytes
+  // Speaks TLS with servers that are reached over gRPC; absent: the environment variables REVERB_TLS_CA,
+  // REVERB_TLS_CERTIFICATE, REVERB_TLS_KEY and REVERB_TLS_SERVER_NAME, or REVERB_TLS=1 for the authorities of the
+  // system; otherwise plaintext.
+  std::optional<ClientTls> tls = {};
+  // Proves to the server who this client is; empty: the environment variable REVERB_TOKEN, or the first line of the
+  // file REVERB_TOKEN_FILE; otherwise none.
+  std::string token = {};
+  PlaintextToken plaintext_token = PlaintextToken::kWarn;
   // dtypes that the caller cannot represent, as bits (1 << number). Items with such a column are not removed
   // from a table by sampling them: INVALID_ARGUMENT.
   uint64_t unsupported_dtypes = 0;
@@ -182,7 +191,8 @@ class Client {
   // Returns a handle to a row table, which need not exist yet. FAILED_PRECONDITION for a client of several servers.
   Result<Rows> RowTable(std::string name) const;
   // Adds a row table to the server; see CreateTable().
-  Status CreateRowTable(const RowTableOptions& options, bool exist_ok = false, const WaitOptions& wait = {}) const;
+  Status CreateRowTable(const RowTableOptions& options, bool exist_ok = false,
+                        const WaitOptions& wait = {}) const;
   Status RemoveRowTable(std::string_view name, const WaitOptions& wait = {}) const;
   // Returns the information of all row tables of the server.
   Result<std::vector<RowTableInfo>> InfoOfRowTables(const WaitOptions& wait = {}) const;

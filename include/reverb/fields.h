@@ -41,6 +41,7 @@ enum class FieldLimit : uint8_t {
   kSignature,  // the length of an encoded signature
   kStructure,  // the length of an encoded item structure
   kUpdates,    // the number of keys to update or delete
+  kRowState,   // the length of the state that a caller keeps with a row table
 };
 
 // What SumOf() does with a number of several servers that act as one.
@@ -82,6 +83,12 @@ struct Field {
     return field;
   }
   constexpr Field NotInJson() const { return Json(""); }
+  // Returns a copy whose value, a record, has its fields shown in place of it, in JSON and in Python.
+  constexpr Field Flat() const {
+    Field field = *this;
+    field.is_flat = true;
+    return field;
+  }
 
   // Returns the value in `record`, which may be const.
   template <typename Record>
@@ -97,6 +104,7 @@ struct Field {
   FieldLimit limit = FieldLimit::kDefault;
   FieldSum sum = FieldSum::kAdd;  // of numbers; other values are those of the first server
   std::string_view json_name;     // empty: not in the JSON
+  bool is_flat = false;           // shown as the fields of the nested record
 };
 
 template <typename... Fields>

@@ -37,11 +37,24 @@ struct RowClaim {
   std::string token_column = "tokens";
   std::optional<bool> whole_groups = {};  // absent: if the table has groups
   std::chrono::nanoseconds lease = std::chrono::seconds(60);
+
+  // --- One batch for several ranks, each of which claims its part ---
+  int64_t ranks = 0;  // above 0: the batch of `count` rows is divided among so many
+  int64_t rank = 0;
+  std::optional<int64_t> step = {};  // names the batch; absent: the next one of this rank
+  bool drop_last = false;            // all ranks get equally many rows: takes fewer if it must
+  bool equal_rows = true;            // the numbers of rows (or groups) differ by at most one
+  bool split_groups = false;         // with whole groups: rows of one may be in several parts
 };
 
 // The numbers are sent: never change them.
-enum class RowSettlement : uint8_t { kAcknowledge = 0, kRelease = 1, kExtend = 2 };
-inline constexpr int kNumRowSettlements = 3;
+enum class RowSettlement : uint8_t {
+  kAcknowledge = 0,
+  kRelease = 1,
+  kExtend = 2,
+  kReturn = 3,  // the caller has not got them: releases them, but keeps the part of a rank for its next call
+};
+inline constexpr int kNumRowSettlements = 4;
 
 // How an open row ends, or not. The numbers are sent: never change them.
 enum class RowEnding : uint8_t { kClose = 0, kAbort = 1, kRequeue = 2 };

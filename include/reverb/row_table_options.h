@@ -72,6 +72,8 @@ struct RowTableOptions {
   static constexpr size_t kMaxTags = 64;
   static constexpr int64_t kMaxGroupSize = 1024;
   static constexpr int64_t kMaxRows = int64_t{1} << 28;
+  static constexpr size_t kMaxStateBytes = size_t{16}
+                                           << 20;  // of the state that a caller keeps with the table
 
   Status Validate() const;
   friend bool operator==(const RowTableOptions&, const RowTableOptions&) = default;
@@ -97,6 +99,7 @@ struct RowCounts {
   int64_t complete_groups = 0;
   int64_t running = 0;  // reserved and not yet put
   int64_t leases = 0;   // claims that are neither acknowledged nor released
+  int64_t bytes = 0;    // of the data of the rows
 
   // --- Over the lifetime ---
   int64_t accepted = 0;       // rows that were stored, without those that were dropped unconsumed
@@ -129,8 +132,12 @@ struct RowTableInfo {
   int64_t waiting_writes = 0;
   int64_t waiting_claims = 0;
   int64_t waiting_reservations = 0;
-  // Why the claim that has waited longest waits; empty if none does.
-  std::string claim_reason;
+  int64_t longest_wait_nanos = 0;  // of a write, claim or reservation that waits now
+  // Why the write, claim and reservation that have waited longest wait; empty if none does.
+  std::string write_reason = {};
+  std::string claim_reason = {};
+  std::string reservation_reason = {};
+  int64_t state_bytes = 0;  // of the caller's state (Rows::SetState)
 };
 
 }  // namespace reverb

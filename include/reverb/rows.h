@@ -34,6 +34,10 @@
 
 namespace reverb {
 
+namespace internal {
+struct RowBatchFactory;
+}  // namespace internal
+
 // A row to be written.
 struct NewRow {
   std::string key = {};
@@ -64,7 +68,11 @@ struct RowInfo {
   int64_t version = 0;
   bool is_open = false;
   std::vector<RowTag> tags = {};
-  std::vector<std::string> columns = {};  // that the row has; only from List()
+  std::vector<std::string> columns = {};  // that the row has; only from List(), as what follows
+  bool is_requeued = false;               // open, and offered to the consumer "resume"
+  bool is_stale = false;
+  std::vector<std::string> leased_by = {};    // the consumers that have claimed it
+  std::vector<std::string> consumed_by = {};  // those that have acknowledged it
 };
 
 // Rows with data: those of a claim, which are leased, or those that were read by key.
@@ -76,6 +84,8 @@ class RowBatch {
   const std::vector<std::string>& columns() const { return columns_; }
   int64_t version() const { return version_; }  // of the table
   uint64_t lease_id() const { return lease_id_; }
+  // The batch of all ranks that this is a part of; absent without ranks.
+  std::optional<int64_t> step() const { return step_; }
 
   // Copies the values of a column. NOT_FOUND if it was not requested; INVALID_ARGUMENT if rows differ in dtype, rank or
   // the later dimensions. A row that does not have the column has no values.
@@ -83,21 +93,25 @@ class RowBatch {
 
   // Settle the lease of a claim: for the rows with these keys, or for all. Extend() always is for all.
   // LeaseOutcome::expired: the lease was lost, and others may have got the rows.
-  Result<LeaseOutcome> Acknowledge(std::span<const std::string> keys = {},
-                                   const WaitOptions& wait = {}) const;
+  // `state`: becomes that of the table (Rows::SetState) together with the acknowledgement; unless the lease was lost.
+  Result<LeaseOutcome> Acknowledge(std::span<const std::string> keys = {}, const WaitOptions& wait = {},
+                                   std::optional<std::string> state = {}) const;
   Result<LeaseOutcome> Release(std::span<const std::string> keys = {}, const WaitOptions& wait = {}) const;
   Result<LeaseOutcome> Extend(std::chrono::nanoseconds lease, const WaitOptions& wait = {}) const;
 
  private:
   friend class Rows;
+  friend struct internal::RowBatchFactory;
   struct Data;
   Result<LeaseOutcome> Settle(RowSettlement settlement, std::span<const std::string> keys,
-                              std::chrono::nanoseconds extension, const WaitOptions& wait) const;
+                              std::chrono::nanoseconds extension, const WaitOptions& wait,
+                              std::optional<std::string> state = {}) const;
 
   std::vector<RowInfo> rows_;
   std::vector<std::string> columns_;
   int64_t version_ = 0;
   uint64_t lease_id_ = 0;
+  std::optional<int64_t> step_ = {};
   std::shared_ptr<const Data> data_;
 };
 
@@ -125,7 +139,15 @@ class Rows {
   // Closes, aborts or requeues open rows. Returns the keys of rows that are gone.
   Result<std::vector<std::string>> End(std::span<const std::string> keys, RowEnding ending,
                                        const WaitOptions& wait = {}) const;
-  Status SetVersion(int64_t version, const WaitOptions& wait = {}) const;
+  // `state`: becomes that of the table together with the version.
+  Status SetVersion(int64_t version, const WaitOptions& wait = {},
+                    std::optional<std::string> state = {}) const;
+
+  // The caller's state: bytes that the server keeps with the rows, such as the position of a trainer's data loader.
+  // Checkpoints contain it, consistent with the rows. INVALID_ARGUMENT above RowTableOptions::kMaxStateBytes.
+  Status SetState(std::string state, const WaitOptions& wait = {}) const;
+  // Returns the state that was set last; empty if there is none.
+  Result<std::string> State(const WaitOptions& wait = {}) const;
 
   struct Reservation {
     uint64_t id = 0;
@@ -143,6 +165,7 @@ class Rows {
   explicit Rows(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}
 
  private:
+  friend class AsyncRows;
   std::shared_ptr<const Rep> rep_;
 };
 

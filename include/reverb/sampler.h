@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -152,6 +153,12 @@ class Sampler {
   // Writes into memory of the caller, one block per column; columns of strings are not supported.
   Status NextBatch(int64_t n, std::span<const ColumnMemory> columns, BatchInfo* info,
                    const WaitOptions& wait = {});
+
+  // For consumers that must not wait, of one server (can_prepare), one at a time. Requests samples, and returns true if
+  // NextBatch(n), or NextSome() for n = 1, would not wait for them. Otherwise calls `ready` once, on any thread, when it
+  // is worth calling again; it must be quick. With `lease`, those calls still wait for acknowledging.
+  bool can_prepare() const;
+  bool Prepare(int64_t n, std::function<void()> ready);
 
   // Acknowledges what the last call returned, with `lease` and `auto_ack`: for consumers that take no more
   // samples. An error if `wait` ended before the server answered.

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reverb/access.h"
 #include "reverb/checkpoint.h"
 #include "reverb/client.h"
 #include "reverb/row_table_options.h"
@@ -94,6 +95,15 @@ struct ServerOptions {
   // The address at which clients reach this server; empty: host:port, with the name of this machine if the
   // server listens on all interfaces.
   std::string advertised_address = {};
+  // Encrypts gRPC; absent: plaintext. Clients in other processes of this host may use the local socket, which leaves
+  // no other process in the middle.
+  std::optional<ServerTls> tls = {};
+  // Clients need a token of a file, except those of this process; absent: everybody who reaches the server has all
+  // rights.
+  std::optional<AuthOptions> auth = {};
+  // Refuses to listen on other addresses than this machine's own unless clients need a token, or a certificate.
+  // Otherwise such a server logs a warning.
+  bool strict = false;
 };
 
 class Server {
@@ -111,10 +121,16 @@ class Server {
   int shard() const;
   // NOT_FOUND if there is no table of that name.
   Result<Table> table(std::string_view name) const;
+  // Returns the memory of all chunks, in bytes. Cheaper than Client::Info(), which visits all tables.
+  int64_t live_bytes() const;
   // Returns the path of the checkpoint that Start() loaded; absent if the tables started empty.
   std::optional<std::string> loaded_checkpoint() const;
   // Returns a client that uses no socket.
   Client in_process_client(ClientOptions options = {}) const;
+
+  // Reads the files of `tls` and `auth` again now, instead of within seconds after they have changed. An error
+  // names the file; what was read before stays in use.
+  Status Reload();
 
   // Ends all operations with an error that states the reason, and waits until they have ended: about two
   // seconds at most, unless a checkpoint is to be written. Tables can still be inspected afterwards.

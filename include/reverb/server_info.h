@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "reverb/row_table_options.h"
 #include "reverb/table_info.h"
 
 namespace reverb {
@@ -28,9 +29,10 @@ struct ServerInfo {
   std::array<uint8_t, 16> server_life_id{};
   std::string server_name;  // software and version
   std::vector<TableInfo> tables;
+  std::vector<RowTableInfo> row_tables;
   int64_t live_chunks = 0;
   int64_t live_bytes = 0;            // memory of all chunks
-  int64_t stored_bytes = 0;          // memory of the chunks that items refer to, each counted once
+  int64_t stored_bytes = 0;          // memory of the chunks that items and rows refer to, each counted once
   std::optional<int64_t> max_bytes;  // bound on stored_bytes; absent = none
   // The present time and the start time by the server's clock, since the Unix epoch. 0 = unknown.
   int64_t now_nanos = 0;

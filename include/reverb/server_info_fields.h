@@ -4,6 +4,7 @@
 
 #include "reverb/fields.h"
 #include "reverb/rate_limiter.h"
+#include "reverb/row_table_options.h"
 #include "reverb/selector.h"
 #include "reverb/server_info.h"
 #include "reverb/table_info.h"
@@ -17,6 +18,10 @@ template <>
 inline constexpr uint32_t kNumValues<WaitReason> = kNumWaitReasons;
 template <>
 inline constexpr uint32_t kNumValues<LayoutPolicy> = kNumLayoutPolicies;
+template <>
+inline constexpr uint32_t kNumValues<RowOrder> = kNumRowOrders;
+template <>
+inline constexpr uint32_t kNumValues<WhenStale> = kNumWhenStale;
 
 // One field per line.
 // clang-format off
@@ -107,6 +112,70 @@ inline constexpr auto kFields<WaiterInfo> = FieldList("Waiter",
     Field("client_name", 6, &WaiterInfo::client_name).Json("client"),
     Field("address", 7, &WaiterInfo::address));
 
+template <>
+inline constexpr auto kFields<StalenessOptions> = FieldList("Staleness",
+    Field("max_lag", 1, &StalenessOptions::max_lag),
+    Field("when_stale", 2, &StalenessOptions::when_stale),
+    Field("batch", 3, &StalenessOptions::batch));
+
+template <>
+inline constexpr auto kFields<RowTableOptions> = FieldList("RowTableSettings",
+    Field("name", 1, &RowTableOptions::name),
+    Field("max_rows", 2, &RowTableOptions::max_rows),
+    Field("group_size", 3, &RowTableOptions::group_size),
+    Field("consumers", 4, &RowTableOptions::consumers),
+    Field("staleness", 8, &RowTableOptions::staleness),
+    Field("order", 5, &RowTableOptions::order),
+    Field("max_running", 6, &RowTableOptions::max_running),
+    Field("drop_consumed", 7, &RowTableOptions::drop_consumed));
+
+template <>
+inline constexpr auto kFields<RowCounts> = FieldList("RowCounts",
+    Field("rows", 1, &RowCounts::rows),
+    Field("bytes", 19, &RowCounts::bytes),
+    Field("open", 2, &RowCounts::open),
+    Field("stale", 3, &RowCounts::stale),
+    Field("groups", 4, &RowCounts::groups),
+    Field("complete_groups", 5, &RowCounts::complete_groups),
+    Field("running", 6, &RowCounts::running),
+    Field("leases", 7, &RowCounts::leases),
+    Field("accepted", 8, &RowCounts::accepted),
+    Field("created", 9, &RowCounts::created),
+    Field("updated", 10, &RowCounts::updated),
+    Field("consumed", 11, &RowCounts::consumed),
+    Field("dropped_stale", 12, &RowCounts::dropped_stale),
+    Field("deleted", 13, &RowCounts::deleted),
+    Field("refused", 14, &RowCounts::refused),
+    Field("claimed", 15, &RowCounts::claimed),
+    Field("acknowledged", 16, &RowCounts::acknowledged),
+    Field("released", 17, &RowCounts::released),
+    Field("expired", 18, &RowCounts::expired));
+
+template <>
+inline constexpr auto kFields<RowConsumerInfo> = FieldList("RowConsumerInfo",
+    Field("name", 1, &RowConsumerInfo::name),
+    Field("ready", 2, &RowConsumerInfo::ready),
+    Field("leased", 3, &RowConsumerInfo::leased),
+    Field("consumed", 4, &RowConsumerInfo::consumed));
+
+// The name is that of the settings, which are shown last.
+template <>
+inline constexpr auto kFields<RowTableInfo> = FieldList("RowTableInfo",
+    Field("name", 0, &RowTableInfo::settings, &RowTableOptions::name),
+    Field("version", 4, &RowTableInfo::version).As(FieldKind::kZigZag).InSum(FieldSum::kLargest),
+    Field("counts", 2, &RowTableInfo::counts).Flat(),
+    Field("consumers", 3, &RowTableInfo::consumers),
+    Field("waiting_writes", 5, &RowTableInfo::waiting_writes),
+    Field("waiting_claims", 6, &RowTableInfo::waiting_claims),
+    Field("waiting_reservations", 7, &RowTableInfo::waiting_reservations),
+    Field("longest_wait_nanos", 9, &RowTableInfo::longest_wait_nanos)
+        .As(FieldKind::kNanos).InSum(FieldSum::kLargest).Json("longest_wait_seconds"),
+    Field("write_reason", 10, &RowTableInfo::write_reason).UpTo(FieldLimit::kText),
+    Field("claim_reason", 8, &RowTableInfo::claim_reason).UpTo(FieldLimit::kText),
+    Field("reservation_reason", 11, &RowTableInfo::reservation_reason).UpTo(FieldLimit::kText),
+    Field("state_bytes", 12, &RowTableInfo::state_bytes),
+    Field("settings", 1, &RowTableInfo::settings));
+
 // The JSON of a server starts with its address, name and uptime, which are not from this list.
 template <>
 inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
@@ -124,6 +193,7 @@ inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
     Field("user_id", 16, &ServerInfo::user_id).NotInJson(),
     Field("shard", 55, &ServerInfo::shard).InSum(FieldSum::kFirst),
     Field("tables", 3, &ServerInfo::tables),
+    Field("row_tables", 17, &ServerInfo::row_tables),
     Field("waiters", 10, &ServerInfo::waiters));
 
 // clang-format on

@@ -85,7 +85,7 @@ class BatchIterator : public Iteration {
                     std::to_string(least) + " and " + std::to_string(most));
   }
 
-  void Start() {
+  void Start() override {
     Unpack(/*fresh=*/true);
     const bool may_read_ahead =
         settings_.prefetch > 0 && !settings_.exact && !is_leased() && MayReadAhead() == ReadAhead::kFreely;
@@ -99,6 +99,10 @@ class BatchIterator : public Iteration {
           .check = settings_.pad ? BatchCheck::kSameLayout : BatchCheck::kSameShape,
           .lease = settings_.lease});
     is_started_ = true;
+  }
+
+  int64_t NumMissing() const override {
+    return settings_.num_batches && taken_ >= *settings_.num_batches ? 0 : settings_.batch_size;
   }
 
   // Returns an array with memory from the batch's pool.

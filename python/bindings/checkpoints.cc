@@ -15,6 +15,7 @@
 #include "client.h"
 #include "errors.h"
 #include "gil.h"
+#include "progress.h"
 #include "python_api.h"
 #include "samples.h"
 #include "table.h"
@@ -196,6 +197,9 @@ class ReaderObject {
     nb::list tables;
     for (const TableInfo& table : info.tables) tables.append(ToDict(table));
     dict["tables"] = tables;
+    nb::list row_tables;
+    for (const RowTableInfo& table : info.row_tables) row_tables.append(ToDict(table));
+    dict["row_tables"] = row_tables;
     return dict;
   }
   ItemsObject* Items(const std::string& table, std::vector<uint32_t> columns, int64_t shuffle_window,
@@ -204,8 +208,9 @@ class ReaderObject {
         .columns = std::move(columns), .shuffle_window = shuffle_window, .seed = seed};
     return new ItemsObject(ValueOrRaise(WithoutGil([&] { return reader_->Items(table, options); })));
   }
-  void Verify() const {
-    RaiseUnlessOk(WithoutGil([&] { return reader_->Verify(); }));
+  void Verify(const nb::object& progress) const {
+    const CheckpointProgressCallback callback = ProgressCallback(progress);
+    RaiseUnlessOk(WithoutGil([&] { return reader_->Verify(callback); }));
   }
 
  private:
@@ -220,12 +225,14 @@ nb::list List(const std::string& path) {
   return entries;
 }
 
-std::string Import(const std::string& from, const std::string& to) {
-  return ValueOrRaise(WithoutGil([&] { return ImportCheckpoint(from, to); }));
+std::string Import(const std::string& from, const std::string& to, const nb::object& progress) {
+  const CheckpointProgressCallback callback = ProgressCallback(progress);
+  return ValueOrRaise(WithoutGil([&] { return ImportCheckpoint(from, to, callback); }));
 }
 
-std::string Copy(const std::string& from, const std::string& to) {
-  return ValueOrRaise(WithoutGil([&] { return CopyCheckpoint(from, to); }));
+std::string Copy(const std::string& from, const std::string& to, const nb::object& progress) {
+  const CheckpointProgressCallback callback = ProgressCallback(progress);
+  return ValueOrRaise(WithoutGil([&] { return CopyCheckpoint(from, to, callback); }));
 }
 
 // (items, cursor of the next ones; 0 at the end).
@@ -266,14 +273,14 @@ void BindCheckpoints(nb::module_& module) {
       .def("info", &ReaderObject::Info, "Returns the content of the manifest as a dict.")
       .def("items", &ReaderObject::Items, "table"_a, "columns"_a, "shuffle_window"_a, "seed"_a.none(),
            nb::rv_policy::take_ownership, "The items of a table, as tuples.")
-      .def("verify", &ReaderObject::Verify,
+      .def("verify", &ReaderObject::Verify, "progress"_a = nb::none(),
            "Raises RuntimeError unless every checksum and reference is valid.");
   module.def("list_checkpoints", &List, "path"_a,
              "Returns (path, created_ns, is_complete, is_foreign) of each checkpoint.");
-  module.def("import_checkpoint", &Import, "source"_a, "target"_a,
+  module.def("import_checkpoint", &Import, "source"_a, "target"_a, "progress"_a = nb::none(),
              "Converts a checkpoint; returns the path of the new one.");
   module.def("_inspect", &Inspect, "client"_a, "table"_a, "cursor"_a, "n"_a, "timeout"_a.none());
-  module.def("copy_checkpoint", &Copy, "source"_a, "target"_a,
+  module.def("copy_checkpoint", &Copy, "source"_a, "target"_a, "progress"_a = nb::none(),
              "Copies a checkpoint to a folder of its own; returns the path of the new one.");
 }
 

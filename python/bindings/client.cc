@@ -341,9 +341,14 @@ uint64_t UnsupportedDTypes() {
 ClientObject::ClientObject(std::string address, bool in_process, bool local, std::string name,
                            std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
                            uint64_t max_response_bytes, std::optional<double> keepalive_timeout,
-                           std::string_view lost_updates, double lost_server_timeout, bool servers_may_change)
+                           std::string_view lost_updates, double lost_server_timeout, bool servers_may_change,
+                           const std::optional<std::vector<std::string>>& tls, std::string token,
+                           std::string_view plaintext_token)
     : address_(std::move(address)),
       reconnect_timeout_(TimeoutFromSeconds(reconnect_timeout, "reconnect_timeout")) {
+  std::optional<ClientTls> client_tls;
+  if (tls)
+    client_tls = {.ca = tls->at(0), .certificate = tls->at(1), .key = tls->at(2), .server_name = tls->at(3)};
   const ClientOptions options{
       .write_window_bytes = write_window_bytes,
       .reconnect_timeout = reconnect_timeout_,
@@ -352,6 +357,11 @@ ClientObject::ClientObject(std::string address, bool in_process, bool local, std
       .in_process = in_process,
       .local = local,
       .name = std::move(name),
+      .tls = std::move(client_tls),
+      .token = std::move(token),
+      .plaintext_token = plaintext_token == "refuse"  ? PlaintextToken::kRefuse
+                         : plaintext_token == "allow" ? PlaintextToken::kAllow
+                                                      : PlaintextToken::kWarn,
       .unsupported_dtypes = UnsupportedDTypes(),
       .lost_updates = lost_updates == "raise" ? LostUpdates::kRaise : LostUpdates::kDrop,
       .lost_server_timeout = *TimeoutFromSeconds(lost_server_timeout),
@@ -415,11 +425,13 @@ void BindClient(nb::module_& module) {
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr(),
                    "The native part of reverb.Client.")
       .def(nb::init<std::string, bool, bool, std::string, std::optional<int64_t>, std::optional<double>,
-                    uint64_t, std::optional<double>, std::string_view, double, bool>(),
+                    uint64_t, std::optional<double>, std::string_view, double, bool,
+                    const std::optional<std::vector<std::string>>&, std::string, std::string_view>(),
            "server_address"_a, nb::kw_only(), "in_process"_a = true, "local"_a = true, "name"_a = "",
            "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
            "max_response_bytes"_a = ClientOptions().max_response_bytes, "keepalive_timeout"_a.none() = 20.0,
-           "lost_updates"_a = "drop", "lost_server_timeout"_a = 10.0, "servers_may_change"_a = false)
+           "lost_updates"_a = "drop", "lost_server_timeout"_a = 10.0, "servers_may_change"_a = false,
+           "tls"_a = nb::none(), "token"_a = "", "plaintext_token"_a = "warn")
       .def_prop_ro("server_address", &Self::address, "The address that was passed to the constructor.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)

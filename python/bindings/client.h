@@ -29,7 +29,9 @@ class ClientObject {
   ClientObject(std::string address, bool in_process, bool local, std::string name,
                std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
                uint64_t max_response_bytes, std::optional<double> keepalive_timeout,
-               std::string_view lost_updates, double lost_server_timeout, bool servers_may_change);
+               std::string_view lost_updates, double lost_server_timeout, bool servers_may_change,
+               const std::optional<std::vector<std::string>>& tls, std::string token,
+               std::string_view plaintext_token);
 
   const std::string& address() const { return address_; }
   // How long to try to reconnect to a lost server.
@@ -75,6 +77,7 @@ nb::object MakeSampleIterator(nb::object self, std::string table, int64_t num_sa
 // Return the fields as a dict, for reverb._table_info; nested records are dicts, selectors (kind, exponent).
 nb::dict ToDict(const TableInfo& info);
 nb::dict ToDict(const ServerInfo& info);
+nb::dict ToDict(const RowTableInfo& info);
 
 }  // namespace reverb::python
 

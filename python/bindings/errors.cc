@@ -27,7 +27,25 @@ nb::handle TypeOf(StatusCode code) {
   nb::raise_python_error();
 }
 
+// Raises `exception` in the main thread, at the next point where it handles signals. Steals the reference.
+void RaiseLater(PyObject* exception) {
+  const auto raise = [](void* argument) {
+    auto* const pending = static_cast<PyObject*>(argument);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(pending)), pending);
+    Py_DECREF(pending);
+    return -1;
+  };
+  if (Py_AddPendingCall(raise, exception) != 0) Py_DECREF(exception);  // the queue of pending calls is full
+}
+
 }  // namespace
+
+void ReportOrRaiseLater(nb::python_error& error) {
+  if (!error.matches(PyExc_Exception))
+    return RaiseLater(nb::object(nb::borrow(error.value())).release().ptr());
+  error.restore();
+  PyErr_WriteUnraisable(nullptr);
+}
 
 nb::object Text(std::string_view text) {
   return Own(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));

@@ -44,6 +44,10 @@ T ValueOrRaise(Result<T> result) {
 // not an `Exception`, such as KeyboardInterrupt.
 void ClearException();
 
+// For callbacks, whose exceptions nobody can catch: reports one as unraisable. Others than `Exception`, such as Ctrl-C or
+// what a signal handler raised meanwhile, are raised in the main thread at the next point where it handles signals.
+void ReportOrRaiseLater(nb::python_error& error);
+
 // Returns a str for text from other programs, which may contain bytes that are not UTF-8.
 nb::object Text(std::string_view text);
 

@@ -6,11 +6,14 @@
 #define REVERB_PYTHON_ITERATION_H_
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "client.h"
+#include "completions.h"
 #include "errors.h"
 #include "gil.h"
 #include "python_api.h"
@@ -41,6 +44,35 @@ class Iteration {
     Drop();
   }
 
+  // --- For reverb.aio, whose event loop must not wait ---
+  // Asks the server about the table, which may wait. From then on next() does not wait any more: it raises
+  // DeadlineExceededError. Returns False if that is not supported: the samples come from several servers.
+  bool BeginAsync() {
+    const Turn::Holder turn(turn_);
+    if (is_closed_) return true;
+    is_async_ = true;
+    if (!is_started_) Start();
+    if (!sampler_ || !sampler_->can_prepare()) return false;
+    timeout_ = std::chrono::nanoseconds(0);
+    return true;
+  }
+  // Returns True if next() has a sample, or has ended; otherwise a StartedCall, and puts None into the queue when it is
+  // worth asking again.
+  nb::object Prepare(const Completions& to, uint64_t number) {
+    const Turn::Holder turn(turn_);
+    const int64_t missing = is_closed_ || !sampler_ ? 0 : NumMissing();
+    if (missing == 0) return nb::bool_(true);
+    const bool is_ready = [&] {
+      const GilRelease released;
+      return sampler_->Prepare(missing, [mailbox = to.mailbox(), number] {
+        (void)mailbox->Put(number, [] { return nb::object(nb::none()); });
+      });
+    }();
+    if (is_ready) return nb::bool_(true);
+    return nb::cast(new StartedCall([] {}, std::make_shared<StartedCall::Outcome>()),
+                    nb::rv_policy::take_ownership);
+  }
+
   // For the garbage collector, which calls with the GIL and never in the middle of another call.
   int Traverse(visitproc visit, void* arg) const {  // the macro needs these names
     Py_VISIT(client_.ptr());
@@ -52,6 +84,10 @@ class Iteration {
   }
 
  protected:
+  // Creates the sampler.
+  virtual void Start() = 0;
+  // Returns how many samples next() needs that it does not have; 0 if it has ended.
+  virtual int64_t NumMissing() const { return 1; }
   ClientObject& client() const { return nb::cast<ClientObject&>(client_); }
 
   // Runs take(wait) without the GIL. StopIteration if the iterator was closed meanwhile.
@@ -110,12 +146,13 @@ class Iteration {
   nb::object client_;
   const std::string table_;
   const Nest nest_;
-  const Timeout timeout_;
+  Timeout timeout_;  // changed by BeginAsync()
 
   Turn turn_;
   std::atomic<bool> is_closed_{false};
   // Guarded by the turn.
   bool is_started_ = false;
+  bool is_async_ = false;
   Unpacking unpacking_;  // of the signature
   bool knows_structure_ = false;
   Unpacking structure_;  // of the writers, if the table has no signature
@@ -153,7 +190,12 @@ void BindIteration(nb::class_<T>& bound) {
       .def("__next__", &T::Next)
       .def(
           "close", [](T& self) { self.Close(); },
-          "Discards prefetched samples. Later calls of next() raise StopIteration.");
+          "Discards prefetched samples. Later calls of next() raise StopIteration.")
+      .def(
+          "begin_async", [](T& self) { return self.BeginAsync(); }, "For reverb.aio.")
+      .def(
+          "prepare", [](T& self, const Completions& to, uint64_t number) { return self.Prepare(to, number); },
+          "to"_a, "number"_a, "For reverb.aio.");
 }
 
 }  // namespace reverb::python

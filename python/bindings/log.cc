@@ -6,6 +6,8 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "errors.h"
 #include "gil.h"
@@ -23,6 +25,7 @@ constexpr size_t kMaxRecords = 1000;
 struct Record {
   LogLevel level;
   std::string message;
+  std::vector<LogField> fields;
 };
 
 struct Queue {
@@ -40,13 +43,14 @@ Queue& TheQueue() {
   return *fresh.release();
 }
 
-void Put(LogLevel level, std::string_view message) {
+void Put(const LogRecord& record) {
   Queue& queue = TheQueue();
   const std::lock_guard lock(queue.mu);
   if (queue.records.size() >= kMaxRecords) {
     ++queue.dropped;
   } else {
-    queue.records.push_back({level, std::string(message)});
+    queue.records.push_back(
+        {record.level, std::string(record.message), {record.fields.begin(), record.fields.end()}});
   }
   log_is_waiting.store(true, std::memory_order_relaxed);
 }
@@ -65,15 +69,21 @@ int PythonLevel(LogLevel level) {
   return 40;
 }
 
-// Raises `exception` in the main thread, at the next point where it handles signals. Steals the reference.
-void RaiseLater(PyObject* exception) {
-  const auto raise = [](void* argument) {
-    auto* const pending = static_cast<PyObject*>(argument);
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(pending)), pending);
-    Py_DECREF(pending);
-    return -1;
-  };
-  if (Py_AddPendingCall(raise, exception) != 0) Py_DECREF(exception);  // the queue of pending calls is full
+// Returns the fields as the dict that becomes attributes of logging.LogRecord: reverb_event, reverb_table, ...
+// The prefix keeps them apart from the attributes that logging itself sets.
+nb::dict ExtraOf(const Record& record) {
+  nb::dict extra;
+  for (const LogField& field : record.fields) {
+    const std::string name = std::string("reverb_") + field.name;
+    if (const auto* text = std::get_if<std::string>(&field.value)) {
+      extra[name.c_str()] = Text(*text);
+    } else if (const auto* count = std::get_if<int64_t>(&field.value)) {
+      extra[name.c_str()] = *count;
+    } else {
+      extra[name.c_str()] = std::get<double>(field.value);
+    }
+  }
+  return extra;
 }
 
 Lazy get_logger("logging", "getLogger");
@@ -122,25 +132,22 @@ void EmitWaitingLog() {
   is_emitting = true;
   try {
     const nb::object log = nb::borrow(get_logger.get())("reverb").attr("log");
-    for (const Record& record : records) log(PythonLevel(record.level), "%s", Text(record.message));
+    for (const Record& record : records) {
+      log(PythonLevel(record.level), "%s", Text(record.message), "extra"_a = ExtraOf(record));
+    }
     if (dropped > 0)
       log(PythonLevel(LogLevel::kWarning), "%d messages were dropped: the log queue was full", dropped);
   } catch (nb::python_error& error) {
-    if (error.matches(PyExc_Exception)) {
-      error.restore();
-      PyErr_WriteUnraisable(nullptr);
-    } else {  // Ctrl-C, or the exception of a signal handler, during emission
-      RaiseLater(nb::object(nb::borrow(error.value())).release().ptr());
-    }
+    ReportOrRaiseLater(error);
   }
   is_emitting = false;
 }
 
-void Warn(std::string_view message) { Put(LogLevel::kWarning, message); }
-void Inform(std::string_view message) { Put(LogLevel::kInfo, message); }
+void Warn(std::string_view message) { Put({.level = LogLevel::kWarning, .message = message}); }
+void Inform(std::string_view message) { Put({.level = LogLevel::kInfo, .message = message}); }
 
 void BindLog(nb::module_& module) {
-  SetLogSink(Put);
+  SetLogRecordSink(Put);
   module.def(
       "set_wait_log_after",
       [](std::optional<double> seconds) { SetWaitLogAfter(TimeoutFromSeconds(seconds, "seconds")); },

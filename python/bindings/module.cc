@@ -17,10 +17,13 @@ NB_MODULE(_core, module) {
   BindSelectors(module);
   BindTable(module);
   BindCheckpoints(module);
+  BindAccess(module);
   BindServer(module);
   BindClient(module);
   BindLeases(module);
   BindRows(module);
+  BindCompletions(module);
+  BindAsyncRows(module);
   BindSampler(module);
   BindBatches(module);
   BindSampleStream(module);

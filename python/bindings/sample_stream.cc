@@ -59,7 +59,7 @@ class SampleStream : public Iteration {
   }
 
  private:
-  void Start() {
+  void Start() override {
     const bool is_batched = settings_.batch_size > 0;
     const bool may_end_early = settings_.rate_limiter_timeout.has_value();
     Open({.table = table_,

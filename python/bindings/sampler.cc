@@ -61,7 +61,7 @@ class SampleIterator : public Iteration {
   }
 
  private:
-  void Start() {
+  void Start() override {
     if (num_samples_ == 0 || num_samples_ < -1) {
       RaiseValueError("max_samples (" + std::to_string(num_samples_) + ") must be -1 or >= 1");
     }
@@ -92,11 +92,15 @@ class SampleIterator : public Iteration {
             .max_share_ahead = sampling_removes_items_ ? kMaxPrefetchShare : 0,
             .exact = exact_,
             .timesteps = emit_timesteps_});
+    } else if (num_samples_ == 1 && is_async_) {
+      Open({.table = table_, .max_samples = 1, .exact = true, .timesteps = emit_timesteps_});
     } else if (num_samples_ == 1) {
       single_ = Owned<Client>(client().client());
     }
     is_started_ = true;
   }
+
+  int64_t NumMissing() const override { return next_ < fetched_.size() || taken_ >= num_samples_ ? 0 : 1; }
 
   void Fetch() {
     fetched_.clear();

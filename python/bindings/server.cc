@@ -12,6 +12,7 @@
 
 #include "errors.h"
 #include "gil.h"
+#include "progress.h"
 #include "python_api.h"
 #include "rows.h"
 #include "table.h"
@@ -25,7 +26,9 @@ class ServerObject {
                std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
                bool evict_when_full, LocalAccess local, std::string local_path, Timeout keepalive_timeout,
                std::optional<int> shard, std::string register_at, std::string advertised_address,
-               const nb::list& row_tables) {
+               const nb::list& row_tables, const std::optional<std::vector<std::string>>& tls,
+               std::string tokens_file, bool trust_same_user, bool strict,
+               const nb::object& progress) {
     ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
                           .host = std::move(host),
                           .port = 0,
@@ -35,7 +38,12 @@ class ServerObject {
                           .checkpoint = std::move(checkpoint),
                           .shard = shard,
                           .register_at = std::move(register_at),
-                          .advertised_address = std::move(advertised_address)};
+                          .advertised_address = std::move(advertised_address),
+                          .strict = strict};
+    if (tls) options.tls = {.certificate = tls->at(0), .key = tls->at(1), .client_ca = tls->at(2)};
+    if (!tokens_file.empty()) {
+      options.auth = {.tokens_file = std::move(tokens_file), .trust_same_user = trust_same_user};
+    }
     if (port) {
       if (*port < 0 || *port > 65535) {
         RaiseValueError("port " + std::to_string(*port) +
@@ -54,7 +62,10 @@ class ServerObject {
     }
     for (const nb::handle rows : row_tables) options.row_tables.push_back(ToRowTableOptions(rows));
     Result<Server> server = Waiting().Run([&](const WaitOptions& wait) {
-      if (options.checkpoint) options.checkpoint->restore.on_wait = wait.on_wait;  // a load may take minutes
+      if (options.checkpoint) {  // a load may take minutes
+        options.checkpoint->restore.on_wait = wait.on_wait;
+        options.checkpoint->restore.progress = ProgressCallback(progress);
+      }
       return Server::Start(std::move(options));
     });
     if (!server.ok()) {
@@ -92,6 +103,11 @@ class ServerObject {
     const std::lock_guard lock(mu_);
     stopped_ = true;
     changed_.notify_all();
+  }
+
+  void Reload() {
+    origin_.Check();
+    RaiseUnlessOk(Waiting().Run([&](const WaitOptions&) { return server_->Reload(); }));
   }
 
   // Returns true when stopped, false after the timeout. Throws the exception of a signal handler.
@@ -141,24 +157,29 @@ void BindServer(nb::module_& module) {
              std::string host, std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
              bool evict_when_full, std::string_view local, std::string local_path,
              std::optional<double> keepalive_timeout, std::optional<int> shard, std::string register_at,
-             std::string advertised_address, const nb::list& row_tables) {
+             std::string advertised_address, const nb::list& row_tables,
+             const std::optional<std::vector<std::string>>& tls, std::string tokens_file,
+             bool trust_same_user, bool strict, const nb::object& progress) {
             const LocalAccess access = local == "off"        ? LocalAccess::kOff
                                        : local == "any user" ? LocalAccess::kAnyUser
                                                              : LocalAccess::kSameUser;
             new (self)
                 Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full, access,
                      std::move(local_path), TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"), shard,
-                     std::move(register_at), std::move(advertised_address), row_tables);
+                     std::move(register_at), std::move(advertised_address), row_tables, tls,
+                     std::move(tokens_file), trust_same_user, strict, progress);
           },
           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
           "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "",
           "keepalive_timeout"_a.none() = 20.0, "shard"_a = nb::none(), "register_at"_a = "",
-          "advertised_address"_a = "", "row_tables"_a = nb::list())
+          "advertised_address"_a = "", "row_tables"_a = nb::list(), "tls"_a = nb::none(),
+          "tokens_file"_a = "", "trust_same_user"_a = false, "strict"_a = false, "progress"_a = nb::none())
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
       .def_prop_ro("shard", &Self::shard, "Identifies the server among several, in the keys of its items.")
       .def_prop_ro("local_path", &Self::local_path, "The path of the local socket; empty if there is none.")
       .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
                    "The path of the checkpoint that was loaded at start; None if none was.")
+      .def("Reload", &Self::Reload, "Reads certificates and tokens again.")
       .def("Stop", &Self::StopServer, "Stops the server and cancels all calls. Idempotent.")
       .def(
           "Wait",

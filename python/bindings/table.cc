@@ -49,6 +49,10 @@ nb::object ToPython(FieldKind kind, const T& value) {
     return list;
   } else if constexpr (std::is_same_v<T, LayoutPolicy>) {
     return Text(LayoutPolicyName(value));
+  } else if constexpr (std::is_same_v<T, RowOrder>) {
+    return Text(RowOrderName(value));
+  } else if constexpr (std::is_same_v<T, WhenStale>) {
+    return Text(WhenStaleName(value));
   } else if constexpr (std::is_enum_v<T>) {
     return nb::cast(static_cast<int>(value));
   } else if constexpr (requires { value.has_value(); }) {
@@ -61,7 +65,14 @@ nb::object ToPython(FieldKind kind, const T& value) {
 template <HasFields Record>
 nb::dict FieldsToDict(const Record& record) {
   nb::dict dict;
-  ForEachField<Record>([&](const auto& field) { dict[field.name] = ToPython(field.kind, field(record)); });
+  ForEachField<Record>([&](const auto& field) {
+    const nb::object value = ToPython(field.kind, field(record));
+    if (field.is_flat) {
+      dict.update(nb::borrow<nb::dict>(value));
+    } else {
+      dict[field.name] = value;
+    }
+  });
   return dict;
 }
 
@@ -97,6 +108,7 @@ std::string TableObject::ToRepr() const {
 
 nb::dict ToDict(const TableInfo& info) { return FieldsToDict(info); }
 nb::dict ToDict(const ServerInfo& info) { return FieldsToDict(info); }
+nb::dict ToDict(const RowTableInfo& info) { return FieldsToDict(info); }
 
 void BindTable(nb::module_& module) {
   using Self = TableObject;

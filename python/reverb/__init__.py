@@ -58,6 +58,7 @@ from reverb import (
     rate_limiters,
     replay_sample,
     reverb_types,
+    security,
 )
 from reverb import client as client
 from reverb import rows as rows
@@ -73,6 +74,7 @@ from reverb.client import Client, Writer
 from reverb.errors import DeadlineExceededError, ReverbError
 from reverb.replay_sample import ReplaySample, SampleInfo
 from reverb.rows import Jagged, Reservation, RowBatch, Rows, RowTable, Staleness
+from reverb.security import ClientTls, ServerTls
 from reverb.server import Server, Table
 from reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
 from reverb.vector_writer import VectorWriter
@@ -80,6 +82,7 @@ from reverb.vector_writer import VectorWriter
 if TYPE_CHECKING:
     from reverb import checkpoints as checkpoints
     from reverb import formats as formats
+    from reverb import integrations as integrations
     from reverb import jax as jax
     from reverb import ray as ray
     from reverb import recorders as recorders
@@ -96,6 +99,7 @@ __version__: str = _core.__version__
 __all__ = [
     "BoundedTensorSpec",
     "Client",
+    "ClientTls",
     "DeadlineExceededError",
     "Jagged",
     "MixedBatch",
@@ -108,6 +112,7 @@ __all__ = [
     "Rows",
     "SampleInfo",
     "Server",
+    "ServerTls",
     "Staleness",
     "TFClient",
     "Table",
@@ -132,6 +137,7 @@ __all__ = [
     "recorders",
     "replay_sample",
     "reverb_types",
+    "security",
     "selectors",
     "set_wait_log_after",
     "structured",
@@ -146,7 +152,9 @@ _LAZY_CLASSES = {
     "TrajectoryDataset": "trajectory_dataset",
     "mix": "_mix",
 }
-_LAZY_MODULES = frozenset((*_LAZY_CLASSES.values(), "cc", "checkpoints", "formats", "recorders", "server_executable"))
+_LAZY_MODULES = frozenset(
+    (*_LAZY_CLASSES.values(), "aio", "cc", "checkpoints", "formats", "integrations", "recorders", "server_executable")
+)
 # Not in dir(): they need a framework, and ImportError says which.
 _FRAMEWORK_MODULES = frozenset(("jax", "ray", "torch"))
 

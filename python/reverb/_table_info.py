@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from reverb import _signatures, reverb_types
+from reverb import _signatures, reverb_types, rows
 from reverb._compat import table_messages
 
 # In nanoseconds, and in seconds.
@@ -48,6 +48,7 @@ def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
     """Returns the public value."""
     return reverb_types.ServerInfo(
         {table["name"]: from_native(table) for table in info["tables"]},
+        row_tables={table["name"]: rows.info_from_native(table) for table in info["row_tables"]},
         stored_bytes=info["stored_bytes"],
         live_bytes=info["live_bytes"],
         max_bytes=info["max_bytes"],

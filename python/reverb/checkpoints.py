@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, 
 
 import numpy as np
 
-from reverb import _arguments, _core, _signatures, _table_info, _tree, reverb_types
+from reverb import _arguments, _core, _progress, _signatures, _table_info, _tree, reverb_types, rows
 from reverb.replay_sample import PaddedBatch, ReplaySample, _Batch, _Data, _PaddedBatch
 
 __all__ = ["CheckpointInfo", "Entry", "Item", "Reader", "convert", "copy", "find", "info", "read", "verify"]
@@ -58,6 +58,8 @@ class CheckpointInfo:
     payload_bytes: int
     # The size of all files that it needs, including those shared with other checkpoints.
     file_bytes: int
+    # Row tables by name, as saved; the values are those of `Rows.info`.
+    row_tables: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -455,12 +457,14 @@ def info(path: str | os.PathLike[str]) -> CheckpointInfo:
         num_chunks=native["num_chunks"],
         payload_bytes=native["payload_bytes"],
         file_bytes=native["file_bytes"],
+        row_tables={table["name"]: rows.info_from_native(table) for table in native["row_tables"]},
     )
 
 
 def verify(path: str | os.PathLike[str]) -> None:
     """Reads a whole checkpoint. RuntimeError, naming the file, if a checksum or a reference is wrong."""
-    _core.CheckpointReader(os.fspath(path)).verify()
+    with _progress.Progress("verifying a checkpoint") as progress:
+        _core.CheckpointReader(os.fspath(path)).verify(progress)
 
 
 def find(root: str | os.PathLike[str]) -> list[Entry]:
@@ -481,7 +485,8 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> s
     Returns:
         The path of the new checkpoint.
     """
-    return _core.import_checkpoint(os.fspath(source), os.fspath(target))
+    with _progress.Progress("converting a checkpoint") as progress:
+        return _core.import_checkpoint(os.fspath(source), os.fspath(target), progress)
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
@@ -500,4 +505,5 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
         RuntimeError: if there is no such checkpoint, it is damaged, or `target` exists.
         ValueError: for a checkpoint of dm-reverb, which convert() converts.
     """
-    return _core.copy_checkpoint(os.fspath(source), os.fspath(target))
+    with _progress.Progress("copying a checkpoint") as progress:
+        return _core.copy_checkpoint(os.fspath(source), os.fspath(target), progress)

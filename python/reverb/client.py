@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 import importlib
 import logging
 import math
+import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from reverb import _arguments, _core, _table_info, errors, rate_limiters, reverb_types
 from reverb.replay_sample import ReplaySample, _Batch, _Data, _PaddedBatch, _Sample
 from reverb.rows import Rows, RowTable
+from reverb.security import ClientTls, _client_tls
 from reverb.trajectory_writer import TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
@@ -33,6 +35,9 @@ _DEFAULTS = {
     "lost_updates": "drop",
     "lost_server_timeout": 10.0,
     "servers_may_change": False,
+    "tls": None,
+    "token": None,
+    "plaintext_token": "warn",
 }
 
 
@@ -157,6 +162,9 @@ class Client(_core.Client):
         lost_updates: Literal["drop", "raise"] = "drop",
         lost_server_timeout: float = 10.0,
         servers_may_change: bool = False,
+        tls: ClientTls | str | os.PathLike[str] | bool | None = None,
+        token: str | None = None,
+        plaintext_token: Literal["warn", "refuse", "allow"] = "warn",
     ) -> None:
         """ValueError for an invalid address and for numbers out of range.
 
@@ -182,6 +190,13 @@ class Client(_core.Client):
             lost_server_timeout: seconds for which one of several servers may be unreachable before writers use
                 another one.
             servers_may_change: the client is one of several servers even if there is one address now.
+            tls: speak TLS over gRPC: a reverb.ClientTls, the path of the authority's certificate, or True for the
+                authorities that the system trusts. None: as the environment variables REVERB_TLS_CA,
+                REVERB_TLS_CERTIFICATE, REVERB_TLS_KEY, REVERB_TLS_SERVER_NAME and REVERB_TLS say; else plaintext.
+            token: proves to the server who this client is (`reverb token new`). None: the environment variable
+                REVERB_TOKEN, or the first line of the file REVERB_TOKEN_FILE. A pickle contains it.
+            plaintext_token: what to do if the token would be sent to another machine without TLS: "warn", "refuse"
+                with RuntimeError, or "allow".
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -189,6 +204,11 @@ class Client(_core.Client):
             raise ValueError(f'lost_updates must be "drop" or "raise", got {lost_updates!r}')
         if not lost_server_timeout > 0:
             raise ValueError(f"lost_server_timeout ({lost_server_timeout}) must be a number of seconds above 0")
+        if plaintext_token not in ("warn", "refuse", "allow"):
+            raise ValueError(f'plaintext_token must be "warn", "refuse" or "allow", got {plaintext_token!r}')
+        if token is not None and not isinstance(token, str):
+            raise TypeError(f"token must be a str, got one of type {type(token).__name__}")
+        native_tls = _client_tls(tls)
         address = _join_addresses(server_address)
         self._ray_name: str | None = None
         self._ray_addresses: list[str] = []
@@ -208,8 +228,11 @@ class Client(_core.Client):
             "lost_updates": lost_updates,
             "lost_server_timeout": float(lost_server_timeout),
             "servers_may_change": bool(servers_may_change),
+            "tls": tls,
+            "token": token,
+            "plaintext_token": plaintext_token,
         }
-        super().__init__(address, **options)
+        super().__init__(address, **{**options, "tls": native_tls, "token": token or ""})
         self._made_with = options
         self._signatures: dict[str, Any] | None = None
 

@@ -181,17 +181,19 @@ class ServerInfo(dict[str, TableInfo]):
         chunks: int = 0,
         waiters: Iterable[Waiter] = (),
         local_path: str = "",
+        row_tables: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         """Describes one point in time.
 
         Args:
             tables: by name.
-            stored_bytes: the size of the chunks that items refer to, each counted once.
+            stored_bytes: the size of the chunks that items and rows refer to, each counted once.
             live_bytes: the size of all chunks, including those of samples and inserts in flight.
             max_bytes: the maximum of `stored_bytes`; None: unlimited.
             chunks: the number of chunks.
             waiters: waiting clients, longest first; at most some hundred, while `tables` counts all of them.
             local_path: the socket for clients on the server's host; empty if there is none.
+            row_tables: the row tables by name; the values are those of `Rows.info`.
         """
         super().__init__(tables)
         self.stored_bytes = stored_bytes
@@ -200,3 +202,4 @@ class ServerInfo(dict[str, TableInfo]):
         self.chunks = chunks
         self.waiters = tuple(waiters)
         self.local_path = local_path
+        self.row_tables = dict(row_tables or {})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+import operator
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class PutResult(NamedTuple):
 
 
 class RowInfo(NamedTuple):
-    """A row without its data."""
+    """A row without its data. `leased_by` and `consumed_by` are names of consumers."""
 
     key: str
     group: str
@@ -114,6 +114,10 @@ class RowInfo(NamedTuple):
     is_open: bool
     tags: dict[str, TagValue]
     columns: list[str]
+    is_requeued: bool
+    is_stale: bool
+    leased_by: list[str]
+    consumed_by: list[str]
 
 
 RowInfos = list[RowInfo]
@@ -126,6 +130,11 @@ class Jagged:
         self.values = values
         self.offsets = offsets
         self._is_scalar = is_scalar
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether each row has a single value without a dimension."""
+        return self._is_scalar and len(self.values) == len(self)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -156,7 +165,7 @@ class Jagged:
             raise ValueError(f"multiple_of ({multiple_of}) must be at least 1")
         if side not in ("left", "right"):
             raise ValueError(f'side must be "left" or "right", got {side!r}')
-        if self._is_scalar and len(self.values) == len(self):
+        if self.is_scalar:
             return self.values
         longest = int(self.lengths.max(initial=0))
         width = -(-longest // multiple_of) * multiple_of
@@ -173,11 +182,8 @@ class Jagged:
         )
 
 
-class RowBatch:
-    """Rows with data: those of a claim, which are leased until `ack` or `release`, or those that were read by key.
-
-    As a context manager, a batch is acknowledged at the end of the block, and released if an exception ends it.
-    """
+class RowData:
+    """Rows with data: `keys`, `tags`, `groups`, `versions`, the `version` of the table, and columns by name."""
 
     def __init__(self, native: _core.RowBatch, lease: float | None) -> None:
         self._native = native
@@ -188,6 +194,7 @@ class RowBatch:
         self.versions = np.asarray(native.versions, dtype=np.int64)
         self.version: int = native.version
         self.columns: list[str] = native.columns
+        self.step: int | None = native.step  # of a claim with ranks
         self._cache: dict[str, Jagged] = {}
 
     def __len__(self) -> int:
@@ -205,20 +212,34 @@ class RowBatch:
             found = self._cache[column] = Jagged(*self._native.column(column))
         return found
 
-    def _settle(self, settlement: int, keys: Iterable[str], lease: float | None, timeout: float | None) -> LeaseOutcome:
-        return LeaseOutcome(*self._native.settle(settlement, list(keys), lease, timeout))
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} rows, columns {self.columns})"
 
-    def ack(self, keys: Iterable[str] = (), *, timeout: float | None = None) -> LeaseOutcome:
-        """Consumes the rows with these keys, or all: the consumer does not get them again."""
-        return self._settle(_ACKNOWLEDGE, keys, None, timeout)
+
+class RowBatch(RowData):
+    """Rows with data: those of a claim, which are leased until `ack` or `release`, or those that were read by key.
+
+    As a context manager, a batch is acknowledged at the end of the block, and released if an exception ends it.
+    """
+
+    def ack(
+        self, keys: Iterable[str] = (), *, state: bytes | None = None, timeout: float | None = None
+    ) -> LeaseOutcome:
+        """Consumes the rows with these keys, or all: the consumer does not get them again.
+
+        `state`: becomes the state of the table (`Rows.set_state`) together with the acknowledgement; not if the lease
+        was lost.
+        """
+        return LeaseOutcome(*self._native.settle(_ACKNOWLEDGE, list(keys), None, state, timeout))
 
     def release(self, keys: Iterable[str] = (), *, timeout: float | None = None) -> LeaseOutcome:
         """Gives the rows with these keys back, or all: the consumer can claim them again."""
-        return self._settle(_RELEASE, keys, None, timeout)
+        return LeaseOutcome(*self._native.settle(_RELEASE, list(keys), None, None, timeout))
 
     def extend(self, seconds: float | None = None, *, timeout: float | None = None) -> LeaseOutcome:
         """Prolongs the lease: it ends in `seconds`, or the time of the claim, from now on."""
-        return self._settle(_EXTEND, (), self._lease if seconds is None else seconds, timeout)
+        lease = self._lease if seconds is None else seconds
+        return LeaseOutcome(*self._native.settle(_EXTEND, [], lease, None, timeout))
 
     def __enter__(self) -> RowBatch:
         return self
@@ -228,9 +249,6 @@ class RowBatch:
             self.ack()
         else:
             self.release()
-
-    def __repr__(self) -> str:
-        return f"RowBatch({len(self)} rows, columns {self.columns})"
 
 
 class Reservation:
@@ -256,8 +274,80 @@ class Reservation:
         return self.count
 
 
+def info_from_native(info: dict[str, Any]) -> dict[str, Any]:
+    """Returns the public value: consumers by name, times in seconds."""
+    result: dict[str, Any] = {}
+    for name, value in info.items():
+        if name == "consumers":
+            result[name] = {each["name"]: {key: each[key] for key in each if key != "name"} for each in value}
+        elif name == "longest_wait_nanos":
+            result["longest_wait_seconds"] = value / 1e9
+        else:
+            result[name] = value
+    return result
+
+
 def _as_keys(keys: str | Iterable[str]) -> list[str]:
     return [keys] if isinstance(keys, str) else list(keys)
+
+
+def _put_arguments(
+    keys: Sequence[str],
+    columns: Mapping[str, Sequence[Any]] | None,
+    tags: Sequence[Mapping[str, TagValue]] | None,
+    version: int | None,
+    groups: Sequence[str | int] | None,
+    overwrite: bool,
+    append: bool,
+    open: bool,
+    create: bool,
+    same_length_as: str | None,
+    reservation: HasId | None,
+) -> dict[str, Any]:
+    """Checks the arguments of a put, and returns them for the native part."""
+    keys = list(keys)
+    values: list[Sequence[Any]] = []
+    for name, column in (columns or {}).items():
+        if len(column) != len(keys):
+            raise ValueError(f"column {name!r} has {len(column)} values for {len(keys)} keys")
+        values.append(column)
+    for name, given in (("tags", tags), ("groups", groups)):
+        if given is not None and len(given) != len(keys):
+            raise ValueError(f"{name} has {len(given)} elements for {len(keys)} keys")
+    return {
+        "keys": keys,
+        "columns": list(columns or {}),
+        "values": values,
+        "tags": None if tags is None else [dict(each) for each in tags],
+        "groups": None if groups is None else [str(group) for group in groups],
+        "version": version,
+        "overwrite": overwrite,
+        "append": append,
+        "open": open,
+        "create": create,
+        "same_length_as": same_length_as or "",
+        "reservation": 0 if reservation is None else reservation.id,
+    }
+
+
+def _claim_arguments(
+    *, needs: Sequence[str], select: Sequence[str], where: str | None, **others: Any
+) -> dict[str, Any]:
+    return {"needs": list(needs), "select": list(select), "where": where or "", **others}
+
+
+def _delete_arguments(keys: str | Iterable[str] | None, where: str | None) -> tuple[Keys, str]:
+    if (keys is None) == (where is None):
+        raise ValueError("give either keys or a condition (where)")
+    if where is not None and not where.strip():
+        raise ValueError('where is empty; to delete all rows, use where="true"')
+    return [] if keys is None else _as_keys(keys), where or ""
+
+
+class HasId(Protocol):
+    """A reservation, of a client that waits or of an asynchronous one."""
+
+    id: int
 
 
 class Rows:
@@ -306,34 +396,10 @@ class Rows:
             reservation: counts new rows against it.
             timeout: seconds to wait for room.
         """
-        keys = list(keys)
-        names = list(columns or {})
-        values: list[Sequence[Any]] = []
-        for name in names:
-            column = (columns or {})[name]
-            if len(column) != len(keys):
-                raise ValueError(f"column {name!r} has {len(column)} values for {len(keys)} keys")
-            values.append(column)
-        for name, given in (("tags", tags), ("groups", groups)):
-            if given is not None and len(given) != len(keys):
-                raise ValueError(f"{name} has {len(given)} elements for {len(keys)} keys")
-        return PutResult(
-            *self._native.put(
-                keys,
-                names,
-                values,
-                None if tags is None else [dict(each) for each in tags],
-                None if groups is None else [str(group) for group in groups],
-                version,
-                overwrite,
-                append,
-                open,
-                create,
-                same_length_as or "",
-                0 if reservation is None else reservation.id,
-                timeout,
-            )
+        arguments = _put_arguments(
+            keys, columns, tags, version, groups, overwrite, append, open, create, same_length_as, reservation
         )
+        return PutResult(*self._native.put(arguments, timeout))
 
     def claim(
         self,
@@ -349,6 +415,12 @@ class Rows:
         whole_groups: bool | None = None,
         lease: float = 60.0,
         holder: str = "",
+        ranks: int = 0,
+        rank: int = 0,
+        step: int | None = None,
+        drop_last: bool = False,
+        equal_rows: bool = True,
+        split_groups: bool = False,
         timeout: float | None = None,
     ) -> RowBatch:
         """Takes rows that are ready, under a lease. Waits until there are enough.
@@ -365,23 +437,35 @@ class Rows:
             whole_groups: take complete groups only; None: in tables with groups.
             lease: seconds after which rows that were not acknowledged are handed out again.
             holder: who claims, for the reasons that others get; "": the name of the client.
+            ranks: the batch is for so many ranks, each of which claims its part; 0: it is not divided.
+            rank: of this caller.
+            step: names the batch for all ranks; None: the next one of this rank.
+            drop_last: take a multiple of `ranks` rows, so that all get equally many.
+            equal_rows: the numbers of rows (of groups, with whole groups) differ by at most one; False: only the
+                lengths of `token_column` are balanced.
+            split_groups: rows of one group may go to several ranks.
             timeout: seconds; DeadlineExceededError afterwards names the reasons.
         """
-        native = self._native.claim(
-            consumer,
-            count,
-            at_least,
-            list(needs),
-            list(select),
-            where or "",
-            max_tokens,
-            token_column,
-            whole_groups,
-            lease,
-            holder,
-            timeout,
+        arguments = _claim_arguments(
+            consumer=consumer,
+            count=count,
+            at_least=at_least,
+            needs=needs,
+            select=select,
+            where=where,
+            max_tokens=max_tokens,
+            token_column=token_column,
+            whole_groups=whole_groups,
+            lease=lease,
+            holder=holder,
+            ranks=ranks,
+            rank=rank,
+            step=step,
+            drop_last=drop_last,
+            equal_rows=equal_rows,
+            split_groups=split_groups,
         )
-        return RowBatch(native, lease)
+        return RowBatch(self._native.claim(arguments, timeout), lease)
 
     def get(self, keys: str | Iterable[str], select: Sequence[str] = (), *, timeout: float | None = None) -> RowBatch:
         """Returns the rows that exist, in the order of the keys, with the selected columns. They are not leased."""
@@ -395,11 +479,7 @@ class Rows:
         self, keys: str | Iterable[str] | None = None, *, where: str | None = None, timeout: float | None = None
     ) -> int:
         """Deletes rows by key, or those for which the condition is true: whole groups. Returns how many."""
-        if (keys is None) == (where is None):
-            raise ValueError("give either keys or a condition (where)")
-        if where is not None and not where.strip():
-            raise ValueError('where is empty; to delete all rows, use where="true"')
-        return self._native.delete([] if keys is None else _as_keys(keys), where or "", timeout)
+        return self._native.delete(*_delete_arguments(keys, where), timeout)
 
     def close(self, keys: str | Iterable[str], *, timeout: float | None = None) -> Keys:
         """Closes open rows, which can then be handed out. Returns the keys of rows that are gone."""
@@ -413,9 +493,24 @@ class Rows:
         """Offers open rows to the consumer "resume". Returns the keys of rows that are gone."""
         return self._native.end(_as_keys(keys), _REQUEUE, timeout)
 
-    def set_version(self, version: int, *, timeout: float | None = None) -> None:
-        """Sets the version that the trainer has reached. It cannot decrease."""
-        self._native.set_version(version, timeout)
+    def set_version(self, version: int, *, state: bytes | None = None, timeout: float | None = None) -> None:
+        """Sets the version that the trainer has reached. It cannot decrease.
+
+        `state`: becomes the state of the table (`set_state`) together with the version.
+        """
+        self._native.set_version(version, state, timeout)
+
+    def set_state(self, state: bytes, *, timeout: float | None = None) -> None:
+        """Keeps bytes with the table, such as the state of the trainer's data loader; at most 16 MiB.
+
+        Checkpoints contain them, consistent with the rows. `RowBatch.ack` and `set_version` set them together with
+        what they do. ValueError for larger ones.
+        """
+        self._native.set_state(state, timeout)
+
+    def state(self, *, timeout: float | None = None) -> bytes:
+        """Returns the bytes that were set last; empty if none were set."""
+        return self._native.state(timeout)
 
     def reserve(
         self, count: int, *, version: int | None = None, lease: float = 600.0, timeout: float | None = None
@@ -428,5 +523,5 @@ class Rows:
         return Reservation(self, ident, count, reached)
 
     def info(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Returns counters, rows by state and by consumer, and why the first claim waits."""
-        return self._native.info(timeout)
+        """Returns counters, rows by state and by consumer, and why the first write, claim and reservation wait."""
+        return info_from_native(self._native.info(timeout))

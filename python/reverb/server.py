@@ -15,6 +15,7 @@ from typing import Any, Literal
 from reverb import (
     _arguments,
     _core,
+    _progress,
     _signatures,
     _table_info,
     checkpointers,
@@ -24,6 +25,7 @@ from reverb import (
 )
 from reverb.client import Client
 from reverb.rows import RowTable
+from reverb.security import ServerTls, _server_tls
 
 __all__ = ["Server", "Table", "TableExtensionBase"]
 
@@ -279,6 +281,10 @@ class Server:
         shard: int | None = None,
         register: str | None = None,
         advertised_address: str | None = None,
+        tls: ServerTls | None = None,
+        tokens_file: str | os.PathLike[str] | None = None,
+        trust_same_user: bool = False,
+        strict: bool = False,
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -305,6 +311,12 @@ class Server:
                 checkpoint, or else a random one.
             register: "file:///path": a folder in which clients of that address find the server.
             advertised_address: the "host:port" that clients find there; None: the name of this machine and the port.
+            tls: speak TLS over gRPC: reverb.ServerTls(certificate=…, key=…); None: plaintext.
+            tokens_file: clients need a token of this file (`reverb token new`, reverb.security.add_token()), except those
+                of this process; None: everybody who reaches the server has all rights.
+            trust_same_user: processes of this host and user have all rights without a token.
+            strict: RuntimeError if other machines could use or overhear the server: listen on "localhost", or give it
+                tokens (or `client_ca`) and TLS.
         """
         if local not in (True, False, "any user"):
             raise ValueError(f'local must be True, False or "any user", got {local!r}')
@@ -323,21 +335,27 @@ class Server:
             raise ValueError(f"Multiple items in tables have the same name: {', '.join(twice)}")
         self._checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         self._tables = tuple(table for table in tables if isinstance(table, Table))
-        self._server = _core.Server(
-            tables=[table.internal_table for table in self._tables],
-            port=None if port is None else operator.index(port),
-            host=host,
-            checkpoint=_checkpoint_options(self._checkpointer),
-            max_bytes=_arguments.as_bytes("max_bytes", max_bytes),
-            evict_when_full=when_full == "evict",
-            local="off" if local is False else "any user" if local == "any user" else "same user",
-            local_path="" if local_path is None else os.path.abspath(local_path),
-            keepalive_timeout=keepalive_timeout,
-            shard=None if shard is None else _arguments.as_int32("shard", shard),
-            register_at=register or "",
-            advertised_address=advertised_address or "",
-            row_tables=[table._options for table in tables if isinstance(table, RowTable)],
-        )
+        with _progress.Progress("loading a checkpoint") as progress:
+            self._server = _core.Server(
+                tables=[table.internal_table for table in self._tables],
+                port=None if port is None else operator.index(port),
+                host=host,
+                checkpoint=_checkpoint_options(self._checkpointer),
+                max_bytes=_arguments.as_bytes("max_bytes", max_bytes),
+                evict_when_full=when_full == "evict",
+                local="off" if local is False else "any user" if local == "any user" else "same user",
+                local_path="" if local_path is None else os.path.abspath(local_path),
+                keepalive_timeout=keepalive_timeout,
+                shard=None if shard is None else _arguments.as_int32("shard", shard),
+                register_at=register or "",
+                advertised_address=advertised_address or "",
+                row_tables=[table._options for table in tables if isinstance(table, RowTable)],
+                tls=_server_tls(tls),
+                tokens_file="" if tokens_file is None else os.path.abspath(tokens_file),
+                trust_same_user=bool(trust_same_user),
+                strict=bool(strict),
+                progress=progress,
+            )
 
     @property
     def loaded_checkpoint(self) -> str | None:
@@ -363,6 +381,13 @@ class Server:
     def tables(self) -> tuple[Table, ...]:
         """The tables that were passed to the constructor, in that order."""
         return self._tables
+
+    def reload(self) -> None:
+        """Reads certificates and tokens again now, instead of within seconds after they changed.
+
+        ValueError names the file that is damaged; what was read before stays in use.
+        """
+        self._server.Reload()
 
     def stop(self) -> None:
         """Stops listening, and ends all calls with an error. Idempotent."""

@@ -67,6 +67,26 @@ def test_brings_in_no_framework(report, heavy):
     assert heavy not in report["modules"]
 
 
+def test_brings_in_no_bridge(report):
+    assert [module for module in report["modules"] if module.startswith("reverb.integrations")] == []
+
+
+@pytest.mark.parametrize("package", ["torch", "tensordict"])
+def test_a_bridge_names_the_package_that_it_needs(package):
+    code = f"""
+import sys, types
+sys.modules.setdefault("torch", types.ModuleType("torch"))
+sys.modules[{package!r}] = None
+import reverb.integrations.queue, reverb.integrations.kv
+import reverb.integrations.nemo_rl
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: reverb.integrations.nemo_rl needs {package}, which is not installed: pip install torch tensordict"
+    )
+
+
 @pytest.mark.parametrize(("module", "package", "name"), [("torch", "torch", "PyTorch"), ("jax", "jax", "JAX"), ("ray", "ray", "Ray")])
 @pytest.mark.parametrize("statement", ["import reverb.{0}", "import reverb; reverb.{0}"])
 def test_a_framework_that_is_not_installed_is_named(module, package, name, statement):

@@ -27,6 +27,21 @@ def test_a_long_wait_is_logged(serve, caplog):
         join(thread)
 
 
+def test_records_have_the_fields_of_the_library(serve, caplog):
+    # Its name is its own: a wait for a table is logged once a minute.
+    reverb.set_wait_log_after(0.1)
+    try:
+        server = serve(reverb.Table.queue("records", 1))
+        client = server.localhost_client()
+        with caplog.at_level(logging.WARNING, "reverb"):
+            with pytest.raises(reverb.DeadlineExceededError):
+                next(client.sample("records", timeout=1.0))
+        (record,) = [record for record in caplog.records if getattr(record, "reverb_event", None) == "wait"]
+        assert record.reverb_table == "records"
+    finally:
+        reverb.set_wait_log_after(2.0)
+
+
 # In a separate process: any waiting thread may be the one that passes a message on.
 CALL_BACK = """
 import logging, reverb

@@ -170,3 +170,27 @@ def test_tables_are_created_while_the_server_runs():
     with pytest.raises(RuntimeError, match='there is no row table "rows"'):
         client.rows("rows").info()
     server.stop()
+
+
+def test_ranks_share_a_batch():
+    server = reverb.Server([reverb.RowTable("rollouts", consumers=["train"])])
+    rows = reverb.Client(f"localhost:{server.port}", name="trainer").rows("rollouts")
+    rows.put(list("abcd"), {"tokens": [[1] * 8, [1] * 7, [1] * 2, [1]]})
+    parts = [rows.claim("train", 4, needs=["tokens"], ranks=2, rank=rank, step=3) for rank in (1, 0)]
+    assert [part.keys for part in parts] == [["b", "c"], ["a", "d"]]
+    assert [part.step for part in parts] == [3, 3]
+    with pytest.raises(ValueError, match=r"rank 1 \(trainer\) claims with drop_last = true and rank 1"):
+        rows.claim("train", 4, needs=["tokens"], ranks=2, rank=1, step=3, drop_last=True)
+    for part in parts:
+        assert part.ack().settled == 2
+    with pytest.raises(RuntimeError, match="step 3 is over") as error:
+        rows.claim("train", 4, needs=["tokens"], ranks=2, rank=1, step=3)
+    assert error.value.code == "FAILED_PRECONDITION"
+    rows.put(["e"], {"tokens": [[1]]})
+    empty = rows.claim("train", 4, at_least=1, needs=["tokens"], ranks=2, rank=1, step=4)
+    assert (len(empty), empty.step) == (0, 4)
+    assert empty.ack().settled == 0
+    assert len(empty["tokens"]) == 0
+    with pytest.raises(ValueError, match="need ranks"):
+        rows.claim("train", 4, step=4)
+    server.stop()

@@ -19,7 +19,7 @@ def run(name, *arguments):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     # Processes may start slowly on a busy machine; waiting clients log this.
-    said = [line for line in done.stderr.splitlines() if not line.startswith("still waiting")]
+    said = [line for line in done.stderr.splitlines() if "still waiting" not in line]
     assert said == []
     return done.stdout
 
@@ -143,6 +143,18 @@ def test_distributed_sac():
     assert after > before / 4
     (ratio,) = numbers(r"([\d.]+) samples per insert", output)
     assert 5 < ratio <= 8
+
+
+def test_grpo_rows():
+    output = run("grpo_rows.py", "15")
+    assert "15 updates of 128 rows with 2 ranks" in output
+    first, last = numbers(r"mean reward: ([\d.]+) at first, ([\d.]+) at the end", output)
+    assert first < 0.3
+    assert last > 2 * first
+    staleness = re.search(r"staleness: (.*)", output).group(1)
+    assert sum(map(int, re.findall(r"(\d+) rows", staleness))) == 15 * 128
+    assert set(re.findall(r"lag (\d+)", staleness)) <= {"0", "1"}
+    assert re.search(r"waiting: rank 0 [\d.]+ s for rows, rank 1 [\d.]+ s for rows", output)
 
 
 def test_structured_patterns():

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "api/checkpoint_rep.h"
 #include "api/gather_batch.h"
 #include "api/sample_factory.h"
 #include "base/file_system.h"
@@ -35,17 +36,14 @@ class ItemsInMemory final : public ItemCursor {
                                                   const CheckpointReadOptions& options) {
     internal::ChunkStore store({});
     auto items = std::make_unique<ItemsInMemory>();
-    std::vector<bool> wanted(source.server().tables.size());
-    wanted[index] = true;
-    REVERB_RETURN_IF_ERROR(source.Read(store, wanted,
-                                       [&](size_t, SavedItem item) {
-                                         if (!options.columns.empty()) {
-                                           REVERB_RETURN_IF_ERROR(SelectColumns(options.columns, &item));
-                                         }
-                                         items->items_.push_back(std::move(item));
-                                         return Status::Ok();
-                                       },
-                                       {}));
+    internal::WantedTables wanted{.tables = std::vector<bool>(source.server().tables.size())};
+    wanted.tables[index] = true;
+    const auto add = [&](size_t, SavedItem item) {
+      if (!options.columns.empty()) REVERB_RETURN_IF_ERROR(SelectColumns(options.columns, &item));
+      items->items_.push_back(std::move(item));
+      return Status::Ok();
+    };
+    REVERB_RETURN_IF_ERROR(source.Read(store, wanted, {.add_item = add}, {}));
     if (options.shuffle_window > 0) {
       internal::Random random(options.seed ? *options.seed : internal::EntropySeed());
       for (size_t i = items->items_.size(); i > 1; --i) {
@@ -123,12 +121,6 @@ std::vector<std::string> NamesOf(const SavedTable& table, std::span<const uint32
 
 }  // namespace
 
-// The source is shared with the cursors over it.
-struct CheckpointReader::Rep {
-  std::shared_ptr<CheckpointSource> source;
-  CheckpointInfo info;
-  mutable internal::Mutex mu;  // guards a source other than ReverbSource
-};
 struct CheckpointItems::Rep {
   std::shared_ptr<CheckpointSource> source;  // the cursor needs it
   std::unique_ptr<ItemCursor> cursor;
@@ -153,6 +145,9 @@ Result<CheckpointReader> CheckpointReader::Open(const std::string& path) {
   auto rep = std::make_unique<Rep>();
   rep->info = source->Info();
   for (const SavedTable& table : source->server().tables) rep->info.tables.push_back(InfoOf(table));
+  for (const internal::SavedRowTable& table : source->server().row_tables) {
+    rep->info.row_tables.push_back(internal::InfoOf(table));
+  }
   rep->source = std::move(source);
   return CheckpointReader(std::move(rep));
 }
@@ -233,9 +228,19 @@ Status CheckpointReader::Verify(const CheckpointProgressCallback& progress) cons
   for (const TableInfo& table : rep_->info.tables) {
     done.bytes_total += static_cast<uint64_t>(table.current_size);
   }
+  for (const RowTableInfo& table : rep_->info.row_tables) {
+    done.bytes_total += static_cast<uint64_t>(table.counts.rows);
+  }
   const uint64_t items_total = std::max<uint64_t>(done.bytes_total, 1);
   uint64_t items_done = 0;
   done.bytes_total = rep_->info.file_bytes;
+  const auto advance = [&] {
+    if (!progress || ++items_done % 1024 != 0) return;
+    done.bytes_done =
+        static_cast<uint64_t>(static_cast<double>(done.bytes_total) * static_cast<double>(items_done) /
+                              static_cast<double>(items_total));
+    progress(done);
+  };
   for (const TableInfo& table : rep_->info.tables) {
     REVERB_ASSIGN_OR_RETURN(CheckpointItems items, Items(table.name));
     int64_t count = 0;
@@ -243,12 +248,7 @@ Status CheckpointReader::Verify(const CheckpointProgressCallback& progress) cons
       REVERB_ASSIGN_OR_RETURN(const std::optional<SampledTrajectory> item, items.Next());
       if (!item) break;
       ++count;
-      if (progress && ++items_done % 1024 == 0) {
-        done.bytes_done =
-            static_cast<uint64_t>(static_cast<double>(done.bytes_total) * static_cast<double>(items_done) /
-                                  static_cast<double>(items_total));
-        progress(done);
-      }
+      advance();
     }
     if (count != table.current_size) {
       return Status::DataLoss("checkpoint \"" + rep_->info.path + "\" is damaged: table \"" + table.name +
@@ -257,6 +257,8 @@ Status CheckpointReader::Verify(const CheckpointProgressCallback& progress) cons
           .WithDetail(Detail::kCorruptData);
     }
   }
+  for (size_t i = 0; i < rep_->info.row_tables.size(); ++i)
+    REVERB_RETURN_IF_ERROR(rep_->VerifyRows(i, advance));
   if (progress) {
     done.bytes_done = done.bytes_total;
     progress(done);

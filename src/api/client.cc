@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/client_rep.h"
+#include "api/client_security.h"
 #include "api/resolver.h"
 #include "api/routed_connection.h"
 #include "api/sample_factory.h"
@@ -104,6 +105,7 @@ std::string_view TransportName(Transport transport) {
 
 Result<Client> Client::Connect(std::string address, ClientOptions options) {
   REVERB_RETURN_IF_ERROR(options.Validate());
+  REVERB_ASSIGN_OR_RETURN(options, internal::WithEnvironment(std::move(options)));
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<Rep> rep, Rep::Make(address, options));
   return Client(std::move(rep));
 }

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <type_traits>
 
+#include "access/tls_files.h"
+#include "api/client_security.h"
 #include "base/log.h"
 #include "base/shared_memory.h"
 #include "transport/closed_stream.h"
@@ -21,7 +23,13 @@ class RefusalWatch {
   void OnReply() { is_open_ = true; }
   Status OnClosed(Status status) {
     if (is_open_ || !RoutedConnection::IsRefusal(status)) return status;
-    if (const auto connection = connection_.lock()) connection->RecordRefusal(status);
+    const auto connection = connection_.lock();
+    // A server that has accepted the client may refuse what it requests: its token lacks a right.
+    if (connection != nullptr && status.code() == StatusCode::kPermissionDenied &&
+        connection->is_local_connected()) {
+      return status;
+    }
+    if (connection != nullptr) connection->RecordRefusal(status);
     return Status::Unavailable(std::string(status.message()));
   }
 
@@ -241,6 +249,21 @@ Result<LeaseOutcome> RoutedConnection::SettleLeases(const SettleLeasesRequest& r
 Result<RowsReply> RoutedConnection::Rows(const RowsRequest& request, const WaitOptions& wait) {
   return Call(wait, [&](Connection& to, const WaitOptions& attempt) { return to.Rows(request, attempt); });
 }
+std::shared_ptr<PendingCall> RoutedConnection::StartRows(RowsRequest request, RowsReplied done) {
+  const Result<std::shared_ptr<Connection>> chosen = Choose();
+  if (!chosen.ok()) {
+    done(chosen.status(), /*was_sent=*/false);
+    return nullptr;
+  }
+  if (*chosen == routes_.local && routes_.connect_grpc) {
+    done = [self = shared_from_this(), done = std::move(done)](Result<RowsReply> reply, bool was_sent) {
+      if (reply.ok() || was_sent || !IsRefusal(reply.status())) return done(std::move(reply), was_sent);
+      self->RecordRefusal(reply.status());
+      done(Status::Unavailable(std::string(reply.status().message())), /*was_sent=*/false);
+    };
+  }
+  return (*chosen)->StartRows(std::move(request), std::move(done));
+}
 Result<std::string> RoutedConnection::Checkpoint(const WaitOptions& wait) {
   return Call(wait, [](Connection& to, const WaitOptions& attempt) { return to.Checkpoint(attempt); });
 }
@@ -279,13 +302,25 @@ Result<std::shared_ptr<RoutedConnection>> ConnectRouted(const std::string& addre
     }
   } else {
     REVERB_RETURN_IF_ERROR(CheckGrpcAddress(address));
-    routes.connect_grpc = [address, limits, keepalive_timeout = options.keepalive_timeout] {
-      return ConnectGrpc(address, {.limits = limits, .keepalive_timeout = keepalive_timeout});
+    std::optional<ClientTlsTexts> tls;
+    if (options.tls) {
+      REVERB_ASSIGN_OR_RETURN(tls, ReadClientTls(*options.tls));
+    }
+    routes.connect_grpc = [address, tls = std::move(tls),
+                           grpc = GrpcOptions{.limits = limits,
+                                              .keepalive_timeout = options.keepalive_timeout,
+                                              .token = options.token},
+                           plaintext = options.plaintext_token]() -> Result<std::shared_ptr<Connection>> {
+      REVERB_RETURN_IF_ERROR(CheckPlaintextToken(address, !grpc.token.empty() && !tls, plaintext));
+      GrpcOptions with_tls = grpc;
+      with_tls.tls = tls;
+      return ConnectGrpc(address, with_tls);
     };
   }
   if (path) {
-    REVERB_ASSIGN_OR_RETURN(routes.local,
-                            ConnectLocal({.path = *path, .wanted_address = address, .limits = limits}));
+    REVERB_ASSIGN_OR_RETURN(
+        routes.local,
+        ConnectLocal({.path = *path, .wanted_address = address, .limits = limits, .token = options.token}));
     routes.find_local = [path = *path]() -> Result<SocketFile> {
       REVERB_ASSIGN_OR_RETURN(const SocketFile socket, FindLocalSocket(path));
       REVERB_RETURN_IF_ERROR(CheckLocalListener(path));

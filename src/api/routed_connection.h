@@ -49,6 +49,7 @@ class RoutedConnection final : public Connection, public std::enable_shared_from
   bool in_process() const override { return false; }
   bool send_may_block() const override { return send_may_block_.load(std::memory_order_relaxed); }
   bool is_connected() const override EXCLUDES(mu_);
+  bool is_local_connected() const { return routes_.local && routes_.local->is_connected(); }
   // A server on this host reads shared memory.
   PayloadSource* payload_source() override EXCLUDES(mu_);
 
@@ -65,6 +66,8 @@ class RoutedConnection final : public Connection, public std::enable_shared_from
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) override;
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) override;
   Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) override;
+  // After a refusal UNAVAILABLE: the next attempt uses gRPC.
+  std::shared_ptr<PendingCall> StartRows(RowsRequest request, RowsReplied done) override;
   Result<std::string> Checkpoint(const WaitOptions& wait) override;
 
   // Returns whether an error of the local transport means that the server does not accept this client there: it

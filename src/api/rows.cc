@@ -9,6 +9,10 @@
 #include <utility>
 
 #include "api/client_rep.h"
+#include "api/row_batch_factory.h"
+#include "api/rows_rep.h"
+#include "base/duration_text.h"
+#include "base/log.h"
 #include "tensor/row.h"
 #include "transport/messages.h"
 
@@ -21,72 +25,17 @@ using internal::RowSegment;
 using internal::RowsReply;
 using internal::RowsRequest;
 using internal::RowsVerb;
-using internal::RowTableRecord;
-using internal::RowTableReport;
-
-struct Rows::Rep {
-  std::string table;
-  std::string holder;
-  // Sends a request to the server.
-  std::function<Result<RowsReply>(const RowsRequest&, const WaitOptions&)> call;
-
-  RowsCall NewCall(RowsVerb verb) const {
-    RowsCall to;
-    to.verb = verb;
-    to.table = table;
-    return to;
-  }
-  Result<RowsReply> Send(RowsCall to, const WaitOptions& wait) const {
-    return call({.call = std::move(to)}, wait);
-  }
-  // For operations that wait at the server, which knows the reason: the connection only waits a little longer.
-  Result<RowsReply> SendWaiting(RowsRequest request, const WaitOptions& wait) const {
-    constexpr Duration kGrace = std::chrono::seconds(10);
-    request.call.timeout = wait.timeout;
-    WaitOptions longer = wait;
-    if (wait.timeout && *wait.timeout < std::chrono::hours(24 * 365)) longer.timeout = *wait.timeout + kGrace;
-    return call(request, longer);
-  }
-};
-
-struct RowBatch::Data {
-  std::shared_ptr<const Rows::Rep> rows;
-  std::vector<RowRecord> records;
-};
 
 namespace {
 
 // Bounds the data of one request. A write of more rows is divided.
 constexpr int64_t kMaxPutBytes = int64_t{32} << 20;
 
-RowInfo ToInfo(RowRecord* record) {
-  return {.key = record->key,
-          .group = std::move(record->group),
-          .version = record->version,
-          .is_open = record->is_open,
-          .tags = std::move(record->tags),
-          .columns = std::move(record->columns)};
-}
-
 // Reads the data of rows that did not fit into the reply.
 Status ReadRest(const Rows::Rep& rep, RowsReply* reply, const WaitOptions& wait) {
-  while (reply->rows_with_data < reply->rows.size()) {
-    RowsCall get = rep.NewCall(RowsVerb::kGet);
-    get.claim.select = reply->result.columns;
-    for (size_t i = reply->rows_with_data; i < reply->rows.size(); ++i)
-      get.keys.push_back(reply->rows[i].key);
-    REVERB_ASSIGN_OR_RETURN(RowsReply more, rep.Send(std::move(get), wait));
-    if (more.rows_with_data == 0 || more.rows.front().key != reply->rows[reply->rows_with_data].key) {
-      return Status::NotFound("table \"" + rep.table + "\": row \"" + reply->rows[reply->rows_with_data].key +
-                              "\" was deleted while the batch was read");
-    }
-    for (size_t i = 0; i < more.rows_with_data && reply->rows_with_data < reply->rows.size(); ++i) {
-      RowRecord& row = reply->rows[reply->rows_with_data];
-      if (more.rows[i].key != row.key) break;
-      row.num_segments = std::move(more.rows[i].num_segments);
-      row.segments = std::move(more.rows[i].segments);
-      ++reply->rows_with_data;
-    }
+  while (Rows::Rep::HasRest(*reply)) {
+    REVERB_ASSIGN_OR_RETURN(RowsReply more, rep.Send(rep.RestOf(*reply), wait));
+    REVERB_RETURN_IF_ERROR(rep.AddRest(std::move(more), reply));
   }
   return Status::Ok();
 }
@@ -104,6 +53,152 @@ std::vector<std::span<const RowSegment>> SegmentsOf(const std::vector<RowRecord>
 }
 
 }  // namespace
+
+// --- Requests and replies -------------------------------------------------------------------------
+
+Result<RowsReply> Rows::Rep::SendWaiting(RowsRequest request, const WaitOptions& wait) const {
+  request.call.timeout = wait.timeout;
+  const auto start = std::chrono::steady_clock::now();
+  bool was_logged = false;
+  const auto on_wait = [&, verb = request.call.verb] {
+    const Duration waited = std::chrono::steady_clock::now() - start;
+    if (!was_logged && waited > internal::WaitLogAfter()) {
+      was_logged = true;
+      LogWait(verb, waited);
+    }
+    return wait.on_wait ? wait.on_wait() : Status::Ok();
+  };
+  return call(request, {.timeout = Longer(wait.timeout), .on_wait = on_wait});
+}
+
+void Rows::Rep::LogWait(RowsVerb verb, Duration waited) const {
+  constexpr Duration kExplainTimeout = std::chrono::seconds(1);
+  const char* const what = verb == RowsVerb::kPut ? "put" : verb == RowsVerb::kClaim ? "claim" : "reserve";
+  std::string text =
+      "table \"" + table + "\": " + what + "() is still waiting after " + internal::DurationText(waited);
+  const Result<RowsReply> reply = Send(NewCall(RowsVerb::kInfo), {.timeout = kExplainTimeout});
+  if (reply.ok() && !reply->result.tables.empty()) {
+    const RowTableInfo& info = reply->result.tables.front();
+    const std::string& reason = verb == RowsVerb::kPut     ? info.write_reason
+                                : verb == RowsVerb::kClaim ? info.claim_reason
+                                                           : info.reservation_reason;
+    if (!reason.empty()) text += ": " + reason;
+  }
+  internal::LogWait(std::string("rows ") + what + " " + table, std::move(text));
+}
+
+Status Rows::Rep::AddState(std::optional<std::string> state, RowsCall* call) const {
+  if (state && state->size() > RowTableOptions::kMaxStateBytes) {
+    return Status::InvalidArgument("table \"" + table + "\": the state has " + std::to_string(state->size()) +
+                                   " bytes, more than " + std::to_string(RowTableOptions::kMaxStateBytes) +
+                                   "; keep large data as columns of rows, or in a file");
+  }
+  call->state = std::move(state);
+  return Status::Ok();
+}
+
+Result<RowsRequest> Rows::Rep::NextPut(const RowWriteMode& mode, std::span<const NewRow> rows,
+                                       internal::PayloadSource* source, size_t* next) const {
+  RowsRequest request{.call = NewCall(RowsVerb::kPut)};
+  request.call.write = mode;
+  int64_t bytes = 0;
+  for (; *next < rows.size(); ++*next) {
+    const NewRow& row = rows[*next];
+    if (row.values.size() != mode.columns.size()) {
+      return Status::InvalidArgument("row \"" + row.key + "\" has " + std::to_string(row.values.size()) +
+                                     " values for the " + std::to_string(mode.columns.size()) +
+                                     " columns of the write");
+    }
+    int64_t more = 0;
+    for (const TensorView& value : row.values) more += static_cast<int64_t>(value.num_bytes());
+    if (!request.rows.empty() && bytes + more > kMaxPutBytes) break;
+    bytes += more;
+    internal::RowWrite& write = request.rows.emplace_back();
+    write.key = row.key;
+    write.group = row.group;
+    write.tags = row.tags;
+    if (!row.values.empty()) {
+      Result<internal::ChunkRef> chunk = internal::EncodeRow(row.values, source);
+      if (!chunk.ok()) return chunk.status().Prefixed("row \"" + row.key + "\"");
+      write.chunk = *std::move(chunk);
+    }
+  }
+  return request;
+}
+
+void Rows::Rep::AddPut(RowsReply reply, PutOutcome* outcome) {
+  outcome->stored += reply.result.count;
+  outcome->version = reply.result.version;
+  std::ranges::move(reply.result.refused, std::back_inserter(outcome->aborted));
+}
+
+RowsRequest Rows::Rep::ClaimRequest(const RowClaim& claim) const {
+  RowsRequest request{.call = NewCall(RowsVerb::kClaim)};
+  request.call.claim = claim;
+  if (claim.holder.empty()) request.call.claim.holder = holder;
+  return request;
+}
+
+RowsCall Rows::Rep::RestOf(const RowsReply& reply) const {
+  RowsCall get = NewCall(RowsVerb::kGet);
+  get.claim.select = reply.result.columns;
+  for (size_t i = reply.rows_with_data; i < reply.rows.size(); ++i) get.keys.push_back(reply.rows[i].key);
+  return get;
+}
+
+Status Rows::Rep::AddRest(RowsReply more, RowsReply* reply) const {
+  if (more.rows_with_data == 0 || more.rows.front().key != reply->rows[reply->rows_with_data].key) {
+    return Status::NotFound("table \"" + table + "\": row \"" + reply->rows[reply->rows_with_data].key +
+                            "\" was deleted while the batch was read");
+  }
+  for (size_t i = 0; i < more.rows_with_data && reply->rows_with_data < reply->rows.size(); ++i) {
+    RowRecord& row = reply->rows[reply->rows_with_data];
+    if (more.rows[i].key != row.key) break;
+    row.num_segments = std::move(more.rows[i].num_segments);
+    row.segments = std::move(more.rows[i].segments);
+    ++reply->rows_with_data;
+  }
+  return Status::Ok();
+}
+
+RowInfo Rows::Rep::InfoOf(RowRecord* record) {
+  return {.key = record->key,
+          .group = std::move(record->group),
+          .version = record->version,
+          .is_open = record->is_open,
+          .tags = std::move(record->tags),
+          .columns = std::move(record->columns),
+          .is_requeued = record->is_requeued,
+          .is_stale = record->is_stale,
+          .leased_by = std::move(record->leased_by),
+          .consumed_by = std::move(record->consumed_by)};
+}
+
+RowBatch Rows::Rep::BatchOf(const std::shared_ptr<const Rep>& rep, RowsReply reply) {
+  RowBatch batch;
+  batch.version_ = reply.result.version;
+  batch.lease_id_ = reply.result.lease_id;
+  batch.step_ = reply.result.step;
+  batch.columns_ = std::move(reply.result.columns);
+  for (RowRecord& record : reply.rows) batch.rows_.push_back(InfoOf(&record));
+  batch.data_ = std::make_shared<const RowBatch::Data>(RowBatch::Data{rep, std::move(reply.rows)});
+  return batch;
+}
+
+Result<RowTableInfo> Rows::Rep::TableInfoOf(RowsReply reply) {
+  if (reply.result.tables.empty()) return Status::Internal("the server has sent no information");
+  return std::move(reply.result.tables.front());
+}
+
+RowBatch internal::RowBatchFactory::Make(std::vector<std::string> columns, std::vector<RowRecord> records,
+                                         int64_t version) {
+  RowBatch batch;
+  batch.version_ = version;
+  batch.columns_ = std::move(columns);
+  for (RowRecord& record : records) batch.rows_.push_back(Rows::Rep::InfoOf(&record));
+  batch.data_ = std::make_shared<const RowBatch::Data>(RowBatch::Data{nullptr, std::move(records)});
+  return batch;
+}
 
 // --- RowBatch -------------------------------------------------------------------------------------
 
@@ -164,8 +259,10 @@ Result<JaggedColumn> RowBatch::Column(std::string_view name) const {
 }
 
 Result<LeaseOutcome> RowBatch::Settle(RowSettlement settlement, std::span<const std::string> keys,
-                                      std::chrono::nanoseconds extension, const WaitOptions& wait) const {
+                                      std::chrono::nanoseconds extension, const WaitOptions& wait,
+                                      std::optional<std::string> state) const {
   if (lease_id_ == 0) {
+    if (step_ && rows_.empty()) return LeaseOutcome();  // the part of a rank without rows
     return Status::FailedPrecondition("these rows are not leased: only those of a claim are settled");
   }
   RowsCall call = data_->rows->NewCall(RowsVerb::kSettle);
@@ -173,12 +270,14 @@ Result<LeaseOutcome> RowBatch::Settle(RowSettlement settlement, std::span<const 
   call.settlement = settlement;
   call.keys.assign(keys.begin(), keys.end());
   call.extension = extension;
+  REVERB_RETURN_IF_ERROR(data_->rows->AddState(std::move(state), &call));
   REVERB_ASSIGN_OR_RETURN(const RowsReply reply, data_->rows->Send(std::move(call), wait));
   return reply.result.outcome;
 }
 
-Result<LeaseOutcome> RowBatch::Acknowledge(std::span<const std::string> keys, const WaitOptions& wait) const {
-  return Settle(RowSettlement::kAcknowledge, keys, Duration(0), wait);
+Result<LeaseOutcome> RowBatch::Acknowledge(std::span<const std::string> keys, const WaitOptions& wait,
+                                           std::optional<std::string> state) const {
+  return Settle(RowSettlement::kAcknowledge, keys, Duration(0), wait, std::move(state));
 }
 Result<LeaseOutcome> RowBatch::Release(std::span<const std::string> keys, const WaitOptions& wait) const {
   return Settle(RowSettlement::kRelease, keys, Duration(0), wait);
@@ -195,57 +294,24 @@ Result<PutOutcome> Rows::Put(const RowWriteMode& mode, std::span<const NewRow> r
                              const WaitOptions& wait) const {
   PutOutcome outcome;
   const auto start = std::chrono::steady_clock::now();
+  internal::PayloadSource* const source = mode.columns.empty() ? nullptr : rep_->payload_source(wait);
   for (size_t next = 0; next < rows.size();) {
-    RowsRequest request{.call = rep_->NewCall(RowsVerb::kPut)};
-    request.call.write = mode;
-    int64_t bytes = 0;
-    for (; next < rows.size(); ++next) {
-      const NewRow& row = rows[next];
-      if (row.values.size() != mode.columns.size()) {
-        return Status::InvalidArgument("row \"" + row.key + "\" has " + std::to_string(row.values.size()) +
-                                       " values for the " + std::to_string(mode.columns.size()) +
-                                       " columns of the write");
-      }
-      int64_t more = 0;
-      for (const TensorView& value : row.values) more += static_cast<int64_t>(value.num_bytes());
-      if (!request.rows.empty() && bytes + more > kMaxPutBytes) break;
-      bytes += more;
-      internal::RowWrite& write = request.rows.emplace_back();
-      write.key = row.key;
-      write.group = row.group;
-      write.tags = row.tags;
-      if (!row.values.empty()) {
-        Result<internal::ChunkRef> chunk = internal::EncodeRow(row.values);
-        if (!chunk.ok()) return chunk.status().Prefixed("row \"" + row.key + "\"");
-        write.chunk = *std::move(chunk);
-      }
-    }
+    REVERB_ASSIGN_OR_RETURN(RowsRequest request, rep_->NextPut(mode, rows, source, &next));
     WaitOptions rest = wait;
     if (wait.timeout && *wait.timeout > Duration(0)) {
       rest.timeout =
           std::max<Duration>(*wait.timeout - (std::chrono::steady_clock::now() - start), Duration(0));
     }
     REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->SendWaiting(std::move(request), rest));
-    outcome.stored += reply.result.count;
-    outcome.version = reply.result.version;
-    std::ranges::move(reply.result.refused, std::back_inserter(outcome.aborted));
+    Rep::AddPut(std::move(reply), &outcome);
   }
   return outcome;
 }
 
 Result<RowBatch> Rows::Claim(const RowClaim& claim, const WaitOptions& wait) const {
-  RowsRequest request{.call = rep_->NewCall(RowsVerb::kClaim)};
-  request.call.claim = claim;
-  if (request.call.claim.holder.empty()) request.call.claim.holder = rep_->holder;
-  REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->SendWaiting(std::move(request), wait));
+  REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->SendWaiting(rep_->ClaimRequest(claim), wait));
   REVERB_RETURN_IF_ERROR(ReadRest(*rep_, &reply, {.on_wait = wait.on_wait}));
-  RowBatch batch;
-  batch.version_ = reply.result.version;
-  batch.lease_id_ = reply.result.lease_id;
-  batch.columns_ = std::move(reply.result.columns);
-  for (RowRecord& record : reply.rows) batch.rows_.push_back(ToInfo(&record));
-  batch.data_ = std::make_shared<const RowBatch::Data>(RowBatch::Data{rep_, std::move(reply.rows)});
-  return batch;
+  return Rep::BatchOf(rep_, std::move(reply));
 }
 
 Result<RowBatch> Rows::Get(std::span<const std::string> keys, std::span<const std::string> columns,
@@ -255,12 +321,7 @@ Result<RowBatch> Rows::Get(std::span<const std::string> keys, std::span<const st
   call.claim.select.assign(columns.begin(), columns.end());
   REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(std::move(call), wait));
   REVERB_RETURN_IF_ERROR(ReadRest(*rep_, &reply, wait));
-  RowBatch batch;
-  batch.version_ = reply.result.version;
-  batch.columns_ = std::move(reply.result.columns);
-  for (RowRecord& record : reply.rows) batch.rows_.push_back(ToInfo(&record));
-  batch.data_ = std::make_shared<const RowBatch::Data>(RowBatch::Data{rep_, std::move(reply.rows)});
-  return batch;
+  return Rep::BatchOf(rep_, std::move(reply));
 }
 
 Result<std::vector<RowInfo>> Rows::List(const std::string& where, int64_t limit,
@@ -274,7 +335,7 @@ Result<std::vector<RowInfo>> Rows::List(const std::string& where, int64_t limit,
     call.count = limit - std::ssize(rows);
     if (call.count < 1) break;
     REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(std::move(call), wait));
-    for (RowRecord& record : reply.rows) rows.push_back(ToInfo(&record));
+    for (RowRecord& record : reply.rows) rows.push_back(Rep::InfoOf(&record));
     cursor = reply.result.cursor;
   } while (cursor != 0);
   return rows;
@@ -305,10 +366,22 @@ Result<std::vector<std::string>> Rows::End(std::span<const std::string> keys, Ro
   return std::move(reply.result.refused);
 }
 
-Status Rows::SetVersion(int64_t version, const WaitOptions& wait) const {
+Status Rows::SetVersion(int64_t version, const WaitOptions& wait, std::optional<std::string> state) const {
   RowsCall call = rep_->NewCall(RowsVerb::kSetVersion);
   call.version = version;
+  REVERB_RETURN_IF_ERROR(rep_->AddState(std::move(state), &call));
   return rep_->Send(std::move(call), wait).status();
+}
+
+Status Rows::SetState(std::string state, const WaitOptions& wait) const {
+  RowsCall call = rep_->NewCall(RowsVerb::kSetState);
+  REVERB_RETURN_IF_ERROR(rep_->AddState(std::move(state), &call));
+  return rep_->Send(std::move(call), wait).status();
+}
+
+Result<std::string> Rows::State(const WaitOptions& wait) const {
+  REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(rep_->NewCall(RowsVerb::kGetState), wait));
+  return std::move(reply.result.state).value_or("");
 }
 
 Result<Rows::Reservation> Rows::Reserve(int64_t n, std::optional<int64_t> version,
@@ -328,20 +401,9 @@ Result<bool> Rows::CancelReservation(uint64_t id, const WaitOptions& wait) const
   return reply.result.was_known;
 }
 
-namespace {
-
-RowTableInfo InfoFrom(RowTableReport report) {
-  RowTableInfo info = std::move(report.info);
-  info.settings = report.settings.ToOptions();
-  return info;
-}
-
-}  // namespace
-
 Result<RowTableInfo> Rows::Info(const WaitOptions& wait) const {
   REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->Send(rep_->NewCall(RowsVerb::kInfo), wait));
-  if (reply.result.tables.empty()) return Status::Internal("the server has sent no information");
-  return InfoFrom(std::move(reply.result.tables.front()));
+  return Rep::TableInfoOf(std::move(reply));
 }
 
 // --- Client ---------------------------------------------------------------------------------------
@@ -365,6 +427,13 @@ Result<Rows> Client::RowTable(std::string name) const {
   rows->call = [client = *this](const RowsRequest& request, const WaitOptions& wait) {
     return client.rep()->only->Rows(request, wait);
   };
+  rows->start = [client = *this](RowsRequest request, Timeout timeout,
+                                 std::function<void(Result<RowsReply>)> done) {
+    return internal::ServerLink::StartRows(client.rep()->only, std::move(request), timeout, std::move(done));
+  };
+  rows->payload_source = [client = *this](const WaitOptions& wait) {
+    return client.rep()->only->payload_source(wait);
+  };
   return Rows(std::move(rows));
 }
 
@@ -373,7 +442,7 @@ Status Client::CreateRowTable(const RowTableOptions& options, bool exist_ok, con
   REVERB_RETURN_IF_ERROR(options.Validate());
   RowsRequest request;
   request.call.verb = RowsVerb::kCreateTable;
-  request.call.create = RowTableRecord::Of(options);
+  request.call.create = options;
   request.call.exist_ok = exist_ok;
   return server->Rows(request, wait).status();
 }
@@ -391,9 +460,7 @@ Result<std::vector<RowTableInfo>> Client::InfoOfRowTables(const WaitOptions& wai
   RowsRequest request;
   request.call.verb = RowsVerb::kInfo;
   REVERB_ASSIGN_OR_RETURN(RowsReply reply, server->Rows(request, wait));
-  std::vector<RowTableInfo> tables;
-  for (RowTableReport& report : reply.result.tables) tables.push_back(InfoFrom(std::move(report)));
-  return tables;
+  return std::move(reply.result.tables);
 }
 
 }  // namespace reverb

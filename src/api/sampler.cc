@@ -2,6 +2,8 @@
 #include "reverb/sampler.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -212,6 +214,27 @@ Status Sampler::NextBatch(int64_t n, std::span<const ColumnMemory> columns, Batc
     rep_->GiveBack(std::move(samples));
   }
   return status;
+}
+
+bool Sampler::can_prepare() const { return rep_->sampler->can_prepare(); }
+
+bool Sampler::Prepare(int64_t n, std::function<void()> ready) {
+  if (rep_->leases != nullptr) return rep_->sampler->Prepare(n, std::move(ready));
+  while (true) {
+    int64_t missing = 0;
+    {
+      internal::MutexLock lock(&rep_->mu);
+      missing = n - static_cast<int64_t>(rep_->left_over.size());
+    }
+    if (missing <= 0) return true;
+    if (!rep_->sampler->Prepare(missing, ready)) return false;
+    // Taken now: the server may wait for that before it sends the rest.
+    std::vector<internal::Sample> some;
+    const Status status = rep_->sampler->NextSome(missing, {.timeout = std::chrono::nanoseconds(0)}, &some);
+    if (!status.ok()) return true;  // the next call reports it
+    internal::MutexLock lock(&rep_->mu);
+    std::ranges::move(some, std::back_inserter(rep_->left_over));
+  }
 }
 
 Status Sampler::AckPrevious(const WaitOptions& wait) {

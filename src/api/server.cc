@@ -8,7 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "access/tls_files.h"
 #include "api/client_rep.h"
+#include "api/client_security.h"
 #include "api/sample_factory.h"
 #include "base/duration_text.h"
 #include "base/mutex.h"
@@ -64,6 +66,22 @@ Status CheckAdvertisedAddress(const std::string& address) {
   return status.ok() ? status : status.Prefixed("advertised_address");
 }
 
+// Returns why a server must not listen with these options; OK unless others could use or overhear it.
+Status CheckExposure(const ServerOptions& options) {
+  if (!options.port || internal::IsThisMachine(options.host)) return Status::Ok();
+  const bool authenticates = options.auth || (options.tls && !options.tls->client_ca.empty());
+  if (authenticates && options.tls) return Status::Ok();
+  return Status::FailedPrecondition(
+      "the server would listen on " + options.host + ", which other machines reach, " +
+      (authenticates
+           ? "and others could read what is sent; give it a certificate (tls)"
+           : std::string("and everybody there could read, change and delete its tables; give it tokens "
+                         "(auth)") +
+                 (options.tls ? " or the authority of its clients' certificates (client_ca)"
+                              : " and a certificate (tls)")) +
+      ", let it listen on 127.0.0.1, or start it without strict");
+}
+
 std::string HexadecimalId(const internal::Id128& id) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -77,7 +95,12 @@ std::string HexadecimalId(const internal::Id128& id) {
 }  // namespace
 
 Result<Server> Server::Start(ServerOptions options) {
+  if (options.strict) REVERB_RETURN_IF_ERROR(CheckExposure(options));
   internal::ServerImpl::Options inner;
+  if (options.tls) {
+    REVERB_ASSIGN_OR_RETURN(inner.tls, internal::TlsFiles::Load(*std::move(options.tls)));
+  }
+  inner.auth = std::move(options.auth);
   inner.tables = std::move(options.tables);
   inner.row_tables = std::move(options.row_tables);
   inner.store.max_bytes = options.store.max_bytes;
@@ -156,6 +179,7 @@ Server::~Server() = default;
 
 int Server::port() const { return rep_->server->port(); }
 std::string Server::local_path() const { return rep_->server->local_path(); }
+int64_t Server::live_bytes() const { return rep_->server->live_bytes(); }
 int Server::shard() const { return static_cast<int>(rep_->server->shard()); }
 
 Result<Table> Server::table(std::string_view name) const {
@@ -173,6 +197,8 @@ Client Server::in_process_client(ClientOptions options) const {
   rep->only = internal::ServerLink::Pinned(rep_->server->Connect(), std::move(options));
   return Client(rep);
 }
+
+Status Server::Reload() { return rep_->server->Reload(); }
 
 void Server::Stop() {
   std::unique_ptr<internal::ServerRegistration> registration;

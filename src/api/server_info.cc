@@ -54,6 +54,24 @@ void AddTable(const TableInfo& more, TableInfo* sum) {
   if (more.structure && *more.structure != *sum->structure) sum->structure = std::string();
 }
 
+// A row table is on one server. Several servers may have tables of the same name nevertheless.
+void AddRowTable(const RowTableInfo& more, RowTableInfo* sum) {
+  AddNumbers(more, sum);
+  AddNumbers(more.counts, &sum->counts);
+  for (const RowConsumerInfo& consumer : more.consumers) {
+    const auto same = std::ranges::find(sum->consumers, consumer.name, &RowConsumerInfo::name);
+    if (same == sum->consumers.end()) {
+      sum->consumers.push_back(consumer);
+    } else {
+      AddNumbers(consumer, &*same);
+    }
+  }
+  for (auto reason :
+       {&RowTableInfo::write_reason, &RowTableInfo::claim_reason, &RowTableInfo::reservation_reason}) {
+    if ((sum->*reason).empty()) sum->*reason = more.*reason;
+  }
+}
+
 }  // namespace
 
 ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
@@ -74,6 +92,16 @@ ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
         sum.tables.push_back(table);
       } else {
         AddTable(table, &*same);
+      }
+    }
+    for (const RowTableInfo& table : more.row_tables) {
+      const auto same = std::ranges::find_if(sum.row_tables, [&](const RowTableInfo& each) {
+        return each.settings.name == table.settings.name;
+      });
+      if (same == sum.row_tables.end()) {
+        sum.row_tables.push_back(table);
+      } else {
+        AddRowTable(table, &*same);
       }
     }
   }

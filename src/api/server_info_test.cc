@@ -95,5 +95,38 @@ TEST(SumOfTest, CombinesServers) {
   EXPECT_TRUE(SumOf({}).tables.empty());
 }
 
+TEST(SumOfTest, AddsRowTablesOfTheSameName) {
+  RowTableInfo rows;
+  rows.settings.name = "rollouts";
+  rows.settings.max_rows = 10;
+  rows.counts.rows = 3;
+  rows.counts.expired = 1;
+  rows.version = 4;
+  rows.consumers = {{.name = "train", .ready = 2}};
+  rows.waiting_claims = 1;
+  rows.longest_wait_nanos = 50;
+  ServerInfo first, second;
+  first.row_tables = {rows};
+  rows.version = 6;
+  rows.longest_wait_nanos = 20;
+  rows.claim_reason = "a reason";
+  rows.consumers.push_back({.name = "stage", .leased = 5});
+  second.row_tables = {rows};
+  second.row_tables.push_back({.settings = {.name = "other"}});
+  const ServerInfo sum = SumOf({first, second});
+  ASSERT_EQ(sum.row_tables.size(), 2u);
+  const RowTableInfo& both = sum.row_tables[0];
+  EXPECT_EQ(both.settings.max_rows, 10) << "a setting is that of the first server";
+  EXPECT_EQ(both.counts.rows, 6);
+  EXPECT_EQ(both.counts.expired, 2);
+  EXPECT_EQ(both.version, 6);
+  EXPECT_EQ(both.waiting_claims, 2);
+  EXPECT_EQ(both.longest_wait_nanos, 50);
+  EXPECT_EQ(both.claim_reason, "a reason");
+  ASSERT_EQ(both.consumers.size(), 2u);
+  EXPECT_EQ(both.consumers[0].ready, 4);
+  EXPECT_EQ(both.consumers[1].leased, 5);
+}
+
 }  // namespace
 }  // namespace reverb

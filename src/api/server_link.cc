@@ -107,6 +107,8 @@ std::shared_ptr<Connection> ServerLink::OwnConnection() {
   return own.ok() ? *std::move(own) : shared;
 }
 
+PayloadSource* ServerLink::payload_source(const WaitOptions& wait) { return Connect(wait)->payload_source(); }
+
 Transport ServerLink::transport(const WaitOptions& wait) { return TransportOf(Connect(wait)); }
 
 std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects, Timeout reconnect_timeout) {
@@ -123,15 +125,19 @@ std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects, Timeout reconnect
 
 // --- Single calls ---
 
+Timeout ServerLink::LostTimeout(const CallKind& kind, const Timeout& timeout) const {
+  if (kind.lost_timeout) return kind.lost_timeout;
+  if (kind.is_change && !timeout && !options_.reconnect_timeout) return change_timeout_;
+  return options_.reconnect_timeout;
+}
+
 Status ServerLink::Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) {
   WaitLoop loop(wait);  // before Connect(), whose time counts too
   std::shared_ptr<Connection> connection = Connect(wait);
   if (connection->in_process()) return call(*connection, wait);
   const bool tries_once = wait.timeout && *wait.timeout <= Duration(0);
   std::optional<Backoff> backoff;  // set after the first failure
-  Timeout lost_timeout = options_.reconnect_timeout;
-  if (kind.is_change && !wait.timeout && !lost_timeout) lost_timeout = change_timeout_;
-  if (kind.lost_timeout) lost_timeout = kind.lost_timeout;
+  const Timeout lost_timeout = LostTimeout(kind, wait.timeout);
   Duration last_connected{0};  // initially the start
   Status last_failure;
   Status given_up;  // the error of on_wait, or that the server is unreachable
@@ -273,14 +279,18 @@ Result<std::string> ServerLink::Checkpoint(const WaitOptions& wait) {
       [](Connection& connection, const WaitOptions& attempt) { return connection.Checkpoint(attempt); });
 }
 
-Result<RowsReply> ServerLink::Rows(const RowsRequest& request, const WaitOptions& wait) {
-  const RowsVerb verb = request.call.verb;
-  const bool is_change = verb != RowsVerb::kGet && verb != RowsVerb::kList && verb != RowsVerb::kInfo;
+ServerLink::CallKind ServerLink::KindOf(const RowsCall& call) {
+  const RowsVerb verb = call.verb;
+  const bool is_change = verb != RowsVerb::kGet && verb != RowsVerb::kList && verb != RowsVerb::kInfo &&
+                         verb != RowsVerb::kGetState;
   const bool can_repeat = verb != RowsVerb::kPut && verb != RowsVerb::kEnd && verb != RowsVerb::kReserve &&
-                          verb != RowsVerb::kRemoveTable &&
-                          (verb != RowsVerb::kCreateTable || request.call.exist_ok);
+                          verb != RowsVerb::kRemoveTable && (verb != RowsVerb::kCreateTable || call.exist_ok);
+  return {.name = "Rows", .can_repeat = can_repeat, .is_change = is_change};
+}
+
+Result<RowsReply> ServerLink::Rows(const RowsRequest& request, const WaitOptions& wait) {
   return CallFor<RowsReply>(
-      {.name = "Rows", .can_repeat = can_repeat, .is_change = is_change}, wait,
+      KindOf(request.call), wait,
       [&](Connection& connection, const WaitOptions& attempt) { return connection.Rows(request, attempt); });
 }
 

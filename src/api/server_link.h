@@ -59,6 +59,8 @@ class ServerLink {
   std::unique_ptr<ItemSink> NewSink(bool reconnects = true, Timeout reconnect_timeout = {});
   // Returns how the server is reached now.
   Transport transport(const WaitOptions& wait = {}) EXCLUDES(mu_);
+  // See Connection::payload_source().
+  PayloadSource* payload_source(const WaitOptions& wait = {}) EXCLUDES(mu_);
 
   // Single calls, like those of a Connection. Idempotent calls are retried, within `wait`, when the
   // connection fails. UNAVAILABLE if the server is unreachable for reconnect_timeout. Reset(),
@@ -81,6 +83,10 @@ class ServerLink {
   // Operations that only read, settle or set a version are repeated after a broken connection. A claim is too: what its
   // first attempt may have got comes back when the lease expires.
   Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) EXCLUDES(mu_);
+  // The same without a thread that waits, for a link that is shared. `done` is called once, on any thread, possibly
+  // before this returns; after Cancel() too, with what the operation has got before.
+  static std::shared_ptr<PendingCall> StartRows(std::shared_ptr<ServerLink> link, RowsRequest request,
+                                                Timeout timeout, std::function<void(Result<RowsReply>)> done);
 
   Status Insert(std::span<const TensorView> step, std::span<const Client::TablePriority> tables,
                 const WaitOptions& wait, const ItemStructure& structure) EXCLUDES(mu_);
@@ -89,6 +95,8 @@ class ServerLink {
                 std::vector<internal::Sample>* out) EXCLUDES(mu_);
 
  private:
+  friend class LinkCall;
+
   static uint64_t NextId();
   using SingleCall = std::function<Status(Connection&, const WaitOptions&)>;
   struct CallKind {
@@ -97,7 +105,13 @@ class ServerLink {
     bool is_change = true;
     Timeout lost_timeout = {};  // instead of change_timeout_
   };
+  static CallKind KindOf(const RowsCall& call);
   Status Call(const CallKind& kind, const WaitOptions& wait, const SingleCall& call) EXCLUDES(mu_);
+  // Returns how long an unreachable server is waited for.
+  Timeout LostTimeout(const CallKind& kind, const Timeout& timeout) const;
+  // Passes the connection to use now, here, or on another thread if a server of this process has to be detected.
+  static void ConnectThen(std::shared_ptr<ServerLink> link,
+                          std::function<void(std::shared_ptr<Connection>)> then);
   // Like Call(), for a call that returns a value.
   template <typename T, typename F>
   Result<T> CallFor(const CallKind& kind, const WaitOptions& wait, F&& call) EXCLUDES(mu_);
@@ -118,6 +132,8 @@ class ServerLink {
   mutable Mutex mu_;
   bool is_remote_ GUARDED_BY(mu_) = false;       // the server is known to be in another process
   TimePoint detect_not_before_ GUARDED_BY(mu_);  // after a failed detection
+  bool is_detecting_ GUARDED_BY(mu_) = false;    // for the following
+  std::vector<std::function<void(std::shared_ptr<Connection>)>> await_detection_ GUARDED_BY(mu_);
   std::shared_ptr<Connection> inproc_ GUARDED_BY(mu_);
   Id128 life_id_ GUARDED_BY(mu_){};
   Id128 last_life_id_ GUARDED_BY(mu_){};

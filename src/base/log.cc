@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 struct SinkHolder {
   Mutex mu;
   // Shared, so that a sink that is replaced while it runs lives until it returns.
-  std::shared_ptr<const LogSink> sink GUARDED_BY(mu);
+  std::shared_ptr<const LogRecordSink> sink GUARDED_BY(mu);
 };
 
 // Avoids the lock if there is no sink, the usual case.
@@ -37,9 +38,9 @@ SinkHolder& Holder() {
 
 bool IsLogged() { return has_sink.load(std::memory_order_acquire); }
 
-void Log(LogLevel level, std::string_view message) {
+void Log(LogLevel level, std::string_view message, const LogFields& fields) {
   if (!IsLogged()) return;
-  std::shared_ptr<const LogSink> sink;
+  std::shared_ptr<const LogRecordSink> sink;
   {
     SinkHolder& holder = Holder();
     MutexLock lock(&holder.mu);
@@ -47,13 +48,13 @@ void Log(LogLevel level, std::string_view message) {
   }
   if (sink == nullptr) return;
   try {
-    (*sink)(level, message);
+    (*sink)(LogRecord{.level = level, .message = message, .fields = fields});
   } catch (...) {
     // A failure to log must not fail the operation that logs.
   }
 }
 
-bool LogEvery::Log(LogLevel level, std::string_view key, std::string message) {
+bool LogEvery::Log(LogLevel level, std::string_view key, std::string message, LogFields fields) {
   const TimePoint now = clock_->Now();
   {
     MutexLock lock(&mu_);
@@ -67,10 +68,13 @@ bool LogEvery::Log(LogLevel level, std::string_view key, std::string message) {
     } else {
       const int64_t suppressed = std::exchange(entry->second.suppressed, 0);
       entry->second.last = now;
-      if (suppressed > 0) message += " (" + std::to_string(suppressed) + " similar messages suppressed)";
+      if (suppressed > 0) {
+        message += " (" + std::to_string(suppressed) + " similar messages suppressed)";
+        fields.push_back({"suppressed", suppressed});
+      }
     }
   }
-  internal::Log(level, std::move(message));
+  internal::Log(level, message, fields);
   return true;
 }
 
@@ -89,14 +93,36 @@ struct WaitLog : LogEvery {
   WaitLog() : LogEvery(RealClock(), kLogWaitsEvery) {}
 };
 constinit PerProcess<WaitLog> waits;
+constinit PerProcess<WaitLog> refusals;
 
 }  // namespace
 
 Duration WaitLogAfter() { return wait_log_after.load(std::memory_order_relaxed); }
 
-void LogWait(std::string_view key, std::string message) {
+void LogWait(std::string_view key, std::string message, LogFields fields) {
   if (!IsLogged()) return;
-  waits.get().Log(LogLevel::kWarning, key, std::move(message));
+  fields.insert(fields.begin(), {"event", kEventWait});
+  waits.get().Log(LogLevel::kWarning, key, std::move(message), std::move(fields));
+}
+
+bool IsRefusal(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+    case StatusCode::kCancelled:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kAborted:
+    case StatusCode::kUnavailable:
+      return false;
+    default:
+      return true;
+  }
+}
+
+void LogRefusal(std::string_view key, std::string message, const Status& status, LogFields fields) {
+  if (!IsLogged()) return;
+  fields.insert(fields.begin(), {"event", kEventRefusal});
+  fields.push_back({"code", std::string(StatusCodeName(status.code()))});
+  refusals.get().Log(LogLevel::kWarning, key, std::move(message), std::move(fields));
 }
 
 }  // namespace internal
@@ -105,7 +131,36 @@ void SetWaitLogAfter(std::optional<std::chrono::nanoseconds> after) {
   internal::wait_log_after.store(after.value_or(internal::Duration::max()), std::memory_order_relaxed);
 }
 
+std::string_view LogLevelName(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "error";
+}
+
+LogField::LogField(const char* field, std::string text) : name(field), value(std::move(text)) {}
+LogField::LogField(const char* field, const char* text) : name(field), value(std::string(text)) {}
+LogField::LogField(const char* field, int64_t number) : name(field), value(number) {}
+LogField::LogField(const char* field, double number) : name(field), value(number) {}
+
+const LogField* LogRecord::Find(std::string_view name) const {
+  const auto found = std::ranges::find(fields, name, &LogField::name);
+  return found == fields.end() ? nullptr : &*found;
+}
+
 void SetLogSink(LogSink sink) {
+  if (!sink) return SetLogRecordSink({});
+  SetLogRecordSink([sink = std::move(sink)](const LogRecord& record) { sink(record.level, record.message); });
+}
+
+void SetLogRecordSink(LogRecordSink sink) {
   // Creates the holder before the handlers need it. Registers them here, because nothing locks without a
   // sink.
   internal::SinkHolder& holder = internal::Holder();
@@ -113,7 +168,8 @@ void SetLogSink(LogSink sink) {
       pthread_atfork(internal::LockForFork, internal::UnlockAfterFork, internal::UnlockAfterFork);
   static_cast<void>(registered);
 
-  std::shared_ptr<const LogSink> next = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
+  std::shared_ptr<const LogRecordSink> next =
+      sink ? std::make_shared<const LogRecordSink>(std::move(sink)) : nullptr;
   {
     internal::MutexLock lock(&holder.mu);
     internal::has_sink.store(next != nullptr, std::memory_order_release);

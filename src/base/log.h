@@ -11,21 +11,32 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "reverb/log.h"
+#include "reverb/status.h"
 
 namespace reverb::internal {
 
-// Passes `message` to the sink, if one is set.
-void Log(LogLevel level, std::string_view message);
+using LogFields = std::vector<LogField>;
+
+// The values of the field "event", for records that users look for. They never change.
+inline constexpr char kEventWait[] = "wait";              // a call has waited for longer than WaitLogAfter()
+inline constexpr char kEventRefusal[] = "refusal";        // a request or an item was refused
+inline constexpr char kEventDisconnect[] = "disconnect";  // a stream ended that its client had not closed
+inline constexpr char kEventCheckpoint[] = "checkpoint";  // one was written or loaded, or could not be
+inline constexpr char kEventTable[] = "table";            // one was created or removed
+
+// Passes a record to the sink, if one is set.
+void Log(LogLevel level, std::string_view message, const LogFields& fields = {});
 
 // Returns false if messages are discarded, so that callers can skip formatting them.
 bool IsLogged();
 
 // Limits messages to one per key and interval. Logs the first one immediately; the next one after an interval
-// reports how many were suppressed: "… (3 similar messages suppressed)".
+// reports how many were suppressed: "… (3 similar messages suppressed)", and as the field "suppressed".
 //
 // Remembers at most kMaxKeys keys. Beyond that, it forgets keys that were silent for an interval; if there
 // are none, it drops the messages of new keys.
@@ -37,7 +48,7 @@ class LogEvery {
   LogEvery(Clock* clock, Duration interval) : clock_(clock), interval_(interval) {}
 
   // Returns whether the message was logged.
-  bool Log(LogLevel level, std::string_view key, std::string message) EXCLUDES(mu_);
+  bool Log(LogLevel level, std::string_view key, std::string message, LogFields fields = {}) EXCLUDES(mu_);
 
  private:
   struct Entry {
@@ -57,7 +68,12 @@ class LogEvery {
 // How long a call waits before it logs the wait (SetWaitLogAfter()).
 Duration WaitLogAfter();
 // Logs a long wait; `key` identifies what the call waits for.
-void LogWait(std::string_view key, std::string message);
+void LogWait(std::string_view key, std::string message, LogFields fields = {});
+// Logs that a server refused a request, once a minute for each key. Adds the fields "event" and "code".
+void LogRefusal(std::string_view key, std::string message, const Status& status, LogFields fields = {});
+// Returns whether a request that ended with this status was refused, as opposed to one that waited for too long or
+// was ended by its client or by a server that stops.
+bool IsRefusal(const Status& status);
 
 }  // namespace reverb::internal
 

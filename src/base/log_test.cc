@@ -122,6 +122,44 @@ TEST_F(LogTest, LogEveryLogsOneLinePerIntervalAndCountsTheRest) {
                                   Pair(LogLevel::kInfo, "waiting")));
 }
 
+TEST_F(LogTest, FieldsReachASinkOfRecords) {
+  std::vector<std::string> seen;
+  SetLogRecordSink([&](const LogRecord& record) {
+    seen.push_back(std::string(LogLevelName(record.level)) + " " + std::string(record.message));
+    for (const LogField& field : record.fields) seen.emplace_back(field.name);
+    ASSERT_NE(record.Find("table"), nullptr);
+    EXPECT_EQ(std::get<std::string>(record.Find("table")->value), "replay");
+    EXPECT_EQ(std::get<int64_t>(record.Find("items")->value), 3);
+    EXPECT_EQ(record.Find("client"), nullptr);
+  });
+  Log(LogLevel::kError, "full", {{"table", "replay"}, {"items", int64_t{3}}});
+  EXPECT_THAT(seen, ElementsAre("error full", "table", "items"));
+}
+
+TEST_F(LogTest, LogEveryCountsTheSuppressedInAField) {
+  ManualClock clock;
+  LogEvery log(&clock, seconds(10));
+  std::vector<int64_t> counts;
+  SetLogRecordSink([&](const LogRecord& record) {
+    const LogField* const count = record.Find("suppressed");
+    counts.push_back(count == nullptr ? 0 : std::get<int64_t>(count->value));
+    EXPECT_EQ(std::get<std::string>(record.Find("table")->value), "t");
+  });
+  for (int i = 0; i < 5; ++i) {
+    log.Log(LogLevel::kInfo, "key", "text", {{"table", "t"}});
+    clock.Advance(seconds(4));
+  }
+  EXPECT_THAT(counts, ElementsAre(0, 2));
+}
+
+TEST_F(LogTest, AnEmptySinkOfEitherKindDropsRecords) {
+  Collect();
+  SetLogRecordSink({});
+  EXPECT_FALSE(IsLogged());
+  Log(LogLevel::kError, "dropped");
+  EXPECT_THAT(lines_, IsEmpty());
+}
+
 TEST_F(LogTest, LogEveryKeepsKeysApart) {
   Collect();
   ManualClock clock;

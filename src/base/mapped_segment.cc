@@ -52,6 +52,17 @@ Result<std::shared_ptr<const MappedSegment>> MappedSegment::Map(int descriptor, 
 
 MappedSegment::~MappedSegment() { (void)::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size()); }
 
+namespace {
+
+// Writes a byte of a page, which makes the kernel copy the page. Others may read the byte meanwhile, which does not change:
+// ThreadSanitizer would report it.
+__attribute__((noinline, no_sanitize("thread"))) void TouchPage(uint8_t* page) {
+  auto* const byte = reinterpret_cast<volatile uint8_t*>(page);
+  __atomic_store_n(byte, __atomic_load_n(byte, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
 bool MappedSegment::MakePrivate(std::span<const uint8_t> bytes) const {
   if (bytes.empty() || !Contains(bytes)) return true;
   static const auto kPageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
@@ -60,11 +71,7 @@ bool MappedSegment::MakePrivate(std::span<const uint8_t> bytes) const {
   auto* const memory = const_cast<uint8_t*>(bytes_.data());
   MutexLock lock(&private_mu_);
   if (::mprotect(memory + begin, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
-  for (size_t at = begin; at < end; at += kPageBytes) {
-    // Writing makes the kernel copy the page. Others may read the byte meanwhile, which does not change.
-    auto* const byte = reinterpret_cast<volatile uint8_t*>(memory + at);
-    __atomic_store_n(byte, __atomic_load_n(byte, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-  }
+  for (size_t at = begin; at < end; at += kPageBytes) TouchPage(memory + at);
   return ::mprotect(memory + begin, end - begin, PROT_READ) == 0;
 }
 

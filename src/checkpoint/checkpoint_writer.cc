@@ -1,12 +1,16 @@
 #include "checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/log.h"
+#include "checkpoint/row_format.h"
 
 namespace reverb::internal {
 namespace {
+
+constexpr std::chrono::seconds kProgressInterval(10);
 
 // About how many bytes a record takes in addition to the payload.
 constexpr uint64_t kRecordOverhead = 40;
@@ -53,6 +57,19 @@ struct CheckpointWriter::Attempt {
   std::set<uint64_t> victim_pages;  // page files to be emptied
   PageEncoder encoder;
   std::vector<ChunkPlace> item_places;
+  std::chrono::steady_clock::time_point next_progress = std::chrono::steady_clock::now() + kProgressInterval;
+
+  // Logs how far a long write has come.
+  void LogProgress(const std::string& root) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_progress) return;
+    next_progress = now + kProgressInterval;
+    uint64_t bytes = 0;
+    for (const auto& writer : this->writers) bytes += writer->bytes();
+    Log(LogLevel::kInfo,
+        "writing a checkpoint under \"" + root + "\": " + std::to_string(bytes / 1'000'000) + " MB so far",
+        {{"event", "progress"}, {"path", root}, {"bytes", static_cast<int64_t>(bytes)}});
+  }
 
   void AddWriter(std::unique_ptr<SegmentWriter> writer) {
     writers.push_back(std::move(writer));
@@ -165,6 +182,11 @@ void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
     segment->is_victim = false;
   }
   if (places_.empty()) return;
+  const auto mark = [&](const Chunk& chunk) {
+    const auto found = places_.find(chunk.id());
+    if (found != places_.end()) MarkLive(found->second, static_cast<uint32_t>(chunk.header().payload_size()));
+  };
+  for (const auto& table : snapshot.row_tables) table->ForEachChunk(mark);
   for (const auto& table : snapshot.tables) {
     for (size_t page = 0; page < NumPages(*table); ++page) {
       if (const Page* written = FindUnchanged(*table, page)) {
@@ -174,11 +196,7 @@ void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
         continue;
       }
       ForEachItem(*table, page, [&](size_t, const SlotRecord& record) {
-        Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
-          const auto found = places_.find(chunk->id());
-          if (found == places_.end()) return;
-          MarkLive(found->second, static_cast<uint32_t>(chunk->header().payload_size()));
-        });
+        Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) { mark(*chunk); });
       });
     }
   }
@@ -278,6 +296,43 @@ std::set<uint64_t> CheckpointWriter::ChooseVictimPages(const Snapshot& snapshot)
 
 Status CheckpointWriter::WriteTables(const Snapshot& snapshot, Attempt* attempt) {
   for (const auto& table : snapshot.tables) REVERB_RETURN_IF_ERROR(WriteTable(*table, attempt));
+  for (const auto& table : snapshot.row_tables) REVERB_RETURN_IF_ERROR(WriteRowTable(*table, attempt));
+  return Status::Ok();
+}
+
+// Writes the records of all rows: they are small beside the data, of which only new chunks are written.
+Status CheckpointWriter::WriteRowTable(const RowTableSnapshot& table, Attempt* attempt) {
+  ManifestRowTable& to = attempt->manifest.row_tables.emplace_back();
+  to.name = table.table().settings.name;
+  to.rows = table.num_rows();
+  REVERB_ASSIGN_OR_RETURN(SegmentWriter * writer, PageWriter(attempt));
+  absl::flat_hash_map<std::string, uint16_t> numbers;
+  for (const std::string& name : table.table().names)
+    numbers.emplace(name, static_cast<uint16_t>(numbers.size()));
+  std::string bytes;
+  std::vector<uint16_t> tag_names;
+  uint32_t next_slot = 0;
+  for (size_t i = 0; i < table.num_rows(); ++i) {
+    const SavedRow row = table.row(i);
+    tag_names.clear();
+    for (const RowTag& tag : row.tags) tag_names.push_back(numbers.at(tag.name));
+    attempt->item_places.clear();
+    for (const SavedRowPart& part : row.parts) {
+      REVERB_ASSIGN_OR_RETURN(const Place place, WriteChunk(*part.chunk, attempt));
+      attempt->item_places.push_back(NameOf(place, *attempt));
+    }
+    EncodeSavedRow(row, next_slot, tag_names, attempt->item_places, &bytes);
+    next_slot = row.slot + 1;
+    if ((i + 1) % kRowsPerPage != 0 && i + 1 < table.num_rows()) continue;
+    REVERB_ASSIGN_OR_RETURN(const RecordPlace page, writer->AddRecord(bytes));
+    to.pages.push_back(page);
+    ++attempt->stats.pages_written;
+    ++attempt->stats.pages_total;
+    bytes.clear();
+    next_slot = 0;
+  }
+  EncodeRowTable(table.table(), &bytes);
+  REVERB_ASSIGN_OR_RETURN(to.state, writer->AddRecord(bytes));
   return Status::Ok();
 }
 
@@ -311,6 +366,7 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
                                                            Attempt* attempt) {
   Page fresh{.version = table.slots().page_version(page), .place = {}, .chunks = nullptr};
   fresh.chunks = std::make_shared<std::vector<Place>>();
+  attempt->LogProgress(options_.root);
   attempt->encoder.Begin(page * kSlotsPerPage);
   Status status;
   ForEachItem(table, page, [&](size_t slot, const SlotRecord& record) {

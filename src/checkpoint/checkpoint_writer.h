@@ -124,6 +124,7 @@ class CheckpointWriter {
   ChunkPlace NameOf(const Place& place, const Attempt& attempt) const;
   // Writes one page, and those of its chunks that are not yet written.
   Result<Page> WritePage(const TableSnapshot& table, size_t page, Attempt* attempt);
+  Status WriteRowTable(const RowTableSnapshot& table, Attempt* attempt);
   Status WriteTableState(const TableSnapshot& table, ManifestTable* to, Attempt* attempt);
   Result<SegmentWriter*> PageWriter(Attempt* attempt);
   Status MakeDurable(Attempt* attempt);

@@ -87,11 +87,7 @@ void Checkpointer::Run() {
       if (periodic_alarm_->is_stopped) return;
       periodic_alarm_->is_due = false;
     }
-    if (Result<std::string> path = Save(); !path.ok()) {
-      Log(LogLevel::kError, "a checkpoint under \"" + options_.path +
-                                "\" could not be written; the next attempt follows after the interval: " +
-                                std::string(path.status().message()));
-    }
+    (void)Save();  // logs an error; the next attempt follows after the interval
   }
 }
 
@@ -125,6 +121,14 @@ Result<std::string> Checkpointer::Save() {
     ++num_started_;
   }
   Result<std::string> result = Write();
+  if (!result.ok()) {
+    Log(LogLevel::kError,
+        "a checkpoint under \"" + options_.path +
+            "\" could not be written: " + std::string(result.status().message()),
+        {{"event", kEventCheckpoint},
+         {"path", options_.path},
+         {"code", std::string(StatusCodeName(result.status().code()))}});
+  }
   MutexLock lock(&mu_);
   is_writing_ = false;
   num_finished_ = num_started_;
@@ -138,37 +142,55 @@ Result<std::string> Checkpointer::Write() {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<SavedWriter> writers;
   Duration locks_held{0};
+  Duration row_locks_held{0};
+  const auto list_rows = [&] {
+    return environment_.row_tables ? environment_.row_tables()
+                                   : std::vector<std::shared_ptr<ConcurrentRows>>();
+  };
   Result<CheckpointWriter::Stats> written = [&] {
     std::vector<std::shared_ptr<ConcurrentTable>> tables;
     Snapshot snapshot;
     // The writers' progress may include items of a table that was created after the list was read.
     for (bool is_complete = false; !is_complete;) {
       tables = environment_.tables();
-      snapshot = ConcurrentTable::TakeSnapshot(tables, [&] {
-        if (environment_.save_writers) writers = environment_.save_writers();
-        is_complete = environment_.tables() == tables;
+      const std::vector<std::shared_ptr<ConcurrentRows>> row_tables = list_rows();
+      // Row tables are copied before the others are locked, which therefore do not wait for it.
+      ConcurrentRows::Snapshots rows = ConcurrentRows::TakeSnapshots(row_tables, [&] {
+        snapshot = ConcurrentTable::TakeSnapshot(tables, [&] {
+          if (environment_.save_writers) writers = environment_.save_writers();
+          is_complete = environment_.tables() == tables && list_rows() == row_tables;
+        });
       });
+      snapshot.row_tables = std::move(rows.tables);
+      snapshot.row_locks_held = rows.locks_held;
     }
     // A table that was removed meanwhile is empty, or will be gone with the next checkpoint.
     for (size_t i = tables.size(); i-- > 0;) {
       if (tables[i]->is_removed()) snapshot.tables.erase(snapshot.tables.begin() + static_cast<ptrdiff_t>(i));
     }
     locks_held = snapshot.locks_held;
+    row_locks_held = snapshot.row_locks_held;
     return writer_.Write(snapshot, std::move(writers), environment_.clock->WallNanos());
   }();
   REVERB_RETURN_IF_ERROR(written.status());
   const Duration took = std::chrono::steady_clock::now() - begin;
   if (IsLogged()) {
-    Log(LogLevel::kInfo, "wrote checkpoint \"" + written->path +
-                             "\": " + std::to_string(written->chunks_written) + " new chunks, " +
-                             std::to_string(written->pages_written) + " of " +
-                             std::to_string(written->pages_total) + " pages, " +
-                             std::to_string(written->chunk_bytes + written->page_bytes) + " bytes in " +
-                             Milliseconds(took) + "; tables were locked for " + Milliseconds(locks_held));
+    Log(LogLevel::kInfo,
+        "wrote checkpoint \"" + written->path + "\": " + std::to_string(written->chunks_written) +
+            " new chunks, " + std::to_string(written->pages_written) + " of " +
+            std::to_string(written->pages_total) + " pages, " +
+            std::to_string(written->chunk_bytes + written->page_bytes) + " bytes in " + Milliseconds(took) +
+            "; tables were locked for " + Milliseconds(locks_held) +
+            (row_locks_held > Duration(0) ? ", row tables for " + Milliseconds(row_locks_held) : ""),
+        {{"event", kEventCheckpoint},
+         {"path", written->path},
+         {"bytes", static_cast<int64_t>(written->chunk_bytes + written->page_bytes)},
+         {"seconds", std::chrono::duration<double>(took).count()}});
   }
   std::string path = written->path;
   MutexLock lock(&mu_);
   stats_.locks_held = locks_held;
+  stats_.row_locks_held = row_locks_held;
   stats_.took = took;
   stats_.last = *std::move(written);
   return path;

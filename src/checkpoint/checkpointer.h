@@ -20,6 +20,7 @@
 #include "base/file_system.h"
 #include "base/mutex.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "core/rows/row_table.h"
 #include "core/table.h"
 #include "reverb/checkpoint.h"
 #include "reverb/status.h"
@@ -33,6 +34,8 @@ class Checkpointer {
     Clock* clock = RealClock();
     // Returns the tables that exist now. Also called while tables are locked.
     std::function<std::vector<std::shared_ptr<ConcurrentTable>>()> tables;
+    // The same for row tables; absent = there are none.
+    std::function<std::vector<std::shared_ptr<ConcurrentRows>>()> row_tables = {};
     // Returns the writers' progress. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;
     uint32_t shard = 0;  // of the server
@@ -40,8 +43,9 @@ class Checkpointer {
   struct Stats {
     int64_t written = 0;
     int64_t failed = 0;
-    Duration locks_held{0};  // by the last snapshot
-    Duration took{0};        // the last checkpoint, from the snapshot until it was durable
+    Duration locks_held{0};      // by the last snapshot
+    Duration row_locks_held{0};  // likewise, of row tables
+    Duration took{0};            // the last checkpoint, from the snapshot until it was durable
     CheckpointWriter::Stats last;
   };
 

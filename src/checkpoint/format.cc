@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "checkpoint/field_reader.h"
+#include "checkpoint/row_format.h"
 #include "reverb/signature.h"
 #include "reverb/structured_value.h"
 #include "tensor/byte_io.h"
@@ -42,55 +44,6 @@ uint64_t GetFixed64(std::string_view bytes, size_t offset) {
   std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
 }
-
-void PutSigned(std::string* out, int64_t value) { PutVarint(out, ZigZag(value)); }
-void PutDouble(std::string* out, double value) { PutFixed64(out, std::bit_cast<uint64_t>(value)); }
-
-// A ByteReader with a sticky error, so that many fields are read without checking each.
-class FieldReader {
- public:
-  explicit FieldReader(std::string_view bytes) : reader_(bytes) {}
-
-  bool ok() const { return ok_; }
-  bool at_end() const { return ok_ && reader_.remaining() == 0; }
-  uint8_t Byte() {
-    uint8_t value = 0;
-    ok_ = ok_ && reader_.ReadByte(&value);
-    return value;
-  }
-  uint64_t Varint() {
-    uint64_t value = 0;
-    ok_ = ok_ && reader_.ReadVarint(&value);
-    return value;
-  }
-  uint32_t Varint32() {
-    uint32_t value = 0;
-    ok_ = ok_ && reader_.ReadVarint32(&value);
-    return value;
-  }
-  int64_t Signed() { return UnZigZag(Varint()); }
-  uint64_t Fixed64() {
-    uint64_t value = 0;
-    ok_ = ok_ && reader_.ReadFixed64(&value);
-    return value;
-  }
-  double Double() { return std::bit_cast<double>(Fixed64()); }
-  std::string_view String() {
-    std::string_view value;
-    ok_ = ok_ && reader_.ReadString(&value);
-    return value;
-  }
-  // Reads the number of elements that follow, each of at least `bytes_each` bytes, and checks that they fit.
-  size_t Count(size_t bytes_each) {
-    const uint64_t count = Varint();
-    if (ok_ && count > reader_.remaining() / bytes_each) ok_ = false;
-    return ok_ ? count : 0;
-  }
-
- private:
-  ByteReader reader_;
-  bool ok_ = true;
-};
 
 void PutSelector(std::string* out, const SelectorOptions& options) {
   PutByte(out, static_cast<uint8_t>(options.kind));
@@ -235,6 +188,17 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
       }
     }
   }
+  for (const ManifestRowTable& table : manifest.row_tables) {
+    // A wrong number cannot allocate much memory.
+    uint64_t bytes = 0;
+    for (const RecordPlace& page : table.pages) {
+      if (__builtin_add_overflow(bytes, page.size, &bytes)) bytes = 0;
+    }
+    if (table.rows > bytes / kMinRowBytes) {
+      return DamagedFile(path, "row table \"" + table.name + "\" has " + std::to_string(table.rows) +
+                                   " rows in " + std::to_string(bytes) + " bytes");
+    }
+  }
   return Status::Ok();
 }
 
@@ -297,6 +261,14 @@ std::string EncodeManifest(const Manifest& manifest) {
     }
   }
   PutVarint(&out, manifest.shard);
+  PutVarint(&out, manifest.row_tables.size());
+  for (const ManifestRowTable& table : manifest.row_tables) {
+    PutString(&out, table.name);
+    PutVarint(&out, table.rows);
+    PutPlace(&out, table.state);
+    PutVarint(&out, table.pages.size());
+    for (const RecordPlace& page : table.pages) PutPlace(&out, page);
+  }
   PutFixed64(&out, ChecksumOf(out));
   return out;
 }
@@ -347,6 +319,16 @@ Result<Manifest> DecodeManifest(std::string_view bytes, const std::string& path)
   const uint64_t shard = version >= 4 ? in.Varint() : 0;
   if (shard > 0xFFFF) return DamagedFile(path, "it has shard " + std::to_string(shard));
   manifest.shard = static_cast<uint32_t>(shard);
+  const size_t row_tables = version >= 5 ? in.Count(6) : 0;
+  for (size_t i = 0; i < row_tables && in.ok(); ++i) {
+    ManifestRowTable& table = manifest.row_tables.emplace_back();
+    table.name = in.String();
+    table.rows = in.Varint();
+    table.state = TakePlace(in);
+    const size_t pages = in.Count(3);
+    table.pages.reserve(pages);
+    for (size_t k = 0; k < pages && in.ok(); ++k) table.pages.push_back(TakePlace(in));
+  }
   if (!in.at_end()) return DamagedFile(path, "unexpected bytes follow its last field");
   REVERB_RETURN_IF_ERROR(CheckManifest(manifest, path));
   return manifest;

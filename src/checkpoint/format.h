@@ -24,8 +24,8 @@ namespace reverb::internal {
 
 inline constexpr uint32_t kSegmentVersion = 1;
 // Version 1 had a string after each table's signature, which is skipped; version 3 has the table's layout there,
-// and more fields at the end of each table; version 4 has the shard at the end.
-inline constexpr uint32_t kManifestVersion = 4;
+// and more fields at the end of each table; version 4 has the shard at the end; version 5 has the row tables there.
+inline constexpr uint32_t kManifestVersion = 5;
 
 // DATA_LOSS: the file at `path` is damaged.
 Status DamagedFile(const std::string& path, const std::string& what);
@@ -73,6 +73,16 @@ struct ManifestTable {
   std::vector<RecordPlace> pages;  // of Manifest::slots_per_page slots each
 };
 
+// The smallest size of a row in a page.
+inline constexpr uint64_t kMinRowBytes = 8;
+
+struct ManifestRowTable {
+  std::string name;
+  uint64_t rows = 0;
+  RecordPlace state;               // SavedRowTable
+  std::vector<RecordPlace> pages;  // rows, in the order of their slots
+};
+
 struct Manifest {
   uint32_t version = kManifestVersion;  // as read; the current one is written
   int64_t created_nanos = 0;
@@ -81,6 +91,7 @@ struct Manifest {
   std::vector<ManifestTable> tables;
   std::vector<SavedWriter> writers;
   uint32_t shard = 0;  // of the server; 0 = unknown
+  std::vector<ManifestRowTable> row_tables = {};
 };
 
 std::string EncodeManifest(const Manifest& manifest);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/load_rows.h"
 #include "checkpoint/reverb_source.h"
 #include "reverb/signature.h"
 
@@ -201,12 +202,35 @@ Result<std::vector<std::shared_ptr<ConcurrentTable>>> MakeTables(
   return tables;
 }
 
+Result<LoadedServer> MakeEmpty(const std::vector<TableOptions>& given,
+                               const std::vector<RowTableOptions>& given_rows,
+                               const ConcurrentTable::Environment& environment) {
+  LoadedServer empty;
+  REVERB_ASSIGN_OR_RETURN(empty.tables, MakeTables(given, environment));
+  RowTablePlans plans;
+  for (const RowTableOptions& rows : given_rows) plans.plans.push_back({.options = rows});
+  REVERB_ASSIGN_OR_RETURN(empty.row_tables,
+                          MakeRowTables(plans, {.store = environment.store, .clock = environment.clock}));
+  return empty;
+}
+
 Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableOptions>& given,
-                              const RestoreOptions& options,
-                              const ConcurrentTable::Environment& environment) {
+                              const RestoreOptions& options, const ConcurrentTable::Environment& environment,
+                              const std::vector<RowTableOptions>& given_rows) {
   const SavedServer& saved = source.server();
   REVERB_ASSIGN_OR_RETURN(Plans all, PlanTables(saved, given, options));
   LoadedServer loaded;
+  std::vector<std::string> names;
+  for (const Plan& plan : all.plans) names.push_back(plan.options.name);
+  REVERB_ASSIGN_OR_RETURN(const RowTablePlans row_plans, PlanRowTables(saved, given_rows, names, options));
+  REVERB_ASSIGN_OR_RETURN(loaded.row_tables,
+                          MakeRowTables(row_plans, {.store = environment.store, .clock = environment.clock}));
+  const auto rows_of = [&](size_t row_table) -> ConcurrentRows& {
+    return *loaded.row_tables[*row_plans.plan[row_table]];
+  };
+  for (size_t i = 0; i < saved.row_tables.size(); ++i) {
+    if (row_plans.wanted[i]) REVERB_RETURN_IF_ERROR(rows_of(i).BeginRestore(saved.row_tables[i]));
+  }
   for (const Plan& plan : all.plans) {
     REVERB_ASSIGN_OR_RETURN(std::shared_ptr<ConcurrentTable> table,
                             ConcurrentTable::Create(plan.options, environment));
@@ -238,16 +262,26 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
     if (status.ok() && options.on_wait) status = ask();
     return status;
   };
+  const CheckpointSource::Sink sink{
+      .add_item =
+          [&](size_t table, SavedItem item) {
+            if (table != items_table || items.size() == kItemsAtATime) REVERB_RETURN_IF_ERROR(restore());
+            items_table = table;
+            items.push_back(std::move(item));
+            return Status::Ok();
+          },
+      .add_row =
+          [&](size_t table, SavedRow row) {
+            if (options.on_wait) REVERB_RETURN_IF_ERROR(ask());
+            return rows_of(table).RestoreRow(std::move(row));
+          },
+  };
   REVERB_RETURN_IF_ERROR(source.Read(
-      *environment.store, all.wanted,
-      [&](size_t table, SavedItem item) {
-        if (table != items_table || items.size() == kItemsAtATime) REVERB_RETURN_IF_ERROR(restore());
-        items_table = table;
-        items.push_back(std::move(item));
-        return Status::Ok();
-      },
-      options.progress));
+      *environment.store, {.tables = all.wanted, .row_tables = row_plans.wanted}, sink, options.progress));
   REVERB_RETURN_IF_ERROR(restore());
+  for (size_t i = 0; i < saved.row_tables.size(); ++i) {
+    if (row_plans.wanted[i]) REVERB_RETURN_IF_ERROR(rows_of(i).FinishRestore());
+  }
   for (size_t i = 0; i < saved.tables.size(); ++i) {
     if (by_saved[i] == nullptr) continue;
     REVERB_RETURN_IF_ERROR(by_saved[i]->FinishRestore(all.plans[*all.plan[i]].state));
@@ -273,15 +307,20 @@ namespace {
 
 Result<LoadedServer> LoadPath(FileSystem* fs, const std::string& path, const RestoreOptions& options,
                               const std::vector<TableOptions>& given,
-                              const ConcurrentTable::Environment& environment) {
+                              const ConcurrentTable::Environment& environment,
+                              const std::vector<RowTableOptions>& given_rows) {
   REVERB_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointSource> source, OpenCheckpoint(fs, path));
-  REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadFrom(*source, given, options, environment));
+  REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadFrom(*source, given, options, environment, given_rows));
   loaded.path = path;
   if (auto* own = dynamic_cast<ReverbSource*>(source.get())) loaded.segments = own->TakeLoaded();
   int64_t items = 0;
   for (const SavedTable& table : source->server().tables) items += table.size;
-  Log(LogLevel::kInfo, "loaded checkpoint \"" + path + "\" (" + source->server().format + ", " +
-                           std::to_string(items) + " items)");
+  int64_t rows = 0;
+  for (const SavedRowTable& table : source->server().row_tables) rows += table.counts.rows;
+  Log(LogLevel::kInfo,
+      "loaded checkpoint \"" + path + "\" (" + source->server().format + ", " + std::to_string(items) +
+          " items" + (source->server().row_tables.empty() ? "" : ", " + std::to_string(rows) + " rows") + ")",
+      {{"event", kEventCheckpoint}, {"path", path}, {"items", items}, {"rows", rows}});
   return loaded;
 }
 
@@ -289,7 +328,8 @@ Result<LoadedServer> LoadPath(FileSystem* fs, const std::string& path, const Res
 
 Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options,
                                 const std::vector<TableOptions>& given,
-                                const ConcurrentTable::Environment& environment) {
+                                const ConcurrentTable::Environment& environment,
+                                const std::vector<RowTableOptions>& given_rows) {
   std::vector<CheckpointEntry> entries;
   if (Result<std::vector<CheckpointEntry>> listed = ListCheckpoints(fs, options.path); listed.ok()) {
     entries = *std::move(listed);
@@ -299,12 +339,16 @@ Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options
   std::erase_if(entries, [](const CheckpointEntry& entry) { return !entry.is_complete; });
   Status damage;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    Result<LoadedServer> loaded = LoadPath(fs, entry->path, options.restore, given, environment);
+    Result<LoadedServer> loaded = LoadPath(fs, entry->path, options.restore, given, environment, given_rows);
     if (loaded.ok()) return loaded;
     // Errors other than damage need a decision by the user, who may not want an older state.
     if (loaded.status().code() != StatusCode::kDataLoss) return loaded;
-    Log(LogLevel::kError, "checkpoint \"" + entry->path + "\" cannot be loaded, trying the previous one: " +
-                              std::string(loaded.status().message()));
+    Log(LogLevel::kError,
+        "checkpoint \"" + entry->path +
+            "\" cannot be loaded, trying the previous one: " + std::string(loaded.status().message()),
+        {{"event", kEventCheckpoint},
+         {"path", entry->path},
+         {"code", std::string(StatusCodeName(loaded.status().code()))}});
     if (damage.ok()) damage = std::move(loaded).status();
   }
   if (!damage.ok()) {
@@ -316,7 +360,7 @@ Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options
   REVERB_ASSIGN_OR_RETURN(const CheckpointFormat format, DetectCheckpointFormat(fs, options.path));
   if (format != CheckpointFormat::kNone) {
     REVERB_ASSIGN_OR_RETURN(LoadedServer loaded,
-                            LoadPath(fs, options.path, options.restore, given, environment));
+                            LoadPath(fs, options.path, options.restore, given, environment, given_rows));
     loaded.segments.clear();  // they are in another folder than new ones
     return loaded;
   }
@@ -324,17 +368,15 @@ Result<LoadedServer> LoadLatest(FileSystem* fs, const CheckpointOptions& options
     REVERB_ASSIGN_OR_RETURN(const CheckpointFormat fallback,
                             DetectCheckpointFormat(fs, *options.fallback_path));
     if (fallback != CheckpointFormat::kNone) {
-      REVERB_ASSIGN_OR_RETURN(LoadedServer loaded,
-                              LoadPath(fs, *options.fallback_path, options.restore, given, environment));
+      REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadPath(fs, *options.fallback_path, options.restore,
+                                                            given, environment, given_rows));
       loaded.segments.clear();
       return loaded;
     }
     Log(LogLevel::kWarning, "the fallback checkpoint \"" + *options.fallback_path +
                                 "\" is not a complete checkpoint; the tables start empty");
   }
-  LoadedServer empty;
-  REVERB_ASSIGN_OR_RETURN(empty.tables, MakeTables(given, environment));
-  return empty;
+  return MakeEmpty(given, given_rows, environment);
 }
 
 }  // namespace reverb::internal

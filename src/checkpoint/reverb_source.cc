@@ -71,7 +71,7 @@ Status ReverbSource::ReadStates() {
           .WithDetail(Detail::kCorruptData);
     }
   }
-  return Status::Ok();
+  return ReadRowStates();
 }
 
 CheckpointInfo ReverbSource::Info() const {
@@ -131,8 +131,9 @@ std::optional<size_t> ReverbSource::FindSegment(const ChunkPlace& place) const {
   return found->second;
 }
 
-bool ReverbSource::MayLeaveOut(const std::vector<bool>& wanted_tables) const {
-  return !std::ranges::all_of(wanted_tables, std::identity()) ||
+bool ReverbSource::MayLeaveOut(const WantedTables& wanted_tables) const {
+  return !std::ranges::all_of(wanted_tables.tables, std::identity()) ||
+         !std::ranges::all_of(wanted_tables.row_tables, std::identity()) ||
          std::ranges::any_of(manifest_.segments, [](const SavedSegment& segment) {
            return segment.kind == SegmentKind::kChunks && segment.live_count < segment.count;
          });
@@ -147,38 +148,42 @@ Result<std::vector<bool>> ReverbSource::ChunksOf(const SavedSegment& segment, bo
 }
 
 Result<std::vector<std::vector<bool>>> ReverbSource::FindNeeded(
-    const std::vector<bool>& wanted_tables, const std::function<void(uint64_t)>& progress) {
+    const WantedTables& wanted_tables, const std::function<void(uint64_t)>& progress) {
   std::vector<std::vector<bool>> needed(manifest_.segments.size());
+  const auto mark = [&](const std::vector<ChunkPlace>& chunks) {
+    for (const ChunkPlace& place : chunks) {
+      const auto index = FindSegment(place);
+      if (!index) return UnknownChunk(place);
+      std::vector<bool>& bits = needed[*index];
+      if (bits.empty()) {
+        REVERB_ASSIGN_OR_RETURN(bits, ChunksOf(manifest_.segments[*index], false));
+      }
+      bits[place.ordinal] = true;
+    }
+    return Status::Ok();
+  };
   REVERB_RETURN_IF_ERROR(ForEachItem(
-      wanted_tables,
-      [&](size_t, PageItem& item) {
-        for (const ChunkPlace& place : item.chunks) {
-          const auto index = FindSegment(place);
-          if (!index) return UnknownChunk(place);
-          std::vector<bool>& bits = needed[*index];
-          if (bits.empty()) {
-            REVERB_ASSIGN_OR_RETURN(bits, ChunksOf(manifest_.segments[*index], false));
-          }
-          bits[place.ordinal] = true;
-        }
-        return Status::Ok();
-      },
-      progress));
+      wanted_tables.tables, [&](size_t, PageItem& item) { return mark(item.chunks); }, progress));
+  REVERB_RETURN_IF_ERROR(ForEachRow(
+      wanted_tables.row_tables, [&](size_t, PageRow& row) { return mark(row.chunks); }, progress));
   return needed;
 }
 
-Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
+Status ReverbSource::Read(ChunkStore& store, const WantedTables& wanted, const Sink& sink,
                           const CheckpointProgressCallback& progress) {
   const bool may_leave_out = MayLeaveOut(wanted);
   CheckpointProgress done;
   for (const SavedSegment& segment : manifest_.segments) {
     if (segment.kind == SegmentKind::kChunks) done.bytes_total += segment.file_bytes;
   }
+  const auto count_pages = [&](const std::vector<RecordPlace>& pages) {
+    for (const RecordPlace& page : pages) done.bytes_total += (may_leave_out ? 2 : 1) * page.size;
+  };
   for (size_t t = 0; t < manifest_.tables.size(); ++t) {
-    if (!wanted[t]) continue;
-    for (const RecordPlace& page : manifest_.tables[t].pages) {
-      done.bytes_total += (may_leave_out ? 2 : 1) * page.size;
-    }
+    if (wanted.tables[t]) count_pages(manifest_.tables[t].pages);
+  }
+  for (size_t t = 0; t < wanted.row_tables.size(); ++t) {
+    if (wanted.row_tables[t]) count_pages(manifest_.row_tables[t].pages);
   }
   Mutex mu;  // chunks are loaded on two threads
   const auto advance = [&](uint64_t bytes) {
@@ -217,7 +222,7 @@ Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, co
   };
   std::vector<ChunkRef> item_chunks;
   REVERB_RETURN_IF_ERROR(ForEachItem(
-      wanted,
+      wanted.tables,
       [&](size_t table, PageItem& item) {
         item_chunks.clear();
         std::span<const ChunkRef> at_hand;
@@ -234,7 +239,17 @@ Status ReverbSource::Read(ChunkStore& store, const std::vector<bool>& wanted, co
         Result<Trajectory> trajectory = MakeTrajectory(item, at_hand);
         if (!trajectory.ok()) return AsDataLoss(path_, item.item.key, trajectory.status());
         item.item.trajectory = *std::move(trajectory);
-        return add(table, std::move(item.item));
+        return sink.add_item(table, std::move(item.item));
+      },
+      advance));
+  REVERB_RETURN_IF_ERROR(ForEachRow(
+      wanted.row_tables,
+      [&](size_t table, PageRow& row) {
+        for (size_t i = 0; i < row.chunks.size(); ++i) {
+          REVERB_ASSIGN_OR_RETURN(const ChunkRef* chunk, get_chunk(row.chunks[i]));
+          row.row.parts[i].chunk = *chunk;
+        }
+        return sink.add_row(table, std::move(row.row));
       },
       advance));
   REVERB_RETURN_IF_ERROR(chunks->Finish());

@@ -42,7 +42,8 @@ Result<std::string> WriteCheckpointFrom(CheckpointSource& source, FileSystem* fs
   options.progress = progress;
   REVERB_ASSIGN_OR_RETURN(LoadedServer loaded, LoadFrom(source, {}, options, environment));
   CheckpointWriter writer(fs, {.root = root, .shard = loaded.shard});
-  const Snapshot snapshot = ConcurrentTable::TakeSnapshot(loaded.tables);
+  Snapshot snapshot = ConcurrentTable::TakeSnapshot(loaded.tables);
+  snapshot.row_tables = ConcurrentRows::TakeSnapshots(loaded.row_tables).tables;
   REVERB_ASSIGN_OR_RETURN(CheckpointWriter::Stats stats,
                           writer.Write(snapshot, std::move(loaded.writers), environment.clock->WallNanos()));
   return std::move(stats.path);

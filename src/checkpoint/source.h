@@ -19,6 +19,7 @@
 #include "base/file_system.h"
 #include "core/chunk_store.h"
 #include "core/restore.h"
+#include "core/rows/row_snapshot.h"
 #include "reverb/checkpoint.h"
 #include "reverb/status.h"
 #include "reverb/table_settings.h"
@@ -42,10 +43,17 @@ struct SavedWriter {
   std::vector<std::pair<std::string, uint64_t>> applied;
 };
 
+// Which tables are read: by index into SavedServer's lists.
+struct WantedTables {
+  std::vector<bool> tables;
+  std::vector<bool> row_tables = {};
+};
+
 struct SavedServer {
   std::string format;         // for display
   int64_t created_nanos = 0;  // since the Unix epoch
   std::vector<SavedTable> tables;
+  std::vector<SavedRowTable> row_tables = {};
   std::vector<SavedWriter> writers;
   uint32_t shard = 0;  // of the server that wrote it; 0 = unknown
 };
@@ -59,11 +67,14 @@ class CheckpointSource {
   // Describes the checkpoint as a whole; the caller fills `tables`.
   virtual CheckpointInfo Info() const = 0;
 
-  // Passes every item of the wanted tables (by index into server().tables) to `add`: tables one after the
-  // other, items in order of slots or of insertion. Creates chunks in `store`, each once however many items
-  // share it. Stops at the first error, its own (DATA_LOSS, naming the file) or that of `add`.
-  using AddItem = std::function<Status(size_t table, SavedItem item)>;
-  virtual Status Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
+  // Passes every item of the wanted tables to `sink.add_item`: tables one after the other, items in order of slots or
+  // of insertion; then every row of the wanted row tables to `sink.add_row`. Creates chunks in `store`, each once
+  // however many items share it. Stops at the first error, its own (DATA_LOSS, naming the file) or that of the sink.
+  struct Sink {
+    std::function<Status(size_t table, SavedItem item)> add_item;
+    std::function<Status(size_t row_table, SavedRow row)> add_row = {};  // if there may be row tables
+  };
+  virtual Status Read(ChunkStore& store, const WantedTables& wanted, const Sink& sink,
                       const CheckpointProgressCallback& progress) = 0;
 };
 

@@ -242,7 +242,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
     if (loop.ShouldLogNow()) {
       const std::string text = "still waiting " + DescribeWait(what, waited);
       mu_.Unlock();
-      LogWait(what + connection_->address(), text);
+      LogWait(what + connection_->address(), text, {{"address", connection_->address()}});
       mu_.Lock();
       continue;
     }

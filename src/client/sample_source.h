@@ -3,6 +3,7 @@
 #define REVERB_CLIENT_SAMPLE_SOURCE_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "reverb/status.h"
@@ -41,6 +42,12 @@ class SampleSource {
   Status NextSome(int64_t most, const WaitOptions& wait, std::vector<Sample>* out) {
     return Take(1, most, wait, out);
   }
+
+  // For a consumer that must not wait. Requests what it needs, and returns true if taking at least one sample, or with
+  // leases `least`, would not wait now. Otherwise calls `ready` once, on any thread and without locks, when it is worth
+  // asking again. REQUIRES: can_prepare(); one consumer.
+  virtual bool can_prepare() const { return false; }
+  virtual bool Prepare(int64_t /*least*/, std::function<void()> /*ready*/) { return true; }
 
   virtual void Close() = 0;
   virtual Stats stats() const = 0;

@@ -150,7 +150,8 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
       const WaitExplanation explanation = DescribeWait(loop.waited(), wait);
       const std::string address = workers_.front().connection->address();
       mu_.Unlock();
-      LogWait("sample " + options_.table + " " + address, "still " + explanation.text);
+      LogWait("sample " + options_.table + " " + address, "still " + explanation.text,
+              {{"table", options_.table}, {"address", address}});
       mu_.Lock();
       continue;
     }
@@ -162,6 +163,27 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
   }
   if (--waiters_ > 0) changed_.NotifyAll();  // another one may have to read
   return result;
+}
+
+bool SamplerImpl::Prepare(int64_t least, std::function<void()> ready) {
+  std::function<void()> former;  // freed without the lock
+  MutexLock lock(&mu_);
+  const auto is_ready = [&]() REQUIRES(mu_) { return MayTake(least) || !status_.ok() || IsAtEnd(least); };
+  if (is_ready()) return true;
+  GrowWindow();
+  Demand(least);
+  if (is_ready()) return true;  // arrived while the lock was released
+  former = std::exchange(on_ready_, std::move(ready));
+  return false;
+}
+
+void SamplerImpl::NotifyReady() {
+  std::function<void()> ready;
+  {
+    MutexLock lock(&mu_);
+    ready.swap(on_ready_);
+  }
+  if (ready) ready();
 }
 
 // With leases, a part of what the consumer needs stays in the queue.
@@ -263,6 +285,7 @@ void SamplerImpl::Close() {
     if (is_leased()) ending_ = static_cast<int>(streams.size());
     changed_.NotifyAll();
   }
+  NotifyReady();
   if (is_leased()) EndStreams(streams, &dropped);
   for (auto& stream : streams) stream->Cancel();
   if (is_leased() && !dropped.empty()) ReleaseLeases(dropped);
@@ -458,6 +481,7 @@ void SamplerImpl::OnReply(size_t index, uint64_t attempt, SampleReply reply, uin
     MutexLock lock(&mu_);
     TakeReply(index, attempt, std::move(reply), bytes);
   }
+  NotifyReady();
   if (welcome) options_.on_welcome(*welcome);
   if (is_part()) options_.on_change();
 }
@@ -564,6 +588,7 @@ void SamplerImpl::OnClosed(size_t index, uint64_t attempt, Status status) {
     MutexLock lock(&mu_);
     TakeEnd(index, attempt, std::move(status), &former);
   }
+  NotifyReady();
   if (is_part()) options_.on_change();
 }
 
@@ -604,10 +629,13 @@ void SamplerImpl::TakeEnd(size_t index, uint64_t attempt, Status status,
   options_.clock->CallAt(now + *pause, [weak = weak_from_this(), index] {
     const std::shared_ptr<SamplerImpl> sampler = weak.lock();
     if (!sampler) return;
-    MutexLock relock(&sampler->mu_);
-    sampler->workers_[index].reconnecting = false;
-    if (!sampler->closed_) sampler->Demand(0);
-    sampler->changed_.NotifyAll();
+    {
+      MutexLock relock(&sampler->mu_);
+      sampler->workers_[index].reconnecting = false;
+      if (!sampler->closed_) sampler->Demand(0);
+      sampler->changed_.NotifyAll();
+    }
+    sampler->NotifyReady();
   });
 }
 

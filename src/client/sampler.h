@@ -78,6 +78,9 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
   static Result<std::shared_ptr<SamplerImpl>> Create(const Connector& connect, Options options);
   ~SamplerImpl() override;
 
+  bool can_prepare() const override { return true; }
+  bool Prepare(int64_t least, std::function<void()> ready) override EXCLUDES(mu_);
+
   void Close() override EXCLUDES(mu_);
   Stats stats() const override EXCLUDES(mu_);
   int64_t batch_size() const override { return options_.batch_size; }
@@ -137,6 +140,8 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
 
   Status Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) override
       EXCLUDES(mu_);
+  // Tells the consumer of Prepare() that something has changed.
+  void NotifyReady() EXCLUDES(mu_);
   void GrowWindow() REQUIRES(mu_);
   size_t TakeQueued(int64_t count, std::vector<Sample>* out) REQUIRES(mu_);
   // Opens streams and sends requests for `wanted` samples. Releases the lock meanwhile. `wait_left`: how long the
@@ -186,6 +191,7 @@ class SamplerImpl final : public SampleSource, public std::enable_shared_from_th
   mutable Mutex mu_;
   CondVar changed_;
   int waiters_ GUARDED_BY(mu_) = 0;
+  std::function<void()> on_ready_ GUARDED_BY(mu_);  // of Prepare()
   std::vector<Worker> workers_ GUARDED_BY(mu_);
   std::deque<Received> queue_ GUARDED_BY(mu_);
   int64_t queued_ GUARDED_BY(mu_) = 0;

@@ -141,7 +141,8 @@ Status SetSampler::Take(int64_t least, int64_t most, const WaitOptions& wait, st
     if (loop.ShouldLogNow()) {
       const WaitExplanation explanation = DescribeWait(loop.waited(), wait);
       mu_.Unlock();
-      LogWait("sample " + options_.sampler.table + " set", "still " + explanation.text);
+      LogWait("sample " + options_.sampler.table + " set", "still " + explanation.text,
+              {{"table", options_.sampler.table}});
       mu_.Lock();
       continue;
     }

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/paged_array.h"
+#include "core/rows/row_snapshot.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
 #include "reverb/table_settings.h"
@@ -130,6 +131,8 @@ class TableSnapshot {
 struct Snapshot {
   std::vector<std::unique_ptr<TableSnapshot>> tables;
   Duration locks_held{0};  // from the first lock taken to the last one released
+  std::vector<std::unique_ptr<RowTableSnapshot>> row_tables = {};
+  Duration row_locks_held{0};
 };
 
 }  // namespace reverb::internal

@@ -56,9 +56,10 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   LoadedServer loaded;
   if (options.checkpoint) REVERB_RETURN_IF_ERROR(options.checkpoint->Validate());
   if (options.checkpoint && options.checkpoint->load_latest) {
-    REVERB_ASSIGN_OR_RETURN(loaded, LoadLatest(options.fs, *options.checkpoint, options.tables, environment));
+    REVERB_ASSIGN_OR_RETURN(
+        loaded, LoadLatest(options.fs, *options.checkpoint, options.tables, environment, options.row_tables));
   } else {
-    REVERB_ASSIGN_OR_RETURN(loaded.tables, MakeTables(options.tables, environment));
+    REVERB_ASSIGN_OR_RETURN(loaded, MakeEmpty(options.tables, options.row_tables, environment));
   }
   options.tables.clear();
   server->loaded_checkpoint_ = loaded.path;
@@ -77,6 +78,12 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                         return service ? service->tables()
                                                        : std::vector<std::shared_ptr<ConcurrentTable>>();
                                       },
+                                  .row_tables =
+                                      [service_of] {
+                                        const std::shared_ptr<Service> service = service_of->lock();
+                                        return service ? service->rows().tables()
+                                                       : std::vector<std::shared_ptr<ConcurrentRows>>();
+                                      },
                                   .save_writers =
                                       [service_of] {
                                         const std::shared_ptr<Service> service = service_of->lock();
@@ -85,12 +92,12 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                   .shard = server->shard_},
         loaded.path.value_or(""), std::move(loaded.segments));
   }
-  // Leaves room for single calls in addition to the streams.
-  const size_t max_calls =
-      options.limits.max_streams + std::min<size_t>(1000, SIZE_MAX - options.limits.max_streams);
+  // Leaves room for single calls in addition to the streams, and for a stream of calls for each of them.
+  const size_t max_streams = std::min(options.limits.max_streams, (SIZE_MAX - 1000) / 2);
+  const size_t max_calls = 2 * max_streams + 1000;
   REVERB_ASSIGN_OR_RETURN(server->service_,
                           Service::Create({.tables = std::move(loaded.tables),
-                                           .row_tables = std::move(options.row_tables),
+                                           .row_tables = std::move(loaded.row_tables),
                                            .store = server->store_,
                                            .server_name = std::move(options.name),
                                            .limits = options.limits,
@@ -100,6 +107,8 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                            .shard = server->shard_,
                                            .clock = options.clock}));
   *service_of = server->service_;
+  server->tls_ = options.tls;
+  REVERB_ASSIGN_OR_RETURN(server->access_, AccessControl::Start(options.auth, server->service_));
   RegisterInprocServer(server->service_);
   REVERB_RETURN_IF_ERROR(server->StartTransports(options, max_calls));
   // Last, so that a server that fails to start writes no checkpoint.
@@ -119,7 +128,9 @@ Status ServerImpl::StartTransports(const Options& options, size_t max_streams) {
   if (options.address) {
     REVERB_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start({.address = *options.address,
                                                       .max_streams = max_streams,
-                                                      .keepalive_timeout = options.keepalive_timeout},
+                                                      .keepalive_timeout = options.keepalive_timeout,
+                                                      .tls = options.tls,
+                                                      .gate = access_},
                                                      service_));
   }
   if (options.local && !local_first && grpc_) {
@@ -139,6 +150,7 @@ Status ServerImpl::StartLocal(const Options& options, int port, size_t max_strea
     local.max_streams = max_streams;
     local.max_pinned_bytes = options.local->max_pinned_bytes;
     local.stalled_client_timeout = options.local->stalled_client_timeout;
+    local.gate = access_;
     local_path_ = local.path;
     // LocalServer replaces the socket of a server that was killed.
     if (CheckLocalListener(local.path).ok()) {
@@ -175,13 +187,17 @@ void ServerImpl::Stop() {
   service_->Stop([this] {
     for (const std::shared_ptr<ConcurrentTable>& table : service_->tables()) table->Close();
     if (!checkpoint_on_stop_) return;
-    if (Result<std::string> path = checkpointer_->Save(); !path.ok()) {
-      Log(LogLevel::kError,
-          "the last checkpoint could not be written: " + std::string(path.status().message()));
-    }
+    (void)checkpointer_->Save();  // logs an error
   });
   if (local_) local_->Stop(kStopGrace);
   if (grpc_) grpc_->Stop(kStopGrace);
+  if (access_) access_->Stop();
+}
+
+Status ServerImpl::Reload() {
+  const Status tls = tls_ ? tls_->Reload() : Status::Ok();
+  const Status tokens = access_->Reload();
+  return tls.ok() ? tokens : tls;
 }
 
 }  // namespace reverb::internal

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "access/access_control.h"
+#include "access/tls_files.h"
 #include "base/file_system.h"
 #include "base/mutex.h"
 #include "checkpoint/checkpointer.h"
@@ -45,6 +47,8 @@ class ServerImpl {
       Duration stalled_client_timeout = std::chrono::minutes(1);
     };
     std::optional<Local> local = {};
+    std::shared_ptr<TlsFiles> tls = nullptr;  // of gRPC; null: plaintext
+    std::optional<AuthOptions> auth = {};     // absent: everybody has all rights
     std::string name = DefaultServerName();
     // 1 to 65535; absent: that of the checkpoint that is loaded, or else a random one.
     std::optional<uint32_t> shard = {};
@@ -60,6 +64,7 @@ class ServerImpl {
   ServerImpl& operator=(const ServerImpl&) = delete;
 
   uint32_t shard() const { return shard_; }
+  int64_t live_bytes() const { return store_->stats().live_bytes; }
   int port() const { return grpc_ ? grpc_->port() : 0; }
   // Returns the path of the local socket; empty if there is none.
   const std::string& local_path() const { return local_path_; }
@@ -74,6 +79,12 @@ class ServerImpl {
   const std::shared_ptr<Checkpointer>& checkpointer() const { return checkpointer_; }
   // Returns a connection within this process.
   std::shared_ptr<Connection> Connect() const;
+
+  // Decides who may do what over the transports; also for ports that others open.
+  const std::shared_ptr<AccessControl>& access() const { return access_; }
+  const std::shared_ptr<TlsFiles>& tls() const { return tls_; }
+  // Reads certificates and tokens again. An error names the file; what was read before stays in use.
+  Status Reload();
 
   // Ends all sessions, writes a last checkpoint if the options require it, and stops the transports.
   void Stop() EXCLUDES(mu_);
@@ -90,6 +101,8 @@ class ServerImpl {
   bool checkpoint_on_stop_ = false;
   std::optional<std::string> loaded_checkpoint_;
   std::shared_ptr<Service> service_;
+  std::shared_ptr<AccessControl> access_;
+  std::shared_ptr<TlsFiles> tls_;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<LocalServer> local_;
   std::string local_path_;

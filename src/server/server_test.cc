@@ -172,7 +172,7 @@ TEST_F(ServerImplTest, StopLogsThatTheLastCheckpointFailed) {
   });
   server->Stop();
   SetLogSink({});
-  EXPECT_THAT(errors, ElementsAre(HasSubstr("the last checkpoint could not be written")));
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("/file/run\" could not be written")));
 }
 
 }  // namespace

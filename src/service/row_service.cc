@@ -31,19 +31,35 @@ std::string TableText(std::string_view name) {
 Status RowService::Create(const RowTableOptions& options, bool exist_ok) {
   REVERB_ASSIGN_OR_RETURN(
       const std::shared_ptr<ConcurrentRows> table,
-      ConcurrentRows::Create(options, {.store = options_.store, .clock = options_.clock}));
-  if (options_.is_taken(options.name)) {
-    return Status::AlreadyExists("there is a table of items named \"" + options.name +
-                                 "\"; use another name");
+      ConcurrentRows::Create(options,
+                             {.store = options_.store, .clock = options_.clock, .created_by_client = true}));
+  const Status added = Add(table);
+  if (added.ok()) {
+    Status status = options_.check_info();
+    if (!status.ok()) {
+      MutexLock lock(&mu_);
+      tables_.erase(options.name);
+    }
+    return status;
   }
   MutexLock lock(&mu_);
-  const auto [found, is_new] = tables_.emplace(options.name, table);
-  if (is_new) return Status::Ok();
+  const auto found = tables_.find(options.name);
+  if (found == tables_.end()) return added;
   const bool is_same = found->second->options() == options;
   if (exist_ok && is_same) return Status::Ok();
   return Status::AlreadyExists(TableText(options.name) + " exists already, with " +
                                (is_same ? "the same settings; pass exist_ok to use it"
                                         : "other settings; remove it, or use another name"));
+}
+
+Status RowService::Add(const std::shared_ptr<ConcurrentRows>& table) {
+  if (options_.is_taken(table->name())) {
+    return Status::AlreadyExists("there is a table of items named \"" + table->name() +
+                                 "\"; use another name");
+  }
+  MutexLock lock(&mu_);
+  if (tables_.emplace(table->name(), table).second) return Status::Ok();
+  return Status::AlreadyExists(TableText(table->name()) + " exists already");
 }
 
 bool RowService::Has(std::string_view name) const {
@@ -121,7 +137,12 @@ std::shared_ptr<PendingCall> RowService::StartWaiting(const std::shared_ptr<Conc
   operation->version = call.version;
   operation->lease = call.extension;
   // The table keeps the operation, not the other way round: this holds the table weakly.
-  operation->on_done = [this, done, weak = std::weak_ptr(table)](RowOperation& finished) {
+  operation->on_done = [this, done, weak = std::weak_ptr(table),
+                        call_id = call.call_id](RowOperation& finished) {
+    if (call_id != 0) {
+      MutexLock lock(&calls_mu_);
+      calls_.erase(call_id);
+    }
     if (!finished.status.ok()) {
       (void)done(finished.status);
       return;
@@ -132,6 +153,7 @@ std::shared_ptr<PendingCall> RowService::StartWaiting(const std::shared_ptr<Conc
     reply.result.refused = std::move(finished.refused);
     reply.result.columns = std::move(finished.claimed.columns);
     reply.result.lease_id = finished.claimed.lease;
+    reply.result.step = finished.claimed.step;
     reply.result.reservation = finished.reservation;
     reply.rows = std::move(finished.claimed.rows);
     BoundData(&reply);
@@ -139,20 +161,53 @@ std::shared_ptr<PendingCall> RowService::StartWaiting(const std::shared_ptr<Conc
     // Nobody has got it.
     const std::shared_ptr<ConcurrentRows> rows = weak.lock();
     if (rows == nullptr) return;
-    if (finished.claimed.lease != 0) rows->Settle(finished.claimed.lease, {}, RowSettlement::kRelease, {});
+    if (finished.claimed.lease != 0) rows->Settle(finished.claimed.lease, {}, RowSettlement::kReturn, {});
     if (finished.reservation != 0) rows->CancelReservation(finished.reservation);
   };
+  auto pending = std::make_shared<PendingRows>(table, operation);
+  bool is_cancelled = false;
+  if (call.call_id != 0) {
+    MutexLock lock(&calls_mu_);
+    is_cancelled = std::ranges::find(cancelled_early_, call.call_id) != cancelled_early_.end();
+    if (!is_cancelled) calls_[call.call_id] = pending;
+  }
+  if (is_cancelled) {
+    (void)done(Status::Cancelled(TableText(call.table) + ": the call was cancelled by its caller"));
+    return nullptr;
+  }
   table->Start(operation);
-  return std::make_shared<PendingRows>(table, std::move(operation));
+  return pending;
+}
+
+bool RowService::CancelCall(uint64_t call_id) {
+  // Calls may overtake each other on the way: what is cancelled may still come.
+  constexpr size_t kMaxEarly = 1024;
+  std::shared_ptr<PendingCall> pending;
+  {
+    MutexLock lock(&calls_mu_);
+    const auto found = calls_.find(call_id);
+    if (found != calls_.end()) {
+      pending = found->second.lock();
+    } else {
+      cancelled_early_.push_back(call_id);
+      if (cancelled_early_.size() > kMaxEarly) cancelled_early_.pop_front();
+    }
+  }
+  if (pending != nullptr) pending->Cancel();
+  return pending != nullptr;
 }
 
 Result<RowsReply> RowService::Execute(const RowsCall& call) {
   RowsReply reply;
   switch (call.verb) {
+    case RowsVerb::kCancel:
+      reply.result.was_known = CancelCall(call.call_id);
+      return reply;
     case RowsVerb::kCreateTable:
       if (!call.create) return Status::InvalidArgument("the request to create a row table has no settings");
-      REVERB_RETURN_IF_ERROR(Create(call.create->ToOptions(), call.exist_ok));
-      Log(LogLevel::kInfo, TableText(call.create->options.name) + " was created by a client");
+      REVERB_RETURN_IF_ERROR(Create(*call.create, call.exist_ok));
+      Log(LogLevel::kInfo, TableText(call.create->name) + " was created by a client",
+          {{"event", kEventTable}, {"table", call.create->name}});
       return reply;
     case RowsVerb::kRemoveTable: {
       REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentRows> table, Find(call.table));
@@ -161,13 +216,14 @@ Result<RowsReply> RowService::Execute(const RowsCall& call) {
         tables_.erase(call.table);
       }
       table->Remove();
-      Log(LogLevel::kInfo, TableText(call.table) + " was removed by a client");
+      Log(LogLevel::kInfo, TableText(call.table) + " was removed by a client",
+          {{"event", kEventTable}, {"table", call.table}});
       return reply;
     }
     case RowsVerb::kInfo:
       if (call.table.empty()) {
         for (const std::shared_ptr<ConcurrentRows>& table : tables())
-          reply.result.tables.push_back(InfoOf(*table));
+          reply.result.tables.push_back(table->Info());
         return reply;
       }
       break;
@@ -187,7 +243,12 @@ Result<RowsReply> RowService::ExecuteOn(ConcurrentRows& table, const RowsCall& c
                                        std::to_string(call.extension.count()) +
                                        " ns; give a positive time, or release it");
       }
-      reply.result.outcome = table.Settle(call.lease_id, call.keys, call.settlement, call.extension);
+      if (call.state && call.settlement != RowSettlement::kAcknowledge) {
+        return Status::InvalidArgument(TableText(call.table) +
+                                       ": a state is set with an acknowledgement only");
+      }
+      reply.result.outcome =
+          table.Settle(call.lease_id, call.keys, call.settlement, call.extension, call.state);
       break;
     case RowsVerb::kGet:
       reply.rows = table.Get(call.keys, call.claim.select);
@@ -216,13 +277,19 @@ Result<RowsReply> RowService::ExecuteOn(ConcurrentRows& table, const RowsCall& c
     case RowsVerb::kSetVersion:
       if (!call.version)
         return Status::InvalidArgument(TableText(call.table) + ": the request has no version");
-      REVERB_RETURN_IF_ERROR(table.SetVersion(*call.version));
+      REVERB_RETURN_IF_ERROR(table.SetVersion(*call.version, call.state));
+      break;
+    case RowsVerb::kSetState:
+      table.SetState(call.state.value_or(""));
+      break;
+    case RowsVerb::kGetState:
+      reply.result.state = table.State();
       break;
     case RowsVerb::kCancelReservation:
       reply.result.was_known = table.CancelReservation(call.reservation);
       break;
     case RowsVerb::kInfo:
-      reply.result.tables.push_back(InfoOf(table));
+      reply.result.tables.push_back(table.Info());
       break;
     default:
       return Status::Unimplemented(TableText(call.table) + ": this server does not know the operation " +
@@ -231,10 +298,6 @@ Result<RowsReply> RowService::ExecuteOn(ConcurrentRows& table, const RowsCall& c
   reply.result.version = table.version();
   BoundData(&reply);
   return reply;
-}
-
-RowTableReport RowService::InfoOf(ConcurrentRows& table) {
-  return {.settings = RowTableRecord::Of(table.options()), .info = table.Info()};
 }
 
 }  // namespace reverb::internal

@@ -5,6 +5,7 @@
 #define REVERB_SERVICE_ROW_SERVICE_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "core/chunk_store.h"
@@ -31,11 +33,15 @@ class RowService {
     uint64_t max_reply_bytes = uint64_t{32} << 20;
     // Returns whether a table of items has this name.
     std::function<bool(std::string_view)> is_taken = [](std::string_view) { return false; };
+    // Fails if clients could not read the description of this server with its present tables.
+    std::function<Status()> check_info = [] { return Status::Ok(); };
   };
 
   explicit RowService(Options options) : options_(std::move(options)) {}
 
-  // Creates a table. ALREADY_EXISTS if there is one of that name, unless `exist_ok` and its settings are the same.
+  // Adds a table. ALREADY_EXISTS if there is one of that name.
+  Status Add(const std::shared_ptr<ConcurrentRows>& table) EXCLUDES(mu_);
+  // Creates a table for a client. ALREADY_EXISTS if there is one of that name, unless `exist_ok` and its settings are the same.
   Status Create(const RowTableOptions& options, bool exist_ok) EXCLUDES(mu_);
   bool Has(std::string_view name) const EXCLUDES(mu_);
   Result<std::shared_ptr<ConcurrentRows>> Find(std::string_view name) const EXCLUDES(mu_);
@@ -50,9 +56,10 @@ class RowService {
  private:
   Result<RowsReply> Execute(const RowsCall& call);
   Result<RowsReply> ExecuteOn(ConcurrentRows& table, const RowsCall& call);
-  static RowTableReport InfoOf(ConcurrentRows& table);
   std::shared_ptr<PendingCall> StartWaiting(const std::shared_ptr<ConcurrentRows>& table, RowsRequest request,
                                             const RequestHandler::RowsDone& done);
+  // Ends the operation with this number, now or when it comes. Returns whether it was waiting.
+  bool CancelCall(uint64_t call_id) EXCLUDES(calls_mu_);
   // Sets rows_with_data, and removes the data of rows beyond it.
   void BoundData(RowsReply* reply) const;
 
@@ -60,6 +67,11 @@ class RowService {
 
   mutable Mutex mu_;
   std::map<std::string, std::shared_ptr<ConcurrentRows>, std::less<>> tables_ GUARDED_BY(mu_);
+
+  // Operations that can be cancelled by their number.
+  Mutex calls_mu_;
+  absl::flat_hash_map<uint64_t, std::weak_ptr<PendingCall>> calls_ GUARDED_BY(calls_mu_);
+  std::deque<uint64_t> cancelled_early_ GUARDED_BY(calls_mu_);  // came before the operation; the latest ones
 };
 
 }  // namespace reverb::internal

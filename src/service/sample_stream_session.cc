@@ -240,6 +240,7 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
     sequence = ++draw_sequence_;
     blocked_since_ = service_->clock()->Now();
   }
+  service_->OnWaitBegins();
   ConcurrentTable::Handle operation = table->SampleAsync(
       count, /*allow_partial=*/true, timeout,
       [self = shared_from_this(), table](Operation& done) { self->OnDrawn(*table, done); }, order);
@@ -352,6 +353,7 @@ SampleReply SampleStreamSession::TakeReply() {
   if (drawn_.empty()) num_sent_ = 0;
   if (drawn_.empty() && end_.has_value()) {
     reply.end = std::exchange(end_, std::nullopt);
+    if (IsRefusal(*reply.end)) LogRefusedClient(Client(), request.table, *reply.end);
     table_.reset();
     to_draw_ = 0;
     first_ = {};  // a stream that waits for requests must not keep an item's data
@@ -369,6 +371,22 @@ void SampleStreamSession::AddWait(std::vector<WaiterInfo>* waiters) const {
                       .count = to_draw_,
                       .client_name = client_name_,
                       .address = address_});
+}
+
+bool SampleStreamSession::TakeLongWait(Duration after, std::vector<LongWait>* waits) {
+  const TimePoint now = service_->clock()->Now();
+  MutexLock lock(&mu_);
+  if (peer_ == nullptr || address_.empty() || !operation_ || table_ == nullptr) return false;
+  const Duration waited = now - blocked_since_;
+  if (waited < after || logged_draw_ == draw_sequence_) return true;
+  logged_draw_ = draw_sequence_;
+  waits->push_back({.waiter = {.table = table_->name(),
+                               .waited_nanos = waited.count(),
+                               .count = to_draw_,
+                               .client_name = client_name_,
+                               .address = address_},
+                    .session = std::to_string(stream_id_)});
+  return true;
 }
 
 void SampleStreamSession::OnWritten() {
@@ -393,6 +411,8 @@ void SampleStreamSession::End(Status status) {
     MutexLock lock(&mu_);
     if (peer_ == nullptr || strand_.is_closed()) return;
     stream_status_ = status;
+    has_ended_ = true;
+    if (IsRefusal(status)) LogRefusedClient(Client(), "", status);
     if (!strand_.Close()) return;  // the running Proceed() ends the stream
     peer = peer_;
   }
@@ -404,6 +424,7 @@ void SampleStreamSession::OnGone() {
   std::shared_ptr<ConcurrentTable> table;
   ConcurrentTable::Handle operation;
   std::vector<LeaseGrant> undelivered;
+  bool has_closed = false;
   {
     MutexLock lock(&mu_);
     peer = std::move(peer_);
@@ -415,9 +436,17 @@ void SampleStreamSession::OnGone() {
     if (undelivered.empty()) CountUndelivered(table_.get(), unsent.size());
     drawn_.clear();
     num_sent_ = 0;
+    has_closed = done_ || has_ended_;
   }
   if (operation) table->Cancel(operation);
   if (!undelivered.empty()) table->Release(undelivered);
+  // Clients close most streams by cancelling them, which looks the same here.
+  if (!has_closed && !address_.empty()) {
+    LogFields fields = {{"event", kEventDisconnect}};
+    if (table != nullptr) fields.push_back({"table", table->name()});
+    Log(LogLevel::kDebug, "the sampler " + Client().ToString() + " disconnected",
+        Client().Fields(std::move(fields)));
+  }
   service_->StreamGone(stream_id_);
 }
 

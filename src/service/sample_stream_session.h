@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "base/strand.h"
 #include "core/table.h"
+#include "service/client_log.h"
 #include "service/service.h"
 #include "transport/transport.h"
 
@@ -41,6 +42,9 @@ class SampleStreamSession final : public SampleSession,
   void End(Status status) EXCLUDES(mu_);
   // Adds an entry if a table blocks this stream. The caller adds the reason.
   void AddWait(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
+
+  // Adds the wait of a client of another process that is longer than `after`, once. Returns whether it waits.
+  bool TakeLongWait(Duration after, std::vector<LongWait>* waits) EXCLUDES(mu_);
 
   void OnRequest(SampleRequest request) override EXCLUDES(mu_);
   void OnWritten() override EXCLUDES(mu_);
@@ -84,6 +88,9 @@ class SampleStreamSession final : public SampleSession,
             const BatchOrder& order) EXCLUDES(mu_);
   void OnDrawn(ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
   void TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
+  ClientIdentity Client() const {
+    return {.name = client_name_, .address = address_, .session = std::to_string(stream_id_)};
+  }
   // Counts samples of `table` that were drawn and cannot be sent.
   void CountUndelivered(const ConcurrentTable* table, size_t samples) const;
 
@@ -104,6 +111,7 @@ class SampleStreamSession final : public SampleSession,
   bool greeted_ GUARDED_BY(mu_) = false;
   bool read_wanted_ GUARDED_BY(mu_) = true;
   bool done_ GUARDED_BY(mu_) = false;             // the client will send nothing more
+  bool has_ended_ GUARDED_BY(mu_) = false;        // either side has ended the stream
   uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet
   // Credit that came back for the reply being sent, whose bytes are counted only after Reply() returns.
   uint64_t early_credit_ GUARDED_BY(mu_) = 0;
@@ -120,6 +128,7 @@ class SampleStreamSession final : public SampleSession,
   double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
+  uint64_t logged_draw_ GUARDED_BY(mu_) = 0;           // the last draw whose wait was logged
   ConcurrentTable::Handle operation_ GUARDED_BY(mu_);  // while a draw waits
   TimePoint blocked_since_ GUARDED_BY(mu_);
 };

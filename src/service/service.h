@@ -24,8 +24,8 @@
 #include "base/mutex.h"
 #include "checkpoint/source.h"
 #include "core/chunk_store.h"
+#include "core/rows/row_table.h"
 #include "core/table.h"
-#include "reverb/row_table_options.h"
 #include "reverb/status.h"
 #include "service/row_service.h"
 #include "transport/transport.h"
@@ -79,8 +79,8 @@ class WriterSession;
 class Service final : public RequestHandler, public std::enable_shared_from_this<Service> {
  public:
   struct Options {
-    std::vector<std::shared_ptr<ConcurrentTable>> tables;  // of one store; names are unique
-    std::vector<RowTableOptions> row_tables = {};
+    std::vector<std::shared_ptr<ConcurrentTable>> tables;          // of one store; names are unique
+    std::vector<std::shared_ptr<ConcurrentRows>> row_tables = {};  // of the same store; names are unique
     std::shared_ptr<ChunkStore> store;
     std::string server_name = "reverb";
     ServiceLimits limits;
@@ -155,6 +155,10 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   void AddDisconnectedBytes(int64_t bytes) {
     disconnected_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
+  // A call of a client begins to wait for a table.
+  void OnWaitBegins() {
+    if (!checks_waits_.load(std::memory_order_relaxed) && IsLogged()) ScheduleWaitCheck();
+  }
   // The writer closed cleanly; drops its session.
   void ForgetWriter(const Id128& id) EXCLUDES(mu_);
   // Counts samples of `table` that were drawn for a client that disconnected before they were sent. Logs them
@@ -164,6 +168,9 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
  private:
   explicit Service(Options options);
   Status CheckVersion(const Hello& hello) const;
+  Result<std::shared_ptr<InsertSession>> DoOpenInsert(const Hello& hello, std::shared_ptr<InsertPeer> peer);
+  Result<std::shared_ptr<SampleSession>> DoOpenSample(const Hello& hello, std::shared_ptr<SamplePeer> peer);
+  void LogIfRefused(const Hello& hello, const std::string& address, const Status& status) const;
   // Fails if Info(), with one more table, exceeds what clients accept: they request it first, and could not
   // use any table.
   Status CheckInfoCanBeRead(ConcurrentTable* one_more);
@@ -179,6 +186,15 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   };
   // Puts a writer at the end of disconnected_, or removes it.
   void SetDisconnected(const Id128& id, Writer* writer, bool is_disconnected) REQUIRES(mu_);
+  struct Sessions {
+    std::vector<std::shared_ptr<WriterSession>> writers;
+    std::vector<std::shared_ptr<SampleStreamSession>> samplers;
+  };
+  Sessions AllSessions() const EXCLUDES(mu_);
+  // Calls CheckWaits() soon, unless that is scheduled.
+  void ScheduleWaitCheck();
+  // Logs calls that have waited for long, each once, and schedules the next check while any waits.
+  void CheckWaits() EXCLUDES(mu_);
   // Lists what waits, longest first, with the reasons from `tables`.
   std::vector<WaiterInfo> Waiters(const std::vector<TableInfo>& tables) const EXCLUDES(mu_);
   // Drops pending items, sessions and sequence numbers of disconnected writers, as the limits require.
@@ -207,6 +223,8 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   std::atomic<int64_t> undelivered_{0};
   LogEvery undelivered_log_;
   LogEvery disconnected_log_;
+  LogEvery wait_log_;
+  std::atomic<bool> checks_waits_{false};  // CheckWaits() is scheduled
   // Changes that have begun and not ended. After `refuses_changes_` was set, none begins.
   std::atomic<int64_t> changes_{0};
   std::atomic<bool> refuses_changes_{false};

@@ -24,8 +24,10 @@ namespace reverb::internal {
 struct FakeInsertPeer final : InsertPeer {
   int reads = 0;
   bool ready = true;
+  std::string from;  // the client's address; empty: this process
   std::vector<InsertReply> replies;
   std::optional<Status> end;
+  std::string address() const override { return from; }
   void ReadNext() override { ++reads; }
   bool Reply(InsertReply reply) override {
     replies.push_back(std::move(reply));
@@ -40,8 +42,10 @@ struct FakeSamplePeer final : SamplePeer {
   int reads = 0;
   bool ready = true;
   uint64_t bytes_per_sample = 100;
+  std::string from;  // the client's address; empty: this process
   std::vector<SampleReply> replies;
   std::optional<Status> end;
+  std::string address() const override { return from; }
   bool sends_references() const override { return by_reference; }
   void ReadNext() override { ++reads; }
   Sent Reply(SampleReply reply) override {

@@ -113,7 +113,7 @@ void WriterSession::Receive(InsertMessage message) {
       Result<Line*> found = FindLine(from.table);
       if (!found.ok()) {
         line = nullptr;  // FindLine() may have dropped it
-        Reject(from.number, std::move(found).status());
+        Reject(from.number, from.table, std::move(found).status());
         continue;
       }
       line = *found;
@@ -121,7 +121,7 @@ void WriterSession::Receive(InsertMessage message) {
     if (from.number <= line->applied.load(std::memory_order_relaxed)) continue;  // inserted before a restart
     Result<Trajectory> trajectory = service_->store().Enter(std::move(from.trajectory));
     if (!trajectory.ok()) {
-      Reject(from.number, std::move(trajectory).status());
+      Reject(from.number, line->table->name(), std::move(trajectory).status());
       continue;
     }
     WaitingItem to{.item = std::move(from), .counted = {}};
@@ -132,7 +132,7 @@ void WriterSession::Receive(InsertMessage message) {
     if (status.ok()) status = line->table->CheckItem(to.item);
     if (status.ok()) status = line->table->CheckLayout(to.item, &line->layout);
     if (!status.ok()) {
-      Reject(to.item.number, std::move(status));
+      Reject(to.item.number, line->table->name(), std::move(status));
       continue;
     }
     ++waiting_items_;
@@ -156,9 +156,10 @@ void WriterSession::DropWaiting(WaitingItem* item) {
   waiting_chunks_.Remove(item->counted);
 }
 
-void WriterSession::Reject(uint64_t number, Status status) {
+void WriterSession::Reject(uint64_t number, std::string_view table, Status status) {
   // Of an item that was resent after DropPending(): the writer knows, or will know, that it was rejected.
   if (std::ranges::find(remembered_, number, &Rejection::number) != remembered_.end()) return;
+  if (IsRefusal(status)) LogRefusedClient(Client(), table, status);
   if (remembered_.size() < kRememberedRejections) remembered_.push_back({number, status});
   unreported_.push_back({number, std::move(status)});
 }
@@ -247,6 +248,7 @@ void WriterSession::StartOperation(const std::shared_ptr<Line>& line) {
     sequence = ++line->sequence;
     line->blocked_since = service_->clock()->Now();
   }
+  service_->OnWaitBegins();
   ConcurrentTable::Handle operation = line->table->InsertAsync(
       std::move(items), /*timeout=*/{},
       [self = shared_from_this(), line](Operation& done) { self->OnInserted(line, done); },
@@ -275,7 +277,7 @@ void WriterSession::Settle(Line* line, size_t applied, const Status& status, std
   const size_t finished = status.ok() || dropping_ ? applied : line->under_way;
   for (size_t i = 0; i < finished; ++i) {
     WaitingItem& item = line->waiting[i];
-    if (i >= applied) Reject(item.item.number, status);
+    if (i >= applied) Reject(item.item.number, line->table->name(), status);
     DropWaiting(&item);
   }
   // Those to be dropped only need their numbers.
@@ -447,6 +449,33 @@ void WriterSession::AddWaits(std::vector<WaiterInfo>* waiters) const {
                         .client_name = client_name_,
                         .address = address_});
   }
+}
+
+bool WriterSession::TakeLongWaits(Duration after, std::vector<LongWait>* waits) {
+  const TimePoint now = service_->clock()->Now();
+  bool any_waits = false;
+  MutexLock lock(&mu_);
+  if (peer_ == nullptr || address_.empty()) return false;
+  for (const auto& line : lines_) {
+    if (!line->operation) continue;
+    any_waits = true;
+    const Duration waited = now - line->blocked_since;
+    if (waited < after || line->logged_sequence == line->sequence) continue;
+    line->logged_sequence = line->sequence;
+    waits->push_back({.waiter = {.table = line->table->name(),
+                                 .is_insert = true,
+                                 .waited_nanos = waited.count(),
+                                 .count = static_cast<int64_t>(line->waiting.size()),
+                                 .client_name = client_name_,
+                                 .address = address_},
+                      .session = SessionText(id_)});
+  }
+  return any_waits;
+}
+
+ClientIdentity WriterSession::client() const {
+  MutexLock lock(&mu_);
+  return Client();
 }
 
 bool WriterSession::IsOver() const {

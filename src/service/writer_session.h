@@ -27,6 +27,7 @@
 #include "base/strand.h"
 #include "checkpoint/source.h"
 #include "core/table.h"
+#include "service/client_log.h"
 #include "service/service.h"
 #include "tensor/distinct_chunks.h"
 #include "tensor/item.h"
@@ -60,6 +61,11 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool is_disconnected() const EXCLUDES(mu_);
   // Adds an entry for each table that blocks this writer. The caller adds the reasons.
   void AddWaits(std::vector<WaiterInfo>* waiters) const EXCLUDES(mu_);
+  // Adds the waits of a connected client of another process that are longer than `after`, each once. Returns
+  // whether anything of it waits.
+  bool TakeLongWaits(Duration after, std::vector<LongWait>* waits) EXCLUDES(mu_);
+  // Returns the client of the attached stream, or of the last one.
+  ClientIdentity client() const EXCLUDES(mu_);
   // Frees the pending items of a disconnected writer, which will resend them: takes back their numbers. The
   // writer's next stream is welcomed when the tables have cancelled the inserts. Does nothing if the writer is
   // connected.
@@ -87,6 +93,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
     std::vector<uint64_t> given_up;     // numbers that were waiting when the writer was abandoned
     size_t under_way = 0;               // items of the operation
     uint64_t sequence = 0;              // of the operation
+    uint64_t logged_sequence = 0;       // of the last operation whose wait was logged
     ConcurrentTable::Handle operation;  // while it waits
     TimePoint blocked_since;
     TableLayout::Checked layout;
@@ -112,7 +119,10 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   void CountDisconnectedBytes() REQUIRES(mu_);
   // Completes DropPending() if no operation is in progress. The caller destroys the result without the lock.
   std::vector<std::deque<WaitingItem>> FinishDropping() REQUIRES(mu_);
-  void Reject(uint64_t number, Status status) REQUIRES(mu_);
+  void Reject(uint64_t number, std::string_view table, Status status) REQUIRES(mu_);
+  ClientIdentity Client() const REQUIRES(mu_) {
+    return {.name = client_name_, .address = address_, .session = SessionText(id_)};
+  }
   // Makes the remembered rejections the first that are reported to a new stream.
   void RestoreRejections() REQUIRES(mu_);
   Result<Line*> FindLine(const std::string& table) REQUIRES(mu_);

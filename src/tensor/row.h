@@ -63,6 +63,11 @@ struct RowRecord {
   std::vector<RowTag> tags = {};
   // The names of the columns that the row has; only if they were asked for.
   std::vector<std::string> columns = {};
+  // Only of rows that are listed.
+  bool is_requeued = false;
+  bool is_stale = false;
+  std::vector<std::string> leased_by = {};    // names of consumers
+  std::vector<std::string> consumed_by = {};  // likewise
   // For each selected column, the number of its segments: 0 if the row does not have it.
   std::vector<uint32_t> num_segments = {};
   std::vector<RowSegment> segments = {};  // of the selected columns, one after the other

@@ -342,7 +342,8 @@ bool Listener::AcceptOne(int listening_fd) {
   if (const std::optional<std::string> why = RefusalReason(fd)) {
     // Closes the connection without a reason: gRPC's clients then back off and report an error. A client that
     // receives an HTTP/2 GOAWAY with a reason reconnects immediately, forever, and never reports the reason.
-    log_.Log(LogLevel::kWarning, "refuse", "refused a connection to " + address_ + ": " + *why);
+    log_.Log(LogLevel::kWarning, "refuse", "refused a connection to " + address_ + ": " + *why,
+             {{"event", kEventRefusal}, {"endpoint", address_}});
     close(fd);
     return true;
   }

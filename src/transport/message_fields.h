@@ -35,6 +35,10 @@ struct RowHeader {
   std::vector<RowTagRecord> tags;
   std::vector<std::string> columns;
   std::vector<uint64_t> num_segments;
+  bool is_requeued = false;
+  bool is_stale = false;
+  std::vector<std::string> leased_by;
+  std::vector<std::string> consumed_by;
 };
 
 // Represents a Status in a message.
@@ -56,10 +60,6 @@ template <>
 inline constexpr uint32_t kNumValues<RowSettlement> = kNumRowSettlements;
 template <>
 inline constexpr uint32_t kNumValues<RowEnding> = kNumRowEndings;
-template <>
-inline constexpr uint32_t kNumValues<RowOrder> = kNumRowOrders;
-template <>
-inline constexpr uint32_t kNumValues<WhenStale> = kNumWhenStale;
 
 // One field per line.
 // clang-format off
@@ -219,20 +219,6 @@ inline constexpr auto kFields<internal::InspectRequest> = FieldList("InspectRequ
 // --- Row tables ---
 
 template <>
-inline constexpr auto kFields<internal::RowTableRecord> = FieldList("RowTableSettings",
-    Field("name", 1, &internal::RowTableRecord::options, &RowTableOptions::name),
-    Field("max_rows", 2, &internal::RowTableRecord::options, &RowTableOptions::max_rows),
-    Field("group_size", 3, &internal::RowTableRecord::options, &RowTableOptions::group_size),
-    Field("consumers", 4, &internal::RowTableRecord::options, &RowTableOptions::consumers),
-    Field("order", 5, &internal::RowTableRecord::options, &RowTableOptions::order),
-    Field("max_running", 6, &internal::RowTableRecord::options, &RowTableOptions::max_running),
-    Field("drop_consumed", 7, &internal::RowTableRecord::options, &RowTableOptions::drop_consumed),
-    Field("has_staleness", 8, &internal::RowTableRecord::has_staleness),
-    Field("max_lag", 9, &internal::RowTableRecord::staleness, &StalenessOptions::max_lag),
-    Field("when_stale", 10, &internal::RowTableRecord::staleness, &StalenessOptions::when_stale),
-    Field("batch", 11, &internal::RowTableRecord::staleness, &StalenessOptions::batch));
-
-template <>
 inline constexpr auto kFields<internal::RowsCall> = FieldList("RowsCall",
     Field("verb", 1, &internal::RowsCall::verb),
     Field("table", 2, &internal::RowsCall::table),
@@ -257,6 +243,12 @@ inline constexpr auto kFields<internal::RowsCall> = FieldList("RowsCall",
     Field("token_column", 28, &internal::RowsCall::claim, &RowClaim::token_column),
     Field("whole_groups", 29, &internal::RowsCall::claim, &RowClaim::whole_groups),
     Field("lease_nanos", 30, &internal::RowsCall::claim, &RowClaim::lease).As(FieldKind::kSaturating),
+    Field("ranks", 31, &internal::RowsCall::claim, &RowClaim::ranks),
+    Field("rank", 32, &internal::RowsCall::claim, &RowClaim::rank),
+    Field("step", 33, &internal::RowsCall::claim, &RowClaim::step).As(FieldKind::kZigZag),
+    Field("drop_last", 34, &internal::RowsCall::claim, &RowClaim::drop_last),
+    Field("equal_rows", 35, &internal::RowsCall::claim, &RowClaim::equal_rows),
+    Field("split_groups", 36, &internal::RowsCall::claim, &RowClaim::split_groups),
     Field("keys", 40, &internal::RowsCall::keys).UpTo(FieldLimit::kUpdates),
     Field("lease_id", 41, &internal::RowsCall::lease_id).As(FieldKind::kFixed),
     Field("settlement", 42, &internal::RowsCall::settlement),
@@ -267,46 +259,9 @@ inline constexpr auto kFields<internal::RowsCall> = FieldList("RowsCall",
     Field("version", 47, &internal::RowsCall::version).As(FieldKind::kZigZag),
     Field("reservation", 48, &internal::RowsCall::reservation).As(FieldKind::kFixed),
     Field("create", 49, &internal::RowsCall::create),
-    Field("exist_ok", 50, &internal::RowsCall::exist_ok));
-
-template <>
-inline constexpr auto kFields<RowCounts> = FieldList("RowCounts",
-    Field("rows", 1, &RowCounts::rows),
-    Field("open", 2, &RowCounts::open),
-    Field("stale", 3, &RowCounts::stale),
-    Field("groups", 4, &RowCounts::groups),
-    Field("complete_groups", 5, &RowCounts::complete_groups),
-    Field("running", 6, &RowCounts::running),
-    Field("leases", 7, &RowCounts::leases),
-    Field("accepted", 8, &RowCounts::accepted),
-    Field("created", 9, &RowCounts::created),
-    Field("updated", 10, &RowCounts::updated),
-    Field("consumed", 11, &RowCounts::consumed),
-    Field("dropped_stale", 12, &RowCounts::dropped_stale),
-    Field("deleted", 13, &RowCounts::deleted),
-    Field("refused", 14, &RowCounts::refused),
-    Field("claimed", 15, &RowCounts::claimed),
-    Field("acknowledged", 16, &RowCounts::acknowledged),
-    Field("released", 17, &RowCounts::released),
-    Field("expired", 18, &RowCounts::expired));
-
-template <>
-inline constexpr auto kFields<RowConsumerInfo> = FieldList("RowConsumerInfo",
-    Field("name", 1, &RowConsumerInfo::name),
-    Field("ready", 2, &RowConsumerInfo::ready),
-    Field("leased", 3, &RowConsumerInfo::leased),
-    Field("consumed", 4, &RowConsumerInfo::consumed));
-
-template <>
-inline constexpr auto kFields<internal::RowTableReport> = FieldList("RowTableInfo",
-    Field("settings", 1, &internal::RowTableReport::settings),
-    Field("counts", 2, &internal::RowTableReport::info, &RowTableInfo::counts),
-    Field("consumers", 3, &internal::RowTableReport::info, &RowTableInfo::consumers),
-    Field("version", 4, &internal::RowTableReport::info, &RowTableInfo::version).As(FieldKind::kZigZag),
-    Field("waiting_writes", 5, &internal::RowTableReport::info, &RowTableInfo::waiting_writes),
-    Field("waiting_claims", 6, &internal::RowTableReport::info, &RowTableInfo::waiting_claims),
-    Field("waiting_reservations", 7, &internal::RowTableReport::info, &RowTableInfo::waiting_reservations),
-    Field("claim_reason", 8, &internal::RowTableReport::info, &RowTableInfo::claim_reason).UpTo(FieldLimit::kText));
+    Field("exist_ok", 50, &internal::RowsCall::exist_ok),
+    Field("state", 51, &internal::RowsCall::state).AsBytes(FieldLimit::kRowState),
+    Field("call_id", 52, &internal::RowsCall::call_id).As(FieldKind::kFixed));
 
 template <>
 inline constexpr auto kFields<internal::RowsResult> = FieldList("RowsResult",
@@ -319,7 +274,9 @@ inline constexpr auto kFields<internal::RowsResult> = FieldList("RowsResult",
     Field("cursor", 7, &internal::RowsResult::cursor),
     Field("reservation", 8, &internal::RowsResult::reservation).As(FieldKind::kFixed),
     Field("was_known", 9, &internal::RowsResult::was_known),
-    Field("tables", 10, &internal::RowsResult::tables));
+    Field("tables", 10, &internal::RowsResult::tables),
+    Field("state", 11, &internal::RowsResult::state).AsBytes(FieldLimit::kRowState),
+    Field("step", 12, &internal::RowsResult::step).As(FieldKind::kZigZag));
 
 template <>
 inline constexpr auto kFields<internal::RowTagRecord> = FieldList("RowTag",
@@ -337,7 +294,11 @@ inline constexpr auto kFields<internal::RowHeader> = FieldList("RowHeader",
     Field("is_open", 4, &internal::RowHeader::is_open),
     Field("tags", 5, &internal::RowHeader::tags),
     Field("columns", 6, &internal::RowHeader::columns),
-    Field("num_segments", 7, &internal::RowHeader::num_segments).As(FieldKind::kFixed));
+    Field("num_segments", 7, &internal::RowHeader::num_segments).As(FieldKind::kFixed),
+    Field("is_requeued", 8, &internal::RowHeader::is_requeued),
+    Field("is_stale", 9, &internal::RowHeader::is_stale),
+    Field("leased_by", 10, &internal::RowHeader::leased_by),
+    Field("consumed_by", 11, &internal::RowHeader::consumed_by));
 
 // clang-format on
 

@@ -193,27 +193,11 @@ enum class RowsVerb : uint8_t {
   kInfo = 11,
   kCreateTable = 12,
   kRemoveTable = 13,
+  kSetState = 14,
+  kGetState = 15,
+  kCancel = 16,
 };
-inline constexpr uint32_t kNumRowsVerbs = 14;
-
-// Settings of a row table, as a message has them.
-struct RowTableRecord {
-  RowTableOptions options;
-  bool has_staleness = false;
-  StalenessOptions staleness;
-
-  static RowTableRecord Of(const RowTableOptions& options) {
-    return {.options = options,
-            .has_staleness = options.staleness.has_value(),
-            .staleness = options.staleness.value_or(StalenessOptions())};
-  }
-  RowTableOptions ToOptions() const {
-    RowTableOptions result = options;
-    result.staleness.reset();
-    if (has_staleness) result.staleness = staleness;
-    return result;
-  }
-};
+inline constexpr uint32_t kNumRowsVerbs = 17;
 
 // What an operation needs besides rows. Each verb uses some of the fields.
 struct RowsCall {
@@ -227,23 +211,21 @@ struct RowsCall {
   RowSettlement settlement = RowSettlement::kAcknowledge;
   Duration extension{0};  // kSettle
   RowEnding ending = RowEnding::kClose;
-  uint64_t cursor = 0;                        // kList
-  int64_t count = 0;                          // kList, kReserve
-  std::optional<int64_t> version = {};        // kSetVersion, kReserve
-  uint64_t reservation = 0;                   // kCancelReservation
-  std::optional<RowTableRecord> create = {};  // kCreateTable
-  bool exist_ok = false;                      // kCreateTable
+  uint64_t cursor = 0;                         // kList
+  int64_t count = 0;                           // kList, kReserve
+  std::optional<int64_t> version = {};         // kSetVersion, kReserve
+  uint64_t reservation = 0;                    // kCancelReservation
+  std::optional<RowTableOptions> create = {};  // kCreateTable
+  bool exist_ok = false;                       // kCreateTable
+  // The caller's state: kSetState; kSettle that acknowledges, kSetVersion: set together with it.
+  std::optional<std::string> state = {};
+  // kPut, kClaim, kReserve: a random number by which kCancel can end the wait; 0 = it cannot. kCancel: that number.
+  uint64_t call_id = 0;
 };
 
 struct RowsRequest {
   RowsCall call;
   std::vector<RowWrite> rows = {};  // kPut
-};
-
-// A RowTableInfo, with the settings as a message has them.
-struct RowTableReport {
-  RowTableRecord settings;
-  RowTableInfo info;  // except for the settings
 };
 
 // What an operation returns besides rows.
@@ -257,7 +239,9 @@ struct RowsResult {
   uint64_t cursor = 0;
   uint64_t reservation = 0;
   bool was_known = false;  // kCancelReservation
-  std::vector<RowTableReport> tables = {};
+  std::vector<RowTableInfo> tables = {};
+  std::optional<std::string> state = {};  // kGetState
+  std::optional<int64_t> step = {};       // of a claim with ranks
 };
 
 struct RowsReply {

@@ -1,6 +1,11 @@
 #include "transport/single_calls.h"
 
+#include <chrono>
 #include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
 
 namespace reverb::internal {
 
@@ -46,9 +51,7 @@ Result<WireMessage> EmptyIfOk(Status status) {
   return EncodeEmpty();
 }
 
-}  // namespace
-
-Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler) {
+Result<WireMessage> ServeCall(Method method, ByteSlices request, RequestHandler* handler) {
   const WireLimits& limits = handler->wire_limits();
   switch (method) {
     case Method::kMutate: {
@@ -100,18 +103,48 @@ Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* han
   }
 }
 
-std::shared_ptr<PendingCall> ServeRows(ByteSlices request, RequestHandler* handler,
-                                       std::function<bool(Result<WireMessage>)> done) {
+// Logs that a call was refused. The message of the status names the table.
+void LogRefusedCall(Method method, const Status& status) {
+  if (!IsRefusal(status)) return;
+  // The checkpointer logs writes that fail.
+  if (method == Method::kCheckpoint && status.code() != StatusCode::kInvalidArgument) return;
+  const std::string name(MethodName(method));
+  LogRefusal("call " + name + " " + std::string(StatusCodeName(status.code())),
+             "refused a call of " + name + ": " + std::string(status.message()), status, {{"call", name}});
+}
+
+}  // namespace
+
+Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler) {
+  Result<WireMessage> reply = ServeCall(method, request, handler);
+  if (!reply.ok()) LogRefusedCall(method, reply.status());
+  return reply;
+}
+
+Result<RowsRequest> DecodeRows(ByteSlices request, RequestHandler* handler) {
   const auto make_chunk = [handler](const ChunkHeader& header, uint8_t** payload) {
     return handler->AllocateChunk(header, payload);
   };
-  Result<RowsRequest> decoded = DecodeRowsRequest(request, make_chunk, handler->wire_limits());
-  if (!decoded.ok()) {
-    (void)done(decoded.status());
+  return DecodeRowsRequest(request, make_chunk, handler->wire_limits());
+}
+
+std::shared_ptr<PendingCall> ServeRows(ByteSlices request, RequestHandler* handler,
+                                       std::function<bool(Result<WireMessage>)> done) {
+  return StartRows(DecodeRows(request, handler), handler, [done = std::move(done)](Result<RowsReply> reply) {
+    return done(reply.ok() ? Result<WireMessage>(EncodeRowsReply(*reply)) : reply.status());
+  });
+}
+
+std::shared_ptr<PendingCall> StartRows(Result<RowsRequest> request, RequestHandler* handler,
+                                       std::function<bool(Result<RowsReply>)> done) {
+  if (!request.ok()) {
+    LogRefusedCall(Method::kRows, request.status());
+    (void)done(request.status());
     return nullptr;
   }
-  return handler->StartRows(*std::move(decoded), [done = std::move(done)](Result<RowsReply> reply) {
-    return done(reply.ok() ? Result<WireMessage>(EncodeRowsReply(*reply)) : reply.status());
+  return handler->StartRows(*std::move(request), [done = std::move(done)](Result<RowsReply> reply) {
+    if (!reply.ok()) LogRefusedCall(Method::kRows, reply.status());
+    return done(std::move(reply));
   });
 }
 
@@ -190,9 +223,63 @@ Result<LeaseOutcome> WireConnection::SettleLeases(const SettleLeasesRequest& req
 
 Result<RowsReply> WireConnection::Rows(const RowsRequest& request, const WaitOptions& wait) {
   RowsReply reply;
+  const auto decode = [](ByteSlices slices, const WireLimits& limits) {
+    return DecodeRowsReply(slices, limits);
+  };
   REVERB_RETURN_IF_ERROR(
-      Call(Method::kRows, EncodeRowsRequest(request), wait, DecodeInto(DecodeRowsReply, limits(), &reply)));
+      Call(Method::kRows, EncodeRowsRequest(request), wait, DecodeInto(decode, limits(), &reply)));
   return reply;
+}
+
+// Cancels an operation by its number. Ending the call instead would lose what the server has sent meanwhile: a lease
+// that nobody knows.
+class WireConnection::RowsCancellation final : public PendingCall {
+ public:
+  RowsCancellation(std::shared_ptr<WireConnection> connection, std::string table, uint64_t call_id,
+                   std::shared_ptr<PendingCall> call)
+      : connection_(std::move(connection)),
+        table_(std::move(table)),
+        call_id_(call_id),
+        call_(std::move(call)) {}
+
+  void Cancel() override {
+    if (call_id_ == 0 || !connection_->CanCancelByNumber()) return call_->Cancel();
+    RowsRequest cancel;
+    cancel.call.verb = RowsVerb::kCancel;
+    cancel.call.table = table_;
+    cancel.call.call_id = call_id_;
+    (void)connection_->StartCall(Method::kRows, EncodeRowsRequest(cancel),
+                                 [call = call_](const Status& status, ByteSlices, bool) {
+                                   if (!status.ok()) call->Cancel();
+                                 });
+    // If neither call is answered.
+    constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+    RealClock()->CallAt(RealClock()->Now() + kAnswerTimeout, [weak = std::weak_ptr(call_)] {
+      if (const std::shared_ptr<PendingCall> call = weak.lock()) call->Cancel();
+    });
+  }
+
+ private:
+  const std::shared_ptr<WireConnection> connection_;
+  const std::string table_;
+  const uint64_t call_id_;
+  const std::shared_ptr<PendingCall> call_;
+};
+
+std::shared_ptr<PendingCall> WireConnection::StartRows(RowsRequest request, RowsReplied done) {
+  const RowsVerb verb = request.call.verb;
+  if (verb == RowsVerb::kPut || verb == RowsVerb::kClaim || verb == RowsVerb::kReserve) {
+    request.call.call_id = EntropySeed() | 1;
+  }
+  std::shared_ptr<PendingCall> call =
+      StartCall(Method::kRows, EncodeRowsRequest(request),
+                [this, done = std::move(done), self = shared_from_this()](const Status& status,
+                                                                          ByteSlices reply, bool was_sent) {
+                  done(status.ok() ? DecodeRowsReply(reply, limits()) : Result<RowsReply>(status), was_sent);
+                });
+  if (call == nullptr) return nullptr;
+  return std::make_shared<RowsCancellation>(shared_from_this(), std::move(request.call.table),
+                                            request.call.call_id, std::move(call));
 }
 
 Status WireConnection::CallForNothing(Method method, WireMessage request, const WaitOptions& wait) {

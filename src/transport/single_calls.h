@@ -44,12 +44,18 @@ inline bool IsSingleCall(Method method) { return method >= Method::kMutate && me
 // Decodes a request of a single call, executes it, and encodes the reply.
 Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler);
 
+// Decodes a request of kRows. Nothing of it refers to the message.
+Result<RowsRequest> DecodeRows(ByteSlices request, RequestHandler* handler);
 // The same for kRows, which may have to wait; see RequestHandler::StartRows. The request is not used after the return.
 std::shared_ptr<PendingCall> ServeRows(ByteSlices request, RequestHandler* handler,
                                        std::function<bool(Result<WireMessage>)> done);
 
+// Starts an operation on rows that was decoded. Logs refusals.
+std::shared_ptr<PendingCall> StartRows(Result<RowsRequest> request, RequestHandler* handler,
+                                       std::function<bool(Result<RowsReply>)> done);
+
 // The single calls of a Connection over a transport that sends bytes.
-class WireConnection : public Connection {
+class WireConnection : public Connection, public std::enable_shared_from_this<WireConnection> {
  public:
   Result<ServerInfo> Info(const WaitOptions& wait) final;
   Status Mutate(const MutateRequest& request, const WaitOptions& wait) final;
@@ -61,7 +67,8 @@ class WireConnection : public Connection {
   Result<InspectReply> Inspect(const InspectRequest& request, const WaitOptions& wait) final;
   Result<std::string> Checkpoint(const WaitOptions& wait) final;
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request, const WaitOptions& wait) final;
-  Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) final;
+  Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) override;
+  std::shared_ptr<PendingCall> StartRows(RowsRequest request, RowsReplied done) final;
 
  protected:
   using DecodeReply = std::function<Status(ByteSlices reply)>;
@@ -70,8 +77,17 @@ class WireConnection : public Connection {
   // Executes a single call, and returns the result of `decode` for the reply. All calls may be repeated.
   virtual Status Call(Method method, WireMessage request, const WaitOptions& wait,
                       const DecodeReply& decode) = 0;
+  // Receives the reply of a call that was started, or an error, once; the reply is valid during the call. `was_sent`:
+  // see RowsReplied.
+  using Replied = std::function<void(const Status& status, ByteSlices reply, bool was_sent)>;
+  // Starts a single call. Cancel() of the result ends it on this side. Null if `done` was called.
+  virtual std::shared_ptr<PendingCall> StartCall(Method method, WireMessage request, Replied done) = 0;
+  // Returns whether a call that is started now reaches the server after those that were started before; otherwise they
+  // have not been sent, or are over.
+  virtual bool CanCancelByNumber() const { return is_connected(); }
 
  private:
+  class RowsCancellation;
   Status CallForNothing(Method method, WireMessage request, const WaitOptions& wait);
 };
 

@@ -87,6 +87,14 @@ class SampleStream {
   virtual void Cancel() = 0;
 };
 
+// An operation that may be waiting.
+class PendingCall {
+ public:
+  virtual ~PendingCall() = default;
+  // Ends it with CANCELLED, unless it has ended.
+  virtual void Cancel() = 0;
+};
+
 // A connection to one server. Threads: all methods may be called concurrently.
 class Connection {
  public:
@@ -132,6 +140,16 @@ class Connection {
   // cancels it at the server.
   virtual Result<RowsReply> Rows(const RowsRequest& /*request*/, const WaitOptions& /*wait*/) {
     return Status::Unimplemented("this connection has no row tables");
+  }
+  // Receives the reply to StartRows(), once, on any thread, possibly before that returns. `was_sent`: false if the
+  // server has certainly not got the request.
+  using RowsReplied = std::function<void(Result<RowsReply> reply, bool was_sent)>;
+  // The same without a thread that waits: does not block, and a server that is not reachable now may be UNAVAILABLE.
+  // Cancel() ends the wait at the server; an operation that was done before that is replied to as usual. The result
+  // may be null if the operation is done.
+  virtual std::shared_ptr<PendingCall> StartRows(RowsRequest /*request*/, RowsReplied done) {
+    done(Status::Unimplemented("this connection has no row tables"), /*was_sent=*/false);
+    return nullptr;
   }
 };
 
@@ -185,14 +203,6 @@ class SampleSession {
   virtual void OnWritten() = 0;
   virtual void OnDone() = 0;
   virtual void OnGone() = 0;
-};
-
-// An operation of a client that may be waiting.
-class PendingCall {
- public:
-  virtual ~PendingCall() = default;
-  // Ends it with CANCELLED, unless it has ended.
-  virtual void Cancel() = 0;
 };
 
 // Handles the requests to a server. Threads: all methods may be called concurrently.

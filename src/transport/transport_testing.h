@@ -153,6 +153,7 @@ class HandlerFake final : public RequestHandler {
   }
   Status Mutate(const MutateRequest& request) override {
     mutations.Put(request);
+    if (on_mutate) on_mutate();
     return answer;
   }
   Status Reset(std::string_view table) override {
@@ -191,6 +192,23 @@ class HandlerFake final : public RequestHandler {
     return std::string("/tmp/checkpoint-1");
   }
 
+  std::shared_ptr<PendingCall> StartRows(RowsRequest request, const RowsDone& done) override {
+    if (on_rows) {
+      (void)done(on_rows(std::move(request)));
+      return nullptr;
+    }
+    struct Waiting final : PendingCall {
+      explicit Waiting(RowsDone d) : done(std::move(d)) {}
+      void Cancel() override { (void)done(Status::Cancelled("the call was cancelled")); }
+      const RowsDone done;
+    };
+    rows.Put(done);
+    return std::make_shared<Waiting>([this, done](Result<RowsReply> reply) {
+      cancelled_rows.Put(true);
+      return done(std::move(reply));
+    });
+  }
+
   // Set before the server starts.
   WireLimits limits;
   bool welcome = true;
@@ -198,13 +216,16 @@ class HandlerFake final : public RequestHandler {
   Status answer;
   InspectReply inspected;
   std::function<void(InsertSessionFake*)> prepare;
-  std::function<void()> on_info, on_checkpoint;
+  std::function<void()> on_info, on_checkpoint, on_mutate;
+  std::function<Result<RowsReply>(RowsRequest)> on_rows;  // if empty, calls wait in `rows`
 
   Mailbox<Hello> hellos;
   Mailbox<std::shared_ptr<InsertSessionFake>> inserts;
   Mailbox<std::shared_ptr<SampleSessionFake>> samples;
   Mailbox<MutateRequest> mutations;
   Mailbox<std::string> texts;
+  Mailbox<RowsDone> rows;
+  Mailbox<bool> cancelled_rows;
 
  private:
   const Id128 life_id_ = test::Filled<ServerInfo>().server_life_id;

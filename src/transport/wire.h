@@ -105,8 +105,6 @@ class InsertEncoder {
   // REQUIRES: no trajectory is empty; the IDs of chunks are unique on this stream. Of the chunks to forget,
   // only those that the peer knows are sent.
   WireMessage Encode(const InsertMessage& message);
-  // Same, for a message with further fields, which `write_first` writes.
-  WireMessage EncodeWith(const InsertMessage& message, const std::function<void(WireWriter*)>& write_first);
 
   // Estimates the size of a message with only this item: its chunks that were not sent yet, and a little
   // more.
@@ -136,11 +134,18 @@ class InsertDecoder {
   // Decodes a message after the first. The trajectories refer to chunks that the factory created.
   Result<InsertMessage> Decode(ByteSlices slices);
 
+  // Reads a Chunk of another message, which does not become part of the window.
+  Result<ChunkRef> ReadChunk(ProtoReader reader, uint64_t* id);
+
   size_t window_chunks() const { return window_.size(); }
   uint64_t window_bytes() const { return window_bytes_; }
 
  private:
   Status AddChunk(ProtoReader reader);
+  // Reads all of a Chunk but its payload into header_, and checks its size.
+  Status ParseChunk(ProtoReader reader, uint64_t* id, ProtoReader* payload);
+  // Creates the chunk of header_, copies the payload and verifies it.
+  Result<ChunkRef> CopyChunk(uint64_t id, ProtoReader payload);
   // Reads all of a Chunk but its payload into header_.
   Status ParseChunkHeader(ProtoReader reader, uint64_t* id, ProtoReader* payload);
   // `before`: the item before it in the message; null for the first.
@@ -273,13 +278,15 @@ Result<InspectReply> DecodeInspectReply(ByteSlices slices, const WireLimits& lim
 
 // --- Row tables ---
 
-WireMessage EncodeRowsRequest(const RowsRequest& request);
+WireMessage EncodeRowsRequest(const RowsRequest& request, const WireEncoding& encoding = {});
 // The chunks of the rows are created by `make_chunk`; see InsertDecoder.
 Result<RowsRequest> DecodeRowsRequest(ByteSlices slices, const InsertDecoder::ChunkFactory& make_chunk,
                                       const WireLimits& limits = {});
-// RowsResponse. Only the first rows_with_data rows have data. Data as in a SampleReply.
+// RowsResponse. Only the first rows_with_data rows have data: a piece for each segment.
 WireMessage EncodeRowsReply(const RowsReply& reply, const WireEncoding& encoding = {});
-Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits = {});
+// `keeper`, `row_checksums`: see DecodeSampleReply.
+Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits = {}, const Buffer& keeper = {},
+                                  RowChecksums row_checksums = RowChecksums::kRequired);
 
 // The messages without fields: InfoRequest, CheckpointRequest and the empty responses. Fields of newer
 // peers are skipped.

@@ -161,6 +161,8 @@ inline size_t MaxLength(FieldLimit limit, const WireLimits& limits) {
       return limits.max_signature_bytes;
     case FieldLimit::kStructure:
       return ItemStructure::kMaxBytes;
+    case FieldLimit::kRowState:
+      return RowTableOptions::kMaxStateBytes;
     default:
       return limits.max_name_bytes;
   }

@@ -31,10 +31,12 @@ uint64_t HeaderBytes(const PackedChunkHeader& header) {
   return bytes;
 }
 
-void WriteChunk(Chunk* chunk, WireWriter* writer) {
+}  // namespace
+
+void WriteChunk(Chunk* chunk, uint64_t id, WireWriter* writer) {
   const PackedChunkHeader header = chunk->header();
   const auto nested = writer->Begin(15, HeaderBytes(header) + chunk->payload().size());
-  writer->Uint(1, chunk->id());
+  writer->Uint(1, id);
   writer->Uint(2, header.episode_id());
   writer->Sint(3, header.first_step());
   writer->Sint(4, header.last_step());
@@ -51,6 +53,8 @@ void WriteChunk(Chunk* chunk, WireWriter* writer) {
   }
   writer->End(nested);
 }
+
+namespace {
 
 void WriteItem(const Item& item, bool with_table, std::optional<uint32_t> structure, WireWriter* writer) {
   const auto nested = writer->Begin(2);
@@ -110,13 +114,7 @@ Result<Hello> DecodeInsertHello(ByteSlices slices, const WireLimits& limits) {
 // --- InsertEncoder ---
 
 WireMessage InsertEncoder::Encode(const InsertMessage& message) {
-  return EncodeWith(message, [](WireWriter*) {});
-}
-
-WireMessage InsertEncoder::EncodeWith(const InsertMessage& message,
-                                      const std::function<void(WireWriter*)>& write_first) {
   WireWriter writer(64 * message.items.size() + 64, encoding_);
-  write_first(&writer);
   std::vector<Chunk*> fresh;
   const size_t structures = structures_.size();
   const std::string* table = nullptr;
@@ -139,7 +137,7 @@ WireMessage InsertEncoder::EncodeWith(const InsertMessage& message,
   writer.PackedUint(3, forgotten);
   writer.Bool(4, message.heartbeat);
   for (size_t i = structures; i < structures_.size(); ++i) writer.Bytes(5, structures_[i].encoded());
-  for (Chunk* chunk : fresh) WriteChunk(chunk, &writer);
+  for (Chunk* chunk : fresh) WriteChunk(chunk, chunk->id(), &writer);
   return writer.Finish();
 }
 
@@ -211,24 +209,47 @@ Status InsertDecoder::ParseChunkHeader(ProtoReader reader, uint64_t* id, ProtoRe
   return reader.status("Chunk");
 }
 
+Status InsertDecoder::ParseChunk(ProtoReader reader, uint64_t* id, ProtoReader* payload) {
+  REVERB_RETURN_IF_ERROR(ParseChunkHeader(reader, id, payload));
+  if (payload->remaining() > limits_.max_chunk_bytes) {
+    return Status::ResourceExhausted("chunk " + Number(*id) + " has " + Number(payload->remaining()) +
+                                     " bytes, at most " + Number(limits_.max_chunk_bytes) +
+                                     " are accepted; write shorter chunks");
+  }
+  if (PayloadSize(header_) == payload->remaining()) return Status::Ok();
+  return Status::DataLoss("chunk " + Number(*id) + ": its header describes " + Number(PayloadSize(header_)) +
+                          " payload bytes, but there are " + Number(payload->remaining()))
+      .WithDetail(Detail::kCorruptData);
+}
+
+Result<ChunkRef> InsertDecoder::CopyChunk(uint64_t id, ProtoReader payload) {
+  const auto where = [&] { return "chunk " + Number(id); };
+  uint8_t* room = nullptr;
+  Result<ChunkRef> chunk = make_chunk_(header_, &room);
+  if (!chunk.ok()) return chunk.status().Prefixed(where());
+  payload.CopyRest(room);
+  const PackedChunkHeader packed = (*chunk)->header();
+  for (uint32_t i = 0; i < packed.num_columns(); ++i) {
+    const Status status = VerifyChecksums(packed.column(i), (*chunk)->column_payload(i));
+    if (!status.ok()) return status.Prefixed(where() + ", column " + Number(i));
+  }
+  return chunk;
+}
+
+Result<ChunkRef> InsertDecoder::ReadChunk(ProtoReader reader, uint64_t* id) {
+  ProtoReader payload;
+  REVERB_RETURN_IF_ERROR(ParseChunk(reader, id, &payload));
+  return CopyChunk(*id, payload);
+}
+
 Status InsertDecoder::AddChunk(ProtoReader reader) {
   uint64_t id = 0;
   ProtoReader payload;
   const size_t encoded_bytes = reader.remaining();
-  REVERB_RETURN_IF_ERROR(ParseChunkHeader(reader, &id, &payload));
-  const ChunkHeader& header = header_;
+  REVERB_RETURN_IF_ERROR(ParseChunk(reader, &id, &payload));
   const auto where = [&] { return "chunk " + Number(id); };
   if (window_.contains(id)) {
     return Status::InvalidArgument(where() + " was sent before and not forgotten; send a chunk once");
-  }
-  if (payload.remaining() > limits_.max_chunk_bytes) {
-    return Status::ResourceExhausted(where() + " has " + Number(payload.remaining()) + " bytes, at most " +
-                                     Number(limits_.max_chunk_bytes) + " are accepted; write shorter chunks");
-  }
-  if (PayloadSize(header) != payload.remaining()) {
-    return Status::DataLoss(where() + ": its header describes " + Number(PayloadSize(header)) +
-                            " payload bytes, but there are " + Number(payload.remaining()))
-        .WithDetail(Detail::kCorruptData);
   }
   // Checked before the payload is allocated, and again with the header, which may be the larger part.
   const auto fits = [&](uint64_t bytes) {
@@ -242,19 +263,11 @@ Status InsertDecoder::AddChunk(ProtoReader reader) {
         Number(limits_.max_window_bytes) + " bytes are accepted; forget chunks that are no longer needed");
   };
   if (!fits(payload.remaining())) return too_much();
-  uint8_t* room = nullptr;
-  Result<ChunkRef> chunk = make_chunk_(header, &room);
-  if (!chunk.ok()) return chunk.status().Prefixed(where());
-  if (!fits(static_cast<uint64_t>((*chunk)->bytes()))) return too_much();
   const size_t payload_bytes = payload.remaining();
-  payload.CopyRest(room);
-  const PackedChunkHeader packed = (*chunk)->header();
-  for (uint32_t i = 0; i < packed.num_columns(); ++i) {
-    const Status status = VerifyChecksums(packed.column(i), (*chunk)->column_payload(i));
-    if (!status.ok()) return status.Prefixed(where() + ", column " + Number(i));
-  }
-  window_bytes_ += static_cast<uint64_t>((*chunk)->bytes());
-  window_.emplace(id, *std::move(chunk));
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, CopyChunk(id, payload));
+  if (!fits(static_cast<uint64_t>(chunk->bytes()))) return too_much();
+  window_bytes_ += static_cast<uint64_t>(chunk->bytes());
+  window_.emplace(id, std::move(chunk));
   if (encoded_bytes - payload_bytes > kMaxKeptHeaderBytes) header_ = {};
   return Status::Ok();
 }

@@ -34,6 +34,13 @@ Status ParseStatus(ProtoReader reader, const WireLimits& limits, Status* status)
 // Writes SampleInfo, all of a sample but its data, as field 1.
 void WriteSampleInfo(const Sample& sample, WireWriter* writer);
 
+// Writes a Chunk as field 15, with this ID.
+void WriteChunk(Chunk* chunk, uint64_t id, WireWriter* writer);
+// Reads a Piece as a chunk of one column with the ID `number`. `keeper` keeps the bytes of the message alive, if it
+// owns anything; see DecodeSampleReply.
+Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits, const Buffer& keeper,
+                  RowChecksums row_checksums, ChunkRef* piece);
+
 void WriteColumnHeader(const ColumnView& column, WireWriter* writer);
 Status ParseColumnHeader(ProtoReader reader, ColumnHeader* column);
 

@@ -1,20 +1,22 @@
 // Encodes and decodes the messages of row tables.
 //
-// What describes an operation and its rows has lists of fields. The data is encoded by the code for items and
-// samples: a row that is written is an item, one that is read a sample with a column for each segment.
+// What describes an operation and its rows has lists of fields. The data of a row that is written is a Chunk of an
+// insert stream, whose ID is the number of the row; that of a row that is read, a Piece of a sample for each segment.
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transport/wire.h"
 #include "transport/wire_fields.h"
 #include "transport/wire_internal.h"
-#include "transport/wire_pieces.h"
+#include "transport/wire_shared_columns.h"
 
 namespace reverb::internal {
 namespace {
 
-constexpr uint32_t kSamplesField = 2;
-constexpr uint32_t kCallField = 16;  // or the result
+constexpr uint32_t kPiecesField = 15;  // or chunks
+constexpr uint32_t kCallField = 16;    // or the result
 constexpr uint32_t kRowsField = 17;
 constexpr uint32_t kRowsWithDataField = 18;
 
@@ -65,50 +67,38 @@ void WriteRow(const RowHeader& header, WireWriter* writer) {
   writer->End(nested);
 }
 
-// The columns of a chunk with one row.
-Result<Trajectory> WholeRow(const ChunkRef& chunk) {
-  std::vector<ColumnSpec> columns(chunk->header().num_columns());
-  for (uint32_t i = 0; i < columns.size(); ++i) {
-    columns[i] = {.slices = {{.chunk = chunk, .chunk_column = i, .offset = 0, .length = 1}}, .squeeze = true};
+// Writes the value of a segment as it is stored. Without checksums of rows, the receiver may leave it where it is.
+void WriteSegment(const RowSegment& segment, WireWriter* writer) {
+  constexpr size_t kMinReferredBytes = 1024;  // the receiver copies less
+  ColumnView view = segment.column();
+  BlockInfo block = view.blocks[0];
+  if (!writer->encoding().row_checksums && view.codec == Codec::kRaw && view.dtype != DType::kString) {
+    block.checksum = 0;
   }
-  return Trajectory::Create(columns);
-}
-
-// Returns the chunk of which the trajectory has all columns, with one row.
-Result<ChunkRef> ChunkOf(const Trajectory& trajectory) {
-  Chunk* const chunk = trajectory.slice(0, 0).chunk;
-  bool is_whole = chunk->header().num_columns() == trajectory.num_columns() && chunk->header().rows() == 1;
-  for (uint32_t i = 0; is_whole && i < trajectory.num_columns(); ++i) {
-    const SliceView slice = trajectory.slice(i, 0);
-    is_whole =
-        trajectory.num_slices(i) == 1 && slice.chunk == chunk && slice.chunk_column == i && slice.length == 1;
-  }
-  if (is_whole) return ChunkRef::Share(chunk);
-  return Status::InvalidArgument("the data of a row must be all columns of one chunk with one row");
+  view.blocks = {&block, 1};
+  const std::span<const uint8_t> payload = segment.chunk->column_payload(segment.chunk_column);
+  const bool by_reference = payload.size() >= kMinReferredBytes && writer->IsShared(payload);
+  const auto nested = BeginPiece(view, payload.size(), writer, by_reference);
+  if (!payload.empty()) writer->AppendOf(segment.chunk.get(), payload);
+  writer->End(nested);
 }
 
 }  // namespace
 
-WireMessage EncodeRowsRequest(const RowsRequest& request) {
-  InsertMessage data;
-  std::vector<RowHeader> headers(request.rows.size());
-  for (size_t i = 0; i < request.rows.size(); ++i) {
-    const RowWrite& row = request.rows[i];
-    headers[i].key = row.key;
-    headers[i].group = row.group;
-    headers[i].tags = ToRecords(row.tags);
-    if (!row.chunk) continue;
-    Result<Trajectory> trajectory = WholeRow(row.chunk);
-    if (!trajectory.ok()) continue;  // the receiver reports that data is missing
-    data.items.push_back(
-        {.number = i + 1, .table = request.call.table, .trajectory = *std::move(trajectory)});
+WireMessage EncodeRowsRequest(const RowsRequest& request, const WireEncoding& encoding) {
+  WireWriter writer(192 * request.rows.size() + 128, encoding);
+  {
+    const auto nested = writer.Begin(kCallField);
+    WriteFields(request.call, &writer);
+    writer.End(nested);
   }
-  return InsertEncoder().EncodeWith(data, [&](WireWriter* writer) {
-    const auto nested = writer->Begin(kCallField);
-    WriteFields(request.call, writer);
-    writer->End(nested);
-    for (const RowHeader& header : headers) WriteRow(header, writer);
-  });
+  for (const RowWrite& row : request.rows) {
+    WriteRow({.key = row.key, .group = row.group, .tags = ToRecords(row.tags)}, &writer);
+  }
+  for (size_t i = 0; i < request.rows.size(); ++i) {
+    if (request.rows[i].chunk) WriteChunk(request.rows[i].chunk.get(), i + 1, &writer);
+  }
+  return writer.Finish();
 }
 
 Result<RowsRequest> DecodeRowsRequest(ByteSlices slices, const InsertDecoder::ChunkFactory& make_chunk,
@@ -118,6 +108,8 @@ Result<RowsRequest> DecodeRowsRequest(ByteSlices slices, const InsertDecoder::Ch
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   RowsRequest request;
   ClearFields(&request.call);
+  InsertDecoder decoder(make_chunk, limits);
+  std::vector<std::pair<uint64_t, ChunkRef>> chunks;  // by the number of the row
   while (reader.Next()) {
     if (reader.field() == kCallField) {
       REVERB_RETURN_IF_ERROR(ReadFields(reader.ReadMessage(), limits, &request.call));
@@ -129,18 +121,21 @@ Result<RowsRequest> DecodeRowsRequest(ByteSlices slices, const InsertDecoder::Ch
       row.key = std::move(header.key);
       row.group = std::move(header.group);
       REVERB_RETURN_IF_ERROR(FromRecords(std::move(header.tags), &row.tags));
+    } else if (reader.field() == kPiecesField) {
+      if (chunks.size() >= limits.max_chunks) return TooMany(kName, "chunks", limits.max_chunks);
+      const ProtoReader chunk = reader.ReadMessage();
+      if (!reader.ok()) break;
+      auto& [row, read] = chunks.emplace_back();
+      REVERB_ASSIGN_OR_RETURN(read, decoder.ReadChunk(chunk, &row));
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status(kName));
-  if (request.rows.empty()) return request;
-  REVERB_ASSIGN_OR_RETURN(const InsertMessage data, InsertDecoder(make_chunk, limits).Decode(slices));
-  for (const Item& item : data.items) {
-    if (item.number > request.rows.size()) {
-      return Status::InvalidArgument("message RowsRequest: has data of row " + Number(item.number) + " of " +
-                                     Number(request.rows.size()));
+  for (auto& [row, chunk] : chunks) {
+    if (row < 1 || row > request.rows.size() || request.rows[row - 1].chunk) {
+      return Status::InvalidArgument("message RowsRequest: has data of row " + Number(row) + " of " +
+                                     Number(request.rows.size()) + ", or has it twice");
     }
-    if (item.trajectory.num_columns() == 0) continue;
-    REVERB_ASSIGN_OR_RETURN(request.rows[item.number - 1].chunk, ChunkOf(item.trajectory));
+    request.rows[row - 1].chunk = std::move(chunk);
   }
   return request;
 }
@@ -152,45 +147,35 @@ WireMessage EncodeRowsReply(const RowsReply& reply, const WireEncoding& encoding
     WriteFields(reply.result, &writer);
     writer.End(nested);
   }
-  std::vector<Sample> samples;
-  samples.reserve(reply.rows_with_data);
-  for (size_t i = 0; i < reply.rows.size(); ++i) {
-    const RowRecord& row = reply.rows[i];
+  for (const RowRecord& row : reply.rows) {
     WriteRow({.key = row.key,
               .group = row.group,
               .version = row.version,
               .is_open = row.is_open,
               .tags = ToRecords(row.tags),
               .columns = row.columns,
-              .num_segments = {row.num_segments.begin(), row.num_segments.end()}},
+              .num_segments = {row.num_segments.begin(), row.num_segments.end()},
+              .is_requeued = row.is_requeued,
+              .is_stale = row.is_stale,
+              .leased_by = row.leased_by,
+              .consumed_by = row.consumed_by},
              &writer);
-    if (i >= reply.rows_with_data || row.segments.empty()) continue;
-    std::vector<ColumnSpec> columns(row.segments.size());
-    for (size_t k = 0; k < columns.size(); ++k) {
-      const RowSegment& segment = row.segments[k];
-      columns[k] = {.slices = {{.chunk = segment.chunk,
-                                .chunk_column = segment.chunk_column,
-                                .offset = segment.offset,
-                                .length = 1}},
-                    .squeeze = true};
-    }
-    Result<Trajectory> trajectory = Trajectory::Create(columns);
-    // Rows of a table always are readable; the receiver would report that data is missing.
-    if (trajectory.ok()) samples.push_back({.key = i, .trajectory = *std::move(trajectory)});
   }
   writer.Uint(kRowsWithDataField, reply.rows_with_data);
-  const PieceBuilder pieces(samples);
-  pieces.WriteSamples(kSamplesField, &writer);
-  pieces.WritePieces(&writer);
+  for (const RowRecord& row : std::span(reply.rows).first(reply.rows_with_data)) {
+    for (const RowSegment& segment : row.segments) WriteSegment(segment, &writer);
+  }
   return writer.Finish();
 }
 
-Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits) {
+Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits, const Buffer& keeper,
+                                  RowChecksums row_checksums) {
   constexpr std::string_view kName = "RowsResponse";
   ProtoReader reader(slices);
   REVERB_RETURN_IF_ERROR(CheckMessageSize(reader, kName, limits));
   RowsReply reply;
   ClearFields(&reply.result);
+  std::vector<ChunkRef> pieces;
   while (reader.Next()) {
     switch (reader.field()) {
       case kCallField:
@@ -207,12 +192,26 @@ Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits) {
         row.is_open = header.is_open;
         row.columns = std::move(header.columns);
         row.num_segments.assign(header.num_segments.begin(), header.num_segments.end());
+        row.is_requeued = header.is_requeued;
+        row.is_stale = header.is_stale;
+        row.leased_by = std::move(header.leased_by);
+        row.consumed_by = std::move(header.consumed_by);
         REVERB_RETURN_IF_ERROR(FromRecords(std::move(header.tags), &row.tags));
         break;
       }
       case kRowsWithDataField:
         reader.Read(&reply.rows_with_data);
         break;
+      case kPiecesField: {
+        if (pieces.size() >= limits.max_slices) return TooMany(kName, "pieces", limits.max_slices);
+        const ProtoReader piece = reader.ReadMessage();
+        if (!reader.ok()) break;
+        const size_t number = pieces.size();
+        const Status status =
+            ParsePiece(piece, number, limits, keeper, row_checksums, &pieces.emplace_back());
+        if (!status.ok()) return status.Prefixed("piece " + Number(number));
+        break;
+      }
     }
   }
   REVERB_RETURN_IF_ERROR(reader.status(kName));
@@ -220,27 +219,22 @@ Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits) {
     return Status::DataLoss("message RowsResponse: " + what).WithDetail(Detail::kCorruptData);
   };
   if (reply.rows_with_data > reply.rows.size()) return damaged("has data of more rows than there are");
-  REVERB_ASSIGN_OR_RETURN(const InspectReply data, DecodeInspectReply(slices, limits));
-  for (const Sample& sample : data.items) {
-    if (sample.key >= reply.rows_with_data) return damaged("has data of row " + Number(sample.key));
-    RowRecord& row = reply.rows[sample.key];
-    row.segments.clear();
-    for (uint32_t i = 0; i < sample.trajectory.num_columns(); ++i) {
-      const SliceView slice = sample.trajectory.slice(i, 0);
-      if (sample.trajectory.num_slices(i) != 1 || slice.length != 1) return damaged("a value is not one row");
-      row.segments.push_back({.chunk = ChunkRef::Share(slice.chunk),
-                              .chunk_column = slice.chunk_column,
-                              .offset = slice.offset});
+  size_t next = 0;
+  for (RowRecord& row : std::span(reply.rows).first(reply.rows_with_data)) {
+    uint64_t count = 0;
+    for (const uint32_t each : row.num_segments) count += each;
+    if (count > pieces.size() - next) {
+      return damaged("row \"" + row.key + "\" has " + Number(count) + " segments, but " +
+                     Number(pieces.size() - next) + " are left");
+    }
+    row.segments.reserve(count);
+    for (; count > 0; --count, ++next) {
+      if (pieces[next]->header().rows() != 1) return damaged("a value is not one row");
+      row.segments.push_back({.chunk = std::move(pieces[next])});
     }
   }
-  for (size_t i = 0; i < reply.rows_with_data; ++i) {
-    uint64_t expected = 0;
-    for (const uint32_t count : reply.rows[i].num_segments) expected += count;
-    if (expected != reply.rows[i].segments.size()) {
-      return damaged("row " + Number(i) + " has " + Number(reply.rows[i].segments.size()) + " of " +
-                     Number(expected) + " segments");
-    }
-  }
+  if (next != pieces.size()) return damaged("has data that belongs to no row");
+  REVERB_RETURN_IF_ERROR(keeper.CheckValid());
   return reply;
 }
 

@@ -23,7 +23,8 @@ bool LacksChecksums(const ColumnHeader& column) {
          std::ranges::all_of(column.blocks, [](const BlockInfo& block) { return block.checksum == 0; });
 }
 
-// `keeper` keeps the bytes of the message alive, if it owns anything.
+}  // namespace
+
 Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits, const Buffer& keeper,
                   RowChecksums row_checksums, ChunkRef* piece) {
   ChunkHeader header;
@@ -69,6 +70,8 @@ Status ParsePiece(ProtoReader reader, uint64_t number, const WireLimits& limits,
   payload.CopyRest(room);
   return is_verified ? VerifyChecksums((*piece)->header().column(0), (*piece)->payload()) : Status::Ok();
 }
+
+namespace {
 
 Status ParseSampleInfo(ProtoReader reader, Sample* sample) {
   while (reader.Next()) {

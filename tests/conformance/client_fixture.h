@@ -8,12 +8,15 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "conformance/transports.h"
+#include "reverb/access.h"
 #include "reverb/client.h"
 #include "reverb/server.h"
 
@@ -54,7 +57,8 @@ class ClientFixture : public ::testing::TestWithParam<Transport> {
   bool over_grpc() const { return GetParam() == Transport::kGrpc; }
   bool in_process() const { return GetParam() == Transport::kInproc; }
   // Sets where the server is reachable: by gRPC, by a local socket, or in this process only.
-  void SetEndpoint(ServerOptions* options) const {
+  void SetEndpoint(ServerOptions* options) {
+    UseToken(options);
     options->host = "127.0.0.1";
     options->local = LocalAccess::kOff;
     if (over_grpc()) return;
@@ -69,6 +73,16 @@ class ClientFixture : public ::testing::TestWithParam<Transport> {
     options.limits = limits;
     SetEndpoint(&options);
     server_.emplace(Server::Start(std::move(options)).value());
+  }
+  // With REVERB_TEST_TOKENS=1, all tests run with a token that has all rights.
+  void UseToken(ServerOptions* options) {
+    if (std::getenv("REVERB_TEST_TOKENS") == nullptr) return;
+    if (token_.empty()) {
+      (void)std::remove(tokens_path_.c_str());
+      token_ = AddToken(tokens_path_, {.name = "test", .read = true, .write = true, .admin = true}).value();
+      (void)setenv("REVERB_TOKEN", token_.c_str(), 1);
+    }
+    options->auth = AuthOptions{.tokens_file = tokens_path_};
   }
   Client Connect(ClientOptions options = {}) {
     if (in_process()) return server_->in_process_client(options);
@@ -94,6 +108,8 @@ class ClientFixture : public ::testing::TestWithParam<Transport> {
         .value();
   }
 
+  const std::string tokens_path_ = ::testing::TempDir() + "reverb-tokens-" + std::to_string(getpid());
+  std::string token_;
   const std::string path_ = ::testing::TempDir() + "reverb-client-" + std::to_string(getpid()) + ".sock";
   std::optional<Server> server_;
 };

@@ -288,6 +288,67 @@ TEST_P(ClientRowsTest, TablesAreCreatedAndRemovedWhileTheServerRuns) {
   EXPECT_THAT(client.RowTable("more")->Info(),
               StatusIs(StatusCode::kNotFound, HasSubstr("its row tables are \"rollouts\"")));
   EXPECT_THAT(client.CreateTable(MakeQueue("rollouts", 3)), StatusIs(StatusCode::kAlreadyExists));
+  EXPECT_THAT(client.Reset("rollouts"), StatusIs(StatusCode::kNotFound, HasSubstr("is a row table")));
+}
+
+TEST_P(ClientRowsTest, TheCallersStateIsSetTogetherWithWhatItBelongsTo) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  EXPECT_THAT(rows.State(), IsOkAndHolds(""));
+  const std::string bytes("a\0b\xff", 4);
+  ASSERT_OK(rows.SetState(bytes));
+  EXPECT_THAT(rows.State(), IsOkAndHolds(bytes));
+  ASSERT_OK(Put(rows, {"a", "b"}, "x", 3).status());
+  const Result<RowBatch> batch = rows.Claim({.consumer = "train", .count = 2}, kPatience);
+  ASSERT_OK(batch.status());
+  const std::vector<std::string> first = {"a"};
+  ASSERT_OK(batch->Acknowledge(first, {}, "with a").status());
+  EXPECT_THAT(rows.State(), IsOkAndHolds("with a"));
+  ASSERT_OK(batch->Release());
+  const Result<LeaseOutcome> late = batch->Acknowledge({}, {}, "too late");
+  ASSERT_OK(late.status());
+  EXPECT_EQ(late->expired, 1);
+  EXPECT_THAT(rows.State(), IsOkAndHolds("with a")) << "the lease was over";
+  ASSERT_OK(rows.SetVersion(5, {}, "at 5"));
+  EXPECT_THAT(rows.SetVersion(4, {}, "at 4"), StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(rows.State(), IsOkAndHolds("at 5"));
+  EXPECT_THAT(
+      rows.SetState(std::string(RowTableOptions::kMaxStateBytes + 1, 'x')),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("the state has 16777217 bytes, more than 16777216")));
+  const std::string large(RowTableOptions::kMaxStateBytes, 'x');
+  ASSERT_OK(rows.SetState(large));
+  EXPECT_EQ(rows.State()->size(), large.size());
+  EXPECT_EQ(rows.Info()->state_bytes, std::ssize(large));
+}
+
+TEST_P(ClientRowsTest, TheServersInformationHasRowTables) {
+  const Rows rows = StartRows({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 2}});
+  ASSERT_OK(Put(rows, {"a", "b"}, "x", 3).status());
+  ASSERT_OK(Put(rows, {"c"}, "x", 3, {.open = true}).status());
+  const Result<RowBatch> batch = rows.Claim({.consumer = "train", .count = 1}, kPatience);
+  ASSERT_OK(batch.status());
+  std::optional<Result<RowBatch>> claimed;
+  std::thread trainer([&] {
+    claimed = rows.Claim({.consumer = "train", .needs = {"y"}}, {.timeout = seconds(60), .on_wait = {}});
+  });
+  const Client client = Connect();
+  ASSERT_TRUE(WaitUntil([&] { return client.Info()->row_tables.at(0).waiting_claims == 1; }));
+  const RowTableInfo info = client.Info()->row_tables.at(0);
+  EXPECT_EQ(info.settings.name, "rollouts");
+  EXPECT_EQ(info.settings.staleness, (StalenessOptions{.max_lag = 2}));
+  EXPECT_EQ(info.counts.rows, 3);
+  EXPECT_EQ(info.counts.open, 1);
+  EXPECT_GT(info.counts.bytes, 36);
+  EXPECT_EQ(info.consumers.at(0).leased, 1);
+  EXPECT_THAT(info.claim_reason, HasSubstr("1 row lacks \"y\""));
+  EXPECT_EQ(info.write_reason, "");
+  EXPECT_GT(info.longest_wait_nanos, 0);
+  const Result<std::vector<RowInfo>> listed = rows.List("", 10);
+  ASSERT_OK(listed.status());
+  EXPECT_THAT((*listed)[0].leased_by, testing::ElementsAre("train"));
+  EXPECT_TRUE((*listed)[2].is_open);
+  EXPECT_OK(Put(rows, {"b"}, "y", 1).status());
+  trainer.join();
+  EXPECT_OK(claimed->status());
 }
 
 TEST_P(ClientRowsTest, StoppingTheServerEndsTheWaits) {

@@ -22,7 +22,8 @@ class SingleInsertTest : public ClientFixture {
     Start({MakeQueue("q", 100)});
     const std::string address =
         over_grpc() ? "127.0.0.1:" + std::to_string(server_->port()) : "unix:" + path_;
-    const ClientOptions options{.in_process = false};
+    ClientOptions options{.in_process = false};
+    options.token = token_;
     connection_ = std::make_shared<CutConnection>(internal::ConnectRouted(address, options).value());
     link_ = std::make_unique<internal::ServerLink>(connection_, options);
   }

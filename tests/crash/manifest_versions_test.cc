@@ -18,11 +18,11 @@ namespace {
 using test::StatusIs;
 
 // Returns the bytes without checksum of a manifest with one table and no writers, without the fields that
-// version 3 added after a table's signature and at its end, and the shard of version 4.
+// version 3 added after a table's signature and at its end, the shard of version 4 and the row tables of version 5.
 std::string BeforeVersion3(const Manifest& manifest) {
-  constexpr size_t kWriters = 1, kNewFields = 4, kShard = 1, kChecksum = 8;
+  constexpr size_t kWriters = 1, kNewFields = 4, kShardAndRowTables = 2, kChecksum = 8;
   std::string bytes = EncodeManifest(manifest);
-  bytes.erase(bytes.size() - kChecksum - kShard, kShard);
+  bytes.erase(bytes.size() - kChecksum - kShardAndRowTables, kShardAndRowTables);
   bytes.erase(bytes.size() - kChecksum - kWriters - kNewFields, kNewFields);
   bytes.resize(bytes.size() - kChecksum);
   const TableSettings& saved = manifest.tables[0].saved;
@@ -102,6 +102,28 @@ TEST(ManifestVersionsTest, Version2HasNeitherLayoutNorAge) {
   EXPECT_EQ(decoded->tables[0].saved.layout, LayoutPolicy::kFirst);
   EXPECT_EQ(decoded->tables[0].saved.max_age_nanos, 0);
   EXPECT_FALSE(decoded->tables[0].saved.created_by_client);
+}
+
+TEST(ManifestVersionsTest, Version4HasNoRowTables) {
+  Manifest manifest;
+  manifest.slots_per_page = 256;
+  manifest.shard = 7;
+  std::string bytes = EncodeManifest(manifest);
+  bytes.resize(bytes.size() - 8 - 1);
+  bytes[8] = 4;
+  PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  const Result<Manifest> decoded = DecodeManifest(bytes, "m");
+  ASSERT_OK(decoded);
+  EXPECT_EQ(decoded->version, 4u);
+  EXPECT_EQ(decoded->shard, 7u);
+  EXPECT_TRUE(decoded->row_tables.empty());
+}
+
+TEST(ManifestVersionsTest, MoreRowsThanBytesAreDamage) {
+  Manifest manifest;
+  manifest.slots_per_page = 256;
+  manifest.row_tables.push_back({.name = "rows", .rows = 1'000'000, .state = {}, .pages = {{.size = 50}}});
+  EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "m").status(), StatusIs(StatusCode::kDataLoss));
 }
 
 }  // namespace

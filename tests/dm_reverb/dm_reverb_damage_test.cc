@@ -35,23 +35,24 @@ Result<size_t> Load(FakeFileSystem* fs, size_t* added = nullptr) {
   ChunkStore store({});
   size_t count = 0;
   const Status status =
-      source->Read(store, std::vector<bool>(source->server().tables.size(), true),
-                   [&](size_t, SavedItem item) {
-                     // Every returned item must be readable.
-                     for (uint32_t column = 0; column < item.trajectory.num_columns(); ++column) {
-                       const internal::ColumnView view = item.trajectory.column_view(column);
-                       if (view.dtype == DType::kString) {
-                         std::vector<std::string> strings;
-                         EXPECT_OK(item.trajectory.ReadStrings(column, &strings));
-                       } else {
-                         std::vector<uint8_t> bytes(static_cast<size_t>(item.trajectory.length(column)) *
-                                                    view.row_bytes());
-                         EXPECT_OK(item.trajectory.Read(column, bytes));
-                       }
-                     }
-                     ++count;
-                     return Status::Ok();
-                   },
+      source->Read(store, {.tables = std::vector<bool>(source->server().tables.size(), true)},
+                   {.add_item =
+                        [&](size_t, SavedItem item) {
+                          // Every returned item must be readable.
+                          for (uint32_t column = 0; column < item.trajectory.num_columns(); ++column) {
+                            const internal::ColumnView view = item.trajectory.column_view(column);
+                            if (view.dtype == DType::kString) {
+                              std::vector<std::string> strings;
+                              EXPECT_OK(item.trajectory.ReadStrings(column, &strings));
+                            } else {
+                              std::vector<uint8_t> bytes(static_cast<size_t>(item.trajectory.length(column)) *
+                                                         view.row_bytes());
+                              EXPECT_OK(item.trajectory.Read(column, bytes));
+                            }
+                          }
+                          ++count;
+                          return Status::Ok();
+                        }},
                    {});
   if (added != nullptr) *added = count;
   REVERB_RETURN_IF_ERROR(status);

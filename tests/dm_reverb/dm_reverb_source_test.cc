@@ -42,11 +42,12 @@ class DmReverbSourceTest : public ::testing::Test {
   Result<std::vector<SavedItem>> ReadItems(CheckpointSource& source, std::vector<bool> wanted = {}) {
     wanted.resize(source.server().tables.size(), wanted.empty());
     std::vector<SavedItem> items;
-    REVERB_RETURN_IF_ERROR(source.Read(store_, wanted,
-                                       [&](size_t, SavedItem item) {
-                                         items.push_back(std::move(item));
-                                         return Status::Ok();
-                                       },
+    REVERB_RETURN_IF_ERROR(source.Read(store_, {.tables = wanted},
+                                       {.add_item =
+                                            [&](size_t, SavedItem item) {
+                                              items.push_back(std::move(item));
+                                              return Status::Ok();
+                                            }},
                                        {}));
     return items;
   }

@@ -1,5 +1,5 @@
 // make_corpus.cc — writes the seeds of the fuzz targets: make_corpus FOLDER fills FOLDER/chunk,
-// FOLDER/local_frame, FOLDER/signature and FOLDER/wire. Writes the same bytes on every run.
+// FOLDER/local_frame, FOLDER/row_checkpoint, FOLDER/signature and FOLDER/wire. Writes the same bytes on every run.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -9,12 +9,15 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/row_format.h"
+#include "core/rows/row_state.h"
 #include "reverb/signature.h"
 #include "tensor/chunk_header.h"
 #include "tensor/column.h"
 #include "testing/rows.h"
 #include "transport/local/frame.h"
 #include "transport/wire.h"
+#include "transport/wire_calls.h"
 #include "transport/wire_testing.h"
 
 namespace {
@@ -229,6 +232,12 @@ bool WriteMessages(const std::filesystem::path& folder) {
   RowsReply rows_reply{.result = {.columns = {"x"}, .lease_id = 3}, .rows_with_data = 1};
   rows_reply.rows.push_back({.key = "a", .num_segments = {1}, .segments = {{.chunk = rows.rows[0].chunk}}});
   ok &= Write(folder / "rows_reply", seed(19, 0, EncodeRowsReply(rows_reply).Flatten()));
+  const CallMessage call{.method = 3,
+                         .request = EncodeMutateRequest(test::Filled<MutateRequest>()).Flatten()};
+  ok &= Write(folder / "call_request", seed(20, 0, EncodeCallRequest(call).Flatten()));
+  const CallOutcome failed{.status = Status(StatusCode::kNotFound, "no table", Detail::kMemoryFull),
+                           .response = "abc"};
+  ok &= Write(folder / "call_reply", seed(21, 3, EncodeCallReply(failed).Flatten()));
   ok &= Write(folder / "reset", seed(10, 0, EncodeResetRequest("t").Flatten()));
   ok &= Write(folder / "checkpoint", seed(11, 0, EncodeCheckpointReply("/a").Flatten()));
   return ok;
@@ -297,6 +306,48 @@ bool WriteFrames(const std::filesystem::path& folder) {
   return ok;
 }
 
+// Makes saved row tables as row_checkpoint_fuzz.cc reads them.
+bool WriteRowTables(const std::filesystem::path& folder) {
+  for (const int64_t group_size : {0, 2}) {
+    const RowTableOptions options{.name = "rows",
+                                  .max_rows = 10,
+                                  .group_size = group_size,
+                                  .consumers = {"logprob", "train"},
+                                  .staleness = StalenessOptions{.max_lag = 1, .batch = 4},
+                                  .order = RowOrder::kReady};
+    const auto state = RowState::Create(options).value();
+    RowEffects effects;
+    for (const char* const key : {"a", "b", "c", "d"}) {
+      RowWrite row =
+          test::MakeRow(key, {3}, group_size > 0 ? (*key < 'c' ? "g" : "h") : "",
+                        {{"reward", 0.5}, {"done", true}, {"step", int64_t{7}}, {"split", std::string("x")}});
+      const RowWriteMode mode{.columns = {"tokens"}, .open = *key == 'd'};
+      const auto write = state->Prepare(mode, {&row, 1}).value();
+      if (!state->Store(write, &row, &effects).ok()) return false;
+    }
+    const RowClaim claim{.consumer = "train", .count = 2, .needs = {"tokens"}};
+    if (!state->CheckClaim(claim).ok() || !state->Claim(claim).ok()) return false;
+    const std::string gone[] = {"b"};
+    state->Delete(gone, &effects);
+    state->SetUserState(std::make_shared<const std::string>("state"));
+    const auto snapshot = std::make_unique<RowTableSnapshot>(state->size());
+  state->Capture(snapshot.get());
+    std::string table;
+    EncodeRowTable(snapshot->table(), &table);
+    std::string bytes = {static_cast<char>(table.size() & 255), static_cast<char>(table.size() >> 8)};
+    bytes += table;
+    uint32_t next_slot = 0;
+    for (size_t i = 0; i < snapshot->num_rows(); ++i) {
+      const SavedRow row = snapshot->row(i);
+      const std::vector<ChunkPlace> places(row.parts.size());
+      EncodeSavedRow(row, next_slot, std::vector<uint16_t>{1, 2, 3, 4}, places, &bytes);
+      next_slot = row.slot + 1;
+    }
+    if (!Write(folder / (group_size > 0 ? "groups" : "rows"), bytes)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -308,10 +359,12 @@ int main(int argc, char** argv) {
   std::error_code error;
   std::filesystem::create_directories(folder / "chunk", error);
   std::filesystem::create_directories(folder / "local_frame", error);
+  std::filesystem::create_directories(folder / "row_checkpoint", error);
   std::filesystem::create_directories(folder / "signature", error);
   std::filesystem::create_directories(folder / "wire", error);
   if (!WriteChunks(folder / "chunk") || !WriteSignatures(folder / "signature") ||
-      !WriteMessages(folder / "wire") || !WriteFrames(folder / "local_frame")) {
+      !WriteMessages(folder / "wire") || !WriteFrames(folder / "local_frame") ||
+      !WriteRowTables(folder / "row_checkpoint")) {
     std::fprintf(stderr, "%s: cannot be written to\n", argv[1]);
     return 1;
   }

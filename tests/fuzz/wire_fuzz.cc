@@ -12,6 +12,7 @@
 
 #include "fuzz_target.h"
 #include "transport/wire.h"
+#include "transport/wire_calls.h"
 #include "transport/wire_seal.h"
 #include "transport/wire_testing.h"
 
@@ -215,6 +216,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (reply.ok()) FUZZ_CHECK(!EncodeRowsReply(*reply).Flatten().empty());
       break;
     }
+    case 20:
+      Check(cut.slices, DecodeCallRequest, EncodeCallRequest);
+      break;
+    case 21:
+      Check(cut.slices, DecodeCallReply, EncodeCallReply);
+      break;
     case 13: {
       std::vector<ByteSlice> slices = cut.slices;
       size_t left = 0;

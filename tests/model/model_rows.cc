@@ -273,6 +273,45 @@ LeaseOutcome ModelRows::Settle(uint64_t id, const std::vector<std::string>& keys
   return outcome;
 }
 
+std::vector<uint64_t> ModelRows::SplitLease(uint64_t lease,
+                                            const std::vector<std::vector<std::string>>& parts) {
+  const Lease whole = leases_.at(lease);
+  leases_.erase(lease);
+  std::vector<std::pair<std::string, uint64_t>> left = whole.rows;
+  std::vector<uint64_t> ids;
+  for (const std::vector<std::string>& keys : parts) {
+    if (keys.empty()) {
+      ids.push_back(0);
+      continue;
+    }
+    ids.push_back(next_id_++);
+    Lease& part = leases_[ids.back()];
+    part.consumer = whole.consumer;
+    part.expires = whole.expires;
+    for (const std::string& key : keys) {
+      const std::pair<std::string, uint64_t> row(key, Find(key)->created);
+      part.rows.push_back(row);
+      std::erase(left, row);
+      FindMutable(key)->leased[whole.consumer] = ids.back();
+    }
+  }
+  for (const auto& row : left) {
+    counts_.released += SettleRow(row, whole.consumer, RowSettlement::kRelease).settled;
+  }
+  Finish();
+  return ids;
+}
+
+std::vector<std::string> ModelRows::LeasedKeys(uint64_t lease) const {
+  std::vector<std::string> keys;
+  const auto found = leases_.find(lease);
+  if (found == leases_.end()) return keys;
+  for (const auto& [key, created] : found->second.rows) {
+    if (Find(key) != nullptr && Find(key)->created == created) keys.push_back(key);
+  }
+  return keys;
+}
+
 bool ModelRows::SetVersion(int64_t version) {
   if (version < version_) return false;
   version_ = version;
@@ -319,6 +358,12 @@ void ModelRows::AdvanceTo(TimePoint now) {
     lease = leases_.erase(lease);
   }
   Finish();
+}
+
+void ModelRows::Restart() {
+  const TimePoint now = now_;
+  AdvanceTo(TimePoint::max());
+  now_ = now;
 }
 
 void ModelRows::Finish() {

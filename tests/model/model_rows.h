@@ -58,11 +58,19 @@ class ModelRows {
   Claimed Claim(const RowClaim& claim, const Condition& condition);
   LeaseOutcome Settle(uint64_t lease, const std::vector<std::string>& keys, RowSettlement settlement,
                       Duration extension);
+  // Divides a lease; the rows of no part are released. Returns the ids, 0 for an empty part.
+  std::vector<uint64_t> SplitLease(uint64_t lease, const std::vector<std::vector<std::string>>& parts);
+  // Of rows that were neither settled nor deleted.
+  std::vector<std::string> LeasedKeys(uint64_t lease) const;
+  bool HasLease(uint64_t lease) const { return leases_.contains(lease); }
   bool SetVersion(int64_t version);
   // 0: waits; nullopt: an error.
   std::optional<uint64_t> Reserve(int64_t n, std::optional<int64_t> version, Duration lease);
   bool CancelReservation(uint64_t id);
   void AdvanceTo(TimePoint now);
+  // The server restarts from a checkpoint: leases and reservations end.
+  void Restart();
+  uint64_t next_id() const { return next_id_; }
 
   const std::list<ModelRow>& rows() const { return rows_; }
   const ModelRow* Find(const std::string& key) const;

@@ -1,5 +1,5 @@
 // Compares the rules of row tables with a model under random operations, in every combination of order, groups and
-// staleness. With REVERB_TEST_LONG there are more than ten million operations.
+// staleness. Now and then the table is saved and restored. With REVERB_TEST_LONG there are more than ten million operations.
 //
 // A failure reports the seed, the configuration, the step and the operation.
 #include <gtest/gtest.h>
@@ -15,7 +15,10 @@
 #include <vector>
 
 #include "base/random.h"
+#include "checkpoint/row_format.h"
+#include "core/rows/rank_claims.h"
 #include "core/rows/row_state.h"
+#include "model/model_ranks.h"
 #include "model/model_rows.h"
 #include "testing/effort.h"
 #include "testing/rows.h"
@@ -24,13 +27,20 @@
 namespace reverb::model {
 namespace {
 
+using internal::ChunkPlace;
 using internal::ChunkRef;
 using internal::ClaimedRows;
+using internal::PageRow;
 using internal::Random;
+using internal::RankClaims;
 using internal::RowEffects;
 using internal::RowRecord;
 using internal::RowState;
+using internal::RowTableSnapshot;
 using internal::RowWrite;
+using internal::SavedRow;
+using internal::SavedRowPart;
+using internal::SavedRowTable;
 using internal::Where;
 
 // 36 configurations.
@@ -55,7 +65,11 @@ class RowModelTest : public ::testing::TestWithParam<std::tuple<RowOrder, int64_
 class RowRun {
  public:
   RowRun(const RowTableOptions& options, uint64_t seed)
-      : options_(options), random_(seed), state_(RowState::Create(options).value()), model_(options) {
+      : options_(options),
+        random_(seed),
+        state_(RowState::Create(options).value()),
+        model_(options) {
+    ResetRanks();
     for (int64_t a = 0; a < 4; ++a) {
       for (size_t columns = 1; columns <= 2; ++columns) {
         chunks_[{columns, a}] = test::RowChunk(std::vector<int64_t>(columns, a));
@@ -94,7 +108,8 @@ class RowRun {
 
   // Runs one operation on both and compares the outcomes.
   void Step() {
-    switch (random_.Below(20)) {
+    if (random_.Below(200) == 0) return Restart();
+    switch (random_.Below(23)) {
       case 0:
         return Delete();
       case 1:
@@ -116,6 +131,10 @@ class RowRun {
       case 12:
       case 13:
         return Claim();
+      case 14:
+      case 15:
+      case 16:
+        return ClaimPart();
       default:
         return Store();
     }
@@ -165,6 +184,8 @@ class RowRun {
   }
 
   const std::string& operation() const { return operation_; }
+  // Parts of ranks that had rows.
+  int64_t num_parts() const { return num_parts_; }
 
  private:
   std::string Key() { return "k" + std::to_string(random_.Below(24)); }
@@ -272,6 +293,62 @@ class RowRun {
     if (*id != 0) reservations_.push_back(*id);
   }
 
+  // Saves the table as a checkpoint does, and continues with one that is restored from the bytes.
+  void Restart() {
+    operation_ = "restart";
+    const auto snapshot = std::make_unique<RowTableSnapshot>(state_->size());
+    state_->Capture(snapshot.get());
+    // It shows the table of now, whatever happens to it.
+    if (random_.Below(2) == 0) {
+      RowEffects deleted;
+      state_->DeleteWhere(Where::Parse("true").value(), &deleted);
+    }
+    std::string table;
+    internal::EncodeRowTable(snapshot->table(), &table);
+    std::string page;
+    std::vector<ChunkRef> chunks;
+    uint32_t next_slot = 0;
+    const std::vector<std::string>& names = snapshot->table().names;
+    for (size_t i = 0; i < snapshot->num_rows(); ++i) {
+      const SavedRow row = snapshot->row(i);
+      std::vector<uint16_t> tags;
+      for (const RowTag& tag : row.tags) {
+        tags.push_back(static_cast<uint16_t>(std::ranges::find(names, tag.name) - names.begin()));
+      }
+      std::vector<ChunkPlace> places;
+      for (const SavedRowPart& part : row.parts) {
+        places.push_back({.segment = 7, .ordinal = static_cast<uint32_t>(chunks.size())});
+        chunks.push_back(part.chunk);
+      }
+      internal::EncodeSavedRow(row, next_slot, tags, places, &page);
+      next_slot = row.slot + 1;
+    }
+    Result<SavedRowTable> saved = internal::DecodeRowTable(table);
+    ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+    ASSERT_EQ(saved->settings, options_);
+    std::unique_ptr<RowState> restored = RowState::Create(options_, model_.next_id()).value();
+    const Status begun = restored->BeginRestore(*saved);
+    ASSERT_TRUE(begun.ok()) << begun.ToString();
+    const Status read = internal::DecodeRowPage(page, *saved, [&](PageRow& row) {
+      for (size_t i = 0; i < row.chunks.size(); ++i) row.row.parts[i].chunk = chunks[row.chunks[i].ordinal];
+      return restored->RestoreRow(std::move(row.row));
+    });
+    ASSERT_TRUE(read.ok()) << read.ToString();
+    RowEffects effects;
+    const Status finished = restored->FinishRestore(&effects);
+    ASSERT_TRUE(finished.ok()) << finished.ToString();
+    restored->AdvanceTo(now_, &effects);
+    state_ = std::move(restored);
+    model_.Restart();
+    ResetRanks();  // decisions end with the server
+    CompareRows();
+  }
+
+  void ResetRanks() {
+    ranks_.emplace(state_.get());
+    model_ranks_.emplace(&model_, options_.group_size);
+  }
+
   void Advance() {
     now_ += Duration(random_.Below(60));
     operation_ = "advance";
@@ -317,6 +394,47 @@ class RowRun {
     if (leases_.size() > 20) leases_.erase(leases_.begin());
   }
 
+  // Few different arguments, so that ranks mostly agree.
+  void ClaimPart() {
+    RowClaim claim;
+    claim.consumer = options_.consumers[random_.Below(options_.consumers.size())];
+    claim.ranks = random_.Below(30) == 0 ? 2 : 3;
+    claim.rank = static_cast<int64_t>(random_.Below(static_cast<uint64_t>(claim.ranks)));
+    claim.count = random_.Below(20) == 0 ? 9 : 7;
+    claim.at_least = options_.max_rows % 2 == 0 ? 2 : 5;
+    if (claim.consumer == "train") claim.needs = {"tokens"};
+    claim.drop_last = options_.max_rows % 3 == 0;
+    claim.equal_rows = options_.max_rows % 5 != 0;
+    claim.split_groups = options_.max_rows % 4 == 0;
+    if (options_.group_size > 1 && !claim.split_groups) claim.count = 10;
+    if (random_.Below(3) == 0 && options_.max_rows % 2 == 0) {
+      claim.step = last_step_ + static_cast<int64_t>(random_.Below(4)) - 2;
+    }
+    claim.lease = Duration(1 + random_.Below(200));
+    operation_ = "part of rank " + std::to_string(claim.rank) + " for " + claim.consumer + " step " +
+                 (claim.step ? std::to_string(*claim.step) : "none");
+    if (!state_->CheckClaim(claim).ok() || !ranks_->Check(claim).ok()) return;
+    RowEffects effects;
+    const bool is_decided = ranks_->IsDecided(claim);
+    const Result<std::optional<ClaimedRows>> part = ranks_->Claim(claim, nullptr, &effects);
+    const ModelRanks::Outcome expected = model_ranks_->Claim(claim, {});
+    ASSERT_EQ(!part.ok(), expected.is_error) << operation_ << part.status().ToString();
+    if (!part.ok()) return;
+    ASSERT_EQ(!part->has_value(), expected.waits) << operation_;
+    if (!part->has_value()) {
+      ASSERT_FALSE(is_decided);
+      return ranks_->StopWaiting(claim);
+    }
+    ASSERT_EQ((*part)->lease, expected.lease) << operation_;
+    ASSERT_EQ((*part)->step, expected.step) << operation_;
+    ASSERT_EQ(test::KeysOf((*part)->rows), expected.keys) << operation_;
+    last_step_ = std::max(last_step_, expected.step);
+    if (expected.lease == 0) return;
+    ++num_parts_;
+    leases_.emplace_back(expected.lease, expected.keys);
+    if (leases_.size() > 20) leases_.erase(leases_.begin());
+  }
+
   void Settle() {
     if (leases_.empty()) return;
     const size_t which = random_.Below(leases_.size());
@@ -327,10 +445,15 @@ class RowRun {
         if (random_.Below(2) == 0) keys.push_back(key);
       }
     }
-    const auto settlement = static_cast<RowSettlement>(random_.Below(3));
+    const auto settlement = static_cast<RowSettlement>(random_.Below(4));
     const Duration extension(1 + random_.Below(200));
     operation_ = "settle " + std::to_string(id) + " " + std::to_string(static_cast<int>(settlement));
     RowEffects effects;
+    if (settlement == RowSettlement::kReturn) {
+      const bool is_part = ranks_->Return(id);
+      ASSERT_EQ(is_part, model_ranks_->Return(id)) << operation_;
+      if (is_part) return;
+    }
     const LeaseOutcome outcome = state_->Settle(id, keys, settlement, extension, &effects);
     ASSERT_EQ(outcome, model_.Settle(id, keys, settlement, extension)) << operation_;
     if (random_.Below(4) != 0) leases_.erase(leases_.begin() + static_cast<ptrdiff_t>(which));
@@ -339,13 +462,17 @@ class RowRun {
   const RowTableOptions options_;
   Random random_;
   std::unique_ptr<RowState> state_;
+  std::optional<RankClaims> ranks_;  // of state_
   ModelRows model_;
+  std::optional<ModelRanks> model_ranks_;
   std::map<std::pair<size_t, int64_t>, ChunkRef> chunks_;
   std::vector<NamedCondition> conditions_;
   std::vector<std::shared_ptr<const Where>> parsed_;
   std::vector<std::pair<uint64_t, std::vector<std::string>>> leases_;
   std::vector<uint64_t> reservations_;
   int64_t version_ = 0;
+  int64_t last_step_ = 0;
+  int64_t num_parts_ = 0;
   TimePoint now_{};
   std::string operation_;
 };
@@ -355,6 +482,7 @@ TEST_P(RowModelTest, AgreesWithTheModel) {
   const uint64_t seed = test::Seed();
   SCOPED_TRACE(test::SeedTrace(seed));
   Random random(seed + static_cast<uint64_t>(stale) + 10 * static_cast<uint64_t>(group_size));
+  int64_t num_parts = 0;
   for (int64_t done = 0; done < StepsPerConfiguration(); done += kStepsPerTable) {
     RowTableOptions options{.name = "rows",
                             .max_rows = static_cast<int64_t>(6 + random.Below(20)),
@@ -379,7 +507,10 @@ TEST_P(RowModelTest, AgreesWithTheModel) {
       if (step % 50 == 0) run.CompareRows();
       if (::testing::Test::HasFatalFailure()) FAIL() << "after step " << step << ": " << run.operation();
     }
+    num_parts += run.num_parts();
   }
+  // One part per table: runs under sanitizers have a single table.
+  EXPECT_GT(num_parts, StepsPerConfiguration() / kStepsPerTable) << "ranks got too few parts for a test";
 }
 
 INSTANTIATE_TEST_SUITE_P(Configurations, RowModelTest,

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 
@@ -10,6 +11,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds; a test that waits this long has failed
+
+# Programs inherit it: if the tests run under nohup, servers would ignore it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def run(*words: object, code: int = 0, **options) -> subprocess.CompletedProcess:

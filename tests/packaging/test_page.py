@@ -15,9 +15,9 @@ STAND_INS = pathlib.Path(__file__).parent / "stand_ins"
 PAGE = (ROOT / "docs/deployment.md").read_text()
 
 
-def section(heading: str) -> str:
+def section(heading: str, page: str = PAGE) -> str:
     """The commands of a section."""
-    (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks, heading
     return "".join(blocks)

@@ -77,6 +77,25 @@ def test_unit_is_started_when_the_server_is_ready():
     assert "AF_UNIX" in service["RestrictAddressFamilies"].split()  # of the manager's socket
 
 
+def test_unit_reloads_with_a_hangup(program, tmp_path):
+    service = Unit(UNIT)["Service"]
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    # What systemd does: the server reads its level again and goes on.
+    config = tmp_path / "server.toml"
+    config.write_text('[log]\nlevel = "error"\n[[table]]\nname = "t"\n')
+    words = [program, "serve", "--config", config, "--port", "0", "--port-file", tmp_path / "port"]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
+    try:
+        wait_until("the port file", (tmp_path / "port").exists)
+        config.write_text('[log]\nlevel = "debug"\n[[table]]\nname = "t"\n')
+        subprocess.run(["/bin/kill", "-HUP", str(server.pid)], check=True)
+        wait_until("the new level", lambda: "reloaded log: level debug" in (tmp_path / "log").read_text())
+    finally:
+        server.terminate()
+        assert server.wait(60) == 0
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_unit(program, tmp_path):
     def verify(text: str) -> subprocess.CompletedProcess:

@@ -3,8 +3,11 @@
 //   program_client insert ADDRESS TABLE N    N items of known values, priorities 0, 1, 2, …
 //   program_client insert_named ADDRESS TABLE N    the same, with the names a to f
 //   program_client sample ADDRESS TABLE N    N samples, without a timeout
+//   program_client put_rows ADDRESS TABLE N    N rows with tags, in groups of two; the last one is open
+//   program_client claim_rows ADDRESS TABLE N    claims N rows for "train", acknowledges the first, keeps the others
+//   program_client wait_rows ADDRESS TABLE N    waits for N rows with the column "missing"
 //
-// Prints "done" at the end. Its client name is "test insert", "test sample" etc.
+// Prints "done" at the end. Its client name is a further argument, or else "test insert", "test sample" etc.
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +16,7 @@
 #include <string_view>
 
 #include "reverb/client.h"
+#include "reverb/rows.h"
 
 namespace {
 
@@ -44,14 +48,43 @@ Status Insert(const reverb::Client& client, const std::string& table, int count,
   return Status::Ok();
 }
 
+Status PutRows(const reverb::Rows& rows, int count) {
+  for (int i = 0; i < count; ++i) {
+    const std::array<int64_t, 1> three = {3};
+    const std::array<int64_t, 3> tokens = {i, i + 1, -1};
+    const float reward = 0.5F;
+    const std::string_view word = "a\x1b[31mword";  // must not reach a terminal unescaped
+    reverb::NewRow row{.key = "k" + std::to_string(i), .group = "g" + std::to_string(i / 2)};
+    row.tags = {{"reward", 0.25 * i}, {"split", std::string("math")}, {"done", true}, {"prompt", int64_t{i}}};
+    row.values = {
+        {DType::kInt64, three, tokens.data()}, {DType::kFloat32, {}, &reward}, {DType::kString, {}, &word}};
+    const reverb::RowWriteMode mode{.columns = {"tokens", "reward", "text"}, .open = i + 1 == count};
+    REVERB_RETURN_IF_ERROR(rows.Put(mode, {&row, 1}).status());
+  }
+  return Status::Ok();
+}
+
+Status UseRows(const reverb::Client& client, const std::string& verb, const std::string& table, int count) {
+  REVERB_ASSIGN_OR_RETURN(const reverb::Rows rows, client.RowTable(table));
+  if (verb == "put_rows") return PutRows(rows, count);
+  reverb::RowClaim claim{.consumer = "train", .count = count, .whole_groups = false};
+  if (verb == "wait_rows") claim.needs = {"missing"};
+  REVERB_ASSIGN_OR_RETURN(const reverb::RowBatch batch, rows.Claim(claim));
+  const std::string first[] = {batch.rows().front().key};
+  return batch.Acknowledge(first, {}, "the state").status();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 5 && argc != 6) return 2;
   const std::string verb = argv[1];
-  const reverb::Result<reverb::Client> client = reverb::Client::Connect(argv[2], {.name = "test " + verb});
+  const reverb::Result<reverb::Client> client =
+      reverb::Client::Connect(argv[2], {.name = argc == 6 ? argv[5] : "test " + verb});
   Status status = client.status();
-  if (status.ok()) {
+  if (status.ok() && verb.ends_with("_rows")) {
+    status = UseRows(*client, verb, argv[3], std::atoi(argv[4]));
+  } else if (status.ok()) {
     reverb::ItemStructure structure;
     if (verb == "insert_named") {
       structure = reverb::ItemStructure::Named({"a", "b", "c", "d", "e", "f"}).value();

@@ -14,11 +14,17 @@ TYPES = {
     "insert_wait_reason": (str, MAYBE), "sample_wait_reason": (str, MAYBE), "longest_wait_seconds": NUMBER,
     "closed": bool, "address": str, "transport": str, "local_path": str, "server": str, "uptime_seconds": (*NUMBER, MAYBE), "max_bytes": (int, MAYBE),
     "tables": list, "waiters": list, "samples_per_insert": NUMBER, "min_diff": (*NUMBER, MAYBE),
+    "row_tables": list, "consumers": list, "settings": dict, "write_reason": (str, MAYBE), "claim_reason": (str, MAYBE),
+    "reservation_reason": (str, MAYBE),
     "max_diff": (*NUMBER, MAYBE), "table": str, "operation": str, "reason": str, "seconds": NUMBER, "client": str,
 }  # fmt: skip
 ITEM_FIELDS = {
     "table": str, "key": str, "priority": NUMBER, "probability": (*NUMBER, MAYBE), "times_sampled": int,
     "age_seconds": (*NUMBER, MAYBE), "columns": list,
+}  # fmt: skip
+ROW_FIELDS = {
+    "table": str, "key": str, "group": (str, MAYBE), "version": int, "open": bool, "requeued": bool, "stale": bool,
+    "leased_by": list, "consumed_by": list, "tags": dict, "columns": list,
 }  # fmt: skip
 COLUMN_FIELDS = {"name": str, "dtype": str, "shape": list, "first_values": list}
 

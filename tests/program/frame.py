@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import signal
 import struct
@@ -18,6 +19,9 @@ import time
 import unittest
 
 PATIENCE = 30.0  # seconds; a test that waits this long has failed
+
+# Programs inherit it: if the tests run under nohup, servers would ignore it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Exit codes, as in docs/program.md.
 OK, FAILED, BAD_USAGE, UNREACHABLE, NOT_FOUND, TIMED_OUT, NOT_CONFIRMED = range(7)
@@ -53,17 +57,24 @@ def wait_until(what: str, happens) -> None:
 class Server:
     """Runs `reverb serve` as a process."""
 
-    def __init__(self, folder: pathlib.Path, *words: str, prepare: Callable[[], object] | None = None):
-        """`prepare` is called in the new process before the program starts."""
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *words: str,
+        prepare: Callable[[], object] | None = None,
+        log: pathlib.Path | None = None,
+    ):
+        """`prepare` is called in the new process before the program starts; `log` receives standard error."""
         self.port_file = folder / "port"
-        self.process = subprocess.Popen(
-            [program, "serve", "--port", "0", "--port-file", self.port_file, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-            preexec_fn=prepare,
-        )
+        with contextlib.ExitStack() as stack:
+            self.process = subprocess.Popen(
+                [program, "serve", "--port", "0", "--port-file", self.port_file, *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if log is None else stack.enter_context(log.open("wb")),
+                text=True,
+                env=environment(),
+                preexec_fn=prepare,
+            )
         wait_until("the port file", lambda: self.port_file.exists() or self.process.poll() is not None)
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended: {self.process.communicate()}")
@@ -96,8 +107,10 @@ class ProgramTest(unittest.TestCase):
 
         self.addCleanup(end)
 
-    def serve(self, *words: str, prepare: Callable[[], object] | None = None) -> Server:
-        server = Server(self.folder, *words, prepare=prepare)
+    def serve(
+        self, *words: str, prepare: Callable[[], object] | None = None, log: pathlib.Path | None = None
+    ) -> Server:
+        server = Server(self.folder, *words, prepare=prepare, log=log)
         self.end_with_test(server.process)
         return server
 
@@ -132,11 +145,13 @@ class ProgramTest(unittest.TestCase):
 class Terminal:
     """Runs the program in a terminal of its own."""
 
-    def __init__(self, *words: object, rows: int = 30, columns: int = 100, **more: str):
+    def __init__(self, *words: object, rows: int = 30, columns: int = 100, command: str = "", **more: str):
+        """Runs the program, or another `command`."""
         self.text = ""
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
-            os.execve(program, [program, *map(str, words)], environment(**more))
+            name = command or program
+            os.execvpe(name, [name, *map(str, words)], environment(**more))
         self.resize(rows, columns)
         self.status = None
 
@@ -163,8 +178,41 @@ class Terminal:
         except AssertionError as error:
             raise AssertionError(f"{error}; there is only {self.text!r}") from None
 
+    def page(self, home: str = "\x1b[H") -> list[str]:
+        """Returns the lines of the last complete page, without escape sequences."""
+        pages = self.text.split(home)
+        page = pages[-2] if len(pages) > 2 else pages[-1]
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", page).split("\r\n")
+
+    def wait_for_page(self, what: str, is_right: Callable[[list[str]], object]) -> list[str]:
+        """Reads until a page satisfies the condition, and returns it."""
+
+        def check():
+            self.read()
+            page = self.page()
+            return page if is_right(page) else None
+
+        try:
+            return wait_until(what, check)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the last page is {self.page()}") from None
+
     def type(self, keys: str) -> None:
         os.write(self.descriptor, keys.encode())
+
+    def hang_up(self) -> int:
+        """Closes the terminal, waits for the end of the program, and returns its exit code."""
+        os.close(self.descriptor)
+        status: list[int] = []
+
+        def has_ended() -> bool:
+            pid, code = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                status.append(code)
+            return bool(pid)
+
+        wait_until("the end of the program", has_ended)
+        return os.waitstatus_to_exitcode(status[0])
 
     def end(self) -> int:
         """Waits for the end and returns the exit code."""

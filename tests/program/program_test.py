@@ -13,19 +13,25 @@ import sys
 import unittest
 
 import frame
+from suite_access import Access
 from suite_bench import Bench
 from suite_checkpoints import Checkpoints
+from suite_doctor import Doctor
 from suite_info import Info, Watch
 from suite_items import Change, Items
+from suite_logs import Logs, Reload
 from suite_memory import Memory
 from suite_notify import Notify
+from suite_rows import RowTables
 from suite_serve import Config, Serve
+from suite_shells import Shells
 from suite_tables import Tables
+from suite_top import Top
 from suite_usage import Pages, Usage
 
 __all__ = [
-    "Bench", "Change", "Checkpoints", "Config", "Info", "Items", "Memory", "Notify", "Pages", "Serve", "Tables",
-    "Usage", "Watch",
+    "Access", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "Notify", "Pages",
+    "Reload", "RowTables", "Serve", "Shells", "Tables", "Top", "Usage", "Watch",
 ]  # fmt: skip
 
 

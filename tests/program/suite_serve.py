@@ -43,6 +43,10 @@ class Config(ProgramTest):
             ("[sever]\n" + good, "server.toml:1:", '"sever"', 'Did you mean "server"?'),
             ('[server]\nmax_bytes = "4 Gi"\n' + good, "server.toml:2:", '"server.max_bytes"', '"4 GiB"', 'got "4 Gi"'),
             ('[server]\nwhen_full = "drop"\n' + good, "server.toml:2:", '"wait" or "evict"'),
+            ('[log]\nlevel = "loud"\n' + good, "server.toml:2:", '"log.level"', "debug, info, warning, error", '"loud"'),
+            ('[log]\nformat = "xml"\n' + good, "server.toml:2:", '"log.format"', "text, json", '"xml"'),
+            ('[log]\nwait_after = "soon"\n' + good, "server.toml:2:", '"log.wait_after"', '"5 min"', 'got "soon"'),
+            ("[log]\nlevle = 1\n" + good, "server.toml:2:", '"log.levle"', 'Did you mean "level"?'),
             ('[server]\nlocal = "everyone"\n' + good, "server.toml:2:", '"server.local"', 'true, false or "any user"'),
             ("[server]\nlocal_path = 3\n" + good, "server.toml:2:", '"server.local_path"', "the path of a socket", "got 3"),
             ("[limits]\nstalled_client_timeout = 0\n" + good, "server.toml:2:", "stalled_client_timeout", "above 0"),
@@ -121,6 +125,8 @@ class Config(ProgramTest):
             (("--table", "x" * 1025), "1025 bytes", "at most 1024"),
             (("--table", "caf\udce9"), "UTF-8"),  # the byte E9 alone
             (("--table", "a", "--port", "70000"), "--port"),
+            (("--table", "a", "--log-level", "loud"), "--log-level", "loud", "warning"),
+            (("--table", "a", "--log-format", "xml"), "--log-format", "xml", "json"),
         ):
             with self.subTest(words):
                 self.expect(("serve", "--check", *words), BAD_USAGE, *parts)
@@ -139,7 +145,7 @@ class Serve(ProgramTest):
         self.assertNotIn("\x1b", out)
 
     def test_signals_end_it_in_order(self):
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             server = self.serve("--table", "t")
             self.insert(server, "t", 3)
             start = time.monotonic()

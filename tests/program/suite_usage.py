@@ -23,6 +23,7 @@ class Usage(ProgramTest):
             [
                 "serve",
                 "info",
+                "top",
                 "peek",
                 "sample",
                 "set",
@@ -30,8 +31,10 @@ class Usage(ProgramTest):
                 "delete",
                 "table",
                 "checkpoint",
+                "token",
                 "export",
                 "import",
+                "doctor",
                 "bench",
                 "completion",
             ],
@@ -122,9 +125,11 @@ class Pages(ProgramTest):
     def test_completion(self):
         self.assertEqual(self.complete("reverb", "se"), ["serve", "set"])
         self.assertEqual(self.complete("reverb", "serve", "--po"), ["--port", "--port-file"])
+        self.assertEqual(self.complete("reverb", "do"), ["doctor"])
         self.assertEqual(self.complete("reverb", "bench", "sam"), ["sample"])
         self.assertEqual(self.complete("reverb", "bench", "insert", "--transport", "i"), ["inproc"])
-        self.assertEqual(self.complete("reverb", "completion", ""), ["bash"])
+        self.assertEqual(self.complete("reverb", "completion", ""), ["bash", "zsh", "fish"])
+        self.assertEqual(self.complete("reverb", "serve", "--log-format", "j"), ["json"])
         self.assertIn("--version", self.complete("reverb", "--"))
         (self.folder / "server.toml").write_text("")
         self.assertEqual(self.complete("reverb", "serve", "--config", "ser"), ["server.toml"])

@@ -186,7 +186,7 @@ def check(name: str, message) -> None:
             [("split", 3, "math"), ("done", 0, "")],
         )
         expect("columns", list(message.call.columns), ["tokens", "reward"])
-        expect("items", [item.number for item in message.items], [1, 2])
+        expect("numbers of rows with data", [chunk.id for chunk in message.chunks], [1, 2])
         expect("chunks", [len(chunk.columns) for chunk in message.chunks], [2, 2])
     elif name == "RowsResponse.all":
         expect(
@@ -194,8 +194,15 @@ def check(name: str, message) -> None:
             [(row.key, list(row.num_segments)) for row in message.rows],
             [("a", [1, 1]), ("b", [1, 1]), ("c", [0, 0])],
         )
-        expect("items", [item.info.key for item in message.items], [0, 1])
+        expect("rows of pieces", [piece.rows for piece in message.pieces], [1, 1, 1, 1])
+        for number, piece in enumerate(message.pieces):
+            check_column(piece.column, piece.rows, len(piece.payload), f"piece {number}")
         expect("lease_id", message.result.lease_id, 5)
+    elif name == "CallRequest.all":
+        expect("call", (message.method, message.request), (3, b"abc"))
+    elif name == "CallResponse.all":
+        expect("status", (message.status.code, message.status.detail, message.status.message), (10, 2, "so"))
+        expect("response", message.response, b"abc")
     elif name in ("ResetRequest.all", "RemoveTableRequest.all"):
         expect("table", message.table, "replay")
     elif name == "CheckpointResponse.all":

@@ -14,6 +14,7 @@
 
 #include "testing/rows.h"
 #include "transport/wire.h"
+#include "transport/wire_calls.h"
 #include "transport/wire_testing.h"
 
 namespace {
@@ -183,6 +184,12 @@ std::vector<Case> Cases() {
          }
          return all;
        }},
+      {"CallRequest.all", EncodeCallRequest({.method = 3, .request = "abc"}).Flatten(),
+       [](ByteSlices s) { return Again(DecodeCallRequest(s), EncodeCallRequest); }},
+      {"CallResponse.all",
+       EncodeCallReply({.status = Status(StatusCode::kAborted, "so", Detail::kMemoryFull), .response = "abc"})
+           .Flatten(),
+       [](ByteSlices s) { return Again(DecodeCallReply(s), EncodeCallReply); }},
       {"RemoveTableRequest.all", EncodeRemoveTableRequest("replay").Flatten(),
        [](ByteSlices s) { return Again(DecodeRemoveTableRequest(s), EncodeRemoveTableRequest); }},
       {"ResetRequest.all", EncodeResetRequest("replay").Flatten(),

@@ -62,6 +62,12 @@ PAGES: list[tuple[str, str, str, list[str]]] = [
         "",
         ["reverb.checkpoints", "reverb:mix", "reverb:MixedBatch", "reverb.formats:", "reverb.formats"],
     ),
+    (
+        "integrations",
+        "reverb.integrations",
+        "",
+        ["reverb.integrations.queue", "reverb.integrations.kv"],  # nemo_rl needs PyTorch
+    ),
 ]
 
 

@@ -96,16 +96,28 @@ std::string CheckOptions(const BenchOptions& options) {
   return {};
 }
 
-int RunBench(const BenchOptions& options) {
+int RunBench(const BenchOptions& options, const BenchProgress& progress) {
   signal(SIGPIPE, SIG_IGN);  // a process that died is reported as an error
   if (!options.json) std::printf("%s\n", TableHeading().c_str());
-  const RowSink print = [&options](const Row& row) {
+  int rows = 0;
+  if (progress) {
+    Contest::SetProgress([&](int round, int rounds, size_t side, size_t sides) {
+      std::string line = options.workload + ", measurement " + std::to_string(rows + 1) + ": round " +
+                         std::to_string(round + 1) + " of " + std::to_string(rounds);
+      if (sides > 1) line += ", " + std::to_string(side + 1) + " of " + std::to_string(sides) + " sides";
+      progress(line);
+    });
+  }
+  const RowSink print = [&](const Row& row) {
+    ++rows;
+    if (progress) progress("");
     std::printf("%s\n", (options.json ? ToJson(row) : ToText(row)).c_str());
     std::fflush(stdout);
   };
   std::fflush(stdout);  // processes must not inherit buffered output
   const auto found = std::ranges::find(kWorkloads, options.workload, &WorkloadName::name);
   const Status status = kFunctions[static_cast<size_t>(found - kWorkloads.begin())](options, print);
+  if (progress) progress("");
   if (status.ok()) return 0;
   std::fprintf(stderr, "reverb bench %s: %s\n", options.workload.c_str(), status.ToString().c_str());
   return 1;

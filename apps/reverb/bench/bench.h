@@ -8,6 +8,7 @@
 #define REVERB_APPS_BENCH_BENCH_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,8 +41,11 @@ std::span<const WorkloadName> Workloads();
 // Returns a problem of the options; empty if they are valid.
 std::string CheckOptions(const BenchOptions& options);
 
+// Receives a line about the progress of RunBench(), without a line break; empty: remove it.
+using BenchProgress = std::function<void(const std::string& line)>;
+
 // Measures and prints the results. Returns the exit code: 0, or 1 with the reason on stderr.
-int RunBench(const BenchOptions& options);
+int RunBench(const BenchOptions& options, const BenchProgress& progress = {});
 
 // Runs in a process that RunBench() started: executes its commands until standard input ends.
 int RunBenchProcess();

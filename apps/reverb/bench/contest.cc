@@ -31,7 +31,14 @@ bool IsLimit(Kind kind) { return kind >= Kind::kLimitStreams; }
 
 constexpr char kLoopback[] = "127.0.0.1";
 
+Contest::Progress& TheProgress() {
+  static Contest::Progress* const progress = new Contest::Progress();
+  return *progress;
+}
+
 }  // namespace
+
+void Contest::SetProgress(Progress progress) { TheProgress() = std::move(progress); }
 
 Result<std::string> Contest::StartServer(const Job& job) {
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<Process> process, Process::Start());
@@ -96,6 +103,7 @@ Result<Outcomes> Contest::Run(double seconds, int rounds) {
   while (good < rounds && static_cast<int>(measured.size()) < 2 * rounds) {
     Round round;
     for (const Side& side : sides_) {
+      if (TheProgress()) TheProgress()(good, rounds, round.slices.size(), sides_.size());
       std::this_thread::sleep_for(kRest);
       const CpuMeter meter(Pids());
       REVERB_ASSIGN_OR_RETURN(Slice slice, RunSlice(side, slice_seconds));

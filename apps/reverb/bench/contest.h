@@ -2,6 +2,7 @@
 #ifndef REVERB_APPS_BENCH_CONTEST_H_
 #define REVERB_APPS_BENCH_CONTEST_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,11 @@ class Contest {
   // Measures slices of all sides in turn: a short one of each to warm up, then `rounds` rounds that share
   // `seconds` of each side. Repeats disturbed rounds (hypervisor, other programs), at most `rounds` times.
   Result<Outcomes> Run(double seconds, int rounds);
+
+  // Called before each slice, with the number of rounds that have ended and the present one's side.
+  using Progress = std::function<void(int round, int rounds, size_t side, size_t sides)>;
+  // Of all contests of this process; set before the first one runs.
+  static void SetProgress(Progress progress);
 
  private:
   struct Side {

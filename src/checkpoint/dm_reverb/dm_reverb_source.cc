@@ -89,11 +89,11 @@ class DmReverbSource final : public CheckpointSource {
     return info;
   }
 
-  Status Read(ChunkStore& store, const std::vector<bool>& wanted, const AddItem& add,
+  Status Read(ChunkStore& store, const WantedTables& wanted, const Sink& sink,
               const CheckpointProgressCallback& progress) override {
     Chunks chunks;
     for (size_t i = 0; i < items_.size(); ++i) {
-      if (!wanted[i]) continue;
+      if (!wanted.tables[i]) continue;
       for (const DmReverbItem& item : items_[i])
         ForEachChunkKey(item, [&](uint64_t key) { chunks.try_emplace(key); });
     }
@@ -103,19 +103,19 @@ class DmReverbSource final : public CheckpointSource {
         progress));
     // Checks all references before the first item: an incomplete checkpoint is not loaded in part.
     for (size_t i = 0; i < items_.size(); ++i) {
-      if (wanted[i]) REVERB_RETURN_IF_ERROR(CheckReferences(i, chunks));
+      if (wanted.tables[i]) REVERB_RETURN_IF_ERROR(CheckReferences(i, chunks));
     }
     for (size_t i = 0; i < items_.size(); ++i) {
-      if (!wanted[i]) continue;
+      if (!wanted.tables[i]) continue;
       for (const DmReverbItem& item : items_[i]) {
         Result<Trajectory> trajectory =
             item.columns.empty() ? MakeOldTrajectory(item, chunks) : MakeTrajectory(item, chunks);
         if (!trajectory.ok()) return Damaged(NameOf(i, item) + std::string(trajectory.status().message()));
-        REVERB_RETURN_IF_ERROR(add(i, {{.key = item.key,
-                                        .priority = item.priority,
-                                        .inserted_at = item.inserted_at,
-                                        .times_sampled = item.times_sampled,
-                                        .trajectory = *std::move(trajectory)}}));
+        REVERB_RETURN_IF_ERROR(sink.add_item(i, {{.key = item.key,
+                                                  .priority = item.priority,
+                                                  .inserted_at = item.inserted_at,
+                                                  .times_sampled = item.times_sampled,
+                                                  .trajectory = *std::move(trajectory)}}));
       }
     }
     return Status::Ok();

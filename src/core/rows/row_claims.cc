@@ -110,6 +110,12 @@ std::vector<RowRecord> RowState::List(const Where* where, int64_t limit, uint64_
         }
       }
     }
+    record.is_requeued = row.is_requeued;
+    record.is_stale = IsUnitStale(row);
+    for (uint32_t consumer = 0; consumer <= resume_; ++consumer) {
+      if ((row.leased >> consumer & 1) != 0) record.leased_by.emplace_back(ConsumerName(consumer));
+      if ((row.done >> consumer & 1) != 0) record.consumed_by.emplace_back(ConsumerName(consumer));
+    }
   }
   *cursor = next < rows_.size() ? next : 0;
   return records;
@@ -140,6 +146,10 @@ std::optional<uint32_t> RowState::FindConsumer(std::string_view name) const {
   return static_cast<uint32_t>(found - options_.consumers.begin());
 }
 
+std::string_view RowState::ConsumerName(uint32_t consumer) const {
+  return consumer == resume_ ? kResumeConsumer : std::string_view(options_.consumers[consumer]);
+}
+
 RowState::View* RowState::FindView(const RowClaim& claim) {
   std::vector<uint16_t> needs;
   for (const std::string& name : claim.needs) needs.push_back(*names_.Find(name));
@@ -147,18 +157,24 @@ RowState::View* RowState::FindView(const RowClaim& claim) {
   needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
   const uint32_t consumer = *FindConsumer(claim.consumer);
   const bool whole_groups = WholeGroups(claim);
-  View* oldest = nullptr;
   for (View& view : views_) {
     if (view.consumer == consumer && view.whole_groups == whole_groups && view.needs == needs) {
       view.last_used = ++tick_;
       return &view;
     }
-    if (oldest == nullptr || view.last_used < oldest->last_used) oldest = &view;
   }
+  View& added = AddView(consumer, std::move(needs), whole_groups);
+  FillView(&added, /*are_old=*/true);
+  return &added;
+}
+
+RowState::View& RowState::AddView(uint32_t consumer, std::vector<uint16_t> needs, bool whole_groups) {
+  View* oldest = nullptr;
   if (views_.size() < kMaxViews) {
     views_.reserve(kMaxViews);
     oldest = &views_.emplace_back();
   } else {
+    oldest = &*std::ranges::min_element(views_, {}, &View::last_used);
     const uint32_t bit = uint32_t{1} << (oldest - views_.data());
     for (Row& row : rows_) row.views &= ~bit;
     for (Group& group : groups_) group.views &= ~bit;
@@ -169,13 +185,16 @@ RowState::View* RowState::FindView(const RowClaim& claim) {
   oldest->whole_groups = whole_groups;
   oldest->last_used = ++tick_;
   oldest->generation = ++tick_;
-  oldest->is_new = true;
-  const auto bit = static_cast<uint32_t>(oldest - views_.data());
+  return *oldest;
+}
+
+void RowState::FillView(View* view, bool are_old) {
+  view->is_new = are_old;
+  const auto bit = static_cast<uint32_t>(view - views_.data());
   for (SlotIndex slot = 0; slot < rows_.size(); ++slot) {
-    if (rows_[slot].sequence != 0) RefreshIn(oldest, bit, slot);
+    if (rows_[slot].sequence != 0) RefreshIn(view, bit, slot);
   }
-  oldest->is_new = false;
-  return oldest;
+  view->is_new = false;
 }
 
 bool RowState::HasNeeds(const View& view, const Row& row) const {
@@ -464,6 +483,51 @@ void RowState::EndLease(uint64_t id, RowEffects* effects) {
   }
 }
 
+std::vector<uint64_t> RowState::SplitLease(uint64_t id, std::span<const std::vector<size_t>> parts,
+                                           std::span<const std::string> holders, RowEffects* effects) {
+  const auto found = leases_.find(id);
+  assert(found != leases_.end());
+  const Lease whole = std::move(found->second);
+  expiries_.erase({whole.expires, id});
+  leases_.erase(found);
+  std::vector<bool> is_kept(whole.rows.size(), false);
+  std::vector<uint64_t> ids;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].empty()) {
+      ids.push_back(0);
+      continue;
+    }
+    Lease part{.consumer = whole.consumer, .holder = holders[i], .expires = whole.expires};
+    for (const size_t row : parts[i]) {
+      part.rows.push_back(whole.rows[row]);
+      is_kept[row] = true;
+    }
+    if (next_id_ == 0) ++next_id_;
+    expiries_.emplace(part.expires, next_id_);
+    leases_.emplace(next_id_, std::move(part));
+    ids.push_back(next_id_++);
+  }
+  ++operation_;
+  for (size_t row = 0; row < whole.rows.size(); ++row) {
+    if (is_kept[row]) continue;
+    counts_.released += SettleRow(whole.rows[row], whole.consumer, RowSettlement::kRelease, effects).settled;
+  }
+  return ids;
+}
+
+std::vector<RowRecord> RowState::LeasedRows(uint64_t id, std::span<const std::string> columns) const {
+  std::vector<RowRecord> records;
+  const auto lease = leases_.find(id);
+  if (lease == leases_.end()) return records;
+  const std::vector<std::optional<uint16_t>> numbers = Numbers(columns);
+  for (const LeasedRow& each : lease->second.rows) {
+    const Row& row = rows_[each.slot];
+    if (row.sequence != each.sequence) continue;
+    AddColumns(row, numbers, &records.emplace_back(Describe(row)));
+  }
+  return records;
+}
+
 LeaseOutcome RowState::SettleRow(const LeasedRow& leased, uint32_t consumer, RowSettlement settlement,
                                  RowEffects* effects) {
   Row& row = rows_[leased.slot];
@@ -528,20 +592,22 @@ LeaseOutcome RowState::Settle(uint64_t id, std::span<const std::string> keys, Ro
 }
 
 std::vector<RowConsumerInfo> RowState::CountConsumers() const {
-  std::vector<RowConsumerInfo> counts;
+  std::vector<RowConsumerInfo> counts(resume_ + 1);
   for (uint32_t consumer = 0; consumer <= resume_; ++consumer) {
-    RowConsumerInfo& each = counts.emplace_back();
-    each.name = consumer == resume_ ? std::string(kResumeConsumer) : options_.consumers[consumer];
+    RowConsumerInfo& each = counts[consumer];
+    each.name = ConsumerName(consumer);
     uint64_t last_used = 0;
     for (const View& view : views_) {
       if (view.consumer != consumer || view.last_used <= last_used) continue;
       last_used = view.last_used;
       each.ready = std::ssize(view.ready) * (view.whole_groups ? options_.group_size : 1);
     }
-    for (const Row& row : rows_) {
-      if (row.sequence == 0) continue;
-      each.leased += row.leased >> consumer & 1;
-      each.consumed += row.done >> consumer & 1;
+  }
+  for (const Row& row : rows_) {
+    if (row.sequence == 0 || (row.leased | row.done) == 0) continue;
+    for (uint32_t consumer = 0; consumer <= resume_; ++consumer) {
+      counts[consumer].leased += row.leased >> consumer & 1;
+      counts[consumer].consumed += row.done >> consumer & 1;
     }
   }
   return counts;

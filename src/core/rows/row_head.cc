@@ -4,6 +4,9 @@
 #include <cassert>
 #include <cstring>
 #include <type_traits>
+#include <utility>
+
+#include "base/utf8.h"
 
 namespace reverb::internal {
 namespace {
@@ -24,6 +27,29 @@ T ReadRaw(const char* from) {
 }
 
 }  // namespace
+
+Status CheckRowName(std::string_view what, std::string_view name) {
+  if (!name.empty() && name.size() <= RowTableOptions::kMaxKeyBytes && IsUtf8(name)) return Status::Ok();
+  return Status::InvalidArgument("a " + std::string(what) + " must have 1 to " +
+                                 std::to_string(RowTableOptions::kMaxKeyBytes) + " bytes of UTF-8, not " +
+                                 std::to_string(name.size()));
+}
+
+Status CheckRowTags(std::span<const RowTag> tags) {
+  if (tags.size() > RowTableOptions::kMaxTags) {
+    return Status::InvalidArgument("a row has " + std::to_string(tags.size()) + " tags, more than " +
+                                   std::to_string(RowTableOptions::kMaxTags));
+  }
+  for (const RowTag& tag : tags) {
+    REVERB_RETURN_IF_ERROR(CheckRowName("tag", tag.name));
+    const auto* const text = std::get_if<std::string>(&tag.value);
+    if (text == nullptr || (text->size() <= RowTableOptions::kMaxTagBytes && IsUtf8(*text))) continue;
+    return Status::InvalidArgument(
+        "tag \"" + tag.name + "\" has a string of " + std::to_string(text->size()) + " bytes; give at most " +
+        std::to_string(RowTableOptions::kMaxTagBytes) + " bytes of UTF-8, and larger values as columns");
+  }
+  return Status::Ok();
+}
 
 Result<uint16_t> RowNames::Add(std::string_view name) {
   if (const std::optional<uint16_t> found = Find(name)) return *found;
@@ -80,6 +106,14 @@ std::string_view RowHead::key() const {
   return {block_.get() + kRowHeadBytes, ReadRaw<uint16_t>(block_.get() + sizeof(uint32_t))};
 }
 
+RowHead RowHead::Copy(const char* block) {
+  RowHead head;
+  const auto size = ReadRaw<uint32_t>(block);
+  head.block_ = std::make_unique_for_overwrite<char[]>(size);
+  std::memcpy(head.block_.get(), block, size);
+  return head;
+}
+
 size_t RowHead::memory_bytes() const { return block_ == nullptr ? 0 : ReadRaw<uint32_t>(block_.get()); }
 
 // Calls visit(name, value). Stops when it returns false.
@@ -128,7 +162,7 @@ WhereValue RowHead::Tag(uint16_t name) const {
   return found;
 }
 
-std::vector<RowTag> RowHead::Tags(const RowNames& names) const {
+std::vector<RowTag> RowHead::Tags(std::span<const std::string> names) const {
   std::vector<RowTag> tags;
   ForEachTag([&](uint16_t name, const WhereValue& value) {
     RowTag tag{.name = names[name], .value = false};
@@ -151,12 +185,12 @@ std::vector<RowTag> RowHead::Tags(const RowNames& names) const {
   return tags;
 }
 
-void RowHead::SetTags(std::span<const RowTag> tags, const RowNames& names) {
-  if (tags.empty()) return;
-  std::vector<RowTag> merged = Tags(names);
+RowHead RowHead::SetTags(std::span<const RowTag> tags, const RowNames& names) {
+  if (tags.empty()) return {};
+  std::vector<RowTag> merged = Tags(names.all());
   merged.insert(merged.end(), tags.begin(), tags.end());
   const std::string copy(key());
-  *this = RowHead(copy, merged, names);
+  return std::exchange(*this, RowHead(copy, merged, names));
 }
 
 }  // namespace reverb::internal

@@ -20,6 +20,10 @@
 
 namespace reverb::internal {
 
+// Check what callers give a row: names have 1 to 256 bytes of UTF-8; tags are few and short.
+Status CheckRowName(std::string_view what, std::string_view name);
+Status CheckRowTags(std::span<const RowTag> tags);
+
 // Numbers the names of columns and tags of a table, so that rows need not repeat them. Names are never removed.
 class RowNames {
  public:
@@ -32,6 +36,7 @@ class RowNames {
     return found == numbers_.end() ? std::nullopt : std::optional(found->second);
   }
   const std::string& operator[](uint16_t number) const { return names_[number]; }
+  const std::vector<std::string>& all() const { return names_; }
 
  private:
   // Abseil's own hash does not know std::string_view if Abseil was compiled for an older C++.
@@ -53,11 +58,18 @@ class RowHead {
   std::string_view key() const;
   // Missing if the row does not have the tag.
   WhereValue Tag(uint16_t name) const;
-  std::vector<RowTag> Tags(const RowNames& names) const;
-  // Adds tags, or replaces their values.
-  void SetTags(std::span<const RowTag> tags, const RowNames& names);
+  // `names`: by number.
+  std::vector<RowTag> Tags(std::span<const std::string> names) const;
+  // Adds tags, or replaces their values. Returns the former head; empty if nothing has changed.
+  RowHead SetTags(std::span<const RowTag> tags, const RowNames& names);
   // Returns the bytes of the block.
   size_t memory_bytes() const;
+
+  // --- For snapshots ---
+  // Returns the block, which never changes: it lives as long as this head, or one that it is moved to.
+  const char* block() const { return block_.get(); }
+  // REQUIRES: `block` is that of a head.
+  static RowHead Copy(const char* block);
 
  private:
   template <typename Visit>

@@ -85,36 +85,8 @@ namespace {
 
 std::string Quoted(std::string_view name) { return "\"" + std::string(name) + "\""; }
 
-Status CheckRowName(std::string_view what, std::string_view name) {
-  if (!name.empty() && name.size() <= RowTableOptions::kMaxKeyBytes && IsUtf8(name)) return Status::Ok();
-  return Status::InvalidArgument("a " + std::string(what) + " must have 1 to " +
-                                 std::to_string(RowTableOptions::kMaxKeyBytes) + " bytes of UTF-8, not " +
-                                 std::to_string(name.size()));
-}
-
-Status CheckRowTags(std::span<const RowTag> tags) {
-  if (tags.size() > RowTableOptions::kMaxTags) {
-    return Status::InvalidArgument("a row has " + std::to_string(tags.size()) + " tags, more than " +
-                                   std::to_string(RowTableOptions::kMaxTags));
-  }
-  for (const RowTag& tag : tags) {
-    REVERB_RETURN_IF_ERROR(CheckRowName("tag", tag.name));
-    const auto* const text = std::get_if<std::string>(&tag.value);
-    if (text == nullptr || (text->size() <= RowTableOptions::kMaxTagBytes && IsUtf8(*text))) continue;
-    return Status::InvalidArgument("tag " + Quoted(tag.name) + " has a string of " +
-                                   std::to_string(text->size()) + " bytes; give at most " +
-                                   std::to_string(RowTableOptions::kMaxTagBytes) +
-                                   " bytes of UTF-8, and larger values as columns");
-  }
-  return Status::Ok();
-}
-
 void CountStoredChunk(const ChunkRef& chunk) {
   if (chunk->ledger() != nullptr) chunk->AddItemRef();
-}
-void ReleaseChunk(ChunkRef chunk, RowEffects* effects) {
-  if (chunk->ledger() != nullptr) chunk->DropItemRef();
-  effects->released.push_back(std::move(chunk));
 }
 
 }  // namespace
@@ -134,7 +106,8 @@ RowState::RowState(RowTableOptions options, uint64_t first_id)
 RowState::~RowState() {
   RowEffects effects;
   for (Row& row : rows_) {
-    for (Part& part : row.parts) ReleaseChunk(std::move(part.chunk), &effects);
+    for (Part& part : row.parts) ReleasePart(&part, &effects);
+    Discard(std::move(row.head));
   }
 }
 
@@ -210,7 +183,7 @@ RowRecord RowState::Describe(const Row& row) const {
           .group = row.group == kNone ? "" : groups_[row.group].name,
           .version = row.version,
           .is_open = row.is_open,
-          .tags = row.head.Tags(names_)};
+          .tags = row.head.Tags(names_.all())};
 }
 
 // --- Writing --------------------------------------------------------------------------------------
@@ -375,7 +348,7 @@ Result<RowFate> RowState::Store(const Write& write, RowWrite* row, RowEffects* e
   if (fate != RowFate::kStored) return fate;
   std::optional<SlotIndex> slot = Find(row->key);
   if (slot) {
-    rows_[*slot].head.SetTags(row->tags, names_);
+    Discard(rows_[*slot].head.SetTags(row->tags, names_));
     ++counts_.updated;
   } else {
     slot = AddRow(write, *row);
@@ -435,6 +408,7 @@ RowState::SlotIndex RowState::AddRow(const Write& write, const RowWrite& row) {
 
 void RowState::AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects* effects) {
   CountStoredChunk(chunk);
+  counts_.bytes += static_cast<int64_t>(chunk->bytes());
   const int64_t lag = write.mode.version.value_or(row->version) - row->version;
   row->parts.push_back({.chunk = std::move(chunk),
                         .layout = write.layout,
@@ -450,9 +424,15 @@ void RowState::AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects*
       return !is_used;
     });
     if (!is_hidden) continue;
-    ReleaseChunk(std::move(row->parts[i].chunk), effects);
+    ReleasePart(&row->parts[i], effects);
     row->parts.erase(row->parts.begin() + static_cast<ptrdiff_t>(i));
   }
+}
+
+void RowState::ReleasePart(Part* part, RowEffects* effects) {
+  counts_.bytes -= static_cast<int64_t>(part->chunk->bytes());
+  if (part->chunk->ledger() != nullptr) part->chunk->DropItemRef();
+  Discard(std::move(part->chunk), effects);
 }
 
 Result<std::vector<std::string>> RowState::End(std::span<const std::string> keys, RowEnding ending,
@@ -507,11 +487,12 @@ void RowState::Drop(SlotIndex slot, Why why, RowEffects* effects) {
   const bool was_consumed = IsConsumed(row);
   const uint32_t group = row.group;
   // Not ready for anything from here on.
-  row.leased = UINT32_MAX;
+  row.leased = UINT32_MAX >> 1;
   Refresh(slot);
   for (View& view : views_) view.ready_since.erase(row.sequence);
   by_key_.erase(slot);
-  for (Part& part : row.parts) ReleaseChunk(std::move(part.chunk), effects);
+  for (Part& part : row.parts) ReleasePart(&part, effects);
+  Discard(std::move(row.head));
   row = Row();
   free_.push_back(slot);
   if (group != kNone) {

@@ -31,6 +31,7 @@
 #include "absl/container/inlined_vector.h"
 #include "base/clock.h"
 #include "core/rows/row_head.h"
+#include "core/rows/row_snapshot.h"
 #include "core/rows/where.h"
 #include "reverb/lease.h"
 #include "reverb/row_table_options.h"
@@ -61,6 +62,7 @@ struct ClaimedRows {
   int64_t version = 0;               // of the table
   std::vector<std::string> columns;  // those needed, then those selected
   std::vector<RowRecord> rows;
+  std::optional<int64_t> step = {};  // of a claim with ranks
 };
 
 // Freed by the caller, without the table's lock.
@@ -111,7 +113,7 @@ class RowState {
   // Returns the rows that exist, in the order of the keys. `columns`: to be returned.
   std::vector<RowRecord> Get(std::span<const std::string> keys, std::span<const std::string> columns) const;
   // Returns rows without data, but with the names of their columns. `*cursor`: 0 = from the start; afterwards where
-  // to continue, 0 = there are no more. A row that stays in the table is listed once.
+  // to continue, 0 = there are no more. A row that stays in the table is listed once. With the state of each row.
   std::vector<RowRecord> List(const Where* where, int64_t limit, uint64_t* cursor) const;
   // Both return the number of deleted rows. The second deletes whole groups, if the condition holds for each row.
   int64_t Delete(std::span<const std::string> keys, RowEffects* effects);
@@ -127,10 +129,20 @@ class RowState {
   uint64_t Generation(const RowClaim& claim);
   // Returns why the claim waits: `12 rows lack "advantages", 40 are stale, …`.
   std::string Explain(const RowClaim& claim, const Where* where = nullptr);
-  // Settles rows of a lease: those with these keys, or all if there are none. An unknown lease counts the keys as
+  // Settles rows of a lease: those with these keys, or all if `keys` is empty. An unknown lease counts the keys as
   // expired, at least one. `extension`: from now on; kExtend only, and for the whole lease.
   LeaseOutcome Settle(uint64_t id, std::span<const std::string> keys, RowSettlement settlement,
                       Duration extension, RowEffects* effects);
+
+  // Divides a lease into several: one for each of `parts`, the indices of its rows, with a holder. The rows of no part are
+  // released. Returns the ids; 0 for a part without rows. REQUIRES: the lease was just granted.
+  std::vector<uint64_t> SplitLease(uint64_t id, std::span<const std::vector<size_t>> parts,
+                                   std::span<const std::string> holders, RowEffects* effects);
+  bool HasLease(uint64_t id) const { return leases_.contains(id); }
+  // Returns the rows of a lease that were neither settled nor deleted.
+  std::vector<RowRecord> LeasedRows(uint64_t id, std::span<const std::string> columns) const;
+  // Returns whether a claim takes whole groups.
+  bool TakesGroups(const RowClaim& claim) const { return WholeGroups(claim); }
 
   // --- Versions and admission ---
   // FAILED_PRECONDITION if the version would decrease.
@@ -142,6 +154,24 @@ class RowState {
   Result<uint64_t> Reserve(int64_t n, std::optional<int64_t> version, Duration lease);
   // Gives back what is left of a reservation. Returns whether it was known.
   bool CancelReservation(uint64_t id);
+
+  // --- The caller's state ---
+  // Returns the bytes that the caller keeps with the table; null if none were set.
+  const std::shared_ptr<const std::string>& user_state() const { return user_state_; }
+  // Returns the former ones, to be freed without the table's lock.
+  std::shared_ptr<const std::string> SetUserState(std::shared_ptr<const std::string> state) {
+    return std::exchange(user_state_, std::move(state));
+  }
+
+  // --- Checkpoints (row_snapshot.cc) ---
+  // Fills a new snapshot, which stays readable while the table changes and after it is destroyed.
+  void Capture(RowTableSnapshot* snapshot);
+  // Restore a table without rows: BeginRestore(), RestoreRow() for each row, FinishRestore(). DATA_LOSS if the saved
+  // table is not consistent; the object can only be destroyed then. Acknowledgements are kept for consumers of the same
+  // name. The settings are those of this object; `group_size` must be the saved one.
+  Status BeginRestore(SavedRowTable saved);
+  Status RestoreRow(SavedRow row);
+  Status FinishRestore(RowEffects* effects);
 
   RowCounts Counts() const;
   // For each consumer: rows that are leased, and ready for the claim that it made last.
@@ -167,12 +197,14 @@ class RowState {
     uint64_t sequence = 0;  // number of its creation; 0 = the slot is free
     int64_t version = 0;
     uint32_t group = kNone;
-    uint32_t done = 0;    // consumers that have acknowledged it
-    uint32_t leased = 0;  // consumers that have it
-    uint32_t views = 0;   // that have it
-    bool is_open = false;
-    bool is_requeued = false;
+    uint32_t done : 31 = 0;  // consumers that have acknowledged it
+    bool is_open : 1 = false;
+    uint32_t leased : 31 = 0;  // consumers that have it
+    bool is_requeued : 1 = false;
+    uint32_t views = 0;  // that have it
   };
+  static_assert(RowTableOptions::kMaxConsumers <= 30, "a bit for each, and one for \"resume\"");
+  static_assert(sizeof(Row) == 64, "paid once per row: keep it small");
   struct Group {
     std::string name;
     std::vector<SlotIndex> rows;
@@ -240,6 +272,10 @@ class RowState {
   Status CheckColumns(const Write& write, const RowWrite& row, const Row* existing) const;
   SlotIndex AddRow(const Write& write, const RowWrite& row);
   void AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects* effects);
+  void ReleasePart(Part* part, RowEffects* effects);
+  // Free what the table no longer needs, or keep it as long as a snapshot may show it.
+  void Discard(ChunkRef chunk, RowEffects* effects);
+  void Discard(RowHead head);
   void Drop(SlotIndex slot, Why why, RowEffects* effects);
   void DropUnit(SlotIndex slot, Why why, RowEffects* effects);
   // Drops a row, which may have been what others of its group waited for to be dropped.
@@ -264,7 +300,12 @@ class RowState {
 
   // --- row_claims.cc ---
   std::optional<uint32_t> FindConsumer(std::string_view name) const;
+  std::string_view ConsumerName(uint32_t consumer) const;
   View* FindView(const RowClaim& claim);
+  // Adds an empty view, in place of the least recently used one if there are too many.
+  View& AddView(uint32_t consumer, std::vector<uint16_t> needs, bool whole_groups);
+  // Adds the rows that are ready. `are_old`: in the order kReady they come before those that become ready later.
+  void FillView(View* view, bool are_old);
   bool IsReady(const View& view, const Row& row) const;
   bool IsGroupReady(const View& view, const Group& group) const;
   bool HasNeeds(const View& view, const Row& row) const;
@@ -319,6 +360,15 @@ class RowState {
   bool has_started_ = false;   // a row was accepted or reserved
   mutable RowWaitReason wait_reason_ = RowWaitReason::kNone;
   RowCounts counts_;  // what is not computed by Counts()
+  std::shared_ptr<const std::string> user_state_;
+  std::weak_ptr<ParkedRows> parked_;  // of the snapshots that exist
+  // What is known while rows are being restored.
+  struct Restoring {
+    SavedRowTable saved;
+    std::vector<std::optional<uint32_t>> consumers;  // by number in the saved table: that in this one
+    std::vector<uint32_t> groups;                    // by index of the saved table
+  };
+  std::unique_ptr<Restoring> restoring_;  // between BeginRestore() and FinishRestore()
 };
 
 }  // namespace reverb::internal

@@ -1,6 +1,7 @@
 #include "core/rows/row_table.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/duration_text.h"
 #include "base/random.h"
@@ -11,7 +12,7 @@ namespace {
 // Claims that want the same rows are served in the order of their arrival.
 bool WantTheSame(const RowClaim& a, const RowClaim& b) {
   return a.consumer == b.consumer && a.needs == b.needs && a.where == b.where &&
-         a.whole_groups == b.whole_groups;
+         a.whole_groups == b.whole_groups && (a.ranks > 0) == (b.ranks > 0);
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ Result<std::shared_ptr<ConcurrentRows>> ConcurrentRows::Create(RowTableOptions o
 }
 
 ConcurrentRows::ConcurrentRows(std::unique_ptr<RowState> state, Environment environment)
-    : environment_(std::move(environment)), state_(std::move(state)) {}
+    : environment_(std::move(environment)), state_(std::move(state)), ranks_(state_.get()) {}
 
 ConcurrentRows::~ConcurrentRows() {
   Close();
@@ -73,10 +74,12 @@ void ConcurrentRows::Start(const std::shared_ptr<RowOperation>& operation) {
       return Finish(operation, round);
     }
     // One that arrives later must not overtake.
+    // A rank joins those that wait for the same batch.
     const bool waits_in_line =
         operation->kind == RowOperation::Kind::kClaim
-            ? std::ranges::any_of(
-                  claims_, [&](const auto& other) { return WantTheSame(other->claim, operation->claim); })
+            ? operation->claim.ranks == 0 &&
+                  std::ranges::any_of(
+                      claims_, [&](const auto& other) { return WantTheSame(other->claim, operation->claim); })
             : operation->kind == RowOperation::Kind::kReserve && !reserves_.empty();
     if (waits_in_line || !Try(operation, round)) Enqueue(operation, round);
   });
@@ -107,6 +110,7 @@ Status ConcurrentRows::Prepare(RowOperation* operation) {
     }
   } else if (operation->kind == RowOperation::Kind::kClaim) {
     REVERB_RETURN_IF_ERROR(state_->CheckClaim(operation->claim));
+    REVERB_RETURN_IF_ERROR(ranks_.Check(operation->claim));
     if (operation->claim.where.empty()) return Status::Ok();
     REVERB_ASSIGN_OR_RETURN(Where where, Where::Parse(operation->claim.where));
     operation->where = std::make_shared<const Where>(std::move(where));
@@ -123,7 +127,7 @@ bool ConcurrentRows::Try(const std::shared_ptr<RowOperation>& operation, Round* 
       is_done = TryWrite(operation.get(), round);
       break;
     case RowOperation::Kind::kClaim:
-      is_done = TryClaim(operation.get());
+      is_done = TryClaim(operation.get(), round);
       break;
     default:
       is_done = TryReserve(operation.get());
@@ -176,11 +180,14 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
   return true;
 }
 
-bool ConcurrentRows::TryClaim(RowOperation* claim) {
+bool ConcurrentRows::TryClaim(RowOperation* claim, Round* round) {
   const uint64_t generation = state_->Generation(claim->claim);
-  if (claim->is_queued && claim->generation == generation) return false;
+  const bool is_decided = ranks_.IsDecided(claim->claim);
+  if (claim->is_queued && claim->generation == generation && !is_decided) return false;
   claim->generation = generation;
-  Result<std::optional<ClaimedRows>> claimed = state_->Claim(claim->claim, claim->where.get());
+  Result<std::optional<ClaimedRows>> claimed =
+      claim->claim.ranks > 0 ? ranks_.Claim(claim->claim, claim->where.get(), &round->effects)
+                             : state_->Claim(claim->claim, claim->where.get());
   if (!claimed.ok()) {
     claim->status = claimed.status();
     return true;
@@ -223,7 +230,7 @@ void ConcurrentRows::AdvanceClaims(Round* round) {
     const std::shared_ptr<RowOperation> operation = *next;
     ++next;
     const auto wants_the_same = [&](const RowClaim* other) { return WantTheSame(*other, operation->claim); };
-    if (std::ranges::any_of(blocked, wants_the_same)) continue;
+    if (std::ranges::any_of(blocked, wants_the_same) && !ranks_.IsDecided(operation->claim)) continue;
     if (Try(operation, round)) {
       Dequeue(operation);
     } else {
@@ -261,6 +268,7 @@ void ConcurrentRows::Dequeue(const std::shared_ptr<RowOperation>& operation) {
   operation->is_queued = false;
   if (operation->deadline) deadlines_.erase({*operation->deadline, operation.get()});
   QueueOf(*operation)->remove(operation);
+  if (operation->kind == RowOperation::Kind::kClaim) ranks_.StopWaiting(operation->claim);
 }
 
 void ConcurrentRows::Finish(const std::shared_ptr<RowOperation>& operation, Round* round) {
@@ -419,17 +427,55 @@ Result<int64_t> ConcurrentRows::DeleteWhere(const std::string& where) {
 }
 
 LeaseOutcome ConcurrentRows::Settle(uint64_t lease, std::span<const std::string> keys,
-                                    RowSettlement settlement, Duration extension) {
+                                    RowSettlement settlement, Duration extension,
+                                    const std::optional<std::string>& state) {
   LeaseOutcome outcome;
-  WithLock(
-      [&](Round* round) { outcome = state_->Settle(lease, keys, settlement, extension, &round->effects); });
+  std::shared_ptr<const std::string> copy;
+  if (state) copy = std::make_shared<const std::string>(*state);
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    if (settlement == RowSettlement::kReturn && ranks_.Return(lease)) {
+      outcome.settled = 1;
+      return;
+    }
+    outcome = state_->Settle(lease, keys, settlement, extension, &round->effects);
+    // Rows of a lost lease come back: a state that counts them as consumed would skip them.
+    if (copy != nullptr && outcome.expired == 0) SetUserState(std::move(copy), round);
+  });
   return outcome;
 }
 
-Status ConcurrentRows::SetVersion(int64_t version) {
+Status ConcurrentRows::SetVersion(int64_t version, const std::optional<std::string>& state) {
   Status status;
-  WithLock([&](Round* round) { status = state_->SetVersion(version, &round->effects); });
+  std::shared_ptr<const std::string> copy;
+  if (state) copy = std::make_shared<const std::string>(*state);
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    status = state_->SetVersion(version, &round->effects);
+    if (copy != nullptr && status.ok()) SetUserState(std::move(copy), round);
+  });
   return status;
+}
+
+void ConcurrentRows::SetState(std::string state) {
+  auto shared = std::make_shared<const std::string>(std::move(state));
+  WithLock([&](Round* round) {
+    mu_.AssertHeld();
+    SetUserState(std::move(shared), round);
+  });
+}
+
+std::string ConcurrentRows::State() {
+  std::shared_ptr<const std::string> state;
+  {
+    MutexLock lock(&mu_);
+    state = state_->user_state();
+  }
+  return state == nullptr ? "" : *state;
+}
+
+void ConcurrentRows::SetUserState(std::shared_ptr<const std::string> state, Round* round) {
+  round->former_state = state_->SetUserState(std::move(state));
 }
 
 bool ConcurrentRows::CancelReservation(uint64_t id) {
@@ -438,9 +484,62 @@ bool ConcurrentRows::CancelReservation(uint64_t id) {
   return was_known;
 }
 
+int64_t ConcurrentRows::size() {
+  MutexLock lock(&mu_);
+  return state_->size();
+}
+
 int64_t ConcurrentRows::version() {
   MutexLock lock(&mu_);
   return state_->version();
+}
+
+// --- Checkpoints ----------------------------------------------------------------------------------
+
+ConcurrentRows::Snapshots ConcurrentRows::TakeSnapshots(
+    std::span<const std::shared_ptr<ConcurrentRows>> tables, const std::function<void()>& at_cut) {
+  // Locks are taken in one global order. No other function takes two.
+  std::vector<ConcurrentRows*> order;
+  for (const auto& table : tables) order.push_back(table.get());
+  std::ranges::sort(order);
+  Snapshots snapshots;
+  if (order.empty()) {
+    if (at_cut) at_cut();
+    return snapshots;
+  }
+  for (const auto& table : tables) {
+    snapshots.tables.push_back(std::make_unique<RowTableSnapshot>(table->size()));
+  }
+  // Measured in real time, whatever clock the tables use.
+  std::optional<std::chrono::steady_clock::time_point> first_locked;
+  for (ConcurrentRows* const table : order) {
+    table->mu_.Lock();
+    if (!first_locked) first_locked = std::chrono::steady_clock::now();
+  }
+  for (size_t i = 0; i < tables.size(); ++i) {
+    tables[i]->state_->Capture(snapshots.tables[i].get());
+    snapshots.tables[i]->mutable_table().created_by_client = tables[i]->environment_.created_by_client;
+  }
+  if (at_cut) at_cut();
+  for (ConcurrentRows* const table : order) table->mu_.Unlock();
+  snapshots.locks_held = std::chrono::steady_clock::now() - *first_locked;
+  return snapshots;
+}
+
+Status ConcurrentRows::BeginRestore(SavedRowTable saved) {
+  MutexLock lock(&mu_);
+  return state_->BeginRestore(std::move(saved));
+}
+
+Status ConcurrentRows::RestoreRow(SavedRow row) {
+  MutexLock lock(&mu_);
+  return state_->RestoreRow(std::move(row));
+}
+
+Status ConcurrentRows::FinishRestore() {
+  Status status;
+  WithLock([&](Round* round) { status = state_->FinishRestore(&round->effects); });
+  return status;
 }
 
 RowTableInfo ConcurrentRows::Info() {
@@ -454,7 +553,18 @@ RowTableInfo ConcurrentRows::Info() {
             .waiting_writes = std::ssize(writes_),
             .waiting_claims = std::ssize(claims_),
             .waiting_reservations = std::ssize(reserves_)};
-    if (!claims_.empty()) info.claim_reason = WaitText(claims_.front().get());
+    const TimePoint now = environment_.clock->Now();
+    const auto explain = [&](const Waiting& waiting, std::string* reason) {
+      mu_.AssertHeld();
+      if (waiting.empty()) return;
+      *reason = WaitText(waiting.front().get());
+      info.longest_wait_nanos =
+          std::max(info.longest_wait_nanos, std::max(now - waiting.front()->queued_at, Duration(0)).count());
+    };
+    explain(writes_, &info.write_reason);
+    explain(claims_, &info.claim_reason);
+    explain(reserves_, &info.reservation_reason);
+    if (state_->user_state() != nullptr) info.state_bytes = std::ssize(*state_->user_state());
   });
   return info;
 }

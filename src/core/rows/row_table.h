@@ -26,6 +26,8 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "core/chunk_store.h"
+#include "core/rows/rank_claims.h"
+#include "core/rows/row_snapshot.h"
 #include "core/rows/row_state.h"
 #include "core/rows/where.h"
 #include "reverb/lease.h"
@@ -80,6 +82,7 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   struct Environment {
     std::shared_ptr<ChunkStore> store;
     Clock* clock = RealClock();
+    bool created_by_client = false;  // while the server ran
   };
 
   static Result<std::shared_ptr<ConcurrentRows>> Create(RowTableOptions options, Environment environment);
@@ -104,13 +107,30 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
       EXCLUDES(mu_);
   Result<int64_t> Delete(std::span<const std::string> keys) EXCLUDES(mu_);
   Result<int64_t> DeleteWhere(const std::string& where) EXCLUDES(mu_);
+  // `state`: the caller's, set together with it; not if the lease was lost.
   LeaseOutcome Settle(uint64_t lease, std::span<const std::string> keys, RowSettlement settlement,
-                      Duration extension) EXCLUDES(mu_);
-  Status SetVersion(int64_t version) EXCLUDES(mu_);
+                      Duration extension, const std::optional<std::string>& state = {}) EXCLUDES(mu_);
+  Status SetVersion(int64_t version, const std::optional<std::string>& state = {}) EXCLUDES(mu_);
+  void SetState(std::string state) EXCLUDES(mu_);
+  std::string State() EXCLUDES(mu_);
   bool CancelReservation(uint64_t id) EXCLUDES(mu_);
   int64_t version() EXCLUDES(mu_);
+  int64_t size() EXCLUDES(mu_);
 
   RowTableInfo Info() EXCLUDES(mu_);
+
+  // --- Checkpoints ---
+  struct Snapshots {
+    std::vector<std::unique_ptr<RowTableSnapshot>> tables;
+    Duration locks_held{0};  // from the first lock taken to the last one released
+  };
+  // Captures all tables at one instant, and calls `at_cut` while they are locked.
+  static Snapshots TakeSnapshots(std::span<const std::shared_ptr<ConcurrentRows>> tables,
+                                 const std::function<void()>& at_cut = {}) NO_THREAD_SAFETY_ANALYSIS;
+  // See RowState. To be called before other threads use the table.
+  Status BeginRestore(SavedRowTable saved) EXCLUDES(mu_);
+  Status RestoreRow(SavedRow row) EXCLUDES(mu_);
+  Status FinishRestore() EXCLUDES(mu_);
 
   // Ends all waits with CANCELLED; later operations that may wait fail the same way. Others keep working.
   void Close() EXCLUDES(mu_);
@@ -123,6 +143,7 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   struct Round {
     RowEffects effects;
     Waiting finished;
+    std::shared_ptr<const std::string> former_state;
   };
 
   ConcurrentRows(std::unique_ptr<RowState> state, Environment environment);
@@ -135,7 +156,7 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   // Returns whether the operation is finished.
   bool Try(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
   bool TryWrite(RowOperation* write, Round* round) REQUIRES(mu_);
-  bool TryClaim(RowOperation* claim) REQUIRES(mu_);
+  bool TryClaim(RowOperation* claim, Round* round) REQUIRES(mu_);
   bool TryReserve(RowOperation* reserve) REQUIRES(mu_);
   // Tries the operations that wait, in their order.
   void Advance(Round* round) REQUIRES(mu_);
@@ -148,6 +169,7 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   std::string WaitText(RowOperation* operation) REQUIRES(mu_);
   Status TimeoutError(RowOperation* operation) REQUIRES(mu_);
   void EndAll(const Status& why, Round* round) REQUIRES(mu_);
+  void SetUserState(std::shared_ptr<const std::string> state, Round* round) REQUIRES(mu_);
   // Ends leases and waits whose time is over.
   void AdvanceTime(Round* round) REQUIRES(mu_);
   void ArmAlarm() REQUIRES(mu_);
@@ -155,6 +177,7 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
 
   const Environment environment_;
   const std::unique_ptr<RowState> state_;  // guarded by mu_, except for options()
+  RankClaims ranks_ GUARDED_BY(mu_);
 
   Mutex mu_;
   Status closed_ GUARDED_BY(mu_);  // not OK: why operations no longer wait

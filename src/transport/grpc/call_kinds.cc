@@ -11,6 +11,7 @@
 #include "transport/grpc/grpc_internal.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
+#include "transport/wire_calls.h"
 
 namespace reverb::internal {
 namespace {
@@ -35,14 +36,14 @@ class SingleCall final : public ServerCall {
   bool may_be_empty() const override { return true; }
   void HandleMessage() override {
     if (method_.method == Method::kCheckpoint) return AnswerElsewhere();
-    Answer(core());
+    Answer(core(), handler().get());
   }
   void HandleDone() override { EndCall(Status::InvalidArgument("the call has no request")); }
 
  private:
-  void Answer(ServerCore* core) {
+  void Answer(ServerCore* core, RequestHandler* handler) {
     Result<WireMessage> reply =
-        method_.is_health() ? CheckHealth(core) : Serve(method_.method, received()->Open(), core->handler());
+        method_.is_health() ? CheckHealth(core) : Serve(method_.method, received()->Open(), handler);
     received()->Release();
     if (reply.ok()) {
       EndWith(*std::move(reply), Status::Ok());
@@ -61,7 +62,8 @@ class SingleCall final : public ServerCall {
   // Answers on a thread of its own: gRPC has few, which must not block.
   void AnswerElsewhere() {
     const auto call = std::static_pointer_cast<SingleCall>(self());
-    const bool started = core()->tasks()->Start([call, core = shared_core()] { call->Answer(core.get()); });
+    const bool started = core()->tasks()->Start(
+        [call, core = shared_core(), handler = handler()] { call->Answer(core.get(), handler.get()); });
     if (!started)
       EndCall(Status::Unavailable("too many checkpoints are being written, or the server is stopping"));
   }
@@ -80,7 +82,7 @@ class RowsServerCall final : public ServerCall {
   void HandleMessage() override {
     const std::weak_ptr<RowsServerCall> weak = std::static_pointer_cast<RowsServerCall>(self());
     std::shared_ptr<PendingCall> pending =
-        ServeRows(received()->Open(), core()->handler(), [weak](Result<WireMessage> reply) {
+        ServeRows(received()->Open(), handler().get(), [weak](Result<WireMessage> reply) {
           const std::shared_ptr<RowsServerCall> call = weak.lock();
           if (call == nullptr || call->IsEnding()) return false;
           if (reply.ok()) {
@@ -115,6 +117,65 @@ class RowsServerCall final : public ServerCall {
   Mutex pending_mu_;
   bool is_gone_ GUARDED_BY(pending_mu_) = false;
   std::shared_ptr<PendingCall> pending_ GUARDED_BY(pending_mu_);
+};
+
+// A stream of single calls, which are answered one after the other.
+class CallsServerCall final : public ServerCall {
+ public:
+  using ServerCall::ServerCall;
+  // The call that is being executed is answered first.
+  void OnStopping(const Status& why) override {
+    {
+      MutexLock lock(&stop_mu_);
+      if (is_serving_) {
+        stopping_ = why;
+        return;
+      }
+    }
+    EndCall(why);
+  }
+
+ protected:
+  void HandleMessage() override {
+    Result<CallMessage> message = DecodeCallRequest(received()->Open(), core()->limits());
+    received()->Release();
+    if (!message.ok()) return EndCall(message.status());
+    {
+      MutexLock lock(&stop_mu_);
+      is_serving_ = true;
+    }
+    WireMessage reply = EncodeCallReply(Execute(*message));
+    std::optional<Status> stopping;
+    {
+      MutexLock lock(&stop_mu_);
+      is_serving_ = false;
+      stopping.swap(stopping_);
+    }
+    if (stopping) return EndWith(std::move(reply), *stopping);
+    Write(std::move(reply));
+  }
+  // The next request is read when the reply was written.
+  void HandleWritten() override { Read(); }
+  void HandleDone() override { EndCall(Status::Ok()); }
+
+ private:
+  CallOutcome Execute(const CallMessage& message) {
+    // Others would delay the calls after them, or need the thread for too long.
+    const auto method = static_cast<Method>(message.method);
+    if (message.method > static_cast<uint32_t>(kLastMethod) || !IsSingleCall(method) ||
+        method == Method::kCheckpoint || method == Method::kRows) {
+      return {.status = Status::Unimplemented("method " + std::to_string(message.method) +
+                                              " cannot be called over a stream of calls")};
+    }
+    const ByteSlice slice(reinterpret_cast<const uint8_t*>(message.request.data()), message.request.size());
+    Result<WireMessage> reply = Serve(method, {&slice, slice.empty() ? 0u : 1u}, handler().get());
+    if (!reply.ok()) return {.status = reply.status()};
+    return {.response = reply->Flatten()};
+  }
+
+  Mutex stop_mu_;
+  bool is_serving_ GUARDED_BY(stop_mu_) = false;
+  std::optional<Status> stopping_ GUARDED_BY(stop_mu_);  // the reason, while a call is executed
 };
 
 class HealthWatchCall final : public ServerCall {
@@ -197,12 +258,7 @@ class SessionCall : public ServerCall, public Peer {
 
 class InsertCall final : public SessionCall<InsertSession, InsertPeer> {
  public:
-  explicit InsertCall(std::shared_ptr<ServerCore> core) : SessionCall(std::move(core)) {
-    RequestHandler* const handler = this->core()->handler();
-    decoder_.emplace([handler](const ChunkHeader& header,
-                               uint8_t** payload) { return handler->AllocateChunk(header, payload); },
-                     handler->wire_limits());
-  }
+  using SessionCall::SessionCall;
 
   bool Reply(InsertReply reply) override {
     if (!IsEnding()) Write(EncodeInsertReply(reply));
@@ -229,7 +285,13 @@ class InsertCall final : public SessionCall<InsertSession, InsertPeer> {
     received()->Release();
     if (!hello.ok()) return EndCall(hello.status());
     StoreAddress();
-    Open(core()->handler()->OpenInsert(*hello, std::static_pointer_cast<InsertCall>(self())));
+    // Until HandleGone(), the call keeps the handler alive.
+    decoder_.emplace(
+        [handler = handler().get()](const ChunkHeader& header, uint8_t** payload) {
+          return handler->AllocateChunk(header, payload);
+        },
+        handler()->wire_limits());
+    Open(handler()->OpenInsert(*hello, std::static_pointer_cast<InsertCall>(self())));
   }
 
   // Used by HandleMessage() and HandleGone(), which do not run at the same time.
@@ -294,7 +356,7 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
     }
     if (session == nullptr) {
       StoreAddress();
-      Open(core()->handler()->OpenSample(*message->hello, std::static_pointer_cast<SampleCall>(self())));
+      Open(handler()->OpenSample(*message->hello, std::static_pointer_cast<SampleCall>(self())));
       session = this->session();
       if (session == nullptr || !HasRequest(message->request)) return;
     }
@@ -315,6 +377,7 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
 
 std::shared_ptr<ServerCall> MakeCall(GrpcMethod method, const std::shared_ptr<ServerCore>& core) {
   if (method.kind == GrpcMethod::Kind::kHealthWatch) return std::make_shared<HealthWatchCall>(core);
+  if (method.kind == GrpcMethod::Kind::kCalls) return std::make_shared<CallsServerCall>(core);
   switch (method.method) {
     case Method::kInsert:
       return std::make_shared<InsertCall>(core);

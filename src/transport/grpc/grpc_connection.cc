@@ -3,132 +3,26 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "base/duration_text.h"
-#include "base/log.h"
+#include "base/detached_thread.h"
 #include "base/mutex.h"
 #include "base/strand.h"
+#include "transport/grpc/call_stream.h"
+#include "transport/grpc/callback_threads.h"
+#include "transport/grpc/grpc_channel.h"
 #include "transport/grpc/grpc_internal.h"
+#include "transport/grpc/single_client_call.h"
 #include "transport/single_calls.h"
 #include "transport/wire.h"
 
 namespace reverb::internal {
 
 namespace {
-
-// How often a waiting call checks for cancellation.
-constexpr Duration kWaitStep = std::chrono::milliseconds(50);
-// The timeout of a call that tries once.
-constexpr Duration kOneTry = std::chrono::seconds(1);
-// A longer timeout counts as none, since it would overflow in gRPC.
-constexpr Duration kMaxTimeout = std::chrono::hours(24 * 365 * 10);
-
-// Returns whether the server closed a new connection before the first call, as it does when it has no file
-// descriptors left.
-bool IsRefusal(std::string_view text) {
-  return text.starts_with("failed to connect") &&
-         (text.ends_with("Socket closed") || text.ends_with("Connection reset by peer"));
-}
-constexpr char kRefusalHint[] =
-    "; the server closes new connections, see its log for the reason: it may have no file descriptors left";
-
-// Returns whether gRPC has closed the connection because nothing was received for too long: from its ping, or
-// from the kernel, which has not received an acknowledgement.
-bool IsKeepaliveTimeout(std::string_view text) {
-  if (text.starts_with("failed to connect")) return false;
-  return text.find("keepalive") != text.npos || text.find("ping timeout") != text.npos ||
-         text.find("Connection timed out") != text.npos;
-}
-
-grpc::ChannelArguments MakeChannelArguments(const GrpcOptions& options) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(MaxReceiveBytes(options.limits.max_message_bytes));
-  // Channels to the same server would otherwise share one connection, and one core of each machine.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const KeepaliveMillis keepalive = SplitKeepalive(options.keepalive_timeout);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.time);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.timeout);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // The client retries calls itself. gRPC 1.51's own retries abort the process when trailers lack a status.
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Bounds the pauses, so that a restarted server is found soon.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
-  // Despite its name this is how long one attempt may take; a busy host needs more than the default back-off.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
-  return arguments;
-}
-
-// gRPC 1.51 leaks the socket of a channel that is destroyed while its connection is being established: it
-// stays open, at both ends, as long as the processes live. So a connecting channel is kept until it is done.
-void ReleaseChannel(std::shared_ptr<grpc::Channel> channel) {
-  constexpr Duration kPollInterval = std::chrono::milliseconds(20);
-  if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_CONNECTING) return;
-  RealClock()->CallAt(RealClock()->Now() + kPollInterval,
-                      [channel = std::move(channel)]() mutable { ReleaseChannel(std::move(channel)); });
-}
-
-// The state that streams share with their Connection.
-struct Channel {
-  Channel(std::string server, const GrpcOptions& options)
-      : address(std::move(server)),
-        limits(options.limits),
-        keepalive_timeout(options.keepalive_timeout),
-        channel(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                          MakeChannelArguments(options))),
-        stub(channel) {}
-  ~Channel() { ReleaseChannel(channel); }
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
-
-  // Converts the status of a call that this side did not cancel. Errors of the server are passed on
-  // unchanged; those of the connection name the address.
-  Status Explain(const grpc::Status& status) const {
-    Status plain = FromGrpcStatus(status);
-    if (plain.ok() || HasDetails(status)) return plain;
-    const std::string text(plain.message());
-    switch (plain.code()) {
-      case StatusCode::kUnavailable:
-        if (IsKeepaliveTimeout(text)) return Vanished();
-        return Status::Unavailable("no connection to the server at " + address + ": " + text +
-                                   (IsRefusal(text) ? kRefusalHint : ""));
-      case StatusCode::kCancelled:  // the server was shut down
-      case StatusCode::kUnknown:    // sometimes from a broken connection
-        return Status::Unavailable("the server at " + address + " aborted the call: " + text);
-      case StatusCode::kInternal:  // damaged HTTP/2 frames
-        return Status::DataLoss("the connection to the server at " + address + " was damaged: " + text)
-            .WithDetail(Detail::kCorruptData);
-      case StatusCode::kResourceExhausted:  // mostly a message that exceeds the limit
-        return Status::ResourceExhausted("server at " + address + ": " + text + "; this client accepts " +
-                                         std::to_string(limits.max_message_bytes) +
-                                         " bytes (max_response_bytes)");
-      default:
-        return Status(plain.code(), "server at " + address + ": " + text);
-    }
-  }
-
-  // The error for a server that does not answer any more. Logs it.
-  Status Vanished() const {
-    std::string text = "the server at " + address + " has not answered for " +
-                       DurationText(keepalive_timeout.value_or(kDefaultKeepaliveTimeout)) +
-                       " (keepalive_timeout): it, its host or the network has failed";
-    vanished_log.Log(LogLevel::kWarning, "", text + "; the connection was closed");
-    return Status::Unavailable(std::move(text));
-  }
-
-  const std::string address;
-  const WireLimits limits;
-  const Timeout keepalive_timeout;
-  // The streams of a connection end at the same time.
-  mutable LogEvery vanished_log{RealClock(), std::chrono::seconds(1)};
-  const std::shared_ptr<grpc::Channel> channel;
-  grpc::GenericStub stub;
-};
 
 // --- Streams --------------------------------------------------------------------------------------
 
@@ -142,11 +36,12 @@ struct Channel {
 // Keeps itself alive until gRPC's OnDone().
 class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit ClientCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+  explicit ClientCall(std::shared_ptr<GrpcChannel> channel) : channel_(std::move(channel)) {}
 
   // Starts the stream and sends `first`. To be called once.
   void Begin(std::shared_ptr<ClientCall> self, const char* method, WireMessage first) {
     self_ = std::move(self);
+    channel_->AddToken(&context_);
     channel_->stub.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
     AddHold();
     StartRead(received_.buffer());
@@ -157,15 +52,17 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
   void OnDone(const grpc::Status& status) final {
-    HandleClosed(CloseStatus(status));
+    const CallbackThreads::Scope in_callback;
     const std::shared_ptr<ClientCall> self = std::move(self_);
+    if (channel_->MayHaveFailedHandshake(status) && !HasFailed() && CloseLater(self, status)) return;
+    HandleClosed(CloseStatus(status));
   }
   // gRPC 1.51 aborts the process here if damaged headers claim to be the end of the stream. Only
   // OnReadInitialMetadataDone() would use the result.
   bool InternalTrailersOnly(const grpc_call* /*call*/) const final { return false; }
 
  protected:
-  const Channel& channel() const { return *channel_; }
+  const GrpcChannel& channel() const { return *channel_; }
 
   // --- From any thread; these do nothing once the stream is over ---
 
@@ -226,6 +123,21 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     MutexLock lock(&mu_);
     return !failure_.ok();
   }
+  // Closes the stream on another thread, since finding out why it has failed may block. Returns false if there is
+  // none.
+  static bool CloseLater(const std::shared_ptr<ClientCall>& self, const grpc::Status& status) {
+    using Closing = std::pair<std::shared_ptr<ClientCall>, grpc::Status>;
+    auto closing = std::make_unique<Closing>(self, status);
+    const auto run = [](void* argument) -> void* {
+      const std::unique_ptr<Closing> owned(static_cast<Closing*>(argument));
+      Status why = owned->first->channel_->WhyNoHandshake();
+      owned->first->HandleClosed(why.ok() ? owned->first->CloseStatus(owned->second) : std::move(why));
+      return nullptr;
+    };
+    if (!StartDetachedThread("rv-handshake", run, closing.get())) return false;
+    (void)closing.release();
+    return true;
+  }
   // Starts the operations that are due.
   void Advance() EXCLUDES(mu_);
   Strand::Next Step() REQUIRES(mu_);
@@ -234,7 +146,7 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     return failure_.ok() ? channel_->Explain(status) : failure_;
   }
 
-  const std::shared_ptr<Channel> channel_;
+  const std::shared_ptr<GrpcChannel> channel_;
   grpc::ClientContext context_;
   std::shared_ptr<ClientCall> self_;  // until OnDone()
   // Belongs to gRPC while a read is in progress, else to OnReadDone().
@@ -281,7 +193,9 @@ void ClientCall::Advance() {
 }
 
 void ClientCall::OnReadDone(bool ok) {
+  const CallbackThreads::Scope in_callback;
   if (ok) {
+    channel_->was_connected.store(true, std::memory_order_relaxed);
     // After a failure on this side, messages are read and dropped until the end of the stream.
     if (!HasFailed()) {
       Status status = received_.Unseal(num_received_++);
@@ -301,6 +215,7 @@ void ClientCall::OnReadDone(bool ok) {
 }
 
 void ClientCall::OnWriteDone(bool ok) {
+  const CallbackThreads::Scope in_callback;
   Outgoing sent;  // freed without the lock
   {
     MutexLock lock(&mu_);
@@ -314,7 +229,7 @@ void ClientCall::OnWriteDone(bool ok) {
 
 class GrpcInsertStream final : public ClientCall, public InsertStream {
  public:
-  GrpcInsertStream(std::shared_ptr<Channel> channel, std::shared_ptr<InsertEvents> events)
+  GrpcInsertStream(std::shared_ptr<GrpcChannel> channel, std::shared_ptr<InsertEvents> events)
       : ClientCall(std::move(channel)), events_(std::move(events)) {}
 
   Sent Send(InsertMessage message) override {
@@ -355,7 +270,7 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
 
 class GrpcSampleStream final : public ClientCall, public SampleStream {
  public:
-  GrpcSampleStream(std::shared_ptr<Channel> channel, std::shared_ptr<SampleEvents> events)
+  GrpcSampleStream(std::shared_ptr<GrpcChannel> channel, std::shared_ptr<SampleEvents> events)
       : ClientCall(std::move(channel)), events_(std::move(events)), decoder_(this->channel().limits) {}
 
   void Send(SampleRequest request) override {
@@ -386,105 +301,53 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
   uint64_t response_bytes_ = 0;  // of messages since the last whole response
 };
 
-// --- Single calls ---------------------------------------------------------------------------------
-
-// One call. The thread that waits for it polls its completion queue, and thereby the socket: the thread of a
-// callback would have to wake it.
-class SingleClientCall {
+// A single call that no thread waits for. Keeps itself alive until gRPC's OnDone().
+class StartedClientCall final : public grpc::ClientUnaryReactor, public PendingCall {
  public:
-  SingleClientCall(Channel* channel, Method method, const WaitOptions& wait)
-      : channel_(channel), method_(method), wait_(wait) {
-    const bool one_try = wait.timeout && *wait.timeout <= Duration(0);
-    if (wait.timeout) limit_ = one_try ? kOneTry : *wait.timeout;
-    context_.set_wait_for_ready(!one_try);
-    if (limit_ && *limit_ < kMaxTimeout) {
-      context_.set_deadline(
-          gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(limit_->count(), GPR_TIMESPAN)));
-    }
-  }
+  using Done = std::function<void(const Status& status, ByteSlices reply, bool was_sent)>;
 
-  ~SingleClientCall() {
-    void* tag = nullptr;
-    bool is_event_ok = false;
-    events_.Shutdown();
-    while (events_.Next(&tag, &is_event_ok)) {
-    }
-  }
-  SingleClientCall(const SingleClientCall&) = delete;
-  SingleClientCall& operator=(const SingleClientCall&) = delete;
+  StartedClientCall(std::shared_ptr<GrpcChannel> channel, Done done)
+      : channel_(std::move(channel)), done_(std::move(done)) {}
 
-  Status Run(WireMessage request, ReceivedMessage* reply) {
+  void Begin(std::shared_ptr<StartedClientCall> self, Method method, WireMessage request) {
+    self_ = std::move(self);
     request.Seal(0);
-    const std::unique_ptr<grpc::GenericClientAsyncResponseReader> call = channel_->stub.PrepareUnaryCall(
-        &context_, std::string(kServicePrefix).append(name()), ToByteBuffer(request), &events_);
-    call->StartCall();
-    call->Finish(reply->buffer(), &status_, /*tag=*/this);
-    if (Status given_up = Wait(); !given_up.ok()) return given_up;
-    Status outcome = Outcome();
-    return outcome.ok() ? reply->Unseal(0) : outcome;
+    request_ = ToByteBuffer(request);
+    channel_->AddToken(&context_);
+    context_.set_wait_for_ready(true);
+    channel_->stub.PrepareUnaryCall(&context_, std::string(kServicePrefix).append(MethodName(method)),
+                                    grpc::StubOptions(), &request_, reply_.buffer(), this);
+    StartCall();
+  }
+  void Cancel() override { context_.TryCancel(); }
+
+  void OnDone(const grpc::Status& status) override {
+    const CallbackThreads::Scope in_callback;
+    const std::shared_ptr<StartedClientCall> self = std::move(self_);
+    Status outcome = channel_->Explain(status);
+    if (outcome.ok()) outcome = reply_.Unseal(0);
+    const Done done = std::move(done_);
+    done(outcome, outcome.ok() ? reply_.Open() : ByteSlices(), /*was_sent=*/true);
   }
 
  private:
-  // Returns when the call is over. Returns the error of on_wait if it cancelled the call.
-  Status Wait() {
-    void* tag = nullptr;
-    bool is_event_ok = false;
-    Duration waited{0};
-    while (events_.AsyncNext(&tag, &is_event_ok, NextStep()) != grpc::CompletionQueue::GOT_EVENT) {
-      const Duration before = std::exchange(waited, waited + kWaitStep);
-      if (before <= WaitLogAfter() && waited > WaitLogAfter()) {
-        LogWait("call " + channel_->address, "still waiting for the server at " + channel_->address +
-                                                 " to answer " + std::string(name()) + " for " +
-                                                 DurationText(waited) + Reachability());
-      }
-      if (!wait_.on_wait) continue;
-      if (Status status = wait_.on_wait(); !status.ok()) {
-        context_.TryCancel();
-        events_.Next(&tag, &is_event_ok);
-        return status;
-      }
-    }
-    return Status::Ok();
-  }
-
-  static gpr_timespec NextStep() {
-    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(kWaitStep.count(), GPR_TIMESPAN));
-  }
-  std::string_view name() const { return MethodName(method_); }
-  const char* Reachability() const {
-    return channel_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY
-               ? ""
-               : "; it could not be reached";
-  }
-
-  Status Outcome() const {
-    if (status_.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED || HasDetails(status_)) {
-      return channel_->Explain(status_);
-    }
-    std::string text = std::string(name()) + ": no answer from the server at " + channel_->address +
-                       " within " + DurationText(limit_.value_or(Duration(0))) + Reachability();
-    return Status::DeadlineExceeded(std::move(text));
-  }
-
-  Channel* const channel_;
-  const Method method_;
-  const WaitOptions& wait_;
-  std::optional<Duration> limit_;
+  const std::shared_ptr<GrpcChannel> channel_;
+  Done done_;
+  std::shared_ptr<StartedClientCall> self_;  // until OnDone()
   grpc::ClientContext context_;
-  grpc::Status status_;  // set by the event of Finish()
-  grpc::CompletionQueue events_;
+  grpc::ByteBuffer request_;
+  ReceivedMessage reply_;
 };
 
 class GrpcConnection final : public WireConnection {
  public:
-  explicit GrpcConnection(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+  explicit GrpcConnection(std::shared_ptr<GrpcChannel> channel)
+      : channel_(std::move(channel)), call_streams_(channel_) {}
 
   std::string address() const override { return channel_->address; }
   bool in_process() const override { return false; }
   bool send_may_block() const override { return true; }
-  bool is_connected() const override {
-    return channel_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
-  }
+  bool is_connected() const override { return channel_->is_connected(); }
 
   std::shared_ptr<InsertStream> OpenInsert(const Hello& hello,
                                            std::shared_ptr<InsertEvents> events) override {
@@ -509,17 +372,37 @@ class GrpcConnection final : public WireConnection {
   Status Call(Method method, WireMessage request, const WaitOptions& wait,
               const DecodeReply& decode) override {
     constexpr int kTries = 3;
-    ReceivedMessage reply;
     Status status;
     for (int i = 0; i < kTries; ++i) {
-      status = SingleClientCall(channel_.get(), method, wait).Run(request, &reply);
+      status = CallOnce(method, request, wait, decode);
       if (status.detail() != Detail::kCorruptData) break;
     }
-    return status.ok() ? decode(reply.Open()) : status;
+    return status;
+  }
+  std::shared_ptr<PendingCall> StartCall(Method method, WireMessage request, Replied done) override {
+    auto call = std::make_shared<StartedClientCall>(channel_, std::move(done));
+    call->Begin(call, method, std::move(request));
+    return call;
   }
 
  private:
-  const std::shared_ptr<Channel> channel_;
+  // Executes the call over a stream if possible, else as a gRPC call of its own.
+  Status CallOnce(Method method, const WireMessage& request, const WaitOptions& wait,
+                  const DecodeReply& decode) {
+    if (const std::optional<Result<CallOutcome>> outcome = call_streams_.Call(method, request, wait)) {
+      if (!outcome->ok()) return outcome->status();
+      if (!(*outcome)->status.ok()) return (*outcome)->status;
+      const std::string& reply = (*outcome)->response;
+      const ByteSlice slice(reinterpret_cast<const uint8_t*>(reply.data()), reply.size());
+      return decode(ByteSlices(&slice, reply.empty() ? 0 : 1));
+    }
+    ReceivedMessage reply;
+    const Status status = SingleClientCall(channel_.get(), method, wait).Run(request, &reply);
+    return status.ok() ? decode(reply.Open()) : status;
+  }
+
+  const std::shared_ptr<GrpcChannel> channel_;
+  CallStreams call_streams_;
 };
 
 // gRPC would use the port of https if there is none.
@@ -543,7 +426,7 @@ Result<std::shared_ptr<Connection>> ConnectGrpc(std::string address, const GrpcO
   REVERB_RETURN_IF_ERROR(CheckGrpcAddress(address));
   REVERB_RETURN_IF_ERROR(InitGrpc());
   return std::shared_ptr<Connection>(
-      std::make_shared<GrpcConnection>(std::make_shared<Channel>(std::move(address), options)));
+      std::make_shared<GrpcConnection>(std::make_shared<GrpcChannel>(std::move(address), options)));
 }
 
 }  // namespace reverb::internal

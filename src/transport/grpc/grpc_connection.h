@@ -9,8 +9,10 @@
 #define REVERB_TRANSPORT_GRPC_GRPC_CONNECTION_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "access/tls_files.h"
 #include "reverb/status.h"
 #include "transport/grpc/keepalive.h"
 #include "transport/transport.h"
@@ -22,6 +24,9 @@ struct GrpcOptions {
   WireLimits limits = {};
   // How long the server may leave the connection unanswered; absent = forever.
   Timeout keepalive_timeout = kDefaultKeepaliveTimeout;
+  // Absent: plaintext.
+  std::optional<ClientTlsTexts> tls = {};
+  std::string token = {};  // proves to the server who this client is; empty: none
 };
 
 // INVALID_ARGUMENT if `address` is neither host:port nor unix:path.

@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -43,17 +45,27 @@ void LogFromGrpc(gpr_log_func_args* args) {
   Log(LogLevel::kDebug, std::string("gRPC: ") + args->message);
 }
 
+// Calls `function` on a callback thread: makes a call that fails at once.
+void CallBack(std::function<void()> function) {
+  static auto* const unreachable = new grpc::GenericStub(grpc::CreateChannel("unreachable", nullptr));
+  struct FailingCall {
+    grpc::ClientContext context;
+    grpc::ByteBuffer request = ToByteBuffer(EncodeEmpty());
+    grpc::ByteBuffer reply;
+    std::function<void()> function;
+  };
+  auto call = std::make_shared<FailingCall>();
+  call->function = std::move(function);
+  unreachable->UnaryCall(&call->context, "/none", grpc::StubOptions(), &call->request, &call->reply,
+                         [call](const grpc::Status& /*fails*/) { call->function(); });
+}
+
 // gRPC 1.51 stops and joins its callback threads when the last channel or server is destroyed. If that
 // happens on a callback thread, which a closing stream may cause, the thread joins itself and continues with
 // a destroyed queue. So this keeps one unused channel open forever. gRPC counts it after its first call.
 void KeepCallbackThreads() {
-  static auto* const anchor = new grpc::GenericStub(grpc::CreateChannel("unreachable", nullptr));
-  grpc::ClientContext context;
-  const grpc::ByteBuffer request = ToByteBuffer(EncodeEmpty());
-  grpc::ByteBuffer reply;
   Parker done;
-  anchor->UnaryCall(&context, "/none", grpc::StubOptions(), &request, &reply,
-                    [&done](const grpc::Status& /*fails*/) { done.Unpark(); });
+  CallBack([&done] { done.Unpark(); });
   done.Park();
 }
 
@@ -135,6 +147,8 @@ int MaxReceiveBytes(uint64_t max_message_bytes) {
   if (max_message_bytes >= kMaxInt - kSlack) return -1;
   return static_cast<int>(max_message_bytes + kSlack);
 }
+
+void RunOnCallbackThread(void (*function)()) { CallBack(function); }
 
 Status InitGrpc() {
   // Set before the initialization: a thread may fork() during it.

@@ -21,8 +21,12 @@ namespace reverb::internal {
 inline constexpr std::string_view kServicePrefix = "/reverb.v1.Reverb/";
 inline constexpr char kInsertMethod[] = "/reverb.v1.Reverb/Insert";
 inline constexpr char kSampleMethod[] = "/reverb.v1.Reverb/Sample";
+inline constexpr char kCallsMethod[] = "/reverb.v1.Reverb/Calls";
 inline constexpr char kResetMethod[] = "/reverb.v1.Reverb/Reset";
 inline constexpr char kInfoMethod[] = "/reverb.v1.Reverb/Info";
+// Where a call has the client's token.
+inline constexpr char kTokenHeader[] = "authorization";
+inline constexpr std::string_view kTokenScheme = "Bearer ";
 inline constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 inline constexpr char kHealthWatchMethod[] = "/grpc.health.v1.Health/Watch";
 
@@ -67,6 +71,9 @@ bool HasDetails(const grpc::Status& status);
 // Returns gRPC's limit for received messages, slightly above that of the decoders, whose error texts are
 // better; -1 (unlimited) if it exceeds gRPC's range.
 int MaxReceiveBytes(uint64_t max_message_bytes);
+
+// Calls `function` on one of gRPC's callback threads, soon. REQUIRES: InitGrpc() was successful.
+void RunOnCallbackThread(void (*function)());
 
 // Initializes gRPC once per process, before the first channel or server: redirects its messages to our log,
 // and keeps its threads running. FAILED_PRECONDITION in a child created by fork() whose parent used gRPC: the

@@ -9,9 +9,11 @@
 
 #include "base/mutex.h"
 #include "transport/grpc/call_kinds.h"
+#include "transport/grpc/callback_threads.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/grpc/server_call.h"
 #include "transport/grpc/server_methods.h"
+#include "transport/grpc/tls_credentials.h"
 #include "transport/listener.h"
 
 namespace reverb::internal {
@@ -30,6 +32,7 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
 
  private:
   const std::shared_ptr<ServerCore> core_;
+  std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive the server
   int port_ = 0;
 
   // Held by Stop() until it returns, so that a second caller waits too.
@@ -44,11 +47,12 @@ Status GrpcServer::Impl::Listen(const Options& options) {
   MutexLock lock(&stop_mu_);
   REVERB_ASSIGN_OR_RETURN(listener_, Listener::Bind(address));
   port_ = listener_->port();
+  credentials_ =
+      options.tls == nullptr ? grpc::InsecureServerCredentials() : ReloadingServerCredentials(options.tls);
   grpc::ServerBuilder builder;
   using ConnectionType = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
-      builder.experimental().AddExternalConnectionAcceptor(ConnectionType::FROM_FD,
-                                                           grpc::InsecureServerCredentials());
+      builder.experimental().AddExternalConnectionAcceptor(ConnectionType::FROM_FD, credentials_);
   builder.RegisterCallbackGenericService(this);
   // The decoders check the size. gRPC 1.51 checks it after it has received the whole message too, and reports a
   // message that it rejects like the end of a half-closed stream: a session would take it for a client that has
@@ -63,6 +67,12 @@ Status GrpcServer::Impl::Listen(const Options& options) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.time);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.timeout);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  CallbackThreads::Get().KeepReserve(&RunOnCallbackThread);
+  // Bounds connections that send nothing, or little by little.
+  builder.AddChannelArgument(
+      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+      static_cast<int>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(options.handshake_timeout).count()));
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     return Status::FailedPrecondition("cannot listen on \"" + address + "\": gRPC could not start a server");
@@ -89,14 +99,17 @@ void GrpcServer::Impl::Stop(Duration grace) {
 }
 
 grpc::ServerGenericBidiReactor* GrpcServer::Impl::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  const CallbackThreads::Scope in_callback;
   const std::optional<GrpcMethod> method = FindMethod(context->method());
   if (!method) {
     return RefuseCall(core_, Status::Unimplemented("this server has no method " + context->method()));
   }
+  Result<std::shared_ptr<RequestHandler>> handler = core_->HandlerFor(*context, *method);
+  if (!handler.ok()) return RefuseCall(core_, handler.status());
   std::shared_ptr<ServerCall> call = MakeCall(*method, core_);
   if (const Status admitted = core_->Admit(call, *method); !admitted.ok()) return RefuseCall(core_, admitted);
   ServerCall* const reactor = call.get();
-  reactor->Begin(std::move(call), context);
+  reactor->Begin(std::move(call), context, *std::move(handler));
   return reactor;
 }
 

@@ -3,7 +3,7 @@
 //
 // Handlers and sessions are called on gRPC's threads, a checkpoint on a thread of its own. gRPC has half as
 // many threads as there are cores, 2 to 16, for all servers and clients of the process: handlers and sessions
-// must not block.
+// must not block. Where it has two, one of them is kept in reserve (callback_threads.h).
 //
 // Ownership: keeps the handler alive until the last call is over. Sessions may keep their peers longer than
 // this object lives; such peers do nothing.
@@ -15,8 +15,10 @@
 #include <memory>
 #include <string>
 
+#include "access/tls_files.h"
 #include "base/clock.h"
 #include "reverb/status.h"
+#include "transport/access_gate.h"
 #include "transport/grpc/keepalive.h"
 #include "transport/transport.h"
 
@@ -31,6 +33,12 @@ class GrpcServer {
     size_t max_streams = 10'000;
     // How long a client may leave its connection unanswered before it is closed; absent = forever.
     Timeout keepalive_timeout = kDefaultKeepaliveTimeout;
+    // How long a new connection may take for its TLS handshake and the first message of HTTP/2.
+    Duration handshake_timeout = std::chrono::seconds(10);
+    // Null: plaintext.
+    std::shared_ptr<TlsFiles> tls = nullptr;
+    // Null: everybody may do everything.
+    std::shared_ptr<AccessGate> gate = nullptr;
   };
 
   // Starts a server that listens when this returns. The error names the address.

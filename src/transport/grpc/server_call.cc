@@ -35,6 +35,23 @@ Status ServerCore::Admit(const std::shared_ptr<ServerCall>& call, GrpcMethod met
   return Status::Ok();
 }
 
+Result<std::shared_ptr<RequestHandler>> ServerCore::HandlerFor(const grpc::CallbackServerContext& context,
+                                                               GrpcMethod method) const {
+  // Probes of the system that runs the server have no token.
+  if (gate_ == nullptr || method.is_health()) return handler_;
+  Caller caller{.address = ReadablePeer(context.peer())};
+  const auto found = context.client_metadata().find(kTokenHeader);
+  if (found != context.client_metadata().end()) {
+    const std::string_view value(found->second.data(), found->second.size());
+    if (!value.starts_with(kTokenScheme)) {
+      return Status(StatusCode::kUnauthenticated,
+                    "the header \"authorization\" must be \"Bearer \" and the token");
+    }
+    caller.token = value.substr(kTokenScheme.size());
+  }
+  return gate_->Admit(caller);
+}
+
 void ServerCore::Leave(ServerCall* call) {
   MutexLock lock(&mu_);
   calls_.erase(call);
@@ -123,6 +140,7 @@ void ServerCall::SetEnding(Ending ending) {
 }
 
 void ServerCall::OnWriteDone(bool ok) {
+  const CallbackThreads::Scope in_callback;
   grpc::ByteBuffer sent;  // freed without the lock
   {
     MutexLock lock(&mu_);
@@ -142,6 +160,7 @@ Status ServerCall::TooLarge(uint64_t bytes, uint64_t most) {
 }
 
 void ServerCall::OnReadDone(bool ok) {
+  const CallbackThreads::Scope in_callback;
   if (!ok) return HandleReadEnd();
   if (IsEnding()) {
     received_.buffer()->Clear();

@@ -18,6 +18,7 @@
 
 #include "base/mutex.h"
 #include "base/strand.h"
+#include "transport/grpc/callback_threads.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/grpc/grpc_server.h"
 #include "transport/grpc/server_methods.h"
@@ -33,11 +34,14 @@ class ServerCall;
 class ServerCore {
  public:
   ServerCore(const GrpcServer::Options& options, std::shared_ptr<RequestHandler> handler)
-      : handler_(std::move(handler)), max_calls_(options.max_streams) {}
+      : handler_(std::move(handler)), gate_(options.gate), max_calls_(options.max_streams) {}
 
   RequestHandler* handler() const { return handler_.get(); }
   const WireLimits& limits() const { return handler_->wire_limits(); }
   TaskThreads* tasks() { return &tasks_; }
+  // Returns the handler for the requests of this call's client. An error refuses the call.
+  Result<std::shared_ptr<RequestHandler>> HandlerFor(const grpc::CallbackServerContext& context,
+                                                     GrpcMethod method) const;
 
   // Registers a call. An error refuses it.
   Status Admit(const std::shared_ptr<ServerCall>& call, GrpcMethod method) EXCLUDES(mu_);
@@ -53,6 +57,7 @@ class ServerCore {
  private:
   // Set once in the constructor; read without a lock.
   const std::shared_ptr<RequestHandler> handler_;
+  const std::shared_ptr<AccessGate> gate_;  // null: everybody may do everything
   const size_t max_calls_;
 
   TaskThreads tasks_;
@@ -73,9 +78,11 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   explicit ServerCall(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
 
   // Waits for the first message.
-  void Begin(std::shared_ptr<ServerCall> self, grpc::CallbackServerContext* context) {
+  void Begin(std::shared_ptr<ServerCall> self, grpc::CallbackServerContext* context,
+             std::shared_ptr<RequestHandler> handler) {
     self_ = std::move(self);
     context_ = context;
+    handler_ = std::move(handler);
     Read();
   }
   void BeginRefused(std::shared_ptr<ServerCall> self, const Status& why) {
@@ -87,12 +94,17 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
-  void OnCancel() final { EndCall(Status::Cancelled("the client cancelled the call or disconnected")); }
+  void OnCancel() final {
+    const CallbackThreads::Scope in_callback;
+    EndCall(Status::Cancelled("the client cancelled the call or disconnected"));
+  }
   void OnDone() final {
+    const CallbackThreads::Scope in_callback;
     HandleGone();
     core_->Leave(this);
     // A session that outlives the call must not keep the handler alive through it.
     core_.reset();
+    handler_.reset();
     const std::shared_ptr<ServerCall> self = std::move(self_);
   }
 
@@ -102,6 +114,8 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   ServerCore* core() const { return core_.get(); }
   const std::shared_ptr<ServerCore>& shared_core() const { return core_; }
   const std::shared_ptr<ServerCall>& self() const { return self_; }
+  // The handler for this call's client.
+  const std::shared_ptr<RequestHandler>& handler() const { return handler_; }
   ReceivedMessage* received() { return &received_; }
   std::string PeerAddress() const;
 
@@ -175,6 +189,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   // Set by Begin(), reset by OnDone(); used only in callbacks from gRPC.
   std::shared_ptr<ServerCore> core_;
   std::shared_ptr<ServerCall> self_;
+  std::shared_ptr<RequestHandler> handler_;
   grpc::CallbackServerContext* context_ = nullptr;
   // Belongs to gRPC from StartRead to OnReadDone, then to HandleMessage().
   ReceivedMessage received_;

@@ -7,6 +7,7 @@ namespace reverb::internal {
 std::optional<GrpcMethod> FindMethod(std::string_view path) {
   if (path == kHealthCheckMethod) return GrpcMethod{.kind = GrpcMethod::Kind::kHealthCheck};
   if (path == kHealthWatchMethod) return GrpcMethod{.kind = GrpcMethod::Kind::kHealthWatch};
+  if (path == kCallsMethod) return GrpcMethod{.kind = GrpcMethod::Kind::kCalls};
   if (!path.starts_with(kServicePrefix)) return std::nullopt;
   path.remove_prefix(kServicePrefix.size());
   for (auto method = Method::kInsert; method <= kLastMethod;

@@ -15,13 +15,13 @@
 
 namespace reverb::internal {
 
-// A method of the service, or of gRPC's health protocol.
+// A method of the service, its stream of single calls, or a method of gRPC's health protocol.
 struct GrpcMethod {
-  enum class Kind : uint8_t { kReverb, kHealthCheck, kHealthWatch };
+  enum class Kind : uint8_t { kReverb, kCalls, kHealthCheck, kHealthWatch };
   Kind kind = Kind::kReverb;
   Method method = {};  // of the service
 
-  bool is_health() const { return kind != Kind::kReverb; }
+  bool is_health() const { return kind == Kind::kHealthCheck || kind == Kind::kHealthWatch; }
 };
 
 // Returns the method with this path.

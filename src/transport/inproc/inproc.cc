@@ -227,6 +227,16 @@ class InprocConnection final : public Connection {
         request, [outcome](Result<RowsReply> reply) { return outcome->Set(std::move(reply)); });
     return outcome->Await(pending.get(), wait);
   }
+  std::shared_ptr<PendingCall> StartRows(RowsRequest request, RowsReplied done) override {
+    if (Status status = Check(); !status.ok()) {
+      done(std::move(status), /*was_sent=*/false);
+      return nullptr;
+    }
+    return handler_->StartRows(std::move(request), [done = std::move(done)](Result<RowsReply> reply) {
+      done(std::move(reply), /*was_sent=*/true);
+      return true;  // a caller who has given up gives back what it got
+    });
+  }
 
  private:
   // A child created by fork() has a copy of the server's memory that no thread serves: inserted data would be

@@ -69,6 +69,7 @@ OutgoingFrame MakeGreeting(const LocalTarget& target) {
   LocalHello hello;
   hello.identity = OwnIdentity();
   hello.wanted_address = target.options.wanted_address;
+  hello.token = target.options.token;
   return MakeFrame(FrameKind::kGreeting, EncodeLocalHello(hello));
 }
 

@@ -1,117 +1,28 @@
 #include "transport/local/client_stream.h"
 
-#include <atomic>
 #include <optional>
-#include <string>
 #include <utility>
 
-#include "base/fork.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "transport/closed_stream.h"
-#include "transport/local/event_loop.h"
-#include "transport/local/message_socket.h"
+#include "transport/local/client_message_socket.h"
 
 namespace reverb::internal {
 namespace {
 
-// --- The loops ------------------------------------------------------------------------------------
-
-struct ClientLoops {
-  Mutex mu;
-  std::unique_ptr<EventLoops> loops GUARDED_BY(mu);
-};
-// A child created by fork() gets loops of its own: the threads of its parent exist only there.
-constinit PerProcess<ClientLoops> client_loops;
-
-Result<EventLoop*> NextClientLoop() {
-  ClientLoops& here = client_loops.get();
-  MutexLock lock(&here.mu);
-  if (here.loops == nullptr) {
-    REVERB_ASSIGN_OR_RETURN(here.loops, EventLoops::Start("rv-local-client", DefaultLoopThreads()));
-  }
-  return here.loops->Next();
-}
-
-// Segments that a server may announce on one socket.
-constexpr size_t kMaxServerSegments = 1024;
-
 // --- A stream -------------------------------------------------------------------------------------
 
-class ClientStream : public MessageSocket {
+class ClientStream : public ClientMessageSocket {
  public:
-  ClientStream(std::shared_ptr<LocalTarget> target, EventLoop* loop, Descriptor fd)
-      : MessageSocket(loop, std::move(fd),
-                      {.frames = target->frame_limits(),
-                       .memory = ProcessSharedMemory(),
-                       .max_message_bytes = target->options.limits.max_message_bytes,
-                       .max_sent_pinned_bytes = UINT64_MAX,
-                       .max_segments = kMaxServerSegments}),
-        target_(std::move(target)) {}
+  using ClientMessageSocket::ClientMessageSocket;
 
-  // Sends the first frames and starts to read. Returns false if that failed: HandleClosed() was called.
+  // Sends the first frames and starts to read.
   void Begin(Method method, const WireMessage& first) {
-    Send(MakeGreeting(*target_), /*notify=*/false);
+    Send(MakeGreeting(target()), /*notify=*/false);
     Send(MakeFrame(FrameKind::kRequest, first, method), /*notify=*/false);
-    if (!Attach()) HandleClosed(Status::ResourceExhausted("the system cannot watch another socket"));
+    BeginReading();
   }
-
- protected:
-  const LocalTarget& target() const { return *target_; }
-  void CancelStream() { Close(Status::Cancelled("the stream was cancelled on this side")); }
-
-  // Decodes a message and passes it on. An error ends the stream.
-  virtual Status HandleMessage(IncomingFrame* frame) = 0;
-  // The last call.
-  virtual void HandleEnd(Status status) = 0;
-
-  void HandleFrame(IncomingFrame* frame) final {
-    Status status;
-    if (frame->header.kind == FrameKind::kStatus) {
-      server_status_ = StatusOf(*target_, *frame);
-      return Close(Status::Ok());
-    }
-    if (!is_greeted_) {
-      const Result<LocalWelcome> welcome = CheckWelcome(*target_, *frame);
-      status = welcome.status();
-      is_greeted_ = true;
-      if (status.ok()) {
-        target_->is_connected = true;
-        set_max_received_pinned_bytes(welcome->max_pinned_bytes);
-      }
-    } else if (frame->header.kind == FrameKind::kMessage) {
-      status = HandleMessage(frame);
-    } else {
-      status = HandleMemoryFrame(frame);
-    }
-    if (!status.ok()) Close(std::move(status));
-  }
-  void HandleClosed(Status why) final {
-    was_ended_ = true;
-    if (server_status_) return HandleEnd(*std::move(server_status_));
-    if (why.code() == StatusCode::kUnavailable) {
-      target_->is_connected = false;
-      why = target_->Unreachable(std::string(why.message()));
-    }
-    HandleEnd(std::move(why));
-  }
-  // In a child: the stream is the parent's, so it is over here, and the client opens another one.
-  void HandleInherited() final {
-    if (was_ended_.exchange(true)) return;
-    const Result<EventLoop*> loop = NextClientLoop();
-    auto end = [self = std::static_pointer_cast<ClientStream>(shared_from_this())] {
-      self->HandleEnd(
-          self->target_->Unreachable("the process was forked, and the stream belongs to its parent"));
-    };
-    loop.ok() ? (*loop)->Post(std::move(end)) : end();
-  }
-
- private:
-  const std::shared_ptr<LocalTarget> target_;
-  // Used by the thread that reads.
-  bool is_greeted_ = false;
-  std::atomic<bool> was_ended_{false};
-  std::optional<Status> server_status_;  // with which the server has ended the stream
 };
 
 class LocalInsertStream final : public ClientStream, public InsertStream {

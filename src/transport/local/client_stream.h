@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "reverb/status.h"
 #include "transport/local/client_socket.h"
 #include "transport/messages.h"
 #include "transport/transport.h"

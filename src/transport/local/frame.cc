@@ -63,6 +63,18 @@ OutgoingFrame MakeFrame(FrameKind kind, uint64_t number) {
   return frame;
 }
 
+OutgoingFrame MakeCallFrame(FrameKind kind, uint64_t number, const WireMessage& message, Method method) {
+  FrameHeader header;
+  header.kind = kind;
+  header.method = static_cast<uint8_t>(method);
+  header.inline_bytes = message.total_bytes();
+  header.number = number;
+  OutgoingFrame frame;
+  frame.head.assign(reinterpret_cast<const char*>(&header), sizeof header);
+  frame.parts = message.parts();
+  return frame;
+}
+
 LocalIdentity OwnIdentity() {
   return {.boot_id = BootId(),
           .network_namespace = NetworkNamespace(),
@@ -74,6 +86,7 @@ WireMessage EncodeLocalHello(const LocalHello& hello) {
   writer.Uint(1, hello.version);
   WriteIdentity(hello.identity, &writer);
   writer.Bytes(3, hello.wanted_address);
+  if (!hello.token.empty()) writer.Bytes(4, hello.token);
   return writer.Finish();
 }
 
@@ -91,6 +104,9 @@ Result<LocalHello> DecodeLocalHello(std::span<const uint8_t> bytes) {
         break;
       case 3:
         reader.Read(&hello.wanted_address, kMaxTextBytes);
+        break;
+      case 4:
+        reader.Read(&hello.token, kMaxTextBytes);
         break;
     }
   }

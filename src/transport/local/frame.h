@@ -46,7 +46,11 @@ enum class FrameKind : uint8_t {
   kReturn = 6,    // the message `number` of the other direction is not referred to any more
   kReclaim = 7,   // asks for the return of all messages up to `number`
   kLease = 8,     // server: refers to a word that has the value `number` as long as references are valid
+  kCall = 9,    // client: a single call with a `number` of its own; others may be waiting on the same socket
+  kReply = 10,  // server: the reply of the call `number`
+  kFailure = 11,  // server: a Status, of the call `number`
 };
+inline constexpr FrameKind kLastFrameKind = FrameKind::kFailure;
 
 inline constexpr uint64_t kNoBody = UINT64_MAX;
 
@@ -56,7 +60,7 @@ struct FrameHeader {
   uint16_t num_announcements = 0;
   uint32_t num_references = 0;
   uint64_t inline_bytes = 0;
-  // kMessage with references: counts such messages in this direction, from 1. kReturn and kReclaim: see there.
+  // kMessage and kRequest with references: counts such messages in this direction, from 1. Others: see FrameKind.
   uint64_t number = 0;
   // The place of references and inline bytes, as in a reference, if they do not follow. Counts as a reference.
   uint64_t body = kNoBody;
@@ -102,6 +106,8 @@ struct OutgoingFrame {
 // A frame whose message is sent inline.
 OutgoingFrame MakeFrame(FrameKind kind, const WireMessage& message, Method method = {});
 OutgoingFrame MakeFrame(FrameKind kind, uint64_t number = 0);
+// A frame of a call with a number.
+OutgoingFrame MakeCallFrame(FrameKind kind, uint64_t number, const WireMessage& message, Method method = {});
 
 // A received frame.
 struct IncomingFrame {
@@ -128,6 +134,7 @@ struct LocalHello {
   uint32_t version = kLocalVersion;
   LocalIdentity identity;
   std::string wanted_address;
+  std::string token;  // empty: none
 };
 struct LocalWelcome {
   uint32_t version = kLocalVersion;

@@ -30,7 +30,7 @@ Status Malformed(const std::string& what) {
 
 Status FrameReader::CheckHeader(const FrameHeader& header) const {
   const auto kind = static_cast<uint8_t>(header.kind);
-  if (kind < static_cast<uint8_t>(FrameKind::kGreeting) || kind > static_cast<uint8_t>(FrameKind::kLease)) {
+  if (kind < static_cast<uint8_t>(FrameKind::kGreeting) || kind > static_cast<uint8_t>(kLastFrameKind)) {
     return Malformed("unknown kind " + std::to_string(kind));
   }
   if (header.inline_bytes > limits_.max_inline_bytes) {

@@ -13,9 +13,11 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "transport/local/client_calls.h"
 #include "transport/local/client_socket.h"
 #include "transport/local/client_stream.h"
 #include "transport/local/descriptor.h"
+#include "transport/local/rows_socket.h"
 #include "transport/single_calls.h"
 
 namespace reverb::internal {
@@ -43,7 +45,8 @@ class CallWait {
   // Called about every 50 ms. Returns the error of on_wait, or that the time is over.
   Status Check() {
     const Duration waited = this->waited();
-    if (!was_logged_ && waited > WaitLogAfter()) {
+    // Operations on rows wait for the table: their caller logs the reason.
+    if (!was_logged_ && waited > WaitLogAfter() && (method_ != Method::kRows || !target_.is_connected)) {
       was_logged_ = true;
       LogWait("call " + target_.address, "still waiting for the server at " + target_.address +
                                              " to answer " + std::string(MethodName(method_)) + " for " +
@@ -90,6 +93,16 @@ class LocalConnection final : public WireConnection {
                                            std::shared_ptr<SampleEvents> events) override {
     return OpenLocalSample(target_, hello, std::move(events));
   }
+  Result<RowsReply> Rows(const RowsRequest& request, const WaitOptions& wait) override {
+    CallWait call_wait(*target_, Method::kRows, wait);
+    const CallSocket::OnWait on_wait = [&call_wait] { return call_wait.Check(); };
+    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<RowsSocket> socket, TakeSocket<RowsSocket>(&call_wait, [&] {
+                              return RowsSocket::Open(target_, on_wait);
+                            }));
+    Result<RowsReply> reply = socket->Call(request, on_wait);
+    if (socket->is_reusable()) KeepSocket(std::move(socket));
+    return reply;
+  }
 
  protected:
   const WireLimits& limits() const override { return target_->options.limits; }
@@ -97,11 +110,16 @@ class LocalConnection final : public WireConnection {
               const DecodeReply& decode) override {
     CallWait call_wait(*target_, method, wait);
     const CallSocket::OnWait on_wait = [&call_wait] { return call_wait.Check(); };
-    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<CallSocket> socket, TakeSocket(&call_wait, on_wait));
+    REVERB_ASSIGN_OR_RETURN(std::unique_ptr<CallSocket> socket,
+                            TakeSocket<CallSocket>(&call_wait, [&] { return NewSocket(on_wait); }));
     const Status status = socket->Call(method, request, on_wait, decode);
     if (socket->is_reusable()) KeepSocket(std::move(socket));
     return status;
   }
+  std::shared_ptr<PendingCall> StartCall(Method method, WireMessage request, Replied done) override {
+    return StartLocalCall(target_, &pool()->calls, method, request, std::move(done));
+  }
+  bool CanCancelByNumber() const override { return true; }  // they share a socket, before the greeting too
 
  private:
   // Idle sockets of one process. A child created by fork() gets a new pool, since another thread of its parent
@@ -110,6 +128,11 @@ class LocalConnection final : public WireConnection {
     const uint64_t generation = ForkGeneration();
     Mutex mu;
     std::vector<std::unique_ptr<CallSocket>> idle GUARDED_BY(mu);
+    std::vector<std::unique_ptr<RowsSocket>> idle_rows GUARDED_BY(mu);
+    LocalCalls calls;  // that were started
+
+    auto& idle_of(const CallSocket*) REQUIRES(mu) { return idle; }
+    auto& idle_of(const RowsSocket*) REQUIRES(mu) { return idle_rows; }
   };
 
   Pool* pool() {
@@ -120,13 +143,14 @@ class LocalConnection final : public WireConnection {
     return found;
   }
 
-  // Waits for a server that is not reachable yet.
-  Result<std::unique_ptr<CallSocket>> TakeSocket(CallWait* wait, const CallSocket::OnWait& on_wait) {
-    if (std::unique_ptr<CallSocket> idle = TakeIdleSocket()) return idle;
+  // Waits for a server that is not reachable yet. `connect` returns a new socket.
+  template <typename Socket, typename Connect>
+  Result<std::unique_ptr<Socket>> TakeSocket(CallWait* wait, const Connect& connect) {
+    if (std::unique_ptr<Socket> idle = TakeIdleSocket<Socket>()) return idle;
     Duration pause = kFirstPause;
     Status last;
     while (true) {
-      Result<std::unique_ptr<CallSocket>> socket = NewSocket(on_wait);
+      Result<std::unique_ptr<Socket>> socket = connect();
       if (socket.ok() || socket.status().code() != StatusCode::kUnavailable || wait->tries_once()) {
         return socket;
       }
@@ -146,22 +170,27 @@ class LocalConnection final : public WireConnection {
     return socket;
   }
 
-  std::unique_ptr<CallSocket> TakeIdleSocket() {
-    std::vector<std::unique_ptr<CallSocket>> closed;  // freed without the lock
+  template <typename Socket>
+  std::unique_ptr<Socket> TakeIdleSocket() {
     Pool* const pool = this->pool();
-    MutexLock lock(&pool->mu);
-    while (!pool->idle.empty()) {
-      std::unique_ptr<CallSocket> socket = std::move(pool->idle.back());
-      pool->idle.pop_back();
+    while (true) {
+      std::unique_ptr<Socket> socket;
+      {
+        MutexLock lock(&pool->mu);
+        auto& idle = pool->idle_of(socket.get());
+        if (idle.empty()) return nullptr;
+        socket = std::move(idle.back());
+        idle.pop_back();
+      }
       if (socket->IsUsable()) return socket;
-      closed.push_back(std::move(socket));
     }
-    return nullptr;
   }
-  void KeepSocket(std::unique_ptr<CallSocket> socket) {
+  template <typename Socket>
+  void KeepSocket(std::unique_ptr<Socket> socket) {  // freed without the lock, if there are enough
     Pool* const pool = this->pool();
     MutexLock lock(&pool->mu);
-    if (pool->idle.size() < kMaxIdleSockets) pool->idle.push_back(std::move(socket));
+    auto& idle = pool->idle_of(socket.get());
+    if (idle.size() < kMaxIdleSockets) idle.push_back(std::move(socket));
   }
 
   const std::shared_ptr<LocalTarget> target_;

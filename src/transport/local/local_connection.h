@@ -27,6 +27,7 @@ struct LocalOptions {
   // Accepts a server of another user.
   bool any_user = false;
   WireLimits limits;
+  std::string token = {};  // proves to the server who this client is; empty: none
 };
 
 // Connects when the first call or stream needs it, and again after the server was restarted.

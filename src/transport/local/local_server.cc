@@ -68,7 +68,8 @@ Status LocalServer::Impl::Listen() {
 void LocalServer::Impl::Accept(int fd) {
   (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);
   Status status = core_->options().same_user_only ? CheckClientUser(fd) : Status::Ok();
-  auto socket = std::make_shared<ServerSocket>(core_, loops_->Next(), Descriptor(fd));
+  auto socket =
+      std::make_shared<ServerSocket>(core_, loops_->Next(), Descriptor(fd), ServerSocket::PeerOf(fd));
   const Status admitted = core_->Admit(socket);
   if (status.ok()) status = admitted;
   if (!status.ok()) return socket->Refuse(status);

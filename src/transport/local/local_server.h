@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "reverb/status.h"
+#include "transport/access_gate.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -42,6 +43,8 @@ class LocalServer {
     // Maximum bytes of this process's memory that one socket's client may refer to. Further data is copied
     // into the socket instead.
     uint64_t max_pinned_bytes = uint64_t{256} << 20;
+    // Null: everybody who may connect may do everything.
+    std::shared_ptr<AccessGate> gate = nullptr;
   };
 
   // Starts a server that listens when this returns. The error names the path.

@@ -85,10 +85,10 @@ class MessageSocket::Keeper final : public BufferOwner {
 
 // --- Sending --------------------------------------------------------------------------------------
 
-StreamSocket::Sent MessageSocket::SendMessage(const WireMessage& message,
-                                              std::shared_ptr<const void> keeper) {
+StreamSocket::Sent MessageSocket::SendAs(FrameKind kind, Method method, const WireMessage& message,
+                                         std::shared_ptr<const void> keeper) {
   if (IsClosing()) return Send({}, /*notify=*/false);  // reports why
-  OutgoingFrame frame = sent_.MakeMessage(message, std::move(keeper));
+  OutgoingFrame frame = sent_.MakeMessage(message, std::move(keeper), kind, method);
   frame.head.insert(0, TakeReturns());
   const Sent sent = Send(std::move(frame), /*notify=*/true);
   if (sent == Sent::kClosed) sent_.Clear();

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -47,7 +48,9 @@ class MessageSocket : public StreamSocket {
         memory_(options.memory) {}
 
   // Sends a message. `keeper` keeps parts without an owner alive. One call at a time.
-  Sent SendMessage(const WireMessage& message, std::shared_ptr<const void> keeper = nullptr);
+  Sent SendMessage(const WireMessage& message, std::shared_ptr<const void> keeper = nullptr) {
+    return SendAs(FrameKind::kMessage, {}, message, std::move(keeper));
+  }
 
   // Asks a client that refers to old messages to return them. Returns the reason to disconnect one that has
   // not returned a message, or taken anything, for `timeout`. To be called a few times in that time.
@@ -64,6 +67,10 @@ class MessageSocket : public StreamSocket {
   Status HandleMemoryFrame(IncomingFrame* frame);
   // The maximum number of bytes that this end refers to.
   void set_max_received_pinned_bytes(uint64_t bytes) { max_received_pinned_bytes_ = bytes; }
+  // Sends the request of a single call, like a message.
+  Sent SendRequest(Method method, const WireMessage& message) {
+    return SendAs(FrameKind::kRequest, method, message, nullptr);
+  }
   // Detaches all received messages from the sender's memory: it is reused when the socket is closed.
   void HandleClosing() final {
     Reclaim(UINT64_MAX);
@@ -74,6 +81,7 @@ class MessageSocket : public StreamSocket {
  private:
   class Keeper;
 
+  Sent SendAs(FrameKind kind, Method method, const WireMessage& message, std::shared_ptr<const void> keeper);
   // Revokes the lease, and frees the messages that the receiver refers to.
   void ReleaseSent() EXCLUDES(lease_mu_);
   Status TakeLease(IncomingFrame* frame) EXCLUDES(lease_mu_);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/shared_memory.h"
 #include "transport/local/endpoint.h"
+#include "transport/local/server_calls.h"
 
 namespace reverb::internal {
 namespace {
@@ -91,8 +92,15 @@ void LocalServerCore::FinishStop(Duration grace) {
 
 // --- One socket -----------------------------------------------------------------------------------
 
-ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd)
-    : MessageSocket(loop, std::move(fd), OptionsOf(*core)), core_(std::move(core)) {
+ServerSocket::Peer ServerSocket::PeerOf(int fd) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
+  return {.is_same_user = peer.uid == geteuid(), .is_this_process = peer.pid == getpid()};
+}
+
+ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd, Peer peer)
+    : MessageSocket(loop, std::move(fd), OptionsOf(*core)), core_(std::move(core)), peer_(peer) {
   // Messages are decoded and returned at once.
   set_max_received_pinned_bytes(UINT64_MAX);
 }
@@ -117,6 +125,8 @@ void ServerSocket::CloseIfStalled(TimePoint now, Duration timeout) {
 
 void ServerSocket::OnStopping(const Status& why) {
   loop()->Post([self = std::static_pointer_cast<ServerSocket>(shared_from_this()), why] {
+    self->closes_when_idle_ = true;  // first: a row operation that is done from now on sees it
+    if (self->calls_ != nullptr) self->calls_->CancelAll();
     if (self->stage_ != Stage::kAnswering) return self->End(why);
     // The client learns of the cancelled operation, and then that the socket is closed.
     if (const std::shared_ptr<PendingCall> pending = self->pending_) pending->Cancel();
@@ -131,8 +141,8 @@ void ServerSocket::HandleFrame(IncomingFrame* frame) {
     if (sent_pinned_bytes() == 0) CloseAfterSending(end_status_);
     return;
   }
-  if (frame->header.num_references > 0 && (stream_ == nullptr || !stream_->accepts_references())) {
-    return End(Status::InvalidArgument("only items may be in shared memory"));
+  if (frame->header.num_references > 0 && !AcceptsReferences(frame->header)) {
+    return End(Status::InvalidArgument("only items and rows may be in shared memory"));
   }
   switch (frame->header.kind) {
     case FrameKind::kGreeting:
@@ -141,8 +151,13 @@ void ServerSocket::HandleFrame(IncomingFrame* frame) {
       break;
     case FrameKind::kRequest:
       status = stage_ == Stage::kIdle
-                   ? BeginRequest(*frame)
+                   ? BeginRequest(frame)
                    : Status::InvalidArgument("a request came before the greeting or before the last reply");
+      break;
+    case FrameKind::kCall:
+      status = stage_ == Stage::kIdle || stage_ == Stage::kCalls
+                   ? BeginCall(*frame)
+                   : Status::InvalidArgument("a call came before the greeting or within a stream");
       break;
     case FrameKind::kMessage:
       status = stage_ == Stage::kStream ? HandleStreamMessage(frame)
@@ -181,6 +196,7 @@ Status ServerSocket::Greet(const IncomingFrame& frame) {
                                       ", but the client wants " + hello.wanted_address);
   }
   client_ = "pid " + std::to_string(hello.identity.process_id);
+  REVERB_ASSIGN_OR_RETURN(handler_, HandlerFor(hello));
   stage_ = Stage::kIdle;
   const LocalWelcome welcome{
       .identity = own, .life_id = core_->handler()->life_id(), .max_pinned_bytes = options.max_pinned_bytes};
@@ -188,32 +204,38 @@ Status ServerSocket::Greet(const IncomingFrame& frame) {
   return Status::Ok();
 }
 
-Status ServerSocket::BeginRequest(const IncomingFrame& frame) {
-  const auto method = static_cast<Method>(frame.header.method);
-  const ByteSlice slice = frame.inline_bytes;
+Result<std::shared_ptr<RequestHandler>> ServerSocket::HandlerFor(const LocalHello& hello) const {
+  const std::shared_ptr<AccessGate>& gate = core_->options().gate;
+  if (gate == nullptr) return core_->shared_handler();
+  return gate->Admit({.token = hello.token,
+                      .address = client_,
+                      .is_same_user = peer_.is_same_user,
+                      .is_this_process = peer_.is_this_process});
+}
+
+Status ServerSocket::BeginRequest(IncomingFrame* frame) {
+  const auto method = static_cast<Method>(frame->header.method);
+  const ByteSlice slice = frame->inline_bytes;
   const ByteSlices message(&slice, 1);
   if (core_->is_stopping()) return StoppingStatus();
   if (method == Method::kInsert || method == Method::kSample) return BeginStream(method, message);
   if (!IsSingleCall(method)) {
     return Status::Unimplemented("this server has no method with the number " +
-                                 std::to_string(frame.header.method));
+                                 std::to_string(frame->header.method));
   }
-  if (method == Method::kRows) {
-    BeginRows(message);
-    return Status::Ok();
-  }
+  if (method == Method::kRows) return BeginRows(frame);
   if (method != Method::kCheckpoint) {
-    Send(MakeReply(method, message, core_.get()), /*notify=*/false);
+    Send(MakeReply(method, message, handler_.get()), /*notify=*/false);
     return Status::Ok();
   }
   // On a thread of its own: the loop must not block.
   stage_ = Stage::kAnswering;
   const auto self = std::static_pointer_cast<ServerSocket>(shared_from_this());
   const Buffer request = Buffer::CopyOf(slice);
-  const bool started = core_->tasks()->Start([self, core = core_, request, method] {
+  const bool started = core_->tasks()->Start([self, handler = handler_, request, method] {
     const ByteSlice bytes = request.span();
     // The next request may come as soon as the reply is sent.
-    self->loop()->Post([self, reply = MakeReply(method, ByteSlices(&bytes, 1), core.get())] {
+    self->loop()->Post([self, reply = MakeReply(method, ByteSlices(&bytes, 1), handler.get())] {
       if (self->stage_ == Stage::kAnswering) self->stage_ = Stage::kIdle;
       self->Send(reply, /*notify=*/false);
       if (self->core_ != nullptr && self->core_->is_stopping()) self->CloseAfterSending(StoppingStatus());
@@ -223,30 +245,56 @@ Status ServerSocket::BeginRequest(const IncomingFrame& frame) {
   return Status::Unavailable("too many checkpoints are being written, or the server is stopping");
 }
 
-void ServerSocket::BeginRows(ByteSlices message) {
+Status ServerSocket::BeginCall(const IncomingFrame& frame) {
+  if (core_->is_stopping()) return StoppingStatus();
+  if (calls_ == nullptr) calls_ = std::make_shared<ServerCalls>(weak_from_this());
+  stage_ = Stage::kCalls;
+  const ByteSlice slice = frame.inline_bytes;
+  return calls_->Begin(frame.header.number, static_cast<Method>(frame.header.method), ByteSlices(&slice, 1),
+                       handler_.get());
+}
+
+Status ServerSocket::BeginRows(IncomingFrame* frame) {
+  GrantLease();
+  Result<RowsRequest> request = RowsRequest();
+  {
+    LocalMessage message;
+    Buffer keeper;
+    ByteSlices slices;
+    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper, &slices));
+    REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, slices));
+    request = DecodeRows(slices, handler_.get());
+    // The message is returned here, with the reply if that comes at once.
+  }
   stage_ = Stage::kAnswering;
   pending_ = nullptr;
   const std::weak_ptr<ServerSocket> weak = std::static_pointer_cast<ServerSocket>(shared_from_this());
   std::shared_ptr<PendingCall> pending =
-      ServeRows(message, core_->handler(), [weak](const Result<WireMessage>& reply) {
+      StartRows(std::move(request), handler_.get(), [weak](Result<RowsReply> reply) {
         const std::shared_ptr<ServerSocket> self = weak.lock();
-        if (self == nullptr) return false;
-        // Before the reply: the next request may come as soon as it is sent.
-        Stage answering = Stage::kAnswering;
-        if (!self->stage_.compare_exchange_strong(answering, Stage::kIdle)) return false;
-        self->Send(reply.ok() ? MakeFrame(FrameKind::kMessage, *reply)
-                              : MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status())),
-                   /*notify=*/false);
-        self->loop()->Post([self] {
-          if (self->core_ != nullptr && self->core_->is_stopping()) self->CloseAfterSending(StoppingStatus());
-        });
-        return true;
+        return self != nullptr && self->AnswerRows(std::move(reply));
       });
   if (stage_ == Stage::kAnswering) pending_ = std::move(pending);
+  return Status::Ok();
 }
 
-OutgoingFrame ServerSocket::MakeReply(Method method, ByteSlices request, LocalServerCore* core) {
-  const Result<WireMessage> reply = Serve(method, request, core->handler());
+bool ServerSocket::AnswerRows(Result<RowsReply> reply) {
+  // Before the reply: the next request may come as soon as it is sent.
+  Stage answering = Stage::kAnswering;
+  if (!stage_.compare_exchange_strong(answering, Stage::kIdle)) return false;
+  Sent sent = Sent::kNow;
+  if (reply.ok()) {
+    const auto kept = std::make_shared<const RowsReply>(*std::move(reply));
+    sent = SendMessage(EncodeRowsReply(*kept, WireEncoding::ForSharedMemory(ProcessSharedMemory())), kept);
+  } else {
+    sent = Send(MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status())), /*notify=*/false);
+  }
+  if (closes_when_idle_) CloseAfterSending(StoppingStatus());
+  return sent != Sent::kClosed;
+}
+
+OutgoingFrame ServerSocket::MakeReply(Method method, ByteSlices request, RequestHandler* handler) {
+  const Result<WireMessage> reply = Serve(method, request, handler);
   return reply.ok() ? MakeFrame(FrameKind::kMessage, *reply)
                     : MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status()));
 }
@@ -279,9 +327,11 @@ void ServerSocket::HandleWritten() {
 void ServerSocket::HandleClosed(Status /*why*/) {
   stage_ = Stage::kEnded;  // a row operation that is done from now on gives back what it got
   if (const std::shared_ptr<PendingCall> pending = std::move(pending_)) pending->Cancel();
+  if (const std::shared_ptr<ServerCalls> calls = std::move(calls_)) calls->CancelAll();
   if (const std::shared_ptr<ServerStream> stream = std::move(stream_)) stream->HandleGone();
   core_->Leave(this);
   core_.reset();
+  handler_.reset();
 }
 
 }  // namespace reverb::internal

@@ -27,6 +27,7 @@
 
 namespace reverb::internal {
 
+class ServerCalls;
 class ServerSocket;
 
 // The state that all sockets of a server share.
@@ -37,6 +38,7 @@ class LocalServerCore {
 
   const LocalServer::Options& options() const { return options_; }
   RequestHandler* handler() const { return handler_.get(); }
+  const std::shared_ptr<RequestHandler>& shared_handler() const { return handler_; }
   TaskThreads* tasks() { return &tasks_; }
 
   // Registers a socket. An error refuses it.
@@ -82,7 +84,14 @@ class ServerStream {
 
 class ServerSocket final : public MessageSocket {
  public:
-  ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd);
+  // What the system knows of a client.
+  struct Peer {
+    bool is_same_user = false;
+    bool is_this_process = false;
+  };
+  static Peer PeerOf(int fd);
+
+  ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd, Peer peer);
 
   // Sends the reason and closes the socket. Used instead of serving it.
   void Refuse(const Status& why) { End(why); }
@@ -97,6 +106,8 @@ class ServerSocket final : public MessageSocket {
   // "pid 4711", for messages.
   const std::string& client() const { return client_; }
   LocalServerCore* core() const { return core_.get(); }
+  // The handler for this client; set by the greeting. Used on the loop's thread.
+  const std::shared_ptr<RequestHandler>& handler() const { return handler_; }
 
  protected:
   void HandleFrame(IncomingFrame* frame) override;
@@ -111,22 +122,37 @@ class ServerSocket final : public MessageSocket {
     kIdle,       // waits for a request
     kAnswering,  // a single call runs on another thread, or waits
     kStream,
+    kCalls,  // many single calls at a time
     kEnded,  // waits for the client to close the socket
   };
   Status Greet(const IncomingFrame& frame);
-  Status BeginRequest(const IncomingFrame& frame);
+  // Returns the handler for this client's requests, by its token and what the system knows of it.
+  Result<std::shared_ptr<RequestHandler>> HandlerFor(const LocalHello& hello) const;
+  Status BeginRequest(IncomingFrame* frame);
+  Status BeginCall(const IncomingFrame& frame);
   Status BeginStream(Method method, ByteSlices message);
-  void BeginRows(ByteSlices message);
+  Status BeginRows(IncomingFrame* frame);
+  // Sends the outcome of a row operation. Returns false if the client is gone. On any thread.
+  bool AnswerRows(Result<RowsReply> reply);
+  // Returns whether this frame may refer to memory of the client.
+  bool AcceptsReferences(const FrameHeader& header) const {
+    if (header.kind == FrameKind::kRequest) return header.method == static_cast<uint8_t>(Method::kRows);
+    return stream_ != nullptr && stream_->accepts_references();
+  }
   Status HandleStreamMessage(IncomingFrame* frame);
   // Executes a single call.
-  static OutgoingFrame MakeReply(Method method, ByteSlices request, LocalServerCore* core);
+  static OutgoingFrame MakeReply(Method method, ByteSlices request, RequestHandler* handler);
 
   // Reset when the socket is closed: a session that outlives it must not keep the handler alive.
   std::shared_ptr<LocalServerCore> core_;
   // Changed on the loop's thread, except from kAnswering to kIdle.
   std::atomic<Stage> stage_ = Stage::kGreeting;
+  std::atomic<bool> closes_when_idle_ = false;  // the server stops
+  const Peer peer_;
   // Used on the loop's thread.
+  std::shared_ptr<RequestHandler> handler_;
   std::shared_ptr<PendingCall> pending_;  // an operation on a row table
+  std::shared_ptr<ServerCalls> calls_;    // of kCalls
   std::string client_;
   std::shared_ptr<ServerStream> stream_;
   Status end_status_;  // of kEnded

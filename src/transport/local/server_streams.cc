@@ -44,7 +44,7 @@ class SessionStream : public ServerStream, public Peer, public std::enable_share
 class LocalInsertPeer final : public SessionStream<InsertSession, InsertPeer> {
  public:
   explicit LocalInsertPeer(std::shared_ptr<ServerSocket> socket) : SessionStream(std::move(socket)) {
-    RequestHandler* const handler = socket_->core()->handler();
+    RequestHandler* const handler = socket_->handler().get();
     decoder_.emplace([handler](const ChunkHeader& header,
                                uint8_t** payload) { return handler->AllocateChunk(header, payload); },
                      handler->wire_limits());
@@ -55,7 +55,7 @@ class LocalInsertPeer final : public SessionStream<InsertSession, InsertPeer> {
   }
 
   Status Open(ByteSlices message) override {
-    RequestHandler* const handler = socket_->core()->handler();
+    RequestHandler* const handler = socket_->handler().get();
     REVERB_ASSIGN_OR_RETURN(const Hello hello, DecodeInsertHello(message, handler->wire_limits()));
     return SetSession(
         handler->OpenInsert(hello, std::static_pointer_cast<LocalInsertPeer>(shared_from_this())));
@@ -91,7 +91,7 @@ class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
   }
 
   Status Open(ByteSlices message) override {
-    RequestHandler* const handler = socket_->core()->handler();
+    RequestHandler* const handler = socket_->handler().get();
     REVERB_ASSIGN_OR_RETURN(const SampleStreamMessage decoded,
                             DecodeSampleRequest(message, handler->wire_limits()));
     if (!decoded.hello) {

@@ -52,9 +52,11 @@ class SharedBlock final : public BufferOwner {
 
 // --- Sending --------------------------------------------------------------------------------------
 
-OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_ptr<const void> keeper) {
+OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_ptr<const void> keeper,
+                                        FrameKind kind, Method method) {
   FrameHeader header;
-  header.kind = FrameKind::kMessage;
+  header.kind = kind;
+  header.method = static_cast<uint8_t>(method);
   std::vector<FrameReference> references;
   std::vector<FrameAnnouncement> announcements;
   OutgoingFrame frame;

@@ -42,10 +42,10 @@ class SentMessages {
   SentMessages(SharedMemory* memory, uint64_t max_pinned_bytes, bool uses_bodies)
       : memory_(memory), max_pinned_bytes_(max_pinned_bytes), uses_bodies_(uses_bodies) {}
 
-  // Makes a frame of kind kMessage. `keeper` keeps those parts alive that have no owner. REQUIRES: frames are
-  // sent in the order in which they were made.
-  OutgoingFrame MakeMessage(const WireMessage& message, std::shared_ptr<const void> keeper = nullptr)
-      EXCLUDES(mu_);
+  // Makes a frame of kind kMessage or kRequest. `keeper` keeps those parts alive that have no owner. REQUIRES: frames
+  // are sent in the order in which they were made.
+  OutgoingFrame MakeMessage(const WireMessage& message, std::shared_ptr<const void> keeper = nullptr,
+                            FrameKind kind = FrameKind::kMessage, Method method = {}) EXCLUDES(mu_);
   // Makes a frame of kind kLease that refers to `word`, which is in the memory.
   OutgoingFrame MakeLease(std::span<const uint8_t> word, uint64_t value) EXCLUDES(mu_);
   // The receiver does not refer to these messages any more. An error if one of them was not sent.

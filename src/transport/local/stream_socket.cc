@@ -176,16 +176,17 @@ void StreamSocket::ReadOnLoop() {
 bool StreamSocket::Poll(Duration most) {
   if (IsInherited()) return false;
   int fd = -1;
-  bool begins = false;
+  bool checks = false;
   {
     MutexLock lock(&mu_);
     if (watch_id_ == 0 || is_closed_ || reason_ || is_reading_) return false;
     is_reading_ = true;
-    begins = !std::exchange(is_polled_, true);
+    is_polled_ = true;
+    checks = num_pollers_ == 0 && !std::exchange(will_check_, true);
     UpdateInterest();
     fd = fd_.get();
   }
-  if (begins) CheckPollingLater();
+  if (checks) CheckPollingLater();
   if (WaitReadable(fd, most, &spin_)) ReadFrames(fd);
   bool is_closing = false;
   {
@@ -207,12 +208,27 @@ void StreamSocket::CheckPollingLater() {
 void StreamSocket::EndPollingIfIdle() {
   {
     MutexLock lock(&mu_);
-    if (is_closed_ || !is_polled_) return;
+    will_check_ = false;
+    if (is_closed_ || !is_polled_ || num_pollers_ > 0) return;
     const bool is_idle = !is_reading_ && std::chrono::steady_clock::now() - last_poll_ >= kPollingIdle;
     if (is_idle) {
       is_polled_ = false;
       return UpdateInterest();
     }
+    will_check_ = true;
+  }
+  CheckPollingLater();
+}
+
+void StreamSocket::BeginPolling() {
+  MutexLock lock(&mu_);
+  ++num_pollers_;
+}
+
+void StreamSocket::EndPolling() {
+  {
+    MutexLock lock(&mu_);
+    if (--num_pollers_ > 0 || is_closed_ || !is_polled_ || std::exchange(will_check_, true)) return;
   }
   CheckPollingLater();
 }

@@ -51,6 +51,17 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   // Waits until the socket is readable, for `most` at most, and reads frames on this thread. Returns false at once if
   // another thread reads, or if the socket is closing.
   bool Poll(Duration most) EXCLUDES(mu_);
+  // A thread that will call Poll() again and again: until it is destroyed, nobody checks whether threads still do.
+  class PollingScope {
+   public:
+    explicit PollingScope(StreamSocket* socket) : socket_(socket) { socket_->BeginPolling(); }
+    ~PollingScope() { socket_->EndPolling(); }
+    PollingScope(const PollingScope&) = delete;
+    PollingScope& operator=(const PollingScope&) = delete;
+
+   private:
+    StreamSocket* const socket_;
+  };
   // Accepts one more frame of kind kMessage.
   void WantMessage() EXCLUDES(mu_);
   // Closes the socket soon, without sending what is left. The first reason is passed to HandleClosed().
@@ -92,6 +103,8 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   // Makes the loop read again if no thread has called Poll() for a while.
   void EndPollingIfIdle() EXCLUDES(mu_);
   void CheckPollingLater();
+  void BeginPolling() EXCLUDES(mu_);
+  void EndPolling() EXCLUDES(mu_);
   void Flush() EXCLUDES(mu_);
   // Returns false if the frame must wait for WantMessage().
   bool MayHandle(const IncomingFrame& frame) EXCLUDES(mu_);
@@ -118,6 +131,8 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   bool is_paused_ GUARDED_BY(mu_) = false;   // held_ waits
   bool is_reading_ GUARDED_BY(mu_) = false;  // a thread uses reader_ and held_, and calls HandleFrame()
   bool is_polled_ GUARDED_BY(mu_) = false;   // the loop does not watch for frames
+  int num_pollers_ GUARDED_BY(mu_) = 0;      // PollingScopes
+  bool will_check_ GUARDED_BY(mu_) = false;  // EndPollingIfIdle() will be called
   std::chrono::steady_clock::time_point last_poll_ GUARDED_BY(mu_);
   std::optional<Status> reason_ GUARDED_BY(mu_);  // of closing
   bool close_after_sending_ GUARDED_BY(mu_) = false;
