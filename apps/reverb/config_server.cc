@@ -25,6 +25,21 @@ void LimitInto(ConfigReader& in, const toml::table& table, const std::string& na
   if (bytes) *to = static_cast<uint64_t>(*bytes);
 }
 
+// The limits of all clients of one name.
+void ReadClientLimits(ConfigReader& in, const toml::table& table, UsageLimits* limits) {
+  const std::string prefix = "limits.client.";
+  in.CheckKeys(table, prefix, {"max_streams", "max_bytes_per_second", "max_waiting_bytes"}, "");
+  in.CountInto(table, "max_streams", prefix, 1, &limits->max_streams);
+  const auto bytes_into = [&](const char* name, std::optional<int64_t>* to) {
+    const toml::node* const node = table.get(name);
+    if (node == nullptr) return;
+    *to = in.Bytes(*node, prefix + name);
+    if (*to == 0) in.Expected(*node, prefix + name, "a size above 0; leave the key out for no limit");
+  };
+  bytes_into("max_bytes_per_second", &limits->max_bytes_per_second);
+  bytes_into("max_waiting_bytes", &limits->max_waiting_bytes);
+}
+
 void ReadRestore(ConfigReader& in, const toml::table& table, RestoreOptions* restore) {
   const std::string prefix = "checkpoint.restore.";
   in.CheckKeys(
@@ -133,7 +148,7 @@ void ReadLimits(ConfigReader& in, const toml::table& table, const ConfigTarget& 
                {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes",
                 "max_waiting_items", "max_window_bytes", "sample_window_bytes", "max_streams",
                 "disconnected_session_ttl", "max_disconnected_bytes", "sequence_number_ttl",
-                "max_remembered_writers", "max_pinned_bytes", "stalled_client_timeout"},
+                "max_remembered_writers", "max_pinned_bytes", "stalled_client_timeout", "client"},
                "");
   LimitInto(in, table, "max_message_bytes", &limits->max_message_bytes);
   LimitInto(in, table, "max_chunk_bytes", &limits->max_chunk_bytes);
@@ -157,6 +172,10 @@ void ReadLimits(ConfigReader& in, const toml::table& table, const ConfigTarget& 
     const auto time = in.Time(*node, "limits.stalled_client_timeout");
     if (time && time->count() == 0) in.Expected(*node, "limits.stalled_client_timeout", "a time above 0");
     if (time) limits->stalled_client_timeout = *time;
+  }
+  if (const toml::node* node = table.get("client")) {
+    if (const toml::table* client = in.Table(*node, "limits.client"))
+      ReadClientLimits(in, *client, &limits->client);
   }
 }
 
