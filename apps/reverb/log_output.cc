@@ -90,6 +90,14 @@ std::string TextLine(const LogRecord& record) {
   return text + "\n";
 }
 
+// Returns whether the record is one of the audit log that must not be left out as a repetition. Those of refused calls
+// may be: clients without rights can cause any number.
+bool IsDoneByAdministrator(const LogRecord& record) {
+  const LogField* const event = record.Find("event");
+  const auto* const value = event == nullptr ? nullptr : std::get_if<std::string>(&event->value);
+  return value != nullptr && *value == "audit" && record.level == LogLevel::kInfo;
+}
+
 template <typename T>
 Result<T> ParseWord(std::string_view word, const std::vector<std::string>& words,
                     const std::vector<T>& values) {
@@ -146,6 +154,7 @@ struct LogOutput::State {
   void Receive(const LogRecord& record) {
     const std::lock_guard lock(mu);
     if (record.level < settings.level) return;
+    if (IsDoneByAdministrator(record)) return Print(record);
     const SteadyClock::time_point now = SteadyClock::now();
     Summarize(now);
     const auto [entry, is_new] = recent.try_emplace({record.level, std::string(record.message)});

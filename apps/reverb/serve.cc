@@ -185,23 +185,23 @@ bool IsLoopback(const std::string& host) {
 }
 
 // Warns if others can use or overhear the server. With --strict, the server does not start then.
-void WarnAboutExposure(const ServerOptions& options) {
+void WarnAboutExposure(const ServerOptions& options, LogOutput* log) {
   if (IsLoopback(options.host)) return;
   const bool authenticates = options.auth || (options.tls && !options.tls->client_ca.empty());
+  const std::vector<LogField> fields = {{"event", "exposure"}, {"endpoint", options.host}};
   if (!authenticates) {
-    std::fprintf(stderr,
-                 "reverb serve: warning: everybody who reaches %s can read, change and delete the tables. "
-                 "Require tokens "
-                 "([auth] tokens_file, see `reverb token --help`), or listen on 127.0.0.1. --strict refuses "
-                 "to start.\n",
-                 options.host.c_str());
+    log->Write(LogLevel::kWarning,
+               "everybody who reaches " + options.host +
+                   " can read, change and delete the tables. Require tokens ([auth] tokens_file, see `reverb "
+                   "token --help`), or listen on 127.0.0.1. --strict refuses to start.",
+               fields);
   }
   if (!options.tls) {
-    std::fprintf(
-        stderr,
-        "reverb serve: warning: data%s on the way to %s can be read by others. Give the server a certificate "
-        "([tls]). --strict refuses to start.\n",
-        options.auth ? " and tokens" : "", options.host.c_str());
+    log->Write(
+        LogLevel::kWarning,
+        std::string("data") + (options.auth ? " and tokens" : "") + " on the way to " + options.host +
+            " can be read by others. Give the server a certificate ([tls]). --strict refuses to start.",
+        fields);
   }
 }
 
@@ -324,18 +324,16 @@ class AwaitedSignals {
   sigset_t former_;
 };
 
-int64_t CountTables(const Client& client) {
-  const Result<ServerInfo> info = client.Info();
+int64_t CountTables(const Result<ServerInfo>& info) {
   return info.ok() ? static_cast<int64_t>(info->tables.size() + info->row_tables.size()) : 0;
 }
 
 // Returns "3 items", or "3 items and 5 rows" if there are row tables: of the tables in the options and of those loaded
 // from a checkpoint.
-std::string ShowContents(const Client& client) {
+std::string ShowContents(const Result<ServerInfo>& info) {
+  if (!info.ok()) return "an unknown number of items";
   int64_t items = 0;
   int64_t rows = 0;
-  const Result<ServerInfo> info = client.Info();
-  if (!info.ok()) return "an unknown number of items";
   for (const TableInfo& table : info->tables) items += table.current_size;
   for (const RowTableInfo& table : info->row_tables) rows += table.counts.rows;
   return ShowCount(items, "item") + (info->row_tables.empty() ? "" : " and " + ShowCount(rows, "row"));
@@ -408,7 +406,7 @@ int Serve(const ServeOptions& flags) {
   }
 
   const std::string host = options.host;
-  WarnAboutExposure(options);
+  WarnAboutExposure(options, &log);
   const bool can_reload = options.tls || options.auth;
   const std::optional<CheckpointOptions> checkpoint = options.checkpoint;
   ServiceNotifier service;
@@ -430,9 +428,10 @@ int Serve(const ServeOptions& flags) {
     return announcer.Fail(is_usage ? kBadUsage : kFailed, std::string(server.status().message()));
   }
   const Client client = server->in_process_client();
+  const Result<ServerInfo> started = client.Info();  // once: it visits all rows of row tables
   std::string loaded;
   if (const std::optional<std::string> path = server->loaded_checkpoint()) {
-    loaded = "  loaded " + ShowContents(client) + " from " + ShowName(*path, 1000) + "\n";
+    loaded = "  loaded " + ShowContents(started) + " from " + ShowName(*path, 1000) + "\n";
   }
   if (!flags.port_file.empty()) {
     if (const Status status = WritePortFile(flags.port_file, server->port()); !status.ok()) {
@@ -441,7 +440,7 @@ int Serve(const ServeOptions& flags) {
   }
   const std::string address = host + ":" + std::to_string(server->port());
   const std::string ready =
-      "listens on " + address + " and serves " + ShowCount(CountTables(client), "table");
+      "listens on " + address + " and serves " + ShowCount(CountTables(started), "table");
   announcer.Say(
       "reverb " + Version() + " listens on " + paint.Bold(address) +
           (IsLoopback(host) ? " (this machine only; --host '[::]' listens on all interfaces)" : "") + "\n" +
@@ -480,7 +479,7 @@ int Serve(const ServeOptions& flags) {
   service.Stopping(saves ? "writing the last checkpoint" : "stopping");
   const std::string before = saves ? LatestCheckpoint(checkpoint->path) : "";
   server->Stop();
-  const std::string contents = ShowContents(client);
+  const std::string contents = ShowContents(client.Info());
   if (!flags.port_file.empty()) unlink(flags.port_file.c_str());
   const std::string stopped = "Stopped after " + ShowDuration(std::chrono::steady_clock::now() - start) +
                               ". The tables held " + contents + ".";
@@ -577,7 +576,8 @@ Command AddServe(CLI::App* program) {
       "\n"
       "SIGTERM and SIGINT stop the server cleanly: waiting calls end with an error, and it exits with 0. A\n"
       "second signal ends it immediately. Data that is not in a checkpoint is lost. SIGHUP makes it read\n"
-      "[log] of the configuration file, certificates and tokens again; if its terminal was closed, it stops. Signals that were "
+      "[log] of the configuration file, certificates and tokens again; if its terminal was closed, it stops. "
+      "Signals that were "
       "ignored\n"
       "at the start stay ignored, such as SIGHUP under nohup.");
   return {app, [flags] { return Serve(*flags); }};

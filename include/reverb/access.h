@@ -49,6 +49,18 @@ enum class Right : uint8_t {
 // Returns "read", "write" or "admin".
 std::string_view RightName(Right right);
 
+// What several clients may take together; absent = no limit.
+struct UsageLimits {
+  std::optional<int64_t> max_streams = {};  // further ones are refused
+  std::optional<int64_t> max_bytes_per_second =
+      {};  // of items and rows in both directions; clients are slowed down
+  std::optional<int64_t> max_waiting_bytes = {};  // received data that is not in its table yet; writers wait
+
+  bool empty() const { return !max_streams && !max_bytes_per_second && !max_waiting_bytes; }
+  // INVALID_ARGUMENT names the field.
+  [[nodiscard]] Status Validate() const;
+};
+
 struct TokenOptions {
   std::string name = {};  // 1 to 64 letters, digits, ".", "_" and "-"; appears in errors and logs
   bool read = false;
@@ -60,9 +72,9 @@ struct TokenOptions {
   // Limits for all clients that use the token, together; absent = none.
   std::optional<int64_t> max_streams = {};  // further ones are refused
   std::optional<int64_t> max_bytes_per_second =
-      {};  // of items in both directions; faster clients are slowed down
+      {};  // of items and rows in both directions; faster clients are slowed down
   std::optional<int64_t> max_waiting_bytes =
-      {};  // received items that are not in their tables yet; writers wait
+      {};  // received items and rows that are not in their tables yet; writers wait
 
   // INVALID_ARGUMENT names the field.
   [[nodiscard]] Status Validate() const;

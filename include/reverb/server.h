@@ -55,6 +55,9 @@ struct ServerLimits {
   // into the socket. A client that neither receives nor returns memory for this long is disconnected.
   uint64_t max_pinned_bytes = uint64_t{256} << 20;
   std::chrono::nanoseconds stalled_client_timeout = std::chrono::minutes(1);
+  // Of all clients of the same name (ClientOptions::name) together; those without a name count as one client. Clients
+  // choose their names: this protects clients from each other's mistakes, not from each other.
+  UsageLimits client = {};
 };
 
 // Which clients of the same host may use the server through shared memory instead of the network.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib.util
 import threading
 
 import pytest
@@ -64,3 +66,12 @@ def client(server, connect):
 @pytest.fixture
 def writer(client):
     return client.trajectory_writer(num_keep_alive_refs=10)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"] if importlib.util.find_spec("uvloop") else ["asyncio"])
+def event_loops(request):
+    """The event loops that asyncio.run() creates: those of the standard library, and of uvloop where it is installed."""
+    if request.param == "uvloop":
+        asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())
+    yield request.param
+    asyncio.set_event_loop_policy(None)

@@ -11,6 +11,8 @@ import pytest
 import reverb
 from reverb import aio
 
+pytestmark = pytest.mark.usefixtures("event_loops")
+
 TRANSPORTS = ("in_process", "local", "grpc")
 
 

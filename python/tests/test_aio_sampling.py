@@ -9,6 +9,8 @@ import pytest
 import reverb
 from reverb import aio
 
+pytestmark = pytest.mark.usefixtures("event_loops")
+
 
 @pytest.fixture(name="server")
 def _server():

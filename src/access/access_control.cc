@@ -15,6 +15,8 @@ namespace {
 
 // How often the file is looked at, and expired tokens are looked for.
 constexpr std::chrono::seconds kPollInterval{1};
+// How many names of clients are remembered although no client of that name is connected.
+constexpr size_t kMaxClients = 4096;
 
 Status Unauthenticated(std::string text) { return Status(StatusCode::kUnauthenticated, std::move(text)); }
 Status Denied(std::string text) { return Status(StatusCode::kPermissionDenied, std::move(text)); }
@@ -52,7 +54,10 @@ AccessToken::AccessToken(TokenOptions options, const TokenDigest& digest)
     : options_(std::move(options)),
       digest_(digest),
       is_for_all_tables_(std::ranges::find(options_.tables, "*") != options_.tables.end()),
-      limits_(options_) {}
+      meter_(std::make_shared<UsageMeter>(TokenText(options_.name),
+                                          UsageLimits{.max_streams = options_.max_streams,
+                                                      .max_bytes_per_second = options_.max_bytes_per_second,
+                                                      .max_waiting_bytes = options_.max_waiting_bytes})) {}
 
 bool AccessToken::MayUse(std::string_view table) const {
   return is_for_all_tables_ || std::ranges::any_of(options_.tables, [table](const std::string& pattern) {
@@ -98,8 +103,11 @@ Status AccessToken::Check(const Need& need, std::string_view action, std::string
 // --- All tokens -----------------------------------------------------------------------------------
 
 Result<std::shared_ptr<AccessControl>> AccessControl::Start(std::optional<AuthOptions> auth,
-                                                            std::shared_ptr<RequestHandler> handler) {
-  std::shared_ptr<AccessControl> control(new AccessControl(std::move(auth), std::move(handler)));
+                                                            std::shared_ptr<RequestHandler> handler,
+                                                            const UsageLimits& client_limits) {
+  REVERB_RETURN_IF_ERROR(client_limits.Validate().Prefixed("the limits of clients"));
+  std::shared_ptr<AccessControl> control(
+      new AccessControl(std::move(auth), std::move(handler), client_limits));
   if (!control->auth_) return control;
   if (control->auth_->tokens_file.empty()) {
     return Status::InvalidArgument("auth needs the path of a tokens file; `reverb token new` creates one");
@@ -182,6 +190,32 @@ Result<std::shared_ptr<const AccessToken>> AccessControl::Find(const TokenDigest
 }
 
 // --- Streams ---
+
+Usage AccessControl::UsageOf(const std::shared_ptr<const AccessToken>& token,
+                             const std::string& client_name) {
+  Usage usage;
+  if (token != nullptr) usage.Add(token->meter());
+  if (client_limits_.empty()) return usage;
+  MutexLock lock(&mu_);
+  std::shared_ptr<UsageMeter>& meter = clients_[client_name];
+  if (meter == nullptr) {
+    meter = std::make_shared<UsageMeter>(
+        client_name.empty() ? "clients without a name" : "client \"" + Shortened(client_name) + "\"",
+        client_limits_);
+  }
+  usage.Add(meter);
+  // Names come from clients: those that need not be remembered are forgotten, and the others if there are too many.
+  if (clients_.size() > kMaxClients) {
+    const TimePoint now = RealClock()->Now();
+    std::erase_if(clients_, [now](const auto& client) {
+      return client.second.use_count() == 1 && client.second->IsIdle(now);
+    });
+  }
+  if (clients_.size() > kMaxClients) {
+    std::erase_if(clients_, [](const auto& client) { return client.second.use_count() == 1; });
+  }
+  return usage;
+}
 
 Result<uint64_t> AccessControl::AddStream(const std::shared_ptr<const AccessToken>& token,
                                           std::function<void(Status)> end) {

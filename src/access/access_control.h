@@ -24,7 +24,7 @@
 
 #include "access/rights.h"
 #include "access/token_file.h"
-#include "access/token_limits.h"
+#include "access/usage.h"
 #include "base/mutex.h"
 #include "reverb/access.h"
 #include "reverb/status.h"
@@ -41,7 +41,7 @@ class AccessToken {
   const std::string& name() const { return options_.name; }
   const TokenOptions& options() const { return options_; }
   const TokenDigest& digest() const { return digest_; }
-  TokenLimits* limits() const { return &limits_; }
+  const std::shared_ptr<UsageMeter>& meter() const { return meter_; }
 
   bool is_for_all_tables() const { return is_for_all_tables_; }
   bool MayUse(std::string_view table) const;
@@ -55,15 +55,16 @@ class AccessToken {
   const TokenOptions options_;
   const TokenDigest digest_;
   const bool is_for_all_tables_;
-  mutable TokenLimits limits_;
+  const std::shared_ptr<UsageMeter> meter_;
 };
 
 class AccessControl final : public AccessGate, public std::enable_shared_from_this<AccessControl> {
  public:
-  // Without `auth`, everybody has all rights; admin actions are logged all the same. Fails if the tokens cannot be
-  // read.
+  // Without `auth`, everybody has all rights; admin actions are logged all the same. `client_limits` apply to all
+  // clients of one name together, with or without tokens. Fails if the tokens cannot be read.
   static Result<std::shared_ptr<AccessControl>> Start(std::optional<AuthOptions> auth,
-                                                      std::shared_ptr<RequestHandler> handler);
+                                                      std::shared_ptr<RequestHandler> handler,
+                                                      const UsageLimits& client_limits = {});
   ~AccessControl() override;
 
   Result<std::shared_ptr<RequestHandler>> Admit(const Caller& caller) override;
@@ -79,6 +80,9 @@ class AccessControl final : public AccessGate, public std::enable_shared_from_th
 
   // Returns the present state of a token that was authenticated earlier.
   Result<std::shared_ptr<const AccessToken>> Find(const TokenDigest& digest, const std::string& name) const
+      EXCLUDES(mu_);
+  // Returns what a client counts in: its token's meter, if it has one, and that of its name, if those are limited.
+  Usage UsageOf(const std::shared_ptr<const AccessToken>& token, const std::string& client_name)
       EXCLUDES(mu_);
   // Registers a stream, which is ended by calling `end` when its token ends. An error if it has ended already.
   Result<uint64_t> AddStream(const std::shared_ptr<const AccessToken>& token, std::function<void(Status)> end)
@@ -104,8 +108,9 @@ class AccessControl final : public AccessGate, public std::enable_shared_from_th
     friend bool operator==(const FileStamp&, const FileStamp&) = default;
   };
 
-  AccessControl(std::optional<AuthOptions> auth, std::shared_ptr<RequestHandler> handler)
-      : auth_(std::move(auth)), handler_(std::move(handler)) {}
+  AccessControl(std::optional<AuthOptions> auth, std::shared_ptr<RequestHandler> handler,
+                const UsageLimits& client_limits)
+      : auth_(std::move(auth)), handler_(std::move(handler)), client_limits_(client_limits) {}
 
   FileStamp StampOfFile() const;
   Status Load() REQUIRES(reload_mu_) EXCLUDES(mu_);
@@ -115,6 +120,7 @@ class AccessControl final : public AccessGate, public std::enable_shared_from_th
 
   const std::optional<AuthOptions> auth_;
   const std::shared_ptr<RequestHandler> handler_;
+  const UsageLimits client_limits_;
   std::thread thread_;
 
   Mutex reload_mu_;  // held while the file is read
@@ -124,6 +130,7 @@ class AccessControl final : public AccessGate, public std::enable_shared_from_th
   CondVar stopping_;
   bool is_stopped_ GUARDED_BY(mu_) = false;
   Tokens tokens_ GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<UsageMeter>, std::less<>> clients_ GUARDED_BY(mu_);  // by name
   uint64_t last_stream_ GUARDED_BY(mu_) = 0;
   std::unordered_map<uint64_t, Stream> streams_ GUARDED_BY(mu_);
 };

@@ -11,8 +11,8 @@
 #include <map>
 #include <set>
 
+#include "access/access_testing.h"
 #include "reverb/log.h"
-#include "tensor/column.h"
 #include "testing/status_matchers.h"
 #include "testing/wait.h"
 #include "transport/transport_testing.h"
@@ -26,61 +26,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct InsertPeerFake final : InsertPeer {
-  void ReadNext() override { reads.Put(true); }
-  bool Reply(InsertReply reply) override {
-    replies.Put(std::move(reply));
-    return true;
-  }
-  void End(Status status) override { ended.Put(std::move(status)); }
-  Mailbox<bool> reads;
-  Mailbox<InsertReply> replies;
-  Mailbox<Status> ended;
-};
-
-struct SamplePeerFake final : SamplePeer {
-  void ReadNext() override {}
-  Sent Reply(SampleReply /*reply*/) override { return {.bytes = reply_bytes, .ready = true}; }
-  void End(Status status) override { ended.Put(std::move(status)); }
-  uint64_t reply_bytes = 0;
-  Mailbox<Status> ended;
-};
-
-class AccessControlTest : public testing::Test {
- protected:
-  AccessControlTest() {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              ("access_" + std::to_string(getpid()) + "_" +
-               std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    path_ = (folder_ / "tokens").string();
-    handler_->on_rows = [](const RowsRequest&) -> Result<RowsReply> {
-      return Status::Unimplemented("no row tables");
-    };
-  }
-  ~AccessControlTest() override {
-    SetLogSink({});
-    if (control_) control_->Stop();
-    std::filesystem::remove_all(folder_);
-  }
-
-  std::string Add(const TokenOptions& options) { return AddToken(path_, options).value(); }
-  void Start(bool trust_same_user = false) {
-    auto control =
-        AccessControl::Start(AuthOptions{.tokens_file = path_, .trust_same_user = trust_same_user}, handler_);
-    ASSERT_OK(control);
-    control_ = *std::move(control);
-  }
-  std::shared_ptr<RequestHandler> Handler(const std::string& token) {
-    return control_->Admit({.token = token, .address = "10.0.0.1:5000"}).value();
-  }
-
-  std::filesystem::path folder_;
-  std::string path_;
-  std::shared_ptr<HandlerFake> handler_ = std::make_shared<HandlerFake>();
-  std::shared_ptr<AccessControl> control_;
-};
+class AccessControlTest : public AccessFixture {};
 
 // --- Each right × each call ---
 
@@ -433,98 +379,6 @@ TEST_F(AccessControlTest, StreamsOfAChangedTokenReconnect) {
   (*session)->OnGone();
 }
 
-// --- Limits ---
-
-TEST_F(AccessControlTest, LimitsStreams) {
-  const std::string text = Add({.name = "a", .write = true, .max_streams = 2});
-  Start();
-  const std::shared_ptr<RequestHandler> handler = Handler(text);
-  auto first = handler->OpenInsert(test::ExampleHello(), std::make_shared<InsertPeerFake>());
-  auto second = handler->OpenInsert(test::ExampleHello(), std::make_shared<InsertPeerFake>());
-  ASSERT_OK(first);
-  ASSERT_OK(second);
-  EXPECT_THAT(handler->OpenInsert(test::ExampleHello(), std::make_shared<InsertPeerFake>()),
-              StatusIs(StatusCode::kResourceExhausted, AllOf(HasSubstr("\"a\""), HasSubstr("max_streams"))));
-  (*first)->OnGone();
-  auto third = handler->OpenInsert(test::ExampleHello(), std::make_shared<InsertPeerFake>());
-  ASSERT_OK(third);
-  (*second)->OnGone();
-  (*third)->OnGone();
-}
-
-// Passes an item with a chunk of so many bytes, as a transport does.
-void Receive(RequestHandler& handler, InsertSession& session, uint64_t number, uint32_t bytes) {
-  ColumnEncoder encoder(DType::kUint8, {bytes}, CodecPolicy::kNone);
-  ChunkHeader header;
-  header.rows = 1;
-  std::vector<uint8_t> payload;
-  const std::vector<uint8_t> row(bytes);
-  header.columns.push_back(encoder.Encode(row, 1, &payload).value());
-  uint8_t* to = nullptr;
-  ASSERT_OK(handler.AllocateChunk(header, &to));
-  InsertMessage message;
-  message.items.push_back({.number = number, .key = number, .table = "replay"});
-  session.OnMessage(std::move(message));
-}
-
-TEST_F(AccessControlTest, WritersPauseAboveTheRate) {
-  const std::string text = Add({.name = "a", .write = true, .max_bytes_per_second = 1000});
-  Start();
-  auto peer = std::make_shared<InsertPeerFake>();
-  const std::shared_ptr<RequestHandler> handler = Handler(text);
-  auto session = handler->OpenInsert(test::ExampleHello(), peer);
-  ASSERT_OK(session);
-  TAKE_OR_FAIL(first, peer->reads);  // the fake session reads when it opens, and after each message
-  EXPECT_TRUE(first);
-  const auto start = std::chrono::steady_clock::now();
-  Receive(*handler, **session, 1, 1000);
-  TAKE_OR_FAIL(second, peer->reads);
-  EXPECT_TRUE(second);
-  // A second's worth, less the burst. The clock of the pause is the same as this one.
-  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(700));
-  (*session)->OnGone();
-}
-
-TEST_F(AccessControlTest, WritersWaitWhileTooMuchIsUnconfirmed) {
-  const std::string text = Add({.name = "a", .write = true, .max_waiting_bytes = 100});
-  Start();
-  auto first_peer = std::make_shared<InsertPeerFake>();
-  auto second_peer = std::make_shared<InsertPeerFake>();
-  const std::shared_ptr<RequestHandler> first_handler = Handler(text);
-  const std::shared_ptr<RequestHandler> second_handler = Handler(text);
-  auto first = first_handler->OpenInsert(test::ExampleHello(), first_peer);
-  std::shared_ptr<InsertSessionFake> inner = handler_->inserts.Take().value();
-  auto second = second_handler->OpenInsert(test::ExampleHello(), second_peer);
-  ASSERT_OK(first);
-  ASSERT_OK(second);
-  EXPECT_EQ(first_peer->reads.total(), 1);
-  Receive(*first_handler, **first, 1, 500);
-  EXPECT_EQ(first_peer->reads.total(), 1) << "reads while 500 bytes wait and 100 are allowed";
-  Receive(*second_handler, **second, 1, 1);
-  EXPECT_EQ(second_peer->reads.total(), 1) << "the limit is that of all writers of the token";
-  inner->peer->Reply({.confirmed_through = 1});
-  EXPECT_EQ(first_peer->reads.total(), 2);
-  EXPECT_EQ(second_peer->reads.total(), 2);
-  (*first)->OnGone();
-  (*second)->OnGone();
-}
-
-TEST_F(AccessControlTest, SamplersPauseAboveTheRate) {
-  const std::string text = Add({.name = "a", .read = true, .max_bytes_per_second = 1000});
-  Start();
-  auto peer = std::make_shared<SamplePeerFake>();
-  auto session = Handler(text)->OpenSample(test::ExampleHello(), peer);
-  ASSERT_OK(session);
-  std::shared_ptr<SampleSessionFake> inner = handler_->samples.Take().value();
-  peer->reply_bytes = 1000;
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_FALSE(inner->peer->Reply({}).ready);
-  TAKE_OR_FAIL(written, inner->written);
-  EXPECT_TRUE(written);
-  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(700));
-  (*session)->OnGone();
-}
-
 // --- The log ---
 
 TEST_F(AccessControlTest, LogsWhatAdministratorsDoAndNeverTokens) {
@@ -533,9 +387,14 @@ TEST_F(AccessControlTest, LogsWhatAdministratorsDoAndNeverTokens) {
   Start();
   Mutex mu;
   std::string log;
-  SetLogSink([&](LogLevel /*level*/, std::string_view message) {
+  std::string fields;
+  SetLogRecordSink([&](const LogRecord& record) {
     MutexLock lock(&mu);
-    log += std::string(message) + "\n";
+    log += std::string(record.message) + "\n";
+    for (const LogField& field : record.fields) {
+      fields += std::string(field.name) + "=" + std::get<std::string>(field.value) + ";";
+    }
+    fields += "\n";
   });
   ASSERT_OK(Handler(admin)->Reset("replay"));
   ASSERT_OK(Handler(admin)->Checkpoint());
@@ -551,6 +410,10 @@ TEST_F(AccessControlTest, LogsWhatAdministratorsDoAndNeverTokens) {
               HasSubstr("audit: RemoveTable table=\"x\\x22 token=\\x22root\\x0afake\" token=\"reader\""));
   EXPECT_THAT(log, HasSubstr("result=PERMISSION_DENIED"));
   EXPECT_THAT(log, HasSubstr("audit: Rows.Delete table=\"rows\""));
+  EXPECT_THAT(fields,
+              HasSubstr("event=audit;call=Reset;table=replay;token=root;client=10.0.0.1:5000;result=OK;\n"));
+  EXPECT_THAT(fields, HasSubstr("event=audit;call=Checkpoint;token=root;client=10.0.0.1:5000;result=OK;\n"));
+  EXPECT_THAT(fields, HasSubstr("call=Rows.Delete;table=rows;token=reader;"));
   EXPECT_THAT(log, Not(HasSubstr("Info")));
   EXPECT_THAT(log, Not(HasSubstr(admin)));
   EXPECT_THAT(log, Not(HasSubstr(reader)));

@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "access/checked_rows.h"
 #include "access/checked_streams.h"
 #include "base/log.h"
-#include "base/mutex.h"
 #include "tensor/chunk_header.h"
 
 namespace reverb::internal {
@@ -72,68 +72,6 @@ std::string_view VerbName(RowsVerb verb) {
   return "Rows";
 }
 
-// A row operation of a client with a token. The end of the token ends its wait.
-class CheckedRows final : public PendingCall, public std::enable_shared_from_this<CheckedRows> {
- public:
-  CheckedRows(std::shared_ptr<AccessControl> control, RequestHandler::RowsDone done)
-      : control_(std::move(control)), done_(std::move(done)) {}
-
-  Status Register(const std::shared_ptr<const AccessToken>& token) {
-    REVERB_ASSIGN_OR_RETURN(stream_, control_->AddStream(token, [weak = weak_from_this()](Status why) {
-      if (const auto self = weak.lock()) self->EndWith(std::move(why));
-    }));
-    return Status::Ok();
-  }
-  bool Finish(Result<RowsReply> reply) {
-    control_->RemoveStream(stream_);
-    Status why;
-    std::shared_ptr<PendingCall> inner;  // freed without the lock; it refers to this object
-    {
-      MutexLock lock(&mu_);
-      why = why_;
-      is_finished_ = true;
-      inner.swap(inner_);
-    }
-    return done_(why.ok() || reply.ok() ? std::move(reply) : Result<RowsReply>(why));
-  }
-  void SetInner(std::shared_ptr<PendingCall> inner) {
-    bool is_ended = false;
-    {
-      MutexLock lock(&mu_);
-      if (is_finished_) return;
-      inner_ = inner;
-      is_ended = !why_.ok();
-    }
-    if (is_ended && inner != nullptr) inner->Cancel();
-  }
-  void Cancel() override {
-    std::shared_ptr<PendingCall> inner;
-    {
-      MutexLock lock(&mu_);
-      inner = inner_;
-    }
-    if (inner != nullptr) inner->Cancel();
-  }
-
- private:
-  void EndWith(Status why) {
-    {
-      MutexLock lock(&mu_);
-      why_ = std::move(why);
-    }
-    Cancel();
-  }
-
-  const std::shared_ptr<AccessControl> control_;
-  const RequestHandler::RowsDone done_;
-  uint64_t stream_ = 0;  // set before the operation starts
-
-  Mutex mu_;
-  Status why_ GUARDED_BY(mu_);  // the token has ended
-  bool is_finished_ GUARDED_BY(mu_) = false;
-  std::shared_ptr<PendingCall> inner_ GUARDED_BY(mu_);
-};
-
 }  // namespace
 
 Result<CheckedHandler::TokenPtr> CheckedHandler::Check(const Need& need, std::string_view action,
@@ -142,6 +80,11 @@ Result<CheckedHandler::TokenPtr> CheckedHandler::Check(const Need& need, std::st
   REVERB_ASSIGN_OR_RETURN(TokenPtr token, control_->Find(identity_->digest, identity_->name));
   REVERB_RETURN_IF_ERROR(token->Check(need, action, table));
   return token;
+}
+
+StreamClient CheckedHandler::ClientOf(TokenPtr token, const std::string& name) const {
+  Usage usage = control_->UsageOf(token, name);
+  return {.token = std::move(token), .usage = std::move(usage)};
 }
 
 Status CheckedHandler::CheckCall(Method method, std::string_view table) const {
@@ -155,8 +98,14 @@ void CheckedHandler::LogAction(std::string_view action, std::string_view table, 
   std::string text = "audit: " + std::string(action);
   if (!table.empty()) text += " table=" + QuotedName(table);
   text += identity_ ? " token=" + QuotedName(identity_->name) : std::string(" token=none");
-  text += " client=" + QuotedName(address_) + " result=" + std::string(StatusCodeName(outcome.code()));
-  Log(outcome.ok() ? LogLevel::kInfo : LogLevel::kWarning, text);
+  const std::string result(StatusCodeName(outcome.code()));
+  text += " client=" + QuotedName(address_) + " result=" + result;
+  LogFields fields = {{"event", kEventAudit}, {"call", std::string(action)}};
+  if (!table.empty()) fields.emplace_back("table", std::string(table));
+  if (identity_) fields.emplace_back("token", identity_->name);
+  fields.emplace_back("client", address_);
+  fields.emplace_back("result", result);
+  Log(outcome.ok() ? LogLevel::kInfo : LogLevel::kWarning, text, fields);
 }
 
 template <typename F>
@@ -181,16 +130,18 @@ Result<ChunkRef> CheckedHandler::AllocateChunk(const ChunkHeader& header, uint8_
 Result<std::shared_ptr<InsertSession>> CheckedHandler::OpenInsert(const Hello& hello,
                                                                   std::shared_ptr<InsertPeer> peer) {
   REVERB_ASSIGN_OR_RETURN(TokenPtr token, Check(*NeedOf(Method::kInsert), MethodName(Method::kInsert), ""));
-  if (token == nullptr) return handler_->OpenInsert(hello, std::move(peer));
-  return OpenCheckedInsert(control_, handler_.get(), std::move(token), hello, std::move(peer),
+  StreamClient client = ClientOf(std::move(token), hello.client_name);
+  if (client.is_unrestricted()) return handler_->OpenInsert(hello, std::move(peer));
+  return OpenCheckedInsert(control_, handler_.get(), std::move(client), hello, std::move(peer),
                            received_bytes_);
 }
 
 Result<std::shared_ptr<SampleSession>> CheckedHandler::OpenSample(const Hello& hello,
                                                                   std::shared_ptr<SamplePeer> peer) {
   REVERB_ASSIGN_OR_RETURN(TokenPtr token, Check(*NeedOf(Method::kSample), MethodName(Method::kSample), ""));
-  if (token == nullptr) return handler_->OpenSample(hello, std::move(peer));
-  return OpenCheckedSample(control_, handler_.get(), std::move(token), hello, std::move(peer));
+  StreamClient client = ClientOf(std::move(token), hello.client_name);
+  if (client.is_unrestricted()) return handler_->OpenSample(hello, std::move(peer));
+  return OpenCheckedSample(control_, handler_.get(), std::move(client), hello, std::move(peer));
 }
 
 // --- Single calls ---
@@ -261,9 +212,8 @@ std::shared_ptr<PendingCall> CheckedHandler::StartRows(RowsRequest request, cons
   const std::optional<Need> need = NeedOf(verb);
   // The service explains what it does not know.
   if (!need) return handler_->StartRows(std::move(request), done);
-  const std::string table = verb == RowsVerb::kCreateTable && request.call.create
-                                ? request.call.create->name
-                                : request.call.table;
+  const std::string table =
+      verb == RowsVerb::kCreateTable && request.call.create ? request.call.create->name : request.call.table;
   // Only kInfo may concern all tables.
   const Result<TokenPtr> token = table.empty() && verb != RowsVerb::kInfo && identity_
                                      ? Result<TokenPtr>(Status::InvalidArgument(
@@ -282,24 +232,19 @@ std::shared_ptr<PendingCall> CheckedHandler::StartRows(RowsRequest request, cons
       return done(std::move(reply));
     });
   }
-  if (*token == nullptr) return handler_->StartRows(std::move(request), done);
-  if (verb == RowsVerb::kInfo) {
+  StreamClient client = ClientOf(*token, request.call.claim.holder);
+  if (client.is_unrestricted()) return handler_->StartRows(std::move(request), done);
+  if (verb == RowsVerb::kInfo && *token != nullptr) {
     return handler_->StartRows(std::move(request), [&done, token = *token](Result<RowsReply> reply) {
       if (reply.ok()) {
-        std::erase_if(reply->result.tables, [&token](const RowTableInfo& info) {
-          return !token->MayUse(info.settings.name);
-        });
+        std::erase_if(reply->result.tables,
+                      [&token](const RowTableInfo& info) { return !token->MayUse(info.settings.name); });
       }
       return done(std::move(reply));
     });
   }
-  const auto rows = std::make_shared<CheckedRows>(control_, done);
-  if (const Status registered = rows->Register(*token); !registered.ok()) {
-    (void)done(registered);
-    return nullptr;
-  }
-  rows->SetInner(handler_->StartRows(
-      std::move(request), [rows](Result<RowsReply> reply) { return rows->Finish(std::move(reply)); }));
+  const auto rows = std::make_shared<CheckedRows>(control_, handler_, std::move(client), done);
+  rows->Start(std::move(request));
   return rows;
 }
 

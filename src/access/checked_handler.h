@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "access/access_control.h"
+#include "access/checked_streams.h"
 #include "access/rights.h"
 #include "transport/transport.h"
 
@@ -76,6 +77,8 @@ class CheckedHandler final : public RequestHandler {
   // Returns the client's token as it is now; null for a trusted client. An error refuses the call.
   Result<TokenPtr> Check(const Need& need, std::string_view action, std::string_view table) const;
   Status CheckCall(Method method, std::string_view table) const;
+  // Returns what the client counts in, by its name.
+  StreamClient ClientOf(TokenPtr token, const std::string& name) const;
   // Checks, executes and logs an action of an administrator.
   template <typename F>
   auto Administer(const Need& need, std::string_view action, std::string_view table, F&& execute)
@@ -86,7 +89,7 @@ class CheckedHandler final : public RequestHandler {
   const std::shared_ptr<RequestHandler> handler_;
   const std::optional<Identity> identity_;  // absent: a trusted client
   const std::string address_;
-  // The bytes of chunks that were received for the insert stream, or the row operation, that uses this handler.
+  // The bytes of chunks that were received for the insert stream that uses this handler.
   const std::shared_ptr<std::atomic<uint64_t>> received_bytes_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 

@@ -15,42 +15,38 @@ namespace {
 class OpenStream {
  public:
   static Result<std::unique_ptr<OpenStream>> Enter(std::shared_ptr<AccessControl> control,
-                                                   std::shared_ptr<const AccessToken> token,
-                                                   std::function<void(Status)> end) {
-    if (!token->limits()->EnterStream()) {
-      return Status(StatusCode::kResourceExhausted,
-                    "the clients of token \"" + token->name() + "\" have " +
-                        std::to_string(*token->options().max_streams) +
-                        " streams open, which is its max_streams; close some, or raise the limit");
-    }
-    std::unique_ptr<OpenStream> stream(new OpenStream(std::move(control), std::move(token)));
-    REVERB_ASSIGN_OR_RETURN(stream->id_, stream->control_->AddStream(stream->token_, std::move(end)));
+                                                   StreamClient client, std::function<void(Status)> end) {
+    REVERB_RETURN_IF_ERROR(client.usage.EnterStream());
+    std::unique_ptr<OpenStream> stream(new OpenStream(std::move(control), std::move(client)));
+    if (stream->client_.token == nullptr) return stream;
+    REVERB_ASSIGN_OR_RETURN(stream->id_, stream->control_->AddStream(stream->client_.token, std::move(end)));
     return stream;
   }
   ~OpenStream() {
-    control_->RemoveStream(id_);
-    token_->limits()->LeaveStream();
+    if (id_ != 0) control_->RemoveStream(id_);
+    client_.usage.LeaveStream();
   }
   OpenStream(const OpenStream&) = delete;
   OpenStream& operator=(const OpenStream&) = delete;
 
-  const AccessToken& token() const { return *token_; }
+  const AccessToken* token() const { return client_.token.get(); }
 
  private:
-  OpenStream(std::shared_ptr<AccessControl> control, std::shared_ptr<const AccessToken> token)
-      : control_(std::move(control)), token_(std::move(token)) {}
+  OpenStream(std::shared_ptr<AccessControl> control, StreamClient client)
+      : control_(std::move(control)), client_(std::move(client)) {}
 
   const std::shared_ptr<AccessControl> control_;
-  const std::shared_ptr<const AccessToken> token_;
+  const StreamClient client_;
   uint64_t id_ = 0;  // 0: not registered
 };
 
 // Remembers which table was permitted last: most streams use one.
 class TableCheck {
  public:
-  Status Check(const AccessToken& token, Method method, const std::string& table) {
-    if (token.is_for_all_tables() || (was_checked_ && table == last_)) return Status::Ok();
-    REVERB_RETURN_IF_ERROR(token.Check(*NeedOf(method), MethodName(method), table));
+  Status Check(const AccessToken* token, Method method, const std::string& table) {
+    if (token == nullptr || token->is_for_all_tables() || (was_checked_ && table == last_))
+      return Status::Ok();
+    REVERB_RETURN_IF_ERROR(token->Check(*NeedOf(method), MethodName(method), table));
     was_checked_ = true;
     last_ = table;
     return Status::Ok();
@@ -61,27 +57,21 @@ class TableCheck {
   std::string last_;
 };
 
-// Calls `go_on` after a pause, if there is one.
-void After(Duration pause, std::function<void()> go_on) {
-  if (pause <= Duration(0)) return go_on();
-  RealClock()->CallAt(RealClock()->Now() + pause, std::move(go_on));
-}
-
 // --- Insert ---------------------------------------------------------------------------------------
 
-// The peer that the service sees if the token limits bytes: delays reading. The bytes of a message wait until its last
+// The peer that the service sees if bytes are limited: delays reading. The bytes of a message wait until its last
 // item is confirmed.
 class LimitedInsertPeer final : public InsertPeer, public std::enable_shared_from_this<LimitedInsertPeer> {
  public:
-  LimitedInsertPeer(std::shared_ptr<const AccessToken> token, std::shared_ptr<InsertPeer> peer)
-      : token_(std::move(token)), peer_(std::move(peer)) {}
+  LimitedInsertPeer(Usage usage, std::shared_ptr<InsertPeer> peer)
+      : usage_(std::move(usage)), peer_(std::move(peer)) {}
 
   void ReadNext() override {
-    const Duration pause = token_->limits()->Charge(0, RealClock()->Now());
-    After(pause, [weak = weak_from_this()] {
+    const Duration pause = usage_.Charge(0, RealClock()->Now());
+    CallAfter(pause, [weak = weak_from_this()] {
       const auto self = weak.lock();
       if (self == nullptr) return;
-      self->token_->limits()->WhenRoom([weak] {
+      self->usage_.WhenRoom([weak] {
         if (const auto reader = weak.lock()) reader->peer_->ReadNext();
       });
     });
@@ -94,13 +84,13 @@ class LimitedInsertPeer final : public InsertPeer, public std::enable_shared_fro
   std::string address() const override { return peer_->address(); }
 
   void OnMessage(const InsertMessage& message, uint64_t bytes) {
-    (void)token_->limits()->Charge(bytes, RealClock()->Now());
+    (void)usage_.Charge(bytes, RealClock()->Now());
     if (message.items.empty()) return;
     {
       MutexLock lock(&mu_);
       waiting_.push_back({message.items.back().number, static_cast<int64_t>(bytes)});
     }
-    token_->limits()->AddWaiting(static_cast<int64_t>(bytes));
+    usage_.AddWaiting(static_cast<int64_t>(bytes));
   }
   void OnGone() { Release(UINT64_MAX); }
 
@@ -118,10 +108,10 @@ class LimitedInsertPeer final : public InsertPeer, public std::enable_shared_fro
         waiting_.pop_front();
       }
     }
-    if (bytes > 0) token_->limits()->AddWaiting(-bytes);
+    if (bytes > 0) usage_.AddWaiting(-bytes);
   }
 
-  const std::shared_ptr<const AccessToken> token_;
+  const Usage usage_;
   const std::shared_ptr<InsertPeer> peer_;
   Mutex mu_;
   std::deque<WaitingMessage> waiting_ GUARDED_BY(mu_);
@@ -160,7 +150,7 @@ class CheckedInsert final : public InsertSession {
  private:
   std::unique_ptr<OpenStream> stream_;
   const std::shared_ptr<InsertPeer> peer_;
-  const std::shared_ptr<LimitedInsertPeer> limited_;  // null if the token does not limit bytes
+  const std::shared_ptr<LimitedInsertPeer> limited_;  // null if no bytes are limited
   const std::shared_ptr<std::atomic<uint64_t>> received_bytes_;
   std::shared_ptr<InsertSession> inner_;
   // Used by OnMessage(), of which there is one at a time.
@@ -170,11 +160,11 @@ class CheckedInsert final : public InsertSession {
 
 // --- Sample ---------------------------------------------------------------------------------------
 
-// The peer that the service sees if the token limits bytes: delays OnWritten(), after which the next samples are drawn.
+// The peer that the service sees if bytes are limited: delays OnWritten(), after which the next samples are drawn.
 class LimitedSamplePeer final : public SamplePeer, public std::enable_shared_from_this<LimitedSamplePeer> {
  public:
-  LimitedSamplePeer(std::shared_ptr<const AccessToken> token, std::shared_ptr<SamplePeer> peer)
-      : token_(std::move(token)), peer_(std::move(peer)) {}
+  LimitedSamplePeer(Usage usage, std::shared_ptr<SamplePeer> peer)
+      : usage_(std::move(usage)), peer_(std::move(peer)) {}
   void SetSession(const std::shared_ptr<SampleSession>& session) EXCLUDES(mu_) {
     bool is_due = false;
     {
@@ -190,13 +180,13 @@ class LimitedSamplePeer final : public SamplePeer, public std::enable_shared_fro
   void ReadNext() override { peer_->ReadNext(); }
   Sent Reply(SampleReply reply) override {
     const Sent sent = peer_->Reply(std::move(reply));
-    const Duration pause = token_->limits()->Charge(sent.bytes, RealClock()->Now());
+    const Duration pause = usage_.Charge(sent.bytes, RealClock()->Now());
     if (sent.bytes == 0 || pause <= Duration(0)) return sent;
     if (!sent.ready) {
       MutexLock lock(&mu_);
       pause_ = pause;
     } else {
-      After(pause, [weak = weak_from_this()] {
+      CallAfter(pause, [weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->Written();
       });
     }
@@ -212,7 +202,7 @@ class LimitedSamplePeer final : public SamplePeer, public std::enable_shared_fro
       MutexLock lock(&mu_);
       pause = std::exchange(pause_, Duration(0));
     }
-    After(pause, [weak = weak_from_this()] {
+    CallAfter(pause, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->Written();
     });
   }
@@ -232,7 +222,7 @@ class LimitedSamplePeer final : public SamplePeer, public std::enable_shared_fro
     if (session != nullptr) session->OnWritten();
   }
 
-  const std::shared_ptr<const AccessToken> token_;
+  const Usage usage_;
   const std::shared_ptr<SamplePeer> peer_;
   Mutex mu_;
   Duration pause_ GUARDED_BY(mu_){0};  // after the reply that is being written
@@ -273,7 +263,7 @@ class CheckedSample final : public SampleSession {
  private:
   std::unique_ptr<OpenStream> stream_;
   const std::shared_ptr<SamplePeer> peer_;
-  const std::shared_ptr<LimitedSamplePeer> limited_;  // null if the token does not limit bytes
+  const std::shared_ptr<LimitedSamplePeer> limited_;  // null if no bytes are limited
   std::shared_ptr<SampleSession> inner_;
   // Used by OnRequest(), of which there is one at a time.
   TableCheck tables_;
@@ -289,14 +279,19 @@ std::function<void(Status)> EndOf(const std::shared_ptr<Peer>& peer) {
 
 }  // namespace
 
+void CallAfter(Duration pause, std::function<void()> call) {
+  if (pause <= Duration(0)) return call();
+  RealClock()->CallAt(RealClock()->Now() + pause, std::move(call));
+}
+
 Result<std::shared_ptr<InsertSession>> OpenCheckedInsert(
-    const std::shared_ptr<AccessControl>& control, RequestHandler* handler,
-    std::shared_ptr<const AccessToken> token, const Hello& hello, std::shared_ptr<InsertPeer> peer,
+    const std::shared_ptr<AccessControl>& control, RequestHandler* handler, StreamClient client,
+    const Hello& hello, std::shared_ptr<InsertPeer> peer,
     std::shared_ptr<std::atomic<uint64_t>> received_bytes) {
-  const bool is_limited = token->limits()->limits_bytes();
-  auto limited = is_limited ? std::make_shared<LimitedInsertPeer>(token, peer) : nullptr;
+  const bool is_limited = client.usage.limits_bytes();
+  auto limited = is_limited ? std::make_shared<LimitedInsertPeer>(client.usage, peer) : nullptr;
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<OpenStream> stream,
-                          OpenStream::Enter(control, std::move(token), EndOf(peer)));
+                          OpenStream::Enter(control, std::move(client), EndOf(peer)));
   auto session = std::make_shared<CheckedInsert>(std::move(stream), peer, limited, std::move(received_bytes));
   REVERB_ASSIGN_OR_RETURN(std::shared_ptr<InsertSession> inner,
                           handler->OpenInsert(hello, is_limited ? limited : std::move(peer)));
@@ -305,14 +300,13 @@ Result<std::shared_ptr<InsertSession>> OpenCheckedInsert(
 }
 
 Result<std::shared_ptr<SampleSession>> OpenCheckedSample(const std::shared_ptr<AccessControl>& control,
-                                                         RequestHandler* handler,
-                                                         std::shared_ptr<const AccessToken> token,
+                                                         RequestHandler* handler, StreamClient client,
                                                          const Hello& hello,
                                                          std::shared_ptr<SamplePeer> peer) {
-  const bool is_limited = token->limits()->limits_bytes();
-  auto limited = is_limited ? std::make_shared<LimitedSamplePeer>(token, peer) : nullptr;
+  const bool is_limited = client.usage.limits_bytes();
+  auto limited = is_limited ? std::make_shared<LimitedSamplePeer>(client.usage, peer) : nullptr;
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<OpenStream> stream,
-                          OpenStream::Enter(control, std::move(token), EndOf(peer)));
+                          OpenStream::Enter(control, std::move(client), EndOf(peer)));
   auto session = std::make_shared<CheckedSample>(std::move(stream), peer, limited);
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<SampleSession> inner,
                           handler->OpenSample(hello, is_limited ? limited : std::move(peer)));

@@ -367,6 +367,18 @@ Result<std::chrono::system_clock::time_point> ParseTime(std::string_view text) {
 
 }  // namespace internal
 
+Status UsageLimits::Validate() const {
+  for (const auto& [key, limit] :
+       {std::pair("max_streams", max_streams), std::pair("max_bytes_per_second", max_bytes_per_second),
+        std::pair("max_waiting_bytes", max_waiting_bytes)}) {
+    if (limit && *limit < 1) {
+      return Status::InvalidArgument(std::string(key) + " is " + std::to_string(*limit) +
+                                     "; give a number above 0, or none for no limit");
+    }
+  }
+  return Status::Ok();
+}
+
 Status TokenOptions::Validate() const {
   if (name.empty() || name.size() > internal::kMaxNameBytes ||
       !std::ranges::all_of(name, internal::IsNameByte)) {
@@ -391,15 +403,11 @@ Status TokenOptions::Validate() const {
   if (expires && (*expires < now_or_later || internal::TimeText(*expires).size() != 20)) {
     return Status::InvalidArgument("token \"" + name + "\" expires before 1970 or after 9999");
   }
-  for (const auto& [key, limit] :
-       {std::pair("max_streams", max_streams), std::pair("max_bytes_per_second", max_bytes_per_second),
-        std::pair("max_waiting_bytes", max_waiting_bytes)}) {
-    if (limit && *limit < 1) {
-      return Status::InvalidArgument("token \"" + name + "\": " + key + " is " + std::to_string(*limit) +
-                                     "; give a number above 0, or none for no limit");
-    }
-  }
-  return Status::Ok();
+  return UsageLimits{.max_streams = max_streams,
+                     .max_bytes_per_second = max_bytes_per_second,
+                     .max_waiting_bytes = max_waiting_bytes}
+      .Validate()
+      .Prefixed("token \"" + name + "\"");
 }
 
 Result<std::vector<TokenEntry>> ReadTokens(const std::string& path) {

@@ -77,29 +77,12 @@ struct AsyncCall::Rep : public std::enable_shared_from_this<AsyncCall::Rep> {
   }
   // Gives back what an operation has got that is over.
   void GiveBack(const internal::RowsResult& result) const {
-    GiveBackTo(*rows, result.lease_id, result.reservation);
-  }
-
-  static void GiveBackTo(const Rows::Rep& rows, uint64_t lease, uint64_t reservation) {
-    const auto ignore = [](const Result<RowsReply>&) {};
-    if (lease != 0) {
-      RowsCall call = rows.NewCall(RowsVerb::kSettle);
-      call.lease_id = lease;
-      call.settlement = RowSettlement::kReturn;
-      (void)rows.start({.call = std::move(call)}, kGiveBackTimeout, ignore);
-    }
-    if (reservation != 0) {
-      RowsCall call = rows.NewCall(RowsVerb::kCancelReservation);
-      call.reservation = reservation;
-      (void)rows.start({.call = std::move(call)}, kGiveBackTimeout, ignore);
-    }
+    rows->GiveBack(result.lease_id, result.reservation);
   }
 
   const std::shared_ptr<const Rows::Rep> rows;
 
  private:
-  static constexpr std::chrono::seconds kGiveBackTimeout{30};
-
   bool IsOver() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return is_over_;
@@ -147,22 +130,36 @@ AsyncCall SendOne(const std::shared_ptr<const Rows::Rep>& rows, RowsCall call, T
   return AsyncCall(operation);
 }
 
+// A reply whose lease is given back unless a batch was made of it: if reading the rest fails or is cancelled.
+struct UnfinishedBatch {
+  UnfinishedBatch(std::shared_ptr<const Rows::Rep> rows_in, RowsReply reply_in)
+      : rows(std::move(rows_in)), reply(std::move(reply_in)), lease(reply.result.lease_id) {}
+  ~UnfinishedBatch() { rows->GiveBack(lease, /*reservation=*/0); }
+  UnfinishedBatch(const UnfinishedBatch&) = delete;
+  UnfinishedBatch& operator=(const UnfinishedBatch&) = delete;
+
+  const std::shared_ptr<const Rows::Rep> rows;
+  RowsReply reply;
+  uint64_t lease;  // 0: none, or passed on
+};
+
 // Reads what has no data yet, then passes the batch.
-void FinishBatch(const Operation& operation, RowsReply reply, const AsyncRows::Done<RowBatch>& done) {
-  if (!Rows::Rep::HasRest(reply)) {
-    const internal::RowsResult result = {.lease_id = reply.result.lease_id};
-    RowBatch batch = Rows::Rep::BatchOf(operation->rows, std::move(reply));
-    if (!operation->Finish() || !done(std::move(batch))) operation->GiveBack(result);
+void FinishBatch(const Operation& operation, const std::shared_ptr<UnfinishedBatch>& unfinished,
+                 const AsyncRows::Done<RowBatch>& done) {
+  if (!Rows::Rep::HasRest(unfinished->reply)) {
+    RowBatch batch = Rows::Rep::BatchOf(operation->rows, std::move(unfinished->reply));
+    if (operation->Finish() && done(std::move(batch))) unfinished->lease = 0;
     return;
   }
-  RowsCall rest = operation->rows->RestOf(reply);
-  const auto shared = std::make_shared<RowsReply>(std::move(reply));
-  operation->Send(std::move(rest), {}, [operation, shared, done](RowsReply more) {
-    const Status status = operation->rows->AddRest(std::move(more), shared.get());
-    if (status.ok()) return FinishBatch(operation, std::move(*shared), done);
-    operation->GiveBack(shared->result);
-    operation->Fail(status);
-  });
+  operation->Send(operation->rows->RestOf(unfinished->reply), {},
+                  [operation, unfinished, done](RowsReply more) {
+                    const Status status = operation->rows->AddRest(std::move(more), &unfinished->reply);
+                    if (!status.ok()) return operation->Fail(status);
+                    FinishBatch(operation, unfinished, done);
+                  });
+}
+void FinishBatch(const Operation& operation, RowsReply reply, const AsyncRows::Done<RowBatch>& done) {
+  FinishBatch(operation, std::make_shared<UnfinishedBatch>(operation->rows, std::move(reply)), done);
 }
 
 // A write in several requests.
@@ -365,7 +362,7 @@ AsyncCall AsyncRows::Settle(const RowBatch& batch, RowSettlement settlement, std
                  [](const RowsReply& reply) { return reply.result.outcome; });
 }
 
-void AsyncRows::ReturnLease(uint64_t lease_id) const { AsyncCall::Rep::GiveBackTo(*rep_, lease_id, 0); }
-void AsyncRows::ReturnReservation(uint64_t id) const { AsyncCall::Rep::GiveBackTo(*rep_, 0, id); }
+void AsyncRows::ReturnLease(uint64_t lease_id) const { rep_->GiveBack(lease_id, 0); }
+void AsyncRows::ReturnReservation(uint64_t id) const { rep_->GiveBack(0, id); }
 
 }  // namespace reverb

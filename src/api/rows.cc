@@ -132,6 +132,22 @@ void Rows::Rep::AddPut(RowsReply reply, PutOutcome* outcome) {
   std::ranges::move(reply.result.refused, std::back_inserter(outcome->aborted));
 }
 
+void Rows::Rep::GiveBack(uint64_t lease, uint64_t reservation) const {
+  constexpr std::chrono::seconds kGiveBackTimeout{30};
+  const auto ignore = [](const Result<RowsReply>&) {};
+  if (lease != 0) {
+    RowsCall to = NewCall(RowsVerb::kSettle);
+    to.lease_id = lease;
+    to.settlement = RowSettlement::kReturn;
+    (void)start({.call = std::move(to)}, kGiveBackTimeout, ignore);
+  }
+  if (reservation != 0) {
+    RowsCall to = NewCall(RowsVerb::kCancelReservation);
+    to.reservation = reservation;
+    (void)start({.call = std::move(to)}, kGiveBackTimeout, ignore);
+  }
+}
+
 RowsRequest Rows::Rep::ClaimRequest(const RowClaim& claim) const {
   RowsRequest request{.call = NewCall(RowsVerb::kClaim)};
   request.call.claim = claim;
@@ -310,7 +326,10 @@ Result<PutOutcome> Rows::Put(const RowWriteMode& mode, std::span<const NewRow> r
 
 Result<RowBatch> Rows::Claim(const RowClaim& claim, const WaitOptions& wait) const {
   REVERB_ASSIGN_OR_RETURN(RowsReply reply, rep_->SendWaiting(rep_->ClaimRequest(claim), wait));
-  REVERB_RETURN_IF_ERROR(ReadRest(*rep_, &reply, {.on_wait = wait.on_wait}));
+  if (Status status = ReadRest(*rep_, &reply, {.on_wait = wait.on_wait}); !status.ok()) {
+    rep_->GiveBack(reply.result.lease_id, /*reservation=*/0);
+    return status;
+  }
   return Rep::BatchOf(rep_, std::move(reply));
 }
 

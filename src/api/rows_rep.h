@@ -38,6 +38,7 @@ struct Rows::Rep {
     internal::RowsCall to;
     to.verb = verb;
     to.table = table;
+    to.claim.holder = holder;  // in every call: the server's limits may be those of the client's name
     return to;
   }
   Result<internal::RowsReply> Send(internal::RowsCall to, const WaitOptions& wait) const {
@@ -49,6 +50,8 @@ struct Rows::Rep {
     if (timeout && *timeout < std::chrono::hours(24 * 365)) return *timeout + kGrace;
     return timeout;
   }
+  // Gives back what the caller of an operation does not get: a lease and a reservation, 0 = none. Does not wait.
+  void GiveBack(uint64_t lease, uint64_t reservation) const;
   // Logs waits that are long, with the reason that the server gives.
   Result<internal::RowsReply> SendWaiting(internal::RowsRequest request, const WaitOptions& wait) const;
   // Logs that an operation waits for the table, with the reason that the server gives for the first of its kind.

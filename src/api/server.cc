@@ -107,6 +107,7 @@ Result<Server> Server::Start(ServerOptions options) {
   inner.store.policy =
       options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;
   inner.limits = ToServiceLimits(options.limits);
+  inner.client_limits = options.limits.client;
   if (options.keepalive_timeout && *options.keepalive_timeout < std::chrono::seconds(1)) {
     return Status::InvalidArgument("keepalive_timeout (" +
                                    internal::DurationText(*options.keepalive_timeout) +

@@ -28,6 +28,7 @@ inline constexpr char kEventRefusal[] = "refusal";        // a request or an ite
 inline constexpr char kEventDisconnect[] = "disconnect";  // a stream ended that its client had not closed
 inline constexpr char kEventCheckpoint[] = "checkpoint";  // one was written or loaded, or could not be
 inline constexpr char kEventTable[] = "table";            // one was created or removed
+inline constexpr char kEventAudit[] = "audit";            // an action of an administrator, done or refused
 
 // Passes a record to the sink, if one is set.
 void Log(LogLevel level, std::string_view message, const LogFields& fields = {});

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/wait_loop.h"
+#include "transport/stream_poller.h"
 
 namespace reverb::internal {
 namespace {
@@ -218,8 +219,9 @@ Status InsertPipeline::AwaitPending(int64_t at_most, const WaitOptions& wait) {
 
 template <typename Done>
 Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done done) {
-  mu_.Lock();
   WaitLoop loop(wait);
+  StreamPoller<InsertStream> poller;
+  mu_.Lock();
   Duration asked{0};
   ++waiters_;
   if (!done() && last_number() > sent_through_) {  // this thread waits anyway
@@ -256,7 +258,7 @@ Status InsertPipeline::Await(const char* what, const WaitOptions& wait, Done don
       continue;
     }
     const std::shared_ptr<InsertStream> stream = stream_;
-    result = stream ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return stream->Poll(most); })
+    result = stream ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return poller.Poll(stream, most); })
                     : loop.Sleep(&changed_, &mu_);
     if (!result.ok()) break;
   }

@@ -9,6 +9,7 @@
 #include "base/malloc_retention.h"
 #include "base/random.h"
 #include "base/wait_loop.h"
+#include "transport/stream_poller.h"
 
 namespace reverb::internal {
 namespace {
@@ -102,8 +103,9 @@ SamplerImpl::~SamplerImpl() = default;
 Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, std::vector<Sample>* out) {
   if (most < 1)
     return Status::InvalidArgument("samples requested: " + std::to_string(most) + "; request at least 1");
-  MutexLock lock(&mu_);
   WaitLoop loop(wait);
+  StreamPoller<SampleStream> poller;
+  MutexLock lock(&mu_);
   ++waiters_;
   Status result;
   GrowWindow();
@@ -157,7 +159,7 @@ Status SamplerImpl::Take(int64_t least, int64_t most, const WaitOptions& wait, s
     }
     // The only stream is read by this thread, if its transport supports that.
     const std::shared_ptr<SampleStream> only = workers_.size() == 1 ? workers_.front().stream : nullptr;
-    result = only ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return only->Poll(most); })
+    result = only ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return poller.Poll(only, most); })
                   : loop.Sleep(&changed_, &mu_);
     if (!result.ok()) break;
   }
@@ -296,11 +298,12 @@ void SamplerImpl::EndStreams(const std::vector<std::shared_ptr<SampleStream>>& s
   for (const auto& stream : streams) stream->Send({.end_stream = true});
   const WaitOptions wait{.timeout = kCloseTimeout};
   WaitLoop loop(wait);
+  StreamPoller<SampleStream> poller;
   MutexLock lock(&mu_);
   while (ending_ > 0 && !loop.expired()) {
     const Status status =
         streams.size() == 1
-            ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return streams.front()->Poll(most); })
+            ? loop.Sleep(&changed_, &mu_, [&](Duration most) { return poller.Poll(streams.front(), most); })
             : loop.Sleep(&changed_, &mu_);
     if (!status.ok()) break;
   }

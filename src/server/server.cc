@@ -108,7 +108,8 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                            .clock = options.clock}));
   *service_of = server->service_;
   server->tls_ = options.tls;
-  REVERB_ASSIGN_OR_RETURN(server->access_, AccessControl::Start(options.auth, server->service_));
+  REVERB_ASSIGN_OR_RETURN(server->access_,
+                          AccessControl::Start(options.auth, server->service_, options.client_limits));
   RegisterInprocServer(server->service_);
   REVERB_RETURN_IF_ERROR(server->StartTransports(options, max_calls));
   // Last, so that a server that fails to start writes no checkpoint.

@@ -53,6 +53,7 @@ class ServerImpl {
     // 1 to 65535; absent: that of the checkpoint that is loaded, or else a random one.
     std::optional<uint32_t> shard = {};
     ServiceLimits limits;
+    UsageLimits client_limits = {};               // of all clients of one name
     std::optional<CheckpointOptions> checkpoint;  // absent: the tables exist in memory only
     FileSystem* fs = PosixFileSystem();
     Clock* clock = RealClock();

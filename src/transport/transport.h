@@ -63,6 +63,10 @@ class InsertStream {
   // Waits for the next events, for `most` at most, and handles them on this thread, which saves waking it. Returns
   // false at once if another thread does that now, or always does it.
   virtual bool Poll(Duration /*most*/) { return false; }
+  // A thread that calls Poll() again and again does so between these; see StreamPoller. The transport need not find out
+  // meanwhile whether one still does.
+  virtual void BeginPolling() {}
+  virtual void EndPolling() {}
   // Half-closes the stream: the server answers the pending messages and ends the stream.
   virtual void Finish() = 0;
   // Cancels the stream. OnClosed() is still called.
@@ -82,7 +86,10 @@ class SampleStream {
   virtual ~SampleStream() = default;
   // Requests are small: those that cannot be sent yet are queued. The client bounds their number.
   virtual void Send(SampleRequest request) = 0;
-  virtual bool Poll(Duration /*most*/) { return false; }  // see InsertStream
+  // See InsertStream.
+  virtual bool Poll(Duration /*most*/) { return false; }
+  virtual void BeginPolling() {}
+  virtual void EndPolling() {}
   virtual void Finish() = 0;
   virtual void Cancel() = 0;
 };

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/mapped_segment.h"
 #include "base/shared_memory.h"
 #include "testing/rows.h"
+#include "transport/wire_memory_testing.h"
 #include "transport/wire_stream_testing.h"
 
 namespace reverb::internal {
@@ -118,36 +118,6 @@ TEST(WireRowsTest, AReplyWhoseDataDoesNotFitItsRowsIsRefused) {
 
 class WireSharedRowsTest : public testing::Test {
  protected:
-  // What a peer has received; see wire_shared_memory_test.cc.
-  struct Received final : BufferOwner {
-    Status CheckValid() const override {
-      return is_revoked ? Status::Unavailable("the server has revoked the message") : Status::Ok();
-    }
-    std::vector<std::shared_ptr<const MappedSegment>> segments;
-    std::vector<std::string> inline_parts;
-    std::vector<ByteSlice> slices;
-    uint64_t referenced_bytes = 0;
-    bool is_revoked = false;
-  };
-  Received* Transfer(const WireMessage& message) {
-    auto* const received = new Received;
-    for (uint32_t i = 0; i < memory_.num_segments(); ++i) {
-      received->segments.push_back(
-          MappedSegment::Map(memory_.descriptor(i), memory_.segment_bytes()).value());
-    }
-    received->inline_parts.reserve(message.parts().size());
-    for (const Buffer& part : message.parts()) {
-      if (const auto place = memory_.Find(part.data())) {
-        received->slices.push_back(
-            received->segments[place->segment]->Range(place->offset, part.size()).value());
-        received->referenced_bytes += part.size();
-      } else {
-        received->slices.push_back(SliceOf(
-            received->inline_parts.emplace_back(reinterpret_cast<const char*>(part.data()), part.size())));
-      }
-    }
-    return received;
-  }
   RowWrite SharedRow(std::string key, int64_t length) {
     const std::vector<int64_t> values = CountTo(length);
     const int64_t reward = 1;
@@ -156,15 +126,15 @@ class WireSharedRowsTest : public testing::Test {
     return {.key = std::move(key), .chunk = EncodeRow(columns, &memory_).value()};
   }
 
-  ManualClock clock_;
-  SharedMemory memory_{&clock_, {.segment_bytes = size_t{256} << 20, .max_segments = 4}};
+  MemoryPeers peers_;
+  SharedMemory& memory_ = *peers_.memory();
 };
 
 TEST_F(WireSharedRowsTest, LongValuesAreReferencesInBothDirections) {
   std::vector<RowWrite> rows = {SharedRow("a", 1000), SharedRow("b", 20)};
   const WireMessage request =
       EncodeRowsRequest(PutOf(rows), {.shared_memory = &memory_, .min_shared_bytes = 128});
-  Received* const sent = Transfer(request);
+  ReceivedParts* const sent = peers_.Transfer(request);
   const Buffer sent_keeper(sent, nullptr, 0);
   EXPECT_EQ(sent->referenced_bytes, 8008u + 168u);
   const auto put = DecodeRowsRequest(sent->slices, Factory());
@@ -174,7 +144,7 @@ TEST_F(WireSharedRowsTest, LongValuesAreReferencesInBothDirections) {
 
   const RowsReply reply = ReplyWith(std::move(rows));
   const WireMessage message = EncodeRowsReply(reply, WireEncoding::ForSharedMemory(&memory_));
-  Received* const received = Transfer(message);
+  ReceivedParts* const received = peers_.Transfer(message);
   const Buffer keeper(received, nullptr, 0);
   EXPECT_EQ(received->referenced_bytes, 8000u);
   const auto got = DecodeRowsReply(received->slices, {}, keeper, RowChecksums::kOptional);
@@ -193,7 +163,7 @@ TEST_F(WireSharedRowsTest, LongValuesAreReferencesInBothDirections) {
 TEST_F(WireSharedRowsTest, ChecksumsAreRequiredWhereTheReceiverSaysSo) {
   const RowsReply reply = ReplyWith({SharedRow("a", 1000)});
   const WireMessage message = EncodeRowsReply(reply, WireEncoding::ForSharedMemory(&memory_));
-  Received* const received = Transfer(message);
+  ReceivedParts* const received = peers_.Transfer(message);
   const Buffer keeper(received, nullptr, 0);
   EXPECT_THAT(DecodeRowsReply(received->slices, {}, keeper), StatusIs(StatusCode::kDataLoss));
 }

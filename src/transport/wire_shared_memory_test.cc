@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/mapped_segment.h"
 #include "base/shared_memory.h"
+#include "transport/wire_memory_testing.h"
 #include "transport/wire_stream_testing.h"
 
 namespace reverb::internal {
@@ -31,47 +31,16 @@ class WireSharedMemoryTest : public WireSampleTest {
     return chunks;
   }
 
-  // What a peer has received: references to shared memory are resolved in its own mapping of the segments.
-  struct Received final : BufferOwner {
-    Status CheckValid() const override {
-      return is_revoked ? Status::Unavailable("the server has revoked the message") : Status::Ok();
-    }
-    std::vector<std::shared_ptr<const MappedSegment>> segments;
-    std::vector<std::string> inline_parts;
-    std::vector<ByteSlice> slices;
-    uint64_t referenced_bytes = 0;
-    bool is_revoked = false;
-  };
-  // Sends the message as the local transport does. The caller owns a reference to the result.
-  Received* Transfer(const WireMessage& message) {
-    auto* const received = new Received;
-    for (uint32_t i = 0; i < memory_.num_segments(); ++i) {
-      received->segments.push_back(
-          MappedSegment::Map(memory_.descriptor(i), memory_.segment_bytes()).value());
-    }
-    received->inline_parts.reserve(message.parts().size());
-    for (const Buffer& part : message.parts()) {
-      if (const auto place = memory_.Find(part.data())) {
-        received->slices.push_back(
-            received->segments[place->segment]->Range(place->offset, part.size()).value());
-        received->referenced_bytes += part.size();
-      } else {
-        received->slices.push_back(SliceOf(
-            received->inline_parts.emplace_back(reinterpret_cast<const char*>(part.data()), part.size())));
-      }
-    }
-    return received;
-  }
   Result<SampleReply> TransferReply(const SampleReply& reply) {
     message_ = EncodeSampleReply(reply, WireEncoding::ForSharedMemory(&memory_));
-    received_ = Transfer(message_);
+    received_ = peers_.Transfer(message_);
     keeper_ = Buffer(received_, nullptr, 0);
     return DecodeSampleReply(received_->slices, {}, keeper_, RowChecksums::kOptional);
   }
 
-  ManualClock clock_;
-  SharedMemory memory_{&clock_, {.segment_bytes = size_t{256} << 20, .max_segments = 4}};
-  Received* received_ = nullptr;  // owned by keeper_
+  MemoryPeers peers_;
+  SharedMemory& memory_ = *peers_.memory();
+  ReceivedParts* received_ = nullptr;  // owned by keeper_
   Buffer keeper_;
 };
 
@@ -186,7 +155,7 @@ TEST_F(WireSharedMemoryTest, InspectRepliesArriveToo) {
   const std::vector<ChunkRef> chunks = Chunks(3, 4, &memory_);
   const InspectReply reply{.next_cursor = 5, .items = {SampleOf(RandomTrajectory(chunks, {2, 3}, &random_))}};
   const WireMessage message = EncodeInspectReply(reply, WireEncoding::ForSharedMemory(&memory_));
-  Received* const received = Transfer(message);
+  ReceivedParts* const received = peers_.Transfer(message);
   const Buffer keeper(received, nullptr, 0);
   const auto got = DecodeInspectReply(received->slices, {}, RowChecksums::kOptional);
   ASSERT_OK(got);
@@ -201,7 +170,7 @@ TEST_F(WireSharedMemoryTest, ChunksOfInsertsAreReferencesAndCopiedOnce) {
   }
   InsertEncoder encoder(WireEncoding::ForSharedMemory(&memory_));
   const WireMessage sent = encoder.Encode(message);
-  Received* const received = Transfer(sent);
+  ReceivedParts* const received = peers_.Transfer(sent);
   const Buffer keeper(received, nullptr, 0);
   uint64_t payload_bytes = 0;
   for (const ChunkRef& chunk : chunks) payload_bytes += chunk->payload().size();
@@ -223,7 +192,7 @@ TEST_F(WireSharedMemoryTest, SmallPayloadsOfInsertsAreReferencesIfTheyAreShared)
     const ChunkRef chunk = MakeChunk(1, kinds, 1, &random_, source);
     InsertEncoder encoder(WireEncoding::ForSharedMemory(&memory_));
     const WireMessage sent = encoder.Encode(MessageOf(ItemOf(1, Trajectory::Single(chunk, 0, 1).value())));
-    Received* const received = Transfer(sent);
+    ReceivedParts* const received = peers_.Transfer(sent);
     const Buffer keeper(received, nullptr, 0);
     EXPECT_EQ(received->referenced_bytes, source == nullptr ? 0u : 400u);
     InsertDecoder decoder(Factory());
@@ -237,7 +206,7 @@ TEST_F(WireSharedMemoryTest, AClientThatChangesItsMemoryIsDetected) {
   const std::vector<ChunkRef> chunks = Chunks(1, 3, &memory_);
   InsertEncoder encoder(WireEncoding::ForSharedMemory(&memory_));
   const WireMessage sent = encoder.Encode(MessageOf(ItemOf(1, Trajectory::Single(chunks[0], 0, 3).value())));
-  Received* const received = Transfer(sent);
+  ReceivedParts* const received = peers_.Transfer(sent);
   const Buffer keeper(received, nullptr, 0);
   const_cast<uint8_t&>(chunks[0]->payload()[5]) ^= 1;
   InsertDecoder decoder(Factory());

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,7 +14,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "conformance/client_fixture.h"
+#include "conformance/client_rows_testing.h"
 #include "reverb/async_rows.h"
 #include "testing/status_matchers.h"
 #include "testing/wait.h"
@@ -64,39 +63,8 @@ class Inbox {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-std::vector<std::string> KeysIn(const RowBatch& batch) {
-  std::vector<std::string> keys;
-  for (const RowInfo& row : batch.rows()) keys.push_back(row.key);
-  return keys;
-}
-
-class AsyncRowsTest : public ClientFixture {
+class AsyncRowsTest : public RowsFixture {
  protected:
-  Rows StartRows(RowTableOptions options) {
-    options.name = "rollouts";
-    ServerOptions server;
-    server.row_tables.push_back(std::move(options));
-    SetEndpoint(&server);
-    server_.emplace(Server::Start(std::move(server)).value());
-    return Connect({.name = "trainer-1"}).RowTable("rollouts").value();
-  }
-  // Puts rows with one int32 column of these lengths.
-  static void Put(const Rows& rows, const std::map<std::string, int64_t>& lengths,
-                  const std::string& group = "") {
-    std::vector<std::vector<int32_t>> data;
-    std::vector<std::vector<int64_t>> dims;
-    for (const auto& [key, length] : lengths) {
-      data.emplace_back(static_cast<size_t>(length));
-      dims.push_back({length});
-    }
-    std::vector<NewRow> added;
-    size_t i = 0;
-    for (const auto& [key, length] : lengths) {
-      added.push_back({.key = key, .group = group, .values = {{DType::kInt32, dims[i], data[i].data()}}});
-      ++i;
-    }
-    ASSERT_OK(rows.Put({.columns = {"tokens"}}, added, kPatience).status());
-  }
   static int64_t WaitingClaims(const Rows& rows) { return rows.Info(kPatience).value().waiting_claims; }
 };
 
@@ -107,10 +75,10 @@ TEST_P(AsyncRowsTest, AWriteEndsTheWaitOfAClaim) {
   (void)async.Claim({.consumer = "train", .count = 2, .needs = {"tokens"}}, {}, inbox.done());
   ASSERT_TRUE(WaitUntil([&] { return WaitingClaims(rows) == 1; }));
   EXPECT_FALSE(inbox.has_result());
-  Put(rows, {{"a", 1}, {"b", 2}});
+  PutTokens(rows, {{"a", 1}, {"b", 2}});
   const Result<RowBatch> batch = inbox.Await();
   ASSERT_OK(batch.status());
-  EXPECT_THAT(KeysIn(*batch), ElementsAre("a", "b"));
+  EXPECT_THAT(Keys(*batch), ElementsAre("a", "b"));
   Inbox<LeaseOutcome> settled;
   (void)async.Settle(*batch, RowSettlement::kAcknowledge, {}, {}, {}, settled.done());
   EXPECT_THAT(settled.Await(), IsOkAndHolds(LeaseOutcome{.settled = 2}));
@@ -135,7 +103,7 @@ TEST_P(AsyncRowsTest, ACancelledOperationIsGoneAtTheServer) {
   for (const AsyncCall& call : calls) call.Cancel();
   for (const auto& inbox : inboxes) EXPECT_THAT(inbox.Await(), StatusIs(StatusCode::kCancelled));
   ASSERT_TRUE(WaitUntil([&] { return WaitingClaims(rows) == 0; }));
-  Put(rows, {{"a", 1}});
+  PutTokens(rows, {{"a", 1}});
   EXPECT_OK(rows.Claim({.consumer = "train", .count = 1}, {.timeout = seconds(0)}).status());
 }
 
@@ -148,14 +116,14 @@ TEST_P(AsyncRowsTest, NoRowIsLostWhenTheClaimIsCancelledAsItBecomesReady) {
     Inbox<RowBatch> inbox;
     const AsyncCall call =
         async.Claim({.consumer = "train", .count = 1, .lease = hours(1)}, {}, inbox.done());
-    std::thread writer([&] { Put(rows, {{key, 1}}); });
+    std::thread writer([&] { PutTokens(rows, {{key, 1}}); });
     if (i % 2 == 0) std::this_thread::yield();
     call.Cancel();
     writer.join();
     Result<RowBatch> batch = inbox.Await();
     if (!batch.ok()) batch = rows.Claim({.consumer = "train", .count = 1}, kPatience);
     ASSERT_OK(batch.status());
-    ASSERT_THAT(KeysIn(*batch), ElementsAre(key));
+    ASSERT_THAT(Keys(*batch), ElementsAre(key));
     ASSERT_OK(batch->Acknowledge({}, kPatience).status());
   }
 }
@@ -164,7 +132,7 @@ TEST_P(AsyncRowsTest, AResultThatNobodyTakesIsGivenBack) {
   const Rows rows =
       StartRows({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 0, .batch = 4}});
   const AsyncRows async(rows);
-  Put(rows, {{"a", 1}});
+  PutTokens(rows, {{"a", 1}});
   Inbox<RowBatch> claimed;
   claimed.Refuse();
   (void)async.Claim({.consumer = "train", .count = 1, .lease = hours(1)}, {}, claimed.done());
@@ -177,6 +145,17 @@ TEST_P(AsyncRowsTest, AResultThatNobodyTakesIsGivenBack) {
   ASSERT_TRUE(WaitUntil([&] { return rows.Info(kPatience).value().counts.running == 0; }));
 }
 
+TEST_P(AsyncRowsTest, AClaimThatCannotBeReadToTheEndIsGivenBack) {
+  if (in_process()) GTEST_SKIP() << "replies in the process have no size";
+  const Rows rows = StartRows({.consumers = {"train"}});
+  const Rows small = ClientThatCannotReadTheRest(rows);
+  const RowClaim claim{.consumer = "train", .count = 2, .needs = {"x"}, .lease = hours(1)};
+  Inbox<RowBatch> inbox;
+  (void)AsyncRows(small).Claim(claim, std::nullopt, inbox.done());
+  EXPECT_THAT(inbox.Await(), StatusIs(StatusCode::kResourceExhausted));
+  EXPECT_THAT(Keys(rows.Claim(claim, kPatience).value()), ElementsAre("a", "b"));
+}
+
 TEST_P(AsyncRowsTest, ManyWaitWithoutThreads) {
   const Rows rows = StartRows({.consumers = {"train"}});
   const AsyncRows async(rows);
@@ -186,7 +165,7 @@ TEST_P(AsyncRowsTest, ManyWaitWithoutThreads) {
   ASSERT_TRUE(WaitUntil([&] { return WaitingClaims(rows) == kClaims; }));
   std::map<std::string, int64_t> lengths;
   for (int i = 0; i < kClaims; ++i) lengths[std::to_string(i)] = 1;
-  Put(rows, lengths);
+  PutTokens(rows, lengths);
   for (const auto& inbox : inboxes) ASSERT_THAT(inbox.Await().value().rows(), SizeIs(1));
 }
 
@@ -207,12 +186,12 @@ RowClaim PartOf(int64_t rank, int64_t ranks, int64_t count) {
 
 TEST_P(AsyncRowsTest, RanksShareABatchBalancedByTokens) {
   const Rows rows = StartRows({.consumers = {"train"}});
-  Put(rows, {{"a", 8}, {"b", 7}, {"c", 2}, {"d", 1}});
+  PutTokens(rows, {{"a", 8}, {"b", 7}, {"c", 2}, {"d", 1}});
   // The first that comes decides; the order of the others does not matter.
   const RowBatch second = rows.Claim(PartOf(1, 2, 4), kPatience).value();
   const RowBatch first = rows.Claim(PartOf(0, 2, 4), kPatience).value();
-  EXPECT_THAT(KeysIn(first), ElementsAre("a", "d"));
-  EXPECT_THAT(KeysIn(second), ElementsAre("b", "c"));
+  EXPECT_THAT(Keys(first), ElementsAre("a", "d"));
+  EXPECT_THAT(Keys(second), ElementsAre("b", "c"));
   EXPECT_EQ(first.step(), 0);
   EXPECT_EQ(second.step(), 0);
   EXPECT_THAT(first.Acknowledge({}, kPatience), IsOkAndHolds(LeaseOutcome{.settled = 2}));
@@ -222,21 +201,21 @@ TEST_P(AsyncRowsTest, RanksShareABatchBalancedByTokens) {
 
 TEST_P(AsyncRowsTest, ARankThatIsAheadDoesNotWaitForTheOthers) {
   const Rows rows = StartRows({.consumers = {"train"}});
-  Put(rows, {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  PutTokens(rows, {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
   EXPECT_EQ(rows.Claim(PartOf(0, 2, 2), kPatience).value().step(), 0);
   EXPECT_EQ(rows.Claim(PartOf(0, 2, 2), kPatience).value().step(), 1);
   Inbox<RowBatch> ahead;
   (void)AsyncRows(rows).Claim(PartOf(0, 2, 2), {}, ahead.done());
   ASSERT_TRUE(WaitUntil([&] { return WaitingClaims(rows) == 1; }));
   // The other one gets its parts in order, past the one that waits.
-  EXPECT_THAT(KeysIn(rows.Claim(PartOf(1, 2, 2), kPatience).value()), ElementsAre("b"));
-  EXPECT_THAT(KeysIn(rows.Claim(PartOf(1, 2, 2), kPatience).value()), ElementsAre("d"));
+  EXPECT_THAT(Keys(rows.Claim(PartOf(1, 2, 2), kPatience).value()), ElementsAre("b"));
+  EXPECT_THAT(Keys(rows.Claim(PartOf(1, 2, 2), kPatience).value()), ElementsAre("d"));
   Inbox<RowBatch> other;
   (void)AsyncRows(rows).Claim(PartOf(1, 2, 2), {}, other.done());
   ASSERT_TRUE(WaitUntil([&] { return WaitingClaims(rows) == 2; }));
-  Put(rows, {{"e", 1}, {"f", 1}});
-  EXPECT_THAT(KeysIn(ahead.Await().value()), ElementsAre("e"));
-  EXPECT_THAT(KeysIn(other.Await().value()), ElementsAre("f"));
+  PutTokens(rows, {{"e", 1}, {"f", 1}});
+  EXPECT_THAT(Keys(ahead.Await().value()), ElementsAre("e"));
+  EXPECT_THAT(Keys(other.Await().value()), ElementsAre("f"));
 }
 
 TEST_P(AsyncRowsTest, RanksThatDisagreeAreNamed) {
@@ -248,7 +227,7 @@ TEST_P(AsyncRowsTest, RanksThatDisagreeAreNamed) {
       rows.Claim(PartOf(1, 2, 6), kPatience),
       StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("rank 1 (trainer-1) claims with count = 6"),
                                                    HasSubstr("rank 0 (trainer-1) with 4"))));
-  Put(rows, {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  PutTokens(rows, {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
   ASSERT_OK(first.Await().status());
   EXPECT_THAT(rows.Claim(PartOf(2, 3, 4), kPatience),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("ranks = 3")));
@@ -258,13 +237,13 @@ TEST_P(AsyncRowsTest, RanksThatDisagreeAreNamed) {
 
 TEST_P(AsyncRowsTest, WhatDoesNotDivideIsDroppedOrUneven) {
   const Rows rows = StartRows({.consumers = {"train", "other"}});
-  Put(rows, {{"a", 1}, {"b", 1}, {"c", 1}});
+  PutTokens(rows, {{"a", 1}, {"b", 1}, {"c", 1}});
   RowClaim claim = PartOf(0, 2, 3);
   claim.drop_last = true;
-  EXPECT_THAT(KeysIn(rows.Claim(claim, kPatience).value()), ElementsAre("a"));
+  EXPECT_THAT(Keys(rows.Claim(claim, kPatience).value()), ElementsAre("a"));
   claim.rank = 1;
-  EXPECT_THAT(KeysIn(rows.Claim(claim, kPatience).value()), ElementsAre("b"));
-  EXPECT_THAT(KeysIn(rows.Claim({.consumer = "train", .count = 1}, kPatience).value()), ElementsAre("c"));
+  EXPECT_THAT(Keys(rows.Claim(claim, kPatience).value()), ElementsAre("b"));
+  EXPECT_THAT(Keys(rows.Claim({.consumer = "train", .count = 1}, kPatience).value()), ElementsAre("c"));
   // Fewer rows than ranks.
   RowClaim few = PartOf(0, 4, 8);
   few.consumer = "other";
@@ -284,19 +263,19 @@ TEST_P(AsyncRowsTest, WhatDoesNotDivideIsDroppedOrUneven) {
 
 TEST_P(AsyncRowsTest, WholeGroupsStayTogetherUnlessToldOtherwise) {
   const Rows rows = StartRows({.group_size = 2, .consumers = {"train", "other"}});
-  Put(rows, {{"1/0", 9}, {"1/1", 1}}, "1");
-  Put(rows, {{"2/0", 1}, {"2/1", 8}}, "2");
-  EXPECT_THAT(KeysIn(rows.Claim(PartOf(0, 2, 4), kPatience).value()), ElementsAre("1/0", "1/1"));
-  EXPECT_THAT(KeysIn(rows.Claim(PartOf(1, 2, 4), kPatience).value()), ElementsAre("2/0", "2/1"));
+  PutTokens(rows, {{"1/0", 9}, {"1/1", 1}}, "1");
+  PutTokens(rows, {{"2/0", 1}, {"2/1", 8}}, "2");
+  EXPECT_THAT(Keys(rows.Claim(PartOf(0, 2, 4), kPatience).value()), ElementsAre("1/0", "1/1"));
+  EXPECT_THAT(Keys(rows.Claim(PartOf(1, 2, 4), kPatience).value()), ElementsAre("2/0", "2/1"));
   RowClaim claim = PartOf(0, 2, 4);
   claim.consumer = "other";
   claim.split_groups = true;
-  EXPECT_THAT(KeysIn(rows.Claim(claim, kPatience).value()), ElementsAre("1/0", "2/0"));
+  EXPECT_THAT(Keys(rows.Claim(claim, kPatience).value()), ElementsAre("1/0", "2/0"));
 }
 
 TEST_P(AsyncRowsTest, ThePartOfARankThatDiedComesBack) {
   const Rows rows = StartRows({.consumers = {"train"}});
-  Put(rows, {{"a", 1}, {"b", 1}});
+  PutTokens(rows, {{"a", 1}, {"b", 1}});
   RowClaim claim = PartOf(0, 2, 2);
   claim.lease = milliseconds(50);
   const RowBatch first = rows.Claim(claim, kPatience).value();
@@ -305,7 +284,7 @@ TEST_P(AsyncRowsTest, ThePartOfARankThatDiedComesBack) {
   claim.at_least = 1;
   claim.lease = hours(1);
   const RowBatch next = rows.Claim(claim, kPatience).value();
-  EXPECT_THAT(KeysIn(next), ElementsAre("b"));
+  EXPECT_THAT(Keys(next), ElementsAre("b"));
   EXPECT_EQ(next.step(), 1);
   claim.rank = 1;
   EXPECT_THAT(rows.Claim(claim, kPatience).value().rows(), IsEmpty());
@@ -313,13 +292,13 @@ TEST_P(AsyncRowsTest, ThePartOfARankThatDiedComesBack) {
 
 TEST_P(AsyncRowsTest, ANamedStepCanBeFetchedAgain) {
   const Rows rows = StartRows({.consumers = {"train"}});
-  Put(rows, {{"a", 1}, {"b", 1}});
+  PutTokens(rows, {{"a", 1}, {"b", 1}});
   RowClaim claim = PartOf(1, 2, 2);
   claim.step = 7;
-  EXPECT_THAT(KeysIn(rows.Claim(claim, kPatience).value()), ElementsAre("b"));
+  EXPECT_THAT(Keys(rows.Claim(claim, kPatience).value()), ElementsAre("b"));
   // A rank that was restarted gets the same part.
   const RowBatch again = rows.Claim(claim, kPatience).value();
-  EXPECT_THAT(KeysIn(again), ElementsAre("b"));
+  EXPECT_THAT(Keys(again), ElementsAre("b"));
   ASSERT_OK(again.Acknowledge({}, kPatience).status());
   EXPECT_THAT(rows.Claim(claim, kPatience), StatusIs(StatusCode::kFailedPrecondition,
                                                      HasSubstr("the part of rank 1 of step 7 was settled")));

@@ -5,14 +5,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "conformance/client_fixture.h"
+#include "conformance/client_rows_testing.h"
 #include "reverb/rows.h"
 #include "testing/status_matchers.h"
 #include "testing/wait.h"
@@ -27,48 +26,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Values of a row, which a NewRow borrows.
-struct Int32s {
-  explicit Int32s(int64_t length, int32_t first = 0) : dims{length}, values(length) {
-    std::iota(values.begin(), values.end(), first);
-  }
-  TensorView view() const { return {DType::kInt32, dims, values.data()}; }
-  std::vector<int64_t> dims;
-  std::vector<int32_t> values;
-};
-
 std::vector<int32_t> ToInts(const Tensor& tensor) {
   const auto* data = reinterpret_cast<const int32_t*>(tensor.data());
   return {data, data + tensor.num_elements()};
 }
 
-std::vector<std::string> Keys(const RowBatch& batch) {
-  std::vector<std::string> keys;
-  for (const RowInfo& row : batch.rows()) keys.push_back(row.key);
-  return keys;
-}
-
-class ClientRowsTest : public ClientFixture {
- protected:
-  Rows StartRows(RowTableOptions options) {
-    options.name = "rollouts";
-    ServerOptions server;
-    server.row_tables.push_back(std::move(options));
-    SetEndpoint(&server);
-    server_.emplace(Server::Start(std::move(server)).value());
-    return Connect({.name = "trainer-1"}).RowTable("rollouts").value();
-  }
-  // Puts rows with one int32 column of this length.
-  static Result<PutOutcome> Put(const Rows& rows, const std::vector<std::string>& keys,
-                                const std::string& column, int64_t length, RowWriteMode mode = {},
-                                const WaitOptions& wait = kPatience) {
-    const Int32s values(length);
-    mode.columns = {column};
-    std::vector<NewRow> added;
-    for (const std::string& key : keys) added.push_back({.key = key, .values = {values.view()}});
-    return rows.Put(mode, added, wait);
-  }
-};
+class ClientRowsTest : public RowsFixture {};
 
 TEST_P(ClientRowsTest, ColumnsArriveOverTimeAndAreReadTogether) {
   const Rows rows = StartRows({.consumers = {"train"}});
@@ -254,6 +217,18 @@ TEST_P(ClientRowsTest, ABatchLargerThanAReplyIsReadInParts) {
   const std::vector<int32_t> all = ToInts(values->values);
   EXPECT_EQ(all[2 * kLength], 0);
   EXPECT_EQ(all[3 * kLength - 1], kLength - 1);
+}
+
+TEST_P(ClientRowsTest, AClaimThatCannotBeReadToTheEndIsGivenBack) {
+  if (in_process()) GTEST_SKIP() << "replies in the process have no size";
+  const Rows rows = StartRows({.consumers = {"train"}});
+  const Rows small = ClientThatCannotReadTheRest(rows);
+  const RowClaim claim{.consumer = "train", .count = 2, .needs = {"x"}, .lease = std::chrono::hours(1)};
+  EXPECT_THAT(small.Claim(claim, kPatience), StatusIs(StatusCode::kResourceExhausted));
+  // The lease of an hour does not keep others from the rows.
+  const Result<RowBatch> batch = rows.Claim(claim, kPatience);
+  ASSERT_OK(batch.status());
+  EXPECT_THAT(Keys(*batch), ElementsAre("a", "b"));
 }
 
 TEST_P(ClientRowsTest, RowsAreDeletedByKeyAndByCondition) {

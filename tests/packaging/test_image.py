@@ -81,26 +81,64 @@ def test_volume_is_the_working_directory_and_belongs_to_the_user():
     assert names.index("RUN") < names.index("VOLUME")
 
 
-def test_health_check_follows_the_port(program, tmp_path):
+@pytest.fixture
+def health(program, tmp_path):
+    """Runs the health check: health(**environment) returns its exit code, health.serve(...) starts a server for it."""
     environment = os.environ | {
         "PATH": f"{program.parent}:{os.environ['PATH']}",
         "REVERB_PORT_FILE": str(tmp_path / "port"),
     }
+    started = []
 
-    def health() -> int:
+    def check(**more: str) -> int:
         words = ["sh", "-c", health_command()]
-        return subprocess.run(words, env=environment, capture_output=True, timeout=PATIENCE, check=False).returncode
+        settings = {"env": environment | more, "capture_output": True, "timeout": PATIENCE, "check": False}
+        return subprocess.run(words, **settings).returncode
 
-    assert health() != 0, "there is no server yet"
-    words = [program, "serve", "--table", "t", "--port", "0", "--host", "[::]"]
-    server = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
-    try:
-        wait_until("a healthy server", lambda: health() == 0)
-    finally:
+    def serve(*words) -> subprocess.Popen:
+        words = [program, "serve", *words, "--port", "0", "--host", "[::]"]
+        started.append(subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        return started[-1]
+
+    check.serve = serve
+    yield check
+    for server in started:
         server.terminate()
         server.wait(PATIENCE)
+
+
+def test_health_check_follows_the_port(health):
+    assert health() != 0, "there is no server yet"
+    server = health.serve("--table", "t")
+    wait_until("a healthy server", lambda: health() == 0)
+    server.terminate()
+    server.wait(PATIENCE)
     assert health() != 0
     assert "--start-period=" in value("HEALTHCHECK")
+
+
+def test_health_check_of_a_server_with_tokens_and_tls(health, program, tmp_path):
+    """As docs/deployment.md says: TLS makes no difference, and tokens need trust_same_user or a token."""
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]
+    run(*new, "-subj", "/CN=reverb", "-keyout", tmp_path / "key", "-out", tmp_path / "crt")
+    token = run(program, "token", "new", "probe", "--rights", "read", "--file", tmp_path / "tokens").stdout.strip()
+    config = tmp_path / "server.toml"
+    for trusts in (False, True):
+        config.write_text(f"""
+            [tls]
+            certificate = "{tmp_path}/crt"
+            key = "{tmp_path}/key"
+            [auth]
+            tokens_file = "{tmp_path}/tokens"
+            trust_same_user = {str(trusts).lower()}
+            [[table]]
+            name = "t"
+        """)
+        server = health.serve("--config", config)
+        wait_until("a healthy server", lambda: health(REVERB_TOKEN=token) == 0)
+        assert (health() == 0) == trusts
+        server.terminate()
+        server.wait(PATIENCE)
 
 
 def has_base() -> bool:

@@ -35,6 +35,9 @@ def test_every_section_with_commands_is_tested():
     headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
     assert [heading for heading in headings if heading not in RUN_ELSEWHERE] == TESTED
     assert "```sh" not in re.search(r"^## Ports\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL).group(1)
+    # tests/program/suite_access.py runs what follows this heading, to the end of the page.
+    before = PAGE[PAGE.index("## Security model") : PAGE.index("### A server with TLS and tokens")]
+    assert "```sh" not in before
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Tokens and TLS of `reverb serve`, `reverb token`, and the commands of docs/operations.md."""
 
+import json
 import os
 import pathlib
 import re
@@ -191,6 +192,26 @@ class Access(ProgramTest):
         self.assertNotIn("everybody", err)
         self.assertIn("data and tokens", err)
         self.serve("--table", "t", "--strict").stop()
+
+    # --- Limits of clients ---
+
+    def test_clients_of_one_name_share_their_limits(self):
+        path = self.folder / "server.toml"
+        path.write_text('[limits.client]\nmax_streams = 1\n[[table]]\nname = "t"\n')
+        server = self.serve("--config", str(path))
+        self.start_client("sample", server.address, "t", 1, "learner")
+
+        def waiting() -> int:
+            return len(json.loads(self.expect(("info", server.address, "--json"), OK))["waiters"])
+
+        wait_until("the sampler", lambda: waiting() == 1)
+        words = [frame.client, "sample", server.address, "t", "1"]
+        refused = subprocess.run([*words, "learner"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn('client "learner"', refused.stderr)
+        self.assertIn("max_streams", refused.stderr)
+        self.start_client("sample", server.address, "t", 1, "other")
+        wait_until("the sampler of another name", lambda: waiting() == 2)
 
     # --- The page ---
 

@@ -73,6 +73,34 @@ class Logs(LogTest):
         self.assertEqual(record["level"], "error")
         self.assertIn("taken", record["message"])
 
+    def test_warnings_at_the_start_are_json_too(self):
+        server = self.serve("--table", "t", "--host", "0.0.0.0", "--log-format", "json", log=self.log)
+        server.stop()
+        for record in self.events("exposure"):
+            self.assertEqual((record["level"], record["endpoint"]), ("warning", "0.0.0.0"))
+        self.assertEqual(len(self.events("exposure")), 2)
+
+    def test_the_audit_log_has_fields_and_every_action(self):
+        tokens = self.folder / "tokens"
+        paths = {}
+        for name, right in (("operators", "admin"), ("readers", "read")):
+            words = ("token", "new", name, "--rights", right, "--file", tokens)
+            paths[name] = self.folder / f"{name}.token"
+            paths[name].write_text(self.expect(words, OK))
+        words = ("--table", "t", "--tokens-file", str(tokens), "--log-format", "json")
+        server = self.serve(*words, log=self.log)
+        for _ in range(3):  # within ten seconds: repetitions are not left out
+            self.expect(("reset", server.address, "t", "--yes", "--token-file", paths["operators"]), OK)
+        self.expect(("reset", server.address, "t", "--yes", "--token-file", paths["readers"]), frame.FAILED)
+        server.stop()
+        records = self.events("audit")
+        actions = [(record["token"], record["call"], record["table"], record["result"]) for record in records]
+        done = ("operators", "Reset", "t", "OK")
+        self.assertEqual(actions, [done] * 3 + [("readers", "Reset", "t", "PERMISSION_DENIED")])
+        self.assertEqual([record["level"] for record in records], ["info"] * 3 + ["warning"])
+        for record in records:
+            self.assertIn(f'client="{record["client"]}"', record["message"])
+
     def test_a_long_wait_is_logged_once_with_who_and_why(self):
         tables = '[[table]]\nname = "t"\nmax_size = 10\nlimiter = "min_size=5"\n'
         server = self.serve(*self.configure('format = "json"\nwait_after = "100 ms"', tables), log=self.log)

@@ -48,7 +48,7 @@ class RowState::RowsOfUnit final : public WhereRows {
       case WhereField::kVersion:
         return WhereValue::Integer(found.version);
       default:
-        return WhereValue::Integer(state_.version_ - found.version);
+        return WhereValue::Integer(state_.LagOf(found.version));
     }
   }
   WhereValue Tag(size_t row, size_t name) const override {

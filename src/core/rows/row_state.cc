@@ -474,7 +474,13 @@ Result<std::vector<std::string>> RowState::End(std::span<const std::string> keys
 
 bool RowState::IsStale(int64_t version) const {
   return options_.staleness && options_.staleness->when_stale != WhenStale::kWait &&
-         version_ - version > options_.staleness->max_lag;
+         LagOf(version) > options_.staleness->max_lag;
+}
+
+int64_t RowState::LagOf(int64_t version) const {
+  int64_t lag = 0;
+  if (!__builtin_sub_overflow(version_, version, &lag)) return lag;
+  return version < 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
 }
 
 bool RowState::IsComplete(const Group& group) const {
@@ -578,8 +584,12 @@ int64_t RowState::Capacity() const {
   if (options_.max_running > 0) capacity = options_.max_running - running;
   if (!options_.staleness || options_.staleness->batch == 0) return capacity;
   int64_t allowed = 0;
-  const int64_t versions = options_.staleness->max_lag + (version_ - first_version_) + 1;
-  if (__builtin_mul_overflow(versions, options_.staleness->batch, &allowed)) return capacity;
+  int64_t versions = 0;
+  if (__builtin_add_overflow(options_.staleness->max_lag, LagOf(first_version_), &versions) ||
+      __builtin_add_overflow(versions, 1, &versions) ||
+      __builtin_mul_overflow(versions, options_.staleness->batch, &allowed)) {
+    return capacity;
+  }
   return std::min(capacity, allowed - (counts_.accepted + running));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -175,6 +176,22 @@ TEST_F(RowStateTest, StaleRowsAreDroppedAndTheirProducersStop) {
   EXPECT_EQ(state_->Counts().dropped_stale, 2);
   EXPECT_EQ(state_->Counts().accepted, 1);
   EXPECT_THAT(state_->SetVersion(1, &effects_), StatusIs(StatusCode::kFailedPrecondition));
+}
+
+TEST_F(RowStateTest, ExtremeVersionsAreStaleOrNot) {
+  constexpr int64_t kOldest = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kNewest = std::numeric_limits<int64_t>::max();
+  Open({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 1, .batch = 2}});
+  ASSERT_OK(state_->SetVersion(5, &effects_));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = kOldest}, {MakeRow("old", {1})}),
+              IsOkAndHolds(RowFate::kRefused));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = kNewest}, {MakeRow("new", {1})}),
+              IsOkAndHolds(RowFate::kStored));
+  EXPECT_THAT(Claim({.consumer = "train", .where = "lag < 0"}), ElementsAre("new"));
+  ASSERT_OK(state_->SetVersion(kNewest, &effects_));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = kOldest}, {MakeRow("old", {1})}),
+              IsOkAndHolds(RowFate::kRefused));
+  EXPECT_OK(state_->Reserve(1, std::nullopt, std::chrono::seconds(1)).status());
 }
 
 TEST_F(RowStateTest, AnAcknowledgedRowCountsAlthoughItBecameStale) {

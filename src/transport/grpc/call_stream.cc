@@ -118,7 +118,7 @@ Status CallStream::Finish() {
   }
   // The server ends a stream only for a reason.
   if (status.ok()) return Status::Unavailable("the server at " + channel_->address + " ended the stream");
-  return channel_->Explain(status);
+  return channel_->EndOfCall(status);
 }
 
 std::unique_ptr<CallStream> CallStreams::Take() {

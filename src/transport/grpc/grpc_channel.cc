@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "access/handshake_probe.h"
+#include "base/detached_thread.h"
 #include "base/duration_text.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/grpc/tls_credentials.h"
@@ -113,6 +114,33 @@ Status GrpcChannel::Explain(const grpc::Status& status) const {
                                        " bytes (max_response_bytes)");
     default:
       return Status(plain.code(), "server at " + address + ": " + text);
+  }
+}
+
+Status GrpcChannel::EndOfCall(const grpc::Status& status) const {
+  if (status.ok() || HasDetails(status)) was_connected.store(true, std::memory_order_relaxed);
+  if (MayHaveFailedHandshake(status)) REVERB_RETURN_IF_ERROR(WhyNoHandshake());
+  return Explain(status);
+}
+
+void GrpcChannel::EndCall(std::shared_ptr<const GrpcChannel> channel, const grpc::Status& status,
+                          std::function<void(Status)> done) {
+  if (!channel->MayHaveFailedHandshake(status)) return done(channel->EndOfCall(status));
+  struct Ending {
+    std::shared_ptr<const GrpcChannel> channel;
+    grpc::Status status;
+    std::function<void(Status)> done;
+  };
+  auto ending = std::make_unique<Ending>(Ending{std::move(channel), status, std::move(done)});
+  const auto run = [](void* argument) -> void* {
+    const std::unique_ptr<Ending> owned(static_cast<Ending*>(argument));
+    owned->done(owned->channel->EndOfCall(owned->status));
+    return nullptr;
+  };
+  if (StartDetachedThread("rv-handshake", run, ending.get())) {
+    (void)ending.release();
+  } else {
+    ending->done(ending->channel->Explain(status));
   }
 }
 

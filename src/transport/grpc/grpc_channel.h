@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,12 @@ struct GrpcChannel {
   // Converts the status of a call that this side did not cancel. Errors of the server are passed on
   // unchanged; those of the connection name the address.
   Status Explain(const grpc::Status& status) const;
+  // Returns how a call has ended that this side did not cancel: Explain(), or why the handshake failed, which may take
+  // a second to find out.
+  Status EndOfCall(const grpc::Status& status) const;
+  // Calls `done` with EndOfCall(): before it returns, or on another thread if that may block.
+  static void EndCall(std::shared_ptr<const GrpcChannel> channel, const grpc::Status& status,
+                      std::function<void(Status)> done);
   // The error for a server that does not answer any more. Logs it.
   Status Vanished() const;
 

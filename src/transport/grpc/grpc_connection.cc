@@ -9,13 +9,13 @@
 #include <string_view>
 #include <utility>
 
-#include "base/detached_thread.h"
 #include "base/mutex.h"
 #include "base/strand.h"
 #include "transport/grpc/call_stream.h"
 #include "transport/grpc/callback_threads.h"
 #include "transport/grpc/grpc_channel.h"
 #include "transport/grpc/grpc_internal.h"
+#include "transport/grpc/handshake_watch.h"
 #include "transport/grpc/single_client_call.h"
 #include "transport/single_calls.h"
 #include "transport/wire.h"
@@ -54,8 +54,8 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   void OnDone(const grpc::Status& status) final {
     const CallbackThreads::Scope in_callback;
     const std::shared_ptr<ClientCall> self = std::move(self_);
-    if (channel_->MayHaveFailedHandshake(status) && !HasFailed() && CloseLater(self, status)) return;
-    HandleClosed(CloseStatus(status));
+    if (Status failure = FailureOfThisSide(); !failure.ok()) return HandleClosed(std::move(failure));
+    GrpcChannel::EndCall(channel_, status, [self](Status why) { self->HandleClosed(std::move(why)); });
   }
   // gRPC 1.51 aborts the process here if damaged headers claim to be the end of the stream. Only
   // OnReadInitialMetadataDone() would use the result.
@@ -119,32 +119,14 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     }
     context_.TryCancel();
   }
-  bool HasFailed() const EXCLUDES(mu_) {
+  // Returns OK unless this side has cancelled the call.
+  Status FailureOfThisSide() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
-    return !failure_.ok();
-  }
-  // Closes the stream on another thread, since finding out why it has failed may block. Returns false if there is
-  // none.
-  static bool CloseLater(const std::shared_ptr<ClientCall>& self, const grpc::Status& status) {
-    using Closing = std::pair<std::shared_ptr<ClientCall>, grpc::Status>;
-    auto closing = std::make_unique<Closing>(self, status);
-    const auto run = [](void* argument) -> void* {
-      const std::unique_ptr<Closing> owned(static_cast<Closing*>(argument));
-      Status why = owned->first->channel_->WhyNoHandshake();
-      owned->first->HandleClosed(why.ok() ? owned->first->CloseStatus(owned->second) : std::move(why));
-      return nullptr;
-    };
-    if (!StartDetachedThread("rv-handshake", run, closing.get())) return false;
-    (void)closing.release();
-    return true;
+    return failure_;
   }
   // Starts the operations that are due.
   void Advance() EXCLUDES(mu_);
   Strand::Next Step() REQUIRES(mu_);
-  Status CloseStatus(const grpc::Status& status) EXCLUDES(mu_) {
-    MutexLock lock(&mu_);
-    return failure_.ok() ? channel_->Explain(status) : failure_;
-  }
 
   const std::shared_ptr<GrpcChannel> channel_;
   grpc::ClientContext context_;
@@ -197,7 +179,7 @@ void ClientCall::OnReadDone(bool ok) {
   if (ok) {
     channel_->was_connected.store(true, std::memory_order_relaxed);
     // After a failure on this side, messages are read and dropped until the end of the stream.
-    if (!HasFailed()) {
+    if (FailureOfThisSide().ok()) {
       Status status = received_.Unseal(num_received_++);
       if (status.ok()) status = HandleMessage(&received_);
       if (!status.ok()) Fail(std::move(status));
@@ -306,10 +288,14 @@ class StartedClientCall final : public grpc::ClientUnaryReactor, public PendingC
  public:
   using Done = std::function<void(const Status& status, ByteSlices reply, bool was_sent)>;
 
-  StartedClientCall(std::shared_ptr<GrpcChannel> channel, Done done)
-      : channel_(std::move(channel)), done_(std::move(done)) {}
+  StartedClientCall(std::shared_ptr<GrpcChannel> channel, std::shared_ptr<HandshakeWatch> watch, Done done)
+      : channel_(std::move(channel)), watch_(std::move(watch)), done_(std::move(done)) {}
 
   void Begin(std::shared_ptr<StartedClientCall> self, Method method, WireMessage request) {
+    // Before the call starts: its end removes it.
+    watched_ = watch_->Add([weak = std::weak_ptr<StartedClientCall>(self)](Status why) {
+      if (const auto call = weak.lock()) call->Fail(std::move(why));
+    });
     self_ = std::move(self);
     request.Seal(0);
     request_ = ToByteBuffer(request);
@@ -324,25 +310,53 @@ class StartedClientCall final : public grpc::ClientUnaryReactor, public PendingC
   void OnDone(const grpc::Status& status) override {
     const CallbackThreads::Scope in_callback;
     const std::shared_ptr<StartedClientCall> self = std::move(self_);
-    Status outcome = channel_->Explain(status);
-    if (outcome.ok()) outcome = reply_.Unseal(0);
+    watch_->Remove(watched_);
+    Status failure;
+    {
+      MutexLock lock(&mu_);
+      failure = failure_;
+    }
+    // A call that was answered is not a failure, even if it was cancelled at the same time.
+    if (!failure.ok() && !status.ok()) return End(std::move(failure));
+    GrpcChannel::EndCall(channel_, status, [self](Status outcome) {
+      if (outcome.ok()) outcome = self->reply_.Unseal(0);
+      self->End(std::move(outcome));
+    });
+  }
+
+ private:
+  // Cancels the call because there can be no connection.
+  void Fail(Status why) EXCLUDES(mu_) {
+    {
+      MutexLock lock(&mu_);
+      failure_ = std::move(why);
+    }
+    context_.TryCancel();
+  }
+  void End(Status outcome) {
     const Done done = std::move(done_);
     done(outcome, outcome.ok() ? reply_.Open() : ByteSlices(), /*was_sent=*/true);
   }
 
- private:
   const std::shared_ptr<GrpcChannel> channel_;
+  const std::shared_ptr<HandshakeWatch> watch_;
   Done done_;
   std::shared_ptr<StartedClientCall> self_;  // until OnDone()
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   ReceivedMessage reply_;
+  uint64_t watched_ = 0;  // set before the call starts
+
+  Mutex mu_;
+  Status failure_ GUARDED_BY(mu_);
 };
 
 class GrpcConnection final : public WireConnection {
  public:
   explicit GrpcConnection(std::shared_ptr<GrpcChannel> channel)
-      : channel_(std::move(channel)), call_streams_(channel_) {}
+      : channel_(std::move(channel)),
+        handshake_watch_(std::make_shared<HandshakeWatch>(channel_)),
+        call_streams_(channel_) {}
 
   std::string address() const override { return channel_->address; }
   bool in_process() const override { return false; }
@@ -380,7 +394,7 @@ class GrpcConnection final : public WireConnection {
     return status;
   }
   std::shared_ptr<PendingCall> StartCall(Method method, WireMessage request, Replied done) override {
-    auto call = std::make_shared<StartedClientCall>(channel_, std::move(done));
+    auto call = std::make_shared<StartedClientCall>(channel_, handshake_watch_, std::move(done));
     call->Begin(call, method, std::move(request));
     return call;
   }
@@ -402,6 +416,7 @@ class GrpcConnection final : public WireConnection {
   }
 
   const std::shared_ptr<GrpcChannel> channel_;
+  const std::shared_ptr<HandshakeWatch> handshake_watch_;
   CallStreams call_streams_;
 };
 

@@ -57,6 +57,17 @@ class GrpcTlsTest : public GrpcTransportTest {
     auto stream = connection.OpenInsert(test::ExampleHello(), events);
     TAKE_OR_FAIL(closed, events->closed);
     EXPECT_THAT(closed, StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
+    // Calls that no thread waits for, two of them: one attempt ends both.
+    Mailbox<Status> ended;
+    const auto done = [&ended](Result<RowsReply> reply, bool /*was_sent*/) { ended.Put(reply.status()); };
+    RowsRequest request;
+    request.call.verb = RowsVerb::kInfo;
+    const auto one = connection.StartRows(request, done);
+    const auto two = connection.StartRows(request, done);
+    for (int i = 0; i < 2; ++i) {
+      TAKE_OR_FAIL(status, ended);
+      EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition, HasSubstr(text)));
+    }
   }
 
   const Authority authority_{Folder("")};

@@ -105,12 +105,10 @@ Status SingleClientCall::Run(WireMessage request, ReceivedMessage* reply) {
     events_.Next(&tag, &is_event_ok);
     return wait_.given_up();
   }
-  if (channel_->MayHaveFailedHandshake(status_)) REVERB_RETURN_IF_ERROR(channel_->WhyNoHandshake());
   if (status_.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !HasDetails(status_)) {
     return wait_.Expired();
   }
-  if (status_.ok() || HasDetails(status_)) channel_->was_connected.store(true, std::memory_order_relaxed);
-  Status outcome = channel_->Explain(status_);
+  Status outcome = channel_->EndOfCall(status_);
   return outcome.ok() ? reply->Unseal(0) : outcome;
 }
 

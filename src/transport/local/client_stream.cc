@@ -25,11 +25,24 @@ class ClientStream : public ClientMessageSocket {
   }
 };
 
-class LocalInsertStream final : public ClientStream, public InsertStream {
+// What streams of both kinds have in common; `Stream` is InsertStream or SampleStream.
+template <typename Stream>
+class LocalStream : public ClientStream, public Stream {
+ public:
+  using ClientStream::ClientStream;
+
+  bool Poll(Duration most) override { return StreamSocket::Poll(most); }
+  void BeginPolling() override { StreamSocket::BeginPolling(); }
+  void EndPolling() override { StreamSocket::EndPolling(); }
+  void Finish() override { StreamSocket::Send(MakeFrame(FrameKind::kDone), /*notify=*/false); }
+  void Cancel() override { CancelStream(); }
+};
+
+class LocalInsertStream final : public LocalStream<InsertStream> {
  public:
   LocalInsertStream(std::shared_ptr<LocalTarget> target, EventLoop* loop, Descriptor fd,
                     std::shared_ptr<InsertEvents> events)
-      : ClientStream(std::move(target), loop, std::move(fd)), events_(std::move(events)) {}
+      : LocalStream(std::move(target), loop, std::move(fd)), events_(std::move(events)) {}
 
   InsertStream::Sent Send(InsertMessage message) override {
     WireMessage encoded;
@@ -45,9 +58,6 @@ class LocalInsertStream final : public ClientStream, public InsertStream {
     MutexLock lock(&encoder_mu_);
     return encoder_.NewBytes(trajectory);
   }
-  bool Poll(Duration most) override { return StreamSocket::Poll(most); }
-  void Finish() override { StreamSocket::Send(MakeFrame(FrameKind::kDone), /*notify=*/false); }
-  void Cancel() override { CancelStream(); }
 
  protected:
   Status HandleMessage(IncomingFrame* frame) override {
@@ -68,20 +78,17 @@ class LocalInsertStream final : public ClientStream, public InsertStream {
       WireEncoding{.shared_memory = ProcessSharedMemory(), .min_shared_bytes = kMinReferenceBytes}};
 };
 
-class LocalSampleStream final : public ClientStream, public SampleStream {
+class LocalSampleStream final : public LocalStream<SampleStream> {
  public:
   LocalSampleStream(std::shared_ptr<LocalTarget> target, EventLoop* loop, Descriptor fd,
                     std::shared_ptr<SampleEvents> events)
-      : ClientStream(std::move(target), loop, std::move(fd)),
+      : LocalStream(std::move(target), loop, std::move(fd)),
         events_(std::move(events)),
         decoder_(this->target().options.limits, RowChecksums::kOptional) {}
 
   void Send(SampleRequest request) override {
     SendMessage(EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)}));
   }
-  bool Poll(Duration most) override { return StreamSocket::Poll(most); }
-  void Finish() override { StreamSocket::Send(MakeFrame(FrameKind::kDone), /*notify=*/false); }
-  void Cancel() override { CancelStream(); }
 
  protected:
   Status HandleMessage(IncomingFrame* frame) override {

@@ -21,7 +21,7 @@
 #include "base/shared_memory.h"
 #include "testing/thread_sanitizer.h"
 #include "testing/wait.h"
-#include "transport/local/local_transport_testing.h"
+#include "transport/local/local_memory_testing.h"
 #include "transport/local/shared_messages.h"
 
 namespace reverb::internal {
@@ -33,26 +33,8 @@ using test::StatusIs;
 using test::WaitUntil;
 using ::testing::HasSubstr;
 
-// Shared memory that is overwritten when it is freed, so that a late reader notices.
-class ScribblingSource final : public PayloadSource {
- public:
-  uint8_t* Allocate(size_t bytes) override {
-    ++num_blocks;
-    return ProcessSharedMemory()->Allocate(bytes);
-  }
-  void Free(uint8_t* block, size_t bytes) override {
-    std::memset(block, 0xdd, bytes);
-    ProcessSharedMemory()->Free(block, bytes);
-    --num_blocks;
-  }
-  std::atomic<int> num_blocks{0};
-};
-
-class LocalMemoryTest : public LocalTransportTest {
+class LocalMemoryTest : public LocalMemoryFixture {
  protected:
-  // Before the source is destroyed.
-  void TearDown() override { server_.reset(); }
-
   // One column of `rows` raw rows of 400 bytes, in shared memory.
   Trajectory SharedTrajectory(uint32_t rows = 100, uint64_t chunk_id = 7) {
     const ChunkRef chunk =
@@ -81,11 +63,7 @@ class LocalMemoryTest : public LocalTransportTest {
     ADD_FAILURE() << "no message with references came";
     return session;
   }
-  bool NothingIsPinned() {
-    return WaitUntil([&] { return source_.num_blocks == 0; });
-  }
 
-  ScribblingSource source_;
   Random random_{3};
 };
 
@@ -343,48 +321,11 @@ TEST_F(LocalMemoryTest, ReadingFailsAfterTheLeaseWasRevoked) {
 
 // --- Clients that break the rules ---
 
-// Makes a frame of a message that refers to shared memory.
-struct HostileFrame {
-  FrameHeader header;
-  std::vector<FrameAnnouncement> announcements;
-  std::vector<FrameReference> references;
-  std::vector<int> descriptors;
-  std::string inline_bytes;
-
-  OutgoingFrame Make() const {
-    FrameHeader complete = header;
-    complete.kind = FrameKind::kMessage;
-    complete.num_announcements = static_cast<uint16_t>(announcements.size());
-    complete.num_references = static_cast<uint32_t>(references.size());
-    complete.inline_bytes = inline_bytes.size();
-    complete.number = 1;
-    OutgoingFrame frame;
-    frame.head.assign(reinterpret_cast<const char*>(&complete), sizeof complete);
-    frame.head.append(reinterpret_cast<const char*>(announcements.data()),
-                      announcements.size() * sizeof(FrameAnnouncement));
-    frame.head.append(reinterpret_cast<const char*>(references.data()),
-                      references.size() * sizeof(FrameReference));
-    frame.head += inline_bytes;
-    frame.descriptors = descriptors;
-    return frame;
-  }
-};
-
-constexpr uint64_t kMemfdBytes = 1 << 20;
-
-int MakeMemfd(unsigned seals = F_SEAL_SHRINK | F_SEAL_GROW) {
-  const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  EXPECT_EQ(ftruncate(fd, kMemfdBytes), 0);
-  if (seals != 0) {
-    EXPECT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
-  }
-  return fd;
-}
-
 TEST_F(LocalMemoryTest, HostileReferencesEndOnlyTheirStream) {
   StartServer();
   Insert witness = OpenInsert();
-  const Descriptor sealed(MakeMemfd()), unsealed(MakeMemfd(0)), directory(open("/tmp", O_RDONLY | O_CLOEXEC));
+  const Descriptor sealed = MakeMemfd(), unsealed = MakeMemfd(0),
+                   directory(open("/tmp", O_RDONLY | O_CLOEXEC));
   const FrameAnnouncement announcement{.bytes = kMemfdBytes, .segment = 3};
   const uint64_t segment = uint64_t{3} << 48;
   // A heartbeat, with an unknown field of bytes at the end, whose contents are elsewhere.
@@ -480,7 +421,7 @@ TEST_F(LocalMemoryTest, PayloadsAreVerifiedAfterTheyWereCopied) {
   const size_t at = message.find(payload);
   ASSERT_NE(at, std::string::npos);
   message.erase(at, payload.size());
-  const Descriptor memfd(MakeMemfd());
+  const Descriptor memfd = MakeMemfd();
   EXPECT_NE(ftruncate(memfd.get(), 0), 0) << "a sealed segment does not shrink";
   ASSERT_EQ(pwrite(memfd.get(), payload.data(), payload.size(), 64), 400);
   for (const bool is_damaged : {false, true}) {

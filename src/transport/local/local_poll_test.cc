@@ -1,14 +1,20 @@
 // Tests threads that read the socket of their stream themselves (SampleStream::Poll).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "transport/local/local_transport_testing.h"
+#include "transport/stream_poller.h"
 
 namespace reverb::internal {
 namespace {
@@ -64,6 +70,45 @@ TEST_F(LocalPollTest, TheLoopReadsWhenNobodyPolls) {
     ASSERT_TRUE(reader);
     EXPECT_NE(*reader, std::this_thread::get_id());
   }
+}
+
+// Returns how often the threads of this process have gone to sleep, except for the caller's.
+int64_t SleepsOfOtherThreads() {
+  int64_t total = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (thread.path().filename() == std::to_string(gettid())) continue;
+    std::ifstream status(thread.path() / "status");
+    for (std::string name; status >> name;) {
+      int64_t count = 0;
+      if (name == "voluntary_ctxt_switches:" && status >> count) total += count;
+    }
+  }
+  return total;
+}
+
+TEST_F(LocalPollTest, NoOtherThreadLooksWhileAWaitGoesOn) {
+  Open();
+  StreamPoller<SampleStream> poller;
+  while (!poller.Poll(stream_, 1ms)) std::this_thread::yield();
+  EXPECT_TRUE(poller.Poll(stream_, 100ms));  // the last check from before the wait
+  const int64_t before = SleepsOfOtherThreads();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(poller.Poll(stream_, 50ms));
+  // A check every 20 ms would be 50.
+  EXPECT_LT(SleepsOfOtherThreads() - before, 15);
+  EXPECT_EQ(events_->replies.total(), 0);
+}
+
+TEST_F(LocalPollTest, TheLoopReadsAgainAfterAWait) {
+  Open();
+  {
+    StreamPoller<SampleStream> poller;
+    while (!poller.Poll(stream_, 1ms)) std::this_thread::yield();
+    EXPECT_TRUE(poller.Poll(stream_, 1ms));
+  }
+  Reply();
+  const auto reader = events_->replies.Take();
+  ASSERT_TRUE(reader);
+  EXPECT_NE(*reader, std::this_thread::get_id());
 }
 
 TEST_F(LocalPollTest, OneThreadReadsAtATime) {

@@ -20,7 +20,7 @@
 #include "base/shared_memory.h"
 #include "testing/thread_sanitizer.h"
 #include "testing/wait.h"
-#include "transport/local/local_transport_testing.h"
+#include "transport/local/local_memory_testing.h"
 #include "transport/local/shared_messages.h"
 
 namespace reverb::internal {
@@ -33,22 +33,6 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr int64_t kLength = 10'000;  // of a value
-constexpr uint64_t kSegmentBytes = 1 << 20;
-
-// Shared memory that is overwritten when it is freed, so that a late reader notices.
-class RowsSource final : public PayloadSource {
- public:
-  uint8_t* Allocate(size_t bytes) override {
-    ++num_blocks;
-    return ProcessSharedMemory()->Allocate(bytes);
-  }
-  void Free(uint8_t* block, size_t bytes) override {
-    std::memset(block, 0xdd, bytes);
-    ProcessSharedMemory()->Free(block, bytes);
-    --num_blocks;
-  }
-  std::atomic<int> num_blocks{0};
-};
 
 std::vector<int32_t> ValuesFrom(int32_t first) {
   std::vector<int32_t> values(kLength);
@@ -62,14 +46,8 @@ std::vector<int32_t> ReadValues(const RowSegment& segment) {
   return values;
 }
 
-class LocalRowsTest : public LocalTransportTest {
+class LocalRowsTest : public LocalMemoryFixture {
  protected:
-  // Before the source is destroyed.
-  void TearDown() override {
-    connection_.reset();
-    server_.reset();
-  }
-
   // A chunk with one value of 40 kB.
   ChunkRef SharedRow(int32_t first) {
     const std::vector<int32_t> values = ValuesFrom(first);
@@ -104,11 +82,7 @@ class LocalRowsTest : public LocalTransportTest {
   void AnswerWithRows() {
     handler_->on_rows = [this](const RowsRequest&) -> Result<RowsReply> { return ReplyOf(next_++); };
   }
-  bool NothingIsPinned() {
-    return WaitUntil([&] { return source_.num_blocks == 0; });
-  }
 
-  RowsSource source_;
   std::atomic<int32_t> next_{0};
 };
 
@@ -252,58 +226,29 @@ TEST_F(LocalRowsTest, AChildUsesSocketsOfItsOwn) {
 
 // --- Clients that break the rules ---
 
-struct HostileRequest {
-  Method method = Method::kRows;
-  std::vector<FrameAnnouncement> announcements;
-  std::vector<FrameReference> references;
-  std::vector<int> descriptors;
-  std::string inline_bytes;
-
-  OutgoingFrame Make() const {
-    FrameHeader header;
-    header.kind = FrameKind::kRequest;
-    header.method = static_cast<uint8_t>(method);
-    header.num_announcements = static_cast<uint16_t>(announcements.size());
-    header.num_references = static_cast<uint32_t>(references.size());
-    header.inline_bytes = inline_bytes.size();
-    header.number = 1;
-    OutgoingFrame frame;
-    frame.head.assign(reinterpret_cast<const char*>(&header), sizeof header);
-    frame.head.append(reinterpret_cast<const char*>(announcements.data()),
-                      announcements.size() * sizeof(FrameAnnouncement));
-    frame.head.append(reinterpret_cast<const char*>(references.data()),
-                      references.size() * sizeof(FrameReference));
-    frame.head += inline_bytes;
-    frame.descriptors = descriptors;
-    return frame;
-  }
-};
-
-Descriptor SealedMemfd() {
-  Descriptor fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  EXPECT_EQ(ftruncate(fd.get(), kSegmentBytes), 0);
-  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-  return fd;
+HostileFrame AsRequest(HostileFrame frame) {
+  frame.kind = FrameKind::kRequest;
+  return frame;
 }
 
 TEST_F(LocalRowsTest, HostileReferencesEndOnlyTheirSocket) {
   AnswerWithRows();
   StartServer();
-  const Descriptor memfd = SealedMemfd();
-  const FrameAnnouncement announcement{.bytes = kSegmentBytes, .segment = 3};
+  const Descriptor memfd = MakeMemfd();
+  const FrameAnnouncement announcement{.bytes = kMemfdBytes, .segment = 3};
   const uint64_t segment = uint64_t{3} << 48;
   // A request, with an unknown field of bytes at the end, whose contents are elsewhere.
   const std::string outside = EncodeRowsRequest(Get()).Flatten() + std::string("\xfa\x3f\x80\x02", 4);
   struct Case {
     const char* name;
-    HostileRequest request;
+    HostileFrame request;
     const char* text;
   };
   const std::vector<Case> cases = {
       {"unannounced", {.references = {{.at = 0, .length = 256, .place = segment}}}, "was not announced"},
       {"offset beyond the end",
        {.announcements = {announcement},
-        .references = {{.at = 0, .length = 256, .place = segment | (kSegmentBytes - 255)}},
+        .references = {{.at = 0, .length = 256, .place = segment | (kMemfdBytes - 255)}},
         .descriptors = {memfd.get()}},
        "not all in a segment"},
       {"largest offset",
@@ -340,7 +285,7 @@ TEST_F(LocalRowsTest, HostileReferencesEndOnlyTheirSocket) {
     SCOPED_TRACE(hostile.name);
     RawSocket raw(path_);
     raw.Greet();
-    (void)raw.Send(hostile.request.Make());
+    (void)raw.Send(AsRequest(hostile.request).Make());
     const Status status = raw.ReceiveStatus();
     EXPECT_THAT(status.code(),
                 AnyOf(StatusCode::kInvalidArgument, StatusCode::kResourceExhausted, StatusCode::kDataLoss))
@@ -365,20 +310,21 @@ TEST_F(LocalRowsTest, DataThatChangesAfterItWasSentIsRefused) {
   const size_t at = message.find(payload);
   ASSERT_NE(at, std::string::npos);
   message.erase(at, payload.size());
-  const Descriptor memfd = SealedMemfd();
+  const Descriptor memfd = MakeMemfd();
   ASSERT_EQ(pwrite(memfd.get(), payload.data(), payload.size(), 64), static_cast<ssize_t>(payload.size()));
-  HostileRequest request{.announcements = {{.bytes = kSegmentBytes, .segment = 1}},
-                         .references = {{.at = static_cast<uint32_t>(at),
-                                         .length = static_cast<uint32_t>(payload.size()),
-                                         .place = uint64_t{1} << 48 | 64}},
-                         .descriptors = {memfd.get()},
-                         .inline_bytes = message};
+  HostileFrame request{.kind = FrameKind::kRequest,
+                       .announcements = {{.bytes = kMemfdBytes, .segment = 1}},
+                       .references = {{.at = static_cast<uint32_t>(at),
+                                       .length = static_cast<uint32_t>(payload.size()),
+                                       .place = uint64_t{1} << 48 | 64}},
+                       .descriptors = {memfd.get()},
+                       .inline_bytes = message};
   RawSocket raw(path_);
   raw.Greet();
   ASSERT_TRUE(raw.Send(request.Make()));
   TAKE_OR_FAIL(stored, received);
   // The server has its own copy, which later changes do not reach.
-  ASSERT_EQ(fallocate(memfd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kSegmentBytes), 0);
+  ASSERT_EQ(fallocate(memfd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kMemfdBytes), 0);
   EXPECT_EQ(ReadValues({.chunk = stored.rows[0].chunk}), values);
   while (std::optional<IncomingFrame> frame = raw.Receive()) {
     if (frame->header.kind == FrameKind::kMessage) break;

@@ -93,6 +93,10 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
 
   EventLoop* loop() const { return loop_; }
 
+  // See PollingScope.
+  void BeginPolling() EXCLUDES(mu_);
+  void EndPolling() EXCLUDES(mu_);
+
  private:
   void BeginClose(Status why, bool after_sending) EXCLUDES(mu_);
   // Closes the socket if that is due. On the loop's thread.
@@ -103,8 +107,6 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   // Makes the loop read again if no thread has called Poll() for a while.
   void EndPollingIfIdle() EXCLUDES(mu_);
   void CheckPollingLater();
-  void BeginPolling() EXCLUDES(mu_);
-  void EndPolling() EXCLUDES(mu_);
   void Flush() EXCLUDES(mu_);
   // Returns false if the frame must wait for WantMessage().
   bool MayHandle(const IncomingFrame& frame) EXCLUDES(mu_);
