@@ -19,6 +19,7 @@ struct ConfigTarget {
 
 // The server itself: config_server.cc.
 void ReadServer(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
+void ReadAdmin(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 void ReadLog(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 void ReadLimits(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 void ReadCheckpoint(ConfigReader& in, const toml::table& table, const ConfigTarget& to);

@@ -118,6 +118,29 @@ void ReadServer(ConfigReader& in, const toml::table& table, const ConfigTarget& 
   }
 }
 
+void ReadAdmin(ConfigReader& in, const toml::table& table, const ConfigTarget& to) {
+  in.CheckKeys(table, "admin.", {"listen", "hosts"}, "");
+  AdminOptions admin = to.options->admin.value_or(AdminOptions());
+  if (const toml::node* node = table.get("hosts")) {
+    const toml::array* const names = node->as_array();
+    if (names == nullptr)
+      return in.Expected(*node, "admin.hosts", "a list of names, such as [\"replay.example.org\"]");
+    for (const toml::node& each : *names) {
+      if (const auto name = in.String(each, "admin.hosts", "the name of a host"))
+        admin.hosts.push_back(*name);
+    }
+  }
+  if (const toml::node* node = table.get("listen")) {
+    const auto listen =
+        in.String(*node, "admin.listen", "an address, such as \"127.0.0.1:8001\", or \"none\"");
+    if (!listen) return;
+    if (*listen == "none") return to.options->admin.reset();
+    admin.listen = *listen;
+    admin.any_port_if_taken = false;
+  }
+  to.options->admin = std::move(admin);
+}
+
 void ReadLog(ConfigReader& in, const toml::table& table, const ConfigTarget& to) {
   in.CheckKeys(table, "log.", {"format", "level", "wait_after"}, "");
   if (const toml::node* node = table.get("format")) {
