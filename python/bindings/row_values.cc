@@ -42,7 +42,9 @@ std::variant<bool, int64_t, double, std::string> ToTagValue(const std::string& n
 std::vector<RowTag> ToTags(nb::handle tags) {
   std::vector<RowTag> result;
   if (tags.is_none()) return result;
-  for (const auto& [name, value] : nb::cast<nb::dict>(tags)) {
+  const nb::dict dict = nb::cast<nb::dict>(tags);
+  result.reserve(dict.size());
+  for (const auto& [name, value] : dict) {
     std::string text = nb::cast<std::string>(name);
     auto converted = ToTagValue(text, value);
     result.push_back({.name = std::move(text), .value = std::move(converted)});
@@ -114,15 +116,16 @@ RowsToPut::RowsToPut(const nb::dict& arguments)
            .create = nb::cast<bool>(arguments["create"]),
            .same_length_as = nb::cast<std::string>(arguments["same_length_as"]),
            .reservation = nb::cast<uint64_t>(arguments["reservation"])} {
-  const auto keys = nb::cast<std::vector<std::string>>(arguments["keys"]);
+  auto keys = nb::cast<std::vector<std::string>>(arguments["keys"]);
   const nb::list values = nb::cast<nb::list>(arguments["values"]);
   const nb::object tags = arguments["tags"];
   const nb::object groups = arguments["groups"];
   rows.resize(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
-    rows[i].key = keys[i];
+    rows[i].key = std::move(keys[i]);
     if (!groups.is_none()) rows[i].group = nb::cast<std::string>(groups[i]);
     if (!tags.is_none()) rows[i].tags = ToTags(tags[i]);
+    rows[i].values.reserve(values.size());
     for (const nb::handle column : values) rows[i].values.push_back(views.Add(nb::object(column[i]).ptr()));
   }
 }

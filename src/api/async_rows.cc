@@ -224,7 +224,7 @@ AsyncCall AsyncRows::Put(const RowWriteMode& mode, std::span<const NewRow> rows,
   put->timeout = timeout;
   put->done = std::move(done);
   for (size_t next = 0; next < rows.size();) {
-    Result<RowsRequest> request = rep_->NextPut(mode, rows, /*source=*/nullptr, &next);
+    Result<RowsRequest> request = rep_->NextPut(mode, rows, &next);
     if (!request.ok()) {
       put->operation->Fail(request.status());
       return AsyncCall(put->operation);

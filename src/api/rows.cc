@@ -40,6 +40,71 @@ Status ReadRest(const Rows::Rep& rep, RowsReply* reply, const WaitOptions& wait)
   return Status::Ok();
 }
 
+int64_t BytesOf(const NewRow& row) {
+  int64_t bytes = 0;
+  for (const TensorView& value : row.values) bytes += static_cast<int64_t>(value.num_bytes());
+  return bytes;
+}
+
+// Returns the rows from `*next` on that one request may have, and advances `*next`.
+Result<std::span<const NewRow>> RowsOfNextPut(const RowWriteMode& mode, std::span<const NewRow> rows,
+                                              size_t* next) {
+  const size_t first = *next;
+  int64_t bytes = 0;
+  for (; *next < rows.size(); ++*next) {
+    const NewRow& row = rows[*next];
+    if (row.values.size() != mode.columns.size()) {
+      return Status::InvalidArgument("row \"" + row.key + "\" has " + std::to_string(row.values.size()) +
+                                     " values for the " + std::to_string(mode.columns.size()) +
+                                     " columns of the write");
+    }
+    bytes += BytesOf(row);
+    if (*next > first && bytes > kMaxPutBytes) break;
+  }
+  return rows.subspan(first, *next - first);
+}
+
+Result<std::vector<internal::RowWrite>> EncodeRows(std::span<const NewRow> rows,
+                                                   internal::PayloadSource* source) {
+  std::vector<internal::RowWrite> writes;
+  writes.reserve(rows.size());
+  for (const NewRow& row : rows) {
+    internal::RowWrite& write = writes.emplace_back();
+    write.key = row.key;
+    write.group = row.group;
+    write.tags = row.tags;
+    if (row.values.empty()) continue;
+    Result<internal::ChunkRef> chunk = internal::EncodeRow(row.values, source);
+    if (!chunk.ok()) return chunk.status().Prefixed("row \"" + row.key + "\"");
+    write.chunk = *std::move(chunk);
+  }
+  return writes;
+}
+
+// Rows in shared memory, which the server copies while the next ones are encoded.
+class SharedRowParts final : public internal::RowParts {
+ public:
+  SharedRowParts(std::span<const NewRow> rows, internal::PayloadSource* source)
+      : rows_(rows), source_(source) {}
+
+  Result<std::vector<internal::RowWrite>> Encode(size_t* next) const override {
+    // The first part is small, so that the server starts early; few large ones are cheaper than many.
+    const int64_t most = *next == 0 ? kFirstPartBytes : kPartBytes;
+    const size_t first = *next;
+    int64_t bytes = 0;
+    while (*next < rows_.size() && (*next == first || bytes < most)) bytes += BytesOf(rows_[(*next)++]);
+    return EncodeRows(rows_.subspan(first, *next - first), source_);
+  }
+  size_t size() const override { return rows_.size(); }
+
+ private:
+  static constexpr int64_t kFirstPartBytes = int64_t{64} << 10;
+  static constexpr int64_t kPartBytes = int64_t{512} << 10;
+
+  const std::span<const NewRow> rows_;
+  internal::PayloadSource* const source_;
+};
+
 // The segments of one column, by row.
 std::vector<std::span<const RowSegment>> SegmentsOf(const std::vector<RowRecord>& records, size_t column) {
   std::vector<std::span<const RowSegment>> all;
@@ -98,31 +163,11 @@ Status Rows::Rep::AddState(std::optional<std::string> state, RowsCall* call) con
 }
 
 Result<RowsRequest> Rows::Rep::NextPut(const RowWriteMode& mode, std::span<const NewRow> rows,
-                                       internal::PayloadSource* source, size_t* next) const {
+                                       size_t* next) const {
+  REVERB_ASSIGN_OR_RETURN(const std::span<const NewRow> some, RowsOfNextPut(mode, rows, next));
   RowsRequest request{.call = NewCall(RowsVerb::kPut)};
   request.call.write = mode;
-  int64_t bytes = 0;
-  for (; *next < rows.size(); ++*next) {
-    const NewRow& row = rows[*next];
-    if (row.values.size() != mode.columns.size()) {
-      return Status::InvalidArgument("row \"" + row.key + "\" has " + std::to_string(row.values.size()) +
-                                     " values for the " + std::to_string(mode.columns.size()) +
-                                     " columns of the write");
-    }
-    int64_t more = 0;
-    for (const TensorView& value : row.values) more += static_cast<int64_t>(value.num_bytes());
-    if (!request.rows.empty() && bytes + more > kMaxPutBytes) break;
-    bytes += more;
-    internal::RowWrite& write = request.rows.emplace_back();
-    write.key = row.key;
-    write.group = row.group;
-    write.tags = row.tags;
-    if (!row.values.empty()) {
-      Result<internal::ChunkRef> chunk = internal::EncodeRow(row.values, source);
-      if (!chunk.ok()) return chunk.status().Prefixed("row \"" + row.key + "\"");
-      write.chunk = *std::move(chunk);
-    }
-  }
+  REVERB_ASSIGN_OR_RETURN(request.rows, EncodeRows(some, /*source=*/nullptr));
   return request;
 }
 
@@ -312,7 +357,10 @@ Result<PutOutcome> Rows::Put(const RowWriteMode& mode, std::span<const NewRow> r
   const auto start = std::chrono::steady_clock::now();
   internal::PayloadSource* const source = mode.columns.empty() ? nullptr : rep_->payload_source(wait);
   for (size_t next = 0; next < rows.size();) {
-    REVERB_ASSIGN_OR_RETURN(RowsRequest request, rep_->NextPut(mode, rows, source, &next));
+    REVERB_ASSIGN_OR_RETURN(const std::span<const NewRow> some, RowsOfNextPut(mode, rows, &next));
+    const SharedRowParts parts(some, source);
+    RowsRequest request{.call = rep_->NewCall(RowsVerb::kPut), .parts = &parts};
+    request.call.write = mode;
     WaitOptions rest = wait;
     if (wait.timeout && *wait.timeout > Duration(0)) {
       rest.timeout =

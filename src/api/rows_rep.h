@@ -62,9 +62,9 @@ struct Rows::Rep {
   Status AddState(std::optional<std::string> state, internal::RowsCall* call) const;
 
   // --- What is the same whether a thread waits or not ---
-  // Encodes rows from `*next` on, as many as fit into one request. `source`: of the memory for their data; null = private.
+  // Encodes rows from `*next` on, as many as fit into one request.
   Result<internal::RowsRequest> NextPut(const RowWriteMode& mode, std::span<const NewRow> rows,
-                                        internal::PayloadSource* source, size_t* next) const;
+                                        size_t* next) const;
   static void AddPut(internal::RowsReply reply, PutOutcome* outcome);
   internal::RowsRequest ClaimRequest(const RowClaim& claim) const;
   // Rows of a reply without data: returns the request to read them, and adds what it has read.

@@ -10,10 +10,12 @@ namespace reverb::internal {
 
 Result<ChunkRef> EncodeRow(std::span<const TensorView> values, PayloadSource* source) {
   ChunkHeader header{.rows = 1};
+  header.columns.reserve(values.size());
   std::vector<std::vector<uint8_t>> encoded;  // of strings
   uint64_t bytes = 0;
   for (const TensorView& value : values) {
     std::vector<uint32_t> shape;
+    shape.reserve(value.dims.size());
     for (const int64_t dim : value.dims) {
       if (dim < 0 || dim > std::numeric_limits<uint32_t>::max()) {
         return Status::InvalidArgument("a value has a dimension of " + std::to_string(dim));

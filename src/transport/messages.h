@@ -223,10 +223,25 @@ struct RowsCall {
   uint64_t call_id = 0;
 };
 
+// Rows of a put that are encoded when they are needed, so that a transport can send some while the next ones are encoded.
+class RowParts {
+ public:
+  // Returns rows from `*next` on, at least one, and advances `*next`, which is 0 at first and size() after the last part.
+  virtual Result<std::vector<RowWrite>> Encode(size_t* next) const = 0;
+  virtual size_t size() const = 0;
+
+ protected:
+  ~RowParts() = default;
+};
+
 struct RowsRequest {
   RowsCall call;
   std::vector<RowWrite> rows = {};  // kPut
+  const RowParts* parts =
+      nullptr;  // kPut: where the rows come from instead, unless null. Borrowed until the call returns
 };
+// Returns the request with all of its rows.
+Result<RowsRequest> EncodeParts(const RowsRequest& request);
 
 // What an operation returns besides rows.
 struct RowsResult {

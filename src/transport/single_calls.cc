@@ -1,7 +1,10 @@
 #include "transport/single_calls.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -221,7 +224,20 @@ Result<LeaseOutcome> WireConnection::SettleLeases(const SettleLeasesRequest& req
   return outcome;
 }
 
+Result<RowsRequest> EncodeParts(const RowsRequest& request) {
+  RowsRequest whole{.call = request.call, .rows = request.rows};
+  for (size_t next = 0; request.parts != nullptr && next < request.parts->size();) {
+    REVERB_ASSIGN_OR_RETURN(std::vector<RowWrite> rows, request.parts->Encode(&next));
+    std::ranges::move(rows, std::back_inserter(whole.rows));
+  }
+  return whole;
+}
+
 Result<RowsReply> WireConnection::Rows(const RowsRequest& request, const WaitOptions& wait) {
+  if (request.parts != nullptr) {
+    REVERB_ASSIGN_OR_RETURN(const RowsRequest whole, EncodeParts(request));
+    return Rows(whole, wait);
+  }
   RowsReply reply;
   const auto decode = [](ByteSlices slices, const WireLimits& limits) {
     return DecodeRowsReply(slices, limits);

@@ -145,7 +145,7 @@ class HandlerFake final : public RequestHandler {
     return std::shared_ptr<SampleSession>(session);
   }
   Result<ChunkRef> AllocateChunk(const ChunkHeader& header, uint8_t** payload) override {
-    return Chunk::Uninitialized(next_chunk_++, header, payload);
+    return Chunk::Uninitialized(next_chunk_++, header, payload, {}, payload_source);
   }
   Result<ServerInfo> Info() override {
     if (on_info) on_info();
@@ -218,6 +218,7 @@ class HandlerFake final : public RequestHandler {
   std::function<void(InsertSessionFake*)> prepare;
   std::function<void()> on_info, on_checkpoint, on_mutate;
   std::function<Result<RowsReply>(RowsRequest)> on_rows;  // if empty, calls wait in `rows`
+  PayloadSource* payload_source = nullptr;                // of received chunks
 
   Mailbox<Hello> hellos;
   Mailbox<std::shared_ptr<InsertSessionFake>> inserts;

@@ -231,6 +231,39 @@ TEST_P(ClientRowsTest, AClaimThatCannotBeReadToTheEndIsGivenBack) {
   EXPECT_THAT(Keys(*batch), ElementsAre("a", "b"));
 }
 
+TEST_P(ClientRowsTest, APutOfManyRowsIsStoredAsAWholeOrNotAtAll) {
+  const Rows rows = StartRows({.consumers = {"train"}});
+  constexpr int64_t kLength = 20'000;  // 80 kB: over the local transport, the rows travel in several parts
+  std::vector<std::string> keys;
+  for (int i = 0; i < 50; ++i) keys.push_back("row " + std::to_string(i));
+  const std::vector<std::string> last(keys.end() - 1, keys.end());
+  ASSERT_OK(Put(rows, last, "x", 3).status());
+  EXPECT_THAT(Put(rows, keys, "x", kLength), StatusIs(StatusCode::kAlreadyExists, HasSubstr("row 49")));
+  EXPECT_EQ(rows.Info()->counts.rows, 1) << "the last row was there, so that no other one is stored";
+  // An error of the client, after the first rows were sent.
+  const Int32s values(kLength);
+  std::vector<NewRow> wrong;
+  for (const std::string& key : keys) wrong.push_back({.key = key, .values = {values.view()}});
+  const std::vector<int64_t> negative = {-1};
+  wrong.back().values = {TensorView{DType::kInt32, negative, values.values.data()}};
+  EXPECT_THAT(rows.Put({.columns = {"y"}}, wrong, kPatience),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("row 49")));
+  EXPECT_EQ(rows.Info()->counts.rows, 1);
+  const Result<PutOutcome> put = Put(rows, keys, "x", kLength, {.overwrite = true});
+  ASSERT_OK(put.status());
+  EXPECT_EQ(put->stored, 50);
+  const Result<RowBatch> batch = rows.Claim({.consumer = "train", .count = 50, .needs = {"x"}}, kPatience);
+  ASSERT_OK(batch.status());
+  const Result<JaggedColumn> column = batch->Column("x");
+  ASSERT_OK(column.status());
+  EXPECT_EQ(column->offsets.back(), 50 * kLength);
+  for (const size_t row : {0, 1, 20, 49}) {
+    const std::vector<int32_t> all = ToInts(column->values);
+    EXPECT_EQ(all[row * kLength], 0);
+    EXPECT_EQ(all[(row + 1) * kLength - 1], kLength - 1);
+  }
+}
+
 TEST_P(ClientRowsTest, RowsAreDeletedByKeyAndByCondition) {
   const Rows rows = StartRows({.consumers = {"train"}});
   ASSERT_OK(Put(rows, {"a", "b"}, "x", 3).status());

@@ -223,8 +223,9 @@ class InprocConnection final : public Connection {
     REVERB_RETURN_IF_ERROR(Check());
     // Shared: an operation that is cancelled below may still be finishing on another thread.
     const auto outcome = std::make_shared<RowsOutcome>();
+    REVERB_ASSIGN_OR_RETURN(RowsRequest whole, EncodeParts(request));
     const std::shared_ptr<PendingCall> pending = handler_->StartRows(
-        request, [outcome](Result<RowsReply> reply) { return outcome->Set(std::move(reply)); });
+        std::move(whole), [outcome](Result<RowsReply> reply) { return outcome->Set(std::move(reply)); });
     return outcome->Await(pending.get(), wait);
   }
   std::shared_ptr<PendingCall> StartRows(RowsRequest request, RowsReplied done) override {

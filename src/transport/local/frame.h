@@ -34,7 +34,7 @@
 namespace reverb::internal {
 
 // The versions of the frames; those of the messages in them are negotiated as over gRPC.
-inline constexpr uint32_t kLocalVersion = 1;
+inline constexpr uint32_t kLocalVersion = 2;
 
 // Sent: the numbers never change.
 enum class FrameKind : uint8_t {
@@ -49,18 +49,19 @@ enum class FrameKind : uint8_t {
   kCall = 9,    // client: a single call with a `number` of its own; others may be waiting on the same socket
   kReply = 10,  // server: the reply of the call `number`
   kFailure = 11,  // server: a Status, of the call `number`
+  kPart = 12,     // client: rows that belong to the next kRequest for a row table; not answered
 };
-inline constexpr FrameKind kLastFrameKind = FrameKind::kFailure;
+inline constexpr FrameKind kLastFrameKind = FrameKind::kPart;
 
 inline constexpr uint64_t kNoBody = UINT64_MAX;
 
 struct FrameHeader {
   FrameKind kind = {};
-  uint8_t method = 0;  // a Method; of kRequest
+  uint8_t method = 0;  // a Method; of kRequest, kCall and kPart
   uint16_t num_announcements = 0;
   uint32_t num_references = 0;
   uint64_t inline_bytes = 0;
-  // kMessage and kRequest with references: counts such messages in this direction, from 1. Others: see FrameKind.
+  // kMessage, kRequest and kPart with references: counts such messages in this direction, from 1. Others: see FrameKind.
   uint64_t number = 0;
   // The place of references and inline bytes, as in a reference, if they do not follow. Counts as a reference.
   uint64_t body = kNoBody;

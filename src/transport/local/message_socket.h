@@ -71,6 +71,10 @@ class MessageSocket : public StreamSocket {
   Sent SendRequest(Method method, const WireMessage& message) {
     return SendAs(FrameKind::kRequest, method, message, nullptr);
   }
+  // Sends a part of the next request.
+  Sent SendPart(Method method, const WireMessage& message) {
+    return SendAs(FrameKind::kPart, method, message, nullptr);
+  }
   // Detaches all received messages from the sender's memory: it is reused when the socket is closed.
   void HandleClosing() final {
     Reclaim(UINT64_MAX);

@@ -51,6 +51,8 @@ class RowsStream final : public ClientMessageSocket {
     is_calling_ = false;
     return *std::exchange(reply_, std::nullopt);
   }
+  // Sends rows of the next call. Whether the socket is closed is seen then.
+  void Stage(const WireMessage& part) { SendPart(Method::kRows, part); }
   void Cancel() { CancelStream(); }
 
  protected:
@@ -131,7 +133,21 @@ bool RowsSocket::IsUsable() { return stream_->IsUsable(); }
 
 Result<RowsReply> RowsSocket::Call(const RowsRequest& request, const CallSocket::OnWait& on_wait) {
   const WireEncoding encoding{.shared_memory = ProcessSharedMemory(), .min_shared_bytes = kMinReferenceBytes};
-  Result<RowsReply> reply = stream_->Call(EncodeRowsRequest(request, encoding), on_wait);
+  if (request.parts == nullptr) {
+    Result<RowsReply> reply = stream_->Call(EncodeRowsRequest(request, encoding), on_wait);
+    is_reusable_ = !stream_->IsClosing();
+    return reply;
+  }
+  is_reusable_ = false;
+  RowsRequest part;
+  for (size_t next = 0;;) {
+    // On error the destructor closes the socket, and the server forgets the parts that it has got.
+    REVERB_ASSIGN_OR_RETURN(part.rows, request.parts->Encode(&next));
+    if (next >= request.parts->size()) break;
+    stream_->Stage(EncodeRowsRequest(part, encoding));
+  }
+  part.call = request.call;
+  Result<RowsReply> reply = stream_->Call(EncodeRowsRequest(part, encoding), on_wait);
   is_reusable_ = !stream_->IsClosing();
   return reply;
 }

@@ -157,6 +157,11 @@ void ServerSocket::HandleFrame(IncomingFrame* frame) {
                    ? BeginRequest(frame)
                    : Status::InvalidArgument("a request came before the greeting or before the last reply");
       break;
+    case FrameKind::kPart:
+      status = stage_ == Stage::kIdle
+                   ? StageRows(frame)
+                   : Status::InvalidArgument("a part came before the greeting or before the last reply");
+      break;
     case FrameKind::kCall:
       status = stage_ == Stage::kIdle || stage_ == Stage::kCalls
                    ? BeginCall(*frame)
@@ -222,6 +227,9 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
   if (method != Method::kRows) CountIn(slice.size());
   const ByteSlices message(&slice, 1);
   if (core_->is_stopping()) return StoppingStatus();
+  if (!staged_.empty() && method != Method::kRows) {
+    return Status::InvalidArgument("the rest of a request for a row table did not come");
+  }
   if (method == Method::kInsert || method == Method::kSample) return BeginStream(method, message);
   if (!IsSingleCall(method)) {
     return Status::Unimplemented("this server has no method with the number " +
@@ -251,6 +259,7 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
 
 Status ServerSocket::BeginCall(const IncomingFrame& frame) {
   if (core_->is_stopping()) return StoppingStatus();
+  if (!staged_.empty()) return Status::InvalidArgument("the rest of a request for a row table did not come");
   CountIn(frame.inline_bytes.size());
   if (calls_ == nullptr) calls_ = std::make_shared<ServerCalls>(weak_from_this(), traffic_);
   stage_ = Stage::kCalls;
@@ -259,19 +268,34 @@ Status ServerSocket::BeginCall(const IncomingFrame& frame) {
                        handler_.get());
 }
 
+Status ServerSocket::ReceiveRows(IncomingFrame* frame, Result<RowsRequest>* request) {
+  LocalMessage message;
+  Buffer keeper;
+  ByteSlices slices;
+  REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper, &slices));
+  CountIn(frame->inline_bytes.size() + message.referenced_bytes);
+  REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, slices));
+  *request = DecodeRows(slices, handler_.get());
+  // The message is returned here, with the reply if that comes at once.
+  return Status::Ok();
+}
+
+Status ServerSocket::StageRows(IncomingFrame* frame) {
+  if (static_cast<Method>(frame->header.method) != Method::kRows) {
+    return Status::InvalidArgument("only requests for row tables come in parts");
+  }
+  if (core_->is_stopping()) return StoppingStatus();
+  Result<RowsRequest> part = RowsRequest();
+  REVERB_RETURN_IF_ERROR(ReceiveRows(frame, &part));
+  staged_.Add(std::move(part), handler_->wire_limits());
+  return Status::Ok();
+}
+
 Status ServerSocket::BeginRows(IncomingFrame* frame) {
   GrantLease();
   Result<RowsRequest> request = RowsRequest();
-  {
-    LocalMessage message;
-    Buffer keeper;
-    ByteSlices slices;
-    REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper, &slices));
-    CountIn(frame->inline_bytes.size() + message.referenced_bytes);
-    REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, slices));
-    request = DecodeRows(slices, handler_.get());
-    // The message is returned here, with the reply if that comes at once.
-  }
+  REVERB_RETURN_IF_ERROR(ReceiveRows(frame, &request));
+  request = staged_.Join(std::move(request), handler_->wire_limits());
   stage_ = Stage::kAnswering;
   pending_ = nullptr;
   const std::weak_ptr<ServerSocket> weak = std::static_pointer_cast<ServerSocket>(shared_from_this());
@@ -337,6 +361,7 @@ void ServerSocket::HandleClosed(Status /*why*/) {
   if (const std::shared_ptr<PendingCall> pending = std::move(pending_)) pending->Cancel();
   if (const std::shared_ptr<ServerCalls> calls = std::move(calls_)) calls->CancelAll();
   if (const std::shared_ptr<ServerStream> stream = std::move(stream_)) stream->HandleGone();
+  staged_ = {};
   core_->Leave(this);
   core_.reset();
   handler_.reset();

@@ -21,6 +21,7 @@
 #include "reverb/status.h"
 #include "transport/local/local_server.h"
 #include "transport/local/message_socket.h"
+#include "transport/local/staged_rows.h"
 #include "transport/single_calls.h"
 #include "transport/task_threads.h"
 #include "transport/transport.h"
@@ -139,11 +140,17 @@ class ServerSocket final : public MessageSocket {
   Status BeginCall(const IncomingFrame& frame);
   Status BeginStream(Method method, ByteSlices message);
   Status BeginRows(IncomingFrame* frame);
+  // Takes rows of a request whose rest follows.
+  Status StageRows(IncomingFrame* frame);
+  // Copies and verifies the rows of a request. An error of the frame ends the socket, one of the request is its outcome.
+  Status ReceiveRows(IncomingFrame* frame, Result<RowsRequest>* request);
   // Sends the outcome of a row operation. Returns false if the client is gone. On any thread.
   bool AnswerRows(Result<RowsReply> reply);
   // Returns whether this frame may refer to memory of the client.
   bool AcceptsReferences(const FrameHeader& header) const {
-    if (header.kind == FrameKind::kRequest) return header.method == static_cast<uint8_t>(Method::kRows);
+    if (header.kind == FrameKind::kRequest || header.kind == FrameKind::kPart) {
+      return header.method == static_cast<uint8_t>(Method::kRows);
+    }
     return stream_ != nullptr && stream_->accepts_references();
   }
   Status HandleStreamMessage(IncomingFrame* frame);
@@ -164,6 +171,7 @@ class ServerSocket final : public MessageSocket {
   std::shared_ptr<RequestHandler> handler_;
   std::shared_ptr<PendingCall> pending_;  // an operation on a row table
   std::shared_ptr<ServerCalls> calls_;    // of kCalls
+  StagedRows staged_;                     // rows of the next request
   std::string client_;
   std::shared_ptr<ServerStream> stream_;
   Status end_status_;  // of kEnded
