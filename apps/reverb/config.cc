@@ -47,7 +47,8 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   Status Read(const toml::table& root, ServerOptions* options, LogSettings* log) {
-    CheckKeys(root, "", {"server", "log", "limits", "checkpoint", "register", "tls", "auth", "table", "row_table"}, "");
+    CheckKeys(root, "",
+              {"server", "log", "limits", "checkpoint", "register", "tls", "auth", "table", "row_table"}, "");
     if (const toml::node* node = root.get("log")) {
       if (const toml::table* table = Table(*node, "log")) ReadLog(*table, log);
     }
@@ -322,14 +323,15 @@ class Reader {
 
   void ReadLimits(const toml::table& table, ServerLimits* limits) {
     CheckKeys(table, "limits.",
-              {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes",
-               "max_waiting_items", "max_window_bytes", "sample_window_bytes", "max_streams",
-               "disconnected_session_ttl", "max_disconnected_bytes", "sequence_number_ttl",
+              {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "max_decoded_item_bytes",
+               "insert_window_bytes", "max_waiting_items", "max_window_bytes", "sample_window_bytes",
+               "max_streams", "disconnected_session_ttl", "max_disconnected_bytes", "sequence_number_ttl",
                "max_remembered_writers", "max_pinned_bytes", "stalled_client_timeout"},
               "");
     LimitInto(table, "max_message_bytes", &limits->max_message_bytes);
     LimitInto(table, "max_chunk_bytes", &limits->max_chunk_bytes);
     LimitInto(table, "max_item_bytes", &limits->max_item_bytes);
+    LimitInto(table, "max_decoded_item_bytes", &limits->max_decoded_item_bytes);
     LimitInto(table, "insert_window_bytes", &limits->insert_window_bytes);
     LimitInto(table, "max_window_bytes", &limits->max_window_bytes);
     LimitInto(table, "sample_window_bytes", &limits->sample_window_bytes);

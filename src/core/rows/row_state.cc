@@ -474,7 +474,12 @@ Result<std::vector<std::string>> RowState::End(std::span<const std::string> keys
 
 bool RowState::IsStale(int64_t version) const {
   return options_.staleness && options_.staleness->when_stale != WhenStale::kWait &&
-         version_ - version > options_.staleness->max_lag;
+         LagOf(version) > static_cast<uint64_t>(options_.staleness->max_lag);
+}
+
+uint64_t RowState::LagOf(int64_t version) const {
+  // The difference of two 64-bit numbers does not fit into a signed one.
+  return version >= version_ ? 0 : static_cast<uint64_t>(version_) - static_cast<uint64_t>(version);
 }
 
 bool RowState::IsComplete(const Group& group) const {
@@ -578,8 +583,13 @@ int64_t RowState::Capacity() const {
   if (options_.max_running > 0) capacity = options_.max_running - running;
   if (!options_.staleness || options_.staleness->batch == 0) return capacity;
   int64_t allowed = 0;
-  const int64_t versions = options_.staleness->max_lag + (version_ - first_version_) + 1;
-  if (__builtin_mul_overflow(versions, options_.staleness->batch, &allowed)) return capacity;
+  int64_t versions = 0;
+  if (__builtin_sub_overflow(version_, first_version_, &versions) ||
+      __builtin_add_overflow(versions, options_.staleness->max_lag, &versions) ||
+      __builtin_add_overflow(versions, 1, &versions) ||
+      __builtin_mul_overflow(versions, options_.staleness->batch, &allowed)) {
+    return capacity;
+  }
   return std::min(capacity, allowed - (counts_.accepted + running));
 }
 

@@ -284,6 +284,8 @@ class RowState {
   void DropIfDone(SlotIndex slot, RowEffects* effects);
   bool IsConsumed(const Row& row) const { return all_ != 0 && (row.done & all_) == all_; }
   bool IsStale(int64_t version) const;
+  // Returns how many versions the table is ahead of `version`; 0 if it is not.
+  uint64_t LagOf(int64_t version) const;
   bool IsUnitStale(const Row& row) const {
     return IsStale(row.group == kNone ? row.version : groups_[row.group].version);
   }

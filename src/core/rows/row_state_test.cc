@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -382,6 +383,30 @@ TEST_F(RowStateTest, AShortRowTakesLittleBesidesItsData) {
     ASSERT_OK(Put({.columns = {"tokens", "logprobs", "mask", "adv"}}, std::move(rows)).status());
   }
   EXPECT_LE((state_->memory_bytes() + chunk_bytes) / kRows, 400);
+}
+
+TEST_F(RowStateTest, ExtremeVersionsAreStaleOrNot) {
+  constexpr int64_t kFirst = std::numeric_limits<int64_t>::min(), kLast = std::numeric_limits<int64_t>::max();
+  Open({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 1, .batch = 2}});
+  ASSERT_OK(state_->SetVersion(kLast, &effects_));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = kFirst}, {MakeRow("a", {1})}),
+              IsOkAndHolds(RowFate::kRefused));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = -2}, {MakeRow("b", {1})}), IsOkAndHolds(RowFate::kRefused));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = kLast - 1}, {MakeRow("c", {1})}),
+              IsOkAndHolds(RowFate::kStored));
+  EXPECT_THAT(state_->Reserve(1, kFirst, seconds(1)),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("stale")));
+  EXPECT_OK(state_->Reserve(1, kLast, seconds(1)).status());
+}
+
+TEST_F(RowStateTest, RowsOfLaterVersionsAreNotStale) {
+  constexpr int64_t kFirst = std::numeric_limits<int64_t>::min(), kLast = std::numeric_limits<int64_t>::max();
+  Open({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = kLast}});
+  ASSERT_OK(state_->SetVersion(5, &effects_));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = kLast}, {MakeRow("a", {1})}), IsOkAndHolds(RowFate::kStored));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = -100}, {MakeRow("b", {1})}), IsOkAndHolds(RowFate::kStored));
+  EXPECT_THAT(Put({.columns = {"x"}, .version = kFirst}, {MakeRow("c", {1})}),
+              IsOkAndHolds(RowFate::kRefused));
 }
 
 }  // namespace
